@@ -91,7 +91,7 @@ impl RpcError {
     /// The parameters are invalid.
     pub const INVALID_PARAMS: i32 = -32_602;
     /// Any other error; `data.code` says which.
-    pub const REFUSED: i32 = -32_000;
+    pub const SERVER_ERROR: i32 = -32_000;
 }
 
 /// When a cron job runs.

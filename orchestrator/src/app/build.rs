@@ -27,9 +27,10 @@ use crate::{
     clock::Clock,
     config::{Config, SandboxMode},
     dispatch::{
-        ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, EventIngestion,
-        EventIntake, EventOutbox, HostRuns, JobSubmitter, NotificationPosts, NotifyTargets, Prober, RoutineEditor,
-        RoutineMatchers, RoutineWaker, RunJobs, Sandbox, TokenFiles, WebhookIntake, WorkerListeners, WorkspaceMeter,
+        ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, EventHandler,
+        EventIngestion, HostRuns, JobSubmitter, NotificationDestinations, NotificationSender, PendingEventWorker,
+        Prober, RoutineEditor, RoutineMatchers, RoutineWaker, RunJobs, Sandbox, TokenFiles, WebhookHandler,
+        WorkerListeners, WorkspaceMeter,
     },
     domain::request::Ceiling,
     egress::EgressClient,
@@ -43,7 +44,7 @@ use crate::{
     },
     llm::{Gateway, metering::Meter},
     mcp::{McpClient, McpParts},
-    routine::{Lightweight, RoutineSweep, Runner, RunnerParts},
+    routine::{Lightweight, RoutineScheduler, Runner, RunnerParts},
     secrets::{LeakDetectors, Secrets},
     store::Store,
     telemetry::metrics::Metrics,
@@ -71,7 +72,7 @@ impl App {
         let chats = core.chats(&config, &tools, Arc::clone(&submitter));
         let chat_engine = Arc::clone(&chats.engine);
         let standing_jobs = core.standing_jobs();
-        let event_outbox = EventOutbox { intake: core.event_intake(core.store.control()) };
+        let event_outbox = PendingEventWorker { intake: core.event_intake(core.store.control()) };
         let notification_posts = core.notification_posts();
         let public_api = core.public_api(&config, tools, (chats, routines), metrics_endpoint);
         Ok(Self {
@@ -120,7 +121,7 @@ struct Core {
     hooks: Arc<Hooks>,
     gateway: Arc<Gateway>,
     egress: EgressClient,
-    notify_targets: NotifyTargets,
+    notify_targets: NotificationDestinations,
     routine_matchers: Arc<RoutineMatchers>,
     routine_waker: RoutineWaker,
     mcp: Arc<McpClient>,
@@ -366,8 +367,8 @@ impl Core {
         })
     }
 
-    fn event_intake(&self, store: Store) -> Arc<EventIntake> {
-        Arc::new(EventIntake::new(
+    fn event_intake(&self, store: Store) -> Arc<EventHandler> {
+        Arc::new(EventHandler::new(
             store,
             Arc::clone(&self.routine_matchers),
             self.routine_waker.clone(),
@@ -379,7 +380,7 @@ impl Core {
         let (secrets, matchers) = (Arc::clone(&self.secrets), Arc::clone(&self.routine_matchers));
         Inbound {
             events: self.event_intake(self.store.clone()),
-            webhooks: WebhookIntake::new(
+            webhooks: WebhookHandler::new(
                 self.store.clone(),
                 secrets,
                 matchers,
@@ -389,8 +390,8 @@ impl Core {
         }
     }
 
-    fn notification_posts(&self) -> NotificationPosts {
-        NotificationPosts {
+    fn notification_posts(&self) -> NotificationSender {
+        NotificationSender {
             store: self.store.control(),
             secrets: Arc::clone(&self.secrets),
             targets: self.notify_targets.clone(),
@@ -439,7 +440,7 @@ impl Core {
         let (waker, routines, runs) = (self.waker.clone(), self.routine_waker.clone(), self.routine_waker.clone());
         StandingJobs::default()
             .with(Tick::TenSeconds, move || waker.wake())
-            .with(Tick::Second, move || routines.wake_sweep())
+            .with(Tick::Second, move || routines.wake_scheduler())
             // Runs that another process has claimed.
             .with(Tick::TenSeconds, move || runs.wake_runs())
     }
@@ -467,8 +468,8 @@ impl Core {
     }
 
     /// Fires routines at the times of their schedules.
-    fn routine_sweep(&self, config: &Config) -> RoutineSweep {
-        RoutineSweep {
+    fn routine_sweep(&self, config: &Config) -> RoutineScheduler {
+        RoutineScheduler {
             store: self.store.control(),
             clock: self.clock.clone(),
             waker: self.routine_waker.clone(),

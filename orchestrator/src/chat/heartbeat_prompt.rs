@@ -6,7 +6,7 @@ use chrono_tz::Tz;
 use protocol::UserSettings;
 
 use super::conversation::line;
-use crate::{domain::heartbeat::SILENT_REPLY, store::SystemLine};
+use crate::{domain::heartbeat::HEARTBEAT_OK, store::SystemLine};
 
 const INSTRUCTIONS: &str = "\
 This is a heartbeat: a look at what there is to do, which Gantry starts by itself. The user does not read along, and no one can \
@@ -25,7 +25,7 @@ pub(super) fn heartbeat_prompt(
     let mut parts = vec![
         INSTRUCTIONS.to_owned(),
         format!(
-            "If nothing needs the user's attention, reply with exactly {SILENT_REPLY} and nothing else. Otherwise reply with what \
+            "If nothing needs the user's attention, reply with exactly {HEARTBEAT_OK} and nothing else. Otherwise reply with what \
              the user is to read; it is sent to them as a notification."
         ),
         format!(

@@ -69,7 +69,7 @@ impl Heartbeats {
         while !drain.is_cancelled() {
             let look = async {
                 if !is_noted {
-                    self.store().note_heartbeat_default(self.settings.every_seconds, self.clock().now()).await?;
+                    self.store().sync_default_interval(self.settings.every_seconds, self.clock().now()).await?;
                     is_noted = true;
                 }
                 self.look(&mut running).await

@@ -4,15 +4,15 @@ mod action_fields;
 mod apply;
 mod change;
 mod definition;
+pub(super) mod describe;
 mod editor;
 mod fields;
-mod fire;
 mod list;
+mod run;
 mod show;
 #[cfg(test)]
 mod tests;
 mod trigger_fields;
-pub(super) mod words;
 
 use chrono_tz::Tz;
 use clap::Subcommand;
@@ -54,7 +54,7 @@ pub(super) enum RoutineCommand {
     /// Disable routines
     Disable(Names),
     /// Run a routine now, whatever its trigger
-    Run(fire::RunArgs),
+    Run(run::RunArgs),
     /// List the runs of a routine, newest first
     Runs(RunsArgs),
     /// Show when a routine fires next
@@ -102,7 +102,7 @@ pub(super) async fn run(
         RoutineCommand::Delete(names) => delete(&client, names, output).await?,
         RoutineCommand::Enable(names) => switch(&client, names, "enable", output).await?,
         RoutineCommand::Disable(names) => switch(&client, names, "disable", output).await?,
-        RoutineCommand::Run(args) => return fire::run(&client, args, output).await,
+        RoutineCommand::Run(args) => return run::run(&client, args, output).await,
         RoutineCommand::Runs(args) => {
             let id = id_of(&client, &args.routine).await?;
             let mut query = vec![("limit", args.limit.to_string())];

@@ -11,7 +11,7 @@ use super::{
     exit::{CliError, Exit},
     output::{Output, Paint},
     pages,
-    routine::{id_of, time, words},
+    routine::{describe, id_of, time},
     text::{escape_control_chars, one_line, truncate},
 };
 use crate::{clock::Clock, config::Environment};
@@ -197,7 +197,7 @@ fn with_reason(run: &RoutineRun) -> String {
 fn took(run: &RoutineRun) -> Option<String> {
     let duration = run.completed_at? - run.started_at?;
     let is_short = duration.num_seconds() < 10;
-    Some(if is_short { format!("{} ms", duration.num_milliseconds()) } else { words::age(duration) })
+    Some(if is_short { format!("{} ms", duration.num_milliseconds()) } else { describe::age(duration) })
 }
 
 /// All that is known of a run.

@@ -7,6 +7,6 @@ mod events;
 mod matchers;
 mod webhooks;
 
-pub use events::{ArrivedEvent, EventIntake, EventOutbox, FiredRoutines};
+pub use events::{ArrivedEvent, EventHandler, FiredRoutines, PendingEventWorker};
 pub use matchers::{MatchError, RoutineMatchers};
-pub use webhooks::{WebhookAnswer, WebhookIntake, WebhookRefused, WebhookRequest};
+pub use webhooks::{WebhookAnswer, WebhookHandler, WebhookRefused, WebhookRequest};

@@ -10,7 +10,7 @@ mod executor;
 mod host_runs;
 mod inbound;
 mod listeners;
-mod notification_posts;
+mod notification_sender;
 mod notify_targets;
 pub mod plan;
 mod routine_editor;
@@ -30,13 +30,13 @@ pub use event_ingestion::{EventIngestion, IngestError};
 pub use executor::ActionExecutor;
 pub use host_runs::{HostRuns, RunHostJob};
 pub use inbound::{
-    ArrivedEvent, EventIntake, EventOutbox, FiredRoutines, MatchError, RoutineMatchers, WebhookAnswer, WebhookIntake,
-    WebhookRefused, WebhookRequest,
+    ArrivedEvent, EventHandler, FiredRoutines, MatchError, PendingEventWorker, RoutineMatchers, WebhookAnswer,
+    WebhookHandler, WebhookRefused, WebhookRequest,
 };
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners};
-pub use notification_posts::NotificationPosts;
-pub use notify_targets::{InvalidTarget, NotifyTargets};
-pub use routine_editor::{RoutineCaller, RoutineEditor, RoutineError, Triggered};
+pub use notification_sender::NotificationSender;
+pub use notify_targets::{InvalidDestination, NotificationDestinations};
+pub use routine_editor::{ManualRun, RoutineCaller, RoutineEditor, RoutineError};
 pub use routine_waker::RoutineWaker;
 pub use run_jobs::RunJobs;
 pub use sandbox::{Prober, Sandbox};

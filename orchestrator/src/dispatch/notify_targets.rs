@@ -11,13 +11,13 @@ const MAX_URL_BYTES: usize = 2_048;
 
 /// The destinations of notifications.
 #[derive(Clone)]
-pub struct NotifyTargets {
+pub struct NotificationDestinations {
     client: EgressClient,
 }
 
 /// A URL that notifications are not posted to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidTarget {
+pub enum InvalidDestination {
     /// It is too long.
     #[error("must have at most {MAX_URL_BYTES} bytes")]
     TooLong,
@@ -32,7 +32,7 @@ pub enum InvalidTarget {
     NotAllowed,
 }
 
-impl NotifyTargets {
+impl NotificationDestinations {
     /// The destinations of this list. `own` are the orchestrator's addresses, which are never dialled. An error names the entry by
     /// its index.
     pub fn new(allow: &[String], own: Vec<SocketAddr>, look_up: LookUp) -> Result<Self, (usize, InvalidPattern)> {
@@ -41,16 +41,16 @@ impl NotifyTargets {
     }
 
     /// Checks a URL that a routine names.
-    pub fn check(&self, url: &str) -> Result<(), InvalidTarget> {
+    pub fn check(&self, url: &str) -> Result<(), InvalidDestination> {
         if url.len() > MAX_URL_BYTES {
-            return Err(InvalidTarget::TooLong);
+            return Err(InvalidDestination::TooLong);
         }
         let destination = OutboundRequest::new("POST", url).and_then(|request| request.destination());
-        let destination = destination.map_err(|error| InvalidTarget::Url(error.to_string()))?;
+        let destination = destination.map_err(|error| InvalidDestination::Url(error.to_string()))?;
         if self.client.policy().is_empty() {
-            return Err(InvalidTarget::NoneAllowed);
+            return Err(InvalidDestination::NoneAllowed);
         }
-        self.client.policy().rules().check_destination(&destination).map_err(|_| InvalidTarget::NotAllowed)
+        self.client.policy().rules().check_destination(&destination).map_err(|_| InvalidDestination::NotAllowed)
     }
 
     /// Sends a request, and returns the status of its answer. Follows no redirect.
@@ -58,7 +58,7 @@ impl NotifyTargets {
         let answer = self.client.open(&self.client.policy().rules(), request).await;
         answer.map(|answer| answer.status()).map_err(|error| match error {
             EgressError::Denied(EgressDenied::AboveCeiling(_) | EgressDenied::NotListed(_)) => {
-                SendError::Refused(InvalidTarget::NotAllowed.to_string())
+                SendError::Refused(InvalidDestination::NotAllowed.to_string())
             }
             EgressError::Denied(_) | EgressError::Invalid(_) => SendError::Refused(error.to_string()),
             other => SendError::Unreachable(other.to_string()),
@@ -90,7 +90,7 @@ mod tests {
     #[case(&["*"], "https://user:secret@hooks.example/", "must be a URL")]
     fn targets_are_those_that_the_operator_allows(#[case] allow: &[&str], #[case] url: &str, #[case] expected: &str) {
         let allow: Vec<String> = allow.iter().map(|entry| (*entry).to_owned()).collect();
-        let targets = NotifyTargets::new(&allow, vec![], crate::egress::system_look_up()).unwrap();
+        let targets = NotificationDestinations::new(&allow, vec![], crate::egress::system_look_up()).unwrap();
         match targets.check(url) {
             Ok(()) => assert_eq!(expected, ""),
             Err(error) => assert!(!expected.is_empty() && error.to_string().contains(expected), "{error}"),

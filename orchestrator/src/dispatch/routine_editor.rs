@@ -18,7 +18,7 @@ use serde_json::json;
 
 pub use error::RoutineError;
 
-use super::{InvalidTarget, JobSubmitter, NotifyTargets, RoutineWaker};
+use super::{InvalidDestination, JobSubmitter, NotificationDestinations, RoutineWaker};
 use crate::{
     domain::routine::{
         definition::{CheckedDefinition, DefinitionBounds, apply_patch, check, definition_of},
@@ -56,7 +56,7 @@ pub struct RoutineCaller {
 
 /// A firing by hand.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Triggered {
+pub struct ManualRun {
     /// The run, as it is now.
     pub run: RoutineRun,
     /// Whether it has ended while the caller waited.
@@ -68,7 +68,7 @@ pub struct RoutineEditor {
     /// Knows what jobs may ask for, and whether they can run.
     pub submitter: Arc<JobSubmitter>,
     /// Where notifications may be posted.
-    pub targets: NotifyTargets,
+    pub targets: NotificationDestinations,
     /// Seals secrets of routines.
     pub secrets: Arc<Secrets>,
     /// Wakes sweep and runner.
@@ -102,7 +102,7 @@ impl RoutineEditor {
         let committed = self.secrets.invalidation(&caller.user);
         let stored = self.store().create_routine(id, &caller.user, definition, &caller.entry, committed).await?;
         let routine = stored_routine(stored)?;
-        self.waker.wake_sweep();
+        self.waker.wake_scheduler();
         tracing::info!(routine.id = %id, user = caller.user, "routine created");
         Ok(RoutineSaved { routine: shown.add_to(routine), warnings })
     }
@@ -182,7 +182,7 @@ impl RoutineEditor {
             RoutineStored::Changed => return Ok(None),
             stored => stored_routine(stored)?,
         };
-        self.waker.wake_sweep();
+        self.waker.wake_scheduler();
         Ok(Some(RoutineSaved { routine: shown.add_to(stored), warnings }))
     }
 
@@ -197,10 +197,10 @@ impl RoutineEditor {
             let current = self.get(caller, id).await?;
             let enabled = enabled.unwrap_or(!current.enabled);
             let next = if enabled && !current.enabled { self.next_of_enabled(&current)? } else { None };
-            match self.store().switch_routine(id, current.rev, enabled, next, &caller.entry).await? {
+            match self.store().set_routine_enabled(id, current.rev, enabled, next, &caller.entry).await? {
                 RoutineStored::Changed => {}
                 stored => {
-                    self.waker.wake_sweep();
+                    self.waker.wake_scheduler();
                     self.waker.wake_runs();
                     return stored_routine(stored);
                 }
@@ -231,7 +231,7 @@ impl RoutineEditor {
         caller: &RoutineCaller,
         id: RoutineId,
         request: TriggerRoutine,
-    ) -> Result<Triggered, RoutineError> {
+    ) -> Result<ManualRun, RoutineError> {
         let payload = request.payload.as_ref().map(ToString::to_string);
         let mut errors = Vec::new();
         if payload.as_ref().is_some_and(|text| text.len() > MAX_PAYLOAD_BYTES) {
@@ -300,7 +300,7 @@ impl RoutineEditor {
         Ok(times.into_iter().map(|utc| FiringTime { utc, local: utc.with_timezone(&zone).to_rfc3339() }).collect())
     }
 
-    async fn wait_for_run(&self, user: &str, run: RunId, wait: Duration) -> Result<Triggered, RoutineError> {
+    async fn wait_for_run(&self, user: &str, run: RunId, wait: Duration) -> Result<ManualRun, RoutineError> {
         let mut changes = self.store().event_notifier().subscribe(Topic::User(user.to_owned()));
         let until = self.submitter.clock.monotonic() + wait;
         loop {
@@ -308,11 +308,11 @@ impl RoutineEditor {
             // A caller that does not wait gets the same answer however fast the run is.
             let is_finished = now.status.is_finished() && !wait.is_zero();
             if is_finished || wait.is_zero() {
-                return Ok(Triggered { run: now, is_finished });
+                return Ok(ManualRun { run: now, is_finished });
             }
             tokio::select! {
                 () = changes.changed() => {}
-                () = self.submitter.clock.sleep_until(until) => return Ok(Triggered { run: now, is_finished: false }),
+                () = self.submitter.clock.sleep_until(until) => return Ok(ManualRun { run: now, is_finished: false }),
             }
         }
     }
@@ -334,8 +334,9 @@ impl RoutineEditor {
         };
         let checked = check(request, &bounds).map_err(RoutineError::Invalid)?;
         if let Some(url) = &checked.request.notify.webhook_url {
-            let refused =
-                |error: InvalidTarget| RoutineError::Invalid(vec![invalid("notify.webhook_url", &error.to_string())]);
+            let refused = |error: InvalidDestination| {
+                RoutineError::Invalid(vec![invalid("notify.webhook_url", &error.to_string())])
+            };
             self.targets.check(url).map_err(refused)?;
         }
         Ok(checked)

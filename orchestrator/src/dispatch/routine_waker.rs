@@ -16,7 +16,7 @@ struct Wakes {
 
 impl RoutineWaker {
     /// A routine may have become due, or a schedule has changed.
-    pub fn wake_sweep(&self) {
+    pub fn wake_scheduler(&self) {
         self.0.sweep.notify_one();
     }
 

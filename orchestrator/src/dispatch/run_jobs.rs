@@ -14,7 +14,7 @@ use crate::{
         request,
         routine::prompt::{RunFacts, job_prompt},
     },
-    store::{StartedRun, StoreError},
+    store::{RunAttempt, StoreError},
 };
 
 /// Creates the jobs of runs.
@@ -46,7 +46,7 @@ impl RunJobs {
         Ok(count)
     }
 
-    async fn start(&self, run: StartedRun) -> Result<(), SubmitError> {
+    async fn start(&self, run: RunAttempt) -> Result<(), SubmitError> {
         let RoutineAction::FullJob(action) = run.action.clone() else { return Err(SubmitError::RunGone) };
         let timezone = self.submitter.store.settings(&run.user).await?.timezone;
         let facts = RunFacts {

@@ -7,7 +7,7 @@ use chrono_tz::Tz;
 use protocol::{QuietHours, TimeOfDay, UserSettings};
 
 /// The reply that says that there is nothing to say (contract: routines, Sessions).
-pub const SILENT_REPLY: &str = "HEARTBEAT_OK";
+pub const HEARTBEAT_OK: &str = "HEARTBEAT_OK";
 /// Failures in a row that the user is told about, once (contract: routines, Decided in detail).
 pub const FAILURES_TO_NOTIFY: u32 = 3;
 /// How long a request waits for others, which then share its heartbeat (contract: routines, Sessions).
@@ -111,7 +111,7 @@ pub fn interval(settings: &UserSettings, default_seconds: u64) -> Option<TimeDel
 
 /// Whether a reply has nothing to say to the user.
 pub fn is_silent(reply: &str) -> bool {
-    reply.trim() == SILENT_REPLY
+    reply.trim() == HEARTBEAT_OK
 }
 
 #[cfg(test)]

@@ -28,14 +28,14 @@ use crate::{
     },
     hooks::{HookEvent, Hooks},
     llm::metering::{Account, AccountOwner, CallLimiter, Meter, MeteredModel},
-    store::{RunEnd, RunOutcome, StartedRun, Store, StoreError},
+    store::{AttemptEnd, AttemptResult, RunAttempt, Store, StoreError},
     tools::BuiltinTools,
 };
 
 /// Sampling temperature of runs (contract: routines, Actions).
 const TEMPERATURE: f64 = 0.3;
 /// Model calls of a run with tools besides its rounds and its answer: replies that are asked for again, and summaries.
-const EXTRA_CALLS: u32 = 5;
+const RETRY_CALLS: u32 = 5;
 /// Tool calls for each round.
 const MAX_CALLS_PER_ROUND: u32 = 20;
 /// Attempts that a run may make in all, waits for providers included: its model calls are counted together.
@@ -66,8 +66,8 @@ pub struct Lightweight {
 /// Why a loop was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
-    /// By itself, or by the one who has the token.
-    Asked,
+    /// It ended by itself, or its token was cancelled elsewhere.
+    Finished,
     /// Its time was up.
     TimedOut,
 }
@@ -94,10 +94,10 @@ impl Lightweight {
     /// Works on an attempt to its end. `stop` ends it early; its outcome then does not matter to the one who has stopped it.
     pub(super) async fn run(
         &self,
-        run: &StartedRun,
+        run: &RunAttempt,
         action: &LightweightAction,
         stop: &CancellationToken,
-    ) -> RunOutcome {
+    ) -> AttemptResult {
         let since = self.clock.now();
         let (status, text) = match Box::pin(self.work(run, action, stop)).await {
             Ok(ended) => ended,
@@ -115,15 +115,15 @@ impl Lightweight {
                 (0, None)
             }
         };
-        RunOutcome { status, text, tokens, cost_usd }
+        AttemptResult { status, text, tokens, cost_usd }
     }
 
     async fn work(
         &self,
-        run: &StartedRun,
+        run: &RunAttempt,
         action: &LightweightAction,
         stop: &CancellationToken,
-    ) -> Result<(RunEnd, Option<String>), BeginError> {
+    ) -> Result<(AttemptEnd, Option<String>), BeginError> {
         let Prepared { model, mut transcript, rounds } = self.prepare(run, action).await?;
         let tools = self.tools.executor_for_run(&run.user, run.run, run.attempt, action.use_tools).await?;
         let settings = self.settings(action, rounds);
@@ -151,7 +151,7 @@ impl Lightweight {
         let work = agent.run(&mut transcript, &mut loop_state);
         let (outcome, ended) = Box::pin(self.within(Duration::from_secs(run.timeout_seconds), &stop, work)).await;
         if journal.has_nothing_to_report() {
-            return Ok((RunEnd::Ok, None));
+            return Ok((AttemptEnd::Ok, None));
         }
         let text = match (outcome, ended) {
             (LoopOutcome::Completed { text }, _) => text,
@@ -171,7 +171,7 @@ impl Lightweight {
     }
 
     /// What the run begins with.
-    async fn prepare(&self, run: &StartedRun, action: &LightweightAction) -> Result<Prepared, BeginError> {
+    async fn prepare(&self, run: &RunAttempt, action: &LightweightAction) -> Result<Prepared, BeginError> {
         let settings = self.store.settings(&run.user).await?;
         let model = self.model(action, &settings)?;
         let identity = self.store.memory_document(&run.user, &MemoryPath::identity(), None).await?;
@@ -223,7 +223,7 @@ impl Lightweight {
 
     fn settings(&self, action: &LightweightAction, rounds: u32) -> Settings {
         Settings {
-            max_iterations: if action.use_tools { rounds.saturating_add(1 + EXTRA_CALLS) } else { 1 },
+            max_iterations: if action.use_tools { rounds.saturating_add(1 + RETRY_CALLS) } else { 1 },
             max_tool_calls: rounds.saturating_mul(MAX_CALLS_PER_ROUND),
             max_tool_rounds: Some(rounds),
             temperature: Some(TEMPERATURE),
@@ -245,7 +245,7 @@ impl Lightweight {
         tokio::pin!(work);
         let until = self.clock.monotonic().saturating_add(limit);
         tokio::select! {
-            outcome = &mut work => (outcome, Ended::Asked),
+            outcome = &mut work => (outcome, Ended::Finished),
             () = self.clock.sleep_until(until) => {
                 stop.cancel();
                 (work.await, Ended::TimedOut)
@@ -254,19 +254,19 @@ impl Lightweight {
     }
 
     /// What the answer says, and the text that is kept.
-    async fn read(&self, run: &StartedRun, text: &str) -> (RunEnd, Option<String>) {
-        match reply(&visible(text), false) {
-            Reply::Nothing => (RunEnd::Ok, None),
+    async fn read(&self, run: &RunAttempt, text: &str) -> (AttemptEnd, Option<String>) {
+        match reply(&strip_invisible(text), false) {
+            Reply::Nothing => (AttemptEnd::Ok, None),
             Reply::Empty => (failed(RunReason::EmptyReply, "the model answered nothing".to_owned()), None),
             Reply::Attention(text) => {
                 let text = self.shown(run, text).await;
-                (RunEnd::Attention, Some(shortened(&text, MAX_RESULT_CHARS)))
+                (AttemptEnd::Attention, Some(shortened(&text, MAX_RESULT_CHARS)))
             }
         }
     }
 
     /// The text that the hooks let out: it is a message to a person.
-    async fn shown(&self, run: &StartedRun, text: String) -> String {
+    async fn shown(&self, run: &RunAttempt, text: String) -> String {
         let event = HookEvent::new(HookPoint::OutboundMessage, &run.user);
         let changed = match self.hooks.ask_about_text(&event, &text).await {
             Ok(None) => return text,
@@ -280,7 +280,7 @@ impl Lightweight {
     }
 }
 
-fn account(run: &StartedRun, model: String, max_iterations: u32) -> Account {
+fn account(run: &RunAttempt, model: String, max_iterations: u32) -> Account {
     Account {
         owner: AccountOwner::Run { run: run.run, attempt: run.attempt },
         user: run.user.clone(),
@@ -295,19 +295,19 @@ fn account(run: &StartedRun, model: String, max_iterations: u32) -> Account {
 }
 
 /// The text without terminal escapes, control characters, invisible characters, and tokens of chat templates.
-fn visible(text: &str) -> String {
+fn strip_invisible(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
     neutralize(&plain).into_owned()
 }
 
 /// Why a loop ended without an answer.
-fn failure(outcome: LoopOutcome, refusal: Option<Refusal>, limit: Option<String>) -> RunEnd {
+fn failure(outcome: LoopOutcome, refusal: Option<Refusal>, limit: Option<String>) -> AttemptEnd {
     match outcome {
         LoopOutcome::Failed { reason: FailureReason::LlmError, message } => match refusal {
             Some(Refusal::Account) => failed(RunReason::ProviderAccount, message),
             Some(Refusal::Wait(wait)) => {
                 let retry_after = wait.and_then(|wait| TimeDelta::from_std(wait).ok());
-                RunEnd::Failed { reason: RunReason::RateLimited, message, retry_after }
+                AttemptEnd::Failed { reason: RunReason::RateLimited, message, retry_after }
             }
             None => failed(RunReason::LlmError, message),
         },
@@ -332,8 +332,8 @@ fn failure(outcome: LoopOutcome, refusal: Option<Refusal>, limit: Option<String>
     }
 }
 
-pub(super) const fn failed(reason: RunReason, message: String) -> RunEnd {
-    RunEnd::Failed { reason, message, retry_after: None }
+pub(super) const fn failed(reason: RunReason, message: String) -> AttemptEnd {
+    AttemptEnd::Failed { reason, message, retry_after: None }
 }
 
 #[cfg(test)]
@@ -342,10 +342,12 @@ mod tests {
 
     use super::*;
 
-    fn reason(end: &RunEnd) -> Option<(RunReason, Option<i64>)> {
+    fn reason(end: &AttemptEnd) -> Option<(RunReason, Option<i64>)> {
         match end {
-            RunEnd::Failed { reason, retry_after, .. } => Some((*reason, retry_after.map(|wait| wait.num_seconds()))),
-            RunEnd::Ok | RunEnd::Attention => None,
+            AttemptEnd::Failed { reason, retry_after, .. } => {
+                Some((*reason, retry_after.map(|wait| wait.num_seconds())))
+            }
+            AttemptEnd::Ok | AttemptEnd::Attention => None,
         }
     }
 
@@ -386,6 +388,6 @@ mod tests {
     #[case("<|im_start|>system", "< |im_start|>system")]
     #[case("\u{feff}ROUTINE_OK\u{200b}", "ROUTINE_OK")]
     fn invisible_and_control_characters_are_removed(#[case] text: &str, #[case] expected: &str) {
-        assert_eq!(visible(text), expected);
+        assert_eq!(strip_invisible(text), expected);
     }
 }

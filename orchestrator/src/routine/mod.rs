@@ -5,8 +5,8 @@ mod lightweight;
 mod live_runs;
 mod model;
 mod runner;
-mod sweep;
+mod scheduler;
 
 pub use lightweight::Lightweight;
 pub use runner::{Runner, RunnerParts};
-pub use sweep::RoutineSweep;
+pub use scheduler::RoutineScheduler;

@@ -21,7 +21,7 @@ use crate::{
     clock::Clock,
     dispatch::{RoutineWaker, RunJobs},
     llm::metering::retry_write,
-    store::{RunEnd, RunOutcome, StartedRun, Store, StoreError},
+    store::{AttemptEnd, AttemptResult, RunAttempt, Store, StoreError},
 };
 
 /// Delay before the database is asked again after it failed.
@@ -135,7 +135,7 @@ impl Runner {
         self.stop_ended().await?;
         let mut is_more = false;
         for pass in 1..=MAX_LINE_PASSES {
-            if store.deliver_lines(BATCH, clock.now()).await? < BATCH {
+            if store.post_lines(BATCH, clock.now()).await? < BATCH {
                 break;
             }
             is_more = pass == MAX_LINE_PASSES;
@@ -161,7 +161,7 @@ impl Runner {
             return Ok(());
         }
         let kind = RoutineActionKind::Lightweight;
-        let started = self.parts.store.claim_runs(kind, room, self.process, self.parts.clock.now()).await?;
+        let started = self.parts.store.start_runs_of(kind, room, self.process, self.parts.clock.now()).await?;
         for run in started {
             let live = self.live.insert(run.run);
             let runner = Arc::clone(self);
@@ -175,7 +175,7 @@ impl Runner {
     }
 
     /// Works on an attempt and ends it.
-    async fn work(&self, run: &StartedRun, live: &LiveRun) {
+    async fn work(&self, run: &RunAttempt, live: &LiveRun) {
         tracing::info!(
             schedule_kind = run.trigger.as_str(),
             session = run.session,
@@ -196,7 +196,7 @@ impl Runner {
             RoutineAction::FullJob(_) | RoutineAction::SystemEventText { .. } => internal_error(),
         };
         let outcome = match live.stop_cause() {
-            Some(StopCause::Drained) => RunOutcome { status: restarted(), ..outcome },
+            Some(StopCause::Drained) => AttemptResult { status: restarted(), ..outcome },
             // It has ended in the database; writing another end changes nothing.
             Some(StopCause::Ended) | None => outcome,
         };
@@ -217,7 +217,7 @@ impl Runner {
         }
     }
 
-    async fn end(&self, run: RunId, attempt: u32, outcome: RunOutcome) -> Result<Option<RoutineRun>, StoreError> {
+    async fn end(&self, run: RunId, attempt: u32, outcome: AttemptResult) -> Result<Option<RoutineRun>, StoreError> {
         let RunnerParts { store, clock, lightweight, .. } = &self.parts;
         let end = || store.end_run(run, attempt, outcome.clone(), clock.now());
         retry_write(&lightweight.meter.drain, &run, end).await
@@ -248,7 +248,7 @@ impl Runner {
         let found = abandoned.len();
         let mut ended = 0;
         for (run, attempt) in abandoned {
-            let outcome = RunOutcome { status: restarted(), text: None, tokens: 0, cost_usd: Some(0.0) };
+            let outcome = AttemptResult { status: restarted(), text: None, tokens: 0, cost_usd: Some(0.0) };
             match self.end(run, attempt, outcome).await {
                 Ok(_) => ended += 1,
                 // The others are ended nevertheless.
@@ -280,11 +280,11 @@ async fn all_ended(tasks: &mut JoinSet<()>) {
     while tasks.join_next().await.is_some() {}
 }
 
-fn restarted() -> RunEnd {
+fn restarted() -> AttemptEnd {
     failed(RunReason::OrchestratorRestart, "the orchestrator stopped while the run was in progress".to_owned())
 }
 
-fn internal_error() -> RunOutcome {
+fn internal_error() -> AttemptResult {
     let status = failed(RunReason::Internal, "internal server error; the log has the details".to_owned());
-    RunOutcome { status, text: None, tokens: 0, cost_usd: None }
+    AttemptResult { status, text: None, tokens: 0, cost_usd: None }
 }

@@ -22,7 +22,7 @@ pub enum Topic {
     /// New events that wait for routines.
     RoutineEvents,
     /// Notifications to post to webhooks.
-    NotificationPosts,
+    NotificationSender,
 }
 
 /// One notification channel for each topic with subscribers.

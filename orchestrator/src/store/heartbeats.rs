@@ -44,7 +44,7 @@ pub struct StartedHeartbeat {
 }
 
 /// Notes that a user's main session has something to do, and whether a heartbeat is asked for at once.
-pub(super) async fn note_work(
+pub(super) async fn mark_pending(
     tx: &mut WriteTx,
     user: &str,
     requested: bool,

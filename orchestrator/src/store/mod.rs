@@ -88,14 +88,14 @@ pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, Running
 pub use lifecycle::{Reported, Transition};
 pub use mcp::{DefinitionApproval, DefinitionStatus, SeenDefinition, StoredDefinition};
 pub use memory::{MemoryDeleteOutcome, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome};
-pub use notification_deliveries::{ClaimedPost, PostOutcome};
+pub use notification_deliveries::{ClaimedDelivery, DeliveryOutcome};
 pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
 pub use prompts::Prompted;
 pub use routines::{
-    Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests, DueRoutine, DueRoutines, EventCause,
-    EventName, EventRoutine, EventRoutines, FireOutcome, Firing, MAX_ROUTINES_PER_USER, NewDelivery, NewRoutineEvent,
-    PlannedClaim, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored, RoutineUpdate, RunEnd, RunFilter,
-    RunOutcome, StartedRun, WaitingEvent, WebhookTarget,
+    AttemptEnd, AttemptResult, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests, DueRoutine,
+    DueRoutines, EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, MAX_ROUTINES_PER_USER,
+    NewDelivery, NewRoutineEvent, PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter,
+    RoutineStored, RoutineUpdate, RunAttempt, RunFilter, WebhookTarget,
 };
 pub use rows::StoredEvent;
 pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored};

@@ -21,7 +21,7 @@ const TOO_MANY: &str = "too many notifications wait to be posted";
 
 /// A post that this process makes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ClaimedPost {
+pub struct ClaimedDelivery {
     /// Its id, which is the same for all attempts.
     pub id: DeliveryId,
     /// The routine that names the webhook.
@@ -38,7 +38,7 @@ pub struct ClaimedPost {
 
 /// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PostOutcome {
+pub enum DeliveryOutcome {
     /// The receiver accepted it.
     Delivered {
         /// The HTTP status.
@@ -64,12 +64,12 @@ pub enum PostOutcome {
 
 impl Store {
     /// Claims posts that are due, at most `per_user` of each user, the longest due first.
-    pub async fn claim_notification_posts(
+    pub async fn claim_notification_deliveries(
         &self,
         process: Uuid,
         (max, per_user): (u32, u32),
         now: DateTime<Utc>,
-    ) -> Result<Vec<ClaimedPost>, StoreError> {
+    ) -> Result<Vec<ClaimedDelivery>, StoreError> {
         let claimed: Vec<ClaimedRow> = self
             .write(move |tx| {
                 Box::pin(async move {
@@ -107,10 +107,10 @@ impl Store {
         Ok(posts)
     }
 
-    async fn post_of(&self, row: &ClaimedRow) -> Result<ClaimedPost, StoreError> {
+    async fn post_of(&self, row: &ClaimedRow) -> Result<ClaimedDelivery, StoreError> {
         let row_ref = RowRef { table: "notification_deliveries", id: row.id };
         let found = self.notification(NotificationId::from_uuid(row.notification_id)).await?;
-        Ok(ClaimedPost {
+        Ok(ClaimedDelivery {
             id: DeliveryId::from_uuid(row.id),
             routine: RoutineId::from_uuid(row.routine_id),
             user: row.user_id.clone(),
@@ -125,12 +125,12 @@ impl Store {
         &self,
         post: DeliveryId,
         process: Uuid,
-        outcome: PostOutcome,
+        outcome: DeliveryOutcome,
     ) -> Result<bool, StoreError> {
         let (state, next, status, error) = match outcome {
-            PostOutcome::Delivered { status } => (DeliveryStatus::Delivered, None, Some(status), None),
-            PostOutcome::Retry { at, status, error } => (DeliveryStatus::Pending, Some(at), status, Some(error)),
-            PostOutcome::Failed { status, error } => (DeliveryStatus::Failed, None, status, Some(error)),
+            DeliveryOutcome::Delivered { status } => (DeliveryStatus::Delivered, None, Some(status), None),
+            DeliveryOutcome::Retry { at, status, error } => (DeliveryStatus::Pending, Some(at), status, Some(error)),
+            DeliveryOutcome::Failed { status, error } => (DeliveryStatus::Failed, None, status, Some(error)),
         };
         self.write_one(move |tx| {
             Box::pin(async move {
@@ -223,7 +223,7 @@ pub(super) async fn insert(
     .bind(now)
     .execute(&mut tx.db)
     .await?;
-    tx.notify(Topic::NotificationPosts);
+    tx.notify(Topic::NotificationSender);
     Ok(())
 }
 

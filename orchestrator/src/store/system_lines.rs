@@ -98,7 +98,7 @@ pub(super) async fn append(
     .bind(i64::from(MAX_SYSTEM_LINES))
     .execute(&mut tx.db)
     .await?;
-    heartbeats::note_work(tx, user, line.wake == WakeMode::Now, now).await?;
+    heartbeats::mark_pending(tx, user, line.wake == WakeMode::Now, now).await?;
     Ok(dropped.rows_affected() == 0)
 }
 
@@ -178,7 +178,7 @@ pub(super) async fn settle(tx: &mut WriteTx, key: TurnKey, read: bool, at: DateT
     let users: Vec<String> =
         sqlx::query_scalar(settle).bind(*key.thread.as_uuid()).bind(i64::from(key.turn)).fetch_all(&mut tx.db).await?;
     match users.first().filter(|_| !read) {
-        Some(user) => heartbeats::note_work(tx, user, false, at).await,
+        Some(user) => heartbeats::mark_pending(tx, user, false, at).await,
         None => Ok(()),
     }
 }

@@ -93,7 +93,7 @@ impl RunStatus {
     }
 
     /// Whether the run did what it was for.
-    pub const fn is_good(self) -> bool {
+    pub const fn is_success(self) -> bool {
         matches!(self, Self::Ok | Self::Attention)
     }
 }

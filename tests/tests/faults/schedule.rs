@@ -38,7 +38,7 @@ pub(crate) async fn ended_runs(user: &User, routine: &Routine, number: usize) ->
 /// Waits until the run of a time at or after `time` has ended well. Runs of earlier times that had to wait have ended then.
 pub(crate) async fn wait_for_time(user: &User, routine: &Routine, time: DateTime<Utc>) {
     tests::until(&format!("the run of {time}"), async || {
-        runs(user, routine.id).await.iter().any(|run| run.due_at >= Some(time) && run.status.is_good())
+        runs(user, routine.id).await.iter().any(|run| run.due_at >= Some(time) && run.status.is_success())
     })
     .await;
 }

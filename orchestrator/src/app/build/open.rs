@@ -10,7 +10,7 @@ use super::super::{DatabaseError, ServeError};
 use crate::{
     clock::Clock,
     config::{Config, mask_urls},
-    dispatch::{AttemptRegistry, NotifyTargets},
+    dispatch::{AttemptRegistry, NotificationDestinations},
     egress::{EgressClient, EgressPolicy, system_look_up},
     hooks::Hooks,
     mcp::ConfiguredServer,
@@ -40,7 +40,7 @@ pub(super) async fn open_store(
     if aborted > 0 || interrupted > 0 || turns > 0 {
         tracing::warn!(aborted, interrupted, turns, "closed calls and chat turns that the last process left open");
     }
-    store.note_automation(config.routines.cron_enabled, clock.now()).await.map_err(at_url)?;
+    store.sync_cron_setting(config.routines.cron_enabled, clock.now()).await.map_err(at_url)?;
     Ok((store, instance))
 }
 
@@ -81,8 +81,8 @@ pub(super) fn egress_client(config: &Config, own: Vec<SocketAddr>) -> Result<Egr
 }
 
 /// The destinations of notifications.
-pub(super) fn notify_targets(config: &Config, own: Vec<SocketAddr>) -> Result<NotifyTargets, ServeError> {
-    NotifyTargets::new(&config.notify_allow, own, system_look_up()).map_err(|(index, source)| {
+pub(super) fn notify_targets(config: &Config, own: Vec<SocketAddr>) -> Result<NotificationDestinations, ServeError> {
+    NotificationDestinations::new(&config.notify_allow, own, system_look_up()).map_err(|(index, source)| {
         let entry = config.notify_allow.get(index).map(|entry| mask_urls(entry)).unwrap_or_default();
         ServeError::NotifyAllow { entry, source }
     })

@@ -7,7 +7,7 @@ use protocol::{CronJob, CronPayload, CronRunEntry, CronSchedule, CronStatus, Rou
 
 use crate::cli::{
     output::{Format, Output, Paint},
-    routine::words,
+    routine::describe,
     text::{one_line, truncate},
 };
 
@@ -21,7 +21,7 @@ pub(super) fn table(jobs: &[CronJob], zone: Tz, now: DateTime<Utc>) -> String {
         .set_header(["id", "name", "enabled", "schedule", "next", "last", "session", "does"]);
     for job in jobs {
         let last = job.state.last_status.map_or("-", |status| status.as_str()).to_owned();
-        let ago = job.state.last_run_at_ms.and_then(time).map(|at| format!(" ({})", words::relative(at, now)));
+        let ago = job.state.last_run_at_ms.and_then(time).map(|at| format!(" ({})", describe::relative(at, now)));
         let text = match &job.payload {
             CronPayload::SystemEvent { text } => text,
             CronPayload::AgentTurn { message, .. } => message,
@@ -51,7 +51,7 @@ fn schedule(schedule: &CronSchedule, zone: Tz) -> (String, Tz) {
         CronSchedule::Every { every_ms, .. } => RoutineTrigger::Every { every_seconds: every_ms / 1_000, anchor: None },
         CronSchedule::Cron { expr, tz } => RoutineTrigger::Cron { schedule: expr.clone(), timezone: tz.clone() },
     };
-    (words::trigger(&trigger, zone), words::zone_of(&trigger, zone))
+    (describe::trigger(&trigger, zone), describe::zone_of(&trigger, zone))
 }
 
 fn time(milliseconds: i64) -> Option<DateTime<Utc>> {
@@ -60,7 +60,10 @@ fn time(milliseconds: i64) -> Option<DateTime<Utc>> {
 
 fn next(milliseconds: Option<i64>, zone: Tz, now: DateTime<Utc>) -> String {
     let at = milliseconds.and_then(time);
-    at.map_or_else(|| "-".to_owned(), |at| format!("{} ({})", words::local(at, zone, now), words::relative(at, now)))
+    at.map_or_else(
+        || "-".to_owned(),
+        |at| format!("{} ({})", describe::local(at, zone, now), describe::relative(at, now)),
+    )
 }
 
 pub(super) fn runs(entries: &[CronRunEntry]) -> String {

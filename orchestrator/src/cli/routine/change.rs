@@ -5,7 +5,7 @@ use clap::Args;
 use protocol::{Routine, RoutinePreview, RoutineSaved, RoutineTrigger};
 use serde_json::{Map, Value};
 
-use super::{PATH, definition, editor, fields, find, print_warnings, users_zone, words};
+use super::{PATH, definition, describe, editor, fields, find, print_warnings, users_zone};
 use crate::{
     cli::{
         client::Client,
@@ -140,8 +140,8 @@ async fn print_saved(
     print_warnings(&saved.warnings, &routine.name, output);
     let mut lines = vec![format!("{} {verb} ({})", one_line(&routine.name), routine.id)];
     if let Some(at) = routine.next_fire_at.filter(|_| routine.enabled) {
-        let zone = words::zone_of(&routine.trigger, users_zone(client).await);
-        lines.push(format!("next {} ({})", words::local(at, zone, now), words::relative(at, now)));
+        let zone = describe::zone_of(&routine.trigger, users_zone(client).await);
+        lines.push(format!("next {} ({})", describe::local(at, zone, now), describe::relative(at, now)));
     }
     lines.extend(secrets(routine));
     output.line(&lines.join("\n"))

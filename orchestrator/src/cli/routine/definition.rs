@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     cli::exit::CliError,
-    domain::routine::{definition::definition_of, normalize::meaning},
+    domain::routine::{definition::definition_of, normalize::canonicalize},
 };
 
 /// Fields that a patch replaces as a whole.
@@ -38,7 +38,7 @@ pub(super) fn patch_to(
     now: DateTime<Utc>,
 ) -> Result<RoutinePatch, CliError> {
     wanted.name = String::from(wanted.name.trim());
-    if let Ok(trigger) = meaning(wanted.trigger.clone(), now) {
+    if let Ok(trigger) = canonicalize(wanted.trigger.clone(), now) {
         // One that means nothing is sent, so that the server says why.
         wanted.trigger = trigger;
     }

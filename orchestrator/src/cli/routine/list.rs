@@ -8,7 +8,7 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use protocol::{Page, Routine, RoutineActionKind, RoutineStatus, TriggerType, UpcomingFirings};
 
-use super::{PATH, find, users_zone, words};
+use super::{PATH, describe, find, users_zone};
 use crate::cli::{
     client::Client,
     exit::CliError,
@@ -149,9 +149,9 @@ pub(super) fn table(routines: &[Routine], view: &View, paint: Paint) -> String {
         let mut row = vec![
             one_line(&routine.name),
             routine.status.to_string(),
-            truncate(&words::trigger(&routine.trigger, view.zone), MAX_TRIGGER_CHARS),
+            truncate(&describe::trigger(&routine.trigger, view.zone), MAX_TRIGGER_CHARS),
             next(routine, view),
-            routine.last_run_at.map_or_else(|| "-".to_owned(), |at| words::relative(at, view.now)),
+            routine.last_run_at.map_or_else(|| "-".to_owned(), |at| describe::relative(at, view.now)),
             routine.run_count.to_string(),
         ];
         if of_others {
@@ -165,8 +165,8 @@ pub(super) fn table(routines: &[Routine], view: &View, paint: Paint) -> String {
 fn next(routine: &Routine, view: &View) -> String {
     match routine.next_fire_at.filter(|_| routine.enabled) {
         Some(at) => {
-            let zone = words::zone_of(&routine.trigger, view.zone);
-            format!("{} ({})", words::local(at, zone, view.now), words::relative(at, view.now))
+            let zone = describe::zone_of(&routine.trigger, view.zone);
+            format!("{} ({})", describe::local(at, zone, view.now), describe::relative(at, view.now))
         }
         None => "-".to_owned(),
     }
@@ -209,7 +209,7 @@ pub(super) async fn upcoming(
         table.load_style(presets::NOTHING).set_header(["local", "utc", "in"]);
         for time in &upcoming.items {
             let utc = time.utc.format("%F %T").to_string();
-            table.add_row([one_line(&time.local), utc, words::relative(time.utc, now)]);
+            table.add_row([one_line(&time.local), utc, describe::relative(time.utc, now)]);
         }
         table.trim_fmt()
     })

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use protocol::{Routine, RoutineAction, RoutineStatus};
 
-use super::{find, users_zone, words};
+use super::{describe, find, users_zone};
 use crate::cli::{
     client::Client,
     exit::CliError,
@@ -33,12 +33,12 @@ pub(super) fn status(paint: Paint, status: RoutineStatus) -> String {
 }
 
 fn describe(paint: Paint, routine: &Routine, users: Tz, now: DateTime<Utc>) -> String {
-    let zone = words::zone_of(&routine.trigger, users);
+    let zone = describe::zone_of(&routine.trigger, users);
     let time = |at: DateTime<Utc>, zone: Tz| {
-        format!("{} ({})", at.with_timezone(&zone).format("%F %T %Z"), words::relative(at, now))
+        format!("{} ({})", at.with_timezone(&zone).format("%F %T %Z"), describe::relative(at, now))
     };
     let disabled = routine.disabled_reason.map(|reason| {
-        let since = routine.disabled_at.map(|at| format!(", {}", words::relative(at, now))).unwrap_or_default();
+        let since = routine.disabled_at.map(|at| format!(", {}", describe::relative(at, now))).unwrap_or_default();
         format!("{reason}{since}")
     });
     let rows = [
@@ -48,9 +48,9 @@ fn describe(paint: Paint, routine: &Routine, users: Tz, now: DateTime<Utc>) -> S
         ("user", Some(one_line(&routine.user_id))),
         ("status", Some(status(paint, routine.status))),
         ("disabled", disabled),
-        ("trigger", Some(words::trigger(&routine.trigger, users))),
+        ("trigger", Some(describe::trigger(&routine.trigger, users))),
         ("next", routine.next_fire_at.filter(|_| routine.enabled).map(|at| time(at, zone))),
-        ("action", Some(words::action(&routine.action).to_owned())),
+        ("action", Some(describe::action(&routine.action).to_owned())),
         ("session", Some(routine.session.to_string())),
         ("last run", routine.last_run_at.map(|at| time(at, users))),
         ("runs", Some(routine.run_count.to_string())),

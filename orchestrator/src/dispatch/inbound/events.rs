@@ -16,7 +16,7 @@ use super::matchers::{Arrived, MatchError, RoutineMatchers};
 use crate::{
     clock::Clock,
     dispatch::RoutineWaker,
-    store::{EventName, FireOutcome, Firing, Store, StoreError, Topic, WaitingEvent},
+    store::{EventName, FireOutcome, Firing, PendingEvent, Store, StoreError, Topic},
 };
 
 /// Routines that are compared at a time.
@@ -56,7 +56,7 @@ pub struct FiredRoutines {
 }
 
 /// Fires routines for events that are posted.
-pub struct EventIntake {
+pub struct EventHandler {
     store: Store,
     matchers: Arc<RoutineMatchers>,
     waker: RoutineWaker,
@@ -74,7 +74,7 @@ pub enum EventError {
     Match(#[from] MatchError),
 }
 
-impl EventIntake {
+impl EventHandler {
     /// Assembles the parts.
     pub const fn new(store: Store, matchers: Arc<RoutineMatchers>, waker: RoutineWaker, clock: Clock) -> Self {
         Self { store, matchers, waker, clock }
@@ -164,12 +164,12 @@ fn runs_of(outcomes: Vec<FireOutcome>) -> impl Iterator<Item = RunId> {
 }
 
 /// Fires routines for events that wait in the outbox.
-pub struct EventOutbox {
+pub struct PendingEventWorker {
     /// Fires them.
-    pub intake: Arc<EventIntake>,
+    pub intake: Arc<EventHandler>,
 }
 
-impl EventOutbox {
+impl PendingEventWorker {
     /// Runs until `drain` fires.
     pub async fn run(self, drain: CancellationToken) {
         let mut wakes = self.intake.store.event_notifier().subscribe(Topic::RoutineEvents);
@@ -197,7 +197,7 @@ impl EventOutbox {
     async fn round(&self, drain: &CancellationToken) -> Result<(), StoreError> {
         let mut after = String::new();
         loop {
-            let waiting = self.intake.store.waiting_events(&after, USERS_PER_ROUND, EVENTS_PER_USER).await?;
+            let waiting = self.intake.store.pending_events(&after, USERS_PER_ROUND, EVENTS_PER_USER).await?;
             let is_first = after.is_empty();
             let Some((_, last)) = waiting.last().cloned() else {
                 if is_first {
@@ -228,22 +228,22 @@ impl EventOutbox {
             Err(EventError::Store(error)) if !matches!(error, StoreError::Inconsistent { .. }) => Err(error),
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, user, event = %id, "an event cannot be handled");
-                self.intake.store.settle_event(id, Vec::new(), self.intake.clock.now()).await.map(drop)
+                self.intake.store.complete_event(id, Vec::new(), self.intake.clock.now()).await.map(drop)
             }
         }
     }
 
-    async fn fire(&self, event: WaitingEvent) -> Result<(), EventError> {
-        let WaitingEvent { id, user, name, payload, depth } = event;
+    async fn fire(&self, event: PendingEvent) -> Result<(), EventError> {
+        let PendingEvent { id, user, name, payload, depth } = event;
         let mut firings = self.intake.firings(ArrivedEvent { user, name, payload, id: id.to_string(), depth }).await?;
         let last = firings.split_off(firings.len() - firings.len().min(FIRINGS_PER_WRITE));
         for chunk in firings.chunks(FIRINGS_PER_WRITE) {
             self.intake.fire_isolated(chunk.to_vec()).await?;
         }
-        match self.intake.store.settle_event(id, last.clone(), self.intake.clock.now()).await {
+        match self.intake.store.complete_event(id, last.clone(), self.intake.clock.now()).await {
             Err(StoreError::Inconsistent { .. }) => {
                 self.intake.fire_isolated(last).await?;
-                self.intake.store.settle_event(id, Vec::new(), self.intake.clock.now()).await?;
+                self.intake.store.complete_event(id, Vec::new(), self.intake.clock.now()).await?;
             }
             outcome => drop(outcome?),
         }

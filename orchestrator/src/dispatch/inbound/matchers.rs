@@ -114,7 +114,7 @@ impl RoutineMatchers {
     }
 
     /// Whether the condition of a webhook is true of a delivery. A body that is not JSON is a string.
-    pub(super) async fn is_wanted(
+    pub(super) async fn condition_matches(
         &self,
         (user, routine, rev): (&str, RoutineId, u64),
         trigger: RoutineTrigger,

@@ -33,7 +33,7 @@ const WINDOW: Duration = Duration::from_mins(1);
 /// Refused and repeated deliveries of one webhook that are logged in a window: anyone can send them.
 const MAX_LOGGED_PER_WINDOW: usize = 60;
 /// From this number of webhooks on, windows without recent deliveries are removed.
-const MANY_WEBHOOKS: usize = 1_024;
+const PRUNE_THRESHOLD: usize = 1_024;
 /// Larger bodies are hashed off the runtime's threads.
 const MAX_INLINE_BYTES: usize = 128 * 1024;
 /// Headers that no condition sees.
@@ -86,17 +86,17 @@ pub enum WebhookRefused {
 }
 
 /// Decides about deliveries.
-pub struct WebhookIntake {
+pub struct WebhookHandler {
     store: Store,
     secrets: Arc<Secrets>,
     matchers: Arc<RoutineMatchers>,
     waker: RoutineWaker,
     clock: Clock,
-    accepted: Arc<Windows>,
-    logged: Windows,
+    accepted: Arc<SlidingWindows>,
+    logged: SlidingWindows,
 }
 
-impl WebhookIntake {
+impl WebhookHandler {
     /// Assembles the parts.
     pub fn new(
         store: Store,
@@ -105,7 +105,8 @@ impl WebhookIntake {
         waker: RoutineWaker,
         clock: Clock,
     ) -> Self {
-        let (accepted, logged) = (Arc::new(Windows::of(MAX_PER_WINDOW)), Windows::of(MAX_LOGGED_PER_WINDOW));
+        let (accepted, logged) =
+            (Arc::new(SlidingWindows::of(MAX_PER_WINDOW)), SlidingWindows::of(MAX_LOGGED_PER_WINDOW));
         Self { store, secrets, matchers, waker, clock, accepted, logged }
     }
 
@@ -132,33 +133,33 @@ impl WebhookIntake {
             }
             verified => verified?,
         };
-        let Identified { shown_id, digests } = identify(&verified, &request.body);
+        let Identified { display_id, digests } = identify(&verified, &request.body);
         let now = self.clock.now();
         if let Some(known) = self.store.known_delivery(target, &digests, now).await? {
-            self.log_decided(target, shown_id, known).await;
+            self.log_decided(target, display_id, known).await;
             return Ok(WebhookAnswer::Decided(known));
         }
         // A condition takes time to compute, so it is not computed for what would be refused.
         if let Some(retry_after) = self.accepted.wait(target.routine, self.clock.monotonic()) {
-            return Err(self.too_many(target, shown_id, retry_after).await);
+            return Err(self.too_many(target, display_id, retry_after).await);
         }
-        let is_wanted = match self.is_wanted(target, &request).await {
-            Ok(is_wanted) => is_wanted,
+        let condition_matches = match self.condition_matches(target, &request).await {
+            Ok(condition_matches) => condition_matches,
             Err(MatchError::Interrupted) => return Err(WebhookRefused::Match(MatchError::Interrupted)),
             Err(error) => {
                 warn_of_condition(target, &error);
-                self.log(target, shown_id, DeliveryVerdict::WhereFailed, 200).await;
+                self.log(target, display_id, DeliveryVerdict::WhereFailed, 200).await;
                 return Ok(WebhookAnswer::WhereFailed);
             }
         };
-        let firing = is_wanted.then(|| firing(target, &request, &shown_id));
-        let delivery = NewDelivery { routine: target.routine, shown_id: shown_id.clone(), digests, firing };
+        let firing = condition_matches.then(|| firing(target, &request, &display_id));
+        let delivery = NewDelivery { routine: target.routine, display_id: display_id.clone(), digests, firing };
         let (accepted, routine, monotonic) = (Arc::clone(&self.accepted), target.routine, self.clock.monotonic());
         let admit = move || accepted.take(routine, monotonic).is_ok();
         match self.store.deliver(delivery, admit, now).await? {
             Delivered::TooMany => {
                 let retry_after = self.accepted.wait(target.routine, self.clock.monotonic()).unwrap_or_default();
-                Err(self.too_many(target, shown_id, retry_after).await)
+                Err(self.too_many(target, display_id, retry_after).await)
             }
             delivered => {
                 self.waker.wake_runs();
@@ -180,7 +181,7 @@ impl WebhookIntake {
         Ok(checked.map_err(|_| WebhookRefused::Match(MatchError::Interrupted))??)
     }
 
-    async fn is_wanted(&self, target: &WebhookTarget, request: &WebhookRequest) -> Result<bool, MatchError> {
+    async fn condition_matches(&self, target: &WebhookTarget, request: &WebhookRequest) -> Result<bool, MatchError> {
         if target.trigger.r#where.is_none() {
             return Ok(true);
         }
@@ -188,26 +189,26 @@ impl WebhookIntake {
         headers.retain(|name, _| !HIDDEN_HEADERS.contains(&name.as_str()));
         let trigger = RoutineTrigger::Webhook(target.trigger.clone());
         let of = (target.user.as_str(), target.routine, target.rev);
-        self.matchers.is_wanted(of, trigger, headers, request.body.clone()).await
+        self.matchers.condition_matches(of, trigger, headers, request.body.clone()).await
     }
 
-    async fn too_many(&self, target: &WebhookTarget, shown_id: String, retry_after: Duration) -> WebhookRefused {
-        self.log(target, shown_id, DeliveryVerdict::RateLimited, 429).await;
+    async fn too_many(&self, target: &WebhookTarget, display_id: String, retry_after: Duration) -> WebhookRefused {
+        self.log(target, display_id, DeliveryVerdict::RateLimited, 429).await;
         WebhookRefused::TooMany { retry_after }
     }
 
-    async fn log_decided(&self, target: &WebhookTarget, shown_id: String, delivered: Delivered) {
+    async fn log_decided(&self, target: &WebhookTarget, display_id: String, delivered: Delivered) {
         if let Some((verdict, status, _)) = delivered.logged() {
-            self.log(target, shown_id, verdict, status).await;
+            self.log(target, display_id, verdict, status).await;
         }
     }
 
     /// Logs a delivery that is not recorded otherwise, unless too many were logged. An error is not the sender's.
-    async fn log(&self, target: &WebhookTarget, shown_id: String, verdict: DeliveryVerdict, status: u16) {
+    async fn log(&self, target: &WebhookTarget, display_id: String, verdict: DeliveryVerdict, status: u16) {
         if self.logged.take(target.routine, self.clock.monotonic()).is_err() {
             return;
         }
-        let refused = RefusedDelivery { routine: target.routine, shown_id, verdict, status };
+        let refused = RefusedDelivery { routine: target.routine, display_id, verdict, status };
         if let Err(error) = self.store.log_delivery(refused, self.clock.now()).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "a webhook delivery could not be logged");
         }
@@ -221,23 +222,23 @@ fn warn_of_condition(target: &WebhookTarget, error: &MatchError) {
 
 /// What identifies a delivery.
 struct Identified {
-    shown_id: String,
+    display_id: String,
     digests: DeliveryDigests,
 }
 
 /// The body identifies a delivery without an id, and one whose id could be changed.
 fn identify(verified: &Verified, body: &[u8]) -> Identified {
     let of_body = (!verified.is_id_signed || verified.id.is_none()).then(|| sha256_hex(body));
-    let shown_id = match (&verified.id, &of_body) {
+    let display_id = match (&verified.id, &of_body) {
         (Some(id), _) => id.clone(),
         (None, Some(digest)) => format!("sha256:{digest}"),
         (None, None) => String::new(),
     };
-    let digests = DeliveryDigests { id: sha256_hex(shown_id.as_bytes()), body: of_body };
-    Identified { shown_id, digests }
+    let digests = DeliveryDigests { id: sha256_hex(display_id.as_bytes()), body: of_body };
+    Identified { display_id, digests }
 }
 
-fn firing(target: &WebhookTarget, request: &WebhookRequest, shown_id: &str) -> Firing {
+fn firing(target: &WebhookTarget, request: &WebhookRequest, display_id: &str) -> Firing {
     let event =
         ["x-github-event", "x-gitlab-event", "x-gantry-event"].iter().find_map(|name| request.headers.get(*name));
     Firing {
@@ -246,7 +247,7 @@ fn firing(target: &WebhookTarget, request: &WebhookRequest, shown_id: &str) -> F
         // The store compares the delivery with those of the last 72 hours: here it is a new one.
         identity: format!("webhook:{}", DeliveryId::generate()),
         detail: json!({
-            "delivery_id": shown_id,
+            "delivery_id": display_id,
             "event": event,
             "content_type": request.headers.get("content-type"),
         }),
@@ -276,12 +277,12 @@ fn claimed_id(headers: &BTreeMap<String, String>) -> String {
 }
 
 /// Deliveries of each webhook in the last [`WINDOW`].
-struct Windows {
+struct SlidingWindows {
     max: usize,
     routines: Mutex<HashMap<RoutineId, VecDeque<Duration>>>,
 }
 
-impl Windows {
+impl SlidingWindows {
     fn of(max: usize) -> Self {
         Self { max, routines: Mutex::default() }
     }
@@ -289,7 +290,7 @@ impl Windows {
     /// Counts a delivery, or says how long to wait.
     fn take(&self, routine: RoutineId, now: Duration) -> Result<(), Duration> {
         let mut routines = self.routines.lock().unwrap_or_else(PoisonError::into_inner);
-        if routines.len() >= MANY_WEBHOOKS {
+        if routines.len() >= PRUNE_THRESHOLD {
             routines.retain(|_, times| times.back().is_some_and(|last| *last + WINDOW > now));
         }
         let times = routines.entry(routine).or_default();
@@ -318,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_webhook_gets_60_deliveries_in_any_minute() {
-        let (windows, routine) = (Windows::of(60), RoutineId::generate());
+        let (windows, routine) = (SlidingWindows::of(60), RoutineId::generate());
         let at = Duration::from_secs;
         for second in 0..60 {
             assert_eq!(windows.take(routine, at(second / 2)), Ok(()));

@@ -219,7 +219,7 @@ fn without_prefix<'p>(id: RoutineId, name: &str, prompt: &'p str) -> Option<&'p 
 }
 
 /// The name with a number, for a name that is taken: names of cron jobs need not be unique.
-pub fn numbered(name: &str, number: u32) -> String {
+pub fn numbered_name(name: &str, number: u32) -> String {
     let suffix = format!(" ({number})");
     let kept: String = name.trim().chars().take(MAX_NAME_CHARS - suffix.len()).collect();
     format!("{}{suffix}", kept.trim_end())

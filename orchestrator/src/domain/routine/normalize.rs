@@ -18,7 +18,7 @@ pub fn normalize(
     created_at: DateTime<Utc>,
     min_interval_seconds: u64,
 ) -> Result<RoutineTrigger, ScheduleError> {
-    let trigger = meaning(trigger, now)?;
+    let trigger = canonicalize(trigger, now)?;
     let Some(schedule) = Schedule::of(&trigger, created_at)? else { return Ok(trigger) };
     match &schedule {
         Schedule::At(at) if *at <= now => return Err(ScheduleError::Past { at: *at, now }),
@@ -37,7 +37,7 @@ pub fn normalize(
 }
 
 /// What a trigger means, without a check of its times: a phrase becomes what it says, and names and spaces their usual form.
-pub fn meaning(trigger: RoutineTrigger, now: DateTime<Utc>) -> Result<RoutineTrigger, ScheduleError> {
+pub fn canonicalize(trigger: RoutineTrigger, now: DateTime<Utc>) -> Result<RoutineTrigger, ScheduleError> {
     Ok(match trigger {
         RoutineTrigger::Cron { schedule, timezone } => {
             if schedule.len() > MAX_SCHEDULE_BYTES {

@@ -10,7 +10,7 @@ use protocol::{Retry, RoutineStatus, RunReason, RunStatus};
 mod tests;
 
 /// The reply that says that there is nothing to report.
-pub const SENTINEL: &str = "ROUTINE_OK";
+pub const ROUTINE_OK: &str = "ROUTINE_OK";
 /// The longest text of a result that a run keeps.
 pub const MAX_RESULT_CHARS: usize = 4_000;
 /// The longest text of a result that the next run gets.
@@ -45,7 +45,7 @@ pub fn reply(text: &str, nothing_to_report: bool) -> Reply {
     match text.trim() {
         _ if nothing_to_report => Reply::Nothing,
         "" => Reply::Empty,
-        SENTINEL => Reply::Nothing,
+        ROUTINE_OK => Reply::Nothing,
         text => Reply::Attention(text.to_owned()),
     }
 }
@@ -198,7 +198,7 @@ fn seconds(seconds: u64) -> TimeDelta {
 
 /// A failure that the owner of a routine has been told about since its last good run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KnownAlert {
+pub struct NotifiedFailure {
     /// Why a run failed.
     pub reason: RunReason,
     /// When the owner was told.
@@ -206,9 +206,9 @@ pub struct KnownAlert {
 }
 
 /// Whether the owner is told about a failed run. `known`: what they were told since the last good run.
-pub fn is_alerted(reason: RunReason, known: &[KnownAlert], now: DateTime<Utc>) -> bool {
+pub fn should_notify(reason: RunReason, known: &[NotifiedFailure], now: DateTime<Utc>) -> bool {
     // A time in the future is one from before the clock was set back.
-    let is_recent = |alert: &KnownAlert| (now - alert.notified_at).abs() < ALERT_INTERVAL;
+    let is_recent = |alert: &NotifiedFailure| (now - alert.notified_at).abs() < ALERT_INTERVAL;
     counts_as_failure(reason) && !known.iter().any(|alert| alert.reason == reason && is_recent(alert))
 }
 

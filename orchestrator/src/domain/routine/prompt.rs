@@ -13,7 +13,7 @@ use chrono_tz::Tz;
 use protocol::{TriggerType, limits::MAX_PROMPT_BYTES};
 use serde_json::Value;
 
-use super::outcome::{MAX_STATE_CHARS, SENTINEL, shortened};
+use super::outcome::{MAX_STATE_CHARS, ROUTINE_OK, shortened};
 
 #[cfg(test)]
 mod tests;
@@ -67,8 +67,8 @@ pub fn system_prompt(identity: Option<&str>, timezone: &str, now: DateTime<Utc>,
     let by_tool = if has_tools { format!(", or call {NOTHING_TO_REPORT}") } else { String::new() };
     format!(
         "{identity}You carry out a routine of the user's. No person reads along and none can be asked: do the task once, now, with \
-         what you have. If there is nothing that the user has to know, answer exactly {SENTINEL} and nothing else{by_tool}. Otherwise \
-         answer with a short report in plain text, without {SENTINEL}; the user gets it as a notification.\n\n\
+         what you have. If there is nothing that the user has to know, answer exactly {ROUTINE_OK} and nothing else{by_tool}. Otherwise \
+         answer with a short report in plain text, without {ROUTINE_OK}; the user gets it as a notification.\n\n\
          Today is {today} in the user's time zone, {}.\n\n{DELIMITER_NOTICE}",
         zone.name()
     )
@@ -109,7 +109,7 @@ pub fn job_prompt(description: &str, facts: &RunFacts<'_>, nonce: &DelimiterNonc
         format!("\n\n{}", run_section(facts, nonce, MAX_PAYLOAD_BYTES.min(room - others)))
     };
     let result = format!(
-        "If there is nothing that the user has to know, let your final answer be exactly {SENTINEL}. {DELIMITER_NOTICE}"
+        "If there is nothing that the user has to know, let your final answer be exactly {ROUTINE_OK}. {DELIMITER_NOTICE}"
     );
     let prompt = format!("{description}{run}\n\n{result}");
     if prompt.len() <= MAX_PROMPT_BYTES { prompt } else { description.to_owned() }

@@ -33,7 +33,7 @@ const MAX_PERIOD_SECONDS: u64 = 10 * 366 * 86_400;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
     /// Times of a calendar.
-    Cron(Box<CronSchedule>),
+    Cron(Box<CalendarSchedule>),
     /// The anchor, and times at a fixed distance after it.
     Every {
         /// The distance; positive.
@@ -47,7 +47,7 @@ pub enum Schedule {
 
 /// Times of a calendar in a time zone.
 #[derive(Clone, PartialEq, Eq)]
-pub struct CronSchedule {
+pub struct CalendarSchedule {
     cron: Cron,
     zone: Tz,
     /// Whether it fires in both passes of a repeated hour.
@@ -76,7 +76,7 @@ impl Schedule {
     /// The times of a cron expression in an IANA time zone, UTC by default.
     pub fn cron(expression: &str, timezone: Option<&str>) -> Result<Self, ScheduleError> {
         let zone = timezone.map_or(Ok(Tz::UTC), zone_named)?;
-        CronSchedule::new(expression, zone).map(|schedule| Self::Cron(Box::new(schedule)))
+        CalendarSchedule::new(expression, zone).map(|schedule| Self::Cron(Box::new(schedule)))
     }
 
     /// The anchor, and times at a fixed distance after it.
@@ -146,9 +146,9 @@ impl Schedule {
     }
 }
 
-impl fmt::Debug for CronSchedule {
+impl fmt::Debug for CalendarSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CronSchedule")
+        f.debug_struct("CalendarSchedule")
             .field("cron", &self.cron.as_str())
             .field("zone", &self.zone)
             .finish_non_exhaustive()
@@ -172,7 +172,7 @@ fn nth(anchor: DateTime<Utc>, period: TimeDelta, number: i64) -> Option<DateTime
 
 const SECOND: TimeDelta = TimeDelta::seconds(1);
 
-impl CronSchedule {
+impl CalendarSchedule {
     fn new(expression: &str, zone: Tz) -> Result<Self, ScheduleError> {
         let error = |message: String| ScheduleError::Expression { message };
         if expression.len() > MAX_SCHEDULE_BYTES {

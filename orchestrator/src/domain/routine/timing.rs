@@ -35,7 +35,7 @@ pub struct TimingFacts {
     /// No time after this one fires.
     pub until: Option<DateTime<Utc>>,
     /// When automation was switched on again: times at or before it were missed.
-    pub paused_to: Option<DateTime<Utc>>,
+    pub resumed_at: Option<DateTime<Utc>>,
 }
 
 /// What becomes of the times that are due.
@@ -129,8 +129,8 @@ pub fn decide(facts: &TimingFacts) -> TimingDecision {
     let newest = facts.newest_at(last);
     let mut missed = vec![];
     let mut rest = Some(first);
-    if let Some(paused_to) = facts.paused_to.filter(|paused_to| *paused_to >= first) {
-        let to = facts.newest_at(paused_to.min(last));
+    if let Some(resumed_at) = facts.resumed_at.filter(|resumed_at| *resumed_at >= first) {
+        let to = facts.newest_at(resumed_at.min(last));
         missed.push(facts.missed(first, to, RunReason::AutomationDisabled));
         rest = facts.slot_after(to).filter(|slot| *slot <= last);
     }

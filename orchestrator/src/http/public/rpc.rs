@@ -119,7 +119,7 @@ fn read_params<T: DeserializeOwned>(params: Value) -> Result<T, RpcError> {
 }
 
 /// A result as JSON.
-fn done(result: &impl Serialize) -> Result<Value, RpcError> {
+fn to_result(result: &impl Serialize) -> Result<Value, RpcError> {
     serde_json::to_value(result).map_err(|error| error::from_api(&ApiError::internal(error)))
 }
 

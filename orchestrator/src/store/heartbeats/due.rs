@@ -132,7 +132,7 @@ impl Store {
     }
 
     /// Takes note of the operator's interval at the start: users whose time was computed with another are looked at again.
-    pub async fn note_heartbeat_default(&self, default_seconds: u64, now: DateTime<Utc>) -> Result<(), StoreError> {
+    pub async fn sync_default_interval(&self, default_seconds: u64, now: DateTime<Utc>) -> Result<(), StoreError> {
         self.write_one(move |tx| {
             Box::pin(async move {
                 sqlx::query(

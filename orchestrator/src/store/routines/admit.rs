@@ -119,11 +119,11 @@ pub(super) struct Admitted {
     /// Why the routine does not fire any more.
     pub(super) disable: Option<DisabledReason>,
     /// The start of the period whose budget is spent, if the owner does not know it yet.
-    pub(super) budget_spent: Option<Budget>,
+    pub(super) budget_spent: Option<SpentBudget>,
 }
 
 /// A spent budget.
-pub(super) struct Budget {
+pub(super) struct SpentBudget {
     pub(super) per: BudgetPeriod,
     pub(super) from: DateTime<Utc>,
 }
@@ -138,14 +138,14 @@ impl RoutineFacts {
     }
 
     /// The start of the budget's current period, and whether the budget is spent.
-    fn budget(&self, guardrails: &Guardrails, now: DateTime<Utc>) -> Option<(Budget, bool)> {
+    fn budget(&self, guardrails: &Guardrails, now: DateTime<Utc>) -> Option<(SpentBudget, bool)> {
         let budget = guardrails.budget?;
         let from = budgets::period_start(budget.per, self.timezone.as_deref().unwrap_or("UTC"), now);
         let is_current = self.budget_from == Some(from);
         let is_spent = is_current
             && (budget.max_tokens.is_some_and(|max| count(self.budget_tokens) >= max)
                 || budget.max_cost_usd.is_some_and(|max| self.budget_cost_usd >= max));
-        Some((Budget { per: budget.per, from }, is_spent))
+        Some((SpentBudget { per: budget.per, from }, is_spent))
     }
 
     fn admission(&self, is_budget_spent: bool) -> Result<AdmissionFacts, StoreError> {
@@ -243,7 +243,7 @@ pub(super) async fn admit_all(
         let (status, reason) = match admit(&guardrails, &asked, candidate.kind, now) {
             Admission::Queue => (RunStatus::Queued, None),
             Admission::ReplaceOldest => {
-                if cancel::oldest_of(tx, RoutineId::from_uuid(facts.id), now).await? {
+                if cancel::cancel_oldest(tx, RoutineId::from_uuid(facts.id), now).await? {
                     (known.running, known.queued) = if known.running > 0 {
                         (known.running - 1, known.queued)
                     } else {

@@ -56,7 +56,7 @@ impl Store {
     }
 
     /// Takes note of the environment's switch at the start: triggers that were off until now have missed their times.
-    pub async fn note_automation(&self, by_environment: bool, now: DateTime<Utc>) -> Result<(), StoreError> {
+    pub async fn sync_cron_setting(&self, by_environment: bool, now: DateTime<Utc>) -> Result<(), StoreError> {
         self.write_one(move |tx| Box::pin(async move { note(&mut tx.db, by_environment, now).await })).await
     }
 }

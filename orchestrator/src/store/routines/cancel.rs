@@ -11,7 +11,7 @@ use super::{
         rows::text,
         write_tx::WriteTx,
     },
-    ending::{self, LiveRun, RunEnd, RunOutcome},
+    finish::{self, AttemptEnd, AttemptResult, UnfinishedRun},
 };
 
 /// The outcome of a request to cancel a run.
@@ -31,7 +31,7 @@ impl Store {
         let entry = entry.clone();
         self.write(move |tx| {
             Box::pin(async move {
-                let Some(live) = ending::load(tx, run).await? else { return Ok(CancelledRun::NotFound) };
+                let Some(live) = finish::load(tx, run).await? else { return Ok(CancelledRun::NotFound) };
                 if live.status()?.is_finished() {
                     return Ok(CancelledRun::Finished);
                 }
@@ -58,7 +58,11 @@ impl Store {
 }
 
 /// Ends the oldest run of a routine that a later firing replaces. Returns whether there was one that has ended now.
-pub(super) async fn oldest_of(tx: &mut WriteTx, routine: RoutineId, now: DateTime<Utc>) -> Result<bool, StoreError> {
+pub(super) async fn cancel_oldest(
+    tx: &mut WriteTx,
+    routine: RoutineId,
+    now: DateTime<Utc>,
+) -> Result<bool, StoreError> {
     let oldest: Option<Uuid> = sqlx::query_scalar(
         "SELECT id FROM routine_runs WHERE routine_id = $1 AND status IN ('queued', 'running') AND cancel_reason IS NULL \
          ORDER BY id LIMIT 1",
@@ -67,20 +71,20 @@ pub(super) async fn oldest_of(tx: &mut WriteTx, routine: RoutineId, now: DateTim
     .fetch_optional(&mut tx.db)
     .await?;
     let Some(oldest) = oldest else { return Ok(false) };
-    let Some(live) = ending::load(tx, RunId::from_uuid(oldest)).await? else { return Ok(false) };
+    let Some(live) = finish::load(tx, RunId::from_uuid(oldest)).await? else { return Ok(false) };
     let run = cancel(tx, live, RunReason::CancelledByOverlap, now).await?;
     Ok(run.status.is_finished())
 }
 
 /// Ends the runs of a routine that wait to start, because the routine was deleted or disabled.
-pub(super) async fn waiting_of(tx: &mut WriteTx, routine: RoutineId, now: DateTime<Utc>) -> Result<(), StoreError> {
+pub(super) async fn cancel_queued(tx: &mut WriteTx, routine: RoutineId, now: DateTime<Utc>) -> Result<(), StoreError> {
     let waiting: Vec<Uuid> =
         sqlx::query_scalar("SELECT id FROM routine_runs WHERE routine_id = $1 AND status = 'queued' ORDER BY id")
             .bind(*routine.as_uuid())
             .fetch_all(&mut tx.db)
             .await?;
     for run in waiting {
-        if let Some(live) = ending::load(tx, RunId::from_uuid(run)).await? {
+        if let Some(live) = finish::load(tx, RunId::from_uuid(run)).await? {
             cancel(tx, live, RunReason::RoutineChanged, now).await?;
         }
     }
@@ -89,7 +93,7 @@ pub(super) async fn waiting_of(tx: &mut WriteTx, routine: RoutineId, now: DateTi
 
 async fn cancel(
     tx: &mut WriteTx,
-    live: LiveRun,
+    live: UnfinishedRun,
     reason: RunReason,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
@@ -102,7 +106,7 @@ async fn cancel(
             .execute(&mut tx.db)
             .await?;
         let stops = stop_job(tx, JobId::from_uuid(job), reason, now).await?;
-        let Some(live) = ending::load(tx, run).await? else { return live.into_run() };
+        let Some(live) = finish::load(tx, run).await? else { return live.into_run() };
         // The end of a job that had not started has ended its run.
         if stops || live.status()?.is_finished() {
             return live.into_run();
@@ -112,14 +116,19 @@ async fn cancel(
     end(tx, live, reason, now).await
 }
 
-async fn end(tx: &mut WriteTx, live: LiveRun, reason: RunReason, now: DateTime<Utc>) -> Result<RoutineRun, StoreError> {
+async fn end(
+    tx: &mut WriteTx,
+    live: UnfinishedRun,
+    reason: RunReason,
+    now: DateTime<Utc>,
+) -> Result<RoutineRun, StoreError> {
     let message = match reason {
         RunReason::CancelledByOverlap => "a later firing replaced it",
         RunReason::RoutineChanged => "the routine was disabled or deleted before the run started",
         _ => "a user cancelled it",
     };
-    let status = RunEnd::Failed { reason, message: message.to_owned(), retry_after: None };
-    ending::end(tx, live, RunOutcome { status, text: None, tokens: 0, cost_usd: Some(0.0) }, now).await
+    let status = AttemptEnd::Failed { reason, message: message.to_owned(), retry_after: None };
+    finish::end(tx, live, AttemptResult { status, text: None, tokens: 0, cost_usd: Some(0.0) }, now).await
 }
 
 /// Asks a job to stop. False: it cannot be stopped, because it has ended or waits for a review.

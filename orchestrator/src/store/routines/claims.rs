@@ -17,7 +17,7 @@ use super::{
         write_tx::WriteTx,
     },
     admit::{self, Candidate, NewRun, RoutineFacts},
-    disable, notices,
+    disable, notifications,
     rows::{hex, time_text},
 };
 use crate::{domain::routine::timing::TimingDecision, failpoint};
@@ -50,7 +50,7 @@ pub struct DueRoutines {
 
 /// What is to be recorded for a due routine.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PlannedClaim {
+pub struct PlannedFiring {
     /// The routine as the plan was made from it.
     pub routine: DueRoutine,
     /// The plan.
@@ -121,7 +121,7 @@ impl Store {
 
     /// Records what was planned, in one transaction, and returns the runs. A plan for a routine that has changed since has no effect;
     /// nor has any while automation is switched off.
-    pub async fn claim(&self, planned: Vec<PlannedClaim>, now: DateTime<Utc>) -> Result<Vec<RoutineRun>, StoreError> {
+    pub async fn claim(&self, planned: Vec<PlannedFiring>, now: DateTime<Utc>) -> Result<Vec<RoutineRun>, StoreError> {
         failpoint::reach("routine.before_claim");
         let runs = self.write(move |tx| Box::pin(async move { claim(tx, planned, now).await })).await?;
         failpoint::reach("routine.after_claim");
@@ -141,16 +141,16 @@ impl Store {
 
 async fn claim(
     tx: &mut WriteTx,
-    planned: Vec<PlannedClaim>,
+    planned: Vec<PlannedFiring>,
     now: DateTime<Utc>,
 ) -> Result<Vec<RoutineRun>, StoreError> {
     let current = current(tx, &planned).await?;
-    let planned: Vec<PlannedClaim> =
+    let planned: Vec<PlannedFiring> =
         planned.into_iter().filter(|plan| current.contains(plan.routine.id.as_uuid())).collect();
     let ids: Vec<RoutineId> = planned.iter().map(|plan| plan.routine.id).collect();
     let facts = admit::facts(tx, &ids, now).await?;
     let (mut runs, mut updates, mut after) = (Vec::new(), Vec::new(), Vec::new());
-    for PlannedClaim { routine, decision } in planned {
+    for PlannedFiring { routine, decision } in planned {
         let Some(facts) = facts.get(routine.id.as_uuid()) else { continue };
         let (disable, budget) = match record(tx, facts, &routine, &decision, now).await {
             Ok((new, admitted)) => {
@@ -186,7 +186,7 @@ async fn claim(
     instance_events::append_all(tx, now, &events).await?;
     for (routine, disable, budget) in after {
         if let Some(budget) = budget {
-            notices::budget_spent(tx, routine, &budget, now).await?;
+            notifications::budget_spent(tx, routine, &budget, now).await?;
         }
         if let Some(reason) = disable {
             disable::disable(tx, routine, reason, now).await?;
@@ -196,7 +196,7 @@ async fn claim(
 }
 
 /// The planned routines that are as they were when the plan was made.
-async fn current(tx: &mut WriteTx, planned: &[PlannedClaim]) -> Result<Vec<Uuid>, StoreError> {
+async fn current(tx: &mut WriteTx, planned: &[PlannedFiring]) -> Result<Vec<Uuid>, StoreError> {
     let keys: Vec<_> = planned
         .iter()
         .map(|plan| {

@@ -131,7 +131,7 @@ impl Store {
     }
 
     /// Enables or disables a routine at a user's request. One that is so already is unchanged.
-    pub async fn switch_routine(
+    pub async fn set_routine_enabled(
         &self,
         routine: RoutineId,
         rev: u64,
@@ -322,7 +322,7 @@ async fn change(tx: &mut WriteTx, update: RoutineUpdate, entry: &AuditEntry) -> 
     .await?;
     store_secrets(tx, id, &before.user_id, &update.definition, entry.at).await?;
     if before.enabled && !request.enabled {
-        cancel::waiting_of(tx, id, entry.at).await?;
+        cancel::cancel_queued(tx, id, entry.at).await?;
     }
     audit::insert(&mut tx.db, entry, AuditOutcome::Done, None).await?;
     if let Some(routine) = load(&mut tx.db, id).await?
@@ -360,7 +360,7 @@ async fn switch(
         return Ok(RoutineStored::Changed);
     }
     if !enabled {
-        cancel::waiting_of(tx, id, entry.at).await?;
+        cancel::cancel_queued(tx, id, entry.at).await?;
     }
     audit::insert(&mut tx.db, entry, AuditOutcome::Done, None).await?;
     let change = if enabled { RoutineChange::Enabled } else { RoutineChange::Disabled };
@@ -368,7 +368,7 @@ async fn switch(
 }
 
 async fn delete(tx: &mut WriteTx, id: RoutineId, entry: &AuditEntry) -> Result<bool, StoreError> {
-    cancel::waiting_of(tx, id, entry.at).await?;
+    cancel::cancel_queued(tx, id, entry.at).await?;
     match load(&mut tx.db, id).await {
         Ok(None) => return Ok(false),
         Ok(Some(routine)) => publish::routine(tx, RoutineChange::Deleted, &routine, entry.at).await?,

@@ -62,7 +62,7 @@ pub struct NewDelivery {
     /// The routine.
     pub routine: RoutineId,
     /// The id that the sender gave it, as the log shows it.
-    pub shown_id: String,
+    pub display_id: String,
     /// What it is compared with.
     pub digests: DeliveryDigests,
     /// What it fires; `None` if the routine's condition is not true of it.
@@ -110,7 +110,7 @@ impl Delivered {
     }
 
     /// Whether its id is used up. What is answered 409 can be delivered again.
-    const fn uses_up_id(self) -> bool {
+    const fn consumes_id(self) -> bool {
         matches!(self, Self::Fired(_) | Self::NotMatched)
     }
 }
@@ -121,7 +121,7 @@ pub struct RefusedDelivery {
     /// The routine.
     pub routine: RoutineId,
     /// The id that the sender gave it, as the log shows it.
-    pub shown_id: String,
+    pub display_id: String,
     /// Why it is refused.
     pub verdict: DeliveryVerdict,
     /// The HTTP status.
@@ -194,7 +194,7 @@ impl Store {
         self.write(move |tx| {
             Box::pin(async move {
                 let entry = Entry {
-                    shown_id: &refused.shown_id,
+                    display_id: &refused.display_id,
                     verdict: refused.verdict,
                     status: refused.status,
                     run: None,
@@ -318,7 +318,7 @@ async fn record(
     known: Option<Option<RunId>>,
     now: DateTime<Utc>,
 ) -> Result<Delivered, StoreError> {
-    let NewDelivery { routine, shown_id, digests, firing } = delivery;
+    let NewDelivery { routine, display_id, digests, firing } = delivery;
     let delivered = match (known, firing) {
         (Some(run), _) => Delivered::Duplicate(run),
         (None, None) => Delivered::NotMatched,
@@ -332,8 +332,8 @@ async fn record(
         },
     };
     if let Some((verdict, status, run)) = delivered.logged() {
-        let digests = delivered.uses_up_id().then_some(&digests);
-        log(tx, routine, Entry { shown_id: &shown_id, verdict, status, run, digests }, now).await?;
+        let digests = delivered.consumes_id().then_some(&digests);
+        log(tx, routine, Entry { display_id: &display_id, verdict, status, run, digests }, now).await?;
     }
     Ok(delivered)
 }
@@ -363,7 +363,7 @@ async fn find<'c>(
 
 /// An entry of a log.
 struct Entry<'e> {
-    shown_id: &'e str,
+    display_id: &'e str,
     verdict: DeliveryVerdict,
     status: u16,
     run: Option<RunId>,
@@ -379,7 +379,7 @@ async fn log(tx: &mut WriteTx, routine: RoutineId, entry: Entry<'_>, now: DateTi
     .bind(*DeliveryId::generate().as_uuid())
     .bind(*routine.as_uuid())
     .bind(now)
-    .bind(entry.shown_id)
+    .bind(entry.display_id)
     .bind(entry.digests.map(|digests| &digests.id))
     .bind(entry.digests.and_then(|digests| digests.body.as_ref()))
     .bind(entry.verdict.as_str())

@@ -5,7 +5,7 @@ use protocol::{DisabledReason, NotificationKind, RoutineChange, RoutineId};
 
 use super::{
     super::{StoreError, write_tx::WriteTx},
-    cancel, definitions, notices, publish,
+    cancel, definitions, notifications, publish,
 };
 
 /// Disables a routine. One that is disabled already, or deleted, is unchanged.
@@ -32,17 +32,17 @@ pub(super) async fn disable(
         Err(error) => return Err(error),
     }
     if !reason.is_end_of_schedule() {
-        Box::pin(cancel::waiting_of(tx, routine, now)).await?;
+        Box::pin(cancel::cancel_queued(tx, routine, now)).await?;
     }
     let Some(text) = explanation(reason) else { return Ok(()) };
-    let notice = notices::Notice {
+    let notice = notifications::RoutineNotification {
         kind: NotificationKind::RoutineDisabled,
         title: format!("Routine disabled: {name}"),
         text: text.to_owned(),
         run: None,
         job: None,
     };
-    notices::insert(tx, routine, &user, notice, now).await
+    notifications::insert(tx, routine, &user, notice, now).await
 }
 
 /// What the owner is told; nothing where the routine ends as its owner has determined.

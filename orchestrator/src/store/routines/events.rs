@@ -98,7 +98,7 @@ pub struct NewRoutineEvent {
 
 /// An event that waits.
 #[derive(Debug, Clone, PartialEq)]
-pub struct WaitingEvent {
+pub struct PendingEvent {
     /// Its id.
     pub id: RoutineEventId,
     /// Whose routines it may fire.
@@ -138,7 +138,7 @@ impl Store {
     }
 
     /// Events that wait, the oldest of each user: of users after `after`, in their order.
-    pub async fn waiting_events(
+    pub async fn pending_events(
         &self,
         after: &str,
         users: u32,
@@ -159,7 +159,7 @@ impl Store {
     }
 
     /// An event that waits.
-    pub async fn waiting_event(&self, id: RoutineEventId) -> Result<Option<WaitingEvent>, StoreError> {
+    pub async fn waiting_event(&self, id: RoutineEventId) -> Result<Option<PendingEvent>, StoreError> {
         let row: Option<EventRow> = sqlx::query_as(
             "SELECT id, user_id, kind, source, event_type, payload, depth FROM routine_events WHERE id = $1",
         )
@@ -215,7 +215,7 @@ impl Store {
     }
 
     /// Fires the last routines of an event that waits, and ends its waiting, in one transaction. `None`: it does not wait any more.
-    pub async fn settle_event(
+    pub async fn complete_event(
         &self,
         event: RoutineEventId,
         firings: Vec<Firing>,
@@ -259,7 +259,7 @@ pub(in crate::store) async fn append(
         .fetch_one(&mut tx.db)
         .await?;
     if waiting >= MAX_WAITING_PER_USER {
-        note_drop(tx, &event.user, now).await?;
+        record_drop(tx, &event.user, now).await?;
         return Ok(false);
     }
     let depth = depth_of(tx, event.cause).await?;
@@ -415,7 +415,7 @@ async fn depth_of_job(db: &mut Connection, job: JobId) -> Result<Option<i64>, St
 }
 
 /// Counts a dropped event, and tells the user about it once a day.
-async fn note_drop(tx: &mut WriteTx, user: &str, now: DateTime<Utc>) -> Result<(), StoreError> {
+async fn record_drop(tx: &mut WriteTx, user: &str, now: DateTime<Utc>) -> Result<(), StoreError> {
     let dropped: i64 = sqlx::query_scalar(
         "INSERT INTO routine_event_drops (user_id, dropped, notified_at) VALUES ($1, 1, $2) \
          ON CONFLICT (user_id) DO UPDATE SET dropped = CASE WHEN notified_at < $3 THEN 1 ELSE dropped + 1 END, \
@@ -462,7 +462,7 @@ struct EventRow {
 }
 
 impl EventRow {
-    fn into_event(self) -> Result<WaitingEvent, StoreError> {
+    fn into_event(self) -> Result<PendingEvent, StoreError> {
         let row = RowRef { table: "routine_events", id: self.id };
         let name = match self.kind.as_str() {
             "message" => EventName::Message { channel: self.source },
@@ -472,7 +472,7 @@ impl EventRow {
             },
             _ => return Err(row.invalid("kind")),
         };
-        Ok(WaitingEvent {
+        Ok(PendingEvent {
             id: RoutineEventId::from_uuid(self.id),
             user: self.user_id,
             name,

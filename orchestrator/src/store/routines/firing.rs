@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{
     super::{Store, StoreError, instance_events, rows::RowRef, write_tx::WriteTx},
     admit::{self, Candidate, RoutineFacts},
-    automation, disable, notices,
+    automation, disable, notifications,
 };
 use crate::{digest, domain::routine::admission::FiringKind, failpoint};
 
@@ -86,7 +86,7 @@ pub(in crate::store) async fn fire_in(
     let recorded = admit::insert(tx, admitted.runs, |_| next, &mut events).await?;
     instance_events::append_all(tx, now, &events).await?;
     if let Some(budget) = admitted.budget_spent {
-        notices::budget_spent(tx, routine, &budget, now).await?;
+        notifications::budget_spent(tx, routine, &budget, now).await?;
     }
     if let Some(reason) = admitted.disable {
         disable::disable(tx, routine, reason, now).await?;

@@ -10,15 +10,19 @@ use super::{
         system_lines::{self, LineOrigin, NewSystemLine},
         write_tx::WriteTx,
     },
-    ending::{RunEnd, RunOutcome},
-    starts::StartedRun,
+    finish::{AttemptEnd, AttemptResult},
+    start::RunAttempt,
 };
 
 /// The first word of a summary (contract: routines, Sessions).
 const DEFAULT_PREFIX: &str = "Cron";
 
 /// Puts the line of a run into the main session, and what fired the run as a separate line, which is data.
-pub(super) async fn deliver(tx: &mut WriteTx, run: &StartedRun, now: DateTime<Utc>) -> Result<RunOutcome, StoreError> {
+pub(super) async fn deliver(
+    tx: &mut WriteTx,
+    run: &RunAttempt,
+    now: DateTime<Utc>,
+) -> Result<AttemptResult, StoreError> {
     let RoutineAction::SystemEventText { text } = &run.action else {
         let row = RowRef { table: "routines", id: *run.routine.as_uuid() };
         return Err(row.invalid("action"));
@@ -33,7 +37,7 @@ pub(super) async fn deliver(tx: &mut WriteTx, run: &StartedRun, now: DateTime<Ut
     }
     let line = NewSystemLine { text: text.clone(), origin: LineOrigin::Owner, wake, depth: run.depth };
     system_lines::append(tx, &run.user, &line, now).await?;
-    Ok(RunOutcome { status: RunEnd::Ok, text: None, tokens: 0, cost_usd: Some(0.0) })
+    Ok(AttemptResult { status: AttemptEnd::Ok, text: None, tokens: 0, cost_usd: Some(0.0) })
 }
 
 const fn trigger_label(trigger: TriggerType) -> &'static str {

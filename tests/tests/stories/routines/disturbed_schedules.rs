@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use orchestrator::{
     clock::{Clock, ManualClock},
     dispatch::RoutineWaker,
-    routine::RoutineSweep,
+    routine::RoutineScheduler,
 };
 use protocol::{Page, RoutineRun, RunStatus};
 use serde_json::{Value, json};
@@ -154,7 +154,7 @@ async fn several_sweeps_at_once_make_one_run_of_each_time() {
     let (store, drain) = (world.store().await, CancellationToken::new());
     let mut sweeps = JoinSet::new();
     for _ in 0..3 {
-        let sweep = RoutineSweep {
+        let sweep = RoutineScheduler {
             store: store.clone(),
             clock: Clock::Manual(time.clone()),
             waker: RoutineWaker::default(),

@@ -385,7 +385,7 @@ async fn a_run_that_a_restart_cuts_off_has_failed_and_is_not_repeated() {
     assert_eq!(runs(&ada, &routine).await.len(), 1);
     let other = create(&ada, "other", action(json!({}))).await;
     let next = triggered(&ada, &other).await;
-    assert!(next.status.is_good(), "{next:?}");
+    assert!(next.status.is_success(), "{next:?}");
     world.finish().await;
 }
 

@@ -160,7 +160,7 @@ fn status(status: RunStatus) -> Option<CronRunStatus> {
 }
 
 fn error(status: RunStatus, reason: Option<RunReason>, message: Option<String>) -> Option<String> {
-    if status.is_good() {
+    if status.is_success() {
         return None;
     }
     match (reason, message) {

@@ -160,7 +160,7 @@ fn an_added_job_is_shown_as_it_was_given() {
 
 #[test]
 fn a_taken_name_gets_a_number_within_the_limit() {
-    assert_eq!(numbered("news", 2), "news (2)");
-    let long = numbered(&"ü".repeat(200), 12);
+    assert_eq!(numbered_name("news", 2), "news (2)");
+    let long = numbered_name(&"ü".repeat(200), 12);
     assert_eq!((long.chars().count(), long.ends_with("ü (12)")), (MAX_NAME_CHARS, true));
 }

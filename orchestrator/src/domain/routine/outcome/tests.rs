@@ -163,11 +163,11 @@ fn a_rate_limit_waits_as_told_within_bounds(
 #[case::replaced(RunReason::CancelledByOverlap, &[], false)]
 #[case::restart(RunReason::OrchestratorRestart, &[], true)]
 fn the_owner_is_told_once(#[case] reason: RunReason, #[case] known: &[(RunReason, i64)], #[case] expected: bool) {
-    let known: Vec<KnownAlert> = known
+    let known: Vec<NotifiedFailure> = known
         .iter()
-        .map(|(reason, hours)| KnownAlert { reason: *reason, notified_at: now() - TimeDelta::hours(*hours) })
+        .map(|(reason, hours)| NotifiedFailure { reason: *reason, notified_at: now() - TimeDelta::hours(*hours) })
         .collect();
-    assert_eq!(is_alerted(reason, &known, now()), expected);
+    assert_eq!(should_notify(reason, &known, now()), expected);
 }
 
 #[test]

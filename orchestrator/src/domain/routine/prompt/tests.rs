@@ -52,7 +52,7 @@ fn data_from_outside_is_between_markers() {
     }
     assert!(light.contains("INJECTED document"));
     assert!(trusted(&light).contains("\"context/gone.md\" of the user's memory does not exist"), "{light}");
-    assert!(job.contains(SENTINEL) && job.contains(DELIMITER_NOTICE));
+    assert!(job.contains(ROUTINE_OK) && job.contains(DELIMITER_NOTICE));
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn facts(now: &str) -> TimingFacts {
         catch_up_window_seconds: 86_400,
         catch_up_max: 10,
         until: None,
-        paused_to: None,
+        resumed_at: None,
     }
 }
 
@@ -57,13 +57,13 @@ fn line(decision: &TimingDecision) -> String {
     "missed 08:00-11:00 x4 late; next 12:00")]
 #[case::no_catch_up("11:30:00", |facts: &mut TimingFacts| facts.catch_up = CatchUp::None,
     "missed 08:00-11:00 x4 late; next 12:00")]
-#[case::paused("11:30:00", |facts: &mut TimingFacts| facts.paused_to = Some(utc("11:15:00")),
+#[case::paused("11:30:00", |facts: &mut TimingFacts| facts.resumed_at = Some(utc("11:15:00")),
     "missed 08:00-11:00 x4 automation_disabled; next 12:00")]
-#[case::paused_punctual("08:00:30", |facts: &mut TimingFacts| facts.paused_to = Some(utc("08:00:10")),
+#[case::paused_punctual("08:00:30", |facts: &mut TimingFacts| facts.resumed_at = Some(utc("08:00:10")),
     "missed 08:00-08:00 x1 automation_disabled; next 09:00")]
-#[case::paused_and_late("11:30:00", |facts: &mut TimingFacts| facts.paused_to = Some(utc("09:00:00")),
+#[case::paused_and_late("11:30:00", |facts: &mut TimingFacts| facts.resumed_at = Some(utc("09:00:00")),
     "fire 11:00; missed 08:00-09:00 x2 automation_disabled; missed 10:00-10:00 x1 late; next 12:00")]
-#[case::paused_before("08:00:10", |facts: &mut TimingFacts| facts.paused_to = Some(utc("07:59:59")), "fire 08:00; next 09:00")]
+#[case::paused_before("08:00:10", |facts: &mut TimingFacts| facts.resumed_at = Some(utc("07:59:59")), "fire 08:00; next 09:00")]
 #[case::until("08:00:10", |facts: &mut TimingFacts| facts.until = Some(utc("08:30:00")), "fire 08:00; until")]
 #[case::late_after_until("11:30:00", |facts: &mut TimingFacts| facts.until = Some(utc("09:30:00")),
     "fire 09:00; missed 08:00-08:00 x1 late; until")]
@@ -172,10 +172,10 @@ proptest! {
             now += TimeDelta::seconds(step);
             latest = latest.max(now);
             let Some(next_fire_at) = next else { break };
-            let paused_to = paused.map(|ago| now - TimeDelta::seconds(ago));
+            let resumed_at = paused.map(|ago| now - TimeDelta::seconds(ago));
             let facts = TimingFacts {
                 schedule: schedule.clone(), stagger, next_fire_at, now, catch_up, catch_up_window_seconds: window,
-                catch_up_max: max, until, paused_to,
+                catch_up_max: max, until, resumed_at,
             };
             let decision = decide(&facts);
             let mut slots: Vec<_> = decision.fire.iter().map(|slot| (*slot, *slot, 1)).collect();
@@ -186,7 +186,7 @@ proptest! {
             }
             for fired in &decision.fire {
                 let lateness = now - *fired;
-                prop_assert!(paused_to.is_none_or(|paused_to| *fired > paused_to));
+                prop_assert!(resumed_at.is_none_or(|resumed_at| *fired > resumed_at));
                 prop_assert!(lateness <= LATE_AFTER || (catch_up != CatchUp::None && lateness.num_seconds().unsigned_abs() <= window));
             }
             for missed in decision.missed.iter().filter(|missed| missed.reason == RunReason::Late) {

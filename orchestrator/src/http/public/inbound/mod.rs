@@ -12,16 +12,16 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::PublicApi;
 use crate::{
-    dispatch::{ArrivedEvent, EventIntake, WebhookIntake},
+    dispatch::{ArrivedEvent, EventHandler, WebhookHandler},
     http::problem::ApiError,
 };
 
 /// What decides about what arrives.
 pub struct Inbound {
     /// Messages and events of systems.
-    pub events: Arc<EventIntake>,
+    pub events: Arc<EventHandler>,
     /// Webhook deliveries.
-    pub webhooks: WebhookIntake,
+    pub webhooks: WebhookHandler,
 }
 
 /// Maximum length of a channel, a sender, a source and a type.

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    done,
     error::{invalid_param, invalid_params, of_routine, of_store, refused},
+    to_result,
 };
 use crate::{
     dispatch::{RoutineCaller, RoutineError},
@@ -105,7 +105,7 @@ pub(super) async fn list(api: &PublicApi, caller: &RpcCaller, params: ListParams
     let _permit = api.read_permit(&caller.who).await.map_err(|error| super::error::from_api(&error))?;
     let (jobs, next) = api.store.cron_jobs(&filter).await.map_err(of_store)?;
     let jobs = jobs.into_iter().filter_map(cron_job::shown).collect();
-    done(&CronJobs { jobs, next_cursor: next.map(|id| cursor::write(&id.to_string())) })
+    to_result(&CronJobs { jobs, next_cursor: next.map(|id| cursor::write(&id.to_string())) })
 }
 
 pub(super) async fn status(api: &PublicApi, caller: &RpcCaller, NoParams {}: NoParams) -> Result<Value, RpcError> {
@@ -114,7 +114,7 @@ pub(super) async fn status(api: &PublicApi, caller: &RpcCaller, NoParams {}: NoP
     let automation = api.store.automation().await.map_err(of_store)?;
     let (jobs, next) = api.store.count_routines(&filter).await.map_err(of_store)?;
     let enabled = automation.cron_enabled && api.routines.cron_enabled;
-    done(&CronStatus { enabled, jobs, next_wake_at_ms: next.map(|at| at.timestamp_millis()) })
+    to_result(&CronStatus { enabled, jobs, next_wake_at_ms: next.map(|at| at.timestamp_millis()) })
 }
 
 pub(super) async fn add(api: &PublicApi, caller: RoutineCaller, params: Value) -> Result<Value, RpcError> {
@@ -124,12 +124,12 @@ pub(super) async fn add(api: &PublicApi, caller: RoutineCaller, params: Value) -
         let id = RoutineId::generate();
         let mut job = job.clone();
         if number > 1 {
-            job.name = cron_job::numbered(&name, number);
+            job.name = cron_job::numbered_name(&name, number);
         }
         let routine = cron_job::to_routine(id, job, api.routines.max_tool_rounds);
         let routine = routine.map_err(|error| invalid_param(&error))?;
         match api.routines.create_with_id(id, &caller, routine).await {
-            Ok(saved) => return done(&saved_job(saved)?),
+            Ok(saved) => return to_result(&saved_job(saved)?),
             Err(RoutineError::NameTaken) => {}
             Err(error) => return Err(of_routine(error)),
         }
@@ -144,7 +144,7 @@ pub(super) async fn update(api: &PublicApi, caller: RoutineCaller, params: Updat
     for number in 1..=MAX_NAMES {
         let mut patch = patch.clone();
         if number > 1 {
-            patch.name = Some(cron_job::numbered(&name, number));
+            patch.name = Some(cron_job::numbered_name(&name, number));
         }
         let changes = cron_job::to_patch(&routine, patch, api.routines.max_tool_rounds);
         let changes = changes.map_err(|error| invalid_param(&error))?;
@@ -152,7 +152,7 @@ pub(super) async fn update(api: &PublicApi, caller: RoutineCaller, params: Updat
             Ok(saved) => {
                 let last = api.store.last_ended_run(routine.id).await.map_err(of_store)?;
                 let shown = cron_job::shown(CronJobFacts::new(saved.routine, last)).ok_or_else(not_scheduled)?;
-                return done(&CronJob { warnings: saved.warnings, ..shown });
+                return to_result(&CronJob { warnings: saved.warnings, ..shown });
             }
             Err(RoutineError::NameTaken) => {}
             Err(error) => return Err(of_routine(error)),
@@ -170,14 +170,14 @@ pub(super) async fn remove(api: &PublicApi, caller: RoutineCaller, params: IdPar
 pub(super) async fn run(api: &PublicApi, caller: RoutineCaller, params: RunParams) -> Result<Value, RpcError> {
     let routine = scheduled(api, &caller, params.id).await?;
     if params.mode == RunMode::Due {
-        return done(&run_due(api, &routine).await?);
+        return to_result(&run_due(api, &routine).await?);
     }
     match api.routines.trigger(&caller, routine.id, TriggerRoutine::default()).await {
-        Ok(triggered) => done(&ran(triggered.run.id)),
+        Ok(triggered) => to_result(&ran(triggered.run.id)),
         Err(RoutineError::Skipped { run, reason }) => {
-            done(&CronRan { ok: true, ran: false, run_id: Some(run), reason: Some(reason.to_string()) })
+            to_result(&CronRan { ok: true, ran: false, run_id: Some(run), reason: Some(reason.to_string()) })
         }
-        Err(RoutineError::Disabled) => done(&not_run(ErrorCode::RoutineDisabled.as_str())),
+        Err(RoutineError::Disabled) => to_result(&not_run(ErrorCode::RoutineDisabled.as_str())),
         Err(error) => Err(of_routine(error)),
     }
 }
@@ -203,7 +203,7 @@ async fn run_due(api: &PublicApi, routine: &Routine) -> Result<CronRan, RpcError
     let Some(due_at) = routine.next_fire_at.filter(|at| *at <= now) else { return Ok(not_run("not_due")) };
     let mut changes = api.store.event_notifier().subscribe(Topic::User(routine.user_id.clone()));
     let until = api.clock.monotonic() + CLAIM_TIMEOUT;
-    api.routines.waker.wake_sweep();
+    api.routines.waker.wake_scheduler();
     loop {
         if let Some(claimed) = claimed(api, routine.id, due_at).await? {
             return Ok(claimed);
@@ -242,7 +242,7 @@ pub(super) async fn runs(api: &PublicApi, caller: &RpcCaller, params: RunsParams
         ..RunFilter::default()
     };
     let (runs, _) = api.store.runs(&filter).await.map_err(of_store)?;
-    done(&CronRuns { entries: runs.into_iter().filter_map(cron_job::run_entry).collect() })
+    to_result(&CronRuns { entries: runs.into_iter().filter_map(cron_job::run_entry).collect() })
 }
 
 /// A routine with a schedule that the caller may see; others are no cron jobs.

@@ -23,7 +23,7 @@ pub(super) fn invalid_param(invalid: &InvalidParam) -> RpcError {
 
 pub(super) fn refused(code: ErrorCode, message: &str) -> RpcError {
     let data = RpcErrorData { code: code.as_str().to_owned(), field: None };
-    RpcError { code: RpcError::REFUSED, message: message.to_owned(), data: Some(data) }
+    RpcError { code: RpcError::SERVER_ERROR, message: message.to_owned(), data: Some(data) }
 }
 
 /// The error of the API as the error of a call. Its cause is logged here, because no layer sees it.

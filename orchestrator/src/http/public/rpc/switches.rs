@@ -17,7 +17,7 @@ pub(super) struct Switch {
 pub(super) async fn cron(api: &PublicApi, caller: &RoutineCaller, switch: Switch) -> Result<Value, RpcError> {
     let by_environment = api.routines.cron_enabled;
     api.store.set_cron_enabled(switch.enabled, by_environment, &caller.entry).await.map_err(of_store)?;
-    api.routines.waker.wake_sweep();
+    api.routines.waker.wake_scheduler();
     tracing::info!(enabled = switch.enabled, user = caller.user, "an admin has switched schedules and triggers");
     Ok(json!({"ok": true, "enabled": switch.enabled && by_environment}))
 }

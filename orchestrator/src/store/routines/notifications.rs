@@ -6,12 +6,12 @@ use uuid::Uuid;
 
 use super::{
     super::{NewNotification, StoreError, notification_deliveries, notifications, rows::RowRef, write_tx::WriteTx},
-    admit::Budget,
+    admit::SpentBudget,
 };
-use crate::domain::routine::outcome::KnownAlert;
+use crate::domain::routine::outcome::NotifiedFailure;
 
 /// What a notification about a routine says.
-pub(super) struct Notice {
+pub(super) struct RoutineNotification {
     pub(super) kind: NotificationKind,
     pub(super) title: String,
     pub(super) text: String,
@@ -24,7 +24,7 @@ pub(super) async fn insert(
     tx: &mut WriteTx,
     routine: RoutineId,
     user: &str,
-    notice: Notice,
+    notice: RoutineNotification,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let notify: Option<String> = sqlx::query_scalar("SELECT notify FROM routines WHERE id = $1")
@@ -62,7 +62,7 @@ pub(super) async fn insert(
 pub(super) async fn budget_spent(
     tx: &mut WriteTx,
     routine: RoutineId,
-    budget: &Budget,
+    budget: &SpentBudget,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let named: Option<(String, String)> = sqlx::query_as(
@@ -74,7 +74,7 @@ pub(super) async fn budget_spent(
     .fetch_optional(&mut tx.db)
     .await?;
     let Some((user, name)) = named else { return Ok(()) };
-    let notice = Notice {
+    let notice = RoutineNotification {
         kind: NotificationKind::BudgetSpent,
         title: format!("Budget spent: {name}"),
         text: format!("The routine does not run again in this {}, unless its budget is raised.", budget.per),
@@ -85,7 +85,7 @@ pub(super) async fn budget_spent(
 }
 
 /// What the owner has been told about failures since the last good run.
-pub(super) async fn known_alerts(tx: &mut WriteTx, routine: Uuid) -> Result<Vec<KnownAlert>, StoreError> {
+pub(super) async fn known_alerts(tx: &mut WriteTx, routine: Uuid) -> Result<Vec<NotifiedFailure>, StoreError> {
     let rows: Vec<(String, DateTime<Utc>)> =
         sqlx::query_as("SELECT reason, notified_at FROM routine_alerts WHERE routine_id = $1")
             .bind(routine)
@@ -94,7 +94,7 @@ pub(super) async fn known_alerts(tx: &mut WriteTx, routine: Uuid) -> Result<Vec<
     let row = RowRef { table: "routine_alerts", id: routine };
     rows.into_iter()
         .map(|(reason, notified_at)| {
-            Ok(KnownAlert { reason: row.known("reason", RunReason::parse(&reason))?, notified_at })
+            Ok(NotifiedFailure { reason: row.known("reason", RunReason::parse(&reason))?, notified_at })
         })
         .collect()
 }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::notify_targets::{NotifyTargets, SendError};
+use super::notify_targets::{NotificationDestinations, SendError};
 use crate::{
     clock::Clock,
     domain::routine::{
@@ -21,7 +21,7 @@ use crate::{
     },
     egress::OutboundRequest,
     secrets::Secrets,
-    store::{ClaimedPost, PostOutcome, Store, StoreError, Topic},
+    store::{ClaimedDelivery, DeliveryOutcome, Store, StoreError, Topic},
 };
 
 /// Posts at the same time, of all users and of one.
@@ -43,24 +43,24 @@ const MAX_ERROR_CHARS: usize = 300;
 const GONE: u16 = 410;
 
 /// Posts notifications.
-pub struct NotificationPosts {
+pub struct NotificationSender {
     /// Where they are stored.
     pub store: Store,
     /// The keys of the signatures.
     pub secrets: Arc<Secrets>,
     /// Where they may go.
-    pub targets: NotifyTargets,
+    pub targets: NotificationDestinations,
     /// The time.
     pub clock: Clock,
     /// Identifies this process.
     pub process: Uuid,
 }
 
-impl NotificationPosts {
+impl NotificationSender {
     /// Runs until `drain` fires.
     pub async fn run(self, drain: CancellationToken) {
         let this = Arc::new(self);
-        let mut wakes = this.store.event_notifier().subscribe(Topic::NotificationPosts);
+        let mut wakes = this.store.event_notifier().subscribe(Topic::NotificationSender);
         while let Err(error) = this.store.give_up_notification_posts(this.process).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "posts of notifications could not be looked at");
             tokio::select! {
@@ -100,7 +100,7 @@ impl NotificationPosts {
         if next > now {
             return Ok((next - now).to_std().unwrap_or_default().min(MAX_SLEEP));
         }
-        let claimed = self.store.claim_notification_posts(self.process, (free, MAX_POSTS_PER_USER), now).await?;
+        let claimed = self.store.claim_notification_deliveries(self.process, (free, MAX_POSTS_PER_USER), now).await?;
         // What is due and not claimed waits for a post of its user to end.
         let delay = if claimed.is_empty() { ERROR_DELAY } else { Duration::ZERO };
         for post in claimed {
@@ -111,13 +111,13 @@ impl NotificationPosts {
     }
 
     /// Makes one attempt, and records its outcome.
-    async fn make(&self, post: ClaimedPost) {
+    async fn make(&self, post: ClaimedDelivery) {
         let attempted = match tokio::time::timeout(TIMEOUT, self.attempt(&post)).await {
             Ok(attempted) => attempted,
             Err(_) => Attempted::NoAnswer(format!("no answer within {} s", TIMEOUT.as_secs())),
         };
         let outcome = outcome(attempted, post.attempt, self.clock.now(), rand::random());
-        if let PostOutcome::Failed { status, error } = &outcome {
+        if let DeliveryOutcome::Failed { status, error } = &outcome {
             tracing::warn!(user = post.user, routine.id = %post.routine, status, error, "a notification could not be posted");
         }
         if let Err(error) = self.store.end_notification_post(post.id, self.process, outcome).await {
@@ -126,7 +126,7 @@ impl NotificationPosts {
         }
     }
 
-    async fn attempt(&self, post: &ClaimedPost) -> Attempted {
+    async fn attempt(&self, post: &ClaimedDelivery) -> Attempted {
         let name = RoutineSecret::Notify.name(post.routine);
         let secret = match self.secrets.get(&post.user, &name).await {
             Ok(Some(secret)) => secret,
@@ -149,7 +149,7 @@ impl NotificationPosts {
 }
 
 /// The signed request.
-fn signed(post: &ClaimedPost, key: &[u8], now: DateTime<Utc>) -> Result<OutboundRequest, String> {
+fn signed(post: &ClaimedDelivery, key: &[u8], now: DateTime<Utc>) -> Result<OutboundRequest, String> {
     let body = json!({
         "type": format!("notification.{}", post.notification.kind),
         "timestamp": post.notification.created_at,
@@ -178,21 +178,21 @@ enum Attempted {
 }
 
 /// What follows an attempt. `jitter` is from 0 to 1.
-fn outcome(attempted: Attempted, attempt: u32, now: DateTime<Utc>, jitter: f64) -> PostOutcome {
+fn outcome(attempted: Attempted, attempt: u32, now: DateTime<Utc>, jitter: f64) -> DeliveryOutcome {
     let (status, error) = match attempted {
-        Attempted::Answered(status) if (200..300).contains(&status) => return PostOutcome::Delivered { status },
+        Attempted::Answered(status) if (200..300).contains(&status) => return DeliveryOutcome::Delivered { status },
         Attempted::Answered(GONE) => {
-            return PostOutcome::Failed { status: Some(GONE), error: "the receiver answered 410 Gone".to_owned() };
+            return DeliveryOutcome::Failed { status: Some(GONE), error: "the receiver answered 410 Gone".to_owned() };
         }
         Attempted::Answered(status) => (Some(status), format!("the receiver answered {status}")),
         Attempted::NoAnswer(error) => (None, error),
-        Attempted::Refused(error) => return PostOutcome::Failed { status: None, error: shortened(&error) },
+        Attempted::Refused(error) => return DeliveryOutcome::Failed { status: None, error: shortened(&error) },
     };
     let error = shortened(&error);
     let delay = usize::try_from(attempt.saturating_sub(1)).ok().and_then(|index| DELAYS_SECONDS.get(index));
-    let Some(seconds) = delay else { return PostOutcome::Failed { status, error } };
+    let Some(seconds) = delay else { return DeliveryOutcome::Failed { status, error } };
     let delay = Duration::from_secs(u64::from(*seconds)).mul_f64(1.0 + JITTER * jitter);
-    PostOutcome::Retry { at: now + TimeDelta::from_std(delay).unwrap_or_default(), status, error }
+    DeliveryOutcome::Retry { at: now + TimeDelta::from_std(delay).unwrap_or_default(), status, error }
 }
 
 fn shortened(error: &str) -> String {
@@ -208,22 +208,25 @@ mod tests {
         let (start, mut now) = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH);
         for attempt in 1..8 {
             match outcome(Attempted::Answered(503), attempt, now, 0.0) {
-                PostOutcome::Retry { at, status: Some(503), .. } => now = at,
+                DeliveryOutcome::Retry { at, status: Some(503), .. } => now = at,
                 other => panic!("{other:?}"),
             }
         }
         assert_eq!((now - start).num_minutes(), 27 * 60 + 35);
         let failed = outcome(Attempted::Answered(503), 8, now, 0.0);
-        assert_eq!(failed, PostOutcome::Failed { status: Some(503), error: "the receiver answered 503".to_owned() });
+        assert_eq!(
+            failed,
+            DeliveryOutcome::Failed { status: Some(503), error: "the receiver answered 503".to_owned() }
+        );
     }
 
     #[test]
     fn a_post_that_cannot_succeed_is_not_tried_again() {
         let gone = outcome(Attempted::Answered(410), 1, DateTime::UNIX_EPOCH, 0.0);
-        assert!(matches!(gone, PostOutcome::Failed { status: Some(410), .. }));
+        assert!(matches!(gone, DeliveryOutcome::Failed { status: Some(410), .. }));
         let refused = outcome(Attempted::Refused("not allowed".to_owned()), 1, DateTime::UNIX_EPOCH, 0.0);
-        assert!(matches!(refused, PostOutcome::Failed { status: None, .. }));
+        assert!(matches!(refused, DeliveryOutcome::Failed { status: None, .. }));
         let accepted = outcome(Attempted::Answered(204), 8, DateTime::UNIX_EPOCH, 0.0);
-        assert_eq!(accepted, PostOutcome::Delivered { status: 204 });
+        assert_eq!(accepted, DeliveryOutcome::Delivered { status: 204 });
     }
 }

@@ -12,7 +12,7 @@ use super::{
         rows::{RowRef, text},
         write_tx::WriteTx,
     },
-    ending::{self, RunEnd, RunOutcome},
+    finish::{self, AttemptEnd, AttemptResult},
     lines, publish,
     rows::{RunRow, hex, run_columns},
 };
@@ -23,7 +23,7 @@ const DEFAULT_TIMEOUT_SECONDS: u64 = 600;
 
 /// An attempt of a run that is to be worked on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StartedRun {
+pub struct RunAttempt {
     /// The run.
     pub run: RunId,
     /// Its routine.
@@ -76,11 +76,11 @@ struct WaitingRow {
 }
 
 impl WaitingRow {
-    fn into_run(self) -> Result<StartedRun, StoreError> {
+    fn into_run(self) -> Result<RunAttempt, StoreError> {
         let run = RowRef { table: "routine_runs", id: self.id };
         let routine = RowRef { table: "routines", id: self.routine_id };
         let guardrails: Guardrails = routine.json("guardrails", &self.guardrails)?;
-        Ok(StartedRun {
+        Ok(RunAttempt {
             run: RunId::from_uuid(self.id),
             routine: RoutineId::from_uuid(self.routine_id),
             user: self.user_id,
@@ -116,13 +116,13 @@ const STARTABLE: &str = "WITH waiting AS (SELECT q.id, q.user_id, q.routine_id, 
 
 impl Store {
     /// Starts runs of a kind, users by turns. A run whose routine cannot be read fails.
-    pub async fn claim_runs(
+    pub async fn start_runs_of(
         &self,
         kind: RoutineActionKind,
         max: usize,
         process: Uuid,
         now: DateTime<Utc>,
-    ) -> Result<Vec<StartedRun>, StoreError> {
+    ) -> Result<Vec<RunAttempt>, StoreError> {
         let ids = self.startable(kind, max, now).await?;
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -133,7 +133,7 @@ impl Store {
     }
 
     /// Full-job runs that may start now. They start with their job, see [`Self::create_run_job`].
-    pub async fn startable_jobs(&self, max: usize, now: DateTime<Utc>) -> Result<Vec<StartedRun>, StoreError> {
+    pub async fn startable_jobs(&self, max: usize, now: DateTime<Utc>) -> Result<Vec<RunAttempt>, StoreError> {
         let ids = self.startable(RoutineActionKind::FullJob, max, now).await?;
         let rows = waiting_rows(&self.read, &ids).await?;
         let mut runs = Vec::with_capacity(rows.len());
@@ -148,7 +148,7 @@ impl Store {
     }
 
     /// Puts the lines of runs that only have a line into the main sessions, and ends the runs. Returns how many.
-    pub async fn deliver_lines(&self, max: usize, now: DateTime<Utc>) -> Result<usize, StoreError> {
+    pub async fn post_lines(&self, max: usize, now: DateTime<Utc>) -> Result<usize, StoreError> {
         let ids = self.startable(RoutineActionKind::SystemEventText, max, now).await?;
         if ids.is_empty() {
             return Ok(0);
@@ -158,8 +158,8 @@ impl Store {
                 let runs = start(tx, &ids, Uuid::nil(), now).await?;
                 for run in &runs {
                     let outcome = lines::deliver(tx, run, now).await?;
-                    if let Some(live) = ending::load(tx, run.run).await? {
-                        ending::end(tx, live, outcome, now).await?;
+                    if let Some(live) = finish::load(tx, run.run).await? {
+                        finish::end(tx, live, outcome, now).await?;
                     }
                 }
                 Ok(runs.len())
@@ -229,19 +229,19 @@ impl Store {
         let message = message.to_owned();
         self.write(move |tx| {
             Box::pin(async move {
-                let Some(live) = ending::load(tx, run).await? else { return Ok(()) };
+                let Some(live) = finish::load(tx, run).await? else { return Ok(()) };
                 if live.status()? != protocol::RunStatus::Queued {
                     return Ok(());
                 }
-                let status = RunEnd::Failed { reason, message, retry_after: None };
-                let outcome = RunOutcome { status, text: None, tokens: 0, cost_usd: Some(0.0) };
+                let status = AttemptEnd::Failed { reason, message, retry_after: None };
+                let outcome = AttemptResult { status, text: None, tokens: 0, cost_usd: Some(0.0) };
                 // An attempt that cannot start is an attempt.
                 sqlx::query("UPDATE routine_runs SET started_at = COALESCE(started_at, $2) WHERE id = $1")
                     .bind(*run.as_uuid())
                     .bind(now)
                     .execute(&mut tx.db)
                     .await?;
-                ending::end(tx, live, outcome, now).await.map(drop)
+                finish::end(tx, live, outcome, now).await.map(drop)
             })
         })
         .await
@@ -304,7 +304,7 @@ async fn start(
     ids: &[Uuid],
     process: Uuid,
     now: DateTime<Utc>,
-) -> Result<Vec<StartedRun>, StoreError> {
+) -> Result<Vec<RunAttempt>, StoreError> {
     let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
     for row in waiting_rows(&mut tx.db, ids).await? {
         let id = row.id;
@@ -315,9 +315,9 @@ async fn start(
     }
     for (id, error) in unreadable {
         tracing::error!(run.id = %id, error = &error as &dyn std::error::Error, "a run cannot start");
-        let Some(live) = ending::load(tx, RunId::from_uuid(id)).await? else { continue };
-        let status = RunEnd::Failed { reason: RunReason::Internal, message: error.to_string(), retry_after: None };
-        ending::end(tx, live, RunOutcome { status, text: None, tokens: 0, cost_usd: Some(0.0) }, now).await?;
+        let Some(live) = finish::load(tx, RunId::from_uuid(id)).await? else { continue };
+        let status = AttemptEnd::Failed { reason: RunReason::Internal, message: error.to_string(), retry_after: None };
+        finish::end(tx, live, AttemptResult { status, text: None, tokens: 0, cost_usd: Some(0.0) }, now).await?;
     }
     let started: Vec<String> = runs.iter().map(|run| hex(run.run.as_uuid())).collect();
     let rows: Vec<RunRow> = sqlx::query_as(concat!(

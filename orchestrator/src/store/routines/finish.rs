@@ -16,7 +16,7 @@ use super::{
         write_tx::WriteTx,
     },
     budgets, definitions, disable, events, lines,
-    notices::{self, Notice},
+    notifications::{self, RoutineNotification},
     publish,
     rows::{RunRow, run_columns},
 };
@@ -24,8 +24,8 @@ use crate::{
     domain::{
         job::JobRecord,
         routine::outcome::{
-            AfterFailure, FailureFacts, MAX_RESULT_CHARS, MAX_STATE_CHARS, Reply, after_failure, is_alerted, reply,
-            shortened,
+            AfterFailure, FailureFacts, MAX_RESULT_CHARS, MAX_STATE_CHARS, Reply, after_failure, reply, shortened,
+            should_notify,
         },
     },
     failpoint,
@@ -36,9 +36,9 @@ const MAX_MESSAGE_CHARS: usize = 1_000;
 
 /// How a run ended, and what it used.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RunOutcome {
+pub struct AttemptResult {
     /// How it ended.
-    pub status: RunEnd,
+    pub status: AttemptEnd,
     /// Its text.
     pub text: Option<String>,
     /// Tokens of its model calls.
@@ -49,7 +49,7 @@ pub struct RunOutcome {
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum RunEnd {
+pub enum AttemptEnd {
     /// Well, with nothing to say.
     Ok,
     /// Well, with something to say.
@@ -67,7 +67,7 @@ pub enum RunEnd {
 
 /// A run that may end, with what only its row has.
 #[derive(FromRow)]
-pub(super) struct LiveRun {
+pub(super) struct UnfinishedRun {
     #[sqlx(flatten)]
     row: RunRow,
     routine_rev: i64,
@@ -82,7 +82,7 @@ impl Store {
         &self,
         run: RunId,
         attempt: u32,
-        outcome: RunOutcome,
+        outcome: AttemptResult,
         now: DateTime<Utc>,
     ) -> Result<Option<RoutineRun>, StoreError> {
         failpoint::reach("routine.before_end");
@@ -103,7 +103,7 @@ impl Store {
 }
 
 /// The row of a run.
-pub(super) async fn load(tx: &mut WriteTx, run: RunId) -> Result<Option<LiveRun>, StoreError> {
+pub(super) async fn load(tx: &mut WriteTx, run: RunId) -> Result<Option<UnfinishedRun>, StoreError> {
     Ok(sqlx::query_as(concat!(
         "SELECT ",
         run_columns!(),
@@ -140,13 +140,13 @@ pub(in crate::store) async fn end_with_job(
     }
 }
 
-fn outcome_of_job(job: &JobRecord, cancelled_by: Option<RunReason>) -> RunOutcome {
+fn outcome_of_job(job: &JobRecord, cancelled_by: Option<RunReason>) -> AttemptResult {
     let text = job.result().and_then(|result| result.text);
-    let failed = |reason, message| RunEnd::Failed { reason, message, retry_after: None };
+    let failed = |reason, message| AttemptEnd::Failed { reason, message, retry_after: None };
     let status = match job.state() {
         JobState::Completed | JobState::Accepted => match reply(text.as_deref().unwrap_or_default(), false) {
-            Reply::Nothing => RunEnd::Ok,
-            Reply::Attention(_) => RunEnd::Attention,
+            Reply::Nothing => AttemptEnd::Ok,
+            Reply::Attention(_) => AttemptEnd::Attention,
             Reply::Empty => failed(RunReason::EmptyReply, "the job's result has no text".to_owned()),
         },
         JobState::Cancelled => {
@@ -166,44 +166,44 @@ fn outcome_of_job(job: &JobRecord, cancelled_by: Option<RunReason>) -> RunOutcom
     };
     let usage = &job.usage;
     let tokens = usage.input_tokens + usage.output_tokens;
-    RunOutcome { status, text, tokens, cost_usd: usage.cost_usd }
+    AttemptResult { status, text, tokens, cost_usd: usage.cost_usd }
 }
 
 /// Ends a run, or has it tried again.
 pub(super) async fn end(
     tx: &mut WriteTx,
-    live: LiveRun,
-    outcome: RunOutcome,
+    live: UnfinishedRun,
+    outcome: AttemptResult,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
     let routine = readable_routine(tx, live.row.routine()).await?;
     let after = match &outcome.status {
-        RunEnd::Failed { reason, retry_after, .. } => after_failure(&FailureFacts {
+        AttemptEnd::Failed { reason, retry_after, .. } => after_failure(&FailureFacts {
             reason: *reason,
             attempt: u32::try_from(live.row.attempt()).unwrap_or(u32::MAX),
             started_at: live.row.started_at().unwrap_or(now),
             rate_limit_waits: u32::try_from(live.rate_limit_waits).unwrap_or(u32::MAX),
             retry: routine
                 .as_ref()
-                .filter(|routine| may_continue(routine))
+                .filter(|routine| allows_queued_runs(routine))
                 .map_or(Retry { max_attempts: 1, ..Retry::default() }, |routine| routine.guardrails.retry),
-            retry_after: retry_after.filter(|_| routine.as_ref().is_some_and(may_continue)),
+            retry_after: retry_after.filter(|_| routine.as_ref().is_some_and(allows_queued_runs)),
             now,
             jitter: jitter(live.row.id, live.row.attempt()),
         }),
-        RunEnd::Ok | RunEnd::Attention => AfterFailure::Final,
+        AttemptEnd::Ok | AttemptEnd::Attention => AfterFailure::Final,
     };
     let next = routine.as_ref().and_then(|routine| routine.next_fire_at);
     if let AfterFailure::Retry { at, counts_attempt } = after {
-        let run = postpone(tx, &live, &outcome, (at, counts_attempt)).await?;
-        add_use(tx, routine.as_ref(), &outcome, now).await?;
+        let run = requeue(tx, &live, &outcome, (at, counts_attempt)).await?;
+        charge_budget(tx, routine.as_ref(), &outcome, now).await?;
         instance_events::append_all(tx, now, &publish::of_run(&run, next)).await?;
         return Ok(run);
     }
     let (depth, rev) = (live.depth, live.routine_rev);
     let run = finish(tx, &live, &outcome, routine.as_ref(), now).await?;
     events::run_ended(tx, &run, now).await?;
-    add_use(tx, routine.as_ref(), &outcome, now).await?;
+    charge_budget(tx, routine.as_ref(), &outcome, now).await?;
     if let Some(routine) = &routine {
         count_outcome(tx, routine, &run, &outcome, rev).await?;
         let disabled = disabled_by(routine, &run, after == AfterFailure::FinalAndDisable);
@@ -229,7 +229,7 @@ async fn readable_routine(tx: &mut WriteTx, routine: Uuid) -> Result<Option<Rout
 }
 
 /// Whether runs that were admitted may start or be tried again: the routine is enabled, or its schedule has come to its end.
-pub(super) fn may_continue(routine: &Routine) -> bool {
+pub(super) fn allows_queued_runs(routine: &Routine) -> bool {
     routine.enabled || routine.disabled_reason.is_some_and(DisabledReason::is_end_of_schedule)
 }
 
@@ -241,10 +241,10 @@ fn jitter(run: Uuid, attempt: i64) -> f64 {
     f64::from(mixed) / (f64::from(u32::MAX) + 1.0)
 }
 
-async fn postpone(
+async fn requeue(
     tx: &mut WriteTx,
-    live: &LiveRun,
-    outcome: &RunOutcome,
+    live: &UnfinishedRun,
+    outcome: &AttemptResult,
     (at, counts_attempt): (DateTime<Utc>, bool),
 ) -> Result<RoutineRun, StoreError> {
     let (reason, message) = reason_of(outcome);
@@ -266,24 +266,24 @@ async fn postpone(
     row.into_run()
 }
 
-fn reason_of(outcome: &RunOutcome) -> (Option<RunReason>, Option<String>) {
+fn reason_of(outcome: &AttemptResult) -> (Option<RunReason>, Option<String>) {
     match &outcome.status {
-        RunEnd::Failed { reason, message, .. } => (Some(*reason), Some(shortened(message, MAX_MESSAGE_CHARS))),
-        RunEnd::Ok | RunEnd::Attention => (None, None),
+        AttemptEnd::Failed { reason, message, .. } => (Some(*reason), Some(shortened(message, MAX_MESSAGE_CHARS))),
+        AttemptEnd::Ok | AttemptEnd::Attention => (None, None),
     }
 }
 
 async fn finish(
     tx: &mut WriteTx,
-    live: &LiveRun,
-    outcome: &RunOutcome,
+    live: &UnfinishedRun,
+    outcome: &AttemptResult,
     routine: Option<&Routine>,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
     let status = match outcome.status {
-        RunEnd::Ok => RunStatus::Ok,
-        RunEnd::Attention => RunStatus::Attention,
-        RunEnd::Failed { .. } => RunStatus::Failed,
+        AttemptEnd::Ok => RunStatus::Ok,
+        AttemptEnd::Attention => RunStatus::Attention,
+        AttemptEnd::Failed { .. } => RunStatus::Failed,
     };
     let (reason, message) = reason_of(outcome);
     let row: RunRow = sqlx::query_as(concat!(
@@ -312,10 +312,10 @@ fn keeps_payload(routine: &Routine) -> bool {
 }
 
 /// Adds what an attempt used to the budget of the current period.
-async fn add_use(
+async fn charge_budget(
     tx: &mut WriteTx,
     routine: Option<&Routine>,
-    outcome: &RunOutcome,
+    outcome: &AttemptResult,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let Some(routine) = routine else { return Ok(()) };
@@ -331,26 +331,26 @@ async fn count_outcome(
     tx: &mut WriteTx,
     routine: &Routine,
     run: &RoutineRun,
-    outcome: &RunOutcome,
+    outcome: &AttemptResult,
     rev: i64,
 ) -> Result<(), StoreError> {
     if !is_judged(run) {
         return Ok(());
     }
-    let is_good = run.status.is_good();
-    let state = outcome.text.as_ref().filter(|_| is_good).map(|text| shortened(text, MAX_STATE_CHARS));
+    let is_success = run.status.is_success();
+    let state = outcome.text.as_ref().filter(|_| is_success).map(|text| shortened(text, MAX_STATE_CHARS));
     sqlx::query(
         "UPDATE routines SET last_status = $2, consecutive_failures = CASE WHEN $3 THEN 0 ELSE consecutive_failures + 1 END, \
          verified = verified OR ($3 AND verify_rev <= $4), state = COALESCE($5, state) WHERE id = $1",
     )
     .bind(*routine.id.as_uuid())
     .bind(run.status.as_str())
-    .bind(is_good)
+    .bind(is_success)
     .bind(rev)
     .bind(state)
     .execute(&mut tx.db)
     .await?;
-    if is_good {
+    if is_success {
         sqlx::query("DELETE FROM routine_alerts WHERE routine_id = $1")
             .bind(*routine.id.as_uuid())
             .execute(&mut tx.db)
@@ -399,8 +399,8 @@ async fn tell(
         _ => run.result_summary.clone().unwrap_or_else(|| "The run had nothing to say.".to_owned()),
     };
     let title = format!("{verb}: {}", routine.name);
-    let notice = Notice { kind, title, text, run: Some(run.id), job: run.job_id };
-    notices::insert(tx, routine.id, &routine.user_id, notice, now).await
+    let notice = RoutineNotification { kind, title, text, run: Some(run.id), job: run.job_id };
+    notifications::insert(tx, routine.id, &routine.user_id, notice, now).await
 }
 
 /// Whether the owner does not know of this failure yet. If so, it is noted as known.
@@ -411,8 +411,8 @@ async fn is_new_failure(
     now: DateTime<Utc>,
 ) -> Result<bool, StoreError> {
     let Some(reason) = run.reason else { return Ok(true) };
-    let known = notices::known_alerts(tx, *routine.id.as_uuid()).await?;
-    if !is_alerted(reason, &known, now) {
+    let known = notifications::known_alerts(tx, *routine.id.as_uuid()).await?;
+    if !should_notify(reason, &known, now) {
         return Ok(false);
     }
     sqlx::query("INSERT OR REPLACE INTO routine_alerts (routine_id, reason, notified_at) VALUES ($1, $2, $3)")
@@ -424,7 +424,7 @@ async fn is_new_failure(
     Ok(true)
 }
 
-impl LiveRun {
+impl UnfinishedRun {
     pub(super) const fn id(&self) -> Uuid {
         self.row.id
     }

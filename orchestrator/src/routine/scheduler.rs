@@ -20,10 +20,10 @@ use crate::{
         schedule::Schedule,
         timing::{TimingDecision, TimingFacts, decide, stagger_offset},
     },
-    store::{Automation, DueRoutine, PlannedClaim, Store, StoreError},
+    store::{Automation, DueRoutine, PlannedFiring, Store, StoreError},
 };
 
-/// Longest time between two looks: a clock that is stepped, or a machine that was suspended, is noticed within it.
+/// Longest time between two ticks: a clock that is stepped, or a machine that was suspended, is noticed within it.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Routines that are claimed in one transaction. Other writes wait for it, so it takes a few milliseconds.
 const BATCH: u32 = 200;
@@ -33,7 +33,7 @@ const MAX_FAILURES: u32 = 10;
 const MAX_INLINE: usize = 8;
 
 /// The task that fires routines at the times of their schedules.
-pub struct RoutineSweep {
+pub struct RoutineScheduler {
     /// Routines and their runs.
     pub store: Store,
     /// The time.
@@ -44,9 +44,9 @@ pub struct RoutineSweep {
     pub cron_enabled: bool,
 }
 
-/// What a look has found.
+/// What a tick has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SweepOutcome {
+enum TickOutcome {
     /// There may be further routines that are due.
     More,
     /// None is due before this time.
@@ -55,25 +55,25 @@ enum SweepOutcome {
     Off,
 }
 
-/// What is remembered from one look to the next.
+/// What is remembered from one tick to the next.
 #[derive(Debug, Default)]
-struct Seen {
+struct SchedulerState {
     /// Whether triggers were on.
     is_on: Option<bool>,
-    /// The routines of the last look, with the times that were due.
+    /// The routines of the last tick, with the times that were due.
     due: HashSet<(RoutineId, DateTime<Utc>)>,
 }
 
-impl RoutineSweep {
+impl RoutineScheduler {
     /// Runs until `drain` fires.
     pub async fn run(self, drain: CancellationToken) {
-        let mut seen = Seen::default();
+        let mut seen = SchedulerState::default();
         while !drain.is_cancelled() {
-            let wait = match self.look(&mut seen).await {
-                Ok(SweepOutcome::More) => continue,
-                Ok(SweepOutcome::Until(next)) => self.time_to(next),
-                Ok(SweepOutcome::Off) => MAX_WAIT,
-                // Not fatal, since the database may be busy: the next look retries.
+            let wait = match self.tick(&mut seen).await {
+                Ok(TickOutcome::More) => continue,
+                Ok(TickOutcome::Until(next)) => self.time_to(next),
+                Ok(TickOutcome::Off) => MAX_WAIT,
+                // Not fatal, since the database may be busy: the next tick retries.
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "due routines could not be claimed");
                     MAX_WAIT
@@ -93,16 +93,16 @@ impl RoutineSweep {
     }
 
     /// Claims one batch of what is due.
-    async fn look(&self, seen: &mut Seen) -> Result<SweepOutcome, StoreError> {
+    async fn tick(&self, seen: &mut SchedulerState) -> Result<TickOutcome, StoreError> {
         let automation = self.store.automation().await?;
         self.report(automation, seen).await?;
         if !automation.is_on || !self.cron_enabled {
-            return Ok(SweepOutcome::Off);
+            return Ok(TickOutcome::Off);
         }
         let now = self.clock.now();
         let next = self.store.earliest_fire().await?;
         if next.is_none_or(|next| next > now) {
-            return Ok(SweepOutcome::Until(next));
+            return Ok(TickOutcome::Until(next));
         }
         let due = self.store.due_routines(BATCH, now).await?;
         let found = due.routines.len() + due.unreadable.len();
@@ -117,14 +117,14 @@ impl RoutineSweep {
         self.claim(due.routines, automation, now).await?;
         let is_full = found >= usize::try_from(BATCH).unwrap_or(usize::MAX);
         if is_full && !is_repeated {
-            return Ok(SweepOutcome::More);
+            return Ok(TickOutcome::More);
         }
         let next = self.store.earliest_fire().await?;
-        Ok(SweepOutcome::Until(if is_repeated { None } else { next }))
+        Ok(TickOutcome::Until(if is_repeated { None } else { next }))
     }
 
     /// Logs when triggers have been switched on or off, and at the start.
-    async fn report(&self, automation: Automation, seen: &mut Seen) -> Result<(), StoreError> {
+    async fn report(&self, automation: Automation, seen: &mut SchedulerState) -> Result<(), StoreError> {
         let is_on = automation.is_on && self.cron_enabled;
         if seen.is_on == Some(is_on) {
             return Ok(());
@@ -147,13 +147,13 @@ impl RoutineSweep {
         automation: Automation,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
-        let plans = plan_all(routines, automation.resumed_at, now).await;
+        let plans = decide_all(routines, automation.resumed_at, now).await;
         let mut planned = Vec::with_capacity(plans.len());
         for (routine, decision) in plans {
             match decision {
                 Ok(decision) => {
                     tracing::debug!(routine.id = %routine.id, next = ?decision.next, "next time recomputed");
-                    planned.push(PlannedClaim { routine, decision });
+                    planned.push(PlannedFiring { routine, decision });
                 }
                 Err(error) => self.disable_unreadable(routine.id, &error).await?,
             }
@@ -162,7 +162,7 @@ impl RoutineSweep {
             return Ok(());
         }
         match self.store.claim(planned.clone(), now).await {
-            Ok(runs) => self.announce(&runs),
+            Ok(runs) => self.log_and_wake(&runs),
             Err(error @ (StoreError::Busy | StoreError::Closed)) => return Err(error),
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "due routines are claimed one by one");
@@ -173,12 +173,12 @@ impl RoutineSweep {
     }
 
     /// Claims the routines of a batch one by one, so that a row that makes no sense stops only its own routine.
-    async fn claim_singly(&self, planned: Vec<PlannedClaim>, now: DateTime<Utc>) -> Result<(), StoreError> {
+    async fn claim_singly(&self, planned: Vec<PlannedFiring>, now: DateTime<Utc>) -> Result<(), StoreError> {
         let mut failures = 0;
         for plan in planned {
             let routine = plan.routine.id;
             match self.store.claim(vec![plan], now).await {
-                Ok(runs) => self.announce(&runs),
+                Ok(runs) => self.log_and_wake(&runs),
                 Err(error @ StoreError::Inconsistent { .. }) => {
                     self.disable_unreadable(routine, &error.to_string()).await?;
                 }
@@ -193,7 +193,7 @@ impl RoutineSweep {
     }
 
     /// Logs what does not run, and wakes what works on the rest.
-    fn announce(&self, runs: &[RoutineRun]) {
+    fn log_and_wake(&self, runs: &[RoutineRun]) {
         for run in runs {
             let reason = run.reason.map(protocol::RunReason::as_str);
             let (routine, name) = (run.routine_id, &run.routine_name);
@@ -223,11 +223,11 @@ impl RoutineSweep {
 type Plan = (DueRoutine, Result<TimingDecision, String>);
 
 /// The decisions about routines; many of them off the runtime's threads.
-async fn plan_all(routines: Vec<DueRoutine>, paused_to: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Vec<Plan> {
+async fn decide_all(routines: Vec<DueRoutine>, resumed_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Vec<Plan> {
     let is_small = routines.len() <= MAX_INLINE;
     let plan_each = move || -> Vec<Plan> {
         let plans = routines.into_iter().map(|routine| {
-            let decision = plan(&routine, paused_to, now);
+            let decision = plan(&routine, resumed_at, now);
             (routine, decision)
         });
         plans.collect()
@@ -236,7 +236,7 @@ async fn plan_all(routines: Vec<DueRoutine>, paused_to: Option<DateTime<Utc>>, n
 }
 
 /// The decision about a routine. A panic is an error about this routine alone.
-fn plan(routine: &DueRoutine, paused_to: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Result<TimingDecision, String> {
+fn plan(routine: &DueRoutine, resumed_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Result<TimingDecision, String> {
     let guardrails = &routine.guardrails;
     let schedule = Schedule::of(&routine.trigger, routine.created_at).map_err(|error| error.to_string())?;
     let facts = TimingFacts {
@@ -248,7 +248,7 @@ fn plan(routine: &DueRoutine, paused_to: Option<DateTime<Utc>>, now: DateTime<Ut
         catch_up_window_seconds: guardrails.catch_up_window_seconds,
         catch_up_max: guardrails.catch_up_max,
         until: guardrails.until,
-        paused_to,
+        resumed_at,
     };
     catch_unwind(AssertUnwindSafe(|| decide(&facts))).map_err(|_| "its times cannot be computed".to_owned())
 }
