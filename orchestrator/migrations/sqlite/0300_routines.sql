@@ -101,6 +101,8 @@ CREATE INDEX routine_runs_by_time ON routine_runs (created_at);
 CREATE INDEX routine_runs_queued ON routine_runs (kind, not_before, id) WHERE status = 'queued';
 CREATE INDEX routine_runs_running ON routine_runs (kind, id) WHERE status = 'running';
 CREATE INDEX routine_runs_live ON routine_runs (routine_id, id) WHERE status IN ('queued', 'running');
+-- When the runs of a user last started: users take turns.
+CREATE INDEX routine_runs_last_start ON routine_runs (user_id, attempt_started_at) WHERE attempt_started_at IS NOT NULL;
 CREATE INDEX routine_runs_started ON routine_runs (routine_id, started_at) WHERE started_at IS NOT NULL;
 CREATE INDEX routine_runs_by_digest ON routine_runs (routine_id, payload_digest, created_at) WHERE payload_digest IS NOT NULL;
 CREATE INDEX routine_runs_by_job ON routine_runs (job_id) WHERE job_id IS NOT NULL;

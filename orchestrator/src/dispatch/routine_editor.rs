@@ -2,46 +2,39 @@
 //!
 //! Owns the order of the steps: who may, validation, secrets, the first time, row, wakes. Knows no HTTP type. Never runs anything.
 
+mod change;
 mod error;
+mod run;
 mod warnings;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chrono::{DateTime, Utc};
 use protocol::{
-    CreateRoutine, DisabledReason, FieldError, FiringTime, Routine, RoutineId, RoutinePatch, RoutinePreview,
-    RoutineRun, RoutineSaved, RoutineTrigger, RunId, TriggerRoutine, TriggerType,
+    CreateRoutine, DisabledReason, FieldError, Routine, RoutineId, RoutinePreview, RoutineSaved, RoutineTrigger,
 };
 use secrecy::SecretString;
-use serde_json::json;
 
 pub use error::RoutineError;
+pub use run::ManualRun;
 
 use super::{InvalidDestination, JobSubmitter, NotificationDestinations, RoutineWaker};
 use crate::{
     domain::routine::{
-        definition::{CheckedDefinition, DefinitionBounds, apply_patch, check, definition_of},
+        definition::{CheckedDefinition, DefinitionBounds, check},
         schedule::Schedule,
         secret::RoutineSecret,
-        timing::{NextFiring, next_firing, stagger_offset, upcoming},
+        timing::{NextFiring, next_firing, stagger_offset, until_checked},
     },
     secrets::Secrets,
-    store::{
-        AuditEntry, FireOutcome, Firing, RoutineDefinition, RoutineStored, RoutineUpdate, SealedSecret, Store, Topic,
-    },
+    store::{AuditEntry, RoutineDefinition, RoutineStored, SealedSecret, Store},
 };
 
-/// Largest payload of a firing by hand, as JSON.
-const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
-/// Longest wait for a run (contract: routines, Decided in detail).
-const MAX_WAIT_SECONDS: u64 = 300;
 /// Bytes of a generated secret.
 const SECRET_BYTES: usize = 32;
 /// Times that a preview shows.
 const PREVIEW_TIMES: usize = 3;
-/// How often a change is made again from a newer revision.
-const MAX_RETRIES: u32 = 5;
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,15 +45,6 @@ pub struct RoutineCaller {
     pub sees_all: bool,
     /// Written in the transaction of the change.
     pub entry: AuditEntry,
-}
-
-/// A firing by hand.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ManualRun {
-    /// The run, as it is now.
-    pub run: RoutineRun,
-    /// Whether it has ended while the caller waited.
-    pub is_finished: bool,
 }
 
 /// Creates, changes and fires routines.
@@ -129,194 +113,6 @@ impl RoutineEditor {
         if caller.sees_all || routine.user_id == caller.user { Ok(routine) } else { Err(RoutineError::NotOwner) }
     }
 
-    /// Changes a routine. `expected` is the revision that the caller has seen, if it must be that one.
-    pub async fn patch(
-        &self,
-        caller: &RoutineCaller,
-        id: RoutineId,
-        patch: RoutinePatch,
-        expected: Option<u64>,
-    ) -> Result<RoutineSaved, RoutineError> {
-        for _ in 0..MAX_RETRIES {
-            let current = self.get(caller, id).await?;
-            if expected.is_some_and(|rev| rev != current.rev) {
-                return Err(RoutineError::Changed { rev: current.rev });
-            }
-            match self.patch_once(caller, &current, patch.clone()).await? {
-                Some(saved) => return Ok(saved),
-                None => {
-                    tracing::debug!(routine.id = %id, "the routine has changed meanwhile; the change is made again");
-                }
-            }
-        }
-        Err(RoutineError::Contended)
-    }
-
-    /// `None`: the routine has changed since it was read.
-    async fn patch_once(
-        &self,
-        caller: &RoutineCaller,
-        current: &Routine,
-        patch: RoutinePatch,
-    ) -> Result<Option<RoutineSaved>, RoutineError> {
-        let now = self.now();
-        let before = definition_of(current);
-        let patched = apply_patch(&before, patch).map_err(|error| RoutineError::Invalid(vec![error]))?;
-        let keeps_trigger = patched.trigger == before.trigger;
-        let checked = self.check(patched, now, current.created_at, keeps_trigger)?;
-        let request = &checked.request;
-        let is_enabling = request.enabled && !current.enabled;
-        let timing = |request: &CreateRoutine| (request.guardrails.stagger_seconds, request.guardrails.until);
-        let is_rescheduled = !keeps_trigger || is_enabling || timing(request) != timing(&before);
-        let clears_verified = request.trigger != before.trigger || request.action != before.action;
-        let (definition, shown) =
-            self.definition(current.id, &current.user_id, checked, (Some(current), current.created_at), now)?;
-        if is_enabling {
-            Self::check_next(&definition)?;
-        }
-        let warnings = self.warnings(&current.user_id, &definition.request).await?;
-        let update =
-            RoutineUpdate { routine: current.id, rev: current.rev, definition, is_rescheduled, clears_verified };
-        let committed = self.secrets.invalidation(&current.user_id);
-        let stored = match self.store().update_routine(update, &caller.entry, committed).await? {
-            RoutineStored::Changed => return Ok(None),
-            stored => stored_routine(stored)?,
-        };
-        self.waker.wake_scheduler();
-        Ok(Some(RoutineSaved { routine: shown.add_to(stored), warnings }))
-    }
-
-    /// Enables or disables a routine; `None` does the opposite of what it is.
-    pub async fn set_enabled(
-        &self,
-        caller: &RoutineCaller,
-        id: RoutineId,
-        enabled: Option<bool>,
-    ) -> Result<Routine, RoutineError> {
-        for _ in 0..MAX_RETRIES {
-            let current = self.get(caller, id).await?;
-            let enabled = enabled.unwrap_or(!current.enabled);
-            let next = if enabled && !current.enabled { self.next_of_enabled(&current)? } else { None };
-            match self.store().set_routine_enabled(id, current.rev, enabled, next, &caller.entry).await? {
-                RoutineStored::Changed => {}
-                stored => {
-                    self.waker.wake_scheduler();
-                    self.waker.wake_runs();
-                    return stored_routine(stored);
-                }
-            }
-        }
-        Err(RoutineError::Contended)
-    }
-
-    /// Deletes a routine. A run in progress goes on, and its runs stay.
-    pub async fn delete(&self, caller: &RoutineCaller, id: RoutineId) -> Result<(), RoutineError> {
-        // One that cannot be read can be deleted by those who may see all.
-        let owner = match self.get(caller, id).await {
-            Ok(routine) => routine.user_id,
-            Err(RoutineError::Store(_)) if caller.sees_all => caller.user.clone(),
-            Err(error) => return Err(error),
-        };
-        let committed = self.secrets.invalidation(&owner);
-        if !self.store().delete_routine(id, &caller.entry, committed).await? {
-            return Err(RoutineError::NotFound);
-        }
-        self.waker.wake_runs();
-        Ok(())
-    }
-
-    /// Fires a routine by hand, and waits for the end of the run as long as the request says.
-    pub async fn trigger(
-        &self,
-        caller: &RoutineCaller,
-        id: RoutineId,
-        request: TriggerRoutine,
-    ) -> Result<ManualRun, RoutineError> {
-        let payload = request.payload.as_ref().map(ToString::to_string);
-        let mut errors = Vec::new();
-        if payload.as_ref().is_some_and(|text| text.len() > MAX_PAYLOAD_BYTES) {
-            errors.push(invalid("payload", &format!("must be at most {MAX_PAYLOAD_BYTES} bytes as JSON")));
-        }
-        if request.wait_seconds.is_some_and(|seconds| seconds > MAX_WAIT_SECONDS) {
-            errors.push(invalid("wait_seconds", &format!("must be at most {MAX_WAIT_SECONDS}")));
-        }
-        if !errors.is_empty() {
-            return Err(RoutineError::Invalid(errors));
-        }
-        let routine = self.get(caller, id).await?;
-        let firing = Firing {
-            routine: id,
-            trigger: TriggerType::Manual,
-            identity: format!("manual:{}", RunId::generate()),
-            detail: json!({"by": caller.user}),
-            payload,
-            depth: 0,
-        };
-        let run = self.fire(firing).await?;
-        let wait = Duration::from_secs(request.wait_seconds.unwrap_or(0));
-        self.wait_for_run(&routine.user_id, run, wait).await
-    }
-
-    /// Fires a routine. A firing that a guardrail stops is an error with its run.
-    pub async fn fire(&self, firing: Firing) -> Result<RunId, RoutineError> {
-        let outcome = self.store().fire(firing, self.now()).await?;
-        self.waker.wake_runs();
-        match outcome {
-            FireOutcome::Fired(run) | FireOutcome::Duplicate(run) => Ok(run),
-            FireOutcome::Skipped { run, reason } => Err(RoutineError::Skipped { run, reason }),
-            FireOutcome::Disabled => Err(RoutineError::Disabled),
-            FireOutcome::AutomationDisabled => Err(RoutineError::AutomationDisabled),
-            FireOutcome::NotFound => Err(RoutineError::NotFound),
-        }
-    }
-
-    /// The next times of a routine's schedule.
-    pub async fn upcoming(&self, routine: &Routine, count: usize) -> Result<Vec<FiringTime>, RoutineError> {
-        if !routine.enabled {
-            return Ok(Vec::new());
-        }
-        let definition = definition_of(routine);
-        // The time that is stored may be due by now.
-        let from = routine.next_fire_at.map_or(self.now(), |next| next - chrono::TimeDelta::microseconds(1));
-        let left = definition.guardrails.max_runs.map(|max| max.saturating_sub(routine.run_count));
-        let count = left.map_or(count, |left| count.min(usize::try_from(left).unwrap_or(usize::MAX)));
-        self.times(routine.id, &definition, routine.created_at, (from, count), &routine.user_id).await
-    }
-
-    async fn times(
-        &self,
-        id: RoutineId,
-        request: &CreateRoutine,
-        created_at: DateTime<Utc>,
-        (from, count): (DateTime<Utc>, usize),
-        user: &str,
-    ) -> Result<Vec<FiringTime>, RoutineError> {
-        let Some(schedule) = schedule_of(request, created_at)? else { return Ok(Vec::new()) };
-        let settings = self.store().settings(user).await?;
-        let zone = schedule.zone().or_else(|| settings.timezone.parse().ok()).unwrap_or(chrono_tz::Tz::UTC);
-        let guardrails = &request.guardrails;
-        let stagger = stagger_offset(id, guardrails.stagger_seconds);
-        let times = upcoming(&schedule, stagger, guardrails.until, guardrails.max_runs, from, count);
-        Ok(times.into_iter().map(|utc| FiringTime { utc, local: utc.with_timezone(&zone).to_rfc3339() }).collect())
-    }
-
-    async fn wait_for_run(&self, user: &str, run: RunId, wait: Duration) -> Result<ManualRun, RoutineError> {
-        let mut changes = self.store().event_notifier().subscribe(Topic::User(user.to_owned()));
-        let until = self.submitter.clock.monotonic() + wait;
-        loop {
-            let now = self.store().routine_run(run).await?.ok_or(RoutineError::NotFound)?;
-            // A caller that does not wait gets the same answer however fast the run is.
-            let is_finished = now.status.is_finished() && !wait.is_zero();
-            if is_finished || wait.is_zero() {
-                return Ok(ManualRun { run: now, is_finished });
-            }
-            tokio::select! {
-                () = changes.changed() => {}
-                () = self.submitter.clock.sleep_until(until) => return Ok(ManualRun { run: now, is_finished: false }),
-            }
-        }
-    }
-
     fn check(
         &self,
         request: CreateRoutine,
@@ -369,8 +165,8 @@ impl RoutineEditor {
                 secrets.push((RoutineSecret::Notify, self.seal(user, RoutineSecret::Notify, id, value)?));
             }
         }
-        let NextFiring { next, .. } = Self::next(id, &request, created_at, now)?;
-        let definition = RoutineDefinition { request, session, persist_payload, next_fire_at: next, secrets };
+        let next_fire_at = Self::next_after_change(id, &request, current, created_at, now)?;
+        let definition = RoutineDefinition { request, session, persist_payload, next_fire_at, secrets };
         Ok((definition, shown))
     }
 
@@ -394,31 +190,29 @@ impl RoutineEditor {
         Ok(self.secrets.seal(user, &secret.name(id), &SecretString::from(value))?)
     }
 
-    fn next(
+    /// When a routine with this schedule fires next. One that is enabled and would never fire is refused.
+    fn next_after_change(
         id: RoutineId,
         request: &CreateRoutine,
+        current: Option<&Routine>,
         created_at: DateTime<Utc>,
         now: DateTime<Utc>,
-    ) -> Result<NextFiring, RoutineError> {
-        let Some(schedule) = schedule_of(request, created_at)? else { return Ok(NextFiring { next: None, end: None }) };
+    ) -> Result<Option<DateTime<Utc>>, RoutineError> {
+        let Some(schedule) = schedule_of(request, created_at)? else { return Ok(None) };
         let stagger = stagger_offset(id, request.guardrails.stagger_seconds);
-        Ok(next_firing(&schedule, stagger, request.guardrails.until, now))
-    }
-
-    fn next_of_enabled(&self, routine: &Routine) -> Result<Option<DateTime<Utc>>, RoutineError> {
-        let firing = Self::next(routine.id, &definition_of(routine), routine.created_at, self.now())?;
-        match firing.end {
-            None => Ok(firing.next),
-            Some(reason) => Err(never_fires(reason)),
+        let until = request.guardrails.until;
+        let pending = current
+            .filter(|current| current.enabled && current.trigger == request.trigger)
+            .and_then(|current| Some((current.next_fire_at?, current.guardrails.stagger_seconds)));
+        let NextFiring { next, end } = match pending {
+            // The same time of the schedule, with another delay: nothing is lost, and nothing fires again.
+            Some((time, seconds)) => until_checked(time - stagger_offset(id, seconds) + stagger, until),
+            None => next_firing(&schedule, stagger, until, now),
+        };
+        match end {
+            Some(reason) if request.enabled => Err(never_fires(reason)),
+            _ => Ok(next),
         }
-    }
-
-    fn check_next(definition: &RoutineDefinition) -> Result<(), RoutineError> {
-        let is_schedule = definition.request.trigger.kind().is_schedule();
-        if is_schedule && definition.next_fire_at.is_none() {
-            return Err(never_fires(DisabledReason::ScheduleEnded));
-        }
-        Ok(())
     }
 
     fn now(&self) -> DateTime<Utc> {
@@ -441,12 +235,12 @@ fn schedule_of(request: &CreateRoutine, created_at: DateTime<Utc>) -> Result<Opt
 }
 
 fn never_fires(reason: DisabledReason) -> RoutineError {
-    let detail = match reason {
-        DisabledReason::Completed => "its time has passed; change trigger.at to a time in the future",
-        DisabledReason::Until => "guardrails.until has passed; change or remove it",
-        _ => "its schedule has no further time; change the trigger",
+    let (field, detail) = match reason {
+        DisabledReason::Completed => ("trigger.at", "must be in the future"),
+        DisabledReason::Until => ("guardrails.until", "must not be before the next time of the schedule"),
+        _ => ("trigger", "must have a time in the future"),
     };
-    RoutineError::Invalid(vec![invalid("enabled", detail)])
+    RoutineError::Invalid(vec![invalid(field, detail)])
 }
 
 fn invalid(field: &str, message: &str) -> FieldError {

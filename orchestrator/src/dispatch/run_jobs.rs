@@ -59,6 +59,10 @@ impl RunJobs {
         };
         let prompt = job_prompt(&action.description, &facts, &DelimiterNonce::generate());
         let mut request = action.into_request(&run.routine_name, prompt);
+        if let Some(limit) = run.timeout_seconds {
+            let limits = request.limits.get_or_insert_default();
+            limits.timeout_seconds = Some(limits.timeout_seconds.map_or(limit, |own| own.min(limit)));
+        }
         if request.model.is_none() {
             request.model = self.submitter.preferred_model(&run.user).await?;
         }
@@ -73,8 +77,7 @@ impl RunJobs {
             allows_host: true,
             message: None,
         };
-        let id = run.run;
-        let commit = move |store: crate::store::Store, record| async move { store.create_run_job(id, record).await };
+        let commit = move |store: crate::store::Store, record| async move { store.create_run_job(run, record).await };
         match self.submitter.submit_with_commit(job, Source::Routine, commit).await? {
             Submitted::Created(_) | Submitted::Replayed { .. } => Ok(()),
         }

@@ -34,6 +34,8 @@ use crate::{
 
 /// Sampling temperature of runs (contract: routines, Actions).
 const TEMPERATURE: f64 = 0.3;
+/// Longest attempt, unless the routine's guardrails say otherwise (contract: routines, Decided in detail).
+const DEFAULT_TIMEOUT_SECONDS: u64 = 600;
 /// Model calls of a run with tools besides its rounds and its answer: replies that are asked for again, and summaries.
 const RETRY_CALLS: u32 = 5;
 /// Tool calls for each round.
@@ -99,12 +101,18 @@ impl Lightweight {
         stop: &CancellationToken,
     ) -> AttemptResult {
         let since = self.clock.now();
-        let (status, text) = match Box::pin(self.work(run, action, stop)).await {
+        let (end, text) = match Box::pin(self.work(run, action, stop)).await {
             Ok(ended) => ended,
-            Err(error @ BeginError::Model(_)) => (failed(RunReason::LlmError, error.to_string()), None),
+            Err(error @ BeginError::Model(_)) => (AttemptEnd::failed(RunReason::LlmError, error.to_string()), None),
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "a run could not begin");
-                (failed(RunReason::Internal, "internal server error; the log has the details".to_owned()), None)
+                (
+                    AttemptEnd::failed(
+                        RunReason::Internal,
+                        "internal server error; the log has the details".to_owned(),
+                    ),
+                    None,
+                )
             }
         };
         let (tokens, cost_usd) = match self.store.run_usage(run.run, since).await {
@@ -115,7 +123,7 @@ impl Lightweight {
                 (0, None)
             }
         };
-        AttemptResult { status, text, tokens, cost_usd }
+        AttemptResult { end, text, tokens, cost_usd }
     }
 
     async fn work(
@@ -147,9 +155,10 @@ impl Lightweight {
             settings: &settings,
             deltas: &deltas,
         };
+        let timeout_seconds = run.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
         let mut loop_state = Run::new();
         let work = agent.run(&mut transcript, &mut loop_state);
-        let (outcome, ended) = Box::pin(self.within(Duration::from_secs(run.timeout_seconds), &stop, work)).await;
+        let (outcome, ended) = Box::pin(self.within(Duration::from_secs(timeout_seconds), &stop, work)).await;
         if journal.has_nothing_to_report() {
             return Ok((AttemptEnd::Ok, None));
         }
@@ -162,8 +171,8 @@ impl Lightweight {
                 text
             }
             (LoopOutcome::Stopped, Ended::TimedOut) => {
-                let message = format!("the run was stopped after {} s, its limit", run.timeout_seconds);
-                return Ok((failed(RunReason::Timeout, message), None));
+                let message = format!("the run was stopped after {timeout_seconds} s, its limit");
+                return Ok((AttemptEnd::failed(RunReason::Timeout, message), None));
             }
             (outcome, _) => return Ok((failure(outcome, model.take_refusal(), journal.take_limit()), None)),
         };
@@ -257,7 +266,7 @@ impl Lightweight {
     async fn read(&self, run: &RunAttempt, text: &str) -> (AttemptEnd, Option<String>) {
         match reply(&strip_invisible(text), false) {
             Reply::Nothing => (AttemptEnd::Ok, None),
-            Reply::Empty => (failed(RunReason::EmptyReply, "the model answered nothing".to_owned()), None),
+            Reply::Empty => (AttemptEnd::failed(RunReason::EmptyReply, "the model answered nothing".to_owned()), None),
             Reply::Attention(text) => {
                 let text = self.shown(run, text).await;
                 (AttemptEnd::Attention, Some(shortened(&text, MAX_RESULT_CHARS)))
@@ -304,14 +313,14 @@ fn strip_invisible(text: &str) -> String {
 fn failure(outcome: LoopOutcome, refusal: Option<Refusal>, limit: Option<String>) -> AttemptEnd {
     match outcome {
         LoopOutcome::Failed { reason: FailureReason::LlmError, message } => match refusal {
-            Some(Refusal::Account) => failed(RunReason::ProviderAccount, message),
+            Some(Refusal::Account) => AttemptEnd::failed(RunReason::ProviderAccount, message),
             Some(Refusal::Wait(wait)) => {
                 let retry_after = wait.and_then(|wait| TimeDelta::from_std(wait).ok());
                 AttemptEnd::Failed { reason: RunReason::RateLimited, message, retry_after }
             }
-            None => failed(RunReason::LlmError, message),
+            None => AttemptEnd::failed(RunReason::LlmError, message),
         },
-        LoopOutcome::Failed { reason, message } => failed(
+        LoopOutcome::Failed { reason, message } => AttemptEnd::failed(
             match reason {
                 FailureReason::EmptyReply => RunReason::EmptyReply,
                 FailureReason::DuplicateCalls => RunReason::IterationLimit,
@@ -320,20 +329,16 @@ fn failure(outcome: LoopOutcome, refusal: Option<Refusal>, limit: Option<String>
             message,
         ),
         LoopOutcome::Limit { which: LimitKind::Tokens | LimitKind::Cost, .. } => {
-            failed(RunReason::LimitReached, limit.unwrap_or_else(|| "a budget is spent".to_owned()))
+            AttemptEnd::failed(RunReason::LimitReached, limit.unwrap_or_else(|| "a budget is spent".to_owned()))
         }
         LoopOutcome::Limit { .. } => {
-            failed(RunReason::IterationLimit, "the model used up its calls without an answer".to_owned())
+            AttemptEnd::failed(RunReason::IterationLimit, "the model used up its calls without an answer".to_owned())
         }
-        LoopOutcome::Stopped => failed(RunReason::OrchestratorRestart, "the run was stopped".to_owned()),
+        LoopOutcome::Stopped => AttemptEnd::failed(RunReason::OrchestratorRestart, "the run was stopped".to_owned()),
         LoopOutcome::NeedsApproval { .. } | LoopOutcome::Completed { .. } => {
-            failed(RunReason::Internal, "the run waits for a person, and there is none".to_owned())
+            AttemptEnd::failed(RunReason::Internal, "the run waits for a person, and there is none".to_owned())
         }
     }
-}
-
-pub(super) const fn failed(reason: RunReason, message: String) -> AttemptEnd {
-    AttemptEnd::Failed { reason, message, retry_after: None }
 }
 
 #[cfg(test)]
@@ -347,7 +352,7 @@ mod tests {
             AttemptEnd::Failed { reason, retry_after, .. } => {
                 Some((*reason, retry_after.map(|wait| wait.num_seconds())))
             }
-            AttemptEnd::Ok | AttemptEnd::Attention => None,
+            AttemptEnd::Ok | AttemptEnd::Attention | AttemptEnd::Skipped { .. } => None,
         }
     }
 

@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::{
-    lightweight::{Lightweight, failed},
+    lightweight::Lightweight,
     live_runs::{LiveRun, LiveRuns, StopCause},
 };
 use crate::{
@@ -176,14 +176,6 @@ impl Runner {
 
     /// Works on an attempt and ends it.
     async fn work(&self, run: &RunAttempt, live: &LiveRun) {
-        tracing::info!(
-            schedule_kind = run.trigger.as_str(),
-            session = run.session,
-            wake_mode = run.wake_mode,
-            attempt = run.attempt,
-            "routine started"
-        );
-        let begun = self.parts.clock.monotonic();
         let outcome = match &run.action {
             // A panic ends its run, not the process.
             RoutineAction::Lightweight(action) => {
@@ -196,17 +188,12 @@ impl Runner {
             RoutineAction::FullJob(_) | RoutineAction::SystemEventText { .. } => internal_error(),
         };
         let outcome = match live.stop_cause() {
-            Some(StopCause::Drained) => AttemptResult { status: restarted(), ..outcome },
+            Some(StopCause::Drained) => AttemptResult { end: restarted(), ..outcome },
             // It has ended in the database; writing another end changes nothing.
             Some(StopCause::Ended) | None => outcome,
         };
         match self.end(run.run, run.attempt, outcome).await {
-            Ok(Some(ended)) => {
-                let duration_ms = self.parts.clock.monotonic().saturating_sub(begun).as_millis();
-                let reason = ended.reason.map(RunReason::as_str);
-                let next = ended.not_before.map(|at| at.to_rfc3339());
-                tracing::info!(status = ended.status.as_str(), reason, %duration_ms, next, "routine finished");
-            }
+            Ok(Some(_)) => {}
             Ok(None) => tracing::debug!("the run had ended already"),
             Err(error) => {
                 tracing::error!(
@@ -248,7 +235,7 @@ impl Runner {
         let found = abandoned.len();
         let mut ended = 0;
         for (run, attempt) in abandoned {
-            let outcome = AttemptResult { status: restarted(), text: None, tokens: 0, cost_usd: Some(0.0) };
+            let outcome = AttemptResult::unused(restarted());
             match self.end(run, attempt, outcome).await {
                 Ok(_) => ended += 1,
                 // The others are ended nevertheless.
@@ -281,10 +268,13 @@ async fn all_ended(tasks: &mut JoinSet<()>) {
 }
 
 fn restarted() -> AttemptEnd {
-    failed(RunReason::OrchestratorRestart, "the orchestrator stopped while the run was in progress".to_owned())
+    AttemptEnd::failed(
+        RunReason::OrchestratorRestart,
+        "the orchestrator stopped while the run was in progress".to_owned(),
+    )
 }
 
 fn internal_error() -> AttemptResult {
-    let status = failed(RunReason::Internal, "internal server error; the log has the details".to_owned());
-    AttemptResult { status, text: None, tokens: 0, cost_usd: None }
+    let message = "internal server error; the log has the details".to_owned();
+    AttemptResult { cost_usd: None, ..AttemptResult::unused(AttemptEnd::failed(RunReason::Internal, message)) }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use protocol::{DisabledReason, RoutineId, RoutineRun, RunStatus};
+use protocol::{DisabledReason, RoutineId, RoutineRun};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -161,8 +161,8 @@ impl RoutineScheduler {
         if planned.is_empty() {
             return Ok(());
         }
-        match self.store.claim(planned.clone(), now).await {
-            Ok(runs) => self.log_and_wake(&runs),
+        match self.store.record_due(planned.clone(), now).await {
+            Ok(runs) => self.wake(&runs),
             Err(error @ (StoreError::Busy | StoreError::Closed)) => return Err(error),
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "due routines are claimed one by one");
@@ -177,8 +177,8 @@ impl RoutineScheduler {
         let mut failures = 0;
         for plan in planned {
             let routine = plan.routine.id;
-            match self.store.claim(vec![plan], now).await {
-                Ok(runs) => self.log_and_wake(&runs),
+            match self.store.record_due(vec![plan], now).await {
+                Ok(runs) => self.wake(&runs),
                 Err(error @ StoreError::Inconsistent { .. }) => {
                     self.disable_unreadable(routine, &error.to_string()).await?;
                 }
@@ -192,22 +192,8 @@ impl RoutineScheduler {
         Ok(())
     }
 
-    /// Logs what does not run, and wakes what works on the rest.
-    fn log_and_wake(&self, runs: &[RoutineRun]) {
-        for run in runs {
-            let reason = run.reason.map(protocol::RunReason::as_str);
-            let (routine, name) = (run.routine_id, &run.routine_name);
-            match run.status {
-                RunStatus::Skipped => {
-                    tracing::info!(routine.id = %routine, run.id = %run.id, routine.name = name, reason, "routine skipped");
-                }
-                RunStatus::Missed => {
-                    let count = run.missed_count;
-                    tracing::info!(routine.id = %routine, run.id = %run.id, routine.name = name, reason, count, "routine missed");
-                }
-                _ => {}
-            }
-        }
+    /// Wakes what works on the runs that were recorded.
+    fn wake(&self, runs: &[RoutineRun]) {
         if runs.iter().any(|run| !run.status.is_finished()) {
             self.waker.wake_runs();
         }

@@ -7,7 +7,8 @@ use protocol::{Guardrails, Overlap, RunReason};
 
 /// Firings by routines that lead to one another (contract: routines, Guardrails).
 pub const MAX_DEPTH: u32 = 5;
-/// Started runs of one routine within [`FIRE_RATE_WINDOW`] beyond which it is disabled (contract: routines, Decided in detail).
+/// Started runs of one routine within [`FIRE_RATE_WINDOW`] beyond which it is disabled (contract: routines, Decided in detail). Runs
+/// that a schedule fired do not count: their interval is limited by `routine_min_interval_seconds`.
 pub const MAX_STARTS_PER_WINDOW: u32 = 60;
 /// The window of the fire rate.
 pub const FIRE_RATE_WINDOW: TimeDelta = TimeDelta::seconds(60);
@@ -37,7 +38,7 @@ pub struct AdmissionFacts {
     pub queued: u32,
     /// Runs that wait to be tried again.
     pub retrying: u32,
-    /// Runs that started within [`FIRE_RATE_WINDOW`].
+    /// Runs that no schedule fired and that started within [`FIRE_RATE_WINDOW`].
     pub recent_starts: u32,
     /// Runs that have ever started.
     pub run_count: u64,
@@ -73,7 +74,6 @@ pub fn admit(guardrails: &Guardrails, facts: &AdmissionFacts, kind: FiringKind, 
         (facts.depth >= MAX_DEPTH, RunReason::Depth),
         (guardrails.max_runs.is_some_and(|max| facts.run_count + waiting >= max), RunReason::MaxRuns),
         (guardrails.until.is_some_and(|until| time > until), RunReason::Until),
-        (facts.recent_starts.saturating_add(facts.queued) >= MAX_STARTS_PER_WINDOW, RunReason::FireRate),
         (facts.is_duplicate, RunReason::Duplicate),
         (kind == FiringKind::Event && is_cooling_down(guardrails, facts, now), RunReason::Cooldown),
         (facts.is_budget_spent, RunReason::Budget),
@@ -81,6 +81,17 @@ pub fn admit(guardrails: &Guardrails, facts: &AdmissionFacts, kind: FiringKind, 
     if let Some((_, reason)) = refusals.into_iter().find(|(applies, _)| *applies) {
         return Admission::Skip(reason);
     }
+    // Only a firing that would become a run counts. The interval of a schedule is limited when it is stored.
+    let is_scheduled = matches!(kind, FiringKind::Scheduled { .. });
+    match admit_overlap(guardrails, facts, kind) {
+        Admission::Skip(reason) => Admission::Skip(reason),
+        _ if !is_scheduled && facts.recent_starts >= MAX_STARTS_PER_WINDOW => Admission::Skip(RunReason::FireRate),
+        admitted => admitted,
+    }
+}
+
+/// Decides about a firing that only runs of the same routine could stop.
+fn admit_overlap(guardrails: &Guardrails, facts: &AdmissionFacts, kind: FiringKind) -> Admission {
     if facts.running + facts.queued + facts.retrying < guardrails.max_concurrent {
         return Admission::Queue;
     }
@@ -159,17 +170,29 @@ mod tests {
     }
 
     #[test]
-    fn waiting_runs_count_for_the_rate_and_the_number_of_runs() {
+    fn waiting_runs_count_for_the_number_of_runs() {
         let guardrails = Guardrails { max_concurrent: 100, max_runs: Some(10), ..Guardrails::default() };
         let facts = AdmissionFacts { run_count: 8, queued: 1, ..AdmissionFacts::default() };
         assert_eq!(admit(&guardrails, &facts, FiringKind::Manual, NOW), Admission::Queue);
         let facts = AdmissionFacts { run_count: 8, queued: 2, ..facts };
         assert_eq!(admit(&guardrails, &facts, FiringKind::Manual, NOW), Admission::Skip(RunReason::MaxRuns));
         let guardrails = Guardrails { max_runs: None, ..guardrails };
-        let facts = AdmissionFacts { recent_starts: 40, queued: 19, ..facts };
         assert_eq!(admit(&guardrails, &facts, FiringKind::Manual, NOW), Admission::Queue);
-        let facts = AdmissionFacts { recent_starts: 41, queued: 19, ..facts };
-        assert_eq!(admit(&guardrails, &facts, FiringKind::Manual, NOW), Admission::Skip(RunReason::FireRate));
+    }
+
+    #[test]
+    fn only_firings_that_would_run_count_for_the_rate() {
+        let guardrails = Guardrails { max_concurrent: 100, ..Guardrails::default() };
+        let decide = |facts: &AdmissionFacts, kind| admit(&guardrails, facts, kind, NOW);
+        let facts = AdmissionFacts { recent_starts: 59, queued: 40, ..AdmissionFacts::default() };
+        assert_eq!(decide(&facts, FiringKind::Manual), Admission::Queue);
+        let facts = AdmissionFacts { recent_starts: 60, queued: 0, ..facts };
+        assert_eq!(decide(&facts, FiringKind::Manual), Admission::Skip(RunReason::FireRate));
+        assert_eq!(decide(&facts, scheduled(false)), Admission::Queue);
+        let facts = AdmissionFacts { is_duplicate: true, ..facts };
+        assert_eq!(decide(&facts, FiringKind::Event), Admission::Skip(RunReason::Duplicate));
+        let facts = AdmissionFacts { is_duplicate: false, running: 100, ..facts };
+        assert_eq!(decide(&facts, FiringKind::Event), Admission::Skip(RunReason::Overlap));
     }
 
     #[test]

@@ -37,6 +37,8 @@ const MAX_CONCURRENT: u32 = 100;
 const MAX_ATTEMPTS: u32 = 20;
 /// Most times that are caught up.
 const MAX_CATCH_UP: u32 = 100;
+/// Most rounds of tool calls, whatever the operator allows (contract: routines, Actions).
+const MAX_TOOL_ROUNDS: u32 = 20;
 /// Highest `max_tokens` of a call.
 const MAX_CALL_TOKENS: u32 = 1_000_000;
 
@@ -170,9 +172,11 @@ fn check_lightweight(action: &LightweightAction, bounds: &DefinitionBounds<'_>, 
         }
     }
     errors.range("action.max_tokens", action.max_tokens.into(), 1, MAX_CALL_TOKENS.into());
-    if action.max_tool_rounds == 0 || action.max_tool_rounds > bounds.max_tool_rounds {
+    if action.use_tools && action.max_tool_rounds > bounds.max_tool_rounds {
         let detail = format!("must be 1 to {} (the operator's routines.max_tool_rounds)", bounds.max_tool_rounds);
         errors.add("action.max_tool_rounds", detail);
+    } else {
+        errors.range("action.max_tool_rounds", action.max_tool_rounds.into(), 1, MAX_TOOL_ROUNDS.into());
     }
     if let Some(model) = &action.model
         && *model != bounds.ceiling.default_model

@@ -88,6 +88,8 @@ pub struct FailureFacts {
     pub rate_limit_waits: u32,
     /// What the routine says about further attempts.
     pub retry: Retry,
+    /// Whether the routine still exists and lets its queued runs start.
+    pub may_retry: bool,
     /// How long the provider asks to wait.
     pub retry_after: Option<TimeDelta>,
     /// The time.
@@ -100,6 +102,7 @@ pub struct FailureFacts {
 pub fn after_failure(facts: &FailureFacts) -> AfterFailure {
     match facts.reason {
         RunReason::ProviderAccount => AfterFailure::FinalAndDisable,
+        _ if !facts.may_retry => AfterFailure::Final,
         RunReason::RateLimited => after_rate_limit(facts),
         reason if !is_retried(reason) || facts.attempt >= facts.retry.max_attempts => AfterFailure::Final,
         _ => {
@@ -133,7 +136,7 @@ fn retry_at(now: DateTime<Utc>, wait: TimeDelta, counts_attempt: bool) -> AfterF
     now.checked_add_signed(wait).map_or(AfterFailure::Final, |at| AfterFailure::Retry { at, counts_attempt })
 }
 
-/// Whether another attempt could end otherwise, and no one has decided that there is none.
+/// Whether the failure is retryable.
 const fn is_retried(reason: RunReason) -> bool {
     match reason {
         RunReason::Timeout
@@ -169,9 +172,13 @@ const fn is_retried(reason: RunReason) -> bool {
     }
 }
 
-/// Whether a failed run counts as a failure of its routine. One that was cancelled on purpose does not, and its owner is not told.
+/// Whether a run that ended for this reason counts as a failure of its routine. One that was cancelled on purpose does not, and its
+/// owner is not notified.
 pub const fn counts_as_failure(reason: RunReason) -> bool {
-    !matches!(reason, RunReason::CancelledByUser | RunReason::CancelledByOverlap)
+    !matches!(
+        reason,
+        RunReason::CancelledByUser | RunReason::CancelledByOverlap | RunReason::RoutineChanged | RunReason::FireRate
+    )
 }
 
 /// `first`, doubled `doublings` times, at most `longest`.

@@ -93,12 +93,18 @@ pub fn next_firing(
 ) -> NextFiring {
     let next = instant.checked_sub_signed(stagger).and_then(|base| schedule.next_after(base));
     match next.and_then(|time| time.checked_add_signed(stagger)) {
-        Some(time) if until.is_some_and(|until| time > until) => {
-            NextFiring { next: None, end: Some(DisabledReason::Until) }
-        }
-        Some(time) => NextFiring { next: Some(time), end: None },
+        Some(time) => until_checked(time, until),
         None if matches!(schedule, Schedule::At(_)) => NextFiring { next: None, end: Some(DisabledReason::Completed) },
         None => NextFiring { next: None, end: Some(DisabledReason::ScheduleEnded) },
+    }
+}
+
+/// This time, unless it is after `until`.
+pub fn until_checked(time: DateTime<Utc>, until: Option<DateTime<Utc>>) -> NextFiring {
+    if until.is_some_and(|until| time > until) {
+        NextFiring { next: None, end: Some(DisabledReason::Until) }
+    } else {
+        NextFiring { next: Some(time), end: None }
     }
 }
 

@@ -21,7 +21,8 @@ use super::{
         write_tx::WriteTx,
     },
     budgets, cancel, publish,
-    rows::{hex, time_text},
+    rows::{hex, time_text, unfinished},
+    run_log,
 };
 use crate::domain::routine::admission::{Admission, AdmissionFacts, FIRE_RATE_WINDOW, FiringKind, admit};
 
@@ -55,16 +56,23 @@ pub(super) async fn facts(
     now: DateTime<Utc>,
 ) -> Result<HashMap<Uuid, RoutineFacts>, StoreError> {
     let ids: Vec<String> = routines.iter().map(|id| hex(id.as_uuid())).collect();
-    let rows: Vec<RoutineFacts> = sqlx::query_as(
+    let rows: Vec<RoutineFacts> = sqlx::query_as(concat!(
         "SELECT r.id, r.user_id, r.name, r.rev, r.enabled, r.action_type, r.guardrails, r.run_count, r.last_run_at, \
          r.budget_from, r.budget_tokens, r.budget_cost_usd, r.budget_notified, s.settings->>'timezone' AS timezone, \
-         (SELECT COUNT(*) FROM routine_runs WHERE routine_id = r.id AND status = 'running') AS running, \
-         (SELECT COUNT(*) FROM routine_runs WHERE routine_id = r.id AND status = 'queued' AND started_at IS NULL) AS queued, \
-         (SELECT COUNT(*) FROM routine_runs WHERE routine_id = r.id AND status = 'queued' AND started_at IS NOT NULL) AS retrying, \
-         (SELECT COUNT(*) FROM (SELECT 1 FROM routine_runs WHERE routine_id = r.id AND started_at > $2 LIMIT 100)) AS recent_starts \
+         (",
+        unfinished!("r.id"),
+        " AND status = 'running') AS running, \
+         (",
+        unfinished!("r.id"),
+        " AND status = 'queued' AND started_at IS NULL) AS queued, \
+         (",
+        unfinished!("r.id"),
+        " AND status = 'queued' AND started_at IS NOT NULL) AS retrying, \
+         (SELECT COUNT(*) FROM (SELECT 1 FROM routine_runs WHERE routine_id = r.id AND started_at > $2 \
+         AND trigger_type NOT IN ('cron', 'every', 'at') LIMIT 100)) AS recent_starts \
          FROM json_each($1) AS j CROSS JOIN routines AS r ON r.id = unhex(j.value) \
          LEFT JOIN user_settings AS s ON s.user_id = r.user_id",
-    )
+    ))
     .bind(text(&ids)?)
     .bind(now - FIRE_RATE_WINDOW)
     .fetch_all(&mut tx.db)
@@ -300,6 +308,9 @@ pub(super) async fn insert(
     let mut recorded = Vec::with_capacity(stored.len());
     for NewRun { run, .. } in runs {
         if stored.contains(run.id.as_uuid()) {
+            if run.status.is_finished() {
+                run_log::not_run(tx, &run);
+            }
             events.extend(publish::of_run(&run, next(&run)));
             recorded.push(run);
         }

@@ -76,8 +76,13 @@ pub(super) async fn cancel_oldest(
     Ok(run.status.is_finished())
 }
 
-/// Ends the runs of a routine that wait to start, because the routine was deleted or disabled.
-pub(super) async fn cancel_queued(tx: &mut WriteTx, routine: RoutineId, now: DateTime<Utc>) -> Result<(), StoreError> {
+/// Ends the queued runs of a routine that was changed, disabled or deleted.
+pub(super) async fn cancel_queued(
+    tx: &mut WriteTx,
+    routine: RoutineId,
+    reason: RunReason,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
     let waiting: Vec<Uuid> =
         sqlx::query_scalar("SELECT id FROM routine_runs WHERE routine_id = $1 AND status = 'queued' ORDER BY id")
             .bind(*routine.as_uuid())
@@ -85,7 +90,7 @@ pub(super) async fn cancel_queued(tx: &mut WriteTx, routine: RoutineId, now: Dat
             .await?;
     for run in waiting {
         if let Some(live) = finish::load(tx, RunId::from_uuid(run)).await? {
-            cancel(tx, live, RunReason::RoutineChanged, now).await?;
+            cancel(tx, live, reason, now).await?;
         }
     }
     Ok(())
@@ -116,6 +121,11 @@ async fn cancel(
     end(tx, live, reason, now).await
 }
 
+/// Whether a run that did not start was cancelled, and not skipped.
+const fn counts_as_cancelled(reason: RunReason) -> bool {
+    matches!(reason, RunReason::CancelledByUser | RunReason::CancelledByOverlap)
+}
+
 async fn end(
     tx: &mut WriteTx,
     live: UnfinishedRun,
@@ -124,11 +134,17 @@ async fn end(
 ) -> Result<RoutineRun, StoreError> {
     let message = match reason {
         RunReason::CancelledByOverlap => "a later firing replaced it",
-        RunReason::RoutineChanged => "the routine was disabled or deleted before the run started",
+        RunReason::RoutineChanged => "the routine was changed, disabled or deleted before the run started",
+        RunReason::FireRate => "the routine started too many runs within a minute and was disabled",
         _ => "a user cancelled it",
     };
-    let status = AttemptEnd::Failed { reason, message: message.to_owned(), retry_after: None };
-    finish::end(tx, live, AttemptResult { status, text: None, tokens: 0, cost_usd: Some(0.0) }, now).await
+    let message = message.to_owned();
+    let end = if live.has_started() || counts_as_cancelled(reason) {
+        AttemptEnd::failed(reason, message)
+    } else {
+        AttemptEnd::Skipped { reason, message }
+    };
+    finish::end(tx, live, AttemptResult::unused(end), now).await
 }
 
 /// Asks a job to stop. False: it cannot be stopped, because it has ended or waits for a review.

@@ -3,6 +3,8 @@
 //! A plan is made without a lock. Its claim checks in its transaction that the routine's revision and next time are those that
 //! the plan was made from, so that of two sweeps, or of a sweep and an edit, only one has an effect.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use protocol::{DisabledReason, Guardrails, RoutineId, RoutineRun, RoutineTrigger, TriggerType};
 use serde_json::json;
@@ -121,7 +123,11 @@ impl Store {
 
     /// Records what was planned, in one transaction, and returns the runs. A plan for a routine that has changed since has no effect;
     /// nor has any while automation is switched off.
-    pub async fn claim(&self, planned: Vec<PlannedFiring>, now: DateTime<Utc>) -> Result<Vec<RoutineRun>, StoreError> {
+    pub async fn record_due(
+        &self,
+        planned: Vec<PlannedFiring>,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<RoutineRun>, StoreError> {
         failpoint::reach("routine.before_claim");
         let runs = self.write(move |tx| Box::pin(async move { claim(tx, planned, now).await })).await?;
         failpoint::reach("routine.after_claim");
@@ -150,6 +156,7 @@ async fn claim(
     let ids: Vec<RoutineId> = planned.iter().map(|plan| plan.routine.id).collect();
     let facts = admit::facts(tx, &ids, now).await?;
     let (mut runs, mut updates, mut after) = (Vec::new(), Vec::new(), Vec::new());
+    let mut next: HashMap<Uuid, Option<DateTime<Utc>>> = HashMap::new();
     for PlannedFiring { routine, decision } in planned {
         let Some(facts) = facts.get(routine.id.as_uuid()) else { continue };
         let (disable, budget) = match record(tx, facts, &routine, &decision, now).await {
@@ -164,16 +171,9 @@ async fn claim(
             Err(error) => return Err(error),
         };
         updates.push(json!({"id": hex(routine.id.as_uuid()), "next": decision.next.map(time_text)}));
+        next.insert(*routine.id.as_uuid(), decision.next);
         after.push((routine.id, disable, budget));
     }
-    let next: std::collections::HashMap<Uuid, Option<DateTime<Utc>>> = after
-        .iter()
-        .zip(&updates)
-        .map(|((id, ..), update)| {
-            let next = update["next"].as_str().and_then(|text| text.parse().ok());
-            (*id.as_uuid(), next)
-        })
-        .collect();
     let mut events: Vec<NewInstanceEvent> = Vec::new();
     let recorded =
         admit::insert(tx, runs, |run| next.get(run.routine_id.as_uuid()).copied().flatten(), &mut events).await?;
@@ -227,12 +227,10 @@ async fn record(
         .iter()
         .map(|missed| facts.missed_run(trigger, (missed.from, missed.to, missed.count), missed.reason, now))
         .collect();
-    let candidates: Vec<Candidate> = decision
-        .fire
-        .iter()
-        .enumerate()
-        .map(|(index, due_at)| Candidate::scheduled(trigger, *due_at, index > 0))
-        .collect();
+    // Several times run one after the other, the first of them after a run that is in progress.
+    let is_backlog = decision.fire.len() > 1;
+    let candidates: Vec<Candidate> =
+        decision.fire.iter().map(|due_at| Candidate::scheduled(trigger, *due_at, is_backlog)).collect();
     let mut admitted = admit::admit_all(tx, facts, candidates, now).await?;
     runs.append(&mut admitted.runs);
     Ok((runs, admitted))

@@ -5,7 +5,7 @@
 use chrono::{DateTime, Utc};
 use protocol::{
     AuditOutcome, CreateRoutine, DisabledReason, Notify, Routine, RoutineChange, RoutineId, RoutineSession,
-    RoutineTrigger,
+    RoutineTrigger, RunReason,
 };
 use sqlx::{Executor, Sqlite};
 
@@ -292,6 +292,7 @@ async fn change(tx: &mut WriteTx, update: RoutineUpdate, entry: &AuditEntry) -> 
          next_fire_at = CASE WHEN NOT $19 THEN NULL WHEN $20 THEN $21 ELSE next_fire_at END, \
          enabled = $19, disabled_reason = CASE WHEN $19 THEN NULL ELSE COALESCE(disabled_reason, 'user') END, \
          disabled_at = CASE WHEN $19 THEN NULL ELSE COALESCE(disabled_at, $22) END, \
+         consecutive_failures = CASE WHEN $19 AND NOT enabled THEN 0 ELSE consecutive_failures END, \
          verified = verified AND NOT $23, verify_rev = CASE WHEN $23 THEN rev + 1 ELSE verify_rev END, updated_at = $22 \
          WHERE id = $1",
     )
@@ -321,8 +322,9 @@ async fn change(tx: &mut WriteTx, update: RoutineUpdate, entry: &AuditEntry) -> 
     .execute(&mut tx.db)
     .await?;
     store_secrets(tx, id, &before.user_id, &update.definition, entry.at).await?;
-    if before.enabled && !request.enabled {
-        cancel::cancel_queued(tx, id, entry.at).await?;
+    // A run that waits was fired by the old definition.
+    if update.clears_verified || (before.enabled && !request.enabled) {
+        cancel::cancel_queued(tx, id, RunReason::RoutineChanged, entry.at).await?;
     }
     audit::insert(&mut tx.db, entry, AuditOutcome::Done, None).await?;
     if let Some(routine) = load(&mut tx.db, id).await?
@@ -360,7 +362,7 @@ async fn switch(
         return Ok(RoutineStored::Changed);
     }
     if !enabled {
-        cancel::cancel_queued(tx, id, entry.at).await?;
+        cancel::cancel_queued(tx, id, RunReason::RoutineChanged, entry.at).await?;
     }
     audit::insert(&mut tx.db, entry, AuditOutcome::Done, None).await?;
     let change = if enabled { RoutineChange::Enabled } else { RoutineChange::Disabled };
@@ -368,11 +370,11 @@ async fn switch(
 }
 
 async fn delete(tx: &mut WriteTx, id: RoutineId, entry: &AuditEntry) -> Result<bool, StoreError> {
-    cancel::cancel_queued(tx, id, entry.at).await?;
+    cancel::cancel_queued(tx, id, RunReason::RoutineChanged, entry.at).await?;
     match load(&mut tx.db, id).await {
         Ok(None) => return Ok(false),
         Ok(Some(routine)) => publish::routine(tx, RoutineChange::Deleted, &routine, entry.at).await?,
-        // Deleting is how one that cannot be read is got rid of.
+        // An unreadable routine can still be deleted.
         Err(StoreError::Inconsistent { .. }) => {}
         Err(error) => return Err(error),
     }

@@ -1,7 +1,7 @@
 //! Routines that Gantry disables, and what their owners are told.
 
 use chrono::{DateTime, Utc};
-use protocol::{DisabledReason, NotificationKind, RoutineChange, RoutineId};
+use protocol::{DisabledReason, NotificationKind, RoutineChange, RoutineId, RunReason};
 
 use super::{
     super::{StoreError, write_tx::WriteTx},
@@ -32,7 +32,8 @@ pub(super) async fn disable(
         Err(error) => return Err(error),
     }
     if !reason.is_end_of_schedule() {
-        Box::pin(cancel::cancel_queued(tx, routine, now)).await?;
+        let why = if reason == DisabledReason::FireRate { RunReason::FireRate } else { RunReason::RoutineChanged };
+        Box::pin(cancel::cancel_queued(tx, routine, why, now)).await?;
     }
     let Some(text) = explanation(reason) else { return Ok(()) };
     let notice = notifications::RoutineNotification {

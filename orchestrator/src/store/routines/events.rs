@@ -390,7 +390,7 @@ async fn depth_of(tx: &mut WriteTx, cause: EventCause) -> Result<u32, StoreError
         }
         // The lines that its turn reads, some of which routines have written.
         EventCause::Thread(thread) => {
-            sqlx::query_scalar("SELECT MAX(depth) FROM system_lines WHERE thread_id = $1")
+            sqlx::query_scalar("SELECT MAX(depth) + 1 FROM system_lines WHERE thread_id = $1")
                 .bind(*thread.as_uuid())
                 .fetch_one(&mut tx.db)
                 .await?

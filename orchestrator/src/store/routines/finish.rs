@@ -19,13 +19,14 @@ use super::{
     notifications::{self, RoutineNotification},
     publish,
     rows::{RunRow, run_columns},
+    run_log,
 };
 use crate::{
     domain::{
         job::JobRecord,
         routine::outcome::{
-            AfterFailure, FailureFacts, MAX_RESULT_CHARS, MAX_STATE_CHARS, Reply, after_failure, reply, shortened,
-            should_notify,
+            AfterFailure, FailureFacts, MAX_RESULT_CHARS, MAX_STATE_CHARS, Reply, after_failure, counts_as_failure,
+            reply, shortened, should_notify,
         },
     },
     failpoint,
@@ -34,11 +35,11 @@ use crate::{
 /// Characters of a failure's message.
 const MAX_MESSAGE_CHARS: usize = 1_000;
 
-/// How a run ended, and what it used.
+/// How an attempt of a run ended, and what it used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttemptResult {
     /// How it ended.
-    pub status: AttemptEnd,
+    pub end: AttemptEnd,
     /// Its text.
     pub text: Option<String>,
     /// Tokens of its model calls.
@@ -47,14 +48,21 @@ pub struct AttemptResult {
     pub cost_usd: Option<f64>,
 }
 
-/// How a run ended.
+/// How an attempt of a run ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttemptEnd {
-    /// Well, with nothing to say.
+    /// Successfully, with nothing to report.
     Ok,
-    /// Well, with something to say.
+    /// Successfully, with something to report.
     Attention,
-    /// Not well.
+    /// It did not start.
+    Skipped {
+        /// Why it did not.
+        reason: RunReason,
+        /// A human-readable message.
+        message: String,
+    },
+    /// It failed.
     Failed {
         /// Why it failed.
         reason: RunReason,
@@ -63,6 +71,20 @@ pub enum AttemptEnd {
         /// How long a provider asked to wait.
         retry_after: Option<chrono::TimeDelta>,
     },
+}
+
+impl AttemptEnd {
+    /// A failure that no provider has asked to wait for.
+    pub const fn failed(reason: RunReason, message: String) -> Self {
+        Self::Failed { reason, message, retry_after: None }
+    }
+}
+
+impl AttemptResult {
+    /// The result of an attempt that made no model call.
+    pub const fn unused(end: AttemptEnd) -> Self {
+        Self { end, text: None, tokens: 0, cost_usd: Some(0.0) }
+    }
 }
 
 /// A run that may end, with what only its row has.
@@ -142,16 +164,15 @@ pub(in crate::store) async fn end_with_job(
 
 fn outcome_of_job(job: &JobRecord, cancelled_by: Option<RunReason>) -> AttemptResult {
     let text = job.result().and_then(|result| result.text);
-    let failed = |reason, message| AttemptEnd::Failed { reason, message, retry_after: None };
-    let status = match job.state() {
+    let end = match job.state() {
         JobState::Completed | JobState::Accepted => match reply(text.as_deref().unwrap_or_default(), false) {
             Reply::Nothing => AttemptEnd::Ok,
             Reply::Attention(_) => AttemptEnd::Attention,
-            Reply::Empty => failed(RunReason::EmptyReply, "the job's result has no text".to_owned()),
+            Reply::Empty => AttemptEnd::failed(RunReason::EmptyReply, "the job's result has no text".to_owned()),
         },
         JobState::Cancelled => {
             let reason = cancelled_by.unwrap_or(RunReason::JobCancelled);
-            failed(reason, job.message().unwrap_or("the job was cancelled").to_owned())
+            AttemptEnd::failed(reason, job.message().unwrap_or("the job was cancelled").to_owned())
         }
         _ => {
             let reason = match job.reason() {
@@ -161,12 +182,15 @@ fn outcome_of_job(job: &JobRecord, cancelled_by: Option<RunReason>) -> AttemptRe
                 _ => RunReason::JobFailed,
             };
             let name = job.reason().map_or("failed", JobReason::as_str);
-            failed(reason, job.message().map_or_else(|| name.to_owned(), |message| format!("{name}: {message}")))
+            AttemptEnd::failed(
+                reason,
+                job.message().map_or_else(|| name.to_owned(), |message| format!("{name}: {message}")),
+            )
         }
     };
     let usage = &job.usage;
     let tokens = usage.input_tokens + usage.output_tokens;
-    AttemptResult { status, text, tokens, cost_usd: usage.cost_usd }
+    AttemptResult { end, text, tokens, cost_usd: usage.cost_usd }
 }
 
 /// Ends a run, or has it tried again.
@@ -177,42 +201,46 @@ pub(super) async fn end(
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
     let routine = readable_routine(tx, live.row.routine()).await?;
-    let after = match &outcome.status {
+    let after = match &outcome.end {
         AttemptEnd::Failed { reason, retry_after, .. } => after_failure(&FailureFacts {
             reason: *reason,
             attempt: u32::try_from(live.row.attempt()).unwrap_or(u32::MAX),
             started_at: live.row.started_at().unwrap_or(now),
             rate_limit_waits: u32::try_from(live.rate_limit_waits).unwrap_or(u32::MAX),
-            retry: routine
-                .as_ref()
-                .filter(|routine| allows_queued_runs(routine))
-                .map_or(Retry { max_attempts: 1, ..Retry::default() }, |routine| routine.guardrails.retry),
-            retry_after: retry_after.filter(|_| routine.as_ref().is_some_and(allows_queued_runs)),
+            retry: routine.as_ref().map_or_else(Retry::default, |routine| routine.guardrails.retry),
+            may_retry: routine.as_ref().is_some_and(allows_queued_runs),
+            retry_after: *retry_after,
             now,
             jitter: jitter(live.row.id, live.row.attempt()),
         }),
-        AttemptEnd::Ok | AttemptEnd::Attention => AfterFailure::Final,
+        AttemptEnd::Ok | AttemptEnd::Attention | AttemptEnd::Skipped { .. } => AfterFailure::Final,
     };
     let next = routine.as_ref().and_then(|routine| routine.next_fire_at);
     if let AfterFailure::Retry { at, counts_attempt } = after {
         let run = requeue(tx, &live, &outcome, (at, counts_attempt)).await?;
         charge_budget(tx, routine.as_ref(), &outcome, now).await?;
+        run_log::ended(tx, &run, next, now);
         instance_events::append_all(tx, now, &publish::of_run(&run, next)).await?;
         return Ok(run);
     }
     let (depth, rev) = (live.depth, live.routine_rev);
     let run = finish(tx, &live, &outcome, routine.as_ref(), now).await?;
-    events::run_ended(tx, &run, now).await?;
+    if run.status != RunStatus::Skipped {
+        events::run_ended(tx, &run, now).await?;
+    }
     charge_budget(tx, routine.as_ref(), &outcome, now).await?;
     if let Some(routine) = &routine {
         count_outcome(tx, routine, &run, &outcome, rev).await?;
-        let disabled = disabled_by(routine, &run, after == AfterFailure::FinalAndDisable);
-        tell(tx, routine, &run, disabled.is_some(), now).await?;
-        lines::post_summary(tx, routine, &run, u32::try_from(depth).unwrap_or(u32::MAX), now).await?;
+        let disabled = disable_reason(routine, &run, after == AfterFailure::FinalAndDisable);
+        notify_owner(tx, routine, &run, disabled.is_some(), now).await?;
+        if is_counted(&run) {
+            lines::post_summary(tx, routine, &run, u32::try_from(depth).unwrap_or(u32::MAX), now).await?;
+        }
         if let Some(reason) = disabled {
             disable::disable(tx, routine.id, reason, now).await?;
         }
     }
+    run_log::ended(tx, &run, next, now);
     instance_events::append_all(tx, now, &publish::of_run(&run, next)).await?;
     Ok(run)
 }
@@ -267,8 +295,10 @@ async fn requeue(
 }
 
 fn reason_of(outcome: &AttemptResult) -> (Option<RunReason>, Option<String>) {
-    match &outcome.status {
-        AttemptEnd::Failed { reason, message, .. } => (Some(*reason), Some(shortened(message, MAX_MESSAGE_CHARS))),
+    match &outcome.end {
+        AttemptEnd::Failed { reason, message, .. } | AttemptEnd::Skipped { reason, message } => {
+            (Some(*reason), Some(shortened(message, MAX_MESSAGE_CHARS)))
+        }
         AttemptEnd::Ok | AttemptEnd::Attention => (None, None),
     }
 }
@@ -280,9 +310,10 @@ async fn finish(
     routine: Option<&Routine>,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
-    let status = match outcome.status {
+    let status = match outcome.end {
         AttemptEnd::Ok => RunStatus::Ok,
         AttemptEnd::Attention => RunStatus::Attention,
+        AttemptEnd::Skipped { .. } => RunStatus::Skipped,
         AttemptEnd::Failed { .. } => RunStatus::Failed,
     };
     let (reason, message) = reason_of(outcome);
@@ -322,9 +353,9 @@ async fn charge_budget(
     budgets::add(tx, routine, outcome.tokens, outcome.cost_usd.unwrap_or(0.0), now).await
 }
 
-/// Whether a run says something about its routine: one that was cancelled does not.
-fn is_judged(run: &RoutineRun) -> bool {
-    !matches!(run.reason, Some(RunReason::CancelledByUser | RunReason::CancelledByOverlap | RunReason::RoutineChanged))
+/// Whether the run counts toward the routine's successes and failures.
+fn is_counted(run: &RoutineRun) -> bool {
+    run.reason.is_none_or(counts_as_failure)
 }
 
 async fn count_outcome(
@@ -334,7 +365,7 @@ async fn count_outcome(
     outcome: &AttemptResult,
     rev: i64,
 ) -> Result<(), StoreError> {
-    if !is_judged(run) {
+    if !is_counted(run) {
         return Ok(());
     }
     let is_success = run.status.is_success();
@@ -359,19 +390,19 @@ async fn count_outcome(
     Ok(())
 }
 
-fn disabled_by(routine: &Routine, run: &RoutineRun, is_refused: bool) -> Option<DisabledReason> {
-    if !routine.enabled || run.status != RunStatus::Failed || !is_judged(run) {
+fn disable_reason(routine: &Routine, run: &RoutineRun, is_account_refused: bool) -> Option<DisabledReason> {
+    if !routine.enabled || run.status != RunStatus::Failed || !is_counted(run) {
         return None;
     }
-    if is_refused {
+    if is_account_refused {
         return Some(DisabledReason::ProviderAccount);
     }
     let max = routine.guardrails.disable_after_failures;
     (max > 0 && routine.consecutive_failures + 1 >= max).then_some(DisabledReason::Failures)
 }
 
-/// Tells the owner about a run, as the routine says. A failure that disables the routine is told by that.
-async fn tell(
+/// Notifies the owner of a run, as the routine says. A failure that disables the routine has the notification of that.
+async fn notify_owner(
     tx: &mut WriteTx,
     routine: &Routine,
     run: &RoutineRun,
@@ -382,7 +413,7 @@ async fn tell(
     let (kind, verb) = match run.status {
         RunStatus::Attention if notify.on_attention || routine.deliver => (NotificationKind::RunAttention, "Attention"),
         RunStatus::Ok if notify.on_success => (NotificationKind::RunOk, "Done"),
-        RunStatus::Failed if notify.on_failure && !is_disabled && is_judged(run) => {
+        RunStatus::Failed if notify.on_failure && !is_disabled && is_counted(run) => {
             if !is_new_failure(tx, routine, run, now).await? {
                 return Ok(());
             }
@@ -396,7 +427,7 @@ async fn tell(
     };
     let text = match run.status {
         RunStatus::Failed => failure(),
-        _ => run.result_summary.clone().unwrap_or_else(|| "The run had nothing to say.".to_owned()),
+        _ => run.result_summary.clone().unwrap_or_else(|| "The run had nothing to report.".to_owned()),
     };
     let title = format!("{verb}: {}", routine.name);
     let notice = RoutineNotification { kind, title, text, run: Some(run.id), job: run.job_id };
@@ -435,6 +466,10 @@ impl UnfinishedRun {
 
     pub(super) fn status(&self) -> Result<RunStatus, StoreError> {
         self.row_ref().known("status", RunStatus::parse(self.row.status()))
+    }
+
+    pub(super) fn has_started(&self) -> bool {
+        self.row.started_at().is_some()
     }
 
     pub(super) fn job(&self) -> Option<Uuid> {

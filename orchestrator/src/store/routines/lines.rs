@@ -27,17 +27,15 @@ pub(super) async fn deliver(
         let row = RowRef { table: "routines", id: *run.routine.as_uuid() };
         return Err(row.invalid("action"));
     };
-    let wake =
-        RowRef { table: "routines", id: *run.routine.as_uuid() }.known("wake_mode", WakeMode::parse(&run.wake_mode))?;
     if let Some(payload) = &run.payload {
         let text = format!("{} of routine \"{}\": {payload}", trigger_label(run.trigger), run.routine_name);
         let line =
             NewSystemLine { text, origin: LineOrigin::External, wake: WakeMode::NextHeartbeat, depth: run.depth };
         system_lines::append(tx, &run.user, &line, now).await?;
     }
-    let line = NewSystemLine { text: text.clone(), origin: LineOrigin::Owner, wake, depth: run.depth };
+    let line = NewSystemLine { text: text.clone(), origin: LineOrigin::Owner, wake: run.wake_mode, depth: run.depth };
     system_lines::append(tx, &run.user, &line, now).await?;
-    Ok(AttemptResult { status: AttemptEnd::Ok, text: None, tokens: 0, cost_usd: Some(0.0) })
+    Ok(AttemptResult::unused(AttemptEnd::Ok))
 }
 
 const fn trigger_label(trigger: TriggerType) -> &'static str {

@@ -9,18 +9,11 @@ use sqlx::{QueryBuilder, Sqlite};
 
 use super::{
     super::{Store, StoreError, rows::count},
-    rows::{RoutineRow, RunRow, routine_columns, run_columns},
+    rows::{RoutineRow, RunRow, is_running, routine_columns, run_columns},
 };
 
 /// Bytes of definitions at which a page ends (contract: api, a page ends at 1 MiB).
 const MAX_PAGE_BYTES: usize = 1024 * 1024;
-
-/// Whether a run of the routine is in progress.
-macro_rules! is_running {
-    () => {
-        "EXISTS (SELECT 1 FROM routine_runs WHERE routine_runs.routine_id = routines.id AND routine_runs.status = 'running')"
-    };
-}
 
 /// Which routines to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

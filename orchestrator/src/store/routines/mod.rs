@@ -18,6 +18,7 @@ mod notifications;
 mod publish;
 mod retention;
 mod rows;
+mod run_log;
 mod start;
 
 pub use automation::Automation;

@@ -24,14 +24,39 @@ pub(super) fn hex(id: &Uuid) -> String {
     id.simple().to_string()
 }
 
+/// Whether a run of the routine is in progress.
+macro_rules! is_running {
+    () => {
+        "EXISTS (SELECT 1 FROM routine_runs INDEXED BY routine_runs_live WHERE routine_runs.routine_id = routines.id \
+         AND routine_runs.status IN ('queued', 'running') AND routine_runs.status = 'running')"
+    };
+}
+pub(super) use is_running;
+
+/// The start of a count of a routine's runs that have not ended. The index has only those: without it, the count would read all runs
+/// of the routine.
+macro_rules! unfinished {
+    ($routine:literal) => {
+        concat!(
+            "SELECT COUNT(*) FROM routine_runs INDEXED BY routine_runs_live WHERE routine_id = ",
+            $routine,
+            " AND routine_runs.status IN ('queued', 'running')"
+        )
+    };
+}
+pub(super) use unfinished;
+
 /// The columns of [`RoutineRow`], for SELECT from `routines`.
 macro_rules! routine_columns {
     () => {
-        "routines.id, routines.user_id, routines.name, description, enabled, disabled_reason, disabled_at, rev, trigger, action, \
+        concat!(
+            "routines.id, routines.user_id, routines.name, description, enabled, disabled_reason, disabled_at, rev, trigger, action, \
          guardrails, notify, session, wake_mode, deliver, post_to_main, post_to_main_prefix, persist_payload, \
          has_webhook_secret, has_notify_secret, state, last_run_at, last_status, next_fire_at, run_count, \
-         consecutive_failures, verified, routines.created_at, updated_at, \
-         EXISTS (SELECT 1 FROM routine_runs WHERE routine_runs.routine_id = routines.id AND routine_runs.status = 'running') AS is_running"
+         consecutive_failures, verified, routines.created_at, updated_at, ",
+            $crate::store::routines::rows::is_running!(),
+            " AS is_running"
+        )
     };
 }
 pub(super) use routine_columns;

@@ -1,7 +1,10 @@
 //! Runs that wait become runs in progress.
 
 use chrono::{DateTime, Utc};
-use protocol::{Guardrails, RoutineAction, RoutineActionKind, RoutineId, RoutineRun, RunId, RunReason, TriggerType};
+use protocol::{
+    DisabledReason, Guardrails, RoutineAction, RoutineActionKind, RoutineId, RoutineRun, RoutineSession, RunId,
+    RunReason, TriggerType, WakeMode,
+};
 use serde_json::Value;
 use sqlx::FromRow;
 use uuid::Uuid;
@@ -12,14 +15,19 @@ use super::{
         rows::{RowRef, text},
         write_tx::WriteTx,
     },
+    disable,
     finish::{self, AttemptEnd, AttemptResult},
     lines, publish,
     rows::{RunRow, hex, run_columns},
+    run_log,
 };
-use crate::{domain::job::JobRecord, failpoint};
-
-/// Longest run of a lightweight action, unless its guardrails say otherwise (contract: routines, Decided in detail).
-const DEFAULT_TIMEOUT_SECONDS: u64 = 600;
+use crate::{
+    domain::{
+        job::JobRecord,
+        routine::admission::{FIRE_RATE_WINDOW, MAX_STARTS_PER_WINDOW},
+    },
+    failpoint,
+};
 
 /// An attempt of a run that is to be worked on.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,8 +42,8 @@ pub struct RunAttempt {
     pub routine_name: String,
     /// What it does, as the routine has it now.
     pub action: RoutineAction,
-    /// Longest time of the attempt.
-    pub timeout_seconds: u64,
+    /// Longest time of the attempt, if the guardrails say one.
+    pub timeout_seconds: Option<u64>,
     /// What fired it.
     pub trigger: TriggerType,
     /// What is known of what fired it.
@@ -50,10 +58,10 @@ pub struct RunAttempt {
     pub depth: u32,
     /// The number of the attempt.
     pub attempt: u32,
-    /// Whether the routine was made by `cron.add`.
-    pub session: String,
-    /// When its main session looks at its line.
-    pub wake_mode: String,
+    /// Where the routine works.
+    pub session: RoutineSession,
+    /// When the main session processes its line.
+    pub wake_mode: WakeMode,
 }
 
 #[derive(FromRow)]
@@ -62,6 +70,7 @@ struct WaitingRow {
     routine_id: Uuid,
     user_id: String,
     routine_name: String,
+    kind: String,
     action: String,
     guardrails: String,
     trigger_type: String,
@@ -80,13 +89,17 @@ impl WaitingRow {
         let run = RowRef { table: "routine_runs", id: self.id };
         let routine = RowRef { table: "routines", id: self.routine_id };
         let guardrails: Guardrails = routine.json("guardrails", &self.guardrails)?;
+        let action: RoutineAction = routine.json("action", &self.action)?;
+        if action.kind().as_str() != self.kind {
+            return Err(run.invalid("kind"));
+        }
         Ok(RunAttempt {
             run: RunId::from_uuid(self.id),
             routine: RoutineId::from_uuid(self.routine_id),
             user: self.user_id,
             routine_name: self.routine_name,
-            action: routine.json("action", &self.action)?,
-            timeout_seconds: guardrails.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS),
+            action,
+            timeout_seconds: guardrails.timeout_seconds,
             trigger: run.known("trigger_type", TriggerType::parse(&self.trigger_type))?,
             detail: run.json("trigger_detail", &self.trigger_detail)?,
             due_at: self.due_at,
@@ -94,8 +107,8 @@ impl WaitingRow {
             state: self.state,
             depth: run.number("depth", self.depth)?,
             attempt: run.number("attempt", self.attempt)?,
-            session: self.session,
-            wake_mode: self.wake_mode,
+            session: routine.known("session", RoutineSession::parse(&self.session))?,
+            wake_mode: routine.known("wake_mode", WakeMode::parse(&self.wake_mode))?,
         })
     }
 }
@@ -104,7 +117,8 @@ impl WaitingRow {
 /// started earliest is first.
 const STARTABLE: &str = "WITH waiting AS (SELECT q.id, q.user_id, q.routine_id, r.guardrails->>'max_concurrent' AS max_concurrent, \
      ROW_NUMBER() OVER (PARTITION BY q.routine_id ORDER BY q.id) AS nth, \
-     (SELECT COUNT(*) FROM routine_runs AS live WHERE live.routine_id = q.routine_id AND live.status = 'running') AS running \
+     (SELECT COUNT(*) FROM routine_runs AS live INDEXED BY routine_runs_live WHERE live.routine_id = q.routine_id AND live.status = 'running' \
+     AND live.status IN ('queued', 'running')) AS running \
      FROM routine_runs AS q JOIN routines AS r ON r.id = q.routine_id \
      WHERE q.status = 'queued' AND q.kind = $1 AND (q.not_before IS NULL OR q.not_before <= $2)), \
      users AS (SELECT u.user_id, (SELECT MAX(attempt_started_at) FROM routine_runs AS last \
@@ -186,7 +200,8 @@ impl Store {
     }
 
     /// Stores the job of a run and starts the run, in one transaction. Nothing is stored if the run no longer waits.
-    pub async fn create_run_job(&self, run: RunId, job: JobRecord) -> Result<CreateOutcome, StoreError> {
+    pub async fn create_run_job(&self, attempt: RunAttempt, job: JobRecord) -> Result<CreateOutcome, StoreError> {
+        let run = attempt.run;
         self.write(move |tx| {
             Box::pin(async move {
                 let now = job.brief.created_at;
@@ -211,7 +226,9 @@ impl Store {
                         .await?;
                     return Ok(created);
                 }
-                count_starts(tx, &[row.into_run()?], now).await?;
+                let run = row.into_run()?;
+                count_starts(tx, std::slice::from_ref(&run), now).await?;
+                announce_starts(tx, &[(run, &attempt)], now).await?;
                 Ok(created)
             })
         })
@@ -233,14 +250,18 @@ impl Store {
                 if live.status()? != protocol::RunStatus::Queued {
                     return Ok(());
                 }
-                let status = AttemptEnd::Failed { reason, message, retry_after: None };
-                let outcome = AttemptResult { status, text: None, tokens: 0, cost_usd: Some(0.0) };
                 // An attempt that cannot start is an attempt.
-                sqlx::query("UPDATE routine_runs SET started_at = COALESCE(started_at, $2) WHERE id = $1")
-                    .bind(*run.as_uuid())
-                    .bind(now)
-                    .execute(&mut tx.db)
-                    .await?;
+                let row: RunRow = sqlx::query_as(concat!(
+                    "UPDATE routine_runs SET started_at = COALESCE(started_at, $2), attempt_started_at = $2 WHERE id = $1 RETURNING ",
+                    run_columns!()
+                ))
+                .bind(*run.as_uuid())
+                .bind(now)
+                .fetch_one(&mut tx.db)
+                .await?;
+                count_starts(tx, &[row.into_run()?], now).await?;
+                let Some(live) = finish::load(tx, run).await? else { return Ok(()) };
+                let outcome = AttemptResult::unused(AttemptEnd::failed(reason, message));
                 finish::end(tx, live, outcome, now).await.map(drop)
             })
         })
@@ -286,11 +307,12 @@ async fn waiting_rows<'c>(
 ) -> Result<Vec<WaitingRow>, StoreError> {
     let ids: Vec<String> = ids.iter().map(hex).collect();
     Ok(sqlx::query_as(
-        "SELECT q.id, q.routine_id, q.user_id, q.routine_name, r.action, r.guardrails, q.trigger_type, q.trigger_detail, q.due_at, \
+        "SELECT q.id, q.routine_id, q.user_id, q.routine_name, q.kind, r.action, r.guardrails, q.trigger_type, q.trigger_detail, q.due_at, \
          q.payload, r.state, q.depth, q.attempt, r.session, r.wake_mode FROM json_each($1) AS j \
          CROSS JOIN routine_runs AS q ON q.id = unhex(j.value) JOIN routines AS r ON r.id = q.routine_id \
          WHERE q.status = 'queued' \
-         AND (SELECT COUNT(*) FROM routine_runs AS live WHERE live.routine_id = q.routine_id AND live.status = 'running') \
+         AND (SELECT COUNT(*) FROM routine_runs AS live INDEXED BY routine_runs_live WHERE live.routine_id = q.routine_id AND live.status = 'running' \
+     AND live.status IN ('queued', 'running')) \
          < r.guardrails->>'max_concurrent' ORDER BY j.key",
     )
     .bind(text(&ids)?)
@@ -316,8 +338,8 @@ async fn start(
     for (id, error) in unreadable {
         tracing::error!(run.id = %id, error = &error as &dyn std::error::Error, "a run cannot start");
         let Some(live) = finish::load(tx, RunId::from_uuid(id)).await? else { continue };
-        let status = AttemptEnd::Failed { reason: RunReason::Internal, message: error.to_string(), retry_after: None };
-        finish::end(tx, live, AttemptResult { status, text: None, tokens: 0, cost_usd: Some(0.0) }, now).await?;
+        let end = AttemptEnd::failed(RunReason::Internal, error.to_string());
+        finish::end(tx, live, AttemptResult::unused(end), now).await?;
     }
     let started: Vec<String> = runs.iter().map(|run| hex(run.run.as_uuid())).collect();
     let rows: Vec<RunRow> = sqlx::query_as(concat!(
@@ -334,10 +356,16 @@ async fn start(
     .await?;
     let rows: Vec<RoutineRun> = rows.into_iter().map(RunRow::into_run).collect::<Result<_, _>>()?;
     count_starts(tx, &rows, now).await?;
+    let started: Vec<_> = rows
+        .into_iter()
+        .filter_map(|row| Some((runs.iter().find(|attempt| attempt.run == row.id)?, row)))
+        .map(|(attempt, row)| (row, attempt))
+        .collect();
+    announce_starts(tx, &started, now).await?;
     Ok(runs)
 }
 
-/// Counts runs at their first start, and appends their events.
+/// Counts runs at their first start, and disables routines that start too many.
 async fn count_starts(tx: &mut WriteTx, runs: &[RoutineRun], now: DateTime<Utc>) -> Result<(), StoreError> {
     let ids: Vec<String> = runs.iter().map(|run| hex(run.routine_id.as_uuid())).collect();
     let first: Vec<String> =
@@ -352,6 +380,31 @@ async fn count_starts(tx: &mut WriteTx, runs: &[RoutineRun], now: DateTime<Utc>)
     .bind(now)
     .execute(&mut tx.db)
     .await?;
-    let events: Vec<_> = runs.iter().flat_map(|run| publish::of_run(run, None)).collect();
+    let too_fast: Vec<Uuid> = sqlx::query_scalar(
+        "SELECT j.value FROM (SELECT DISTINCT unhex(value) AS value FROM json_each($1)) AS j WHERE (SELECT COUNT(*) FROM ( \
+         SELECT 1 FROM routine_runs WHERE routine_id = j.value AND started_at > $2 AND trigger_type NOT IN ('cron', 'every', 'at') \
+         LIMIT $3)) >= $3",
+    )
+    .bind(text(&first)?)
+    .bind(now - FIRE_RATE_WINDOW)
+    .bind(i64::from(MAX_STARTS_PER_WINDOW) + 1)
+    .fetch_all(&mut tx.db)
+    .await?;
+    for routine in too_fast {
+        disable::disable(tx, RoutineId::from_uuid(routine), DisabledReason::FireRate, now).await?;
+    }
+    Ok(())
+}
+
+/// Logs attempts that have started, and appends their events.
+async fn announce_starts(
+    tx: &mut WriteTx,
+    started: &[(RoutineRun, &RunAttempt)],
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    for (run, attempt) in started {
+        run_log::started(tx, run, attempt.session, attempt.wake_mode);
+    }
+    let events: Vec<_> = started.iter().flat_map(|(run, _)| publish::of_run(run, None)).collect();
     instance_events::append_all(tx, now, &events).await
 }

@@ -104,7 +104,7 @@ async fn waiting_runs_of_a_routine_that_is_disabled_end() {
     let second = trigger(&ada, &id).await;
     ada.post(&format!("/api/routines/{id}/toggle"), &json!({})).await.expect(200);
     let ended = run_of(&ada, second.id).await;
-    assert_eq!((ended.status, ended.reason), (RunStatus::Failed, Some(RunReason::RoutineChanged)));
+    assert_eq!((ended.status, ended.reason), (RunStatus::Skipped, Some(RunReason::RoutineChanged)));
     ada.post(&format!("/api/routines/{id}/trigger"), &json!({})).await.problem(ErrorCode::RoutineDisabled);
     ada.post(&format!("/api/runs/{}/cancel", first.id), &json!({})).await.expect(202);
     world.finish().await;
@@ -201,10 +201,26 @@ async fn too_many_runs_in_a_minute_disable_the_routine_with_one_notice() {
     for _ in 0..60 {
         trigger(&ada, &id).await;
     }
+    until("the runs to end", async || runs(&ada, &id).await.iter().all(|run| run.status.is_finished())).await;
     let skipped = refused(&ada, &id, ErrorCode::RoutineSkipped).await;
     assert_eq!(skipped.reason, Some(RunReason::FireRate));
     let now = routine(&ada, &id).await;
     assert_eq!(now.disabled_reason, Some(DisabledReason::FireRate));
+    assert_eq!(kinds(&notifications(&ada).await), ["routine_disabled"]);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn many_queued_runs_that_start_within_a_minute_disable_the_routine() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let body = json!({"name": "burst", "trigger": {"type": "event", "pattern": "."}, "action": {"type": "system_event_text", "text": "t"},
+        "guardrails": {"max_concurrent": 100, "cooldown_seconds": 0}});
+    let id = ada.post("/api/routines", &body).await.expect(201).body["id"].as_str().unwrap().to_owned();
+    let message = json!({"content": "hello"});
+    futures_util::future::join_all((0..80).map(|_| ada.post("/api/messages", &message))).await;
+    until("the routine to be disabled", async || !routine(&ada, &id).await.enabled).await;
+    assert_eq!(routine(&ada, &id).await.disabled_reason, Some(DisabledReason::FireRate));
     assert_eq!(kinds(&notifications(&ada).await), ["routine_disabled"]);
     until("the runs to end", async || runs(&ada, &id).await.iter().all(|run| run.status.is_finished())).await;
     world.finish().await;

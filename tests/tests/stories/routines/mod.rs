@@ -2,6 +2,7 @@
 
 mod command_line;
 mod disturbed_schedules;
+mod edits;
 mod full_jobs;
 mod guardrails;
 mod inbound;

@@ -36,6 +36,7 @@ fn texts_are_cut_at_characters(#[case] text: &str, #[case] max: usize, #[case] e
 
 fn facts(reason: RunReason) -> FailureFacts {
     FailureFacts {
+        may_retry: true,
         reason,
         attempt: 1,
         started_at: now() - TimeDelta::seconds(5),
@@ -203,4 +204,12 @@ fn statuses_take_precedence_in_their_order() {
         RoutineStatus::Active,
     ];
     assert_eq!(seen, expected);
+}
+
+#[test]
+fn a_run_of_a_disabled_or_deleted_routine_is_not_tried_again() {
+    for reason in [RunReason::RateLimited, RunReason::LlmError, RunReason::Timeout] {
+        let failed = FailureFacts { may_retry: false, retry_after: Some(TimeDelta::seconds(1)), ..facts(reason) };
+        assert_eq!(after_failure(&failed), AfterFailure::Final, "{reason}");
+    }
 }
