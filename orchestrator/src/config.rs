@@ -106,14 +106,24 @@ settings! {
     /// Settings of routines.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct RoutineSettings {
-        /// Whether triggers fire routines, and main sessions have heartbeats. Routines can be fired by hand nevertheless.
+        /// Whether triggers fire routines, and main sessions have heartbeats. Routines can be triggered manually nevertheless.
         pub cron_enabled: bool = setting("cron_enabled").default("true");
-        /// Shortest distance in seconds of two times of a schedule.
+        /// Minimum interval in seconds between two times of a schedule.
         pub min_interval_seconds: u64 = setting("routine_min_interval_seconds").default("60").range(1, 86_400);
         /// Maximum rounds of tool calls of a lightweight run. A routine that asks for more is refused.
-        pub max_tool_rounds: u32 = setting("routines.max_tool_rounds").default("20").range(1, 100);
-        /// Maximum lightweight runs of routines in progress at once. Others wait.
-        pub max_concurrent: u32 = setting("routines.max_concurrent").default("10").range(1, 1_000);
+        pub max_tool_rounds: u32 = setting("routines.max_tool_rounds").default("20").range(1, 20);
+        /// Maximum runs of routines in progress at once that are lightweight or jobs without a container. Others are queued.
+        pub max_concurrent: u32 = setting("max_concurrent_routines").default("10").range(1, 1_000);
+        /// Maximum routines of a user.
+        pub max_per_user: u32 = setting("routines.max_per_user").default("10000").range(1, 1_000_000);
+        /// Maximum length of a routine's name in characters.
+        pub max_name_chars: u32 = setting("routines.max_name_chars").default("128").range(8, 1_024);
+        /// Maximum size of a prompt in bytes.
+        pub max_prompt_bytes: u32 = setting("routines.max_prompt_bytes").default("262144").range(1_024, 262_144);
+        /// Maximum size of a condition (`where`) in bytes.
+        pub max_condition_bytes: u32 = setting("routines.max_condition_bytes").default("4096").range(64, 4_096);
+        /// Maximum documents that a lightweight action reads.
+        pub max_context_paths: u32 = setting("routines.max_context_paths").default("20").range(0, 100);
     }
 }
 

@@ -12,7 +12,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use self::open::check;
 use self::{
     limits::{
-        ceiling, day_limits, heartbeat_settings, plan_limits, record_retention, settings_bounds, workspace_retention,
+        ceiling, day_limits, definition_limits, heartbeat_settings, plan_limits, record_retention, settings_bounds,
+        workspace_retention,
     },
     open::{egress_client, notify_targets, open_secrets, open_store, open_workspaces, own_addresses},
 };
@@ -484,8 +485,8 @@ impl Core {
             targets: self.notify_targets.clone(),
             secrets: Arc::clone(&self.secrets),
             waker: self.routine_waker.clone(),
-            min_interval_seconds: config.routines.min_interval_seconds,
-            max_tool_rounds: config.routines.max_tool_rounds,
+            limits: definition_limits(&config.routines),
+            max_per_user: config.routines.max_per_user,
             cron_enabled: config.routines.cron_enabled,
         })
     }

@@ -123,6 +123,7 @@ fn every_setting_has_a_unique_variable() {
         "POOL_SIZE",
         "INSTANCE_ID",
         "ROUTINE_MIN_INTERVAL_SECONDS",
+        "MAX_CONCURRENT_ROUTINES",
         "LLM_PROVIDER",
         "LLM_BASE_URL",
         "LLM_API_KEY",

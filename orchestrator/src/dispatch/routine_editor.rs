@@ -22,7 +22,7 @@ pub use run::ManualRun;
 use super::{InvalidDestination, JobSubmitter, NotificationDestinations, RoutineWaker};
 use crate::{
     domain::routine::{
-        definition::{CheckedDefinition, DefinitionBounds, check},
+        definition::{CheckedDefinition, DefinitionBounds, DefinitionLimits, check},
         schedule::Schedule,
         secret::RoutineSecret,
         timing::{NextFiring, next_firing, stagger_offset, until_checked},
@@ -57,10 +57,10 @@ pub struct RoutineEditor {
     pub secrets: Arc<Secrets>,
     /// Wakes sweep and runner.
     pub waker: RoutineWaker,
-    /// The shortest distance of two times of a schedule.
-    pub min_interval_seconds: u64,
-    /// The most rounds of tool calls of a lightweight run.
-    pub max_tool_rounds: u32,
+    /// What the operator allows in definitions.
+    pub limits: DefinitionLimits,
+    /// Maximum routines of a user.
+    pub max_per_user: u32,
     /// Whether triggers are on in the environment.
     pub cron_enabled: bool,
 }
@@ -84,7 +84,8 @@ impl RoutineEditor {
         let (definition, shown) = self.definition(id, &caller.user, checked, (None, now), now)?;
         let warnings = self.warnings(&caller.user, &definition.request).await?;
         let committed = self.secrets.invalidation(&caller.user);
-        let stored = self.store().create_routine(id, &caller.user, definition, &caller.entry, committed).await?;
+        let max = self.max_per_user;
+        let stored = self.store().create_routine(id, definition, max, &caller.entry, committed).await?;
         let routine = stored_routine(stored)?;
         self.waker.wake_scheduler();
         tracing::info!(routine.id = %id, user = caller.user, "routine created");
@@ -120,14 +121,8 @@ impl RoutineEditor {
         created_at: DateTime<Utc>,
         keeps_trigger: bool,
     ) -> Result<CheckedDefinition, RoutineError> {
-        let bounds = DefinitionBounds {
-            ceiling: &self.submitter.ceiling,
-            min_interval_seconds: self.min_interval_seconds,
-            max_tool_rounds: self.max_tool_rounds,
-            now,
-            created_at,
-            keeps_trigger,
-        };
+        let bounds =
+            DefinitionBounds { ceiling: &self.submitter.ceiling, limits: &self.limits, now, created_at, keeps_trigger };
         let checked = check(request, &bounds).map_err(RoutineError::Invalid)?;
         if let Some(url) = &checked.request.notify.webhook_url {
             let refused = |error: InvalidDestination| {
@@ -252,7 +247,7 @@ fn stored_routine(stored: RoutineStored) -> Result<Routine, RoutineError> {
         RoutineStored::Done(routine) => Ok(*routine),
         RoutineStored::NameTaken => Err(RoutineError::NameTaken),
         RoutineStored::PathTaken => Err(RoutineError::PathTaken),
-        RoutineStored::TooMany => Err(RoutineError::TooMany),
+        RoutineStored::TooMany { max } => Err(RoutineError::TooMany { max }),
         RoutineStored::Changed => Err(RoutineError::Contended),
         RoutineStored::NotFound => Err(RoutineError::NotFound),
     }

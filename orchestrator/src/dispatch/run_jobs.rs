@@ -24,6 +24,11 @@ pub struct RunJobs {
 }
 
 impl RunJobs {
+    /// Whether jobs run in this process, because the operator has disabled the sandbox.
+    pub fn run_on_host(&self) -> bool {
+        self.submitter.sandbox.is_disabled()
+    }
+
     /// Starts at most `max` full-job runs that wait. Returns how many were looked at.
     pub async fn start_waiting(&self, max: usize) -> Result<usize, StoreError> {
         let store = &self.submitter.store;

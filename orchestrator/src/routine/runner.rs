@@ -8,7 +8,10 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use futures_util::FutureExt as _;
 use protocol::{RoutineAction, RoutineActionKind, RoutineRun, RunId, RunReason};
-use tokio::{sync::Notify, task::JoinSet};
+use tokio::{
+    sync::{Mutex, Notify},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use uuid::Uuid;
@@ -55,7 +58,7 @@ pub struct RunnerParts {
     pub waker: RoutineWaker,
     /// The time.
     pub clock: Clock,
-    /// Lightweight runs in progress at once.
+    /// Lightweight runs and jobs without a container of runs that are in progress at once.
     pub max_concurrent: u32,
 }
 
@@ -67,12 +70,20 @@ pub struct Runner {
     live: LiveRuns,
     /// Wakes [`Self::start_jobs`].
     jobs: Notify,
+    /// Held while the room is computed and used.
+    starting: Mutex<()>,
 }
 
 impl Runner {
     /// A runner that works on nothing yet.
     pub fn new(parts: RunnerParts) -> Self {
-        Self { parts, process: *RunId::generate().as_uuid(), live: LiveRuns::default(), jobs: Notify::new() }
+        Self {
+            parts,
+            process: *RunId::generate().as_uuid(),
+            live: LiveRuns::default(),
+            jobs: Notify::new(),
+            starting: Mutex::new(()),
+        }
     }
 
     /// Works until the drain fires. Runs in progress then have a moment to end, and are ended.
@@ -115,9 +126,9 @@ impl Runner {
     /// answer delays each of them.
     async fn start_jobs(&self, drain: &CancellationToken) {
         while !drain.is_cancelled() {
-            match self.parts.jobs.start_waiting(BATCH).await {
-                Ok(BATCH..) => continue,
-                Ok(_) => {}
+            match self.start_waiting_jobs().await {
+                Ok(true) => continue,
+                Ok(false) => {}
                 Err(error) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "the jobs of runs could not be started");
                 }
@@ -154,9 +165,29 @@ impl Runner {
         })
     }
 
+    /// How many more lightweight runs and jobs without a container may be in progress.
+    async fn room(&self) -> Result<usize, StoreError> {
+        let host_runs = self.parts.store.count_host_runs().await?;
+        Ok((self.parts.max_concurrent as usize).saturating_sub(self.live.len() + host_runs))
+    }
+
+    /// Starts full-job runs that wait; where jobs run without a container, as far as there is room. Returns whether there may be more.
+    async fn start_waiting_jobs(&self) -> Result<bool, StoreError> {
+        if !self.parts.jobs.run_on_host() {
+            return Ok(self.parts.jobs.start_waiting(BATCH).await? == BATCH);
+        }
+        let _starting = self.starting.lock().await;
+        let room = self.room().await?.min(BATCH);
+        if room > 0 {
+            self.parts.jobs.start_waiting(room).await?;
+        }
+        Ok(false)
+    }
+
     /// Starts lightweight runs as far as there is room. Further ones wait until one has ended.
     async fn start_lightweight(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), StoreError> {
-        let room = (self.parts.max_concurrent as usize).saturating_sub(self.live.len());
+        let _starting = self.starting.lock().await;
+        let room = self.room().await?;
         if room == 0 {
             return Ok(());
         }

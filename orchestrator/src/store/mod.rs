@@ -93,9 +93,9 @@ pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
 pub use prompts::Prompted;
 pub use routines::{
     AttemptEnd, AttemptResult, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests, DueRoutine,
-    DueRoutines, EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, MAX_ROUTINES_PER_USER,
-    NewDelivery, NewRoutineEvent, PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter,
-    RoutineStored, RoutineUpdate, RunAttempt, RunFilter, WebhookTarget,
+    DueRoutines, EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery, NewRoutineEvent,
+    PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored, RoutineUpdate,
+    RunAttempt, RunFilter, WebhookTarget,
 };
 pub use rows::StoredEvent;
 pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored};

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use crate::{
     chat::HeartbeatSettings,
-    config::Config,
+    config::{Config, RoutineSettings},
     dispatch::plan::{PlanLimits, SlotLimits},
     domain::{
         budget::{DayLimits, micro_dollars},
         request::Ceiling,
+        routine::definition::DefinitionLimits,
         settings::SettingsBounds,
     },
     store::RetentionLimits,
@@ -57,6 +58,18 @@ pub(super) fn settings_bounds(config: &Config) -> SettingsBounds {
     SettingsBounds {
         models: default_model.chain(&config.llm.models).cloned().collect(),
         min_heartbeat_seconds: config.routines.min_interval_seconds,
+    }
+}
+
+/// What the operator allows in definitions of routines.
+pub(super) fn definition_limits(routines: &RoutineSettings) -> DefinitionLimits {
+    DefinitionLimits {
+        min_interval_seconds: routines.min_interval_seconds,
+        max_tool_rounds: routines.max_tool_rounds,
+        max_name_chars: routines.max_name_chars as usize,
+        max_prompt_bytes: routines.max_prompt_bytes as usize,
+        max_condition_bytes: routines.max_condition_bytes as usize,
+        max_context_paths: routines.max_context_paths as usize,
     }
 }
 

@@ -4,10 +4,7 @@
 
 use protocol::{FieldError, RunId, RunReason};
 
-use crate::{
-    secrets::SecretError,
-    store::{MAX_ROUTINES_PER_USER, StoreError},
-};
+use crate::{secrets::SecretError, store::StoreError};
 
 /// A routine was not changed or fired.
 #[derive(Debug, thiserror::Error)]
@@ -22,8 +19,11 @@ pub enum RoutineError {
     #[error("another routine has this path; choose another one")]
     PathTaken,
     /// The user has the maximum number of routines.
-    #[error("there are {MAX_ROUTINES_PER_USER} routines, which is the maximum; delete some")]
-    TooMany,
+    #[error("the limit of {max} routines is reached; delete some")]
+    TooMany {
+        /// The limit.
+        max: u32,
+    },
     /// No such routine.
     #[error("no such routine")]
     NotFound,

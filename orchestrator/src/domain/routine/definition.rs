@@ -12,15 +12,11 @@ use serde_json::Value;
 use super::{matching::Matcher, normalize::normalize, signature::check_secret};
 use crate::domain::{
     memory::MemoryPath,
-    request::{self, Ceiling, MAX_PROMPT_BYTES, Rejected},
+    request::{self, Ceiling, Rejected},
 };
 
-/// Longest name in characters (contract: routines, Limits).
-const MAX_NAME_CHARS: usize = 128;
 /// Longest description in characters.
 const MAX_DESCRIPTION_CHARS: usize = 4_000;
-/// Documents that a lightweight run may name (contract: routines, Limits).
-const MAX_CONTEXT_PATHS: usize = 20;
 /// Longest line for a main session in bytes.
 pub const MAX_LINE_BYTES: usize = 16 * 1024;
 /// Longest path of a webhook (contract: routines, Decided in detail).
@@ -42,15 +38,30 @@ const MAX_TOOL_ROUNDS: u32 = 20;
 /// Highest `max_tokens` of a call.
 const MAX_CALL_TOKENS: u32 = 1_000_000;
 
+/// What the operator allows in definitions (contract: routines, Limits).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DefinitionLimits {
+    /// Minimum interval in seconds between two times of a schedule.
+    pub min_interval_seconds: u64,
+    /// Maximum rounds of tool calls of a lightweight run.
+    pub max_tool_rounds: u32,
+    /// Maximum length of a name in characters.
+    pub max_name_chars: usize,
+    /// Maximum size of a prompt in bytes.
+    pub max_prompt_bytes: usize,
+    /// Maximum size of a condition in bytes.
+    pub max_condition_bytes: usize,
+    /// Maximum documents that a lightweight action reads.
+    pub max_context_paths: usize,
+}
+
 /// What a definition is checked against.
 #[derive(Clone, Copy)]
 pub struct DefinitionBounds<'b> {
     /// What jobs may ask for.
     pub ceiling: &'b Ceiling,
-    /// The shortest distance of two times of a schedule.
-    pub min_interval_seconds: u64,
-    /// The most rounds of tool calls of a lightweight run.
-    pub max_tool_rounds: u32,
+    /// What the operator allows.
+    pub limits: &'b DefinitionLimits,
     /// The present time.
     pub now: DateTime<Utc>,
     /// When the routine was created.
@@ -74,7 +85,7 @@ pub struct CheckedDefinition {
 pub fn check(mut request: CreateRoutine, bounds: &DefinitionBounds<'_>) -> Result<CheckedDefinition, Vec<FieldError>> {
     let mut errors = Errors::default();
     request.name = request.name.trim().into();
-    errors.line("name", &request.name, MAX_NAME_CHARS);
+    errors.line("name", &request.name, bounds.limits.max_name_chars);
     if request.description.as_ref().is_some_and(|text| text.chars().count() > MAX_DESCRIPTION_CHARS) {
         errors.add("description", format!("must be at most {MAX_DESCRIPTION_CHARS} characters"));
     }
@@ -114,15 +125,25 @@ fn check_trigger(trigger: RoutineTrigger, bounds: &DefinitionBounds<'_>, errors:
         return trigger;
     }
     let kind = trigger.kind();
-    let trigger = match normalize(trigger.clone(), bounds.now, bounds.created_at, bounds.min_interval_seconds) {
+    let trigger = match normalize(trigger.clone(), bounds.now, bounds.created_at, bounds.limits.min_interval_seconds) {
         Ok(trigger) => trigger,
         Err(error) => {
             errors.add(error.field(kind), error.to_string());
             trigger
         }
     };
-    if let RoutineTrigger::Webhook(webhook) = &trigger {
-        check_webhook(webhook, errors);
+    let condition = match &trigger {
+        RoutineTrigger::Webhook(webhook) => {
+            check_webhook(webhook, errors);
+            &webhook.r#where
+        }
+        RoutineTrigger::SystemEvent { r#where, .. } => r#where,
+        _ => &None,
+    };
+    let max = bounds.limits.max_condition_bytes;
+    if condition.as_ref().is_some_and(|text| text.len() > max) {
+        errors.add("trigger.where", format!("must be at most {max} bytes"));
+        return trigger;
     }
     if let Err(invalid) = Matcher::compile(&trigger) {
         errors.add(format!("trigger.{}", invalid.field), invalid.detail);
@@ -152,9 +173,9 @@ fn check_action(request: &CreateRoutine, bounds: &DefinitionBounds<'_>, errors: 
             let fields = rejected.into_iter().flat_map(|rejected| match rejected {
                 Rejected::Invalid(fields) | Rejected::NotAvailable(fields) => fields,
             });
-            for field in fields {
-                let name = if field.field == "prompt" { "description" } else { field.field.as_str() };
-                errors.add(format!("action.{name}"), field.message);
+            errors.text("action.description", &action.description, bounds.limits.max_prompt_bytes);
+            for field in fields.filter(|field| field.field != "prompt") {
+                errors.add(format!("action.{}", field.field), field.message);
             }
         }
         RoutineAction::SystemEventText { text } => errors.text("action.text", text, MAX_LINE_BYTES),
@@ -162,9 +183,10 @@ fn check_action(request: &CreateRoutine, bounds: &DefinitionBounds<'_>, errors: 
 }
 
 fn check_lightweight(action: &LightweightAction, bounds: &DefinitionBounds<'_>, errors: &mut Errors) {
-    errors.text("action.prompt", &action.prompt, MAX_PROMPT_BYTES);
-    if action.context_paths.len() > MAX_CONTEXT_PATHS {
-        errors.add("action.context_paths", format!("must have at most {MAX_CONTEXT_PATHS} paths"));
+    errors.text("action.prompt", &action.prompt, bounds.limits.max_prompt_bytes);
+    let max = bounds.limits.max_context_paths;
+    if action.context_paths.len() > max {
+        errors.add("action.context_paths", format!("must have at most {max} paths"));
     }
     for (index, path) in action.context_paths.iter().enumerate() {
         if let Err(rule) = MemoryPath::parse(path) {
@@ -172,8 +194,9 @@ fn check_lightweight(action: &LightweightAction, bounds: &DefinitionBounds<'_>, 
         }
     }
     errors.range("action.max_tokens", action.max_tokens.into(), 1, MAX_CALL_TOKENS.into());
-    if action.use_tools && action.max_tool_rounds > bounds.max_tool_rounds {
-        let detail = format!("must be 1 to {} (the operator's routines.max_tool_rounds)", bounds.max_tool_rounds);
+    if action.use_tools && action.max_tool_rounds > bounds.limits.max_tool_rounds {
+        let detail =
+            format!("must be 1 to {} (the operator's routines.max_tool_rounds)", bounds.limits.max_tool_rounds);
         errors.add("action.max_tool_rounds", detail);
     } else {
         errors.range("action.max_tool_rounds", action.max_tool_rounds.into(), 1, MAX_TOOL_ROUNDS.into());

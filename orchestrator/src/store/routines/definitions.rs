@@ -21,9 +21,6 @@ use super::{
 };
 use crate::domain::routine::{matching::folded, secret::RoutineSecret};
 
-/// Routines of one user (contract: routines, Limits).
-pub const MAX_ROUTINES_PER_USER: u32 = 10_000;
-
 /// A checked definition, with what is stored beside it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoutineDefinition {
@@ -63,8 +60,11 @@ pub enum RoutineStored {
     NameTaken,
     /// Nothing is stored: another routine has this path.
     PathTaken,
-    /// Nothing is stored: the user has [`MAX_ROUTINES_PER_USER`].
-    TooMany,
+    /// Nothing is stored: the user has as many as are allowed.
+    TooMany {
+        /// The limit.
+        max: u32,
+    },
     /// Nothing is stored: the routine has another revision now.
     Changed,
     /// No such routine.
@@ -92,16 +92,16 @@ impl Store {
     pub async fn create_routine(
         &self,
         id: RoutineId,
-        user: &str,
         definition: RoutineDefinition,
+        max_of_user: u32,
         entry: &AuditEntry,
         committed: impl FnOnce() + Send + 'static,
     ) -> Result<RoutineStored, StoreError> {
-        let (user, entry) = (user.to_owned(), entry.clone());
+        let entry = entry.clone();
         let stored = self
             .write(move |tx| {
                 Box::pin(async move {
-                    let stored = create(tx, id, &user, definition, &entry).await?;
+                    let stored = create(tx, id, definition, max_of_user, &entry).await?;
                     tx.after_commit(move |_| committed());
                     Ok(stored)
                 })
@@ -228,14 +228,15 @@ impl Columns {
 async fn create(
     tx: &mut WriteTx,
     id: RoutineId,
-    user: &str,
     definition: RoutineDefinition,
+    max_of_user: u32,
     entry: &AuditEntry,
 ) -> Result<RoutineStored, StoreError> {
+    let user = &entry.user;
     let count: i64 =
         sqlx::query_scalar("SELECT COUNT(*) FROM routines WHERE user_id = $1").bind(user).fetch_one(&mut tx.db).await?;
-    if count >= i64::from(MAX_ROUTINES_PER_USER) {
-        return Ok(RoutineStored::TooMany);
+    if count >= i64::from(max_of_user) {
+        return Ok(RoutineStored::TooMany { max: max_of_user });
     }
     let request = &definition.request;
     let (columns, disabled) = (Columns::of(request)?, (!request.enabled).then_some(DisabledReason::User));

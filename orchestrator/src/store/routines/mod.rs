@@ -25,7 +25,7 @@ pub use automation::Automation;
 pub use cancel::CancelledRun;
 pub use claims::{DueRoutine, DueRoutines, PlannedFiring};
 pub use cron_jobs::CronJobFilter;
-pub use definitions::{MAX_ROUTINES_PER_USER, RoutineDefinition, RoutineStored, RoutineUpdate};
+pub use definitions::{RoutineDefinition, RoutineStored, RoutineUpdate};
 pub use deliveries::{Delivered, DeliveryDigests, NewDelivery, RefusedDelivery, WebhookTarget};
 pub use events::{EventCause, EventName, EventRoutine, EventRoutines, NewRoutineEvent, PendingEvent};
 pub use finish::{AttemptEnd, AttemptResult};

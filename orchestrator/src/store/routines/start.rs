@@ -268,6 +268,17 @@ impl Store {
         .await
     }
 
+    /// Runs in progress whose job has no container.
+    pub async fn count_host_runs(&self) -> Result<usize, StoreError> {
+        let number: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM routine_runs JOIN jobs ON jobs.id = routine_runs.job_id \
+             WHERE routine_runs.status = 'running' AND routine_runs.kind = 'full_job' AND jobs.placement = 'host'",
+        )
+        .fetch_one(&self.read)
+        .await?;
+        Ok(usize::try_from(number).unwrap_or_default())
+    }
+
     /// Runs in progress that no job and none of the given runs account for: the process that worked on them has ended.
     pub async fn abandoned_runs(&self, working_on: &[RunId], limit: usize) -> Result<Vec<(RunId, u32)>, StoreError> {
         let ids: Vec<String> = working_on.iter().map(|run| hex(run.as_uuid())).collect();

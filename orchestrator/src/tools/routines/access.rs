@@ -122,7 +122,7 @@ pub(super) fn refused(error: RoutineError) -> ToolError {
         }
         RoutineError::NameTaken | RoutineError::PathTaken => invalid(message),
         RoutineError::NotFound | RoutineError::NotOwner => not_found(),
-        RoutineError::TooMany | RoutineError::AutomationDisabled => {
+        RoutineError::TooMany { .. } | RoutineError::AutomationDisabled => {
             ToolError::new(ToolErrorKind::NotAuthorized, message)
         }
         RoutineError::Changed { .. }

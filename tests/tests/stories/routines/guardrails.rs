@@ -246,7 +246,7 @@ async fn a_routine_with_a_number_of_runs_is_done_after_them(#[case] guardrails: 
 #[tokio::test]
 async fn runs_of_many_routines_wait_for_room_and_none_is_skipped() {
     let rules = [json!({"reply": {"text": "ROUTINE_OK"}})];
-    let world = World::builder().script(script_of(&rules)).set("GANTRY_ROUTINES_MAX_CONCURRENT", 2).build().await;
+    let world = World::builder().script(script_of(&rules)).set("GANTRY_MAX_CONCURRENT_ROUTINES", 2).build().await;
     let ada = world.user("ada");
     let mut ids = vec![];
     for number in 0..8 {

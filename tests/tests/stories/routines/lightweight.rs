@@ -296,7 +296,7 @@ async fn a_cancelled_run_ends_at_once_and_makes_room() {
         json!({"when": {"prompt": "wait forever"}, "hang": true}),
         json!({"reply": {"text": "ROUTINE_OK"}}),
     ]);
-    let world = World::builder().script(script).set("GANTRY_ROUTINES_MAX_CONCURRENT", 1).build().await;
+    let world = World::builder().script(script).set("GANTRY_MAX_CONCURRENT_ROUTINES", 1).build().await;
     let ada = world.user("ada");
     let routine = create(&ada, "stuck", action(json!({"prompt": "wait forever"}))).await;
     let stuck = trigger(&ada, &routine).await;
@@ -338,7 +338,7 @@ async fn the_cap_delays_runs_and_users_take_turns() {
         json!({"when": {"prompt": "wait forever"}, "hang": true}),
         json!({"reply": {"text": "ROUTINE_OK", "delay_ms": 50}}),
     ]);
-    let world = World::builder().script(script).set("GANTRY_ROUTINES_MAX_CONCURRENT", 1).build().await;
+    let world = World::builder().script(script).set("GANTRY_MAX_CONCURRENT_ROUTINES", 1).build().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
     let holder = create(&ada, "holder", action(json!({"prompt": "wait forever"}))).await;
     let holder = trigger(&ada, &holder).await.id;

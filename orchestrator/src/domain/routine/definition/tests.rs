@@ -6,6 +6,15 @@ use serde_json::json;
 use super::*;
 use crate::domain::request::Ceiling;
 
+const LIMITS: DefinitionLimits = DefinitionLimits {
+    min_interval_seconds: 60,
+    max_tool_rounds: 20,
+    max_name_chars: 128,
+    max_prompt_bytes: 256 * 1024,
+    max_condition_bytes: 4 * 1024,
+    max_context_paths: 20,
+};
+
 fn ceiling() -> Ceiling {
     Ceiling {
         limits: protocol::Limits::default(),
@@ -21,14 +30,7 @@ fn ceiling() -> Ceiling {
 fn checked(request: Value) -> Result<CheckedDefinition, Vec<FieldError>> {
     let now = "2026-11-22T12:00:00Z".parse().unwrap();
     let ceiling = ceiling();
-    let bounds = DefinitionBounds {
-        ceiling: &ceiling,
-        min_interval_seconds: 60,
-        max_tool_rounds: 20,
-        now,
-        created_at: now,
-        keeps_trigger: false,
-    };
+    let bounds = DefinitionBounds { ceiling: &ceiling, limits: &LIMITS, now, created_at: now, keeps_trigger: false };
     check(serde_json::from_value(request).unwrap(), &bounds)
 }
 

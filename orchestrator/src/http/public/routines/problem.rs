@@ -28,7 +28,7 @@ impl From<RoutineError> for ApiError {
             RoutineError::Invalid(fields) => Self::invalid(fields),
             RoutineError::NameTaken => Self::new(ErrorCode::NameTaken, detail),
             RoutineError::PathTaken => Self::new(ErrorCode::WebhookPathTaken, detail),
-            RoutineError::TooMany | RoutineError::Contended => Self::new(ErrorCode::Conflict, detail),
+            RoutineError::TooMany { .. } | RoutineError::Contended => Self::new(ErrorCode::Conflict, detail),
             RoutineError::NotFound => Self::not_found(),
             RoutineError::NotOwner => Self::not_owner(),
             RoutineError::Changed { .. } => Self::new(ErrorCode::PreconditionFailed, detail),

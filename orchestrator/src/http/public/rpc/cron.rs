@@ -126,7 +126,7 @@ pub(super) async fn add(api: &PublicApi, caller: RoutineCaller, params: Value) -
         if number > 1 {
             job.name = cron_job::numbered_name(&name, number);
         }
-        let routine = cron_job::to_routine(id, job, api.routines.max_tool_rounds);
+        let routine = cron_job::to_routine(id, job, api.routines.limits.max_tool_rounds);
         let routine = routine.map_err(|error| invalid_param(&error))?;
         match api.routines.create_with_id(id, &caller, routine).await {
             Ok(saved) => return to_result(&saved_job(saved)?),
@@ -146,7 +146,7 @@ pub(super) async fn update(api: &PublicApi, caller: RoutineCaller, params: Updat
         if number > 1 {
             patch.name = Some(cron_job::numbered_name(&name, number));
         }
-        let changes = cron_job::to_patch(&routine, patch, api.routines.max_tool_rounds);
+        let changes = cron_job::to_patch(&routine, patch, api.routines.limits.max_tool_rounds);
         let changes = changes.map_err(|error| invalid_param(&error))?;
         match api.routines.patch(&caller, routine.id, changes, Some(routine.rev)).await {
             Ok(saved) => {
