@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, Utc};
 use protocol::{
-    DisabledReason, JobReason, JobState, NotificationKind, Notify, Retry, Routine, RoutineActionKind, RoutineId,
+    DisabledReason, JobId, JobReason, JobState, NotificationKind, Notify, Retry, Routine, RoutineActionKind, RoutineId,
     RoutineRun, RunId, RunReason, RunStatus,
 };
 use sqlx::FromRow;
@@ -151,7 +151,9 @@ pub(in crate::store) async fn end_with_job(
         return Ok(());
     }
     let cancelled_by = live.cancel_reason.as_deref().and_then(RunReason::parse);
-    let ended = end(tx, live, outcome_of_job(job, cancelled_by), now).await;
+    let is_account_refused = job.reason() == Some(JobReason::LlmError) && is_account_refused(tx, job.id).await?;
+    let outcome = if is_account_refused { account_refused(job) } else { outcome_of_job(job, cancelled_by) };
+    let ended = end(tx, live, outcome, now).await;
     match ended {
         // The job must end even if its routine cannot be read.
         Err(error @ StoreError::Inconsistent { .. }) => {
@@ -160,6 +162,23 @@ pub(in crate::store) async fn end_with_job(
         }
         other => other.map(drop),
     }
+}
+
+/// Whether the last model call of a job failed because the provider refused the key or the account: every other job would fail, too.
+/// The error of a call begins with its kind.
+async fn is_account_refused(tx: &mut WriteTx, job: JobId) -> Result<bool, StoreError> {
+    let error: Option<Option<String>> =
+        sqlx::query_scalar("SELECT error FROM llm_calls WHERE job_id = $1 ORDER BY at DESC, attempt DESC LIMIT 1")
+            .bind(*job.as_uuid())
+            .fetch_optional(&mut tx.db)
+            .await?;
+    Ok(error.flatten().is_some_and(|error| ["auth: ", "quota: "].iter().any(|kind| error.starts_with(kind))))
+}
+
+fn account_refused(job: &JobRecord) -> AttemptResult {
+    let message = job.message().unwrap_or("the provider refused the key or the account").to_owned();
+    let result = outcome_of_job(job, None);
+    AttemptResult { end: AttemptEnd::failed(RunReason::ProviderAccount, message), ..result }
 }
 
 fn outcome_of_job(job: &JobRecord, cancelled_by: Option<RunReason>) -> AttemptResult {

@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tests::{
     Reply, User, World, poll,
-    routines::{run_of, trigger, triggered, until_run},
+    routines::{run_of, runs, trigger, triggered, until_run},
     script_of,
 };
 
@@ -159,6 +159,57 @@ async fn where_the_operator_disabled_the_sandbox_the_job_runs_in_the_orchestrato
     let run = triggered(&ada, &id).await;
     assert_eq!((run.status, run.result_summary.as_deref()), (RunStatus::Attention, Some("Done without a container.")));
     assert_eq!(ada.job(run.job_id.unwrap()).await.placement, Placement::Host);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_whose_key_is_refused_pauses_the_routine() {
+    let rules = [json!({"error": {"status": 401, "message": "no such key"}})];
+    let world = World::builder().set("GANTRY_SANDBOX", "disabled").script(script_of(&rules)).build().await;
+    let ada = world.user("ada");
+    let id = routine(&ada, job_action()).await;
+    let run = triggered(&ada, &id).await;
+    assert_eq!((run.status, run.reason), (RunStatus::Failed, Some(RunReason::ProviderAccount)), "{run:?}");
+    let routine = ada.get(&format!("/api/routines/{id}")).await.expect(200).body;
+    assert_eq!((&routine["enabled"], &routine["disabled_reason"]), (&json!(false), &json!("provider_account")));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn jobs_without_a_container_count_for_the_cap_of_routines() {
+    let rules =
+        [json!({"when": {"prompt": {"regex": "^hang"}}, "hang": true}), json!({"reply": {"text": "ROUTINE_OK"}})];
+    let world = World::builder().set("GANTRY_SANDBOX", "disabled").set("GANTRY_MAX_CONCURRENT_ROUTINES", 1);
+    let world = world.script(script_of(&rules)).build().await;
+    let ada = world.user("ada");
+    let hanging = super::create(&ada, "hanging", json!({"type": "full_job", "description": "hang"})).await;
+    let quick = super::create(&ada, "quick", json!({"type": "lightweight", "prompt": "quick"})).await;
+    let first = trigger(&ada, &hanging).await;
+    until_run(&ada, first.id, RunStatus::Running).await;
+    let second = trigger(&ada, &quick).await;
+    let third = super::create(&ada, "third", json!({"type": "lightweight", "prompt": "quick"})).await;
+    assert_eq!(trigger(&ada, &third).await.status, RunStatus::Queued);
+    assert_eq!(run_of(&ada, second.id).await.status, RunStatus::Queued, "one run is in progress");
+    ada.post(&format!("/api/runs/{}/cancel", first.id), &json!({})).await.expect(202);
+    until_run(&ada, second.id, RunStatus::Ok).await;
+    poll("the third", async || Some(runs(&ada, &third).await).filter(|runs| runs[0].status == RunStatus::Ok)).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_timeout_of_the_guardrails_limits_the_job() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let body = json!({
+        "name": "limited", "trigger": {"type": "manual"}, "guardrails": {"timeout_seconds": 90},
+        "action": {"type": "full_job", "description": "d", "limits": {"timeout_seconds": 600}},
+    });
+    let id = ada.post("/api/routines", &body).await.expect(201).body["id"].as_str().unwrap().to_owned();
+    let run = trigger(&ada, &id).await;
+    let job = job_of(&ada, &run).await;
+    assert_eq!(ada.job(job).await.limits.timeout_seconds, 90);
+    ada.post(&format!("/api/runs/{}/cancel", run.id), &json!({})).await.expect(202);
+    world.engine().until_empty().await;
     world.finish().await;
 }
 
