@@ -206,7 +206,8 @@ impl BuiltinTools {
     pub async fn executor_for_autonomous_turn(&self, owner: &str, turn: TurnKey) -> Result<ToolExecutor, RecordError> {
         let policy = self.calls.store.tool_policy_of(owner).await.map_err(not_recorded)?;
         let approval = ApprovalContext::autonomous();
-        let context = ToolContext { policy, approval, ..turn_context(owner, turn, AllowList::new()) };
+        // Without children `create_job` is denied, as everything on the deny-list is where no person can approve it.
+        let context = ToolContext { policy, approval, max_children: 0, ..turn_context(owner, turn, AllowList::new()) };
         let registry = self.mcp.registry(&self.registry, &context).await;
         Ok(self.executor(registry, context, ToolCaller::Turn(turn), None))
     }
