@@ -143,6 +143,28 @@ async fn refused_deliveries_have_their_codes_and_can_be_delivered_again() {
 }
 
 #[tokio::test]
+async fn a_captured_delivery_cannot_be_sent_again_by_another_scheme() {
+    let time = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&time).build().await;
+    let ada = world.user("ada");
+    let routine =
+        create(&ada, "plain", json!({"type": "webhook", "path": "plain", "secret": PLAIN_SECRET}), unlimited()).await;
+    let (body, at) = (r#"{"deploy": "main"}"#, world.clock().now());
+    deliver(&world, "plain", &own(None, at, body), body).await.expect(202);
+    // The same digest, by a scheme that has no time: the content that was signed is the body.
+    let content = format!("{}.{body}", at.timestamp());
+    time.advance(std::time::Duration::from_mins(10));
+    let captured = github("d1", "push", &content);
+    assert!(own(None, at, body)[0].1.ends_with(&captured[2].1["sha256=".len()..]));
+    deliver(&world, "plain", &captured, &content).await.problem(ErrorCode::Unauthorized);
+    let content = format!("msg_1.{content}");
+    deliver(&world, "plain", &github("d2", "push", &content), &content).await.problem(ErrorCode::Unauthorized);
+    assert_eq!(verdicts(&ada, &routine).await, ["accepted", "unauthorized", "unauthorized"]);
+    end_runs(&ada).await;
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_webhook_takes_60_deliveries_a_minute() {
     let time = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
     let world = World::builder().clock(&time).build().await;
