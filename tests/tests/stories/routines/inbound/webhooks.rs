@@ -195,6 +195,23 @@ async fn a_webhook_takes_60_deliveries_a_minute() {
 }
 
 #[tokio::test]
+async fn deliveries_whose_condition_fails_are_counted() {
+    let time = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&time).build().await;
+    let ada = world.user("ada");
+    let trigger = json!({"type": "webhook", "path": "typed", "secret": PLAIN_SECRET, "where": "payload.n < 'ten'"});
+    create(&ada, "typed", trigger, unlimited()).await;
+    let at = world.clock().now();
+    for n in 0..60 {
+        let body = json!({"n": n}).to_string();
+        deliver(&world, "typed", &own(None, at, &body), &body).await.expect(200);
+    }
+    let body = json!({"n": 60}).to_string();
+    deliver(&world, "typed", &own(None, at, &body), &body).await.problem(ErrorCode::RateLimited);
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn without_an_id_the_body_is_what_makes_a_delivery_new() {
     let time = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
     let world = World::builder().clock(&time).build().await;
