@@ -82,6 +82,8 @@ fn turn(prompt: String, max_tool_rounds: u32) -> LightweightAction {
         max_tokens: MAX_TOKENS,
         use_tools: true,
         max_tool_rounds: TOOL_ROUNDS.min(max_tool_rounds),
+        tools: None,
+        approve: Vec::new(),
         model: None,
     }
 }

@@ -90,6 +90,7 @@ mod tests {
     #[rstest]
     #[case(json!({"action": {"type": "full_job", "approve": ["secret_list"]}}), false)]
     #[case(json!({"action": {"type": "full_job", "approve": []}}), true)]
+    #[case(json!({"action": {"type": "lightweight", "approve": ["memory_write"]}}), false)]
     #[case(json!({"trigger": {"type": "webhook", "secret": "x"}}), false)]
     #[case(json!({"notify": {"webhook_url": "https://a.example"}}), false)]
     #[case(json!({"notify": {"webhook_secret": "x"}}), false)]
