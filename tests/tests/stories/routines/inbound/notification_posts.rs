@@ -1,6 +1,9 @@
 //! Posts of notifications to webhooks.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use axum::{
     Router,
@@ -12,7 +15,7 @@ use orchestrator::{clock::ManualClock, engine::ReadinessReason};
 use protocol::{DeliveryStatus, Notification, NotificationDelivery, NotificationKind, Page};
 use serde_json::{Value, json};
 use tests::{User, World};
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{io::AsyncReadExt as _, net::TcpListener, task::JoinSet};
 
 use super::{ENCODED_KEY, ENCODED_SECRET, create, mac};
 
@@ -134,6 +137,61 @@ async fn a_post_that_the_process_does_not_survive_is_unknown() {
     let unknown = until_delivery(&ada, DeliveryStatus::Unknown, 1).await;
     assert_eq!(unknown.next_attempt_at, None);
     assert_eq!(receiver.posts().len(), 1, "it is not made again");
+    world.finish().await;
+}
+
+/// A server that reads each post and closes the connection without an answer.
+async fn closing() -> (Receiver, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, posts) = (listener.local_addr().unwrap().to_string(), Arc::<AtomicUsize>::default());
+    let (received, mut server) = (Arc::clone(&posts), JoinSet::new());
+    server.spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut read = Vec::new();
+            while !read.ends_with(b"}") {
+                assert_ne!(connection.read_buf(&mut read).await.unwrap(), 0);
+            }
+            received.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (Receiver { address, posts: Arc::default(), _server: server }, posts)
+}
+
+#[tokio::test]
+async fn a_post_that_is_not_answered_is_unknown_and_not_repeated() {
+    let (receiver, posts) = closing().await;
+    let time = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
+    let world = World::builder()
+        .clock(&time)
+        .not_ready(ReadinessReason::EngineUnreachable)
+        .set("GANTRY_NOTIFY_ALLOW", &receiver.address)
+        .build()
+        .await;
+    let ada = world.user("ada");
+    failing(&ada, &receiver).await;
+    let unknown = until_delivery(&ada, DeliveryStatus::Unknown, 1).await;
+    assert_eq!((unknown.next_attempt_at, unknown.response_status), (None, None));
+    assert!(unknown.error.is_some());
+    assert_eq!(posts.load(Ordering::Relaxed), 1);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_post_that_reaches_no_server_is_tried_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let receiver = Receiver { address, posts: Arc::default(), _server: JoinSet::new() };
+    let world = World::builder()
+        .not_ready(ReadinessReason::EngineUnreachable)
+        .set("GANTRY_NOTIFY_ALLOW", &receiver.address)
+        .build()
+        .await;
+    let ada = world.user("ada");
+    failing(&ada, &receiver).await;
+    let refused = until_delivery(&ada, DeliveryStatus::Pending, 1).await;
+    assert!(refused.error.is_some_and(|error| error.contains("cannot be reached")));
     world.finish().await;
 }
 
