@@ -13,8 +13,9 @@ use axum::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use orchestrator::{clock::ManualClock, engine::ReadinessReason};
 use protocol::{DeliveryStatus, Notification, NotificationDelivery, NotificationKind, Page};
+use reqwest::Method;
 use serde_json::{Value, json};
-use tests::{User, World};
+use tests::{Reply, User, World};
 use tokio::{io::AsyncReadExt as _, net::TcpListener, task::JoinSet};
 
 use super::{ENCODED_KEY, ENCODED_SECRET, create, mac};
@@ -71,7 +72,7 @@ impl Receiver {
 /// A routine whose runs fail at once, since no sandbox is ready.
 async fn failing(user: &User, receiver: &Receiver) -> String {
     let url = format!("http://{}/hook?token=x", receiver.address);
-    let notify = json!({"notify": {"webhook_url": url, "webhook_secret": ENCODED_SECRET}});
+    let notify = json!({"notify": {"channel": "ops", "webhook_url": url, "webhook_secret": ENCODED_SECRET}});
     let routine = create(user, "fails", json!({"type": "manual"}), notify).await;
     user.post(&format!("/api/routines/{routine}/trigger"), &json!({})).await.expect(202);
     routine
@@ -113,7 +114,10 @@ async fn a_notification_is_posted_signed_and_tried_again() {
     let posts = receiver.posts();
     assert_eq!((posts.len(), &posts[0].id, &posts[0].body), (2, &posts[1].id, &posts[1].body));
     let notification = &notifications(&ada).await[0];
-    assert_eq!(notification.kind, NotificationKind::RunFailed);
+    assert_eq!((notification.kind, notification.channel.as_deref()), (NotificationKind::RunFailed, Some("ops")));
+    let events = ada.request(Method::GET, "/api/events?kind=notification").header("accept", "application/json");
+    let event = Reply::of(events).await.expect(200).body["items"][0].clone();
+    assert_eq!((&event["data"]["channel"], &posts[0].body["data"]["channel"]), (&json!("ops"), &json!("ops")));
     assert_eq!(
         (&posts[0].body["type"], &posts[0].body["data"]["id"]),
         (&json!("notification.run_failed"), &json!(notification.id))
