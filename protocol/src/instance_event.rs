@@ -222,6 +222,7 @@ mod tests {
             routine_id: None,
             run_id: None,
             job_id: Some(JobId::nil()),
+            channel: None,
             created_at: DateTime::UNIX_EPOCH,
             read_at: None,
             deliveries: vec![],

@@ -54,6 +54,8 @@ pub struct Notification {
     pub run_id: Option<RunId>,
     /// The job that it is about.
     pub job_id: Option<JobId>,
+    /// The channel that the routine or the tool `message` names, for the recipient's own sorting.
+    pub channel: Option<String>,
     /// When it was sent.
     pub created_at: DateTime<Utc>,
     /// When the user marked it as read.

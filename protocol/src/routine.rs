@@ -250,7 +250,8 @@ pub struct Routine {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RoutineWarning {
-    /// A stable name: `tool_not_allowed`, `sandbox_unavailable`, `unpriced_model`, `automation_disabled`.
+    /// A stable name: `tool_not_allowed`, `sandbox_unavailable`, `unpriced_model`, `automation_disabled`,
+    /// `tool_rounds_lowered`.
     pub code: String,
     /// The field that it is about.
     pub field: String,

@@ -100,6 +100,7 @@ mod tests {
             routine_id: None,
             run_id: None,
             job_id: None,
+            channel: None,
             created_at: chrono::DateTime::UNIX_EPOCH,
             read_at: None,
             deliveries: vec![],

@@ -1,7 +1,8 @@
 //! Posts notifications to the webhooks of routines: signed by Standard Webhooks, tried again, and recorded.
 //!
-//! Owns when a post is tried again. All attempts of a notification have the same `webhook-id`, so that a receiver can recognise one
-//! that it has got already. A post that the process does not survive is `unknown`, and not repeated.
+//! Owns when a post is tried again: only if the receiver certainly did not accept it, because it was not reached or answered so. All
+//! attempts of a notification have the same `webhook-id`. A post that was sent and not answered, and one that the process does
+//! not survive, is `unknown`, and not repeated.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,8 +28,8 @@ use crate::{
 /// Posts at the same time, of all users and of one.
 const MAX_POSTS: u32 = 16;
 const MAX_POSTS_PER_USER: u32 = 4;
-/// Time for one post.
-const TIMEOUT: Duration = Duration::from_secs(15);
+/// Time for one post: longer than the look-up of its name and the connection may take, so that one whose time is up was sent.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Seconds between the attempts of a post: eight in about 28 hours, as Standard Webhooks recommends.
 const DELAYS_SECONDS: [u32; 7] = [5, 300, 1_800, 7_200, 18_000, 36_000, 36_000];
 /// A delay is up to a tenth longer, so that posts which failed together are not repeated together.
@@ -117,8 +118,14 @@ impl NotificationSender {
             Err(_) => Attempted::NoAnswer(format!("no answer within {} s", TIMEOUT.as_secs())),
         };
         let outcome = outcome(attempted, post.attempt, self.clock.now(), rand::random());
-        if let DeliveryOutcome::Failed { status, error } = &outcome {
-            tracing::warn!(user = post.user, routine.id = %post.routine, status, error, "a notification could not be posted");
+        match &outcome {
+            DeliveryOutcome::Failed { status, error } => {
+                tracing::warn!(user = post.user, routine.id = %post.routine, status, error, "a notification could not be posted");
+            }
+            DeliveryOutcome::Unknown { error } => {
+                tracing::warn!(user = post.user, routine.id = %post.routine, error, "a notification was posted without an answer");
+            }
+            DeliveryOutcome::Delivered { .. } | DeliveryOutcome::Retry { .. } => {}
         }
         if let Err(error) = self.store.end_notification_post(post.id, self.process, outcome).await {
             // It stays claimed, and is `unknown` after the next start.
@@ -133,7 +140,7 @@ impl NotificationSender {
             Ok(None) => {
                 return Attempted::Refused("the routine or its webhook_secret does not exist any more".to_owned());
             }
-            Err(error) => return Attempted::NoAnswer(format!("the secret cannot be read: {error}")),
+            Err(error) => return Attempted::NotSent(format!("the secret cannot be read: {error}")),
         };
         let now = self.clock.now();
         let request = signed(post, &standard_key(secret.expose_secret()), now);
@@ -142,7 +149,8 @@ impl NotificationSender {
             Ok(request) => match self.targets.send(&request).await {
                 Ok(status) => Attempted::Answered(status),
                 Err(SendError::Refused(error)) => Attempted::Refused(error),
-                Err(SendError::Unreachable(error)) => Attempted::NoAnswer(error),
+                Err(SendError::NotSent(error)) => Attempted::NotSent(error),
+                Err(SendError::NoAnswer(error)) => Attempted::NoAnswer(error),
             },
         }
     }
@@ -171,7 +179,9 @@ fn signed(post: &ClaimedDelivery, key: &[u8], now: DateTime<Utc>) -> Result<Outb
 enum Attempted {
     /// The receiver answered with this status.
     Answered(u16),
-    /// It did not answer, or was not reached.
+    /// It was not reached.
+    NotSent(String),
+    /// It did not answer, and may have accepted the post.
     NoAnswer(String),
     /// The post cannot be made.
     Refused(String),
@@ -185,7 +195,8 @@ fn outcome(attempted: Attempted, attempt: u32, now: DateTime<Utc>, jitter: f64) 
             return DeliveryOutcome::Failed { status: Some(GONE), error: "the receiver answered 410 Gone".to_owned() };
         }
         Attempted::Answered(status) => (Some(status), format!("the receiver answered {status}")),
-        Attempted::NoAnswer(error) => (None, error),
+        Attempted::NotSent(error) => (None, error),
+        Attempted::NoAnswer(error) => return DeliveryOutcome::Unknown { error: shortened(&error) },
         Attempted::Refused(error) => return DeliveryOutcome::Failed { status: None, error: shortened(&error) },
     };
     let error = shortened(&error);
@@ -226,6 +237,8 @@ mod tests {
         assert!(matches!(gone, DeliveryOutcome::Failed { status: Some(410), .. }));
         let refused = outcome(Attempted::Refused("not allowed".to_owned()), 1, DateTime::UNIX_EPOCH, 0.0);
         assert!(matches!(refused, DeliveryOutcome::Failed { status: None, .. }));
+        let unknown = outcome(Attempted::NoAnswer("the connection was lost".to_owned()), 1, DateTime::UNIX_EPOCH, 0.0);
+        assert!(matches!(unknown, DeliveryOutcome::Unknown { .. }));
         let accepted = outcome(Attempted::Answered(204), 8, DateTime::UNIX_EPOCH, 0.0);
         assert_eq!(accepted, DeliveryOutcome::Delivered { status: 204 });
     }

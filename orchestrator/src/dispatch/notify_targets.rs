@@ -61,7 +61,10 @@ impl NotificationDestinations {
                 SendError::Refused(InvalidDestination::NotAllowed.to_string())
             }
             EgressError::Denied(_) | EgressError::Invalid(_) => SendError::Refused(error.to_string()),
-            other => SendError::Unreachable(other.to_string()),
+            EgressError::Unresolved(_) | EgressError::Transport { is_unsent: true, .. } => {
+                SendError::NotSent(error.to_string())
+            }
+            other => SendError::NoAnswer(other.to_string()),
         })
     }
 }
@@ -71,8 +74,10 @@ impl NotificationDestinations {
 pub(super) enum SendError {
     /// The destination is not allowed.
     Refused(String),
-    /// There was no answer.
-    Unreachable(String),
+    /// There was no connection: nothing was sent.
+    NotSent(String),
+    /// There was a connection and no answer: the receiver may have accepted the request.
+    NoAnswer(String),
 }
 
 #[cfg(test)]

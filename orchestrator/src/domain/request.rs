@@ -63,7 +63,7 @@ pub fn check(request: &CreateJob, ceiling: &Ceiling) -> Result<Accepted, Rejecte
     }
     let mut errors = Errors::default();
     check_text(request, &mut errors);
-    check_tools(request, ceiling, &mut errors);
+    check_tools(request.tools.as_deref(), &request.approve, ceiling, &mut errors);
     check_lists(request, &mut errors);
     let limits = check_limits(request.limits.as_ref(), &ceiling.limits, &mut errors);
     let image = choose("image", request.image.as_deref(), &ceiling.default_image, &ceiling.images, &mut errors);
@@ -130,14 +130,28 @@ impl Errors {
     }
 }
 
-fn not_available(request: &CreateJob, ceiling: &Ceiling) -> Vec<FieldError> {
+/// Checks the lists `tools` and `approve` of work without a person, as they are in a request for a job.
+pub fn check_tool_lists(tools: Option<&[String]>, approve: &[String], ceiling: &Ceiling) -> Vec<FieldError> {
     let mut errors = Errors::default();
-    for (index, name) in request.tools.iter().flatten().enumerate() {
+    check_available_tools(tools, ceiling, &mut errors);
+    if errors.0.is_empty() {
+        check_tools(tools, approve, ceiling, &mut errors);
+    }
+    errors.0
+}
+
+fn check_available_tools(tools: Option<&[String]>, ceiling: &Ceiling, errors: &mut Errors) {
+    for (index, name) in tools.into_iter().flatten().enumerate() {
         let is_to_come = TOOLS_TO_COME.contains(&name.as_str()) || name.contains(MCP_SEPARATOR);
         if is_to_come && is_tool_name(name) && !ceiling.offers(name) {
             errors.add(format!("tools[{index}]"), "is not available in this version");
         }
     }
+}
+
+fn not_available(request: &CreateJob, ceiling: &Ceiling) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    check_available_tools(request.tools.as_deref(), ceiling, &mut errors);
     if request.mode == Some(JobMode::Command) {
         errors.add("mode", "\"command\" is not available in this version; use \"worker\"");
     }
@@ -166,12 +180,12 @@ fn check_text(request: &CreateJob, errors: &mut Errors) {
 }
 
 /// An unknown tool is an error: it would silently restrict the job, or approve nothing.
-fn check_tools(request: &CreateJob, ceiling: &Ceiling, errors: &mut Errors) {
+fn check_tools(tools: Option<&[String]>, approve: &[String], ceiling: &Ceiling, errors: &mut Errors) {
     let is_offered = |name: &str| ceiling.offers(name);
     let may_be_approved = |name: &str| is_offered(name) || agent::is_denied_to_jobs(name);
     for (field, names, is_known) in [
-        ("tools", request.tools.as_deref().unwrap_or_default(), &is_offered as &dyn Fn(&str) -> bool),
-        ("approve", request.approve.as_slice(), &may_be_approved),
+        ("tools", tools.unwrap_or_default(), &is_offered as &dyn Fn(&str) -> bool),
+        ("approve", approve, &may_be_approved),
     ] {
         if names.len() > MAX_TOOLS {
             errors.add(field, format!("must name at most {MAX_TOOLS} tools"));

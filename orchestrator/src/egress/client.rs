@@ -29,6 +29,8 @@ use crate::telemetry::error_chain;
 
 /// Maximum number of redirects that are followed (contract: agent, Tools).
 const MAX_REDIRECTS: usize = 5;
+/// Maximum time until the addresses of a name are known, and then until there is a connection, with TLS.
+const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A name with more addresses is cut: a few are enough to reach it.
 const MAX_ADDRESSES: usize = 8;
@@ -114,6 +116,8 @@ pub enum EgressError {
     Transport {
         /// The destination.
         destination: Destination,
+        /// Whether there was no connection yet, so that nothing of the request can have arrived.
+        is_unsent: bool,
         /// What failed, without the URL, which may contain a credential.
         message: String,
     },
@@ -205,7 +209,10 @@ impl EgressClient {
         rules.check_destination(to)?;
         let mut addresses = match &to.host {
             Host::Address(address) => vec![*address],
-            Host::Name(name) => (self.look_up)(name.clone()).await.unwrap_or_default(),
+            Host::Name(name) => {
+                let found = tokio::time::timeout(LOOK_UP_TIMEOUT, (self.look_up)(name.clone())).await;
+                found.ok().and_then(Result::ok).unwrap_or_default()
+            }
         };
         addresses.truncate(MAX_ADDRESSES);
         if addresses.is_empty() {
@@ -257,7 +264,8 @@ impl Resolve for PinnedAddresses {
 }
 
 fn transport(destination: &Destination, error: reqwest::Error) -> EgressError {
-    EgressError::Transport { destination: destination.clone(), message: error_chain(&error.without_url()) }
+    let is_unsent = error.is_connect() || error.is_builder();
+    EgressError::Transport { destination: destination.clone(), is_unsent, message: error_chain(&error.without_url()) }
 }
 
 /// Where a response redirects to, if it does.

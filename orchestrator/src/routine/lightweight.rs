@@ -133,7 +133,7 @@ impl Lightweight {
         stop: &CancellationToken,
     ) -> Result<(AttemptEnd, Option<String>), BeginError> {
         let Prepared { model, mut transcript, rounds } = self.prepare(run, action).await?;
-        let tools = self.tools.executor_for_run(&run.user, run.run, run.attempt, action.use_tools).await?;
+        let tools = self.tools.executor_for_run(&run.user, run.run, run.attempt, action).await?;
         let settings = self.settings(action, rounds);
         let stop = stop.child_token();
         let journal = RunJournal::default();

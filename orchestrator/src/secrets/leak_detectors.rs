@@ -195,8 +195,11 @@ mod tests {
     use secrecy::SecretString;
     use tempfile::TempDir;
 
+    use protocol::RoutineId;
+
     use super::*;
     use crate::{
+        domain::routine::{secret::RoutineSecret, signature::MAX_SECRET_BYTES},
         secrets::KeySource,
         store::{AuditEntry, Store},
     };
@@ -233,6 +236,24 @@ mod tests {
         assert_eq!(shown(&detectors, "ada").await, "first-value and [redacted]");
         assert!(secrets.delete("ada", "TOKEN", &entry()).await.unwrap());
         assert_eq!(shown(&detectors, "ada").await, "first-value and second-value");
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn secrets_of_routines_are_not_looked_for_however_many_there_are() {
+        let (_directory, store, secrets, detectors) = fresh().await;
+        set(&secrets, "ada", "first-value").await;
+        // More than a detector can index.
+        let value = SecretString::from("x".repeat(MAX_SECRET_BYTES));
+        let names: Vec<_> = (0..=MAX_INDEXED_SECRET_BYTES / MAX_SECRET_BYTES)
+            .map(|_| RoutineSecret::Webhook.name(RoutineId::generate()))
+            .collect();
+        let audit = entry();
+        let stored = names.iter().map(|name| secrets.set("ada", name, &value, &audit));
+        futures_util::future::try_join_all(stored).await.unwrap();
+        assert_eq!(shown(&detectors, "ada").await, "[redacted] and second-value");
+        let read = secrets.get("ada", &names[0]).await.unwrap().unwrap();
+        assert_eq!(read.expose_secret().len(), MAX_SECRET_BYTES);
         store.close().await;
     }
 

@@ -65,7 +65,7 @@ impl Secrets {
         Ok(self.store.delete_secret(owner, name, entry, self.invalidation(owner)).await?)
     }
 
-    /// The owner's secrets in the order of their names. The value is the same allocation until one of them changes, so callers
+    /// The secrets that the owner has set, in the order of their names. Those of routines are not among them. The value is the same allocation until one of them changes, so callers
     /// can keep what they derive from it as long as [`Arc::ptr_eq`] holds. A secret that does not open is logged and left out.
     pub async fn values_of(&self, owner: &str) -> Result<Arc<[NamedSecret]>, SecretError> {
         let generation = match self.cache.get(owner) {
@@ -79,10 +79,10 @@ impl Secrets {
         Ok(self.cache.insert(owner, values, generation))
     }
 
-    /// The value of one secret; `None` if there is none of this name, or if it does not open.
+    /// The value of one secret, also of a routine; `None` if there is none of this name, or if it does not open.
     pub async fn get(&self, owner: &str, name: &str) -> Result<Option<SecretString>, SecretError> {
-        let values = self.values_of(owner).await?;
-        Ok(values.iter().find(|one| one.name == name).map(|one| one.value.clone()))
+        let sealed = self.store.sealed_secret(owner, name).await?;
+        Ok(sealed.and_then(|sealed| open(&self.key, &sealed)).map(|secret| secret.value))
     }
 
     /// Seals a value that is stored with something else, such as a routine.
@@ -99,14 +99,15 @@ impl Secrets {
 }
 
 fn open_all(key: &MasterKey, sealed: &[SealedSecret]) -> Arc<[NamedSecret]> {
-    let open = |one: &SealedSecret| {
-        let value = key.open(&one.owner, &one.name, &one.sealed);
-        if value.is_err() {
-            tracing::error!(user = one.owner, secret = one.name, "a stored secret does not open; it must be set again");
-        }
-        Some(NamedSecret { name: one.name.clone(), value: value.ok()? })
-    };
-    sealed.iter().filter_map(open).collect()
+    sealed.iter().filter_map(|one| open(key, one)).collect()
+}
+
+fn open(key: &MasterKey, one: &SealedSecret) -> Option<NamedSecret> {
+    let value = key.open(&one.owner, &one.name, &one.sealed);
+    if value.is_err() {
+        tracing::error!(user = one.owner, secret = one.name, "a stored secret does not open; it must be set again");
+    }
+    Some(NamedSecret { name: one.name.clone(), value: value.ok()? })
 }
 
 #[cfg(test)]

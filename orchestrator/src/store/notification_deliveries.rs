@@ -1,7 +1,7 @@
 //! Posts of notifications to webhooks: those that wait, claimed by one process at a time, and what became of them.
 //!
-//! Owns that a post is recorded before it is made: one whose process ended has the status `unknown` and is never made again. A
-//! notification is posted at most once successfully, and each user has a limited number of posts that wait.
+//! Owns that a post is recorded before it is made: one without a known outcome has the status `unknown` and is never made again. A
+//! notification is accepted at most once, and each user has a limited number of posts that wait.
 
 use chrono::{DateTime, Utc};
 use protocol::{DeliveryId, DeliveryStatus, Notification, NotificationDelivery, NotificationId, RoutineId};
@@ -50,6 +50,11 @@ pub enum DeliveryOutcome {
         at: DateTime<Utc>,
         /// The HTTP status, if there was an answer.
         status: Option<u16>,
+        /// What went wrong.
+        error: String,
+    },
+    /// It was sent and not answered: it may have been accepted, and is not tried again.
+    Unknown {
         /// What went wrong.
         error: String,
     },
@@ -130,6 +135,7 @@ impl Store {
         let (state, next, status, error) = match outcome {
             DeliveryOutcome::Delivered { status } => (DeliveryStatus::Delivered, None, Some(status), None),
             DeliveryOutcome::Retry { at, status, error } => (DeliveryStatus::Pending, Some(at), status, Some(error)),
+            DeliveryOutcome::Unknown { error } => (DeliveryStatus::Unknown, None, None, Some(error)),
             DeliveryOutcome::Failed { status, error } => (DeliveryStatus::Failed, None, status, Some(error)),
         };
         self.write_one(move |tx| {

@@ -71,7 +71,7 @@ pub enum MarkedRead {
 /// The columns of [`NotificationRow`], for SELECT.
 macro_rules! columns {
     () => {
-        "id, user_id, kind, title, text, routine_id, run_id, job_id, created_at, read_at"
+        "id, user_id, kind, title, text, routine_id, run_id, job_id, channel, created_at, read_at"
     };
 }
 
@@ -271,6 +271,7 @@ struct NotificationRow {
     routine_id: Option<Uuid>,
     run_id: Option<Uuid>,
     job_id: Option<Uuid>,
+    channel: Option<String>,
     created_at: DateTime<Utc>,
     read_at: Option<DateTime<Utc>>,
 }
@@ -286,6 +287,7 @@ impl NotificationRow {
             routine_id: self.routine_id.map(RoutineId::from_uuid),
             run_id: self.run_id.map(RunId::from_uuid),
             job_id: self.job_id.map(JobId::from_uuid),
+            channel: self.channel,
             created_at: self.created_at,
             read_at: self.read_at,
             deliveries: vec![],

@@ -93,14 +93,22 @@ impl Store {
         Ok(rows.into_iter().map(|row| (row.name.clone(), row.into())).collect())
     }
 
-    /// A user's secrets in the order of their names.
+    /// The secrets that a user has set, in the order of their names. Those of routines are not among them: they reach neither a
+    /// prompt nor a tool, and their number is limited with the routines only.
     pub async fn sealed_secrets(&self, user: &str) -> Result<Vec<SealedSecret>, StoreError> {
         Ok(sqlx::query_as(
-            "SELECT user_id, name, key_id, nonce, ciphertext FROM secrets WHERE user_id = $1 ORDER BY name",
+            "SELECT user_id, name, key_id, nonce, ciphertext FROM secrets WHERE user_id = $1 AND name NOT LIKE 'routine/%' \
+             ORDER BY name",
         )
         .bind(user)
         .fetch_all(&self.read)
         .await?)
+    }
+
+    /// One secret of a user, also of a routine.
+    pub async fn sealed_secret(&self, user: &str, name: &str) -> Result<Option<SealedSecret>, StoreError> {
+        let query = "SELECT user_id, name, key_id, nonce, ciphertext FROM secrets WHERE user_id = $1 AND name = $2";
+        Ok(sqlx::query_as(query).bind(user).bind(name).fetch_optional(&self.read).await?)
     }
 
     /// The ids of the keys that secrets are sealed with.

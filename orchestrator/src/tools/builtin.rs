@@ -6,7 +6,7 @@ use agent::{
     AllowList, ApprovalContext, ApprovalRequirement, RecordError, RegisterError, RegisteredTool, Tool, ToolContext,
     ToolExecutor, ToolOrigin, ToolPolicy, ToolRegistry, ToolSpec, Unrecorded, container_tool_requirement,
 };
-use protocol::{EgressView, JobId, RunId, ToolCall, ToolDefinition, ToolDomain, UserId};
+use protocol::{EgressView, JobId, LightweightAction, RunId, ToolCall, ToolDefinition, ToolDomain, UserId};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -167,17 +167,18 @@ impl BuiltinTools {
     }
 
     /// The executor of the calls of an attempt of a routine's run, in the autonomous context of the routine's owner: what needs a
-    /// person's approval is neither offered nor run. There are no container tools; without `has_tools` there are none at all.
+    /// person's approval is neither offered nor run, unless the action approves it. There are no container tools; without `use_tools`
+    /// there are none at all.
     pub async fn executor_for_run(
         &self,
         owner: &str,
         run: RunId,
         attempt: u32,
-        has_tools: bool,
+        action: &LightweightAction,
     ) -> Result<ToolExecutor, RecordError> {
         let (context, caller) =
-            (self.run_context(owner, run).await.map_err(not_recorded)?, ToolCaller::Run { run, attempt });
-        if !has_tools {
+            (self.run_context(owner, run, action).await.map_err(not_recorded)?, ToolCaller::Run { run, attempt });
+        if !action.use_tools {
             return Ok(self.executor(ToolRegistry::new(), context, caller, None));
         }
         let mut registry = self.mcp.registry(&self.built_in(&context), &context).await;
@@ -190,9 +191,17 @@ impl BuiltinTools {
     }
 
     /// The context of the calls of a routine's run, with what the operator and the owner allow at this moment.
-    async fn run_context(&self, owner: &str, run: RunId) -> Result<ToolContext, StoreError> {
+    async fn run_context(
+        &self,
+        owner: &str,
+        run: RunId,
+        action: &LightweightAction,
+    ) -> Result<ToolContext, StoreError> {
         let policy = self.calls.store.tool_policy_of(owner).await?;
+        let nothing_to_report = [self.nothing_to_report.name().to_owned()];
         Ok(ToolContext {
+            only: action.tools.as_ref().map(|tools| tools.iter().cloned().chain(nothing_to_report).collect()),
+            approval: ApprovalContext::Autonomous { levels: vec![action.approve.iter().cloned().collect()] },
             owner: UserId(owner.to_owned()),
             origin: ToolOrigin::Run(run),
             max_children: 0,
@@ -206,7 +215,8 @@ impl BuiltinTools {
     pub async fn executor_for_autonomous_turn(&self, owner: &str, turn: TurnKey) -> Result<ToolExecutor, RecordError> {
         let policy = self.calls.store.tool_policy_of(owner).await.map_err(not_recorded)?;
         let approval = ApprovalContext::autonomous();
-        let context = ToolContext { policy, approval, ..turn_context(owner, turn, AllowList::new()) };
+        // Without children `create_job` is denied, as everything on the deny-list is where no person can approve it.
+        let context = ToolContext { policy, approval, max_children: 0, ..turn_context(owner, turn, AllowList::new()) };
         let registry = self.mcp.registry(&self.registry, &context).await;
         Ok(self.executor(registry, context, ToolCaller::Turn(turn), None))
     }

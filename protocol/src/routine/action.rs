@@ -67,6 +67,13 @@ pub struct LightweightAction {
     /// Rounds of tool calls before the final answer, at least 1.
     #[serde(default = "default_max_tool_rounds")]
     pub max_tool_rounds: u32,
+    /// With `use_tools`, narrows the tools to these names; every tool that the context allows by default. `nothing_to_report` is
+    /// always there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// Tools that always require approval and may run without asking.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approve: Vec<String>,
     /// One of the operator's models; the user's or the operator's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,

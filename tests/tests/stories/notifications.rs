@@ -37,8 +37,19 @@ async fn a_message_of_a_job_is_a_notification_to_its_owner() {
     assert_eq!((first.job_id, first.run_id, first.routine_id, first.read_at), (Some(id), None, None, None));
     let shown = ada.get("/api/notifications").await.expect(200).body["items"][0].clone();
     let fields: Vec<&str> = shown.as_object().unwrap().keys().map(String::as_str).collect();
-    let expected =
-        ["id", "kind", "title", "text", "routine_id", "run_id", "job_id", "created_at", "read_at", "deliveries"];
+    let expected = [
+        "id",
+        "kind",
+        "title",
+        "text",
+        "routine_id",
+        "run_id",
+        "job_id",
+        "channel",
+        "created_at",
+        "read_at",
+        "deliveries",
+    ];
     assert_eq!((fields, &shown["deliveries"]), (expected.to_vec(), &json!([])));
     // Another user's notification is like a missing one, for an admin too.
     let path = format!("/api/notifications/{}/read", first.id);

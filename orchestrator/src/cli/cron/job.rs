@@ -65,7 +65,7 @@ struct JobFields {
     #[arg(long, requires = "message")]
     deliver: bool,
     /// Post notifications to this URL; the operator must allow it
-    #[arg(long, value_name = "URL", requires = "deliver")]
+    #[arg(long, value_name = "URL", requires = "message")]
     to: Option<String>,
 }
 
@@ -185,6 +185,9 @@ mod tests {
     #[case(&["--every", "10m", "--message", "m", "--deliver", "--to", "https://a.example"],
         json!({"schedule": {"kind": "every", "everyMs": 600_000},
             "payload": {"kind": "agentTurn", "message": "m", "deliver": true, "provider": "webhook", "to": "https://a.example"}}))]
+    #[case(&["--every", "10m", "--message", "m", "--to", "https://a.example"],
+        json!({"schedule": {"kind": "every", "everyMs": 600_000},
+            "payload": {"kind": "agentTurn", "message": "m", "provider": "webhook", "to": "https://a.example"}}))]
     #[case(&["--cron", "0 9 * * *", "--tz", "Europe/Oslo", "--message", "m"],
         json!({"schedule": {"kind": "cron", "expr": "0 9 * * *", "tz": "Europe/Oslo"},
             "payload": {"kind": "agentTurn", "message": "m"}}))]

@@ -40,10 +40,10 @@ pub(super) struct ActionFields {
     /// With --job: title of the job
     #[arg(long)]
     title: Option<String>,
-    /// With --job: allow only these tools; can be repeated
+    /// Allow only this tool; can be repeated; with --prompt, implies --tools
     #[arg(long = "tool", value_name = "NAME")]
     tool: Vec<String>,
-    /// With --job: let this tool run although it always requires approval; can be repeated
+    /// Let this tool run although it always requires approval; can be repeated; with --prompt, implies --tools
     #[arg(long = "approve", value_name = "TOOL")]
     approve: Vec<String>,
     /// With --job: host that the job's tools may reach; can be repeated
@@ -71,6 +71,12 @@ impl ActionFields {
         let mut action = base.or_else(|| current.cloned()).ok_or_else(|| {
             CliError::Usage("no action: add --prompt, --job or --text, or a file with --file".to_owned())
         })?;
+        // Lists of tools have no effect on a run without tools.
+        let names_tools = details.iter().any(|(name, _)| matches!(*name, "tools" | "approve"));
+        let sets_use = details.iter().any(|(name, _)| *name == "use_tools");
+        if names_tools && !sets_use && action["type"] == "lightweight" {
+            action["use_tools"] = json!(true);
+        }
         for (name, value) in details {
             action[name] = value;
         }

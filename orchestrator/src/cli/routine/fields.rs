@@ -269,6 +269,8 @@ mod tests {
     #[case(&["--manual", "--prompt", "p", "--tools", "--context", "a.md"],
         json!({"trigger": {"type": "manual"},
             "action": {"type": "lightweight", "prompt": "p", "use_tools": true, "context_paths": ["a.md"]}}))]
+    #[case(&["--prompt", "p", "--tool", "echo", "--approve", "memory_write"],
+        json!({"action": {"type": "lightweight", "prompt": "p", "use_tools": true, "tools": ["echo"], "approve": ["memory_write"]}}))]
     #[case(&["--job", "d", "--tool", "shell", "--limit", "max_iterations=3"],
         json!({"action": {"type": "full_job", "description": "d", "tools": ["shell"], "limits": {"max_iterations": 3}}}))]
     #[case(&["--budget-tokens", "5", "--max-attempts", "2", "--overlap", "queue_one", "--notify-success", "--wake", "now"],

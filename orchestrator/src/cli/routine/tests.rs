@@ -201,7 +201,7 @@ async fn a_failure_does_not_stop_the_other_routines() {
 async fn a_file_with_an_error_changes_nothing() {
     for (text, expected) in [
         ("- name: a\n  triger: {type: manual}\n", "item 1 (a)"),
-        ("- name: a\n  trigger: {type: manual}\n  action: {type: lightweight, prompt: p, tools: [x]}\n", "item 1 (a)"),
+        ("- name: a\n  trigger: {type: manual}\n  action: {type: lightweight, prompt: p, egress: [x]}\n", "item 1 (a)"),
         ("name: a\n", ""),
         ("", ""),
     ] {

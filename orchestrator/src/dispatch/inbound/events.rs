@@ -1,15 +1,17 @@
 //! Fires routines for messages and events: for those that are posted, at once; for those that happen in Gantry, from the outbox.
 //!
-//! Owns that an event fires a limited number of routines, that an event which cannot be handled stops no other, and that users'
-//! events are handled by turns. What is recorded of a firing is the store's part.
+//! Owns that an event fires a limited number of routines, that an event which cannot be handled stops no other, and that the events
+//! of a user delay those of no other. What is recorded of a firing is the store's part.
 
 use std::{
+    collections::HashSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use protocol::{RoutineEventId, RoutineId, RunId, TriggerType};
 use serde_json::{Value, json};
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::matchers::{Arrived, MatchError, RoutineMatchers};
@@ -25,8 +27,10 @@ const ROUTINES_PER_PAGE: u32 = 200;
 const MAX_FIRED: usize = 100;
 /// Firings in one transaction, so that other writes do not wait long.
 const FIRINGS_PER_WRITE: usize = 20;
-/// Users whose events are handled in one round, and events of each.
-const USERS_PER_ROUND: u32 = 32;
+/// Users whose events are handled at the same time.
+const MAX_USERS: usize = 4;
+/// Users that are looked up together, and events of each: more than can be in progress, so that some of them are not.
+const USERS_PER_PAGE: u32 = 8;
 const EVENTS_PER_USER: u32 = 4;
 /// Time between two looks at the outbox if nothing wakes the task.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -164,55 +168,81 @@ fn runs_of(outcomes: Vec<FireOutcome>) -> impl Iterator<Item = RunId> {
 }
 
 /// Fires routines for events that wait in the outbox.
+#[derive(Clone)]
 pub struct PendingEventWorker {
     /// Fires them.
     pub intake: Arc<EventHandler>,
+}
+
+/// The users whose events are being handled.
+#[derive(Default)]
+struct UsersInProgress {
+    tasks: JoinSet<String>,
+    users: HashSet<String>,
+    /// The user who was started last: users have their turns in order.
+    last: String,
 }
 
 impl PendingEventWorker {
     /// Runs until `drain` fires.
     pub async fn run(self, drain: CancellationToken) {
         let mut wakes = self.intake.store.event_notifier().subscribe(Topic::RoutineEvents);
+        let mut in_progress = UsersInProgress::default();
         loop {
-            let delay = match self.round(&drain).await {
+            let delay = match self.start(&mut in_progress, &drain).await {
                 Ok(()) => INTERVAL,
                 Err(error) => {
-                    // Not fatal, since the database may be busy: the events still wait.
-                    tracing::warn!(error = &error as &dyn std::error::Error, "events of routines could not be read");
-                    tokio::select! {
-                        () = drain.cancelled() => return,
-                        () = tokio::time::sleep(ERROR_DELAY) => continue,
-                    }
+                    warn_of_store(&error);
+                    ERROR_DELAY
                 }
             };
             tokio::select! {
-                () = drain.cancelled() => return,
+                () = drain.cancelled() => break,
                 () = wakes.changed() => {}
+                Some(ended) = in_progress.tasks.join_next() => in_progress.remove(ended),
                 () = tokio::time::sleep(delay) => {}
             }
         }
+        while let Some(ended) = in_progress.tasks.join_next().await {
+            in_progress.remove(ended);
+        }
     }
 
-    /// Handles what waits: a few events of each user by turns, until nothing waits.
-    async fn round(&self, drain: &CancellationToken) -> Result<(), StoreError> {
-        let mut after = String::new();
-        loop {
-            let waiting = self.intake.store.pending_events(&after, USERS_PER_ROUND, EVENTS_PER_USER).await?;
-            let is_first = after.is_empty();
-            let Some((_, last)) = waiting.last().cloned() else {
-                if is_first {
-                    return Ok(());
+    /// Starts users whose events wait, one after the other, until as many as may be are in progress.
+    async fn start(&self, in_progress: &mut UsersInProgress, drain: &CancellationToken) -> Result<(), StoreError> {
+        let mut is_from_first = in_progress.last.is_empty();
+        while in_progress.users.len() < MAX_USERS {
+            let waiting = self.intake.store.pending_events(&in_progress.last, USERS_PER_PAGE, EVENTS_PER_USER).await?;
+            let next = waiting
+                .chunk_by(|(_, one), (_, other)| one == other)
+                .find(|events| events.first().is_some_and(|(_, user)| !in_progress.users.contains(user)));
+            match next {
+                Some(events) => in_progress.add(self.clone().handle_user(events.to_vec(), drain.clone()), events),
+                None if is_from_first => break,
+                None => {
+                    in_progress.last.clear();
+                    is_from_first = true;
                 }
-                after.clear();
-                continue;
-            };
-            for (event, user) in waiting {
-                if drain.is_cancelled() {
-                    return Ok(());
-                }
-                self.handle(event, &user).await?;
             }
-            after = last;
+        }
+        Ok(())
+    }
+
+    /// Handles events of one user in their order.
+    async fn handle_user(self, events: Vec<(RoutineEventId, String)>, drain: CancellationToken) {
+        for (event, user) in events {
+            if drain.is_cancelled() {
+                return;
+            }
+            if let Err(error) = self.handle(event, &user).await {
+                // Not fatal, since the database may be busy: the events still wait, and the user is not started again at once.
+                warn_of_store(&error);
+                tokio::select! {
+                    () = drain.cancelled() => {}
+                    () = tokio::time::sleep(ERROR_DELAY) => {}
+                }
+                return;
+            }
         }
     }
 
@@ -249,5 +279,79 @@ impl PendingEventWorker {
         }
         self.intake.waker.wake_runs();
         Ok(())
+    }
+}
+
+impl UsersInProgress {
+    fn add(&mut self, work: impl Future<Output = ()> + Send + 'static, events: &[(RoutineEventId, String)]) {
+        let Some((_, user)) = events.first().cloned() else { return };
+        self.last.clone_from(&user);
+        self.users.insert(user.clone());
+        self.tasks.spawn(async move {
+            work.await;
+            user
+        });
+    }
+
+    fn remove(&mut self, ended: Result<String, JoinError>) {
+        match ended {
+            Ok(user) => drop(self.users.remove(&user)),
+            // A defect ends the process, as it would without tasks of users.
+            Err(error) => {
+                if let Ok(panic) = error.try_into_panic() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        }
+    }
+}
+
+fn warn_of_store(error: &StoreError) {
+    tracing::warn!(error = error as &dyn std::error::Error, "events of routines could not be read");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits until this many events of a user wait.
+    async fn until_waiting(store: &Store, user: &str, count: usize) {
+        let wait = async {
+            loop {
+                let waiting = store.pending_events("", USERS_PER_PAGE, EVENTS_PER_USER).await.unwrap();
+                if waiting.iter().filter(|(_, of)| of == user).count() == count {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), wait).await.expect("the events are handled");
+    }
+
+    #[tokio::test]
+    async fn a_user_whose_conditions_are_slow_delays_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
+        let insert = "INSERT INTO routine_events (id, user_id, kind, source, event_type, payload, depth, created_at) \
+                      SELECT randomblob(16), u.column1, 'system', 's', 't', '{}', 0, '1970-01-01T00:00:00+00:00' \
+                      FROM (VALUES ('ada'), ('bob'), ('carol'), ('dan'), ('eve'), ('frank')) AS u, \
+                      (VALUES (0), (1), (2), (3), (4), (5))";
+        store.execute(insert).await.unwrap();
+        let matchers = Arc::new(RoutineMatchers::default());
+        let slow = matchers.hold("ada").await;
+        let intake = EventHandler::new(store.clone(), Arc::clone(&matchers), RoutineWaker::default(), Clock::system());
+        let (worker, drain) = (PendingEventWorker { intake: Arc::new(intake) }, CancellationToken::new());
+        let stop = drain.clone();
+        let observe = async {
+            for user in ["bob", "carol", "dan", "eve", "frank"] {
+                until_waiting(&store, user, 0).await;
+            }
+            until_waiting(&store, "ada", EVENTS_PER_USER as usize).await;
+            drop(slow);
+            until_waiting(&store, "ada", 0).await;
+            stop.cancel();
+        };
+        tokio::join!(worker.run(drain), observe);
+        store.close().await;
     }
 }

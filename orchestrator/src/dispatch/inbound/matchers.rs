@@ -94,6 +94,14 @@ impl Compiled {
     }
 }
 
+#[cfg(test)]
+impl RoutineMatchers {
+    /// Takes the user's turn, as a comparison that computes.
+    pub(super) async fn hold(&self, user: &str) -> crate::per_user_semaphore::Permit {
+        self.turns.acquire(user).await.unwrap()
+    }
+}
+
 impl RoutineMatchers {
     /// Compares an event with routines of its user. One that cannot be compared is logged and does not match. `since` is when the
     /// event was first compared.

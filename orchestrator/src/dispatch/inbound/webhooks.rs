@@ -139,8 +139,10 @@ impl WebhookHandler {
             self.log_decided(target, display_id, known).await;
             return Ok(WebhookAnswer::Decided(known));
         }
-        // A condition takes time to compute, so it is not computed for what would be refused.
-        if let Some(retry_after) = self.accepted.wait(target.routine, self.clock.monotonic()) {
+        // Counted before its condition is computed: otherwise deliveries at the same time, and those whose condition fails, would
+        // compute without limit.
+        let has_condition = target.trigger.r#where.is_some();
+        if has_condition && let Err(retry_after) = self.accepted.take(target.routine, self.clock.monotonic()) {
             return Err(self.too_many(target, display_id, retry_after).await);
         }
         let condition_matches = match self.condition_matches(target, &request).await {
@@ -155,7 +157,8 @@ impl WebhookHandler {
         let firing = condition_matches.then(|| firing(target, &request, &display_id));
         let delivery = NewDelivery { routine: target.routine, display_id: display_id.clone(), digests, firing };
         let (accepted, routine, monotonic) = (Arc::clone(&self.accepted), target.routine, self.clock.monotonic());
-        let admit = move || accepted.take(routine, monotonic).is_ok();
+        // Without a condition, copies of a delivery that arrive at the same time are counted once.
+        let admit = move || has_condition || accepted.take(routine, monotonic).is_ok();
         match self.store.deliver(delivery, admit, now).await? {
             Delivered::TooMany => {
                 let retry_after = self.accepted.wait(target.routine, self.clock.monotonic()).unwrap_or_default();

@@ -77,7 +77,9 @@ impl RoutineEditor {
 /// The tools that a definition names: in its list, or as words of its task.
 fn named_tools(request: &CreateRoutine) -> Vec<(&'static str, &str)> {
     let (field, text, listed) = match &request.action {
-        RoutineAction::Lightweight(action) if action.use_tools => ("action.prompt", action.prompt.as_str(), None),
+        RoutineAction::Lightweight(action) if action.use_tools => {
+            ("action.prompt", action.prompt.as_str(), action.tools.as_deref())
+        }
         RoutineAction::FullJob(action) => ("action.description", action.description.as_str(), action.tools.as_deref()),
         RoutineAction::Lightweight(_) | RoutineAction::SystemEventText { .. } => return Vec::new(),
     };
@@ -95,7 +97,7 @@ fn named_tools(request: &CreateRoutine) -> Vec<(&'static str, &str)> {
 /// Why an unattended run may not use a tool.
 fn refusal(action: &RoutineAction, policy: &ToolPolicy, tool: &str) -> Option<&'static str> {
     let (is_lightweight, approve) = match action {
-        RoutineAction::Lightweight(_) => (true, [].as_slice()),
+        RoutineAction::Lightweight(action) => (true, action.approve.as_slice()),
         RoutineAction::FullJob(action) => (false, action.approve.as_slice()),
         RoutineAction::SystemEventText { .. } => return None,
     };

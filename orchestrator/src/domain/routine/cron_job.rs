@@ -8,7 +8,7 @@ mod tests;
 use chrono::{DateTime, Utc};
 use protocol::{
     AddCronJob, CreateRoutine, CronJobPatch, CronPayload, CronRuntime, CronSchedule, Guardrails, LightweightAction,
-    Notify, Routine, RoutineAction, RoutineId, RoutinePatch, RoutineSession, RoutineTrigger, WakeMode,
+    Notify, Routine, RoutineAction, RoutineId, RoutinePatch, RoutineSession, RoutineTrigger, RoutineWarning, WakeMode,
 };
 use serde_json::{Map, Value, json};
 
@@ -17,6 +17,9 @@ pub use shown::{CronJobFacts, LastRun, MAX_SHOWN_CHARS, run_entry, shown};
 
 /// Rounds of tool calls of an agent's turn (contract: routines, RPC).
 const TOOL_ROUNDS: u32 = 20;
+/// The provider that posts to a URL, and the one that tells the user only.
+const WEBHOOK: &str = "webhook";
+const LAST: &str = "last";
 /// Longest name of a routine in characters (contract: routines, Limits).
 const MAX_NAME_CHARS: usize = 128;
 /// Output tokens of each model call of an agent's turn: the default of the API.
@@ -82,8 +85,24 @@ fn turn(prompt: String, max_tool_rounds: u32) -> LightweightAction {
         max_tokens: MAX_TOKENS,
         use_tools: true,
         max_tool_rounds: TOOL_ROUNDS.min(max_tool_rounds),
+        tools: None,
+        approve: Vec::new(),
         model: None,
     }
+}
+
+/// Tells that an agent's turn has fewer rounds than cron jobs have, since the operator allows no more.
+pub fn lowered_rounds(action: &RoutineAction, max_tool_rounds: u32) -> Option<RoutineWarning> {
+    let RoutineAction::Lightweight(turn) = action else { return None };
+    let is_lowered = max_tool_rounds < TOOL_ROUNDS && turn.use_tools && turn.max_tool_rounds == max_tool_rounds;
+    is_lowered.then(|| RoutineWarning {
+        code: "tool_rounds_lowered".to_owned(),
+        field: "payload".to_owned(),
+        detail: format!(
+            "the run has {max_tool_rounds} rounds of tool calls instead of {TOOL_ROUNDS}: the operator allows no more \
+             (routines.max_tool_rounds)"
+        ),
+    })
 }
 
 /// The patch of the routine that `patch` of its cron job means.
@@ -106,6 +125,8 @@ pub fn to_patch(routine: &Routine, patch: CronJobPatch, max_tool_rounds: u32) ->
         }
         if let Some(to) = to {
             set("notify", json!({"webhook_url": to}));
+        } else if provider.as_deref() == Some(LAST) {
+            set("notify", json!({"webhook_url": null}));
         }
         if let Some(timeout) = timeout_seconds {
             set("guardrails", json!({"timeout_seconds": timeout}));
@@ -198,9 +219,9 @@ fn seconds(field: &str, milliseconds: u64) -> Result<u64, InvalidParam> {
 
 fn check_target(provider: Option<&str>, to: Option<&str>) -> Result<(), InvalidParam> {
     match (provider, to) {
-        (None | Some("webhook"), Some(_)) | (None | Some("last"), None) => Ok(()),
-        (Some("webhook"), None) => Err(invalid("payload.to", "must be a URL with the provider \"webhook\"")),
-        (Some("last"), Some(_)) => Err(invalid("payload.to", "needs the provider \"webhook\"")),
+        (None | Some(WEBHOOK), Some(_)) | (None | Some(LAST), None) => Ok(()),
+        (Some(WEBHOOK), None) => Err(invalid("payload.to", "must be a URL with the provider \"webhook\"")),
+        (Some(LAST), Some(_)) => Err(invalid("payload.to", "needs the provider \"webhook\"")),
         (Some(_), _) => Err(invalid("payload.provider", "must be \"last\" or \"webhook\"")),
     }
 }

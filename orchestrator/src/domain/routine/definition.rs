@@ -201,6 +201,9 @@ fn check_lightweight(action: &LightweightAction, bounds: &DefinitionBounds<'_>, 
     } else {
         errors.range("action.max_tool_rounds", action.max_tool_rounds.into(), 1, MAX_TOOL_ROUNDS.into());
     }
+    for field in request::check_tool_lists(action.tools.as_deref(), &action.approve, bounds.ceiling) {
+        errors.add(format!("action.{}", field.field), field.message);
+    }
     if let Some(model) = &action.model
         && *model != bounds.ceiling.default_model
         && !bounds.ceiling.models.contains(model)

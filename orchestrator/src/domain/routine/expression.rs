@@ -155,9 +155,10 @@ pub enum EvaluationError {
     /// The result is not a boolean.
     #[error("its result is not a boolean")]
     NotBoolean,
-    /// It fails, such as by comparing values of different types.
+    /// It fails, such as by comparing values of different types. Only the kind of the failure is told: cel's message has values of
+    /// what arrived, which must not reach the log.
     #[error("{0}")]
-    Failed(String),
+    Failed(&'static str),
 }
 
 impl Expression {
@@ -198,7 +199,8 @@ impl Expression {
             exceeded: AtomicBool::new(false),
         });
         let mut context = Context::with_env(Arc::new(Env::stdlib()));
-        self.add_functions(&mut context, &limits).map_err(|error| EvaluationError::Failed(error.to_string()))?;
+        self.add_functions(&mut context, &limits)
+            .map_err(|_| EvaluationError::Failed("a function cannot be declared"))?;
         context.add_variable_from_value("payload", to_cel(input.payload));
         let headers = input.headers.iter().map(|(name, value)| (key(name), CelValue::from(value.as_str())));
         context.add_variable_from_value("headers", CelValue::Map(Map { map: Arc::new(headers.collect()) }));
@@ -210,7 +212,7 @@ impl Expression {
             Ok(CelValue::Bool(is_true)) => Ok(is_true),
             Ok(_) => Err(EvaluationError::NotBoolean),
             Err(ExecutionError::NoSuchKey(_) | ExecutionError::IndexOutOfBounds(_)) => Ok(false),
-            Err(error) => Err(EvaluationError::Failed(first_line(&error.to_string()))),
+            Err(error) => Err(EvaluationError::Failed(failure(&error))),
         }
     }
 
@@ -228,6 +230,29 @@ impl Expression {
             let pattern = patterns.get(pattern.as_str()).ok_or_else(|| failed("the pattern is not a constant"))?;
             Ok(pattern.is_match(&text))
         })
+    }
+}
+
+/// The kind of a failure, without the values that it is about.
+const fn failure(error: &ExecutionError) -> &'static str {
+    match error {
+        ExecutionError::InvalidArgumentCount { .. } | ExecutionError::MissingArgumentOrTarget => {
+            "a function has too many or too few arguments"
+        }
+        ExecutionError::UnsupportedTargetType { .. }
+        | ExecutionError::NotSupportedAsMethod { .. }
+        | ExecutionError::UnexpectedType { .. }
+        | ExecutionError::NoSuchOverload(_)
+        | ExecutionError::UnsupportedBinaryOperator(..) => {
+            "a function or an operator does not take values of these types"
+        }
+        ExecutionError::ValuesNotComparable(..) => "values of these types cannot be compared",
+        ExecutionError::UnsupportedKeyType(_) | ExecutionError::UnsupportedIndex(..) => "a value cannot be an index",
+        ExecutionError::UndeclaredReference(_) => "a name is not known",
+        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "it divides by zero",
+        ExecutionError::Overflow(..) => "a number is too large",
+        ExecutionError::FunctionError { .. } => "a function fails",
+        _ => "it cannot be computed",
     }
 }
 

@@ -74,6 +74,9 @@ pub enum SignatureError {
     /// The time is more than 300 s from the present.
     #[error("the time of the signature is more than {} s from the present", TOLERANCE.num_seconds())]
     Expired,
+    /// The body is what another scheme signs: a copy of a delivery of that scheme, whose time would not be checked.
+    #[error("the body begins with what another scheme signs; X-Hub-Signature-256 is for JSON objects and forms")]
+    OtherScheme,
     /// No signature is that of the secret.
     #[error("the signature does not match")]
     Mismatch,
@@ -139,6 +142,9 @@ pub fn verify(
         if !is_mac(secret.as_bytes(), &[body], &digest) {
             return Err(SignatureError::Mismatch);
         }
+        if is_content_of_other_scheme(body) {
+            return Err(SignatureError::OtherScheme);
+        }
         let id = delivery_id(headers.github_delivery, "X-GitHub-Delivery")?;
         return Ok(Verified { scheme: Scheme::Hub, id, is_id_signed: false });
     }
@@ -187,6 +193,24 @@ fn gantry(
     }
     let id = delivery_id(headers.gantry_delivery, "X-Gantry-Delivery")?;
     Ok(Verified { scheme: Scheme::Gantry, id, is_id_signed: false })
+}
+
+/// Whether a body begins as what another scheme signs, which are all signed with the same secret: `TIME.BODY` or `ID.TIME.BODY`,
+/// where the id is text that could be in a header and has none of the characters with which a JSON document begins. The forms that
+/// GitHub sends begin with the name of their only field.
+fn is_content_of_other_scheme(body: &[u8]) -> bool {
+    if body.starts_with(b"payload=") {
+        return false;
+    }
+    let end = body.iter().position(|byte| byte.is_ascii_whitespace() || b"{}\"'".contains(byte)).unwrap_or(body.len());
+    let mut parts = body[..end].split(|byte| *byte == b'.').peekable();
+    while let Some(part) = parts.next() {
+        let is_time = !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+        if is_time && parts.peek().is_some() {
+            return true;
+        }
+    }
+    false
 }
 
 /// Checks a time in seconds since 1970.
@@ -273,6 +297,27 @@ mod tests {
             let id = Some("72d3162e-cc78-11e3-81ab-4c9367dc0958".to_owned());
             assert_eq!(verified, Verified { scheme: Scheme::Hub, id, is_id_signed: false });
         }
+    }
+
+    #[rstest]
+    #[case::own("1000.{}", false)]
+    #[case::own_empty("1000.", false)]
+    #[case::own_text("1000.Hello", false)]
+    #[case::standard("msg_2Lh9KRb0pzN4LePd3XiA4v9Axpp.1614265330.{}", false)]
+    #[case::id_with_dots("a.b-c.1614265330.[1]", false)]
+    #[case::id_of_base64("YQ==.1614265330.x", false)]
+    #[case::object(r#"{"version": "1.2.3"}"#, true)]
+    #[case::indented("  {\"a\": 1.5}", true)]
+    #[case::numbers("[1.5,2.5]", true)]
+    #[case::form("payload=%7B%22url%22%3A%22http%3A%2F%2F10.0.0.1%2F%22%7D", true)]
+    #[case::sentence("Hello, 1.2.3", true)]
+    #[case::digits("1000", true)]
+    #[case::empty("", true)]
+    fn github_signs_nothing_that_another_scheme_signs(#[case] body: &str, #[case] accepted: bool) {
+        let signature = format!("sha256={}", hex_mac(GITHUB_SECRET.as_bytes(), &[body.as_bytes()]));
+        let headers = SignatureHeaders { hub_signature: Some(&signature), ..SignatureHeaders::default() };
+        let expected = if accepted { Ok(()) } else { Err(SignatureError::OtherScheme) };
+        assert_eq!(verify(GITHUB_SECRET, &headers, body.as_bytes(), at(0)).map(drop), expected);
     }
 
     #[rstest]

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        Store, StoreError, instance_events,
+        Store, StoreError,
         rows::{RowRef, column},
         write_tx::WriteTx,
     },
@@ -239,7 +239,7 @@ pub(super) async fn end(
         let run = requeue(tx, &live, &outcome, (at, counts_attempt)).await?;
         charge_budget(tx, routine.as_ref(), &outcome, now).await?;
         run_log::ended(tx, &run, next, now);
-        instance_events::append_all(tx, now, &publish::of_run(&run, next)).await?;
+        publish::runs(tx, &[&run], now).await?;
         return Ok(run);
     }
     let (depth, rev) = (live.depth, live.routine_rev);
@@ -260,7 +260,7 @@ pub(super) async fn end(
         }
     }
     run_log::ended(tx, &run, next, now);
-    instance_events::append_all(tx, now, &publish::of_run(&run, next)).await?;
+    publish::runs(tx, &[&run], now).await?;
     Ok(run)
 }
 

@@ -1,15 +1,22 @@
 //! The events about routines and runs, in the transactions that change them.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use protocol::{
     InstanceEventData, Routine, RoutineAction, RoutineChange, RoutineCronAction, RoutineCronEvent, RoutineRun,
     RunStatus,
 };
+use uuid::Uuid;
 
-use super::super::{
-    StoreError,
-    instance_events::{self, NewInstanceEvent},
-    write_tx::WriteTx,
+use super::{
+    super::{
+        StoreError,
+        instance_events::{self, NewInstanceEvent},
+        rows::text,
+        write_tx::WriteTx,
+    },
+    rows::hex,
 };
 
 /// Characters of a prompt, a description or a line in an event; the whole is in the routine.
@@ -46,9 +53,35 @@ pub(super) async fn routine(
     instance_events::append_all(tx, at, &events).await
 }
 
-/// The events of a run that was recorded, has started or has ended. `next` is when its routine fires next.
+/// Appends the events of runs that have started or have ended.
+pub(super) async fn runs(tx: &mut WriteTx, runs: &[&RoutineRun], at: DateTime<Utc>) -> Result<(), StoreError> {
+    let ids: Vec<String> = runs.iter().map(|run| hex(run.routine_id.as_uuid())).collect();
+    let scheduled: HashMap<Uuid, Option<DateTime<Utc>>> = sqlx::query_as(
+        "SELECT id, next_fire_at FROM routines WHERE id IN (SELECT unhex(value) FROM json_each($1)) \
+         AND trigger_type IN ('cron', 'every', 'at')",
+    )
+    .bind(text(&ids)?)
+    .fetch_all(&mut tx.db)
+    .await?
+    .into_iter()
+    .collect();
+    let events_of = |run: &&RoutineRun| {
+        let scheduled = scheduled.get(run.routine_id.as_uuid());
+        events_of_run(run, scheduled.is_some(), scheduled.copied().flatten())
+    };
+    let events: Vec<_> = runs.iter().flat_map(events_of).collect();
+    instance_events::append_all(tx, at, &events).await
+}
+
+/// The events of a run that was recorded. `next` is when its routine fires next: only one with a schedule does.
 pub(super) fn of_run(run: &RoutineRun, next: Option<DateTime<Utc>>) -> Vec<NewInstanceEvent> {
-    let cron = run.trigger_type.is_schedule().then(|| cron_event(run, next)).flatten();
+    events_of_run(run, next.is_some(), next)
+}
+
+/// A run of a routine with a schedule is also told in the shape of the `cron.*` calls, whatever fired it.
+fn events_of_run(run: &RoutineRun, is_scheduled: bool, next: Option<DateTime<Utc>>) -> Vec<NewInstanceEvent> {
+    let is_scheduled = is_scheduled || run.trigger_type.is_schedule();
+    let cron = is_scheduled.then(|| cron_event(run, next)).flatten();
     let run_event = InstanceEventData::Run(Box::new(run.clone()));
     [Some(run_event), cron]
         .into_iter()

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        CreateOutcome, Store, StoreError, instance_events, jobs,
+        CreateOutcome, Store, StoreError, jobs,
         rows::{RowRef, text},
         write_tx::WriteTx,
     },
@@ -416,6 +416,6 @@ async fn announce_starts(
     for (run, attempt) in started {
         run_log::started(tx, run, attempt.session, attempt.wake_mode);
     }
-    let events: Vec<_> = started.iter().flat_map(|(run, _)| publish::of_run(run, None)).collect();
-    instance_events::append_all(tx, now, &events).await
+    let runs: Vec<&RoutineRun> = started.iter().map(|(run, _)| run).collect();
+    publish::runs(tx, &runs, now).await
 }

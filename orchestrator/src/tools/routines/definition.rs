@@ -8,6 +8,9 @@ use serde_json::{Map, Value, json};
 const RESERVED: [[&str; 2]; 4] =
     [["action", "approve"], ["trigger", "secret"], ["notify", "webhook_url"], ["notify", "webhook_secret"]];
 
+/// The fields of a definition whose values are objects.
+const PARTS: [&str; 4] = ["trigger", "action", "guardrails", "notify"];
+
 /// The properties of a definition: the body of `POST /api/routines`.
 pub(super) fn properties() -> Map<String, Value> {
     let object = |description: &str| json!({"type": "object", "description": description});
@@ -42,8 +45,19 @@ pub(super) fn properties() -> Map<String, Value> {
     }
 }
 
+/// The properties of a patch whose values must be objects. Those that have a default can be reset with null.
+pub(super) fn patch_properties() -> Value {
+    json!({
+        "trigger": {"type": "object"},
+        "action": {"type": "object"},
+        "guardrails": {"type": ["object", "null"]},
+        "notify": {"type": ["object", "null"]}
+    })
+}
+
 /// Refuses fields that a model may not set.
 pub(super) fn check_reserved(definition: &Value) -> Result<(), ToolError> {
+    check_parts(definition)?;
     for [part, field] in RESERVED {
         let value = definition.get(part).and_then(|part| part.get(field));
         let is_set =
@@ -51,6 +65,17 @@ pub(super) fn check_reserved(definition: &Value) -> Result<(), ToolError> {
         if is_set {
             let message = format!("{part}.{field} is set by the user only; leave it out");
             return Err(ToolError::new(ToolErrorKind::NotAuthorized, message));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses parts that are not objects: serde reads an array as the fields of a struct in their order, in which no field can be
+/// found by its name.
+fn check_parts(definition: &Value) -> Result<(), ToolError> {
+    for part in PARTS {
+        if definition.get(part).is_some_and(|value| !value.is_object() && !value.is_null()) {
+            return Err(ToolError::new(ToolErrorKind::InvalidParameters, format!("{part}: must be an object")));
         }
     }
     Ok(())
@@ -65,11 +90,17 @@ mod tests {
     #[rstest]
     #[case(json!({"action": {"type": "full_job", "approve": ["secret_list"]}}), false)]
     #[case(json!({"action": {"type": "full_job", "approve": []}}), true)]
+    #[case(json!({"action": {"type": "lightweight", "approve": ["memory_write"]}}), false)]
     #[case(json!({"trigger": {"type": "webhook", "secret": "x"}}), false)]
     #[case(json!({"notify": {"webhook_url": "https://a.example"}}), false)]
     #[case(json!({"notify": {"webhook_secret": "x"}}), false)]
     #[case(json!({"notify": {"webhook_url": null, "on_success": true}}), true)]
     #[case(json!({"notify": null, "trigger": {"type": "manual"}}), true)]
+    #[case::fields_in_order(json!({"notify": [null, true, true, false, "https://a.example"]}), false)]
+    #[case::variant_in_order(json!({"trigger": ["webhook", "path", "x"]}), false)]
+    #[case::variant_with_an_object(json!({"action": ["full_job", {"approve": ["secret_list"]}]}), false)]
+    #[case::text(json!({"action": "{\"type\": \"full_job\", \"approve\": [\"secret_list\"]}"}), false)]
+    #[case::guardrails(json!({"guardrails": [0]}), false)]
     fn a_model_cannot_widen_a_routine(#[case] definition: Value, #[case] allowed: bool) {
         assert_eq!(check_reserved(&definition).is_ok(), allowed);
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     access::{RoutineAccess, invalid, name_schema, refused, saved},
-    definition::check_reserved,
+    definition::{check_reserved, patch_properties},
 };
 use crate::tools::builtin::spec;
 
@@ -19,6 +19,7 @@ impl Tool for UpdateRoutine {
                 "name": name_schema(),
                 "patch": {
                     "type": "object",
+                    "properties": patch_properties(),
                     "description": "The fields to change, as in routine_create. trigger and action are replaced as a whole."
                 }
             },

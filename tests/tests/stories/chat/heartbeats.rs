@@ -308,6 +308,31 @@ async fn a_call_that_needs_approval_is_refused_and_opens_no_gate() {
 }
 
 #[tokio::test]
+async fn a_heartbeat_creates_no_job() {
+    let (upstream, requests) = provider(move |last| {
+        if last.starts_with(HEARTBEAT) {
+            Answer::Calls(vec![("create_job", json!({"title": "t", "description": "Work."}))])
+        } else {
+            Answer::Text("I could not.".to_owned())
+        }
+    })
+    .await;
+    let time = noon();
+    let world = upstream.world().clock(&time).build().await;
+    let ada = world.user("ada");
+    wake(&world, "ada", "start a job", WakeMode::Now).await;
+    time.advance(COALESCE);
+    notified(&ada, 1).await;
+    let request = last(&requests);
+    let offered: Vec<_> = request["tools"].as_array().unwrap().iter().map(|tool| &tool["function"]["name"]).collect();
+    assert!(!offered.contains(&&json!("create_job")), "{offered:?}");
+    let result = texts(&request).pop().unwrap();
+    assert!(result.contains("autonomous_unavailable"), "{result}");
+    assert_eq!(ada.jobs().await, []);
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_heartbeat_that_a_restart_ends_begins_again() {
     let hang = script_of(&[json!({"when": {"last_message": HEARTBEAT}, "hang": true})]);
     let time = noon();

@@ -208,6 +208,60 @@ async fn gated_and_denied_tools_are_neither_offered_nor_run() {
     world.finish().await;
 }
 
+#[rstest]
+#[case::named(json!(["echo"]), &["echo", "nothing_to_report"])]
+#[case::none(json!([]), &["nothing_to_report"])]
+#[tokio::test]
+async fn an_action_narrows_its_tools(#[case] tools: Value, #[case] expected: &[&str]) {
+    let (upstream, requests) = provider(move |request| {
+        if texts(request, "tool").is_empty() {
+            return Answer::Calls(vec![("memory_write", json!({"path": "notes.md", "content": "no"}))]);
+        }
+        Answer::Text("Tried.".to_owned())
+    })
+    .await;
+    let world = upstream.world().build().await;
+    let ada = world.user("ada");
+    let routine = create(&ada, "narrow", action(json!({"use_tools": true, "tools": tools}))).await;
+    let run = triggered(&ada, &routine).await;
+    assert_eq!(offered(&requests.all()[0]), expected.iter().copied().collect());
+    assert_eq!(actions(&ada, &run).await, [("memory_write".to_owned(), false)]);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn an_action_approves_a_tool_that_needs_a_person() {
+    let write = json!({"path": "HEARTBEAT.md", "content": "Water the plants."});
+    let (upstream, requests) = provider(move |request| {
+        if texts(request, "tool").is_empty() {
+            return Answer::Calls(vec![("memory_write", write.clone()), ("create_job", json!({"prompt": "escape"}))]);
+        }
+        Answer::Text("Done.".to_owned())
+    })
+    .await;
+    let world = upstream.world().build().await;
+    let ada = world.user("ada");
+    // The deny-list is not for an action to lift.
+    let approve = json!({"use_tools": true, "approve": ["memory_write", "create_job"]});
+    let routine = create(&ada, "gardener", action(approve)).await;
+    let run = triggered(&ada, &routine).await;
+    assert!(!offered(&requests.all()[0]).contains("create_job"));
+    let made: BTreeSet<_> = actions(&ada, &run).await.into_iter().collect();
+    assert_eq!(made, [("create_job".to_owned(), false), ("memory_write".to_owned(), true)].into());
+    ada.get("/api/memory?path=HEARTBEAT.md").await.expect(200);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn lists_of_tools_that_do_not_exist_are_refused() {
+    let world = World::new().await;
+    let body = json!({"name": "n", "trigger": {"type": "manual"},
+        "action": action(json!({"use_tools": true, "tools": ["echo", "ecko"], "approve": ["nothing"]}))});
+    let refused = world.user("ada").post("/api/routines", &body).await.expect(422);
+    assert_eq!(refused.fields(), ["action.tools[1]", "action.approve[0]"], "{:#}", refused.body);
+    world.finish().await;
+}
+
 #[tokio::test]
 async fn a_run_with_nothing_to_report_ends_silently_and_asks_no_more() {
     let (upstream, requests) =

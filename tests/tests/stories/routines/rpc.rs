@@ -1,9 +1,15 @@
 //! `POST /api/rpc`: cron jobs, the main session, and the switches.
 
 use orchestrator::auth::Role;
+use protocol::RunStatus;
+use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
-use tests::{User, World};
+use tests::{
+    Reply, User, World,
+    routines::{run_of, until_run},
+    script_of,
+};
 
 async fn answered(user: &User, method: &str, params: Value) -> Value {
     let call = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
@@ -156,5 +162,84 @@ async fn an_admin_switches_schedules_and_a_job_that_is_not_due_does_not_run() {
     assert_eq!(result(&ada, "cron.run", json!({"id": id, "mode": "force"})).await["ran"], true);
     assert_eq!(result(&root, "cron.set_enabled", json!({"enabled": true})).await["enabled"], true);
     result(&root, "set_heartbeats", json!({"enabled": false})).await;
+    world.finish().await;
+}
+
+/// The actions of the events of cron jobs, in order.
+async fn cron_events(user: &User, id: &Value) -> Vec<(String, Option<i64>)> {
+    let page = user.request(Method::GET, "/api/events?kind=cron&limit=100").header("accept", "application/json");
+    let page = Reply::of(page).await.expect(200).body;
+    let of_job = page["items"].as_array().unwrap().iter().filter(|event| event["data"]["jobId"] == *id);
+    of_job
+        .map(|event| {
+            let action = event["data"]["action"].as_str().unwrap().to_owned();
+            (action, event["data"]["nextRunAtMs"].as_i64())
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_forced_run_has_the_events_of_a_cron_job() {
+    let hang =
+        script_of(&[json!({"when": {"last_message": "hang"}, "hang": true}), json!({"reply": {"text": "Done."}})]);
+    let world = World::builder().script(hang).build().await;
+    let ada = world.user("ada");
+    let job = result(&ada, "cron.add", turn("n")).await;
+    let ran = result(&ada, "cron.run", json!({"id": job["id"], "mode": "force"})).await;
+    let run = serde_json::from_value(ran["runId"].clone()).unwrap();
+    tests::until("the run to end", async || run_of(&ada, run).await.status.is_finished()).await;
+    let next = job["state"]["nextRunAtMs"].as_i64();
+    let expected = ["added", "started", "finished"].map(|action| (action.to_owned(), next));
+    assert_eq!(cron_events(&ada, &job["id"]).await, expected);
+
+    // Also of one that is disabled while it runs.
+    let mut hanging = turn("hanging");
+    hanging["payload"]["message"] = json!("hang");
+    let job = result(&ada, "cron.add", hanging).await;
+    let ran = result(&ada, "cron.run", json!({"id": job["id"], "mode": "force"})).await;
+    let run = serde_json::from_value(ran["runId"].clone()).unwrap();
+    until_run(&ada, run, RunStatus::Running).await;
+    result(&ada, "cron.update", json!({"id": job["id"], "patch": {"enabled": false}})).await;
+    ada.post(&format!("/api/runs/{run}/cancel"), &json!({})).await.expect(202);
+    until_run(&ada, run, RunStatus::Failed).await;
+    let next = job["state"]["nextRunAtMs"].as_i64();
+    let expected = [("added", next), ("started", next), ("updated", None), ("finished", None)];
+    assert_eq!(cron_events(&ada, &job["id"]).await, expected.map(|(action, next)| (action.to_owned(), next)));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn fewer_rounds_of_tool_calls_are_told() {
+    let world = World::builder().set("GANTRY_ROUTINES_MAX_TOOL_ROUNDS", 5).build().await;
+    let ada = world.user("ada");
+    let added = result(&ada, "cron.add", turn("n")).await;
+    assert_eq!(added["warnings"][0]["code"], "tool_rounds_lowered", "{added:#}");
+    assert!(added["warnings"][0]["detail"].as_str().unwrap().contains("5 rounds"), "{added:#}");
+    let line = json!({"name": "line", "schedule": {"everyMs": 3_600_000}, "payload": {"text": "look"}});
+    let line = result(&ada, "cron.add", line).await;
+    assert_eq!(line.get("warnings"), None, "{line:#}");
+    let patch = json!({"id": line["id"], "patch": {"payload": {"message": "look"}}});
+    let updated = result(&ada, "cron.update", patch).await;
+    assert_eq!(updated["warnings"][0]["code"], "tool_rounds_lowered", "{updated:#}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_provider_last_removes_the_webhook() {
+    let world = World::builder().set("GANTRY_NOTIFY_ALLOW", "hooks.example").build().await;
+    let ada = world.user("ada");
+    let mut job = turn("n");
+    job["payload"]["to"] = json!("https://hooks.example/a");
+    let id = result(&ada, "cron.add", job).await["id"].clone();
+    let url = async || {
+        let routine = ada.get(&format!("/api/routines/{}", id.as_str().unwrap())).await.expect(200).body;
+        routine["notify"]["webhook_url"].clone()
+    };
+    let update =
+        async |payload: Value| result(&ada, "cron.update", json!({"id": id, "patch": {"payload": payload}})).await;
+    update(json!({"message": "look again"})).await;
+    assert_eq!(url().await, "https://hooks.example/a", "what a patch does not say stays");
+    update(json!({"message": "look again", "provider": "last"})).await;
+    assert_eq!(url().await, Value::Null);
     world.finish().await;
 }

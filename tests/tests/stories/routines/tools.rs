@@ -1,6 +1,7 @@
 //! The tools for routines, called by the model of a chat.
 
 use protocol::ChatContent;
+use rstest::rstest;
 use serde_json::{Value, json};
 use tests::{User, World, script_of};
 
@@ -63,6 +64,21 @@ async fn a_model_cannot_widen_a_routine() {
     let patch = json!({"name": "news", "patch": {"notify": {"webhook_url": "https://a.example"}}});
     let (world, success, output) = called("routine_update", patch, &[manual("news")]).await;
     assert!(!success && output.contains("notify.webhook_url"), "{output}");
+    world.finish().await;
+}
+
+#[rstest]
+#[case(json!({"trigger": ["webhook", "path", "a secret of the model"]}))]
+#[case(json!({"action": ["full_job", "t", "d", null, null, null, null, null, ["secret_list"]]}))]
+#[case(json!({"notify": [null, true, true, false, "https://a.example", "a secret of the model"]}))]
+#[tokio::test]
+async fn a_model_cannot_widen_a_routine_by_the_order_of_fields(#[case] patch: Value) {
+    let part = patch.as_object().unwrap().keys().next().unwrap().clone();
+    let arguments = json!({"name": "news", "patch": patch});
+    let (world, success, output) = called("routine_update", arguments, &[manual("news")]).await;
+    assert!(!success && output.contains(&part), "{output}");
+    let routine = world.user("ada").get("/api/routines").await.expect(200).body["items"][0].clone();
+    assert_eq!((&routine["rev"], &routine["trigger"]["type"]), (&json!(1), &json!("manual")), "{routine}");
     world.finish().await;
 }
 

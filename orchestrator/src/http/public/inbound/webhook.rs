@@ -98,8 +98,9 @@ fn respond(answer: WebhookAnswer) -> Result<(StatusCode, Json<WebhookReceipt>), 
         Delivered::NotMatched => not_matched(),
         Delivered::Duplicate(run) => duplicate(run),
         Delivered::Skipped { run, reason: RunReason::Duplicate } => duplicate(Some(run)),
-        Delivered::Skipped { reason: RunReason::Overlap, .. } => {
-            Err(ApiError::new(ErrorCode::RoutineBusy, "the routine has as many runs in progress as it may have"))
+        Delivered::Skipped { reason: reason @ RunReason::Overlap, .. } => {
+            let detail = "the routine has as many runs in progress as it may have";
+            Err(ApiError::new(ErrorCode::RoutineBusy, detail).with_reason(reason.as_str()))
         }
         Delivered::Skipped { reason, .. } => {
             let detail = format!("a guardrail of the routine stopped the firing: {reason}");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use protocol::{
-    CronJob, CronJobs, CronRan, CronRuns, CronStatus, ErrorCode, Routine, RoutineId, RoutineSaved, RpcError, RunId,
-    RunStatus, TriggerRoutine, TriggerType,
+    CronJob, CronJobs, CronPayload, CronRan, CronRuns, CronStatus, ErrorCode, Routine, RoutineId, RoutineSaved,
+    RpcError, RunId, RunStatus, TriggerRoutine, TriggerType,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -129,7 +129,10 @@ pub(super) async fn add(api: &PublicApi, caller: RoutineCaller, params: Value) -
         let routine = cron_job::to_routine(id, job, api.routines.limits.max_tool_rounds);
         let routine = routine.map_err(|error| invalid_param(&error))?;
         match api.routines.create_with_id(id, &caller, routine).await {
-            Ok(saved) => return to_result(&saved_job(saved)?),
+            Ok(mut saved) => {
+                add_warning(api, &mut saved);
+                return to_result(&saved_job(saved)?);
+            }
             Err(RoutineError::NameTaken) => {}
             Err(error) => return Err(of_routine(error)),
         }
@@ -141,6 +144,7 @@ pub(super) async fn update(api: &PublicApi, caller: RoutineCaller, params: Updat
     let patch = cron_job::patch(params.patch).map_err(|error| invalid_param(&error))?;
     let routine = scheduled(api, &caller, params.id).await?;
     let name = patch.name.clone().unwrap_or_default();
+    let changes_turn = matches!(patch.payload, Some(CronPayload::AgentTurn { .. }));
     for number in 1..=MAX_NAMES {
         let mut patch = patch.clone();
         if number > 1 {
@@ -149,7 +153,10 @@ pub(super) async fn update(api: &PublicApi, caller: RoutineCaller, params: Updat
         let changes = cron_job::to_patch(&routine, patch, api.routines.limits.max_tool_rounds);
         let changes = changes.map_err(|error| invalid_param(&error))?;
         match api.routines.patch(&caller, routine.id, changes, Some(routine.rev)).await {
-            Ok(saved) => {
+            Ok(mut saved) => {
+                if changes_turn {
+                    add_warning(api, &mut saved);
+                }
                 let last = api.store.last_ended_run(routine.id).await.map_err(of_store)?;
                 let shown = cron_job::shown(CronJobFacts::new(saved.routine, last)).ok_or_else(not_scheduled)?;
                 return to_result(&CronJob { warnings: saved.warnings, ..shown });
@@ -253,6 +260,10 @@ async fn scheduled(api: &PublicApi, caller: &RoutineCaller, id: RoutineId) -> Re
 
 fn not_scheduled() -> RpcError {
     refused(ErrorCode::NotFound, "there is no cron job with this id, or it belongs to another user")
+}
+
+fn add_warning(api: &PublicApi, saved: &mut RoutineSaved) {
+    saved.warnings.extend(cron_job::lowered_rounds(&saved.routine.action, api.routines.limits.max_tool_rounds));
 }
 
 fn saved_job(saved: RoutineSaved) -> Result<CronJob, RpcError> {

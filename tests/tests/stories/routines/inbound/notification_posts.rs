@@ -1,6 +1,9 @@
 //! Posts of notifications to webhooks.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use axum::{
     Router,
@@ -10,9 +13,10 @@ use axum::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use orchestrator::{clock::ManualClock, engine::ReadinessReason};
 use protocol::{DeliveryStatus, Notification, NotificationDelivery, NotificationKind, Page};
+use reqwest::Method;
 use serde_json::{Value, json};
-use tests::{User, World};
-use tokio::{net::TcpListener, task::JoinSet};
+use tests::{Reply, User, World};
+use tokio::{io::AsyncReadExt as _, net::TcpListener, task::JoinSet};
 
 use super::{ENCODED_KEY, ENCODED_SECRET, create, mac};
 
@@ -68,7 +72,7 @@ impl Receiver {
 /// A routine whose runs fail at once, since no sandbox is ready.
 async fn failing(user: &User, receiver: &Receiver) -> String {
     let url = format!("http://{}/hook?token=x", receiver.address);
-    let notify = json!({"notify": {"webhook_url": url, "webhook_secret": ENCODED_SECRET}});
+    let notify = json!({"notify": {"channel": "ops", "webhook_url": url, "webhook_secret": ENCODED_SECRET}});
     let routine = create(user, "fails", json!({"type": "manual"}), notify).await;
     user.post(&format!("/api/routines/{routine}/trigger"), &json!({})).await.expect(202);
     routine
@@ -110,7 +114,10 @@ async fn a_notification_is_posted_signed_and_tried_again() {
     let posts = receiver.posts();
     assert_eq!((posts.len(), &posts[0].id, &posts[0].body), (2, &posts[1].id, &posts[1].body));
     let notification = &notifications(&ada).await[0];
-    assert_eq!(notification.kind, NotificationKind::RunFailed);
+    assert_eq!((notification.kind, notification.channel.as_deref()), (NotificationKind::RunFailed, Some("ops")));
+    let events = ada.request(Method::GET, "/api/events?kind=notification").header("accept", "application/json");
+    let event = Reply::of(events).await.expect(200).body["items"][0].clone();
+    assert_eq!((&event["data"]["channel"], &posts[0].body["data"]["channel"]), (&json!("ops"), &json!("ops")));
     assert_eq!(
         (&posts[0].body["type"], &posts[0].body["data"]["id"]),
         (&json!("notification.run_failed"), &json!(notification.id))
@@ -134,6 +141,61 @@ async fn a_post_that_the_process_does_not_survive_is_unknown() {
     let unknown = until_delivery(&ada, DeliveryStatus::Unknown, 1).await;
     assert_eq!(unknown.next_attempt_at, None);
     assert_eq!(receiver.posts().len(), 1, "it is not made again");
+    world.finish().await;
+}
+
+/// A server that reads each post and closes the connection without an answer.
+async fn closing() -> (Receiver, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, posts) = (listener.local_addr().unwrap().to_string(), Arc::<AtomicUsize>::default());
+    let (received, mut server) = (Arc::clone(&posts), JoinSet::new());
+    server.spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut read = Vec::new();
+            while !read.ends_with(b"}") {
+                assert_ne!(connection.read_buf(&mut read).await.unwrap(), 0);
+            }
+            received.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (Receiver { address, posts: Arc::default(), _server: server }, posts)
+}
+
+#[tokio::test]
+async fn a_post_that_is_not_answered_is_unknown_and_not_repeated() {
+    let (receiver, posts) = closing().await;
+    let time = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
+    let world = World::builder()
+        .clock(&time)
+        .not_ready(ReadinessReason::EngineUnreachable)
+        .set("GANTRY_NOTIFY_ALLOW", &receiver.address)
+        .build()
+        .await;
+    let ada = world.user("ada");
+    failing(&ada, &receiver).await;
+    let unknown = until_delivery(&ada, DeliveryStatus::Unknown, 1).await;
+    assert_eq!((unknown.next_attempt_at, unknown.response_status), (None, None));
+    assert!(unknown.error.is_some());
+    assert_eq!(posts.load(Ordering::Relaxed), 1);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_post_that_reaches_no_server_is_tried_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let receiver = Receiver { address, posts: Arc::default(), _server: JoinSet::new() };
+    let world = World::builder()
+        .not_ready(ReadinessReason::EngineUnreachable)
+        .set("GANTRY_NOTIFY_ALLOW", &receiver.address)
+        .build()
+        .await;
+    let ada = world.user("ada");
+    failing(&ada, &receiver).await;
+    let refused = until_delivery(&ada, DeliveryStatus::Pending, 1).await;
+    assert!(refused.error.is_some_and(|error| error.contains("cannot be reached")));
     world.finish().await;
 }
 

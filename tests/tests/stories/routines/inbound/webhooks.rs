@@ -119,6 +119,7 @@ async fn refused_deliveries_have_their_codes_and_can_be_delivered_again() {
     let all = runs(&ada, &routine).await;
     assert_eq!((all.len(), all[0].status, all[1].id), (2, RunStatus::Skipped, run_id(&fired)));
     assert!(matches!(all[0].reason, Some(RunReason::Overlap | RunReason::Cooldown)), "{:?}", all[0].reason);
+    assert_eq!(skipped.body["reason"], all[0].reason.unwrap().as_str());
     end_runs(&ada).await;
     // The cooldown holds it back although no run is in progress.
     let cooling = deliver(&world, "builds", &good, "{}").await.problem(ErrorCode::RoutineSkipped);
@@ -138,6 +139,28 @@ async fn refused_deliveries_have_their_codes_and_can_be_delivered_again() {
     assert_eq!(verdicts(&ada, &routine).await, expected);
     time.advance(std::time::Duration::from_mins(11));
     deliver(&world, "builds", &standard("msg_1", world.clock().now(), "{}"), "{}").await.expect(202);
+    end_runs(&ada).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_captured_delivery_cannot_be_sent_again_by_another_scheme() {
+    let time = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&time).build().await;
+    let ada = world.user("ada");
+    let routine =
+        create(&ada, "plain", json!({"type": "webhook", "path": "plain", "secret": PLAIN_SECRET}), unlimited()).await;
+    let (body, at) = (r#"{"deploy": "main"}"#, world.clock().now());
+    deliver(&world, "plain", &own(None, at, body), body).await.expect(202);
+    // The same digest, by a scheme that has no time: the content that was signed is the body.
+    let content = format!("{}.{body}", at.timestamp());
+    time.advance(std::time::Duration::from_mins(10));
+    let captured = github("d1", "push", &content);
+    assert!(own(None, at, body)[0].1.ends_with(&captured[2].1["sha256=".len()..]));
+    deliver(&world, "plain", &captured, &content).await.problem(ErrorCode::Unauthorized);
+    let content = format!("msg_1.{content}");
+    deliver(&world, "plain", &github("d2", "push", &content), &content).await.problem(ErrorCode::Unauthorized);
+    assert_eq!(verdicts(&ada, &routine).await, ["accepted", "unauthorized", "unauthorized"]);
     end_runs(&ada).await;
     world.finish().await;
 }
@@ -169,6 +192,23 @@ async fn a_webhook_takes_60_deliveries_a_minute() {
     let verdicts: Vec<_> = log.iter().take(3).map(|one| one.verdict.as_str()).collect();
     assert_eq!(verdicts, ["accepted", "duplicate", "rate_limited"]);
     end_runs(&ada).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn deliveries_whose_condition_fails_are_counted() {
+    let time = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&time).build().await;
+    let ada = world.user("ada");
+    let trigger = json!({"type": "webhook", "path": "typed", "secret": PLAIN_SECRET, "where": "payload.n < 'ten'"});
+    create(&ada, "typed", trigger, unlimited()).await;
+    let at = world.clock().now();
+    for n in 0..60 {
+        let body = json!({"n": n}).to_string();
+        deliver(&world, "typed", &own(None, at, &body), &body).await.expect(200);
+    }
+    let body = json!({"n": 60}).to_string();
+    deliver(&world, "typed", &own(None, at, &body), &body).await.problem(ErrorCode::RateLimited);
     world.finish().await;
 }
 
