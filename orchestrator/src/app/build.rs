@@ -73,7 +73,7 @@ impl App {
         let chats = core.chats(&config, &tools, Arc::clone(&submitter));
         let chat_engine = Arc::clone(&chats.engine);
         let standing_jobs = core.standing_jobs();
-        let event_outbox = PendingEventWorker { intake: core.event_intake(core.store.control()) };
+        let event_outbox = PendingEventWorker { handler: core.event_intake(core.store.control()) };
         let notification_posts = core.notification_posts();
         let public_api = core.public_api(&config, tools, (chats, routines), metrics_endpoint);
         Ok(Self {

@@ -30,7 +30,7 @@ pub use event_ingestion::{EventIngestion, IngestError};
 pub use executor::ActionExecutor;
 pub use host_runs::{HostRuns, RunHostJob};
 pub use inbound::{
-    ArrivedEvent, EventHandler, FiredRoutines, MatchError, PendingEventWorker, RoutineMatchers, WebhookAnswer,
+    EventHandler, FiredRoutines, InboundEvent, MatchError, PendingEventWorker, RoutineMatchers, WebhookAnswer,
     WebhookHandler, WebhookRefused, WebhookRequest,
 };
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners};

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::matchers::{Arrived, MatchError, RoutineMatchers};
+use super::matchers::{EventContent, MatchError, RoutineMatchers};
 use crate::{
     clock::Clock,
     dispatch::RoutineWaker,
@@ -39,7 +39,7 @@ const ERROR_DELAY: Duration = Duration::from_secs(1);
 
 /// A message or an event that arrived.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ArrivedEvent {
+pub struct InboundEvent {
     /// Whose routines it may fire.
     pub user: String,
     /// What it is.
@@ -85,7 +85,7 @@ impl EventHandler {
     }
 
     /// Fires the user's routines that an event matches. The same event again fires none of them again.
-    pub async fn fire(&self, event: ArrivedEvent) -> Result<FiredRoutines, EventError> {
+    pub async fn fire(&self, event: InboundEvent) -> Result<FiredRoutines, EventError> {
         let firings = self.firings(event).await?;
         let mut runs = Vec::new();
         for chunk in firings.chunks(FIRINGS_PER_WRITE) {
@@ -115,9 +115,9 @@ impl EventHandler {
     }
 
     /// The firings of the routines that an event matches.
-    async fn firings(&self, event: ArrivedEvent) -> Result<Vec<Firing>, EventError> {
-        let ArrivedEvent { user, name, payload, id, depth } = event;
-        let (since, arrived) = (Instant::now(), Arc::new(Arrived { name, payload }));
+    async fn firings(&self, event: InboundEvent) -> Result<Vec<Firing>, EventError> {
+        let InboundEvent { user, name, payload, id, depth } = event;
+        let (since, arrived) = (Instant::now(), Arc::new(EventContent { name, payload }));
         let (mut matched, mut after, mut is_cut_off) = (Vec::new(), None, false);
         loop {
             let page = self.store.routines_of_event(&user, &arrived.name, after, ROUTINES_PER_PAGE).await?;
@@ -142,8 +142,8 @@ impl EventHandler {
     }
 }
 
-/// The firing of a routine. Its identity is the event's.
-fn firing(routine: RoutineId, arrived: &Arrived, id: &str, depth: u32) -> Firing {
+/// The firing of a routine, which was compared at a revision. Its identity is the event's.
+fn firing((routine, rev): (RoutineId, u64), arrived: &EventContent, id: &str, depth: u32) -> Firing {
     let (trigger, kind, detail, content) = match &arrived.name {
         EventName::Message { channel } => {
             let detail = json!({"event_id": id, "channel": channel, "sender": arrived.payload.get("sender")});
@@ -157,7 +157,15 @@ fn firing(routine: RoutineId, arrived: &Arrived, id: &str, depth: u32) -> Firing
             (TriggerType::SystemEvent, "event", detail, content)
         }
     };
-    Firing { routine, trigger, identity: format!("{kind}:{id}"), detail, payload: Some(content.to_string()), depth }
+    Firing {
+        routine,
+        rev: Some(rev),
+        trigger,
+        identity: format!("{kind}:{id}"),
+        detail,
+        payload: Some(content.to_string()),
+        depth,
+    }
 }
 
 fn runs_of(outcomes: Vec<FireOutcome>) -> impl Iterator<Item = RunId> {
@@ -171,7 +179,7 @@ fn runs_of(outcomes: Vec<FireOutcome>) -> impl Iterator<Item = RunId> {
 #[derive(Clone)]
 pub struct PendingEventWorker {
     /// Fires them.
-    pub intake: Arc<EventHandler>,
+    pub handler: Arc<EventHandler>,
 }
 
 /// The users whose events are being handled.
@@ -186,7 +194,7 @@ struct UsersInProgress {
 impl PendingEventWorker {
     /// Runs until `drain` fires.
     pub async fn run(self, drain: CancellationToken) {
-        let mut wakes = self.intake.store.event_notifier().subscribe(Topic::RoutineEvents);
+        let mut wakes = self.handler.store.event_notifier().subscribe(Topic::RoutineEvents);
         let mut in_progress = UsersInProgress::default();
         loop {
             let delay = match self.start(&mut in_progress, &drain).await {
@@ -212,7 +220,7 @@ impl PendingEventWorker {
     async fn start(&self, in_progress: &mut UsersInProgress, drain: &CancellationToken) -> Result<(), StoreError> {
         let mut is_from_first = in_progress.last.is_empty();
         while in_progress.users.len() < MAX_USERS {
-            let waiting = self.intake.store.pending_events(&in_progress.last, USERS_PER_PAGE, EVENTS_PER_USER).await?;
+            let waiting = self.handler.store.pending_events(&in_progress.last, USERS_PER_PAGE, EVENTS_PER_USER).await?;
             let next = waiting
                 .chunk_by(|(_, one), (_, other)| one == other)
                 .find(|events| events.first().is_some_and(|(_, user)| !in_progress.users.contains(user)));
@@ -248,7 +256,7 @@ impl PendingEventWorker {
 
     /// Handles one event. One that cannot be handled is logged and discarded.
     async fn handle(&self, id: RoutineEventId, user: &str) -> Result<(), StoreError> {
-        let outcome = match self.intake.store.waiting_event(id).await {
+        let outcome = match self.handler.store.waiting_event(id).await {
             Ok(Some(event)) => self.fire(event).await,
             Ok(None) => return Ok(()),
             Err(error) => Err(error.into()),
@@ -258,26 +266,26 @@ impl PendingEventWorker {
             Err(EventError::Store(error)) if !matches!(error, StoreError::Inconsistent { .. }) => Err(error),
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, user, event = %id, "an event cannot be handled");
-                self.intake.store.complete_event(id, Vec::new(), self.intake.clock.now()).await.map(drop)
+                self.handler.store.complete_event(id, Vec::new(), self.handler.clock.now()).await.map(drop)
             }
         }
     }
 
     async fn fire(&self, event: PendingEvent) -> Result<(), EventError> {
         let PendingEvent { id, user, name, payload, depth } = event;
-        let mut firings = self.intake.firings(ArrivedEvent { user, name, payload, id: id.to_string(), depth }).await?;
+        let mut firings = self.handler.firings(InboundEvent { user, name, payload, id: id.to_string(), depth }).await?;
         let last = firings.split_off(firings.len() - firings.len().min(FIRINGS_PER_WRITE));
         for chunk in firings.chunks(FIRINGS_PER_WRITE) {
-            self.intake.fire_isolated(chunk.to_vec()).await?;
+            self.handler.fire_isolated(chunk.to_vec()).await?;
         }
-        match self.intake.store.complete_event(id, last.clone(), self.intake.clock.now()).await {
+        match self.handler.store.complete_event(id, last.clone(), self.handler.clock.now()).await {
             Err(StoreError::Inconsistent { .. }) => {
-                self.intake.fire_isolated(last).await?;
-                self.intake.store.complete_event(id, Vec::new(), self.intake.clock.now()).await?;
+                self.handler.fire_isolated(last).await?;
+                self.handler.store.complete_event(id, Vec::new(), self.handler.clock.now()).await?;
             }
             outcome => drop(outcome?),
         }
-        self.intake.waker.wake_runs();
+        self.handler.waker.wake_runs();
         Ok(())
     }
 }
@@ -339,8 +347,8 @@ mod tests {
         store.execute(insert).await.unwrap();
         let matchers = Arc::new(RoutineMatchers::default());
         let slow = matchers.hold("ada").await;
-        let intake = EventHandler::new(store.clone(), Arc::clone(&matchers), RoutineWaker::default(), Clock::system());
-        let (worker, drain) = (PendingEventWorker { intake: Arc::new(intake) }, CancellationToken::new());
+        let handler = EventHandler::new(store.clone(), Arc::clone(&matchers), RoutineWaker::default(), Clock::system());
+        let (worker, drain) = (PendingEventWorker { handler: Arc::new(handler) }, CancellationToken::new());
         let stop = drain.clone();
         let observe = async {
             for user in ["bob", "carol", "dan", "eve", "frank"] {

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::{
     domain::routine::{
         expression::{EvaluationError, Input},
-        matching::{Arrival, InvalidMatcher, Matcher},
+        matching::{InvalidMatcher, MatchInput, Matcher},
     },
     per_user_semaphore::PerUserSemaphore,
     store::{EventName, EventRoutine},
@@ -44,7 +44,7 @@ pub enum MatchError {
 
 /// The content of a message or an event, as it is compared.
 #[derive(Debug)]
-pub(super) struct Arrived {
+pub(super) struct EventContent {
     pub(super) name: EventName,
     pub(super) payload: Value,
 }
@@ -52,7 +52,8 @@ pub(super) struct Arrived {
 /// The routines of a page that match, and how far the page was compared.
 #[derive(Debug, Default)]
 pub(super) struct Compared {
-    pub(super) matched: Vec<RoutineId>,
+    /// Each with the revision that was compared.
+    pub(super) matched: Vec<(RoutineId, u64)>,
     /// Whether the time was up before the end of the page.
     pub(super) is_cut_off: bool,
 }
@@ -60,12 +61,12 @@ pub(super) struct Compared {
 /// Compares what arrived with triggers.
 pub struct RoutineMatchers {
     compiled: Arc<Compiled>,
-    turns: PerUserSemaphore,
+    permits: PerUserSemaphore,
 }
 
 impl Default for RoutineMatchers {
     fn default() -> Self {
-        Self { compiled: Arc::default(), turns: PerUserSemaphore::new(MAX_COMPARISONS, 1) }
+        Self { compiled: Arc::default(), permits: PerUserSemaphore::new(MAX_COMPARISONS, 1) }
     }
 }
 
@@ -98,7 +99,7 @@ impl Compiled {
 impl RoutineMatchers {
     /// Takes the user's turn, as a comparison that computes.
     pub(super) async fn hold(&self, user: &str) -> crate::per_user_semaphore::Permit {
-        self.turns.acquire(user).await.unwrap()
+        self.permits.acquire(user).await.unwrap()
     }
 }
 
@@ -108,11 +109,11 @@ impl RoutineMatchers {
     pub(super) async fn compare(
         &self,
         user: &str,
-        arrived: &Arc<Arrived>,
+        arrived: &Arc<EventContent>,
         routines: Vec<EventRoutine>,
         since: Instant,
     ) -> Result<Compared, MatchError> {
-        let permit = self.turns.acquire(user).await.map_err(|_| MatchError::Interrupted)?;
+        let permit = self.permits.acquire(user).await.map_err(|_| MatchError::Interrupted)?;
         let (compiled, arrived) = (Arc::clone(&self.compiled), Arc::clone(arrived));
         let compared = tokio::task::spawn_blocking(move || {
             let _permit = permit;
@@ -129,7 +130,7 @@ impl RoutineMatchers {
         headers: BTreeMap<String, String>,
         body: bytes::Bytes,
     ) -> Result<bool, MatchError> {
-        let permit = self.turns.acquire(user).await.map_err(|_| MatchError::Interrupted)?;
+        let permit = self.permits.acquire(user).await.map_err(|_| MatchError::Interrupted)?;
         let compiled = Arc::clone(&self.compiled);
         let evaluated = tokio::task::spawn_blocking(move || {
             let _permit = permit;
@@ -143,13 +144,15 @@ impl RoutineMatchers {
     }
 }
 
-fn compare(compiled: &Compiled, arrived: &Arrived, routines: &[EventRoutine], since: Instant) -> Compared {
+fn compare(compiled: &Compiled, arrived: &EventContent, routines: &[EventRoutine], since: Instant) -> Compared {
     let arrival = match &arrived.name {
-        EventName::Message { channel } => Arrival::Message {
+        EventName::Message { channel } => MatchInput::Message {
             channel: channel.as_deref(),
             content: arrived.payload.get("content").and_then(Value::as_str).unwrap_or_default(),
         },
-        EventName::System { source, event_type } => Arrival::System { source, event_type, payload: &arrived.payload },
+        EventName::System { source, event_type } => {
+            MatchInput::System { source, event_type, payload: &arrived.payload }
+        }
     };
     let mut compared = Compared::default();
     for routine in routines {
@@ -158,7 +161,7 @@ fn compare(compiled: &Compiled, arrived: &Arrived, routines: &[EventRoutine], si
         }
         let matched = compiled.get(routine.id, routine.rev, &routine.trigger);
         match matched.and_then(|matcher| Ok(matcher.map_or(Ok(false), |matcher| matcher.matches(arrival))?)) {
-            Ok(true) => compared.matched.push(routine.id),
+            Ok(true) => compared.matched.push((routine.id, routine.rev)),
             Ok(false) => {}
             Err(error) => {
                 let error = &error as &dyn std::error::Error;

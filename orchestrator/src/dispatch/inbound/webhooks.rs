@@ -246,6 +246,7 @@ fn firing(target: &WebhookTarget, request: &WebhookRequest, display_id: &str) ->
         ["x-github-event", "x-gitlab-event", "x-gantry-event"].iter().find_map(|name| request.headers.get(*name));
     Firing {
         routine: target.routine,
+        rev: Some(target.rev),
         trigger: TriggerType::Webhook,
         // The store compares the delivery with those of the last 72 hours: here it is a new one.
         identity: format!("webhook:{}", DeliveryId::generate()),

@@ -51,6 +51,7 @@ impl RoutineEditor {
         let routine = self.get(caller, id).await?;
         let firing = Firing {
             routine: id,
+            rev: None,
             trigger: TriggerType::Manual,
             identity: format!("manual:{}", RunId::generate()),
             detail: json!({"by": caller.user}),
@@ -71,6 +72,7 @@ impl RoutineEditor {
             FireOutcome::Skipped { run, reason } => Err(RoutineError::Skipped { run, reason }),
             FireOutcome::Disabled => Err(RoutineError::Disabled),
             FireOutcome::AutomationDisabled => Err(RoutineError::AutomationDisabled),
+            FireOutcome::Changed => Err(RoutineError::Contended),
             FireOutcome::NotFound => Err(RoutineError::NotFound),
         }
     }

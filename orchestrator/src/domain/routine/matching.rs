@@ -23,7 +23,7 @@ const MAX_FILTER_BYTES: usize = 1024;
 
 /// What arrived.
 #[derive(Debug, Clone, Copy)]
-pub enum Arrival<'a> {
+pub enum MatchInput<'a> {
     /// A message of the owner.
     Message {
         /// Where it was written.
@@ -105,9 +105,9 @@ impl Matcher {
     }
 
     /// Whether a message or an event of a system fires the routine. May compute for as long as a condition's limit of time.
-    pub fn matches(&self, arrival: Arrival<'_>) -> Result<bool, EvaluationError> {
+    pub fn matches(&self, arrival: MatchInput<'_>) -> Result<bool, EvaluationError> {
         match (self, arrival) {
-            (Self::Message { channel, pattern }, Arrival::Message { channel: of_message, content }) => {
+            (Self::Message { channel, pattern }, MatchInput::Message { channel: of_message, content }) => {
                 let is_channel = channel
                     .as_deref()
                     .is_none_or(|channel| of_message.is_some_and(|of_message| same_name(channel, of_message)));
@@ -115,7 +115,7 @@ impl Matcher {
             }
             (
                 Self::System { source, event_type, filters, condition },
-                Arrival::System { source: of_event, event_type: type_of_event, payload },
+                MatchInput::System { source: of_event, event_type: type_of_event, payload },
             ) => {
                 let is_named = same_name(source, of_event) && same_name(event_type, type_of_event);
                 if !is_named || !filters.iter().all(|(name, value)| is_equal(value, payload.get(name))) {
@@ -220,7 +220,7 @@ mod tests {
     fn messages(#[case] trigger: Value, #[case] channel: Option<&str>, #[case] content: &str, #[case] expected: bool) {
         let mut trigger = trigger;
         trigger["type"] = json!("event");
-        let matched = matcher(trigger).unwrap().matches(Arrival::Message { channel, content });
+        let matched = matcher(trigger).unwrap().matches(MatchInput::Message { channel, content });
         assert_eq!(matched, Ok(expected));
     }
 
@@ -243,7 +243,7 @@ mod tests {
         let mut trigger = json!({"type": "system_event", "source": "github", "event_type": "issue.opened"});
         trigger.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         let payload = json!({"repo": "a/b", "number": 7, "draft": false});
-        let arrival = Arrival::System { source: "github", event_type: "issue.opened", payload: &payload };
+        let arrival = MatchInput::System { source: "github", event_type: "issue.opened", payload: &payload };
         assert_eq!(matcher(trigger).unwrap().matches(arrival), Ok(expected));
     }
 
@@ -251,7 +251,7 @@ mod tests {
     fn a_message_is_no_event_of_a_system() {
         let of_messages = matcher(json!({"type": "event", "pattern": ""})).unwrap();
         let payload = json!({});
-        let arrival = Arrival::System { source: "a", event_type: "b", payload: &payload };
+        let arrival = MatchInput::System { source: "a", event_type: "b", payload: &payload };
         assert_eq!(of_messages.matches(arrival), Ok(false));
     }
 
@@ -281,6 +281,6 @@ mod tests {
     fn a_hostile_pattern_ends() {
         let hostile = matcher(json!({"type": "event", "pattern": "(a|aa|a?)*$b"})).unwrap();
         let content = "a".repeat(64 * 1024);
-        assert_eq!(hostile.matches(Arrival::Message { channel: None, content: &content }), Ok(false));
+        assert_eq!(hostile.matches(MatchInput::Message { channel: None, content: &content }), Ok(false));
     }
 }

@@ -33,6 +33,7 @@ pub(super) struct RoutineFacts {
     pub(super) user_id: String,
     name: String,
     pub(super) rev: i64,
+    verify_rev: i64,
     pub(super) enabled: bool,
     action_type: String,
     guardrails: String,
@@ -57,7 +58,7 @@ pub(super) async fn facts(
 ) -> Result<HashMap<Uuid, RoutineFacts>, StoreError> {
     let ids: Vec<String> = routines.iter().map(|id| hex(id.as_uuid())).collect();
     let rows: Vec<RoutineFacts> = sqlx::query_as(concat!(
-        "SELECT r.id, r.user_id, r.name, r.rev, r.enabled, r.action_type, r.guardrails, r.run_count, r.last_run_at, \
+        "SELECT r.id, r.user_id, r.name, r.rev, r.verify_rev, r.enabled, r.action_type, r.guardrails, r.run_count, r.last_run_at, \
          r.budget_from, r.budget_tokens, r.budget_cost_usd, r.budget_notified, s.settings->>'timezone' AS timezone, \
          (",
         unfinished!("r.id"),
@@ -139,6 +140,11 @@ pub(super) struct SpentBudget {
 impl RoutineFacts {
     fn row(&self) -> RowRef {
         RowRef { table: "routines", id: self.id }
+    }
+
+    /// The revision at which its trigger or action last changed.
+    pub(super) fn verify_rev(&self) -> u64 {
+        count(self.verify_rev)
     }
 
     pub(super) fn guardrails(&self) -> Result<Guardrails, StoreError> {

@@ -89,6 +89,8 @@ pub enum Delivered {
     Disabled,
     /// Automation is switched off.
     AutomationDisabled,
+    /// The routine has changed since the delivery was compared with it. Nothing was recorded.
+    Changed,
     /// The routine was deleted.
     NotFound,
     /// There were too many deliveries. Nothing was recorded.
@@ -105,7 +107,7 @@ impl Delivered {
             Self::NotMatched => (DeliveryVerdict::NotMatched, 200, None),
             Self::Duplicate(run) => (DeliveryVerdict::Duplicate, 200, run),
             Self::Disabled | Self::AutomationDisabled => (DeliveryVerdict::Disabled, 409, None),
-            Self::NotFound | Self::TooMany => return None,
+            Self::NotFound | Self::Changed | Self::TooMany => return None,
         })
     }
 
@@ -328,6 +330,7 @@ async fn record(
             FireOutcome::Duplicate(run) => Delivered::Duplicate(Some(run)),
             FireOutcome::Disabled => Delivered::Disabled,
             FireOutcome::AutomationDisabled => Delivered::AutomationDisabled,
+            FireOutcome::Changed => Delivered::Changed,
             FireOutcome::NotFound => Delivered::NotFound,
         },
     };

@@ -17,6 +17,8 @@ use crate::{digest, domain::routine::admission::FiringKind, failpoint};
 pub struct Firing {
     /// The routine.
     pub routine: RoutineId,
+    /// The revision of the definition that was compared with what fires it; `None` if none was.
+    pub rev: Option<u64>,
     /// What fires it.
     pub trigger: TriggerType,
     /// What makes the firing unique in its routine, such as the id of a delivery.
@@ -47,6 +49,8 @@ pub enum FireOutcome {
     Disabled,
     /// Automation is switched off. Nothing was written.
     AutomationDisabled,
+    /// Its trigger or action has changed since it was compared. Nothing was written.
+    Changed,
     /// There is no such routine. Nothing was written.
     NotFound,
 }
@@ -74,6 +78,9 @@ pub(in crate::store) async fn fire_in(
     let Some(facts) = facts.get(firing.routine.as_uuid()) else { return Ok(FireOutcome::NotFound) };
     if !facts.enabled {
         return Ok(FireOutcome::Disabled);
+    }
+    if firing.rev.is_some_and(|rev| rev < facts.verify_rev()) {
+        return Ok(FireOutcome::Changed);
     }
     let is_manual = firing.trigger == TriggerType::Manual;
     if !is_manual && !automation::load(&mut tx.db).await?.is_on {

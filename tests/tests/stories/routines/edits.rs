@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use orchestrator::clock::ManualClock;
-use protocol::{ErrorCode, Routine, RoutineSaved, RunReason, RunStatus};
+use orchestrator::{
+    clock::ManualClock,
+    store::{FireOutcome, Firing},
+};
+use protocol::{ErrorCode, Routine, RoutineSaved, RunReason, RunStatus, TriggerType};
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -186,5 +189,38 @@ async fn names_paths_and_revisions_are_checked() {
     assert_eq!(changed.header("etag"), Some(format!("\"{}\"", first.rev + 1).as_str()));
     Reply::of(ada.request(Method::DELETE, &path)).await.expect(204);
     create(&ada, "one", json!({"trigger": {"type": "webhook", "path": "deploys"}})).await;
+    world.finish().await;
+}
+
+/// An event was compared with the old trigger, and the routine was changed before it fired.
+#[tokio::test]
+async fn a_firing_that_was_compared_with_an_old_definition_is_void() {
+    let world = World::builder().script(script()).build().await;
+    let ada = world.user("ada");
+    let event = json!({"type": "event", "pattern": "refund"});
+    let routine = create(&ada, "answer", json!({"trigger": event, "action": ask("quick")})).await;
+    let store = world.store().await;
+    let fire = async |rev, identity: &str| {
+        let firing = Firing {
+            routine: routine.id,
+            rev: Some(rev),
+            trigger: TriggerType::Event,
+            identity: identity.to_owned(),
+            detail: json!({}),
+            payload: None,
+            depth: 0,
+        };
+        store.fire(firing, world.clock().now()).await.unwrap()
+    };
+    patched(&ada, &routine, json!({"trigger": {"type": "event", "pattern": "invoice"}})).await;
+    assert_eq!(fire(routine.rev, "message:1").await, FireOutcome::Changed);
+    patched(&ada, &routine, json!({"name": "renamed"})).await;
+    assert!(matches!(fire(routine.rev + 1, "message:2").await, FireOutcome::Fired(_)), "the trigger is the same");
+    tests::until("the run to end", async || {
+        let runs = tests::routines::runs(&ada, routine.id).await;
+        runs.len() == 1 && runs[0].status == RunStatus::Ok
+    })
+    .await;
+    store.close().await;
     world.finish().await;
 }

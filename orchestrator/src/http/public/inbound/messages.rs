@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{check_name, event_id, receive, too_large};
 use crate::{
-    dispatch::ArrivedEvent,
+    dispatch::InboundEvent,
     http::{
         extract::ApiJson,
         problem::ApiError,
@@ -39,7 +39,7 @@ pub(in crate::http::public) async fn post(
     if content.len() > MAX_CONTENT_BYTES {
         return Err(too_large("content", MAX_CONTENT_BYTES));
     }
-    let event = ArrivedEvent {
+    let event = InboundEvent {
         user: who.user,
         payload: json!({"content": content, "sender": sender}),
         name: EventName::Message { channel },

@@ -12,7 +12,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::PublicApi;
 use crate::{
-    dispatch::{ArrivedEvent, EventHandler, WebhookHandler},
+    dispatch::{EventHandler, InboundEvent, WebhookHandler},
     http::problem::ApiError,
 };
 
@@ -42,7 +42,7 @@ fn event_id(key: Option<&str>) -> String {
 }
 
 /// Fires routines for an event, and answers with its id and its runs.
-async fn receive(api: &PublicApi, event: ArrivedEvent) -> Result<EventReceipt, ApiError> {
+async fn receive(api: &PublicApi, event: InboundEvent) -> Result<EventReceipt, ApiError> {
     let id = event.id.clone();
     let fired = api.inbound.events.fire(event).await.map_err(ApiError::internal)?;
     Ok(EventReceipt { id, run_ids: fired.runs })

@@ -5,7 +5,7 @@ use protocol::{EmitSystemEvent, EventReceipt};
 
 use super::{check_name, event_id, receive, too_large};
 use crate::{
-    dispatch::ArrivedEvent,
+    dispatch::InboundEvent,
     http::{
         extract::ApiJson,
         problem::ApiError,
@@ -38,7 +38,7 @@ pub(in crate::http::public) async fn post(
     if body.bytes.len() > MAX_PAYLOAD_BYTES && payload.to_string().len() > MAX_PAYLOAD_BYTES {
         return Err(too_large("payload", MAX_PAYLOAD_BYTES));
     }
-    let event = ArrivedEvent {
+    let event = InboundEvent {
         user: who.user,
         name: EventName::System { source, event_type },
         payload,

@@ -62,13 +62,25 @@ pub(in crate::http::public) async fn post(
     let inner = api.clone();
     // A sender that gives up does not leave a delivery half decided.
     run_to_completion(&api.tasks, async move {
-        match inner.inbound.webhooks.receive(&target, WebhookRequest { headers, body }).await {
-            Ok(answer) => respond(answer),
-            Err(refused) => Err(refusal(refused)),
+        let webhooks = &inner.inbound.webhooks;
+        let (mut target, request) = (target, WebhookRequest { headers, body });
+        for _ in 0..MAX_TRIES {
+            match webhooks.receive(&target, request.clone()).await {
+                // It is compared with the new definition.
+                Ok(WebhookAnswer::Decided(Delivered::Changed)) => {
+                    target = webhooks.target(&path).await?.ok_or_else(ApiError::not_found)?;
+                }
+                Ok(answer) => return respond(answer),
+                Err(refused) => return Err(refusal(refused)),
+            }
         }
+        respond(WebhookAnswer::Decided(Delivered::Changed))
     })
     .await
 }
+
+/// How often a delivery is compared with a routine that changes meanwhile.
+const MAX_TRIES: u32 = 3;
 
 /// The headers with names in lower case. A value that is not text is left out.
 fn header_map(headers: &HeaderMap) -> BTreeMap<String, String> {
@@ -110,6 +122,7 @@ fn respond(answer: WebhookAnswer) -> Result<(StatusCode, Json<WebhookReceipt>), 
         Delivered::AutomationDisabled => {
             Err(ApiError::new(ErrorCode::AutomationDisabled, "automation is switched off by the operator"))
         }
+        Delivered::Changed => Err(ApiError::new(ErrorCode::Conflict, "the routine is being changed; deliver it again")),
         Delivered::NotFound => Err(ApiError::not_found()),
         Delivered::TooMany => Err(ApiError::new(ErrorCode::RateLimited, "too many deliveries")),
     }
