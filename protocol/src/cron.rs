@@ -103,7 +103,7 @@ pub enum CronSchedule {
         /// Milliseconds since 1970.
         at_ms: i64,
     },
-    /// At a fixed distance.
+    /// At a fixed interval.
     Every {
         /// A multiple of 1,000.
         every_ms: u64,
@@ -134,7 +134,7 @@ pub enum CronPayload {
     AgentTurn {
         /// The task.
         message: String,
-        /// Whether every run that has something to say notifies.
+        /// Whether every run that has something to report notifies.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deliver: Option<bool>,
         /// `last` or `webhook`.

@@ -14,9 +14,9 @@ pub enum NotificationKind {
     Message,
     /// A tool call of a chat waits for the user's approval.
     GateRequired,
-    /// A run ended well.
+    /// A run succeeded.
     RunOk,
-    /// A run has something to say.
+    /// A run has something to report.
     RunAttention,
     /// A run failed.
     RunFailed,
@@ -24,7 +24,7 @@ pub enum NotificationKind {
     RoutineDisabled,
     /// The budget of a routine is spent.
     BudgetSpent,
-    /// The heartbeat of the main session has something to say.
+    /// The heartbeat of the main session has something to report.
     Heartbeat,
     /// Heartbeats of the main session failed.
     HeartbeatFailed,

@@ -62,7 +62,7 @@ pub enum RoutineStatus {
     Disabled,
     /// A run is in progress.
     Running,
-    /// It has not had a good run since its trigger or action changed.
+    /// It has not had a successful run since its trigger or action changed.
     Unverified,
     /// Its last run failed.
     Failing,
@@ -183,7 +183,7 @@ pub struct CreateRoutine {
     /// When the main session looks at its line.
     #[serde(default)]
     pub wake_mode: WakeMode,
-    /// Whether every run that has something to say notifies.
+    /// Whether every run that has something to report notifies.
     #[serde(default)]
     pub deliver: bool,
     /// Whether a run puts a summary line into the main session.
@@ -228,7 +228,7 @@ pub struct Routine {
     pub post_to_main: bool,
     pub post_to_main_prefix: Option<String>,
     pub persist_payload: bool,
-    /// The text of the last good run, at most 2,000 characters; the next run gets it as data.
+    /// The text of the last successful run, at most 2,000 characters; the next run gets it as data.
     pub state: Option<String>,
     /// When the last run started.
     pub last_run_at: Option<DateTime<Utc>>,
@@ -238,7 +238,7 @@ pub struct Routine {
     pub run_count: u64,
     /// Failed runs since the last good one.
     pub consecutive_failures: u32,
-    /// Whether it has had a good run since its trigger or action changed.
+    /// Whether it has had a successful run since its trigger or action changed.
     pub verified: bool,
     /// Its human-readable status.
     pub status: RoutineStatus,
@@ -294,7 +294,7 @@ pub struct RoutineSummary {
     pub running: u64,
     /// Those whose last run failed.
     pub failing: u64,
-    /// Those that have not had a good run since they changed.
+    /// Those that have not had a successful run since they changed.
     pub unverified: u64,
     /// Runs that were recorded since the start of the day in UTC.
     pub runs_today: u64,

@@ -7,12 +7,12 @@ use serde_json::json;
 
 use super::{User, poll};
 
-/// Fires a routine by hand. Its run need not have started.
+/// Fires a routine manually. Its run need not have started.
 pub async fn trigger(user: &User, routine: impl Display) -> RoutineRun {
     user.post(&format!("/api/routines/{routine}/trigger"), &json!({})).await.expect(202).json()
 }
 
-/// Fires a routine by hand and waits for the end of its run.
+/// Fires a routine manually and waits for the end of its run.
 pub async fn triggered(user: &User, routine: impl Display) -> RoutineRun {
     let body = json!({"wait_seconds": 60});
     user.post(&format!("/api/routines/{routine}/trigger"), &body).await.expect(200).json()

@@ -9,7 +9,7 @@ use super::conversation::line;
 use crate::{domain::heartbeat::HEARTBEAT_OK, store::SystemLine};
 
 const INSTRUCTIONS: &str = "\
-This is a heartbeat: a look at what there is to do, which Gantry starts by itself. The user does not read along, and no one can \
+This is a heartbeat: a look at what there is to do, which Gantry starts by itself. The user is not present, and no one can \
 approve a tool call. Go through the checklist and the system events below, as far as there are any, and do what they ask for. Do \
 not take up again what was said or done earlier in this conversation unless they ask for it.";
 

@@ -6,9 +6,9 @@ use chrono::{DateTime, Days, LocalResult, NaiveDateTime, TimeDelta, TimeZone as 
 use chrono_tz::Tz;
 use protocol::{QuietHours, TimeOfDay, UserSettings};
 
-/// The reply that says that there is nothing to say (contract: routines, Sessions).
+/// The reply that says that there is nothing to report (contract: routines, Sessions).
 pub const HEARTBEAT_OK: &str = "HEARTBEAT_OK";
-/// Failures in a row that the user is told about, once (contract: routines, Decided in detail).
+/// Failures in a row of which the user is notified, once (contract: routines, Decided in detail).
 pub const FAILURES_TO_NOTIFY: u32 = 3;
 /// How long a request waits for others, which then share its heartbeat (contract: routines, Sessions).
 const COALESCE: TimeDelta = TimeDelta::milliseconds(250);
@@ -109,7 +109,7 @@ pub fn interval(settings: &UserSettings, default_seconds: u64) -> Option<TimeDel
     TimeDelta::try_seconds(i64::try_from(seconds).ok()?).filter(|every| *every > TimeDelta::zero())
 }
 
-/// Whether a reply has nothing to say to the user.
+/// Whether a reply has nothing to report to the user.
 pub fn is_silent(reply: &str) -> bool {
     reply.trim() == HEARTBEAT_OK
 }

@@ -176,7 +176,7 @@ impl Lightweight {
             }
             (outcome, _) => return Ok((failure(outcome, model.take_refusal(), journal.take_limit()), None)),
         };
-        Ok(self.read(run, &text).await)
+        Ok(self.interpret_reply(run, &text).await)
     }
 
     /// What the run begins with.
@@ -263,19 +263,21 @@ impl Lightweight {
     }
 
     /// What the answer says, and the text that is kept.
-    async fn read(&self, run: &RunAttempt, text: &str) -> (AttemptEnd, Option<String>) {
+    async fn interpret_reply(&self, run: &RunAttempt, text: &str) -> (AttemptEnd, Option<String>) {
         match reply(&strip_invisible(text), false) {
             Reply::Nothing => (AttemptEnd::Ok, None),
-            Reply::Empty => (AttemptEnd::failed(RunReason::EmptyReply, "the model answered nothing".to_owned()), None),
+            Reply::Empty => {
+                (AttemptEnd::failed(RunReason::EmptyReply, "the model returned an empty reply".to_owned()), None)
+            }
             Reply::Attention(text) => {
-                let text = self.shown(run, text).await;
+                let text = self.apply_output_hooks(run, text).await;
                 (AttemptEnd::Attention, Some(shortened(&text, MAX_RESULT_CHARS)))
             }
         }
     }
 
     /// The text that the hooks let out: it is a message to a person.
-    async fn shown(&self, run: &RunAttempt, text: String) -> String {
+    async fn apply_output_hooks(&self, run: &RunAttempt, text: String) -> String {
         let event = HookEvent::new(HookPoint::OutboundMessage, &run.user);
         let changed = match self.hooks.ask_about_text(&event, &text).await {
             Ok(None) => return text,
@@ -329,15 +331,17 @@ fn failure(outcome: LoopOutcome, refusal: Option<Refusal>, limit: Option<String>
             message,
         ),
         LoopOutcome::Limit { which: LimitKind::Tokens | LimitKind::Cost, .. } => {
-            AttemptEnd::failed(RunReason::LimitReached, limit.unwrap_or_else(|| "a budget is spent".to_owned()))
+            AttemptEnd::failed(RunReason::LimitReached, limit.unwrap_or_else(|| "the budget is exhausted".to_owned()))
         }
-        LoopOutcome::Limit { .. } => {
-            AttemptEnd::failed(RunReason::IterationLimit, "the model used up its calls without an answer".to_owned())
-        }
+        LoopOutcome::Limit { .. } => AttemptEnd::failed(
+            RunReason::IterationLimit,
+            "the model did not answer within its limit of calls".to_owned(),
+        ),
         LoopOutcome::Stopped => AttemptEnd::failed(RunReason::OrchestratorRestart, "the run was stopped".to_owned()),
-        LoopOutcome::NeedsApproval { .. } | LoopOutcome::Completed { .. } => {
-            AttemptEnd::failed(RunReason::Internal, "the run waits for a person, and there is none".to_owned())
-        }
+        LoopOutcome::NeedsApproval { .. } | LoopOutcome::Completed { .. } => AttemptEnd::failed(
+            RunReason::Internal,
+            "the run requires approval, which an unattended run cannot get".to_owned(),
+        ),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
     clock::Clock,
     dispatch::{RoutineWaker, RunJobs},
     llm::metering::retry_write,
-    store::{AttemptEnd, AttemptResult, RunAttempt, Store, StoreError},
+    store::{AbandonedRun, AttemptEnd, AttemptResult, RunAttempt, Store, StoreError},
 };
 
 /// Delay before the database is asked again after it failed.
@@ -265,8 +265,8 @@ impl Runner {
         };
         let found = abandoned.len();
         let mut ended = 0;
-        for (run, attempt) in abandoned {
-            let outcome = AttemptResult::unused(restarted());
+        for AbandonedRun { run, attempt, started_at } in abandoned {
+            let outcome = self.interrupted(run, started_at).await;
             match self.end(run, attempt, outcome).await {
                 Ok(_) => ended += 1,
                 // The others are ended nevertheless.
@@ -277,6 +277,19 @@ impl Runner {
         }
         if found > 0 {
             tracing::warn!(found, ended, "ended runs that no task worked on");
+        }
+    }
+
+    /// The result of an attempt whose process has ended, with what its model calls used.
+    async fn interrupted(&self, run: RunId, started_at: DateTime<Utc>) -> AttemptResult {
+        let unused = AttemptResult::unused(restarted());
+        match self.parts.store.run_usage(run, started_at).await {
+            Ok(Some(usage)) => AttemptResult { tokens: usage.tokens, cost_usd: usage.cost_usd, ..unused },
+            Ok(None) => unused,
+            Err(error) => {
+                tracing::error!(run.id = %run, error = &error as &dyn std::error::Error, "the usage of a run could not be read");
+                AttemptResult { cost_usd: None, ..unused }
+            }
         }
     }
 

@@ -92,10 +92,10 @@ pub use notification_deliveries::{ClaimedDelivery, DeliveryOutcome};
 pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
 pub use prompts::Prompted;
 pub use routines::{
-    AttemptEnd, AttemptResult, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests, DueRoutine,
-    DueRoutines, EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery, NewRoutineEvent,
-    PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored, RoutineUpdate,
-    RunAttempt, RunFilter, WebhookTarget,
+    AbandonedRun, AttemptEnd, AttemptResult, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests,
+    DueRoutine, DueRoutines, EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery,
+    NewRoutineEvent, PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored,
+    RoutineUpdate, RunAttempt, RunFilter, WebhookTarget,
 };
 pub use rows::StoredEvent;
 pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored};

@@ -69,9 +69,9 @@ pub enum RunStatus {
     Queued,
     /// It is in progress.
     Running,
-    /// It ended well, with nothing to say.
+    /// It succeeded, with nothing to report.
     Ok,
-    /// It ended well, with something to say.
+    /// It succeeded, with something to report.
     Attention,
     /// It failed.
     Failed,

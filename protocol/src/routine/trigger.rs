@@ -22,9 +22,9 @@ pub enum RoutineTrigger {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timezone: Option<String>,
     },
-    /// Times at a fixed distance.
+    /// Times at a fixed interval.
     Every {
-        /// The distance.
+        /// The interval.
         every_seconds: u64,
         /// A time that all others are counted from; the routine's creation by default.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -180,7 +180,7 @@ async fn a_routine_fails_at_once_while_the_engine_is_down_and_works_again_at_its
     let every = json!({"type": "every", "every_seconds": 2});
     let routine = create(&ada, "often", every, job, json!({"disable_after_failures": 0, "max_concurrent": 10})).await;
     let any = async |wanted: fn(&RoutineRun) -> bool| runs(&ada, routine.id).await.into_iter().find(wanted);
-    tests::until("a run that ends well", async || any(|run| run.status.is_success()).await.is_some()).await;
+    tests::until("a run that succeeds", async || any(|run| run.status.is_success()).await.is_some()).await;
     engine.kill();
     let is_refused = |run: &RoutineRun| run.reason == Some(RunReason::SandboxUnavailable);
     let failed = tests::poll("a run without an engine", async || any(is_refused).await).await;
@@ -189,7 +189,7 @@ async fn a_routine_fails_at_once_while_the_engine_is_down_and_works_again_at_its
     assert_eq!((failed.status, failed.job_id), (RunStatus::Failed, None), "{failed:#?}");
     engine.start(&[]).await;
     let back = runs(&ada, routine.id).await[0].due_at;
-    tests::until("a run that ends well", async || {
+    tests::until("a run that succeeds", async || {
         runs(&ada, routine.id).await.iter().any(|run| run.due_at > back && run.status.is_success())
     })
     .await;

@@ -1,4 +1,4 @@
-//! A routine that fires at a fixed distance, and the check that each of its times has exactly the outcome that it should have.
+//! A routine that fires at a fixed interval, and the check that each of its times has exactly the outcome that it should have.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub(crate) async fn ended_runs(user: &User, routine: &Routine, number: usize) ->
     .await
 }
 
-/// Waits until the run of a time at or after `time` has ended well. Runs of earlier times that had to wait have ended then.
+/// Waits until the run of a time at or after `time` has succeeded. Runs of earlier times that had to wait have ended then.
 pub(crate) async fn wait_for_time(user: &User, routine: &Routine, time: DateTime<Utc>) {
     tests::until(&format!("the run of {time}"), async || {
         runs(user, routine.id).await.iter().any(|run| run.due_at >= Some(time) && run.status.is_success())

@@ -40,7 +40,7 @@ struct JobFields {
     /// Once: RFC 3339, milliseconds since 1970, or a duration from now such as 20m
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
-    /// At a fixed distance, such as 10m
+    /// At a fixed interval, such as 10m
     #[arg(long, value_name = "DURATION")]
     every: Option<humantime::Duration>,
     /// At times of a calendar
@@ -61,7 +61,7 @@ struct JobFields {
     /// Run the agent with this message; - reads it from standard input
     #[arg(long, value_name = "TEXT")]
     message: Option<String>,
-    /// Notify of every run that has something to say
+    /// Notify of every run that has something to report
     #[arg(long, requires = "message")]
     deliver: bool,
     /// Post notifications to this URL; the operator must allow it

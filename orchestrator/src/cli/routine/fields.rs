@@ -86,19 +86,19 @@ struct NotifyFields {
     /// A name for sorting, passed on with each notification
     #[arg(long, value_name = "NAME")]
     notify_channel: Option<String>,
-    /// Notify when a run has something to say (default: true)
+    /// Notify when a run has something to report (default: true)
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     notify_attention: Option<bool>,
     /// Notify when a run failed (default: true)
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     notify_failure: Option<bool>,
-    /// Notify when a run ended well (default: false)
+    /// Notify when a run succeeded with nothing to report (default: false)
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     notify_success: Option<bool>,
     /// Also post notifications here; the operator must allow it
     #[arg(long, value_name = "URL")]
     notify_url: Option<String>,
-    /// Notify of every run that has something to say
+    /// Notify of every run that has something to report
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     deliver: Option<bool>,
 }

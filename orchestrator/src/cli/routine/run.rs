@@ -1,4 +1,4 @@
-//! `gantry routine run`: fires a routine by hand.
+//! `gantry routine run`: fires a routine manually.
 
 use std::time::Duration;
 

@@ -7,14 +7,14 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::{exit::CliError, input};
 
-/// What fires a routine. Without one of the first seven, a new routine is fired by hand.
+/// What fires a routine. Without one of the first seven, a new routine is triggered manually.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Trigger")]
 pub(super) struct TriggerFields {
-    /// Times of a calendar: a cron expression, or a phrase such as "every weekday at 9:00"
+    /// A cron expression, or a phrase such as "every weekday at 9:00"
     #[arg(long, value_name = "EXPR", group = "trigger")]
     cron: Option<String>,
-    /// A fixed distance, such as 10m
+    /// A fixed interval, such as 10m
     #[arg(long, value_name = "DURATION", group = "trigger")]
     every: Option<humantime::Duration>,
     /// One time: RFC 3339, a local time in --timezone such as 2026-12-01T07:00, or a duration from now such as 20m
@@ -29,7 +29,7 @@ pub(super) struct TriggerFields {
     /// Events of a system, such as github:issue.opened
     #[arg(long, value_name = "SOURCE:TYPE", group = "trigger")]
     on_event: Option<String>,
-    /// Only by hand
+    /// Only when triggered manually
     #[arg(long, group = "trigger")]
     manual: bool,
     /// IANA time zone of --cron and of a local time in --at (default: UTC)

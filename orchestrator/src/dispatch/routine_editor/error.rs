@@ -13,10 +13,10 @@ pub enum RoutineError {
     #[error("{}", .0.first().map_or("invalid routine".to_owned(), |first| format!("{}: {}", first.field, first.message)))]
     Invalid(Vec<FieldError>),
     /// The user has a routine with this name.
-    #[error("there is a routine with this name; choose another name, or change that routine")]
+    #[error("a routine with this name already exists; choose another name, or change that routine")]
     NameTaken,
     /// Another routine has this path.
-    #[error("another routine has this path; choose another one")]
+    #[error("the webhook path is already in use; choose another one")]
     PathTaken,
     /// The user has the maximum number of routines.
     #[error("the limit of {max} routines is reached; delete some")]
@@ -25,10 +25,10 @@ pub enum RoutineError {
         max: u32,
     },
     /// No such routine.
-    #[error("no such routine")]
+    #[error("routine not found")]
     NotFound,
     /// It is another user's.
-    #[error("no such routine")]
+    #[error("routine not found")]
     NotOwner,
     /// It has another revision than the caller expects.
     #[error("the routine has revision {rev} now; read it again and repeat the change")]

@@ -47,7 +47,8 @@ impl RoutineEditor {
             warnings.push(warning("unpriced_model", "guardrails.budget.max_cost_usd", detail));
         }
         if !self.cron_enabled || !self.store().automation().await?.is_on {
-            let detail = "automation is switched off by the operator: the routine runs only when it is fired by hand";
+            let detail =
+                "automation is switched off by the operator: the routine runs only when it is triggered manually";
             warnings.push(warning("automation_disabled", "enabled", detail.to_owned()));
         }
         Ok(warnings)

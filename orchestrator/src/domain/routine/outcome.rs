@@ -1,4 +1,4 @@
-//! What the end of a run means: the reading of its reply, what follows a failure, whether the owner is told, and the human-readable
+//! What the end of a run means: the reading of its reply, what follows a failure, whether the owner is notified, and the human-readable
 //! status of the routine.
 //!
 //! Pure. Never counts anything: the numbers are the caller's.
@@ -203,16 +203,16 @@ fn seconds(seconds: u64) -> TimeDelta {
     i64::try_from(seconds).ok().and_then(TimeDelta::try_seconds).unwrap_or(TimeDelta::MAX)
 }
 
-/// A failure that the owner of a routine has been told about since its last good run.
+/// A failure of a routine whose owner has been notified of it since its last successful run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotifiedFailure {
     /// Why a run failed.
     pub reason: RunReason,
-    /// When the owner was told.
+    /// When the owner was notified.
     pub notified_at: DateTime<Utc>,
 }
 
-/// Whether the owner is told about a failed run. `known`: what they were told since the last good run.
+/// Whether the owner is notified of a failed run. `known`: the notifications since the last successful run.
 pub fn should_notify(reason: RunReason, known: &[NotifiedFailure], now: DateTime<Utc>) -> bool {
     // A time in the future is one from before the clock was set back.
     let is_recent = |alert: &NotifiedFailure| (now - alert.notified_at).abs() < ALERT_INTERVAL;
@@ -226,7 +226,7 @@ pub struct StatusFacts {
     pub enabled: bool,
     /// Whether a run of it is in progress.
     pub is_running: bool,
-    /// Whether it has had a good run since its trigger or action changed.
+    /// Whether it has had a successful run since its trigger or action changed.
     pub verified: bool,
     /// Failed runs since the last good one.
     pub consecutive_failures: u32,

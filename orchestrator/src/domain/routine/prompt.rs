@@ -43,7 +43,7 @@ pub struct RunFacts<'a> {
     pub due_at: Option<DateTime<Utc>>,
     /// What fired it, such as the body of a webhook.
     pub payload: Option<&'a str>,
-    /// The text of the last good run.
+    /// The text of the last successful run.
     pub state: Option<&'a str>,
     /// The owner's time zone.
     pub timezone: &'a str,
@@ -66,7 +66,7 @@ pub fn system_prompt(identity: Option<&str>, timezone: &str, now: DateTime<Utc>,
     let identity = identity.map(|text| format!("{text}\n\n")).unwrap_or_default();
     let by_tool = if has_tools { format!(", or call {NOTHING_TO_REPORT}") } else { String::new() };
     format!(
-        "{identity}You carry out a routine of the user's. No person reads along and none can be asked: do the task once, now, with \
+        "{identity}You carry out a routine of the user's. No person is present and none can be asked: do the task once, now, with \
          what you have. If there is nothing that the user has to know, answer exactly {ROUTINE_OK} and nothing else{by_tool}. Otherwise \
          answer with a short report in plain text, without {ROUTINE_OK}; the user gets it as a notification.\n\n\
          Today is {today} in the user's time zone, {}.\n\n{DELIMITER_NOTICE}",
@@ -143,7 +143,7 @@ fn run_section(facts: &RunFacts<'_>, nonce: &DelimiterNonce, max_payload_bytes: 
     }
     if let Some(state) = facts.state.filter(|state| !state.trim().is_empty()) {
         let state = wrap_untrusted("last_run", &shortened(state, MAX_STATE_CHARS), nonce);
-        let _ = write!(text, "\n\nThe last good run of this routine said:\n{state}");
+        let _ = write!(text, "\n\nThe last successful run of this routine said:\n{state}");
     }
     text
 }
@@ -154,7 +154,7 @@ const fn cause(trigger: TriggerType) -> &'static str {
         TriggerType::Event => "a message",
         TriggerType::SystemEvent => "an event of a system",
         TriggerType::Webhook => "a webhook",
-        TriggerType::Manual => "hand",
+        TriggerType::Manual => "a manual trigger",
     }
 }
 

@@ -34,9 +34,9 @@ const MAX_PERIOD_SECONDS: u64 = 10 * 366 * 86_400;
 pub enum Schedule {
     /// Times of a calendar.
     Cron(Box<CalendarSchedule>),
-    /// The anchor, and times at a fixed distance after it.
+    /// The anchor, and times at a fixed interval after it.
     Every {
-        /// The distance; positive.
+        /// The interval; positive.
         period: TimeDelta,
         /// The first time.
         anchor: DateTime<Utc>,
@@ -79,7 +79,7 @@ impl Schedule {
         CalendarSchedule::new(expression, zone).map(|schedule| Self::Cron(Box::new(schedule)))
     }
 
-    /// The anchor, and times at a fixed distance after it.
+    /// The anchor, and times at a fixed interval after it.
     pub fn every(every_seconds: u64, anchor: DateTime<Utc>) -> Result<Self, ScheduleError> {
         let period = i64::try_from(every_seconds).ok().filter(|_| (1..=MAX_PERIOD_SECONDS).contains(&every_seconds));
         let period = period.ok_or(ScheduleError::Period { max_seconds: MAX_PERIOD_SECONDS })?;
@@ -135,7 +135,7 @@ impl Schedule {
         }
     }
 
-    /// The smallest distance of two consecutive times, in the calendar of a cron schedule without changes of the clock; looks
+    /// The smallest interval between two consecutive times, in the calendar of a cron schedule without changes of the clock; looks
     /// at a bounded number of times after `now`. `None` with fewer than two times.
     pub fn smallest_gap(&self, now: DateTime<Utc>) -> Option<TimeDelta> {
         match self {

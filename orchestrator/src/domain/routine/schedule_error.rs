@@ -46,10 +46,10 @@ pub enum ScheduleError {
     /// Fires too often.
     #[error(
         "fires {seconds} seconds apart, and the minimum is {minimum}; choose times that are further apart \
-         (the operator sets routines.min_interval_seconds)"
+         (the operator sets routine_min_interval_seconds)"
     )]
     TooOften {
-        /// The smallest distance of two times.
+        /// The smallest interval between two times.
         seconds: i64,
         /// What the operator allows.
         minimum: u64,

@@ -71,7 +71,7 @@ pub enum SignatureError {
     /// A header of the signature is absent or is not of its form.
     #[error("{0} is missing or invalid")]
     Malformed(&'static str),
-    /// The time is more than 300 s from the present.
+    /// The timestamp differs from the clock by more than 300 s.
     #[error("the time of the signature is more than {} s from the present", TOLERANCE.num_seconds())]
     Expired,
     /// The body is what another scheme signs: a copy of a delivery of that scheme, whose time would not be checked.

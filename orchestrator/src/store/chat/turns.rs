@@ -45,7 +45,7 @@ pub struct Turn {
     pub title: String,
     /// Tools that the user always allows in this thread.
     pub remembered: BTreeSet<String>,
-    /// Whether no person is there to approve calls, and the user does not read along: a heartbeat.
+    /// Whether no person is there to approve calls, and the user is not present: a heartbeat.
     pub is_autonomous: bool,
     /// What the turn begins with.
     pub request: TurnRequest,

@@ -35,7 +35,7 @@ pub enum HeartbeatEnd {
 /// The reply of a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeartbeatReply {
-    /// There is nothing to say.
+    /// There is nothing to report.
     Silent,
     /// The user is to read this.
     Text(String),

@@ -47,7 +47,7 @@ pub struct RoutineUpdate {
     pub definition: RoutineDefinition,
     /// Whether `next_fire_at` is written: it is not where the schedule is unchanged, so that no time is lost or repeated.
     pub is_rescheduled: bool,
-    /// Whether it needs a good run again.
+    /// Whether it needs a successful run again.
     pub clears_verified: bool,
 }
 

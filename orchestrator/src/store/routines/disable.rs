@@ -1,4 +1,4 @@
-//! Routines that Gantry disables, and what their owners are told.
+//! Routines that Gantry disables, and the notifications of their owners.
 
 use chrono::{DateTime, Utc};
 use protocol::{DisabledReason, NotificationKind, RoutineChange, RoutineId, RunReason};
@@ -46,7 +46,7 @@ pub(super) async fn disable(
     notifications::insert(tx, routine, &user, notice, now).await
 }
 
-/// What the owner is told; nothing where the routine ends as its owner has determined.
+/// The text of the notification; none where the routine ends as its owner has determined.
 const fn explanation(reason: DisabledReason) -> Option<&'static str> {
     match reason {
         DisabledReason::User | DisabledReason::Completed | DisabledReason::Until | DisabledReason::MaxRuns => None,

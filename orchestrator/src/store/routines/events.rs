@@ -26,9 +26,9 @@ use crate::{
     failpoint,
 };
 
-/// Events of one user that wait. Further ones are dropped, and the user is told.
+/// Events of one user that wait. Further ones are dropped, and the user is notified.
 const MAX_WAITING_PER_USER: i64 = 1_000;
-/// How often a user is told about dropped events.
+/// How often a user is notified of dropped events.
 const DROPS_NOTICE: TimeDelta = TimeDelta::days(1);
 /// How many jobs above a job are searched for the run that caused it (contract: agent, Child jobs).
 const MAX_ANCESTORS: i64 = 8;

@@ -1,4 +1,4 @@
-//! The end of a run, in one transaction: the run, its next attempt, the counters of its routine, what its owner is told, the
+//! The end of a run, in one transaction: the run, its next attempt, the counters of its routine, the notification of its owner, the
 //! line in the main session, and the events.
 
 use chrono::{DateTime, Utc};

@@ -31,6 +31,6 @@ pub use events::{EventCause, EventName, EventRoutine, EventRoutines, NewRoutineE
 pub use finish::{AttemptEnd, AttemptResult};
 pub use firing::{FireOutcome, Firing};
 pub use list::{RoutineFilter, RunFilter};
-pub use start::RunAttempt;
+pub use start::{AbandonedRun, RunAttempt};
 
 pub(super) use finish::end_with_job;

@@ -77,14 +77,14 @@ pub(super) async fn budget_spent(
     let notice = RoutineNotification {
         kind: NotificationKind::BudgetSpent,
         title: format!("Budget spent: {name}"),
-        text: format!("The routine does not run again in this {}, unless its budget is raised.", budget.per),
+        text: format!("The routine does not run until the next {}, unless you raise its budget.", budget.per),
         run: None,
         job: None,
     };
     insert(tx, routine, &user, notice, now).await
 }
 
-/// What the owner has been told about failures since the last good run.
+/// The failures of which the owner has been notified since the last successful run.
 pub(super) async fn known_alerts(tx: &mut WriteTx, routine: Uuid) -> Result<Vec<NotifiedFailure>, StoreError> {
     let rows: Vec<(String, DateTime<Utc>)> =
         sqlx::query_as("SELECT reason, notified_at FROM routine_alerts WHERE routine_id = $1")

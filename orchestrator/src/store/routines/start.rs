@@ -52,7 +52,7 @@ pub struct RunAttempt {
     pub due_at: Option<DateTime<Utc>>,
     /// What it reads, as untrusted data.
     pub payload: Option<String>,
-    /// The text of the last good run.
+    /// The text of the last successful run.
     pub state: Option<String>,
     /// Firings by routines that led to it.
     pub depth: u32,
@@ -62,6 +62,17 @@ pub struct RunAttempt {
     pub session: RoutineSession,
     /// When the main session processes its line.
     pub wake_mode: WakeMode,
+}
+
+/// A run in progress that no task works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AbandonedRun {
+    /// The run.
+    pub run: RunId,
+    /// The number of its attempt.
+    pub attempt: u32,
+    /// When the attempt started.
+    pub started_at: DateTime<Utc>,
 }
 
 #[derive(FromRow)]
@@ -280,10 +291,11 @@ impl Store {
     }
 
     /// Runs in progress that no job and none of the given runs account for: the process that worked on them has ended.
-    pub async fn abandoned_runs(&self, working_on: &[RunId], limit: usize) -> Result<Vec<(RunId, u32)>, StoreError> {
+    pub async fn abandoned_runs(&self, working_on: &[RunId], limit: usize) -> Result<Vec<AbandonedRun>, StoreError> {
         let ids: Vec<String> = working_on.iter().map(|run| hex(run.as_uuid())).collect();
-        let rows: Vec<(Uuid, i64)> = sqlx::query_as(
-            "SELECT id, attempt FROM routine_runs WHERE status = 'running' AND id NOT IN (SELECT unhex(value) FROM json_each($1)) \
+        let rows: Vec<(Uuid, i64, DateTime<Utc>)> = sqlx::query_as(
+            "SELECT id, attempt, COALESCE(attempt_started_at, created_at) FROM routine_runs WHERE status = 'running' \
+             AND id NOT IN (SELECT unhex(value) FROM json_each($1)) \
              AND (job_id IS NULL OR NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = job_id AND finished_at IS NULL)) \
              ORDER BY id LIMIT $2",
         )
@@ -291,10 +303,12 @@ impl Store {
         .bind(i64::try_from(limit).unwrap_or(i64::MAX))
         .fetch_all(&self.read)
         .await?;
-        Ok(rows
-            .into_iter()
-            .map(|(id, attempt)| (RunId::from_uuid(id), u32::try_from(attempt).unwrap_or(u32::MAX)))
-            .collect())
+        let abandoned = rows.into_iter().map(|(id, attempt, started_at)| AbandonedRun {
+            run: RunId::from_uuid(id),
+            attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
+            started_at,
+        });
+        Ok(abandoned.collect())
     }
 
     async fn startable(

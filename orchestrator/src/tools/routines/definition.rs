@@ -34,7 +34,7 @@ pub(super) fn properties() -> Map<String, Value> {
         "notify": object("{\"on_attention\": true, \"on_failure\": true, \"on_success\": false}."),
         "session": {"type": "string", "enum": ["isolated", "main"]},
         "wake_mode": {"type": "string", "enum": ["next_heartbeat", "now"]},
-        "deliver": {"type": "boolean", "description": "Whether every run that has something to say notifies the user."},
+        "deliver": {"type": "boolean", "description": "Whether every run that has something to report notifies the user."},
         "post_to_main": {"type": "boolean", "description": "Whether a run puts a summary into the main session."},
         "post_to_main_prefix": {"type": "string"},
         "persist_payload": {"type": "boolean", "description": "Whether what fired a run is kept with it."}

@@ -14,7 +14,7 @@ mod tools;
 use serde_json::{Value, json};
 use tests::User;
 
-/// Creates a routine that is fired by hand. Returns its id.
+/// Creates a routine that is triggered manually. Returns its id.
 pub(crate) async fn create(user: &User, name: &str, action: Value) -> String {
     let body = json!({"name": name, "trigger": {"type": "manual"}, "action": action});
     user.post("/api/routines", &body).await.expect(201).body["id"].as_str().unwrap().to_owned()

@@ -65,7 +65,7 @@ fn a_run_by_hand_without_data_has_no_markers() {
         state: Some(" \n"),
         timezone: "UTC",
     };
-    assert_eq!(task("Do it.", &facts, &[], &nonce()), "Do it.\n\nThis run was started by hand.");
+    assert_eq!(task("Do it.", &facts, &[], &nonce()), "Do it.\n\nThis run was started by a manual trigger.");
 }
 
 #[rstest]

@@ -1,4 +1,4 @@
-//! `POST /api/routines/{id}/trigger`: fires a routine by hand.
+//! `POST /api/routines/{id}/trigger`: fires a routine manually.
 
 use axum::{
     Json,
@@ -15,7 +15,7 @@ use crate::http::{
     public::{PublicApi, audit_entry::AuditedCaller},
 };
 
-/// Fires a routine by hand.
+/// Fires a routine manually.
 ///
 /// The cooldown does not apply, and the next time of the schedule stays as it is.
 #[utoipa::path(
