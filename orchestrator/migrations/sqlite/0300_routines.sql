@@ -87,8 +87,6 @@ CREATE TABLE routine_runs (
     rate_limit_waits INTEGER NOT NULL DEFAULT 0,
     -- Why it is being cancelled, while its job stops.
     cancel_reason TEXT,
-    -- The process that works on it.
-    claimed_by BLOB,
     missed_from TEXT,
     missed_to TEXT,
     missed_count INTEGER,

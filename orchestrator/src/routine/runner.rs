@@ -14,7 +14,6 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
-use uuid::Uuid;
 
 use super::{
     lightweight::Lightweight,
@@ -65,8 +64,6 @@ pub struct RunnerParts {
 /// Starts runs that wait.
 pub struct Runner {
     parts: RunnerParts,
-    /// Names this process in the rows of the runs that it works on.
-    process: Uuid,
     live: LiveRuns,
     /// Wakes [`Self::start_jobs`].
     jobs: Notify,
@@ -77,13 +74,7 @@ pub struct Runner {
 impl Runner {
     /// A runner that works on nothing yet.
     pub fn new(parts: RunnerParts) -> Self {
-        Self {
-            parts,
-            process: *RunId::generate().as_uuid(),
-            live: LiveRuns::default(),
-            jobs: Notify::new(),
-            starting: Mutex::new(()),
-        }
+        Self { parts, live: LiveRuns::default(), jobs: Notify::new(), starting: Mutex::new(()) }
     }
 
     /// Works until the drain fires. Runs in progress then have a moment to end, and are ended.
@@ -192,7 +183,7 @@ impl Runner {
             return Ok(());
         }
         let kind = RoutineActionKind::Lightweight;
-        let started = self.parts.store.start_runs_of(kind, room, self.process, self.parts.clock.now()).await?;
+        let started = self.parts.store.start_runs_of(kind, room, self.parts.clock.now()).await?;
         for run in started {
             let live = self.live.insert(run.run);
             let runner = Arc::clone(self);

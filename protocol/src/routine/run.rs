@@ -121,7 +121,7 @@ pub enum RunReason {
     FireRate,
     /// Skipped: the routine was deleted, disabled or changed before the run started.
     RoutineChanged,
-    /// Missed: the time was not noticed, and the routine does not catch up.
+    /// Missed: the scheduled time passed while the scheduler was not running, and `catch_up` does not cover it.
     Late,
     /// Missed, or not started: automation was switched off.
     AutomationDisabled,
@@ -151,7 +151,7 @@ pub enum RunReason {
     JobFailed,
     /// Failed: the job was cancelled.
     JobCancelled,
-    /// Failed: the user has too many waiting lines, or another limit is reached.
+    /// Failed: a budget, the job queue or the disk limit was reached.
     LimitReached,
     /// Failed: a fault of the orchestrator.
     Internal,

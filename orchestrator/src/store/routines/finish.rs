@@ -298,7 +298,7 @@ async fn requeue(
     let row: RunRow = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = 'queued', reason = $2, message = $3, not_before = $4, \
          attempt = attempt + $5, rate_limit_waits = rate_limit_waits + 1 - $5, tokens_used = tokens_used + $6, \
-         cost_usd = cost_usd + $7, claimed_by = NULL WHERE id = $1 RETURNING ",
+         cost_usd = cost_usd + $7 WHERE id = $1 RETURNING ",
         run_columns!()
     ))
     .bind(live.row.id)
@@ -338,7 +338,7 @@ async fn finish(
     let (reason, message) = reason_of(outcome);
     let row: RunRow = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = $2, reason = $3, message = $4, completed_at = $5, result_summary = $6, \
-         tokens_used = tokens_used + $7, cost_usd = cost_usd + $8, payload = CASE WHEN $9 THEN payload END, claimed_by = NULL \
+         tokens_used = tokens_used + $7, cost_usd = cost_usd + $8, payload = CASE WHEN $9 THEN payload END \
          WHERE id = $1 RETURNING ",
         run_columns!()
     ))

@@ -145,14 +145,13 @@ impl Store {
         &self,
         kind: RoutineActionKind,
         max: usize,
-        process: Uuid,
         now: DateTime<Utc>,
     ) -> Result<Vec<RunAttempt>, StoreError> {
         let ids = self.startable(kind, max, now).await?;
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let started = self.write(move |tx| Box::pin(async move { start(tx, &ids, process, now).await })).await?;
+        let started = self.write(move |tx| Box::pin(async move { start(tx, &ids, now).await })).await?;
         failpoint::reach("routine.after_start");
         Ok(started)
     }
@@ -180,7 +179,7 @@ impl Store {
         }
         self.write(move |tx| {
             Box::pin(async move {
-                let runs = start(tx, &ids, Uuid::nil(), now).await?;
+                let runs = start(tx, &ids, now).await?;
                 for run in &runs {
                     let outcome = lines::deliver(tx, run, now).await?;
                     if let Some(live) = finish::load(tx, run.run).await? {
@@ -346,12 +345,7 @@ async fn waiting_rows<'c>(
 }
 
 /// Starts the runs that still may. A run whose routine cannot be read fails.
-async fn start(
-    tx: &mut WriteTx,
-    ids: &[Uuid],
-    process: Uuid,
-    now: DateTime<Utc>,
-) -> Result<Vec<RunAttempt>, StoreError> {
+async fn start(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<Vec<RunAttempt>, StoreError> {
     let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
     for row in waiting_rows(&mut tx.db, ids).await? {
         let id = row.id;
@@ -369,14 +363,13 @@ async fn start(
     let started: Vec<String> = runs.iter().map(|run| hex(run.run.as_uuid())).collect();
     let rows: Vec<RunRow> = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = 'running', started_at = COALESCE(started_at, $2), attempt_started_at = $2, \
-         claimed_by = $3, reason = NULL, message = NULL, not_before = NULL, \
+         reason = NULL, message = NULL, not_before = NULL, \
          routine_rev = (SELECT rev FROM routines WHERE id = routine_id) \
          WHERE id IN (SELECT unhex(value) FROM json_each($1)) RETURNING ",
         run_columns!()
     ))
     .bind(text(&started)?)
     .bind(now)
-    .bind(process)
     .fetch_all(&mut tx.db)
     .await?;
     let rows: Vec<RoutineRun> = rows.into_iter().map(RunRow::into_run).collect::<Result<_, _>>()?;
