@@ -219,7 +219,7 @@ pub(super) async fn apply(
         publish(tx, &before, &job);
         chat::post_end(tx, &job, now).await?;
         if !before.is_finished() {
-            routines::events::job_ended(tx, &job, now).await?;
+            routines::own_events::job_ended(tx, &job, now).await?;
         }
         routines::end_with_job(tx, &job, now).await?;
     }

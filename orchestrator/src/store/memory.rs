@@ -119,7 +119,7 @@ impl Store {
                 let outcome = put(&mut tx.db, write).await?;
                 if let MemoryWriteOutcome::Stored { entry, .. } = &outcome {
                     let version = (entry.path.as_str(), entry.version);
-                    routines::events::memory_written(tx, &user, version, &author, now).await?;
+                    routines::own_events::memory_written(tx, &user, version, &author, now).await?;
                 }
                 Ok(outcome)
             })

@@ -186,7 +186,7 @@ async fn send(tx: &mut WriteTx, message: &SentMessage) -> Result<Sent, StoreErro
     }
     let id = insert(tx, thread.id, message).await?;
     if message.delivery == Delivery::Queue {
-        routines::events::chat_message_sent(tx, &message.user, &message.content, message.audit.at).await?;
+        routines::own_events::chat_message_sent(tx, &message.user, &message.content, message.audit.at).await?;
     }
     let waiting_for_gate = message.delivery != Delivery::Show && thread.state == ThreadState::AwaitingApproval;
     finish(tx, message, MessageReceipt { thread_id: thread.id, message_id: id, waiting_for_gate }).await

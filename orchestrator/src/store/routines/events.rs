@@ -5,11 +5,8 @@
 //! without a routine that an event could fire pays for one look at an index. Never compares anything with a pattern.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use protocol::{
-    JobId, JobState, MemoryAuthor, NotificationKind, RoutineEventId, RoutineId, RoutineRun, RoutineTrigger, RunId,
-    ThreadId,
-};
-use serde_json::{Value, json};
+use protocol::{JobId, NotificationKind, RoutineEventId, RoutineId, RoutineTrigger, RunId, ThreadId};
+use serde_json::Value;
 use sqlx::FromRow;
 use uuid::Uuid;
 
@@ -21,10 +18,7 @@ use super::{
     },
     firing::{FireOutcome, Firing, fire_in},
 };
-use crate::{
-    domain::{job::JobRecord, routine::matching::folded},
-    failpoint,
-};
+use crate::{domain::routine::matching::folded, failpoint};
 
 /// Events of one user that wait. Further ones are dropped, and the user is notified.
 const MAX_WAITING_PER_USER: i64 = 1_000;
@@ -32,10 +26,6 @@ const MAX_WAITING_PER_USER: i64 = 1_000;
 const DROPS_NOTICE: TimeDelta = TimeDelta::days(1);
 /// How many jobs above a job are searched for the run that caused it (contract: agent, Child jobs).
 const MAX_ANCESTORS: i64 = 8;
-/// The source of Gantry's own events (contract: routines, Triggers).
-const GANTRY: &str = "gantry";
-/// The channel of messages in chats.
-const CHAT: &str = "chat";
 
 /// What caused an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +124,7 @@ pub struct EventRoutines {
 impl Store {
     /// Has an event wait, unless no routine could be fired by it. False: it was dropped, since too many wait.
     pub async fn emit_routine_event(&self, event: NewRoutineEvent, now: DateTime<Utc>) -> Result<bool, StoreError> {
-        self.write(move |tx| Box::pin(async move { append(tx, &event, now).await })).await
+        self.write(move |tx| Box::pin(async move { enqueue(tx, &event, now).await })).await
     }
 
     /// Events that wait, the oldest of each user: of users after `after`, in their order.
@@ -246,7 +236,7 @@ async fn fire_all(tx: &mut WriteTx, firings: Vec<Firing>, now: DateTime<Utc>) ->
 }
 
 /// Has an event wait, in the transaction that causes it, unless no routine could be fired by it. False: it was dropped.
-pub(in crate::store) async fn append(
+pub(in crate::store) async fn enqueue(
     tx: &mut WriteTx,
     event: &NewRoutineEvent,
     now: DateTime<Utc>,
@@ -280,83 +270,6 @@ pub(in crate::store) async fn append(
     .await?;
     tx.notify(Topic::RoutineEvents);
     Ok(true)
-}
-
-/// Has the event `memory.write` wait.
-pub(in crate::store) async fn memory_written(
-    tx: &mut WriteTx,
-    user: &str,
-    (path, version): (&str, u64),
-    author: &MemoryAuthor,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    let cause = match author {
-        MemoryAuthor::User(_) => EventCause::User,
-        MemoryAuthor::Job(job) => EventCause::Job(*job),
-        MemoryAuthor::Run(run) => EventCause::Run(*run),
-        MemoryAuthor::Thread(thread) => EventCause::Thread(*thread),
-    };
-    let payload = json!({"path": path, "version": version, "author": author.to_string()});
-    append(tx, &gantry_event(user, "memory.write", payload, cause), now).await.map(drop)
-}
-
-/// Has the event `job.completed` or `job.failed` wait, if the job has ended so.
-pub(in crate::store) async fn job_ended(
-    tx: &mut WriteTx,
-    job: &JobRecord,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    let event_type = match job.state() {
-        JobState::Completed | JobState::Accepted => "job.completed",
-        JobState::Failed | JobState::Cancelled => "job.failed",
-        _ => return Ok(()),
-    };
-    let brief = &job.brief;
-    let payload = json!({
-        "job_id": job.id,
-        "title": brief.title,
-        "state": job.state(),
-        "reason": job.reason(),
-        "message": job.message(),
-        "source": brief.source,
-        "labels": brief.labels,
-    });
-    append(tx, &gantry_event(&brief.user_id, event_type, payload, EventCause::Job(job.id)), now).await.map(drop)
-}
-
-/// Has the event `routine.run` wait, for a run that has ended.
-pub(in crate::store) async fn run_ended(
-    tx: &mut WriteTx,
-    run: &RoutineRun,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    let payload = json!({
-        "run_id": run.id,
-        "routine_id": run.routine_id,
-        "routine_name": run.routine_name,
-        "trigger_type": run.trigger_type,
-        "status": run.status,
-        "reason": run.reason,
-        "job_id": run.job_id,
-    });
-    append(tx, &gantry_event(&run.user_id, "routine.run", payload, EventCause::Run(run.id)), now).await.map(drop)
-}
-
-/// Has a message in a chat wait.
-pub(in crate::store) async fn chat_message_sent(
-    tx: &mut WriteTx,
-    user: &str,
-    content: &str,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    let name = EventName::Message { channel: Some(CHAT.to_owned()) };
-    let payload = json!({"content": content});
-    append(tx, &NewRoutineEvent { user: user.to_owned(), name, payload, cause: EventCause::User }, now).await.map(drop)
-}
-
-fn gantry_event(user: &str, event_type: &str, payload: Value, cause: EventCause) -> NewRoutineEvent {
-    let name = EventName::System { source: GANTRY.to_owned(), event_type: event_type.to_owned() };
-    NewRoutineEvent { user: user.to_owned(), name, payload, cause }
 }
 
 /// Whether the user has an enabled routine that an event of this name may fire.

@@ -3,8 +3,8 @@
 
 use chrono::{DateTime, Utc};
 use protocol::{
-    DisabledReason, JobId, JobReason, JobState, NotificationKind, Notify, Retry, Routine, RoutineActionKind, RoutineId,
-    RoutineRun, RunId, RunReason, RunStatus,
+    DisabledReason, JobId, JobReason, JobState, Retry, Routine, RoutineActionKind, RoutineId, RoutineRun, RunId,
+    RunReason, RunStatus,
 };
 use sqlx::FromRow;
 use uuid::Uuid;
@@ -15,9 +15,7 @@ use super::{
         rows::{RowRef, column},
         write_tx::WriteTx,
     },
-    budgets, definitions, disable, events, lines,
-    notifications::{self, RoutineNotification},
-    publish,
+    budgets, definitions, disable, lines, notifications, own_events, publish,
     rows::{RunRow, run_columns},
     run_log,
 };
@@ -26,7 +24,7 @@ use crate::{
         job::JobRecord,
         routine::outcome::{
             AfterFailure, FailureFacts, MAX_RESULT_CHARS, MAX_STATE_CHARS, Reply, after_failure, counts_as_failure,
-            reply, shortened, should_notify,
+            reply, shortened,
         },
     },
     failpoint,
@@ -245,13 +243,13 @@ pub(super) async fn end(
     let (depth, rev) = (live.depth, live.routine_rev);
     let run = finish(tx, &live, &outcome, routine.as_ref(), now).await?;
     if run.status != RunStatus::Skipped {
-        events::run_ended(tx, &run, now).await?;
+        own_events::run_ended(tx, &run, now).await?;
     }
     charge_budget(tx, routine.as_ref(), &outcome, now).await?;
     if let Some(routine) = &routine {
         count_outcome(tx, routine, &run, &outcome, rev).await?;
         let disabled = disable_reason(routine, &run, after == AfterFailure::FinalAndDisable);
-        notify_owner(tx, routine, &run, disabled.is_some(), now).await?;
+        notifications::run_ended(tx, routine, &run, disabled.is_some(), now).await?;
         if is_counted(&run) {
             lines::post_summary(tx, routine, &run, u32::try_from(depth).unwrap_or(u32::MAX), now).await?;
         }
@@ -418,60 +416,6 @@ fn disable_reason(routine: &Routine, run: &RoutineRun, is_account_refused: bool)
     }
     let max = routine.guardrails.disable_after_failures;
     (max > 0 && routine.consecutive_failures + 1 >= max).then_some(DisabledReason::Failures)
-}
-
-/// Notifies the owner of a run, as the routine says. A failure that disables the routine has the notification of that.
-async fn notify_owner(
-    tx: &mut WriteTx,
-    routine: &Routine,
-    run: &RoutineRun,
-    is_disabled: bool,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    let notify: &Notify = &routine.notify;
-    let (kind, verb) = match run.status {
-        RunStatus::Attention if notify.on_attention || routine.deliver => (NotificationKind::RunAttention, "Attention"),
-        RunStatus::Ok if notify.on_success => (NotificationKind::RunOk, "Done"),
-        RunStatus::Failed if notify.on_failure && !is_disabled && is_counted(run) => {
-            if !is_new_failure(tx, routine, run, now).await? {
-                return Ok(());
-            }
-            (NotificationKind::RunFailed, "Failed")
-        }
-        _ => return Ok(()),
-    };
-    let failure = || {
-        let reason = run.reason.map(RunReason::as_str).unwrap_or_default();
-        run.message.as_ref().map_or_else(|| reason.to_owned(), |message| format!("{reason}: {message}"))
-    };
-    let text = match run.status {
-        RunStatus::Failed => failure(),
-        _ => run.result_summary.clone().unwrap_or_else(|| "The run had nothing to report.".to_owned()),
-    };
-    let title = format!("{verb}: {}", routine.name);
-    let notice = RoutineNotification { kind, title, text, run: Some(run.id), job: run.job_id };
-    notifications::insert(tx, routine.id, &routine.user_id, notice, now).await
-}
-
-/// Whether the owner does not know of this failure yet. If so, it is noted as known.
-async fn is_new_failure(
-    tx: &mut WriteTx,
-    routine: &Routine,
-    run: &RoutineRun,
-    now: DateTime<Utc>,
-) -> Result<bool, StoreError> {
-    let Some(reason) = run.reason else { return Ok(true) };
-    let known = notifications::known_alerts(tx, *routine.id.as_uuid()).await?;
-    if !should_notify(reason, &known, now) {
-        return Ok(false);
-    }
-    sqlx::query("INSERT OR REPLACE INTO routine_alerts (routine_id, reason, notified_at) VALUES ($1, $2, $3)")
-        .bind(*routine.id.as_uuid())
-        .bind(reason.as_str())
-        .bind(now)
-        .execute(&mut tx.db)
-        .await?;
-    Ok(true)
 }
 
 impl UnfinishedRun {

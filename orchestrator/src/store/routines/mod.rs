@@ -15,6 +15,7 @@ mod firing;
 mod lines;
 mod list;
 mod notifications;
+pub(super) mod own_events;
 mod publish;
 mod retention;
 mod rows;

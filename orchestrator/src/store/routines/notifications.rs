@@ -1,14 +1,16 @@
 //! Notifications about routines and their runs, in the transactions that cause them.
 
 use chrono::{DateTime, Utc};
-use protocol::{JobId, NotificationId, NotificationKind, Notify, RoutineId, RunId, RunReason};
+use protocol::{
+    JobId, NotificationId, NotificationKind, Notify, Routine, RoutineId, RoutineRun, RunId, RunReason, RunStatus,
+};
 use uuid::Uuid;
 
 use super::{
     super::{NewNotification, StoreError, notification_deliveries, notifications, rows::RowRef, write_tx::WriteTx},
     admit::SpentBudget,
 };
-use crate::domain::routine::outcome::NotifiedFailure;
+use crate::domain::routine::outcome::{NotifiedFailure, counts_as_failure, should_notify};
 
 /// What a notification about a routine says.
 pub(super) struct RoutineNotification {
@@ -97,4 +99,58 @@ pub(super) async fn known_alerts(tx: &mut WriteTx, routine: Uuid) -> Result<Vec<
             Ok(NotifiedFailure { reason: row.known("reason", RunReason::parse(&reason))?, notified_at })
         })
         .collect()
+}
+
+/// Notifies the owner of a run, as the routine says. A failure that disables the routine has the notification of that.
+pub(super) async fn run_ended(
+    tx: &mut WriteTx,
+    routine: &Routine,
+    run: &RoutineRun,
+    is_disabled: bool,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let notify: &Notify = &routine.notify;
+    let (kind, verb) = match run.status {
+        RunStatus::Attention if notify.on_attention || routine.deliver => (NotificationKind::RunAttention, "Attention"),
+        RunStatus::Ok if notify.on_success => (NotificationKind::RunOk, "Done"),
+        RunStatus::Failed if notify.on_failure && !is_disabled && run.reason.is_none_or(counts_as_failure) => {
+            if !is_new_failure(tx, routine, run, now).await? {
+                return Ok(());
+            }
+            (NotificationKind::RunFailed, "Failed")
+        }
+        _ => return Ok(()),
+    };
+    let failure = || {
+        let reason = run.reason.map(RunReason::as_str).unwrap_or_default();
+        run.message.as_ref().map_or_else(|| reason.to_owned(), |message| format!("{reason}: {message}"))
+    };
+    let text = match run.status {
+        RunStatus::Failed => failure(),
+        _ => run.result_summary.clone().unwrap_or_else(|| "The run had nothing to report.".to_owned()),
+    };
+    let title = format!("{verb}: {}", routine.name);
+    let notice = RoutineNotification { kind, title, text, run: Some(run.id), job: run.job_id };
+    insert(tx, routine.id, &routine.user_id, notice, now).await
+}
+
+/// Whether the owner does not know of this failure yet. If so, it is noted as known.
+async fn is_new_failure(
+    tx: &mut WriteTx,
+    routine: &Routine,
+    run: &RoutineRun,
+    now: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    let Some(reason) = run.reason else { return Ok(true) };
+    let known = known_alerts(tx, *routine.id.as_uuid()).await?;
+    if !should_notify(reason, &known, now) {
+        return Ok(false);
+    }
+    sqlx::query("INSERT OR REPLACE INTO routine_alerts (routine_id, reason, notified_at) VALUES ($1, $2, $3)")
+        .bind(*routine.id.as_uuid())
+        .bind(reason.as_str())
+        .bind(now)
+        .execute(&mut tx.db)
+        .await?;
+    Ok(true)
 }
