@@ -6,6 +6,7 @@ mod context;
 mod fairness;
 mod heartbeats;
 mod interactive;
+mod lines_of_routines;
 mod rates;
 mod stream;
 mod terminal;

@@ -209,7 +209,7 @@ async fn the_timeout_of_the_guardrails_limits_the_job() {
     let job = job_of(&ada, &run).await;
     assert_eq!(ada.job(job).await.limits.timeout_seconds, 90);
     ada.post(&format!("/api/runs/{}/cancel", run.id), &json!({})).await.expect(202);
-    world.engine().until_empty().await;
+    ada.wait_for_end(job).await;
     world.finish().await;
 }
 

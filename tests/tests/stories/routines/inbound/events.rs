@@ -1,11 +1,14 @@
 //! Messages and events of systems.
 
+use std::time::Duration;
+
+use orchestrator::{auth::Role, clock::ManualClock};
 use protocol::{ErrorCode, EventReceipt, RunReason, RunStatus, TriggerType};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tests::{User, World, routines::runs};
 
-use super::{create, end_runs, unlimited};
+use super::{PLAIN_SECRET, create, deliver, end_runs, github, unlimited};
 
 async fn post(user: &User, path: &str, body: Value) -> EventReceipt {
     user.post(path, &body).await.expect(202).json()
@@ -130,5 +133,47 @@ async fn a_routine_that_fires_itself_is_stopped() {
     .await;
     assert_eq!(stopped[0].reason, Some(RunReason::Depth));
     assert_eq!(stopped.len(), 6, "by hand, four by itself, and the one that is stopped: {stopped:#?}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_same_payload_within_the_window_is_a_duplicate() {
+    let time = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&time).build().await;
+    let ada = world.user("ada");
+    let guardrails = json!({"guardrails": {"cooldown_seconds": 0, "max_concurrent": 100, "dedup_window_seconds": 600}});
+    let routine = create(&ada, "answer", json!({"type": "event", "pattern": "."}), guardrails).await;
+    for (content, advance) in [("a", 0), ("a", 0), ("b", 601), ("a", 0)] {
+        ada.post("/api/messages", &json!({"content": content})).await.expect(202);
+        time.advance(Duration::from_secs(advance));
+    }
+    let mut outcomes: Vec<_> = runs(&ada, &routine).await.iter().map(|run| run.reason).collect();
+    outcomes.reverse();
+    assert_eq!(outcomes, [None, Some(RunReason::Duplicate), None, None]);
+    end_runs(&ada).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn while_automation_is_off_nothing_from_outside_fires() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let event = create(&ada, "answer", json!({"type": "event", "pattern": "."}), unlimited()).await;
+    let hook = json!({"type": "webhook", "path": "p", "secret": PLAIN_SECRET});
+    let webhook = create(&ada, "hooked", hook, unlimited()).await;
+    let admin = world.someone("root", Role::Admin);
+    let switch = async |enabled: bool| {
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "cron.set_enabled", "params": {"enabled": enabled}});
+        admin.post("/api/rpc", &call).await.expect(200);
+    };
+    switch(false).await;
+    let refused = deliver(&world, "p", &github("d1", "push", "{}"), "{}").await;
+    refused.problem(ErrorCode::AutomationDisabled);
+    let receipt = post(&ada, "/api/messages", json!({"content": "hello"})).await;
+    assert_eq!(receipt.run_ids, []);
+    switch(true).await;
+    deliver(&world, "p", &github("d1", "push", "{}"), "{}").await.expect(202);
+    assert_eq!((runs(&ada, &event).await.len(), runs(&ada, &webhook).await.len()), (0, 1));
+    end_runs(&ada).await;
     world.finish().await;
 }
