@@ -47,7 +47,9 @@ pub(super) async fn run(args: WakeArgs, environment: &Environment, output: &mut 
     let params = WakeRequest { mode: args.mode.into(), text: text_or_stdin(args.text)? };
     let done: Value = rpc::call(&client, "wake", &params).await?;
     output.either(&done, |_| match args.mode {
-        ModeArg::Now => "queued; the agent looks at it now".to_owned(),
+        ModeArg::Now => {
+            "queued; a heartbeat reads it at once, unless heartbeats are off or it is a quiet hour".to_owned()
+        }
         ModeArg::NextHeartbeat => "queued for the next heartbeat".to_owned(),
     })?;
     Ok(Exit::Success)

@@ -1,7 +1,7 @@
 //! A routine's definition in the person's editor, as YAML.
 
 use std::{
-    io::Write as _,
+    io::{IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -19,12 +19,17 @@ const HEAD: &str = "# Save and close to change the routine; close without change
 
 /// Opens the definition in `$VISUAL` or `$EDITOR`. `None` if it was left as it is. What cannot be read is kept in its file.
 pub(super) fn edit(current: &CreateRoutine, environment: &Environment) -> Result<Option<CreateRoutine>, CliError> {
+    let named = environment.get("VISUAL").or_else(|| environment.get("EDITOR"));
+    if named.is_none() && !std::io::stdin().is_terminal() {
+        return Err(CliError::Usage(
+            "there is no terminal for an editor; say what to change with flags or --patch".to_owned(),
+        ));
+    }
     let yaml = serde_saphyr::to_string(current)
         .map_err(|error| CliError::failed("cannot write the routine as YAML", error))?;
     let before = format!("{HEAD}{yaml}");
     let file = DefinitionFile::create(&before)?;
-    let program = environment.get("VISUAL").or_else(|| environment.get("EDITOR")).unwrap_or(DEFAULT_EDITOR);
-    open(program, &file.path)?;
+    open(named.unwrap_or(DEFAULT_EDITOR), &file.path)?;
     let after = std::fs::read_to_string(&file.path).map_err(|error| CliError::failed("cannot read the file", error))?;
     if after == before {
         file.remove();

@@ -35,7 +35,13 @@ impl RoutineEditor {
                 warnings.push(warning("tool_not_allowed", field, detail));
             }
         }
-        if matches!(request.action, RoutineAction::FullJob(_))
+        let is_job = matches!(request.action, RoutineAction::FullJob(_));
+        if is_job && self.submitter.sandbox.is_disabled() {
+            let detail =
+                "the operator has disabled the sandbox: the job runs in the server, without files and commands";
+            warnings.push(warning("sandbox_disabled", "action", detail.to_owned()));
+        }
+        if is_job
             && !self.submitter.sandbox.is_disabled()
             && let SandboxReadiness::NotReady { reason, detail } = self.submitter.sandbox.state().await
         {

@@ -155,6 +155,9 @@ async fn where_the_operator_disabled_the_sandbox_the_job_runs_in_the_orchestrato
     let rules = [json!({"reply": {"text": "Done without a container."}})];
     let world = World::builder().set("GANTRY_SANDBOX", "disabled").script(script_of(&rules)).build().await;
     let ada = world.user("ada");
+    let body = json!({"name": "dry", "trigger": {"type": "manual"}, "action": job_action()});
+    let preview = ada.post("/api/routines?dry_run=true", &body).await.expect(200).body;
+    assert_eq!(preview["warnings"][0]["code"], "sandbox_disabled", "{preview:#}");
     let id = routine(&ada, job_action()).await;
     let run = triggered(&ada, &id).await;
     assert_eq!((run.status, run.result_summary.as_deref()), (RunStatus::Attention, Some("Done without a container.")));
