@@ -38,8 +38,10 @@ const IDLE_SLEEP: Duration = Duration::from_secs(15);
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
 /// Runs of a kind that are looked at in one pass, so that no kind waits long for another.
 const BATCH: usize = 100;
+/// Runs that only post a line that are looked at in one pass: they take less than a millisecond each.
+const LINE_BATCH: usize = 500;
 /// Passes over lines until other kinds have their turn.
-const MAX_LINE_PASSES: usize = 10;
+const MAX_LINE_PASSES: usize = 2;
 /// Time for runs in progress to end by themselves once the process drains, and then to be ended. Both are less than the process gives
 /// its tasks.
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
@@ -137,7 +139,7 @@ impl Runner {
         self.stop_ended().await?;
         let mut is_more = false;
         for pass in 1..=MAX_LINE_PASSES {
-            if store.post_lines(BATCH, clock.now()).await? < BATCH {
+            if store.post_lines(LINE_BATCH, clock.now()).await? < LINE_BATCH {
                 break;
             }
             is_more = pass == MAX_LINE_PASSES;

@@ -2,6 +2,8 @@
 //!
 //! Secrets of a routine are stored with their owner's, sealed, in the transaction of the definition.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use protocol::{
     AuditOutcome, CreateRoutine, DisabledReason, Notify, Routine, RoutineChange, RoutineId, RoutineSession,
@@ -17,7 +19,7 @@ use super::{
         write_tx::WriteTx,
     },
     budgets, cancel, publish,
-    rows::{RoutineRow, routine_columns},
+    rows::{RoutineRow, hex, routine_columns},
 };
 use crate::domain::routine::{matching::folded, secret::RoutineSecret};
 
@@ -176,6 +178,41 @@ pub(super) async fn load<'c>(
     row.map(RoutineRow::into_routine).transpose()
 }
 
+/// Routines by their ids. One that cannot be read is logged and left out.
+pub(super) async fn load_all(
+    tx: &mut WriteTx,
+    routines: &[RoutineId],
+) -> Result<HashMap<RoutineId, Routine>, StoreError> {
+    let ids: Vec<String> = routines.iter().map(|id| hex(id.as_uuid())).collect();
+    let rows: Vec<RoutineRow> = sqlx::query_as(concat!(
+        "SELECT ",
+        routine_columns!(),
+        " FROM routines WHERE id IN (SELECT unhex(value) FROM json_each($1))"
+    ))
+    .bind(text(&ids)?)
+    .fetch_all(&mut tx.db)
+    .await?;
+    let mut known = HashMap::with_capacity(rows.len());
+    for row in rows {
+        match row.into_routine() {
+            Ok(routine) => {
+                known.insert(routine.id, routine);
+            }
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "a routine cannot be read");
+            }
+        }
+    }
+    Ok(known)
+}
+
+/// Forgets the failures that the owner was notified of: the next one notifies again.
+async fn forget_alerts(tx: &mut WriteTx, routine: RoutineId) -> Result<(), StoreError> {
+    let forget = sqlx::query("DELETE FROM routine_alerts WHERE routine_id = $1").bind(*routine.as_uuid());
+    forget.execute(&mut tx.db).await?;
+    Ok(())
+}
+
 /// A violated index says which value is taken.
 fn taken(stored: Result<RoutineStored, StoreError>) -> Result<RoutineStored, StoreError> {
     let Err(StoreError::Database(sqlx::Error::Database(error))) = &stored else { return stored };
@@ -323,6 +360,9 @@ async fn change(tx: &mut WriteTx, update: RoutineUpdate, entry: &AuditEntry) -> 
     .execute(&mut tx.db)
     .await?;
     store_secrets(tx, id, &before.user_id, &update.definition, entry.at).await?;
+    if request.enabled && !before.enabled {
+        forget_alerts(tx, id).await?;
+    }
     // A run that waits was fired by the old definition.
     if update.clears_verified || (before.enabled && !request.enabled) {
         cancel::cancel_queued(tx, id, RunReason::RoutineChanged, entry.at).await?;
@@ -362,7 +402,9 @@ async fn switch(
     if changed.rows_affected() == 0 {
         return Ok(RoutineStored::Changed);
     }
-    if !enabled {
+    if enabled {
+        forget_alerts(tx, id).await?;
+    } else {
         cancel::cancel_queued(tx, id, RunReason::RoutineChanged, entry.at).await?;
     }
     audit::insert(&mut tx.db, entry, AuditOutcome::Done, None).await?;

@@ -85,8 +85,16 @@ impl AttemptResult {
     }
 }
 
+/// The columns of [`UnfinishedRun`] beside those of the run.
+macro_rules! unfinished_columns {
+    () => {
+        "routine_rev, depth, rate_limit_waits, cancel_reason"
+    };
+}
+pub(super) use unfinished_columns;
+
 /// A run that may end, with what only its row has.
-#[derive(FromRow)]
+#[derive(Clone, FromRow)]
 pub(super) struct UnfinishedRun {
     #[sqlx(flatten)]
     row: RunRow,
@@ -127,7 +135,9 @@ pub(super) async fn load(tx: &mut WriteTx, run: RunId) -> Result<Option<Unfinish
     Ok(sqlx::query_as(concat!(
         "SELECT ",
         run_columns!(),
-        ", routine_rev, depth, rate_limit_waits, cancel_reason FROM routine_runs WHERE id = $1"
+        ", ",
+        unfinished_columns!(),
+        " FROM routine_runs WHERE id = $1"
     ))
     .bind(*run.as_uuid())
     .fetch_optional(&mut tx.db)
@@ -218,35 +228,47 @@ pub(super) async fn end(
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
     let routine = readable_routine(tx, live.row.routine()).await?;
+    let run = end_of(tx, live, routine.as_ref(), outcome, now).await?;
+    publish::runs(tx, &[&run], now).await?;
+    Ok(run)
+}
+
+/// Like [`end`], for a routine that was read in this transaction. The caller appends the events of the run.
+pub(super) async fn end_of(
+    tx: &mut WriteTx,
+    live: UnfinishedRun,
+    routine: Option<&Routine>,
+    outcome: AttemptResult,
+    now: DateTime<Utc>,
+) -> Result<RoutineRun, StoreError> {
     let after = match &outcome.end {
         AttemptEnd::Failed { reason, retry_after, .. } => after_failure(&FailureFacts {
             reason: *reason,
             attempt: u32::try_from(live.row.attempt()).unwrap_or(u32::MAX),
             started_at: live.row.started_at().unwrap_or(now),
             rate_limit_waits: u32::try_from(live.rate_limit_waits).unwrap_or(u32::MAX),
-            retry: routine.as_ref().map_or_else(Retry::default, |routine| routine.guardrails.retry),
-            may_retry: routine.as_ref().is_some_and(allows_queued_runs),
+            retry: routine.map_or_else(Retry::default, |routine| routine.guardrails.retry),
+            may_retry: routine.is_some_and(allows_queued_runs),
             retry_after: *retry_after,
             now,
             jitter: jitter(live.row.id, live.row.attempt()),
         }),
         AttemptEnd::Ok | AttemptEnd::Attention | AttemptEnd::Skipped { .. } => AfterFailure::Final,
     };
-    let next = routine.as_ref().and_then(|routine| routine.next_fire_at);
+    let next = routine.and_then(|routine| routine.next_fire_at);
     if let AfterFailure::Retry { at, counts_attempt } = after {
         let run = requeue(tx, &live, &outcome, (at, counts_attempt)).await?;
-        charge_budget(tx, routine.as_ref(), &outcome, now).await?;
+        charge_budget(tx, routine, &outcome, now).await?;
         run_log::ended(tx, &run, next, now);
-        publish::runs(tx, &[&run], now).await?;
         return Ok(run);
     }
     let (depth, rev) = (live.depth, live.routine_rev);
-    let run = finish(tx, &live, &outcome, routine.as_ref(), now).await?;
+    let run = finish(tx, &live, &outcome, routine, now).await?;
     if run.status != RunStatus::Skipped {
         own_events::run_ended(tx, &run, now).await?;
     }
-    charge_budget(tx, routine.as_ref(), &outcome, now).await?;
-    if let Some(routine) = &routine {
+    charge_budget(tx, routine, &outcome, now).await?;
+    if let Some(routine) = routine {
         count_outcome(tx, routine, &run, &outcome, rev).await?;
         let disabled = disable_reason(routine, &run, after == AfterFailure::FinalAndDisable);
         notifications::run_ended(tx, routine, &run, disabled.is_some(), now).await?;
@@ -258,7 +280,6 @@ pub(super) async fn end(
         }
     }
     run_log::ended(tx, &run, next, now);
-    publish::runs(tx, &[&run], now).await?;
     Ok(run)
 }
 
@@ -398,7 +419,7 @@ async fn count_outcome(
     .bind(state)
     .execute(&mut tx.db)
     .await?;
-    if is_success {
+    if is_success && routine.consecutive_failures > 0 {
         sqlx::query("DELETE FROM routine_alerts WHERE routine_id = $1")
             .bind(*routine.id.as_uuid())
             .execute(&mut tx.db)

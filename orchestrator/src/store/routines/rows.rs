@@ -160,7 +160,7 @@ macro_rules! run_columns {
 pub(super) use run_columns;
 
 /// One row of `routine_runs`.
-#[derive(FromRow)]
+#[derive(Clone, FromRow)]
 pub(super) struct RunRow {
     pub(super) id: Uuid,
     routine_id: Uuid,

@@ -1,5 +1,7 @@
 //! Runs that wait become runs in progress.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use protocol::{
     DisabledReason, Guardrails, RoutineAction, RoutineActionKind, RoutineId, RoutineRun, RoutineSession, RunId,
@@ -15,8 +17,8 @@ use super::{
         rows::{RowRef, text},
         write_tx::WriteTx,
     },
-    disable,
-    finish::{self, AttemptEnd, AttemptResult},
+    definitions, disable,
+    finish::{self, AttemptEnd, AttemptResult, UnfinishedRun, unfinished_columns},
     lines, publish,
     rows::{RunRow, hex, run_columns},
     run_log,
@@ -28,6 +30,9 @@ use crate::{
     },
     failpoint,
 };
+
+/// Runs whose lines are posted in one transaction.
+const LINES_PER_TRANSACTION: usize = 50;
 
 /// An attempt of a run that is to be worked on.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,7 +156,16 @@ impl Store {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let started = self.write(move |tx| Box::pin(async move { start(tx, &ids, now).await })).await?;
+        let started = self
+            .write(move |tx| {
+                Box::pin(async move {
+                    let started = start(tx, &ids, now).await?;
+                    let pairs: Vec<_> = started.iter().map(|one| (one.run.clone(), &one.attempt)).collect();
+                    announce_starts(tx, &pairs, now).await?;
+                    Ok(started.into_iter().map(|one| one.attempt).collect())
+                })
+            })
+            .await?;
         failpoint::reach("routine.after_start");
         Ok(started)
     }
@@ -171,25 +185,15 @@ impl Store {
         Ok(runs)
     }
 
-    /// Puts the lines of runs that only have a line into the main sessions, and ends the runs. Returns how many.
+    /// Puts the lines of runs that only have a line into the main sessions, and ends the runs. Returns how many were looked at.
     pub async fn post_lines(&self, max: usize, now: DateTime<Utc>) -> Result<usize, StoreError> {
         let ids = self.startable(RoutineActionKind::SystemEventText, max, now).await?;
-        if ids.is_empty() {
-            return Ok(0);
+        // Other writes wait for a transaction, so each has a few runs.
+        for ids in ids.chunks(LINES_PER_TRANSACTION) {
+            let ids = ids.to_vec();
+            self.write(move |tx| Box::pin(async move { post_lines(tx, &ids, now).await })).await?;
         }
-        self.write(move |tx| {
-            Box::pin(async move {
-                let runs = start(tx, &ids, now).await?;
-                for run in &runs {
-                    let outcome = lines::deliver(tx, run, now).await?;
-                    if let Some(live) = finish::load(tx, run.run).await? {
-                        finish::end(tx, live, outcome, now).await?;
-                    }
-                }
-                Ok(runs.len())
-            })
-        })
-        .await
+        Ok(ids.len())
     }
 
     /// The earliest time at which a waiting run may start. One that may start already, and waits for another run or for room, may
@@ -344,8 +348,30 @@ async fn waiting_rows<'c>(
     .await?)
 }
 
+/// Starts runs, posts their lines and ends them. Their events are appended together.
+async fn post_lines(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<(), StoreError> {
+    let started = start(tx, ids, now).await?;
+    let routines: Vec<RoutineId> = started.iter().map(|one| one.attempt.routine).collect();
+    let routines = definitions::load_all(tx, &routines).await?;
+    let mut runs = Vec::with_capacity(2 * started.len());
+    for Started { attempt, run, row } in started {
+        run_log::started(tx, &run, attempt.session, attempt.wake_mode);
+        let outcome = lines::deliver(tx, &attempt, now).await?;
+        let ended = finish::end_of(tx, row, routines.get(&attempt.routine), outcome, now).await?;
+        runs.extend([run, ended]);
+    }
+    publish::runs(tx, &runs.iter().collect::<Vec<_>>(), now).await
+}
+
+/// An attempt that has started, its run and the run's row.
+struct Started {
+    attempt: RunAttempt,
+    run: RoutineRun,
+    row: UnfinishedRun,
+}
+
 /// Starts the runs that still may. A run whose routine cannot be read fails.
-async fn start(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<Vec<RunAttempt>, StoreError> {
+async fn start(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<Vec<Started>, StoreError> {
     let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
     for row in waiting_rows(&mut tx.db, ids).await? {
         let id = row.id;
@@ -361,26 +387,28 @@ async fn start(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<Vec
         finish::end(tx, live, AttemptResult::unused(end), now).await?;
     }
     let started: Vec<String> = runs.iter().map(|run| hex(run.run.as_uuid())).collect();
-    let rows: Vec<RunRow> = sqlx::query_as(concat!(
+    let rows: Vec<UnfinishedRun> = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = 'running', started_at = COALESCE(started_at, $2), attempt_started_at = $2, \
          reason = NULL, message = NULL, not_before = NULL, \
          routine_rev = (SELECT rev FROM routines WHERE id = routine_id) \
          WHERE id IN (SELECT unhex(value) FROM json_each($1)) RETURNING ",
-        run_columns!()
+        run_columns!(),
+        ", ",
+        unfinished_columns!()
     ))
     .bind(text(&started)?)
     .bind(now)
     .fetch_all(&mut tx.db)
     .await?;
-    let rows: Vec<RoutineRun> = rows.into_iter().map(RunRow::into_run).collect::<Result<_, _>>()?;
-    count_starts(tx, &rows, now).await?;
-    let started: Vec<_> = rows
-        .into_iter()
-        .filter_map(|row| Some((runs.iter().find(|attempt| attempt.run == row.id)?, row)))
-        .map(|(attempt, row)| (row, attempt))
-        .collect();
-    announce_starts(tx, &started, now).await?;
-    Ok(runs)
+    let mut rows: HashMap<Uuid, UnfinishedRun> = rows.into_iter().map(|row| (row.id(), row)).collect();
+    let mut started = Vec::with_capacity(runs.len());
+    for attempt in runs {
+        let Some(row) = rows.remove(attempt.run.as_uuid()) else { continue };
+        started.push(Started { run: row.clone().into_run()?, attempt, row });
+    }
+    let runs: Vec<RoutineRun> = started.iter().map(|one| one.run.clone()).collect();
+    count_starts(tx, &runs, now).await?;
+    Ok(started)
 }
 
 /// Counts runs at their first start, and disables routines that start too many.
