@@ -124,15 +124,17 @@ pub struct Budget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost_usd: Option<f64>,
     /// The period, in the user's time zone.
+    #[serde(default)]
     pub per: BudgetPeriod,
 }
 
 /// The period of a budget, in the user's time zone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetPeriod {
     /// From midnight.
+    #[default]
     Day,
     /// From Monday.
     Week,

@@ -237,7 +237,9 @@ fn identify(verified: &Verified, body: &[u8]) -> Identified {
         (None, Some(digest)) => format!("sha256:{digest}"),
         (None, None) => String::new(),
     };
-    let digests = DeliveryDigests { id: sha256_hex(display_id.as_bytes()), body: of_body };
+    // An id that is not signed must not make a signed one known.
+    let origin = if verified.is_id_signed { "signed" } else { "unsigned" };
+    let digests = DeliveryDigests { id: sha256_hex(format!("{origin}:{display_id}").as_bytes()), body: of_body };
     Identified { display_id, digests }
 }
 

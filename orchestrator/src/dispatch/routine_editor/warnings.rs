@@ -108,7 +108,9 @@ fn refusal(action: &RoutineAction, policy: &ToolPolicy, tool: &str) -> Option<&'
         RoutineAction::FullJob(action) => (false, action.approve.as_slice()),
         RoutineAction::SystemEventText { .. } => return None,
     };
-    if agent::is_denied_to_jobs(tool) {
+    let has_children = matches!(action, RoutineAction::FullJob(action)
+        if action.limits.as_ref().is_some_and(|limits| limits.max_children.is_some_and(|max| max > 0)));
+    if agent::is_denied_to_jobs(tool) && !(has_children && tool == "create_job") {
         return Some("it is denied to all runs and jobs");
     }
     let is_permitted = policy.permits(tool, ApprovalRequirement::Never);

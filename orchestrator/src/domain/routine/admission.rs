@@ -92,14 +92,15 @@ pub fn admit(guardrails: &Guardrails, facts: &AdmissionFacts, kind: FiringKind, 
 
 /// Decides about a firing that only runs of the same routine could stop.
 fn admit_overlap(guardrails: &Guardrails, facts: &AdmissionFacts, kind: FiringKind) -> Admission {
-    if facts.running + facts.queued + facts.retrying < guardrails.max_concurrent {
+    let unfinished = facts.running + facts.queued + facts.retrying;
+    if unfinished < guardrails.max_concurrent {
         return Admission::Queue;
     }
     if matches!(kind, FiringKind::Scheduled { is_backlog: true, .. }) {
         return Admission::Queue;
     }
     match guardrails.overlap {
-        Overlap::QueueOne if facts.queued == 0 => Admission::Queue,
+        Overlap::QueueOne if unfinished <= guardrails.max_concurrent => Admission::Queue,
         Overlap::Skip | Overlap::QueueOne => Admission::Skip(RunReason::Overlap),
         Overlap::CancelPrevious => Admission::ReplaceOldest,
     }
@@ -131,6 +132,7 @@ mod tests {
     #[case::one_waits(Overlap::Skip, 0, 1, scheduled(false), Admission::Skip(RunReason::Overlap))]
     #[case::a_backlog_waits(Overlap::Skip, 1, 3, scheduled(true), Admission::Queue)]
     #[case::the_first_waits(Overlap::QueueOne, 1, 0, FiringKind::Manual, Admission::Queue)]
+    #[case::the_first_has_not_started(Overlap::QueueOne, 0, 1, FiringKind::Manual, Admission::Queue)]
     #[case::the_second_does_not(Overlap::QueueOne, 1, 1, FiringKind::Manual, Admission::Skip(RunReason::Overlap))]
     #[case::replaces(Overlap::CancelPrevious, 1, 0, scheduled(false), Admission::ReplaceOldest)]
     fn a_run_in_progress(

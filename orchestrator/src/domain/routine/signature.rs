@@ -74,8 +74,8 @@ pub enum SignatureError {
     /// The timestamp differs from the clock by more than 300 s.
     #[error("the time of the signature is more than {} s from the present", TOLERANCE.num_seconds())]
     Expired,
-    /// The body is what another scheme signs: a copy of a delivery of that scheme, whose time would not be checked.
-    #[error("the body begins with what another scheme signs; X-Hub-Signature-256 is for JSON objects and forms")]
+    /// The body is what another scheme, or the same one with another id, signs: a copy of a delivery whose time would not be checked.
+    #[error("the body begins like what a signature with a timestamp covers; send a JSON object or a form")]
     OtherScheme,
     /// No signature is that of the secret.
     #[error("the signature does not match")]
@@ -133,6 +133,9 @@ pub fn verify(
     body: &[u8],
     now: DateTime<Utc>,
 ) -> Result<Verified, SignatureError> {
+    if is_content_of_other_scheme(body) {
+        return Err(SignatureError::OtherScheme);
+    }
     if let Some(signatures) = headers.webhook_signature {
         return standard(secret, headers, signatures, body, now);
     }
@@ -141,9 +144,6 @@ pub fn verify(
         let digest = digest.ok_or(SignatureError::Malformed("X-Hub-Signature-256"))?;
         if !is_mac(secret.as_bytes(), &[body], &digest) {
             return Err(SignatureError::Mismatch);
-        }
-        if is_content_of_other_scheme(body) {
-            return Err(SignatureError::OtherScheme);
         }
         let id = delivery_id(headers.github_delivery, "X-GitHub-Delivery")?;
         return Ok(Verified { scheme: Scheme::Hub, id, is_id_signed: false });

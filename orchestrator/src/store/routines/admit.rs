@@ -156,9 +156,7 @@ impl RoutineFacts {
         let budget = guardrails.budget?;
         let from = budgets::period_start(budget.per, self.timezone.as_deref().unwrap_or("UTC"), now);
         let is_current = self.budget_from == Some(from);
-        let is_spent = is_current
-            && (budget.max_tokens.is_some_and(|max| count(self.budget_tokens) >= max)
-                || budget.max_cost_usd.is_some_and(|max| self.budget_cost_usd >= max));
+        let is_spent = is_current && budgets::is_over(&budget, self.budget_tokens, self.budget_cost_usd);
         Some((SpentBudget { per: budget.per, from }, is_spent))
     }
 

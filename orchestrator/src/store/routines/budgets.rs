@@ -2,9 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
-use protocol::{BudgetPeriod, Routine, UserSettings};
+use protocol::{Budget, BudgetPeriod, Guardrails, Routine, RoutineId, UserSettings};
 
-use super::super::{Connection, StoreError, rows::column, write_tx::WriteTx};
+use super::super::{
+    Connection, StoreError,
+    rows::{RowRef, column, count},
+    write_tx::WriteTx,
+};
 use crate::domain::routine::budget_period::period_at;
 
 /// When the current period of a budget began, in a user's time zone.
@@ -34,6 +38,27 @@ pub(super) async fn add(
     .execute(&mut tx.db)
     .await?;
     Ok(())
+}
+
+/// Whether the budget of a routine's current period is spent.
+pub(super) async fn is_spent(tx: &mut WriteTx, routine: RoutineId, now: DateTime<Utc>) -> Result<bool, StoreError> {
+    let row: Option<(String, String, Option<DateTime<Utc>>, i64, f64)> = sqlx::query_as(
+        "SELECT user_id, guardrails, budget_from, budget_tokens, budget_cost_usd FROM routines WHERE id = $1",
+    )
+    .bind(*routine.as_uuid())
+    .fetch_optional(&mut tx.db)
+    .await?;
+    let Some((user, guardrails, from, tokens, cost_usd)) = row else { return Ok(false) };
+    let guardrails: Guardrails =
+        RowRef { table: "routines", id: *routine.as_uuid() }.json("guardrails", &guardrails)?;
+    let Some(budget) = guardrails.budget else { return Ok(false) };
+    let is_current = from == Some(period_start(budget.per, &timezone(&mut tx.db, &user).await?, now));
+    Ok(is_current && is_over(&budget, tokens, cost_usd))
+}
+
+/// Whether what was used in the current period is all that the budget allows.
+pub(super) fn is_over(budget: &Budget, tokens: i64, cost_usd: f64) -> bool {
+    budget.max_tokens.is_some_and(|max| count(tokens) >= max) || budget.max_cost_usd.is_some_and(|max| cost_usd >= max)
 }
 
 /// Sums up the current period again, for a budget that is new or has another period. Runs that retention has deleted are not in it.

@@ -206,6 +206,7 @@ fn outcome_of_job(job: &JobRecord, cancelled_by: Option<RunReason>) -> AttemptRe
                 Some(JobReason::SandboxUnavailable | JobReason::ImageMissing | JobReason::EngineError) => {
                     RunReason::SandboxUnavailable
                 }
+                Some(JobReason::WallClock) => RunReason::Timeout,
                 _ => RunReason::JobFailed,
             };
             let name = job.reason().map_or("failed", JobReason::as_str);
@@ -241,6 +242,13 @@ pub(super) async fn end_of(
     outcome: AttemptResult,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
+    charge_budget(tx, routine, &outcome, now).await?;
+    let may_retry = match routine {
+        Some(routine) if allows_queued_runs(routine) => {
+            routine.guardrails.budget.is_none() || !budgets::is_spent(tx, routine.id, now).await?
+        }
+        _ => false,
+    };
     let after = match &outcome.end {
         AttemptEnd::Failed { reason, retry_after, .. } => after_failure(&FailureFacts {
             reason: *reason,
@@ -248,7 +256,7 @@ pub(super) async fn end_of(
             started_at: live.row.started_at().unwrap_or(now),
             rate_limit_waits: u32::try_from(live.rate_limit_waits).unwrap_or(u32::MAX),
             retry: routine.map_or_else(Retry::default, |routine| routine.guardrails.retry),
-            may_retry: routine.is_some_and(allows_queued_runs),
+            may_retry,
             retry_after: *retry_after,
             now,
             jitter: jitter(live.row.id, live.row.attempt()),
@@ -258,7 +266,6 @@ pub(super) async fn end_of(
     let next = routine.and_then(|routine| routine.next_fire_at);
     if let AfterFailure::Retry { at, counts_attempt } = after {
         let run = requeue(tx, &live, &outcome, (at, counts_attempt)).await?;
-        charge_budget(tx, routine, &outcome, now).await?;
         run_log::ended(tx, &run, next, now);
         return Ok(run);
     }
@@ -267,7 +274,6 @@ pub(super) async fn end_of(
     if run.status != RunStatus::Skipped {
         own_events::run_ended(tx, &run, now).await?;
     }
-    charge_budget(tx, routine, &outcome, now).await?;
     if let Some(routine) = routine {
         count_outcome(tx, routine, &run, &outcome, rev).await?;
         let disabled = disable_reason(routine, &run, after == AfterFailure::FinalAndDisable);

@@ -17,7 +17,7 @@ use super::{
         rows::{RowRef, text},
         write_tx::WriteTx,
     },
-    definitions, disable,
+    budgets, definitions, disable,
     finish::{self, AttemptEnd, AttemptResult, UnfinishedRun, unfinished_columns},
     lines, publish,
     rows::{RunRow, hex, run_columns},
@@ -47,6 +47,8 @@ pub struct RunAttempt {
     pub routine_name: String,
     /// What it does, as the routine has it now.
     pub action: RoutineAction,
+    /// Whether the routine has a budget.
+    pub has_budget: bool,
     /// Longest time of the attempt, if the guardrails say one.
     pub timeout_seconds: Option<u64>,
     /// What fired it.
@@ -115,6 +117,7 @@ impl WaitingRow {
             user: self.user_id,
             routine_name: self.routine_name,
             action,
+            has_budget: guardrails.budget.is_some(),
             timeout_seconds: guardrails.timeout_seconds,
             trigger: run.known("trigger_type", TriggerType::parse(&self.trigger_type))?,
             detail: run.json("trigger_detail", &self.trigger_detail)?,
@@ -219,6 +222,9 @@ impl Store {
         self.write(move |tx| {
             Box::pin(async move {
                 let now = job.brief.created_at;
+                if stop_without_budget(tx, &attempt, now).await? {
+                    return Ok(CreateOutcome::RunGone);
+                }
                 let row: Option<RunRow> = sqlx::query_as(concat!(
                     "UPDATE routine_runs SET status = 'running', started_at = COALESCE(started_at, $2), attempt_started_at = $2, \
                      job_id = $3, reason = NULL, message = NULL, not_before = NULL, \
@@ -376,6 +382,7 @@ async fn start(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<Vec
     for row in waiting_rows(&mut tx.db, ids).await? {
         let id = row.id;
         match row.into_run() {
+            Ok(run) if stop_without_budget(tx, &run, now).await? => {}
             Ok(run) => runs.push(run),
             Err(error) => unreadable.push((id, error)),
         }
@@ -409,6 +416,22 @@ async fn start(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<Vec
     let runs: Vec<RoutineRun> = started.iter().map(|one| one.run.clone()).collect();
     count_starts(tx, &runs, now).await?;
     Ok(started)
+}
+
+/// Ends a queued run whose routine has spent its budget since the run was admitted. Returns whether it has ended.
+async fn stop_without_budget(tx: &mut WriteTx, attempt: &RunAttempt, now: DateTime<Utc>) -> Result<bool, StoreError> {
+    if !attempt.has_budget || !budgets::is_spent(tx, attempt.routine, now).await? {
+        return Ok(false);
+    }
+    let Some(live) = finish::load(tx, attempt.run).await? else { return Ok(true) };
+    let message = "the budget of the routine was exhausted before the run started".to_owned();
+    let end = if live.has_started() {
+        AttemptEnd::failed(RunReason::LimitReached, message)
+    } else {
+        AttemptEnd::Skipped { reason: RunReason::Budget, message }
+    };
+    finish::end(tx, live, AttemptResult::unused(end), now).await?;
+    Ok(true)
 }
 
 /// Counts runs at their first start, and disables routines that start too many.

@@ -192,6 +192,34 @@ async fn a_spent_budget_stops_firings_until_the_next_period_and_notifies_once() 
 }
 
 #[tokio::test]
+async fn a_queued_run_does_not_start_once_the_budget_is_spent() {
+    let slow =
+        json!({"reply": {"text": "ROUTINE_OK", "delay_ms": 300, "usage": {"input_tokens": 5, "output_tokens": 5}}});
+    let world = World::builder().script(script_of(&[slow])).build().await;
+    let ada = world.user("ada");
+    let id = guarded(&ada, json!({"overlap": "queue_one", "budget": {"max_tokens": 1}})).await;
+    let first = trigger(&ada, &id).await;
+    let second = trigger(&ada, &id).await;
+    until_run(&ada, first.id, RunStatus::Ok).await;
+    let ended = until_run(&ada, second.id, RunStatus::Skipped).await;
+    assert_eq!((ended.reason, ended.started_at), (Some(RunReason::Budget), None));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_run_is_not_tried_again_once_the_budget_is_spent() {
+    let empty = json!({"reply": {"text": " ", "usage": {"input_tokens": 5, "output_tokens": 5}}});
+    let world = World::builder().script(script_of(&[empty])).build().await;
+    let ada = world.user("ada");
+    let guardrails =
+        json!({"retry": {"max_attempts": 5, "backoff_seconds": 0}, "budget": {"max_tokens": 1, "per": "week"}});
+    let id = guarded(&ada, guardrails).await;
+    let run = triggered(&ada, &id).await;
+    assert_eq!((run.status, run.attempt), (RunStatus::Failed, 1), "{run:?}");
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn too_many_runs_in_a_minute_disable_the_routine_with_one_notice() {
     let world = World::new().await;
     let ada = world.user("ada");
