@@ -322,6 +322,17 @@ impl SlidingWindows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::routine::signature::Scheme;
+
+    #[test]
+    fn an_id_that_is_not_signed_makes_no_signed_one_known() {
+        let digests = |is_id_signed| {
+            let verified = Verified { scheme: Scheme::Standard, id: Some("deploy-42".to_owned()), is_id_signed };
+            identify(&verified, b"{}").digests
+        };
+        assert_ne!(digests(true).id, digests(false).id);
+        assert_eq!((digests(true).body, digests(false).body.is_some()), (None, true));
+    }
 
     #[test]
     fn a_webhook_gets_60_deliveries_in_any_minute() {

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use protocol::{Budget, BudgetPeriod, Guardrails, Routine, RoutineId, UserSettings};
+use sqlx::FromRow;
 
 use super::super::{
     Connection, StoreError,
@@ -40,20 +41,29 @@ pub(super) async fn add(
     Ok(())
 }
 
+#[derive(FromRow)]
+struct BudgetRow {
+    user_id: String,
+    guardrails: String,
+    budget_from: Option<DateTime<Utc>>,
+    budget_tokens: i64,
+    budget_cost_usd: f64,
+}
+
 /// Whether the budget of a routine's current period is spent.
 pub(super) async fn is_spent(tx: &mut WriteTx, routine: RoutineId, now: DateTime<Utc>) -> Result<bool, StoreError> {
-    let row: Option<(String, String, Option<DateTime<Utc>>, i64, f64)> = sqlx::query_as(
+    let row: Option<BudgetRow> = sqlx::query_as(
         "SELECT user_id, guardrails, budget_from, budget_tokens, budget_cost_usd FROM routines WHERE id = $1",
     )
     .bind(*routine.as_uuid())
     .fetch_optional(&mut tx.db)
     .await?;
-    let Some((user, guardrails, from, tokens, cost_usd)) = row else { return Ok(false) };
+    let Some(row) = row else { return Ok(false) };
     let guardrails: Guardrails =
-        RowRef { table: "routines", id: *routine.as_uuid() }.json("guardrails", &guardrails)?;
+        RowRef { table: "routines", id: *routine.as_uuid() }.json("guardrails", &row.guardrails)?;
     let Some(budget) = guardrails.budget else { return Ok(false) };
-    let is_current = from == Some(period_start(budget.per, &timezone(&mut tx.db, &user).await?, now));
-    Ok(is_current && is_over(&budget, tokens, cost_usd))
+    let from = period_start(budget.per, &timezone(&mut tx.db, &row.user_id).await?, now);
+    Ok(row.budget_from == Some(from) && is_over(&budget, row.budget_tokens, row.budget_cost_usd))
 }
 
 /// Whether what was used in the current period is all that the budget allows.
