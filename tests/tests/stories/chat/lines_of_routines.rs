@@ -1,4 +1,4 @@
-//! What routines put into a main session, and what that leads to.
+//! Lines that routines put into a main session, and their effects.
 
 use protocol::{Page, RoutineRun, RunReason, RunStatus};
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ async fn a_run_that_has_something_to_report_puts_a_summary_into_the_main_session
 }
 
 #[tokio::test]
-async fn what_fired_a_line_is_read_as_data_and_the_line_as_the_owners() {
+async fn a_line_is_read_as_the_owners_and_its_payload_as_data() {
     let (upstream, requests) = provider(|_| Answer::Text("Hello.".to_owned())).await;
     let world = upstream.world().build().await;
     let ada = world.user("ada");
