@@ -262,11 +262,13 @@ a_wrong_setting_stops_it() {
 # The command line in the stack's container, as the user of GANTRY_TOKEN.
 in_stack() { docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry "$@" | tr -d '\r'; }
 
-# The README's file of routines is applied; its schedules are shown, and each routine runs: by hand, by a signed webhook, and at a time.
+# The README's file of routines is applied; its schedules are shown, and each routine runs: manually, by a signed webhook, and at a time.
 the_routines_of_the_readme_run() {
   local file secret body signature output
   need_command curl curl
   need_command openssl openssl
+  # The backquotes are those of the README's code block.
+  # shellcheck disable=SC2016
   file="$(sed -n '/^# routines.yaml$/,/^```$/{/^```$/!p}' README.md)"
   printf 'Water the plants.\nUrgent: call the bank.\n' | in_stack memory put inbox.md -
   output="$(in_stack routine apply -f - --json <<<"$file")"
