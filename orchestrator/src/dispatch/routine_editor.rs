@@ -9,7 +9,6 @@ mod warnings;
 
 use std::sync::Arc;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chrono::{DateTime, Utc};
 use protocol::{
     CreateRoutine, DisabledReason, FieldError, Routine, RoutineId, RoutinePreview, RoutineSaved, RoutineTrigger,
@@ -25,14 +24,13 @@ use crate::{
         definition::{CheckedDefinition, DefinitionBounds, DefinitionLimits, check},
         schedule::Schedule,
         secret::RoutineSecret,
+        signature::secret_of_key,
         timing::{NextFiring, next_firing, stagger_offset, until_checked},
     },
     secrets::Secrets,
     store::{AuditEntry, RoutineDefinition, RoutineStored, SealedSecret, Store},
 };
 
-/// Bytes of a generated secret.
-const SECRET_BYTES: usize = 32;
 /// Times that a preview shows.
 const PREVIEW_TIMES: usize = 3;
 
@@ -170,7 +168,7 @@ impl RoutineEditor {
         if given.is_some() || is_known {
             return given;
         }
-        let generated = format!("whsec_{}", BASE64_STANDARD.encode(rand::random::<[u8; SECRET_BYTES]>()));
+        let generated = secret_of_key(&rand::random());
         *shown = Some(generated.clone());
         Some(generated)
     }
