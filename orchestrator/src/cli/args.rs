@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{
     admin, backup, chat, completion, config as config_command, cron, doctor, events,
     exit::{CliError, Exit},
     gate, job, llm, memory, notification,
-    output::Output,
+    output::{self, Output},
     routine, runs, secret, serve, settings, token, tool, usage, wake,
 };
 use crate::config::Environment;
@@ -106,7 +106,7 @@ enum Command {
 
 /// Runs the command given by the arguments.
 pub fn main(environment: &Environment) -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse(environment) {
         Ok(cli) => cli,
         Err(error) => return report_usage_error(&error, environment),
     };
@@ -121,6 +121,15 @@ pub fn main(environment: &Environment) -> ExitCode {
         }
     };
     ExitCode::from(exit.code())
+}
+
+/// Help is as wide as the terminal, or as `COLUMNS`.
+fn parse(environment: &Environment) -> Result<Cli, clap::Error> {
+    let command = match output::width(environment) {
+        Some(width) => Cli::command().term_width(width),
+        None => Cli::command(),
+    };
+    Cli::from_arg_matches(&command.try_get_matches()?)
 }
 
 /// Help and version are not errors; a usage error is printed in the requested format.
@@ -179,8 +188,6 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -11,7 +11,7 @@ use super::{
     client::Client,
     exit::{CliError, Exit},
     output::{Format, Output},
-    routine::users_zone,
+    routine::{id_of, users_zone},
     rpc,
     text::one_line,
 };
@@ -29,32 +29,39 @@ pub(super) enum CronCommand {
     Edit(Box<job::EditArgs>),
     /// Remove a cron job
     Rm {
-        /// Id
-        id: RoutineId,
+        /// Name or id
+        #[arg(value_name = "ROUTINE")]
+        routine: String,
     },
     /// Enable a cron job
     Enable {
-        /// Id
-        id: RoutineId,
+        /// Name or id
+        #[arg(value_name = "ROUTINE")]
+        routine: String,
     },
     /// Disable a cron job
     Disable {
-        /// Id
-        id: RoutineId,
+        /// Name or id
+        #[arg(value_name = "ROUTINE")]
+        routine: String,
     },
     /// Run a cron job if it is due
     Run {
-        /// Id
-        id: RoutineId,
+        /// Name or id
+        #[arg(value_name = "ROUTINE")]
+        routine: String,
         /// Run it even if it is not due
         #[arg(long)]
         force: bool,
     },
     /// List the ended runs of a cron job, newest first
     Runs {
-        /// Id
-        #[arg(long)]
-        id: RoutineId,
+        /// Name or id
+        #[arg(value_name = "ROUTINE", required_unless_present = "id")]
+        routine: Option<String>,
+        /// Name or id
+        #[arg(long, conflicts_with = "routine", hide = true)]
+        id: Option<String>,
         /// Maximum number of runs
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
         limit: u32,
@@ -86,21 +93,29 @@ pub(super) async fn run(
             output.either(&added, |_| added.id.to_string())?;
         }
         CronCommand::Edit(args) => {
-            let params = json!({"id": args.id, "patch": args.patch(now)?});
+            let id = id_of(&client, &args.routine).await?;
+            let params = json!({"id": id, "patch": args.patch(now)?});
             update(&client, &params, "updated", output).await?;
         }
-        CronCommand::Enable { id } => {
+        CronCommand::Enable { routine } => {
+            let id = id_of(&client, &routine).await?;
             update(&client, &json!({"id": id, "patch": {"enabled": true}}), "enabled", output).await?;
         }
-        CronCommand::Disable { id } => {
+        CronCommand::Disable { routine } => {
+            let id = id_of(&client, &routine).await?;
             update(&client, &json!({"id": id, "patch": {"enabled": false}}), "disabled", output).await?;
         }
-        CronCommand::Rm { id } => {
+        CronCommand::Rm { routine } => {
+            let id = id_of(&client, &routine).await?;
             let removed: Value = rpc::call(&client, "cron.remove", &json!({"id": id})).await?;
             output.either(&removed, |_| format!("{id} removed"))?;
         }
-        CronCommand::Run { id, force } => return run_now(&client, id, force, output).await,
-        CronCommand::Runs { id, limit } => {
+        CronCommand::Run { routine, force } => {
+            let id = id_of(&client, &routine).await?;
+            return run_now(&client, id, force, output).await;
+        }
+        CronCommand::Runs { routine, id, limit } => {
+            let id = id_of(&client, &routine.or(id).unwrap_or_default()).await?;
             let runs: CronRuns = rpc::call(&client, "cron.runs", &json!({"id": id, "limit": limit})).await?;
             output.either(&runs, |_| show::runs(&runs.entries))?;
         }

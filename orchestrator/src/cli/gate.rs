@@ -1,20 +1,18 @@
 //! `gantry gate`: tool calls of chats that wait for a person.
 
 use clap::{Args, Subcommand, ValueEnum};
-use comfy_table::{Table, presets};
-use protocol::{Gate, GateDecision, GateId, GateResolution, GateScope, GateState, Page, ResolveGate};
+use protocol::{Gate, GateDecision, GateId, GateResolution, GateScope, GateState, ResolveGate};
 
 use super::{
     client::Client,
     exit::{CliError, Exit},
+    ids::IdArg,
     output::{Output, Paint},
-    pages,
-    text::{escape_control_chars, one_line, truncate},
+    pages::{List, PageArgs},
+    table::Column,
+    text::{escape_control_chars, one_line},
 };
 use crate::config::Environment;
-
-/// Longest parameters in a list, in characters.
-const MAX_PARAMETERS_CHARS: usize = 60;
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -25,14 +23,14 @@ pub(super) enum GateCommand {
     /// Show what a call would run
     Show {
         /// Gate id
-        id: GateId,
+        id: IdArg<GateId>,
     },
     /// Let a call run
     Approve(ApproveArgs),
     /// Refuse a call; the agent goes on without it
     Deny {
         /// Gate id
-        id: GateId,
+        id: IdArg<GateId>,
         /// Why; the agent reads it
         #[arg(long)]
         reason: Option<String>,
@@ -48,19 +46,15 @@ pub(super) struct ListArgs {
     /// Only gates whose id starts or ends with this; at least 4 characters
     #[arg(long, value_name = "PART")]
     id: Option<String>,
-    /// Maximum number of items
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
-    limit: u32,
-    /// Cursor of the next page
-    #[arg(long)]
-    cursor: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 /// Arguments of `approve`.
 #[derive(Debug, Args)]
 pub(super) struct ApproveArgs {
     /// Gate id
-    id: GateId,
+    id: IdArg<GateId>,
     /// Also let later calls of the tool run without asking
     #[arg(long)]
     always: bool,
@@ -102,6 +96,7 @@ pub(super) async fn run(
     match command {
         GateCommand::List(args) => list(&client, args, output).await?,
         GateCommand::Show { id } => {
+            let id = id.resolve(&client).await?;
             let gate: Gate = client.get(&format!("/api/gates/{id}"), &[]).await?;
             output.either(&gate, |paint| describe(paint, &gate))?;
         }
@@ -109,25 +104,20 @@ pub(super) async fn run(
             let decision = if args.always { GateDecision::Always } else { GateDecision::Approve };
             let scope = args.always.then(|| args.scope.into());
             let body = ResolveGate { decision, reason: args.reason, scope, parameters_digest: args.digest };
-            resolve(&client, args.id, &body, output).await?;
+            resolve(&client, args.id.resolve(&client).await?, &body, output).await?;
         }
         GateCommand::Deny { id, reason } => {
             let body = ResolveGate { decision: GateDecision::Deny, reason, scope: None, parameters_digest: None };
-            resolve(&client, id, &body, output).await?;
+            resolve(&client, id.resolve(&client).await?, &body, output).await?;
         }
     }
     Ok(Exit::Success)
 }
 
 async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<(), CliError> {
-    let mut query = vec![("state", args.state), ("limit", args.limit.to_string())];
-    let optional = [("id", args.id), ("cursor", args.cursor)];
-    query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    let page: Page<Gate> = client.get("/api/gates", &query).await?;
-    output.either(&page, |paint| {
-        let more = pages::next_page(&page, paint);
-        format!("{}{more}", table(&page.items))
-    })
+    let mut query = vec![("state", args.state)];
+    query.extend(args.id.map(|part| ("id", part)));
+    GATES.print(client, ("/api/gates", &query), &args.page, output).await
 }
 
 async fn resolve(client: &Client, id: GateId, body: &ResolveGate, output: &mut Output) -> Result<(), CliError> {
@@ -142,21 +132,17 @@ async fn resolve(client: &Client, id: GateId, body: &ResolveGate, output: &mut O
     })
 }
 
-fn table(gates: &[Gate]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["id", "state", "user", "tool", "would run with", "expires"]);
-    for gate in gates {
-        table.add_row([
-            gate.id.to_string(),
-            gate.state.to_string(),
-            one_line(&gate.user_id),
-            one_line(&gate.tool),
-            truncate(&one_line(&gate.parameters.to_string()), MAX_PARAMETERS_CHARS),
-            gate.expires_at.format("%F %R").to_string(),
-        ]);
-    }
-    table.trim_fmt()
-}
+const GATES: List<Gate> = List {
+    columns: &[
+        Column::text("id", |gate, view| view.id(&gate.id)),
+        Column::text("state", |gate, _| gate.state.to_string()),
+        Column::user(|gate, _| one_line(&gate.user_id)),
+        Column::text("tool", |gate, _| one_line(&gate.tool)),
+        Column::text("expires", |gate, view| view.time(gate.expires_at)),
+        Column::flexible("arguments", |gate, _| one_line(&gate.parameters.to_string())),
+    ],
+    id: |gate| gate.id.to_string(),
+};
 
 /// All that a person needs to decide.
 fn describe(paint: Paint, gate: &Gate) -> String {
@@ -194,6 +180,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::table::{View, table};
 
     #[test]
     fn a_person_sees_what_would_run_and_nothing_moves_the_cursor() {
@@ -226,7 +213,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
-        let rows = table(&[gate]);
+        let rows = table(GATES.columns, &[gate], &View { width: Some(80), ..View::unlimited() });
         assert!(rows.contains("http") && rows.contains('…'), "{rows}");
         assert!(![text, rows].concat().contains('\x1b'));
     }

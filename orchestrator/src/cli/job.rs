@@ -3,29 +3,28 @@
 pub(super) mod create;
 mod files;
 mod follow;
+mod list;
 mod show;
+mod wait;
 mod watch;
 
 use clap::{Args, Subcommand, ValueEnum};
-use comfy_table::{Table, presets};
 use protocol::{
-    CancelRequest, Event, Job, JobId, JobState, JobSummary, Page, PromptMode, PromptReceipt, PromptRequest,
-    RejectRequest, RestartRequest,
+    CancelRequest, Event, Job, JobId, JobState, PromptMode, PromptReceipt, PromptRequest, RejectRequest, RestartRequest,
 };
 use serde::Deserialize;
 
 use super::{
     client::Client,
     exit::{CliError, Exit},
+    ids::IdArg,
     input::text_or_stdin,
-    output::{Format, Output, Paint},
-    pages,
+    output::{Format, Output},
     render::{self, Detail},
-    text::{one_line, truncate},
+    text::one_line,
 };
 use crate::config::Environment;
 
-const MAX_TITLE_CHARS: usize = 60;
 const EVENTS_PER_PAGE: &str = "200";
 
 /// Subcommands.
@@ -36,16 +35,23 @@ pub(super) enum JobCommand {
     /// Create a job
     Create(create::CreateArgs),
     /// List jobs, newest first
-    List(ListArgs),
+    #[command(visible_alias = "ls")]
+    List(list::ListArgs),
+    /// List jobs that have not finished
+    Ps(list::Filter),
+    /// Watch jobs that have not finished
+    Top(list::Filter),
+    /// Wait until jobs have finished
+    Wait(wait::WaitArgs),
     /// Show a job
     Show {
         /// Job id
-        id: JobId,
+        id: IdArg<JobId>,
     },
     /// Start a job that was created with --hold
     Start {
         /// Job id
-        id: JobId,
+        id: IdArg<JobId>,
     },
     /// List a directory of a job's workspace
     Files(files::FilesArgs),
@@ -58,12 +64,12 @@ pub(super) enum JobCommand {
     /// Print the output of a job's ended containers
     Logs {
         /// Job id
-        id: JobId,
+        id: IdArg<JobId>,
     },
     /// Cancel a job
     Cancel {
         /// Job id
-        id: JobId,
+        id: IdArg<JobId>,
         /// Reason
         #[arg(long)]
         reason: Option<String>,
@@ -71,12 +77,12 @@ pub(super) enum JobCommand {
     /// Accept the result of a reviewed job
     Accept {
         /// Job id
-        id: JobId,
+        id: IdArg<JobId>,
     },
     /// Reject the result of a reviewed job; the job is marked failed
     Reject {
         /// Job id
-        id: JobId,
+        id: IdArg<JobId>,
         /// Reason
         reason: String,
     },
@@ -85,7 +91,7 @@ pub(super) enum JobCommand {
     /// Create a new job from one that failed or was cancelled
     Restart {
         /// Job id
-        id: JobId,
+        id: IdArg<JobId>,
         /// New prompt; - reads it from standard input
         #[arg(long)]
         prompt: Option<String>,
@@ -103,48 +109,16 @@ pub(super) struct RunArgs {
     /// Print the job's id without following it
     #[arg(long, short)]
     detach: bool,
-    /// Also show reasoning and model calls
+    /// Also show reasoning, model calls and whole outputs
     #[arg(long, short)]
     verbose: bool,
-}
-
-/// Arguments of `list`.
-#[derive(Debug, Args)]
-pub(super) struct ListArgs {
-    /// Only jobs in these states, separated by commas
-    #[arg(long, value_parser = parse_state, value_delimiter = ',')]
-    state: Vec<JobState>,
-    /// Only jobs with this label; can be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    label: Vec<String>,
-    /// Only jobs of this user (admins only)
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
-    /// Only jobs with this text in the title or prompt
-    #[arg(long, value_name = "TEXT")]
-    q: Option<String>,
-    /// Only jobs whose id starts or ends with this; at least 4 characters
-    #[arg(long, value_name = "PART")]
-    id: Option<String>,
-    /// Only the children of this job
-    #[arg(long, value_name = "ID")]
-    parent: Option<JobId>,
-    /// Maximum number of items
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
-    limit: u32,
-    /// Cursor of the next page
-    #[arg(long)]
-    cursor: Option<String>,
-    /// Keep watching: redraw the table on a terminal; with --json print one object for each job that changed
-    #[arg(long, short, conflicts_with = "cursor")]
-    watch: bool,
 }
 
 /// Arguments of `events`.
 #[derive(Debug, Args)]
 pub(super) struct EventsArgs {
     /// Job id
-    id: JobId,
+    id: IdArg<JobId>,
     /// Follow the events until the job ends
     #[arg(long, short)]
     follow: bool,
@@ -154,7 +128,7 @@ pub(super) struct EventsArgs {
     /// Only events of this kind
     #[arg(long, conflicts_with = "follow")]
     kind: Option<String>,
-    /// Also show reasoning and model calls
+    /// Also show reasoning, model calls and whole outputs
     #[arg(long, short)]
     verbose: bool,
 }
@@ -163,7 +137,7 @@ pub(super) struct EventsArgs {
 #[derive(Debug, Args)]
 pub(super) struct PromptArgs {
     /// Job id
-    id: JobId,
+    id: IdArg<JobId>,
     /// Prompt; - reads it from standard input
     content: String,
     /// When the agent sees the prompt
@@ -208,9 +182,13 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
             output.either(&job, |_| job.id.to_string())?;
             Ok(Exit::Success)
         }
-        JobCommand::List(args) => list(&client, args, output).await,
-        JobCommand::Show { id } => show::show(&client, id, output).await,
+        JobCommand::List(args) => list::list(&client, args, output).await,
+        JobCommand::Ps(filter) => list::unfinished(&client, filter, false, output).await,
+        JobCommand::Top(filter) => list::unfinished(&client, filter, true, output).await,
+        JobCommand::Wait(args) => wait::wait(&client, args, output).await,
+        JobCommand::Show { id } => show::show(&client, id.resolve(&client).await?, output).await,
         JobCommand::Start { id } => {
+            let id = id.resolve(&client).await?;
             let job: Job = client.post(&format!("/api/jobs/{id}/start"), &serde_json::json!({}), None).await?;
             output.either(&job, |_| format!("{id} started"))?;
             Ok(Exit::Success)
@@ -219,25 +197,29 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
         JobCommand::Get(args) => files::get(&client, args, output).await,
         JobCommand::Put(args) => files::put(&client, args, output).await,
         JobCommand::Events(args) => events(&client, args, output).await,
-        JobCommand::Logs { id } => logs(&client, id, output).await,
+        JobCommand::Logs { id } => logs(&client, id.resolve(&client).await?, output).await,
         JobCommand::Cancel { id, reason } => {
+            let id = id.resolve(&client).await?;
             let job: Job = client.post(&format!("/api/jobs/{id}/cancel"), &CancelRequest { reason }, None).await?;
             let state = if job.state == JobState::Cancelled { "cancelled" } else { "stopping" };
             output.either(&job, |_| format!("{id} {state}"))?;
             Ok(Exit::Success)
         }
         JobCommand::Accept { id } => {
+            let id = id.resolve(&client).await?;
             let job: Job = client.post(&format!("/api/jobs/{id}/accept"), &(), None).await?;
             output.either(&job, |_| format!("{id} {}", job.state))?;
             Ok(Exit::Success)
         }
         JobCommand::Reject { id, reason } => {
+            let id = id.resolve(&client).await?;
             let job: Job = client.post(&format!("/api/jobs/{id}/reject"), &RejectRequest { reason }, None).await?;
             output.either(&job, |_| format!("{id} rejected"))?;
             Ok(Exit::Success)
         }
         JobCommand::Prompt(args) => prompt(&client, args, output).await,
         JobCommand::Restart { id, prompt, follow } => {
+            let id = id.resolve(&client).await?;
             let prompt = prompt.map(text_or_stdin).transpose()?;
             let job: Job = client.post(&format!("/api/jobs/{id}/restart"), &RestartRequest { prompt }, None).await?;
             if let Some(message) = &job.message {
@@ -253,8 +235,15 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
 }
 
 async fn run_job(client: &Client, args: RunArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let is_held = args.create.hold;
     let job = create::create(client, args.create).await?;
-    if args.detach {
+    if is_held {
+        output.note(&format!(
+            "the job waits; upload files with `gantry job put`, then start it with: gantry job start {}",
+            job.id
+        ));
+    }
+    if args.detach || is_held {
         output.either(&job, |_| job.id.to_string())?;
         return Ok(Exit::Success);
     }
@@ -263,43 +252,6 @@ async fn run_job(client: &Client, args: RunArgs, output: &mut Output) -> Result<
         output.line(&line)?;
     }
     follow::to_the_end(client, job.id, 0, detail(args.verbose), output).await
-}
-
-async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
-    let mut query = vec![("limit", args.limit.to_string())];
-    if !args.state.is_empty() {
-        let states: Vec<&str> = args.state.iter().map(|state| state.as_str()).collect();
-        query.push(("state", states.join(",")));
-    }
-    for pair in &args.label {
-        let (key, value) = create::label(pair)?;
-        query.push(("label", format!("{key}:{value}")));
-    }
-    let parent = args.parent.map(|id| id.to_string());
-    let optional = [("user", args.user), ("q", args.q), ("id", args.id), ("parent", parent), ("cursor", args.cursor)];
-    query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    if args.watch {
-        return watch::watch(client, &query, watch::EVERY, output).await;
-    }
-    let page: Page<JobSummary> = client.get("/api/jobs", &query).await?;
-    output.either(&page, |paint| table(&page, paint))?;
-    Ok(Exit::Success)
-}
-
-fn table(page: &Page<JobSummary>, paint: Paint) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["id", "state", "created", "title"]);
-    for job in &page.items {
-        let reason = job.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
-        table.add_row([
-            job.id.to_string(),
-            format!("{}{reason}", job.state),
-            job.created_at.format("%F %T").to_string(),
-            truncate(&one_line(&job.title), MAX_TITLE_CHARS),
-        ]);
-    }
-    let more = pages::next_page(page, paint);
-    format!("{}{more}", table.trim_fmt())
 }
 
 async fn logs(client: &Client, id: JobId, output: &mut Output) -> Result<Exit, CliError> {
@@ -316,15 +268,16 @@ async fn logs(client: &Client, id: JobId, output: &mut Output) -> Result<Exit, C
 }
 
 async fn events(client: &Client, args: EventsArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let id = args.id.resolve(client).await?;
     if args.follow {
-        return follow::to_the_end(client, args.id, args.after, detail(args.verbose), output).await;
+        return follow::to_the_end(client, id, args.after, detail(args.verbose), output).await;
     }
     let mut renderer = render::Renderer::new(output.paint, detail(args.verbose));
     let mut after = args.after;
     loop {
         let mut query = vec![("after", after.to_string()), ("limit", EVENTS_PER_PAGE.to_owned())];
         query.extend(args.kind.clone().map(|kind| ("kind", kind)));
-        let page: EventPage = client.get(&format!("/api/jobs/{}/events", args.id), &query).await?;
+        let page: EventPage = client.get(&format!("/api/jobs/{id}/events"), &query).await?;
         for raw in &page.items {
             match output.format {
                 Format::Json => output.json(raw)?,
@@ -349,7 +302,8 @@ async fn prompt(client: &Client, args: PromptArgs, output: &mut Output) -> Resul
         ModeArg::Queue => PromptMode::Queue,
     };
     let body = PromptRequest { content: text_or_stdin(args.content)?, mode, done: args.done };
-    let receipt: PromptReceipt = client.post(&format!("/api/jobs/{}/prompt", args.id), &body, None).await?;
+    let id = args.id.resolve(client).await?;
+    let receipt: PromptReceipt = client.post(&format!("/api/jobs/{id}/prompt"), &body, None).await?;
     output.either(&receipt, |_| format!("prompt {} accepted", receipt.prompt_id))?;
     Ok(Exit::Success)
 }

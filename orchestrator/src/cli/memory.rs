@@ -14,10 +14,11 @@ use super::{
     client::Client,
     exit::{CliError, Exit},
     output::{Format, Output, Paint},
-    pages::{self, Columns},
+    pages,
+    table::{Column, TableArgs, View, table},
     text::{escape_control_chars, one_line},
 };
-use crate::config::Environment;
+use crate::{clock::Clock, config::Environment};
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -86,7 +87,9 @@ pub(super) async fn run(
 ) -> Result<Exit, CliError> {
     let client = Client::from_environment(environment)?;
     match command {
-        MemoryCommand::Ls { path } => pages::print_all(&client, ("/api/memory/tree", &path), &ENTRIES, output).await?,
+        MemoryCommand::Ls { path } => {
+            pages::print_entries(&client, ("/api/memory/tree", &path), ENTRIES, output).await?;
+        }
         MemoryCommand::Cat { path, version } => print(&client, path, version, output).await?,
         MemoryCommand::Put(args) => put(&client, args, output).await?,
         MemoryCommand::Rm { path, if_version } => {
@@ -98,7 +101,8 @@ pub(super) async fn run(
         MemoryCommand::Search(args) => search(&client, args, output).await?,
         MemoryCommand::History { path } => {
             let page: Page<MemoryVersion> = client.get("/api/memory/versions", &at(&path)).await?;
-            output.either(&page, |_| versions(&page.items))?;
+            let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
+            output.either(&page, |_| table(VERSIONS, &page.items, &view))?;
         }
     }
     Ok(Exit::Success)
@@ -109,13 +113,12 @@ fn at(path: &str) -> [(&'static str, String); 1] {
 }
 
 /// The entries of a directory.
-const ENTRIES: Columns<MemoryEntry, 4> =
-    Columns { names: ["version", "size", "modified", "path"], cells: row, numbers: &[0, 1] };
-
-fn row(entry: &MemoryEntry) -> [String; 4] {
-    let modified = entry.updated_at.format("%F %T").to_string();
-    [entry.version.to_string(), entry.bytes.to_string(), modified, one_line(&entry.path)]
-}
+const ENTRIES: &[Column<MemoryEntry>] = &[
+    Column::number("version", |entry, _| entry.version.to_string()),
+    Column::number("size", |entry, _| entry.bytes.to_string()),
+    Column::text("modified", |entry, view| view.time(entry.updated_at)),
+    Column::text("path", |entry, _| one_line(&entry.path)),
+];
 
 async fn print(client: &Client, path: String, version: Option<u64>, output: &mut Output) -> Result<(), CliError> {
     let mut query = vec![("path", path)];
@@ -166,20 +169,12 @@ fn matches(paint: Paint, items: &[MemoryMatch]) -> String {
 }
 
 /// The versions of a document.
-const VERSIONS: Columns<MemoryVersion, 4> = Columns {
-    names: ["version", "size", "written", "by"],
-    cells: |item| {
-        let written = item.created_at.format("%F %T").to_string();
-        [item.version.to_string(), item.bytes.to_string(), written, one_line(&item.by.to_string())]
-    },
-    numbers: &[0, 1],
-};
-
-fn versions(items: &[MemoryVersion]) -> String {
-    let mut table = VERSIONS.table();
-    table.add_rows(items.iter().map(VERSIONS.cells));
-    table.trim_fmt()
-}
+const VERSIONS: &[Column<MemoryVersion>] = &[
+    Column::number("version", |item, _| item.version.to_string()),
+    Column::number("size", |item, _| item.bytes.to_string()),
+    Column::text("written", |item, view| view.time(item.created_at)),
+    Column::text("by", |item, _| one_line(&item.by.to_string())),
+];
 
 #[cfg(test)]
 mod tests {

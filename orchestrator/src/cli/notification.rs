@@ -1,13 +1,16 @@
 //! `gantry notification`: what Gantry and its agents have told the caller.
 
+use chrono_tz::Tz;
 use clap::{Args, Subcommand};
 use protocol::{Notification, NotificationId, Page};
 
 use super::{
     client::Client,
     exit::{CliError, Exit},
+    ids::{IdArg, short_id},
     output::{Output, Paint},
     pages,
+    table::local_time,
     text::{escape_control_chars, one_line},
 };
 use crate::config::Environment;
@@ -22,7 +25,7 @@ pub(super) enum NotificationCommand {
     Read {
         /// Notification ids
         #[arg(required = true)]
-        ids: Vec<NotificationId>,
+        ids: Vec<IdArg<NotificationId>>,
     },
 }
 
@@ -53,6 +56,7 @@ pub(super) async fn run(
         NotificationCommand::Ls(args) => list(&client, args, output).await,
         NotificationCommand::Read { ids } => {
             for id in ids {
+                let id = id.resolve(&client).await?;
                 let path = format!("/api/notifications/{id}/read");
                 let read: Notification = client.post(&path, &(), None).await?;
                 output.either(&read, |_| format!("{id} read"))?;
@@ -68,20 +72,22 @@ async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Ex
     let optional = [("id", args.id), ("cursor", args.cursor)];
     query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     let page: Page<Notification> = client.get("/api/notifications", &query).await?;
+    let zone = output.zone;
     output.either(&page, |paint| {
-        let more = pages::next_page(&page, paint);
-        format!("{}{more}", page.items.iter().map(|one| describe(paint, one)).collect::<Vec<_>>().join("\n"))
+        page.items.iter().map(|one| describe(paint, one, zone)).collect::<Vec<_>>().join("\n")
     })?;
+    pages::note_next(page.next_cursor.as_deref(), output);
     Ok(Exit::Success)
 }
 
 /// Two lines or more: what identifies it, and its text.
-fn describe(paint: Paint, notification: &Notification) -> String {
+fn describe(paint: Paint, notification: &Notification, zone: Tz) -> String {
     let title = one_line(&notification.title);
     let title = if notification.read_at.is_some() { title } else { paint.bold(&title) };
-    let (sign, at) = (if notification.read_at.is_some() { " " } else { "●" }, notification.created_at.format("%F %R"));
+    let (sign, at) =
+        (if notification.read_at.is_some() { " " } else { "●" }, local_time(notification.created_at, zone));
     let text = escape_control_chars(notification.text.trim_end()).replace('\n', "\n    ");
-    format!("{sign} {at}  {title}  {}\n    {text}", paint.dim(&notification.id.to_string()))
+    format!("{sign} {at}  {title}  {}\n    {text}", paint.dim(&short_id(&notification.id.to_string())))
 }
 
 #[cfg(test)]
@@ -105,9 +111,9 @@ mod tests {
             read_at: None,
             deliveries: vec![],
         };
-        let text = describe(Paint::Plain, &notification);
-        assert_eq!(text, format!("● 1970-01-01 00:00  t␛[2J  {}\n    first\n    second␇", NotificationId::nil()));
+        let text = describe(Paint::Plain, &notification, Tz::UTC);
+        assert_eq!(text, "● 1970-01-01 00:00:00 UTC  t␛[2J  00000000\n    first\n    second␇");
         notification.read_at = Some(chrono::DateTime::UNIX_EPOCH);
-        assert!(describe(Paint::Plain, &notification).starts_with("  1970"));
+        assert!(describe(Paint::Plain, &notification, Tz::UTC).starts_with("  1970"));
     }
 }

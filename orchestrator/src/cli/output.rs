@@ -4,6 +4,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use chrono_tz::Tz;
 use serde::Serialize;
 
 use super::exit::CliError;
@@ -68,6 +69,10 @@ pub(super) struct Output {
     pub(super) paint: Paint,
     /// Standard output is a terminal, so output may be redrawn.
     pub(super) is_live: bool,
+    /// Columns of the terminal, or `COLUMNS`. `None`: unlimited.
+    pub(super) width: Option<usize>,
+    /// The user's time zone.
+    pub(super) zone: Tz,
     out: Box<dyn Write + Send>,
 }
 
@@ -80,6 +85,8 @@ impl Output {
             format: if json { Format::Json } else { Format::Text },
             paint: if colour { Paint::Colour } else { Paint::Plain },
             is_live,
+            width: width(environment),
+            zone: zone(environment),
             out: Box::new(io::stdout()),
         }
     }
@@ -88,7 +95,15 @@ impl Output {
     #[cfg(test)]
     pub(super) fn captured(format: Format) -> (Self, std::sync::Arc<std::sync::Mutex<Vec<u8>>>) {
         let buffer = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-        (Self { format, paint: Paint::Plain, is_live: false, out: Box::new(Capture(buffer.clone())) }, buffer)
+        let output = Self {
+            format,
+            paint: Paint::Plain,
+            is_live: false,
+            width: None,
+            zone: Tz::UTC,
+            out: Box::new(Capture(buffer.clone())),
+        };
+        (output, buffer)
     }
 
     /// Prints text and a newline.
@@ -144,6 +159,20 @@ impl Output {
             (Format::Text, _) => self.note(&format!("gantry: {error}")),
         }
     }
+}
+
+/// `COLUMNS`, else the width of the terminal on standard output.
+pub(super) fn width(environment: &Environment) -> Option<usize> {
+    let set = environment.get("COLUMNS").and_then(|columns| columns.parse().ok());
+    let of_terminal = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    set.or_else(of_terminal).filter(|columns| *columns > 0)
+}
+
+/// `TZ` if it is the name of a zone, else the zone of the machine.
+fn zone(environment: &Environment) -> Tz {
+    let set = environment.get("TZ").and_then(|name| name.trim_start_matches(':').parse().ok());
+    let of_machine = || iana_time_zone::get_timezone().ok()?.parse().ok();
+    set.or_else(of_machine).unwrap_or(Tz::UTC)
 }
 
 #[cfg(test)]

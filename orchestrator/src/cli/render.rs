@@ -2,8 +2,9 @@
 //!
 //! Owns the layout. Never prints. Text from a job is escaped.
 
+mod tool;
+
 use protocol::{Event, EventData, Job, JobState, MessageRole, PlanStep};
-use serde_json::Value;
 
 use super::{
     output::Paint,
@@ -19,7 +20,7 @@ const MAX_LINE_CHARS: usize = 200;
 pub(super) enum Detail {
     /// Messages and tool calls.
     Usual,
-    /// Reasoning and model calls as well.
+    /// Reasoning, model calls and whole outputs as well.
     Verbose,
 }
 
@@ -50,14 +51,15 @@ impl Renderer {
             EventData::Reasoning { content } => self.verbose(|| indented("think  ", content)),
             EventData::Plan { goal, steps, .. } => Some(plan(paint, goal, steps)),
             EventData::ToolUse { tool, input, .. } => {
-                let input = truncate(&one_line(&short_input(input)), MAX_INPUT_CHARS);
+                let input = truncate(&one_line(&tool::arguments(tool, input)), MAX_INPUT_CHARS);
                 Some(format!("{} {} {input}", paint.cyan("→"), paint.bold(&one_line(tool))))
             }
             EventData::ToolResult { tool, success, output, truncated, duration_ms, .. } => {
-                let (arrow, word) = if *success { (paint.green("←"), "ok") } else { (paint.red("←"), "failed") };
+                let arrow = if *success { paint.green("←") } else { paint.red("←") };
+                let (outcome, output) = tool::outcome(tool, *success, output);
                 let cut_mark = if *truncated { ", cut by the worker" } else { "" };
-                let head = format!("{arrow} {} {word}, {duration_ms} ms{cut_mark}", one_line(tool));
-                Some(format!("{head}{}", first_lines(paint, output)))
+                let head = format!("{arrow} {} {}, {duration_ms} ms{cut_mark}", one_line(tool), one_line(&outcome));
+                Some(format!("{head}{}", self.output_lines(output)))
             }
             EventData::LlmCall { model, input_tokens, output_tokens, duration_ms, finish_reason, .. } => {
                 self.verbose(|| {
@@ -77,6 +79,26 @@ impl Renderer {
             }
             EventData::Result { text, .. } => self.result(text),
         }
+    }
+
+    /// The output of a tool; unless in detail, its first lines.
+    fn output_lines(&self, output: &str) -> String {
+        let (max_lines, max_chars) = match self.detail {
+            Detail::Usual => (MAX_OUTPUT_LINES, MAX_LINE_CHARS),
+            Detail::Verbose => (usize::MAX, usize::MAX),
+        };
+        let output = escape_control_chars(output.trim_end());
+        let all = output.lines().count();
+        let mut text = String::new();
+        for line in output.lines().take(max_lines) {
+            text.push('\n');
+            text.push_str(&self.paint.dim(&format!("    {}", truncate(line, max_chars))));
+        }
+        if all > max_lines {
+            text.push('\n');
+            text.push_str(&self.paint.dim(&format!("    … {} more lines (-v shows them)", all - max_lines)));
+        }
+        text
     }
 
     fn verbose(&self, text: impl FnOnce() -> String) -> Option<String> {
@@ -117,7 +139,7 @@ pub(super) fn summary(paint: Paint, job: &Job) -> String {
         None => ", unknown cost".to_owned(),
     };
     format!(
-        "{} {}{seconds}: {}, {}, {}+{} tokens{cost}  {}",
+        "{} {}{seconds}: {}, {}, {} tokens in, {} out{cost}  {}",
         paint.dim("●"),
         state(paint, job.state),
         counted(usage.llm_calls, "model call"),
@@ -147,34 +169,6 @@ fn plan(paint: Paint, goal: &str, steps: &[PlanStep]) -> String {
     for (index, step) in steps.iter().enumerate() {
         let step = format!("\n       {}. {}: {}", index + 1, one_line(&step.tool), one_line(&step.reasoning));
         text.push_str(&truncate(&step, MAX_LINE_CHARS));
-    }
-    text
-}
-
-/// The only string of a small input, or the JSON of any other input.
-fn short_input(input: &Value) -> String {
-    match input {
-        Value::Object(fields) if fields.is_empty() => String::new(),
-        Value::Object(fields) if fields.len() == 1 => match fields.values().next() {
-            Some(Value::String(text)) => text.clone(),
-            _ => input.to_string(),
-        },
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
-fn first_lines(paint: Paint, output: &str) -> String {
-    let output = escape_control_chars(output.trim_end());
-    let all = output.lines().count();
-    let mut text = String::new();
-    for line in output.lines().take(MAX_OUTPUT_LINES) {
-        text.push('\n');
-        text.push_str(&paint.dim(&format!("    {}", truncate(line, MAX_LINE_CHARS))));
-    }
-    if all > MAX_OUTPUT_LINES {
-        text.push('\n');
-        text.push_str(&paint.dim(&format!("    … {} more lines", all - MAX_OUTPUT_LINES)));
     }
     text
 }

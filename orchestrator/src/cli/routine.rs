@@ -21,7 +21,9 @@ use protocol::{Page, Routine, RoutineId, RoutineWarning, UserSettings};
 use super::{
     client::Client,
     exit::{CliError, Exit},
+    ids::IdArg,
     output::Output,
+    pages::PageArgs,
     runs,
     text::one_line,
 };
@@ -79,12 +81,8 @@ pub(super) struct RunsArgs {
     /// Only runs with these statuses, separated by commas
     #[arg(long, value_name = "STATUS")]
     status: Option<String>,
-    /// Maximum number of items
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
-    limit: u32,
-    /// Cursor of the next page
-    #[arg(long)]
-    cursor: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 pub(super) async fn run(
@@ -105,10 +103,8 @@ pub(super) async fn run(
         RoutineCommand::Run(args) => return run::run(&client, args, output).await,
         RoutineCommand::Runs(args) => {
             let id = id_of(&client, &args.routine).await?;
-            let mut query = vec![("limit", args.limit.to_string())];
-            let optional = [("status", args.status), ("cursor", args.cursor)];
-            query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-            runs::print_page(&client, &format!("{PATH}/{id}/runs"), &query, output).await?;
+            let query: Vec<_> = args.status.map(|status| ("status", status)).into_iter().collect();
+            runs::RUNS.print(&client, (&format!("{PATH}/{id}/runs"), &query), &args.page, output).await?;
         }
         RoutineCommand::Upcoming(args) => list::upcoming(&client, args, now, output).await?,
         RoutineCommand::Apply(args) => return apply::apply(&client, args, now, output).await,
@@ -136,20 +132,22 @@ async fn switch(client: &Client, names: Names, verb: &str, output: &mut Output) 
     Ok(())
 }
 
-/// The id of a routine that is given by its id or its name.
+/// The id of a routine that is given by its name, its id or a part of its id. A name takes precedence over a part.
 pub(super) async fn id_of(client: &Client, routine: &str) -> Result<RoutineId, CliError> {
-    match routine.parse() {
-        Ok(id) => Ok(id),
-        Err(_) => Ok(by_name(client, routine).await?.id),
+    if let Ok(id) = routine.parse() {
+        return Ok(id);
+    }
+    match (by_name(client, routine).await, routine.parse::<IdArg<RoutineId>>()) {
+        (Ok(routine), _) => Ok(routine.id),
+        (Err(CliError::NotFound(_)), Ok(part)) => part.resolve(client).await,
+        (Err(error), _) => Err(error),
     }
 }
 
-/// A routine that is given by its id or its name.
+/// A routine that is given by its name, its id or a part of its id.
 async fn find(client: &Client, routine: &str) -> Result<Routine, CliError> {
-    match routine.parse::<RoutineId>() {
-        Ok(id) => client.get(&format!("{PATH}/{id}"), &[]).await,
-        Err(_) => by_name(client, routine).await,
-    }
+    let id = id_of(client, routine).await?;
+    client.get(&format!("{PATH}/{id}"), &[]).await
 }
 
 /// The caller's own routine with a name: an admin names routines of other users by their ids.

@@ -1,25 +1,25 @@
 //! `gantry runs`: the outcomes of the firings of routines.
 
 use chrono::{DateTime, Utc};
+use chrono_tz::Tz;
 use clap::{Args, Subcommand};
-use comfy_table::{CellAlignment, Table, presets};
 use protocol::{Page, RoutineRun, RunId, RunStatus};
 use serde_json::Value;
 
 use super::{
     client::Client,
     exit::{CliError, Exit},
+    ids::IdArg,
     output::{Output, Paint},
-    pages,
-    routine::{describe, id_of, time},
-    text::{escape_control_chars, one_line, truncate},
+    pages::{List, PageArgs},
+    routine::{id_of, time},
+    table::{Column, cost, duration, local_time},
+    text::{escape_control_chars, one_line},
 };
 use crate::{clock::Clock, config::Environment};
 
 const PATH: &str = "/api/runs";
 const RUNS_PER_PAGE: &str = "200";
-/// Longest result in a list, in characters.
-const MAX_RESULT_CHARS: usize = 60;
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -29,22 +29,18 @@ pub(super) enum RunsCommand {
     List {
         #[command(flatten)]
         filter: Filter,
-        /// Maximum number of items
-        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
-        limit: u32,
-        /// Cursor of the next page
-        #[arg(long)]
-        cursor: Option<String>,
+        #[command(flatten)]
+        page: PageArgs,
     },
     /// Show a run
     Show {
         /// Run id
-        id: RunId,
+        id: IdArg<RunId>,
     },
     /// Cancel a run that has not ended
     Cancel {
         /// Run id
-        id: RunId,
+        id: IdArg<RunId>,
     },
     /// Print all runs, newest first, one JSON object per line
     Export {
@@ -113,17 +109,18 @@ pub(super) async fn run(
     let client = Client::from_environment(environment)?;
     let now = Clock::system().now();
     match command {
-        RunsCommand::List { filter, limit, cursor } => {
-            let mut query = filter.query(&client, now).await?;
-            query.push(("limit", limit.to_string()));
-            query.extend(cursor.map(|cursor| ("cursor", cursor)));
-            print_page(&client, PATH, &query, output).await?;
+        RunsCommand::List { filter, page } => {
+            let query = filter.query(&client, now).await?;
+            RUNS.print(&client, (PATH, &query), &page, output).await?;
         }
         RunsCommand::Show { id } => {
+            let id = id.resolve(&client).await?;
             let run: RoutineRun = client.get(&format!("{PATH}/{id}"), &[]).await?;
-            output.either(&run, |paint| describe(paint, &run))?;
+            let zone = output.zone;
+            output.either(&run, |paint| describe(paint, &run, zone))?;
         }
         RunsCommand::Cancel { id } => {
+            let id = id.resolve(&client).await?;
             let body = serde_json::Map::<String, Value>::new();
             let run: RoutineRun = client.post(&format!("{PATH}/{id}/cancel"), &body, None).await?;
             output.either(&run, |_| format!("{id} {}", with_reason(&run)))?;
@@ -151,42 +148,25 @@ async fn export(client: &Client, filter: Vec<(&'static str, String)>, output: &m
     }
 }
 
-/// Prints a page of runs as a table.
-pub(super) async fn print_page(
-    client: &Client,
-    path: &str,
-    query: &[(&str, String)],
-    output: &mut Output,
-) -> Result<(), CliError> {
-    let page: Page<RoutineRun> = client.get(path, query).await?;
-    output.either(&page, |paint| format!("{}{}", table(&page.items), pages::next_page(&page, paint)))
-}
-
-fn table(runs: &[RoutineRun]) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_header(["id", "routine", "recorded", "trigger", "status", "took", "tokens", "result"]);
-    for run in runs {
-        let result = run.result_summary.as_ref().or(run.message.as_ref()).map(|text| one_line(text.trim()));
-        table.add_row([
-            run.id.to_string(),
-            one_line(&run.routine_name),
-            run.created_at.format("%F %T").to_string(),
-            run.trigger_type.to_string(),
-            with_reason(run),
-            took(run).unwrap_or_default(),
-            run.tokens_used.to_string(),
-            truncate(&result.unwrap_or_default(), MAX_RESULT_CHARS),
-        ]);
-    }
-    for column in [5, 6] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.trim_fmt()
-}
+/// The runs as a table.
+pub(super) const RUNS: List<RoutineRun> = List {
+    columns: &[
+        Column::text("id", |run, view| view.id(&run.id)),
+        Column::text("routine", |run, _| one_line(&run.routine_name)),
+        Column::number("age", |run, view| view.age(run.created_at)),
+        Column::<RoutineRun>::text("recorded", |run, view| view.time(run.created_at)).wide(),
+        Column::text("trigger", |run, _| run.trigger_type.to_string()),
+        Column::text("status", |run, _| with_reason(run)),
+        Column::number("took", |run, _| took(run).unwrap_or_default()),
+        Column::<RoutineRun>::number("tokens", |run, _| run.tokens_used.to_string()).wide(),
+        Column::<RoutineRun>::number("cost", |run, _| cost(run.cost_usd)).wide(),
+        Column::user(|run, _| one_line(&run.user_id)),
+        Column::flexible("result", |run, _| {
+            run.result_summary.as_ref().or(run.message.as_ref()).map(|text| one_line(text.trim())).unwrap_or_default()
+        }),
+    ],
+    id: |run| run.id.to_string(),
+};
 
 fn with_reason(run: &RoutineRun) -> String {
     let reason = run.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
@@ -195,13 +175,13 @@ fn with_reason(run: &RoutineRun) -> String {
 }
 
 fn took(run: &RoutineRun) -> Option<String> {
-    let duration = run.completed_at? - run.started_at?;
-    let is_short = duration.num_seconds() < 10;
-    Some(if is_short { format!("{} ms", duration.num_milliseconds()) } else { describe::age(duration) })
+    let taken = run.completed_at? - run.started_at?;
+    let is_short = taken.num_seconds() < 10;
+    Some(if is_short { format!("{} ms", taken.num_milliseconds()) } else { duration(taken) })
 }
 
 /// All that is known of a run.
-pub(super) fn describe(paint: Paint, run: &RoutineRun) -> String {
+pub(super) fn describe(paint: Paint, run: &RoutineRun, zone: Tz) -> String {
     let status = match run.status {
         RunStatus::Ok => paint.green("ok"),
         RunStatus::Failed => paint.red("failed"),
@@ -209,7 +189,7 @@ pub(super) fn describe(paint: Paint, run: &RoutineRun) -> String {
         RunStatus::Queued | RunStatus::Running => paint.cyan(run.status.as_str()),
         RunStatus::Skipped | RunStatus::Missed => paint.dim(run.status.as_str()),
     };
-    let time = |at: DateTime<Utc>| at.format("%F %T%.3f").to_string();
+    let time = |at: DateTime<Utc>| local_time(at, zone);
     let missed = run.missed_count.map(|count| {
         let range = run.missed_from.zip(run.missed_to).map(|(from, to)| format!(", {} to {}", time(from), time(to)));
         format!("{count} times{}", range.unwrap_or_default())
@@ -231,7 +211,7 @@ pub(super) fn describe(paint: Paint, run: &RoutineRun) -> String {
         ("missed", missed),
         ("attempt", (run.attempt > 1).then(|| run.attempt.to_string())),
         ("tokens", Some(run.tokens_used.to_string())),
-        ("cost", Some(run.cost_usd.map_or_else(|| "unknown".to_owned(), |cost| format!("${cost:.4}")))),
+        ("cost", Some(cost(run.cost_usd))),
         ("job", run.job_id.map(|id| id.to_string())),
     ];
     let mut lines: Vec<String> =

@@ -1,14 +1,14 @@
 //! `gantry usage`: usage by day, job or model.
 
 use clap::{Args, ValueEnum};
-use comfy_table::{CellAlignment, Table, presets};
-use protocol::{Page, UsageBy, UsageLine};
+use protocol::{UsageBy, UsageLine};
 
 use super::{
     client::Client,
     exit::{CliError, Exit},
     output::Output,
-    pages,
+    pages::{List, PageArgs},
+    table::{Column, cost},
     text::one_line,
 };
 use crate::config::Environment;
@@ -22,12 +22,8 @@ pub(super) struct UsageArgs {
     /// Only this user (admins only)
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Maximum number of items
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
-    limit: u32,
-    /// Cursor of the next page
-    #[arg(long)]
-    cursor: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -53,37 +49,31 @@ pub(super) async fn run(args: UsageArgs, environment: &Environment, output: &mut
 
 async fn show(client: &Client, args: UsageArgs, output: &mut Output) -> Result<Exit, CliError> {
     let by = UsageBy::from(args.by);
-    let mut query = vec![("by", by.to_string()), ("limit", args.limit.to_string())];
-    let optional = [("user", args.user), ("cursor", args.cursor)];
-    query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    let page: Page<UsageLine> = client.get("/api/usage", &query).await?;
-    output.either(&page, |paint| {
-        let more = pages::next_page(&page, paint);
-        format!("{}{more}", table(by, &page.items))
-    })?;
+    let mut query = vec![("by", by.to_string())];
+    query.extend(args.user.map(|user| ("user", user)));
+    let list = List { columns: columns(by), id: label };
+    list.print(client, ("/api/usage", &query), &args.page, output).await?;
     Ok(Exit::Success)
 }
 
-fn table(by: UsageBy, lines: &[UsageLine]) -> String {
-    let mut table = Table::new();
-    let head = [by.as_str(), "calls", "tools", "input", "output", "cached", "cost"];
-    table.load_style(presets::NOTHING).set_header(head);
-    for line in lines {
-        let cached = line.cache_read_tokens + line.cache_write_tokens;
-        table.add_row([
-            label(line),
-            line.llm_calls.to_string(),
-            line.tool_calls.map_or_else(String::new, |count| count.to_string()),
-            line.input_tokens.to_string(),
-            line.output_tokens.to_string(),
-            cached.to_string(),
-            line.cost_usd.map_or_else(|| "unknown".to_owned(), |cost| format!("${cost:.4}")),
-        ]);
+const fn columns(by: UsageBy) -> &'static [Column<UsageLine>] {
+    match by {
+        UsageBy::Day => const { &with_totals(Column::text("day", |line, _| label(line))) },
+        UsageBy::Model => const { &with_totals(Column::text("model", |line, _| label(line))) },
+        UsageBy::Job => const { &with_totals(Column::text("job", |line, view| view.id(&label(line)))) },
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt()
+}
+
+const fn with_totals(group: Column<UsageLine>) -> [Column<UsageLine>; 7] {
+    [
+        group,
+        Column::number("calls", |line, _| line.llm_calls.to_string()),
+        Column::number("tools", |line, _| line.tool_calls.map_or_else(String::new, |count| count.to_string())),
+        Column::number("input", |line, _| line.input_tokens.to_string()),
+        Column::number("output", |line, _| line.output_tokens.to_string()),
+        Column::number("cached", |line, _| (line.cache_read_tokens + line.cache_write_tokens).to_string()),
+        Column::number("cost", |line, _| cost(line.cost_usd)),
+    ]
 }
 
 fn label(line: &UsageLine) -> String {
@@ -95,21 +85,27 @@ fn label(line: &UsageLine) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::table::{TableArgs, View, table};
 
     #[test]
     fn rows_start_with_their_group_and_are_escaped() {
+        let (output, _) = Output::captured(super::super::output::Format::Text);
+        let view = View::new(&output, &TableArgs::default(), chrono::DateTime::UNIX_EPOCH, None);
         let model = UsageLine {
             model: Some("m\x1b[2J".to_owned()),
             llm_calls: 3,
             cost_usd: Some(0.25),
             ..UsageLine::default()
         };
-        let text = table(UsageBy::Model, &[model]);
+        let text = table(columns(UsageBy::Model), &[model], &view);
         let row = text.lines().nth(1).unwrap_or_default();
         assert!(row.contains("$0.2500") && !row.contains('\x1b'), "{text}");
         let day = UsageLine { day: "2026-11-22".parse().ok(), tool_calls: Some(7), ..UsageLine::default() };
-        let words: Vec<String> =
-            table(UsageBy::Day, &[day]).lines().flat_map(str::split_whitespace).map(str::to_owned).collect();
+        let words: Vec<String> = table(columns(UsageBy::Day), &[day], &view)
+            .lines()
+            .flat_map(str::split_whitespace)
+            .map(str::to_owned)
+            .collect();
         assert_eq!(words[..3], ["day", "calls", "tools"]);
         assert_eq!(words[7..10], ["2026-11-22", "0", "7"]);
     }

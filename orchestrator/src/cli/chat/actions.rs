@@ -1,58 +1,44 @@
 //! `gantry chat actions`: the tool calls of a thread.
 
 use clap::Args;
-use comfy_table::{Table, presets};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use protocol::{Page, ThreadActionRecord};
+use protocol::ThreadActionRecord;
 
 use crate::cli::{
     client::Client,
     exit::{CliError, Exit},
     output::Output,
-    pages,
-    text::{one_line, truncate},
+    pages::{List, PageArgs},
+    table::Column,
+    text::one_line,
 };
-
-/// Longest arguments in the list, in characters.
-const MAX_INPUT_CHARS: usize = 60;
 
 /// Arguments.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ActionsArgs {
     /// The thread: its id or key
     thread: String,
-    /// Maximum number of items
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
-    limit: u32,
-    /// Cursor of the next page
-    #[arg(long)]
-    cursor: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 pub(super) async fn run(client: &Client, args: ActionsArgs, output: &mut Output) -> Result<Exit, CliError> {
     let path = format!("/api/chat/threads/{}/actions", utf8_percent_encode(&args.thread, NON_ALPHANUMERIC));
-    let mut query = vec![("limit", args.limit.to_string())];
-    query.extend(args.cursor.map(|cursor| ("cursor", cursor)));
-    let page: Page<ThreadActionRecord> = client.get(&path, &query).await?;
-    output.either(&page, |paint| format!("{}{}", table(&page.items), pages::next_page(&page, paint)))?;
+    CALLS.print(client, (&path, &[]), &args.page, output).await?;
     Ok(Exit::Success)
 }
 
-fn table(calls: &[ThreadActionRecord]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["turn", "call", "time", "tool", "outcome", "arguments"]);
-    for call in calls {
-        table.add_row([
-            call.turn.to_string(),
-            one_line(&call.call_id.0),
-            call.at.format("%F %T").to_string(),
-            one_line(&call.tool),
-            outcome(call).to_owned(),
-            truncate(&one_line(&call.input.to_string()), MAX_INPUT_CHARS),
-        ]);
-    }
-    table.trim_fmt()
-}
+const CALLS: List<ThreadActionRecord> = List {
+    columns: &[
+        Column::number("turn", |call, _| call.turn.to_string()),
+        Column::text("call", |call, _| one_line(&call.call_id.0)),
+        Column::text("time", |call, view| view.time(call.at)),
+        Column::text("tool", |call, _| one_line(&call.tool)),
+        Column::text("outcome", |call, _| outcome(call).to_owned()),
+        Column::flexible("arguments", |call, _| one_line(&call.input.to_string())),
+    ],
+    id: |call| call.call_id.0.clone(),
+};
 
 fn outcome(call: &ThreadActionRecord) -> &'static str {
     match (call.success, call.error) {

@@ -3,8 +3,7 @@
 use chrono::{DateTime, Utc};
 use clap::{Args, ValueEnum};
 use protocol::{
-    AddCronJob, CronIsolation, CronJobPatch, CronPayload, CronRuntime, CronSchedule, CronWakeMode, RoutineId,
-    RoutineSession,
+    AddCronJob, CronIsolation, CronJobPatch, CronPayload, CronRuntime, CronSchedule, CronWakeMode, RoutineSession,
 };
 
 use crate::cli::{exit::CliError, input::text_or_stdin, routine::time, wake::ModeArg};
@@ -26,8 +25,9 @@ pub(in crate::cli) struct AddArgs {
 #[command(group(clap::ArgGroup::new("schedule").args(["at", "every", "cron"])))]
 #[command(group(clap::ArgGroup::new("payload").args(["system_event", "message"])))]
 pub(in crate::cli) struct EditArgs {
-    /// Id
-    pub(super) id: RoutineId,
+    /// Name or id
+    #[arg(value_name = "ROUTINE")]
+    pub(super) routine: String,
     /// New name
     #[arg(long)]
     name: Option<String>,
@@ -212,10 +212,9 @@ mod tests {
 
     #[test]
     fn only_what_is_given_is_changed() {
-        let id = RoutineId::nil().to_string();
-        let line = Edit::try_parse_from(["gantry", &id, "--name", "n"]).unwrap();
+        let line = Edit::try_parse_from(["gantry", "news", "--name", "n"]).unwrap();
         assert_eq!(serde_json::to_value(line.args.patch(now()).unwrap()).unwrap(), json!({"name": "n"}));
-        let line = Edit::try_parse_from(["gantry", &id]).unwrap();
+        let line = Edit::try_parse_from(["gantry", "news"]).unwrap();
         assert!(line.args.patch(now()).is_err());
     }
 }

@@ -50,7 +50,7 @@ pub(in crate::cli) struct CreateArgs {
     plan: bool,
     /// Wait for `gantry job start`, so that files can be uploaded first
     #[arg(long)]
-    hold: bool,
+    pub(super) hold: bool,
     /// Wait for the result to be accepted or rejected
     #[arg(long)]
     review: bool,

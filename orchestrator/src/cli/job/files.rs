@@ -19,9 +19,11 @@ use crate::{
     cli::{
         client::Client,
         exit::{CliError, Exit},
+        ids::IdArg,
         output::Output,
-        pages::{self, Columns},
+        pages,
         progress::Progress,
+        table::Column,
         text::{escape_control_chars, one_line},
     },
     workspace::WorkspacePath,
@@ -37,7 +39,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 #[derive(Debug, Args)]
 pub(in crate::cli) struct FilesArgs {
     /// Job id
-    id: JobId,
+    id: IdArg<JobId>,
     /// Directory in the workspace (default: the workspace itself)
     #[arg(default_value = "")]
     path: String,
@@ -47,7 +49,7 @@ pub(in crate::cli) struct FilesArgs {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct GetArgs {
     /// Job id
-    id: JobId,
+    id: IdArg<JobId>,
     /// File in the workspace
     #[arg(required_unless_present = "archive", conflicts_with = "archive")]
     path: Option<String>,
@@ -63,7 +65,7 @@ pub(in crate::cli) struct GetArgs {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PutArgs {
     /// Job id
-    id: JobId,
+    id: IdArg<JobId>,
     /// Local file; - reads standard input
     #[arg(required_unless_present = "archive", conflicts_with = "archive")]
     local: Option<PathBuf>,
@@ -76,22 +78,26 @@ pub(in crate::cli) struct PutArgs {
 }
 
 pub(super) async fn files(client: &Client, args: FilesArgs, output: &mut Output) -> Result<Exit, CliError> {
-    pages::print_all(client, (&format!("/api/jobs/{}/files", args.id), &args.path), &FILES, output).await?;
+    let id = args.id.resolve(client).await?;
+    pages::print_entries(client, (&format!("/api/jobs/{id}/files"), &args.path), FILES, output).await?;
     Ok(Exit::Success)
 }
 
 /// The files of a workspace.
-const FILES: Columns<FileEntry, 4> = Columns { names: ["mode", "size", "modified", "path"], cells: row, numbers: &[] };
+const FILES: &[Column<FileEntry>] = &[
+    Column::text("mode", |entry, _| entry.mode.clone()),
+    Column::number("size", |entry, _| entry.size_bytes.to_string()),
+    Column::text("modified", |entry, view| view.time(entry.modified_at)),
+    Column::text("path", |entry, _| format!("{}{}", one_line(&entry.path), mark(entry.kind))),
+];
 
-fn row(entry: &FileEntry) -> [String; 4] {
-    let mark = match entry.kind {
+const fn mark(kind: FileKind) -> &'static str {
+    match kind {
         FileKind::File => "",
         FileKind::Directory => "/",
         FileKind::Symlink => " (link)",
         FileKind::Other => " (special)",
-    };
-    let modified = entry.modified_at.format("%F %T").to_string();
-    [entry.mode.clone(), entry.size_bytes.to_string(), modified, format!("{}{mark}", one_line(&entry.path))]
+    }
 }
 
 /// The API path of a file. Special characters in its name are escaped.
@@ -101,9 +107,10 @@ fn file_path(id: JobId, path: &str) -> Result<String, CliError> {
 }
 
 pub(super) async fn get(client: &Client, args: GetArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let id = args.id.resolve(client).await?;
     let (path, name) = match &args.path {
-        Some(path) => (file_path(args.id, path)?, path.rsplit('/').next().unwrap_or_default().to_owned()),
-        None => (format!("/api/jobs/{}/archive", args.id), format!("{}.tar", args.id)),
+        Some(path) => (file_path(id, path)?, path.rsplit('/').next().unwrap_or_default().to_owned()),
+        None => (format!("/api/jobs/{id}/archive"), format!("{id}.tar")),
     };
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));
     let target = args.output.clone().unwrap_or_else(|| PathBuf::from(&name));
@@ -160,12 +167,13 @@ async fn save(
 }
 
 pub(super) async fn put(client: &Client, args: PutArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let id = args.id.resolve(client).await?;
     if let Some(archive) = &args.archive {
         let (mut sent, length) = open(archive).await?;
         let prefix = sent.fill_buf().await.map_err(|error| CliError::failed("cannot read the archive", error))?;
         let kind = if prefix.starts_with(&GZIP) { "application/gzip" } else { "application/x-tar" };
         let body = body(sent, Progress::new(length, output.format));
-        let unpacked: Unpacked = client.upload(&format!("/api/jobs/{}/archive", args.id), kind, (body, length)).await?;
+        let unpacked: Unpacked = client.upload(&format!("/api/jobs/{id}/archive"), kind, (body, length)).await?;
         let what = if unpacked.entries == 1 { "entry" } else { "entries" };
         output.either(&unpacked, |_| format!("{} {what}, {} bytes", unpacked.entries, unpacked.size_bytes))?;
         return Ok(Exit::Success);
@@ -180,7 +188,7 @@ pub(super) async fn put(client: &Client, args: PutArgs, output: &mut Output) -> 
         }
         None => remote_path(&local),
     };
-    let path = file_path(args.id, &remote)?;
+    let path = file_path(id, &remote)?;
     let (sent, length) = open(&local).await?;
     let body = body(sent, Progress::new(length, output.format));
     let entry: FileEntry = client.upload(&path, "application/octet-stream", (body, length)).await?;
@@ -216,6 +224,7 @@ fn body(sent: Sent, mut progress: Progress) -> reqwest::Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::table::{View, table};
 
     #[test]
     fn file_names_are_escaped_in_urls() {
@@ -237,6 +246,7 @@ mod tests {
             modified_at: chrono::DateTime::from_timestamp(1_700_000_000, 0).unwrap(),
             mode: "0777".to_owned(),
         };
-        assert_eq!(row(&entry), ["0777", "7", "2023-11-14 22:13:20", "a\u{241b}[2Jb (link)"]);
+        let text = table(FILES, &[entry], &View::unlimited());
+        assert!(text.ends_with("\n0777     7  2023-11-14 22:13:20 UTC  a\u{241b}[2Jb (link)"), "{text}");
     }
 }

@@ -1,17 +1,19 @@
 //! `gantry job show`: one job, with its children.
 
+use chrono_tz::Tz;
 use protocol::{Job, JobId, JobSummary, Page};
+use serde_json::Value;
 
-use super::{
-    super::{
-        client::Client,
-        exit::{CliError, Exit},
-        output::{Format, Output, Paint},
-        render,
-        text::{escape_control_chars, one_line, truncate},
-    },
-    MAX_TITLE_CHARS,
+use super::super::{
+    client::Client,
+    exit::{CliError, Exit},
+    output::{Format, Output, Paint},
+    render,
+    table::local_time,
+    text::{escape_control_chars, one_line, truncate},
 };
+
+const MAX_TITLE_CHARS: usize = 60;
 
 pub(super) async fn show(client: &Client, id: JobId, output: &mut Output) -> Result<Exit, CliError> {
     let job: Job = client.get(&format!("/api/jobs/{id}"), &[]).await?;
@@ -21,11 +23,13 @@ pub(super) async fn show(client: &Client, id: JobId, output: &mut Output) -> Res
     } else {
         Page::<JobSummary> { items: Vec::new(), next_cursor: None }
     };
-    output.either(&job, |paint| describe(paint, &job, &children.items))?;
+    let zone = output.zone;
+    output.either(&job, |paint| describe(paint, &job, &children.items, zone))?;
     Ok(Exit::Success)
 }
 
-pub(super) fn describe(paint: Paint, job: &Job, children: &[JobSummary]) -> String {
+pub(super) fn describe(paint: Paint, job: &Job, children: &[JobSummary], zone: Tz) -> String {
+    let time = |at| local_time(at, zone);
     let mut rows =
         vec![("id", job.id.to_string()), ("title", one_line(&job.title)), ("state", render::state(paint, job.state))];
     let optional = [
@@ -33,18 +37,25 @@ pub(super) fn describe(paint: Paint, job: &Job, children: &[JobSummary]) -> Stri
         ("message", job.message.as_deref().map(one_line)),
         (
             "cancelling",
-            job.cancel_requested_at
-                .filter(|_| job.finished_at.is_none())
-                .map(|at| format!("since {}", at.to_rfc3339())),
+            job.cancel_requested_at.filter(|_| job.finished_at.is_none()).map(|at| format!("since {}", time(at))),
         ),
-        ("started", job.started_at.map(|at| at.to_rfc3339())),
-        ("finished", job.finished_at.map(|at| at.to_rfc3339())),
+        ("started", job.started_at.map(time)),
+        ("finished", job.finished_at.map(time)),
         ("container", job.container.as_ref().map(|container| one_line(&container.name))),
         ("parent", job.parent_id.map(|id| id.to_string())),
         ("restarted from", job.restarted_from.map(|id| id.to_string())),
     ];
-    rows.extend([("user", one_line(&job.user_id)), ("model", one_line(&job.model))]);
-    rows.extend([("attempt", job.attempt.to_string()), ("created", job.created_at.to_rfc3339())]);
+    rows.extend([
+        ("user", one_line(&job.user_id)),
+        ("model", one_line(&job.model)),
+        ("source", job.source.to_string()),
+    ]);
+    rows.extend([
+        ("priority", job.priority.to_string()),
+        ("limits", limits(job)),
+        ("attempt", job.attempt.to_string()),
+        ("created", time(job.created_at)),
+    ]);
     rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     let child = |child: &JobSummary| {
         let title = truncate(&one_line(&child.title), MAX_TITLE_CHARS);
@@ -60,4 +71,11 @@ pub(super) fn describe(paint: Paint, job: &Job, children: &[JobSummary]) -> Stri
     }
     lines.push(render::summary(paint, job));
     lines.join("\n")
+}
+
+/// The limits that are in effect, by their names in `--limit`.
+fn limits(job: &Job) -> String {
+    let Ok(Value::Object(limits)) = serde_json::to_value(job.limits) else { return String::new() };
+    let set = limits.iter().filter(|(_, value)| value.as_f64() != Some(0.0));
+    set.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }

@@ -306,8 +306,15 @@ fn a_pending_cancel_is_shown_until_the_job_ends() {
     let mut stopped = stopping.clone();
     stopped["state"] = json!("cancelled");
     stopping["finished_at"] = Value::Null;
-    let text_of = |job: Value| show::describe(Paint::Plain, &serde_json::from_value(job).unwrap(), &[]);
-    assert!(text_of(stopping).contains("cancelling      since 2026-01-01T00:00:02"));
+    let text_of = |job: Value| {
+        show::describe(
+            super::super::output::Paint::Plain,
+            &serde_json::from_value(job).unwrap(),
+            &[],
+            chrono_tz::Tz::UTC,
+        )
+    };
+    assert!(text_of(stopping).contains("cancelling      since 2026-01-01 00:00:02 UTC"));
     assert!(!text_of(stopped).contains("cancelling"));
 }
 

@@ -7,10 +7,18 @@ use std::{collections::HashMap, time::Duration};
 
 use protocol::{JobId, JobState, JobSummary, Page};
 
-use super::{CliError, Client, Exit, Format, Output, render, table};
+use super::{
+    CliError, Client, Exit, Format, Output,
+    list::{JOBS, PATH},
+    render,
+};
+use crate::{
+    cli::table::{TableArgs, View, table},
+    clock::Clock,
+};
 
 /// Poll interval: short enough for a person and cheap for a server with many watchers.
-pub(super) const EVERY: Duration = Duration::from_secs(2);
+const EVERY: Duration = Duration::from_secs(2);
 /// Clears the terminal and moves the cursor to its top.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
@@ -18,16 +26,26 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 pub(super) async fn watch(
     client: &Client,
     query: &[(&str, String)],
-    every: Duration,
+    args: &TableArgs,
+    output: &mut Output,
+) -> Result<Exit, CliError> {
+    poll(client, query, (args, EVERY), output).await
+}
+
+async fn poll(
+    client: &Client,
+    query: &[(&str, String)],
+    (args, every): (&TableArgs, Duration),
     output: &mut Output,
 ) -> Result<Exit, CliError> {
     let mut seen: HashMap<JobId, JobSummary> = HashMap::new();
     let mut lost = false;
     loop {
-        match client.get::<Page<JobSummary>>("/api/jobs", query).await {
+        match client.get::<Page<JobSummary>>(PATH, query).await {
             Ok(page) => {
                 lost = false;
-                show(&page, &seen, output)?;
+                let view = View::new(output, args, Clock::system().now(), client.user());
+                show(&page, &seen, &view, output)?;
                 // Jobs that left the page are forgotten: they may return changed.
                 seen = page.items.into_iter().map(|job| (job.id, job)).collect();
             }
@@ -46,18 +64,21 @@ pub(super) async fn watch(
     }
 }
 
-fn show(page: &Page<JobSummary>, seen: &HashMap<JobId, JobSummary>, output: &mut Output) -> Result<(), CliError> {
+fn show(
+    page: &Page<JobSummary>,
+    seen: &HashMap<JobId, JobSummary>,
+    view: &View,
+    output: &mut Output,
+) -> Result<(), CliError> {
     // Oldest first, so that the latest change is printed last.
     let changed: Vec<&JobSummary> = page.items.iter().rev().filter(|job| seen.get(&job.id) != Some(*job)).collect();
     if output.format == Format::Json {
         return changed.into_iter().try_for_each(|job| output.json(job));
     }
     if output.is_live {
-        if !changed.is_empty() || seen.len() != page.items.len() || seen.is_empty() {
-            let text = format!("{CLEAR}{}", table(page, output.paint));
-            output.line(&text)?;
-        }
-        return Ok(());
+        // Ages change with every poll.
+        let text = format!("{CLEAR}{}", table(JOBS.columns, &page.items, view));
+        return output.line(&text);
     }
     let state_of = |job: &JobSummary| (job.state, job.reason);
     for job in changed {
@@ -92,7 +113,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        cli::job::{JobCommand, ListArgs, list, tests::job},
+        cli::job::{
+            JobCommand,
+            list::{ListArgs, list},
+            tests::job,
+        },
         config::Environment,
     };
 
@@ -139,7 +164,8 @@ mod tests {
         let client = Client::from_environment(&environment).unwrap();
         let (mut output, printed) = Output::captured(format);
         output.is_live = live;
-        let error = watch(&client, &[], Duration::from_millis(1), &mut output).await.unwrap_err();
+        let error =
+            poll(&client, &[], (&TableArgs::default(), Duration::from_millis(1)), &mut output).await.unwrap_err();
         assert_eq!(error.exit(), Exit::NotFound);
         String::from_utf8(printed.lock().unwrap().clone()).unwrap()
     }
@@ -154,7 +180,7 @@ mod tests {
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(text.ends_with("000000000001 completed\n"), "{text}");
         let drawn = watched(Format::Text, true).await;
-        assert_eq!(drawn.matches(CLEAR).count(), 2, "{drawn:?}");
+        assert_eq!(drawn.matches(CLEAR).count(), 3, "{drawn:?}");
     }
 
     #[derive(Parser)]
@@ -174,6 +200,6 @@ mod tests {
         let (mut output, _) = Output::captured(Format::Text);
         list(&client, args, &mut output).await.unwrap();
         let asked = asked.lock().unwrap();
-        assert_eq!(asked.1, ["limit=50&state=failed%2Cstuck&label=team%3Aa&label=k%3Av&q=x+y"]);
+        assert_eq!(asked.1, ["state=failed%2Cstuck&label=team%3Aa&label=k%3Av&q=x+y&limit=50"]);
     }
 }

@@ -4,6 +4,8 @@ use chrono::DateTime;
 use protocol::{JobId, JobReason, LogStream, ReportedOutcome};
 use serde_json::json;
 
+use serde_json::Value;
+
 use super::*;
 
 fn event(data: EventData) -> Event {
@@ -75,8 +77,8 @@ fn a_job_reads_like_a_conversation() {
         file 6
         file 7
         file 8
-        … 2 more lines
-    → write_file {"path":"a.txt","content":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
+        … 2 more lines (-v shows them)
+    → write_file a.txt (300 bytes)
     ← write_file failed, 12 ms
         ␛[31mno space␛[0m␇
     you    Hurry up.

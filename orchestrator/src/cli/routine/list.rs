@@ -121,8 +121,10 @@ pub(super) async fn list(
         return Ok(());
     }
     let view = View { zone: users_zone(client).await, now, user: client.user() };
-    let text = format!("{}{}", table(&page.items, &view, output.paint), pages::next_page(&page, output.paint));
-    output.line(&text)
+    let text = table(&page.items, &view, output.paint);
+    output.line(&text)?;
+    pages::note_next(page.next_cursor.as_deref(), output);
+    Ok(())
 }
 
 /// For whom and when a list is printed.

@@ -64,7 +64,8 @@ pub(super) async fn run(client: &Client, args: RunArgs, output: &mut Output) -> 
             Err(error) => return Err(error),
         }
     }
-    output.either(&run, |paint| runs::describe(paint, &run))?;
+    let zone = output.zone;
+    output.either(&run, |paint| runs::describe(paint, &run, zone))?;
     Ok(exit_of(&run))
 }
 
