@@ -273,7 +273,7 @@ show_findings() {
 next_steps() {
   cat <<TEXT
 
-Gantry is running. Commands to try, from this directory (docker/gantry creates a token for you with the first one):
+Gantry is running. Commands to try, from this directory:
 
 TEXT
   if [ -z "$model" ]; then
