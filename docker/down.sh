@@ -68,7 +68,7 @@ volume_name() {
     engine inspect --format '{{range .Mounts}}{{if eq .Destination "/var/lib/gantry"}}{{.Name}}{{end}}{{end}}' "$container"
     return
   fi
-  project="$(docker/setting.sh COMPOSE_PROJECT_NAME "$(basename "$root" | tr '[:upper:]' '[:lower:]' | tr -cd 'a-z0-9_-')")"
+  project="$(docker/setting.sh --project)"
   echo "${project}_gantry-data"
 }
 

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Builds the project's two images, and removes leftovers of builds: `docker/images.sh build|tidy`.
-# `build` ends with a `tidy`. Another one, after the stack uses the new images, also removes the replaced images.
+# Builds the project's two images, and removes leftovers of builds: `docker/images.sh build [--verbose]|tidy`.
+# `build` shows its steps, and with `--verbose` all output; it ends with a `tidy`. Another one, after the stack uses the new images, also removes the replaced images.
 # Only one build at a time on a machine: the classic builder's stages look unused to another build's prune.
 # Never removes images that have a name or a container, or that belong to others.
 set -euo pipefail
 
 readonly LOCK=/tmp/gantry-images.lock
-readonly LOG_LINES=40
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
@@ -31,13 +30,9 @@ tidy() {
   prune org.opencontainers.image.title=gantry-worker
 }
 
+# The arguments are options of docker/progress.sh. Plain output can be read by it, and is all that `--verbose` can show.
 build() {
-  local log
-  log="$(mktemp)"
-  # shellcheck disable=SC2064
-  trap "rm -f '$log'" EXIT
-  if ! docker/compose.sh build >"$log" 2>&1 9>&-; then
-    tail -n "$LOG_LINES" "$log" >&2
+  if ! BUILDKIT_PROGRESS=plain docker/progress.sh "$@" docker/compose.sh build 9>&-; then
     echo "images: the build failed; the end of its log is above" >&2
     exit 1
   fi
@@ -45,8 +40,9 @@ build() {
 
 case "${1:-}" in
   build)
+    shift
     take_lock
-    build
+    build "$@"
     tidy
     ;;
   tidy)
@@ -54,7 +50,7 @@ case "${1:-}" in
     tidy
     ;;
   *)
-    echo "usage: docker/images.sh build|tidy" >&2
+    echo "usage: docker/images.sh build [--verbose]|tidy" >&2
     exit 2
     ;;
 esac

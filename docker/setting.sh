@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prints a setting as Compose would read it: `docker/setting.sh NAME [DEFAULT]`. The environment overrides the file .env
 # next to compose.yaml (or the file in GANTRY_ENV_FILE); otherwise the default is printed.
-# `docker/setting.sh --names` prints the names that the file sets. The file is never executed.
+# `docker/setting.sh --names` prints the names that the file sets, `docker/setting.sh --project` the name of the Compose project.
+# The file is never executed.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -26,6 +27,20 @@ in_file() {
   printf '%s' "$value"
 }
 
+# As Compose makes it from the directory's name.
+project() {
+  local name
+  name="$(value_of COMPOSE_PROJECT_NAME)"
+  if [ -z "$name" ]; then name="$(basename "$root" | tr '[:upper:]' '[:lower:]' | tr -cd 'a-z0-9_-')"; fi
+  printf '%s\n' "$name"
+}
+
+value_of() {
+  local value="${!1:-}"
+  if [ -z "$value" ]; then value="$(in_file "$1")"; fi
+  printf '%s' "$value"
+}
+
 main() {
   local value
   case "${1:-}" in
@@ -33,13 +48,16 @@ main() {
       names
       return
       ;;
+    --project)
+      project
+      return
+      ;;
     "" | *[!A-Za-z0-9_]*)
-      echo "usage: docker/setting.sh NAME [DEFAULT] | --names" >&2
+      echo "usage: docker/setting.sh NAME [DEFAULT] | --names | --project" >&2
       exit 2
       ;;
   esac
-  value="${!1:-}"
-  if [ -z "$value" ]; then value="$(in_file "$1")"; fi
+  value="$(value_of "$1")"
   printf '%s\n' "${value:-${2:-}}"
 }
 

@@ -2,7 +2,8 @@
 # Installs and starts Gantry from a clone: container engine, base image, programs, images, stack, and a demo job.
 # Can be run again at any time: existing parts are kept, changed parts are rebuilt and restarted.
 # If an engine and Compose are installed, only this project's images, containers and volume are changed. Never stops other
-# containers, never deletes the data volume, and never calls a real model unless requested.
+# containers, never deletes the data volume, never replaces a running server if the new settings are invalid, and never calls a
+# real model unless requested.
 #
 # Settings, in the environment or in .env (all other settings are those of compose.yaml):
 #   GANTRY_BINARIES       prebuilt: compile with this machine's cargo; builder: compile in a build stage on rust:1-bookworm,
@@ -17,6 +18,8 @@ readonly IMAGE_GLIBC=2.36
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
 demo=auto
+# Options of docker/progress.sh.
+progress=()
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
@@ -27,24 +30,38 @@ fail() {
 }
 usage() {
   cat <<'TEXT'
-usage: docker/up.sh [--demo | --no-demo]
+usage: docker/up.sh [--demo | --no-demo] [--verbose]
   Builds and starts Gantry on 127.0.0.1:8080 (GANTRY_PORT) and runs a demo job; the exit code is the job's outcome.
   --no-demo   start only
   --demo      run the demo job with your model too; by default it runs only with the built-in script
+  -v, --verbose
+              show the output of image builds
 TEXT
 }
 
 # --- settings -------------------------------------------------------------------------------------------------------
 
-# Variables that compose.yaml does not pass on have no effect.
+# Variables that neither compose.yaml nor the scripts read have no effect.
 warn_about_unused_settings() {
   local name
   for name in $(docker/setting.sh --names | grep '^GANTRY_' || true); do
-    case "$name" in GANTRY_BUILD_PROFILE | GANTRY_READY_SECONDS) continue ;; esac
-    grep -qE "(^ *- |\\\$\{)$name(\$|:-)" compose.yaml && continue
-    echo "up: warning: $name in ${GANTRY_ENV_FILE:-.env} has no effect: compose.yaml does not pass it on" >&2
+    if ! is_used "$name"; then warn_about "$name in ${GANTRY_ENV_FILE:-.env}"; fi
+  done
+  for name in $(compgen -e GANTRY_ || true); do
+    case "$name" in
+      # Of the command line, and of the tests.
+      GANTRY_URL | GANTRY_TOKEN | GANTRY_TOKEN_FILE | GANTRY_CACHE | GANTRY_TEST_*) continue ;;
+    esac
+    if ! is_used "$name"; then warn_about "$name in the environment"; fi
   done
 }
+
+is_used() {
+  case "$1" in GANTRY_BUILD_PROFILE | GANTRY_READY_SECONDS | GANTRY_ENV_FILE) return ;; esac
+  grep -qE "(^ *- |\\\$\{)$1(\$|:-)" compose.yaml
+}
+
+warn_about() { echo "up: warning: $1 has no effect: compose.yaml does not pass it on" >&2; }
 
 fail_busy_port() { fail "port $1 on 127.0.0.1 is taken by another program; set GANTRY_PORT to a free port, in the environment or in .env, and run this again"; }
 
@@ -112,10 +129,10 @@ choose_binaries() {
       GANTRY_BUILDER_BASE="$(docker/setting.sh GANTRY_BUILDER_BASE rust:1-bookworm)"
       if ! docker image inspect "$GANTRY_BUILDER_BASE" >/dev/null 2>&1; then
         say "fetching $GANTRY_BUILDER_BASE"
-        docker pull --quiet "$GANTRY_BUILDER_BASE" >/dev/null ||
+        docker/progress.sh ${progress[@]+"${progress[@]}"} docker pull "$GANTRY_BUILDER_BASE" ||
           fail "cannot pull $GANTRY_BUILDER_BASE; $(other_way)"
       fi
-      announce_compiling "in a build stage on $GANTRY_BUILDER_BASE, without showing its output" "5 GB" ""
+      announce_compiling "in a build stage on $GANTRY_BUILDER_BASE" "5 GB" ""
       ;;
     *) fail "GANTRY_BINARIES=$GANTRY_BINARIES: must be prebuilt or builder" ;;
   esac
@@ -123,6 +140,30 @@ choose_binaries() {
 }
 
 # --- the stack ------------------------------------------------------------------------------------------------------
+
+# The container of the server, running or not; empty if there is none.
+server() { docker/compose.sh ps -a -q gantry 2>/dev/null || true; }
+
+# Checks the settings with the new image in a container that is removed, before the server is replaced.
+check_settings() {
+  local consequence="nothing was started"
+  say "checking the settings"
+  container="$(server)"
+  if [ -n "$(address)" ]; then consequence="the running server was not changed"; fi
+  if docker/compose.sh run --rm --no-deps -T gantry gantry config --json >"$work/config.json" 2>"$work/check.log" </dev/null; then return; fi
+  # Compose has created a network for the container.
+  if [ -z "$container" ]; then docker/compose.sh down >/dev/null 2>&1 || true; fi
+  fail "invalid settings: $(reason_of_the_check)
+    $consequence; fix the setting (in the environment, .env or config/) and run this again"
+}
+
+# The program's error, which is in JSON, or else the end of what Compose says.
+reason_of_the_check() {
+  local message
+  message="$(sed -n 's/^{"error":"\(.*\)"}\r\{0,1\}$/\1/p' "$work/check.log" | sed 's/\\"/"/g; s/\\\\/\\/g' | tail -n 1)"
+  if [ -z "$message" ]; then message="$(tail -n 5 "$work/check.log")"; fi
+  printf '%s' "${message:-no output}"
+}
 
 start_stack() {
   say "starting the stack"
@@ -134,20 +175,17 @@ start_stack() {
     cat "$work/up.log" >&2
     fail "compose could not start the stack"
   fi
-  container="$(docker/compose.sh ps -a -q gantry)"
+  container="$(server)"
   [ -n "$container" ] || fail "compose started no container for the service gantry"
 }
 
 # Configuration files are read at startup: restarts the server if they have changed since.
 apply_config() {
-  local directory started message
+  local directory started
   directory="$(docker/setting.sh GANTRY_CONFIG_DIR ./config)"
   [ -d "$directory" ] || return 0
   started="$(docker inspect --format '{{.State.StartedAt}}' "$container")"
   [ -n "$(find "$directory" -maxdepth 1 ! -name README.md -newermt "$started" -print -quit)" ] || return 0
-  message="$(docker exec "$container" gantry config 2>&1 >/dev/null)" ||
-    fail "$message
-    the server keeps its previous configuration; fix the error and run this again"
   say "the configuration has changed: restarting the server"
   docker/compose.sh restart gantry >/dev/null 2>&1
 }
@@ -157,7 +195,7 @@ readiness() {
   docker exec "$container" curl -sS --max-time 5 http://127.0.0.1:8080/readyz 2>/dev/null | tr -d '\n' | cut -c 1-300 || true
 }
 
-# The process keeps exiting, most likely because of an invalid setting, which its last log line names.
+# The process keeps exiting. Its last log line names the reason, such as a setting that `gantry config` does not check.
 give_up_on_restarts() {
   local message
   message="$(docker logs --tail 1 "$container" 2>&1 || true)"
@@ -192,15 +230,12 @@ wait_until_ready() {
 
 # --- the demo -------------------------------------------------------------------------------------------------------
 
-in_container() { docker/compose.sh exec -T "$@" </dev/null; }
-
 # The effective value of the setting $1; empty if it is not set.
 effective() { grep -o "\"key\":\"$1\",[^}]*" "$work/config.json" | sed -n 's/.*"value":"\([^"]*\)".*/\1/p'; }
 
 # Describes the configured model; empty for the built-in script.
 chosen_model() {
   local provider script
-  in_container gantry gantry config --json >"$work/config.json" || fail "cannot read the settings from the container"
   provider="$(effective llm.provider)"
   script="$(effective llm.script)"
   if [ -n "$script" ]; then
@@ -210,40 +245,58 @@ chosen_model() {
   fi
 }
 
-# Succeeds if the job completed. The output is saved, because it contains the reason of a failure.
+# Succeeds if the job completed.
 run_demo() {
   say "the first job: an agent writes, tests and fixes a small program in its own container"
-  GANTRY_TOKEN="$(in_container gantry gantry token create --user demo --role user --ttl 1d | tail -n 1 | tr -d '\r')"
-  export GANTRY_TOKEN
-  in_container -e GANTRY_TOKEN gantry gantry job run --title demo "$DEMO_PROMPT" | tee "$work/demo.log"
+  docker/gantry job run --title demo "$DEMO_PROMPT"
 }
 
-explain_failed_demo() {
-  if grep -q '(llm_error)' "$work/demo.log"; then
-    say "Gantry is running, but its model did not respond:"
-    in_container gantry gantry doctor || true
+# What `gantry doctor` has found: failures and notes with their advice.
+show_findings() {
+  local findings failed=no
+  say "checking the installation (docker/gantry doctor)"
+  docker exec "$container" gantry doctor >"$work/doctor.log" 2>&1 </dev/null || failed=yes
+  # The note about the built-in script is repeated by the last lines of this script.
+  findings="$(awk -v model="$model" '
+    /^(ok|-|note|failed) / { shown = /^(note|failed) / && !(model == "" && $1 == "note" && $2 == "model") }
+    shown { print "    " $0 }
+  ' "$work/doctor.log")"
+  if [ -n "$findings" ]; then
+    printf '%s\n' "$findings"
+  elif [ "$failed" = yes ]; then
+    sed 's/^/    /' "$work/doctor.log"
   else
-    say "the demo job did not complete; see 'docker/compose.sh logs gantry'"
+    echo "    all checks passed"
   fi
 }
 
 next_steps() {
-  local gantry="docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry"
   cat <<TEXT
 
-Gantry is running.
+Gantry is running. Commands to try, from this directory:
 
-  API      $url/api/docs
-  token    GANTRY_TOKEN=\$(docker/compose.sh exec -T gantry gantry token create --user "\$(id -un)" --role user --ttl 30d) && export GANTRY_TOKEN
 TEXT
-  if [ "$GANTRY_BINARIES" = prebuilt ]; then
-    gantry=gantry
-    echo "  command  export PATH=\"$root/docker/prebuilt:\$PATH\""
-    if [ "$url" != http://127.0.0.1:8080 ]; then echo "  server   export GANTRY_URL=$url"; fi
+  if [ -z "$model" ]; then
+    cat <<'TEXT'
+  docker/gantry job run "count slowly"            a job that takes more than a minute; Ctrl-C only stops watching
+  docker/gantry job list                          in another terminal, for the ID of the job
+  docker/gantry job prompt ID "count by ten"      the agent reads it before its next step; or: "stop"
+  docker/gantry job put ID note.txt               upload a file of yours; the agent finds it
+  docker/gantry job get ID count.txt              download one
+  docker/gantry job cancel ID
+TEXT
+  else
+    cat <<'TEXT'
+  docker/gantry job run "Write a CSV parser in Python with tests"
+  docker/gantry job list
+  docker/gantry job prompt ID "Also handle quoted fields"      while it runs
+  docker/gantry job files ID                                   the workspace; also: get, put, cancel
+TEXT
   fi
   cat <<TEXT
-  a job    $gantry job run "run: id; cat /proc/net/dev"
-  check    docker/compose.sh exec -T gantry gantry doctor
+  docker/gantry help
+
+  API      $url/api/docs
   log      docker/compose.sh logs -f gantry
   stop     docker/down.sh
 TEXT
@@ -265,6 +318,7 @@ main() {
     case "$1" in
       --demo) demo=yes ;;
       --no-demo) demo=no ;;
+      -v | --verbose) progress=(--verbose) ;;
       -h | --help)
         usage
         return
@@ -284,7 +338,8 @@ main() {
   docker/base-image.sh
   choose_binaries
   say "building the images"
-  docker/images.sh build
+  docker/images.sh build ${progress[@]+"${progress[@]}"}
+  check_settings
   start_stack
   apply_config
   docker/images.sh tidy
@@ -296,8 +351,9 @@ main() {
   fi
   if [ "$demo" != no ] && ! run_demo; then
     completed=no
-    explain_failed_demo
+    say "the demo job did not complete; see the findings below, and 'docker/compose.sh logs gantry'"
   fi
+  show_findings
   next_steps
   [ "$completed" = yes ]
 }

@@ -95,7 +95,7 @@ need_cargo_tool() {
 
 step_shell() {
   need_command shellcheck shellcheck
-  shellcheck docker/*.sh tests/*.sh tests/clients/*.sh .ci/run
+  shellcheck docker/*.sh docker/gantry tests/*.sh tests/clients/*.sh .ci/run
 }
 
 step_fmt() { cargo fmt --all -- --check; }
@@ -139,6 +139,8 @@ own_settings() {
   export GANTRY_ENV_FILE="$nothing/env" GANTRY_CONFIG_DIR="$nothing" GANTRY_IMAGE_TAG="$IMAGE_TAG"
   export GANTRY_BUILD_PROFILE="${GANTRY_BUILD_PROFILE:-dev}" GANTRY_BINARIES=prebuilt GANTRY_BUILDER_BASE=debian:bookworm-slim
   export COMPOSE_PROJECT_NAME="$SMOKE_PROJECT" GANTRY_PORT="$SMOKE_PORT"
+  # Where docker/gantry keeps its token.
+  export XDG_CONFIG_HOME="$tools/config"
 }
 
 size_within() {
@@ -221,16 +223,18 @@ step_clients() {
     CLIENTS_NODE="$env/bin/node" CLIENTS_NODE_DIRECTORY="$node" tests/clients/check.sh "$CARGO_TARGET_DIR/debug/gantry"
 }
 
-# The scripts as a new user runs them: up, an invalid setting, up again, a long job, down, and nothing is left.
+# The scripts as a new user runs them: up, an invalid setting, files, a job that reads prompts, routines, a long job, down, and
+# nothing is left.
 step_smoke() {
   local left job
   own_settings
+  rm -rf "$XDG_CONFIG_HOME"
   docker/up.sh
-  a_wrong_setting_stops_it
-  docker/up.sh
+  a_wrong_setting_leaves_the_server
   another_install_finds_the_port_taken
-  GANTRY_TOKEN="$(docker/compose.sh exec -T gantry gantry token create --user smoke --ttl 10m </dev/null | tail -n 1 | tr -d '\r')"
-  export GANTRY_TOKEN
+  the_token_is_kept
+  files_of_the_caller_are_used
+  a_job_reads_prompts
   the_routines_of_the_readme_run
   job="$(in_stack job run --detach "run: sleep 600" </dev/null)"
   wait_for_container "$job"
@@ -251,16 +255,70 @@ another_install_finds_the_port_taken() {
   [ -z "$left" ] || fail "an install that found its port taken left behind: $left"
 }
 
-# The setting is named, and the container does not keep restarting.
-a_wrong_setting_stops_it() {
-  local output
-  if output="$(GANTRY_LLM_PROVIDER=anthropic docker/up.sh 2>&1)"; then fail "it started without a key" || return; fi
-  grep -q "does not start: .*GANTRY_LLM_MODEL" <<<"$output" || fail "an invalid setting is not reported: $output" || return
-  [ -z "$(docker ps -q --filter "label=com.docker.compose.project=$SMOKE_PROJECT")" ] || fail "the container keeps restarting"
+# The setting is named, and the running server is not replaced.
+a_wrong_setting_leaves_the_server() {
+  local output before
+  before="$(server_container)"
+  if output="$(GANTRY_LLM_PROVIDER=anthropic docker/up.sh 2>&1)"; then fail "it accepted a provider without a model" || return; fi
+  grep -q "invalid settings: GANTRY_LLM_MODEL" <<<"$output" || fail "an invalid setting is not reported: $output" || return
+  grep -q "the running server was not changed" <<<"$output" || fail "the server's state is not reported: $output" || return
+  [ -n "$before" ] && [ "$(server_container)" = "$before" ] || fail "the running server was replaced" || return
+  in_stack job list </dev/null >/dev/null
 }
 
-# The command line in the stack's container, as the user of GANTRY_TOKEN.
-in_stack() { docker/compose.sh exec -T -e GANTRY_TOKEN gantry gantry "$@" | tr -d '\r'; }
+server_container() {
+  docker ps -q --filter status=running --filter "label=com.docker.compose.project=$SMOKE_PROJECT" --filter label=com.docker.compose.service=gantry
+}
+
+# The command line, as the user for whom docker/gantry creates a token.
+in_stack() { docker/gantry "$@"; }
+
+# The token is readable by its user only, used again, and replaced when the server refuses it.
+the_token_is_kept() {
+  local file="$XDG_CONFIG_HOME/gantry/stack-$SMOKE_PROJECT.token" token
+  in_stack job list </dev/null >/dev/null
+  [ "$(stat -c %a "$file")" = 600 ] || fail "$file has mode $(stat -c %a "$file")" || return
+  token="$(cat "$file")"
+  in_stack job list </dev/null >/dev/null
+  [ "$(cat "$file")" = "$token" ] || fail "a second command created another token" || return
+  echo refused >"$file"
+  in_stack job list </dev/null >/dev/null || fail "a refused token is not replaced" || return
+  [ "$(stat -c %a "$file")" = 600 ] || fail "the new $file has mode $(stat -c %a "$file")"
+}
+
+files_of_the_caller_are_used() {
+  local directory="$tools/a directory" job
+  rm -rf "$directory"
+  mkdir -p "$directory"
+  printf 'one\ntwo\n' >"$directory/in file.txt"
+  job="$(cd "$directory" && "$root/docker/gantry" job create --hold "run: wc -l < 'in file.txt' > out.txt" </dev/null)"
+  (cd "$directory" && "$root/docker/gantry" job put "$job" "in file.txt" </dev/null)
+  in_stack job start "$job" </dev/null
+  in_stack job events --follow "$job" </dev/null >/dev/null
+  (cd "$directory" && "$root/docker/gantry" job get "$job" out.txt </dev/null)
+  [ "$(cat "$directory/out.txt")" = 2 ] || fail "out.txt is not what the job wrote: $(cat "$directory/out.txt")" || return
+  [ -O "$directory/out.txt" ] || fail "out.txt does not belong to the caller"
+}
+
+a_job_reads_prompts() {
+  local job
+  job="$(in_stack job create "count slowly" </dev/null)"
+  wait_for_event "$job" '\[1 of 40\]'
+  in_stack job prompt "$job" "count by ten" </dev/null
+  wait_for_event "$job" 'I count by ten from here'
+  wait_for_event "$job" '\[1[1-9] of 40\]'
+  in_stack job cancel "$job" </dev/null
+  wait_for_event "$job" '"to": ?"cancelled"'
+}
+
+# Waits for an event of the job $1 that matches the expression $2.
+wait_for_event() {
+  local deadline=$((SECONDS + 30)) events
+  until events="$(in_stack job events "$1" --json </dev/null)" && grep -qE "$2" <<<"$events"; do
+    [ "$SECONDS" -lt "$deadline" ] || fail "job $1 had no event with $2 within 30 s: $events" || return
+    sleep 0.5
+  done
+}
 
 # The README's file of routines is applied; its schedules are shown, and each routine runs: manually, by a signed webhook, and at a time.
 the_routines_of_the_readme_run() {
