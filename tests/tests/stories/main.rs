@@ -54,6 +54,7 @@ mod language;
 mod leaks;
 #[cfg(test)]
 mod limits;
+mod links;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]
