@@ -54,6 +54,7 @@ mod language;
 mod leaks;
 #[cfg(test)]
 mod limits;
+#[cfg(test)]
 mod links;
 #[cfg(test)]
 mod logs;
