@@ -1,73 +1,7 @@
 //! A script: rules in YAML that answer in a model's place, for demos, tests and benchmarks without a key.
 //!
 //! Owns the grammar, its parsing and its refusals. Never keeps state and never waits: `engine` counts uses,
-//! `serve` waits and speaks the providers' wire formats.
-//!
-//! # Grammar
-//!
-//! ```yaml
-//! model: demo-1                   # optional: the name it reports; default "scripted"
-//! rules:                          # tried in order, the first that matches answers; at most 1 000
-//!   - name: write the program     # optional, for error messages
-//!     when:                       # optional; every condition must hold; none = always (the default rule, put it last)
-//!       prompt: primes            #   the conversation's first user message contains this
-//!       turn: 1                   #   this is the n-th model call of the conversation (assistant messages + 1)
-//!       has_tools: true           #   tools are on offer (and may be called)
-//!     reply:
-//!       text: I write a program for {{prompt}}.
-//!       tool_calls:
-//!         - name: write_file
-//!           arguments: { path: primes.py, content: "print([2, 3, 5])\n" }
-//!   - name: run it
-//!     when: { tool_name: write_file, turn: { from: 2, to: 5 } }
-//!     reply:
-//!       tool_calls: [{ name: shell, arguments: { command: python3 primes.py } }]
-//!   - name: report
-//!     when: { tool_name: shell, tool_result: { regex: '(?m)^\[(\d+),.*\[exit 0\]' } }
-//!     reply: { text: "It works, the first prime is {{match.1}}.", usage: { input_tokens: 900, output_tokens: 12 } }
-//!   - { when: { last_message: slow }, reply: { text: Done at last., delay_ms: 1500 } }
-//!   - { when: { last_message: busy }, times: 2, rate_limit: { retry_after_seconds: 1 } }
-//!   - { when: { last_message: broken }, times: 1, error: { status: 500, message: oh no } }
-//!   - { when: { last_message: nonsense }, garbage: true }
-//!   - { when: { last_message: half }, reply: { text: This ends in the middle., cut_after_chars: 10 } }
-//!   - { when: { last_message: never }, hang: true }
-//!   - reply: { text: "You said: {{last_message}}" }
-//! ```
-//!
-//! **`when`** (texts: a string is a substring, case-sensitive; `{regex: …}` is a regular expression, unanchored):
-//! - `last_message`: the newest message that is not a system message, of any role (a tool result counts)
-//! - `tool_result`: one of the results that came back since the model last spoke
-//! - `tool_name`: the tool of such a result; together with `tool_result`, of the same one
-//! - `prompt`: the first user message · `system`: all system messages · `job_title`: the job's title
-//! - `turn`: `3` or `{from: 2, to: 5}`, both ends included and optional · `has_tools`: `true` or `false`
-//!
-//! A condition on something that is not there (a result on turn 1, a title of no job) does not hold.
-//!
-//! **Exactly one action** a rule:
-//! - `reply`: at least one of `text`, `reasoning`, `tool_calls`; then, all optional: `finish_reason` (`stop`, `length`,
-//!   `tool_calls`, `content_filter`; default from the content), `usage` (`input_tokens`, `output_tokens`,
-//!   `cache_read_tokens`, `cache_write_tokens`; default about four bytes a token), `delay_ms` (before the first byte),
-//!   `chunk_chars` (default 24) and `chunk_ms` (pause between chunks, default 0) of a streamed answer,
-//!   `cut_after_chars` (the connection drops after this many characters of text and arguments)
-//! - `error`: `status` (400–599), `message`, `retry_after_seconds`, as the provider would put it
-//! - `rate_limit`: `{retry_after_seconds: 2}` or `{}`: an error with status 429
-//! - `garbage: true`: bytes that are no answer, under status 200
-//! - `hang: true`: no answer, ever; the caller's timeout ends it
-//!
-//! **`times: N`**: the rule answers at most N times per loaded script (all conversations together); then it is passed
-//! over. This is a script's only state. To do something once per job, say `turn`.
-//!
-//! **`tool_calls`**: several in one reply are parallel calls. `name`; `arguments`, a mapping (its strings are
-//! templates, at any depth) or one string that is sent as it is, so also what is no JSON; `id` (default made from the
-//! turn and the position); `thought_signatures`, opaque strings that come back with the call.
-//!
-//! **Templates** (in `text`, `reasoning`, arguments and an error's `message`): `{{last_message}}`, `{{tool_result}}`,
-//! `{{tool_name}}`, `{{prompt}}`, `{{job_title}}`, `{{turn}}`, and of the rule's regex `{{match.0}}` (all of it),
-//! `{{match.1}}`, `{{match.word}}`. With several regexes in one `when` the first in this order counts: `last_message`,
-//! `tool_result`, `tool_name`, `prompt`, `job_title`, `system`. What is not there is empty. An unknown name is
-//! refused when the script is loaded; `\{{` is a plain `{{`. Braces that hold no name, as in `{{ 'a': 1 }}`, are plain.
-//!
-//! If no rule matches, the answer is a text that explains this.
+//! `serve` waits and speaks the providers' wire formats. The grammar is documented in `docs/scripted-models.md`.
 
 mod check;
 pub(super) mod engine;

@@ -55,6 +55,8 @@ mod leaks;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod links;
+#[cfg(test)]
 mod logs;
 #[cfg(test)]
 mod mcp;

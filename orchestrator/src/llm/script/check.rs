@@ -279,16 +279,11 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_documentation_is_a_script() {
-        let source = include_str!("../script.rs");
-        let lines: Vec<_> = source
-            .lines()
-            .skip_while(|line| *line != "//! ```yaml")
-            .skip(1)
-            .take_while(|line| *line != "//! ```")
-            .map(|line| line.trim_start_matches("//!").strip_prefix(' ').unwrap_or_default())
-            .collect();
-        let script = parse(&lines.join("\n")).unwrap();
-        assert_eq!((script.model.as_str(), script.rules.len()), ("demo-1", 10));
+    fn the_examples_of_the_documentation_are_scripts() {
+        let page = include_str!("../../../../docs/scripted-models.md");
+        let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("```"));
+        let scripts: Vec<_> = blocks.map(|(block, _)| parse(block).unwrap()).collect();
+        let facts: Vec<_> = scripts.iter().map(|script| (script.model.as_str(), script.rules.len())).collect();
+        assert_eq!(facts, [("notes-1", 4), ("scripted", 8)]);
     }
 }
