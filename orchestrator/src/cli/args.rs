@@ -9,7 +9,7 @@ use super::{
     exit::{CliError, Exit},
     gate, job, llm, memory, notification,
     output::{self, Output},
-    routine, runs, secret, serve, settings, token, tool, usage, wake,
+    routine, runs, secret, serve, settings, summary, token, tool, usage, wake,
 };
 use crate::config::Environment;
 
@@ -74,6 +74,8 @@ enum Command {
     /// Manage the installation (admins only)
     #[command(subcommand)]
     Admin(admin::AdminCommand),
+    /// Show the numbers of jobs by state, and usage today
+    Summary,
     /// Show token, cost and call totals
     Usage(usage::UsageArgs),
     /// List tool calls that wait for your approval, approve and deny them
@@ -171,6 +173,7 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
             Command::Memory(command) => memory::run(command, environment, output).await,
             Command::Tool(command) => tool::run(command, environment, output).await,
             Command::Admin(command) => admin::run(command, environment, output).await,
+            Command::Summary => summary::run(environment, output).await,
             Command::Usage(args) => usage::run(args, environment, output).await,
             Command::Gate(command) => gate::run(command, environment, output).await,
             Command::Notification(command) => notification::run(command, environment, output).await,

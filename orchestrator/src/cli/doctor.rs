@@ -121,7 +121,7 @@ fn install(config: &Config) -> Check {
         return Check::ok("install", found);
     }
     let advice =
-        "no server has run here yet; for a server in a container run: docker/compose.sh exec -T gantry gantry doctor";
+        "no server has run here yet; for a server in a container run: docker/gantry doctor";
     Check::note("install", format!("{found}, which does not exist"), advice)
 }
 

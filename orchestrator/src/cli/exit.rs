@@ -115,8 +115,8 @@ fn format_problem(problem: &Problem) -> String {
     // The detail already contains the first field.
     let rest: Vec<_> = problem.errors.iter().skip(1).map(|e| format!("; {}: {}", e.field, e.message)).collect();
     let advice = match problem.code {
-        ErrorCode::Unauthorized => "; set GANTRY_TOKEN to a token created where the server runs with `gantry token create`; for the Compose stack: \
-                 `docker/compose.sh exec -T gantry gantry token create --user NAME`"
+        ErrorCode::Unauthorized => "; set GANTRY_TOKEN to a token that `gantry token create` has printed where the server runs; for the Compose \
+                 stack use `docker/gantry`, which manages the token"
                 .to_owned(),
         ErrorCode::Internal => format!(" (request {})", problem.request_id),
         _ => String::new(),

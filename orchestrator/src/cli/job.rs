@@ -1,5 +1,6 @@
 //! `gantry job`: creates and manages jobs.
 
+mod calls;
 pub(super) mod create;
 mod files;
 mod follow;
@@ -61,6 +62,10 @@ pub(super) enum JobCommand {
     Put(files::PutArgs),
     /// Print a job's events
     Events(EventsArgs),
+    /// List a job's tool calls
+    Actions(calls::CallsArgs),
+    /// List a job's model calls
+    LlmCalls(calls::CallsArgs),
     /// Print the output of a job's ended containers
     Logs {
         /// Job id
@@ -197,6 +202,8 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
         JobCommand::Get(args) => files::get(&client, args, output).await,
         JobCommand::Put(args) => files::put(&client, args, output).await,
         JobCommand::Events(args) => events(&client, args, output).await,
+        JobCommand::Actions(args) => calls::actions(&client, args, output).await,
+        JobCommand::LlmCalls(args) => calls::llm_calls(&client, args, output).await,
         JobCommand::Logs { id } => logs(&client, id.resolve(&client).await?, output).await,
         JobCommand::Cancel { id, reason } => {
             let id = id.resolve(&client).await?;

@@ -30,6 +30,7 @@ mod secret;
 mod serve;
 mod settings;
 mod stream;
+mod summary;
 mod table;
 mod text;
 mod token;

@@ -4,6 +4,8 @@
 
 mod tool;
 
+pub(super) use tool::arguments;
+
 use protocol::{Event, EventData, Job, JobState, MessageRole, PlanStep};
 
 use super::{

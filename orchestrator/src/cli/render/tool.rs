@@ -8,7 +8,7 @@ use serde_json::Value;
 const PATCH_FILES: [&str; 3] = ["*** Update File: ", "*** Add File: ", "*** Delete File: "];
 
 /// The arguments of a call in a few words.
-pub(super) fn arguments(tool: &str, input: &Value) -> String {
+pub(in crate::cli) fn arguments(tool: &str, input: &Value) -> String {
     let text = |name: &str| input.get(name).and_then(Value::as_str);
     match (tool, text("path")) {
         ("write_file", Some(path)) => format!("{path} ({})", bytes(text("content").unwrap_or_default().len())),
