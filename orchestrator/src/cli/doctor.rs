@@ -120,8 +120,7 @@ fn install(config: &Config) -> Check {
     if config.data_dir.exists() {
         return Check::ok("install", found);
     }
-    let advice =
-        "no server has run here yet; for a server in a container run: docker/gantry doctor";
+    let advice = "no server has run here yet; for a server in the Compose stack run: docker/gantry doctor";
     Check::note("install", format!("{found}, which does not exist"), advice)
 }
 

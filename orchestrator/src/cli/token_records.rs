@@ -17,8 +17,8 @@ use crate::{
 async fn open(config: &Config) -> Result<Store, CliError> {
     if !config.data_dir.exists() {
         return Err(CliError::Failed(format!(
-            "no server has used {}, so it has no tokens; to list the tokens of a server with another data directory (for example in a \
-             container), run this command there: docker/gantry token list",
+            "no server has used {}, so it has no tokens; to list the tokens of a server in the Compose stack, run: \
+             docker/gantry token list",
             config.data_dir.display()
         )));
     }
