@@ -73,8 +73,8 @@ async fn is_shown_with_its_parent(world: &World, user: &User, child: &Job) {
     assert!(shown.contains(&format!("child           {id} ")) && shown.contains(&child.title), "{shown}");
     let shown = program::run(&["job", "show", &id], &environment).await.stdout;
     assert!(shown.contains(&format!("parent          {parent}")), "{shown}");
-    let listed = program::run(&["job", "list", "--parent", &parent], &environment).await.stdout;
-    assert!(listed.contains(&id) && !listed.contains(&parent), "{listed}");
+    let listed = program::run(&["job", "list", "--parent", &parent[28..]], &environment).await.stdout;
+    assert!(listed.contains(&id[28..]) && !listed.contains(&parent[28..]), "{listed}");
 }
 
 #[tokio::test]
