@@ -152,7 +152,10 @@ async fn earlier_conversations_are_found_again() {
     let id = earlier["id"].as_str().unwrap();
     assert!(ended.stderr.contains(&format!("gantry chat --thread {id}")), "{ended:?}");
     let table = chat(&world, &["threads", "--id", &id[24..]], "").await;
-    assert!(table.stdout.contains(&id[28..]) && !table.stdout.contains(id) && table.stdout.lines().count() == 2, "{table:?}");
+    assert!(
+        table.stdout.contains(&id[28..]) && !table.stdout.contains(id) && table.stdout.lines().count() == 2,
+        "{table:?}"
+    );
     let again = chat(&world, &["--thread", id], "three\n").await;
     assert_eq!(again.stdout, "You said: three", "{again:?}");
     world.finish().await;
