@@ -83,7 +83,9 @@ impl<T: DeserializeOwned + Serialize> List<T> {
             let text = table(self.columns, &items, &view);
             output.line(&text)?;
         }
-        note_next(cursor.as_deref(), output);
+        if let Some(cursor) = cursor {
+            output.note(&format!("more: --all, or --cursor {cursor}"));
+        }
         Ok(())
     }
 }
@@ -118,9 +120,9 @@ pub(super) async fn print_entries<T: DeserializeOwned + Serialize>(
     Ok(())
 }
 
-/// Tells how to get the next page, if there is one.
+/// Tells how to get the next page of a list without `--all`, if there is one.
 pub(super) fn note_next(cursor: Option<&str>, output: &Output) {
     if let Some(cursor) = cursor {
-        output.note(&format!("more: --all, or --cursor {cursor}"));
+        output.note(&format!("more: --cursor {cursor}"));
     }
 }

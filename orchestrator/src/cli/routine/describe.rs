@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use chrono_tz::Tz;
 use protocol::{RoutineAction, RoutineTrigger};
 
-use crate::cli::text::one_line;
+use crate::cli::{table::duration, text::one_line};
 
 /// A trigger in words. Times without a zone are in `zone`.
 pub(in crate::cli) fn trigger(trigger: &RoutineTrigger, zone: Tz) -> String {
@@ -94,19 +94,8 @@ pub(in crate::cli) fn seconds(seconds: u64) -> String {
 /// How far a time is from `now`, in its largest unit: `in 5m`, `3d ago`.
 pub(in crate::cli) fn relative(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
     let distance = at - now;
-    let amount = age(distance.abs());
+    let amount = duration(distance.abs());
     if distance < TimeDelta::zero() { format!("{amount} ago") } else { format!("in {amount}") }
-}
-
-/// A duration in its largest unit that is at least two of it.
-pub(in crate::cli) fn age(duration: TimeDelta) -> String {
-    let seconds = duration.num_seconds();
-    match seconds {
-        ..120 => format!("{seconds}s"),
-        120..7_200 => format!("{}m", seconds / 60),
-        7_200..172_800 => format!("{}h", seconds / 3_600),
-        _ => format!("{}d", seconds / 86_400),
-    }
 }
 
 /// A time in a zone: with the weekday if it is less than six days away, else with the date.

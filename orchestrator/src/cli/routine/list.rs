@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use chrono::{DateTime, Utc};
-use chrono_tz::Tz;
 use clap::Args;
 use comfy_table::{Table, presets};
 use protocol::{Page, Routine, RoutineActionKind, RoutineStatus, TriggerType, UpcomingFirings};
@@ -14,6 +13,7 @@ use crate::cli::{
     exit::CliError,
     output::{Format, Output, Paint},
     pages,
+    table::{TableArgs, View},
     text::{one_line, truncate},
 };
 
@@ -120,21 +120,12 @@ pub(super) async fn list(
         output.note("gantry: no routines; `gantry routine create --help` shows how to make one");
         return Ok(());
     }
-    let view = View { zone: users_zone(client).await, now, user: client.user() };
+    let zone = users_zone(client).await;
+    let view = View { zone, ..View::new(output, &TableArgs::default(), now, client.user()) };
     let text = table(&page.items, &view, output.paint);
     output.line(&text)?;
     pages::note_next(page.next_cursor.as_deref(), output);
     Ok(())
-}
-
-/// For whom and when a list is printed.
-pub(super) struct View {
-    /// The caller's time zone.
-    pub(super) zone: Tz,
-    /// The present time.
-    pub(super) now: DateTime<Utc>,
-    /// The caller.
-    pub(super) user: Option<String>,
 }
 
 pub(super) fn table(routines: &[Routine], view: &View, paint: Paint) -> String {

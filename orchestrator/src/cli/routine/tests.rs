@@ -13,10 +13,13 @@ use clap::Parser;
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
-use super::{list::View, *};
+use super::*;
 use crate::{
     auth::{Role, SigningKey},
-    cli::output::{Format, Paint},
+    cli::{
+        output::{Format, Paint},
+        table::View,
+    },
 };
 
 const ID: &str = "01890000-0000-7000-8000-000000000001";
@@ -34,7 +37,8 @@ pub(super) fn routine(user: &str, changes: &Value) -> Routine {
 }
 
 fn view() -> View {
-    View { zone: Tz::UTC, now: "2026-11-23T09:00:00Z".parse().unwrap(), user: Some("ada".to_owned()) }
+    let now = "2026-11-23T09:00:00Z".parse().unwrap();
+    View { now, user: Some("ada".to_owned()), ..View::unlimited() }
 }
 
 fn words_of(line: &str) -> String {
