@@ -50,7 +50,7 @@ warn_about_unused_settings() {
   for name in $(compgen -e GANTRY_ || true); do
     case "$name" in
       # Of the command line, and of the tests.
-      GANTRY_URL | GANTRY_TOKEN | GANTRY_TOKEN_FILE | GANTRY_CACHE | GANTRY_TEST_*) continue ;;
+      GANTRY_URL | GANTRY_TOKEN | GANTRY_TOKEN_FILE | GANTRY_CONTEXT | GANTRY_CACHE | GANTRY_TEST_*) continue ;;
     esac
     if ! is_used "$name"; then warn_about "$name in the environment"; fi
   done

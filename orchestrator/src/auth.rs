@@ -68,11 +68,27 @@ impl Role {
     }
 }
 
-/// The user that a token names, without any check: for a client that asks what it is, never for a decision about access.
-pub fn user_named_by(token: &str) -> Option<String> {
-    let payload = token.split('.').nth(1).filter(|_| token.len() <= MAX_TOKEN_BYTES)?;
-    let claims: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
-    claims.get("sub")?.as_str().filter(|user| is_user_name(user)).map(str::to_owned)
+/// What a token says about itself, without any check: for a client that shows it, never for a decision about access.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnverifiedClaims {
+    /// The user.
+    pub user: String,
+    /// The role, if this version knows it.
+    pub role: Option<Role>,
+    /// When the token expires.
+    pub expires_at: Option<DateTime<Utc>>,
+}
+
+impl UnverifiedClaims {
+    /// Reads the claims. `None` if the token has no valid user.
+    pub fn of(token: &str) -> Option<Self> {
+        let payload = token.split('.').nth(1).filter(|_| token.len() <= MAX_TOKEN_BYTES)?;
+        let claims: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+        let user = claims.get("sub")?.as_str().filter(|user| is_user_name(user))?.to_owned();
+        let role = claims.get("role").and_then(|role| serde_json::from_value(role.clone()).ok());
+        let expires_at = claims.get("exp").and_then(Value::as_i64).and_then(|at| DateTime::from_timestamp(at, 0));
+        Some(Self { user, role, expires_at })
+    }
 }
 
 impl From<Role> for ActorRole {

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{
-    admin, backup, chat, completion, config as config_command, cron, doctor, events,
+    admin, audit, backup, chat, completion, config as config_command, connection, cron, doctor, events,
     exit::{CliError, Exit},
-    gate, job, llm, memory, notification,
+    gate, job, llm, login, memory, notification,
     output::{self, Output},
     routine, runs, secret, serve, settings, summary, token, tool, usage, wake,
 };
@@ -16,11 +16,12 @@ use crate::config::Environment;
 const AFTER_HELP: &str = "\
 Exit codes:
   0    success; a followed job completed
-  1    the job failed or was cancelled; a check or a local step failed
+  1    failed: the followed job or run, a check, or a step on this machine
   2    invalid usage, configuration or request
-  3    the server cannot be reached, refuses the token or the role, or failed
-  4    job, file or document not found
+  3    the server cannot be reached or failed; a retry may succeed
+  4    not found
   5    not possible in the current state of the job or document
+  6    the token is missing or invalid, or its role may not do this
   124  the job exceeded its time limit
   130  interrupted; a followed job continues
   141  standard output was closed
@@ -29,7 +30,33 @@ Environment:
   GANTRY_URL         URL of the server (default http://127.0.0.1:8080)
   GANTRY_TOKEN       access token; `gantry token create` creates one
   GANTRY_TOKEN_FILE  file that contains the access token
+  GANTRY_CONTEXT     name of the context to use; `gantry context list` lists them
+  COLUMNS            width of the output (default: the terminal's)
+  TZ                 time zone of the output (default: the machine's)
   NO_COLOR           disable colors";
+
+/// Commands that talk to a server, which have the options that select it.
+const CLIENT_COMMANDS: [&str; 19] = [
+    "job",
+    "chat",
+    "routine",
+    "runs",
+    "cron",
+    "wake",
+    "events",
+    "memory",
+    "tool",
+    "admin",
+    "audit",
+    "summary",
+    "usage",
+    "gate",
+    "notification",
+    "settings",
+    "secret",
+    "context",
+    "doctor",
+];
 
 /// Run AI-agent jobs in sandboxed containers.
 #[derive(Debug, Parser)]
@@ -74,6 +101,8 @@ enum Command {
     /// Manage the installation (admins only)
     #[command(subcommand)]
     Admin(admin::AdminCommand),
+    /// List the audit entries of the installation, newest first (admins only)
+    Audit(audit::AuditArgs),
     /// Show the numbers of jobs by state, and usage today
     Summary,
     /// Show token, cost and call totals
@@ -100,7 +129,14 @@ enum Command {
     Llm(llm::LlmCommand),
     /// Check the installation and show how to fix problems
     Doctor(doctor::DoctorArgs),
-    /// Print the effective configuration, with secrets masked
+    /// Save the URL of a server and an access token as a context
+    Login(login::LoginArgs),
+    /// Remove the context in use and its token from this machine
+    Logout,
+    /// List, select and remove contexts: servers with access tokens
+    #[command(subcommand)]
+    Context(login::ContextCommand),
+    /// Print the effective configuration of the server, with secrets masked
     Config(config_command::ConfigArgs),
     /// Print a shell completion script
     Completion(completion::CompletionArgs),
@@ -108,12 +144,15 @@ enum Command {
 
 /// Runs the command given by the arguments.
 pub fn main(environment: &Environment) -> ExitCode {
-    let cli = match parse(environment) {
-        Ok(cli) => cli,
+    if completion::answer_shell(environment) {
+        return ExitCode::SUCCESS;
+    }
+    let (cli, environment) = match parse(environment) {
+        Ok(parsed) => parsed,
         Err(error) => return report_usage_error(&error, environment),
     };
-    let mut output = Output::standard(environment, cli.json);
-    let result = run(cli.command, environment, &mut output);
+    let mut output = Output::standard(&environment, cli.json);
+    let result = run(cli.command, &environment, &mut output);
     let exit = match result {
         Ok(exit) => exit,
         Err(error) if error.is_closed_output() => Exit::ClosedOutput,
@@ -125,13 +164,23 @@ pub fn main(environment: &Environment) -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-/// Help is as wide as the terminal, or as `COLUMNS`.
-fn parse(environment: &Environment) -> Result<Cli, clap::Error> {
+/// All commands with their options.
+pub(super) fn command() -> clap::Command {
+    CLIENT_COMMANDS.iter().fold(Cli::command(), |command, name| command.mut_subcommand(name, connection::with_options))
+}
+
+/// The command, and the environment in which its options take precedence. Help is as wide as the terminal, or as `COLUMNS`.
+fn parse(environment: &Environment) -> Result<(Cli, Environment), clap::Error> {
     let command = match output::width(environment) {
-        Some(width) => Cli::command().term_width(width),
-        None => Cli::command(),
+        Some(width) => command().term_width(width),
+        None => command(),
     };
-    Cli::from_arg_matches(&command.try_get_matches()?)
+    let matches = command.try_get_matches()?;
+    let environment = match matches.subcommand() {
+        Some((_, matches)) => connection::with_values(environment.clone(), matches),
+        None => environment.clone(),
+    };
+    Ok((Cli::from_arg_matches(&matches)?, environment))
 }
 
 /// Help and version are not errors; a usage error is printed in the requested format.
@@ -173,6 +222,7 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
             Command::Memory(command) => memory::run(command, environment, output).await,
             Command::Tool(command) => tool::run(command, environment, output).await,
             Command::Admin(command) => admin::run(command, environment, output).await,
+            Command::Audit(args) => audit::run(args, environment, output).await,
             Command::Summary => summary::run(environment, output).await,
             Command::Usage(args) => usage::run(args, environment, output).await,
             Command::Gate(command) => gate::run(command, environment, output).await,
@@ -183,6 +233,9 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
             Command::Backup(args) => backup::run(args, environment, output).await,
             Command::Llm(command) => llm::run(command, output).await,
             Command::Doctor(args) => doctor::run(args, environment, output).await,
+            Command::Login(args) => login::login(args, environment, output).await,
+            Command::Logout => login::logout(environment, output),
+            Command::Context(command) => login::run(command, environment, output),
             Command::Config(args) => config_command::run(args, environment, output),
             Command::Completion(args) => completion::run(args, output),
         }
@@ -203,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_commands_are_well_formed() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    config::ConfigFlags,
+    config::ConfigSource,
     exit::{CliError, Exit},
     output::Output,
 };
@@ -25,7 +25,7 @@ pub(super) struct BackupArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    flags: ConfigFlags,
+    flags: ConfigSource,
 }
 
 pub(super) async fn run(args: BackupArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {

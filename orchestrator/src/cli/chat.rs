@@ -15,6 +15,7 @@ use self::{event::ChatEvent, lines::Lines, session::Session};
 use super::{
     client::Client,
     exit::{CliError, Exit},
+    ids,
     output::Output,
     stream::{EventFollower, StreamRequest},
 };
@@ -45,7 +46,10 @@ pub(super) async fn run(args: ChatArgs, environment: &Environment, output: &mut 
     match args.command {
         Some(ChatCommand::Actions(args)) => actions::run(&client, args, output).await,
         Some(ChatCommand::Threads(args)) => threads::list(&client, args, output).await,
-        None => converse(&client, args.thread, output).await,
+        None => {
+            let thread = ids::thread(&client, args.thread).await?;
+            converse(&client, thread, output).await
+        }
     }
 }
 

@@ -8,16 +8,21 @@ use protocol::Problem;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
-use super::{exit::CliError, stream::StreamRequest};
+use super::{
+    connection::{Connection, DEFAULT_URL},
+    exit::CliError,
+    stream::StreamRequest,
+};
 use crate::{
-    auth::user_named_by,
+    auth::UnverifiedClaims,
     config::{Environment, mask_urls},
     telemetry::error_chain,
 };
 
-const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(1);
 /// The server sends a comment every 15 s; after three missing ones the connection is considered dead.
 const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(45);
@@ -31,22 +36,15 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Reads `GANTRY_URL`, and `GANTRY_TOKEN` or the file in `GANTRY_TOKEN_FILE`.
+    /// The client of the server that the options, variables and contexts select.
     pub(super) fn from_environment(environment: &Environment) -> Result<Self, CliError> {
-        let url = environment.get("GANTRY_URL").unwrap_or(DEFAULT_URL);
-        let token = match (environment.get("GANTRY_TOKEN"), environment.get("GANTRY_TOKEN_FILE")) {
-            (Some(token), _) => Some(token.to_owned()),
-            (None, Some(file)) => Some(std::fs::read_to_string(file).map_err(|error| {
-                CliError::Usage(format!("GANTRY_TOKEN_FILE={file}: cannot read the file: {error}"))
-            })?),
-            (None, None) => None,
-        };
-        Self::new(url, token.map(|token| SecretString::from(token.trim())))
+        let connection = Connection::from_environment(environment)?;
+        Self::new(&connection.url, connection.token)
     }
 
     pub(super) fn new(url: &str, token: Option<SecretString>) -> Result<Self, CliError> {
         let invalid =
-            || CliError::Usage(format!("GANTRY_URL={}: must be an HTTP URL such as {DEFAULT_URL}", mask_urls(url)));
+            || CliError::Usage(format!("server URL {}: must be an HTTP URL such as {DEFAULT_URL}", mask_urls(url)));
         let base = Url::parse(url).map_err(|_| invalid())?;
         if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
             return Err(invalid());
@@ -57,7 +55,7 @@ impl Client {
 
     /// The user that the token names; `None` for a token of an unknown form. The server decides what the token may do.
     pub(super) fn user(&self) -> Option<String> {
-        self.token.as_ref().and_then(|token| user_named_by(token.expose_secret()))
+        self.token.as_ref().and_then(|token| UnverifiedClaims::of(token.expose_secret())).map(|claims| claims.user)
     }
 
     fn request(&self, method: Method, path: &str, query: &[(&str, String)]) -> RequestBuilder {
@@ -77,6 +75,15 @@ impl Client {
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, String)]) -> Result<T, CliError> {
         let request = self.request(Method::GET, path, query).header(header::ACCEPT, "application/json");
         self.read(self.send(request.timeout(RESPONSE_TIMEOUT)).await?).await
+    }
+
+    /// Sends `GET` to an endpoint whose status is part of the answer, and returns it with its JSON; null for other content.
+    pub(super) async fn probe(&self, path: &str) -> Result<(u16, Value), CliError> {
+        let request = self.request(Method::GET, path, &[]).timeout(PROBE_TIMEOUT);
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let status = response.status().as_u16();
+        let bytes = response.bytes().await.map_err(|error| self.unreachable(&error))?;
+        Ok((status, serde_json::from_slice(&bytes).unwrap_or_default()))
     }
 
     /// Sends `GET` for text.
@@ -145,8 +152,8 @@ impl Client {
     }
 
     /// Sends `GET` for a body of any size.
-    pub(super) async fn download(&self, path: &str) -> Result<Response, CliError> {
-        self.send(self.request(Method::GET, path, &[])).await
+    pub(super) async fn download(&self, path: &str, query: &[(&str, String)]) -> Result<Response, CliError> {
+        self.send(self.request(Method::GET, path, query)).await
     }
 
     /// Sends `PUT` with a body and its length, if known. The server responds when it has received everything.

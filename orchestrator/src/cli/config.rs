@@ -5,16 +5,18 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use comfy_table::{Table, presets};
 
 use super::{
     exit::{CliError, Exit},
     output::Output,
     serve::to_cli_error,
+    table::{Column, TableArgs, View, table},
+    text::one_line,
 };
 use crate::{
     app,
-    config::{Config, Environment, Sources, all_specs},
+    clock::Clock,
+    config::{Config, EffectiveSetting, Environment, Sources, all_specs},
 };
 
 /// Suffixes of keys whose values must not be given as arguments, which every process on the machine can read.
@@ -90,6 +92,34 @@ impl ConfigFlags {
     }
 }
 
+/// Where commands that work on the server's files find them: the configuration that the server has.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Server configuration")]
+pub(super) struct ConfigSource {
+    /// Configuration file of the server (default: gantry.toml, if it exists)
+    #[arg(id = "server-config", long = "config", value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[arg(
+        id = "server-set",
+        long = "set",
+        value_name = "KEY=VALUE",
+        help = "Setting of the server, such as data_dir=PATH; `gantry config` lists them"
+    )]
+    set: Vec<String>,
+}
+
+impl ConfigSource {
+    /// Reads the configuration.
+    pub(super) fn load(self, environment: &Environment) -> Result<Config, CliError> {
+        ConfigFlags { file: self.file, named: BTreeMap::new(), set: self.set }.load(environment)
+    }
+
+    /// Whether an option is given.
+    pub(super) const fn is_given(&self) -> bool {
+        self.file.is_some() || !self.set.is_empty()
+    }
+}
+
 /// Arguments of the command.
 #[derive(Debug, Args)]
 pub(super) struct ConfigArgs {
@@ -101,19 +131,18 @@ pub(super) fn run(args: ConfigArgs, environment: &Environment, output: &mut Outp
     let config = args.flags.load(environment)?;
     app::check(&config).map_err(|error| to_cli_error(&error))?;
     let value = serde_json::json!({"settings": config.settings, "warnings": config.warnings});
+    let view = View::new(output, &TableArgs::default(), Clock::system().now(), None);
     output.either(&value, |paint| {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(["key", "value", "from", "variable"]);
-        for setting in &config.settings {
-            table.add_row([
-                setting.key.as_str(),
-                setting.value.as_deref().unwrap_or("-"),
-                setting.origin.as_str(),
-                setting.variable.as_str(),
-            ]);
-        }
+        let table = table(SETTINGS, &config.settings, &view);
         let warnings = config.warnings.iter().map(|text| format!("\n{} {text}", paint.yellow("warning:")));
-        format!("{}{}", table.trim_fmt(), warnings.collect::<String>())
+        format!("{table}{}", warnings.collect::<String>())
     })?;
     Ok(Exit::Success)
 }
+
+const SETTINGS: &[Column<EffectiveSetting>] = &[
+    Column::text("key", |setting, _| setting.key.clone()),
+    Column::flexible("value", |setting, _| setting.value.as_deref().map_or_else(|| "-".to_owned(), one_line)),
+    Column::text("from", |setting, _| setting.origin.as_str().to_owned()),
+    Column::text("variable", |setting, _| setting.variable.clone()),
+];

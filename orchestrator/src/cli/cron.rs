@@ -4,7 +4,7 @@ mod job;
 mod show;
 
 use clap::{Args, Subcommand};
-use protocol::{CronJob, CronJobs, CronRan, CronRuns, CronStatus, Page, RoutineId};
+use protocol::{CronJob, CronJobs, CronRan, CronRuns, CronStatus, RoutineId};
 use serde_json::{Value, json};
 
 use super::{
@@ -13,6 +13,7 @@ use super::{
     output::{Format, Output},
     routine::{id_of, users_zone},
     rpc,
+    table::{TableArgs, View, table},
     text::one_line,
 };
 use crate::{clock::Clock, config::Environment};
@@ -117,7 +118,9 @@ pub(super) async fn run(
         CronCommand::Runs { routine, id, limit } => {
             let id = id_of(&client, &routine.or(id).unwrap_or_default()).await?;
             let runs: CronRuns = rpc::call(&client, "cron.runs", &json!({"id": id, "limit": limit})).await?;
-            output.either(&runs, |_| show::runs(&runs.entries))?;
+            let zone = users_zone(&client).await;
+            let view = View { zone, ..View::new(output, &TableArgs::default(), now, None) };
+            output.either(&runs, |_| table(show::RUNS, &runs.entries, &view))?;
         }
         CronCommand::Status => {
             let status: CronStatus = rpc::call(&client, "cron.status", &json!({})).await?;
@@ -167,7 +170,8 @@ async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<()
         output.note("gantry: no cron jobs");
         return Ok(());
     }
-    let (zone, now) = (users_zone(client).await, Clock::system().now());
-    let text = show::table(&Page { items: all.jobs, next_cursor: None }.items, zone, now);
+    let zone = users_zone(client).await;
+    let view = View { zone, ..View::new(output, &TableArgs::default(), Clock::system().now(), None) };
+    let text = table(show::JOBS, &all.jobs, &view);
     output.line(&text)
 }

@@ -1,4 +1,4 @@
-//! `gantry doctor`: what the server needs, each with what to do.
+//! `gantry doctor`: whether the server can be used from here and, where it is installed, what it needs; each with what to do.
 //!
 //! Owns the list of checks and their texts. Leaves nothing behind and never sends a prompt to a model.
 
@@ -6,6 +6,7 @@ mod disk;
 mod model;
 mod routines;
 mod sandbox;
+mod server;
 
 use std::path::Path;
 
@@ -14,13 +15,14 @@ use secrecy::ExposeSecret;
 use serde::Serialize;
 
 use super::{
-    config::ConfigFlags,
+    config::ConfigSource,
     exit::{CliError, Exit},
     output::{Output, Paint},
     text::one_line,
 };
 use crate::{
     auth::SigningKey,
+    clock::Clock,
     config::{Config, Environment},
     store::{Store, StoreError},
 };
@@ -28,8 +30,11 @@ use crate::{
 /// Arguments of the command.
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
+    /// Check the installation on this machine even if no server has run here
+    #[arg(long)]
+    install: bool,
     #[command(flatten)]
-    flags: ConfigFlags,
+    flags: ConfigSource,
 }
 
 /// The result of a check.
@@ -73,33 +78,62 @@ impl Check {
 }
 
 pub(super) async fn run(args: DoctorArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
-    let mut checks = Vec::new();
-    match args.flags.load(environment) {
-        Err(error) => checks.push(Check::failed("configuration", error.to_string(), "fix this value")),
-        Ok(config) => {
-            checks.push(install(&config));
-            let warnings = config.warnings.join("; ");
-            checks.push(if warnings.is_empty() {
-                Check::ok("configuration", "valid")
-            } else {
-                Check::note("configuration", warnings, "correct these names or remove the variables")
-            });
-            checks.extend(hosts(&config));
-            checks.push(directory("data directory", &config.data_dir, "GANTRY_DATA_DIR"));
-            checks.push(directory("run directory", &config.run_dir, "GANTRY_RUN_DIR"));
-            checks.push(directory("workspaces", &config.workspace_dir, "GANTRY_WORKSPACE_DIR"));
-            checks.extend(disk::checks(&config).await);
-            checks.push(signing_key(&config));
-            checks.push(store(&config).await);
-            checks.extend(sandbox::checks(&config).await);
-            checks.push(model::check(&config).await);
-            checks.extend(routines::checks(&config));
+    let is_asked_for = args.install || args.flags.is_given();
+    let config = args.flags.load(environment);
+    let is_installed_here = is_asked_for || config.as_ref().is_ok_and(|config| config.data_dir.exists());
+    let now = Clock::system().now();
+    let mut checks = server::checks(environment, is_installed_here, (now, output.zone)).await;
+    if is_installed_here {
+        match config {
+            Err(error) => checks.push(Check::failed("configuration", error.to_string(), "fix this value")),
+            Ok(config) => checks.extend(installation(&config).await),
         }
     }
-    let failed = checks.iter().any(|check| check.verdict == Verdict::Failed);
-    let value = serde_json::json!({"ok": !failed, "checks": checks});
-    output.either(&value, |paint| checks.iter().map(|check| line(paint, check)).collect::<Vec<_>>().join("\n"))?;
-    Ok(if failed { Exit::Failed } else { Exit::Success })
+    let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
+    let value = serde_json::json!({"ok": failed == 0, "checks": checks});
+    output.either(&value, |paint| {
+        let lines = checks.iter().map(|check| line(paint, check));
+        lines.chain([conclusion(failed, is_installed_here)]).collect::<Vec<_>>().join("\n")
+    })?;
+    Ok(if failed > 0 { Exit::Failed } else { Exit::Success })
+}
+
+/// The checks of the server's installation on this machine.
+async fn installation(config: &Config) -> Vec<Check> {
+    let mut checks = vec![install(config)];
+    let warnings = config.warnings.join("; ");
+    checks.push(if warnings.is_empty() {
+        Check::ok("configuration", "valid")
+    } else {
+        Check::note("configuration", warnings, "correct these names or remove the variables")
+    });
+    checks.extend(hosts(config));
+    checks.push(directory("data directory", &config.data_dir, "GANTRY_DATA_DIR"));
+    checks.push(directory("run directory", &config.run_dir, "GANTRY_RUN_DIR"));
+    checks.push(directory("workspaces", &config.workspace_dir, "GANTRY_WORKSPACE_DIR"));
+    checks.extend(disk::checks(config).await);
+    checks.push(signing_key(config));
+    checks.push(store(config).await);
+    checks.extend(sandbox::checks(config).await);
+    checks.push(model::check(config).await);
+    checks.extend(routines::checks(config));
+    checks
+}
+
+/// What to do next.
+fn conclusion(failed: usize, is_installed_here: bool) -> String {
+    match (failed, is_installed_here) {
+        (0, true) => "\nNo problems found.".to_owned(),
+        (0, false) => {
+            "\nNo problems found. Try: gantry job run \"echo hello\"\nThe installation itself is checked where the server runs; to check \
+             this machine for one, add --install."
+                .to_owned()
+        }
+        (1, _) => "\n1 problem found: fix it as described after the arrow, then run `gantry doctor` again.".to_owned(),
+        (count, _) => {
+            format!("\n{count} problems found: fix them as described after the arrows, then run `gantry doctor` again.")
+        }
+    }
 }
 
 fn line(paint: Paint, check: &Check) -> String {

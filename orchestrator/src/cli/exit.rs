@@ -3,6 +3,7 @@
 use std::io;
 
 use protocol::{ErrorCode, Job, JobReason, JobState, Problem, RpcError};
+use serde_json::{Value, json};
 
 use crate::{config::ConfigError, telemetry::TelemetryError};
 
@@ -15,12 +16,14 @@ pub(super) enum Exit {
     Failed,
     /// Invalid usage, configuration or request.
     Usage,
-    /// The server is unreachable, or refuses the token.
+    /// The server is unreachable, overloaded or failed: a retry may succeed.
     Unreachable,
     /// Job, file or document not found.
     NotFound,
     /// Not possible in the current state.
     Conflict,
+    /// The token is missing or invalid, or its role may not do this.
+    Unauthorized,
     /// The job exceeded its time limit.
     TimedOut,
     /// Interrupted with Ctrl-C.
@@ -39,6 +42,7 @@ impl Exit {
             Self::Unreachable => 3,
             Self::NotFound => 4,
             Self::Conflict => 5,
+            Self::Unauthorized => 6,
             Self::TimedOut => 124,
             Self::Interrupted => 130,
             Self::ClosedOutput => 141,
@@ -50,6 +54,7 @@ impl Exit {
         match status {
             404 | 410 => Self::NotFound,
             409 | 412 => Self::Conflict,
+            401 | 403 => Self::Unauthorized,
             400 | 405 | 413 | 415 | 422 => Self::Usage,
             _ => Self::Unreachable,
         }
@@ -84,7 +89,9 @@ pub(super) enum CliError {
     #[error("{0}")]
     Failed(String),
     /// The server did not respond.
-    #[error("cannot reach {url}: {cause}; check that the server is running and that GANTRY_URL is correct")]
+    #[error(
+        "cannot reach {url}: {cause}; check that the server is running and that its URL is correct (--url, GANTRY_URL or `gantry context show`)"
+    )]
     Unreachable {
         /// The URL.
         url: String,
@@ -115,9 +122,11 @@ fn format_problem(problem: &Problem) -> String {
     // The detail already contains the first field.
     let rest: Vec<_> = problem.errors.iter().skip(1).map(|e| format!("; {}: {}", e.field, e.message)).collect();
     let advice = match problem.code {
-        ErrorCode::Unauthorized => "; set GANTRY_TOKEN to a token that `gantry token create` has printed where the server runs; for the Compose \
-                 stack use `docker/gantry`, which manages the token"
-                .to_owned(),
+        ErrorCode::Unauthorized => {
+            "; create a token with `gantry token create` where the server runs and pass it to `gantry login`, or set \
+                 GANTRY_TOKEN; for the Compose stack use `docker/gantry`, which manages the token"
+                .to_owned()
+        }
         ErrorCode::Internal => format!(" (request {})", problem.request_id),
         _ => String::new(),
     };
@@ -128,6 +137,36 @@ impl CliError {
     /// A local failure with its cause.
     pub(super) fn failed(what: &str, cause: impl std::fmt::Display) -> Self {
         Self::Failed(format!("{what}: {cause}"))
+    }
+
+    /// The error as JSON: `code`, `title` and `detail`, as in the API's problems, and the exit code. A problem keeps its other fields.
+    pub(super) fn to_json(&self) -> Value {
+        let mut value = match self {
+            Self::Refused(problem) => serde_json::to_value(problem).unwrap_or_default(),
+            Self::Call(error) => {
+                let code = error.data.as_ref().map_or("rpc_error", |data| data.code.as_str());
+                json!({"code": code, "title": "The call failed", "detail": error.message, "rpc_code": error.code})
+            }
+            _ => {
+                let (code, title) = self.local_code();
+                json!({"code": code, "title": title, "detail": self.to_string()})
+            }
+        };
+        value["exit_code"] = self.exit().code().into();
+        value
+    }
+
+    /// The code and title of an error that no server reported.
+    const fn local_code(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Usage(_) => ("usage", "Invalid usage"),
+            Self::Config(_) | Self::Telemetry(_) => ("configuration", "Invalid configuration"),
+            Self::NotFound(_) => ("not_found", "Not found"),
+            Self::Unreachable { .. } => ("unreachable", "The server cannot be reached"),
+            Self::NotGantry { .. } => ("not_gantry", "Not a Gantry server"),
+            Self::Output(_) => ("output", "Cannot write the output"),
+            Self::Failed(_) | Self::Refused(_) | Self::Call(_) => ("failed", "The command failed"),
+        }
     }
 
     /// Whether standard output was closed by its reader.
@@ -145,5 +184,32 @@ impl CliError {
             Self::Refused(problem) => Exit::of_status(problem.status),
             Self::Call(error) => super::rpc::exit_of(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_the_same_shape_in_json() {
+        let problem = json!({"type": "t", "title": "Not allowed", "status": 403, "detail": "role", "code": "forbidden",
+            "request_id": "r"});
+        let errors = [
+            CliError::Usage("u".to_owned()),
+            CliError::NotFound("n".to_owned()),
+            CliError::Unreachable { url: "u".to_owned(), cause: "c".to_owned() },
+            CliError::Refused(serde_json::from_value(problem).unwrap()),
+            CliError::Call(Box::new(RpcError { code: -32602, message: "m".to_owned(), data: None })),
+        ];
+        let mut shapes = Vec::new();
+        for error in errors {
+            let value = error.to_json();
+            let text = |name: &str| value[name].as_str().unwrap_or_else(|| panic!("{name}: {value}")).to_owned();
+            let _ = (text("title"), text("detail"));
+            shapes.push((text("code"), value["exit_code"].as_u64().unwrap()));
+        }
+        let wanted = [("usage", 2), ("not_found", 4), ("unreachable", 3), ("forbidden", 6), ("rpc_error", 2)];
+        assert_eq!(shapes, wanted.map(|(code, exit)| (code.to_owned(), exit)));
     }
 }

@@ -20,6 +20,8 @@ const SHORT_DIGITS: usize = 8;
 /// Most candidates that an error lists.
 const MAX_CANDIDATES: usize = 10;
 const MAX_TITLE_CHARS: usize = 60;
+/// The newest object of the caller.
+pub(super) const LATEST: &str = "latest";
 
 /// The last digits of an id; they identify it wherever the command line takes an id.
 pub(super) fn short_id(id: &str) -> String {
@@ -87,7 +89,7 @@ impl<T: FromStr> FromStr for IdArg<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "latest" {
+        if text == LATEST {
             return Ok(Self::Latest);
         }
         if let Ok(id) = text.parse() {
@@ -119,6 +121,19 @@ impl<T: Identified> IdArg<T> {
         }
         let page: Page<Value> = client.get(T::LIST, &query).await?;
         only::<T>(part.as_deref(), &page.items)
+    }
+}
+
+/// The thread that an argument names: its key or whole id, a part of its id, or `latest`.
+pub(super) async fn thread(client: &Client, text: String) -> Result<String, CliError> {
+    match text.parse::<IdArg<ThreadId>>() {
+        Ok(IdArg::Whole(_)) | Err(_) => Ok(text),
+        Ok(part) => match part.resolve(client).await {
+            Ok(id) => Ok(id.to_string()),
+            // A key may look like a part of an id.
+            Err(CliError::NotFound(_)) if text != LATEST => Ok(text),
+            Err(error) => Err(error),
+        },
     }
 }
 

@@ -1,15 +1,22 @@
 //! `gantry job`: creates and manages jobs.
 
+mod activity;
 mod calls;
 pub(super) mod create;
+mod diff;
+mod directories;
 mod files;
 mod follow;
 mod list;
+mod remove;
 mod show;
 mod wait;
 mod watch;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{
+    Args, Subcommand, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use protocol::{
     CancelRequest, Event, Job, JobId, JobState, PromptMode, PromptReceipt, PromptRequest, RejectRequest, RestartRequest,
 };
@@ -39,9 +46,9 @@ pub(super) enum JobCommand {
     #[command(visible_alias = "ls")]
     List(list::ListArgs),
     /// List jobs that have not finished
-    Ps(list::Filter),
+    Ps(list::PsArgs),
     /// Watch jobs that have not finished
-    Top(list::Filter),
+    Top(list::TopArgs),
     /// Wait until jobs have finished
     Wait(wait::WaitArgs),
     /// Show a job
@@ -56,10 +63,12 @@ pub(super) enum JobCommand {
     },
     /// List a directory of a job's workspace
     Files(files::FilesArgs),
-    /// Download a file or all files of a job's workspace
+    /// Download a file, a directory or all files of a job's workspace
     Get(files::GetArgs),
-    /// Upload a file or a tar archive into an unfinished job's workspace
+    /// Upload a file, a directory or a tar archive into an unfinished job's workspace
     Put(files::PutArgs),
+    /// Show what a job has changed in its workspace since it started
+    Diff(diff::DiffArgs),
     /// Print a job's events
     Events(EventsArgs),
     /// List a job's tool calls
@@ -93,6 +102,9 @@ pub(super) enum JobCommand {
     },
     /// Send a prompt to an unfinished job
     Prompt(PromptArgs),
+    /// Delete finished jobs with their events and files
+    #[command(visible_alias = "rm")]
+    Remove(remove::RemoveArgs),
     /// Create a new job from one that failed or was cancelled
     Restart {
         /// Job id
@@ -167,11 +179,11 @@ struct EventPage {
     next_after: Option<i64>,
 }
 
-fn parse_state(text: &str) -> Result<JobState, String> {
-    JobState::parse(text).ok_or_else(|| {
-        let all = JobState::ALL.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(", ");
-        format!("must be one of {all}")
-    })
+/// Accepts the names of states, which shells complete.
+fn state_parser() -> impl TypedValueParser<Value = JobState> {
+    let names = JobState::ALL.iter().map(|state| state.as_str());
+    PossibleValuesParser::new(names)
+        .try_map(|name| JobState::parse(&name).ok_or_else(|| format!("{name} is not the state of a job")))
 }
 
 const fn detail(verbose: bool) -> Detail {
@@ -188,8 +200,8 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
             Ok(Exit::Success)
         }
         JobCommand::List(args) => list::list(&client, args, output).await,
-        JobCommand::Ps(filter) => list::unfinished(&client, filter, false, output).await,
-        JobCommand::Top(filter) => list::unfinished(&client, filter, true, output).await,
+        JobCommand::Ps(args) => list::ps(&client, args, output).await,
+        JobCommand::Top(args) => list::top(&client, args, output).await,
         JobCommand::Wait(args) => wait::wait(&client, args, output).await,
         JobCommand::Show { id } => show::show(&client, id.resolve(&client).await?, output).await,
         JobCommand::Start { id } => {
@@ -201,6 +213,8 @@ pub(super) async fn run(command: JobCommand, environment: &Environment, output: 
         JobCommand::Files(args) => files::files(&client, args, output).await,
         JobCommand::Get(args) => files::get(&client, args, output).await,
         JobCommand::Put(args) => files::put(&client, args, output).await,
+        JobCommand::Diff(args) => diff::diff(&client, args, output).await,
+        JobCommand::Remove(args) => remove::remove(&client, args, output).await,
         JobCommand::Events(args) => events(&client, args, output).await,
         JobCommand::Actions(args) => calls::actions(&client, args, output).await,
         JobCommand::LlmCalls(args) => calls::llm_calls(&client, args, output).await,

@@ -1,7 +1,6 @@
 //! `gantry admin mcp`: the MCP servers, their tools, and the approval of changed definitions.
 
 use clap::Subcommand;
-use comfy_table::{Table, presets};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use protocol::{ApproveMcpTool, McpServerSummary, McpToolStatus, McpToolSummary, McpTransportKind, Page};
 
@@ -9,8 +8,10 @@ use super::{
     client::Client,
     exit::{CliError, Exit},
     output::Output,
+    table::{Column, TableArgs, View, table},
     text::one_line,
 };
+use crate::clock::Clock;
 
 const PATH: &str = "/api/admin/mcp";
 
@@ -35,7 +36,8 @@ pub(super) async fn run(command: McpCommand, client: &Client, output: &mut Outpu
     match command {
         McpCommand::List => {
             let page: Page<McpServerSummary> = client.get(PATH, &[]).await?;
-            output.either(&page, |_| text(&page.items))?;
+            let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
+            output.either(&page, |_| text(&page.items, &view))?;
         }
         McpCommand::Approve { server, tool, digest } => {
             let digest = match digest {
@@ -60,14 +62,14 @@ async fn withheld_digest(client: &Client, server: &str, tool: &str) -> Result<St
     })
 }
 
-fn text(servers: &[McpServerSummary]) -> String {
+fn text(servers: &[McpServerSummary], view: &View) -> String {
     if servers.is_empty() {
         return "no MCP servers are configured".to_owned();
     }
-    servers.iter().map(server_text).collect::<Vec<_>>().join("\n\n")
+    servers.iter().map(|server| server_text(server, view)).collect::<Vec<_>>().join("\n\n")
 }
 
-fn server_text(server: &McpServerSummary) -> String {
+fn server_text(server: &McpServerSummary, view: &View) -> String {
     let kind = match server.transport {
         McpTransportKind::Http => "http",
         McpTransportKind::Stdio => "stdio",
@@ -77,19 +79,19 @@ fn server_text(server: &McpServerSummary) -> String {
     if server.tools.is_empty() {
         return format!("{head}\n  no tools were seen yet");
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["  tool", "status", "digest", "reason"]);
-    for tool in &server.tools {
-        table.add_row([
-            format!("  {}", one_line(&tool.name)),
-            tool.status.as_str().to_owned(),
-            tool.digest.as_deref().map(short).unwrap_or_default(),
-            tool.reason.as_deref().map(one_line).unwrap_or_default(),
-        ]);
-    }
     let changes = server.tools.iter().filter_map(change_text);
-    std::iter::once(format!("{head}\n{}", table.trim_fmt())).chain(changes).collect::<Vec<_>>().join("\n")
+    std::iter::once(format!("{head}\n{}", table(TOOLS, &server.tools, view)))
+        .chain(changes)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
+
+const TOOLS: &[Column<McpToolSummary>] = &[
+    Column::text("  tool", |tool, _| format!("  {}", one_line(&tool.name))),
+    Column::text("status", |tool, _| tool.status.as_str().to_owned()),
+    Column::text("digest", |tool, _| tool.digest.as_deref().map(short).unwrap_or_default()),
+    Column::flexible("reason", |tool, _| tool.reason.as_deref().map(one_line).unwrap_or_default()),
+];
 
 /// The definition that was approved and the one that is withheld, so that an admin can compare them.
 fn change_text(tool: &McpToolSummary) -> Option<String> {

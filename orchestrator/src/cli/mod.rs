@@ -2,20 +2,25 @@
 
 mod admin;
 mod args;
+mod audit;
 mod backup;
 mod chat;
 mod client;
 mod completion;
 mod config;
+mod connection;
+mod contexts;
 mod cron;
 mod doctor;
 mod events;
 mod exit;
 mod gate;
+mod hidden_input;
 mod ids;
 mod input;
 mod job;
 mod llm;
+mod login;
 mod mcp;
 mod memory;
 mod notification;

@@ -1,16 +1,15 @@
 //! `gantry notification`: what Gantry and its agents have told the caller.
 
-use chrono_tz::Tz;
 use clap::{Args, Subcommand};
-use protocol::{Notification, NotificationId, Page};
+use protocol::{Notification, NotificationId};
 
 use super::{
     client::Client,
     exit::{CliError, Exit},
     ids::{IdArg, short_id},
-    output::{Output, Paint},
-    pages,
-    table::local_time,
+    output::Output,
+    pages::{self, PageArgs},
+    table::{TableArgs, local_time},
     text::{escape_control_chars, one_line},
 };
 use crate::config::Environment;
@@ -38,12 +37,8 @@ pub(super) struct ListArgs {
     /// Only notifications whose id starts or ends with this; at least 4 characters
     #[arg(long, value_name = "PART")]
     id: Option<String>,
-    /// Maximum number of items
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
-    limit: u32,
-    /// Cursor of the next page
-    #[arg(long)]
-    cursor: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 pub(super) async fn run(
@@ -67,27 +62,30 @@ pub(super) async fn run(
 }
 
 async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
-    let mut query = vec![("limit", args.limit.to_string())];
-    query.extend(args.unread.then(|| ("unread", "true".to_owned())));
-    let optional = [("id", args.id), ("cursor", args.cursor)];
-    query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    let page: Page<Notification> = client.get("/api/notifications", &query).await?;
-    let zone = output.zone;
-    output.either(&page, |paint| {
-        page.items.iter().map(|one| describe(paint, one, zone)).collect::<Vec<_>>().join("\n")
-    })?;
-    pages::note_next(page.next_cursor.as_deref(), output);
+    let mut query: Vec<_> = args.unread.then(|| ("unread", "true".to_owned())).into_iter().collect();
+    query.extend(args.id.map(|part| ("id", part)));
+    let read = pages::read::<Notification>(client, ("/api/notifications", &query), &args.page, output).await?;
+    let Some((notifications, cursor)) = read else { return Ok(Exit::Success) };
+    for one in &notifications {
+        let text = if args.page.table.quiet { one.id.to_string() } else { describe(one, &args.page.table, output) };
+        output.line(&text)?;
+    }
+    pages::note_next(cursor.as_deref(), output);
     Ok(Exit::Success)
 }
 
 /// Two lines or more: what identifies it, and its text.
-fn describe(paint: Paint, notification: &Notification, zone: Tz) -> String {
+fn describe(notification: &Notification, args: &TableArgs, output: &Output) -> String {
+    let paint = output.paint;
+    let id = notification.id.to_string();
+    let id = if args.no_trunc { id } else { short_id(&id) };
     let title = one_line(&notification.title);
     let title = if notification.read_at.is_some() { title } else { paint.bold(&title) };
     let (sign, at) =
-        (if notification.read_at.is_some() { " " } else { "●" }, local_time(notification.created_at, zone));
+        (if notification.read_at.is_some() { " " } else { "●" }, local_time(notification.created_at, output.zone));
     let text = escape_control_chars(notification.text.trim_end()).replace('\n', "\n    ");
-    format!("{sign} {at}  {title}  {}\n    {text}", paint.dim(&short_id(&notification.id.to_string())))
+    let kind = if args.wide { format!("  {}", notification.kind) } else { String::new() };
+    format!("{id}  {sign} {at}  {title}{kind}\n    {text}")
 }
 
 #[cfg(test)]
@@ -111,9 +109,10 @@ mod tests {
             read_at: None,
             deliveries: vec![],
         };
-        let text = describe(Paint::Plain, &notification, Tz::UTC);
-        assert_eq!(text, "● 1970-01-01 00:00:00 UTC  t␛[2J  00000000\n    first\n    second␇");
+        let (output, _) = Output::captured(crate::cli::output::Format::Text);
+        let text = describe(&notification, &TableArgs::default(), &output);
+        assert_eq!(text, "00000000  ● 1970-01-01 00:00:00 UTC  t␛[2J\n    first\n    second␇");
         notification.read_at = Some(chrono::DateTime::UNIX_EPOCH);
-        assert!(describe(Paint::Plain, &notification, Tz::UTC).starts_with("  1970"));
+        assert!(describe(&notification, &TableArgs::default(), &output).starts_with("00000000    1970"));
     }
 }

@@ -148,15 +148,9 @@ impl Output {
 
     /// Prints the error that ends the command.
     pub(super) fn error(&self, error: &CliError) {
-        match (self.format, error) {
-            (Format::Json, CliError::Refused(problem)) => {
-                self.note(&serde_json::to_string(problem).unwrap_or_else(|_| error.to_string()));
-            }
-            (Format::Json, CliError::Call(refusal)) => {
-                self.note(&serde_json::to_string(refusal).unwrap_or_else(|_| error.to_string()));
-            }
-            (Format::Json, _) => self.note(&serde_json::json!({"error": error.to_string()}).to_string()),
-            (Format::Text, _) => self.note(&format!("gantry: {error}")),
+        match self.format {
+            Format::Json => self.note(&error.to_json().to_string()),
+            Format::Text => self.note(&format!("gantry: {error}")),
         }
     }
 }

@@ -16,7 +16,8 @@ use crate::clock::Clock;
 
 /// Entries of one request when all are read: the most that the API returns.
 const ENTRIES_PER_PAGE: u32 = 200;
-const DEFAULT_LIMIT: u32 = 50;
+/// Items of a page unless another number is given.
+pub(super) const DEFAULT_LIMIT: u32 = 50;
 
 /// Which part of a list is shown, and how.
 #[derive(Debug, Clone, Args)]
@@ -57,25 +58,7 @@ impl<T: DeserializeOwned + Serialize> List<T> {
         args: &PageArgs,
         output: &mut Output,
     ) -> Result<(), CliError> {
-        let mut items = Vec::new();
-        let mut cursor = args.cursor.clone();
-        loop {
-            let mut query = filter.to_vec();
-            query.push(("limit", args.page_size().to_string()));
-            query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
-            let page: Page<T> = client.get(url, &query).await?;
-            cursor.clone_from(&page.next_cursor);
-            match output.format {
-                Format::Json => output.json(&page)?,
-                Format::Text => items.extend(page.items),
-            }
-            if !args.all || cursor.is_none() {
-                break;
-            }
-        }
-        if output.format == Format::Json {
-            return Ok(());
-        }
+        let Some((items, cursor)) = read(client, (url, filter), args, output).await? else { return Ok(()) };
         if args.table.quiet {
             items.iter().try_for_each(|item| output.line(&(self.id)(item)))?;
         } else {
@@ -83,11 +66,35 @@ impl<T: DeserializeOwned + Serialize> List<T> {
             let text = table(self.columns, &items, &view);
             output.line(&text)?;
         }
-        if let Some(cursor) = cursor {
-            output.note(&format!("more: --all, or --cursor {cursor}"));
-        }
+        note_next(cursor.as_deref(), output);
         Ok(())
     }
+}
+
+/// Reads a page of the list at `url`, or all of them, with the cursor of the next one. With JSON it prints them, and returns `None`.
+pub(super) async fn read<T: DeserializeOwned + Serialize>(
+    client: &Client,
+    (url, filter): (&str, &[(&str, String)]),
+    args: &PageArgs,
+    output: &mut Output,
+) -> Result<Option<(Vec<T>, Option<String>)>, CliError> {
+    let mut items = Vec::new();
+    let mut cursor = args.cursor.clone();
+    loop {
+        let mut query = filter.to_vec();
+        query.push(("limit", args.page_size().to_string()));
+        query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
+        let page: Page<T> = client.get(url, &query).await?;
+        cursor.clone_from(&page.next_cursor);
+        match output.format {
+            Format::Json => output.json(&page)?,
+            Format::Text => items.extend(page.items),
+        }
+        if !args.all || cursor.is_none() {
+            break;
+        }
+    }
+    Ok((output.format == Format::Text).then_some((items, cursor)))
 }
 
 /// Prints every entry at `path` of the list at `url`: as JSON one by one, or as one table.
@@ -120,9 +127,9 @@ pub(super) async fn print_entries<T: DeserializeOwned + Serialize>(
     Ok(())
 }
 
-/// Tells how to get the next page of a list without `--all`, if there is one.
+/// Tells how to get the rest of a list, if there is more.
 pub(super) fn note_next(cursor: Option<&str>, output: &Output) {
     if let Some(cursor) = cursor {
-        output.note(&format!("more: --cursor {cursor}"));
+        output.note(&format!("more: --all, or --cursor {cursor}"));
     }
 }

@@ -1,70 +1,96 @@
-//! Progress of a transfer, shown on the last line of a terminal.
+//! What moves on the last line of a terminal: the progress of a transfer, and the activity of something that is followed.
+//!
+//! The only user of indicatif. Draws on standard error, and only if that is a terminal.
 
-use std::{
-    io::{IsTerminal as _, Write as _},
-    time::{Duration, Instant},
-};
+use std::{io::IsTerminal as _, time::Duration};
 
-use super::output::Format;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Update interval. Faster transfers show no progress.
-const UPDATE_INTERVAL: Duration = Duration::from_millis(250);
-const MB: u64 = 1024 * 1024;
+use super::output::{Format, Output};
+
+const SPINNER_INTERVAL: Duration = Duration::from_millis(120);
+/// Redraws per second of a transfer.
+const REDRAWS_PER_SECOND: u8 = 8;
+const SIZED: &str = "{bar:30} {binary_bytes} of {binary_total_bytes}, {percent} %, {binary_bytes_per_sec}, {eta} left";
+const UNSIZED: &str = "{spinner} {binary_bytes}, {binary_bytes_per_sec}";
+const ACTIVITY: &str = "{spinner} {wide_msg}";
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
 
 /// The progress of one transfer.
 pub(super) struct Progress {
-    total: Option<u64>,
-    done: u64,
-    last_shown: Option<Instant>,
-    is_visible: bool,
+    bar: ProgressBar,
 }
 
 impl Progress {
     /// Progress of `total` bytes, if known.
     pub(super) fn new(total: Option<u64>, format: Format) -> Self {
-        let seen = format == Format::Text && std::io::stderr().is_terminal();
-        Self { total, done: 0, last_shown: seen.then(Instant::now), is_visible: false }
+        let target = match format {
+            Format::Text => ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND),
+            Format::Json => ProgressDrawTarget::hidden(),
+        };
+        let bar = ProgressBar::with_draw_target(total, target);
+        bar.set_style(style(if total.is_some() { SIZED } else { UNSIZED }));
+        Self { bar }
     }
 
     /// Adds transferred bytes.
     pub(super) fn add(&mut self, bytes: usize) {
-        self.done += bytes as u64;
-        if self.last_shown.is_some_and(|at| at.elapsed() >= UPDATE_INTERVAL) {
-            // Standard error may be closed.
-            let _ = write!(std::io::stderr(), "\r{}\x1b[K", self.line());
-            (self.last_shown, self.is_visible) = (Some(Instant::now()), true);
-        }
-    }
-
-    fn line(&self) -> String {
-        match self.total.filter(|total| *total > 0) {
-            Some(total) => {
-                let percent = self.done.min(total).saturating_mul(100) / total;
-                format!("{} of {} MiB, {percent} %", self.done / MB, total / MB)
-            }
-            None => format!("{} MiB", self.done / MB),
-        }
+        self.bar.inc(bytes as u64);
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.is_visible {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        self.bar.finish_and_clear();
+    }
+}
+
+/// A line with a spinner below the output, which is redrawn until it is dropped.
+pub(super) struct LiveLine {
+    /// `None`: standard error is not a terminal, or the output is JSON.
+    bar: Option<ProgressBar>,
+}
+
+impl LiveLine {
+    /// The line of a command with this output.
+    pub(super) fn new(output: &Output) -> Self {
+        if output.format == Format::Json || !std::io::stderr().is_terminal() {
+            return Self { bar: None };
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_style(style(ACTIVITY));
+        bar.enable_steady_tick(SPINNER_INTERVAL);
+        Self { bar: Some(bar) }
+    }
+
+    /// Whether there is a line to see.
+    pub(super) const fn is_visible(&self) -> bool {
+        self.bar.is_some()
+    }
+
+    /// Replaces the text, which must be escaped. It is cut at the width of the terminal.
+    pub(super) fn set(&self, text: String) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text);
+        }
+    }
+
+    /// Prints something above the line.
+    pub(super) fn above<T>(&self, print: impl FnOnce() -> T) -> T {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn progress_shows_the_amount_and_the_total() {
-        let at = |total, done| Progress { total, done, last_shown: None, is_visible: false }.line();
-        assert_eq!(at(Some(10 * MB), 5 * MB), "5 of 10 MiB, 50 %");
-        assert_eq!(at(None, 3 * MB), "3 MiB");
-        assert_eq!(at(Some(0), 0), "0 MiB");
-        assert_eq!(at(Some(MB), 2 * MB), "2 of 1 MiB, 100 %");
+impl Drop for LiveLine {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
     }
 }

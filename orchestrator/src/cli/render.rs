@@ -2,11 +2,17 @@
 //!
 //! Owns the layout. Never prints. Text from a job is escaped.
 
+mod ending;
+mod log;
 mod tool;
 
-pub(super) use tool::arguments;
+use ending::ending;
+pub(super) use ending::{partial, usage};
+pub(super) use tool::{arguments, outcome};
 
-use protocol::{Event, EventData, Job, JobState, MessageRole, PlanStep};
+use log::LogLines;
+use protocol::{Event, EventData, Job, JobState, MessageRole, PlanStep, ReportedOutcome};
+use serde_json::Value;
 
 use super::{
     output::Paint,
@@ -30,20 +36,54 @@ pub(super) enum Detail {
 pub(super) struct Renderer {
     paint: Paint,
     detail: Detail,
+    /// How the job ends is shown by `ending`.
+    is_followed: bool,
     /// The agent's last message, which the result usually repeats.
     last_said: String,
+    log: LogLines,
 }
 
 impl Renderer {
     /// A renderer for one job.
-    pub(super) const fn new(paint: Paint, detail: Detail) -> Self {
-        Self { paint, detail, last_said: String::new() }
+    pub(super) fn new(paint: Paint, detail: Detail) -> Self {
+        Self { paint, detail, is_followed: false, last_said: String::new(), log: LogLines::default() }
+    }
+
+    /// Leaves out how the job ends: `ending` shows it.
+    pub(super) const fn followed(mut self) -> Self {
+        self.is_followed = true;
+        self
     }
 
     /// Renders an event. `None` if it is not shown at this level of detail.
     pub(super) fn event(&mut self, event: &Event) -> Option<String> {
+        if let EventData::Log { stream, text } = &event.data {
+            let lines = self.log.add(*stream, text, self.max_lines());
+            return self.log_lines(&lines);
+        }
+        let before = self.flush();
+        let text = self.other_than_log(event);
+        match (before, text) {
+            (Some(before), Some(text)) => Some(format!("{before}\n{text}")),
+            (before, text) => before.or(text),
+        }
+    }
+
+    /// Renders output that has not ended its line.
+    pub(super) fn flush(&mut self) -> Option<String> {
+        let lines = self.log.flush(self.max_lines());
+        self.log_lines(&lines)
+    }
+
+    /// How the job ended.
+    pub(super) fn ending(&self, job: &Job) -> String {
+        ending(self.paint, job, &self.last_said)
+    }
+
+    fn other_than_log(&mut self, event: &Event) -> Option<String> {
         let paint = self.paint;
         match &event.data {
+            EventData::State { to, .. } if self.is_followed && is_end(*to) => None,
             EventData::State { to, reason, message, .. } => {
                 let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
                 let message = message.as_ref().map(|text| format!(": {}", one_line(text))).unwrap_or_default();
@@ -53,15 +93,23 @@ impl Renderer {
             EventData::Reasoning { content } => self.verbose(|| indented("think  ", content)),
             EventData::Plan { goal, steps, .. } => Some(plan(paint, goal, steps)),
             EventData::ToolUse { tool, input, .. } => {
-                let input = truncate(&one_line(&tool::arguments(tool, input)), MAX_INPUT_CHARS);
-                Some(format!("{} {} {input}", paint.cyan("→"), paint.bold(&one_line(tool))))
+                let arguments = truncate(&one_line(&tool::arguments(tool, input)), MAX_INPUT_CHARS);
+                let head = format!("{} {} {arguments}", paint.cyan("→"), paint.bold(&one_line(tool)));
+                Some(format!("{}{}", head.trim_end(), self.content(tool, input)))
             }
             EventData::ToolResult { tool, success, output, truncated, duration_ms, .. } => {
                 let arrow = if *success { paint.green("←") } else { paint.red("←") };
                 let (outcome, output) = tool::outcome(tool, *success, output);
                 let cut_mark = if *truncated { ", cut by the worker" } else { "" };
                 let head = format!("{arrow} {} {}, {duration_ms} ms{cut_mark}", one_line(tool), one_line(&outcome));
-                Some(format!("{head}{}", self.output_lines(output)))
+                let (lines, shown) = self.log.end_call();
+                let rest = match (lines, shown) {
+                    // The output was shown as it came.
+                    (1.., _) if lines == shown => String::new(),
+                    (1.., _) => self.more_lines(lines - shown),
+                    (0, _) => self.folded(output, |line| self.paint.dim(line)),
+                };
+                Some(format!("{head}{rest}"))
             }
             EventData::LlmCall { model, input_tokens, output_tokens, duration_ms, finish_reason, .. } => {
                 self.verbose(|| {
@@ -72,35 +120,66 @@ impl Renderer {
             EventData::Status { message, iteration } => {
                 self.verbose(|| format!("status {} (model call {iteration})", one_line(message)))
             }
-            EventData::Log { text, .. } => Some(paint.dim(&indented("│ ", text.trim_end_matches('\n')))),
+            EventData::Log { .. } => None,
             EventData::Egress { host, port, decision, .. } => {
                 Some(paint.dim(&format!("↗ {}:{port} {}", one_line(host), decision)))
             }
             EventData::Limit { limit, value } => {
                 Some(paint.yellow(&format!("! limit {} reached: {}", limit.as_str(), one_line(&value.to_string()))))
             }
+            // The ending shows a partial result.
+            EventData::Result { outcome, .. } if self.is_followed && *outcome != ReportedOutcome::Completed => None,
             EventData::Result { text, .. } => self.result(text),
         }
     }
 
-    /// The output of a tool; unless in detail, its first lines.
-    fn output_lines(&self, output: &str) -> String {
-        let (max_lines, max_chars) = match self.detail {
-            Detail::Usual => (MAX_OUTPUT_LINES, MAX_LINE_CHARS),
-            Detail::Verbose => (usize::MAX, usize::MAX),
-        };
-        let output = escape_control_chars(output.trim_end());
-        let all = output.lines().count();
-        let mut text = String::new();
-        for line in output.lines().take(max_lines) {
-            text.push('\n');
-            text.push_str(&self.paint.dim(&format!("    {}", truncate(line, max_chars))));
+    /// The lines shown of a text at this level of detail.
+    const fn max_lines(&self) -> usize {
+        match self.detail {
+            Detail::Usual => MAX_OUTPUT_LINES,
+            Detail::Verbose => usize::MAX,
         }
-        if all > max_lines {
-            text.push('\n');
-            text.push_str(&self.paint.dim(&format!("    … {} more lines (-v shows them)", all - max_lines)));
+    }
+
+    /// What a call writes: the lines of a patch, and in detail the content of a file.
+    fn content(&self, tool: &str, input: &Value) -> String {
+        if let Some(patch) = tool::patch_lines(tool, input) {
+            return self.folded(&patch, |line| match line.as_bytes().first() {
+                Some(b'+') => self.paint.green(line),
+                Some(b'-') => self.paint.red(line),
+                _ => self.paint.dim(line),
+            });
         }
-        text
+        match tool::written_text(tool, input) {
+            Some(text) if self.detail == Detail::Verbose => self.folded(text, |line| self.paint.green(line)),
+            _ => String::new(),
+        }
+    }
+
+    /// The lines of a text below what it belongs to; unless in detail, the first ones.
+    fn folded(&self, text: &str, style: impl Fn(&str) -> String) -> String {
+        let max_chars = if self.detail == Detail::Verbose { usize::MAX } else { MAX_LINE_CHARS };
+        let text = escape_control_chars(text.trim_end());
+        let all = text.lines().count();
+        let mut shown = String::new();
+        for line in text.lines().take(self.max_lines()) {
+            shown.push_str("\n    ");
+            shown.push_str(&style(&truncate(line, max_chars)));
+        }
+        if all > self.max_lines() {
+            shown.push_str(&self.more_lines(all - self.max_lines()));
+        }
+        shown
+    }
+
+    fn more_lines(&self, count: usize) -> String {
+        let lines = if count == 1 { "line" } else { "lines" };
+        format!("\n{}", self.paint.dim(&format!("    … {count} more {lines} (-v shows them)")))
+    }
+
+    fn log_lines(&self, lines: &[String]) -> Option<String> {
+        let line = |line: &String| self.paint.dim(&format!("    │ {}", escape_control_chars(line)));
+        (!lines.is_empty()).then(|| lines.iter().map(line).collect::<Vec<_>>().join("\n"))
     }
 
     fn verbose(&self, text: impl FnOnce() -> String) -> Option<String> {
@@ -128,32 +207,12 @@ impl Renderer {
     }
 }
 
-/// The last line of a followed job.
-pub(super) fn summary(paint: Paint, job: &Job) -> String {
-    let usage = &job.usage;
-    let seconds = match (job.started_at, job.finished_at) {
-        (Some(from), Some(to)) => format!(" in {} s", (to - from).num_seconds()),
-        _ => String::new(),
-    };
-    let cost = match usage.cost_usd {
-        Some(cost) if cost > 0.0 => format!(", ${cost:.4}"),
-        Some(_) => String::new(),
-        None => ", unknown cost".to_owned(),
-    };
-    format!(
-        "{} {}{seconds}: {}, {}, {} tokens in, {} out{cost}  {}",
-        paint.dim("●"),
-        state(paint, job.state),
-        counted(usage.llm_calls, "model call"),
-        counted(usage.tool_calls, "tool call"),
-        usage.input_tokens,
-        usage.output_tokens,
-        paint.dim(&job.id.to_string()),
-    )
-}
-
-fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+/// Whether the events of a followed job end with this state.
+const fn is_end(state: JobState) -> bool {
+    match state {
+        JobState::Pending | JobState::InProgress | JobState::Stuck => false,
+        JobState::Completed | JobState::Submitted | JobState::Accepted | JobState::Failed | JobState::Cancelled => true,
+    }
 }
 
 /// A state in its color.

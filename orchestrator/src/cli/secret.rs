@@ -4,7 +4,6 @@ mod rotate_key;
 mod value;
 
 use clap::{Args, Subcommand};
-use comfy_table::{Table, presets};
 use protocol::{Page, SecretSummary, SetSecret, is_secret_name};
 use secrecy::ExposeSecret;
 
@@ -12,9 +11,10 @@ use super::{
     client::Client,
     exit::{CliError, Exit},
     output::Output,
+    table::{Column, TableArgs, View, table},
     text::one_line,
 };
-use crate::config::Environment;
+use crate::{clock::Clock, config::Environment};
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -70,7 +70,8 @@ async fn set(client: &Client, args: SetArgs, output: &mut Output) -> Result<Exit
 async fn list(client: &Client, output: &mut Output) -> Result<Exit, CliError> {
     // A user has no more than a page of them.
     let page: Page<SecretSummary> = client.get("/api/secrets", &[("limit", "200".to_owned())]).await?;
-    output.either(&page, |_| table(&page.items))?;
+    let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
+    output.either(&page, |_| table(SECRETS, &page.items, &view))?;
     Ok(Exit::Success)
 }
 
@@ -90,15 +91,8 @@ fn checked_name(name: &str) -> Result<&str, CliError> {
     if is_secret_name(name) { Ok(name) } else { Err(invalid()) }
 }
 
-fn table(secrets: &[SecretSummary]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["name", "updated", "created"]);
-    for secret in secrets {
-        table.add_row([
-            one_line(&secret.name),
-            secret.updated_at.format("%F %R").to_string(),
-            secret.created_at.format("%F %R").to_string(),
-        ]);
-    }
-    table.trim_fmt()
-}
+const SECRETS: &[Column<SecretSummary>] = &[
+    Column::text("name", |secret, _| one_line(&secret.name)),
+    Column::text("updated", |secret, view| view.time(secret.updated_at)),
+    Column::text("created", |secret, view| view.time(secret.created_at)),
+];

@@ -2,12 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand, ValueEnum};
-use comfy_table::{Table, presets};
 
 use super::{
-    config::ConfigFlags,
+    config::ConfigSource,
     exit::{CliError, Exit},
     output::Output,
+    table::{Column, TableArgs, View, table},
+    text::one_line,
     token_records,
 };
 use crate::{
@@ -28,14 +29,14 @@ pub(super) enum TokenCommand {
     /// List the tokens created here
     List {
         #[command(flatten)]
-        flags: ConfigFlags,
+        flags: ConfigSource,
     },
     /// Revoke a token by its id (jti), including tokens signed elsewhere with the same key
     Revoke {
         /// Token id (jti)
         jti: String,
         #[command(flatten)]
-        flags: ConfigFlags,
+        flags: ConfigSource,
     },
 }
 
@@ -51,8 +52,11 @@ pub(super) struct CreateArgs {
     /// Lifetime, such as 12h or 30d
     #[arg(long, default_value = "30d", value_parser = parse_ttl)]
     ttl: humantime::Duration,
+    /// Create the signing key if there is none, before the first start of the server
+    #[arg(long)]
+    init: bool,
     #[command(flatten)]
-    flags: ConfigFlags,
+    flags: ConfigSource,
 }
 
 fn parse_ttl(text: &str) -> Result<humantime::Duration, String> {
@@ -87,7 +91,8 @@ pub(super) async fn run(
         TokenCommand::List { flags } => {
             let config = flags.load(environment)?;
             let records = token_records::list(&config).await?;
-            output.either(&serde_json::json!({"items": records}), |_| table(&records, now))?;
+            let view = View::new(output, &TableArgs::default(), now, None);
+            output.either(&serde_json::json!({"items": records}), |_| table(TOKENS, &records, &view))?;
             Ok(Exit::Success)
         }
         TokenCommand::Revoke { jti, flags } => {
@@ -142,9 +147,16 @@ async fn create(
         .filter(|ttl| (chrono::Duration::seconds(1)..=chrono::Duration::days(MAX_TTL_DAYS)).contains(ttl));
     let ttl = ttl.ok_or_else(|| CliError::Usage(format!("--ttl {}: must be from 1s to {MAX_TTL_DAYS}d", args.ttl)))?;
     let config = args.flags.load(environment)?;
-    make_data_dir(&config.data_dir)?;
     let key_file = SigningKey::file(&config.data_dir);
     let is_new = config.jwt_secret.is_none() && !key_file.exists();
+    if is_new && !args.init {
+        return Err(CliError::Failed(format!(
+            "there is no signing key in {}: no server has been started with this data directory; start it with `gantry serve`, use \
+             `docker/gantry token create` for the Compose stack, or create the key with --init",
+            config.data_dir.display()
+        )));
+    }
+    make_data_dir(&config.data_dir)?;
     let key = SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)
         .map_err(|error| CliError::Failed(error.to_string()))?;
     let role = Role::from(args.role);
@@ -186,26 +198,21 @@ fn make_data_dir(path: &std::path::Path) -> Result<(), CliError> {
     made.map_err(|error| CliError::failed(&format!("cannot create the data directory {}", path.display()), error))
 }
 
-fn table(records: &[TokenRow], now: DateTime<Utc>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["jti", "user", "role", "issued", "expires", "state"]);
-    for record in records {
-        let state = match record.revoked_at {
+const TOKENS: &[Column<TokenRow>] = &[
+    Column::text("jti", |token, _| one_line(&token.jti)),
+    Column::text("user", |token, _| one_line(&token.user_id)),
+    Column::text("role", |token, _| one_line(&token.role)),
+    Column::text("issued", |token, view| view.time(token.created_at)),
+    Column::text("expires", |token, view| view.time(token.expires_at)),
+    Column::text("state", |token, view| {
+        match token.revoked_at {
             Some(_) => "revoked",
-            None if record.expires_at <= now => "expired",
+            None if token.expires_at <= view.now => "expired",
             None => "valid",
-        };
-        table.add_row([
-            record.jti.as_str(),
-            &record.user_id,
-            &record.role,
-            &record.created_at.format("%F %R").to_string(),
-            &record.expires_at.format("%F %R").to_string(),
-            state,
-        ]);
-    }
-    table.trim_fmt()
-}
+        }
+        .to_owned()
+    }),
+];
 
 #[cfg(test)]
 mod tests {
@@ -214,7 +221,7 @@ mod tests {
     use super::*;
 
     fn revoke(jti: &str) -> TokenCommand {
-        TokenCommand::Revoke { jti: jti.to_owned(), flags: ConfigFlags::default() }
+        TokenCommand::Revoke { jti: jti.to_owned(), flags: ConfigSource::default() }
     }
 
     #[rstest]
@@ -236,7 +243,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("data");
         let environment = Environment::from_pairs([("GANTRY_DATA_DIR", data.to_str().unwrap())]);
-        for command in [revoke("j1"), TokenCommand::List { flags: ConfigFlags::default() }] {
+        for command in [revoke("j1"), TokenCommand::List { flags: ConfigSource::default() }] {
             let (mut output, _) = Output::captured(super::super::output::Format::Text);
             let error = run(command, &environment, &mut output).await.unwrap_err();
             assert_eq!(error.exit(), Exit::Failed);

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use clap::{Subcommand, ValueEnum};
-use comfy_table::{Table, presets};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use protocol::{PermissionState, SetPermission, ToolDomain, ToolPage, ToolSummary};
 
@@ -11,17 +10,16 @@ use super::{
     client::Client,
     exit::{CliError, Exit},
     output::Output,
-    text::{one_line, truncate},
+    table::{Column, TableArgs, View, table},
+    text::one_line,
 };
-use crate::config::Environment;
-
-/// Characters of a description in the list.
-const MAX_DESCRIPTION_CHARS: usize = 60;
+use crate::{clock::Clock, config::Environment};
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
 pub(super) enum ToolCommand {
     /// List tools with your permissions
+    #[command(visible_alias = "ls")]
     List,
     /// Set your permission for a tool
     Permission {
@@ -67,7 +65,8 @@ pub(super) async fn run(
     match command {
         ToolCommand::List => {
             let page: ToolPage = client.get("/api/tools", &[]).await?;
-            output.either(&page, |_| text(&page))?;
+            let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
+            output.either(&page, |_| text(&page, &view))?;
         }
         ToolCommand::Permission { name, permission } => {
             let path = format!("/api/tools/{}/permission", utf8_percent_encode(&name, NON_ALPHANUMERIC));
@@ -79,29 +78,24 @@ pub(super) async fn run(
     Ok(Exit::Success)
 }
 
-fn text(page: &ToolPage) -> String {
-    let mut text = table(&page.items);
+fn text(page: &ToolPage, view: &View) -> String {
+    let mut text = table(TOOLS, &page.items, view);
     for one in &page.unavailable {
         let _infallible = write!(text, "\nwithout the tools of {}: {}", one_line(&one.server), one_line(&one.reason));
     }
     text
 }
 
-fn table(tools: &[ToolSummary]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["name", "runs in", "approval", "permission", "description"]);
-    for tool in tools {
-        let domain = match tool.domain {
+const TOOLS: &[Column<ToolSummary>] = &[
+    Column::text("name", |tool, _| one_line(&tool.name)),
+    Column::text("runs in", |tool, _| {
+        match tool.domain {
             ToolDomain::Orchestrator => "server",
             ToolDomain::Container => "sandbox",
-        };
-        table.add_row([
-            one_line(&tool.name),
-            domain.to_owned(),
-            tool.requirement.as_str().to_owned(),
-            tool.permission.as_str().to_owned(),
-            truncate(&one_line(&tool.description), MAX_DESCRIPTION_CHARS),
-        ]);
-    }
-    table.trim_fmt()
-}
+        }
+        .to_owned()
+    }),
+    Column::text("approval", |tool, _| tool.requirement.as_str().to_owned()),
+    Column::text("permission", |tool, _| tool.permission.as_str().to_owned()),
+    Column::flexible("description", |tool, _| one_line(&tool.description)),
+];

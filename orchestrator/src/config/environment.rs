@@ -32,6 +32,20 @@ impl Environment {
         Self { vars, ..Self::default() }
     }
 
+    /// The same environment with this variable, for options that take precedence over it.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.vars.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// The same environment without this variable.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.vars.remove(name);
+        self
+    }
+
     /// Adds a variable whose value is not UTF-8, for tests.
     #[cfg(test)]
     pub(super) fn with_not_unicode(mut self, name: &str) -> Self {

@@ -285,8 +285,9 @@ impl<'a> ConfigReader<'a> {
 }
 
 /// Variables of the command line and the Compose stack, which are not settings.
-const NON_CONFIG_VARIABLES: [&str; 11] = [
+const NON_CONFIG_VARIABLES: [&str; 12] = [
     "GANTRY_URL",
+    "GANTRY_CONTEXT",
     "GANTRY_TOKEN",
     "GANTRY_TOKEN_FILE",
     "GANTRY_PORT",

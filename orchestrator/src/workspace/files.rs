@@ -75,11 +75,17 @@ impl Workspaces {
         Ok((file, file_entry(path.to_string(), &metadata)))
     }
 
-    /// A tar archive of the whole workspace; empty if it does not exist yet.
-    pub fn archive(&self, job: JobId, limits: &Limits, cancelled: &CancellationToken) -> Result<TarStream, FileError> {
-        match self.open(job) {
-            Ok(top) => TarStream::new(top, Quota::from_limits(limits), &Cutoff::after(WALK_TIMEOUT, cancelled)),
-            Err(FileError::NotFound) => Ok(TarStream::empty()),
+    /// A tar archive of a directory of the workspace; of the workspace itself it is empty if it does not exist yet.
+    pub fn archive(
+        &self,
+        job: JobId,
+        path: &WorkspacePath,
+        limits: &Limits,
+        cancelled: &CancellationToken,
+    ) -> Result<TarStream, FileError> {
+        match self.open(job).and_then(|top| Ok(top.open_descendant(path.components())?)) {
+            Ok(dir) => TarStream::new(dir, Quota::from_limits(limits), &Cutoff::after(WALK_TIMEOUT, cancelled)),
+            Err(FileError::NotFound) if path.is_root() => Ok(TarStream::empty()),
             Err(error) => Err(error),
         }
     }

@@ -227,7 +227,7 @@ async fn the_command_line_shows_and_changes_permissions_and_policy() {
     let missing = tests::install::program::run(&["tool", "permission", "no such", "disabled"], &user).await;
     assert_eq!(missing.code, Some(4), "{missing:?}");
     let refused = tests::install::program::run(&["admin", "tool-policy"], &user).await;
-    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert_eq!(refused.code, Some(6), "{refused:?}");
     let file = world.directory().join("policy.json");
     let policy = json!({"disabled_tools": ["shell"], "user_disabled_tools": {"ada": ["echo", "time"]}});
     std::fs::write(&file, policy.to_string()).unwrap();

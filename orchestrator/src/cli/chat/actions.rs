@@ -7,8 +7,10 @@ use protocol::ThreadActionRecord;
 use crate::cli::{
     client::Client,
     exit::{CliError, Exit},
+    ids,
     output::Output,
     pages::{List, PageArgs},
+    render::arguments,
     table::Column,
     text::one_line,
 };
@@ -16,14 +18,15 @@ use crate::cli::{
 /// Arguments.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ActionsArgs {
-    /// The thread: its id or key
+    /// The thread: its key, its id or a part of it, or latest
     thread: String,
     #[command(flatten)]
     page: PageArgs,
 }
 
 pub(super) async fn run(client: &Client, args: ActionsArgs, output: &mut Output) -> Result<Exit, CliError> {
-    let path = format!("/api/chat/threads/{}/actions", utf8_percent_encode(&args.thread, NON_ALPHANUMERIC));
+    let thread = ids::thread(client, args.thread).await?;
+    let path = format!("/api/chat/threads/{}/actions", utf8_percent_encode(&thread, NON_ALPHANUMERIC));
     CALLS.print(client, (&path, &[]), &args.page, output).await?;
     Ok(Exit::Success)
 }
@@ -35,7 +38,7 @@ const CALLS: List<ThreadActionRecord> = List {
         Column::text("time", |call, view| view.time(call.at)),
         Column::text("tool", |call, _| one_line(&call.tool)),
         Column::text("outcome", |call, _| outcome(call).to_owned()),
-        Column::flexible("arguments", |call, _| one_line(&call.input.to_string())),
+        Column::flexible("arguments", |call, _| one_line(&arguments(&call.tool, &call.input))),
     ],
     id: |call| call.call_id.0.clone(),
 };

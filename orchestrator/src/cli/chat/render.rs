@@ -8,6 +8,7 @@ use protocol::{ChatContent, ChatHistory, ChatMessage, DeltaPiece, Gate};
 use super::event::ChatEvent;
 use crate::cli::{
     output::Paint,
+    render::{arguments, outcome},
     text::{escape_control_chars, one_line, truncate},
 };
 
@@ -77,7 +78,7 @@ impl Renderer {
             }
             ChatContent::System { content, .. } => paint.dim(&escape_control_chars(content.trim_end())),
             ChatContent::ToolUse { tool, input, .. } => {
-                let input = truncate(&one_line(&input.to_string()), MAX_CALL_CHARS);
+                let input = truncate(&one_line(&arguments(tool, input)), MAX_CALL_CHARS);
                 format!("{} {} {input}", paint.cyan("→"), paint.bold(&one_line(tool)))
             }
             ChatContent::ToolResult { tool, success, output, duration_ms, .. } => {
@@ -85,9 +86,11 @@ impl Renderer {
                     let (arrow, tool) = (paint.red("←"), one_line(tool));
                     return self.on_new_line(&format!("{arrow} {tool} {}", one_line(&not_approved(cause))));
                 }
-                let (arrow, word) = if *success { (paint.green("←"), "ok") } else { (paint.red("←"), "failed") };
+                let arrow = if *success { paint.green("←") } else { paint.red("←") };
+                let (outcome, output) = outcome(tool, *success, output);
                 let output = truncate(&one_line(output.trim()), MAX_CALL_CHARS);
-                format!("{arrow} {} {word}, {duration_ms} ms {}", one_line(tool), paint.dim(&output))
+                let head = format!("{arrow} {} {}, {duration_ms} ms", one_line(tool), one_line(&outcome));
+                format!("{head} {}", paint.dim(&output))
             }
             ChatContent::Job { job_id, title, state, content, .. } => {
                 let head = format!("job {job_id} {state}: {}", one_line(title));
@@ -204,10 +207,7 @@ mod tests {
             truncated: false,
             duration_ms: 3,
         });
-        assert_eq!(
-            shown(true, &[text("I look."), used, result]),
-            "I look.\n→ echo {\"a\":\"b\\nc\"}\n← echo failed, 3 ms no way\n"
-        );
+        assert_eq!(shown(true, &[text("I look."), used, result]), "I look.\n→ echo b c\n← echo failed, 3 ms no way\n");
     }
 
     #[rstest]

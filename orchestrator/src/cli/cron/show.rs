@@ -2,44 +2,39 @@
 
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
-use comfy_table::{Table, presets};
 use protocol::{CronJob, CronPayload, CronRunEntry, CronSchedule, CronStatus, RoutineTrigger};
 
 use crate::cli::{
     output::{Format, Output, Paint},
     routine::describe,
-    text::{one_line, truncate},
+    table::Column,
+    text::one_line,
 };
 
-/// Longest text of a job or a result in a list, in characters.
-const MAX_TEXT_CHARS: usize = 50;
-
-pub(super) fn table(jobs: &[CronJob], zone: Tz, now: DateTime<Utc>) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_header(["id", "name", "enabled", "schedule", "next", "last", "session", "does"]);
-    for job in jobs {
-        let last = job.state.last_status.map_or("-", |status| status.as_str()).to_owned();
-        let ago = job.state.last_run_at_ms.and_then(time).map(|at| format!(" ({})", describe::relative(at, now)));
-        let text = match &job.payload {
+/// Cron jobs.
+pub(super) const JOBS: &[Column<CronJob>] = &[
+    Column::text("id", |job, view| view.id(&job.id)),
+    Column::text("name", |job, _| one_line(&job.name)),
+    Column::text("enabled", |job, _| if job.enabled { "yes" } else { "no" }.to_owned()),
+    Column::flexible("schedule", |job, view| schedule(&job.schedule, view.zone).0),
+    Column::text("next", |job, view| {
+        let (_, zone) = schedule(&job.schedule, view.zone);
+        next(job.state.next_run_at_ms.filter(|_| job.enabled), zone, view.now)
+    }),
+    Column::text("last", |job, view| {
+        let last = job.state.last_status.map_or("-", |status| status.as_str());
+        let at = job.state.last_run_at_ms.and_then(time);
+        let ago = at.map(|at| format!(" ({})", describe::relative(at, view.now))).unwrap_or_default();
+        format!("{last}{ago}")
+    }),
+    Column::text("session", |job, _| job.session_target.to_string()),
+    Column::flexible("does", |job, _| {
+        one_line(match &job.payload {
             CronPayload::SystemEvent { text } => text,
             CronPayload::AgentTurn { message, .. } => message,
-        };
-        let (schedule, zone) = schedule(&job.schedule, zone);
-        table.add_row([
-            job.id.to_string(),
-            one_line(&job.name),
-            if job.enabled { "yes" } else { "no" }.to_owned(),
-            schedule,
-            next(job.state.next_run_at_ms.filter(|_| job.enabled), zone, now),
-            format!("{last}{}", ago.unwrap_or_default()),
-            job.session_target.to_string(),
-            truncate(&one_line(text), MAX_TEXT_CHARS),
-        ]);
-    }
-    table.trim_fmt()
-}
+        })
+    }),
+];
 
 /// A schedule in words, and the zone of its times.
 fn schedule(schedule: &CronSchedule, zone: Tz) -> (String, Tz) {
@@ -66,21 +61,16 @@ fn next(milliseconds: Option<i64>, zone: Tz, now: DateTime<Utc>) -> String {
     )
 }
 
-pub(super) fn runs(entries: &[CronRunEntry]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["run", "at", "status", "took", "result"]);
-    for entry in entries {
-        let text = entry.summary.as_ref().or(entry.error.as_ref()).map(|text| one_line(text.trim()));
-        table.add_row([
-            entry.run_id.to_string(),
-            time(entry.at_ms).map(|at| at.format("%F %T").to_string()).unwrap_or_default(),
-            entry.status.as_str().to_owned(),
-            entry.duration_ms.map(|duration| format!("{duration} ms")).unwrap_or_default(),
-            truncate(&text.unwrap_or_default(), MAX_TEXT_CHARS),
-        ]);
-    }
-    table.trim_fmt()
-}
+/// Runs of a cron job.
+pub(super) const RUNS: &[Column<CronRunEntry>] = &[
+    Column::text("run", |entry, view| view.id(&entry.run_id)),
+    Column::text("at", |entry, view| time(entry.at_ms).map(|at| view.time(at)).unwrap_or_default()),
+    Column::text("status", |entry, _| entry.status.as_str().to_owned()),
+    Column::number("took", |entry, _| entry.duration_ms.map(|duration| format!("{duration} ms")).unwrap_or_default()),
+    Column::flexible("result", |entry, _| {
+        entry.summary.as_ref().or(entry.error.as_ref()).map(|text| one_line(text.trim())).unwrap_or_default()
+    }),
+];
 
 pub(super) fn status(paint: Paint, status: &CronStatus, zone: Tz, now: DateTime<Utc>) -> String {
     let enabled = if status.enabled { paint.green("yes") } else { paint.red("no") };

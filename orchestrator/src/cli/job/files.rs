@@ -10,11 +10,11 @@ use std::{
 use clap::Args;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use protocol::{FileEntry, FileKind, JobId, Unpacked};
+use protocol::{ErrorCode, FileEntry, FileKind, JobId, Unpacked};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
 use tokio_util::io::ReaderStream;
 
-use super::create::remote_path;
+use super::{create::remote_path, directories};
 use crate::{
     cli::{
         client::Client,
@@ -50,13 +50,13 @@ pub(in crate::cli) struct FilesArgs {
 pub(in crate::cli) struct GetArgs {
     /// Job id
     id: IdArg<JobId>,
-    /// File in the workspace
+    /// File or directory in the workspace
     #[arg(required_unless_present = "archive", conflicts_with = "archive")]
     path: Option<String>,
     /// Download the whole workspace as a tar archive
     #[arg(long)]
     archive: bool,
-    /// Output file (default: its own name in the current directory); - is standard output
+    /// Output file or directory (default: its own name in the current directory); - is standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -66,7 +66,7 @@ pub(in crate::cli) struct GetArgs {
 pub(in crate::cli) struct PutArgs {
     /// Job id
     id: IdArg<JobId>,
-    /// Local file; - reads standard input
+    /// Local file or directory; - reads standard input
     #[arg(required_unless_present = "archive", conflicts_with = "archive")]
     local: Option<PathBuf>,
     /// Path in the workspace (default: the local path, or the file name for a path outside the current directory)
@@ -108,6 +108,11 @@ fn file_path(id: JobId, path: &str) -> Result<String, CliError> {
 
 pub(super) async fn get(client: &Client, args: GetArgs, output: &mut Output) -> Result<Exit, CliError> {
     let id = args.id.resolve(client).await?;
+    if let Some(path) = args.path.as_deref().filter(|path| *path == "." || path.ends_with('/')) {
+        let name = path.trim_end_matches('/').rsplit('/').next().filter(|name| *name != ".");
+        let target = args.output.unwrap_or_else(|| PathBuf::from(name.map_or_else(|| id.to_string(), str::to_owned)));
+        return directories::get(client, id, (path, &target), output).await;
+    }
     let (path, name) = match &args.path {
         Some(path) => (file_path(id, path)?, path.rsplit('/').next().unwrap_or_default().to_owned()),
         None => (format!("/api/jobs/{id}/archive"), format!("{id}.tar")),
@@ -117,7 +122,17 @@ pub(super) async fn get(client: &Client, args: GetArgs, output: &mut Output) -> 
     if args.output.is_none() && target.symlink_metadata().is_ok() {
         return Err(CliError::Usage(format!("{} already exists; choose another file with -o", one_line(&name))));
     }
-    let response = client.download(&path).await?;
+    let response = match client.download(&path, &[]).await {
+        Err(CliError::Refused(problem)) if problem.code == ErrorCode::NotAFile && !to_stdout => {
+            let directory = args.path.as_deref().unwrap_or_default();
+            return directories::get(client, id, (directory, &target), output).await.map_err(|error| match error {
+                // A link, or a special file.
+                CliError::Refused(other) if other.code == ErrorCode::NotFound => CliError::Refused(problem),
+                other => other,
+            });
+        }
+        other => other?,
+    };
     let progress = Progress::new(response.content_length(), output.format);
     if to_stdout {
         print(client, response, output).await?;
@@ -179,6 +194,9 @@ pub(super) async fn put(client: &Client, args: PutArgs, output: &mut Output) -> 
         return Ok(Exit::Success);
     }
     let local = args.local.unwrap_or_default();
+    if local.is_dir() {
+        return directories::put(client, id, (&local, args.remote.as_deref()), output).await;
+    }
     let remote = match args.remote {
         Some(remote) => remote,
         None if local == Path::new("-") => {
@@ -207,11 +225,6 @@ async fn open(local: &Path) -> Result<(Sent, Option<u64>), CliError> {
     let file =
         tokio::fs::File::open(local).await.map_err(|error| usage_error(format!("cannot read the file: {error}")))?;
     let metadata = file.metadata().await.map_err(|error| usage_error(format!("cannot read the file: {error}")))?;
-    if metadata.is_dir() {
-        return Err(usage_error(
-            "is a directory; upload it as a tar archive: tar -C DIR -cf - . | gantry job put ID --archive -".to_owned(),
-        ));
-    }
     let length = metadata.is_file().then_some(metadata.len());
     Ok((BufReader::new(Box::new(file)), length))
 }

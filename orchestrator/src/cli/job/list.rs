@@ -8,8 +8,8 @@ use crate::cli::{
     client::Client,
     exit::{CliError, Exit},
     output::Output,
-    pages::{List, PageArgs},
-    table::{Column, cost, duration},
+    pages::{DEFAULT_LIMIT, List, PageArgs},
+    table::{Column, TableArgs, cost, duration},
     text::one_line,
 };
 
@@ -19,10 +19,12 @@ pub(super) const PATH: &str = "/api/jobs";
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ListArgs {
     /// Only jobs in these states, separated by commas
-    #[arg(long, value_parser = super::parse_state, value_delimiter = ',')]
+    #[arg(long, value_parser = super::state_parser(), value_delimiter = ',', hide_possible_values = true)]
     state: Vec<JobState>,
     #[command(flatten)]
     filter: Filter,
+    #[command(flatten)]
+    page: PageArgs,
     /// Keep watching: redraw the table on a terminal; with --json print one object for each job that changed
     #[arg(long, short, conflicts_with = "cursor")]
     watch: bool,
@@ -46,8 +48,31 @@ pub(in crate::cli) struct Filter {
     /// Only the children of this job
     #[arg(long, value_name = "ID")]
     parent: Option<IdArg<JobId>>,
+}
+
+/// Arguments of `ps`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct PsArgs {
+    #[command(flatten)]
+    filter: Filter,
     #[command(flatten)]
     page: PageArgs,
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct TopArgs {
+    #[command(flatten)]
+    filter: Filter,
+    /// Maximum number of jobs
+    #[arg(long, default_value_t = DEFAULT_LIMIT, value_parser = clap::value_parser!(u32).range(1..=200))]
+    limit: u32,
+    /// Show more columns
+    #[arg(long)]
+    wide: bool,
+    /// Show whole ids and texts
+    #[arg(long)]
+    no_trunc: bool,
 }
 
 pub(super) const JOBS: List<JobSummary> = List {
@@ -78,45 +103,51 @@ pub(super) const JOBS: List<JobSummary> = List {
 };
 
 pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
-    show(client, &args.state, args.filter, args.watch, output).await
+    let mut query = args.filter.query(client, &args.state).await?;
+    if args.watch {
+        query.push(("limit", args.page.limit.to_string()));
+        return watch::watch(client, &query, &args.page.table, output).await;
+    }
+    JOBS.print(client, (PATH, &query), &args.page, output).await?;
+    Ok(Exit::Success)
 }
 
 /// Lists the jobs that have not finished.
-pub(super) async fn unfinished(
-    client: &Client,
-    filter: Filter,
-    is_watching: bool,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let states: Vec<JobState> = JobState::ALL.iter().copied().filter(|state| !state.is_finished()).collect();
-    show(client, &states, filter, is_watching, output).await
+pub(super) async fn ps(client: &Client, args: PsArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let query = args.filter.query(client, &unfinished()).await?;
+    JOBS.print(client, (PATH, &query), &args.page, output).await?;
+    Ok(Exit::Success)
 }
 
-async fn show(
-    client: &Client,
-    states: &[JobState],
-    filter: Filter,
-    is_watching: bool,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let mut query = Vec::new();
-    if !states.is_empty() {
-        query.push(("state", states.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(",")));
+/// Watches the jobs that have not finished.
+pub(super) async fn top(client: &Client, args: TopArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let mut query = args.filter.query(client, &unfinished()).await?;
+    query.push(("limit", args.limit.to_string()));
+    let table = TableArgs { wide: args.wide, no_trunc: args.no_trunc, quiet: false };
+    watch::watch(client, &query, &table, output).await
+}
+
+fn unfinished() -> Vec<JobState> {
+    JobState::ALL.iter().copied().filter(|state| !state.is_finished()).collect()
+}
+
+impl Filter {
+    /// The query parameters.
+    async fn query(self, client: &Client, states: &[JobState]) -> Result<Vec<(&'static str, String)>, CliError> {
+        let mut query = Vec::new();
+        if !states.is_empty() {
+            query.push(("state", states.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(",")));
+        }
+        for pair in &self.label {
+            let (key, value) = create::label(pair)?;
+            query.push(("label", format!("{key}:{value}")));
+        }
+        let parent = match self.parent {
+            Some(parent) => Some(parent.resolve(client).await?.to_string()),
+            None => None,
+        };
+        let optional = [("user", self.user), ("q", self.q), ("id", self.id), ("parent", parent)];
+        query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        Ok(query)
     }
-    for pair in &filter.label {
-        let (key, value) = create::label(pair)?;
-        query.push(("label", format!("{key}:{value}")));
-    }
-    let parent = match filter.parent {
-        Some(parent) => Some(parent.resolve(client).await?.to_string()),
-        None => None,
-    };
-    let optional = [("user", filter.user), ("q", filter.q), ("id", filter.id), ("parent", parent)];
-    query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    if is_watching {
-        query.push(("limit", filter.page.limit.to_string()));
-        return watch::watch(client, &query, &filter.page.table, output).await;
-    }
-    JOBS.print(client, (PATH, &query), &filter.page, output).await?;
-    Ok(Exit::Success)
 }

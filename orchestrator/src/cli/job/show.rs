@@ -64,12 +64,13 @@ pub(super) fn describe(paint: Paint, job: &Job, children: &[JobSummary], zone: T
     // In the order in which they were created.
     rows.extend(children.iter().rev().map(child));
     rows.push(("labels", job.labels.iter().map(|(k, v)| one_line(&format!("{k}={v}"))).collect::<Vec<_>>().join(" ")));
+    rows.push(("usage", render::usage(job)));
     let mut lines: Vec<String> =
         rows.into_iter().filter(|(_, v)| !v.is_empty()).map(|(name, value)| format!("{name:<15} {value}")).collect();
     if let Some(result) = job.result.as_ref().and_then(|result| result.text.as_ref()) {
-        lines.push(format!("\n{}\n", escape_control_chars(result.trim_end())));
+        lines.push(format!("\n{}", escape_control_chars(result.trim_end())));
     }
-    lines.push(render::summary(paint, job));
+    lines.extend(render::partial(paint, job, "").map(|text| format!("\n{text}")));
     lines.join("\n")
 }
 

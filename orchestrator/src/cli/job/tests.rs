@@ -159,7 +159,12 @@ async fn an_interrupted_stream_resumes_and_every_event_is_printed_once() {
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let seqs: Vec<i64> = lines.iter().filter_map(|line| line["seq"].as_i64()).collect();
     assert_eq!(seqs, [1, 2, 3, 4, 5]);
-    assert_eq!(lines.last().unwrap()["state"], "completed", "the last line is the job");
+    let last = lines.last().unwrap();
+    assert_eq!(
+        (&last["kind"], &last["data"]["state"]),
+        (&json!("job"), &json!("completed")),
+        "the last line is the job"
+    );
     assert_eq!(*server.script.resumed_from.lock().unwrap(), ["0", "2", "2", "3"]);
 }
 
@@ -198,7 +203,8 @@ async fn the_exit_code_reflects_the_outcome_of_the_job(
     let (exit, text) = gantry_job(&server, Format::Text, &["run", "do it"]).await;
     assert_eq!(exit.unwrap(), wanted);
     assert!(text.contains("agent  word 1\n"), "{text}");
-    assert!(text.lines().last().unwrap().contains(&format!("{state} in 3 s")), "{text}");
+    let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    assert!(text.lines().last().unwrap().starts_with(&format!("● {state}{reason} in 3.0 s")), "{text}");
 }
 
 #[tokio::test]

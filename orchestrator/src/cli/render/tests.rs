@@ -82,8 +82,8 @@ fn a_job_reads_like_a_conversation() {
     ← write_file failed, 12 ms
         ␛[31mno space␛[0m␇
     you    Hurry up.
-    │ one
-    │ two
+        │ one
+        │ two
     ! limit max_iterations reached: 50
     agent  Ten files.
     ● failed (iteration_limit): 50 model␛]0;x␇ calls

@@ -20,7 +20,7 @@ pub(in crate::cli) fn arguments(tool: &str, input: &Value) -> String {
 }
 
 /// The outcome of a call, and its output without what the outcome says already.
-pub(super) fn outcome<'a>(tool: &str, success: bool, output: &'a str) -> (String, &'a str) {
+pub(in crate::cli) fn outcome<'a>(tool: &str, success: bool, output: &'a str) -> (String, &'a str) {
     let word = if success { "ok" } else { "failed" };
     if tool != "shell" {
         return (word.to_owned(), output);
@@ -30,6 +30,23 @@ pub(super) fn outcome<'a>(tool: &str, success: bool, output: &'a str) -> (String
         Some(code) => (format!("exit {code}"), rest),
         None => (word.to_owned(), output),
     }
+}
+
+/// The lines of a patch without its frame. `None`: the call has no patch.
+pub(super) fn patch_lines(tool: &str, input: &Value) -> Option<String> {
+    let patch = input.get("patch").and_then(Value::as_str).filter(|_| tool == "apply_patch")?;
+    let files = patch.lines().filter(|line| PATCH_FILES.iter().any(|marker| line.starts_with(marker))).count();
+    let is_frame = |line: &&str| {
+        let is_name = PATCH_FILES.iter().any(|marker| line.starts_with(marker));
+        // The summary of the call names the only file.
+        line.starts_with("*** ") && (!is_name || files == 1)
+    };
+    Some(patch.lines().filter(|line| !is_frame(line)).collect::<Vec<_>>().join("\n"))
+}
+
+/// The text that a call writes to a file.
+pub(super) fn written_text<'a>(tool: &str, input: &'a Value) -> Option<&'a str> {
+    input.get("content").and_then(Value::as_str).filter(|_| tool == "write_file")
 }
 
 fn bytes(count: usize) -> String {

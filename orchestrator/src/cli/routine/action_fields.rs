@@ -29,7 +29,7 @@ pub(super) struct ActionFields {
     #[arg(long, value_name = "N")]
     max_tool_rounds: Option<u32>,
     /// With --prompt: document of your memory that the model reads; can be repeated
-    #[arg(long = "context", value_name = "PATH")]
+    #[arg(long = "context-path", value_name = "PATH")]
     context: Vec<String>,
     /// With --prompt: output tokens of each model call
     #[arg(long, value_name = "N")]

@@ -266,7 +266,7 @@ mod tests {
     #[case(&["--on-message", "x", "--channel", "c"], json!({"trigger": {"type": "event", "pattern": "x", "channel": "c"}}))]
     #[case(&["--on-event", "a:b:c", "--filter", "n=1", "--filter", "s=x"],
         json!({"trigger": {"type": "system_event", "source": "a", "event_type": "b:c", "filters": {"n": 1, "s": "x"}}}))]
-    #[case(&["--manual", "--prompt", "p", "--tools", "--context", "a.md"],
+    #[case(&["--manual", "--prompt", "p", "--tools", "--context-path", "a.md"],
         json!({"trigger": {"type": "manual"},
             "action": {"type": "lightweight", "prompt": "p", "use_tools": true, "context_paths": ["a.md"]}}))]
     #[case(&["--prompt", "p", "--tool", "echo", "--approve", "memory_write"],

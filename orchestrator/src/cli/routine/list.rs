@@ -4,21 +4,17 @@ use std::fmt::Write as _;
 
 use chrono::{DateTime, Utc};
 use clap::Args;
-use comfy_table::{Table, presets};
-use protocol::{Page, Routine, RoutineActionKind, RoutineStatus, TriggerType, UpcomingFirings};
+use protocol::{FiringTime, Routine, RoutineActionKind, RoutineStatus, TriggerType, UpcomingFirings};
 
 use super::{PATH, describe, find, users_zone};
 use crate::cli::{
     client::Client,
     exit::CliError,
     output::{Format, Output, Paint},
-    pages,
-    table::{TableArgs, View},
-    text::{one_line, truncate},
+    pages::{self, PageArgs},
+    table::{self, Column, TableArgs, View},
+    text::one_line,
 };
-
-/// Longest trigger in a list, in characters.
-const MAX_TRIGGER_CHARS: usize = 48;
 
 /// Arguments of `list`.
 #[derive(Debug, Args)]
@@ -55,12 +51,8 @@ pub(in crate::cli) struct ListArgs {
     /// Only routines of this user (admins only)
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Maximum number of items
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
-    limit: u32,
-    /// Cursor of the next page
-    #[arg(long)]
-    cursor: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 /// Arguments of `upcoming`.
@@ -100,7 +92,6 @@ pub(super) async fn list(
     output: &mut Output,
 ) -> Result<(), CliError> {
     let enabled = (args.enabled || args.disabled).then(|| args.enabled.to_string());
-    let mut query = vec![("limit", args.limit.to_string())];
     let optional = [
         ("status", joined(&args.status)),
         ("trigger", joined(&args.trigger)),
@@ -109,50 +100,42 @@ pub(super) async fn list(
         ("q", args.q),
         ("id", args.id),
         ("user", args.user),
-        ("cursor", args.cursor),
     ];
-    query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    let page: Page<Routine> = client.get(PATH, &query).await?;
-    if output.format == Format::Json {
-        return output.json(&page);
+    let query: Vec<_> = optional.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    let Some((routines, cursor)) = pages::read(client, (PATH, &query), &args.page, output).await? else {
+        return Ok(());
+    };
+    if args.page.table.quiet {
+        return routines.iter().try_for_each(|routine: &Routine| output.line(&routine.id.to_string()));
     }
-    if page.items.is_empty() {
+    if routines.is_empty() {
         output.note("gantry: no routines; `gantry routine create --help` shows how to make one");
         return Ok(());
     }
     let zone = users_zone(client).await;
-    let view = View { zone, ..View::new(output, &TableArgs::default(), now, client.user()) };
-    let text = table(&page.items, &view, output.paint);
+    let view = View { zone, ..View::new(output, &args.page.table, now, client.user()) };
+    let text = table(&routines, &view, output.paint);
     output.line(&text)?;
-    pages::note_next(page.next_cursor.as_deref(), output);
+    pages::note_next(cursor.as_deref(), output);
     Ok(())
 }
 
+const ROUTINES: &[Column<Routine>] = &[
+    Column::text("id", |routine, view| view.id(&routine.id)),
+    Column::text("name", |routine, _| one_line(&routine.name)),
+    Column::text("status", |routine, _| routine.status.to_string()),
+    Column::flexible("trigger", |routine, view| one_line(&describe::trigger(&routine.trigger, view.zone))),
+    Column::text("next", next),
+    Column::text("last", |routine, view| {
+        routine.last_run_at.map_or_else(|| "-".to_owned(), |at| describe::relative(at, view.now))
+    }),
+    Column::number("runs", |routine, _| routine.run_count.to_string()),
+    Column::user(|routine, _| one_line(&routine.user_id)),
+    Column::<Routine>::text("created", |routine, view| view.time(routine.created_at)).wide(),
+];
+
 pub(super) fn table(routines: &[Routine], view: &View, paint: Paint) -> String {
-    let is_own = |routine: &Routine| view.user.as_ref().is_none_or(|user| *user == routine.user_id);
-    // Names are unique for each user: an admin needs to see whose they are, and the ids.
-    let of_others = !routines.iter().all(is_own);
-    let mut table = Table::new();
-    let mut head = vec!["name", "status", "trigger", "next", "last", "runs"];
-    if of_others {
-        head.extend(["user", "id"]);
-    }
-    table.load_style(presets::NOTHING).set_header(head);
-    for routine in routines {
-        let mut row = vec![
-            one_line(&routine.name),
-            routine.status.to_string(),
-            truncate(&describe::trigger(&routine.trigger, view.zone), MAX_TRIGGER_CHARS),
-            next(routine, view),
-            routine.last_run_at.map_or_else(|| "-".to_owned(), |at| describe::relative(at, view.now)),
-            routine.run_count.to_string(),
-        ];
-        if of_others {
-            row.extend([one_line(&routine.user_id), routine.id.to_string()]);
-        }
-        table.add_row(row);
-    }
-    coloured(&table.trim_fmt(), routines, paint)
+    coloured(&table::table(ROUTINES, routines, view), routines, paint)
 }
 
 fn next(routine: &Routine, view: &View) -> String {
@@ -164,6 +147,13 @@ fn next(routine: &Routine, view: &View) -> String {
         None => "-".to_owned(),
     }
 }
+
+/// The next times of a routine.
+const TIMES: &[Column<FiringTime>] = &[
+    Column::text("local", |time, _| one_line(&time.local)),
+    Column::text("utc", |time, _| time.utc.format("%F %T").to_string()),
+    Column::text("in", |time, view| describe::relative(time.utc, view.now)),
+];
 
 /// Colors whole lines: escape sequences inside cells would count as width.
 fn coloured(table: &str, routines: &[Routine], paint: Paint) -> String {
@@ -197,13 +187,6 @@ pub(super) async fn upcoming(
         output.note(&format!("gantry: {} has no further time", one_line(&routine.name)));
         return Ok(());
     }
-    output.either(&upcoming, |_| {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(["local", "utc", "in"]);
-        for time in &upcoming.items {
-            let utc = time.utc.format("%F %T").to_string();
-            table.add_row([one_line(&time.local), utc, describe::relative(time.utc, now)]);
-        }
-        table.trim_fmt()
-    })
+    let view = View::new(output, &TableArgs::default(), now, None);
+    output.either(&upcoming, |_| table::table(TIMES, &upcoming.items, &view))
 }

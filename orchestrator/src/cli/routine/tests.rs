@@ -60,15 +60,15 @@ fn a_list_shows_times_in_the_zone_of_the_routine() {
     assert_eq!(
         lines,
         [
-            "name status trigger next last runs",
-            "news active weekdays at 09:00 (Europe/Berlin) Tue 09:00 CET (in 23h) 60m ago 12",
-            "a␛[2J disabled webhook in - - 0",
+            "id name status trigger next last runs",
+            "00000001 news active weekdays at 09:00 (Europe/Berlin) Tue 09:00 CET (in 23h) 60m ago 12",
+            "00000001 a␛[2J disabled webhook in - - 0",
         ]
     );
     let painted = list::table(&routines, &view(), Paint::Colour);
     assert_eq!(painted.lines().nth(2).map(|line| line.starts_with("\x1b[2m")), Some(true), "{painted:?}");
     let of_others = list::table(&[routine("eve", &json!({}))], &view(), Paint::Plain);
-    assert!(words_of(&of_others).ends_with(&format!("eve {ID}")), "{of_others}");
+    assert!(words_of(&of_others).ends_with(" 12 eve"), "{of_others}");
 }
 
 /// What the server was sent, and what it answers.

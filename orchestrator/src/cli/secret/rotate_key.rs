@@ -8,7 +8,7 @@ use secrecy::zeroize::Zeroizing;
 use crate::{
     app::{is_in_use, rotate_master_key},
     cli::{
-        config::ConfigFlags,
+        config::ConfigSource,
         exit::{CliError, Exit},
         output::Output,
     },
@@ -31,7 +31,7 @@ pub(in crate::cli) struct RotateKeyArgs {
     #[arg(long)]
     discard_unreadable: bool,
     #[command(flatten)]
-    flags: ConfigFlags,
+    flags: ConfigSource,
 }
 
 pub(super) async fn run(args: RotateKeyArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {

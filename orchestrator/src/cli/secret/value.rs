@@ -1,12 +1,11 @@
 //! The value of a secret, read from standard input: never from an argument, which every process of the machine can read.
 
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 
 use protocol::limits::{MAX_SECRET_BYTES, MIN_SECRET_BYTES};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use secrecy::{SecretString, zeroize::Zeroizing};
 
-use crate::cli::exit::CliError;
+use crate::cli::{exit::CliError, hidden_input::hidden_line};
 
 /// A line break that is removed.
 const LINE_BREAK_BYTES: usize = 2;
@@ -17,15 +16,7 @@ pub(super) fn from_standard_input(keeps_newline: bool) -> Result<SecretString, C
     if !stdin.is_terminal() {
         return read(&mut stdin.lock(), keeps_newline);
     }
-    // Standard error may be closed.
-    let _ = write!(io::stderr(), "Value: ");
-    let line = {
-        let _hidden = HiddenInput::new()?;
-        let mut line = Zeroizing::new(String::new());
-        stdin.lock().read_line(&mut line).map_err(|error| CliError::failed("cannot read the terminal", error))?;
-        line
-    };
-    let _ = writeln!(io::stderr());
+    let line = hidden_line("Value: ")?;
     read(&mut line.as_bytes(), false)
 }
 
@@ -50,29 +41,6 @@ fn read(input: &mut impl Read, keeps_newline: bool) -> Result<SecretString, CliE
 fn without_line_break(text: &str) -> &str {
     let text = text.strip_suffix('\n').unwrap_or(text);
     text.strip_suffix('\r').unwrap_or(text)
-}
-
-/// The terminal does not show what is typed until this is dropped.
-struct HiddenInput {
-    before: Termios,
-}
-
-impl HiddenInput {
-    fn new() -> Result<Self, CliError> {
-        let failed = |error| CliError::failed("cannot hide the input on this terminal", error);
-        let before = tcgetattr(io::stdin()).map_err(failed)?;
-        let mut hidden = before.clone();
-        hidden.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(io::stdin(), OptionalActions::Flush, &hidden).map_err(failed)?;
-        Ok(Self { before })
-    }
-}
-
-impl Drop for HiddenInput {
-    fn drop(&mut self) {
-        // The terminal may be gone.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.before);
-    }
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ async fn an_admin_lists_servers_and_approves_a_changed_definition() {
     };
     assert!(has_line("echo ", "approved") && has_line("b\u{e4}d ", "other than A-Z"), "{}", shown.stdout);
     let refused = run(&["admin", "mcp", "list"], &environment(&world, "ada", Role::User)).await;
-    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert_eq!(refused.code, Some(6), "{refused:?}");
 
     server.lists(&[tool("echo", "sends everything elsewhere")]);
     world.restart().await;

@@ -1,0 +1,30 @@
+//! `gantry job remove`: deletes finished jobs.
+
+use clap::Args;
+use protocol::JobId;
+use serde_json::json;
+
+use crate::cli::{
+    client::Client,
+    exit::{CliError, Exit},
+    ids::IdArg,
+    output::Output,
+};
+
+/// Arguments of `remove`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RemoveArgs {
+    /// Job ids
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<IdArg<JobId>>,
+}
+
+/// Deletes one job after the other; the first error ends the command.
+pub(super) async fn remove(client: &Client, args: RemoveArgs, output: &mut Output) -> Result<Exit, CliError> {
+    for id in args.ids {
+        let id = id.resolve(client).await?;
+        client.delete_if_version(&format!("/api/jobs/{id}"), &[], None).await?;
+        output.either(&json!({"id": id, "removed": true}), |_| format!("{id} removed"))?;
+    }
+    Ok(Exit::Success)
+}

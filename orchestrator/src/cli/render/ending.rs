@@ -1,0 +1,65 @@
+//! How a job ended: its state, its usage, and the partial result of a job that did not complete.
+//!
+//! Pure. Text of the job is escaped.
+
+use protocol::{Job, JobState, PartialResult};
+
+use super::{rest_indented, state};
+use crate::cli::{output::Paint, table::cost, text::one_line};
+
+/// The last lines of a followed job: its partial result unless `last_said` is its text, its state with the reason, and its usage.
+pub(in crate::cli) fn ending(paint: Paint, job: &Job, last_said: &str) -> String {
+    let partial = partial(paint, job, last_said).map(|text| format!("{text}\n")).unwrap_or_default();
+    let reason = job.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let head = format!("{} {}{reason}{}", paint.dim("●"), state(paint, job.state), took(job));
+    let usage = format!("{}  {}", usage(job), paint.dim(&job.id.to_string()));
+    match job.message.as_deref().filter(|_| !matches!(job.state, JobState::Completed | JobState::Accepted)) {
+        Some(message) => format!("{partial}{head}: {}\n  {usage}", one_line(message)),
+        None => format!("{partial}{head}: {usage}"),
+    }
+}
+
+/// The usage of a job.
+pub(in crate::cli) fn usage(job: &Job) -> String {
+    let usage = &job.usage;
+    let cost = match usage.cost_usd {
+        Some(0.0) => String::new(),
+        Some(_) => format!(", {}", cost(usage.cost_usd)),
+        None => ", unknown cost".to_owned(),
+    };
+    format!(
+        "{}, {}, {} tokens in, {} out{cost}",
+        counted(usage.llm_calls, "model call"),
+        counted(usage.tool_calls, "tool call"),
+        usage.input_tokens,
+        usage.output_tokens,
+    )
+}
+
+/// The partial result of a job that did not complete. `None` if there is nothing to show.
+pub(in crate::cli) fn partial(paint: Paint, job: &Job, last_said: &str) -> Option<String> {
+    let PartialResult { text, last_actions, .. } = job.result.as_ref()?.partial.as_ref()?;
+    let mut parts = Vec::new();
+    if !text.trim().is_empty() && text.trim() != last_said {
+        parts.push(format!("{} {}", paint.bold("partial result"), rest_indented(text.trim_end(), 7)));
+    }
+    if !last_actions.is_empty() {
+        let actions = last_actions.iter().map(|action| one_line(action)).collect::<Vec<_>>().join(", ");
+        parts.push(format!("{} {actions}", paint.bold("last calls")));
+    }
+    (!parts.is_empty()).then(|| parts.join("\n"))
+}
+
+fn took(job: &Job) -> String {
+    let Some((from, to)) = job.started_at.zip(job.finished_at) else { return String::new() };
+    let milliseconds = (to - from).num_milliseconds().max(0);
+    if milliseconds < 10_000 {
+        format!(" in {}.{} s", milliseconds / 1000, milliseconds % 1000 / 100)
+    } else {
+        format!(" in {} s", milliseconds / 1000)
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
