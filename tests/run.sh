@@ -158,6 +158,8 @@ no_setuid_file() {
 
 step_ring() {
   docker/engine.sh
+  # The terminal of the recorded sessions.
+  need_command tmux tmux
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
   # The end-to-end tests run the binary, which a test build does not create.
   cargo build --workspace --locked --quiet --bin gantry

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{
-    admin, audit, backup, chat, completion, config as config_command, connection, cron, doctor, events,
+    admin, audit, backup, chat, completion, config as config_command, connection, cron, doctor, events, examples,
     exit::{CliError, Exit},
     gate, job, llm, login, memory, notification,
     output::{self, Output},
@@ -166,7 +166,8 @@ pub fn main(environment: &Environment) -> ExitCode {
 
 /// All commands with their options.
 pub(super) fn command() -> clap::Command {
-    CLIENT_COMMANDS.iter().fold(Cli::command(), |command, name| command.mut_subcommand(name, connection::with_options))
+    let command = examples::with_examples(Cli::command());
+    CLIENT_COMMANDS.iter().fold(command, |command, name| command.mut_subcommand(name, connection::with_options))
 }
 
 /// The command, and the environment in which its options take precedence. Help is as wide as the terminal, or as `COLUMNS`.

@@ -25,7 +25,7 @@ use serde::Deserialize;
 use super::{
     client::Client,
     exit::{CliError, Exit},
-    ids::IdArg,
+    ids::{IdArg, short_id},
     input::text_or_stdin,
     output::{Format, Output},
     render::{self, Detail},
@@ -261,7 +261,7 @@ async fn run_job(client: &Client, args: RunArgs, output: &mut Output) -> Result<
     if is_held {
         output.note(&format!(
             "the job waits; upload files with `gantry job put`, then start it with: gantry job start {}",
-            job.id
+            short_id(&job.id.to_string())
         ));
     }
     if args.detach || is_held {

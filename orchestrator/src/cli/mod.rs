@@ -13,6 +13,7 @@ mod contexts;
 mod cron;
 mod doctor;
 mod events;
+mod examples;
 mod exit;
 mod gate;
 mod hidden_input;
@@ -45,3 +46,4 @@ mod usage;
 mod wake;
 
 pub use args::main;
+pub use examples::{EXAMPLES, Example, ExampleKind};

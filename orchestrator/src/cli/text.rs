@@ -22,6 +22,24 @@ pub(super) fn truncate(text: &str, max: usize) -> String {
     }
 }
 
+/// Breaks a text at spaces into lines of at most `width` columns, which begin after `indent` of them. `None`: one line.
+pub(super) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
+    let Some(width) = width.map(|width| width.saturating_sub(indent)) else { return text.to_owned() };
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() || line.chars().count() + 1 + word.chars().count() <= width => {
+                if !line.is_empty() {
+                    line.push(' ');
+                }
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join(&format!("\n{}", " ".repeat(indent)))
+}
+
 fn visible(c: char) -> char {
     match c {
         // Scripts and emoji need these joiners.
@@ -51,6 +69,16 @@ mod tests {
     #[case("a\u{200b}b\u{e0041}c 👩\u{200d}💻\u{fe0f}", "a\u{fffd}b\u{fffd}c 👩\u{200d}💻\u{fe0f}")]
     fn control_characters_become_visible(#[case] text: &str, #[case] escaped: &str) {
         assert_eq!(escape_control_chars(text), escaped);
+    }
+
+    #[rstest]
+    #[case("one two three", None, "one two three")]
+    #[case("one two three", Some(9), "one two\n  three")]
+    #[case("one two three", Some(8), "one\n  two\n  three")]
+    #[case("extraordinary", Some(4), "extraordinary")]
+    #[case("", Some(4), "")]
+    fn long_texts_are_broken_at_spaces(#[case] text: &str, #[case] width: Option<usize>, #[case] wanted: &str) {
+        assert_eq!(wrapped(text, 2, width), wanted);
     }
 
     proptest! {

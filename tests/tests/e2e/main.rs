@@ -14,6 +14,8 @@ mod disk;
 #[cfg(test)]
 mod endings;
 #[cfg(test)]
+mod examples;
+#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod first_light;
@@ -31,6 +33,8 @@ mod repair;
 mod resume;
 #[cfg(test)]
 mod routines;
+#[cfg(test)]
+mod terminal;
 
 #[cfg(test)]
 use tests::install::{engine, jobs, program, stack};

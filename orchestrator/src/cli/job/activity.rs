@@ -115,21 +115,25 @@ impl Activity {
         }
     }
 
-    /// The line: elapsed time, phase, tokens and cost.
+    /// The line: elapsed time, tokens, cost, and the phase with its own time. What can be long comes last, because it may be cut.
     pub(super) fn line(&self, now: DateTime<Utc>) -> String {
-        let phase = match &self.phase {
+        let (phase, detail) = match &self.phase {
             Phase::Queued => match self.queue_position {
-                Some(position) => format!("queued as number {position}"),
-                None => "queued".to_owned(),
+                Some(position) => (format!("queued as number {position}"), ""),
+                None => ("queued".to_owned(), ""),
             },
-            Phase::Starting => "starting".to_owned(),
-            Phase::Model => "waiting for the model".to_owned(),
-            Phase::Tools => self.calls(),
-            Phase::Status(text) => text.clone(),
-            Phase::Stuck => "stuck: waiting for recovery".to_owned(),
-            Phase::Ended => "finishing".to_owned(),
+            Phase::Starting => ("starting".to_owned(), ""),
+            Phase::Model => ("waiting for the model".to_owned(), ""),
+            Phase::Tools => match self.running.as_slice() {
+                [(_, only)] => ("running".to_owned(), only.as_str()),
+                [.., (_, last)] => (format!("running {} calls", self.running.len()), last.as_str()),
+                [] => ("running".to_owned(), ""),
+            },
+            Phase::Status(text) => (text.clone(), ""),
+            Phase::Stuck => ("stuck: waiting for recovery".to_owned(), ""),
+            Phase::Ended => ("finishing".to_owned(), ""),
         };
-        let mut parts = vec![duration(now - self.since), format!("{phase} ({})", duration(now - self.phase_since))];
+        let mut parts = vec![duration(now - self.since)];
         if self.tokens > 0 {
             parts.push(format!("{} tokens", self.tokens));
         }
@@ -138,15 +142,8 @@ impl Activity {
             Some(_) => {}
             None => parts.push("unknown cost".to_owned()),
         }
+        parts.push(format!("{phase} ({}) {detail}", duration(now - self.phase_since)).trim_end().to_owned());
         parts.join(" · ")
-    }
-
-    fn calls(&self) -> String {
-        match self.running.as_slice() {
-            [(_, only)] => format!("running {only}"),
-            [.., (_, last)] => format!("running {} calls, such as {last}", self.running.len()),
-            [] => "running".to_owned(),
-        }
     }
 }
 
@@ -227,15 +224,15 @@ mod tests {
             [
                 "3s · queued (3s)",
                 "13s · starting (3s)",
-                "23s · waiting for the model (3s) · 1010 tokens · $0.2500",
-                "33s · running cargo test␛ (3s) · 1010 tokens · $0.2500",
-                "43s · running 2 calls, such as read_file a.txt (3s) · 1010 tokens · $0.2500",
-                "53s · running read_file a.txt (3s) · 1010 tokens · $0.2500",
-                "63s · waiting for the model (3s) · 1010 tokens · $0.2500",
-                "73s · try 2 of 3 (3s) · 1010 tokens · $0.2500",
-                "83s · waiting for the model (3s) · 2020 tokens · unknown cost",
-                "93s · stuck: waiting for recovery (3s) · 2020 tokens · unknown cost",
-                "103s · finishing (3s) · 2020 tokens · unknown cost",
+                "23s · 1010 tokens · $0.2500 · waiting for the model (3s)",
+                "33s · 1010 tokens · $0.2500 · running (3s) cargo test␛",
+                "43s · 1010 tokens · $0.2500 · running 2 calls (3s) read_file a.txt",
+                "53s · 1010 tokens · $0.2500 · running (3s) read_file a.txt",
+                "63s · 1010 tokens · $0.2500 · waiting for the model (3s)",
+                "73s · 1010 tokens · $0.2500 · try 2 of 3 (3s)",
+                "83s · 2020 tokens · unknown cost · waiting for the model (3s)",
+                "93s · 2020 tokens · unknown cost · stuck: waiting for recovery (3s)",
+                "103s · 2020 tokens · unknown cost · finishing (3s)",
             ]
         );
     }

@@ -11,6 +11,7 @@ use crate::{
     cli::{
         client::Client,
         exit::{CliError, Exit},
+        ids::short_id,
         output::{Format, Output},
         progress::LiveLine,
         render::{Detail, Renderer},
@@ -36,16 +37,17 @@ pub(super) async fn to_the_end(
     let mut view = FollowView::new(output, detail);
     let is_interrupted = loop {
         let Some(item) = view.next(client, id, &mut stream).await? else { break true };
-        if item == Followed::End || view.show(&item, id, output)? {
+        if item == Followed::End || view.show(&item, output)? {
             break false;
         }
     };
     view.flush(output)?;
     let FollowView { renderer, live, .. } = view;
     drop(live);
+    let short = short_id(&id.to_string());
     if is_interrupted {
         output.note(&format!(
-            "detached; the job continues. Follow it with `gantry job events --follow {id}`, cancel it with `gantry job cancel {id}`"
+            "detached; the job continues. Follow it with `gantry job events --follow {short}`, cancel it with `gantry job cancel {short}`"
         ));
         return Ok(Exit::Interrupted);
     }
@@ -56,7 +58,9 @@ pub(super) async fn to_the_end(
         Format::Text => output.line(&renderer.ending(&job))?,
     }
     if job.state == JobState::Submitted {
-        output.note(&format!("submitted for review: run `gantry job accept {id}` or `gantry job reject {id} REASON`"));
+        output.note(&format!(
+            "submitted for review: run `gantry job accept {short}` or `gantry job reject {short} REASON`"
+        ));
     }
     Ok(Exit::of_job(&job))
 }
@@ -112,7 +116,7 @@ impl FollowView {
     }
 
     /// Prints an item. `true`: the job waits for a review.
-    fn show(&mut self, item: &Followed<Event>, id: JobId, output: &mut Output) -> Result<bool, CliError> {
+    fn show(&mut self, item: &Followed<Event>, output: &mut Output) -> Result<bool, CliError> {
         match item {
             Followed::Event { raw, event } => {
                 self.is_loss_reported = false;
@@ -130,10 +134,9 @@ impl FollowView {
                 }
                 return Ok(matches!(event.data, EventData::State { to: JobState::Submitted, .. }));
             }
-            Followed::Resync { oldest } => self.note(
-                &format!("the requested events of job {id} are not available; continuing at event {oldest}"),
-                output,
-            ),
+            Followed::Resync { oldest } => {
+                self.note(&format!("the requested events are not available; continuing at event {oldest}"), output)
+            }
             Followed::Lost { cause } if !self.is_loss_reported => {
                 self.is_loss_reported = true;
                 self.note(&format!("connection lost ({cause}); retrying"), output);

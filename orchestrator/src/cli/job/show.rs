@@ -10,10 +10,12 @@ use super::super::{
     output::{Format, Output, Paint},
     render,
     table::local_time,
-    text::{escape_control_chars, one_line, truncate},
+    text::{escape_control_chars, one_line, truncate, wrapped},
 };
 
 const MAX_TITLE_CHARS: usize = 60;
+/// Columns before the values.
+const NAME_COLUMNS: usize = 16;
 
 pub(super) async fn show(client: &Client, id: JobId, output: &mut Output) -> Result<Exit, CliError> {
     let job: Job = client.get(&format!("/api/jobs/{id}"), &[]).await?;
@@ -23,22 +25,20 @@ pub(super) async fn show(client: &Client, id: JobId, output: &mut Output) -> Res
     } else {
         Page::<JobSummary> { items: Vec::new(), next_cursor: None }
     };
-    let zone = output.zone;
-    output.either(&job, |paint| describe(paint, &job, &children.items, zone))?;
+    let (zone, width) = (output.zone, output.width);
+    output.either(&job, |paint| describe(paint, &job, &children.items, (zone, width)))?;
     Ok(Exit::Success)
 }
 
-pub(super) fn describe(paint: Paint, job: &Job, children: &[JobSummary], zone: Tz) -> String {
+pub(super) fn describe(paint: Paint, job: &Job, children: &[JobSummary], (zone, width): (Tz, Option<usize>)) -> String {
     let time = |at| local_time(at, zone);
     let mut rows =
         vec![("id", job.id.to_string()), ("title", one_line(&job.title)), ("state", render::state(paint, job.state))];
+    let is_cancelling = job.cancel_requested_at.filter(|_| job.finished_at.is_none());
+    rows.push(("reason", job.reason.map(|reason| reason.to_string()).unwrap_or_default()));
+    rows.push(("message", job.message.as_deref().map(one_line).unwrap_or_default()));
+    rows.push(("cancelling", is_cancelling.map(|at| format!("since {}", time(at))).unwrap_or_default()));
     let optional = [
-        ("reason", job.reason.map(|reason| reason.to_string())),
-        ("message", job.message.as_deref().map(one_line)),
-        (
-            "cancelling",
-            job.cancel_requested_at.filter(|_| job.finished_at.is_none()).map(|at| format!("since {}", time(at))),
-        ),
         ("started", job.started_at.map(time)),
         ("finished", job.finished_at.map(time)),
         ("container", job.container.as_ref().map(|container| one_line(&container.name))),
@@ -65,8 +65,11 @@ pub(super) fn describe(paint: Paint, job: &Job, children: &[JobSummary], zone: T
     rows.extend(children.iter().rev().map(child));
     rows.push(("labels", job.labels.iter().map(|(k, v)| one_line(&format!("{k}={v}"))).collect::<Vec<_>>().join(" ")));
     rows.push(("usage", render::usage(job)));
-    let mut lines: Vec<String> =
-        rows.into_iter().filter(|(_, v)| !v.is_empty()).map(|(name, value)| format!("{name:<15} {value}")).collect();
+    let mut lines: Vec<String> = rows
+        .into_iter()
+        .filter(|(_, v)| !v.is_empty())
+        .map(|(name, value)| format!("{name:<15} {}", wrapped(&value, NAME_COLUMNS, width)))
+        .collect();
     if let Some(result) = job.result.as_ref().and_then(|result| result.text.as_ref()) {
         lines.push(format!("\n{}", escape_control_chars(result.trim_end())));
     }

@@ -204,7 +204,7 @@ async fn the_exit_code_reflects_the_outcome_of_the_job(
     assert_eq!(exit.unwrap(), wanted);
     assert!(text.contains("agent  word 1\n"), "{text}");
     let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
-    assert!(text.lines().last().unwrap().starts_with(&format!("● {state}{reason} in 3.0 s")), "{text}");
+    assert!(text.contains(&format!("\n● {state}{reason} in 3.0 s\n  0 model calls")), "{text}");
 }
 
 #[tokio::test]
@@ -317,7 +317,7 @@ fn a_pending_cancel_is_shown_until_the_job_ends() {
             super::super::output::Paint::Plain,
             &serde_json::from_value(job).unwrap(),
             &[],
-            chrono_tz::Tz::UTC,
+            (chrono_tz::Tz::UTC, None),
         )
     };
     assert!(text_of(stopping).contains("cancelling      since 2026-01-01 00:00:02 UTC"));

@@ -39,17 +39,18 @@ async fn poll(
     output: &mut Output,
 ) -> Result<Exit, CliError> {
     let mut seen: HashMap<JobId, JobSummary> = HashMap::new();
-    let mut lost = false;
+    let (mut lost, mut is_first) = (false, true);
     loop {
         match client.get::<Page<JobSummary>>(PATH, query).await {
             Ok(page) => {
-                lost = false;
+                (lost, is_first) = (false, false);
                 let view = View::new(output, args, Clock::system().now(), client.user());
                 show(&page, &seen, &view, output)?;
                 // Jobs that left the page are forgotten: they may return changed.
                 seen = page.items.into_iter().map(|job| (job.id, job)).collect();
             }
-            Err(error @ CliError::Unreachable { .. }) => {
+            // Only a connection that has worked before is retried: an invalid address is reported at once.
+            Err(error @ CliError::Unreachable { .. }) if !is_first => {
                 if !lost {
                     output.note(&format!("{error}; retrying"));
                 }

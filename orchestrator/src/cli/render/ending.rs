@@ -5,18 +5,16 @@
 use protocol::{Job, JobState, PartialResult};
 
 use super::{rest_indented, state};
-use crate::cli::{output::Paint, table::cost, text::one_line};
+use crate::cli::{ids::short_id, output::Paint, table::cost, text::one_line};
 
 /// The last lines of a followed job: its partial result unless `last_said` is its text, its state with the reason, and its usage.
 pub(in crate::cli) fn ending(paint: Paint, job: &Job, last_said: &str) -> String {
     let partial = partial(paint, job, last_said).map(|text| format!("{text}\n")).unwrap_or_default();
     let reason = job.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
     let head = format!("{} {}{reason}{}", paint.dim("●"), state(paint, job.state), took(job));
-    let usage = format!("{}  {}", usage(job), paint.dim(&job.id.to_string()));
-    match job.message.as_deref().filter(|_| !matches!(job.state, JobState::Completed | JobState::Accepted)) {
-        Some(message) => format!("{partial}{head}: {}\n  {usage}", one_line(message)),
-        None => format!("{partial}{head}: {usage}"),
-    }
+    let message = job.message.as_deref().filter(|_| !matches!(job.state, JobState::Completed | JobState::Accepted));
+    let message = message.map(|text| format!(": {}", one_line(text))).unwrap_or_default();
+    format!("{partial}{head}{message}\n  {}  {}", usage(job), paint.dim(&short_id(&job.id.to_string())))
 }
 
 /// The usage of a job.

@@ -35,13 +35,11 @@ pub(in crate::cli) fn outcome<'a>(tool: &str, success: bool, output: &'a str) ->
 /// The lines of a patch without its frame. `None`: the call has no patch.
 pub(super) fn patch_lines(tool: &str, input: &Value) -> Option<String> {
     let patch = input.get("patch").and_then(Value::as_str).filter(|_| tool == "apply_patch")?;
-    let files = patch.lines().filter(|line| PATCH_FILES.iter().any(|marker| line.starts_with(marker))).count();
-    let is_frame = |line: &&str| {
-        let is_name = PATCH_FILES.iter().any(|marker| line.starts_with(marker));
-        // The summary of the call names the only file.
-        line.starts_with("*** ") && (!is_name || files == 1)
-    };
-    Some(patch.lines().filter(|line| !is_frame(line)).collect::<Vec<_>>().join("\n"))
+    let mut files: Vec<&str> = patch.lines().filter_map(patched_file).collect();
+    files.dedup();
+    // The summary of the call names the only file.
+    let is_shown = |line: &&str| if is_header(line) { files.len() > 1 } else { !line.starts_with("*** ") };
+    Some(patch.lines().filter(is_shown).collect::<Vec<_>>().join("\n"))
 }
 
 /// The text that a call writes to a file.
@@ -55,10 +53,26 @@ fn bytes(count: usize) -> String {
 
 /// The files of a patch, and the numbers of added and removed lines.
 fn patch(patch: &str) -> String {
-    let file = |line: &str| PATCH_FILES.iter().find_map(|marker| line.strip_prefix(marker)).map(str::to_owned);
-    let files: Vec<String> = patch.lines().filter_map(file).collect();
-    let count = |sign: char| patch.lines().filter(|line| line.starts_with(sign)).count();
+    let mut files: Vec<&str> = patch.lines().filter_map(patched_file).collect();
+    files.dedup();
+    let count = |sign: char| patch.lines().filter(|line| line.starts_with(sign) && !is_header(line)).count();
     format!("{} +{} −{}", files.join(", "), count('+'), count('-')).trim_start().to_owned()
+}
+
+/// The file that a line of a patch names: in the format of `*** Begin Patch`, or in a unified diff.
+fn patched_file(line: &str) -> Option<&str> {
+    let marked = PATCH_FILES.iter().find_map(|marker| line.strip_prefix(marker));
+    let of_diff = || {
+        let name = line.strip_prefix("+++ ").or_else(|| line.strip_prefix("--- "))?;
+        let name = name.split('\t').next().unwrap_or(name);
+        Some(name.strip_prefix("a/").or_else(|| name.strip_prefix("b/")).unwrap_or(name))
+    };
+    marked.or_else(of_diff).filter(|name| *name != "/dev/null")
+}
+
+/// Whether a line of a patch names a file.
+fn is_header(line: &str) -> bool {
+    line.starts_with("+++ ") || line.starts_with("--- ") || PATCH_FILES.iter().any(|marker| line.starts_with(marker))
 }
 
 /// The path first, then the other arguments.
@@ -94,6 +108,8 @@ mod tests {
     #[case("write_file", json!({"content": "a\nb", "path": "median.py"}), "median.py (3 bytes)")]
     #[case("write_file", json!({"content": "a", "path": "x"}), "x (1 byte)")]
     #[case("apply_patch", json!({"patch": "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n+z\n*** End Patch"}), "a.py +2 −1")]
+    #[case("apply_patch", json!({"patch": "--- a/b.py\n+++ b/b.py\n@@ -1 +1 @@\n-x\n+y\n"}), "b.py +1 −1")]
+    #[case("apply_patch", json!({"patch": "--- /dev/null\n+++ b/n.py\n@@ -0,0 +1 @@\n+y\n"}), "n.py +1 −0")]
     #[case("shell", json!({"timeout_seconds": 9, "command": "ls -l"}), "ls -l")]
     #[case("read_file", json!({"path": "a", "offset": 3, "limit": null}), "a offset=3")]
     #[case("echo", json!({"text": "hello"}), "hello")]
@@ -102,6 +118,14 @@ mod tests {
     #[case("write_file", json!({"text": 1}), r#"{"text":1}"#)]
     fn a_call_is_summarised(#[case] tool: &str, #[case] input: Value, #[case] wanted: &str) {
         assert_eq!(arguments(tool, &input), wanted);
+    }
+
+    #[test]
+    fn a_patch_of_one_file_is_shown_without_its_name() {
+        let lines = |patch: &str| patch_lines("apply_patch", &json!({"patch": patch})).unwrap();
+        assert_eq!(lines("--- a/b.py\n+++ b/b.py\n@@ -1 +1 @@\n-x\n+y\n"), "@@ -1 +1 @@\n-x\n+y");
+        let marked = "*** Begin Patch\n*** Update File: a\n-x\n*** Add File: b\n+y\n*** End Patch";
+        assert_eq!(lines(marked), "*** Update File: a\n-x\n*** Add File: b\n+y");
     }
 
     #[rstest]
