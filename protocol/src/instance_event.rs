@@ -90,8 +90,8 @@ pub enum InstanceEventData {
     Run(Box<RoutineRun>),
     /// A routine was created, changed or deleted.
     Routine {
-        /// `created`, `updated`, `enabled`, `disabled` or `deleted`.
-        action: RoutineChange,
+        /// `created`, `updated`, `enabled`, `disabled` or `deleted`. Not `action`, which the routine has.
+        change: RoutineChange,
         /// The routine as it is now; as it was, if it was deleted. Long texts of its action are cut.
         #[serde(flatten)]
         routine: Box<Routine>,

@@ -44,7 +44,8 @@ pub(in crate::http) fn describe(message: &str) -> String {
     if TIME_ERRORS.contains(&message) {
         return TIME.to_owned();
     }
-    let is_about_a_type = ["invalid type: ", "invalid value: ", "invalid length "].iter().any(|s| message.starts_with(s));
+    let is_about_a_type =
+        ["invalid type: ", "invalid value: ", "invalid length "].iter().any(|s| message.starts_with(s));
     match message.rsplit_once(", expected ").filter(|_| is_about_a_type) {
         Some((found, expected)) => must_be(found, expected),
         None => message.to_owned(),
@@ -63,7 +64,8 @@ fn must_be(found: &str, expected: &str) -> String {
         return "has too many items".to_owned();
     }
     if let Some(range) = range(expected) {
-        let number = found.strip_prefix("invalid value: integer `").and_then(|found| found.trim_end_matches('`').parse().ok());
+        let number =
+            found.strip_prefix("invalid value: integer `").and_then(|found| found.trim_end_matches('`').parse().ok());
         return number.map_or_else(|| kind_of_integer(&range).to_owned(), |number| out_of_range(number, &range));
     }
     let starts = |words: &[&str]| words.iter().any(|word| expected.starts_with(word));
@@ -71,7 +73,16 @@ fn must_be(found: &str, expected: &str) -> String {
         "an object"
     } else if starts(&["a sequence", "sequence", "a tuple", "tuple ", "an array"]) {
         "an array"
-    } else if starts(&["a string", "string", "a borrowed string", "str", "variant ", "enum ", "identifier", "field identifier"]) {
+    } else if starts(&[
+        "a string",
+        "string",
+        "a borrowed string",
+        "str",
+        "variant ",
+        "enum ",
+        "identifier",
+        "field identifier",
+    ]) {
         "a string"
     } else if starts(&["a boolean", "bool"]) {
         "true or false"
