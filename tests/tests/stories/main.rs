@@ -1,6 +1,8 @@
 //! Stories: the behaviour of a whole orchestrator as users, workers and the engine see it.
 
 #[cfg(test)]
+mod api_document;
+#[cfg(test)]
 mod approvals;
 #[cfg(test)]
 mod architecture;

@@ -68,6 +68,10 @@ fn must_be(found: &str, expected: &str) -> String {
             found.strip_prefix("invalid value: integer `").and_then(|found| found.trim_end_matches('`').parse().ok());
         return number.map_or_else(|| kind_of_integer(&range).to_owned(), |number| out_of_range(number, &range));
     }
+    if expected == "map with a single key" {
+        // What an enumeration would be with contents, which none of the API has.
+        return "must be a string".to_owned();
+    }
     let starts = |words: &[&str]| words.iter().any(|word| expected.starts_with(word));
     let kind = if starts(&["struct ", "a map", "map", "internally tagged", "adjacently tagged", "an object"]) {
         "an object"
@@ -155,6 +159,7 @@ mod tests {
     #[case("invalid type: string \", expected u64\", expected f64", "must be a number")]
     #[case("invalid type: integer `7`, expected a string", "must be a string")]
     #[case("invalid type: integer `7`, expected string or map", "must be a string")]
+    #[case("invalid value: map, expected map with a single key", "must be a string")]
     #[case("invalid type: null, expected variant identifier", "must be a string")]
     #[case("invalid type: integer `7`, expected a boolean", "must be true or false")]
     #[case("invalid type: null, expected struct CreateJob", "must be an object")]

@@ -9,17 +9,18 @@ mod examples;
 mod operations;
 mod overview;
 mod schemas;
+mod streams;
 mod unions;
 
-use protocol::{ChatDelta, ChatEventKind, ChatStatus, ErrorCode, Event, InstanceEvent, Problem};
+use protocol::{ChatDelta, ChatStatus, ErrorCode, Event, InstanceEvent, Problem};
 use serde_json::Value;
 use utoipa::OpenApi;
 
 pub(super) use self::assets::router;
 
-/// Schemas that no handler returns as JSON.
+/// Schemas that no handler returns as a JSON body.
 #[derive(OpenApi)]
-#[openapi(components(schemas(Problem, ErrorCode, ChatEventKind, ChatDelta, ChatStatus, Event, InstanceEvent)))]
+#[openapi(components(schemas(Problem, ErrorCode, ChatDelta, ChatStatus, Event, InstanceEvent)))]
 struct Base;
 
 /// The complete document.
@@ -31,7 +32,9 @@ pub fn document() -> Value {
     operations::complete(&mut document);
     schemas::name_pages(&mut document);
     schemas::open_free_objects(&mut document);
+    streams::describe(&mut document);
     unions::name_variants(&mut document);
+    streams::require_job_ids(&mut document);
     constraints::add(&mut document);
     examples::add(&mut document);
     overview::add(&mut document);

@@ -115,7 +115,11 @@ fn alternatives(schema: &Value, schemas: &Schemas) -> Option<Vec<Value>> {
         let mut merged = vec![json!({"type": "object"})];
         // The envelope is last, and its properties come first in events.
         for part in all_of.iter().rev() {
-            let parts = alternatives(part, schemas)?;
+            let mut parts = alternatives(part, schemas)?;
+            // What describes the envelope does not describe the variants.
+            if let ([envelope], true) = (parts.as_mut_slice(), all_of.len() > 1) {
+                envelope.as_object_mut()?.shift_remove("description");
+            }
             let pairs = merged.iter().flat_map(|left| parts.iter().map(move |right| merge(left, right)));
             merged = pairs.collect();
         }
