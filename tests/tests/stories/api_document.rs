@@ -43,7 +43,11 @@ async fn examples_of_bodies_are_valid_as_they_are() {
             let query = if path == "/api/memory" { "?path=a.md" } else { "" };
             let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
             let reply = Reply::of(user.request(method.clone(), &format!("{path}{query}")).json(example)).await;
-            assert!(![400, 405, 413, 415, 422, 500].contains(&reply.status.as_u16()), "{method} {path}: {:#}", reply.body);
+            assert!(
+                ![400, 405, 413, 415, 422, 500].contains(&reply.status.as_u16()),
+                "{method} {path}: {:#}",
+                reply.body
+            );
             tried += 1;
         }
     }
@@ -131,9 +135,7 @@ async fn large_json_is_compressed_and_nothing_else_is() {
     let document = json!({"content": "line\n".repeat(1_000)}).to_string();
     ada.put("/api/memory?path=long.md", "application/json", document).await.expect(201);
     for n in 0..30 {
-        ada.post("/api/secrets", &json!({"name": format!("NAME_{n:050}"), "value": "12345678"}))
-            .await
-            .expect(201);
+        ada.post("/api/secrets", &json!({"name": format!("NAME_{n:050}"), "value": "12345678"})).await.expect(201);
     }
 
     let gzip = ("accept-encoding", "gzip");

@@ -32,6 +32,7 @@ pub fn document() -> Value {
     operations::complete(&mut document);
     schemas::name_pages(&mut document);
     schemas::open_free_objects(&mut document);
+    schemas::describe_defaults(&mut document);
     streams::describe(&mut document);
     unions::name_variants(&mut document);
     streams::require_job_ids(&mut document);

@@ -36,7 +36,7 @@ fn constraints() -> Vec<Constraints> {
                 ("tools", tools.clone()),
                 ("approve", tools),
                 ("files", json!({"maxItems": MAX_FILES})),
-                ("priority", json!({"minimum": -MAX_PRIORITY, "maximum": MAX_PRIORITY, "default": 0})),
+                ("priority", json!({"minimum": -MAX_PRIORITY, "maximum": MAX_PRIORITY})),
                 ("labels", json!({"maxProperties": MAX_LABELS})),
             ],
         ),

@@ -76,6 +76,32 @@ pub(super) fn open_free_objects(document: &mut Value) {
     });
 }
 
+/// Moves the defaults of fields into their descriptions: generators take a field with a default for one that is always there. An
+/// empty value is what is expected of an absent field, and is not described.
+pub(super) fn describe_defaults(document: &mut Value) {
+    for_each_object(document, &mut |schema| {
+        for property in
+            schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut)
+        {
+            let Some(fields) = property.as_object_mut() else { continue };
+            let Some(default) = fields.shift_remove("default").filter(is_telling) else { continue };
+            let description = fields.get("description").and_then(Value::as_str).unwrap_or_default();
+            let description = format!("{description} Default: `{default}`.");
+            fields.insert("description".to_owned(), json!(description.trim_start()));
+        }
+    });
+}
+
+/// Whether a default is worth a description.
+fn is_telling(default: &Value) -> bool {
+    match default {
+        Value::Bool(value) => *value,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Null | Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
 /// Removes the schemas that no operation refers to, and sorts the others by name.
 pub(super) fn prune(document: &mut Value) {
     let mut kept = BTreeSet::new();

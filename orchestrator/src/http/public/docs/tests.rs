@@ -134,6 +134,19 @@ fn parts_of_an_object_have_different_properties() {
 }
 
 #[test]
+fn defaults_are_described() {
+    let document = document();
+    let mut found = vec![];
+    objects(&document, &mut found);
+    let with_default = found.iter().filter_map(|object| object.get("properties")?.as_object());
+    let with_default: Vec<_> =
+        with_default.flat_map(Map::values).filter(|field| field.get("default").is_some()).collect();
+    assert_eq!(with_default, Vec::<&Value>::new());
+    let cooldown = &document["components"]["schemas"]["Guardrails"]["properties"]["cooldown_seconds"]["description"];
+    assert!(cooldown.as_str().unwrap().ends_with(" Default: `300`."), "{cooldown}");
+}
+
+#[test]
 fn bodies_are_optional_or_binary_where_they_should_be() {
     let document = document();
     let body = |path: &str, method: &str| document["paths"][path][method]["requestBody"].clone();
