@@ -61,7 +61,8 @@ curl -fsS -o "$work/openapi.json" "http://127.0.0.1:$port/api/openapi.json"
 "$python" -m openapi_spec_validator "$work/openapi.json"
 tools="$node_directory/node_modules/.bin"
 # The programs of both package managers find `node` and `ruff` on the path.
-export PATH="$(dirname "$python"):$PATH" REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true
+programs="$(dirname "$python")"
+export PATH="$programs:$PATH" REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true
 "$tools/redocly" lint --extends recommended-strict "$work/openapi.json"
 "$tools/spectral" lint --ruleset "$here/spectral.yaml" --fail-severity warn "$work/openapi.json"
 

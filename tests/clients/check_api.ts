@@ -116,7 +116,9 @@ assert(tools.includes("shell"), JSON.stringify(page.data));
 const jobs = await api.GET("/api/jobs", { params: { query: { label: ["client:typescript"] } } });
 assert.deepEqual(jobs.data?.items.map((job) => [job.id, job.state]), [[path.id, "cancelled"]]);
 
-const instance = await api.GET("/api/events", { params: { query: { kind: "state,notification" } } });
+// Without this header the answer is a stream.
+const accept = { Accept: "application/json" };
+const instance = await api.GET("/api/events", { params: { query: { kind: "state,notification" } }, headers: accept });
 const states = instance.data?.items.flatMap((event: InstanceEvent) => (event.kind === "state" ? [`${event.job_id} ${event.data.to}`] : []));
 assert(states?.includes(`${path.id} cancelled`), JSON.stringify(instance.data));
 

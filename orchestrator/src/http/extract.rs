@@ -3,6 +3,7 @@
 //! Owns the errors about malformed requests. Never knows what a value means.
 
 mod body;
+mod location;
 mod objects;
 mod query;
 mod scan;
@@ -122,26 +123,27 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath
 /// Parses a JSON object: 400 when it is not JSON, 422 with the field when it has the wrong shape.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     if bytes.len() > MAX_INLINE_BYTES {
-        return objects::read(bytes).map_err(|(path, error)| json_error(&path, &error));
+        return objects::read(bytes).map_err(|(path, error)| json_error(bytes, &path, &error));
     }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         // The parser says of some values of a wrong type that they are no JSON; the check reads the body as JSON first.
         let mistyped = error.inner().is_syntax().then(|| objects::check::<T>(bytes).err()).flatten();
         let (path, error) = mistyped.unwrap_or_else(|| (error.path().to_string(), error.into_inner()));
-        json_error(&path, &error)
+        json_error(bytes, &path, &error)
     })?;
-    reader.end().map_err(|error| json_error(".", &error))?;
-    objects::check::<T>(bytes).map_err(|(path, error)| json_error(&path, &error))?;
+    reader.end().map_err(|error| json_error(bytes, ".", &error))?;
+    objects::check::<T>(bytes).map_err(|(path, error)| json_error(bytes, &path, &error))?;
     Ok(value)
 }
 
-fn json_error(path: &str, error: &serde_json::Error) -> ApiError {
+fn json_error(body: &[u8], path: &str, error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
     match error.classify() {
         Category::Data => {
             let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
-            ApiError::invalid(vec![field_error(path, message, "body")])
+            let found = location::find(body, path, message);
+            ApiError::invalid(vec![field_error(found.as_deref().unwrap_or(path), message, "body")])
         }
         Category::Syntax | Category::Eof | Category::Io => {
             ApiError::new(ErrorCode::BadRequest, format!("the body is not valid JSON: {text}"))

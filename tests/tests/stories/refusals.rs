@@ -178,3 +178,109 @@ async fn an_accepted_job_waits_until_the_sandbox_is_ready_again() {
     ada.wait_for(waiting, JobState::Completed).await;
     world.finish().await;
 }
+
+/// What the messages of the program's deserializers contain.
+const PROGRAM_WORDS: &[&str] = &[
+    "expected",
+    "invalid type",
+    "invalid value",
+    "invalid digit",
+    "deserialize",
+    "struct ",
+    "enum ",
+    "variant",
+    "u32",
+    "u64",
+    "i64",
+    "`",
+];
+
+#[tokio::test]
+async fn refusals_are_in_the_terms_of_the_api() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = "01a21181-465d-74aa-9429-a8423a63dbcb";
+    let job = format!("/api/jobs/{id}");
+    let cases = [
+        ("GET", "/api/jobs?limit=", json!(null), "limit: must be an integer of at least 0"),
+        ("GET", "/api/jobs?limit=many", json!(null), "limit: must be an integer of at least 0"),
+        ("GET", "/api/jobs?limit=0", json!(null), "limit: must be from 1 to 200"),
+        ("GET", "/api/jobs?limit=5&limit=6", json!(null), "limit: must be given only once"),
+        (
+            "GET",
+            "/api/jobs?limt=5",
+            json!(null),
+            "limt: unknown parameter; the parameters are state, label, user, q, id, parent, limit, cursor",
+        ),
+        ("GET", "/api/jobs?parent=7", json!(null), "parent: must be the id of a job"),
+        ("GET", "/api/usage?by=week", json!(null), "by: must be one of day, job, model"),
+        ("GET", "/api/secrets?limit=1.5", json!(null), "limit: must be an integer of at least 0"),
+        ("GET", "/api/memory", json!(null), "path: is required"),
+        ("GET", "/api/memory?path=a&version=x", json!(null), "version: must be an integer of at least 0"),
+        ("GET", "/api/runs?since=today", json!(null), "since: must be a time such as 2026-01-31T08:00:00Z (RFC 3339)"),
+        ("GET", "/api/notifications?unread=yes", json!(null), "unread: must be true or false"),
+        ("GET", "/api/events?after=x", json!(null), "after: must be an integer"),
+        ("POST", "/api/jobs", json!({}), "prompt: is required"),
+        ("POST", "/api/jobs", json!([]), "body: must be an object"),
+        ("POST", "/api/jobs", with("mode", json!("turbo")), "mode: must be one of worker, command"),
+        ("POST", "/api/jobs", with("mode", json!(7)), "mode: must be a string"),
+        ("POST", "/api/jobs", with("priority", json!("high")), "priority: must be an integer"),
+        (
+            "POST",
+            "/api/jobs",
+            with("priority", json!(5_000_000_000_u64)),
+            "priority: must be an integer of at most 2147483647",
+        ),
+        ("POST", "/api/jobs", with("plan", json!("yes")), "plan: must be true or false"),
+        ("POST", "/api/jobs", with("labels", json!({"a": 1})), "labels.a: must be a string"),
+        ("POST", "/api/jobs", with("files", json!({})), "files: must be an array"),
+        ("POST", "/api/jobs", with("metadata", json!("m")), "metadata: must be an object"),
+        ("POST", "/api/jobs", with("limits", json!({"cpus": "two"})), "limits.cpus: must be a number"),
+        ("POST", "/api/jobs", with("limits", json!({"pids": 1.5})), "limits.pids: must be an integer of at least 0"),
+        ("POST", &format!("{job}/cancel"), json!({"reason": 7}), "reason: must be a string"),
+        ("POST", &format!("{job}/cancel"), json!({"why": "x"}), "why: unknown field; the fields are reason"),
+        ("POST", &format!("{job}/cancel"), json!("x"), "body: must be an object"),
+        ("POST", &format!("{job}/prompt"), json!({"content": "p", "mode": "now"}), "mode: must be one of steer, queue"),
+        ("PUT", "/api/settings", json!({"temperature": "hot"}), "temperature: must be a number"),
+        (
+            "PUT",
+            "/api/settings",
+            json!({"quiet_hours": {"from": "7", "to": "08:00"}}),
+            "quiet_hours.from: must be a time",
+        ),
+        (
+            "POST",
+            "/api/routines",
+            json!({"name": "n", "trigger": {"type": "often"}, "action": {}}),
+            "trigger.type: must be one of ",
+        ),
+        (
+            "POST",
+            "/api/gates/01a21181-465d-74aa-9429-a8423a63dbcb/resolve",
+            json!({"decision": "maybe"}),
+            "decision: must be one of ",
+        ),
+        ("POST", "/api/secrets", json!({"name": 7}), "name: must be an object with the strings name and value"),
+    ];
+    for (method, path, body, detail) in cases {
+        let request = ada.request(method.parse().unwrap(), path).header("accept", "application/json");
+        let reply = tests::Reply::of(if body.is_null() { request } else { request.json(&body) }).await;
+        let reply = reply.problem(ErrorCode::Invalid);
+        let said = reply.body["detail"].as_str().unwrap();
+        assert!(said.starts_with(detail), "{method} {path} {body}: {said:?} instead of {detail:?}");
+        assert_eq!(reply.fields(), [detail.split_once(':').unwrap().0], "{method} {path}");
+        let leaked: Vec<_> = PROGRAM_WORDS.iter().filter(|word| said.contains(**word)).collect();
+        assert!(leaked.is_empty(), "{said}: {leaked:?}");
+    }
+    let calls = [
+        (json!({"limit": "x"}), "limit: must be an integer of at least 0"),
+        (json!({"limt": 1}), "limt: unknown field; the fields are "),
+    ];
+    for (params, message) in calls {
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "cron.list", "params": params});
+        let reply = ada.post("/api/rpc", &call).await.expect(200);
+        let said = reply.body["error"]["message"].as_str().unwrap();
+        assert!(said.starts_with(message), "{said}");
+    }
+    world.finish().await;
+}
