@@ -97,7 +97,7 @@ for await (const event of follow(path.id)) {
     const prompted = await api.POST("/api/jobs/{id}/prompt", { params: { path }, body: { content: "count by ten" } });
     assert(prompted.data?.prompt_id, JSON.stringify(prompted.error));
   }
-  if (event.kind === "message" && event.data.content.includes("count by ten") && event.data.role === "assistant" && !isCancelled) {
+  if (event.kind === "message" && event.data.content.includes("by ten from here") && event.data.role === "assistant" && !isCancelled) {
     isCancelled = true;
     const archive = await api.GET("/api/jobs/{id}/archive", { params: { path }, parseAs: "arrayBuffer" });
     const tar = Buffer.from(archive.data ?? assert.fail(JSON.stringify(archive.error)));
