@@ -266,11 +266,11 @@ async fn refusals_are_in_the_terms_of_the_api() {
         let request = ada.request(method.parse().unwrap(), path).header("accept", "application/json");
         let reply = tests::Reply::of(if body.is_null() { request } else { request.json(&body) }).await;
         let reply = reply.problem(ErrorCode::Invalid);
-        let said = reply.body["detail"].as_str().unwrap();
-        assert!(said.starts_with(detail), "{method} {path} {body}: {said:?} instead of {detail:?}");
+        let shown = reply.body["detail"].as_str().unwrap();
+        assert!(shown.starts_with(detail), "{method} {path} {body}: {shown:?} instead of {detail:?}");
         assert_eq!(reply.fields(), [detail.split_once(':').unwrap().0], "{method} {path}");
-        let leaked: Vec<_> = PROGRAM_WORDS.iter().filter(|word| said.contains(**word)).collect();
-        assert!(leaked.is_empty(), "{said}: {leaked:?}");
+        let leaked: Vec<_> = PROGRAM_WORDS.iter().filter(|word| shown.contains(**word)).collect();
+        assert!(leaked.is_empty(), "{shown}: {leaked:?}");
     }
     let calls = [
         (json!({"limit": "x"}), "limit: must be an integer of at least 0"),
@@ -279,8 +279,8 @@ async fn refusals_are_in_the_terms_of_the_api() {
     for (params, message) in calls {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": "cron.list", "params": params});
         let reply = ada.post("/api/rpc", &call).await.expect(200);
-        let said = reply.body["error"]["message"].as_str().unwrap();
-        assert!(said.starts_with(message), "{said}");
+        let shown = reply.body["error"]["message"].as_str().unwrap();
+        assert!(shown.starts_with(message), "{shown}");
     }
     world.finish().await;
 }

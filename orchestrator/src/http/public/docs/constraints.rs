@@ -24,19 +24,34 @@ const NOT_BLANK: &str = "\\S";
 type Constraints = (&'static str, Vec<(&'static str, Value)>);
 
 fn constraints() -> Vec<Constraints> {
-    let prompt = json!({"minLength": 1, "maxLength": MAX_PROMPT_BYTES, "pattern": NOT_BLANK});
+    [of_jobs(), of_routines(), of_others()].concat()
+}
+
+fn prompt() -> Value {
+    json!({"minLength": 1, "maxLength": MAX_PROMPT_BYTES, "pattern": NOT_BLANK})
+}
+
+fn at_least(minimum: u64) -> Value {
+    json!({"minimum": minimum})
+}
+
+fn between(minimum: u64, maximum: u64) -> Value {
+    json!({"minimum": minimum, "maximum": maximum})
+}
+
+fn of_jobs() -> Vec<Constraints> {
     let tools = json!({"maxItems": MAX_TOOLS});
-    let at_least = |minimum: u64| json!({"minimum": minimum});
+    let priority = json!({"minimum": -MAX_PRIORITY, "maximum": MAX_PRIORITY});
     vec![
         (
             "CreateJob",
             vec![
-                ("prompt", prompt.clone()),
+                ("prompt", prompt()),
                 ("title", json!({"maxLength": MAX_TITLE_CHARS, "pattern": LINE})),
                 ("tools", tools.clone()),
                 ("approve", tools),
                 ("files", json!({"maxItems": MAX_FILES})),
-                ("priority", json!({"minimum": -MAX_PRIORITY, "maximum": MAX_PRIORITY})),
+                ("priority", priority.clone()),
                 ("labels", json!({"maxProperties": MAX_LABELS})),
             ],
         ),
@@ -54,34 +69,77 @@ fn constraints() -> Vec<Constraints> {
             ],
         ),
         ("InputFile", vec![("path", json!({"minLength": 1, "maxLength": MAX_PATH_BYTES}))]),
-        ("PromptRequest", vec![("content", prompt.clone())]),
-        ("RestartRequest", vec![("prompt", prompt)]),
+        ("PromptRequest", vec![("content", prompt())]),
+        ("RestartRequest", vec![("prompt", prompt())]),
         ("CancelRequest", vec![("reason", json!({"maxLength": MAX_REASON_BYTES}))]),
         (
             "RejectRequest",
             vec![("reason", json!({"minLength": 1, "maxLength": MAX_REASON_BYTES, "pattern": NOT_BLANK}))],
         ),
+        ("FullJobRoutineAction", vec![("description", prompt()), ("priority", priority)]),
+    ]
+}
+
+fn of_routines() -> Vec<Constraints> {
+    const YEAR_SECONDS: u64 = 366 * 86_400;
+    vec![
+        (
+            "CreateRoutine",
+            vec![("name", json!({"minLength": 1, "pattern": LINE})), ("description", json!({"maxLength": 4_000}))],
+        ),
+        ("LightweightRoutineAction", vec![("prompt", prompt()), ("max_tool_rounds", at_least(1))]),
+        ("EveryRoutineTrigger", vec![("every_seconds", at_least(1))]),
+        (
+            "Guardrails",
+            vec![
+                ("cooldown_seconds", between(0, YEAR_SECONDS)),
+                ("max_concurrent", between(1, 100)),
+                ("dedup_window_seconds", between(1, YEAR_SECONDS)),
+                ("catch_up_window_seconds", between(0, YEAR_SECONDS)),
+                ("catch_up_max", between(1, 100)),
+                ("timeout_seconds", between(1, YEAR_SECONDS)),
+                ("stagger_seconds", between(0, YEAR_SECONDS)),
+                ("max_runs", at_least(1)),
+            ],
+        ),
+        (
+            "Retry",
+            vec![
+                ("max_attempts", between(1, 20)),
+                ("backoff_seconds", between(0, YEAR_SECONDS)),
+                ("backoff_max_seconds", between(0, YEAR_SECONDS)),
+            ],
+        ),
+        ("Budget", vec![("max_tokens", at_least(1)), ("max_cost_usd", json!({"exclusiveMinimum": 0}))]),
+        ("TriggerRoutine", vec![("wait_seconds", between(0, 300))]),
+        ("RpcRequest", vec![("jsonrpc", json!({"const": protocol::JSON_RPC_VERSION}))]),
+        ("PostMessage", vec![("channel", name()), ("sender", name())]),
+        ("EmitSystemEvent", vec![("source", name()), ("event_type", name())]),
+    ]
+}
+
+/// The name of a channel, a sender, a source or a type of events.
+fn name() -> Value {
+    json!({"minLength": 1, "maxLength": 128})
+}
+
+fn of_others() -> Vec<Constraints> {
+    vec![
         (
             "SetSecret",
             vec![
                 ("name", json!({"minLength": 1, "maxLength": MAX_SECRET_NAME_BYTES, "pattern": "^[A-Za-z0-9_.-]+$"})),
-                ("value", json!({"minLength": 1, "maxLength": MAX_SECRET_BYTES, "description": secret_size()})),
+                // A character has at most four bytes.
+                ("value", json!({"minLength": MIN_SECRET_BYTES / 4, "maxLength": MAX_SECRET_BYTES})),
             ],
         ),
         ("MemoryContent", vec![("content", json!({"maxLength": MAX_MEMORY_DOCUMENT_BYTES}))]),
         ("ResolveGate", vec![("reason", json!({"maxLength": gate::MAX_REASON_BYTES}))]),
         ("ResolveThreadGate", vec![("reason", json!({"maxLength": gate::MAX_REASON_BYTES}))]),
-        ("SendMessage", vec![("content", json!({"minLength": 1, "maxLength": MAX_PROMPT_BYTES}))]),
-        ("UserSettings", vec![("temperature", json!({"minimum": 0, "maximum": 2}))]),
-        ("TriggerRoutine", vec![("wait_seconds", json!({"minimum": 0, "maximum": 300}))]),
+        ("SendMessage", vec![("content", prompt())]),
+        ("UserSettings", vec![("temperature", between(0, 2))]),
         ("QuietHours", vec![("from", time_of_day("22:00")), ("to", time_of_day("07:00"))]),
-        ("RpcRequest", vec![("jsonrpc", json!({"const": protocol::JSON_RPC_VERSION}))]),
     ]
-}
-
-/// The minimum is in bytes, so it cannot be given as a number of characters.
-fn secret_size() -> String {
-    format!("{MIN_SECRET_BYTES} bytes to {} KiB. No response contains it.", MAX_SECRET_BYTES / 1024)
 }
 
 fn time_of_day(example: &str) -> Value {

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::schemas::reference;
+use crate::domain::request::MAX_PATH_BYTES;
 
 const JSON: &str = "application/json";
 const PROBLEM: &str = "application/problem+json";
@@ -72,6 +73,12 @@ fn complete_parameters(path: &str, operation: &mut Map<String, Value>) {
         }
         if parameter["name"] == "cursor" {
             parameter["schema"] = json!({"type": "string", "pattern": "^[A-Za-z0-9_-]*$"});
+        }
+        if parameter["in"] == "query" && parameter["name"] == "q" {
+            parameter["schema"] = json!({"type": "string", "maxLength": 1_000});
+        }
+        if parameter["in"] == "query" && parameter["name"] == "path" && parameter["required"] == true {
+            parameter["schema"] = json!({"type": "string", "minLength": 1, "maxLength": MAX_PATH_BYTES});
         }
         // A thread is also named by its key.
         let is_id = parameter["name"] == "id" && parameter["in"] == "path";
