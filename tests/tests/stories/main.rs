@@ -81,6 +81,8 @@ mod queue;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod refused_values;
+#[cfg(test)]
 mod restarts;
 #[cfg(test)]
 mod retention;

@@ -99,7 +99,7 @@ mod tests {
     )]
     #[case(r#"{"type":"every"}"#, ACTION, "trigger.every_seconds: is required")]
     #[case(r#"{"type":"every","every_seconds":60,"evry":1}"#, ACTION, "trigger.evry: unknown field; the fields are ")]
-    #[case(r#"{}"#, ACTION, "trigger.type: is required")]
+    #[case("{}", ACTION, "trigger.type: is required")]
     #[case(r#""daily""#, ACTION, "trigger: must be an object")]
     #[case(
         r#"{"type":"manual"}"#,

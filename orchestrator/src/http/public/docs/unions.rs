@@ -94,8 +94,8 @@ fn union_of(name: &str, schemas: &Schemas) -> Option<Union> {
     if variants.len() < 2 {
         return None;
     }
-    let tags = variants[0]["properties"].as_object()?.keys();
-    let tag = tags.filter(|tag| variants.iter().all(|variant| tag_value(variant, tag).is_some())).next()?.clone();
+    let mut tags = variants[0]["properties"].as_object()?.keys();
+    let tag = tags.find(|tag| variants.iter().all(|variant| tag_value(variant, tag).is_some()))?.clone();
     let tagged = |variant: Value| Some((tag_value(&variant, &tag)?.to_owned(), variant));
     let variants: Option<Vec<_>> = variants.into_iter().map(tagged).collect();
     let description = schemas[name].get("description").cloned().unwrap_or_default();
