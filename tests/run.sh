@@ -218,7 +218,7 @@ step_clients() {
     mkdir -p "$node"
     cp tests/clients/package.json "$node/"
     cp tests/clients/package-lock.json "$node/lock.new"
-    (cd "$node" && mv lock.new package-lock.json && "$env/bin/npm" ci --silent --no-audit --no-fund) || { rm -rf "$node"; return 1; }
+    (cd "$node" && mv lock.new package-lock.json && PATH="$env/bin:$PATH" "$env/bin/npm" ci --silent --no-audit --no-fund --ignore-scripts) || { rm -rf "$node"; return 1; }
   fi
   cargo build --locked --quiet -p orchestrator --bin gantry
   GANTRY_SANDBOX_IMAGE="gantry-worker:$IMAGE_TAG" CLIENTS_PYTHON="$env/bin/python" CLIENTS_SCHEMATHESIS="$env/bin/schemathesis" \

@@ -34,18 +34,23 @@ pub struct InstanceEvent {
 pub struct EventSubject {
     /// The job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = JobId, required = false))]
     pub job_id: Option<JobId>,
     /// The run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = RunId, required = false))]
     pub run_id: Option<RunId>,
     /// The routine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = RoutineId, required = false))]
     pub routine_id: Option<RoutineId>,
     /// The chat thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = ThreadId, required = false))]
     pub thread_id: Option<ThreadId>,
     /// The gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = GateId, required = false))]
     pub gate_id: Option<GateId>,
 }
 
@@ -90,8 +95,8 @@ pub enum InstanceEventData {
     Run(Box<RoutineRun>),
     /// A routine was created, changed or deleted.
     Routine {
-        /// `created`, `updated`, `enabled`, `disabled` or `deleted`.
-        action: RoutineChange,
+        /// `created`, `updated`, `enabled`, `disabled` or `deleted`. Not `action`, which the routine has.
+        change: RoutineChange,
         /// The routine as it is now; as it was, if it was deleted. Long texts of its action are cut.
         #[serde(flatten)]
         routine: Box<Routine>,

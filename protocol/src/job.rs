@@ -104,7 +104,7 @@ pub enum JobMode {
     /// The worker's own.
     #[default]
     Worker,
-    /// A third-party agent command line.
+    /// A third-party agent command line. Not available in this version.
     Command,
 }
 

@@ -57,7 +57,7 @@ pub struct Egress {
     /// Entries of the form `host[:port]` or `*.suffix[:port]`, port 443 when left out; at most 64. The operator's ceiling must allow
     /// all that they allow. Without one the tool `http` is not offered.
     pub allow: Vec<String>,
-    /// Credentials added outside the container. Not available in this version.
+    /// Credentials added outside the container. Not available in this version: refused with `not_available`.
     pub inject: Vec<EgressInjection>,
 }
 
@@ -84,10 +84,10 @@ pub struct CreateJob {
     /// The display title; the prompt's first line by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Which agent runs the job.
+    /// Which agent runs the job: `worker`. `command` is not available in this version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<JobMode>,
-    /// The command line, with `mode: command`.
+    /// The command line, with `mode: command`. Not available in this version: refused with `not_available`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// One of the operator's images.

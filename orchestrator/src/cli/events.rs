@@ -158,11 +158,11 @@ fn of_instance(data: &InstanceEventData) -> String {
             let reason = run.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
             format!("{} {}{reason}", run.routine_name, run.status)
         }
-        InstanceEventData::Routine { action, routine } => {
+        InstanceEventData::Routine { change, routine } => {
             format!(
                 "{} {}",
                 routine.name,
-                serde_json::to_value(action).unwrap_or_default().as_str().unwrap_or_default()
+                serde_json::to_value(change).unwrap_or_default().as_str().unwrap_or_default()
             )
         }
         InstanceEventData::Cron(event) => {

@@ -22,8 +22,10 @@ pub const MAX_TITLE_CHARS: usize = 200;
 pub const MAX_LABELS: usize = 64;
 const MAX_LABEL_KEY_BYTES: usize = 63;
 const MAX_LABEL_VALUE_BYTES: usize = 255;
-const MAX_PRIORITY: i32 = 100;
-const MAX_TOOLS: usize = 256;
+/// Maximum absolute value of a priority.
+pub const MAX_PRIORITY: i32 = 100;
+/// Maximum number of tools in a list.
+pub const MAX_TOOLS: usize = 256;
 const MAX_TOOL_NAME_BYTES: usize = 128;
 /// Tools that an installation may not have: without a destination that the operator allows there is no `http`.
 const TOOLS_TO_COME: &[&str] = &["http"];

@@ -3,12 +3,15 @@
 //! Owns the errors about malformed requests. Never knows what a value means.
 
 mod body;
+mod location;
 mod objects;
+mod query;
 mod scan;
+mod wording;
 
 use axum::{
     body::Bytes,
-    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+    extract::{FromRequest, FromRequestParts, Path, Request},
     http::{HeaderMap, header, request::Parts},
 };
 use protocol::{ErrorCode, FieldError};
@@ -101,17 +104,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiQuer
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
-        Query::try_from_uri(&parts.uri).map(|Query(value)| Self(value)).map_err(|rejection| {
-            let text = rejection.body_text();
-            let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-            let (path, message) = match text.split_once(": ") {
-                Some((path, message)) if !path.contains(' ') => (path, message),
-                _ => (".", text),
-            };
-            let error = field_error(path, message);
-            let field = if error.field == "." { "query".to_owned() } else { error.field };
-            ApiError::field(field, error.message)
-        })
+        query::read(parts.uri.query().unwrap_or("")).map(Self).map_err(|error| ApiError::invalid(vec![error]))
     }
 }
 
@@ -130,26 +123,27 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath
 /// Parses a JSON object: 400 when it is not JSON, 422 with the field when it has the wrong shape.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     if bytes.len() > MAX_INLINE_BYTES {
-        return objects::read(bytes).map_err(|(path, error)| json_error(&path, &error));
+        return objects::read(bytes).map_err(|(path, error)| json_error(bytes, &path, &error));
     }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-        let path = error.path().to_string();
-        json_error(&path, error.inner())
+        // The parser says of some values of a wrong type that they are no JSON; the check reads the body as JSON first.
+        let mistyped = error.inner().is_syntax().then(|| objects::check::<T>(bytes).err()).flatten();
+        let (path, error) = mistyped.unwrap_or_else(|| (error.path().to_string(), error.into_inner()));
+        json_error(bytes, &path, &error)
     })?;
-    reader.end().map_err(|error| json_error(".", &error))?;
-    objects::check::<T>(bytes).map_err(|(path, error)| json_error(&path, &error))?;
+    reader.end().map_err(|error| json_error(bytes, ".", &error))?;
+    objects::check::<T>(bytes).map_err(|(path, error)| json_error(bytes, &path, &error))?;
     Ok(value)
 }
 
-fn json_error(path: &str, error: &serde_json::Error) -> ApiError {
+fn json_error(body: &[u8], path: &str, error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
     match error.classify() {
         Category::Data => {
             let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
-            let error = field_error(path, message);
-            let field = if error.field == "." { "body".to_owned() } else { error.field };
-            ApiError::field(field, error.message)
+            let found = location::find(body, path, message);
+            ApiError::invalid(vec![field_error(found.as_deref().unwrap_or(path), message, "body")])
         }
         Category::Syntax | Category::Eof | Category::Io => {
             ApiError::new(ErrorCode::BadRequest, format!("the body is not valid JSON: {text}"))
@@ -157,8 +151,9 @@ fn json_error(path: &str, error: &serde_json::Error) -> ApiError {
     }
 }
 
-/// A missing or unknown field is reported under its own name, not its parent's.
-fn field_error(path: &str, message: &str) -> FieldError {
+/// The error of a deserializer. A missing or unknown field is reported under its own name, not its parent's; `whole` is the name of
+/// what has no name.
+pub(in crate::http) fn field_error(path: &str, message: &str, whole: &str) -> FieldError {
     // An error inside metadata is about all of it.
     let path = if path.starts_with("metadata.") || path.starts_with("metadata[") { "metadata" } else { path };
     let named = ["unknown field `", "missing field `", "duplicate field `"]
@@ -166,10 +161,11 @@ fn field_error(path: &str, message: &str) -> FieldError {
         .find_map(|start| message.strip_prefix(start)?.split_once('`').map(|(name, _)| name));
     let field = match (path, named) {
         ("." | "", Some(name)) => name.to_owned(),
+        ("." | "", None) => whole.to_owned(),
         (path, Some(name)) if path != name && !path.ends_with(&format!(".{name}")) => format!("{path}.{name}"),
         (path, _) => path.to_owned(),
     };
-    FieldError { field, message: message.to_owned() }
+    FieldError { field, message: wording::describe(message) }
 }
 
 fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {

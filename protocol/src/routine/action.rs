@@ -100,10 +100,10 @@ pub struct FullJobAction {
     /// Model calls that make progress; `limits.max_iterations` takes precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_iterations: Option<u32>,
-    /// Which agent runs the job.
+    /// Which agent runs the job: `worker`. `command` is not available in this version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<JobMode>,
-    /// The command line, with `mode: command`.
+    /// The command line, with `mode: command`. Not available in this version: refused with `not_available`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// One of the operator's images.

@@ -34,7 +34,7 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("jsonwebtoken", &["auth"]),
     ("chacha20poly1305", &["secrets/master_key"]),
     ("tar", &["workspace"]),
-    ("flate2", &["workspace"]),
+    ("flate2", &["workspace", "http/public/docs/assets"]),
     ("hyper", &["http/server"]),
     ("hyper_util", &["http/server"]),
     ("reqwest", &["llm", "cli", "egress"]),

@@ -1,6 +1,8 @@
 //! Stories: the behaviour of a whole orchestrator as users, workers and the engine see it.
 
 #[cfg(test)]
+mod api_document;
+#[cfg(test)]
 mod approvals;
 #[cfg(test)]
 mod architecture;
@@ -78,6 +80,8 @@ mod prompts;
 mod queue;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
+mod refused_values;
 #[cfg(test)]
 mod restarts;
 #[cfg(test)]

@@ -18,6 +18,9 @@ use crate::{
 };
 
 /// Cancels a job.
+///
+/// A job without a container is cancelled at once. Otherwise `cancel_requested_at` is set, and the state changes once the
+/// container is removed.
 #[utoipa::path(
     post, path = "/api/jobs/{id}/cancel", operation_id = "cancel_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
     request_body = Option<CancelRequest>,

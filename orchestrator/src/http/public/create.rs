@@ -21,6 +21,9 @@ use crate::{
 };
 
 /// Creates a job.
+///
+/// The job is queued, and its container is started as soon as there is a free slot. With `hold: true` it waits for `POST
+/// /api/jobs/{id}/start`, so that files can be uploaded first. `GET /api/jobs/{id}/events` follows its work.
 #[utoipa::path(
     post, path = "/api/jobs", operation_id = "create_job", tag = "jobs", request_body = CreateJob,
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h return the first response again.")),

@@ -43,6 +43,7 @@ pub(super) struct Params {
 
 /// A page of a job's events.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = EventPage)]
 pub(super) struct EventList {
     /// Ordered by `seq`.
     #[schema(value_type = Vec<Event>)]

@@ -6,7 +6,9 @@ use protocol::{Job, JobId};
 use super::{PublicApi, caller::UncheckedCaller, json_text::JsonText};
 use crate::http::{extract::ApiPath, problem::ApiError};
 
-/// Shows a job.
+/// Gets a job.
+///
+/// With its state, limits, usage, container and, once it has finished, its result.
 #[utoipa::path(
     get, path = "/api/jobs/{id}", operation_id = "get_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
     responses(

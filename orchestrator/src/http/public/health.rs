@@ -14,6 +14,8 @@ pub(super) struct Health {
 }
 
 /// Checks that the process is alive.
+///
+/// No token is needed. `GET /readyz` tells whether jobs can run.
 #[utoipa::path(get, path = "/healthz", operation_id = "get_health", tag = "health", security(()),
     responses((status = 200, body = Health, description = "The process is alive.")))]
 pub(super) async fn health() -> Json<Health> {

@@ -35,6 +35,7 @@ pub(super) struct Params {
 
 /// A page of the instance's events.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = InstanceEventPage)]
 pub(super) struct InstanceEventList {
     /// Ordered by `cursor`.
     #[schema(value_type = Vec<InstanceEvent>)]

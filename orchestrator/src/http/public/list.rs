@@ -1,7 +1,6 @@
 //! `GET /api/jobs`: lists the caller's jobs, newest first.
 
 use axum::extract::State;
-use axum_extra::extract::Query;
 use protocol::{ErrorCode, JobId, JobState, JobSummary, Page};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -10,7 +9,7 @@ use super::{PublicApi, caller::UncheckedCaller, cursor, id_part::id_part, json_t
 use crate::{
     auth::Identity,
     domain::request::{MAX_LABELS, check_label_key},
-    http::problem::ApiError,
+    http::{extract::ApiQuery, problem::ApiError},
     store::{JobFilter, JobPage},
 };
 
@@ -42,6 +41,8 @@ pub(super) struct Params {
 }
 
 /// Lists jobs, newest first.
+///
+/// An item is the job without its prompt, result and metadata, with `prompt_preview`. An admin sees the jobs of all users.
 #[utoipa::path(
     get, path = "/api/jobs", operation_id = "list_jobs", tag = "jobs", params(Params),
     responses(
@@ -51,9 +52,8 @@ pub(super) struct Params {
 pub(super) async fn list(
     State(api): State<PublicApi>,
     caller: UncheckedCaller,
-    query: Result<Query<Params>, axum_extra::extract::QueryRejection>,
+    ApiQuery(params): ApiQuery<Params>,
 ) -> Result<JsonText, ApiError> {
-    let Query(params) = query.map_err(|rejection| ApiError::field("query", rejection.body_text()))?;
     let filter = JobFilter {
         user: whose(caller.unchecked(), params.user)?,
         states: name_list::parse("state", params.state.as_deref(), JobState::ALL, JobState::as_str)?,

@@ -17,6 +17,8 @@ use crate::{
 };
 
 /// Lists a job's model calls, oldest first.
+///
+/// With the model, the tokens, the cost and the duration of each call.
 #[utoipa::path(
     get, path = "/api/jobs/{id}/llm-calls", operation_id = "list_model_calls", tag = "jobs",
     params(("id" = String, Path, description = "Job id."), PageParams),

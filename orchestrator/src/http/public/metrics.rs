@@ -6,7 +6,9 @@ use protocol::ErrorCode;
 use super::{PublicApi, caller::Admin};
 use crate::http::{metrics::MetricsEndpoint, problem::ApiError};
 
-/// Shows the metrics in the Prometheus text format. Admins only.
+/// Shows the metrics.
+///
+/// In the text format of Prometheus. Admins only.
 #[utoipa::path(
     get, path = "/metrics", operation_id = "get_metrics", tag = "operation",
     responses(

@@ -6,6 +6,7 @@ mod audit_entry;
 mod caller;
 mod cancel;
 mod chat;
+mod compression;
 mod create;
 mod cursor;
 mod docs;
@@ -14,6 +15,7 @@ mod files;
 mod gates;
 mod get;
 mod health;
+mod home;
 mod id_part;
 mod idempotent;
 mod inbound;
@@ -48,7 +50,7 @@ mod usage;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use axum::{Router, extract::DefaultBodyLimit, middleware};
+use axum::{Router, extract::DefaultBodyLimit, middleware, routing::get};
 use protocol::ErrorCode;
 use tokio_util::task::TaskTracker;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -196,7 +198,7 @@ impl std::ops::Deref for PublicApi {
     }
 }
 
-/// The endpoints with their OpenAPI descriptions.
+/// The endpoints with their OpenAPI descriptions, but for those of secrets, whose answers are never compressed.
 fn described() -> OpenApiRouter<PublicApi> {
     let create = audited("job.create", routes!(create::create)).layer(DefaultBodyLimit::max(MAX_CREATE_BODY_BYTES));
     OpenApiRouter::new()
@@ -226,9 +228,6 @@ fn described() -> OpenApiRouter<PublicApi> {
         .merge(routines::routes())
         .merge(runs::routes())
         .routes(routes!(usage::usage))
-        .routes(routes!(secrets::list::list))
-        .merge(audited("secret.set", routes!(secrets::set::set)))
-        .merge(audited("secret.delete", routes!(secrets::delete::delete)))
         .routes(routes!(settings::get::get))
         .merge(audited("settings.put", routes!(settings::put::put)))
         .routes(routes!(gates::list::list))
@@ -253,7 +252,9 @@ fn described() -> OpenApiRouter<PublicApi> {
 
 /// The router.
 pub fn router(api: PublicApi) -> Router {
-    let (router, document) = described().split_for_parts();
+    let (router, _) = described().split_for_parts();
+    let (secrets, _) = secrets::routes().split_for_parts();
     let refusals = middleware::from_fn_with_state(api.clone(), audit_entry::refusals);
-    router.with_state(api).layer(refusals).merge(docs::router(docs::finish(document)))
+    let router = router.layer(compression::layer()).merge(secrets).with_state(api).layer(refusals);
+    router.merge(docs::router()).route("/", get(home::home))
 }

@@ -1,10 +1,11 @@
-//! Content negotiation for events: a page or a stream (RFC 9110, 12.5.1). A client that accepts neither gets the endpoint's
-//! default.
+//! Content negotiation (RFC 9110, 12.5.1): a page of events or a stream, HTML or JSON. A client that accepts neither gets the
+//! endpoint's default.
 
 use axum::http::{HeaderMap, header};
 
 const STREAM: MediaType = MediaType { exact: "text/event-stream", family: "text/*" };
 const PAGE: MediaType = MediaType { exact: "application/json", family: "application/*" };
+const HTML: MediaType = MediaType { exact: "text/html", family: "text/*" };
 
 struct MediaType {
     exact: &'static str,
@@ -32,11 +33,22 @@ pub(super) fn wants_page(headers: &HeaderMap) -> bool {
         || (page.named && !stream.named && page.quality > 0.0 && page.quality >= stream.quality)
 }
 
+/// Whether the client accepts HTML at least as much as JSON.
+pub(super) fn wants_html(headers: &HeaderMap) -> bool {
+    let ranges = ranges(headers);
+    preference(&ranges, &HTML).quality >= preference(&ranges, &PAGE).quality
+}
+
 /// The weights of a stream and of a page.
 fn preferences(headers: &HeaderMap) -> (Preference, Preference) {
-    let lists = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let ranges: Vec<(String, f32)> = lists.flat_map(|list| list.split(',')).filter_map(range).collect();
+    let ranges = ranges(headers);
     (preference(&ranges, &STREAM), preference(&ranges, &PAGE))
+}
+
+/// The ranges that the client accepts, with their weights.
+fn ranges(headers: &HeaderMap) -> Vec<(String, f32)> {
+    let lists = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    lists.flat_map(|list| list.split(',')).filter_map(range).collect()
 }
 
 /// The most specific range applies.
@@ -110,6 +122,18 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
         assert_eq!(wants_page(&headers), page);
+    }
+
+    #[rstest]
+    #[case("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", true)]
+    #[case("*/*", true)]
+    #[case("application/json", false)]
+    #[case("application/json, */*;q=0.5", false)]
+    #[case("application/json, text/html;q=0.9", false)]
+    fn html_must_be_accepted_as_much_as_json(#[case] accept: &'static str, #[case] html: bool) {
+        let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]);
+        assert_eq!(wants_html(&headers), html);
+        assert!(wants_html(&HeaderMap::new()), "a client that names nothing");
     }
 
     #[test]

@@ -24,7 +24,10 @@ use crate::{
     store::Prompted,
 };
 
-/// Sends a follow-up prompt.
+/// Sends a follow-up prompt to a job.
+///
+/// `steer` is read before the next model call, `queue` when the agent would otherwise finish. `done: true` says that no
+/// more prompts will come.
 #[utoipa::path(
     post, path = "/api/jobs/{id}/prompt", operation_id = "prompt_job", tag = "jobs", request_body = PromptRequest,
     params(

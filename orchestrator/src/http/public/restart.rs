@@ -14,7 +14,9 @@ use crate::{
     },
 };
 
-/// Restarts a job.
+/// Restarts a failed or cancelled job.
+///
+/// Creates a new job with the prompt, the settings and the files of the earlier one; `restarted_from` names it.
 #[utoipa::path(
     post, path = "/api/jobs/{id}/restart", operation_id = "restart_job", tag = "jobs", params(
         ("id" = String, Path, description = "The job."),

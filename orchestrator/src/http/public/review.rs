@@ -14,6 +14,8 @@ use crate::{
 };
 
 /// Accepts a job's result.
+///
+/// Only for a job that was created with `review: true` and has submitted its result.
 #[utoipa::path(
     post, path = "/api/jobs/{id}/accept", operation_id = "accept_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
     responses(
@@ -31,7 +33,9 @@ pub(super) async fn accept(
     review(&api, id, entry, move |job| job.accept(now)).await
 }
 
-/// Rejects a job's result. The job is marked failed and can be restarted.
+/// Rejects a job's result.
+///
+/// Only for a job that has submitted its result. The job is marked failed and can be restarted.
 #[utoipa::path(
     post, path = "/api/jobs/{id}/reject", operation_id = "reject_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
     request_body = RejectRequest,

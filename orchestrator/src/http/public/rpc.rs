@@ -12,13 +12,16 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use protocol::{ErrorCode, JSON_RPC_VERSION, RpcError, RpcRequest, RpcResponse};
+use protocol::{ErrorCode, FieldError, JSON_RPC_VERSION, RpcError, RpcRequest, RpcResponse};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{PublicApi, audit_entry::RpcCaller};
-use crate::http::{extract::ApiJson, problem::ApiError};
+use crate::http::{
+    extract::{ApiJson, field_error},
+    problem::ApiError,
+};
 
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new().routes(routes!(call))
@@ -71,7 +74,10 @@ fn read(value: Value) -> Result<RpcRequest, Box<(Value, RpcError)>> {
     let is_id = |id: &Value| id.is_string() || id.is_number() || id.is_null();
     let id = value.get("id").filter(|id| is_id(id)).cloned().unwrap_or_default();
     let request: RpcRequest = if value.is_object() {
-        serde_json::from_value(value).map_err(|error| Box::new((id.clone(), invalid_request(&error.to_string()))))?
+        serde_json::from_value(value).map_err(|error| {
+            let FieldError { field, message } = field_error(".", &error.to_string(), "call");
+            Box::new((id.clone(), invalid_request(&format!("{field}: {message}"))))
+        })?
     } else {
         return Err(Box::new((id, invalid_request("a call is an object"))));
     };
@@ -113,8 +119,8 @@ fn read_params<T: DeserializeOwned>(params: Value) -> Result<T, RpcError> {
         return Err(error::invalid_params("params", "must be an object"));
     }
     serde_path_to_error::deserialize(params).map_err(|error| {
-        let path = error.path().to_string();
-        error::invalid_params(if path == "." { "params" } else { &path }, &error.inner().to_string())
+        let described = field_error(&error.path().to_string(), &error.inner().to_string(), "params");
+        error::invalid_params(&described.field, &described.message)
     })
 }
 

@@ -16,6 +16,8 @@ use crate::{
 };
 
 /// Starts a held job.
+///
+/// Puts a job that was created with `hold: true` into the queue.
 #[utoipa::path(
     post, path = "/api/jobs/{id}/start", operation_id = "start_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
     responses(

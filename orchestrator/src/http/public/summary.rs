@@ -7,7 +7,9 @@ use protocol::JobCounts;
 use super::{PublicApi, caller::Caller};
 use crate::http::problem::ApiError;
 
-/// Counts jobs by state, with the usage of the day (UTC).
+/// Counts jobs by state.
+///
+/// With the usage since midnight UTC. Of the caller's jobs; for admins, of all jobs.
 #[utoipa::path(
     get, path = "/api/jobs/summary", operation_id = "get_job_summary", tag = "jobs",
     responses((status = 200, body = JobCounts, description = "Counts and usage since midnight UTC."))

@@ -31,7 +31,7 @@ pub(super) async fn routine(
 ) -> Result<(), StoreError> {
     let mut events = vec![NewInstanceEvent {
         user: routine.user_id.clone(),
-        data: InstanceEventData::Routine { action: change, routine: Box::new(shortened(routine)) },
+        data: InstanceEventData::Routine { change, routine: Box::new(shortened(routine)) },
     }];
     if routine.trigger.kind().is_schedule() {
         let action = match change {

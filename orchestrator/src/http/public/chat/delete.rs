@@ -9,7 +9,9 @@ use crate::http::{
     public::{PublicApi, audit_entry::AuditedCaller},
 };
 
-/// Deletes a thread with its messages. A turn in progress is stopped.
+/// Deletes a thread with its messages.
+///
+/// A turn in progress is stopped.
 #[utoipa::path(
     delete, path = "/api/chat/threads/{id}", operation_id = "delete_thread", tag = "chat",
     params(("id" = String, Path, description = "Thread id, or its key such as `main`.")),

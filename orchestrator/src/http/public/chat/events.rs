@@ -37,11 +37,19 @@ pub(super) struct Params {
 
 /// Streams the events of chat threads.
 ///
-/// The `event` of a message is its kind (`ChatEventKind`), and the data always has `thread_id`. Messages, tool calls, gates, states
-/// and errors are stored; their `id` is the cursor of `GET /api/events`, and `Last-Event-ID` resumes after it. `delta` and
-/// `status` are streamed while they happen and have no `id`. A `delta` of the kind `start` makes the pieces before it void that
-/// no `message` followed. A client that reads too slowly is disconnected and can resume. A message that has only an id moves the
-/// position and nothing else; `resync` is as in `GET /api/events`.
+/// `event` names the kind of a message, and its data always has `thread_id`:
+///
+/// - `message`: an entry of the user, the agent or Gantry, or the end of a job
+/// - `tool_use` and `tool_result`: a tool call, and its result, as entries
+/// - `error`: a turn that did not end with an answer, as an entry
+/// - `gate_required` and `gate_resolved`: a tool call waits for a person, or no longer waits
+/// - `thread_state`: the thread changed state
+/// - `delta`: a piece of an answer. One of the kind `start` makes the pieces before it void that no `message` followed
+/// - `status`: progress, such as a wait for the model
+///
+/// `delta` and `status` are streamed while they happen and have no `id`. The others are stored; their `id` is the cursor of
+/// `GET /api/events`, and `Last-Event-ID` resumes after it. A client that reads too slowly is disconnected and can resume. A message
+/// that has only an id moves the position and nothing else; `resync` is as in `GET /api/events`.
 #[utoipa::path(
     get, path = "/api/chat/events", operation_id = "stream_chat_events", tag = "chat",
     params(

@@ -29,6 +29,8 @@ pub(super) struct Params {
 }
 
 /// Lists the caller's chat threads, newest first.
+///
+/// A thread is a conversation with the agent. `main` is the thread that the first message creates.
 #[utoipa::path(
     get, path = "/api/chat/threads", operation_id = "list_threads", tag = "chat", params(Params),
     responses((status = 200, body = Page<ChatThread>, description = "A page."))

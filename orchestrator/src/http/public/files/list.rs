@@ -32,7 +32,9 @@ pub(in crate::http::public) struct Params {
     cursor: Option<String>,
 }
 
-/// Lists a directory of the job's workspace. Symbolic links are listed as links and not followed.
+/// Lists a directory of the job's workspace.
+///
+/// Symbolic links are listed as links and not followed.
 #[utoipa::path(
     get, path = "/api/jobs/{id}/files", operation_id = "list_files", tag = "files",
     params(("id" = String, Path, description = "Job id."), Params),

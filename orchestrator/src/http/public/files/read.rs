@@ -24,7 +24,9 @@ use crate::{
 const MAX_READ_BYTES: u64 = 64 * 1024 * 1024;
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Reads a file of the job's workspace. Symbolic links are not followed.
+/// Reads a file of the job's workspace.
+///
+/// Symbolic links are not followed. Files are kept after the end of the job for the retention period.
 #[utoipa::path(
     get, path = "/api/jobs/{id}/files/{*path}", operation_id = "read_file", tag = "files",
     params(("id" = String, Path, description = "Job id."), ("path" = String, Path, description = "Path relative to the workspace.")),

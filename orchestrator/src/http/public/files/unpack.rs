@@ -27,7 +27,7 @@ const MAX_OVERHEAD_BYTES: u64 = 128 * 1024 * 1024;
 /// points outside, a device, a sparse file) rejects the whole archive. Permissions are kept except setuid and setgid; owners are not.
 #[utoipa::path(
     put, path = "/api/jobs/{id}/archive", operation_id = "upload_archive", tag = "files", params(("id" = String, Path, description = "Job id.")),
-    request_body(content((String = "application/octet-stream"), (String = "application/x-tar"), (String = "application/gzip"))),
+    request_body(content = String, content_type = "application/octet-stream", description = "A tar archive, also as `application/x-tar`, or as `application/gzip` when compressed."),
     responses(
         (status = 200, body = Unpacked, description = "The archive was extracted."),
         (status = 400, description = "The body is incomplete."),

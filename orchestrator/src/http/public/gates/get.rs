@@ -10,6 +10,8 @@ use crate::http::{
 };
 
 /// Gets a gate.
+///
+/// It shows the tool, the arguments of the call, and who resolved the gate.
 #[utoipa::path(
     get, path = "/api/gates/{id}", operation_id = "get_gate", tag = "gates",
     params(("id" = String, Path, description = "Gate id.")),

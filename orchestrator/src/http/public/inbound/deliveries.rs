@@ -23,7 +23,9 @@ pub(in crate::http::public) struct Params {
     cursor: Option<String>,
 }
 
-/// Lists the newest 200 deliveries of a routine's webhook, newest first.
+/// Lists deliveries of a routine's webhook, newest first.
+///
+/// The newest 200 are kept, each with its outcome and the run that it fired.
 #[utoipa::path(
     get, path = "/api/routines/{id}/deliveries", operation_id = "list_webhook_deliveries", tag = "routines",
     params(("id" = String, Path, description = "Routine id."), Params),

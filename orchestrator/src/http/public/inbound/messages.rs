@@ -18,8 +18,9 @@ use crate::{
 /// Maximum length of a message (contract: api).
 const MAX_CONTENT_BYTES: usize = 64 * 1024;
 
-/// Posts a message, which fires the caller's routines with a trigger of type `event` that it matches.
+/// Posts a message that can fire routines.
 ///
+/// It fires the caller's routines with a trigger of type `event` that it matches.
 /// It starts no turn of a chat. With `Idempotency-Key` a repeated message fires no routine again.
 #[utoipa::path(
     post, path = "/api/messages", operation_id = "post_message", tag = "routines",

@@ -17,8 +17,9 @@ use crate::{
 /// Maximum size of a payload as JSON (contract: api).
 const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
 
-/// Posts an event of a system, which fires the caller's routines with a trigger of type `system_event` that it matches.
+/// Posts an event of a system that can fire routines.
 ///
+/// It fires the caller's routines with a trigger of type `system_event` that it matches.
 /// With `Idempotency-Key` a repeated event fires no routine again.
 #[utoipa::path(
     post, path = "/api/system-events", operation_id = "post_system_event", tag = "routines",

@@ -28,7 +28,7 @@ use crate::{
 #[utoipa::path(
     post, path = "/api/webhooks/{path}", operation_id = "receive_webhook", tag = "routines", security(()),
     params(("path" = String, Path, description = "The path of the webhook.")),
-    request_body(content = Vec<u8>, content_type = "application/json", description = "At most 1 MiB of any content."),
+    request_body(content = Value, content_type = "application/json", description = "At most 1 MiB of any content."),
     responses(
         (status = 202, body = WebhookReceipt, description = "It fired a run."),
         (status = 200, body = WebhookReceipt, description = "It fired no run: it is a duplicate, or `where` is not true of it."),

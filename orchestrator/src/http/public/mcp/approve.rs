@@ -9,7 +9,9 @@ use crate::http::{
     public::{PublicApi, audit_entry::AuditedCaller, caller::Admin},
 };
 
-/// Approves a tool's definition that is withheld because the server has changed it.
+/// Approves the changed definition of an MCP tool.
+///
+/// The tool is withheld since its server has changed the definition.
 ///
 /// The digest names the definition, so that a later change is not approved by accident. Approving it again changes nothing.
 #[utoipa::path(

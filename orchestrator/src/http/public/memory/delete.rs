@@ -13,6 +13,8 @@ use crate::{
 };
 
 /// Deletes a document with all its versions.
+///
+/// With `If-Match` only if its current version is the named one.
 #[utoipa::path(
     delete, path = "/api/memory", operation_id = "delete_memory", tag = "memory",
     params(

@@ -30,6 +30,8 @@ pub(super) struct Params {
 }
 
 /// Reads a document of the caller's memory.
+///
+/// The current version, or the one that `version` names.
 #[utoipa::path(
     get, path = "/api/memory", operation_id = "read_memory", tag = "memory", params(Params),
     responses(

@@ -29,7 +29,9 @@ pub(super) struct Params {
     cursor: Option<String>,
 }
 
-/// Lists the documents in a directory of the caller's memory and below it, by path.
+/// Lists documents of the caller's memory by path.
+///
+/// Those in a directory and below it; by default all.
 #[utoipa::path(
     get, path = "/api/memory/tree", operation_id = "list_memory", tag = "memory", params(Params),
     responses(

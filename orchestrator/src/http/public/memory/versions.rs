@@ -10,7 +10,9 @@ use crate::http::{
     public::{PublicApi, caller::Caller},
 };
 
-/// Lists the kept versions of a document, newest first, with the current one.
+/// Lists the versions of a document, newest first.
+///
+/// The current version is the first one. The last 50 are kept.
 #[utoipa::path(
     get, path = "/api/memory/versions", operation_id = "list_memory_versions", tag = "memory", params(DocumentParams),
     responses(

@@ -13,6 +13,8 @@ use crate::{
 };
 
 /// Marks a notification of the caller as read.
+///
+/// It stays in the list; `unread=true` leaves it out.
 #[utoipa::path(
     post, path = "/api/notifications/{id}/read", operation_id = "read_notification", tag = "notifications",
     params(("id" = String, Path, description = "Notification id.")),

@@ -15,7 +15,9 @@ use crate::http::{
     public::{PublicApi, caller::Caller},
 };
 
-/// Shows a routine.
+/// Gets a routine.
+///
+/// With its definition, status and next time. Secrets are not shown.
 #[utoipa::path(
     get, path = "/api/routines/{id}", operation_id = "get_routine", tag = "routines",
     params(("id" = String, Path, description = "Routine id.")),

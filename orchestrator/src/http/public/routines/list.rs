@@ -48,7 +48,9 @@ pub(in crate::http::public) struct Params {
     cursor: Option<String>,
 }
 
-/// Lists routines, newest first. An admin sees those of all users.
+/// Lists routines, newest first.
+///
+/// An admin sees those of all users.
 #[utoipa::path(
     get, path = "/api/routines", operation_id = "list_routines", tag = "routines", params(Params),
     responses(

@@ -29,6 +29,8 @@ pub(in crate::http::public) struct Params {
 }
 
 /// Lists the runs of a routine, newest first.
+///
+/// Each firing is a run, including those that a guardrail prevented or that were missed.
 #[utoipa::path(
     get, path = "/api/routines/{id}/runs", operation_id = "list_routine_runs", tag = "routines",
     params(("id" = String, Path, description = "Routine id."), Params),

@@ -9,7 +9,9 @@ use crate::http::{
     public::{PublicApi, caller::Caller},
 };
 
-/// Numbers of the caller's routines; for an admin, of all.
+/// Counts routines by status.
+///
+/// Of the caller's routines; for admins, of all.
 #[utoipa::path(
     get, path = "/api/routines/summary", operation_id = "routine_summary", tag = "routines",
     responses(

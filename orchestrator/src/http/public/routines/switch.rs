@@ -10,7 +10,9 @@ use crate::http::{
     public::{PublicApi, audit_entry::AuditedCaller},
 };
 
-/// Enables a routine. Times that have passed meanwhile are not run.
+/// Enables a routine.
+///
+/// Times that have passed meanwhile are not run.
 #[utoipa::path(
     post, path = "/api/routines/{id}/enable", operation_id = "enable_routine", tag = "routines",
     params(("id" = String, Path, description = "Routine id.")),
@@ -28,7 +30,9 @@ pub(in crate::http::public) async fn enable(
     Ok(Json(api.routines.set_enabled(&caller(&who, entry), id, Some(true)).await?))
 }
 
-/// Disables a routine. A run in progress goes on; runs that wait end.
+/// Disables a routine.
+///
+/// A run in progress goes on; runs that wait end.
 #[utoipa::path(
     post, path = "/api/routines/{id}/disable", operation_id = "disable_routine", tag = "routines",
     params(("id" = String, Path, description = "Routine id.")),
@@ -45,7 +49,9 @@ pub(in crate::http::public) async fn disable(
     Ok(Json(api.routines.set_enabled(&caller(&who, entry), id, Some(false)).await?))
 }
 
-/// Enables a routine that is disabled, and disables one that is enabled.
+/// Enables or disables a routine.
+///
+/// A routine that is disabled is enabled, and one that is enabled is disabled.
 #[utoipa::path(
     post, path = "/api/routines/{id}/toggle", operation_id = "toggle_routine", tag = "routines",
     params(("id" = String, Path, description = "Routine id.")),

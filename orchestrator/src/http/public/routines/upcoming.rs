@@ -25,7 +25,9 @@ pub(in crate::http::public) struct Params {
     count: Option<usize>,
 }
 
-/// The next times at which a routine fires by its schedule. None if it is disabled or has another trigger.
+/// Lists the next times of a routine's schedule.
+///
+/// Empty if the routine is disabled or has another trigger.
 #[utoipa::path(
     get, path = "/api/routines/{id}/upcoming", operation_id = "upcoming_firings", tag = "routines",
     params(("id" = String, Path, description = "Routine id."), Params),

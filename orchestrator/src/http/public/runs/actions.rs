@@ -16,7 +16,9 @@ use crate::{
     store::CallPosition,
 };
 
-/// Lists the tool calls of a lightweight run, by attempt, oldest first. Those of a run with a job are the job's.
+/// Lists the tool calls of a lightweight run, oldest first.
+///
+/// Those of a run with a job are the job's.
 #[utoipa::path(
     get, path = "/api/runs/{id}/actions", operation_id = "list_run_tool_calls", tag = "routines",
     params(("id" = String, Path, description = "Run id."), PageParams),

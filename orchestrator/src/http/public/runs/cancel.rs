@@ -12,7 +12,9 @@ use crate::{
     store::CancelledRun,
 };
 
-/// Cancels a run, with its job if it has one. It is not counted as a failure of the routine.
+/// Cancels a run.
+///
+/// Its job, if it has one, is cancelled too. The run is not counted as a failure of the routine.
 #[utoipa::path(
     post, path = "/api/runs/{id}/cancel", operation_id = "cancel_run", tag = "routines",
     params(("id" = String, Path, description = "Run id.")),

@@ -48,7 +48,9 @@ pub(in crate::http::public) struct Params {
     cursor: Option<String>,
 }
 
-/// Lists runs, newest first, also of routines that were deleted. An admin sees those of all users.
+/// Lists runs, newest first.
+///
+/// Also those of routines that were deleted. An admin sees those of all users.
 #[utoipa::path(
     get, path = "/api/runs", operation_id = "list_runs", tag = "routines", params(Params),
     responses(

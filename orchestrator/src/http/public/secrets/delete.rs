@@ -9,6 +9,8 @@ use crate::http::{
 };
 
 /// Deletes a secret of the caller.
+///
+/// It is removed at once, and tools no longer get its value.
 #[utoipa::path(
     delete, path = "/api/secrets/{name}", operation_id = "delete_secret", tag = "secrets",
     params(("name" = String, Path, description = "Name of the secret.")),

@@ -13,7 +13,9 @@ use crate::http::{
     },
 };
 
-/// Lists the caller's secrets by name, without their values.
+/// Lists the caller's secrets by name.
+///
+/// Values are never returned.
 #[utoipa::path(
     get, path = "/api/secrets", operation_id = "list_secrets", tag = "secrets", params(PageParams),
     responses(

@@ -9,6 +9,8 @@ use crate::http::{
 };
 
 /// Returns the caller's settings.
+///
+/// A user who has set none has the defaults.
 #[utoipa::path(
     get, path = "/api/settings", operation_id = "get_settings", tag = "settings",
     responses(

@@ -16,6 +16,8 @@ use crate::{
 const MAX_POLICY_BYTES: usize = 32 * 1024;
 
 /// Returns the operator's tool policy.
+///
+/// Admins only. It names the tools that are disabled for everyone and for single users.
 #[utoipa::path(
     get, path = "/api/admin/tool-policy", operation_id = "get_tool_policy", tag = "tools",
     responses(
