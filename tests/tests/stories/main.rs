@@ -57,6 +57,8 @@ mod limits;
 #[cfg(test)]
 mod links;
 #[cfg(test)]
+mod live_output;
+#[cfg(test)]
 mod logs;
 #[cfg(test)]
 mod mcp;
