@@ -157,7 +157,24 @@ impl Gateway {
         let primary = provider(&settings.primary)?;
         let failover = settings.failover.iter().map(provider).collect::<Result<_, _>>()?;
         let prices = PriceTable::new(&settings.prices);
-        Ok(Self { primary, failover, prices, unpriced: settings.unpriced, retry })
+        let gateway = Self { primary, failover, prices, unpriced: settings.unpriced, retry };
+        gateway.log_listed_prices();
+        Ok(gateway)
+    }
+
+    /// The operator is to check prices that are not configured.
+    fn log_listed_prices(&self) {
+        for provider in self.providers() {
+            if let Some(listed) = self.prices.listed_price(&provider.model) {
+                tracing::info!(
+                    model = provider.model,
+                    price_list = listed.provider,
+                    as_of = %listed.as_of,
+                    source = listed.source,
+                    "the model's costs are computed with a built-in price; llm.prices replaces it"
+                );
+            }
+        }
     }
 
     /// Refuses a model whose price at the primary provider is not known. To be asked where a cost limit applies.
