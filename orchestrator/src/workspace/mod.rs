@@ -25,7 +25,7 @@ pub use files::DirPage;
 pub use free_space::{DiskSpace, FreeSpace, ReadDiskSpace};
 pub use path::WorkspacePath;
 pub use quota::{DiskUsage, Quota};
-pub use retention::{RetentionPeriod, RetentionSweep};
+pub use retention::{RetentionPeriod, RetentionSweep, remove_container_logs};
 pub use staging::StagingDir;
 pub use tar_stream::TarStream;
 pub use uploads::{Upload, UploadRegistry};

@@ -21,6 +21,8 @@ mod children;
 #[cfg(test)]
 mod create;
 #[cfg(test)]
+mod deletion;
+#[cfg(test)]
 mod disk;
 #[cfg(test)]
 mod drain;

@@ -8,6 +8,7 @@ mod cancel;
 mod chat;
 mod create;
 mod cursor;
+mod delete;
 mod docs;
 mod events;
 mod files;
@@ -205,6 +206,7 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(summary::summary))
         .routes(routes!(get::get))
         .merge(audited("job.cancel", routes!(cancel::cancel)))
+        .merge(audited("job.delete", routes!(delete::delete)))
         .merge(audited("job.start", routes!(start::start)))
         .merge(audited("job.prompt", routes!(prompt::prompt)))
         .merge(audited("job.restart", routes!(restart::restart)))
