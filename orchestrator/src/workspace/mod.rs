@@ -1,5 +1,7 @@
 //! Workspaces: the directories that jobs work in. Contents only.
 
+mod baseline;
+mod changes;
 mod cutoff;
 mod dir;
 mod error;

@@ -15,6 +15,8 @@ mod budgets;
 #[cfg(test)]
 mod cancel;
 #[cfg(test)]
+mod changes;
+#[cfg(test)]
 mod chat;
 #[cfg(test)]
 mod children;

@@ -216,6 +216,7 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(instance_events::events))
         .routes(routes!(files::list::list))
         .routes(routes!(files::read::read))
+        .routes(routes!(files::changes::changes))
         .merge(audited("files.write", routes!(files::put::put)))
         .routes(routes!(files::pack::pack))
         .merge(audited("files.write", routes!(files::unpack::unpack)))
