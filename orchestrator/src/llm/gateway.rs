@@ -5,12 +5,13 @@ use std::{pin::pin, time::Duration};
 
 use agent::{DeltaSink, safety::LeakDetector};
 use protocol::{Completion, CompletionRequest, RateLimitOrigin, TokenUsage};
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tracing::Instrument;
 
 use super::{
     attempt_error::{AttemptError, Disposition},
     breaker::Caller,
+    call_phase::CallPhase,
     circuit::{BreakerSettings, BreakerState},
     error::{ErrorKind, GatewayError},
     estimate,
@@ -59,6 +60,8 @@ pub struct CallContext<'a> {
     pub deltas: Option<&'a DeltaSink>,
     /// Finds the user's secrets in what providers say of failed calls.
     pub detector: Option<&'a LeakDetector>,
+    /// Shows the phase of the call.
+    pub phase: Option<&'a watch::Sender<CallPhase>>,
 }
 
 /// An answer with its cost.
@@ -262,6 +265,7 @@ impl Gateway {
             has_budget: context.has_budget,
             deltas,
             detector: context.detector,
+            phase: context.phase,
         };
         let mut errors: Vec<(&str, AttemptError)> = Vec::new();
         let (mut reached_provider, mut has_streamed) = (false, false);
