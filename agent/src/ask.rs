@@ -17,9 +17,9 @@ use crate::{
     text::elide,
 };
 
-/// Interval of status events during a wait. Each counts as activity, so that a wait that was asked for never makes a job
+/// Interval of status events while the model is waited for, over all tries of a call. Each counts as activity, so that a wait that was asked for never makes a job
 /// stuck (300 s without activity by default).
-const STATUS_INTERVAL: Duration = Duration::from_secs(15);
+const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval at which prompts are taken during a wait.
 const PROMPT_INTERVAL: Duration = Duration::from_secs(1);
@@ -44,6 +44,14 @@ pub(crate) enum PromptContext {
     WithInstruction(Message),
     /// Other messages.
     Standalone(Vec<Message>),
+}
+
+/// What is said about a wait.
+struct WaitMessage<'a> {
+    /// The attempt that follows; empty for a refusal that does not count.
+    attempt: String,
+    /// Why the last attempt was refused.
+    cause: &'a str,
 }
 
 /// A call that was refused for good.
@@ -125,6 +133,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     ) -> Flow<Result<Completion, Refused>> {
         let mut call_id = CallId::generate();
         let mut outage = Outage::new(self.settings.outage_patience);
+        let mut status_due = Instant::now();
         loop {
             let asked_at = Instant::now();
             let (refusal, message) = match self.complete(state, turn, &call_id).await? {
@@ -146,7 +155,11 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
                 Err(given_up) => return Flow::Continue(Err(Refused::Failed(format!("{given_up}: {message}")))),
             };
             let messages = state.transcript.messages().len();
-            self.wait(state, wait, &message).await?;
+            let message = match outage.next_attempt() {
+                Some((attempt, of)) => WaitMessage { attempt: format!("attempt {attempt} of {of}, "), cause: &message },
+                None => WaitMessage { attempt: String::new(), cause: &message },
+            };
+            self.wait(state, wait, &message, &mut status_due).await?;
             if state.transcript.messages().len() > messages {
                 // The next request says more than the last, so it is another call; the prompt has reset the guards.
                 call_id = CallId::generate();
@@ -181,19 +194,25 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     }
 
     /// Waits before the model is called again: reports the wait, stops at once when requested, and receives prompts meanwhile.
-    async fn wait(&self, state: &mut LoopState<'_>, wait: Duration, message: &str) -> Flow {
+    async fn wait(
+        &self,
+        state: &mut LoopState<'_>,
+        wait: Duration,
+        message: &WaitMessage<'_>,
+        status_due: &mut Instant,
+    ) -> Flow {
         let until = Instant::now() + wait;
-        let message = elide(message, MAX_STATUS_BYTES);
-        let mut status_due = Instant::now();
+        let (attempt, cause) = (&message.attempt, elide(message.cause, MAX_STATUS_BYTES));
         loop {
             let now = Instant::now();
             if now >= until {
                 return Flow::Continue(());
             }
-            if now >= status_due {
+            if now >= *status_due {
                 let seconds = (until - now).as_millis().div_ceil(1_000);
-                self.record_status(state, format!("rate limited ({message}), asks again in {seconds} s")).await?;
-                status_due = now + STATUS_INTERVAL;
+                let status = format!("waiting for the model: {attempt}next try in {seconds} s: {cause}");
+                self.record_status(state, status).await?;
+                *status_due = now + STATUS_INTERVAL;
             }
             tokio::select! {
                 biased;

@@ -68,6 +68,11 @@ impl Outage {
         Self { patience, refusals: 0, local_refusals: 0, without_answer: Duration::ZERO }
     }
 
+    /// The next attempt and how many there are at most, after a provider's refusals; `None` after the orchestrator's own alone.
+    pub(crate) const fn next_attempt(&self) -> Option<(u32, u32)> {
+        if self.refusals == 0 { None } else { Some((self.refusals + 1, MAX_PROVIDER_REFUSALS)) }
+    }
+
     /// How long to wait after this refusal. The id spreads waits: it differs between jobs, which is all that is needed, and
     /// takes no source of randomness here.
     pub(crate) fn wait_after(&mut self, refusal: &Refusal, call_id: &CallId) -> Result<Duration, GiveUp> {

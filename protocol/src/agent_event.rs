@@ -29,7 +29,12 @@ pub enum AgentEvent {
     /// A human-readable progress message.
     Status { message: String, iteration: u32 },
     /// Output of the job's own processes.
-    Log { stream: LogStream, text: String },
+    Log {
+        stream: LogStream,
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call_id: Option<CallId>,
+    },
     /// A limit was reached.
     Limit { limit: LimitName, value: Value },
 }
@@ -63,7 +68,7 @@ impl From<AgentEvent> for EventData {
                 Self::ToolResult { call_id, tool, success, output, truncated, duration_ms }
             }
             AgentEvent::Status { message, iteration } => Self::Status { message, iteration },
-            AgentEvent::Log { stream, text } => Self::Log { stream, text },
+            AgentEvent::Log { stream, text, call_id } => Self::Log { stream, text, call_id },
             AgentEvent::Limit { limit, value } => Self::Limit { limit, value },
         }
     }
@@ -97,7 +102,12 @@ mod tests {
                 duration_ms: 3,
             },
             AgentEvent::Status { message: "busy".to_owned(), iteration: 2 },
-            AgentEvent::Log { stream: LogStream::Stderr, text: "line".to_owned() },
+            AgentEvent::Log { stream: LogStream::Stderr, text: "line".to_owned(), call_id: None },
+            AgentEvent::Log {
+                stream: LogStream::Stdout,
+                text: "line".to_owned(),
+                call_id: Some(CallId("c".to_owned())),
+            },
             AgentEvent::Limit { limit: LimitName::MaxCostUsd, value: json!(5.0) },
         ]
     }
@@ -113,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_workers_event_has_its_kind_and_data_beside_its_number() {
-        let sent = WorkerEvent { client_seq: 7, data: one_of_each().remove(7) };
+        let sent = WorkerEvent { client_seq: 7, data: one_of_each().remove(8) };
         let text = serde_json::to_string(&sent).unwrap();
         assert_eq!(text, r#"{"client_seq":7,"kind":"limit","data":{"limit":"max_cost_usd","value":5.0}}"#);
         assert_eq!(serde_json::from_str::<WorkerEvent>(&text).unwrap(), sent);

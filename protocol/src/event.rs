@@ -121,6 +121,9 @@ pub enum EventData {
         stream: LogStream,
         /// The text.
         text: String,
+        /// The tool call whose output it is. Its result, which follows, has the output too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call_id: Option<CallId>,
     },
     /// A decision about a connection that a tool asked for.
     Egress {

@@ -32,6 +32,56 @@ pub struct FileEntry {
     pub mode: String,
 }
 
+/// How a file differs from what it was when the job first started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the words say it")]
+pub enum FileChangeKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// Why a change has no diff.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum DiffOmitted {
+    /// The content is not UTF-8 text.
+    Binary,
+    /// The content or the diff is too large, or the diffs of the answer together are, or the earlier content was not kept.
+    TooLarge,
+}
+
+/// One changed file or link of a workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FileChange {
+    /// The path relative to the workspace. Bytes that are not UTF-8 are replaced by U+FFFD.
+    pub path: String,
+    /// The kind of change.
+    pub change: FileChangeKind,
+    /// The size now; null for a deleted file.
+    pub size_bytes: Option<u64>,
+    /// The size when the job first started; null for an added file.
+    pub previous_size_bytes: Option<u64>,
+    /// A unified diff of the content.
+    pub diff: Option<String>,
+    /// Why there is no diff.
+    pub diff_omitted: Option<DiffOmitted>,
+}
+
+/// What has changed in a workspace since the job first started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FileChanges {
+    /// By path, at most 1,000.
+    pub items: Vec<FileChange>,
+    /// Whether there may be other changes: there are more, or the workspace was or is too large to be compared as a whole.
+    pub truncated: bool,
+}
+
 /// The result of `PUT …/archive`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

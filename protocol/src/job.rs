@@ -206,6 +206,10 @@ pub struct Job {
     pub result: Option<JobResult>,
     pub usage: Usage,
     pub container: Option<ContainerInfo>,
+    /// Where a pending job stands in the queue, from 1 for the next; an estimate, since users take turns. Only in the response to
+    /// `GET /api/jobs/{id}`; null for a job that is held or not pending.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_position: Option<u64>,
 }
 
 /// A job in a list: without its prompt, result and metadata, which may be large.

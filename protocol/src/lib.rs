@@ -45,7 +45,7 @@ pub use cron::{
     RpcErrorData, RpcRequest, RpcResponse, WakeRequest,
 };
 pub use event::{EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep};
-pub use file::{FileEntry, FileKind, Unpacked};
+pub use file::{DiffOmitted, FileChange, FileChangeKind, FileChanges, FileEntry, FileKind, Unpacked};
 pub use gate::{Gate, GateDecision, GateKind, GateResolution, GateScope, GateState, ResolveGate, ResolveThreadGate};
 pub use ids::{
     CallId, DeliveryId, GateId, InstanceId, JobId, MessageId, NotificationId, ParseIdError, PromptId, RoutineEventId,

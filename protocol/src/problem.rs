@@ -76,6 +76,8 @@ codes! {
     RequestTimeout => "request_timeout", 408, "Request took too long";
     /// The job has finished.
     JobFinished => "job_finished", 409, "Job has finished";
+    /// The job has not finished.
+    NotFinished => "not_finished", 409, "Job has not finished";
     /// Only failed and cancelled jobs restart.
     NotRestartable => "not_restartable", 409, "Job cannot be restarted";
     /// Only submitted jobs are accepted or rejected.

@@ -11,7 +11,10 @@ use protocol::{
     limits::{MAX_BATCH_EVENTS, MAX_EVENT_BATCH_BYTES},
 };
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{
+        mpsc::{self, error::TrySendError},
+        oneshot,
+    },
     time::{Instant, timeout_at},
 };
 
@@ -39,6 +42,16 @@ enum Entry {
 #[derive(Clone)]
 pub(crate) struct EventQueue {
     entries: mpsc::Sender<Entry>,
+}
+
+impl EventQueue {
+    /// Records an event if there is room for it now, else returns it. A closed journal takes no event.
+    pub(crate) fn try_record(&self, event: AgentEvent) -> Option<AgentEvent> {
+        match self.entries.try_send(Entry::Event(event)) {
+            Err(TrySendError::Full(Entry::Event(event))) => Some(event),
+            Ok(()) | Err(TrySendError::Full(Entry::Flush(_)) | TrySendError::Closed(_)) => None,
+        }
+    }
 }
 
 impl Journal for EventQueue {

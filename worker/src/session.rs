@@ -255,6 +255,7 @@ impl Session<'_> {
             workspace: Arc::clone(&self.workspace),
             shell: self.environment.shell.clone(),
             launcher: Arc::new(launcher),
+            journal: queue.clone(),
             client: Arc::clone(&self.client),
         };
         let mut registry = ToolRegistry::new();

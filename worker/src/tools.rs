@@ -6,6 +6,7 @@ mod file_tool;
 mod files;
 mod launch;
 mod limits;
+mod output_stream;
 mod patch;
 mod patch_format;
 mod remote;

@@ -137,7 +137,12 @@ impl Redaction<'_> {
                 self.text(output);
             }
             AgentEvent::Status { message, .. } => self.text(message),
-            AgentEvent::Log { text, .. } => self.text(text),
+            AgentEvent::Log { text, call_id, .. } => {
+                self.text(text);
+                if let Some(call_id) = call_id {
+                    self.identifier(&mut call_id.0);
+                }
+            }
             AgentEvent::Limit { value, .. } => self.json(value),
         }
     }
@@ -216,7 +221,7 @@ mod tests {
             },
             AgentEvent::ToolResult { call_id, tool, success: true, output: leak(), truncated: false, duration_ms: 1 },
             AgentEvent::Status { message: leak(), iteration: 1 },
-            AgentEvent::Log { stream: LogStream::Stdout, text: leak() },
+            AgentEvent::Log { stream: LogStream::Stdout, text: leak(), call_id: Some(CallId(leak())) },
             AgentEvent::Limit { limit: LimitName::MaxTokens, value: json!(leak()) },
         ] {
             let findings = detector().redact_event(&mut event);

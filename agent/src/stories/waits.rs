@@ -90,9 +90,22 @@ async fn a_long_wait_is_recorded_repeatedly() {
     let mut world = World::new([limited(Some(600)), say("Done.")]);
     assert_eq!(world.run().await, completed("Done."));
     let events: Vec<String> = world.events().into_iter().filter(|line| line.starts_with("status")).collect();
-    assert_eq!(events.len(), 40, "every 15 s: {events:?}");
-    assert_eq!(events[0], "status: rate limited (slow down), asks again in 600 s");
-    assert_eq!(events[39], "status: rate limited (slow down), asks again in 15 s");
+    assert_eq!(events.len(), 60, "every 10 s: {events:?}");
+    assert_eq!(events[0], "status: waiting for the model: attempt 2 of 10, next try in 600 s: slow down");
+    assert_eq!(events[59], "status: waiting for the model: attempt 2 of 10, next try in 10 s: slow down");
+}
+
+#[tokio::test(start_paused = true)]
+async fn quick_retries_are_not_a_flood_of_status_events() {
+    let local = refused(RateLimitOrigin::Local, Some(4));
+    let mut world = World::new([local, limited(Some(3)), limited(Some(3)), limited(Some(3)), say("Done.")]);
+    assert_eq!(world.run().await, completed("Done."));
+    let events: Vec<String> = world.events().into_iter().filter(|line| line.starts_with("status")).collect();
+    let expected = [
+        "status: waiting for the model: next try in 4 s: slow down",
+        "status: waiting for the model: attempt 4 of 10, next try in 3 s: slow down",
+    ];
+    assert_eq!(events, expected, "at 0 s and at 10 s");
 }
 
 #[tokio::test(start_paused = true)]

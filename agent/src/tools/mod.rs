@@ -16,7 +16,7 @@ pub use call::{Admission, Admitted, CallOutcome, CallResult, NeedsApproval, Reje
 pub use context::{ToolContext, ToolOrigin, is_denied_to_jobs};
 pub use executor::ToolExecutor;
 pub use host::{CallHost, CallView, OpenedRow, RecordError, Unrecorded};
-pub use output::MAX_OUTPUT_BYTES;
+pub use output::{MAX_OUTPUT_BYTES, is_incomplete_escape, sanitize_piece};
 pub use policy::ToolPolicy;
 pub use registry::{RegisterError, RegisteredTool, ToolRegistry};
 

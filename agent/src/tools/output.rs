@@ -14,6 +14,9 @@ pub const MAX_OUTPUT_BYTES: usize = 100_000;
 /// shorten a text. What follows is dropped unread, so that the work for an output of any size is bounded.
 const MAX_SCANNED_BYTES: usize = 10 * MAX_OUTPUT_BYTES;
 
+/// Length from which the beginning of an escape sequence is taken for text, in bytes.
+const MAX_ESCAPE_BYTES: usize = 256;
+
 /// Space reserved for the note that tells how much was cut.
 const NOTE_BYTES: usize = 64;
 
@@ -52,6 +55,16 @@ pub(super) fn sanitize(mut text: String) -> (String, bool) {
         text = without;
     }
     (text, is_complete)
+}
+
+/// Cleans a part of an output that continues, for display, like the output of a finished call.
+pub fn sanitize_piece(text: String) -> String {
+    sanitize(text).0
+}
+
+/// Whether a text that begins with an escape character could be the beginning of an escape sequence that is not complete.
+pub fn is_incomplete_escape(text: &str) -> bool {
+    text.len() <= MAX_ESCAPE_BYTES && ESCAPES.find(text).is_none_or(|found| found.start() > 0)
 }
 
 /// Caps a text that had `total` bytes as the tool gave it. `true`: it was cut, here or before.

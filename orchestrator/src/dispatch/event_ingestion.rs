@@ -70,7 +70,7 @@ impl EventIngestion {
         let (mut tails, batch) = search(bytes, move || {
             let batch = events.into_iter().map(|WorkerEvent { client_seq, data }| {
                 let keeps = !tails.has_stored(client_seq) && (keeps_all || is_essential(data.kind()));
-                let data = if keeps { tails.redact(&detector, data) } else { None };
+                let data = if keeps { tails.redact(&detector, data) } else { Vec::new() };
                 BatchEvent { client_seq, data }
             });
             let batch: Vec<BatchEvent> = batch.collect();

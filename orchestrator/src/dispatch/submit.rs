@@ -324,6 +324,7 @@ fn replayed(outcome: CreateOutcome) -> Result<Option<Submitted>, SubmitError> {
         CreateOutcome::Created => Ok(None),
         CreateOutcome::Replayed { status, body } => Ok(Some(Submitted::Replayed { status, body })),
         CreateOutcome::KeyMismatch => Err(SubmitError::KeyReused),
+        CreateOutcome::JobDeleted => Err(SubmitError::JobDeleted),
         CreateOutcome::QueueFull(full) => Err(SubmitError::QueueFull(full)),
         CreateOutcome::ChildRefused(refused) => Err(SubmitError::ChildRefused(refused)),
         CreateOutcome::RunGone => Err(SubmitError::RunGone),

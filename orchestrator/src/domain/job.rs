@@ -295,6 +295,7 @@ impl JobRecord {
             result: self.result(),
             usage: self.usage,
             container: self.container.clone(),
+            queue_position: None,
         }
     }
 }

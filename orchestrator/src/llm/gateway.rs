@@ -5,12 +5,13 @@ use std::{pin::pin, time::Duration};
 
 use agent::{DeltaSink, safety::LeakDetector};
 use protocol::{Completion, CompletionRequest, RateLimitOrigin, TokenUsage};
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tracing::Instrument;
 
 use super::{
     attempt_error::{AttemptError, Disposition},
     breaker::Caller,
+    call_phase::CallPhase,
     circuit::{BreakerSettings, BreakerState},
     error::{ErrorKind, GatewayError},
     estimate,
@@ -59,6 +60,8 @@ pub struct CallContext<'a> {
     pub deltas: Option<&'a DeltaSink>,
     /// Finds the user's secrets in what providers say of failed calls.
     pub detector: Option<&'a LeakDetector>,
+    /// Shows the phase of the call.
+    pub phase: Option<&'a watch::Sender<CallPhase>>,
 }
 
 /// An answer with its cost.
@@ -157,7 +160,24 @@ impl Gateway {
         let primary = provider(&settings.primary)?;
         let failover = settings.failover.iter().map(provider).collect::<Result<_, _>>()?;
         let prices = PriceTable::new(&settings.prices);
-        Ok(Self { primary, failover, prices, unpriced: settings.unpriced, retry })
+        let gateway = Self { primary, failover, prices, unpriced: settings.unpriced, retry };
+        gateway.log_listed_prices();
+        Ok(gateway)
+    }
+
+    /// The operator is to check prices that are not configured.
+    fn log_listed_prices(&self) {
+        for provider in self.providers() {
+            if let Some(listed) = self.prices.listed_price(&provider.model) {
+                tracing::info!(
+                    model = provider.model,
+                    price_list = listed.provider,
+                    as_of = %listed.as_of,
+                    source = listed.source,
+                    "the model's costs are computed with a built-in price; llm.prices replaces it"
+                );
+            }
+        }
     }
 
     /// Refuses a model whose price at the primary provider is not known. To be asked where a cost limit applies.
@@ -245,6 +265,7 @@ impl Gateway {
             has_budget: context.has_budget,
             deltas,
             detector: context.detector,
+            phase: context.phase,
         };
         let mut errors: Vec<(&str, AttemptError)> = Vec::new();
         let (mut reached_provider, mut has_streamed) = (false, false);

@@ -8,12 +8,14 @@ mod call_limiter;
 mod model;
 mod redaction;
 mod single_flight;
+mod wait_status;
 
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use agent::DeltaSink;
 use futures_util::FutureExt as _;
 use protocol::{Completion, CompletionRequest, EventData, Message, ToolCall};
+use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
@@ -22,7 +24,7 @@ pub use self::{
     model::{LoopCallError, MeteredModel},
     single_flight::{FlightError, SingleFlight},
 };
-use super::{Answer, AskError, CallContext, CallCost, Caller, Failure, Gateway, UnpricedModel, call_ids};
+use super::{Answer, AskError, CallContext, CallCost, CallPhase, Caller, Failure, Gateway, UnpricedModel, call_ids};
 use crate::{
     clock::Clock,
     domain::budget::{CallEstimate, DayLimits, ExhaustedBudget},
@@ -121,6 +123,7 @@ impl Meter {
             has_budget: self.has_budget(account),
             deltas: Some(deltas),
             detector: None,
+            phase: None,
         };
         // What is refused without asking a provider reserves nothing and has no row.
         let refused = if stop().now_or_never().is_some() {
@@ -155,7 +158,14 @@ impl Meter {
         };
         failpoint::reach("llm.after_open");
         request.max_tokens = Some(open.max_output_tokens());
-        match redaction::ask(&self.gateway, &request, context, stop(), &detector).await {
+        let (phase, shown) = watch::channel(CallPhase::Asking { attempt: 1, of: 1 });
+        let context = CallContext { phase: Some(&phase), ..context };
+        let asked = tokio::select! {
+            biased;
+            asked = redaction::ask(&self.gateway, &request, context, stop(), &detector) => asked,
+            never = self.report_wait(account.owner, shown) => match never {},
+        };
+        match asked {
             Err(AskError { failure, reached_provider: false, .. }) => {
                 open.release().await?;
                 Err(CallError::Failed(failure))

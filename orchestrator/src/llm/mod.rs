@@ -4,6 +4,7 @@ mod arguments;
 mod attempt_error;
 mod breaker;
 mod call_ids;
+mod call_phase;
 mod circuit;
 mod error;
 mod estimate;
@@ -19,6 +20,7 @@ mod upstream;
 pub mod wire;
 
 pub use breaker::Caller;
+pub use call_phase::CallPhase;
 pub use circuit::{BreakerSettings, BreakerState};
 pub use error::{ErrorKind, GatewayError};
 pub use gateway::{Answer, AskError, CallContext, CallCost, Failure, Gateway, ProviderHealth, UnpricedModel};

@@ -1,10 +1,13 @@
-//! Token prices: a table of well-known models, and the operator's own prices, which take precedence. Money is in
+//! Token prices: lists of well-known models, and the operator's own prices, which take precedence. Money is in
 //! micro-dollars. Never guesses: a model that neither knows has no price.
+
+mod lists;
 
 use std::collections::BTreeMap;
 
 use protocol::TokenUsage;
 
+use self::lists::{ListedPrice, listed_prices};
 use crate::config::{ModelPrice, ProviderKind};
 
 /// Micro-dollars per million tokens: 2 500 000 is $2.50 per million.
@@ -41,29 +44,54 @@ impl Price {
 /// One million dollars: the costs of millions of calls add up to a number that the database can hold.
 const MAX_CALL_MICRO_USD: i64 = 1_000_000_000_000;
 
-/// The operator's prices by model name prefix, and the built-in table behind them.
-#[derive(Debug, Default)]
+/// The operator's prices by model name prefix, and the listed prices behind them.
+#[derive(Debug)]
 pub(super) struct PriceTable {
     overrides: Vec<(String, ModelPrice)>,
+    listed: BTreeMap<String, ListedPrice>,
 }
 
 impl PriceTable {
     pub(super) fn new(overrides: &BTreeMap<String, ModelPrice>) -> Self {
-        Self { overrides: overrides.iter().map(|(prefix, price)| (prefix.clone(), *price)).collect() }
+        let overrides = overrides.iter().map(|(prefix, price)| (prefix.clone(), *price)).collect();
+        Self { overrides, listed: listed_prices() }
     }
 
     /// The price of a model at a provider of this kind. The operator's longest matching prefix wins.
     pub(super) fn of_model(&self, model: &str, kind: ProviderKind) -> Option<Price> {
-        let matching = self.overrides.iter().filter(|(prefix, _)| model.starts_with(prefix.as_str()));
-        match matching.max_by_key(|(prefix, _)| prefix.len()) {
-            Some((_, price)) => Some(with_cache_prices(price, cache_ratios(model, kind))),
-            None => built_in(model),
+        match self.override_of(model) {
+            Some(price) => Some(with_cache_prices(price, self.cache_ratios(model, kind))),
+            None => self.listed(model).map(|listed| listed.price),
         }
     }
-}
 
-fn built_in(model: &str) -> Option<Price> {
-    BUILT_IN.iter().find(|(name, _)| is_release_of(model, name)).map(|(_, price)| *price)
+    /// The listed price of a model, if it is the one that applies.
+    pub(super) fn listed_price(&self, model: &str) -> Option<&ListedPrice> {
+        self.listed(model).filter(|_| self.override_of(model).is_none())
+    }
+
+    fn override_of(&self, model: &str) -> Option<&ModelPrice> {
+        let matching = self.overrides.iter().filter(|(prefix, _)| model.starts_with(prefix.as_str()));
+        matching.max_by_key(|(prefix, _)| prefix.len()).map(|(_, price)| price)
+    }
+
+    fn listed(&self, model: &str) -> Option<&ListedPrice> {
+        self.listed.iter().find(|(name, _)| is_release_of(model, name)).map(|(_, listed)| listed)
+    }
+
+    /// The ratios of the same model where it is listed, else those that the provider's price list has for all its models.
+    fn cache_ratios(&self, model: &str, kind: ProviderKind) -> CacheRatios {
+        if let Some(known) = self.listed(model).map(|listed| listed.price).filter(|price| price.input > 0) {
+            let ratio = |price: u64| approximate(price) / approximate(known.input);
+            return CacheRatios { read: ratio(known.cache_read), write: ratio(known.cache_write) };
+        }
+        match kind {
+            ProviderKind::Anthropic => CacheRatios { read: 0.1, write: 1.25 },
+            // Compatible servers charge between a tenth and the whole; half is what most of them charge at most.
+            ProviderKind::OpenAi => CacheRatios { read: 0.5, write: 1.0 },
+            ProviderKind::Ollama | ProviderKind::Scripted => CacheRatios { read: 1.0, write: 1.0 },
+        }
+    }
 }
 
 /// A dated release or an alias costs what the model costs; another member of the family may not (`gpt-5-pro`).
@@ -81,20 +109,6 @@ fn is_release_of(model: &str, name: &str) -> bool {
 struct CacheRatios {
     read: f64,
     write: f64,
-}
-
-/// The ratios of the same model in the built-in table, else those that the provider's price list has for all its models.
-fn cache_ratios(model: &str, kind: ProviderKind) -> CacheRatios {
-    if let Some(known) = built_in(model).filter(|price| price.input > 0) {
-        let ratio = |price: u64| approximate(price) / approximate(known.input);
-        return CacheRatios { read: ratio(known.cache_read), write: ratio(known.cache_write) };
-    }
-    match kind {
-        ProviderKind::Anthropic => CacheRatios { read: 0.1, write: 1.25 },
-        // Compatible servers charge between a tenth and the whole; half is what most of them charge at most.
-        ProviderKind::OpenAi => CacheRatios { read: 0.5, write: 1.0 },
-        ProviderKind::Ollama | ProviderKind::Scripted => CacheRatios { read: 1.0, write: 1.0 },
-    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "prices are far below 2^53 micro-dollars")]
@@ -120,52 +134,6 @@ fn with_cache_prices(price: &ModelPrice, ratios: CacheRatios) -> Price {
 fn micro_usd(usd: f64) -> u64 {
     (usd * 1_000_000.0).round() as u64
 }
-
-/// Converts thousandths of a dollar per million tokens: input, output, cache read, cache write.
-const fn milli_usd(input: u64, output: u64, cache_read: u64, cache_write: u64) -> Price {
-    const MILLI_USD: u64 = 1_000;
-    Price {
-        input: input * MILLI_USD,
-        output: output * MILLI_USD,
-        cache_read: cache_read * MILLI_USD,
-        cache_write: cache_write * MILLI_USD,
-    }
-}
-
-/// The providers' public price lists.
-const BUILT_IN: &[(&str, Price)] = &[
-    ("gpt-5.2", milli_usd(1_750, 14_000, 175, 1_750)),
-    ("gpt-5.2-codex", milli_usd(1_750, 14_000, 175, 1_750)),
-    ("gpt-5.1", milli_usd(1_250, 10_000, 125, 1_250)),
-    ("gpt-5.1-codex", milli_usd(1_250, 10_000, 125, 1_250)),
-    ("gpt-5.1-codex-max", milli_usd(1_250, 10_000, 125, 1_250)),
-    ("gpt-5.1-codex-mini", milli_usd(250, 2_000, 25, 250)),
-    ("gpt-5", milli_usd(1_250, 10_000, 125, 1_250)),
-    ("gpt-5-codex", milli_usd(1_250, 10_000, 125, 1_250)),
-    ("gpt-5-mini", milli_usd(250, 2_000, 25, 250)),
-    ("gpt-5-nano", milli_usd(50, 400, 5, 50)),
-    ("gpt-4.1", milli_usd(2_000, 8_000, 500, 2_000)),
-    ("gpt-4.1-mini", milli_usd(400, 1_600, 100, 400)),
-    ("gpt-4.1-nano", milli_usd(100, 400, 25, 100)),
-    ("gpt-4o", milli_usd(2_500, 10_000, 1_250, 2_500)),
-    ("gpt-4o-mini", milli_usd(150, 600, 75, 150)),
-    ("o3", milli_usd(2_000, 8_000, 500, 2_000)),
-    ("o3-mini", milli_usd(1_100, 4_400, 550, 1_100)),
-    ("o4-mini", milli_usd(1_100, 4_400, 275, 1_100)),
-    ("claude-opus-4-7", milli_usd(5_000, 25_000, 500, 6_250)),
-    ("claude-opus-4-6", milli_usd(5_000, 25_000, 500, 6_250)),
-    ("claude-opus-4-5", milli_usd(5_000, 25_000, 500, 6_250)),
-    ("claude-opus-4-1", milli_usd(15_000, 75_000, 1_500, 18_750)),
-    ("claude-opus-4", milli_usd(15_000, 75_000, 1_500, 18_750)),
-    ("claude-sonnet-4-6", milli_usd(3_000, 15_000, 300, 3_750)),
-    ("claude-sonnet-4-5", milli_usd(3_000, 15_000, 300, 3_750)),
-    ("claude-sonnet-4", milli_usd(3_000, 15_000, 300, 3_750)),
-    ("claude-haiku-4-5", milli_usd(1_000, 5_000, 100, 1_250)),
-    ("claude-3-7-sonnet", milli_usd(3_000, 15_000, 300, 3_750)),
-    ("claude-3-5-haiku", milli_usd(800, 4_000, 80, 1_000)),
-    ("gemini-2.5-flash", milli_usd(300, 2_500, 30, 300)),
-    ("gemini-2.5-flash-lite", milli_usd(100, 400, 10, 100)),
-];
 
 #[cfg(test)]
 mod tests {
@@ -204,6 +172,16 @@ mod tests {
         assert_eq!(table.of_model(model, ProviderKind::OpenAi).map(|price| price.input), input);
     }
 
+    #[test]
+    fn the_operators_price_replaces_a_listed_one() {
+        let table = table(&[("gpt-4o", only(1.0, 2.0))]);
+        let price = table.of_model("gpt-4o-2024-11-20", ProviderKind::OpenAi).unwrap();
+        assert_eq!((price.input, price.output), (1_000_000, 2_000_000));
+        assert_eq!(table.listed_price("gpt-4o"), None);
+        let listed = table.listed_price("claude-opus-5-20260701").unwrap();
+        assert_eq!((listed.price.output, listed.provider.as_str()), (25_000_000, "anthropic"));
+    }
+
     /// An override that names only input and output derives the cache prices.
     #[rstest]
     #[case::of_the_model("claude-sonnet-4-5", ProviderKind::OpenAi, 200_000, 2_500_000)]
@@ -238,6 +216,7 @@ mod tests {
             cache_read_tokens: read,
             cache_write_tokens: write,
         };
-        assert_eq!(built_in("gpt-4o").unwrap().cost_micro_usd(&usage), micro_usd);
+        let price = table(&[]).of_model("gpt-4o", ProviderKind::OpenAi).unwrap();
+        assert_eq!(price.cost_micro_usd(&usage), micro_usd);
     }
 }

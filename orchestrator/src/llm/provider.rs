@@ -8,11 +8,15 @@ use std::{
 
 use agent::{Delta, DeltaSink, safety::LeakDetector};
 use protocol::{Completion, CompletionRequest, TokenUsage};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
 
 use super::{
     attempt_error::{AttemptError, Disposition},
     breaker::{Breaker, Caller, Ticket},
+    call_phase::CallPhase,
     circuit::{BreakerSettings, BreakerState, Outcome, Refusal},
     error::{ErrorKind, GatewayError},
     fair_semaphore::FairSemaphore,
@@ -119,6 +123,7 @@ impl Provider {
         let mut attempts = 0;
         let mut cause: Option<AttemptError> = None;
         let error = loop {
+            asked.enter(CallPhase::Asking { attempt: attempts + 1, of: retry.tries });
             let error = match self.attempt(model, asked, progress).await {
                 Ok(completion) => return Ok(completion),
                 // What the provider said is the cause; that it is not asked again is its consequence.
@@ -135,6 +140,8 @@ impl Provider {
                 Disposition::Retry | Disposition::Failover | Disposition::Fatal => None,
             };
             let Some(wait) = wait else { break error };
+            let at = Instant::now() + wait;
+            asked.enter(CallPhase::Retrying { attempt: attempts + 1, of: retry.tries, at, cause: error.kind });
             cause = Some(error);
             sleep(wait).await;
         };
@@ -207,6 +214,16 @@ pub(super) struct Asked<'a> {
     pub(super) deltas: &'a DeltaSink,
     /// Finds the user's secrets in errors.
     pub(super) detector: Option<&'a LeakDetector>,
+    /// Shows the phase of the call.
+    pub(super) phase: Option<&'a watch::Sender<CallPhase>>,
+}
+
+impl Asked<'_> {
+    fn enter(&self, phase: CallPhase) {
+        if let Some(shown) = self.phase {
+            shown.send_replace(phase);
+        }
+    }
 }
 
 /// The state of a call over all its attempts.

@@ -46,8 +46,8 @@ pub enum Appended {
 pub struct BatchEvent {
     /// Its number within the attempt.
     pub client_seq: u64,
-    /// What is stored. With `None` the number is consumed and nothing is stored.
-    pub data: Option<AgentEvent>,
+    /// What is stored, in order. With nothing the number is consumed.
+    pub data: Vec<AgentEvent>,
 }
 
 /// Events of one attempt in order, serialized.
@@ -60,7 +60,7 @@ pub(super) struct Batch {
 /// An event of a batch. It is serialized before the batch is queued, outside the writer's task.
 struct Prepared {
     client_seq: u64,
-    stored: Option<StoredEvent>,
+    stored: Vec<StoredEvent>,
 }
 
 /// An event that is stored, with its JSON text.
@@ -90,10 +90,10 @@ impl Batch {
             Ok::<_, StoreError>(StoredEvent { data, json })
         };
         let prepare = |BatchEvent { client_seq, data }: BatchEvent| {
-            Ok(Prepared { client_seq, stored: data.map(serialize).transpose()? })
+            Ok(Prepared { client_seq, stored: data.into_iter().map(serialize).collect::<Result<_, StoreError>>()? })
         };
         let events: Vec<Prepared> = events.into_iter().map(prepare).collect::<Result<_, StoreError>>()?;
-        let bytes = events.iter().filter_map(|event| event.stored.as_ref()).map(|stored| stored.json.len()).sum();
+        let bytes = events.iter().flat_map(|event| &event.stored).map(|stored| stored.json.len()).sum();
         Ok(Self { stamp, events, bytes })
     }
 
@@ -179,7 +179,7 @@ impl<'a> Part<'a> {
     fn of_consecutive(batch: &'a Batch) -> Option<Self> {
         let first = batch.events.first()?.client_seq;
         let in_order = batch.events.iter().zip(first..).all(|(event, due)| event.client_seq == due);
-        let events = batch.events.iter().filter_map(|event| event.stored.as_ref()).collect();
+        let events = batch.events.iter().flat_map(|event| &event.stored).collect();
         let known = first.checked_sub(1)?;
         let until = known + batch.events.len() as u64;
         Some(Self { stamp: batch.stamp, known, until, events }).filter(|_| in_order)

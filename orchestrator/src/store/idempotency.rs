@@ -9,6 +9,11 @@ use crate::domain::job::ChildRefused;
 /// How long a key is honoured (contract: api, "honoured for 24 h per user").
 pub(super) const LIFETIME: TimeDelta = TimeDelta::hours(24);
 
+/// The status of a recorded response whose job was deleted.
+pub(super) const DELETED_STATUS: u16 = 410;
+/// The beginning of a recorded response that has the id of the job that was created.
+pub(super) const ID_WITHIN_CHARS: i64 = 64;
+
 /// An idempotency key, bound to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyKey {
@@ -32,6 +37,8 @@ pub enum Lookup {
     },
     /// Seen with another request.
     KeyMismatch,
+    /// The job that the first request created was deleted.
+    JobDeleted,
 }
 
 /// The outcome of creating a job.
@@ -48,6 +55,8 @@ pub enum CreateOutcome {
     },
     /// The idempotency key was seen before with another request; nothing is stored.
     KeyMismatch,
+    /// The idempotency key was seen before, and the job that it created was deleted; nothing is stored.
+    JobDeleted,
     /// Nothing is stored because the queue is full.
     QueueFull(QueueFull),
     /// Nothing is stored because the job's parent may not create another child.
@@ -61,6 +70,7 @@ impl From<Lookup> for CreateOutcome {
         match lookup {
             Lookup::Replayed { status, body } => Self::Replayed { status, body },
             Lookup::KeyMismatch => Self::KeyMismatch,
+            Lookup::JobDeleted => Self::JobDeleted,
         }
     }
 }
@@ -93,10 +103,12 @@ pub(super) async fn lookup<'c>(
     .fetch_optional(db)
     .await?;
     Ok(known.map(|(digest, status, body)| {
-        if digest == key.digest {
-            Lookup::Replayed { status: u16::try_from(status).unwrap_or(200), body }
-        } else {
+        if digest != key.digest {
             Lookup::KeyMismatch
+        } else if status == i64::from(DELETED_STATUS) {
+            Lookup::JobDeleted
+        } else {
+            Lookup::Replayed { status: u16::try_from(status).unwrap_or(200), body }
         }
     }))
 }

@@ -151,6 +151,6 @@ impl ListedRow {
     }
 }
 
-fn state_of(id: Uuid, state: &str) -> Result<JobState, StoreError> {
+pub(super) fn state_of(id: Uuid, state: &str) -> Result<JobState, StoreError> {
     JobState::parse(state).ok_or_else(|| RowRef { table: "jobs", id }.invalid("state"))
 }

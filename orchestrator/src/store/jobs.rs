@@ -123,6 +123,12 @@ impl Store {
         Ok(found)
     }
 
+    /// Where a job stands in the queue of its placement by priority and age, from 1 for the next; `None` if it is not in a queue.
+    pub async fn queue_position(&self, id: JobId) -> Result<Option<u64>, StoreError> {
+        let ahead: Option<i64> = sqlx::query_scalar(QUEUE_AHEAD).bind(*id.as_uuid()).fetch_optional(&self.read).await?;
+        Ok(ahead.map(|ahead| count(ahead) + 1))
+    }
+
     /// The number of jobs with a running attempt in a container.
     pub async fn count_at_work(&self) -> Result<u64, StoreError> {
         let count: i64 = sqlx::query_scalar(
@@ -200,6 +206,11 @@ impl Store {
         Ok(JobCounts { states, usage_today: self.usage_since(user, midnight).await? })
     }
 }
+
+/// The number of jobs before a queued job ($1), from the index of the queue alone.
+const QUEUE_AHEAD: &str = "SELECT (SELECT COUNT(*) FROM jobs AS q WHERE q.state = 'pending' AND q.held = FALSE \
+     AND q.placement = j.placement AND (q.priority > j.priority OR (q.priority = j.priority AND q.id < j.id))) \
+     FROM jobs AS j WHERE j.id = $1 AND j.state = 'pending' AND j.held = FALSE AND j.cancel_requested_at IS NULL";
 
 pub(super) const COUNT_OF_USER: &str = "SELECT state, COUNT(*) FROM jobs WHERE user_id = $1 GROUP BY state";
 pub(super) const COUNT_OF_ALL: &str = "SELECT state, COUNT(*) FROM jobs GROUP BY state";

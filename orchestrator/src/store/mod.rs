@@ -13,6 +13,7 @@ mod call_position;
 mod calls;
 mod chat;
 mod db_counts;
+mod deletion;
 mod error;
 mod event_batch;
 mod event_notifier;
@@ -73,6 +74,7 @@ pub use chat::{
     MessagePosition, OwnedThread, ParkedTurn, Sent, SentMessage, ThreadCaller, ThreadChange, ThreadFilter, Turn,
     TurnEnd, TurnError, TurnKey, TurnRequest, WaitingTurn,
 };
+pub use deletion::JobDeletion;
 pub use error::StoreError;
 pub use event_batch::{Appended, BatchEvent};
 pub use event_notifier::{EventNotifier, EventSubscription, Topic};

@@ -75,6 +75,7 @@ impl Store {
         }
         if let Some(before) = days_before(now, limits.days) {
             self.trim_user_days(before).await?;
+            self.trim_deleted_usage(before).await?;
             while let rows @ 1.. = self.trim_instance_events(before).await? {
                 trimmed.instance_events += rows;
             }

@@ -159,10 +159,10 @@ async fn a_conversation_is_read_without_its_noise_and_from_its_end() {
     store.create_job(job, None, None).await.unwrap();
     sqlx::query("UPDATE jobs SET attempt = 1").execute(&mut raw(&directory).await).await.unwrap();
     let message = |n: u64| AgentEvent::Message { role: protocol::MessageRole::Assistant, content: format!("{n:100}") };
-    let log = AgentEvent::Log { stream: protocol::LogStream::Stdout, text: "x".repeat(1_000) };
+    let log = AgentEvent::Log { stream: protocol::LogStream::Stdout, text: "x".repeat(1_000), call_id: None };
     let events: Vec<_> = (1..=10).flat_map(|n| [message(n), log.clone()]).collect();
     let sent: Vec<_> =
-        (1..).zip(events).map(|(client_seq, data)| BatchEvent { client_seq, data: Some(data) }).collect();
+        (1..).zip(events).map(|(client_seq, data)| BatchEvent { client_seq, data: vec![data] }).collect();
     let stored = store.append_worker_events(id, 1, now, sent).await.unwrap();
     let Appended::Stored { last_client_seq: 20, added_bytes } = stored else { panic!("{stored:?}") };
     let whole: Vec<EventData> = (1..=10).map(|n| message(n).into()).collect();
@@ -173,10 +173,10 @@ async fn a_conversation_is_read_without_its_noise_and_from_its_end() {
 
     // Over its quota, a job's numbers go on and its log is left out: only what is stored counts, once.
     let more = vec![
-        BatchEvent { client_seq: 20, data: Some(log) },
-        BatchEvent { client_seq: 21, data: None },
-        BatchEvent { client_seq: 22, data: Some(message(11)) },
-        BatchEvent { client_seq: 23, data: None },
+        BatchEvent { client_seq: 20, data: vec![log] },
+        BatchEvent { client_seq: 21, data: Vec::new() },
+        BatchEvent { client_seq: 22, data: vec![message(11)] },
+        BatchEvent { client_seq: 23, data: Vec::new() },
     ];
     let mut added = vec![];
     for _ in 0..2 {

@@ -3,6 +3,8 @@
 //! A job's totals are kept forever; days and models are limited by the retention of calls. Every statement starts from an
 //! index: of one user's jobs, of the jobs that ran on the requested days, or of the usage columns of calls.
 
+mod deleted;
+
 use std::collections::{BTreeMap, btree_map::Entry};
 
 use chrono::{DateTime, Days, NaiveDate, NaiveTime, TimeDelta, Utc};
@@ -57,10 +59,14 @@ impl Store {
         let of_threads: Vec<SumRow> = thread_calls_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
         let tools_of_threads: Vec<(String, i64)> =
             thread_tools_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
-        for row in merged(calls, of_threads) {
+        let of_deleted: Vec<SumRow> =
+            deleted::calls_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
+        let tools_of_deleted: Vec<(String, i64)> =
+            deleted::tools_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
+        for row in merged(merged(calls, of_threads).collect(), of_deleted) {
             lines.insert(row.key.clone(), row.totals.line(Some(0)));
         }
-        for (day, tools) in tools.into_iter().chain(tools_of_threads) {
+        for (day, tools) in tools.into_iter().chain(tools_of_threads).chain(tools_of_deleted) {
             let without_calls = || UsageLine { cost_usd: Some(0.0), ..UsageLine::default() };
             *lines.entry(day).or_insert_with(without_calls).tool_calls.get_or_insert(0) += count(tools);
         }
@@ -72,12 +78,21 @@ impl Store {
             Ok(UsageLine { day: Some(day), ..line })
         };
         let lines: Vec<UsageLine> = lines.into_iter().rev().map(line).collect::<Result<_, StoreError>>()?;
-        let is_more = has_earlier || self.has_ended_before(user, earlier(period.since)).await?;
+        let is_more = has_earlier || self.has_usage_before(user, period.since).await?;
         Ok(DayPage { lines, next: is_more.then_some(first) })
     }
 
-    /// Whether a job with retained calls ended before a time.
-    async fn has_ended_before(&self, user: Option<&str>, time: DateTime<Utc>) -> Result<bool, StoreError> {
+    /// Whether a job that ended before a day has retained calls, or a chat or a deleted job has usage before it.
+    async fn has_usage_before(&self, user: Option<&str>, day: DateTime<Utc>) -> Result<bool, StoreError> {
+        let mut query = QueryBuilder::<Sqlite>::new("SELECT 1 FROM deleted_usage WHERE day < ");
+        query.push_bind(deleted::day_text(day));
+        of_user(&mut query, user);
+        query.push(" LIMIT 1");
+        let found: Option<(i64,)> = query.build_query_as().fetch_optional(&self.read).await?;
+        if found.is_some() {
+            return Ok(true);
+        }
+        let time = earlier(day);
         let mut query = QueryBuilder::<Sqlite>::new(
             "SELECT 1 FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL AND finished_at < ",
         );
@@ -100,6 +115,8 @@ impl Store {
     pub(super) async fn usage_since(&self, user: Option<&str>, since: DateTime<Utc>) -> Result<Usage, StoreError> {
         let mut totals: Totals = calls_since(user, since).build_query_as().fetch_one(&self.read).await?;
         totals.add(&thread_calls_since(user, since).build_query_as().fetch_one(&self.read).await?);
+        totals.add(&deleted::calls_since(user, since).build_query_as().fetch_one(&self.read).await?);
+        let of_deleted: i64 = deleted::tools_since(user, since).build_query_scalar().fetch_one(&self.read).await?;
         let tools: i64 = tools_since(user, since).build_query_scalar().fetch_one(&self.read).await?;
         let of_threads: i64 = thread_tools_since(user, since).build_query_scalar().fetch_one(&self.read).await?;
         Ok(Usage {
@@ -109,7 +126,7 @@ impl Store {
             cache_write_tokens: count(totals.cache_write),
             cost_usd: totals.cost.map(dollars),
             llm_calls: count(totals.calls),
-            tool_calls: count(tools) + count(of_threads),
+            tool_calls: count(tools) + count(of_threads) + count(of_deleted),
             // An iteration is one model call.
             iterations: count(totals.calls),
         })
@@ -127,7 +144,10 @@ impl Store {
             thread_sums_by_model(filter, since).build_query_as().fetch_all(&self.read).await?;
         let line = |row: SumRow| (row.key.clone(), UsageLine { model: Some(row.key), ..row.totals.line(None) });
         // Each list has the first models by name, so the first of both together are among them.
-        Ok(merged(rows, of_threads).map(line).take(filter.limit as usize).collect())
+        let of_deleted: Vec<SumRow> =
+            deleted::sums_by_model(filter, since).build_query_as().fetch_all(&self.read).await?;
+        let rows = merged(merged(rows, of_threads).collect(), of_deleted);
+        Ok(rows.map(line).take(filter.limit as usize).collect())
     }
 
     /// Usage by job, newest first, each line with its key.

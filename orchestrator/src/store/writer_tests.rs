@@ -172,7 +172,7 @@ async fn closing_writes_what_is_queued_and_refuses_the_rest() {
 }
 
 fn batch(events: &[AgentEvent]) -> Vec<BatchEvent> {
-    (1..).zip(events).map(|(client_seq, data)| BatchEvent { client_seq, data: Some(data.clone()) }).collect()
+    (1..).zip(events).map(|(client_seq, data)| BatchEvent { client_seq, data: vec![data.clone()] }).collect()
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 //! Owns the only registry with every metric name and label. No label holds an id, a user or anything else of unbounded
 //! cardinality. What the database counts (jobs, events) is read at each scrape; the rest is recorded when it happens.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
@@ -103,6 +103,8 @@ struct Inner {
 pub struct DbCounts {
     /// Jobs by state and reason.
     pub jobs: Vec<JobCount>,
+    /// Jobs that were deleted, by the state and reason that they had.
+    pub deleted: Vec<JobCount>,
     /// Events written so far, including trimmed ones.
     pub events: u64,
 }
@@ -198,10 +200,8 @@ impl Metrics {
         }
         self.gauge(JOBS, &[("state", UNKNOWN)]).set(counts.in_state(None));
         self.gauge(QUEUE_LENGTH, &[]).set(counts.in_state(Some(JobState::Pending)));
-        for JobCount { state, reason, jobs } in &counts.jobs {
-            if let Some(state) = state.filter(|state| state.is_finished()) {
-                self.counter(JOBS_ENDED, &[("state", state.as_str()), ("reason", reason)]).absolute(*jobs);
-            }
+        for ((state, reason), jobs) in counts.ended() {
+            self.counter(JOBS_ENDED, &[("state", state), ("reason", reason)]).absolute(jobs);
         }
         self.counter(EVENTS_APPENDED, &[]).absolute(counts.events);
         self.0.handle.render()
@@ -340,6 +340,17 @@ impl Metrics {
 }
 
 impl DbCounts {
+    /// The jobs that have ended so far, by state and reason.
+    fn ended(&self) -> BTreeMap<(&'static str, &'static str), u64> {
+        let mut ended = BTreeMap::new();
+        for JobCount { state, reason, jobs } in self.jobs.iter().chain(&self.deleted) {
+            if let Some(state) = state.filter(|state| state.is_finished()) {
+                *ended.entry((state.as_str(), *reason)).or_default() += jobs;
+            }
+        }
+        ended
+    }
+
     fn in_state(&self, state: Option<JobState>) -> f64 {
         let counts = self.jobs.iter().filter(|count| count.state == state).map(|count| count.jobs);
         let count = u32::try_from(counts.sum::<u64>()).unwrap_or(u32::MAX);

@@ -1,5 +1,7 @@
 //! Workspaces: the directories that jobs work in. Contents only.
 
+mod baseline;
+mod changes;
 mod cutoff;
 mod dir;
 mod error;
@@ -27,7 +29,7 @@ pub use free_space::{DiskSpace, FreeSpace, ReadDiskSpace};
 pub use local_archive::{ArchiveCounts, pack_directory, unpack_directory};
 pub use path::WorkspacePath;
 pub use quota::{DiskUsage, Quota};
-pub use retention::{RetentionPeriod, RetentionSweep};
+pub use retention::{RetentionPeriod, RetentionSweep, remove_container_logs};
 pub use staging::StagingDir;
 pub use tar_stream::TarStream;
 pub use uploads::{Upload, UploadRegistry};

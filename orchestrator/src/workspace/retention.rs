@@ -3,7 +3,12 @@
 //! Removes nothing of a job that the database does not report as finished: a directory without a job's row may belong to
 //! someone else. Container logs are kept as long as the records.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{ContainerName, JobId};
@@ -19,6 +24,9 @@ use crate::{
 
 /// Age at which a provisional workspace counts as abandoned: copying the largest one takes minutes.
 const MAX_PROVISIONAL_AGE: Duration = Duration::from_hours(1);
+
+/// Time after which no container of a deleted job runs any more.
+const MAX_CONTAINER_END: TimeDelta = TimeDelta::hours(1);
 
 /// How long something is kept after its job has finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +80,7 @@ impl RetentionSweep {
     async fn sweep(&self) {
         self.workspaces.remove_abandoned(&self.store, MAX_PROVISIONAL_AGE).await;
         let parts = [
+            ("deleted jobs", self.sweep_deleted().await),
             ("workspaces", self.sweep_workspaces().await),
             ("container logs", self.sweep_logs().await),
             ("records", self.trim_records().await),
@@ -98,6 +107,19 @@ impl RetentionSweep {
                 chat_rows = trimmed.chat_rows,
                 "records trimmed"
             );
+        }
+        Ok(())
+    }
+
+    /// Removes what is left of deleted jobs: a container that had not ended may have written again.
+    async fn sweep_deleted(&self) -> Result<(), StoreError> {
+        for (job, deleted_at) in self.store.deleted_jobs().await? {
+            let (workspaces, logs) = (self.workspaces.clone(), self.logs.clone());
+            let remove = move || workspaces.remove(job) && remove_container_logs(&logs, job);
+            let is_removed = tokio::task::spawn_blocking(remove).await.unwrap_or(false);
+            if is_removed && self.clock.now() - deleted_at > MAX_CONTAINER_END {
+                self.store.forget_deleted_job(job).await?;
+            }
         }
         Ok(())
     }
@@ -158,6 +180,21 @@ impl RetentionSweep {
             }
         }
     }
+}
+
+/// Removes the saved output of a job's containers. A failure is logged; false then.
+pub fn remove_container_logs(logs: &Path, job: JobId) -> bool {
+    let mut is_removed = true;
+    for path in std::fs::read_dir(logs).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let of_job = path.file_name().and_then(|name| job_of_log(name.to_str()?));
+        if of_job == Some(job)
+            && let Err(error) = std::fs::remove_file(&path)
+        {
+            tracing::warn!(job.id = %job, %error, "cannot remove a container log");
+            is_removed = false;
+        }
+    }
+    is_removed
 }
 
 /// A job's row as the sweep sees it.

@@ -107,10 +107,14 @@ impl Workspaces {
         }
     }
 
-    /// Removes a job's workspace if it exists. A failure is logged; false then.
+    /// Removes a job's workspace and its baseline if they exist. A failure is logged; false then.
     pub fn remove(&self, job: JobId) -> bool {
         let name = OsString::from(job.to_string());
-        match Dir::open(&self.root).and_then(|root| remove_tree(&root, &name)) {
+        let removed = match Dir::open(&self.root).and_then(|root| remove_tree(&root, &name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        };
+        match removed.and_then(|()| self.remove_baseline(job)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!(job.id = %job, %error, "cannot remove a workspace");
                 false

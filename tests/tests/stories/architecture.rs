@@ -35,6 +35,7 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("chacha20poly1305", &["secrets/master_key"]),
     ("tar", &["workspace"]),
     ("flate2", &["workspace", "http/public/docs/assets"]),
+    ("similar", &["workspace"]),
     ("hyper", &["http/server"]),
     ("hyper_util", &["http/server"]),
     ("reqwest", &["llm", "cli", "egress"]),

@@ -17,11 +17,15 @@ mod budgets;
 #[cfg(test)]
 mod cancel;
 #[cfg(test)]
+mod changes;
+#[cfg(test)]
 mod chat;
 #[cfg(test)]
 mod children;
 #[cfg(test)]
 mod create;
+#[cfg(test)]
+mod deletion;
 #[cfg(test)]
 mod disk;
 #[cfg(test)]
@@ -58,6 +62,8 @@ mod leaks;
 mod limits;
 #[cfg(test)]
 mod links;
+#[cfg(test)]
+mod live_output;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]

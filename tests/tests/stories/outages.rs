@@ -55,7 +55,8 @@ async fn an_outage_with_a_long_retry_after_fails_no_job() {
         "the prompt is in the next request"
     );
     let messages = statuses(&ada, id).await;
-    assert_eq!(messages[0], "rate limited (server: status 503: maintenance), asks again in 9 s", "{messages:?}");
+    let expected = "waiting for the model: attempt 2 of 10, next try in 9 s: server: status 503: maintenance";
+    assert_eq!(messages[0], expected, "{messages:?}");
     world.finish().await;
 }
 
@@ -112,7 +113,7 @@ async fn a_reported_wait_of_ten_minutes_is_not_stuck() {
     let assignment = worker.job().await;
     assert_eq!((assignment.outage_patience_seconds, assignment.worker_patience_seconds), (Some(300), Some(77)));
     for n in 0..40 {
-        let message = format!("rate limited (slow down), asks again in {} s", 600 - 15 * n);
+        let message = format!("waiting for the model: attempt 2 of 10, next try in {} s: slow down", 600 - 15 * n);
         worker.send(&[(n + 1, "status", json!({"message": message, "iteration": 1}))]).await.expect(200);
         time.advance(Duration::from_secs(15));
     }
@@ -247,6 +248,33 @@ async fn prompt_text_in_any_request_field_is_charged() {
     let none =
         json!({"call_id": "t3", "messages": [user], "tools": [tool("echo")], "tool_choice": "none", "max_tokens": 10});
     assert_eq!(worker.post("llm/complete_with_tools", &none).await.expect(200).body["content"], "without");
+    worker.finish("done").await;
+    world.finish().await;
+}
+
+/// The gateway tries three times itself, with waits that a worker does not see.
+#[tokio::test]
+async fn a_retry_of_the_gateway_is_in_the_jobs_events() {
+    let away = json!({"times": 1, "error": {"status": 429, "message": "slow down", "retry_after_seconds": 3}});
+    let world = World::builder().script(script_of(&[away, json!({"reply": {"text": "done"}})])).build().await;
+    let ada = world.user("ada");
+    let worker = running_job(&world, &ada).await;
+    assert_eq!(worker.complete_llm("c1", "hello").await.content, "done");
+    let messages = statuses(&ada, worker.job).await;
+    assert_eq!(messages, ["waiting for the model: attempt 2 of 3, next try in 3 s: rate limited"]);
+    worker.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_silent_provider_is_in_the_jobs_events_after_ten_seconds() {
+    let script = script_of(&[json!({"reply": {"text": "done", "delay_ms": 11_000}})]);
+    let world = World::builder().script(script).build().await;
+    let ada = world.user("ada");
+    let worker = running_job(&world, &ada).await;
+    assert_eq!(worker.complete_llm("c1", "hello").await.content, "done");
+    let messages = statuses(&ada, worker.job).await;
+    assert_eq!(messages, ["waiting for the model: attempt 1 of 3, no answer for 10 s"]);
     worker.finish("done").await;
     world.finish().await;
 }

@@ -3,7 +3,7 @@
 use orchestrator::{auth::Role, clock::ManualClock, engine::EngineError};
 use protocol::{CreateJob, JobId, JobReason, JobState, JobSummary};
 use serde_json::json;
-use tests::{World, script_of};
+use tests::{User, World, script_of};
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
 /// The maximum number of jobs that were in progress at the same time.
@@ -127,5 +127,40 @@ async fn the_first_check_that_refuses_a_start_decides() {
     let job = cleo.job(id).await;
     assert_eq!((job.state, job.reason, job.attempt), (JobState::Cancelled, Some(JobReason::CancelledByUser), 0));
     assert_eq!(job.usage.llm_calls, 0);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_pending_job_knows_its_position_in_the_queue() {
+    let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let position = async |user: &User, id: JobId| {
+        let body = user.get(&format!("/api/jobs/{id}")).await.expect(200).body;
+        body.get("queue_position").cloned().expect("a member, also when it is null")
+    };
+    // A text that looks like the state of a pending job.
+    let running = ada.create_job(r#""state":"pending""#).await;
+    let worker = world.manual_worker(running).await;
+    let (first, second) = (ada.create_job("first").await, bob.create_job("second").await);
+    let urgent = ada.create(json!({"prompt": "urgent", "priority": 5})).await;
+    let held = ada.create(json!({"prompt": "held", "hold": true})).await;
+    let positions = async || {
+        let mut all = vec![];
+        for (user, id) in [(&ada, running), (&ada, urgent), (&ada, first), (&bob, second), (&ada, held)] {
+            all.push(position(user, id).await);
+        }
+        all
+    };
+    assert_eq!(json!(positions().await), json!([null, 1, 2, 3, null]));
+    ada.cancel(urgent).await.expect(202);
+    ada.post(&format!("/api/jobs/{held}/start"), &json!({})).await.expect(200);
+    assert_eq!(json!(positions().await), json!([null, null, 1, 2, 3]));
+    let listed = ada.get("/api/jobs").await.expect(200).body;
+    assert_eq!(listed["items"][0].get("queue_position"), None, "only a single job has it");
+    worker.finish("done").await;
+    for (user, id) in [(&ada, first), (&bob, second), (&ada, held)] {
+        world.manual_worker(id).await.finish("done").await;
+        user.wait_for(id, JobState::Completed).await;
+    }
     world.finish().await;
 }

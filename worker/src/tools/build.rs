@@ -10,13 +10,14 @@ use super::{
     file_tool::{FileTool, FileToolKind},
     files::{LIST_DIR, READ_FILE, WRITE_FILE},
     launch::Launcher,
+    output_stream::StreamBudget,
     patch::APPLY_PATCH,
     remote::RemoteTool,
     search::Search,
     shell::Shell,
     workspace::Workspace,
 };
-use crate::{client::OrchestratorClient, environment::ShellEnvironment, search::SearchKind};
+use crate::{client::OrchestratorClient, environment::ShellEnvironment, journal::EventQueue, search::SearchKind};
 
 const FILE_TOOLS: [FileToolKind; 4] = [READ_FILE, WRITE_FILE, LIST_DIR, APPLY_PATCH];
 
@@ -28,6 +29,8 @@ pub(crate) struct ToolDeps {
     pub(crate) shell: ShellEnvironment,
     /// Starts commands and searches.
     pub(crate) launcher: Arc<Launcher>,
+    /// Takes the output of running commands.
+    pub(crate) journal: EventQueue,
     /// Sends the calls of remote tools.
     pub(crate) client: Arc<OrchestratorClient>,
 }
@@ -81,6 +84,8 @@ fn container_tool(name: &str, deps: &ToolDeps) -> Option<Box<dyn Tool>> {
             workspace: Arc::clone(&deps.workspace),
             environment: deps.shell.clone(),
             launcher: Arc::clone(&deps.launcher),
+            journal: deps.journal.clone(),
+            stream_budget: Arc::new(StreamBudget::default()),
             output_sinks: TaskTracker::new(),
         })),
         "glob" => Some(Box::new(search(SearchKind::Glob, definition))),

@@ -40,7 +40,8 @@ impl Capture {
     }
 }
 
-fn without_cut_end(bytes: &[u8]) -> &[u8] {
+/// The bytes without a character at their end that is not complete.
+pub(super) fn without_cut_end(bytes: &[u8]) -> &[u8] {
     // The last character starts at most three bytes before the last byte, unless this is not UTF-8.
     for back in 1..=bytes.len().min(4) {
         let start = bytes.len() - back;

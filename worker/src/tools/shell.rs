@@ -1,6 +1,6 @@
 //! `shell`: runs a command in the workspace and returns its output as a terminal would show it.
 //!
-//! Owns the command's timeout, its output (in bounded memory) and all its processes. Never passes on the worker's own
+//! Owns the command's timeout, its output (in bounded memory, and streamed while it runs) and all its processes. Never passes on the worker's own
 //! environment.
 
 use std::{
@@ -25,9 +25,16 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{capture::Capture, file_tool::parse_arguments, launch::Launcher, workspace::Workspace};
+use super::{
+    capture::Capture,
+    file_tool::parse_arguments,
+    launch::Launcher,
+    output_stream::{OutputStream, StreamBudget},
+    workspace::Workspace,
+};
 use crate::{
     environment::ShellEnvironment,
+    journal::EventQueue,
     supervisor::{CallProcesses, ExitStatus, supervised_command},
 };
 
@@ -49,6 +56,10 @@ pub(crate) struct Shell {
     pub(crate) environment: ShellEnvironment,
     /// Starts commands.
     pub(crate) launcher: Arc<Launcher>,
+    /// Takes the output of running commands.
+    pub(crate) journal: EventQueue,
+    /// The output that may still be streamed.
+    pub(crate) stream_budget: Arc<StreamBudget>,
     /// Tasks that read and discard the output of background processes: a closed pipe would kill them with SIGPIPE.
     pub(crate) output_sinks: TaskTracker,
 }
@@ -80,7 +91,8 @@ impl Tool for Shell {
         Box::pin(async move {
             let arguments: Arguments = parse_arguments(invocation.arguments)?;
             let directory = self.workspace.directory(arguments.workdir.as_deref().unwrap_or_default())?;
-            self.run(&arguments, &directory, &invocation.stop).await
+            let stream = OutputStream::new(self.journal.clone(), invocation.call_id, Arc::clone(&self.stream_budget));
+            self.run(&arguments, &directory, stream, &invocation.stop).await
         })
     }
 }
@@ -114,6 +126,7 @@ impl Shell {
         &self,
         arguments: &Arguments,
         directory: &Path,
+        stream: OutputStream,
         stop: &CancellationToken,
     ) -> Result<ToolOutput, ToolError> {
         let limits = &self.launcher.limits;
@@ -124,12 +137,12 @@ impl Shell {
         // The deadline covers the launch too: a command may stop its supervisor before the supervisor reports the start.
         let launched = timeout_at(deadline, self.launcher.launch(|| self.prepare(&arguments.command, directory)));
         let (mut call, mut output) = launched.await.map_err(|_| timeout_error(timeout_seconds, ""))??;
-        let mut capture = Capture::default();
+        let mut read = OutputReader { capture: Capture::default(), stream };
         let end = tokio::select! {
             biased;
             () = stop.cancelled() => CommandEnd::Stopped,
             () = sleep_until(deadline) => CommandEnd::TimedOut,
-            exited = follow(&mut call, &mut output, &mut capture) => match exited {
+            exited = follow(&mut call, &mut output, &mut read) => match exited {
                 Ok((status, pipe)) => CommandEnd::Exited(status, pipe),
                 Err(error) => CommandEnd::SupervisorKilled(error),
             },
@@ -146,7 +159,10 @@ impl Shell {
             _ => call.end(),
         }
         limits.record(&hit).await;
-        let mut text = capture.into_text();
+        if !matches!(end, CommandEnd::Stopped) {
+            read.stream.finish().await;
+        }
+        let mut text = read.capture.into_text();
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
@@ -192,20 +208,39 @@ fn timeout_error(timeout_seconds: u64, output: &str) -> ToolError {
     ToolError::new(ToolErrorKind::Timeout, message.trim_end())
 }
 
+/// What is done with the output of a command.
+struct OutputReader {
+    /// For the result.
+    capture: Capture,
+    /// For those who follow the job.
+    stream: OutputStream,
+}
+
+impl OutputReader {
+    fn take(&mut self, chunk: &[u8]) {
+        self.capture.take(chunk);
+        self.stream.push(chunk);
+    }
+}
+
 /// Reads output until the command has exited and the pipe is closed, or until [`PIPE_GRACE`] after the exit.
 async fn follow(
     call: &mut CallProcesses,
     output: &mut pipe::Receiver,
-    capture: &mut Capture,
+    read: &mut OutputReader,
 ) -> io::Result<(ExitStatus, OutputPipe)> {
     let mut buffer = vec![0; READ_BUFFER_BYTES];
     let status = loop {
         tokio::select! {
             status = call.wait() => break status?,
             length = output.read(&mut buffer) => match length? {
-                0 => return Ok((call.wait().await?, OutputPipe::Closed)),
-                length => capture.take(&buffer[..length]),
+                0 => tokio::select! {
+                    status = call.wait() => return Ok((status?, OutputPipe::Closed)),
+                    never = read.stream.send_pieces() => match never {},
+                },
+                length => read.take(&buffer[..length]),
             },
+            never = read.stream.send_pieces() => match never {},
         }
     };
     let mut grace = pin!(sleep(PIPE_GRACE));
@@ -215,7 +250,7 @@ async fn follow(
             () = &mut grace => return Ok((status, OutputPipe::Open)),
             length = output.read(&mut buffer) => match length? {
                 0 => return Ok((status, OutputPipe::Closed)),
-                length => capture.take(&buffer[..length]),
+                length => read.take(&buffer[..length]),
             },
         }
     }

@@ -43,7 +43,7 @@ fn all_events() -> Vec<EventData> {
         call("c2", "write_file", json!({"path": "a.txt", "content": "x".repeat(300)})),
         answer("c2", "write_file", false, "\x1b[31mno space\x1b[0m\x07".into()),
         EventData::Message { role: MessageRole::User, content: "Hurry up.".into() },
-        EventData::Log { stream: LogStream::Stdout, text: "one\ntwo\n".into() },
+        EventData::Log { stream: LogStream::Stdout, text: "one\ntwo\n".into(), call_id: None },
         EventData::Limit { limit: protocol::LimitName::MaxIterations, value: json!(50) },
         EventData::Message { role: MessageRole::Assistant, content: "Ten files.".into() },
         EventData::Result { outcome: ReportedOutcome::Completed, text: "Ten files.".into(), partial: None },

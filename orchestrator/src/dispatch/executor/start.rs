@@ -65,6 +65,7 @@ impl ActionExecutor {
             let failure = internal("the workspace cannot be created; see the orchestrator's log");
             return self.record_attempt_failure(&job, failure).await;
         }
+        self.record_baseline(&job).await;
         let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
         if let Err(error) = self.listeners.open(&container.name, attempt, &token.token) {
             tracing::error!(job.id = %id, %error, "cannot create the run directory");
@@ -171,7 +172,20 @@ impl ActionExecutor {
         }
         self.store.set_container(job.id, job.attempt, &container).await?;
         job.container = Some(container.clone());
+        self.record_baseline(&job).await;
         self.create_container(&job, &container).await
+    }
+
+    /// Records what the workspace has before the job's first container can change it. A job starts without a baseline, too.
+    async fn record_baseline(&self, job: &JobRecord) {
+        if job.attempt != 1 {
+            return;
+        }
+        let (workspaces, id) = (self.workspaces.clone(), job.id);
+        let recorded = tokio::task::spawn_blocking(move || workspaces.record_baseline(id)).await;
+        if let Ok(Err(error)) = recorded {
+            tracing::warn!(job.id = %id, error = &error as &dyn std::error::Error, "the baseline of a workspace is not recorded");
+        }
     }
 
     async fn create_container(&self, job: &JobRecord, container: &ContainerInfo) -> Result<(), ActionError> {

@@ -30,6 +30,9 @@ pub enum SubmitError {
     /// The idempotency key was used for another request.
     #[error("this Idempotency-Key was used for another request; use a new key")]
     KeyReused,
+    /// The job that was created with the idempotency key was deleted.
+    #[error("the job that this Idempotency-Key created was deleted; use a new key to create another one")]
+    JobDeleted,
     /// As many jobs are pending as are allowed.
     #[error("{}", queue_full(*.0))]
     QueueFull(QueueFull),

@@ -84,7 +84,9 @@ impl From<SubmitError> for ApiError {
                 Self::new(ErrorCode::RateLimited, detail).with_retry_after(idempotent::QUEUE_FULL_RETRY)
             }
             // Only a tool creates children.
-            SubmitError::ChildRefused(_) | SubmitError::RunGone => Self::new(ErrorCode::Conflict, detail),
+            SubmitError::JobDeleted | SubmitError::ChildRefused(_) | SubmitError::RunGone => {
+                Self::new(ErrorCode::Conflict, detail)
+            }
             SubmitError::SandboxUnavailable { reason, .. } => {
                 Self::new(ErrorCode::SandboxUnavailable, detail).with_reason(reason.as_str())
             }

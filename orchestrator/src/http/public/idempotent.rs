@@ -82,6 +82,7 @@ pub(super) async fn find(api: &PublicApi, key: Option<&IdempotencyKey>) -> Resul
 pub(super) fn respond(lookup: Lookup) -> Result<Response, ApiError> {
     match lookup {
         Lookup::KeyMismatch => Err(SubmitError::KeyReused.into()),
+        Lookup::JobDeleted => Err(SubmitError::JobDeleted.into()),
         Lookup::Replayed { status, body } => Ok(replay(status, body)),
     }
 }

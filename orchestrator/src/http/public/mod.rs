@@ -9,6 +9,7 @@ mod chat;
 mod compression;
 mod create;
 mod cursor;
+mod delete;
 mod docs;
 mod events;
 mod files;
@@ -207,6 +208,7 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(summary::summary))
         .routes(routes!(get::get))
         .merge(audited("job.cancel", routes!(cancel::cancel)))
+        .merge(audited("job.delete", routes!(delete::delete)))
         .merge(audited("job.start", routes!(start::start)))
         .merge(audited("job.prompt", routes!(prompt::prompt)))
         .merge(audited("job.restart", routes!(restart::restart)))
@@ -216,6 +218,7 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(instance_events::events))
         .routes(routes!(files::list::list))
         .routes(routes!(files::read::read))
+        .routes(routes!(files::changes::changes))
         .merge(audited("files.write", routes!(files::put::put)))
         .routes(routes!(files::pack::pack))
         .merge(audited("files.write", routes!(files::unpack::unpack)))

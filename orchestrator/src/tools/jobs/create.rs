@@ -154,6 +154,9 @@ fn refused(error: SubmitError) -> ToolError {
             return ToolError::new(ToolErrorKind::InvalidParameters, message);
         }
         SubmitError::Unpriced(_) => ToolErrorKind::InvalidParameters,
+        SubmitError::JobDeleted => {
+            return ToolError::new(ToolErrorKind::Failed, "the job that this call created was deleted");
+        }
         SubmitError::ChildRefused(ChildRefused::NotRunning(_))
         | SubmitError::NotRestartable(_)
         | SubmitError::RunGone

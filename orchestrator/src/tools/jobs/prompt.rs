@@ -56,6 +56,7 @@ fn outcome(prompted: Prompted) -> Result<ToolOutput, ToolError> {
             Ok(receipt) => return Ok(sent(receipt)),
             Err(_) => "the prompt was sent before".to_owned(),
         },
+        Prompted::Known(Lookup::JobDeleted) => "the job was deleted".to_owned(),
         Prompted::Known(Lookup::KeyMismatch) => "this call id was used for another call".to_owned(),
         Prompted::Finished(state) => format!("the job is {state} and accepts no more prompts; create a new job"),
         Prompted::Stopping => "the job is being cancelled and accepts no more prompts".to_owned(),

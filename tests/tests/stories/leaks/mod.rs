@@ -156,7 +156,7 @@ async fn events_with_secret(worker: &ManualWorker) {
 async fn stdout(user: &User, id: JobId) -> String {
     let events = user.events(id).await;
     let text = |data: &EventData| match data {
-        EventData::Log { stream: protocol::LogStream::Stdout, text } => text.clone(),
+        EventData::Log { stream: protocol::LogStream::Stdout, text, .. } => text.clone(),
         _ => String::new(),
     };
     events.iter().map(|event| text(&event.data)).collect()

@@ -109,6 +109,25 @@ async fn the_reply_decides_how_a_run_ends() {
 }
 
 #[tokio::test]
+async fn the_cost_of_a_run_on_a_model_without_a_price_is_null() {
+    let (upstream, _) = provider(|_| Answer::Text("ROUTINE_OK".to_owned())).await;
+    let world = upstream.world().build().await;
+    let ada = world.user("ada");
+    let routine = create(&ada, "unpriced", action(json!({}))).await;
+    for expected_tokens in [15, 30] {
+        let run = triggered(&ada, &routine).await;
+        assert_eq!((run.status, run.tokens_used, run.cost_usd), (RunStatus::Ok, 15, None), "{run:?}");
+        for by in ["day", "model"] {
+            let usage = ada.get(&format!("/api/usage?by={by}")).await.expect(200).body;
+            let [line] = &usage["items"].as_array().unwrap()[..] else { panic!("{usage:#}") };
+            let tokens = line["input_tokens"].as_u64().unwrap() + line["output_tokens"].as_u64().unwrap();
+            assert_eq!((tokens, &line["cost_usd"]), (expected_tokens, &Value::Null), "{line:#}");
+        }
+    }
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn without_tools_a_run_is_one_call_that_offers_none() {
     let (upstream, requests) = provider(|request| {
         if texts(request, "user").contains("call something") {

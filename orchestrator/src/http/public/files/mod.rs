@@ -1,5 +1,6 @@
-//! A job's files: listed, read, written, packed and unpacked; one endpoint per file. Contents only.
+//! A job's files: listed, compared, read, written, packed and unpacked; one endpoint per file. Contents only.
 
+pub(super) mod changes;
 pub(super) mod list;
 pub(super) mod pack;
 pub(super) mod put;

@@ -1,0 +1,142 @@
+//! Changes of a workspace on real files.
+
+use std::{fs, os::unix::fs::symlink};
+
+use super::*;
+
+struct Fixture {
+    root: tempfile::TempDir,
+    workspaces: Workspaces,
+    job: JobId,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let (workspaces, job) = (Workspaces::new(root.path().join("w")), JobId::nil());
+        workspaces.create(job, &[]).unwrap();
+        Self { root, workspaces, job }
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.workspaces.path(self.job).join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn changes(&self) -> FileChanges {
+        self.workspaces.changes(self.job, &CancellationToken::new()).unwrap()
+    }
+
+    /// Path, kind, and the diff or why there is none.
+    fn shown(&self) -> Vec<(String, FileChangeKind, String)> {
+        let changes = self.changes();
+        assert!(!changes.truncated);
+        let why = |item: &FileChange| format!("{:?}", item.diff_omitted.expect("a diff or a reason"));
+        changes
+            .items
+            .iter()
+            .map(|item| (item.path.clone(), item.change, item.diff.clone().unwrap_or_else(|| why(item))))
+            .collect()
+    }
+}
+
+#[test]
+fn every_kind_of_change_is_shown_with_its_lines() {
+    let fixture = Fixture::new();
+    for name in ["kept", "src/changed", "gone", "touched"] {
+        fixture.write(name, "one\ntwo\n");
+    }
+    fixture.write("binary", [0, 1, 2]);
+    fixture.write("large", "x".repeat(300_000));
+    symlink("kept", fixture.workspaces.path(fixture.job).join("link")).unwrap();
+    fixture.workspaces.record_baseline(fixture.job).unwrap();
+    assert_eq!(fixture.shown(), []);
+
+    fixture.write("src/changed", "one\n2\n");
+    fixture.write("new", "hello");
+    fixture.write("touched", "one\ntwo\n");
+    fixture.write("binary", [0, 1, 3]);
+    fixture.write("large", "y".repeat(300_000));
+    let workspace = fixture.workspaces.path(fixture.job);
+    fs::remove_file(workspace.join("gone")).unwrap();
+    fs::remove_file(workspace.join("link")).unwrap();
+    symlink("new", workspace.join("link")).unwrap();
+    use FileChangeKind::{Added, Deleted, Modified};
+    let expected = [
+        ("binary", Modified, "Binary"),
+        ("gone", Deleted, "--- a/gone\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-one\n-two\n"),
+        ("large", Modified, "TooLarge"),
+        (
+            "link",
+            Modified,
+            "--- a/link\n+++ b/link\n@@ -1 +1 @@\n-kept\n\\ No newline at end of file\n+new\n\\ No newline at end of file\n",
+        ),
+        ("new", Added, "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+hello\n\\ No newline at end of file\n"),
+        ("src/changed", Modified, "--- a/src/changed\n+++ b/src/changed\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"),
+    ];
+    assert_eq!(fixture.shown(), expected.map(|(path, kind, diff)| (path.to_owned(), kind, diff.to_owned())));
+    let sizes: Vec<_> =
+        fixture.changes().items.iter().map(|item| (item.previous_size_bytes, item.size_bytes)).collect();
+    assert_eq!((sizes[1], sizes[4]), ((Some(8), None), (None, Some(5))));
+}
+
+#[test]
+fn an_empty_workspace_has_no_baseline_file_and_removal_leaves_nothing() {
+    let fixture = Fixture::new();
+    fixture.workspaces.record_baseline(fixture.job).unwrap();
+    let beside = || fs::read_dir(fixture.root.path().join("w")).unwrap().count();
+    assert_eq!(beside(), 1, "only the workspace");
+    fixture.write("a", "1\n");
+    assert_eq!(fixture.shown().len(), 1);
+    fixture.workspaces.record_baseline(fixture.job).unwrap();
+    assert_eq!((beside(), fixture.shown()), (2, vec![]));
+    assert_eq!(fixture.workspaces.jobs().unwrap(), [fixture.job]);
+    assert!(fixture.workspaces.remove(fixture.job));
+    assert_eq!(beside(), 0);
+}
+
+#[test]
+fn links_lead_nowhere_and_a_directory_in_place_of_a_file_is_a_deletion() {
+    let fixture = Fixture::new();
+    let outside = fixture.root.path().join("outside");
+    fs::write(&outside, "secret\n").unwrap();
+    fixture.write("a", "1\n");
+    fixture.write("d/b", "2\n");
+    fixture.workspaces.record_baseline(fixture.job).unwrap();
+    let workspace = fixture.workspaces.path(fixture.job);
+    fs::remove_file(workspace.join("a")).unwrap();
+    symlink(&outside, workspace.join("a")).unwrap();
+    fs::remove_file(workspace.join("d/b")).unwrap();
+    fs::create_dir(workspace.join("d/b")).unwrap();
+    let shown = fixture.shown();
+    assert_eq!((shown[0].1, shown[1].1), (FileChangeKind::Modified, FileChangeKind::Deleted));
+    assert!(shown[0].2.contains("+/") && !shown[0].2.contains("secret"), "{shown:?}");
+}
+
+#[test]
+fn answers_are_bounded() {
+    let fixture = Fixture::new();
+    for n in 0..MAX_ITEMS + 5 {
+        fixture.write(&format!("{n:05}"), "x\n".repeat(1_000));
+    }
+    let changes = fixture.changes();
+    assert_eq!((changes.items.len(), changes.truncated), (MAX_ITEMS, true));
+    let diffs: usize = changes.items.iter().filter_map(|item| item.diff.as_ref()).map(String::len).sum();
+    assert!((MAX_DIFFS_BYTES / 2..=MAX_DIFFS_BYTES).contains(&diffs), "{diffs}");
+    assert_eq!(changes.items[MAX_ITEMS - 1].diff_omitted, Some(DiffOmitted::TooLarge));
+}
+
+/// A thousand files delay the start of a job by far less than a second.
+#[test]
+fn a_baseline_of_a_thousand_files_is_recorded_quickly() {
+    let fixture = Fixture::new();
+    for n in 0..1_000 {
+        fixture.write(&format!("d{}/f{n}", n % 10), format!("{n}\n").repeat(500));
+    }
+    let start = Instant::now();
+    fixture.workspaces.record_baseline(fixture.job).unwrap();
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(fixture.shown(), []);
+}

@@ -1,0 +1,92 @@
+//! What a job has changed in its workspace.
+
+use std::{fs, time::Duration};
+
+use orchestrator::clock::ManualClock;
+use protocol::{ErrorCode, FileChangeKind, FileChanges, JobId, JobState};
+use serde_json::json;
+use tests::{User, World};
+
+async fn changes(user: &User, id: JobId) -> FileChanges {
+    user.get(&format!("/api/jobs/{id}/changes")).await.expect(200).json()
+}
+
+/// Path and kind of each change.
+fn listed(changes: &FileChanges) -> Vec<(&str, FileChangeKind)> {
+    assert!(!changes.truncated);
+    changes.items.iter().map(|item| (item.path.as_str(), item.change)).collect()
+}
+
+#[tokio::test]
+async fn changes_are_shown_while_a_job_runs_after_a_restart_and_until_its_files_go() {
+    let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
+    let mut world = World::builder().clock(&time).set("GANTRY_MAX_PARALLEL_JOBS", 1).build().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let files = json!([{"path": "src/a.txt", "content": "one\n"}, {"path": "gone.txt", "content": "x\n"}]);
+    let first = ada.create_job("first").await;
+    let running = world.manual_worker(first).await;
+    let id = ada.create(json!({"prompt": "work", "files": files})).await;
+    assert_eq!(listed(&changes(&ada, id).await), [], "it has not started");
+    running.finish("done").await;
+    let worker = world.manual_worker(id).await;
+    assert_eq!(listed(&changes(&ada, id).await), [], "its input is no change");
+
+    let workspace = world.workspace(id);
+    fs::write(workspace.join("src/a.txt"), "one\ntwo\n").unwrap();
+    fs::write(workspace.join("new.bin"), [0, 1]).unwrap();
+    fs::remove_file(workspace.join("gone.txt")).unwrap();
+    let shown = changes(&ada, id).await;
+    let expected = [
+        ("gone.txt", FileChangeKind::Deleted),
+        ("new.bin", FileChangeKind::Added),
+        ("src/a.txt", FileChangeKind::Modified),
+    ];
+    assert_eq!(listed(&shown), expected);
+    let modified = serde_json::to_value(&shown.items[2]).unwrap();
+    let diff = "--- a/src/a.txt\n+++ b/src/a.txt\n@@ -1 +1,2 @@\n one\n+two\n";
+    let whole = json!({"path": "src/a.txt", "change": "modified", "size_bytes": 8, "previous_size_bytes": 4, "diff": diff,
+        "diff_omitted": null});
+    assert_eq!(modified, whole);
+    let added = serde_json::to_value(&shown.items[1]).unwrap();
+    assert_eq!([&added["diff"], &added["diff_omitted"]], [&json!(null), &json!("binary")]);
+    bob.get(&format!("/api/jobs/{id}/changes")).await.problem(ErrorCode::NotFound);
+
+    world.restart().await;
+    let ada = world.user("ada");
+    assert_eq!(changes(&ada, id).await, shown);
+    worker.finish("done").await;
+    ada.wait_for(id, JobState::Completed).await;
+    assert_eq!(changes(&ada, id).await, shown);
+    time.advance(Duration::from_hours(8 * 24));
+    world.restart().await;
+    world.user("ada").get(&format!("/api/jobs/{id}/changes")).await.problem(ErrorCode::WorkspaceGone);
+    tests::within("the sweep", async {
+        let left = || fs::read_dir(&world.config().workspace_dir).unwrap().flatten().count();
+        while left() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_restarted_job_is_compared_with_the_files_that_it_was_given() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let worker = world.manual_worker(id).await;
+    fs::write(world.workspace(id).join("draft"), "1\n").unwrap();
+    worker.report(json!({"outcome": "failed", "reason": "llm_error", "text": ""})).await.expect(200);
+    worker.exit(0);
+    ada.wait_for(id, JobState::Failed).await;
+    assert_eq!(listed(&changes(&ada, id).await), [("draft", FileChangeKind::Added)]);
+    let again = ada.post(&format!("/api/jobs/{id}/restart"), &json!({})).await.expect(201).json::<protocol::Job>().id;
+    let worker = world.manual_worker(again).await;
+    assert_eq!(listed(&changes(&ada, again).await), []);
+    fs::write(world.workspace(again).join("draft"), "2\n").unwrap();
+    assert_eq!(listed(&changes(&ada, again).await), [("draft", FileChangeKind::Modified)]);
+    worker.finish("done").await;
+    ada.wait_for(again, JobState::Completed).await;
+    world.finish().await;
+}
