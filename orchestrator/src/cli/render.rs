@@ -57,7 +57,7 @@ impl Renderer {
 
     /// Renders an event. `None` if it is not shown at this level of detail.
     pub(super) fn event(&mut self, event: &Event) -> Option<String> {
-        if let EventData::Log { stream, text } = &event.data {
+        if let EventData::Log { stream, text, .. } = &event.data {
             let lines = self.log.add(*stream, text, self.max_lines());
             return self.log_lines(&lines);
         }
