@@ -125,7 +125,7 @@ async fn a_prompt_that_arrives_during_the_wait_is_in_the_next_request() {
     // It is recorded when it is taken, not when the wait is over.
     let events = world.events();
     let taken = events.iter().position(|line| line == "user: and this").unwrap();
-    assert!(events[taken + 1..].iter().any(|line| line.starts_with("status: rate limited")), "{events:?}");
+    assert!(events[taken + 1..].iter().any(|line| line.starts_with("status: waiting for the model")), "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -186,7 +186,7 @@ impl Diffs {
         if self.left == 0 || self.cutoff.check().is_err() {
             return Err(DiffOmitted::TooLarge);
         }
-        // A name cannot begin a line of its own.
+        // A line break in a name does not begin another line.
         let path = path.replace(|c: char| c.is_control(), "\u{fffd}");
         let [from, to] = match kind {
             FileChangeKind::Added => ["/dev/null".to_owned(), format!("b/{path}")],

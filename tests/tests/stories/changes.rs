@@ -54,7 +54,8 @@ async fn changes_are_shown_while_a_job_runs_after_a_restart_and_until_its_files_
     world.restart().await;
     let ada = world.user("ada");
     assert_eq!(changes(&ada, id).await, shown);
-    worker.finish("done").await;
+    drop(worker);
+    world.manual_worker(id).await.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     assert_eq!(changes(&ada, id).await, shown);
     time.advance(Duration::from_hours(8 * 24));

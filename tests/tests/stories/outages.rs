@@ -255,13 +255,13 @@ async fn prompt_text_in_any_request_field_is_charged() {
 /// The gateway tries three times itself, with waits that a worker does not see.
 #[tokio::test]
 async fn a_retry_of_the_gateway_is_in_the_jobs_events() {
-    let away = json!({"times": 1, "error": {"status": 429, "message": "slow down", "retry_after_seconds": 3}});
+    let away = json!({"times": 1, "error": {"status": 503, "message": "maintenance", "retry_after_seconds": 3}});
     let world = World::builder().script(script_of(&[away, json!({"reply": {"text": "done"}})])).build().await;
     let ada = world.user("ada");
     let worker = running_job(&world, &ada).await;
     assert_eq!(worker.complete_llm("c1", "hello").await.content, "done");
     let messages = statuses(&ada, worker.job).await;
-    assert_eq!(messages, ["waiting for the model: attempt 2 of 3, next try in 3 s: rate limited"]);
+    assert_eq!(messages, ["waiting for the model: attempt 2 of 3, next try in 3 s: server error"]);
     worker.finish("done").await;
     world.finish().await;
 }

@@ -153,7 +153,7 @@ async fn a_pending_job_knows_its_position_in_the_queue() {
     };
     assert_eq!(json!(positions().await), json!([null, 1, 2, 3, null]));
     ada.cancel(urgent).await.expect(202);
-    ada.post(&format!("/api/jobs/{held}/start"), &json!({})).await.expect(200);
+    ada.post(&format!("/api/jobs/{held}/start"), &json!({})).await.expect(202);
     assert_eq!(json!(positions().await), json!([null, null, 1, 2, 3]));
     let listed = ada.get("/api/jobs").await.expect(200).body;
     assert_eq!(listed["items"][0].get("queue_position"), None, "only a single job has it");

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{Meter, account::AccountOwner};
-use crate::llm::CallPhase;
+use crate::llm::{CallPhase, ErrorKind};
 
 /// Time without an answer before the first event.
 const FIRST_AFTER: Duration = Duration::from_secs(10);
@@ -81,15 +81,26 @@ fn message(phase: &CallPhase, waited: Duration, now: Instant) -> String {
         }
         CallPhase::Retrying { attempt, of, at, cause } => {
             let seconds = at.saturating_duration_since(now).as_millis().div_ceil(1_000);
-            format!("waiting for the model: attempt {attempt} of {of}, next try in {seconds} s: {}", cause.as_phrase())
+            format!("waiting for the model: attempt {attempt} of {of}, next try in {seconds} s: {}", phrase(*cause))
         }
+    }
+}
+
+/// Why an attempt failed, in words.
+const fn phrase(cause: ErrorKind) -> &'static str {
+    match cause {
+        ErrorKind::Timeout => "no answer in time",
+        ErrorKind::Connect => "the connection failed",
+        ErrorKind::Server => "server error",
+        ErrorKind::StreamInterrupted => "the answer broke off",
+        ErrorKind::InvalidResponse => "the answer is not valid",
+        other => other.as_phrase(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llm::ErrorKind;
 
     #[test]
     fn a_silent_provider_is_reported_after_ten_seconds_and_then_seldom() {
