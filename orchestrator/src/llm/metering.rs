@@ -163,7 +163,7 @@ impl Meter {
         let asked = tokio::select! {
             biased;
             asked = redaction::ask(&self.gateway, &request, context, stop(), &detector) => asked,
-            never = self.report_wait(account.owner, shown) => match never {},
+            never = Box::pin(self.report_wait(account.owner, shown)) => match never {},
         };
         match asked {
             Err(AskError { failure, reached_provider: false, .. }) => {

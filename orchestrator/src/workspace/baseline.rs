@@ -8,7 +8,7 @@ use std::{
     ffi::OsStr,
     fs,
     io::{self, Read as _, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -102,7 +102,7 @@ impl Workspaces {
         }
         let json = serde_json::to_vec(&baseline).map_err(io::Error::from)?;
         let path = self.baseline_path(job);
-        let partial = path.with_extension("partial");
+        let partial = partial(&path);
         let mut file = GzEncoder::new(fs::File::create(&partial)?, Compression::fast());
         file.write_all(&json)?;
         file.finish()?;
@@ -123,15 +123,25 @@ impl Workspaces {
 
     /// Removes the baseline of a job's workspace, if there is one.
     pub(super) fn remove_baseline(&self, job: JobId) -> io::Result<()> {
-        match fs::remove_file(self.baseline_path(job)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        let path = self.baseline_path(job);
+        // The second is left behind by a process that died while it wrote the baseline.
+        for file in [&path, &partial(&path)] {
+            match fs::remove_file(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     fn baseline_path(&self, job: JobId) -> PathBuf {
         self.root().join(format!("{job}{SUFFIX}"))
     }
+}
+
+/// The name of a baseline that is being written.
+fn partial(path: &Path) -> PathBuf {
+    path.with_extension("partial")
 }
 
 fn record(top: Dir, cutoff: &Cutoff) -> Result<Baseline, FileError> {

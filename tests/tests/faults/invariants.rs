@@ -81,7 +81,11 @@ async fn unsettled(stack: &Stack, admin: &User) -> Vec<String> {
     let known: BTreeSet<String> = jobs.iter().map(|job| job.id.to_string()).collect();
     let workspaces = fs::read_dir(stack.data("workspaces")).into_iter().flatten().flatten();
     let workspaces = workspaces.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    wrong.extend(workspaces.filter(|name| !known.contains(name)).map(|name| format!("workspace {name} has no job")));
+    // A job may have its baseline beside its workspace, or a part of it if the process died while it was written.
+    let job_of = |name: &str| name.trim_end_matches(".baseline").trim_end_matches(".partial").to_owned();
+    wrong.extend(
+        workspaces.filter(|name| !known.contains(&job_of(name))).map(|name| format!("workspace {name} has no job")),
+    );
     let volumes =
         must(&["volume", "ls", "-q", "--filter", &format!("label=gantry.instance-id={}", stack.instance)]).await;
     wrong.extend(volumes.lines().map(|name| format!("volume {name} is left over")));

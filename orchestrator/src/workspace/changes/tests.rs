@@ -2,6 +2,8 @@
 
 use std::{fs, os::unix::fs::symlink};
 
+use FileChangeKind::{Added, Deleted, Modified};
+
 use super::*;
 
 struct Fixture {
@@ -62,7 +64,6 @@ fn every_kind_of_change_is_shown_with_its_lines() {
     fs::remove_file(workspace.join("gone")).unwrap();
     fs::remove_file(workspace.join("link")).unwrap();
     symlink("new", workspace.join("link")).unwrap();
-    use FileChangeKind::{Added, Deleted, Modified};
     let expected = [
         ("binary", Modified, "Binary"),
         ("gone", Deleted, "--- a/gone\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-one\n-two\n"),
@@ -92,6 +93,7 @@ fn an_empty_workspace_has_no_baseline_file_and_removal_leaves_nothing() {
     fixture.workspaces.record_baseline(fixture.job).unwrap();
     assert_eq!((beside(), fixture.shown()), (2, vec![]));
     assert_eq!(fixture.workspaces.jobs().unwrap(), [fixture.job]);
+    fs::write(fixture.workspaces.path(fixture.job).with_extension("partial"), "cut short").unwrap();
     assert!(fixture.workspaces.remove(fixture.job));
     assert_eq!(beside(), 0);
 }
