@@ -107,6 +107,10 @@ pub const EXAMPLES: &[Example] = &[
     client("gate list", "gantry gate list"),
     client("gate show", "gantry gate show latest"),
     client("gate approve", "gantry gate approve latest"),
+    client(
+        "gate deny",
+        r#"echo "remember bread" | gantry chat --thread latest || gantry gate deny latest --reason "not now""#,
+    ),
     client("tool list", "gantry tool list"),
     client("tool permission", "gantry tool permission shell ask_each_time"),
     client("memory put", "gantry memory put notes/team.md notes.txt"),

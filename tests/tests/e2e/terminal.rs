@@ -1,6 +1,6 @@
 //! The command line on a terminal of 80 and of 120 columns, as `tmux` shows it.
 //!
-//! The recorded sessions are in `golden`, with ids, times and durations masked. `GANTRY_UPDATE_GOLDEN=1` writes them anew.
+//! The recorded sessions are in `golden`, with ids, times and durations masked. `GANTRY_UPDATE_GOLDEN=1` writes them again.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,7 +18,7 @@ const LINES_OF_TERMINAL: &str = "200";
 
 /// The commands of the recorded session.
 const SESSION: [&str; 5] = [
-    r#"gantry job run --title "Count to twelve, and print every number on a line of its own" "run: seq 1 12""#,
+    r#"gantry job run --title "Count to twelve, and print every number on a different line." "run: seq 1 12""#,
     r#"gantry job run --label team=core --limit max_iterations=1 "run: echo one""#,
     "gantry job list",
     "gantry job list --wide",

@@ -29,7 +29,7 @@ use crate::{
 const MAX_WAITING_PIECES: usize = 16;
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Uploads a local directory to `remote`, or to a directory of its own name.
+/// Uploads a local directory to `remote`, or to a directory with the same name.
 pub(super) async fn put(
     client: &Client,
     id: JobId,
@@ -38,7 +38,7 @@ pub(super) async fn put(
 ) -> Result<Exit, CliError> {
     let prefix = match remote {
         Some(remote) => remote.to_owned(),
-        // The current directory has no name of its own: its content goes to the top of the workspace.
+        // The current directory has no name: its content goes to the top of the workspace.
         None => remote_path(local),
     };
     let name = one_line(&local.display().to_string());
