@@ -108,7 +108,8 @@ async fn record(columns: &str) {
         let screen = terminal.run(line).await;
         let width = screen.lines().map(|line| line.chars().count()).max().unwrap_or_default();
         assert!(width <= columns.parse().unwrap(), "{screen}");
-        session.push_str(&format!("{}\n\n", masked(&screen)));
+        session.push_str(&masked(&screen));
+        session.push_str("\n\n");
     }
     stack.stop().await;
     let file = golden(&format!("terminal-{columns}.txt"));

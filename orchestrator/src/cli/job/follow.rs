@@ -135,7 +135,7 @@ impl FollowView {
                 return Ok(matches!(event.data, EventData::State { to: JobState::Submitted, .. }));
             }
             Followed::Resync { oldest } => {
-                self.note(&format!("the requested events are not available; continuing at event {oldest}"), output)
+                self.note(&format!("the requested events are not available; continuing at event {oldest}"), output);
             }
             Followed::Lost { cause } if !self.is_loss_reported => {
                 self.is_loss_reported = true;
