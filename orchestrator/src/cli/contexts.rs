@@ -70,7 +70,10 @@ impl Contexts {
         };
         let mode = fs::metadata(&file).map_err(|error| invalid(error.to_string()))?.permissions().mode();
         if mode & OTHERS != 0 {
-            return Err(invalid("other users can read the tokens in this file; run: chmod 600 FILE".to_owned()));
+            return Err(invalid(format!(
+                "other users can read the tokens in this file; run: chmod 600 {}",
+                file.display()
+            )));
         }
         // The text of a parser's error may repeat a token.
         serde_json::from_str(&text).map_err(|error| {

@@ -115,8 +115,9 @@ pub(super) async fn get(
     let directory = target.to_owned();
     let unpacking = tokio::task::spawn_blocking(move || unpack_directory(archive, &directory));
     let unpacked = unpacking.await.map_err(|error| CliError::failed("cannot unpack the archive", error))?;
-    let counts =
-        unpacked.map_err(|error| CliError::failed(&format!("cannot write {name} (use -o for another)"), error))?;
+    let counts = unpacked.map_err(|error| {
+        CliError::failed(&format!("cannot download into {name} (-o selects another directory)"), error)
+    })?;
     note_skipped(&counts, output);
     let saved = serde_json::json!({
         "directory": target.display().to_string(), "entries": counts.entries, "size_bytes": counts.size_bytes,
