@@ -59,7 +59,7 @@ fn unified(paint: Paint, change: &FileChange) -> String {
         let why = match change.diff_omitted {
             Some(DiffOmitted::Binary) => "binary",
             Some(DiffOmitted::TooLarge) => "too large for a diff",
-            _ => "no diff",
+            None => "no diff",
         };
         let sizes = format!("{} → {}", size(change.previous_size_bytes), size(change.size_bytes));
         return format!("{}  ({why}: {sizes})", status(paint, change));

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use protocol::{Event, EventData, Job, JobId, JobState};
-use serde::Deserialize;
 use serde_json::json;
 
 use super::activity::Activity;
@@ -110,7 +109,7 @@ impl FollowView {
         self.redraws += 1;
         if self.activity.is_queued() && self.redraws.is_multiple_of(REDRAWS_PER_POSITION) {
             // The position is an addition: without one the line only says that the job is queued.
-            let job = client.get::<Queued>(&format!("/api/jobs/{id}"), &[]).await;
+            let job = client.get::<Job>(&format!("/api/jobs/{id}"), &[]).await;
             self.activity.set_queue_position(job.ok().and_then(|job| job.queue_position));
         }
     }
@@ -157,12 +156,4 @@ impl FollowView {
     fn note(&self, text: &str, output: &Output) {
         self.live.above(|| output.note(text));
     }
-}
-
-/// The place of a job in the queue.
-#[derive(Deserialize)]
-struct Queued {
-    /// 1 is next. Null or missing: the job does not wait, or the server does not tell.
-    #[serde(default)]
-    queue_position: Option<u64>,
 }
