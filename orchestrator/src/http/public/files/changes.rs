@@ -11,9 +11,9 @@ use crate::http::{
     public::{PublicApi, caller::Caller},
 };
 
-/// Shows which files of the job's workspace were added, modified and deleted since the job first started.
+/// Lists the files that changed since the job first started.
 ///
-/// Works while the job is running and for as long as its files are kept. Directories and special files are not compared. A symbolic
+/// The files of the workspace that were added, modified or deleted. Works while the job is running and for as long as its files are kept. Directories and special files are not compared. A symbolic
 /// link has its target as its content.
 #[utoipa::path(
     get, path = "/api/jobs/{id}/changes", operation_id = "list_changes", tag = "files", params(("id" = String, Path, description = "Job id.")),
