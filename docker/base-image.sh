@@ -7,6 +7,8 @@ set -euo pipefail
 readonly BASE=debian:bookworm-slim
 readonly SUITE=bookworm
 readonly PULL_SECONDS=120
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+readonly here
 
 say() { printf 'base image: %s\n' "$*"; }
 fail() {
@@ -21,15 +23,15 @@ install_mmdebstrap() {
     fail "cannot pull $BASE, and building it needs mmdebstrap; install mmdebstrap, or configure a registry that the engine can reach"
   fi
   export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq
-  apt-get install -y -qq --no-install-recommends mmdebstrap >/dev/null
+  "$here/progress.sh" apt-get update -qq
+  "$here/progress.sh" apt-get install -y -qq --no-install-recommends mmdebstrap
 }
 
 # Removes what a slim image does not contain, and adds the host's certificate authorities for builds behind a proxy.
 make_base() {
   local work="$1"
   local options=(
-    --variant=minbase --include=ca-certificates --quiet
+    --variant=minbase --include=ca-certificates
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright'
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*'
     --dpkgopt='path-exclude=/usr/share/info/*'
@@ -42,7 +44,7 @@ make_base() {
       --customize-hook='chroot "$1" update-ca-certificates >/dev/null'
     )
   fi
-  mmdebstrap "${options[@]}" "$SUITE" "$work/base.tar"
+  "$here/progress.sh" mmdebstrap "${options[@]}" "$SUITE" "$work/base.tar"
   docker import --change 'CMD ["bash"]' "$work/base.tar" "$BASE" >/dev/null
 }
 
@@ -51,11 +53,12 @@ main() {
     say "$BASE exists"
     return
   fi
+  say "pulling $BASE"
   if timeout "$PULL_SECONDS" docker pull --quiet "$BASE" >/dev/null 2>&1; then
     say "$BASE pulled"
     return
   fi
-  say "no registry is reachable; building $BASE from Debian packages"
+  say "no registry is reachable; building $BASE from Debian packages, which takes a minute"
   command -v mmdebstrap >/dev/null || install_mmdebstrap
   local work
   work="$(mktemp -d)"

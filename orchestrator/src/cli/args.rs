@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{
-    admin, audit, backup, chat, completion, config as config_command, connection, cron, doctor, events, examples,
+    admin, audit, backup, chat, completion, config as config_command, connection, cron, doctor, emit, events, examples,
     exit::{CliError, Exit},
     gate, job, llm, login, memory, notification,
     output::{self, Output},
@@ -36,13 +36,15 @@ Environment:
   NO_COLOR           disable colors";
 
 /// Commands that talk to a server, which have the options that select it.
-const CLIENT_COMMANDS: [&str; 19] = [
+const CLIENT_COMMANDS: [&str; 21] = [
     "job",
     "chat",
     "routine",
     "runs",
     "cron",
     "wake",
+    "message",
+    "system-event",
     "events",
     "memory",
     "tool",
@@ -90,6 +92,10 @@ enum Command {
     /// Put a line into your main session
     #[command(name = "wake")]
     WakeSession(wake::WakeArgs),
+    /// Send a message, which fires your routines with a matching trigger of type event
+    Message(emit::MessageArgs),
+    /// Send a system event, which fires your routines with a matching trigger
+    SystemEvent(emit::SystemEventArgs),
     /// Print the events of your jobs, chats and gates, and your notifications
     Events(events::EventsArgs),
     /// Read, write and search the documents of your memory
@@ -219,6 +225,8 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
             Command::Runs(command) => runs::run(command, environment, output).await,
             Command::Cron(command) => cron::run(command, environment, output).await,
             Command::WakeSession(args) => wake::run(args, environment, output).await,
+            Command::Message(args) => emit::message(args, environment, output).await,
+            Command::SystemEvent(args) => emit::system_event(args, environment, output).await,
             Command::Events(args) => events::run(args, environment, output).await,
             Command::Memory(command) => memory::run(command, environment, output).await,
             Command::Tool(command) => tool::run(command, environment, output).await,
@@ -266,5 +274,17 @@ mod tests {
         assert_eq!(message(&["gantry", "--json", "jbo"]), "unrecognized subcommand 'jbo'");
         let missing = message(&["gantry", "--json", "token", "create"]);
         assert_eq!(missing, "the following required arguments were not provided: --user <NAME>");
+    }
+
+    /// Commands without the options that select a server; `login` has options of its own.
+    const OTHER_COMMANDS: [&str; 8] = ["serve", "llm", "config", "completion", "backup", "token", "login", "logout"];
+
+    #[test]
+    fn every_command_that_talks_to_a_server_has_the_options_that_select_it() {
+        for command in command().get_subcommands() {
+            let has_options = command.get_arguments().any(|argument| argument.get_id() == "url");
+            let name = command.get_name();
+            assert_eq!(has_options, !OTHER_COMMANDS.contains(&name) || name == "login", "{name}");
+        }
     }
 }

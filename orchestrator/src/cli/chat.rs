@@ -39,6 +39,11 @@ pub(super) enum ChatCommand {
     Actions(actions::ActionsArgs),
     /// List your threads, newest first
     Threads(threads::ListArgs),
+    /// Stop the turn in progress of a thread
+    Stop(threads::ThreadArgs),
+    /// Delete a thread with its messages
+    #[command(visible_alias = "rm")]
+    Delete(threads::ThreadArgs),
 }
 
 pub(super) async fn run(args: ChatArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
@@ -46,6 +51,8 @@ pub(super) async fn run(args: ChatArgs, environment: &Environment, output: &mut 
     match args.command {
         Some(ChatCommand::Actions(args)) => actions::run(&client, args, output).await,
         Some(ChatCommand::Threads(args)) => threads::list(&client, args, output).await,
+        Some(ChatCommand::Stop(args)) => threads::stop(&client, args, output).await,
+        Some(ChatCommand::Delete(args)) => threads::delete(&client, args, output).await,
         None => {
             let thread = ids::thread(&client, args.thread).await?;
             converse(&client, thread, output).await

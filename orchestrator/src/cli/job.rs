@@ -1,7 +1,7 @@
 //! `gantry job`: creates and manages jobs.
 
 mod activity;
-mod calls;
+pub(super) mod calls;
 pub(super) mod create;
 mod diff;
 mod directories;

@@ -12,6 +12,7 @@ mod connection;
 mod contexts;
 mod cron;
 mod doctor;
+mod emit;
 mod events;
 mod examples;
 mod exit;
@@ -28,6 +29,8 @@ mod notification;
 mod output;
 mod pages;
 mod progress;
+#[cfg(test)]
+mod reference;
 mod render;
 mod routine;
 mod rpc;

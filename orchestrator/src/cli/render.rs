@@ -57,8 +57,8 @@ impl Renderer {
 
     /// Renders an event. `None` if it is not shown at this level of detail.
     pub(super) fn event(&mut self, event: &Event) -> Option<String> {
-        if let EventData::Log { stream, text, .. } = &event.data {
-            let lines = self.log.add(*stream, text, self.max_lines());
+        if let EventData::Log { stream, text, call_id } = &event.data {
+            let lines = self.log.add(call_id.as_ref(), *stream, text, self.max_lines());
             return self.log_lines(&lines);
         }
         let before = self.flush();
@@ -97,12 +97,12 @@ impl Renderer {
                 let head = format!("{} {} {arguments}", paint.cyan("→"), paint.bold(&one_line(tool)));
                 Some(format!("{}{}", head.trim_end(), self.content(tool, input)))
             }
-            EventData::ToolResult { tool, success, output, truncated, duration_ms, .. } => {
+            EventData::ToolResult { call_id, tool, success, output, truncated, duration_ms } => {
                 let arrow = if *success { paint.green("←") } else { paint.red("←") };
                 let (outcome, output) = tool::outcome(tool, *success, output);
                 let cut_mark = if *truncated { ", cut by the worker" } else { "" };
                 let head = format!("{arrow} {} {}, {duration_ms} ms{cut_mark}", one_line(tool), one_line(&outcome));
-                let (lines, shown) = self.log.end_call();
+                let (lines, shown) = self.log.end_call(call_id);
                 let rest = match (lines, shown) {
                     // The output was shown as it came.
                     (1.., _) if lines == shown => String::new(),

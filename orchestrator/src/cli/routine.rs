@@ -4,6 +4,7 @@ mod action_fields;
 mod apply;
 mod change;
 mod definition;
+mod deliveries;
 pub(super) mod describe;
 mod editor;
 mod fields;
@@ -59,6 +60,8 @@ pub(super) enum RoutineCommand {
     Run(run::RunArgs),
     /// List the runs of a routine, newest first
     Runs(RunsArgs),
+    /// List the deliveries to the webhook of a routine, newest first
+    Deliveries(deliveries::DeliveriesArgs),
     /// Show when a routine fires next
     Upcoming(list::UpcomingArgs),
     /// Make your routines match a file
@@ -106,6 +109,7 @@ pub(super) async fn run(
             let query: Vec<_> = args.status.map(|status| ("status", status)).into_iter().collect();
             runs::RUNS.print(&client, (&format!("{PATH}/{id}/runs"), &query), &args.page, output).await?;
         }
+        RoutineCommand::Deliveries(args) => deliveries::list(&client, args, output).await?,
         RoutineCommand::Upcoming(args) => list::upcoming(&client, args, now, output).await?,
         RoutineCommand::Apply(args) => return apply::apply(&client, args, now, output).await,
     }

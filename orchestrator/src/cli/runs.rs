@@ -10,6 +10,7 @@ use super::{
     client::Client,
     exit::{CliError, Exit},
     ids::IdArg,
+    job::calls::TOOL_CALLS,
     output::{Output, Paint},
     pages::{List, PageArgs},
     routine::{id_of, time},
@@ -36,6 +37,13 @@ pub(super) enum RunsCommand {
     Show {
         /// Run id
         id: IdArg<RunId>,
+    },
+    /// List the tool calls of a lightweight run, oldest first
+    Actions {
+        /// Run id
+        id: IdArg<RunId>,
+        #[command(flatten)]
+        page: PageArgs,
     },
     /// Cancel a run that has not ended
     Cancel {
@@ -118,6 +126,10 @@ pub(super) async fn run(
             let run: RoutineRun = client.get(&format!("{PATH}/{id}"), &[]).await?;
             let zone = output.zone;
             output.either(&run, |paint| describe(paint, &run, zone))?;
+        }
+        RunsCommand::Actions { id, page } => {
+            let id = id.resolve(&client).await?;
+            TOOL_CALLS.print(&client, (&format!("{PATH}/{id}/actions"), &[]), &page, output).await?;
         }
         RunsCommand::Cancel { id } => {
             let id = id.resolve(&client).await?;

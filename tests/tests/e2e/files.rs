@@ -82,7 +82,7 @@ async fn a_job_processes_an_uploaded_archive_and_its_output_can_be_downloaded() 
         (vec!["job", "get", &name, "none", "-o", "-"], 4),
         (vec!["job", "get", &name, "in", "-o", "-"], 5),
         (vec!["job", "get", &name, "../x", "-o", "-"], 2),
-        (vec!["job", "put", &name, &at("in")], 2),
+        (vec!["job", "put", &name, &at("in")], 5),
     ] {
         let ended = stack.gantry_as(&token, &arguments).await;
         assert_eq!(ended.code, Some(code), "{arguments:?}: {ended:?}");

@@ -1,7 +1,6 @@
 //! `gantry chat actions`: the tool calls of a thread.
 
 use clap::Args;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use protocol::ThreadActionRecord;
 
 use crate::cli::{
@@ -26,7 +25,7 @@ pub(in crate::cli) struct ActionsArgs {
 
 pub(super) async fn run(client: &Client, args: ActionsArgs, output: &mut Output) -> Result<Exit, CliError> {
     let thread = ids::thread(client, args.thread).await?;
-    let path = format!("/api/chat/threads/{}/actions", utf8_percent_encode(&thread, NON_ALPHANUMERIC));
+    let path = format!("{}/actions", super::threads::path(&thread));
     CALLS.print(client, (&path, &[]), &args.page, output).await?;
     Ok(Exit::Success)
 }

@@ -1,11 +1,14 @@
-//! `gantry chat threads`: the caller's threads.
+//! `gantry chat threads`, `stop` and `delete`: the caller's threads.
 
 use clap::Args;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use protocol::ChatThread;
+use serde_json::{Map, Value, json};
 
 use crate::cli::{
     client::Client,
     exit::{CliError, Exit},
+    ids,
     output::Output,
     pages::{List, PageArgs},
     table::Column,
@@ -36,5 +39,32 @@ pub(in crate::cli) struct ListArgs {
 pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
     let query: Vec<_> = args.id.map(|part| ("id", part)).into_iter().collect();
     THREADS.print(client, ("/api/chat/threads", &query), &args.page, output).await?;
+    Ok(Exit::Success)
+}
+
+/// Arguments of `stop` and `delete`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ThreadArgs {
+    /// The thread: its key, its id or a part of it, or latest
+    thread: String,
+}
+
+/// The path of the thread in the API.
+pub(super) fn path(thread: &str) -> String {
+    format!("/api/chat/threads/{}", utf8_percent_encode(thread, NON_ALPHANUMERIC))
+}
+
+pub(super) async fn stop(client: &Client, args: ThreadArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let thread = ids::thread(client, args.thread).await?;
+    let stopped: ChatThread =
+        client.post(&format!("{}/stop", path(&thread)), &Map::<String, Value>::new(), None).await?;
+    output.either(&stopped, |_| format!("{} stopped", one_line(&thread)))?;
+    Ok(Exit::Success)
+}
+
+pub(super) async fn delete(client: &Client, args: ThreadArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let thread = ids::thread(client, args.thread).await?;
+    client.delete_if_version(&path(&thread), &[], None).await?;
+    output.either(&json!({"id": thread, "deleted": true}), |_| format!("{} deleted", one_line(&thread)))?;
     Ok(Exit::Success)
 }

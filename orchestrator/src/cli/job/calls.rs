@@ -23,7 +23,8 @@ pub(in crate::cli) struct CallsArgs {
     page: PageArgs,
 }
 
-const ACTIONS: List<ToolActionRecord> = List {
+/// Tool calls as a table.
+pub(in crate::cli) const TOOL_CALLS: List<ToolActionRecord> = List {
     columns: &[
         Column::<ToolActionRecord>::text("call", |call, _| one_line(&call.call_id.0)).wide(),
         Column::<ToolActionRecord>::text("time", |call, view| view.time(call.at)).wide(),
@@ -67,7 +68,7 @@ fn milliseconds(duration: Option<u64>) -> String {
 
 pub(super) async fn actions(client: &Client, args: CallsArgs, output: &mut Output) -> Result<Exit, CliError> {
     let id = args.id.resolve(client).await?;
-    ACTIONS.print(client, (&format!("/api/jobs/{id}/actions"), &[]), &args.page, output).await?;
+    TOOL_CALLS.print(client, (&format!("/api/jobs/{id}/actions"), &[]), &args.page, output).await?;
     Ok(Exit::Success)
 }
 

@@ -37,6 +37,7 @@ pub fn document() -> Value {
     unions::name_variants(&mut document);
     streams::require_job_ids(&mut document);
     constraints::add(&mut document);
+    schemas::add_merge_patch(&mut document, "/api/routines/{id}", "CreateRoutine");
     examples::add(&mut document);
     overview::add(&mut document);
     schemas::prune(&mut document);

@@ -102,6 +102,43 @@ fn is_telling(default: &Value) -> bool {
     }
 }
 
+/// Describes the body of `PATCH path`, a merge patch of what `created` creates: no field is required, and those that creation does
+/// not require can be null, which sets their default.
+pub(super) fn add_merge_patch(document: &mut Value, path: &str, created: &str) {
+    let mut schema = document["components"]["schemas"][created].clone();
+    let required = schema.as_object_mut().and_then(|fields| fields.shift_remove("required")).unwrap_or_default();
+    let is_required = |name: &String| required.as_array().is_some_and(|names| names.iter().any(|other| other == name));
+    for (name, property) in schema["properties"].as_object_mut().into_iter().flatten() {
+        if !is_required(name) {
+            make_nullable(property);
+        }
+    }
+    let patch_name = format!("{}Patch", created.trim_start_matches("Create"));
+    schema["description"] = json!(format!("A merge patch of `{created}`."));
+    document["components"]["schemas"][&patch_name] = schema;
+    document["paths"][path]["patch"]["requestBody"]["content"]["application/json"]["schema"] =
+        json!({"$ref": reference(&patch_name)});
+}
+
+fn make_nullable(schema: &mut Value) {
+    let has_null =
+        |variants: &Value, is_null: fn(&Value) -> bool| variants.as_array().is_some_and(|all| all.iter().any(is_null));
+    if has_null(&schema["type"], |kind| kind == "null")
+        || has_null(&schema["oneOf"], |variant| variant["type"] == "null")
+    {
+        return;
+    }
+    if schema["type"].is_string() && schema.get("enum").is_none() {
+        schema["type"] = json!([schema["type"], "null"]);
+        return;
+    }
+    let description = schema.as_object_mut().and_then(|fields| fields.shift_remove("description"));
+    *schema = json!({"oneOf": [{"type": "null"}, schema.take()]});
+    if let Some(description) = description {
+        schema["description"] = description;
+    }
+}
+
 /// Removes the schemas that no operation refers to, and sorts the others by name.
 pub(super) fn prune(document: &mut Value) {
     let mut kept = BTreeSet::new();
