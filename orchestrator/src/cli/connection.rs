@@ -14,6 +14,9 @@ use crate::config::Environment;
 
 pub(super) const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 const HEADING: &str = "Server";
+/// The ids of the options that select a server.
+#[cfg(test)]
+pub(super) const OPTIONS: [&str; 3] = [URL, TOKEN_FILE, CONTEXT];
 const URL: &str = "server-url";
 const TOKEN_FILE: &str = "server-token-file";
 const CONTEXT: &str = "server-context";

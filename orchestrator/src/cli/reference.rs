@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use clap::Command;
 
-use super::args::command;
+use super::{args::command, connection};
 use crate::config::Environment;
 
 /// Columns of the help in the page.
@@ -15,20 +15,20 @@ const START: &str = "<!-- commands: written by GANTRY_UPDATE_DOCS=1 cargo test -
 const END: &str = "<!-- end of commands -->";
 
 /// Options that the page describes once.
-const COMMON_OPTIONS: [&str; 5] = ["json", "help", "url", "token_file", "context"];
+const COMMON_OPTIONS: [&str; 4] = ["json", connection::OPTIONS[0], connection::OPTIONS[1], connection::OPTIONS[2]];
 
 fn without_common_options(command: Command) -> Command {
     let below: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     let command = below.into_iter().fold(command, |command, name| command.mut_subcommand(name, without_common_options));
     command.mut_args(|argument| {
-        // `context` is an argument of its own of `gantry context use`.
-        let common = COMMON_OPTIONS.contains(&argument.get_id().as_str()) && !argument.is_positional();
-        if common { argument.hide(true) } else { argument }
+        let is_common = COMMON_OPTIONS.contains(&argument.get_id().as_str());
+        if is_common { argument.hide(true) } else { argument }
     })
 }
 
 fn write_command(text: &mut String, command: &mut Command, path: &str, level: usize) {
-    let help = command.render_long_help().to_string();
+    // The option exists only after the commands are built.
+    let help = command.clone().mut_arg("help", |option| option.hide(true)).render_help().to_string();
     let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
     writeln!(text, "{} {path}\n\n```text\n{}\n```\n", "#".repeat(level), lines.join("\n").trim_end()).unwrap();
     for below in command.get_subcommands_mut().filter(|command| command.get_name() != "help" && !command.is_hide_set())

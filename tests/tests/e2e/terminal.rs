@@ -143,7 +143,7 @@ async fn the_last_line_shows_what_a_job_is_doing_and_goes_when_it_ends() {
     until("the next second", async || running.is_match(&last_line()) && last_line()[3..] != first[3..]).await;
 
     let other = Terminal::open("80", &stack, &token);
-    other.run("echo > go && gantry job put latest go").await;
+    other.run("echo | gantry job put latest - go").await;
     until("the end", async || terminal.screen().ends_with("\n$")).await;
     let screen = terminal.screen();
     assert!(screen.contains("it is over") && !screen.contains(" · "), "{screen}");
