@@ -160,7 +160,7 @@ check_settings() {
 # The program's error, which is in JSON, or else the end of what Compose says.
 reason_of_the_check() {
   local message
-  message="$(sed -n 's/^{"error":"\(.*\)"}\r\{0,1\}$/\1/p' "$work/check.log" | sed 's/\\"/"/g; s/\\\\/\\/g' | tail -n 1)"
+  message="$(sed -n 's/^{"code":.*,"detail":"\(.*\)","exit_code":[0-9]*}\r\{0,1\}$/\1/p' "$work/check.log" | sed 's/\\"/"/g; s/\\\\/\\/g' | tail -n 1)"
   if [ -z "$message" ]; then message="$(tail -n 5 "$work/check.log")"; fi
   printf '%s' "${message:-no output}"
 }
