@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -32,34 +32,41 @@ fn space(free: &Arc<AtomicU64>) -> ReadDiskSpace {
     })
 }
 
-/// A workspace in which files are created and removed continuously until it is dropped, as in a build.
+/// A workspace in which files are created and removed continuously until it is dropped, as in a build. A workspace counts as settled
+/// if nothing changes for 25 ms, so there are several threads: on a busy machine a single one may not be scheduled for that long.
 struct ChangingFiles {
     stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    threads: Vec<std::thread::JoinHandle<()>>,
 }
 
 impl ChangingFiles {
-    fn start(workspace: PathBuf) -> Self {
+    const THREADS: usize = 4;
+
+    fn start(workspace: &Path) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            for n in 0_u64.. {
-                if stopped.load(Ordering::Relaxed) {
-                    return;
+        let change = |thread: usize| {
+            let (stopped, workspace) = (Arc::clone(&stop), workspace.to_owned());
+            move || {
+                for n in 0_u64.. {
+                    if stopped.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let file = workspace.join(format!("f{thread}-{}", n % 100));
+                    fs::write(&file, "x").unwrap();
+                    fs::remove_file(&file).unwrap();
                 }
-                fs::write(workspace.join(format!("f{}", n % 100)), "x").unwrap();
-                fs::remove_file(workspace.join(format!("f{}", n % 100))).unwrap();
             }
-        });
-        Self { stop, thread: Some(thread) }
+        };
+        let threads = (0..Self::THREADS).map(|thread| std::thread::spawn(change(thread))).collect();
+        Self { stop, threads }
     }
 }
 
 impl Drop for ChangingFiles {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let failed = self.thread.take().is_some_and(|thread| thread.join().is_err());
-        assert!(!failed || std::thread::panicking(), "the files cannot be changed");
+        let failed = self.threads.drain(..).filter_map(|thread| thread.join().err()).count();
+        assert!(failed == 0 || std::thread::panicking(), "the files cannot be changed");
     }
 }
 
@@ -159,7 +166,7 @@ async fn falling_free_space_triggers_a_measurement_that_may_pause_the_job() {
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "limits": {"disk_mb": 100}})).await;
     let worker = world.manual_worker(id).await;
-    let busy = ChangingFiles::start(world.workspace(id));
+    let busy = ChangingFiles::start(&world.workspace(id));
     let paused = async {
         while world.engine().count_pauses() == 0 {
             free.fetch_sub(200 * MB, Ordering::Relaxed);
@@ -183,7 +190,7 @@ async fn a_container_is_unpaused_although_its_worker_disconnects() {
     let worker = world.manual_worker(id).await;
     let engine = world.engine();
     engine.hold_pauses(true);
-    let busy = ChangingFiles::start(world.workspace(id));
+    let busy = ChangingFiles::start(&world.workspace(id));
     let report = json!({"outcome": "completed", "text": "done"});
     tokio::select! {
         reply = worker.report(report.clone()) => panic!("accepted without a measurement: {}", reply.body),

@@ -120,6 +120,9 @@ async fn refused_deliveries_have_their_codes_and_can_be_delivered_again() {
     assert_eq!((all.len(), all[0].status, all[1].id), (2, RunStatus::Skipped, run_id(&fired)));
     assert!(matches!(all[0].reason, Some(RunReason::Overlap | RunReason::Cooldown)), "{:?}", all[0].reason);
     assert_eq!(skipped.body["reason"], all[0].reason.unwrap().as_str());
+    // A run that is cancelled before it starts has no cooldown.
+    let has_started = async || runs(&ada, &routine).await[1].started_at.is_some();
+    tests::until("the run to start", has_started).await;
     end_runs(&ada).await;
     // The cooldown holds it back although no run is in progress.
     let cooling = deliver(&world, "builds", &good, "{}").await.problem(ErrorCode::RoutineSkipped);
