@@ -30,7 +30,7 @@ Environment:
   GANTRY_URL         URL of the server (default http://127.0.0.1:8080)
   GANTRY_TOKEN       access token; `gantry token create` creates one
   GANTRY_TOKEN_FILE  file that contains the access token
-  GANTRY_CONTEXT     name of the context to use; `gantry context list` lists them
+  GANTRY_CONTEXT     name of the context to use (see `gantry context list`)
   COLUMNS            width of the output (default: the terminal's)
   TZ                 time zone of the output (default: the machine's)
   NO_COLOR           disable colors";
@@ -173,6 +173,7 @@ pub fn main(environment: &Environment) -> ExitCode {
 /// All commands with their options.
 pub(super) fn command() -> clap::Command {
     let command = examples::with_examples(Cli::command());
+    let command = connection::with_options_before_command(command);
     CLIENT_COMMANDS.iter().fold(command, |command, name| command.mut_subcommand(name, connection::with_options))
 }
 
@@ -183,11 +184,15 @@ fn parse(environment: &Environment) -> Result<(Cli, Environment), clap::Error> {
         None => command(),
     };
     let matches = command.try_get_matches()?;
-    let environment = match matches.subcommand() {
-        Some((_, matches)) => connection::with_values(environment.clone(), matches),
-        None => environment.clone(),
-    };
-    Ok((Cli::from_arg_matches(&matches)?, environment))
+    let mut with_values = connection::with_values(environment.clone(), &matches);
+    if let Some((name, matches_of_command)) = matches.subcommand() {
+        if connection::has_values(&matches) && !CLIENT_COMMANDS.contains(&name) {
+            let message = format!("--url, --token-file and --context before `{name}` have no effect\n");
+            return Err(self::command().error(clap::error::ErrorKind::ArgumentConflict, message));
+        }
+        with_values = connection::with_values(with_values, matches_of_command);
+    }
+    Ok((Cli::from_arg_matches(&matches)?, with_values))
 }
 
 /// Help and version are not errors; a usage error is printed in the requested format.

@@ -78,16 +78,29 @@ pub(super) fn read_token(file: &str) -> Result<SecretString, CliError> {
 
 /// Adds the options to a command and its subcommands.
 pub(super) fn with_options(command: Command) -> Command {
+    command.args(options().map(|option| option.global(true)))
+}
+
+/// Adds the same options to the program, so that they can precede the command. Not every command uses them.
+pub(super) fn with_options_before_command(command: Command) -> Command {
+    command.args(options())
+}
+
+fn options() -> [Arg; 3] {
     let option = |id: &'static str, long: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(id).long(long).value_name(value).help(help).global(true).help_heading(HEADING)
+        Arg::new(id).long(long).value_name(value).help(help).help_heading(HEADING)
     };
-    command
-        .arg(option(URL, "url", "URL", "URL of the server [GANTRY_URL]"))
-        .arg(option(TOKEN_FILE, "token-file", "FILE", "File that contains the access token [GANTRY_TOKEN_FILE]"))
-        .arg(
-            option(CONTEXT, "context", "NAME", "Use the server and token of this context [GANTRY_CONTEXT]")
-                .value_parser(parse_name),
-        )
+    [
+        option(URL, "url", "URL", "URL of the server [GANTRY_URL]"),
+        option(TOKEN_FILE, "token-file", "FILE", "File that contains the access token [GANTRY_TOKEN_FILE]"),
+        option(CONTEXT, "context", "NAME", "Use the server and token of this context [GANTRY_CONTEXT]")
+            .value_parser(parse_name),
+    ]
+}
+
+/// Whether one of the options is given.
+pub(super) fn has_values(matches: &ArgMatches) -> bool {
+    [URL, TOKEN_FILE, CONTEXT].iter().any(|id| matches.try_get_one::<String>(id).ok().flatten().is_some())
 }
 
 /// The environment in which the options of a command take precedence.

@@ -142,6 +142,7 @@ async fn run_now(client: &Client, id: RoutineId, force: bool, output: &mut Outpu
     let ran: CronRan = rpc::call(client, "cron.run", &json!({"id": id, "mode": mode})).await?;
     output.either(&ran, |_| match (&ran.run_id, &ran.reason) {
         (Some(run), _) => run.to_string(),
+        (None, Some(reason)) if reason == "not_due" => "not run: it is not due; --force runs it now".to_owned(),
         (None, Some(reason)) => format!("not run: {}", one_line(reason)),
         (None, None) => "not run".to_owned(),
     })?;

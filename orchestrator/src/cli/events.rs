@@ -1,5 +1,8 @@
 //! `gantry events`: the events of the instance that the caller may see.
 
+use std::fmt;
+
+use chrono_tz::Tz;
 use clap::Args;
 use protocol::{AnyEventData, ChatContent, EventData, EventSubject, InstanceEvent, InstanceEventData};
 use serde::{Deserialize, Serialize};
@@ -8,8 +11,11 @@ use serde_json::Value;
 use super::{
     client::Client,
     exit::{CliError, Exit},
+    ids::short_id,
     output::{Format, Output, Paint},
+    render::{arguments, outcome},
     stream::{EventFollower, Followed, StreamRequest},
+    table::local_time,
     text::{one_line, truncate},
 };
 use crate::config::Environment;
@@ -19,6 +25,8 @@ const PATH: &str = "/api/events";
 const EVENTS_PER_PAGE: &str = "200";
 /// Longest summary of an event, in characters.
 const MAX_SUMMARY_CHARS: usize = 160;
+/// Shortest summary, on a narrow terminal.
+const MIN_SUMMARY_CHARS: usize = 20;
 
 /// Arguments.
 #[derive(Debug, Args)]
@@ -98,35 +106,40 @@ async fn follow(client: &Client, request: StreamRequest, output: &mut Output) ->
 fn print(event: Option<&InstanceEvent>, output: &mut Output) -> Result<(), CliError> {
     match event {
         Some(event) => {
-            let line = line(output.paint, event);
+            let line = line(output.paint, event, output.zone, output.width);
             output.line(&line)
         }
         None => Ok(()),
     }
 }
 
-fn line(paint: Paint, event: &InstanceEvent) -> String {
-    let at = event.at.format("%F %T");
+/// An event on a line of at most `width` columns.
+fn line(paint: Paint, event: &InstanceEvent, zone: Tz, width: Option<usize>) -> String {
+    let at = local_time(event.at, zone);
     let (kind, summary) = match &event.data {
         AnyEventData::Job(data) => (data.kind().as_str(), of_job(data)),
         AnyEventData::Instance(data) => (data.kind().as_str(), of_instance(data)),
     };
-    let summary = truncate(&one_line(&summary), MAX_SUMMARY_CHARS);
-    let (user, subject) = (one_line(&event.user_id), subject(event.subject));
-    format!("{} {at} {user} {subject}{} {summary}", paint.dim(&event.cursor.to_string()), paint.bold(kind))
+    let (cursor, user, subject) = (event.cursor.to_string(), one_line(&event.user_id), subject(event.subject));
+    let before = format!("{cursor} {at} {user} {subject}{kind} ").chars().count();
+    // With room for the mark of a cut.
+    let max_chars = width.map_or(MAX_SUMMARY_CHARS, |width| width.saturating_sub(before + 1).max(MIN_SUMMARY_CHARS));
+    let summary = truncate(&one_line(&summary), max_chars.min(MAX_SUMMARY_CHARS));
+    format!("{} {at} {user} {subject}{} {summary}", paint.dim(&cursor), paint.bold(kind)).trim_end().to_owned()
 }
 
 /// The most specific object that an event is about.
 fn subject(subject: EventSubject) -> String {
     let EventSubject { job_id, run_id, routine_id, thread_id, gate_id } = subject;
-    let named = [
-        gate_id.map(|id| format!("gate/{id} ")),
-        job_id.map(|id| format!("job/{id} ")),
-        run_id.map(|id| format!("run/{id} ")),
-        routine_id.map(|id| format!("routine/{id} ")),
-        thread_id.map(|id| format!("thread/{id} ")),
+    let named = |kind: &str, id: &dyn fmt::Display| format!("{kind}/{} ", short_id(&id.to_string()));
+    let ids = [
+        gate_id.map(|id| named("gate", &id)),
+        job_id.map(|id| named("job", &id)),
+        run_id.map(|id| named("run", &id)),
+        routine_id.map(|id| named("routine", &id)),
+        thread_id.map(|id| named("thread", &id)),
     ];
-    named.into_iter().flatten().next().unwrap_or_default()
+    ids.into_iter().flatten().next().unwrap_or_default()
 }
 
 fn of_job(data: &EventData) -> String {
@@ -137,9 +150,12 @@ fn of_job(data: &EventData) -> String {
             format!("{to}{reason}{message}")
         }
         EventData::Message { content, .. } | EventData::Reasoning { content } => content.clone(),
-        EventData::ToolUse { tool, input, .. } => format!("{tool} {input}"),
-        EventData::ToolResult { tool, success, duration_ms, .. } => {
-            format!("{tool} {}, {duration_ms} ms", if *success { "ok" } else { "failed" })
+        EventData::ToolUse { tool, input, .. } => format!("{tool} {}", arguments(tool, input)),
+        EventData::ToolResult { tool, success, output, duration_ms, .. } => {
+            format!("{tool} {}, {duration_ms} ms", outcome(tool, *success, output).0)
+        }
+        EventData::LlmCall { model, input_tokens, output_tokens, duration_ms, .. } => {
+            format!("{model}, {input_tokens} tokens in, {output_tokens} out, {duration_ms} ms")
         }
         EventData::Status { message, .. } => message.clone(),
         EventData::Log { text, .. } | EventData::Result { text, .. } => text.clone(),
@@ -204,7 +220,7 @@ mod tests {
         event["v"] = json!(1);
         event["at"] = json!("2026-11-22T12:00:00Z");
         event["user_id"] = json!("ada");
-        line(Paint::Plain, &serde_json::from_value(event).unwrap())
+        line(Paint::Plain, &serde_json::from_value(event).unwrap(), Tz::UTC, None)
     }
 
     #[test]
@@ -214,24 +230,24 @@ mod tests {
             "data": {"role": "assistant", "content": format!("a\nb\x1b[2J{}", "x".repeat(500))}});
         let text = shown(message);
         let expected =
-            format!("7 2026-11-22 12:00:00 ada job/{id} message a b␛[2J{}…", "x".repeat(MAX_SUMMARY_CHARS - 7));
+            format!("7 2026-11-22 12:00:00 UTC ada job/00000000 message a b␛[2J{}…", "x".repeat(MAX_SUMMARY_CHARS - 7));
         assert_eq!(text, expected);
         let limit = json!({"cursor": 8, "job_id": id, "kind": "limit", "data": {"limit": "pids", "value": 3}});
         assert_eq!(
             shown(limit),
-            format!("8 2026-11-22 12:00:00 ada job/{id} limit {{\"limit\":\"pids\",\"value\":3}}")
+            format!("8 2026-11-22 12:00:00 UTC ada job/00000000 limit {{\"limit\":\"pids\",\"value\":3}}")
         );
         let thread = protocol::ThreadId::nil();
         let state = json!({"cursor": 9, "thread_id": thread, "kind": "thread_state",
             "data": {"thread_id": thread, "state": "idle"}});
-        assert_eq!(shown(state), format!("9 2026-11-22 12:00:00 ada thread/{thread} thread_state idle"));
+        assert_eq!(shown(state), format!("9 2026-11-22 12:00:00 UTC ada thread/00000000 thread_state idle"));
         let entry = |content: Value| {
             let mut data =
                 json!({"thread_id": thread, "id": protocol::MessageId::nil(), "seq": 1, "at": "2026-11-22T12:00:00Z"});
             data.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
             shown(json!({"cursor": 10, "thread_id": thread, "kind": "chat_message", "data": data}))
         };
-        let begin = format!("10 2026-11-22 12:00:00 ada thread/{thread} chat_message");
+        let begin = "10 2026-11-22 12:00:00 UTC ada thread/00000000 chat_message";
         assert_eq!(entry(json!({"role": "user", "content": "a\nb"})), format!("{begin} user a b"));
         let result = json!({"role": "tool_result", "call_id": "c", "tool": "echo", "success": false, "output": "{}",
             "truncated": false, "duration_ms": 3});

@@ -59,7 +59,7 @@ pub const EXAMPLES: &[Example] = &[
     client("doctor", "gantry doctor"),
     client("doctor", "gantry doctor --install"),
     client("job run", r#"gantry job run "run: uname -a""#),
-    client("job run", r#"gantry job run --file notes.txt --limit timeout_seconds=600 "run: wc -l notes.txt""#),
+    client("job run", r#"gantry job run --file notes.txt --limit max_tokens=9000 "run: wc notes.txt""#),
     client("job run", r#"gantry job run --detach --label team=core "count slowly""#),
     client("job list", "gantry job list --state pending,in_progress --label team=core"),
     client("job list", "gantry job list --all --quiet"),
@@ -94,10 +94,10 @@ pub const EXAMPLES: &[Example] = &[
     client("job accept", "gantry job accept latest"),
     client(
         "job reject",
-        r#"id=$(gantry job create --review "run: date") && gantry job events "$id" --follow && gantry job reject "$id" "wrong date""#,
+        "id=$(gantry job create --review 'run: date') && gantry job wait $id \\\n    && gantry job reject $id 'wrong date'",
     ),
     client("job remove", "gantry job remove latest"),
-    client("job remove", "gantry job list --state failed,cancelled --all --quiet | xargs gantry job remove"),
+    client("job remove", "gantry job list --state failed,cancelled -aq | xargs gantry job remove"),
     client("summary", "gantry summary"),
     client("usage", "gantry usage --by model"),
     client("chat", r#"echo "hello" | gantry chat"#),
@@ -109,7 +109,7 @@ pub const EXAMPLES: &[Example] = &[
     client("gate approve", "gantry gate approve latest"),
     client(
         "gate deny",
-        r#"echo "remember bread" | gantry chat --thread latest || gantry gate deny latest --reason "not now""#,
+        "echo remember bread | gantry chat --thread latest \\\n    || gantry gate deny latest --reason 'not now'",
     ),
     client("chat stop", "gantry chat stop main || echo it has no turn in progress"),
     client("chat delete", "gantry chat delete latest"),
@@ -129,7 +129,7 @@ pub const EXAMPLES: &[Example] = &[
     client("settings show", "gantry settings show"),
     client(
         "routine create",
-        r#"gantry routine create morning --cron "every weekday at 9:00" --timezone Europe/Berlin --prompt "echo good morning""#,
+        "gantry routine create morning --cron 'every weekday at 9:00' \\\n    --timezone Europe/Berlin --prompt 'echo good morning'",
     ),
     client("routine create", r#"gantry routine create tidy --every 6h --prompt "run: ls" --dry-run"#),
     client("routine list", "gantry routine list"),
@@ -147,11 +147,11 @@ pub const EXAMPLES: &[Example] = &[
     client("runs show", "gantry runs show latest"),
     client("runs actions", "gantry runs actions latest"),
     client("runs export", "gantry runs export > runs.jsonl"),
-    client("runs cancel", "gantry routine run morning && gantry runs cancel latest || echo it has ended already"),
+    client("runs cancel", "gantry routine run morning && gantry runs cancel latest || echo too late"),
     client("routine delete", "gantry routine delete morning"),
     client(
         "cron add",
-        r#"gantry cron add --name tea --cron "0 16 * * *" --tz Europe/London --message "echo tea time""#,
+        "gantry cron add --name tea --cron '0 16 * * *' --tz Europe/London \\\n    --message 'echo tea time'",
     ),
     client("cron add", r#"gantry cron add --name once --at 20m --system-event "Call back""#),
     client("cron list", "gantry cron list --all"),
@@ -164,7 +164,7 @@ pub const EXAMPLES: &[Example] = &[
     client("cron rm", "gantry cron rm tea"),
     client("wake", r#"gantry wake --mode next-heartbeat --text "The build is green""#),
     client("notification ls", "gantry notification ls --unread"),
-    client("notification read", "gantry notification ls --quiet | xargs --no-run-if-empty gantry notification read"),
+    client("notification read", "gantry notification ls --quiet | xargs -r gantry notification read"),
     client("message", r#"gantry message --channel support "The printer is on fire""#),
     client("system-event", r#"gantry system-event github issue.opened --payload '{"number": 7}'"#),
     client("events", "gantry events --kind state"),
@@ -236,6 +236,8 @@ mod tests {
         for example in EXAMPLES {
             assert!(commands.iter().any(|command| command == example.command), "no command {}", example.command);
             assert!(example.line.contains(&format!("gantry {}", example.command)), "{}", example.line);
+            // Help at 80 columns would break a longer line, which then is two commands.
+            assert!(example.line.lines().all(|line| line.chars().count() <= 76), "{}", example.line);
         }
     }
 }

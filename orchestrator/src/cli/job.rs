@@ -52,6 +52,7 @@ pub(super) enum JobCommand {
     /// Wait until jobs have finished
     Wait(wait::WaitArgs),
     /// Show a job
+    #[command(visible_alias = "inspect")]
     Show {
         /// Job id
         id: IdArg<JobId>,
@@ -75,12 +76,13 @@ pub(super) enum JobCommand {
     Actions(calls::CallsArgs),
     /// List a job's model calls
     LlmCalls(calls::CallsArgs),
-    /// Print the output of a job's ended containers
+    /// Print the log of the worker in a job's ended containers (`events` prints the output of commands)
     Logs {
         /// Job id
         id: IdArg<JobId>,
     },
     /// Cancel a job
+    #[command(visible_alias = "stop")]
     Cancel {
         /// Job id
         id: IdArg<JobId>,
@@ -293,7 +295,7 @@ async fn events(client: &Client, args: EventsArgs, output: &mut Output) -> Resul
     if args.follow {
         return follow::to_the_end(client, id, args.after, detail(args.verbose), output).await;
     }
-    let mut renderer = render::Renderer::new(output.paint, detail(args.verbose));
+    let mut renderer = render::Renderer::new(output.paint, detail(args.verbose)).with_width(output.width);
     let mut after = args.after;
     loop {
         let mut query = vec![("after", after.to_string()), ("limit", EVENTS_PER_PAGE.to_owned())];

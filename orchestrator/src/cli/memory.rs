@@ -61,9 +61,8 @@ pub(super) enum MemoryCommand {
 pub(super) struct PutArgs {
     /// Path of the document
     path: String,
-    /// Local file; - reads standard input
-    #[arg(default_value = "-")]
-    file: PathBuf,
+    /// Local file; - or none reads standard input
+    file: Option<PathBuf>,
     /// Only if this is the current version
     #[arg(long, value_name = "N")]
     if_version: Option<u64>,
@@ -132,7 +131,12 @@ async fn print(client: &Client, path: String, version: Option<u64>, output: &mut
 }
 
 async fn put(client: &Client, args: PutArgs, output: &mut Output) -> Result<(), CliError> {
-    let content = MemoryContent { content: read(&args.file)? };
+    let content = MemoryContent { content: read(args.file.as_deref().unwrap_or(Path::new("-")))? };
+    if args.file.is_none() && content.content.is_empty() {
+        return Err(CliError::Usage(
+            "standard input is empty; give - as the file to write an empty document".to_owned(),
+        ));
+    }
     let written: MemoryEntry = client.put_if_version("/api/memory", &at(&args.path), &content, args.if_version).await?;
     output.either(&written, |_| {
         format!("{} (version {}, {} bytes)", one_line(&written.path), written.version, written.bytes)

@@ -26,7 +26,7 @@ pub(super) struct PageArgs {
     #[arg(long, default_value_t = DEFAULT_LIMIT, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub(super) limit: u32,
     /// Show all items, however many there are
-    #[arg(long, conflicts_with = "limit")]
+    #[arg(long, short, conflicts_with = "limit")]
     pub(super) all: bool,
     /// Cursor of the next page
     #[arg(long)]
@@ -129,7 +129,7 @@ pub(super) async fn print_entries<T: DeserializeOwned + Serialize>(
 
 /// Tells how to get the rest of a list, if there is more.
 pub(super) fn note_next(cursor: Option<&str>, output: &Output) {
-    if let Some(cursor) = cursor {
-        output.note(&format!("more: --all, or --cursor {cursor}"));
+    if cursor.is_some() {
+        output.note("there are more; --all shows them");
     }
 }

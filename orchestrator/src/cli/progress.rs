@@ -6,14 +6,19 @@ use std::{io::IsTerminal as _, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::output::{Format, Output};
+use super::{
+    output::{Format, Output},
+    text::truncate,
+};
 
 const SPINNER_INTERVAL: Duration = Duration::from_millis(120);
 /// Redraws per second of a transfer.
 const REDRAWS_PER_SECOND: u8 = 8;
 const SIZED: &str = "{bar:30} {binary_bytes} of {binary_total_bytes}, {percent} %, {binary_bytes_per_sec}, {eta} left";
 const UNSIZED: &str = "{spinner} {binary_bytes}, {binary_bytes_per_sec}";
-const ACTIVITY: &str = "{spinner} {wide_msg}";
+const ACTIVITY: &str = "{spinner} {msg}";
+/// Columns of a line that its text does not use: the spinner, and what a terminal shows for Ctrl-C, which must not begin a new line.
+const RESERVED_COLUMNS: usize = 6;
 
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
@@ -52,18 +57,20 @@ impl Drop for Progress {
 pub(super) struct LiveLine {
     /// `None`: standard error is not a terminal, or the output is JSON.
     bar: Option<ProgressBar>,
+    max_chars: usize,
 }
 
 impl LiveLine {
     /// The line of a command with this output.
     pub(super) fn new(output: &Output) -> Self {
         if output.format == Format::Json || !std::io::stderr().is_terminal() {
-            return Self { bar: None };
+            return Self { bar: None, max_chars: 0 };
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         bar.set_style(style(ACTIVITY));
         bar.enable_steady_tick(SPINNER_INTERVAL);
-        Self { bar: Some(bar) }
+        let max_chars = output.width.map_or(usize::MAX, |width| width.saturating_sub(RESERVED_COLUMNS));
+        Self { bar: Some(bar), max_chars }
     }
 
     /// Whether there is a line to see.
@@ -72,9 +79,9 @@ impl LiveLine {
     }
 
     /// Replaces the text, which must be escaped. It is cut at the width of the terminal.
-    pub(super) fn set(&self, text: String) {
+    pub(super) fn set(&self, text: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_message(text);
+            bar.set_message(truncate(text, self.max_chars.saturating_sub(1)));
         }
     }
 

@@ -16,12 +16,14 @@ use serde_json::Value;
 
 use super::{
     output::Paint,
-    text::{escape_control_chars, one_line, truncate},
+    text::{escape_control_chars, one_line, truncate, wrapped_lines},
 };
 
 const MAX_INPUT_CHARS: usize = 140;
 const MAX_OUTPUT_LINES: usize = 8;
 const MAX_LINE_CHARS: usize = 200;
+/// Columns of `agent  ` and the other labels.
+const LABEL_COLUMNS: usize = 7;
 
 /// The level of detail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub(super) enum Detail {
 pub(super) struct Renderer {
     paint: Paint,
     detail: Detail,
+    /// Columns of what people and models write. `None`: unlimited.
+    width: Option<usize>,
     /// How the job ends is shown by `ending`.
     is_followed: bool,
     /// The agent's last message, which the result usually repeats.
@@ -46,7 +50,13 @@ pub(super) struct Renderer {
 impl Renderer {
     /// A renderer for one job.
     pub(super) fn new(paint: Paint, detail: Detail) -> Self {
-        Self { paint, detail, is_followed: false, last_said: String::new(), log: LogLines::default() }
+        Self { paint, detail, width: None, is_followed: false, last_said: String::new(), log: LogLines::default() }
+    }
+
+    /// Breaks the lines of messages at this width.
+    pub(super) const fn with_width(mut self, width: Option<usize>) -> Self {
+        self.width = width;
+        self
     }
 
     /// Leaves out how the job ends: `ending` shows it.
@@ -77,7 +87,7 @@ impl Renderer {
 
     /// How the job ended.
     pub(super) fn ending(&self, job: &Job) -> String {
-        ending(self.paint, job, &self.last_said)
+        ending(self.paint, job, &self.last_said, self.width)
     }
 
     fn other_than_log(&mut self, event: &Event) -> Option<String> {
@@ -198,12 +208,17 @@ impl Renderer {
             MessageRole::User => self.paint.cyan("you    "),
             MessageRole::System => self.paint.dim("system "),
         };
-        Some(format!("{label}{}", rest_indented(content.trim_end(), 7)))
+        Some(format!("{label}{}", self.written(content)))
+    }
+
+    /// A text after its label.
+    fn written(&self, text: &str) -> String {
+        written(text, self.width)
     }
 
     fn result(&self, text: &str) -> Option<String> {
         let repeated = text.trim().is_empty() || text.trim() == self.last_said;
-        (!repeated).then(|| format!("{}{}", self.paint.bold("result "), rest_indented(text.trim_end(), 7)))
+        (!repeated).then(|| format!("{}{}", self.paint.bold("result "), self.written(text)))
     }
 }
 
@@ -238,8 +253,9 @@ fn indented(prefix: &str, text: &str) -> String {
     escape_control_chars(text).lines().map(|line| format!("{prefix}{line}")).collect::<Vec<_>>().join("\n")
 }
 
-fn rest_indented(text: &str, by: usize) -> String {
-    escape_control_chars(text).replace('\n', &format!("\n{}", " ".repeat(by)))
+/// A text after a label of this width.
+fn written(text: &str, width: Option<usize>) -> String {
+    wrapped_lines(&escape_control_chars(text.trim_end()), LABEL_COLUMNS, width)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{
     client::Client,
     exit::{CliError, Exit},
-    ids::IdArg,
+    ids::{IdArg, short_id},
     job::calls::TOOL_CALLS,
     output::{Output, Paint},
     pages::{List, PageArgs},
@@ -130,6 +130,13 @@ pub(super) async fn run(
         RunsCommand::Actions { id, page } => {
             let id = id.resolve(&client).await?;
             TOOL_CALLS.print(&client, (&format!("{PATH}/{id}/actions"), &[]), &page, output).await?;
+            let run: RoutineRun = client.get(&format!("{PATH}/{id}"), &[]).await?;
+            if let Some(job) = run.job_id {
+                output.note(&format!(
+                    "the calls of this run are those of its job: gantry job actions {}",
+                    short_id(&job.to_string())
+                ));
+            }
         }
         RunsCommand::Cancel { id } => {
             let id = id.resolve(&client).await?;

@@ -40,6 +40,12 @@ pub(super) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
+/// The lines of a text, each of which is [`wrapped`].
+pub(super) fn wrapped_lines(text: &str, indent: usize, width: Option<usize>) -> String {
+    let lines: Vec<_> = text.split('\n').map(|line| wrapped(line, indent, width)).collect();
+    lines.join(&format!("\n{}", " ".repeat(indent)))
+}
+
 fn visible(c: char) -> char {
     match c {
         // Scripts and emoji need these joiners.

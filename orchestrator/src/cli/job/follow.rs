@@ -5,7 +5,7 @@ use std::time::Duration;
 use protocol::{Event, EventData, Job, JobId, JobState};
 use serde_json::json;
 
-use super::activity::Activity;
+use super::{activity::Activity, wait::review_hint};
 use crate::{
     cli::{
         client::Client,
@@ -46,7 +46,7 @@ pub(super) async fn to_the_end(
     let short = short_id(&id.to_string());
     if is_interrupted {
         output.note(&format!(
-            "detached; the job continues. Follow it with `gantry job events --follow {short}`, cancel it with `gantry job cancel {short}`"
+            "detached; the job continues\n  follow it:  gantry job events --follow {short}\n  cancel it:  gantry job cancel {short}"
         ));
         return Ok(Exit::Interrupted);
     }
@@ -57,9 +57,7 @@ pub(super) async fn to_the_end(
         Format::Text => output.line(&renderer.ending(&job))?,
     }
     if job.state == JobState::Submitted {
-        output.note(&format!(
-            "submitted for review: run `gantry job accept {short}` or `gantry job reject {short} REASON`"
-        ));
+        output.note(&review_hint(id));
     }
     Ok(Exit::of_job(&job))
 }
@@ -78,7 +76,7 @@ impl FollowView {
     fn new(output: &Output, detail: Detail) -> Self {
         let clock = Clock::system();
         let activity = Activity::new(clock.now());
-        let renderer = Renderer::new(output.paint, detail).followed();
+        let renderer = Renderer::new(output.paint, detail).with_width(output.width).followed();
         Self { renderer, activity, live: LiveLine::new(output), clock, is_loss_reported: false, redraws: 0 }
     }
 
@@ -91,7 +89,7 @@ impl FollowView {
     ) -> Result<Option<Followed<Event>>, CliError> {
         let mut next = std::pin::pin!(stream.next());
         loop {
-            self.live.set(self.activity.line(self.clock.now()));
+            self.live.set(&self.activity.line(self.clock.now()));
             tokio::select! {
                 item = &mut next => return item.map(Some),
                 () = self.wait(client, id) => {}
@@ -123,7 +121,7 @@ impl FollowView {
                     return if output.format == Format::Json { output.line(raw).map(|()| false) } else { Ok(false) };
                 };
                 self.activity.apply(event, self.clock.now());
-                self.live.set(self.activity.line(self.clock.now()));
+                self.live.set(&self.activity.line(self.clock.now()));
                 let text = match output.format {
                     Format::Json => Some(raw.clone()),
                     Format::Text => self.renderer.event(event),

@@ -21,8 +21,15 @@ pub(in crate::cli) struct RemoveArgs {
 
 /// Deletes one job after the other; the first error ends the command.
 pub(super) async fn remove(client: &Client, args: RemoveArgs, output: &mut Output) -> Result<Exit, CliError> {
+    // All of them first: `latest` changes with each deletion, and a wrong id deletes nothing.
+    let mut ids = Vec::new();
     for id in args.ids {
         let id = id.resolve(client).await?;
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    for id in ids {
         client.delete_if_version(&format!("/api/jobs/{id}"), &[], None).await?;
         output.either(&json!({"id": id, "removed": true}), |_| format!("{id} removed"))?;
     }

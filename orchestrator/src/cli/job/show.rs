@@ -73,7 +73,7 @@ pub(super) fn describe(paint: Paint, job: &Job, children: &[JobSummary], (zone, 
     if let Some(result) = job.result.as_ref().and_then(|result| result.text.as_ref()) {
         lines.push(format!("\n{}", escape_control_chars(result.trim_end())));
     }
-    lines.extend(render::partial(paint, job, "").map(|text| format!("\n{text}")));
+    lines.extend(render::partial(paint, job, "", width).map(|text| format!("\n{text}")));
     lines.join("\n")
 }
 

@@ -1,12 +1,12 @@
-//! `gantry job wait`: waits until jobs have finished.
+//! `gantry job wait`: waits until jobs have finished, or wait for a review.
 
 use clap::Args;
-use protocol::{Event, Job, JobId};
+use protocol::{Event, EventData, Job, JobId, JobState};
 
 use crate::cli::{
     client::Client,
     exit::{CliError, Exit},
-    ids::IdArg,
+    ids::{IdArg, short_id},
     output::Output,
     stream::{EventFollower, Followed, StreamRequest},
 };
@@ -19,16 +19,20 @@ pub(in crate::cli) struct WaitArgs {
     ids: Vec<IdArg<JobId>>,
 }
 
-/// Prints each job's state when it has finished. The exit code is that of the first job that did not complete.
+/// Prints each job's state when it has finished or is submitted. The exit code is that of the first job that did not complete.
 pub(super) async fn wait(client: &Client, args: WaitArgs, output: &mut Output) -> Result<Exit, CliError> {
     let mut exit = Exit::Success;
     for id in args.ids {
         let id = id.resolve(client).await?;
         if !until_finished(client, id).await? {
+            output.note("interrupted; the job continues");
             return Ok(Exit::Interrupted);
         }
         let job: Job = client.get(&format!("/api/jobs/{id}"), &[]).await?;
         output.either(&job, |_| format!("{id} {}", job.state))?;
+        if job.state == JobState::Submitted {
+            output.note(&review_hint(id));
+        }
         if exit == Exit::Success {
             exit = Exit::of_job(&job);
         }
@@ -36,7 +40,13 @@ pub(super) async fn wait(client: &Client, args: WaitArgs, output: &mut Output) -
     Ok(exit)
 }
 
-/// Follows the job to its end. `false`: the user interrupted.
+/// How to end the review of a job.
+pub(super) fn review_hint(id: JobId) -> String {
+    let short = short_id(&id.to_string());
+    format!("submitted for review: run `gantry job accept {short}` or `gantry job reject {short} REASON`")
+}
+
+/// Follows the job until it has finished or waits for a review. `false`: the user interrupted.
 async fn until_finished(client: &Client, id: JobId) -> Result<bool, CliError> {
     let request = StreamRequest { path: format!("/api/jobs/{id}/events"), query: vec![], after: Some(0) };
     let mut stream = EventFollower::<Event>::new(client, request);
@@ -45,8 +55,14 @@ async fn until_finished(client: &Client, id: JobId) -> Result<bool, CliError> {
             item = stream.next() => item?,
             _ = tokio::signal::ctrl_c() => return Ok(false),
         };
-        if item == Followed::End {
-            return Ok(true);
+        match item {
+            Followed::End => return Ok(true),
+            Followed::Event { event: Some(event), .. }
+                if matches!(event.data, EventData::State { to: JobState::Submitted, .. }) =>
+            {
+                return Ok(true);
+            }
+            _ => {}
         }
     }
 }

@@ -4,12 +4,12 @@
 
 use protocol::{Job, JobState, PartialResult};
 
-use super::{rest_indented, state};
+use super::{state, written};
 use crate::cli::{ids::short_id, output::Paint, table::cost, text::one_line};
 
 /// The last lines of a followed job: its partial result unless `last_said` is its text, its state with the reason, and its usage.
-pub(in crate::cli) fn ending(paint: Paint, job: &Job, last_said: &str) -> String {
-    let partial = partial(paint, job, last_said).map(|text| format!("{text}\n")).unwrap_or_default();
+pub(in crate::cli) fn ending(paint: Paint, job: &Job, last_said: &str, width: Option<usize>) -> String {
+    let partial = partial(paint, job, last_said, width).map(|text| format!("{text}\n")).unwrap_or_default();
     let reason = job.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
     let head = format!("{} {}{reason}{}", paint.dim("●"), state(paint, job.state), took(job));
     let message = job.message.as_deref().filter(|_| !matches!(job.state, JobState::Completed | JobState::Accepted));
@@ -35,11 +35,11 @@ pub(in crate::cli) fn usage(job: &Job) -> String {
 }
 
 /// The partial result of a job that did not complete. `None` if there is nothing to show.
-pub(in crate::cli) fn partial(paint: Paint, job: &Job, last_said: &str) -> Option<String> {
+pub(in crate::cli) fn partial(paint: Paint, job: &Job, last_said: &str, width: Option<usize>) -> Option<String> {
     let PartialResult { text, last_actions, .. } = job.result.as_ref()?.partial.as_ref()?;
     let mut parts = Vec::new();
     if !text.trim().is_empty() && text.trim() != last_said {
-        parts.push(format!("{} {}", paint.bold("partial result"), rest_indented(text.trim_end(), 7)));
+        parts.push(format!("{}\n       {}", paint.bold("partial result"), written(text, width)));
     }
     if !last_actions.is_empty() {
         let actions = last_actions.iter().map(|action| one_line(action)).collect::<Vec<_>>().join(", ");
