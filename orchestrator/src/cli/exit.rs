@@ -130,7 +130,10 @@ fn format_problem(problem: &Problem) -> String {
         ErrorCode::Internal => format!(" (request {})", problem.request_id),
         _ => String::new(),
     };
-    super::text::one_line(&format!("{}{reason}: {}{}{advice}", problem.title, problem.detail, rest.concat()))
+    // Some details say all that the title does: `Run has ended: the run has ended`.
+    let is_repeated = problem.detail.to_lowercase().contains(&problem.title.to_lowercase());
+    let title = if is_repeated && reason.is_empty() { String::new() } else { format!("{}{reason}: ", problem.title) };
+    super::text::one_line(&format!("{title}{}{}{advice}", problem.detail, rest.concat()))
 }
 
 impl CliError {

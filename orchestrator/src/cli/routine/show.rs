@@ -3,14 +3,17 @@
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use protocol::{Routine, RoutineAction, RoutineStatus};
+use serde_json::Value;
 
 use super::{describe, find, users_zone};
 use crate::cli::{
     client::Client,
     exit::CliError,
     output::{Format, Output, Paint},
-    text::{escape_control_chars, one_line},
+    text::{escape_control_chars, one_line, wrapped},
 };
+
+const NAME_COLUMNS: usize = 16;
 
 pub(super) async fn show(client: &Client, name: &str, now: DateTime<Utc>, output: &mut Output) -> Result<(), CliError> {
     let routine = find(client, name).await?;
@@ -18,7 +21,7 @@ pub(super) async fn show(client: &Client, name: &str, now: DateTime<Utc>, output
         return output.json(&routine);
     }
     let zone = users_zone(client).await;
-    let text = describe(output.paint, &routine, zone, now);
+    let text = describe(output.paint, &routine, zone, now, output.width);
     output.line(&text)
 }
 
@@ -32,7 +35,17 @@ pub(super) fn status(paint: Paint, status: RoutineStatus) -> String {
     }
 }
 
-fn describe(paint: Paint, routine: &Routine, users: Tz, now: DateTime<Utc>) -> String {
+/// The fields of an object that are set, such as `overlap=skip`.
+fn fields(object: &Value) -> String {
+    let set = object.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    let field = |(name, value): (&String, &Value)| match value {
+        Value::String(text) => format!("{name}={text}"),
+        other => format!("{name}={other}"),
+    };
+    set.map(field).collect::<Vec<_>>().join(" ")
+}
+
+fn describe(paint: Paint, routine: &Routine, users: Tz, now: DateTime<Utc>, width: Option<usize>) -> String {
     let zone = describe::zone_of(&routine.trigger, users);
     let time = |at: DateTime<Utc>, zone: Tz| {
         format!("{} ({})", at.with_timezone(&zone).format("%F %T %Z"), describe::relative(at, now))
@@ -62,11 +75,12 @@ fn describe(paint: Paint, routine: &Routine, users: Tz, now: DateTime<Utc>) -> S
     let rows = rows.into_iter().filter_map(|(name, value)| Some(format!("{name:<15} {}", value?)));
     let mut lines: Vec<String> = rows.collect();
     for (name, value) in [
-        ("trigger", serde_json::to_value(&routine.trigger)),
+        ("trigger fields", serde_json::to_value(&routine.trigger)),
         ("guardrails", serde_json::to_value(&routine.guardrails)),
         ("notify", serde_json::to_value(&routine.notify)),
     ] {
-        lines.push(format!("{name:<15} {}", paint.dim(&one_line(&value.unwrap_or_default().to_string()))));
+        let fields = wrapped(&one_line(&fields(&value.unwrap_or_default())), NAME_COLUMNS, width);
+        lines.push(format!("{name:<15} {}", paint.dim(&fields)));
     }
     let text = match &routine.action {
         RoutineAction::Lightweight(action) => &action.prompt,
