@@ -97,7 +97,7 @@ pub const EXAMPLES: &[Example] = &[
         "id=$(gantry job create --review 'run: date') && gantry job wait $id \\\n    && gantry job reject $id 'wrong date'",
     ),
     client("job remove", "gantry job remove latest"),
-    client("job remove", "gantry job list --state failed,cancelled -aq | xargs gantry job remove"),
+    client("job remove", "gantry job list --state failed,cancelled -aq | xargs -r gantry job remove"),
     client("summary", "gantry summary"),
     client("usage", "gantry usage --by model"),
     client("chat", r#"echo "hello" | gantry chat"#),

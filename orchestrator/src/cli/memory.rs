@@ -163,6 +163,10 @@ fn read(file: &Path) -> Result<String, CliError> {
 async fn search(client: &Client, args: SearchArgs, output: &mut Output) -> Result<(), CliError> {
     let query = [("q", args.words.join(" ")), ("limit", args.limit.to_string())];
     let page: Page<MemoryMatch> = client.get("/api/memory/search", &query).await?;
+    if page.items.is_empty() && output.format == Format::Text {
+        output.note("nothing found");
+        return Ok(());
+    }
     output.either(&page, |paint| matches(paint, &page.items))
 }
 

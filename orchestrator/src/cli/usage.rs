@@ -68,7 +68,7 @@ const fn with_totals(group: Column<UsageLine>) -> [Column<UsageLine>; 7] {
     [
         group,
         Column::number("calls", |line, _| line.llm_calls.to_string()),
-        Column::number("tools", |line, _| line.tool_calls.map_or_else(String::new, |count| count.to_string())),
+        Column::number("tools", |line, _| line.tool_calls.map_or_else(|| "—".to_owned(), |count| count.to_string())),
         Column::number("input", |line, _| line.input_tokens.to_string()),
         Column::number("output", |line, _| line.output_tokens.to_string()),
         Column::number("cached", |line, _| (line.cache_read_tokens + line.cache_write_tokens).to_string()),

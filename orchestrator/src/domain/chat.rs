@@ -65,7 +65,7 @@ pub enum Command {
 
 /// The list of commands.
 pub const HELP: &str = "\
-/job TEXT    create a job with this prompt; its end is posted here
+/job TEXT    create a job with this prompt; its result is posted here
 /status      show what this thread does and your unfinished jobs
 /cancel ID   cancel a job; the first or last characters of its id are enough, at least 4
 /stop        stop the current turn

@@ -43,9 +43,13 @@ async fn poll(
     loop {
         match client.get::<Page<JobSummary>>(PATH, query).await {
             Ok(page) => {
-                (lost, is_first) = (false, false);
+                lost = false;
                 let view = View::new(output, args, Clock::system().now(), client.user());
+                if is_first && page.items.is_empty() && !output.is_live {
+                    output.note("no jobs yet; waiting for changes");
+                }
                 show(&page, &seen, &view, output)?;
+                is_first = false;
                 // Jobs that left the page are forgotten: they may return changed.
                 seen = page.items.into_iter().map(|job| (job.id, job)).collect();
             }

@@ -56,6 +56,10 @@ pub(super) async fn cancel(
         Transition::Refused(refused) if refused.state == JobState::Cancelled => {
             Ok(Json(authorize_job(&api, &who, id).await?.to_api()).into_response())
         }
+        Transition::Refused(refused) if refused.state == JobState::Submitted => {
+            let detail = "the job is submitted, so its work is done; accept or reject it";
+            Err(ApiError::new(ErrorCode::JobFinished, detail))
+        }
         Transition::Refused(refused) => {
             Err(ApiError::new(ErrorCode::JobFinished, format!("the job is already {}", refused.state)))
         }
