@@ -236,6 +236,7 @@ step_smoke() {
   another_install_finds_the_port_taken
   the_token_is_kept
   files_of_the_caller_are_used
+  scripts_can_use_the_command_line
   a_job_reads_prompts
   the_routines_of_the_readme_run
   job="$(in_stack job run --detach "run: sleep 600" </dev/null)"
@@ -286,6 +287,22 @@ the_token_is_kept() {
   echo refused >"$file"
   in_stack job list </dev/null >/dev/null || fail "a refused token is not replaced" || return
   [ "$(stat -c %a "$file")" = 600 ] || fail "the new $file has mode $(stat -c %a "$file")"
+}
+
+# As the program itself: standard input is left to the script, a closed pipe is no error, words are completed, and errors are JSON.
+scripts_can_use_the_command_line() {
+  local lines output code=0
+  lines="$(printf 'a\nb\n' | while read -r line; do in_stack summary >/dev/null && echo "$line"; done)"
+  [ "$lines" = $'a\nb' ] || fail "a command read the standard input of the script: $lines" || return
+  { in_stack job run "run: seq 5; sleep 1; seq 5" </dev/null || echo "exit $?" >&2; } 2>"$tools/closed.txt" | head -n 1 >/dev/null
+  [ "$(cat "$tools/closed.txt")" = "exit 141" ] || fail "a closed pipe gives: $(cat "$tools/closed.txt")" || return
+  output="$(COMPLETE=bash _CLAP_IFS=$'\n' _CLAP_COMPLETE_INDEX=2 in_stack -- gantry job sho </dev/null)"
+  grep -q '^show' <<<"$output" || fail "job sho is not completed: $output" || return
+  output="$(in_stack job show --json ffffffff </dev/null 2>&1)" || code=$?
+  grep -q '^{.*"exit_code":4}$' <<<"$output" && [ "$code" = 4 ] || fail "an error is not JSON: $output, code $code" || return
+  rm -f "$tools/backup.db"
+  in_stack backup "$tools/backup.db" </dev/null >/dev/null 2>&1
+  [ "$(head -c 15 "$tools/backup.db")" = "SQLite format 3" ] || fail "the backup is no database"
 }
 
 files_of_the_caller_are_used() {

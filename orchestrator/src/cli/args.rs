@@ -210,7 +210,9 @@ fn report_usage_error(error: &clap::Error, environment: &Environment) -> ExitCod
 fn message_of(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let message = text.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ");
-    message.split_whitespace().collect::<Vec<_>>().join(" ")
+    let parts = message.split("\n\n").filter(|part| !part.starts_with("For more information"));
+    let parts: Vec<_> = parts.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    parts.join("; ")
 }
 
 fn run(command: Command, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
@@ -281,7 +283,16 @@ mod tests {
         assert_eq!(missing, "the following required arguments were not provided: --user <NAME>");
     }
 
-    /// Commands without these options; `login` has some of its own.
+    #[test]
+    fn the_options_that_select_a_server_can_precede_the_command() {
+        let selects = |line: &[&str]| connection::has_values(&command().try_get_matches_from(line).unwrap());
+        assert!(selects(&["gantry", "--url", "http://u", "job", "list"]));
+        assert!(selects(&["gantry", "--context", "a", "--json", "summary"]));
+        assert!(!selects(&["gantry", "job", "list", "--url", "http://u"]));
+        assert!(!selects(&["gantry", "job", "--url", "http://u", "list"]));
+    }
+
+    /// Commands without these options. `login` has separate ones.
     const OTHER_COMMANDS: [&str; 8] = ["serve", "llm", "config", "completion", "backup", "token", "login", "logout"];
 
     #[test]

@@ -1,6 +1,5 @@
 //! `gantry audit`: the audit log of the installation.
 
-use chrono::{DateTime, Utc};
 use clap::Args;
 use protocol::{AuditRecord, JobId};
 
@@ -10,10 +9,11 @@ use super::{
     ids::IdArg,
     output::Output,
     pages::{List, PageArgs},
+    runs::past,
     table::Column,
     text::one_line,
 };
-use crate::config::Environment;
+use crate::{clock::Clock, config::Environment};
 
 const PATH: &str = "/api/audit";
 
@@ -29,12 +29,12 @@ pub(super) struct AuditArgs {
     /// Only entries about this job
     #[arg(long, value_name = "ID")]
     job: Option<IdArg<JobId>>,
-    /// Only entries at or after this time, such as 2026-01-31T08:00:00Z
+    /// Only entries since this time: RFC 3339, a time in UTC, or a duration ago such as 24h
     #[arg(long, value_name = "TIME")]
-    since: Option<DateTime<Utc>>,
+    since: Option<String>,
     /// Only entries before this time
     #[arg(long, value_name = "TIME")]
-    until: Option<DateTime<Utc>>,
+    until: Option<String>,
     #[command(flatten)]
     page: PageArgs,
 }
@@ -64,12 +64,14 @@ pub(super) async fn run(args: AuditArgs, environment: &Environment, output: &mut
         Some(job) => Some(job.resolve(&client).await?.to_string()),
         None => None,
     };
+    let now = Clock::system().now();
+    let at = |text: Option<String>| text.map(|text| past(&text, now).map(|at| at.to_rfc3339())).transpose();
     let query: Vec<_> = [
         ("user", args.user),
         ("action", args.action),
         ("job", job),
-        ("since", args.since.map(|at| at.to_rfc3339())),
-        ("until", args.until.map(|at| at.to_rfc3339())),
+        ("since", at(args.since)?),
+        ("until", at(args.until)?),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some((name, value?)))

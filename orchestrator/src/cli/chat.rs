@@ -27,7 +27,7 @@ use crate::{config::Environment, domain::chat::MAIN_THREAD};
 pub(super) struct ChatArgs {
     #[command(subcommand)]
     command: Option<ChatCommand>,
-    /// The thread: its id or key
+    /// The thread: its id or key; the message /new begins another one
     #[arg(long, value_name = "THREAD", default_value = MAIN_THREAD)]
     thread: String,
 }

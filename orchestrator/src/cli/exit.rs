@@ -2,7 +2,7 @@
 
 use std::io;
 
-use protocol::{ErrorCode, Job, JobReason, JobState, Problem, RpcError};
+use protocol::{ErrorCode, GateId, Job, JobReason, JobState, Problem, RpcError};
 use serde_json::{Value, json};
 
 use crate::{config::ConfigError, telemetry::TelemetryError};
@@ -88,6 +88,14 @@ pub(super) enum CliError {
     /// A local step failed.
     #[error("{0}")]
     Failed(String),
+    /// A tool call of a chat waits for approval.
+    #[error("a call of {tool} waits for approval: run `gantry gate approve {gate}` or `gantry gate deny {gate}`")]
+    ApprovalRequired {
+        /// The tool.
+        tool: String,
+        /// The gate.
+        gate: GateId,
+    },
     /// The server did not respond.
     #[error(
         "cannot reach {url}: {cause}; check that the server is running and that its URL is correct (--url, GANTRY_URL or `gantry context show`)"
@@ -155,6 +163,9 @@ impl CliError {
                 json!({"code": code, "title": title, "detail": self.to_string()})
             }
         };
+        if let Self::ApprovalRequired { gate, .. } = self {
+            value["gate_id"] = json!(gate);
+        }
         value["exit_code"] = self.exit().code().into();
         value
     }
@@ -168,6 +179,7 @@ impl CliError {
             Self::Unreachable { .. } => ("unreachable", "The server cannot be reached"),
             Self::NotGantry { .. } => ("not_gantry", "Not a Gantry server"),
             Self::Output(_) => ("output", "Cannot write the output"),
+            Self::ApprovalRequired { .. } => ("approval_required", "Approval required"),
             Self::Failed(_) | Self::Refused(_) | Self::Call(_) => ("failed", "The command failed"),
         }
     }
@@ -182,7 +194,7 @@ impl CliError {
         match self {
             Self::Usage(_) | Self::Config(_) | Self::Telemetry(_) => Exit::Usage,
             Self::NotFound(_) => Exit::NotFound,
-            Self::Failed(_) | Self::Output(_) => Exit::Failed,
+            Self::Failed(_) | Self::ApprovalRequired { .. } | Self::Output(_) => Exit::Failed,
             Self::Unreachable { .. } | Self::NotGantry { .. } => Exit::Unreachable,
             Self::Refused(problem) => Exit::of_status(problem.status),
             Self::Call(error) => super::rpc::exit_of(error),
@@ -204,6 +216,7 @@ mod tests {
             CliError::Unreachable { url: "u".to_owned(), cause: "c".to_owned() },
             CliError::Refused(serde_json::from_value(problem).unwrap()),
             CliError::Call(Box::new(RpcError { code: -32602, message: "m".to_owned(), data: None })),
+            CliError::ApprovalRequired { tool: "t".to_owned(), gate: GateId::nil() },
         ];
         let mut shapes = Vec::new();
         for error in errors {
@@ -212,7 +225,25 @@ mod tests {
             let _ = (text("title"), text("detail"));
             shapes.push((text("code"), value["exit_code"].as_u64().unwrap()));
         }
-        let wanted = [("usage", 2), ("not_found", 4), ("unreachable", 3), ("forbidden", 6), ("rpc_error", 2)];
+        let wanted = [
+            ("usage", 2),
+            ("not_found", 4),
+            ("unreachable", 3),
+            ("forbidden", 6),
+            ("rpc_error", 2),
+            ("approval_required", 1),
+        ];
         assert_eq!(shapes, wanted.map(|(code, exit)| (code.to_owned(), exit)));
+    }
+
+    #[test]
+    fn a_title_that_the_detail_repeats_is_left_out() {
+        let text = |title: &str, detail: &str| {
+            let problem = json!({"type": "t", "title": title, "status": 409, "detail": detail, "code": "conflict",
+                "request_id": "r"});
+            CliError::Refused(serde_json::from_value(problem).unwrap()).to_string()
+        };
+        assert_eq!(text("Run has ended", "the run has ended"), "the run has ended");
+        assert_eq!(text("Invalid", "prompt: must not be empty"), "Invalid: prompt: must not be empty");
     }
 }

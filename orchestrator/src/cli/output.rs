@@ -146,6 +146,18 @@ impl Output {
         let _ = writeln!(io::stderr(), "{text}");
     }
 
+    /// Prints why something could not be done to one of several objects. With JSON it has the object's id as `id`.
+    pub(super) fn error_about(&self, id: &impl ToString, error: &CliError) {
+        match self.format {
+            Format::Json => {
+                let mut value = error.to_json();
+                value["id"] = id.to_string().into();
+                self.note(&value.to_string());
+            }
+            Format::Text => self.note(&format!("gantry: {}: {error}", id.to_string())),
+        }
+    }
+
     /// Prints the error that ends the command.
     pub(super) fn error(&self, error: &CliError) {
         match self.format {

@@ -104,7 +104,7 @@ impl Filter {
 }
 
 /// A time; a duration is counted back from `now`.
-fn past(text: &str, now: DateTime<Utc>) -> Result<DateTime<Utc>, CliError> {
+pub(super) fn past(text: &str, now: DateTime<Utc>) -> Result<DateTime<Utc>, CliError> {
     let at = time(text, None, now)?;
     Ok(if text.parse::<humantime::Duration>().is_ok() { now - (at - now) } else { at })
 }

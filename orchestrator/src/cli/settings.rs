@@ -30,7 +30,7 @@ pub(super) struct SetArgs {
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
     /// Temperature of model calls, 0 to 2
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = parse_temperature)]
     temperature: Option<f64>,
     /// IANA time zone, such as Europe/Oslo
     #[arg(long, value_name = "ZONE")]
@@ -93,6 +93,11 @@ impl SetArgs {
             settings.heartbeat_every_seconds = Some(every.as_secs());
         }
     }
+}
+
+/// A number that JSON has; the server checks its range.
+fn parse_temperature(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|number: &f64| number.is_finite()).ok_or_else(|| "must be a number from 0 to 2".to_owned())
 }
 
 fn parse_quiet_hours(text: &str) -> Result<QuietHours, String> {

@@ -87,6 +87,12 @@ mod tests {
         assert_eq!(wrapped(text, 2, width), wanted);
     }
 
+    #[test]
+    fn the_lines_of_a_text_are_broken_separately() {
+        assert_eq!(wrapped_lines("one two\n  three\n\nfour", 2, Some(6)), "one\n  two\n    three\n  \n  four");
+        assert_eq!(wrapped_lines("one two\nthree", 7, None), "one two\n       three");
+    }
+
     proptest! {
         #[test]
         fn no_control_characters_remain(text in any::<String>()) {

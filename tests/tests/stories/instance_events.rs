@@ -287,7 +287,7 @@ async fn the_command_line_prints_events_and_follows_them() {
     assert_eq!(printed, all.iter().map(|event| serde_json::to_value(event).unwrap()).collect::<Vec<_>>());
     let after = all[all.len() - 2].cursor.to_string();
     let text = run(&["events", "--after", &after]).await.stdout;
-    assert!(text.ends_with("state completed") && text.contains(&format!("job/{id}")), "{text}");
+    assert!(text.ends_with("state completed") && text.contains(&format!("job/{}", &id.to_string()[28..])), "{text}");
     assert_eq!(run(&["events", "--kind", "gossip"]).await.code, Some(2));
     let first = all[0].cursor.to_string();
     let follow = ["--json", "events", "--follow", "--after", &first, "--kind", "state"];

@@ -309,8 +309,9 @@ async fn the_command_line_manages_documents() {
     let file = file.to_str().unwrap();
     let written = gantry(&["put", "notes/a.md", file]).await;
     assert_eq!((written.code, written.stdout.as_str()), (Some(0), "notes/a.md (version 1, 20 bytes)"), "{written:?}");
-    // Without a file, standard input, which is empty here.
-    assert_eq!(gantry(&["put", "notes/a.md", "--if-version", "1"]).await.code, Some(0));
+    // Standard input is empty here, which may be a mistake unless it is named.
+    assert_eq!(gantry(&["put", "notes/a.md", "--if-version", "1"]).await.code, Some(2));
+    assert_eq!(gantry(&["put", "notes/a.md", "-", "--if-version", "1"]).await.code, Some(0));
     let stale = gantry(&["put", "notes/a.md", file, "--if-version", "1"]).await;
     assert_eq!(stale.code, Some(5), "{stale:?}");
     assert_eq!(gantry(&["cat", "notes/a.md"]).await.stdout, "");

@@ -372,10 +372,7 @@ impl<'a> Session<'a> {
     pub(super) fn end(&mut self) -> Result<Exit, CliError> {
         self.screen.leave_question()?;
         if let Some(gate) = &self.gate {
-            return Err(CliError::Failed(format!(
-                "a call of {} waits for approval: run `gantry gate approve {}` or `gantry gate deny {}`",
-                gate.tool, gate.id, gate.id
-            )));
+            return Err(CliError::ApprovalRequired { tool: one_line(&gate.tool), gate: gate.id });
         }
         Ok(if self.failures.turn || self.failures.line { Exit::Failed } else { Exit::Success })
     }

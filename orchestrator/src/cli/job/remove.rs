@@ -19,7 +19,7 @@ pub(in crate::cli) struct RemoveArgs {
     ids: Vec<IdArg<JobId>>,
 }
 
-/// Deletes one job after the other; the first error ends the command.
+/// Deletes one job after the other. A job that cannot be deleted is reported, and the exit code is that of the first one.
 pub(super) async fn remove(client: &Client, args: RemoveArgs, output: &mut Output) -> Result<Exit, CliError> {
     // All of them first: `latest` changes with each deletion, and a wrong id deletes nothing.
     let mut ids = Vec::new();
@@ -29,9 +29,19 @@ pub(super) async fn remove(client: &Client, args: RemoveArgs, output: &mut Outpu
             ids.push(id);
         }
     }
+    let mut exit = Exit::Success;
     for id in ids {
-        client.delete_if_version(&format!("/api/jobs/{id}"), &[], None).await?;
+        if let Err(error) = client.delete_if_version(&format!("/api/jobs/{id}"), &[], None).await {
+            if !matches!(error, CliError::Refused(_)) {
+                return Err(error);
+            }
+            output.error_about(&id, &error);
+            if exit == Exit::Success {
+                exit = error.exit();
+            }
+            continue;
+        }
         output.either(&json!({"id": id, "removed": true}), |_| format!("{id} removed"))?;
     }
-    Ok(Exit::Success)
+    Ok(exit)
 }

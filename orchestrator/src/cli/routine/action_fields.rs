@@ -68,9 +68,21 @@ impl ActionFields {
         if base.is_none() && details.is_empty() {
             return Ok(None);
         }
-        let mut action = base.or_else(|| current.cloned()).ok_or_else(|| {
-            CliError::Usage("no action: add --prompt, --job or --text, or a file with --file".to_owned())
-        })?;
+        let mut action = match (base, current) {
+            // Another text for the same type of action leaves its other fields as they are.
+            (Some(Value::Object(base)), Some(Value::Object(current))) if base.get("type") == current.get("type") => {
+                let mut action = current.clone();
+                action.extend(base);
+                Value::Object(action)
+            }
+            (Some(base), _) => base,
+            (None, Some(current)) => current.clone(),
+            (None, None) => {
+                return Err(CliError::Usage(
+                    "no action: add --prompt, --job or --text, or a file with --file".to_owned(),
+                ));
+            }
+        };
         // Lists of tools have no effect on a run without tools.
         let names_tools = details.iter().any(|(name, _)| matches!(*name, "tools" | "approve"));
         let sets_use = details.iter().any(|(name, _)| *name == "use_tools");
@@ -113,5 +125,23 @@ impl ActionFields {
             ("labels", (!labels.is_empty()).then(|| Value::Object(labels))),
         ];
         Ok(all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_text_keeps_the_other_fields_of_the_action() {
+        let current =
+            json!({"type": "full_job", "description": "old", "limits": {"timeout_seconds": 3}, "labels": {"a": "b"}});
+        let applied = |fields: ActionFields| fields.apply(Some(&current)).unwrap().unwrap();
+        let job = ActionFields { job: Some("new".to_owned()), ..ActionFields::default() };
+        let wanted =
+            json!({"type": "full_job", "description": "new", "limits": {"timeout_seconds": 3}, "labels": {"a": "b"}});
+        assert_eq!(applied(job), wanted);
+        let prompt = ActionFields { prompt: Some("look".to_owned()), ..ActionFields::default() };
+        assert_eq!(applied(prompt), json!({"type": "lightweight", "prompt": "look"}));
     }
 }

@@ -154,7 +154,7 @@ async fn a_cron_job_is_managed_by_its_own_commands() {
     let jobs = ada.json(&["cron", "list"]).await;
     let names: Vec<&str> = jobs["jobs"].as_array().unwrap().iter().map(|job| job["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["tea (2)", "tea"]);
-    assert!(ada.text(&["cron", "run", &id]).await.starts_with("not run: not_due"));
+    assert!(ada.text(&["cron", "run", &id]).await.starts_with("not run: it is not due"));
     let run = ada.text(&["cron", "run", &id, "--force"]).await;
     tests::poll("the run to end", async || {
         let runs = ada.json(&["cron", "runs", "--id", &id]).await;
