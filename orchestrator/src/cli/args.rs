@@ -288,8 +288,9 @@ mod tests {
         let selects = |line: &[&str]| connection::has_values(&command().try_get_matches_from(line).unwrap());
         assert!(selects(&["gantry", "--url", "http://u", "job", "list"]));
         assert!(selects(&["gantry", "--context", "a", "--json", "summary"]));
-        assert!(!selects(&["gantry", "job", "list", "--url", "http://u"]));
-        assert!(!selects(&["gantry", "job", "--url", "http://u", "list"]));
+        assert!(selects(&["gantry", "--url", "http://u", "config"]));
+        assert!(!selects(&["gantry", "config"]));
+        assert!(!selects(&["gantry", "login", "--url", "http://u"]));
     }
 
     /// Commands without these options. `login` has separate ones.

@@ -40,9 +40,16 @@ pub(super) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
-/// The lines of a text, each of which is [`wrapped`].
+/// The lines of a text, of which those that are too long are [`wrapped`]. They keep their own indentation.
 pub(super) fn wrapped_lines(text: &str, indent: usize, width: Option<usize>) -> String {
-    let lines: Vec<_> = text.split('\n').map(|line| wrapped(line, indent, width)).collect();
+    let wrap = |line: &str| {
+        if width.is_none_or(|width| indent + line.chars().count() <= width) {
+            return line.to_owned();
+        }
+        let spaces = line.len() - line.trim_start_matches(' ').len();
+        format!("{}{}", &line[..spaces], wrapped(&line[spaces..], indent + spaces, width))
+    };
+    let lines: Vec<_> = text.split('\n').map(wrap).collect();
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
@@ -90,6 +97,7 @@ mod tests {
     #[test]
     fn the_lines_of_a_text_are_broken_separately() {
         assert_eq!(wrapped_lines("one two\n  three\n\nfour", 2, Some(6)), "one\n  two\n    three\n  \n  four");
+        assert_eq!(wrapped_lines("  a  b\n  one two", 2, Some(8)), "  a  b\n    one\n    two");
         assert_eq!(wrapped_lines("one two\nthree", 7, None), "one two\n       three");
     }
 
