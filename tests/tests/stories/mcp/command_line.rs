@@ -1,6 +1,9 @@
 //! `gantry admin mcp`.
 
-use orchestrator::auth::Role;
+use orchestrator::{
+    auth::Role,
+    cli::{EXAMPLES, ExampleKind},
+};
 use protocol::{McpServerSummary, McpToolStatus, Page};
 use serde_json::json;
 use tests::{World, install::program::run};
@@ -48,7 +51,9 @@ async fn an_admin_lists_servers_and_approves_a_changed_definition() {
     assert_eq!(other.code, Some(5), "{other:?}");
     let missing = run(&["admin", "mcp", "approve", "srv", "none"], &admin).await;
     assert_eq!(missing.code, Some(2), "{missing:?}");
-    let approved = run(&["admin", "mcp", "approve", "srv", "echo"], &admin).await;
+    let example = EXAMPLES.iter().find(|example| example.kind == ExampleKind::McpStory).unwrap();
+    let arguments: Vec<_> = example.line.split(' ').skip(1).collect();
+    let approved = run(&arguments, &admin).await;
     assert_eq!((approved.code, approved.stdout.as_str()), (Some(0), "echo: approved"), "{approved:?}");
     assert_eq!(listed(&worker).await, ["srv__echo"]);
     assert_eq!(worker.tool("srv__echo", "t1", json!({})).await.expect(200).body["success"], true);
