@@ -20,9 +20,9 @@ Exit codes:
   2    invalid usage, configuration or request
   3    the server cannot be reached or failed; a retry may succeed
   4    not found
-  5    not possible in the current state of the job or document
+  5    not possible in the current state; a run was skipped or missed
   6    the token is missing or invalid, or its role may not do this
-  124  the job exceeded its time limit
+  124  the job or run exceeded its time limit
   130  interrupted; a followed job continues
   141  standard output was closed
 
