@@ -20,6 +20,8 @@ const SHORT_DIGITS: usize = 8;
 /// Most candidates that an error lists.
 const MAX_CANDIDATES: usize = 10;
 const MAX_TITLE_CHARS: usize = 60;
+/// Objects among which the beginning of a short id is looked for: a page of the API.
+const NEWEST: usize = 200;
 /// The newest object of the caller.
 pub(super) const LATEST: &str = "latest";
 
@@ -111,15 +113,22 @@ impl<T: Identified> IdArg<T> {
             Self::Latest => None,
             Self::Part(part) => Some(part),
         };
-        let mut query: Vec<(&str, String)> =
-            T::EVERY.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        let every: Vec<(&str, String)> = T::EVERY.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        let mut query = every.clone();
         if let Some(part) = &part {
             query.extend([("id", part.clone()), ("limit", (MAX_CANDIDATES + 1).to_string())]);
         } else {
             query.push(("limit", "1".to_owned()));
             query.extend(client.user().filter(|_| T::HAS_USER_FILTER).map(|user| ("user", user)));
         }
-        let page: Page<Value> = client.get(T::LIST, &query).await?;
+        let mut page: Page<Value> = client.get(T::LIST, &query).await?;
+        if let Some(part) = part.as_deref().filter(|part| page.items.is_empty() && part.len() < SHORT_DIGITS) {
+            // The beginning of what tables show, which the API's filter does not match.
+            query = every;
+            query.push(("limit", NEWEST.to_string()));
+            page = client.get(T::LIST, &query).await?;
+            page.items.retain(|item| short_id(item["id"].as_str().unwrap_or_default()).starts_with(part));
+        }
         only::<T>(part.as_deref(), &page.items)
     }
 }
