@@ -75,6 +75,9 @@ async fn is_shown_with_its_parent(world: &World, user: &User, child: &Job) {
     assert!(shown.contains(&format!("parent          {parent}")), "{shown}");
     let listed = program::run(&["job", "list", "--parent", &parent[28..]], &environment).await.stdout;
     assert!(listed.contains(&id[28..]) && !listed.contains(&parent[28..]), "{listed}");
+    // The beginning of what tables show is enough as well.
+    let shown = program::run(&["job", "show", &id[28..35]], &environment).await.stdout;
+    assert!(shown.contains(&id), "{shown}");
 }
 
 #[tokio::test]
