@@ -26,7 +26,7 @@ const EVENTS_PER_PAGE: &str = "200";
 /// Longest summary of an event, in characters.
 const MAX_SUMMARY_CHARS: usize = 160;
 /// Shortest summary, on a narrow terminal.
-const MIN_SUMMARY_CHARS: usize = 20;
+const MIN_SUMMARY_CHARS: usize = 10;
 
 /// Arguments.
 #[derive(Debug, Args)]

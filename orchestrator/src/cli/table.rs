@@ -119,12 +119,13 @@ pub(super) struct Column<T> {
     name: &'static str,
     kind: Kind,
     is_wide: bool,
+    is_optional: bool,
     cell: fn(&T, &View) -> String,
 }
 
 impl<T> Column<T> {
     const fn new(name: &'static str, kind: Kind, cell: fn(&T, &View) -> String) -> Self {
-        Self { name, kind, is_wide: false, cell }
+        Self { name, kind, is_wide: false, is_optional: false, cell }
     }
 
     /// Text that is never cut.
@@ -147,6 +148,12 @@ impl<T> Column<T> {
         Self::new("user", Kind::User, cell)
     }
 
+    /// The column is left out if the table is too wide otherwise; of several, the last one first.
+    pub(super) const fn optional(mut self) -> Self {
+        self.is_optional = true;
+        self
+    }
+
     /// The column is shown with `--wide` only.
     pub(super) const fn wide(mut self) -> Self {
         self.is_wide = true;
@@ -157,7 +164,7 @@ impl<T> Column<T> {
 /// The items as a table with a header, without a newline at the end.
 pub(super) fn table<T>(columns: &[Column<T>], items: &[T], view: &View) -> String {
     let cells = |column: &Column<T>| items.iter().map(|item| (column.cell)(item, view)).collect::<Vec<_>>();
-    let shown: Vec<(&Column<T>, Vec<String>)> = columns
+    let mut shown: Vec<(&Column<T>, Vec<String>)> = columns
         .iter()
         .filter(|column| !column.is_wide || view.is_wide)
         .map(|column| (column, cells(column)))
@@ -165,23 +172,24 @@ pub(super) fn table<T>(columns: &[Column<T>], items: &[T], view: &View) -> Strin
             column.kind != Kind::User || cells.iter().any(|cell| Some(cell) != view.user.as_ref())
         })
         .collect();
-    let mut table = comfy_table::Table::new();
-    table.load_style(presets::NOTHING).set_truncation_indicator("…");
-    table.set_header(shown.iter().map(|(column, _)| column.name));
-    for index in 0..items.len() {
-        let mut row = Row::from(shown.iter().map(|(_, cells)| &cells[index]));
-        row.max_height(1);
-        table.add_row(row);
-    }
-    let widest = table.column_max_content_widths();
-    let flexible: usize = shown.iter().filter(|(column, _)| column.kind == Kind::Flexible).count();
-    let fixed: usize = shown
-        .iter()
-        .zip(&widest)
-        .map(|((column, _), width)| {
-            usize::from(GAP) + if column.kind == Kind::Flexible { 0 } else { usize::from(*width) }
-        })
-        .sum();
+    let (mut table, widest, flexible, fixed) = loop {
+        let table = filled(&shown, items.len());
+        let widest = table.column_max_content_widths();
+        let flexible: usize = shown.iter().filter(|(column, _)| column.kind == Kind::Flexible).count();
+        let fixed: usize = shown
+            .iter()
+            .zip(&widest)
+            .map(|((column, _), width)| {
+                usize::from(GAP) + if column.kind == Kind::Flexible { 0 } else { usize::from(*width) }
+            })
+            .sum();
+        let needed = (fixed + flexible * MIN_FLEXIBLE_WIDTH).saturating_sub(usize::from(GAP));
+        let is_too_wide = !view.is_wide && view.width.is_some_and(|width| needed > width);
+        match shown.iter().rposition(|(column, _)| column.is_optional) {
+            Some(index) if is_too_wide => drop(shown.remove(index)),
+            _ => break (table, widest, flexible, fixed),
+        }
+    };
     for (index, (column, _)) in shown.iter().enumerate() {
         let Some(one) = table.column_mut(index) else { continue };
         let is_last = index + 1 == shown.len();
@@ -197,6 +205,19 @@ pub(super) fn table<T>(columns: &[Column<T>], items: &[T], view: &View) -> Strin
         share(&mut table, &shown, &widest, left);
     }
     table.trim_fmt()
+}
+
+/// The header and the cells.
+fn filled<T>(shown: &[(&Column<T>, Vec<String>)], rows: usize) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_style(presets::NOTHING).set_truncation_indicator("…");
+    table.set_header(shown.iter().map(|(column, _)| column.name));
+    for index in 0..rows {
+        let mut row = Row::from(shown.iter().map(|(_, cells)| &cells[index]));
+        row.max_height(1);
+        table.add_row(row);
+    }
+    table
 }
 
 /// Gives each flexible column an equal share of the width, and what one does not need to the next ones.

@@ -201,8 +201,8 @@ fn make_data_dir(path: &std::path::Path) -> Result<(), CliError> {
 const TOKENS: &[Column<TokenRow>] = &[
     Column::text("jti", |token, _| one_line(&token.jti)),
     Column::text("user", |token, _| one_line(&token.user_id)),
-    Column::text("role", |token, _| one_line(&token.role)),
-    Column::text("issued", |token, view| view.time(token.created_at)),
+    Column::<TokenRow>::text("role", |token, _| one_line(&token.role)).optional(),
+    Column::<TokenRow>::text("issued", |token, view| view.time(token.created_at)).optional(),
     Column::text("expires", |token, view| view.time(token.expires_at)),
     Column::text("state", |token, view| {
         match token.revoked_at {

@@ -15,19 +15,20 @@ use crate::cli::{
 pub(super) const JOBS: &[Column<CronJob>] = &[
     Column::text("id", |job, view| view.id(&job.id)),
     Column::text("name", |job, _| one_line(&job.name)),
-    Column::text("enabled", |job, _| if job.enabled { "yes" } else { "no" }.to_owned()),
+    Column::<CronJob>::text("enabled", |job, _| if job.enabled { "yes" } else { "no" }.to_owned()).optional(),
     Column::flexible("schedule", |job, view| schedule(&job.schedule, view.zone).0),
     Column::text("next", |job, view| {
         let (_, zone) = schedule(&job.schedule, view.zone);
         next(job.state.next_run_at_ms.filter(|_| job.enabled), zone, view.now)
     }),
-    Column::text("last", |job, view| {
+    Column::<CronJob>::text("last", |job, view| {
         let last = job.state.last_status.map_or("-", |status| status.as_str());
         let at = job.state.last_run_at_ms.and_then(time);
         let ago = at.map(|at| format!(" ({})", describe::relative(at, view.now))).unwrap_or_default();
         format!("{last}{ago}")
-    }),
-    Column::text("session", |job, _| job.session_target.to_string()),
+    })
+    .optional(),
+    Column::<CronJob>::text("session", |job, _| job.session_target.to_string()).optional(),
     Column::flexible("does", |job, _| {
         one_line(match &job.payload {
             CronPayload::SystemEvent { text } => text,

@@ -126,10 +126,11 @@ const ROUTINES: &[Column<Routine>] = &[
     Column::text("status", |routine, _| routine.status.to_string()),
     Column::flexible("trigger", |routine, view| one_line(&describe::trigger(&routine.trigger, view.zone))),
     Column::text("next", next),
-    Column::text("last", |routine, view| {
+    Column::<Routine>::text("last", |routine, view| {
         routine.last_run_at.map_or_else(|| "-".to_owned(), |at| describe::relative(at, view.now))
-    }),
-    Column::number("runs", |routine, _| routine.run_count.to_string()),
+    })
+    .optional(),
+    Column::<Routine>::number("runs", |routine, _| routine.run_count.to_string()).optional(),
     Column::user(|routine, _| one_line(&routine.user_id)),
     Column::<Routine>::text("created", |routine, view| view.time(routine.created_at)).wide(),
 ];

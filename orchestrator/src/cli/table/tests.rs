@@ -28,6 +28,24 @@ fn a_table_fits_the_width_by_cutting_its_flexible_column() {
 }
 
 #[test]
+fn optional_columns_are_left_out_where_the_others_do_not_fit() {
+    const COLUMNS: &[Column<u8>] = &[
+        Column::text("state", |_, _| "completed".to_owned()),
+        Column::<u8>::text("last", |_, _| "3h ago".to_owned()).optional(),
+        Column::<u8>::number("runs", |_, _| "7".to_owned()).optional(),
+        Column::flexible("title", |_, _| "Write a parser for CSV files".to_owned()),
+    ];
+    let header = |width| {
+        let shown = table(COLUMNS, &[1], &view(Some(width)));
+        assert!(shown.lines().all(|line| line.chars().count() <= width), "{shown}");
+        shown.lines().next().unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(header(60), ["state", "last", "runs", "title"]);
+    assert_eq!(header(36), ["state", "last", "title"]);
+    assert_eq!(header(24), ["state", "title"]);
+}
+
+#[test]
 fn without_a_width_nothing_is_cut() {
     assert!(table(COLUMNS, ITEMS, &view(None)).lines().skip(1).all(|line| line.ends_with("CSV files with tests")));
 }

@@ -36,7 +36,10 @@ pub(super) fn path(path: &str) -> Result<MemoryPath, ApiError> {
 
 /// 404: there is no document, or no such version of it.
 pub(super) fn not_found() -> ApiError {
-    ApiError::new(ErrorCode::NotFound, "no such document or version; GET /api/memory/tree lists the documents")
+    ApiError::new(
+        ErrorCode::NotFound,
+        "no such document or version; list the documents with GET /api/memory/tree or `gantry memory ls`",
+    )
 }
 
 /// The `ETag` of a version.
