@@ -16,8 +16,8 @@ pub enum ExampleKind {
     Offline,
     /// It starts a server, which runs until it is interrupted.
     Server,
-    /// In the story of MCP servers, where the definition of a tool has changed. It succeeds.
-    McpStory,
+    /// While the server runs with an MCP server `srv`, whose tool `echo` has changed. It succeeds.
+    ChangedMcpTool,
 }
 
 /// A line of a shell that shows how a command is used.
@@ -175,7 +175,11 @@ pub const EXAMPLES: &[Example] = &[
     client("admin tool-policy", "gantry admin tool-policy --token-file admin.txt"),
     client("admin tool-policy", "gantry admin tool-policy policy.json --token-file admin.txt"),
     client("admin mcp list", "gantry admin mcp list --token-file admin.txt"),
-    Example { command: "admin mcp approve", line: "gantry admin mcp approve srv echo", kind: ExampleKind::McpStory },
+    Example {
+        command: "admin mcp approve",
+        line: "gantry admin mcp approve srv echo",
+        kind: ExampleKind::ChangedMcpTool,
+    },
     client("config", "gantry config"),
     client("backup", "gantry backup backup.db"),
     client("completion", "source <(gantry completion bash)"),

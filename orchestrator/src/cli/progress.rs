@@ -17,8 +17,9 @@ const REDRAWS_PER_SECOND: u8 = 8;
 const SIZED: &str = "{bar:30} {binary_bytes} of {binary_total_bytes}, {percent} %, {binary_bytes_per_sec}, {eta} left";
 const UNSIZED: &str = "{spinner} {binary_bytes}, {binary_bytes_per_sec}";
 const ACTIVITY: &str = "{spinner} {msg}";
-/// Columns of a line that its text does not use: the spinner, and what a terminal shows for Ctrl-C, which must not begin a new line.
-const RESERVED_COLUMNS: usize = 6;
+/// Columns of a line that its text does not use: the spinner, the mark of a cut, and the `^C` that a terminal prints for Ctrl-C, which
+/// must not begin a new line.
+const RESERVED_COLUMNS: usize = 7;
 
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
@@ -81,7 +82,7 @@ impl LiveLine {
     /// Replaces the text, which must be escaped. It is cut at the width of the terminal.
     pub(super) fn set(&self, text: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_message(truncate(text, self.max_chars.saturating_sub(1)));
+            bar.set_message(truncate(text, self.max_chars));
         }
     }
 

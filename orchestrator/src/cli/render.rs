@@ -208,17 +208,12 @@ impl Renderer {
             MessageRole::User => self.paint.cyan("you    "),
             MessageRole::System => self.paint.dim("system "),
         };
-        Some(format!("{label}{}", self.written(content)))
-    }
-
-    /// A text after its label.
-    fn written(&self, text: &str) -> String {
-        written(text, self.width)
+        Some(format!("{label}{}", written(content, self.width)))
     }
 
     fn result(&self, text: &str) -> Option<String> {
         let repeated = text.trim().is_empty() || text.trim() == self.last_said;
-        (!repeated).then(|| format!("{}{}", self.paint.bold("result "), self.written(text)))
+        (!repeated).then(|| format!("{}{}", self.paint.bold("result "), written(text, self.width)))
     }
 }
 

@@ -47,8 +47,8 @@ const DELETE: [&str; 8] = [
     "DELETE FROM jobs WHERE id = $1",
 ];
 
-/// The jobs below a job ($1) that have not finished.
-const UNFINISHED_BELOW: &str = "WITH RECURSIVE below (id) AS (SELECT id FROM jobs WHERE parent_id = $1 UNION ALL \
+/// The number of child jobs of a job ($1), at any depth, that have not finished.
+const UNFINISHED_CHILDREN: &str = "WITH RECURSIVE below (id) AS (SELECT id FROM jobs WHERE parent_id = $1 UNION ALL \
      SELECT j.id FROM jobs AS j JOIN below AS b ON j.parent_id = b.id) \
      SELECT COUNT(*) FROM jobs WHERE id IN (SELECT id FROM below) AND finished_at IS NULL";
 
@@ -61,8 +61,8 @@ pub enum JobDeletion {
     NotFinished(JobState),
     /// A model call of the job has not ended.
     CallInFlight,
-    /// Jobs below it have not finished.
-    UnfinishedBelow,
+    /// A child job, at any depth, has not finished.
+    UnfinishedChild,
     /// There is no such job.
     Missing,
 }
@@ -96,9 +96,9 @@ impl Store {
                 if found.has_open_call {
                     return Ok(JobDeletion::CallInFlight);
                 }
-                let below: i64 = sqlx::query_scalar(UNFINISHED_BELOW).bind(id).fetch_one(&mut tx.db).await?;
-                if below > 0 {
-                    return Ok(JobDeletion::UnfinishedBelow);
+                let unfinished: i64 = sqlx::query_scalar(UNFINISHED_CHILDREN).bind(id).fetch_one(&mut tx.db).await?;
+                if unfinished > 0 {
+                    return Ok(JobDeletion::UnfinishedChild);
                 }
                 for statement in KEEP_USAGE {
                     sqlx::query(statement).bind(id).execute(&mut tx.db).await?;

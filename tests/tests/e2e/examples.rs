@@ -82,7 +82,7 @@ async fn run_all(is_json: bool) {
     fs::write(shell.directory.path().join("admin.txt"), admin).unwrap();
     let mut problems = Vec::new();
     let mut is_stopped = false;
-    for example in EXAMPLES.iter().filter(|example| example.kind != ExampleKind::McpStory) {
+    for example in EXAMPLES.iter().filter(|example| example.kind != ExampleKind::ChangedMcpTool) {
         if matches!(example.kind, ExampleKind::Offline | ExampleKind::Server) && !is_stopped {
             stack.stop().await;
             is_stopped = true;
@@ -90,7 +90,7 @@ async fn run_all(is_json: bool) {
         let json = with_json(example.line).filter(|_| is_json && example.kind != ExampleKind::Server);
         let line = json.as_deref().unwrap_or(example.line).replace(URL, stack.base());
         let line = match example.kind {
-            ExampleKind::Client | ExampleKind::Offline | ExampleKind::McpStory => line,
+            ExampleKind::Client | ExampleKind::Offline | ExampleKind::ChangedMcpTool => line,
             ExampleKind::Endless | ExampleKind::Server => {
                 format!("timeout --preserve-status --signal INT {SECONDS_OF_ENDLESS_EXAMPLES} {line}")
             }

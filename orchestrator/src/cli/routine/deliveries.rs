@@ -1,4 +1,4 @@
-//! `gantry routine deliveries`: what was delivered to a webhook, and what became of it.
+//! `gantry routine deliveries`: the deliveries to a webhook, with their outcomes.
 
 use clap::Args;
 use protocol::WebhookDelivery;

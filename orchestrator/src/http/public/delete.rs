@@ -18,7 +18,7 @@ use crate::{
     delete, path = "/api/jobs/{id}", operation_id = "delete_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
     responses(
         (status = 204, description = "The job is deleted."),
-        (status = 409, description = "The job, a model call of it or a job below it has not finished."),
+        (status = 409, description = "The job, one of its model calls or a child job has not finished."),
     )
 )]
 pub(super) async fn delete(
@@ -34,8 +34,8 @@ pub(super) async fn delete(
         JobDeletion::CallInFlight => {
             return refused("a model call of the job has not ended yet; try again later".to_owned());
         }
-        JobDeletion::UnfinishedBelow => {
-            return refused("a job below it has not finished; cancel that job or wait for it".to_owned());
+        JobDeletion::UnfinishedChild => {
+            return refused("a child job has not finished; cancel the child job or wait for it".to_owned());
         }
         JobDeletion::Missing => return Err(ApiError::not_found()),
     }

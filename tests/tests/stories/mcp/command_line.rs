@@ -51,7 +51,7 @@ async fn an_admin_lists_servers_and_approves_a_changed_definition() {
     assert_eq!(other.code, Some(5), "{other:?}");
     let missing = run(&["admin", "mcp", "approve", "srv", "none"], &admin).await;
     assert_eq!(missing.code, Some(2), "{missing:?}");
-    let example = EXAMPLES.iter().find(|example| example.kind == ExampleKind::McpStory).unwrap();
+    let example = EXAMPLES.iter().find(|example| example.kind == ExampleKind::ChangedMcpTool).unwrap();
     let arguments: Vec<_> = example.line.split(' ').skip(1).collect();
     let approved = run(&arguments, &admin).await;
     assert_eq!((approved.code, approved.stdout.as_str()), (Some(0), "echo: approved"), "{approved:?}");
