@@ -6,10 +6,11 @@
 use std::{sync::Arc, time::Duration};
 
 use orchestrator::{
+    Environment,
     app::{App, ServeError, TestOverrides},
     auth::{Role, SigningKey},
     clock::{Clock, ManualClock},
-    config::{Config, Environment, Sources},
+    config::{Config, Sources},
     dispatch::{JobSubmitter, Submission, SubmitError, Submitted},
     engine::{Engine, ReadinessReason},
     store::Store,

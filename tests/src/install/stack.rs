@@ -8,7 +8,7 @@ use super::{
     program::{Daemon, Ended, run},
 };
 use crate::{User, check_events};
-use orchestrator::config::Environment;
+use orchestrator::Environment;
 use protocol::{InstanceId, JobId};
 use serde_json::Value;
 use tempfile::TempDir;

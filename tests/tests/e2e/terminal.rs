@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use orchestrator::config::Environment;
+use orchestrator::Environment;
 use regex::Regex;
 use tempfile::TempDir;
 use tests::until;

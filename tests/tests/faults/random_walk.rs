@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use orchestrator::{clock::Clock, config::Environment};
+use orchestrator::{Environment, clock::Clock};
 use protocol::{JobId, JobState};
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The module architecture: which modules may import which, checked on the sources.
+//! What Cargo does not check: the only user of each dependency, the only caller of tools, and what the programs share.
 
 use std::{
     collections::BTreeMap,
@@ -6,28 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The orchestrator's layers, from the highest to the lowest. A module imports only lower layers; modules of one layer do not
-/// import each other unless they are in the same group here. Modules that are not listed belong to the lowest layer.
-const LAYERS: &[&[&str]] = &[
-    &["main"],
-    &["cli"],
-    &["app"],
-    &["http"],
-    &["routine"],
-    &["chat", "host_jobs"],
-    &["tools"],
-    &["mcp"],
-    &["dispatch"],
-    &["hooks"],
-    &["llm", "auth", "egress", "workspace"],
-    &["secrets"],
-    &["store"],
-    &["domain", "engine"],
-];
-const LOWEST_LAYER: &[&str] =
-    &["clock", "config", "digest", "failpoint", "key_file", "per_user_semaphore", "rate_limit", "telemetry", "lib"];
+use orchestrator::telemetry::OWN_TARGETS;
 
-/// The only place that may use each dependency, as a path prefix under `src`. The command line may use an HTTP client too.
+/// The only place that may use each dependency, as a prefix of a path under `orchestrator`, without `src`. The command line may
+/// use an HTTP client, too.
 const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("sqlx", &["store"]),
     ("bollard", &["engine/docker"]),
@@ -63,21 +45,21 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every source file of the orchestrator by its path, without comments.
+/// Every source file of the orchestrator by its crate and its path under `src`, without comments.
 fn orchestrator() -> BTreeMap<String, String> {
     code_of("orchestrator")
 }
 
-/// Every source file of a crate by its path under `src`, without comments.
+/// Every source file below a directory by its path without `src`, without comments.
 fn code_of(name: &str) -> BTreeMap<String, String> {
-    let src = root().join(name).join("src");
+    let directory = root().join(name);
     let mut found = vec![];
-    sources(&src, &mut found);
+    sources(&directory, &mut found);
     found
         .into_iter()
         .map(|path| {
-            let name = path.strip_prefix(&src).unwrap().with_extension("").display().to_string();
-            (name, code(&fs::read_to_string(&path).unwrap()))
+            let name = path.strip_prefix(&directory).unwrap().with_extension("").display().to_string();
+            (name.replacen("src/", "", 1), code(&fs::read_to_string(&path).unwrap()))
         })
         .collect()
 }
@@ -98,70 +80,6 @@ fn code(text: &str) -> String {
 
 fn is_word(character: char) -> bool {
     character.is_ascii_alphanumeric() || character == '_'
-}
-
-/// The first path segments after `crate::`, including those in groups.
-fn imported(code: &str) -> Vec<String> {
-    let mut names = vec![];
-    for (at, _) in code.match_indices("crate::") {
-        let rest = &code[at + "crate::".len()..];
-        if code[..at].ends_with(is_word) {
-            continue;
-        }
-        let Some(group) = rest.strip_prefix('{') else {
-            names.push(rest.chars().take_while(|c| is_word(*c)).collect());
-            continue;
-        };
-        let (mut depth, mut at_name, mut name) = (1, true, String::new());
-        for character in group.chars() {
-            match character {
-                '{' => depth += 1,
-                '}' => depth -= 1,
-                ',' if depth == 1 => at_name = true,
-                c if depth == 1 && at_name && is_word(c) => name.push(c),
-                c if !c.is_whitespace() && !name.is_empty() => at_name = false,
-                _ => {}
-            }
-            if (!at_name || character == ',' || depth == 0) && !name.is_empty() {
-                names.push(std::mem::take(&mut name));
-                at_name = character == ',';
-            }
-            if depth == 0 {
-                break;
-            }
-        }
-    }
-    names
-}
-
-/// The index of a module's layer, counted from the top; `None` for the lowest layer.
-fn layer(module: &str) -> Option<usize> {
-    LAYERS.iter().position(|modules| modules.contains(&module))
-}
-
-/// Whether `module` may import `other`.
-fn may_import(module: &str, other: &str) -> bool {
-    match (layer(module), layer(other)) {
-        (_, None) => LOWEST_LAYER.contains(&other) || !other.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
-        (None, Some(_)) => false,
-        (Some(own), Some(others)) => module == other || others > own,
-    }
-}
-
-#[test]
-fn modules_import_only_lower_layers() {
-    let mut violations = vec![];
-    for (path, code) in orchestrator() {
-        let module = path.split('/').next().unwrap_or_default();
-        if module == "lib" {
-            continue;
-        }
-        assert!(layer(module).is_some() || LOWEST_LAYER.contains(&module), "{module} has no layer: add it to LAYERS");
-        for other in imported(&code).into_iter().filter(|other| !may_import(module, other)) {
-            violations.push(format!("{path} imports {other}"));
-        }
-    }
-    assert_eq!(violations, Vec::<String>::new());
 }
 
 #[test]
@@ -206,41 +124,46 @@ fn only_the_executor_calls_a_tool() {
     assert_eq!(makers, ["agent/tools/call"]);
 }
 
-#[test]
-fn crates_depend_downwards_only() {
-    let may: [(&str, &[&str]); 4] = [
-        ("protocol", &[]),
-        ("agent", &["protocol"]),
-        ("worker", &["agent", "protocol"]),
-        ("orchestrator", &["agent", "protocol"]),
-    ];
-    for (name, allowed) in may {
-        let manifest = fs::read_to_string(root().join(name).join("Cargo.toml")).unwrap();
-        for other in ["protocol", "agent", "worker", "orchestrator", "tests"] {
-            let depends = manifest
-                .lines()
-                .any(|line| line.strip_prefix(other).is_some_and(|rest| rest.starts_with([' ', '.', '='])));
-            assert!(!depends || allowed.contains(&other), "{name} depends on {other}");
-        }
-    }
+/// The names of the workspace's crates, and the crates that each depends on.
+fn crates() -> BTreeMap<String, Vec<String>> {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let (_, members) = manifest.split_once("members = [").unwrap();
+    let directories: Vec<&str> = members.split(']').next().unwrap().split('"').skip(1).step_by(2).collect();
+    let manifests = directories.iter().map(|directory| {
+        let text = fs::read_to_string(root().join(directory).join("Cargo.toml")).unwrap();
+        let name = text.split("name = \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        (name, text)
+    });
+    let manifests: BTreeMap<String, String> = manifests.collect();
+    let names: Vec<&String> = manifests.keys().collect();
+    let depends = |text: &str, name: &str| {
+        let section = text.split("[dependencies]").nth(1).unwrap_or_default().split("\n[").next().unwrap_or_default();
+        section.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '.'])))
+    };
+    let of = |text: &String| names.iter().filter(|name| depends(text, name)).map(|name| (*name).clone()).collect();
+    manifests.iter().map(|(name, text)| (name.clone(), of(text))).collect()
 }
 
+/// Cargo keeps the order of the crates of one program; this keeps the programs apart.
 #[test]
-fn imports_and_layers_are_recognised() {
-    let code = "use crate::{\n    app::App,\n    store::{Store, tokens::{self}},\n    clock,\n};\nfn a() { crate::llm::b(); my_crate::no(); }";
-    assert_eq!(imported(code), ["app", "store", "clock", "llm"]);
-    for (module, other, may) in [
-        ("http", "store", true),
-        ("store", "http", false),
-        ("store", "domain", true),
-        ("domain", "store", false),
-        ("engine", "domain", false),
-        ("tools", "dispatch", true),
-        ("dispatch", "tools", false),
-        ("llm", "auth", false),
-        ("config", "store", false),
-        ("store", "config", true),
-    ] {
-        assert_eq!(may_import(module, other), may, "{module} imports {other}");
-    }
+fn the_worker_and_the_orchestrator_share_only_agent_and_protocol() {
+    let crates = crates();
+    assert_eq!(crates["protocol"], Vec::<String>::new());
+    assert_eq!(crates["agent"], ["protocol"]);
+    assert_eq!(crates["worker"], ["agent", "protocol"]);
+    let users: Vec<&String> =
+        crates.iter().filter(|(_, uses)| uses.contains(&"worker".to_owned())).map(|(name, _)| name).collect();
+    assert_eq!(users, Vec::<&String>::new(), "crates that depend on the worker");
+}
+
+/// The log's filter and the exported traces know the targets of all crates of the program.
+#[test]
+fn telemetry_knows_the_crates_of_the_program() {
+    let others = ["attack", "bench", "protocol", "tests", "worker"];
+    let own: Vec<String> = crates()
+        .into_keys()
+        .filter(|name| !others.contains(&name.as_str()))
+        .map(|name| name.replace('-', "_"))
+        .collect();
+    assert_eq!(own, OWN_TARGETS);
 }

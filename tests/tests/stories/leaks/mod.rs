@@ -13,7 +13,7 @@ use base64::{
     Engine as _,
     prelude::{BASE64_STANDARD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD},
 };
-use orchestrator::telemetry::{LogFormatter, subscriber};
+use orchestrator::telemetry::{LogFormatter, OWN_TARGETS, subscriber};
 use protocol::{EventData, JobId, JobReason};
 use serde_json::{Value, json};
 use tests::{ManualWorker, User, World};
@@ -352,7 +352,8 @@ async fn call_tools_with_secret(worker: &ManualWorker, address: &str) {
 pub(crate) fn start_log() -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     let writer = Arc::new(file.reopen().unwrap());
-    let subscriber = subscriber("info,orchestrator=trace,agent=trace", LogFormatter::Json, writer, None);
+    let filter = format!("info,{}=trace", OWN_TARGETS.join("=trace,"));
+    let subscriber = subscriber(&filter, LogFormatter::Json, writer, None);
     tracing::subscriber::set_global_default(subscriber.unwrap()).unwrap();
     file
 }

@@ -7,9 +7,10 @@ mod official;
 use std::process::Command;
 
 use orchestrator::{
+    Environment,
     auth::Role,
     clock::ManualClock,
-    config::{Environment, McpServerSettings, McpTransport},
+    config::{McpServerSettings, McpTransport},
 };
 use protocol::{ApprovalRequirement, JobId};
 use serde_json::{Value, json};

@@ -1,0 +1,102 @@
+//! Opens what the daemon keeps on disk and reads the addresses that it protects.
+//!
+//! Starts nothing.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use protocol::InstanceId;
+
+use super::super::{DatabaseError, ServeError};
+use base::{clock::Clock, mask_urls};
+use config::Config;
+use dispatch::{AttemptRegistry, NotificationDestinations};
+use egress::{EgressClient, EgressPolicy, system_look_up};
+use hooks::Hooks;
+use mcp::ConfiguredServer;
+use secrets::{KeySource, Secrets};
+use store::Store;
+use telemetry::metrics::Metrics;
+use workspace::Workspaces;
+
+pub(super) async fn open_store(
+    config: &Config,
+    metrics: &Metrics,
+    attempts: &Arc<AttemptRegistry>,
+    clock: &Clock,
+) -> Result<(Store, InstanceId), ServeError> {
+    let at_url = |source| DatabaseError { url: mask_urls(&config.database_url), source };
+    let observer = attempts.observer();
+    let store = Store::open_observed(&config.database_url, metrics.clone(), observer).await.map_err(at_url)?;
+    let instance = match config.instance_id {
+        Some(instance) => instance,
+        None => store.instance_id().await.map_err(at_url)?,
+    };
+    // Nothing is in flight when a process starts.
+    let aborted = store.close_abandoned_calls(clock.now()).await.map_err(at_url)?;
+    let interrupted = store.close_interrupted_tool_calls().await.map_err(at_url)?;
+    let turns = store.close_interrupted_chat_turns(clock.now()).await.map_err(at_url)?;
+    if aborted > 0 || interrupted > 0 || turns > 0 {
+        tracing::warn!(aborted, interrupted, turns, "closed calls and chat turns that the last process left open");
+    }
+    store.sync_cron_setting(config.routines.cron_enabled, clock.now()).await.map_err(at_url)?;
+    Ok((store, instance))
+}
+
+/// Users' secrets, with the key that opens them.
+pub(super) async fn open_secrets(config: &Config, store: &Store) -> Result<Secrets, ServeError> {
+    let source = KeySource::new(config.master_key.as_ref(), &config.data_dir);
+    Ok(Secrets::open(store.control(), &source).await?)
+}
+
+/// The workspaces, without what requests of an earlier process left unfinished.
+pub(super) async fn open_workspaces(config: &Config, store: &Store) -> Workspaces {
+    let workspaces = Workspaces::new(config.workspace_dir.clone());
+    workspaces.remove_staging_dirs();
+    workspaces.remove_abandoned(store, Duration::ZERO).await;
+    workspaces
+}
+
+/// Checks the addresses in the configuration, which only the parts that use them can parse. Opens nothing.
+pub fn check(config: &Config) -> Result<(), ServeError> {
+    egress_client(config, Vec::new())?;
+    notify_targets(config, Vec::new())?;
+    for server in &config.mcp {
+        ConfiguredServer::new(server)?;
+    }
+    for hook in &config.hooks {
+        Hooks::check(hook)?;
+    }
+    Ok(())
+}
+
+pub(super) fn egress_client(config: &Config, own: Vec<SocketAddr>) -> Result<EgressClient, ServeError> {
+    let policy = EgressPolicy::new(&config.egress_ceiling, own);
+    let policy = policy.map_err(|(index, source)| {
+        let entry = config.egress_ceiling.get(index).map(|entry| mask_urls(entry)).unwrap_or_default();
+        ServeError::EgressCeiling { entry, source }
+    })?;
+    Ok(EgressClient::new(Arc::new(policy), system_look_up()))
+}
+
+/// The destinations of notifications.
+pub(super) fn notify_targets(config: &Config, own: Vec<SocketAddr>) -> Result<NotificationDestinations, ServeError> {
+    NotificationDestinations::new(&config.notify_allow, own, system_look_up()).map_err(|(index, source)| {
+        let entry = config.notify_allow.get(index).map(|entry| mask_urls(entry)).unwrap_or_default();
+        ServeError::NotifyAllow { entry, source }
+    })
+}
+
+/// What no job and no hook may reach over the network, whatever the operator allows: this daemon's listeners and the engine.
+pub(super) async fn own_addresses(config: &Config) -> Vec<SocketAddr> {
+    let mut own = vec![config.bind];
+    own.extend(config.metrics_bind);
+    let engine = config.sandbox.docker_host.as_deref().and_then(|address| address.strip_prefix("tcp://"));
+    let authority = engine.and_then(|address| address.split('/').next()?.rsplit('@').next());
+    if let Some(authority) = authority {
+        match tokio::net::lookup_host(authority).await {
+            Ok(addresses) => own.extend(addresses),
+            Err(error) => tracing::warn!(%error, "the engine's address cannot be resolved"),
+        }
+    }
+    own
+}

@@ -1,0 +1,98 @@
+//! Why the daemon does not start, or has stopped.
+
+use std::io;
+
+use super::LockError;
+use auth::KeyError;
+use egress::InvalidPattern;
+use hooks::InvalidHook;
+use llm::GatewayError;
+use mcp::InvalidServer;
+use secrets::{DetectorError, MasterKeyError};
+use store::StoreError;
+
+/// The database cannot be opened or read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use the database at {url}")]
+pub struct DatabaseError {
+    /// The URL, without credentials.
+    pub url: String,
+    /// The cause.
+    pub source: StoreError,
+}
+
+/// The daemon could not start, or stopped other than by a drain.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A directory cannot be locked.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// The signing key cannot be loaded.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The master key cannot be loaded, or does not open the stored secrets.
+    #[error(transparent)]
+    MasterKey(#[from] MasterKeyError),
+    /// The leak detector of users without secrets cannot be built.
+    #[error(transparent)]
+    LeakDetector(#[from] DetectorError),
+    /// The settings of a model are invalid.
+    #[error(transparent)]
+    Model(#[from] GatewayError),
+    /// An entry of the egress ceiling is invalid.
+    #[error("GANTRY_EGRESS_CEILING: '{entry}': {source}")]
+    EgressCeiling {
+        /// The entry, without credentials.
+        entry: String,
+        /// The cause.
+        source: InvalidPattern,
+    },
+    /// An entry of the destinations of notifications is invalid.
+    #[error("GANTRY_NOTIFY_ALLOW: '{entry}': {source}")]
+    NotifyAllow {
+        /// The entry, without credentials.
+        entry: String,
+        /// The cause.
+        source: InvalidPattern,
+    },
+    /// The URL of an MCP server is invalid.
+    #[error("mcp: {0}")]
+    Mcp(#[from] InvalidServer),
+    /// The URL of a hook is invalid.
+    #[error("hooks: {0}")]
+    Hook(#[from] InvalidHook),
+    /// A built-in tool cannot be registered.
+    #[error(transparent)]
+    Tool(#[from] agent::RegisterError),
+    /// The address cannot be bound.
+    #[error("cannot listen on {address} (in use by another program?); set {setting} to choose another address")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The setting that chooses it.
+        setting: &'static str,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// Any other I/O error.
+    #[error("{action}")]
+    Io {
+        /// What failed.
+        action: &'static str,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A task ended before the drain.
+    #[error("the task \"{task}\" ended unexpectedly: {reason}")]
+    TaskEnded {
+        /// Its name.
+        task: &'static str,
+        /// How it ended.
+        reason: String,
+    },
+}

@@ -1,0 +1,112 @@
+//! Listeners: which layers and limits apply to the public API, the workers' sockets and the metrics, and their addresses.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{Extension, Router};
+use tokio::{net::TcpListener, sync::Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use super::ServeError;
+use dispatch::ServeSocket;
+use http_api::{
+    layers::{self, ServerLayers},
+    metrics::{self, MetricsEndpoint, Scrape},
+    public,
+    server::{BodyBudget, Descriptors, Policy, Server},
+    worker,
+};
+use store::Store;
+use telemetry::metrics::Metrics;
+
+/// How often recorded samples are moved into histogram buckets; bounds their memory when nothing scrapes.
+const METRICS_UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Builds the servers of all listeners.
+pub(super) struct Listeners {
+    metrics: Metrics,
+    descriptors: Descriptors,
+}
+
+/// The server of the public address.
+pub(super) struct PublicServer {
+    pub(super) router: Router,
+    pub(super) server: Server,
+}
+
+/// The server of the metrics' own address.
+pub(super) struct MetricsServer {
+    pub(super) listener: TcpListener,
+    pub(super) router: Router,
+    pub(super) server: Server,
+}
+
+impl Listeners {
+    /// Divides the open files that the process may have between the listeners.
+    pub(super) fn new(metrics: &Metrics, max_parallel_jobs: u32) -> Self {
+        Self { metrics: metrics.clone(), descriptors: Descriptors::in_force(max_parallel_jobs as usize) }
+    }
+
+    /// The server of the public API.
+    pub(super) fn public(&self, allowed_hosts: Vec<String>, router: Router) -> PublicServer {
+        let router = self.layers("public", Some(allowed_hosts), public::MAX_BODY_BYTES).apply(router);
+        PublicServer { router, server: self.tcp_server() }
+    }
+
+    /// Serves the workers' sockets, which share a budget of body bytes and half of the descriptors.
+    pub(super) fn worker(&self, router: Router) -> ServeSocket {
+        let router = self.layers(layers::WORKER_SIDE, None, worker::MAX_BODY_BYTES).apply(router);
+        let (metrics, descriptors) = (self.metrics.clone(), self.descriptors);
+        let (bodies, connections) = (BodyBudget::workers(), Arc::new(Semaphore::new(descriptors.workers)));
+        Arc::new(move |listener, attempt, stop| {
+            let server = Server {
+                policy: Policy::worker(descriptors.worker_share),
+                own_bodies: Some(BodyBudget::worker_socket()),
+                bodies: bodies.clone(),
+                connections: Some(Arc::clone(&connections)),
+                metrics: metrics.clone(),
+            };
+            Box::pin(server.serve(listener, router.clone().layer(Extension(attempt)), stop))
+        })
+    }
+
+    /// Where the metrics are served: on `address` if there is one, otherwise on the public address.
+    pub(super) async fn metrics(
+        &self,
+        address: Option<SocketAddr>,
+        store: Store,
+    ) -> Result<(MetricsEndpoint, Option<MetricsServer>), ServeError> {
+        let scrape = Scrape { metrics: self.metrics.clone(), store };
+        let Some(address) = address else { return Ok((MetricsEndpoint::Public(scrape), None)) };
+        let listener = bind(address, "GANTRY_METRICS_BIND").await?;
+        // No Host check: everyone who reaches this address may read the metrics, and nothing can be changed there.
+        let router = self.layers("metrics", None, public::MAX_BODY_BYTES).apply(metrics::router(scrape));
+        Ok((MetricsEndpoint::Dedicated, Some(MetricsServer { listener, router, server: self.tcp_server() })))
+    }
+
+    fn layers(&self, side: &'static str, allowed_hosts: Option<Vec<String>>, body_limit_bytes: usize) -> ServerLayers {
+        ServerLayers { allowed_hosts, body_limit_bytes, side, metrics: self.metrics.clone() }
+    }
+
+    fn tcp_server(&self) -> Server {
+        Server {
+            policy: Policy::public(self.descriptors.public),
+            own_bodies: None,
+            bodies: BodyBudget::public(),
+            connections: None,
+            metrics: self.metrics.clone(),
+        }
+    }
+}
+
+/// Binds a TCP listener; the error names the setting that chooses the address.
+pub(super) async fn bind(address: SocketAddr, setting: &'static str) -> Result<TcpListener, ServeError> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|source| ServeError::Listen { address: address.to_string(), setting, source })
+}
+
+/// Runs the periodic upkeep of the metrics until `stop` fires.
+pub(super) async fn run_metrics_upkeep(metrics: Metrics, stop: CancellationToken) {
+    while tokio::time::timeout(METRICS_UPKEEP_INTERVAL, stop.cancelled()).await.is_err() {
+        metrics.upkeep();
+    }
+}

@@ -1,0 +1,16 @@
+//! What every part of the orchestrator needs and the command line, too: time, the environment, digests, key files, limits of
+//! rates and permits, and the points at which a fault test kills the process. Contents only.
+
+pub mod clock;
+pub mod digest;
+mod environment;
+mod error_chain;
+pub mod failpoint;
+pub mod key_file;
+pub mod per_user_semaphore;
+pub mod rate_limit;
+mod url;
+
+pub use environment::Environment;
+pub use error_chain::error_chain;
+pub use url::mask_urls;

@@ -1,0 +1,214 @@
+//! One turn of a thread: what it begins with, and how its end is stored.
+//!
+//! Never asks a model or runs a tool itself: `turn_loop` runs the shared loop.
+
+use std::{panic::AssertUnwindSafe, time::Duration};
+
+use agent::{FailureReason, LimitKind, LoopOutcome, OpenCalls, Run, Transcript};
+use futures_util::FutureExt as _;
+use protocol::{JobReason, ThreadId, ThreadState};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use super::{
+    conversation::{messages, system_prompt},
+    engine::ChatEngine,
+    live::LiveEvent,
+    turn_loop::{LoopStart, MAX_MODEL_CALLS, TIMEOUT, Worked},
+};
+use domain::memory::MemoryPath;
+use llm::metering::retry_write;
+use store::{MAX_CHAT_BYTES_PER_USER, ParkedTurn, StoreError, Turn, TurnEnd, TurnError, TurnKey, TurnRequest};
+
+/// Delay after a turn that could not begin, so that a failing database is not asked in a loop.
+const BEGIN_RETRY: Duration = Duration::from_secs(1);
+
+/// How the work on a turn ended.
+enum Ending {
+    Finished(TurnEnd),
+    Parked(Box<ParkedTurn>),
+}
+
+impl Ending {
+    /// For the log.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Parked(_) => ThreadState::AwaitingApproval.as_str(),
+            Self::Finished(TurnEnd { error: Some(error), .. }) => error.reason.as_str(),
+            Self::Finished(_) => "done",
+        }
+    }
+}
+
+/// Why a turn could not be worked on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WorkError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Tools(#[from] agent::RecordError),
+    #[error("the state of the turn cannot be read or written")]
+    State(#[from] serde_json::Error),
+}
+
+impl ChatEngine {
+    /// Begins the next turn of a thread, or goes on with it, and works on it to its end.
+    pub(super) async fn process(&self, thread: ThreadId, stop: &CancellationToken) {
+        let turn = match self.parts.store.begin_chat_turn(thread, self.parts.clock.now()).await {
+            Ok(Some(turn)) => turn,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::error!(thread.id = %thread, error = &error as &dyn std::error::Error, "a turn could not begin");
+                drop(error);
+                return tokio::time::sleep(BEGIN_RETRY).await;
+            }
+        };
+        let (key, begun) = (turn.key, self.parts.clock.monotonic());
+        let span = tracing::info_span!("chat.turn", thread.id = %thread, turn = key.turn);
+        // A panic ends its turn, not the thread.
+        let ending = match AssertUnwindSafe(Box::pin(self.work(turn, stop).instrument(span))).catch_unwind().await {
+            Ok(Ok(ending)) => ending,
+            Ok(Err(error)) => {
+                tracing::error!(thread.id = %thread, error = &error as &dyn std::error::Error, "a turn failed");
+                Ending::Finished(internal_error())
+            }
+            Err(_) => {
+                tracing::error!(thread.id = %thread, "a turn panicked");
+                Ending::Finished(internal_error())
+            }
+        };
+        let outcome = ending.name();
+        match self.end(key, ending, stop).await {
+            Ok(()) => {
+                let duration_ms = self.parts.clock.monotonic().saturating_sub(begun).as_millis();
+                tracing::info!(thread.id = %thread, turn = key.turn, outcome, %duration_ms, "turn ended");
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(thread.id = %thread, error, "the end of a turn could not be stored");
+            }
+        }
+    }
+
+    async fn end(&self, key: TurnKey, ending: Ending, stop: &CancellationToken) -> Result<(), StoreError> {
+        let (store, drain) = (&self.parts.store, &self.parts.meter.drain);
+        let now = || self.parts.clock.now();
+        // False: the thread was deleted meanwhile.
+        let _ = match &ending {
+            Ending::Finished(end) => {
+                retry_write(drain, &key, || store.finish_chat_turn(key, end.clone(), now())).await?
+            }
+            Ending::Parked(parked) => {
+                retry_write(drain, &key, || store.park_chat_turn(key, (**parked).clone(), now())).await?
+            }
+        };
+        // Its user stopped it before it waited.
+        if matches!(ending, Ending::Parked(_)) && stop.is_cancelled() {
+            self.stop_parked(key.thread).await?;
+        }
+        Ok(())
+    }
+
+    async fn work(&self, turn: Turn, stop: &CancellationToken) -> Result<Ending, WorkError> {
+        if turn.is_storage_full && !matches!(turn.request, TurnRequest::Resume { .. }) {
+            return Ok(Ending::Finished(storage_full()));
+        }
+        // What is streamed of this turn comes after all that was stored before it.
+        let (thread_id, cursor) = (turn.key.thread, self.parts.store.last_cursor().await?);
+        self.parts.live.send(&turn.user, || LiveEvent::Stored { thread_id, cursor });
+        let settings = self.parts.store.settings(&turn.user).await?;
+        let identity = self.parts.store.memory_document(&turn.user, &MemoryPath::identity(), None).await?;
+        let identity = identity.map(|document| document.content);
+        let system = system_prompt(identity.as_deref(), &settings, self.parts.clock.now());
+        let saved = turn.transcript.as_deref().map(serde_json::from_str::<Transcript>).transpose()?;
+        let (transcript, run) = match &turn.request {
+            TurnRequest::Resume { run, answer } => {
+                let mut run: Run = serde_json::from_str(run)?;
+                // A run without a request goes on by itself.
+                let _ = run.answer_approval(answer.clone());
+                (saved.unwrap_or_else(|| Transcript::from(Vec::new())), run)
+            }
+            TurnRequest::Message | TurnRequest::Command(_) => {
+                let answers = self.parts.store.chat_turn_answers(turn.key.thread).await?;
+                let (nonce, saved) = saved.map(|saved| (saved.nonce().clone(), saved.messages().to_vec())).unzip();
+                let messages = messages(system, saved.unwrap_or_default(), &turn.due, &answers);
+                let transcript = Transcript::resume(messages, OpenCalls::Unknown);
+                let transcript = match nonce {
+                    Some(nonce) => transcript.with_nonce(nonce),
+                    None => transcript,
+                };
+                let run = Run::resume(&transcript);
+                (transcript, run)
+            }
+        };
+        ending(Box::pin(self.run_loop(&turn, &settings, LoopStart { transcript, run }, stop)).await?)
+    }
+}
+
+/// What a turn's end stores.
+fn ending(worked: Worked) -> Result<Ending, WorkError> {
+    let transcript = serde_json::to_string(&worked.transcript)?;
+    let end = |error: Option<TurnError>| TurnEnd { transcript: Some(transcript.clone()), error, notice: None };
+    Ok(Ending::Finished(match worked.outcome {
+        LoopOutcome::Completed { .. } => TurnEnd { notice: worked.notice, ..end(None) },
+        LoopOutcome::Stopped if worked.timed_out => {
+            let message = format!("the turn was stopped after {} s, its limit", TIMEOUT.as_secs());
+            end(Some(error(JobReason::WallClock, message)))
+        }
+        LoopOutcome::Stopped => TurnEnd { notice: Some("Stopped.".to_owned()), ..end(None) },
+        LoopOutcome::Limit { which, .. } => end(Some(limit_reached(which, worked.limit))),
+        LoopOutcome::Failed { reason, message } => end(Some(error(reason_of(reason), message))),
+        LoopOutcome::NeedsApproval { request } => {
+            let run = serde_json::to_string(&worked.run)?;
+            return Ok(Ending::Parked(Box::new(ParkedTurn { transcript, run, request, worked: worked.time })));
+        }
+    }))
+}
+
+pub(super) const fn error(reason: JobReason, message: String) -> TurnError {
+    TurnError { reason, message }
+}
+
+pub(super) fn internal() -> TurnError {
+    error(JobReason::Internal, "internal server error; the log has the details".to_owned())
+}
+
+fn internal_error() -> TurnEnd {
+    TurnEnd { error: Some(internal()), ..TurnEnd::default() }
+}
+
+fn storage_full() -> TurnEnd {
+    TurnEnd { error: Some(storage_is_full()), ..TurnEnd::default() }
+}
+
+pub(super) fn storage_is_full() -> TurnError {
+    let message = format!(
+        "your chats have the maximum of {MAX_CHAT_BYTES_PER_USER} bytes; delete threads, then send the message again"
+    );
+    error(JobReason::DiskLimit, message)
+}
+
+pub(super) fn limit_reached(which: LimitKind, message: Option<String>) -> TurnError {
+    let (reason, message) = match which {
+        LimitKind::Iterations => {
+            let message =
+                format!("the turn reached its limit of {MAX_MODEL_CALLS} model calls; send a message to go on");
+            (JobReason::IterationLimit, message)
+        }
+        LimitKind::ToolCalls => {
+            (JobReason::ToolCallLimit, "the turn reached its limit of tool calls; send a message to go on".to_owned())
+        }
+        LimitKind::Tokens => (JobReason::TokenBudget, message.unwrap_or_default()),
+        LimitKind::Cost => (JobReason::CostBudget, message.unwrap_or_default()),
+    };
+    TurnError { reason, message }
+}
+
+pub(super) const fn reason_of(reason: FailureReason) -> JobReason {
+    match reason {
+        FailureReason::LlmError => JobReason::LlmError,
+        FailureReason::DuplicateCalls => JobReason::DuplicateCalls,
+        FailureReason::EmptyReply => JobReason::EmptyReply,
+        FailureReason::Internal => JobReason::Internal,
+    }
+}

@@ -1,0 +1,70 @@
+//! `gantry chat threads`, `stop` and `delete`: the caller's threads.
+
+use clap::Args;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use protocol::ChatThread;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    client::Client,
+    exit::{CliError, Exit},
+    ids,
+    output::Output,
+    pages::{List, PageArgs},
+    table::Column,
+    text::one_line,
+};
+
+const THREADS: List<ChatThread> = List {
+    columns: &[
+        Column::text("id", |thread, view| view.id(&thread.id)),
+        Column::text("key", |thread, _| thread.key.as_deref().map(one_line).unwrap_or_default()),
+        Column::text("state", |thread, _| thread.state.to_string()),
+        Column::text("changed", |thread, view| view.time(thread.updated_at)),
+        Column::flexible("title", |thread, _| one_line(&thread.title)),
+    ],
+    id: |thread| thread.id.to_string(),
+};
+
+/// Arguments.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Only threads whose id starts or ends with this; at least 4 characters
+    #[arg(long, value_name = "PART")]
+    id: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let query: Vec<_> = args.id.map(|part| ("id", part)).into_iter().collect();
+    THREADS.print(client, ("/api/chat/threads", &query), &args.page, output).await?;
+    Ok(Exit::Success)
+}
+
+/// Arguments of `stop` and `delete`.
+#[derive(Debug, Args)]
+pub(crate) struct ThreadArgs {
+    /// The thread: its key, its id or a part of it, or latest
+    thread: String,
+}
+
+/// The path of the thread in the API.
+pub(super) fn path(thread: &str) -> String {
+    format!("/api/chat/threads/{}", utf8_percent_encode(thread, NON_ALPHANUMERIC))
+}
+
+pub(super) async fn stop(client: &Client, args: ThreadArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let thread = ids::thread(client, args.thread).await?;
+    let stopped: ChatThread =
+        client.post(&format!("{}/stop", path(&thread)), &Map::<String, Value>::new(), None).await?;
+    output.either(&stopped, |_| format!("{} stopped", one_line(&thread)))?;
+    Ok(Exit::Success)
+}
+
+pub(super) async fn delete(client: &Client, args: ThreadArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let thread = ids::thread(client, args.thread).await?;
+    client.delete_if_version(&path(&thread), &[], None).await?;
+    output.either(&json!({"id": thread, "deleted": true}), |_| format!("{} deleted", one_line(&thread)))?;
+    Ok(Exit::Success)
+}

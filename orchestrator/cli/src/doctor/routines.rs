@@ -1,0 +1,60 @@
+//! Whether routines can start, and from where webhooks are accepted.
+
+use super::Check;
+use config::Config;
+
+pub(super) fn checks(config: &Config) -> [Check; 2] {
+    [switch(config), webhooks(config)]
+}
+
+/// The environment's switch. What an admin has switched off with `cron.set_enabled` is shown by `gantry cron status`.
+fn switch(config: &Config) -> Check {
+    if config.routines.cron_enabled {
+        return Check::ok("routines", "switched on in the configuration");
+    }
+    let found = "switched off by GANTRY_CRON_ENABLED=false: no schedule, event or webhook starts a run";
+    Check::note(
+        "routines",
+        found,
+        "set GANTRY_CRON_ENABLED=true and restart the server; `gantry routine run` works either way",
+    )
+}
+
+fn webhooks(config: &Config) -> Check {
+    let found = format!("accepted for the hosts {}", config.allowed_hosts.join(", "));
+    let is_local = |host: &String| host == "localhost" || host.starts_with("127.") || host.contains("::1");
+    if config.allowed_hosts.iter().all(is_local) {
+        let advice = "only if webhooks come from outside: add the public host name to GANTRY_ALLOWED_HOSTS, else they are answered 421";
+        return Check { advice: Some(advice.to_owned()), ..Check::ok("webhooks", found) };
+    }
+    Check::ok("webhooks", found)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use base::Environment;
+    use config::Sources;
+
+    use crate::doctor::Verdict;
+
+    #[rstest]
+    #[case("true", "", Verdict::Ok, true)]
+    #[case("false", "gantry.example,localhost,127.0.0.1", Verdict::Note, false)]
+    fn the_switch_and_the_public_host_are_reported(
+        #[case] enabled: &str,
+        #[case] hosts: &str,
+        #[case] verdict: Verdict,
+        #[case] advised: bool,
+    ) {
+        let set = Environment::from_pairs([
+            ("HOME", "/home/ada"),
+            ("GANTRY_CRON_ENABLED", enabled),
+            ("GANTRY_ALLOWED_HOSTS", hosts),
+        ]);
+        let [switch, webhooks] = checks(&Config::load(&set, Sources::default()).unwrap());
+        assert_eq!((switch.verdict, webhooks.advice.is_some()), (verdict, advised));
+    }
+}

@@ -1,0 +1,79 @@
+//! `gantry job actions` and `gantry job llm-calls`: the audit of a job's tool calls and model calls.
+
+use clap::Args;
+use protocol::{JobId, LlmCallRecord, ToolActionRecord};
+
+use crate::{
+    client::Client,
+    exit::{CliError, Exit},
+    ids::IdArg,
+    output::Output,
+    pages::{List, PageArgs},
+    render,
+    table::{Column, cost},
+    text::one_line,
+};
+
+/// Arguments of both commands.
+#[derive(Debug, Args)]
+pub(crate) struct CallsArgs {
+    /// Job id
+    id: IdArg<JobId>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+/// Tool calls as a table.
+pub(crate) const TOOL_CALLS: List<ToolActionRecord> = List {
+    columns: &[
+        Column::<ToolActionRecord>::text("call", |call, _| one_line(&call.call_id.0)).wide(),
+        Column::<ToolActionRecord>::text("time", |call, view| view.time(call.at)).wide(),
+        Column::text("tool", |call, _| one_line(&call.tool)),
+        Column::text("outcome", |call, _| {
+            match call.success {
+                None => "running",
+                Some(true) => "ok",
+                Some(false) => "failed",
+            }
+            .to_owned()
+        }),
+        Column::number("took", |call, _| milliseconds(call.duration_ms)),
+        Column::<ToolActionRecord>::number("attempt", |call, _| call.attempt.to_string()).wide(),
+        Column::<ToolActionRecord>::number("cost", |call, _| cost(call.cost_usd)).wide(),
+        Column::flexible("arguments", |call, _| one_line(&render::arguments(&call.tool, &call.input))),
+    ],
+    id: |call| one_line(&call.call_id.0),
+};
+
+const LLM_CALLS: List<LlmCallRecord> = List {
+    columns: &[
+        Column::<LlmCallRecord>::text("call", |call, _| one_line(&call.call_id.0)).wide(),
+        Column::<LlmCallRecord>::text("time", |call, view| view.time(call.at)).wide(),
+        Column::text("model", |call, _| one_line(&call.model)),
+        Column::<LlmCallRecord>::text("provider", |call, _| one_line(&call.provider)).wide(),
+        Column::number("input", |call, _| call.usage.input_tokens.to_string()),
+        Column::number("output", |call, _| call.usage.output_tokens.to_string()),
+        Column::number("took", |call, _| milliseconds(Some(call.duration_ms))),
+        Column::number("cost", |call, _| cost(call.cost_usd)),
+        Column::flexible("ended", |call, _| {
+            one_line(call.error.as_ref().or(call.finish_reason.as_ref()).map_or("", String::as_str))
+        }),
+    ],
+    id: |call| one_line(&call.call_id.0),
+};
+
+fn milliseconds(duration: Option<u64>) -> String {
+    duration.map(|duration| format!("{duration} ms")).unwrap_or_default()
+}
+
+pub(super) async fn actions(client: &Client, args: CallsArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let id = args.id.resolve(client).await?;
+    TOOL_CALLS.print(client, (&format!("/api/jobs/{id}/actions"), &[]), &args.page, output).await?;
+    Ok(Exit::Success)
+}
+
+pub(super) async fn llm_calls(client: &Client, args: CallsArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let id = args.id.resolve(client).await?;
+    LLM_CALLS.print(client, (&format!("/api/jobs/{id}/llm-calls"), &[]), &args.page, output).await?;
+    Ok(Exit::Success)
+}

@@ -1,0 +1,153 @@
+//! `gantry job list`, `ps` and `top`: the caller's jobs as a table.
+
+use clap::Args;
+use protocol::{JobId, JobState, JobSummary};
+
+use super::{super::ids::IdArg, create, watch};
+use crate::{
+    client::Client,
+    exit::{CliError, Exit},
+    output::Output,
+    pages::{DEFAULT_LIMIT, List, PageArgs},
+    table::{Column, TableArgs, cost, duration},
+    text::one_line,
+};
+
+pub(super) const PATH: &str = "/api/jobs";
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Only jobs in these states, separated by commas
+    #[arg(long, value_parser = super::state_parser(), value_delimiter = ',', hide_possible_values = true)]
+    state: Vec<JobState>,
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    page: PageArgs,
+    /// Keep watching: redraw the table on a terminal; with --json print one object for each job that changed
+    #[arg(long, short, conflicts_with = "cursor")]
+    watch: bool,
+}
+
+/// Which jobs.
+#[derive(Debug, Args)]
+pub(crate) struct Filter {
+    /// Only jobs with this label; can be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    label: Vec<String>,
+    /// Only jobs of this user (admins only)
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Only jobs with this text in the title or prompt
+    #[arg(long, value_name = "TEXT")]
+    q: Option<String>,
+    /// Only jobs whose id starts or ends with this; at least 4 characters
+    #[arg(long, value_name = "PART")]
+    id: Option<String>,
+    /// Only the children of this job
+    #[arg(long, value_name = "ID")]
+    parent: Option<IdArg<JobId>>,
+}
+
+/// Arguments of `ps`.
+#[derive(Debug, Args)]
+pub(crate) struct PsArgs {
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    filter: Filter,
+    /// Maximum number of jobs
+    #[arg(long, default_value_t = DEFAULT_LIMIT, value_parser = clap::value_parser!(u32).range(1..=200))]
+    limit: u32,
+    /// Show more columns
+    #[arg(long)]
+    wide: bool,
+    /// Show whole ids and texts
+    #[arg(long)]
+    no_trunc: bool,
+}
+
+pub(super) const JOBS: List<JobSummary> = List {
+    columns: &[
+        Column::text("id", |job, view| view.id(&job.id)),
+        Column::text("state", |job, _| job.state.to_string()),
+        Column::<JobSummary>::text("reason", |job, _| job.reason.map(|reason| reason.to_string()).unwrap_or_default())
+            .wide(),
+        Column::number("age", |job, view| view.age(job.created_at)),
+        Column::number("took", |job, view| {
+            let took = job.started_at.map(|from| job.finished_at.unwrap_or(view.now) - from);
+            took.map(duration).unwrap_or_default()
+        }),
+        Column::number("cost", |job, _| cost(job.usage.cost_usd)),
+        Column::<JobSummary>::number("tokens", |job, _| (job.usage.input_tokens + job.usage.output_tokens).to_string())
+            .wide(),
+        Column::<JobSummary>::text("model", |job, _| one_line(&job.model)).wide(),
+        Column::<JobSummary>::number("priority", |job, _| job.priority.to_string()).wide(),
+        Column::user(|job, _| one_line(&job.user_id)),
+        Column::<JobSummary>::text("created", |job, view| view.time(job.created_at)).wide(),
+        Column::<JobSummary>::flexible("labels", |job, _| {
+            job.labels.iter().map(|(key, value)| one_line(&format!("{key}={value}"))).collect::<Vec<_>>().join(" ")
+        })
+        .wide(),
+        Column::flexible("title", |job, _| one_line(&job.title)),
+    ],
+    id: |job| job.id.to_string(),
+};
+
+pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let mut query = args.filter.query(client, &args.state).await?;
+    if args.watch {
+        query.push(("limit", args.page.limit.to_string()));
+        return watch::watch(client, &query, &args.page.table, output).await;
+    }
+    JOBS.print(client, (PATH, &query), &args.page, output).await?;
+    Ok(Exit::Success)
+}
+
+/// Lists the jobs that have not finished.
+pub(super) async fn ps(client: &Client, args: PsArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let query = args.filter.query(client, &unfinished()).await?;
+    JOBS.print(client, (PATH, &query), &args.page, output).await?;
+    Ok(Exit::Success)
+}
+
+/// Watches the jobs that have not finished.
+pub(super) async fn top(client: &Client, args: TopArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let mut query = args.filter.query(client, &unfinished()).await?;
+    query.push(("limit", args.limit.to_string()));
+    let table = TableArgs { wide: args.wide, no_trunc: args.no_trunc, quiet: false };
+    watch::watch(client, &query, &table, output).await
+}
+
+fn unfinished() -> Vec<JobState> {
+    JobState::ALL.iter().copied().filter(|state| !state.is_finished()).collect()
+}
+
+impl Filter {
+    /// The query parameters.
+    async fn query(self, client: &Client, states: &[JobState]) -> Result<Vec<(&'static str, String)>, CliError> {
+        let mut query = Vec::new();
+        if !states.is_empty() {
+            query.push(("state", states.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(",")));
+        }
+        for pair in &self.label {
+            let (key, value) = create::label(pair)?;
+            query.push(("label", format!("{key}:{value}")));
+        }
+        let parent = match self.parent {
+            Some(parent) => Some(parent.resolve(client).await?.to_string()),
+            None => None,
+        };
+        let optional = [("user", self.user), ("q", self.q), ("id", self.id), ("parent", parent)];
+        query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        Ok(query)
+    }
+}

@@ -1,0 +1,68 @@
+//! `gantry job wait`: waits until jobs have finished, or wait for a review.
+
+use clap::Args;
+use protocol::{Event, EventData, Job, JobId, JobState};
+
+use crate::{
+    client::Client,
+    exit::{CliError, Exit},
+    ids::{IdArg, short_id},
+    output::Output,
+    stream::{EventFollower, Followed, StreamRequest},
+};
+
+/// Arguments of `wait`.
+#[derive(Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// Job ids
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<IdArg<JobId>>,
+}
+
+/// Prints each job's state when it has finished or is submitted. The exit code is that of the first job that did not complete.
+pub(super) async fn wait(client: &Client, args: WaitArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let mut exit = Exit::Success;
+    for id in args.ids {
+        let id = id.resolve(client).await?;
+        if !until_finished(client, id).await? {
+            output.note("interrupted; the job continues");
+            return Ok(Exit::Interrupted);
+        }
+        let job: Job = client.get(&format!("/api/jobs/{id}"), &[]).await?;
+        output.either(&job, |_| format!("{id} {}", job.state))?;
+        if job.state == JobState::Submitted {
+            output.note(&review_hint(id));
+        }
+        if exit == Exit::Success {
+            exit = Exit::of_job(&job);
+        }
+    }
+    Ok(exit)
+}
+
+/// How to end the review of a job.
+pub(super) fn review_hint(id: JobId) -> String {
+    let short = short_id(&id.to_string());
+    format!("submitted for review: run `gantry job accept {short}` or `gantry job reject {short} REASON`")
+}
+
+/// Follows the job until it has finished or waits for a review. `false`: the user interrupted.
+async fn until_finished(client: &Client, id: JobId) -> Result<bool, CliError> {
+    let request = StreamRequest { path: format!("/api/jobs/{id}/events"), query: vec![], after: Some(0) };
+    let mut stream = EventFollower::<Event>::new(client, request);
+    loop {
+        let item = tokio::select! {
+            item = stream.next() => item?,
+            _ = tokio::signal::ctrl_c() => return Ok(false),
+        };
+        match item {
+            Followed::End => return Ok(true),
+            Followed::Event { event: Some(event), .. }
+                if matches!(event.data, EventData::State { to: JobState::Submitted, .. }) =>
+            {
+                return Ok(true);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The output of commands: format and colors.
+//!
+//! Owns standard output and standard error. Text from jobs must be escaped by `text` before it is printed.
+
+use std::io::{self, IsTerminal, Write};
+
+use chrono_tz::Tz;
+use serde::Serialize;
+
+use super::exit::CliError;
+use base::Environment;
+
+/// Text or JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// Human-readable.
+    Text,
+    /// Machine-readable.
+    Json,
+}
+
+/// Whether to use colors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Paint {
+    /// On a terminal.
+    Colour,
+    /// Not a terminal, or `NO_COLOR` is set.
+    Plain,
+}
+
+impl Paint {
+    fn with(self, code: &str, text: &str) -> String {
+        match self {
+            Self::Colour if !text.is_empty() => format!("\x1b[{code}m{text}\x1b[0m"),
+            Self::Colour | Self::Plain => text.to_owned(),
+        }
+    }
+
+    pub(super) fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    pub(super) fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    pub(super) fn red(self, text: &str) -> String {
+        self.with("31", text)
+    }
+
+    pub(super) fn green(self, text: &str) -> String {
+        self.with("32", text)
+    }
+
+    pub(super) fn yellow(self, text: &str) -> String {
+        self.with("33", text)
+    }
+
+    pub(super) fn cyan(self, text: &str) -> String {
+        self.with("36", text)
+    }
+}
+
+/// The output of a command.
+pub(super) struct Output {
+    /// Text or JSON.
+    pub(super) format: Format,
+    /// Colors on standard output.
+    pub(super) paint: Paint,
+    /// Standard output is a terminal, so output may be redrawn.
+    pub(super) is_live: bool,
+    /// Columns of the terminal, or `COLUMNS`. `None`: unlimited.
+    pub(super) width: Option<usize>,
+    /// The user's time zone.
+    pub(super) zone: Tz,
+    out: Box<dyn Write + Send>,
+}
+
+impl Output {
+    /// The output of this process.
+    pub(super) fn standard(environment: &Environment, json: bool) -> Self {
+        let is_live = io::stdout().is_terminal();
+        let colour = is_live && environment.get("NO_COLOR").is_none();
+        Self {
+            format: if json { Format::Json } else { Format::Text },
+            paint: if colour { Paint::Colour } else { Paint::Plain },
+            is_live,
+            width: width(environment),
+            zone: zone(environment),
+            out: Box::new(io::stdout()),
+        }
+    }
+
+    /// Output into a buffer.
+    #[cfg(test)]
+    pub(super) fn captured(format: Format) -> (Self, std::sync::Arc<std::sync::Mutex<Vec<u8>>>) {
+        let buffer = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let output = Self {
+            format,
+            paint: Paint::Plain,
+            is_live: false,
+            width: None,
+            zone: Tz::UTC,
+            out: Box::new(Capture(buffer.clone())),
+        };
+        (output, buffer)
+    }
+
+    /// Prints text and a newline.
+    pub(super) fn line(&mut self, text: &str) -> Result<(), CliError> {
+        writeln!(self.out, "{text}")?;
+        Ok(self.out.flush()?)
+    }
+
+    /// Prints bytes unchanged.
+    pub(super) fn raw(&mut self, text: &[u8]) -> Result<(), CliError> {
+        self.out.write_all(text)?;
+        Ok(self.out.flush()?)
+    }
+
+    /// Prints a value as one line of JSON.
+    pub(super) fn json(&mut self, value: &impl Serialize) -> Result<(), CliError> {
+        let text = serde_json::to_string(value).map_err(|error| CliError::failed("cannot write JSON", error))?;
+        self.line(&text)
+    }
+
+    /// Prints JSON or text, depending on the format.
+    pub(super) fn either(
+        &mut self,
+        value: &impl Serialize,
+        text: impl FnOnce(Paint) -> String,
+    ) -> Result<(), CliError> {
+        match self.format {
+            Format::Json => self.json(value),
+            Format::Text => {
+                let text = text(self.paint);
+                self.line(&text)
+            }
+        }
+    }
+
+    /// Prints a note on standard error.
+    #[expect(clippy::unused_self, reason = "notes go through the output")]
+    pub(super) fn note(&self, text: &str) {
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    /// Prints why something could not be done to one of several objects. With JSON it has the object's id as `id`.
+    pub(super) fn error_about(&self, id: &impl ToString, error: &CliError) {
+        match self.format {
+            Format::Json => {
+                let mut value = error.to_json();
+                value["id"] = id.to_string().into();
+                self.note(&value.to_string());
+            }
+            Format::Text => self.note(&format!("gantry: {}: {error}", id.to_string())),
+        }
+    }
+
+    /// Prints the error that ends the command.
+    pub(super) fn error(&self, error: &CliError) {
+        match self.format {
+            Format::Json => self.note(&error.to_json().to_string()),
+            Format::Text => self.note(&format!("gantry: {error}")),
+        }
+    }
+}
+
+/// `COLUMNS`, else the width of the terminal on standard output.
+pub(super) fn width(environment: &Environment) -> Option<usize> {
+    let set = environment.get("COLUMNS").and_then(|columns| columns.parse().ok());
+    let of_terminal = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    set.or_else(of_terminal).filter(|columns| *columns > 0)
+}
+
+/// `TZ` if it is the name of a zone, else the zone of the machine.
+fn zone(environment: &Environment) -> Tz {
+    let set = environment.get("TZ").and_then(|name| name.trim_start_matches(':').parse().ok());
+    let of_machine = || iana_time_zone::get_timezone().ok()?.parse().ok();
+    set.or_else(of_machine).unwrap_or(Tz::UTC)
+}
+
+#[cfg(test)]
+struct Capture(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+#[cfg(test)]
+impl Write for Capture {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

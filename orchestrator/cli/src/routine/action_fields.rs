@@ -1,0 +1,147 @@
+//! The action of a routine from the command line.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::{
+    exit::CliError,
+    input::text_or_stdin,
+    job::create::{label, limits},
+};
+
+/// What a run does.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Action")]
+pub(super) struct ActionFields {
+    /// Run the agent's loop in the server with this prompt; - reads it from standard input
+    #[arg(long, value_name = "TEXT", group = "action")]
+    prompt: Option<String>,
+    /// Run a job with this prompt; - reads it from standard input
+    #[arg(long, value_name = "TEXT", group = "action")]
+    job: Option<String>,
+    /// Put this line into your main session; - reads it from standard input
+    #[arg(long, value_name = "TEXT", group = "action")]
+    text: Option<String>,
+    /// With --prompt: let the model call tools
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    tools: Option<bool>,
+    /// With --tools: rounds of tool calls
+    #[arg(long, value_name = "N")]
+    max_tool_rounds: Option<u32>,
+    /// With --prompt: document of your memory that the model reads; can be repeated
+    #[arg(long = "context-path", value_name = "PATH")]
+    context: Vec<String>,
+    /// With --prompt: output tokens of each model call
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<u32>,
+    /// Model
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// With --job: title of the job
+    #[arg(long)]
+    title: Option<String>,
+    /// Allow only this tool; can be repeated; with --prompt, implies --tools
+    #[arg(long = "tool", value_name = "NAME")]
+    tool: Vec<String>,
+    /// Let this tool run although it always requires approval; can be repeated; with --prompt, implies --tools
+    #[arg(long = "approve", value_name = "TOOL")]
+    approve: Vec<String>,
+    /// With --job: host that the job's tools may reach; can be repeated
+    #[arg(long = "egress", value_name = "HOST[:PORT]")]
+    egress: Vec<String>,
+    #[arg(
+        long = "limit",
+        value_name = "NAME=NUMBER",
+        help = "With --job: limit, such as timeout_seconds=600; can be repeated"
+    )]
+    limits: Vec<String>,
+    /// With --job: label; can be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    labels: Vec<String>,
+}
+
+impl ActionFields {
+    /// The action that the flags ask for; `None` if they leave `current` as it is.
+    pub(super) fn apply(mut self, current: Option<&Value>) -> Result<Option<Value>, CliError> {
+        let base = self.base()?;
+        let details = self.details()?;
+        if base.is_none() && details.is_empty() {
+            return Ok(None);
+        }
+        let mut action = match (base, current) {
+            // Another text for the same type of action leaves its other fields as they are.
+            (Some(Value::Object(base)), Some(Value::Object(current))) if base.get("type") == current.get("type") => {
+                let mut action = current.clone();
+                action.extend(base);
+                Value::Object(action)
+            }
+            (Some(base), _) => base,
+            (None, Some(current)) => current.clone(),
+            (None, None) => {
+                return Err(CliError::Usage(
+                    "no action: add --prompt, --job or --text, or a file with --file".to_owned(),
+                ));
+            }
+        };
+        // Lists of tools have no effect on a run without tools.
+        let names_tools = details.iter().any(|(name, _)| matches!(*name, "tools" | "approve"));
+        let sets_use = details.iter().any(|(name, _)| *name == "use_tools");
+        if names_tools && !sets_use && action["type"] == "lightweight" {
+            action["use_tools"] = json!(true);
+        }
+        for (name, value) in details {
+            action[name] = value;
+        }
+        Ok(Some(action))
+    }
+
+    fn base(&mut self) -> Result<Option<Value>, CliError> {
+        Ok(if let Some(prompt) = self.prompt.take() {
+            Some(json!({"type": "lightweight", "prompt": text_or_stdin(prompt)?}))
+        } else if let Some(job) = self.job.take() {
+            Some(json!({"type": "full_job", "description": text_or_stdin(job)?}))
+        } else if let Some(text) = self.text.take() {
+            Some(json!({"type": "system_event_text", "text": text_or_stdin(text)?}))
+        } else {
+            None
+        })
+    }
+
+    fn details(self) -> Result<Vec<(&'static str, Value)>, CliError> {
+        let list = |items: Vec<String>| (!items.is_empty()).then(|| json!(items));
+        let labels = self.labels.iter().map(|pair| label(pair).map(|(key, value)| (key, Value::String(value))));
+        let labels = labels.collect::<Result<serde_json::Map<_, _>, _>>()?;
+        let all = [
+            ("use_tools", self.tools.map(Value::Bool)),
+            ("max_tool_rounds", self.max_tool_rounds.map(|rounds| json!(rounds))),
+            ("context_paths", list(self.context)),
+            ("max_tokens", self.max_tokens.map(|tokens| json!(tokens))),
+            ("model", self.model.map(Value::String)),
+            ("title", self.title.map(Value::String)),
+            ("tools", list(self.tool)),
+            ("approve", list(self.approve)),
+            ("egress", (!self.egress.is_empty()).then(|| json!({"allow": self.egress}))),
+            ("limits", limits(&self.limits)?.map(|limits| json!(limits))),
+            ("labels", (!labels.is_empty()).then(|| Value::Object(labels))),
+        ];
+        Ok(all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_text_keeps_the_other_fields_of_the_action() {
+        let current =
+            json!({"type": "full_job", "description": "old", "limits": {"timeout_seconds": 3}, "labels": {"a": "b"}});
+        let applied = |fields: ActionFields| fields.apply(Some(&current)).unwrap().unwrap();
+        let job = ActionFields { job: Some("new".to_owned()), ..ActionFields::default() };
+        let wanted =
+            json!({"type": "full_job", "description": "new", "limits": {"timeout_seconds": 3}, "labels": {"a": "b"}});
+        assert_eq!(applied(job), wanted);
+        let prompt = ActionFields { prompt: Some("look".to_owned()), ..ActionFields::default() };
+        assert_eq!(applied(prompt), json!({"type": "lightweight", "prompt": "look"}));
+    }
+}

@@ -1,0 +1,320 @@
+//! The fields of a routine from the command line, as a body or a patch of the API.
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::{
+    action_fields::ActionFields,
+    trigger_fields::{TriggerFields, time, whole_seconds},
+};
+use crate::exit::CliError;
+
+/// The fields that `create` and `edit` share.
+#[derive(Debug, Default, Args)]
+pub(super) struct Fields {
+    #[command(flatten)]
+    trigger: TriggerFields,
+    #[command(flatten)]
+    action: ActionFields,
+    #[command(flatten)]
+    guardrails: GuardrailFields,
+    #[command(flatten)]
+    notify: NotifyFields,
+    #[command(flatten)]
+    general: GeneralFields,
+}
+
+/// Limits of firings.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Guardrails")]
+struct GuardrailFields {
+    /// Time after the start of a run in which events and webhooks start no other
+    #[arg(long, value_name = "DURATION")]
+    cooldown: Option<humantime::Duration>,
+    /// Runs at the same time
+    #[arg(long, value_name = "N")]
+    max_concurrent: Option<u32>,
+    /// Time in which the same payload starts one run only
+    #[arg(long, value_name = "DURATION")]
+    dedup_window: Option<humantime::Duration>,
+    /// What happens to a firing while --max-concurrent runs are in progress
+    #[arg(long, value_parser = ["skip", "queue_one", "cancel_previous"])]
+    overlap: Option<String>,
+    /// Which missed times run afterwards
+    #[arg(long, value_parser = ["none", "once", "all"])]
+    catch_up: Option<String>,
+    /// How late a missed time may run
+    #[arg(long, value_name = "DURATION")]
+    catch_up_window: Option<humantime::Duration>,
+    /// Attempts of a run in all
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<u32>,
+    /// Wait before the second attempt; it doubles with each
+    #[arg(long, value_name = "DURATION")]
+    backoff: Option<humantime::Duration>,
+    /// Failures in a row that disable the routine; 0 for never
+    #[arg(long, value_name = "N")]
+    disable_after_failures: Option<u32>,
+    /// The longest run
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<humantime::Duration>,
+    /// Range of a fixed delay that is drawn from the routine's id
+    #[arg(long, value_name = "DURATION")]
+    stagger: Option<humantime::Duration>,
+    /// No firing after this time
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// No firing after this number of runs
+    #[arg(long, value_name = "N")]
+    max_runs: Option<u64>,
+    /// Tokens that the runs of a period may use
+    #[arg(long, value_name = "N")]
+    budget_tokens: Option<u64>,
+    /// Cost in US dollars of the runs of a period
+    #[arg(long, value_name = "USD")]
+    budget_cost: Option<f64>,
+    /// The period of the budget (default: day)
+    #[arg(long, value_parser = ["day", "week", "month"])]
+    budget_per: Option<String>,
+}
+
+/// Notifications of runs.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Notifications")]
+struct NotifyFields {
+    /// A name for sorting, passed on with each notification
+    #[arg(long, value_name = "NAME")]
+    notify_channel: Option<String>,
+    /// Notify when a run has something to report (default: true)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    notify_attention: Option<bool>,
+    /// Notify when a run failed (default: true)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    notify_failure: Option<bool>,
+    /// Notify when a run succeeded with nothing to report (default: false)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    notify_success: Option<bool>,
+    /// Also post notifications here; the operator must allow it
+    #[arg(long, value_name = "URL")]
+    notify_url: Option<String>,
+    /// Notify of every run that has something to report
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    deliver: Option<bool>,
+}
+
+/// Everything else.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Options")]
+struct GeneralFields {
+    /// What it is for
+    #[arg(long)]
+    description: Option<String>,
+    /// Where its agent works
+    #[arg(long, value_parser = ["isolated", "main"])]
+    session: Option<String>,
+    /// When the main session looks at its line
+    #[arg(long, value_parser = ["next_heartbeat", "now"])]
+    wake: Option<String>,
+    /// Put a summary line of each run into the main session
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    post_to_main: Option<bool>,
+    /// The first word of that line (default: Cron)
+    #[arg(long, value_name = "WORD")]
+    post_to_main_prefix: Option<String>,
+    /// Keep what fired a run with it
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    persist_payload: Option<bool>,
+}
+
+type Entries = Vec<(&'static str, Option<Value>)>;
+
+impl Fields {
+    /// The fields that the flags give, as a merge patch. `current` is the definition that they change.
+    pub(super) fn patch(
+        self,
+        current: &Map<String, Value>,
+        now: DateTime<Utc>,
+    ) -> Result<Map<String, Value>, CliError> {
+        let mut patch = Map::new();
+        if let Some(trigger) = self.trigger.apply(current.get("trigger"), now)? {
+            patch.insert("trigger".to_owned(), trigger);
+        }
+        if let Some(action) = self.action.apply(current.get("action"))? {
+            patch.insert("action".to_owned(), action);
+        }
+        let has_budget = current.get("guardrails").and_then(|rails| rails.get("budget")).is_some_and(Value::is_object);
+        let guardrails = given(self.guardrails.entries(has_budget, now)?);
+        if !guardrails.is_empty() {
+            patch.insert("guardrails".to_owned(), Value::Object(guardrails));
+        }
+        let deliver = self.notify.deliver;
+        let notify = given(self.notify.entries());
+        if !notify.is_empty() {
+            patch.insert("notify".to_owned(), Value::Object(notify));
+        }
+        let general = self.general;
+        patch.extend(given(vec![
+            ("description", general.description.map(Value::String)),
+            ("session", general.session.map(Value::String)),
+            ("wake_mode", general.wake.map(Value::String)),
+            ("deliver", deliver.map(Value::Bool)),
+            ("post_to_main", general.post_to_main.map(Value::Bool)),
+            ("post_to_main_prefix", general.post_to_main_prefix.map(Value::String)),
+            ("persist_payload", general.persist_payload.map(Value::Bool)),
+        ]));
+        Ok(patch)
+    }
+}
+
+impl GuardrailFields {
+    fn entries(self, has_budget: bool, now: DateTime<Utc>) -> Result<Entries, CliError> {
+        let seconds = |flag, duration: Option<humantime::Duration>| {
+            duration.map(|duration| whole_seconds(flag, duration).map(|seconds| json!(seconds))).transpose()
+        };
+        let retry = given(vec![
+            ("max_attempts", self.max_attempts.map(|attempts| json!(attempts))),
+            ("backoff_seconds", seconds("--backoff", self.backoff)?),
+        ]);
+        let mut budget = given(vec![
+            ("max_tokens", self.budget_tokens.map(|tokens| json!(tokens))),
+            ("max_cost_usd", self.budget_cost.map(|cost| json!(cost))),
+            ("per", self.budget_per.map(Value::String)),
+        ]);
+        if !budget.is_empty() && !has_budget {
+            budget.entry("per").or_insert_with(|| json!("day"));
+        }
+        let object = |fields: Map<String, Value>| (!fields.is_empty()).then_some(Value::Object(fields));
+        let until = self.until.map(|until| time(&until, None, now)).transpose()?;
+        Ok(vec![
+            ("cooldown_seconds", seconds("--cooldown", self.cooldown)?),
+            ("max_concurrent", self.max_concurrent.map(|runs| json!(runs))),
+            ("dedup_window_seconds", seconds("--dedup-window", self.dedup_window)?),
+            ("overlap", self.overlap.map(Value::String)),
+            ("catch_up", self.catch_up.map(Value::String)),
+            ("catch_up_window_seconds", seconds("--catch-up-window", self.catch_up_window)?),
+            ("retry", object(retry)),
+            ("disable_after_failures", self.disable_after_failures.map(|failures| json!(failures))),
+            ("timeout_seconds", seconds("--timeout", self.timeout)?),
+            ("stagger_seconds", seconds("--stagger", self.stagger)?),
+            ("until", until.map(|until| json!(until))),
+            ("max_runs", self.max_runs.map(|runs| json!(runs))),
+            ("budget", object(budget)),
+        ])
+    }
+}
+
+impl NotifyFields {
+    fn entries(self) -> Entries {
+        vec![
+            ("channel", self.notify_channel.map(Value::String)),
+            ("on_attention", self.notify_attention.map(Value::Bool)),
+            ("on_failure", self.notify_failure.map(Value::Bool)),
+            ("on_success", self.notify_success.map(Value::Bool)),
+            ("webhook_url", self.notify_url.map(Value::String)),
+        ]
+    }
+}
+
+fn given(entries: Entries) -> Map<String, Value> {
+    entries.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// Merges a patch into a body (RFC 7396) with the trigger and the action as a whole.
+pub(super) fn merge(body: &mut Map<String, Value>, patch: Map<String, Value>) {
+    for (name, value) in patch {
+        match (body.get_mut(&name), value) {
+            (Some(Value::Object(before)), Value::Object(after)) if name != "trigger" && name != "action" => {
+                merge(before, after);
+            }
+            (_, value) => drop(body.insert(name, value)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        fields: Fields,
+    }
+
+    fn now() -> DateTime<Utc> {
+        "2026-11-23T09:00:00Z".parse().unwrap()
+    }
+
+    fn patched(arguments: &[&str], current: &Value) -> Value {
+        let line = Line::try_parse_from(["gantry"].iter().chain(arguments)).unwrap();
+        Value::Object(line.fields.patch(current.as_object().unwrap(), now()).unwrap())
+    }
+
+    #[rstest]
+    #[case(&["--cron", "0 9 * * *", "--timezone", "Europe/Oslo"],
+        json!({"trigger": {"type": "cron", "schedule": "0 9 * * *", "timezone": "Europe/Oslo"}}))]
+    #[case(&["--every", "10m"], json!({"trigger": {"type": "every", "every_seconds": 600}}))]
+    #[case(&["--at", "20m"], json!({"trigger": {"type": "at", "at": "2026-11-23T09:20:00Z"}}))]
+    #[case(&["--at", "2026-12-01T07:00", "--timezone", "Europe/Oslo"],
+        json!({"trigger": {"type": "at", "at": "2026-12-01T06:00:00Z"}}))]
+    #[case(&["--webhook"], json!({"trigger": {"type": "webhook"}}))]
+    #[case(&["--webhook", "in", "--where", "true"], json!({"trigger": {"type": "webhook", "path": "in", "where": "true"}}))]
+    #[case(&["--on-message", "x", "--channel", "c"], json!({"trigger": {"type": "event", "pattern": "x", "channel": "c"}}))]
+    #[case(&["--on-event", "a:b:c", "--filter", "n=1", "--filter", "s=x"],
+        json!({"trigger": {"type": "system_event", "source": "a", "event_type": "b:c", "filters": {"n": 1, "s": "x"}}}))]
+    #[case(&["--manual", "--prompt", "p", "--tools", "--context-path", "a.md"],
+        json!({"trigger": {"type": "manual"},
+            "action": {"type": "lightweight", "prompt": "p", "use_tools": true, "context_paths": ["a.md"]}}))]
+    #[case(&["--prompt", "p", "--tool", "echo", "--approve", "memory_write"],
+        json!({"action": {"type": "lightweight", "prompt": "p", "use_tools": true, "tools": ["echo"], "approve": ["memory_write"]}}))]
+    #[case(&["--job", "d", "--tool", "shell", "--limit", "max_iterations=3"],
+        json!({"action": {"type": "full_job", "description": "d", "tools": ["shell"], "limits": {"max_iterations": 3}}}))]
+    #[case(&["--budget-tokens", "5", "--max-attempts", "2", "--overlap", "queue_one", "--notify-success", "--wake", "now"],
+        json!({"guardrails": {"overlap": "queue_one", "retry": {"max_attempts": 2}, "budget": {"max_tokens": 5, "per": "day"}},
+            "notify": {"on_success": true}, "wake_mode": "now"}))]
+    #[case(&["--deliver=false"], json!({"deliver": false}))]
+    fn flags_become_fields(#[case] arguments: &[&str], #[case] expected: Value) {
+        assert_eq!(patched(arguments, &json!({})), expected);
+    }
+
+    #[test]
+    fn details_change_the_trigger_and_action_that_are_there() {
+        let current = json!({"trigger": {"type": "cron", "schedule": "0 9 * * *"},
+            "action": {"type": "lightweight", "prompt": "p"}, "guardrails": {"budget": {"max_tokens": 5, "per": "week"}}});
+        let expected = json!({"trigger": {"type": "cron", "schedule": "0 9 * * *", "timezone": "UTC"},
+            "action": {"type": "lightweight", "prompt": "p", "use_tools": false}, "guardrails": {"budget": {"max_tokens": 6}}});
+        assert_eq!(patched(&["--timezone", "UTC", "--tools=false", "--budget-tokens", "6"], &current), expected);
+    }
+
+    #[rstest]
+    #[case(&["--cron", "x", "--every", "1m"])]
+    #[case(&["--prompt", "x", "--job", "y"])]
+    #[case(&["--overlap", "never"])]
+    fn one_trigger_and_one_action(#[case] arguments: &[&str]) {
+        assert!(Line::try_parse_from(["gantry"].iter().chain(arguments)).is_err());
+    }
+
+    #[rstest]
+    #[case(&["--timezone", "UTC"])]
+    #[case(&["--at", "soon"])]
+    #[case(&["--at", "2026-03-29T02:30", "--timezone", "Europe/Oslo"])]
+    #[case(&["--every", "1500ms"])]
+    #[case(&["--on-event", "github"])]
+    fn invalid_values_are_usage_errors(#[case] arguments: &[&str]) {
+        let line = Line::try_parse_from(["gantry"].iter().chain(arguments)).unwrap();
+        let error = line.fields.patch(&Map::new(), now()).unwrap_err();
+        assert_eq!(error.exit(), crate::exit::Exit::Usage);
+    }
+
+    #[test]
+    fn a_patch_is_merged_except_for_trigger_and_action() {
+        let mut body = json!({"trigger": {"type": "webhook", "where": "x"}, "guardrails": {"overlap": "skip"}});
+        let patch = json!({"trigger": {"type": "manual"}, "guardrails": {"max_runs": 3}});
+        merge(body.as_object_mut().unwrap(), patch.as_object().unwrap().clone());
+        assert_eq!(body, json!({"trigger": {"type": "manual"}, "guardrails": {"overlap": "skip", "max_runs": 3}}));
+    }
+}

@@ -1,0 +1,76 @@
+//! The records of issued tokens.
+//!
+//! The only place where `gantry token` accesses the database.
+
+use chrono::{DateTime, Utc};
+
+use super::exit::CliError;
+use app::is_in_use;
+use config::Config;
+use store::{
+    Store,
+    tokens::{self, Revoked, TokenRow},
+};
+
+async fn open(config: &Config) -> Result<Store, CliError> {
+    if !config.data_dir.exists() {
+        return Err(CliError::Failed(format!(
+            "no server has used {}, so it has no tokens; to list the tokens of a server in the Compose stack, run: \
+             docker/gantry token list",
+            config.data_dir.display()
+        )));
+    }
+    // A running server must not have its schema upgraded.
+    let opened = if is_in_use(&config.data_dir) {
+        Store::open_existing(&config.database_url).await
+    } else {
+        Store::open(&config.database_url).await
+    };
+    opened.map_err(|error| CliError::failed("cannot open the database", error))
+}
+
+/// Records a token.
+pub(super) async fn insert(config: &Config, record: &TokenRow) -> Result<(), CliError> {
+    let store = open(config).await?;
+    let kept = tokens::insert(&store, record).await;
+    store.close().await;
+    kept.map_err(|error| CliError::failed("cannot record the token", error))
+}
+
+/// All tokens, newest first.
+pub(super) async fn list(config: &Config) -> Result<Vec<TokenRow>, CliError> {
+    let store = open(config).await?;
+    let rows = tokens::list(&store).await;
+    store.close().await;
+    rows.map_err(|error| CliError::failed("cannot read the tokens", error))
+}
+
+/// Revokes a token, including one that was issued elsewhere.
+pub(super) async fn revoke(config: &Config, jti: &str, at: DateTime<Utc>) -> Result<Revoked, CliError> {
+    let store = open(config).await?;
+    let revoked = tokens::revoke(&store, jti, at).await;
+    store.close().await;
+    revoked.map_err(|error| CliError::failed("cannot revoke the token", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Environment;
+    use config::Sources;
+
+    #[tokio::test]
+    async fn beside_a_running_server_no_database_is_made_or_upgraded() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().display().to_string();
+        let environment = Environment::from_pairs([("HOME", "/tmp"), ("GANTRY_DATA_DIR", data.as_str())]);
+        let config = Config::load(&environment, Sources::default()).unwrap();
+        let lock_file = directory.path().join("gantry.lock");
+        let lock = std::fs::File::create(&lock_file).unwrap();
+        lock.lock().unwrap();
+        assert!(list(&config).await.is_err());
+        assert!(!directory.path().join("gantry.db").exists());
+        drop(lock);
+        assert_eq!(list(&config).await.unwrap(), []);
+    }
+}

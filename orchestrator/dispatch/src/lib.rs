@@ -1,0 +1,47 @@
+//! The dispatcher: creates jobs, and makes containers match the database; and what arrives from outside and leads to work, or is
+//! posted about it. Contents only.
+
+mod attempts;
+mod disk;
+mod dispatcher;
+mod engine_watch;
+mod event_ingestion;
+mod executor;
+mod host_runs;
+mod inbound;
+mod listeners;
+mod notification_sender;
+mod notify_targets;
+pub mod plan;
+mod routine_editor;
+mod routine_waker;
+mod run_jobs;
+mod sandbox;
+mod submit;
+#[cfg(any(test, feature = "test-util"))]
+mod test_util;
+
+pub use attempts::{
+    Attempt, AttemptKey, AttemptRegistry, ChildWait, HostRunState, InFlightCall, JobLimits, Liveness,
+    MAX_EVENT_BYTES_HARD, Poll, RateLimiter, StopCause,
+};
+pub use disk::{DiskSweep, Violation, WorkspaceMeter};
+pub use dispatcher::{Dispatcher, DispatcherWaker};
+pub use engine_watch::EngineWatch;
+pub use event_ingestion::{EventIngestion, IngestError};
+pub use executor::ActionExecutor;
+pub use host_runs::{HostRuns, RunHostJob};
+pub use inbound::{
+    EventHandler, FiredRoutines, InboundEvent, MatchError, PendingEventWorker, RoutineMatchers, WebhookAnswer,
+    WebhookHandler, WebhookRefused, WebhookRequest,
+};
+pub use listeners::{ServeSocket, TokenFiles, WorkerListeners};
+pub use notification_sender::NotificationSender;
+pub use notify_targets::{InvalidDestination, NotificationDestinations};
+pub use routine_editor::{ManualRun, RoutineCaller, RoutineEditor, RoutineError};
+pub use routine_waker::RoutineWaker;
+pub use run_jobs::RunJobs;
+pub use sandbox::{Prober, Sandbox};
+pub use submit::{JobSubmitter, NewJob, Submission, SubmitError, Submitted};
+#[cfg(any(test, feature = "test-util"))]
+pub use test_util::SubmitScene;

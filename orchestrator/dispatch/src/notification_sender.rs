@@ -1,0 +1,243 @@
+//! Posts notifications to the webhooks of routines: signed by Standard Webhooks, tried again, and recorded.
+//!
+//! Owns when a post is tried again: only if the receiver certainly did not accept it, because it was not reached or answered so. All
+//! attempts of a notification have the same `webhook-id`. A post that was sent and not answered, and one that the process does
+//! not survive, is `unknown`, and not repeated.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::notify_targets::{NotificationDestinations, SendError};
+use base::clock::Clock;
+use domain::routine::{
+    secret::RoutineSecret,
+    signature::{standard_key, standard_signature},
+};
+use egress::OutboundRequest;
+use secrets::Secrets;
+use store::{ClaimedDelivery, DeliveryOutcome, Store, StoreError, Topic};
+
+/// Posts at the same time, of all users and of one.
+const MAX_POSTS: u32 = 16;
+const MAX_POSTS_PER_USER: u32 = 4;
+/// Time for one post: longer than the look-up of its name and the connection may take, so that one whose time is up was sent.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Seconds between the attempts of a post: eight in about 28 hours, as Standard Webhooks recommends.
+const DELAYS_SECONDS: [u32; 7] = [5, 300, 1_800, 7_200, 18_000, 36_000, 36_000];
+/// A delay is up to a tenth longer, so that posts which failed together are not repeated together.
+const JITTER: f64 = 0.1;
+/// Time between two looks if nothing wakes the task.
+const MAX_SLEEP: Duration = Duration::from_secs(30);
+/// Time after an error of the database.
+const ERROR_DELAY: Duration = Duration::from_secs(1);
+/// Longest error in the log of deliveries.
+const MAX_ERROR_CHARS: usize = 300;
+/// The receiver does not want any more.
+const GONE: u16 = 410;
+
+/// Posts notifications.
+pub struct NotificationSender {
+    /// Where they are stored.
+    pub store: Store,
+    /// The keys of the signatures.
+    pub secrets: Arc<Secrets>,
+    /// Where they may go.
+    pub targets: NotificationDestinations,
+    /// The time.
+    pub clock: Clock,
+    /// Identifies this process.
+    pub process: Uuid,
+}
+
+impl NotificationSender {
+    /// Runs until `drain` fires.
+    pub async fn run(self, drain: CancellationToken) {
+        let this = Arc::new(self);
+        let mut wakes = this.store.event_notifier().subscribe(Topic::NotificationSender);
+        while let Err(error) = this.store.give_up_notification_posts(this.process).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "posts of notifications could not be looked at");
+            tokio::select! {
+                () = drain.cancelled() => return,
+                () = tokio::time::sleep(ERROR_DELAY) => {}
+            }
+        }
+        let mut posts = JoinSet::new();
+        loop {
+            let delay = match this.start(&mut posts).await {
+                Ok(delay) => delay,
+                Err(error) => {
+                    // Not fatal, since the database may be busy: what is due stays due.
+                    tracing::warn!(error = &error as &dyn std::error::Error, "notifications could not be posted");
+                    ERROR_DELAY
+                }
+            };
+            tokio::select! {
+                () = drain.cancelled() => break,
+                () = wakes.changed() => {}
+                Some(_) = posts.join_next() => {}
+                () = this.clock.sleep_until(this.clock.monotonic() + delay) => {}
+            }
+        }
+        // Those that are not recorded before the process ends are `unknown`.
+        while posts.join_next().await.is_some() {}
+    }
+
+    /// Starts posts that are due. Returns how long to wait for further ones.
+    async fn start(self: &Arc<Self>, posts: &mut JoinSet<()>) -> Result<Duration, StoreError> {
+        let free = MAX_POSTS.saturating_sub(u32::try_from(posts.len()).unwrap_or(u32::MAX));
+        if free == 0 {
+            return Ok(MAX_SLEEP);
+        }
+        let Some(next) = self.store.next_notification_post().await? else { return Ok(MAX_SLEEP) };
+        let now = self.clock.now();
+        if next > now {
+            return Ok((next - now).to_std().unwrap_or_default().min(MAX_SLEEP));
+        }
+        let claimed = self.store.claim_notification_deliveries(self.process, (free, MAX_POSTS_PER_USER), now).await?;
+        // What is due and not claimed waits for a post of its user to end.
+        let delay = if claimed.is_empty() { ERROR_DELAY } else { Duration::ZERO };
+        for post in claimed {
+            let this = Arc::clone(self);
+            posts.spawn(async move { this.make(post).await });
+        }
+        Ok(delay)
+    }
+
+    /// Makes one attempt, and records its outcome.
+    async fn make(&self, post: ClaimedDelivery) {
+        let attempted = match tokio::time::timeout(TIMEOUT, self.attempt(&post)).await {
+            Ok(attempted) => attempted,
+            Err(_) => Attempted::NoAnswer(format!("no answer within {} s", TIMEOUT.as_secs())),
+        };
+        let outcome = outcome(attempted, post.attempt, self.clock.now(), rand::random());
+        match &outcome {
+            DeliveryOutcome::Failed { status, error } => {
+                tracing::warn!(user = post.user, routine.id = %post.routine, status, error, "a notification could not be posted");
+            }
+            DeliveryOutcome::Unknown { error } => {
+                tracing::warn!(user = post.user, routine.id = %post.routine, error, "a notification was posted without an answer");
+            }
+            DeliveryOutcome::Delivered { .. } | DeliveryOutcome::Retry { .. } => {}
+        }
+        if let Err(error) = self.store.end_notification_post(post.id, self.process, outcome).await {
+            // It stays claimed, and is `unknown` after the next start.
+            tracing::error!(error = &error as &dyn std::error::Error, "the outcome of a post could not be recorded");
+        }
+    }
+
+    async fn attempt(&self, post: &ClaimedDelivery) -> Attempted {
+        let name = RoutineSecret::Notify.name(post.routine);
+        let secret = match self.secrets.get(&post.user, &name).await {
+            Ok(Some(secret)) => secret,
+            Ok(None) => {
+                return Attempted::Refused("the routine or its webhook_secret does not exist any more".to_owned());
+            }
+            Err(error) => return Attempted::NotSent(format!("the secret cannot be read: {error}")),
+        };
+        let now = self.clock.now();
+        let request = signed(post, &standard_key(secret.expose_secret()), now);
+        match request {
+            Err(error) => Attempted::Refused(error),
+            Ok(request) => match self.targets.send(&request).await {
+                Ok(status) => Attempted::Answered(status),
+                Err(SendError::Refused(error)) => Attempted::Refused(error),
+                Err(SendError::NotSent(error)) => Attempted::NotSent(error),
+                Err(SendError::NoAnswer(error)) => Attempted::NoAnswer(error),
+            },
+        }
+    }
+}
+
+/// The signed request.
+fn signed(post: &ClaimedDelivery, key: &[u8], now: DateTime<Utc>) -> Result<OutboundRequest, String> {
+    let body = json!({
+        "type": format!("notification.{}", post.notification.kind),
+        "timestamp": post.notification.created_at,
+        "data": post.notification,
+    });
+    let body = body.to_string().into_bytes();
+    let (id, timestamp) = (post.id.to_string(), now.timestamp().to_string());
+    let signature = standard_signature(key, &id, &timestamp, &body);
+    let mut request = OutboundRequest::new("POST", &post.url).map_err(|error| error.to_string())?;
+    for (name, value) in [("webhook-id", &id), ("webhook-timestamp", &timestamp), ("webhook-signature", &signature)] {
+        request.header(name, value).map_err(|error| error.to_string())?;
+    }
+    request.set_body(body, "application/json");
+    Ok(request)
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+enum Attempted {
+    /// The receiver answered with this status.
+    Answered(u16),
+    /// It was not reached.
+    NotSent(String),
+    /// It did not answer, and may have accepted the post.
+    NoAnswer(String),
+    /// The post cannot be made.
+    Refused(String),
+}
+
+/// What follows an attempt. `jitter` is from 0 to 1.
+fn outcome(attempted: Attempted, attempt: u32, now: DateTime<Utc>, jitter: f64) -> DeliveryOutcome {
+    let (status, error) = match attempted {
+        Attempted::Answered(status) if (200..300).contains(&status) => return DeliveryOutcome::Delivered { status },
+        Attempted::Answered(GONE) => {
+            return DeliveryOutcome::Failed { status: Some(GONE), error: "the receiver answered 410 Gone".to_owned() };
+        }
+        Attempted::Answered(status) => (Some(status), format!("the receiver answered {status}")),
+        Attempted::NotSent(error) => (None, error),
+        Attempted::NoAnswer(error) => return DeliveryOutcome::Unknown { error: shortened(&error) },
+        Attempted::Refused(error) => return DeliveryOutcome::Failed { status: None, error: shortened(&error) },
+    };
+    let error = shortened(&error);
+    let delay = usize::try_from(attempt.saturating_sub(1)).ok().and_then(|index| DELAYS_SECONDS.get(index));
+    let Some(seconds) = delay else { return DeliveryOutcome::Failed { status, error } };
+    let delay = Duration::from_secs(u64::from(*seconds)).mul_f64(1.0 + JITTER * jitter);
+    DeliveryOutcome::Retry { at: now + TimeDelta::from_std(delay).unwrap_or_default(), status, error }
+}
+
+fn shortened(error: &str) -> String {
+    error.chars().take(MAX_ERROR_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_post_is_tried_eight_times_within_28_hours() {
+        let (start, mut now) = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH);
+        for attempt in 1..8 {
+            match outcome(Attempted::Answered(503), attempt, now, 0.0) {
+                DeliveryOutcome::Retry { at, status: Some(503), .. } => now = at,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((now - start).num_minutes(), 27 * 60 + 35);
+        let failed = outcome(Attempted::Answered(503), 8, now, 0.0);
+        assert_eq!(
+            failed,
+            DeliveryOutcome::Failed { status: Some(503), error: "the receiver answered 503".to_owned() }
+        );
+    }
+
+    #[test]
+    fn a_post_that_cannot_succeed_is_not_tried_again() {
+        let gone = outcome(Attempted::Answered(410), 1, DateTime::UNIX_EPOCH, 0.0);
+        assert!(matches!(gone, DeliveryOutcome::Failed { status: Some(410), .. }));
+        let refused = outcome(Attempted::Refused("not allowed".to_owned()), 1, DateTime::UNIX_EPOCH, 0.0);
+        assert!(matches!(refused, DeliveryOutcome::Failed { status: None, .. }));
+        let unknown = outcome(Attempted::NoAnswer("the connection was lost".to_owned()), 1, DateTime::UNIX_EPOCH, 0.0);
+        assert!(matches!(unknown, DeliveryOutcome::Unknown { .. }));
+        let accepted = outcome(Attempted::Answered(204), 8, DateTime::UNIX_EPOCH, 0.0);
+        assert_eq!(accepted, DeliveryOutcome::Delivered { status: 204 });
+    }
+}

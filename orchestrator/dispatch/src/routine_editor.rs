@@ -1,0 +1,269 @@
+//! Creates, changes and fires routines for every caller: the public API, JSON-RPC and tools.
+//!
+//! Owns the order of the steps: who may, validation, secrets, the first time, row, wakes. Knows no HTTP type. Never runs anything.
+
+mod change;
+mod error;
+mod run;
+mod warnings;
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use protocol::{
+    CreateRoutine, DisabledReason, FieldError, Routine, RoutineId, RoutinePreview, RoutineSaved, RoutineTrigger,
+};
+use secrecy::SecretString;
+
+pub use error::RoutineError;
+pub use run::ManualRun;
+
+use super::{InvalidDestination, JobSubmitter, NotificationDestinations, RoutineWaker};
+use domain::routine::{
+    definition::{CheckedDefinition, DefinitionBounds, DefinitionLimits, check},
+    schedule::Schedule,
+    secret::RoutineSecret,
+    signature::secret_of_key,
+    timing::{NextFiring, next_firing, stagger_offset, until_checked},
+};
+use secrets::Secrets;
+use store::{AuditEntry, RoutineDefinition, RoutineStored, SealedSecret, Store};
+
+/// Times that a preview shows.
+const PREVIEW_TIMES: usize = 3;
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoutineCaller {
+    /// The user.
+    pub user: String,
+    /// Whether routines of all users are found.
+    pub sees_all: bool,
+    /// Written in the transaction of the change.
+    pub entry: AuditEntry,
+}
+
+/// Creates, changes and fires routines.
+pub struct RoutineEditor {
+    /// Knows what jobs may ask for, and whether they can run.
+    pub submitter: Arc<JobSubmitter>,
+    /// Where notifications may be posted.
+    pub targets: NotificationDestinations,
+    /// Seals secrets of routines.
+    pub secrets: Arc<Secrets>,
+    /// Wakes sweep and runner.
+    pub waker: RoutineWaker,
+    /// What the operator allows in definitions.
+    pub limits: DefinitionLimits,
+    /// Maximum routines of a user.
+    pub max_per_user: u32,
+    /// Whether triggers are on in the environment.
+    pub cron_enabled: bool,
+}
+
+impl RoutineEditor {
+    /// Creates a routine for the caller.
+    pub async fn create(&self, caller: &RoutineCaller, request: CreateRoutine) -> Result<RoutineSaved, RoutineError> {
+        self.create_with_id(RoutineId::generate(), caller, request).await
+    }
+
+    /// Creates a routine whose definition names its own id.
+    pub async fn create_with_id(
+        &self,
+        id: RoutineId,
+        caller: &RoutineCaller,
+        request: CreateRoutine,
+    ) -> Result<RoutineSaved, RoutineError> {
+        // The `created_at` of its row, which times without an anchor are counted from.
+        let now = caller.entry.at;
+        let checked = self.check(request, now, now, false)?;
+        let (definition, shown) = self.definition(id, &caller.user, checked, (None, now), now)?;
+        let warnings = self.warnings(&caller.user, &definition.request).await?;
+        let committed = self.secrets.invalidation(&caller.user);
+        let max = self.max_per_user;
+        let stored = self.store().create_routine(id, definition, max, &caller.entry, committed).await?;
+        let routine = stored_routine(stored)?;
+        self.waker.wake_scheduler();
+        tracing::info!(routine.id = %id, user = caller.user, "routine created");
+        Ok(RoutineSaved { routine: shown.add_to(routine), warnings })
+    }
+
+    /// What creating a routine would answer. Nothing is stored.
+    pub async fn preview(
+        &self,
+        caller: &RoutineCaller,
+        request: CreateRoutine,
+    ) -> Result<RoutinePreview, RoutineError> {
+        let (now, id) = (self.now(), RoutineId::generate());
+        let checked = self.check(request, now, now, false)?;
+        let warnings = self.warnings(&caller.user, &checked.request).await?;
+        if self.store().routine_by_name(&caller.user, &checked.request.name).await?.is_some() {
+            return Err(RoutineError::NameTaken);
+        }
+        let times = self.times(id, &checked.request, now, (now, PREVIEW_TIMES), &caller.user).await?;
+        Ok(RoutinePreview { warnings, upcoming: times })
+    }
+
+    /// A routine that the caller may see.
+    pub async fn get(&self, caller: &RoutineCaller, id: RoutineId) -> Result<Routine, RoutineError> {
+        let routine = self.store().routine(id).await?.ok_or(RoutineError::NotFound)?;
+        if caller.sees_all || routine.user_id == caller.user { Ok(routine) } else { Err(RoutineError::NotOwner) }
+    }
+
+    fn check(
+        &self,
+        request: CreateRoutine,
+        now: DateTime<Utc>,
+        created_at: DateTime<Utc>,
+        keeps_trigger: bool,
+    ) -> Result<CheckedDefinition, RoutineError> {
+        let bounds =
+            DefinitionBounds { ceiling: &self.submitter.ceiling, limits: &self.limits, now, created_at, keeps_trigger };
+        let checked = check(request, &bounds).map_err(RoutineError::Invalid)?;
+        if let Some(url) = &checked.request.notify.webhook_url {
+            let refused = |error: InvalidDestination| {
+                RoutineError::Invalid(vec![invalid("notify.webhook_url", &error.to_string())])
+            };
+            self.targets.check(url).map_err(refused)?;
+        }
+        Ok(checked)
+    }
+
+    /// The definition as it is stored: with its path and its next time, and its secrets sealed. Secrets that are generated are
+    /// returned, to be shown once.
+    fn definition(
+        &self,
+        id: RoutineId,
+        user: &str,
+        checked: CheckedDefinition,
+        (current, created_at): (Option<&Routine>, DateTime<Utc>),
+        now: DateTime<Utc>,
+    ) -> Result<(RoutineDefinition, Generated), RoutineError> {
+        let CheckedDefinition { mut request, session, persist_payload } = checked;
+        let (mut secrets, mut shown) = (Vec::new(), Generated::default());
+        if let RoutineTrigger::Webhook(webhook) = &mut request.trigger {
+            webhook.path.get_or_insert_with(|| id.to_string());
+            let known = current.is_some_and(has_webhook_secret);
+            let given = webhook.secret.take();
+            if let Some(value) = Self::secret(given, known, &mut shown.webhook) {
+                secrets.push((RoutineSecret::Webhook, self.seal(user, RoutineSecret::Webhook, id, value)?));
+            }
+        }
+        if request.notify.webhook_url.is_some() {
+            let known = current.is_some_and(|routine| routine.notify.has_webhook_secret == Some(true));
+            let given = request.notify.webhook_secret.take();
+            if let Some(value) = Self::secret(given, known, &mut shown.notify) {
+                secrets.push((RoutineSecret::Notify, self.seal(user, RoutineSecret::Notify, id, value)?));
+            }
+        }
+        let next_fire_at = Self::next_after_change(id, &request, current, created_at, now)?;
+        let definition = RoutineDefinition { request, session, persist_payload, next_fire_at, secrets };
+        Ok((definition, shown))
+    }
+
+    /// The secret to store: the given one, or a generated one where none is known.
+    fn secret(given: Option<String>, is_known: bool, shown: &mut Option<String>) -> Option<String> {
+        if given.is_some() || is_known {
+            return given;
+        }
+        let generated = secret_of_key(&rand::random());
+        *shown = Some(generated.clone());
+        Some(generated)
+    }
+
+    fn seal(
+        &self,
+        user: &str,
+        secret: RoutineSecret,
+        id: RoutineId,
+        value: String,
+    ) -> Result<SealedSecret, RoutineError> {
+        Ok(self.secrets.seal(user, &secret.name(id), &SecretString::from(value))?)
+    }
+
+    /// When a routine with this schedule fires next. One that is enabled and would never fire is refused.
+    fn next_after_change(
+        id: RoutineId,
+        request: &CreateRoutine,
+        current: Option<&Routine>,
+        created_at: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> Result<Option<DateTime<Utc>>, RoutineError> {
+        let Some(schedule) = schedule_of(request, created_at)? else { return Ok(None) };
+        let stagger = stagger_offset(id, request.guardrails.stagger_seconds);
+        let until = request.guardrails.until;
+        let pending = current
+            .filter(|current| current.enabled && current.trigger == request.trigger)
+            .and_then(|current| Some((current.next_fire_at?, current.guardrails.stagger_seconds)));
+        let NextFiring { next, end } = match pending {
+            // The same time of the schedule, with another delay: nothing is lost, and nothing fires again.
+            Some((time, seconds)) => until_checked(time - stagger_offset(id, seconds) + stagger, until),
+            None => next_firing(&schedule, stagger, until, now),
+        };
+        match end {
+            Some(reason) if request.enabled => Err(never_fires(reason)),
+            _ => Ok(next),
+        }
+    }
+
+    fn now(&self) -> DateTime<Utc> {
+        self.submitter.clock.now()
+    }
+
+    fn store(&self) -> &Store {
+        &self.submitter.store
+    }
+}
+
+fn has_webhook_secret(routine: &Routine) -> bool {
+    matches!(&routine.trigger, RoutineTrigger::Webhook(webhook) if webhook.has_secret == Some(true))
+}
+
+fn schedule_of(request: &CreateRoutine, created_at: DateTime<Utc>) -> Result<Option<Schedule>, RoutineError> {
+    let kind = request.trigger.kind();
+    Schedule::of(&request.trigger, created_at)
+        .map_err(|error| RoutineError::Invalid(vec![invalid(error.field(kind), &error.to_string())]))
+}
+
+fn never_fires(reason: DisabledReason) -> RoutineError {
+    let (field, detail) = match reason {
+        DisabledReason::Completed => ("trigger.at", "must be in the future"),
+        DisabledReason::Until => ("guardrails.until", "must not be before the next time of the schedule"),
+        _ => ("trigger", "must have a time in the future"),
+    };
+    RoutineError::Invalid(vec![invalid(field, detail)])
+}
+
+fn invalid(field: &str, message: &str) -> FieldError {
+    FieldError { field: field.to_owned(), message: message.to_owned() }
+}
+
+fn stored_routine(stored: RoutineStored) -> Result<Routine, RoutineError> {
+    match stored {
+        RoutineStored::Done(routine) => Ok(*routine),
+        RoutineStored::NameTaken => Err(RoutineError::NameTaken),
+        RoutineStored::PathTaken => Err(RoutineError::PathTaken),
+        RoutineStored::TooMany { max } => Err(RoutineError::TooMany { max }),
+        RoutineStored::Changed => Err(RoutineError::Contended),
+        RoutineStored::NotFound => Err(RoutineError::NotFound),
+    }
+}
+
+/// Secrets that were generated.
+#[derive(Default)]
+struct Generated {
+    webhook: Option<String>,
+    notify: Option<String>,
+}
+
+impl Generated {
+    fn add_to(self, mut routine: Routine) -> Routine {
+        if let (RoutineTrigger::Webhook(webhook), Some(secret)) = (&mut routine.trigger, self.webhook) {
+            webhook.secret = Some(secret);
+        }
+        if self.notify.is_some() {
+            routine.notify.webhook_secret = self.notify;
+        }
+        routine
+    }
+}

@@ -1,0 +1,124 @@
+//! Runs at a user's request, and the next times of a routine.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use protocol::{CreateRoutine, FiringTime, Routine, RoutineId, RoutineRun, RunId, TriggerRoutine, TriggerType};
+use serde_json::json;
+
+use super::{RoutineCaller, RoutineEditor, RoutineError, invalid, schedule_of};
+use domain::routine::{
+    definition::definition_of,
+    timing::{stagger_offset, upcoming},
+};
+use store::{FireOutcome, Firing, Topic};
+
+/// Largest payload of a run at a user's request, as JSON.
+const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
+/// Longest wait for a run (contract: routines, Decided in detail).
+const MAX_WAIT_SECONDS: u64 = 300;
+
+/// A run that a user has asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ManualRun {
+    /// The run, as it is now.
+    pub run: RoutineRun,
+    /// Whether it has ended while the caller waited.
+    pub is_finished: bool,
+}
+
+impl RoutineEditor {
+    /// Fires a routine at a user's request, and waits for the end of the run as long as the request says.
+    pub async fn trigger(
+        &self,
+        caller: &RoutineCaller,
+        id: RoutineId,
+        request: TriggerRoutine,
+    ) -> Result<ManualRun, RoutineError> {
+        let payload = request.payload.as_ref().map(ToString::to_string);
+        let mut errors = Vec::new();
+        if payload.as_ref().is_some_and(|text| text.len() > MAX_PAYLOAD_BYTES) {
+            errors.push(invalid("payload", &format!("must be at most {MAX_PAYLOAD_BYTES} bytes as JSON")));
+        }
+        if request.wait_seconds.is_some_and(|seconds| seconds > MAX_WAIT_SECONDS) {
+            errors.push(invalid("wait_seconds", &format!("must be at most {MAX_WAIT_SECONDS}")));
+        }
+        if !errors.is_empty() {
+            return Err(RoutineError::Invalid(errors));
+        }
+        let routine = self.get(caller, id).await?;
+        let firing = Firing {
+            routine: id,
+            rev: None,
+            trigger: TriggerType::Manual,
+            identity: format!("manual:{}", RunId::generate()),
+            detail: json!({"by": caller.user}),
+            payload,
+            depth: 0,
+        };
+        let run = self.fire(firing).await?;
+        let wait = Duration::from_secs(request.wait_seconds.unwrap_or(0));
+        self.wait_for_run(&routine.user_id, run, wait).await
+    }
+
+    /// Fires a routine. A firing that a guardrail stops is an error with its run.
+    pub async fn fire(&self, firing: Firing) -> Result<RunId, RoutineError> {
+        let outcome = self.store().fire(firing, self.now()).await?;
+        self.waker.wake_runs();
+        match outcome {
+            FireOutcome::Fired(run) | FireOutcome::Duplicate(run) => Ok(run),
+            FireOutcome::Skipped { run, reason } => Err(RoutineError::Skipped { run, reason }),
+            FireOutcome::Disabled => Err(RoutineError::Disabled),
+            FireOutcome::AutomationDisabled => Err(RoutineError::AutomationDisabled),
+            FireOutcome::Changed => Err(RoutineError::Contended),
+            FireOutcome::NotFound => Err(RoutineError::NotFound),
+        }
+    }
+
+    /// The next times of a routine's schedule.
+    pub async fn upcoming(&self, routine: &Routine, count: usize) -> Result<Vec<FiringTime>, RoutineError> {
+        if !routine.enabled {
+            return Ok(Vec::new());
+        }
+        let definition = definition_of(routine);
+        // The time that is stored may be due by now.
+        let from = routine.next_fire_at.map_or(self.now(), |next| next - chrono::TimeDelta::microseconds(1));
+        let left = definition.guardrails.max_runs.map(|max| max.saturating_sub(routine.run_count));
+        let count = left.map_or(count, |left| count.min(usize::try_from(left).unwrap_or(usize::MAX)));
+        self.times(routine.id, &definition, routine.created_at, (from, count), &routine.user_id).await
+    }
+
+    pub(super) async fn times(
+        &self,
+        id: RoutineId,
+        request: &CreateRoutine,
+        created_at: DateTime<Utc>,
+        (from, count): (DateTime<Utc>, usize),
+        user: &str,
+    ) -> Result<Vec<FiringTime>, RoutineError> {
+        let Some(schedule) = schedule_of(request, created_at)? else { return Ok(Vec::new()) };
+        let settings = self.store().settings(user).await?;
+        let zone = schedule.zone().or_else(|| settings.timezone.parse().ok()).unwrap_or(chrono_tz::Tz::UTC);
+        let guardrails = &request.guardrails;
+        let stagger = stagger_offset(id, guardrails.stagger_seconds);
+        let times = upcoming(&schedule, stagger, guardrails.until, guardrails.max_runs, from, count);
+        Ok(times.into_iter().map(|utc| FiringTime { utc, local: utc.with_timezone(&zone).to_rfc3339() }).collect())
+    }
+
+    async fn wait_for_run(&self, user: &str, run: RunId, wait: Duration) -> Result<ManualRun, RoutineError> {
+        let mut changes = self.store().event_notifier().subscribe(Topic::User(user.to_owned()));
+        let until = self.submitter.clock.monotonic() + wait;
+        loop {
+            let now = self.store().routine_run(run).await?.ok_or(RoutineError::NotFound)?;
+            // A caller that does not wait gets the same answer however fast the run is.
+            let is_finished = now.status.is_finished() && !wait.is_zero();
+            if is_finished || wait.is_zero() {
+                return Ok(ManualRun { run: now, is_finished });
+            }
+            tokio::select! {
+                () = changes.changed() => {}
+                () = self.submitter.clock.sleep_until(until) => return Ok(ManualRun { run: now, is_finished: false }),
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Starts full-job runs: each is a job, stored and linked in the transaction that starts the run.
+//!
+//! Owns what follows when the job cannot be created. Never waits for a job: the run ends in the transaction in which the job does.
+
+use std::sync::Arc;
+
+use agent::safety::DelimiterNonce;
+use protocol::{JobReason, RoutineAction, RunReason, Source};
+
+use super::{JobSubmitter, NewJob, SubmitError, Submitted};
+use domain::{
+    job::RunLink,
+    request,
+    routine::prompt::{RunFacts, job_prompt},
+};
+use store::{RunAttempt, StoreError};
+
+/// Creates the jobs of runs.
+pub struct RunJobs {
+    /// Creates jobs.
+    pub submitter: Arc<JobSubmitter>,
+}
+
+impl RunJobs {
+    /// Whether jobs run in this process, because the operator has disabled the sandbox.
+    pub fn run_on_host(&self) -> bool {
+        self.submitter.sandbox.is_disabled()
+    }
+
+    /// Starts at most `max` full-job runs that wait. Returns how many were looked at.
+    pub async fn start_waiting(&self, max: usize) -> Result<usize, StoreError> {
+        let store = &self.submitter.store;
+        let waiting = store.startable_jobs(max, self.submitter.clock.now()).await?;
+        let count = waiting.len();
+        for run in waiting {
+            let id = run.run;
+            match self.start(run).await {
+                Ok(()) | Err(SubmitError::RunGone) => {}
+                Err(SubmitError::Store(error)) if !matches!(error, StoreError::Inconsistent { .. }) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    let (reason, message) = (reason_of(&error), explain(&error));
+                    tracing::info!(run.id = %id, %reason, message, "the job of a run was not created");
+                    store.fail_queued(id, reason, &message, self.submitter.clock.now()).await?;
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    async fn start(&self, run: RunAttempt) -> Result<(), SubmitError> {
+        let RoutineAction::FullJob(action) = run.action.clone() else { return Err(SubmitError::RunGone) };
+        let timezone = self.submitter.store.settings(&run.user).await?.timezone;
+        let facts = RunFacts {
+            trigger: run.trigger,
+            detail: &run.detail,
+            due_at: run.due_at,
+            payload: run.payload.as_deref(),
+            state: run.state.as_deref(),
+            timezone: &timezone,
+        };
+        let prompt = job_prompt(&action.description, &facts, &DelimiterNonce::generate());
+        let mut request = action.into_request(&run.routine_name, prompt);
+        if let Some(limit) = run.timeout_seconds {
+            let limits = request.limits.get_or_insert_default();
+            limits.timeout_seconds = Some(limits.timeout_seconds.map_or(limit, |own| own.min(limit)));
+        }
+        if request.model.is_none() {
+            request.model = self.submitter.preferred_model(&run.user).await?;
+        }
+        let (request, accepted) = self.submitter.check(request).await?;
+        let job = NewJob {
+            owner: run.user.clone(),
+            request,
+            accepted,
+            restarted_from: None,
+            parent: None,
+            routine: Some(RunLink { routine: run.routine, run: run.run }),
+            allows_host: true,
+            message: None,
+        };
+        let commit = move |store: store::Store, record| async move { store.create_run_job(run, record).await };
+        match self.submitter.submit_with_commit(job, Source::Routine, commit).await? {
+            Submitted::Created(_) | Submitted::Replayed { .. } => Ok(()),
+        }
+    }
+}
+
+fn reason_of(error: &SubmitError) -> RunReason {
+    match error {
+        SubmitError::SandboxUnavailable { .. } => RunReason::SandboxUnavailable,
+        SubmitError::QueueFull(_) | SubmitError::NoDiskSpace(_) => RunReason::LimitReached,
+        SubmitError::Workspace(_) | SubmitError::Unsearched(_) | SubmitError::Aborted(_) | SubmitError::Store(_) => {
+            RunReason::Internal
+        }
+        _ => RunReason::JobRefused,
+    }
+}
+
+fn explain(error: &SubmitError) -> String {
+    match error {
+        SubmitError::SandboxUnavailable { reason, detail } => format!("{}: {detail}", reason.as_str()),
+        SubmitError::Rejected(request::Rejected::Invalid(fields) | request::Rejected::NotAvailable(fields)) => {
+            let fields: Vec<String> = fields.iter().map(|one| format!("{}: {}", one.field, one.message)).collect();
+            format!("the job was refused: {}", fields.join("; "))
+        }
+        SubmitError::Workspace(_) | SubmitError::Unsearched(_) | SubmitError::Aborted(_) => {
+            format!("{}: the job could not be created", JobReason::Internal.as_str())
+        }
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,96 @@
+//! Why a job was not created.
+//!
+//! Each variant is one that a caller reports differently. Never maps to HTTP: the API does.
+
+use domain::{job::ChildRefused, request::Rejected};
+use engine::ReadinessReason;
+use hooks::HookRefused;
+use llm::UnpricedModel;
+use protocol::JobState;
+use secrets::DetectorError;
+use store::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, StoreError};
+use tokio::task::JoinError;
+use workspace::FileError;
+
+/// A job was not created; nothing is stored.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// The request is invalid, or asks for a feature that is not available.
+    #[error("the request is not accepted")]
+    Rejected(Rejected),
+    /// A hook refuses the prompt.
+    #[error(transparent)]
+    Hook(#[from] HookRefused),
+    /// The job to restart has neither failed nor been cancelled.
+    #[error("the job is {0}; only failed and cancelled jobs restart")]
+    NotRestartable(JobState),
+    /// The idempotency key was used for another request.
+    #[error("this Idempotency-Key was used for another request; use a new key")]
+    KeyReused,
+    /// The job that was created with the idempotency key was deleted.
+    #[error("the job that this Idempotency-Key created was deleted; use a new key to create another one")]
+    JobDeleted,
+    /// As many jobs are pending as are allowed.
+    #[error("{}", queue_full(*.0))]
+    QueueFull(QueueFull),
+    /// The parent may not create another child.
+    #[error(transparent)]
+    ChildRefused(ChildRefused),
+    /// The run that the job is for has ended, or has another job.
+    #[error("the run no longer waits for a job")]
+    RunGone,
+    /// No job can run.
+    #[error("{detail}")]
+    SandboxUnavailable {
+        /// The cause.
+        reason: ReadinessReason,
+        /// The finding, and how to fix it.
+        detail: String,
+    },
+    /// The files to copy from the earlier job exceed the quota by far.
+    #[error("the files that the earlier job left are far over limits.disk_mb; create a new job instead")]
+    EarlierFilesTooLarge(#[source] FileError),
+    /// No disk space for the job's files, or no share of it for this user at present.
+    #[error(transparent)]
+    NoDiskSpace(FileError),
+    /// The workspace could not be created.
+    #[error("cannot create the workspace")]
+    Workspace(#[source] FileError),
+    /// A cost limit applies, and the model has no price.
+    #[error(transparent)]
+    Unpriced(#[from] UnpricedModel),
+    /// The owner's secrets cannot be looked for.
+    #[error(transparent)]
+    Unsearched(#[from] DetectorError),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The submission panicked.
+    #[error("the submission did not complete")]
+    Aborted(#[from] JoinError),
+}
+
+impl From<Rejected> for SubmitError {
+    fn from(rejected: Rejected) -> Self {
+        Self::Rejected(rejected)
+    }
+}
+
+impl From<FileError> for SubmitError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::TooLarge(_) => Self::EarlierFilesTooLarge(error),
+            FileError::NoSpace(_) | FileError::StagingFull(_) => Self::NoDiskSpace(error),
+            error => Self::Workspace(error),
+        }
+    }
+}
+
+fn queue_full(full: QueueFull) -> String {
+    match full {
+        QueueFull::User => {
+            format!("too many pending jobs: at most {MAX_PENDING_PER_USER} per user, including held ones")
+        }
+        QueueFull::Instance => format!("too many pending jobs: at most {MAX_PENDING}; try again later"),
+    }
+}

@@ -1,0 +1,295 @@
+//! The HTTP client for destinations that jobs and users name.
+//!
+//! Owns that the addresses which were decided on are the ones that are dialled: a name is resolved once, every address is
+//! checked, and the connection has no other way to find an address. It uses no proxy, keeps no connection and no cookie, and
+//! follows redirects itself, so that each is decided like a first request.
+
+use std::{
+    fmt, io,
+    net::{IpAddr, SocketAddr, UdpSocket},
+    sync::Arc,
+    time::Duration,
+};
+
+use agent::BoxFuture;
+use bytes::Bytes;
+use reqwest::{
+    Response, StatusCode,
+    dns::{Addrs, Name, Resolve, Resolving},
+    header::{HeaderMap, LOCATION},
+    redirect,
+};
+
+use super::{
+    host::{Destination, Host},
+    policy::{EgressDenied, EgressPolicy, EgressRecord, EgressRules},
+    request::{InvalidRequest, OutboundRequest},
+};
+use base::error_chain;
+
+/// Maximum number of redirects that are followed (contract: agent, Tools).
+const MAX_REDIRECTS: usize = 5;
+/// Maximum time until the addresses of a name are known, and then until there is a connection, with TLS.
+const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A name with more addresses is cut: a few are enough to reach it.
+const MAX_ADDRESSES: usize = 8;
+const USER_AGENT: &str = concat!("gantry/", env!("CARGO_PKG_VERSION"));
+
+/// Resolves a name to addresses. Tests replace it.
+pub type LookUp = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>;
+
+/// The operating system's resolver.
+pub fn system_look_up() -> LookUp {
+    Arc::new(|name| {
+        Box::pin(async move {
+            let addresses = tokio::net::lookup_host((name, 0)).await?;
+            Ok(addresses.map(|address| address.ip()).collect())
+        })
+    })
+}
+
+/// Sends requests to destinations that the policy allows.
+#[derive(Clone)]
+pub struct EgressClient {
+    policy: Arc<EgressPolicy>,
+    look_up: LookUp,
+}
+
+/// A response, with as much of its body as was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutboundResponse {
+    /// The status.
+    pub status: u16,
+    /// The headers, in the order of the response. Values are read as Latin-1, as HTTP defines them.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// Whether the body has more.
+    pub truncated: bool,
+}
+
+/// A response whose body the caller reads.
+#[derive(Debug)]
+pub struct OpenResponse {
+    response: Response,
+    destination: Destination,
+}
+
+impl OpenResponse {
+    /// The status.
+    pub fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    /// A header, if it is visible ASCII.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+
+    /// The next part of the body; `None` at its end.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, EgressError> {
+        self.response.chunk().await.map_err(|error| transport(&self.destination, error))
+    }
+}
+
+/// A request without a response.
+#[derive(Debug, thiserror::Error)]
+pub enum EgressError {
+    /// The request is invalid.
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+    /// The destination is not allowed.
+    #[error(transparent)]
+    Denied(#[from] EgressDenied),
+    /// A redirect leads to a destination that is not allowed, or to an invalid URL.
+    #[error("the response redirects to where it is not followed: {0}")]
+    Redirect(#[source] Box<EgressError>),
+    /// There were more than five redirects.
+    #[error("the response redirects more than {MAX_REDIRECTS} times")]
+    TooManyRedirects,
+    /// The name has no address.
+    #[error("{0} cannot be resolved")]
+    Unresolved(Host),
+    /// The connection, TLS or the response failed.
+    #[error("{destination} cannot be reached: {message}")]
+    Transport {
+        /// The destination.
+        destination: Destination,
+        /// Whether there was no connection yet, so that nothing of the request can have arrived.
+        is_unsent: bool,
+        /// What failed, without the URL, which may contain a credential.
+        message: String,
+    },
+}
+
+impl EgressError {
+    /// The decision that refuses the destination, if it is refused.
+    const fn denial(&self) -> Option<&EgressDenied> {
+        match self {
+            Self::Denied(denied) => Some(denied),
+            _ => None,
+        }
+    }
+}
+
+impl EgressClient {
+    /// A client of this policy.
+    pub const fn new(policy: Arc<EgressPolicy>, look_up: LookUp) -> Self {
+        Self { policy, look_up }
+    }
+
+    /// The policy that it keeps to.
+    pub const fn policy(&self) -> &Arc<EgressPolicy> {
+        &self.policy
+    }
+
+    /// Sends a request under these rules and returns its response before the body. Follows no redirect.
+    pub async fn open(&self, rules: &EgressRules<'_>, request: &OutboundRequest) -> Result<OpenResponse, EgressError> {
+        let (response, destination) = self.send_once(rules, request, &mut Vec::new()).await?;
+        Ok(OpenResponse { response, destination })
+    }
+
+    /// Sends a request under these rules and reads at most `max_body_bytes` of the response. Each decision, of redirects as well, is
+    /// added to `records` when it is made.
+    pub async fn send(
+        &self,
+        rules: &EgressRules<'_>,
+        request: OutboundRequest,
+        max_body_bytes: usize,
+        records: &mut Vec<EgressRecord>,
+    ) -> Result<OutboundResponse, EgressError> {
+        let mut request = request;
+        for redirects in 0..=MAX_REDIRECTS {
+            let of_redirect = |error| if redirects == 0 { error } else { EgressError::Redirect(Box::new(error)) };
+            let (response, destination) = self.send_once(rules, &request, records).await.map_err(of_redirect)?;
+            let Some(location) = redirect_location(response.status(), response.headers()) else {
+                let response = read(response, destination, max_body_bytes).await?;
+                if let Some(record) = records.last_mut() {
+                    record.bytes += response.body.len() as u64;
+                }
+                return Ok(response);
+            };
+            let status = response.status();
+            request = request
+                .redirected(status, &location)
+                .map_err(|error| EgressError::Redirect(Box::new(EgressError::Invalid(error))))?;
+        }
+        Err(EgressError::TooManyRedirects)
+    }
+
+    async fn send_once(
+        &self,
+        rules: &EgressRules<'_>,
+        request: &OutboundRequest,
+        records: &mut Vec<EgressRecord>,
+    ) -> Result<(Response, Destination), EgressError> {
+        let destination = request.destination()?;
+        let addresses = self.addresses(rules, &destination).await;
+        records.extend(addresses.as_ref().err().and_then(EgressError::denial).map(EgressDenied::record));
+        let addresses = addresses?;
+        records.push(EgressRecord {
+            destination: destination.clone(),
+            allowed: true,
+            rule: rules.rule_of(&destination).unwrap_or_default(),
+            bytes: request.body.as_ref().map_or(0, Vec::len) as u64,
+        });
+        let failed = |error: reqwest::Error| transport(&destination, error);
+        let client = pinned_client(&destination, addresses).map_err(failed)?;
+        let mut builder = client.request(request.method.clone(), request.url.clone()).headers(request.headers.clone());
+        if let Some(body) = &request.body {
+            builder = builder.body(body.clone());
+        }
+        let response = builder.send().await.map_err(failed)?;
+        Ok((response, destination))
+    }
+
+    /// The addresses of a destination. One that is refused refuses them all: the name is not what it seems to be.
+    async fn addresses(&self, rules: &EgressRules<'_>, to: &Destination) -> Result<Vec<SocketAddr>, EgressError> {
+        rules.check_destination(to)?;
+        let mut addresses = match &to.host {
+            Host::Address(address) => vec![*address],
+            Host::Name(name) => {
+                let found = tokio::time::timeout(LOOK_UP_TIMEOUT, (self.look_up)(name.clone())).await;
+                found.ok().and_then(Result::ok).unwrap_or_default()
+            }
+        };
+        addresses.truncate(MAX_ADDRESSES);
+        if addresses.is_empty() {
+            return Err(EgressError::Unresolved(to.host.clone()));
+        }
+        let addresses: Vec<_> = addresses.into_iter().map(|address| SocketAddr::new(address, to.port)).collect();
+        for address in &addresses {
+            rules.check_address(to, *address, is_own_host(address.ip()))?;
+        }
+        Ok(addresses)
+    }
+}
+
+impl fmt::Debug for EgressClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EgressClient").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+/// Whether this host has the address: only then can a socket be bound to it. Nothing is sent.
+fn is_own_host(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
+/// A client for one request, which can connect to these addresses only.
+fn pinned_client(to: &Destination, addresses: Vec<SocketAddr>) -> Result<reqwest::Client, reqwest::Error> {
+    reqwest::Client::builder()
+        .user_agent(USER_AGENT)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .redirect(redirect::Policy::none())
+        // A proxy of the environment would resolve the name itself.
+        .no_proxy()
+        .dns_resolver(Arc::new(PinnedAddresses { name: to.host.to_string(), addresses }))
+        .build()
+}
+
+/// Answers for one name. An address in a URL is dialled without asking.
+struct PinnedAddresses {
+    name: String,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Resolve for PinnedAddresses {
+    fn resolve(&self, name: Name) -> Resolving {
+        let known = name.as_str() == self.name;
+        let addresses = if known { self.addresses.clone() } else { Vec::new() };
+        Box::pin(async move { Ok(Box::new(addresses.into_iter()) as Addrs) })
+    }
+}
+
+fn transport(destination: &Destination, error: reqwest::Error) -> EgressError {
+    let is_unsent = error.is_connect() || error.is_builder();
+    EgressError::Transport { destination: destination.clone(), is_unsent, message: error_chain(&error.without_url()) }
+}
+
+/// Where a response redirects to, if it does.
+fn redirect_location(status: StatusCode, headers: &HeaderMap) -> Option<String> {
+    let redirects = matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308);
+    let location = headers.get(LOCATION).filter(|_| redirects)?;
+    Some(String::from_utf8_lossy(location.as_bytes()).into_owned())
+}
+
+async fn read(mut response: Response, to: Destination, max_body_bytes: usize) -> Result<OutboundResponse, EgressError> {
+    let latin1 = |bytes: &[u8]| bytes.iter().copied().map(char::from).collect::<String>();
+    let headers = response.headers().iter();
+    let headers = headers.map(|(name, value)| (name.as_str().to_owned(), latin1(value.as_bytes()))).collect();
+    let (mut body, mut truncated) = (Vec::new(), false);
+    while let Some(chunk) = response.chunk().await.map_err(|error| transport(&to, error))? {
+        let left = max_body_bytes - body.len();
+        truncated = chunk.len() > left;
+        body.extend_from_slice(&chunk[..chunk.len().min(left)]);
+        if truncated {
+            break;
+        }
+    }
+    Ok(OutboundResponse { status: response.status().as_u16(), headers, body, truncated })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! The decisions about a destination: first by its name, then by the address that it resolved to. Pure.
+//!
+//! Never resolves and never dials: the caller dials exactly the addresses that passed.
+
+use std::net::SocketAddr;
+
+use super::{
+    address::{AddressKind, classify},
+    host::Destination,
+    pattern::{HostPattern, InvalidPattern},
+};
+
+/// The operator's ceiling, and what belongs to the orchestrator.
+#[derive(Debug, Clone, Default)]
+pub struct EgressPolicy {
+    ceiling: Vec<HostPattern>,
+    /// The orchestrator's listeners and its engine.
+    own: Vec<SocketAddr>,
+}
+
+/// The policy for one caller: the ceiling, narrowed by the job's list if the caller is a job.
+#[derive(Debug, Clone)]
+pub struct EgressRules<'p> {
+    policy: &'p EgressPolicy,
+    job: Option<Vec<HostPattern>>,
+}
+
+/// A decision about a connection, and what it carried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressRecord {
+    /// Where it leads.
+    pub destination: Destination,
+    /// Whether it was allowed.
+    pub allowed: bool,
+    /// The entry that allows it, or what refuses it.
+    pub rule: String,
+    /// Bytes of bodies that were sent and read.
+    pub bytes: u64,
+}
+
+/// A destination that is refused. The text says who can allow it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EgressDenied {
+    /// The job does not list it.
+    #[error("{0} is not in the job's egress.allow")]
+    NotListed(Destination),
+    /// The operator does not allow it.
+    #[error("{0} is not allowed by the operator (egress_ceiling)")]
+    AboveCeiling(Destination),
+    /// Its address is not public.
+    #[error("{destination} has the address {}, which is {kind} and not allowed", address.ip())]
+    Address {
+        /// The destination.
+        destination: Destination,
+        /// The address that it resolved to.
+        address: SocketAddr,
+        /// What the address is.
+        kind: &'static str,
+    },
+}
+
+impl EgressDenied {
+    /// The decision as a record.
+    pub(super) fn record(&self) -> EgressRecord {
+        let (destination, rule) = match self {
+            Self::NotListed(destination) => (destination, "egress.allow"),
+            Self::AboveCeiling(destination) => (destination, "egress_ceiling"),
+            Self::Address { destination, kind, .. } => (destination, *kind),
+        };
+        EgressRecord { destination: destination.clone(), allowed: false, rule: rule.to_owned(), bytes: 0 }
+    }
+}
+
+impl EgressPolicy {
+    /// Parses the operator's ceiling. An error names the entry by its index.
+    pub fn new(ceiling: &[String], own: Vec<SocketAddr>) -> Result<Self, (usize, InvalidPattern)> {
+        let parse = |(index, entry): (usize, &String)| entry.parse().map_err(|error| (index, error));
+        let ceiling = ceiling.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
+        Ok(Self { ceiling, own })
+    }
+
+    /// Whether no destination is allowed to anyone.
+    pub const fn is_empty(&self) -> bool {
+        self.ceiling.is_empty()
+    }
+
+    /// Whether the ceiling allows everything that this entry of a job's list allows.
+    pub fn contains(&self, entry: &HostPattern) -> bool {
+        self.ceiling.iter().any(|allowed| allowed.contains(entry))
+    }
+
+    /// The rules for a caller that is no job: the ceiling.
+    pub const fn rules(&self) -> EgressRules<'_> {
+        EgressRules { policy: self, job: None }
+    }
+
+    /// The rules for a job with this list. An entry that is invalid allows nothing.
+    pub fn rules_of_job(&self, list: &[String]) -> EgressRules<'_> {
+        let entries = list.iter().filter_map(|entry| HostPattern::of_job(entry).ok());
+        EgressRules { policy: self, job: Some(entries.collect()) }
+    }
+}
+
+impl EgressRules<'_> {
+    /// The entry that allows a destination: the job's, if the caller is a job.
+    pub fn rule_of(&self, to: &Destination) -> Option<String> {
+        let list = self.job.as_ref().unwrap_or(&self.policy.ceiling);
+        list.iter().find(|entry| entry.matches(to)).map(ToString::to_string)
+    }
+
+    /// Decides by name and port.
+    pub fn check_destination(&self, to: &Destination) -> Result<(), EgressDenied> {
+        let matches = |list: &[HostPattern]| list.iter().any(|entry| entry.matches(to));
+        if self.job.as_ref().is_some_and(|list| !matches(list)) {
+            return Err(EgressDenied::NotListed(to.clone()));
+        }
+        if !matches(&self.policy.ceiling) {
+            return Err(EgressDenied::AboveCeiling(to.clone()));
+        }
+        Ok(())
+    }
+
+    /// Decides about an address that an allowed destination resolved to. `is_own_host`: the address belongs to the host that
+    /// the orchestrator runs on.
+    pub fn check_address(&self, to: &Destination, address: SocketAddr, is_own_host: bool) -> Result<(), EgressDenied> {
+        let denied = |kind| Err(EgressDenied::Address { destination: to.clone(), address, kind });
+        if self.policy.is_own(address, is_own_host) {
+            return denied("the orchestrator's or its engine's");
+        }
+        let kind = match classify(address.ip()) {
+            AddressKind::Forbidden(kind) => return denied(kind),
+            AddressKind::Local(kind) => kind,
+            AddressKind::Public if is_own_host => "the orchestrator's host's",
+            AddressKind::Public => return Ok(()),
+        };
+        let as_destination = Destination::from(address);
+        let is_named = self.policy.ceiling.iter().any(|entry| entry.names_address(&as_destination));
+        if is_named { Ok(()) } else { denied(kind) }
+    }
+}
+
+impl EgressPolicy {
+    fn is_own(&self, address: SocketAddr, is_own_host: bool) -> bool {
+        self.own.iter().any(|own| {
+            let is_here = is_own_host || address.ip().is_loopback();
+            own.port() == address.port() && (own.ip() == address.ip() || (own.ip().is_unspecified() && is_here))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::Host;
+
+    fn policy(ceiling: &[&str]) -> EgressPolicy {
+        let ceiling: Vec<String> = ceiling.iter().map(|entry| (*entry).to_owned()).collect();
+        let own = vec!["0.0.0.0:8080".parse().unwrap(), "127.0.0.1:9090".parse().unwrap()];
+        EgressPolicy::new(&ceiling, own).unwrap()
+    }
+
+    fn to(text: &str) -> Destination {
+        let (host, port) = text.rsplit_once(':').unwrap();
+        Destination { host: Host::parse(host).unwrap(), port: port.parse().unwrap() }
+    }
+
+    #[rstest]
+    #[case(&["a.example"], None, "a.example:443", "ok")]
+    #[case(&[], None, "a.example:443", "not allowed by the operator")]
+    #[case(&["*"], None, "a.example:443", "ok")]
+    #[case(&["*"], Some(vec![]), "a.example:443", "not in the job's")]
+    #[case(&["*"], Some(vec!["a.example"]), "a.example:443", "ok")]
+    #[case(&["*"], Some(vec!["*"]), "a.example:443", "not in the job's")]
+    #[case(&["*"], Some(vec!["no host at all", "a.example"]), "a.example:443", "ok")]
+    #[case(&["b.example"], Some(vec!["a.example"]), "a.example:443", "not allowed by the operator")]
+    #[case(&["*.example"], Some(vec!["a.example"]), "b.example:443", "not in the job's")]
+    #[case(&["*.example"], Some(vec!["a.example:80"]), "a.example:80", "not allowed by the operator")]
+    fn a_destination_must_be_in_both_lists(
+        #[case] ceiling: &[&str],
+        #[case] job: Option<Vec<&str>>,
+        #[case] destination: &str,
+        #[case] expected: &str,
+    ) {
+        let policy = policy(ceiling);
+        let list = job.map(|list| list.into_iter().map(str::to_owned).collect::<Vec<_>>());
+        let rules = list.map_or_else(|| policy.rules(), |list| policy.rules_of_job(&list));
+        let decision =
+            rules.check_destination(&to(destination)).map_or_else(|error| error.to_string(), |()| "ok".into());
+        assert!(decision.contains(expected), "{decision}");
+    }
+
+    #[rstest]
+    #[case("1.1.1.1:443", false, true)]
+    // The host's own public address.
+    #[case("1.1.1.1:443", true, false)]
+    #[case("1.0.0.1:443", true, true)]
+    #[case("10.0.0.1:443", false, false)]
+    // The operator names it.
+    #[case("10.0.0.2:443", false, true)]
+    #[case("10.0.0.2:80", false, false)]
+    #[case("127.0.0.1:7000", true, true)]
+    #[case("127.0.0.1:7001", true, false)]
+    #[case("[::1]:7000", true, true)]
+    // The orchestrator's listeners, although the operator names them.
+    #[case("127.0.0.1:8080", true, false)]
+    #[case("127.0.0.1:9090", true, false)]
+    #[case("10.0.0.2:8080", true, false)]
+    #[case("1.0.0.1:8080", true, false)]
+    // Another host's port of the same number.
+    #[case("10.0.0.3:8080", false, true)]
+    // Never, although the operator names them.
+    #[case("169.254.169.254:80", false, false)]
+    #[case("[::ffff:10.0.0.2]:443", false, false)]
+    fn an_address_is_decided_by_what_it_is(#[case] address: &str, #[case] is_own_host: bool, #[case] allowed: bool) {
+        let policy = policy(&[
+            "*",
+            "10.0.0.2",
+            "127.0.0.1:7000",
+            "[::1]:7000",
+            "127.0.0.1:8080",
+            "127.0.0.1:9090",
+            "10.0.0.2:8080",
+            "1.0.0.1",
+            "1.0.0.1:8080",
+            "10.0.0.3:8080",
+            "169.254.169.254:80",
+            "[::ffff:10.0.0.2]",
+        ]);
+        let decision = policy.rules().check_address(&to("a.example:443"), address.parse().unwrap(), is_own_host);
+        assert_eq!(decision.is_ok(), allowed, "{decision:?}");
+    }
+
+    #[test]
+    fn a_job_cannot_list_more_than_the_ceiling() {
+        let policy = policy(&["*.example.org", "a.example:80"]);
+        for (entry, contained) in
+            [("*.example.org", true), ("a.example:80", true), ("a.example", false), ("*.org", false)]
+        {
+            assert_eq!(policy.contains(&entry.parse().unwrap()), contained, "{entry}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_ceiling_is_an_error() {
+        let error = EgressPolicy::new(&["a.example".to_owned(), "http://b".to_owned()], vec![]).unwrap_err();
+        assert_eq!(error, (1, InvalidPattern::Port));
+    }
+
+    proptest! {
+        #[test]
+        fn only_public_addresses_pass_a_ceiling_of_names(ip in any::<IpAddr>(), port in any::<u16>(), own in any::<bool>()) {
+            let policy = policy(&["*", "*:80", "*.example"]);
+            let address = SocketAddr::new(ip, port);
+            let decision = policy.rules().check_address(&to("a.example:443"), address, own);
+            prop_assert_eq!(decision.is_ok(), !own && classify(ip) == AddressKind::Public);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! A job's events as a stream: first from the store, then as they are written, until the final state.
+//!
+//! Owns where the stream starts and ends.
+
+use axum::{
+    http::StatusCode,
+    response::{IntoResponse, Response, sse::Event as Sse},
+};
+use protocol::{EventData, EventKind, JobId, JobState};
+use serde_json::json;
+
+use super::{
+    PublicApi,
+    stream::{self, BATCH, Batch, EventSource, Next, named},
+};
+use auth::Identity;
+use domain::job::JobRecord;
+use store::{EventPage, EventSubscription, Store, StoreError, StoredEvent, Topic};
+
+use crate::problem::ApiError;
+
+/// Where a stream starts.
+enum Start {
+    /// After this `seq`.
+    After(i64),
+    /// The requested `seq` does not exist: at `oldest`, the oldest event that is kept.
+    Resync { oldest: i64 },
+    /// The client has seen all events of a finished job.
+    Finished,
+}
+
+/// Opens a stream of the events after `after`, or only those of one `kind`. 204 when the job has finished and there are none:
+/// an `EventSource` reconnects after any other answer.
+pub(super) async fn open(
+    api: &PublicApi,
+    who: Identity,
+    job: &JobRecord,
+    after: i64,
+    kind: Option<EventKind>,
+) -> Result<Response, ApiError> {
+    let permit = api.stream_permit(&who)?;
+    let (after, resync) = match start(api, job, after, kind).await? {
+        Start::After(after) => (after, None),
+        Start::Resync { oldest } => (oldest - 1, Some(oldest)),
+        Start::Finished => return Ok(StatusCode::NO_CONTENT.into_response()),
+    };
+    let events = JobEvents {
+        store: api.store.clone(),
+        subscription: api.store.event_notifier().subscribe(Topic::Job(job.id)),
+        job: job.id,
+        is_reviewed: job.brief.review,
+        after,
+        kind,
+        resync,
+    };
+    Ok(stream::respond(api, who, permit, events))
+}
+
+async fn start(api: &PublicApi, job: &JobRecord, after: i64, kind: Option<EventKind>) -> Result<Start, StoreError> {
+    let last = api.store.last_seq(job.id).await?;
+    if after > last {
+        let kept = api.store.events(job.id, 0, 1, None).await?.items;
+        return Ok(Start::Resync { oldest: kept.first().map_or(last + 1, |event| event.seq) });
+    }
+    let is_resumed = after > 0;
+    if is_resumed && job.state().is_finished() && api.store.events(job.id, after, 1, kind).await?.items.is_empty() {
+        return Ok(Start::Finished);
+    }
+    Ok(Start::After(after))
+}
+
+struct JobEvents {
+    store: Store,
+    subscription: EventSubscription,
+    job: JobId,
+    /// The job is reviewed: `completed` is followed by `submitted`, so it is not the end.
+    is_reviewed: bool,
+    after: i64,
+    kind: Option<EventKind>,
+    /// The `seq` that the stream starts at in place of the requested one.
+    resync: Option<i64>,
+}
+
+impl EventSource for JobEvents {
+    async fn changed(&mut self) {
+        self.subscription.changed().await;
+    }
+
+    async fn read(&mut self) -> Result<Batch, StoreError> {
+        let mut messages: Vec<Sse> = self.resync.take().map(resync).into_iter().collect();
+        // Not filtered by kind: a state event marks the end of every stream.
+        let EventPage { items: events, more } = self.store.events(self.job, self.after, BATCH, None).await?;
+        let mut next = if more { Next::Read } else { Next::Wait };
+        let Some(first) = events.first() else {
+            if let Some(end) = self.end_if_finished().await? {
+                messages.push(end);
+                next = Next::End;
+            }
+            return Ok(Batch { messages, next });
+        };
+        // `seq` has no gaps: missing events before the first one have been trimmed.
+        if first.seq - 1 > self.after {
+            messages.push(resync(first.seq));
+        }
+        for event in events {
+            self.after = event.seq;
+            if self.kind.is_none_or(|kind| kind == event.kind) {
+                messages.push(message(&event));
+            }
+            let last = final_state(&event)?.filter(|state| *state != JobState::Completed || !self.is_reviewed);
+            if let Some(state) = last {
+                messages.push(self.end(state));
+                next = Next::End;
+            }
+        }
+        Ok(Batch { messages, next })
+    }
+}
+
+impl JobEvents {
+    /// The last message, when no event is left and the job has finished.
+    async fn end_if_finished(&mut self) -> Result<Option<Sse>, StoreError> {
+        if let Some(job) = self.store.job(self.job).await?
+            && job.state().is_finished()
+            && self.store.events(self.job, self.after, 1, None).await?.items.is_empty()
+        {
+            self.after = self.store.last_seq(self.job).await?;
+            return Ok(Some(self.end(job.state())));
+        }
+        Ok(None)
+    }
+
+    fn end(&self, state: JobState) -> Sse {
+        named("end", &json!({"state": state, "seq": self.after}))
+    }
+}
+
+fn final_state(event: &StoredEvent) -> Result<Option<JobState>, StoreError> {
+    if event.kind != EventKind::State {
+        return Ok(None);
+    }
+    Ok(match event.parse()? {
+        EventData::State { to, .. } if to.is_finished() => Some(to),
+        _ => None,
+    })
+}
+
+fn message(event: &StoredEvent) -> Sse {
+    let data = serde_json::to_string(event).unwrap_or_default();
+    Sse::default().id(event.seq.to_string()).event(event.kind.as_str()).data(data)
+}
+
+/// The message that events are missing and that `oldest` comes next.
+fn resync(oldest: i64) -> Sse {
+    named("resync", &json!({"seq": oldest}))
+}

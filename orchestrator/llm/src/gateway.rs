@@ -1,0 +1,395 @@
+//! The gateway: asks the providers in order until one answers. Owns the order, the cost of what was used and how a failure
+//! is reported. Never stores anything: its caller records each call before it uses the answer.
+
+use std::{pin::pin, time::Duration};
+
+use agent::{DeltaSink, safety::LeakDetector};
+use protocol::{Completion, CompletionRequest, RateLimitOrigin, TokenUsage};
+use tokio::{sync::watch, time::Instant};
+use tracing::Instrument;
+
+use super::{
+    attempt_error::{AttemptError, Disposition},
+    breaker::Caller,
+    call_phase::CallPhase,
+    circuit::{BreakerSettings, BreakerState},
+    error::{ErrorKind, GatewayError},
+    estimate,
+    price::PriceTable,
+    provider::{Asked, CallProgress, Provider, add},
+    retry::RetrySettings,
+};
+use config::{LlmSettings, UnpricedModels};
+use domain::budget::CallEstimate;
+
+/// The only way to a model.
+pub struct Gateway {
+    primary: Provider,
+    failover: Vec<Provider>,
+    prices: PriceTable,
+    unpriced: UnpricedModels,
+    retry: RetrySettings,
+}
+
+/// A cost limit applies to calls of a model that has no price, so it could not be enforced.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{model} has no price, so a cost limit cannot be enforced; name its price in llm.prices, use another model, or set llm.unpriced to allow"
+)]
+pub struct UnpricedModel {
+    /// The model.
+    pub model: String,
+}
+
+/// On whose behalf a question is asked.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CallContext<'a> {
+    /// The job and the user; failures and slots are counted by both.
+    pub caller: Caller<'a>,
+    /// The job's title; scripts can match on it.
+    pub job_title: Option<&'a str>,
+    /// The model that the job names. It applies to the primary provider; the others have their own.
+    pub model: Option<&'a str>,
+    /// A cost limit applies: providers whose price is not known are not asked, unless the operator allows it.
+    pub has_cost_limit: bool,
+    /// A budget reserved one attempt: after an attempt that was charged, none follows in this call.
+    pub has_budget: bool,
+    /// Where the deltas of the answer go, if anywhere.
+    pub deltas: Option<&'a DeltaSink>,
+    /// Finds the user's secrets in what providers say of failed calls.
+    pub detector: Option<&'a LeakDetector>,
+    /// Shows the phase of the call.
+    pub phase: Option<&'a watch::Sender<CallPhase>>,
+}
+
+/// An answer with its cost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The model's answer; its usage is that of this answer alone.
+    pub completion: Completion,
+    /// The cost of the call, failed attempts included.
+    pub cost: CallCost,
+}
+
+/// The cost of a call: all attempts together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallCost {
+    /// The provider that answered, or the last one that was asked.
+    pub provider: String,
+    /// The model that was asked there.
+    pub model: String,
+    /// Tokens, including those of answers that were interrupted.
+    pub usage: TokenUsage,
+    /// Micro-dollars; none when a price is unknown.
+    pub cost_micro_usd: Option<i64>,
+    /// Time from the request to the end, waits included.
+    pub duration: Duration,
+}
+
+/// A call without an answer, with its cost.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{failure}")]
+pub struct AskError {
+    /// Why, and who acts next.
+    pub failure: Failure,
+    /// The cost of the failed attempts.
+    pub cost: CallCost,
+    /// Whether any provider was asked. If not, there is no call to record.
+    pub reached_provider: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The caller waits and asks again: a rate limit, an outage, or a circuit or queue of this process.
+    #[error("{}: {message}", .kind.as_phrase())]
+    RateLimited {
+        /// The kind of error.
+        kind: ErrorKind,
+        /// Who refused.
+        origin: RateLimitOrigin,
+        /// How long to wait, where that is known.
+        retry_after: Option<Duration>,
+        /// A human-readable message without secrets.
+        message: String,
+    },
+    /// Asking again will not help.
+    #[error("{kind}: {message}")]
+    Failed {
+        /// The kind of error.
+        kind: ErrorKind,
+        /// A human-readable message without secrets.
+        message: String,
+    },
+}
+
+impl Failure {
+    /// The name in records.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::RateLimited { kind, .. } | Self::Failed { kind, .. } => *kind,
+        }
+    }
+}
+
+/// A provider as `/readyz` shows it, from the calls so far: no provider is probed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderHealth {
+    /// Its name.
+    pub name: String,
+    /// Its default model.
+    pub model: String,
+    /// The state of its circuit breaker.
+    pub breaker: BreakerState,
+}
+
+impl Gateway {
+    /// Builds it from the configuration. Contacts no provider.
+    pub fn new(settings: &LlmSettings) -> Result<Self, GatewayError> {
+        Self::with_policies(settings, RetrySettings::default(), BreakerSettings::default())
+    }
+
+    fn with_policies(
+        settings: &LlmSettings,
+        retry: RetrySettings,
+        breaker: BreakerSettings,
+    ) -> Result<Self, GatewayError> {
+        let provider = |settings| Provider::new(settings, breaker);
+        let primary = provider(&settings.primary)?;
+        let failover = settings.failover.iter().map(provider).collect::<Result<_, _>>()?;
+        let prices = PriceTable::new(&settings.prices);
+        let gateway = Self { primary, failover, prices, unpriced: settings.unpriced, retry };
+        gateway.log_listed_prices();
+        Ok(gateway)
+    }
+
+    /// The operator is to check prices that are not configured.
+    fn log_listed_prices(&self) {
+        for provider in self.providers() {
+            if let Some(listed) = self.prices.listed_price(&provider.model) {
+                tracing::info!(
+                    model = provider.model,
+                    price_list = listed.provider,
+                    as_of = %listed.as_of,
+                    source = listed.source,
+                    "the model's costs are computed with a built-in price; llm.prices replaces it"
+                );
+            }
+        }
+    }
+
+    /// Refuses a model whose price at the primary provider is not known. To be asked where a cost limit applies.
+    pub fn check_price(&self, model: &str) -> Result<(), UnpricedModel> {
+        if self.may_ask(&self.primary, model) { Ok(()) } else { Err(UnpricedModel { model: model.to_owned() }) }
+    }
+
+    /// Whether the price of a model at the primary provider is known.
+    pub fn has_price(&self, model: &str) -> bool {
+        self.primary.price(model, &self.prices).is_some()
+    }
+
+    /// Whether calls of this model at this provider may be made under a cost limit.
+    fn may_ask(&self, provider: &Provider, model: &str) -> bool {
+        self.unpriced == UnpricedModels::Allow || provider.price(model, &self.prices).is_some()
+    }
+
+    /// The context size of the primary provider's model.
+    pub fn context_tokens(&self) -> u64 {
+        self.primary.context_tokens
+    }
+
+    /// Whether the primary provider's model writes its tool calls as text.
+    pub fn recovers_text_tool_calls(&self) -> bool {
+        self.primary.text_tool_calls
+    }
+
+    /// The model that is asked when a job names none.
+    pub fn default_model(&self) -> &str {
+        &self.primary.model
+    }
+
+    /// The state of every provider.
+    pub fn health(&self) -> Vec<ProviderHealth> {
+        let health = |provider: &Provider| ProviderHealth {
+            name: provider.name.clone(),
+            model: provider.model.clone(),
+            breaker: provider.breaker_state(),
+        };
+        self.providers().map(health).collect()
+    }
+
+    /// The highest cost of an attempt at a request, at the highest prices of the providers that may be asked.
+    pub fn estimate(&self, request: &CompletionRequest, context: &CallContext<'_>) -> CallEstimate {
+        let mut estimate = CallEstimate {
+            prompt_tokens: estimate::prompt_tokens(request),
+            max_output_tokens: 1,
+            prices: None,
+            prompt_price: None,
+        };
+        for (provider, model) in self.askable(context) {
+            estimate.max_output_tokens = estimate.max_output_tokens.max(provider.max_output(request));
+            let Some(price) = provider.price(model, &self.prices) else { continue };
+            let (input, output) = (provider.input_price(&price), price.output);
+            let (highest_input, highest_output) = estimate.prices.unwrap_or_default();
+            estimate.prices = Some((highest_input.max(input), highest_output.max(output)));
+            estimate.prompt_price = estimate.prompt_price.or(Some(input));
+        }
+        estimate
+    }
+
+    /// Why a call would be refused now without any provider being asked, if it would.
+    pub fn refusal(&self, context: &CallContext<'_>) -> Option<Failure> {
+        let errors: Option<Vec<AttemptError>> =
+            self.providers().map(|provider| provider.refusal(context.caller)).collect();
+        errors.map(|errors| failure(errors.into_iter().map(|error| ("", error)).collect()))
+    }
+
+    /// Asks one question, however many attempts and providers it takes. It is dropped as soon as `unwanted` resolves; what came
+    /// until then is part of the cost.
+    pub async fn ask(
+        &self,
+        request: &CompletionRequest,
+        context: &CallContext<'_>,
+        unwanted: impl Future<Output = ()> + Send,
+    ) -> Result<Answer, AskError> {
+        let mut unwanted = pin!(unwanted);
+        let mut cost = CostAccumulator { usage: TokenUsage::default(), cost_micro_usd: Some(0), began: Instant::now() };
+        let discard = DeltaSink::discard();
+        let deltas = context.deltas.unwrap_or(&discard);
+        let asked = Asked {
+            request,
+            caller: context.caller,
+            job_title: context.job_title,
+            has_budget: context.has_budget,
+            deltas,
+            detector: context.detector,
+            phase: context.phase,
+        };
+        let mut errors: Vec<(&str, AttemptError)> = Vec::new();
+        let (mut reached_provider, mut has_streamed) = (false, false);
+        let mut last = (&self.primary, self.primary.model.as_str());
+        for (provider, model) in self.askable(context) {
+            last = (provider, model);
+            let span = tracing::info_span!(
+                "llm.call",
+                provider = provider.name,
+                model,
+                tokens.input = tracing::field::Empty,
+                tokens.output = tracing::field::Empty
+            );
+            let mut progress = CallProgress { has_streamed, ..CallProgress::default() };
+            let result = tokio::select! {
+                biased;
+                () = &mut unwanted => Err(AttemptError::new(Disposition::Fatal, ErrorKind::Aborted, "the caller is gone")),
+                result = provider.ask(model, asked, &self.retry, &mut progress).instrument(span.clone()) => result,
+            };
+            let mut used = progress.usage;
+            reached_provider |= progress.reached_provider;
+            has_streamed = progress.has_streamed;
+            if let Ok(completion) = &result {
+                add(&mut used, &completion.usage);
+            }
+            span.record("tokens.input", used.input_tokens).record("tokens.output", used.output_tokens);
+            cost.add(&used, provider.price(model, &self.prices));
+            match result {
+                Ok(completion) => return Ok(Answer { completion, cost: cost.settle(provider, model) }),
+                Err(mut error) => {
+                    // Nothing is reserved for the attempts that are left. The caller asks again, which makes another reservation.
+                    let is_reservation_used = context.has_budget && cost.usage != TokenUsage::default();
+                    if is_reservation_used && error.disposition == Disposition::Failover {
+                        error.disposition = Disposition::Retry;
+                    }
+                    let is_final = is_reservation_used || error.disposition == Disposition::Fatal;
+                    errors.push((&provider.name, error));
+                    if is_final {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(AskError { failure: failure(errors), cost: cost.settle(last.0, last.1), reached_provider })
+    }
+
+    /// The providers that may be asked, in their order, each with the model to ask for.
+    fn askable<'g>(&'g self, context: &CallContext<'g>) -> impl Iterator<Item = (&'g Provider, &'g str)> {
+        let (named, has_cost_limit) = (context.model, context.has_cost_limit);
+        let with_model = self
+            .providers()
+            .enumerate()
+            .map(move |(index, provider)| (provider, named.filter(|_| index == 0).unwrap_or(&provider.model)));
+        with_model.filter(move |(provider, model)| !has_cost_limit || self.may_ask(provider, model))
+    }
+
+    fn providers(&self) -> impl Iterator<Item = &Provider> {
+        std::iter::once(&self.primary).chain(&self.failover)
+    }
+}
+
+/// Maps the errors of a call without an answer to one failure. A request that would fail anywhere ends it; else, if any provider may
+/// answer later, the caller waits; only when all refuse for good does the call fail.
+fn failure(mut errors: Vec<(&str, AttemptError)>) -> Failure {
+    if let Some((_, last)) = errors.pop_if(|(_, error)| error.disposition == Disposition::Fatal) {
+        return Failure::Failed { kind: last.kind, message: last.message };
+    }
+    let transient = |local: bool| {
+        errors.iter().map(|(_, error)| error).filter(move |error| error.is_transient() && error.is_local() == local)
+    };
+    // A local circuit or queue never hides what a provider said.
+    let (origin, waits): (_, Vec<&AttemptError>) = match transient(false).next() {
+        Some(_) => (RateLimitOrigin::Provider, transient(false).collect()),
+        None => (RateLimitOrigin::Local, transient(true).collect()),
+    };
+    // The one that can be asked first; one that says when comes before those that do not.
+    let soonest = waits.into_iter().min_by_key(|error| error.retry_after.unwrap_or(Duration::MAX));
+    if let Some(AttemptError { kind, retry_after, .. }) = soonest {
+        return Failure::RateLimited { kind: *kind, origin, retry_after: *retry_after, message: causes(&errors) };
+    }
+    let kind = errors.first().map_or(ErrorKind::Connect, |(_, error)| error.kind);
+    Failure::Failed { kind, message: causes(&errors) }
+}
+
+/// Every provider's refusal, each under the provider's name where there are several.
+fn causes(errors: &[(&str, AttemptError)]) -> String {
+    match errors {
+        [] => "no provider was asked".to_owned(),
+        [(_, only)] => only.message.clone(),
+        [(_, first), rest @ ..] if rest.iter().all(|(_, error)| error.message == first.message) => {
+            first.message.clone()
+        }
+        several => {
+            let named: Vec<String> = several.iter().map(|(name, error)| format!("{name}: {}", error.message)).collect();
+            named.join("; ")
+        }
+    }
+}
+
+/// Adds up the attempts of one call.
+struct CostAccumulator {
+    usage: TokenUsage,
+    cost_micro_usd: Option<i64>,
+    began: Instant,
+}
+
+impl CostAccumulator {
+    fn add(&mut self, used: &TokenUsage, price: Option<super::price::Price>) {
+        if *used == TokenUsage::default() {
+            return;
+        }
+        add(&mut self.usage, used);
+        let cost = price.map(|price| price.cost_micro_usd(used));
+        self.cost_micro_usd = self.cost_micro_usd.zip(cost).map(|(sum, cost)| sum.saturating_add(cost));
+    }
+
+    fn settle(self, provider: &Provider, model: &str) -> CallCost {
+        CallCost {
+            provider: provider.name.clone(),
+            model: model.to_owned(),
+            usage: self.usage,
+            cost_micro_usd: self.cost_micro_usd,
+            duration: self.began.elapsed(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Redaction of a model call: the request before a provider sees it, the answer and its deltas before anyone else does.
+//!
+//! Owns the order: nothing is passed on that was not searched. Never decides what a credential looks like.
+
+use std::sync::Arc;
+
+use agent::{
+    Delta, DeltaSink,
+    safety::{Finding, LeakDetector, StreamRedactor},
+};
+use protocol::CompletionRequest;
+use secrets::DetectorError;
+use tokio::sync::mpsc;
+
+use crate::{Answer, AskError, CallContext, Gateway};
+
+/// Deltas between the provider and their redaction.
+const DELTA_CAPACITY: usize = 16;
+
+/// Redacts the messages of a request in place.
+pub(super) async fn redact_request(
+    detector: &Arc<LeakDetector>,
+    request: &mut CompletionRequest,
+) -> Result<(), DetectorError> {
+    let mut messages = std::mem::take(&mut request.messages);
+    let detector = Arc::clone(detector);
+    // A conversation is up to 32 MiB.
+    let search = tokio::task::spawn_blocking(move || {
+        let findings = detector.redact_messages(&mut messages);
+        (messages, findings)
+    });
+    let (messages, findings) = search.await.map_err(|_| DetectorError::Interrupted)?;
+    request.messages = messages;
+    report("model request", &findings);
+    Ok(())
+}
+
+/// Asks the providers, and redacts what they answer.
+pub(super) async fn ask(
+    gateway: &Gateway,
+    request: &CompletionRequest,
+    context: CallContext<'_>,
+    stop: impl Future<Output = ()> + Send,
+    detector: &Arc<LeakDetector>,
+) -> Result<Answer, AskError> {
+    let context = CallContext { detector: Some(detector.as_ref()), ..context };
+    let asked = match context.deltas.filter(|deltas| !deltas.discards()) {
+        None => gateway.ask(request, &context, stop).await,
+        Some(shown) => {
+            let (raw, pieces) = DeltaSink::channel(DELTA_CAPACITY);
+            let ask = async move {
+                // Dropped with this block, which ends the redaction.
+                let raw = raw;
+                gateway.ask(request, &CallContext { deltas: Some(&raw), ..context }, stop).await
+            };
+            tokio::join!(ask, redact_deltas(pieces, shown, detector)).0
+        }
+    };
+    let mut answer = asked?;
+    report("model answer", &detector.redact_completion(&mut answer.completion));
+    Ok(answer)
+}
+
+/// Passes deltas on as far as they cannot become a credential any more. Text and reasoning are separate streams.
+async fn redact_deltas(mut pieces: mpsc::Receiver<Delta>, shown: &DeltaSink, detector: &Arc<LeakDetector>) {
+    let begin = || StreamRedactor::new(Arc::clone(detector));
+    let (mut text, mut reasoning) = (begin(), begin());
+    while let Some(piece) = pieces.recv().await {
+        let delta = match piece {
+            // What came before it is void.
+            start @ Delta::Start { .. } => {
+                (text, reasoning) = (begin(), begin());
+                start
+            }
+            Delta::Text(piece) => Delta::Text(text.push(&piece)),
+            Delta::Reasoning(piece) => Delta::Reasoning(reasoning.push(&piece)),
+        };
+        send(shown, delta).await;
+    }
+    send(shown, Delta::Reasoning(reasoning.finish().0)).await;
+    send(shown, Delta::Text(text.finish().0)).await;
+}
+
+async fn send(shown: &DeltaSink, delta: Delta) {
+    let is_empty = matches!(&delta, Delta::Text(text) | Delta::Reasoning(text) if text.is_empty());
+    if !is_empty {
+        shown.send(delta).await;
+    }
+}
+
+/// The names of what was found. At `debug`, because a container can cause any number of these lines.
+fn report(place: &'static str, findings: &[Finding]) {
+    for finding in findings {
+        tracing::debug!(place, found = %finding.source, "a credential was found");
+    }
+}

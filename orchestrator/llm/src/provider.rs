@@ -1,0 +1,275 @@
+//! One provider behind the gateway: its endpoint, its concurrency slots, its circuit breaker and its attempts. Owns asking
+//! this provider until it answers or cannot; never knows of the others.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use agent::{Delta, DeltaSink, safety::LeakDetector};
+use protocol::{Completion, CompletionRequest, TokenUsage};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    attempt_error::{AttemptError, Disposition},
+    breaker::{Breaker, Caller, Ticket},
+    call_phase::CallPhase,
+    circuit::{BreakerSettings, BreakerState, Outcome, Refusal},
+    error::{ErrorKind, GatewayError},
+    fair_semaphore::FairSemaphore,
+    price::{Price, PriceTable},
+    retry::RetrySettings,
+    script::Script,
+    serve::ScriptServer,
+    upstream::{Upstream, UpstreamCall},
+};
+use config::{ProviderKind, ProviderSettings};
+
+/// The timeout of a whole call, as a multiple of the idle timeout.
+const CALL_TIMEOUT_FACTOR: u32 = 10;
+/// An answer takes at most this part of the context window: servers refuse a request whose prompt and output limit together
+/// exceed the window, and the loop keeps as much free (agent: size).
+const OUTPUT_SHARE: u64 = 4;
+/// Calls that are refused here without a known end of the wait come back after 1 to 5 s, spread so that they do not come
+/// together (contract: agent, Gateway).
+const LOCAL_WAIT_MIN: Duration = Duration::from_secs(1);
+const LOCAL_WAIT_SPREAD: Duration = Duration::from_secs(4);
+
+/// One provider.
+pub(super) struct Provider {
+    pub(super) name: String,
+    pub(super) model: String,
+    pub(super) context_tokens: u64,
+    pub(super) text_tool_calls: bool,
+    kind: ProviderKind,
+    upstream: Upstream,
+    /// Answers at the upstream's address as long as this lives; only of a script.
+    _script: Option<ScriptServer>,
+    idle_timeout: Duration,
+    max_output_tokens: u64,
+    slots: FairSemaphore,
+    breaker: Mutex<Breaker>,
+}
+
+impl Provider {
+    pub(super) fn new(settings: &ProviderSettings, breaker: BreakerSettings) -> Result<Self, GatewayError> {
+        let invalid =
+            |field, message: String| GatewayError::Provider { provider: settings.name.clone(), field, message };
+        if settings.max_concurrent == 0 {
+            return Err(invalid("max_concurrent", "must be at least 1".to_owned()));
+        }
+        if settings.timeout_seconds == 0 {
+            return Err(invalid("timeout_seconds", "must be at least 1".to_owned()));
+        }
+        if settings.model.is_empty() {
+            return Err(invalid("model", "must name the model to ask".to_owned()));
+        }
+        let (upstream, script) = if settings.kind == ProviderKind::Scripted {
+            let server = ScriptServer::start(Script::load(settings.script.as_deref())?)
+                .map_err(|error| invalid("script", format!("cannot be served: {error}")))?;
+            (Upstream::to_socket(settings, server.socket())?, Some(server))
+        } else {
+            (Upstream::new(settings)?, None)
+        };
+        Ok(Self {
+            name: settings.name.clone(),
+            model: settings.model.clone(),
+            context_tokens: settings.context_tokens,
+            text_tool_calls: settings.text_tool_calls,
+            kind: settings.kind,
+            upstream,
+            _script: script,
+            idle_timeout: Duration::from_secs(settings.timeout_seconds),
+            max_output_tokens: settings.max_output_tokens.min(settings.context_tokens / OUTPUT_SHARE).max(1),
+            slots: FairSemaphore::new(settings.max_concurrent as usize),
+            breaker: Mutex::new(Breaker::new(breaker)),
+        })
+    }
+
+    /// The state of the circuit breaker.
+    pub(super) fn breaker_state(&self) -> BreakerState {
+        self.with_breaker(|breaker| breaker.state(Instant::now()))
+    }
+
+    /// The price of a model here. A script and the operator's own machine are free unless the operator names a price.
+    pub(super) fn price(&self, model: &str, prices: &PriceTable) -> Option<Price> {
+        let is_free = matches!(self.kind, ProviderKind::Ollama | ProviderKind::Scripted);
+        prices.of_model(model, self.kind).or(is_free.then_some(Price::FREE))
+    }
+
+    /// The highest price of a prompt token: where the prompt is marked for the cache, new input is billed as written to it.
+    pub(super) fn input_price(&self, price: &Price) -> u64 {
+        let marks_cache = self.kind == ProviderKind::Anthropic;
+        if marks_cache { price.input.max(price.cache_write) } else { price.input }
+    }
+
+    /// The error that a call of this caller would meet at once, without the provider being asked.
+    pub(super) fn refusal(&self, caller: Caller<'_>) -> Option<AttemptError> {
+        self.with_breaker(|breaker| breaker.refusal(caller, Instant::now())).map(circuit_open)
+    }
+
+    /// Asks until there is an answer or no attempt left. The usage of failed attempts is added to `progress`, also when
+    /// the call is dropped half-way.
+    pub(super) async fn ask(
+        &self,
+        model: &str,
+        asked: Asked<'_>,
+        retry: &RetrySettings,
+        progress: &mut CallProgress,
+    ) -> Result<Completion, AttemptError> {
+        let mut attempts = 0;
+        let mut cause: Option<AttemptError> = None;
+        let error = loop {
+            asked.enter(CallPhase::Asking { attempt: attempts + 1, of: retry.tries });
+            let error = match self.attempt(model, asked, progress).await {
+                Ok(completion) => return Ok(completion),
+                // What the provider said is the cause; that it is not asked again is its consequence.
+                Err(error) if error.is_local() => break cause.unwrap_or(error),
+                Err(error) => error,
+            };
+            attempts += 1;
+            tracing::warn!(
+                provider = self.name, model, attempts, kind = %error.kind, message = error.message, "model call failed"
+            );
+            let is_reservation_used = asked.has_budget && progress.usage != TokenUsage::default();
+            let wait = match error.disposition {
+                Disposition::Retry if !is_reservation_used => retry.wait(attempts, error.retry_after, rand::random()),
+                Disposition::Retry | Disposition::Failover | Disposition::Fatal => None,
+            };
+            let Some(wait) = wait else { break error };
+            let at = Instant::now() + wait;
+            asked.enter(CallPhase::Retrying { attempt: attempts + 1, of: retry.tries, at, cause: error.kind });
+            cause = Some(error);
+            sleep(wait).await;
+        };
+        if error.disposition == Disposition::Retry {
+            self.with_breaker(|breaker| breaker.call_failed(asked.caller, Instant::now()));
+        }
+        Err(error)
+    }
+
+    /// The output limit of a request, as the operator allows it.
+    pub(super) fn max_output(&self, request: &CompletionRequest) -> u64 {
+        request.max_tokens.unwrap_or(u64::MAX).clamp(1, self.max_output_tokens)
+    }
+
+    async fn attempt(
+        &self,
+        model: &str,
+        asked: Asked<'_>,
+        progress: &mut CallProgress,
+    ) -> Result<Completion, AttemptError> {
+        // A call that is refused anyway takes no turn at a slot.
+        if let Some(refused) = self.refusal(asked.caller) {
+            return Err(refused);
+        }
+        let full = || {
+            AttemptError::local(ErrorKind::QueueTimeout, local_wait(), "too many calls wait for this model provider")
+        };
+        let _permit = timeout(self.idle_timeout, self.slots.acquire(asked.caller)).await.map_err(|_| full())?;
+        let ticket = self.with_breaker(|breaker| breaker.admit(asked.caller, Instant::now())).map_err(circuit_open)?;
+        progress.reached_provider = true;
+        // A call that is dropped half-way must give its trial back.
+        let mut trial = Trial { provider: self, ticket, outcome: Outcome::Neither };
+        let call = UpstreamCall {
+            model,
+            request: asked.request,
+            max_output_tokens: self.max_output(asked.request),
+            job_title: asked.job_title,
+            deltas: asked.deltas,
+            detector: asked.detector,
+        };
+        if std::mem::take(&mut progress.has_streamed) {
+            asked.deltas.send(Delta::Start { call_id: asked.request.call_id.clone() }).await;
+        }
+        let longest = self.idle_timeout.saturating_mul(CALL_TIMEOUT_FACTOR);
+        let result = timeout(longest, self.upstream.complete(call, progress))
+            .await
+            .unwrap_or_else(|_| Err(AttemptError::transient(ErrorKind::Timeout, "the call took too long")));
+        trial.outcome = match &result {
+            Ok(_) => Outcome::Success,
+            Err(error) if error.disposition == Disposition::Retry => Outcome::Failure,
+            Err(_) => Outcome::Neither,
+        };
+        result
+    }
+
+    fn with_breaker<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
+        act(&mut self.breaker.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A question, and for which job it is asked.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) request: &'a CompletionRequest,
+    pub(super) caller: Caller<'a>,
+    pub(super) job_title: Option<&'a str>,
+    /// No attempt follows one that was charged.
+    pub(super) has_budget: bool,
+    /// Where the deltas of the answer go.
+    pub(super) deltas: &'a DeltaSink,
+    /// Finds the user's secrets in errors.
+    pub(super) detector: Option<&'a LeakDetector>,
+    /// Shows the phase of the call.
+    pub(super) phase: Option<&'a watch::Sender<CallPhase>>,
+}
+
+impl Asked<'_> {
+    fn enter(&self, phase: CallPhase) {
+        if let Some(shown) = self.phase {
+            shown.send_replace(phase);
+        }
+    }
+}
+
+/// The state of a call over all its attempts.
+#[derive(Debug, Default)]
+pub(super) struct CallProgress {
+    /// Usage of attempts that failed.
+    pub(super) usage: TokenUsage,
+    /// Whether an attempt got past the queue and the circuit breaker.
+    pub(super) reached_provider: bool,
+    /// Whether an attempt has sent deltas, which another attempt makes void.
+    pub(super) has_streamed: bool,
+}
+
+fn circuit_open(refusal: Refusal) -> AttemptError {
+    let wait = match refusal {
+        Refusal::Open(left) => left,
+        Refusal::HalfOpen => local_wait(),
+    };
+    AttemptError::local(
+        ErrorKind::CircuitOpen,
+        wait,
+        "the model provider failed too often and is not asked for a while",
+    )
+}
+
+fn local_wait() -> Duration {
+    LOCAL_WAIT_MIN + LOCAL_WAIT_SPREAD.mul_f64(rand::random())
+}
+
+/// A call that the circuit breaker admitted.
+struct Trial<'a> {
+    provider: &'a Provider,
+    ticket: Ticket,
+    outcome: Outcome,
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        self.provider.with_breaker(|breaker| breaker.report(&self.ticket, self.outcome, Instant::now()));
+    }
+}
+
+/// Sums tokens.
+pub(super) fn add(sum: &mut TokenUsage, more: &TokenUsage) {
+    sum.input_tokens = sum.input_tokens.saturating_add(more.input_tokens);
+    sum.output_tokens = sum.output_tokens.saturating_add(more.output_tokens);
+    sum.cache_read_tokens = sum.cache_read_tokens.saturating_add(more.cache_read_tokens);
+    sum.cache_write_tokens = sum.cache_write_tokens.saturating_add(more.cache_write_tokens);
+}

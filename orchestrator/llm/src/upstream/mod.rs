@@ -1,0 +1,332 @@
+//! One provider over HTTP: its address, its key and one call. Owns timeouts, the authentication of each wire and that no
+//! secret leaves in an error. Never retries, chooses a provider or counts money.
+
+mod address;
+mod classify;
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use agent::{DeltaSink, safety::LeakDetector};
+use protocol::{Completion, CompletionRequest};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use self::address::Address;
+use super::{
+    attempt_error::AttemptError,
+    error::{ErrorKind, GatewayError},
+    provider::{CallProgress, add},
+    serve::JOB_TITLE_HEADER,
+    wire::{Decoder, Delta, OutputLimitField, RequestOptions, Wire},
+};
+use config::{ProviderKind, ProviderSettings};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Shorter keys are not redacted: placeholder keys for endpoints that need none are short and occur within words.
+const MIN_REDACTED_KEY_BYTES: usize = 3;
+/// The version of Anthropic's wire that the codec speaks.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
+/// Maximum bytes read from an error response.
+const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
+
+/// One provider's endpoint.
+pub(super) struct Upstream {
+    wire: Wire,
+    client: reqwest::Client,
+    address: Address,
+    headers: HeaderMap,
+    api_key: Option<SecretString>,
+    idle_timeout: Duration,
+    context_tokens: u64,
+    /// The server takes the newer name of the output limit.
+    uses_newer_limit: AtomicBool,
+    sends_job_title: bool,
+}
+
+/// One call.
+#[derive(Clone, Copy)]
+pub(super) struct UpstreamCall<'a> {
+    pub(super) model: &'a str,
+    pub(super) request: &'a CompletionRequest,
+    pub(super) max_output_tokens: u64,
+    pub(super) job_title: Option<&'a str>,
+    pub(super) deltas: &'a DeltaSink,
+    /// Finds the user's secrets in errors.
+    pub(super) detector: Option<&'a LeakDetector>,
+}
+
+impl Upstream {
+    /// An endpoint that is reached over the network.
+    pub(super) fn new(settings: &ProviderSettings) -> Result<Self, GatewayError> {
+        Self::build(settings, settings.base_url.as_str(), |client| client)
+    }
+
+    /// A script that is served on this Unix socket.
+    pub(super) fn to_socket(settings: &ProviderSettings, socket: &str) -> Result<Self, GatewayError> {
+        let socket = socket.to_owned();
+        let upstream = Self::build(settings, "http://script/v1", move |client| client.unix_socket(socket))?;
+        Ok(Self { sends_job_title: true, ..upstream })
+    }
+
+    fn build(
+        settings: &ProviderSettings,
+        base_url: &str,
+        connector: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
+    ) -> Result<Self, GatewayError> {
+        let wrong = |field, message: String| GatewayError::Provider { provider: settings.name.clone(), field, message };
+        let wire = match settings.kind {
+            ProviderKind::OpenAi | ProviderKind::Scripted => Wire::OpenAiChat,
+            ProviderKind::Anthropic => Wire::Anthropic,
+            ProviderKind::Ollama => Wire::Ollama,
+        };
+        let address = Address::of(wire, base_url).map_err(|message| wrong("base_url", message))?;
+        let headers = headers(wire, &address, settings.api_key.as_ref())
+            .ok_or_else(|| wrong("api_key", "must not contain control characters".to_owned()))?;
+        let idle_timeout = Duration::from_secs(settings.timeout_seconds);
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT.min(idle_timeout))
+            // A key in a provider's own header would follow a redirect to another host.
+            .redirect(reqwest::redirect::Policy::none());
+        let client = connector(client).build().map_err(|error| wrong("client", error.to_string()))?;
+        Ok(Self {
+            wire,
+            client,
+            headers,
+            api_key: settings.api_key.clone(),
+            idle_timeout,
+            context_tokens: settings.context_tokens,
+            uses_newer_limit: AtomicBool::new(address.is_openai_or_azure()),
+            address,
+            sends_job_title: false,
+        })
+    }
+
+    /// Makes one call. The usage of an answer that is not complete, or whose caller is gone, is added to `progress`.
+    pub(super) async fn complete(
+        &self,
+        call: UpstreamCall<'_>,
+        progress: &mut CallProgress,
+    ) -> Result<Completion, AttemptError> {
+        let limit = if self.uses_newer_limit.load(Ordering::Relaxed) {
+            OutputLimitField::MaxCompletionTokens
+        } else {
+            OutputLimitField::MaxTokens
+        };
+        let answer = self.ask(call, limit, progress).await;
+        // Whether a server supports the older or the newer name is found out by its error, which names the other one.
+        let is_about_limit = |error: &AttemptError| {
+            error.kind == ErrorKind::BadRequest && error.message.contains(limit.other().as_str())
+        };
+        let answer = match answer {
+            Err(error) if self.wire == Wire::OpenAiChat && is_about_limit(&error) => {
+                let second = self.ask(call, limit.other(), progress).await;
+                if second.is_ok() {
+                    let uses_newer = limit.other() == OutputLimitField::MaxCompletionTokens;
+                    self.uses_newer_limit.store(uses_newer, Ordering::Relaxed);
+                }
+                second
+            }
+            answer => answer,
+        };
+        answer.map_err(|error| self.redacted(error, call.detector))
+    }
+
+    async fn ask(
+        &self,
+        call: UpstreamCall<'_>,
+        output_limit_field: OutputLimitField,
+        progress: &mut CallProgress,
+    ) -> Result<Completion, AttemptError> {
+        let options = RequestOptions::new(call.model, call.max_output_tokens, self.context_tokens);
+        let body = self.wire.request(call.request, &RequestOptions { output_limit_field, ..options });
+        let mut headers = self.headers.clone();
+        if let Some(title) = call.job_title.filter(|_| self.sends_job_title)
+            && let Ok(title) = HeaderValue::from_bytes(title.replace(char::is_control, " ").as_bytes())
+        {
+            headers.insert(JOB_TITLE_HEADER, title);
+        }
+        let response = self.send(&body, headers).await?;
+        let answer =
+            IncompleteAnswer { decoder: Some(self.wire.decoder()), prompt_tokens: self.wire.estimate(&body), progress };
+        drop(body);
+        self.receive(response, answer, call.deltas).await
+    }
+
+    /// Sends a request body and waits for the head of the answer.
+    async fn send(&self, body: &Value, headers: HeaderMap) -> Result<reqwest::Response, AttemptError> {
+        let request = self.client.post(self.address.url.clone()).headers(headers).body(body.to_string());
+        let response = timeout(self.idle_timeout, request.send())
+            .await
+            .map_err(|_| classify::idle_timeout(self.idle_timeout))?
+            .map_err(classify::transport)?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let (status, retry_after) = (response.status().as_u16(), classify::retry_after(response.headers()));
+        let body = self.read_error_body(response).await;
+        Err(AttemptError::of_status(status, &body, retry_after))
+    }
+
+    async fn read_error_body(&self, mut response: reqwest::Response) -> String {
+        let mut body = Vec::new();
+        while let Ok(Ok(Some(chunk))) = timeout(self.idle_timeout, response.chunk()).await {
+            body.extend_from_slice(&chunk);
+            if body.len() >= MAX_ERROR_BODY_BYTES {
+                body.truncate(MAX_ERROR_BODY_BYTES);
+                break;
+            }
+        }
+        String::from_utf8_lossy(&body).into_owned()
+    }
+
+    async fn receive(
+        &self,
+        mut response: reqwest::Response,
+        mut answer: IncompleteAnswer<'_>,
+        deltas: &DeltaSink,
+    ) -> Result<Completion, AttemptError> {
+        let mut pending = Vec::new();
+        loop {
+            let chunk = timeout(self.idle_timeout, response.chunk())
+                .await
+                .map_err(|_| classify::idle_timeout(self.idle_timeout))?
+                .map_err(classify::transport)?;
+            let mut on_delta = |delta: Delta<'_>| {
+                if !deltas.discards() {
+                    pending.push(owned(delta));
+                }
+            };
+            let completion = match chunk {
+                Some(bytes) => {
+                    answer.push(&bytes, &mut on_delta)?;
+                    None
+                }
+                None => Some(answer.finish(&mut on_delta)?),
+            };
+            for delta in pending.drain(..) {
+                answer.progress.has_streamed = true;
+                deltas.send(delta).await;
+            }
+            if let Some(completion) = completion {
+                return Ok(completion);
+            }
+        }
+    }
+
+    /// Providers quote the key, the address or what they received in their refusals. Nothing but this has seen the error before.
+    fn redacted(&self, mut error: AttemptError, detector: Option<&LeakDetector>) -> AttemptError {
+        error.message = self.address.redact(&error.message);
+        if let Some(key) = &self.api_key
+            && key.expose_secret().len() >= MIN_REDACTED_KEY_BYTES
+        {
+            error.message = error.message.replace(key.expose_secret(), "[key]");
+        }
+        if let Some(detector) = detector {
+            detector.redact_text(&mut error.message);
+        }
+        error.shorten();
+        error
+    }
+}
+
+/// The headers of every call; none if the key cannot be one.
+fn headers(wire: Wire, address: &Address, key: Option<&SecretString>) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json, */*;q=0.1"));
+    if wire == Wire::Anthropic {
+        headers.insert("anthropic-version", HeaderValue::from_static(ANTHROPIC_VERSION));
+    }
+    let mut secret = |name: HeaderName, value: String| {
+        let mut value = HeaderValue::from_str(&value).ok()?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+        Some(())
+    };
+    // A user in the URL and a key share a header on all wires but Anthropic's; the key is the more specific of the two.
+    if let Some(basic) = &address.authorization {
+        secret(AUTHORIZATION, basic.expose_secret().to_owned())?;
+    }
+    if let Some(key) = key.map(ExposeSecret::expose_secret) {
+        match wire {
+            Wire::Anthropic => secret(HeaderName::from_static("x-api-key"), key.to_owned())?,
+            _ if address.is_azure() => secret(HeaderName::from_static("api-key"), key.to_owned())?,
+            _ => secret(AUTHORIZATION, format!("Bearer {key}"))?,
+        }
+    }
+    Some(headers)
+}
+
+/// An answer that has not been decoded to its end. On drop, the usage so far is recorded.
+struct IncompleteAnswer<'a> {
+    decoder: Option<Decoder>,
+    prompt_tokens: u64,
+    progress: &'a mut CallProgress,
+}
+
+impl IncompleteAnswer<'_> {
+    fn push(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(Delta<'_>)) -> Result<(), AttemptError> {
+        let Some(decoder) = &mut self.decoder else { return Ok(()) };
+        decoder.push(bytes, on_delta).map_err(classify::decoding)
+    }
+
+    fn finish(&mut self, on_delta: &mut dyn FnMut(Delta<'_>)) -> Result<Completion, AttemptError> {
+        let interrupted = || classify::decoding(super::wire::DecodeError::Interrupted);
+        let decoder = self.decoder.take().ok_or_else(interrupted)?;
+        decoder.finish(self.prompt_tokens, on_delta).map_err(|(error, usage)| {
+            add(&mut self.progress.usage, &usage);
+            classify::decoding(error)
+        })
+    }
+}
+
+/// A delta that outlives the bytes that it was read from.
+fn owned(delta: Delta<'_>) -> agent::Delta {
+    match delta {
+        Delta::Text(text) => agent::Delta::Text(text.to_owned()),
+        Delta::Reasoning(text) => agent::Delta::Reasoning(text.to_owned()),
+    }
+}
+
+impl Drop for IncompleteAnswer<'_> {
+    fn drop(&mut self) {
+        if let Some(decoder) = &self.decoder {
+            add(&mut self.progress.usage, &decoder.usage(self.prompt_tokens));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::TokenUsage;
+
+    use super::*;
+
+    fn of(progress: &mut CallProgress) -> IncompleteAnswer<'_> {
+        IncompleteAnswer { decoder: Some(Wire::OpenAiChat.decoder()), prompt_tokens: 9, progress }
+    }
+
+    #[test]
+    fn an_abandoned_answer_is_charged_for_what_had_arrived() {
+        let mut progress = CallProgress::default();
+        drop(of(&mut progress));
+        assert_eq!(progress.usage, TokenUsage::default(), "nothing came");
+        let text = "x".repeat(400);
+        let chunk = serde_json::json!({"choices": [{"delta": {"content": text}}]});
+        let mut answer = of(&mut progress);
+        answer.push(format!("data: {chunk}\n\n").as_bytes(), &mut |_| {}).unwrap();
+        drop(answer);
+        let expected = TokenUsage { input_tokens: 9, output_tokens: 100, ..TokenUsage::default() };
+        assert_eq!(progress.usage, expected);
+        let mut answer = of(&mut progress);
+        answer.push(format!("data: {chunk}\n\ndata: [DONE]\n\n").as_bytes(), &mut |_| {}).unwrap();
+        assert_eq!(answer.finish(&mut |_| {}).unwrap().usage, expected);
+        drop(answer);
+        assert_eq!(progress.usage, expected, "a complete answer has its own usage");
+    }
+}

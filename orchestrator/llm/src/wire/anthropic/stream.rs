@@ -1,0 +1,198 @@
+//! Assembles Anthropic messages from events, or decodes a complete one.
+
+use protocol::{Completion, FinishReason, ToolCall};
+use serde_json::{Value, json};
+
+use super::usage::{self, kind};
+use crate::{
+    arguments,
+    wire::{
+        decoder::{Assembler, DecodeError, Delta, OnDelta, check_end, empty_completion, finish_reason},
+        json::{items, string, text},
+        meter::UsageMeter,
+    },
+};
+
+/// An answer that is being received.
+#[derive(Default)]
+pub(in crate::wire) struct MessageAssembler {
+    blocks: Vec<(Option<u64>, Block)>,
+    finish: Option<FinishReason>,
+    has_end_mark: bool,
+    meter: UsageMeter,
+}
+
+enum Block {
+    Text(String),
+    Thinking {
+        text: String,
+        signature: String,
+    },
+    /// Sent back to the provider unchanged.
+    RedactedThinking(Value),
+    ToolUse {
+        id: String,
+        name: String,
+        /// The input of servers that send it with the beginning of the block.
+        initial: Value,
+        json: String,
+    },
+    /// Blocks of tools that the provider runs itself, and unknown blocks.
+    Other,
+}
+
+impl Assembler for MessageAssembler {
+    fn payload(&mut self, event: Option<&str>, value: &Value, on_delta: OnDelta<'_>) -> Result<(), DecodeError> {
+        let kind = kind(event, value);
+        if kind == "error" || !value["error"].is_null() {
+            return Err(DecodeError::Provider(value.clone()));
+        }
+        usage::read(event, value, &mut self.meter);
+        match kind {
+            "content_block_start" => self.start(value["index"].as_u64(), &value["content_block"], on_delta),
+            "content_block_delta" => self.extend(value["index"].as_u64(), &value["delta"], on_delta),
+            "message_delta" => self.stop(&value["delta"]["stop_reason"]),
+            "message_stop" => self.has_end_mark = true,
+            "message" => {
+                for block in items(&value["content"]) {
+                    self.start(None, block, on_delta);
+                }
+                self.stop(&value["stop_reason"]);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end_mark(&mut self) {
+        self.has_end_mark = true;
+        self.meter.complete();
+    }
+
+    fn meter(&self) -> &UsageMeter {
+        &self.meter
+    }
+
+    fn into_completion(self: Box<Self>) -> Result<Completion, DecodeError> {
+        check_end(self.finish, self.has_end_mark, self.blocks.is_empty())?;
+        let mut completion = empty_completion();
+        put_together(self.blocks.into_iter().map(|(_, block)| block).collect(), &mut completion);
+        completion.finish_reason = finish_reason(self.finish, !completion.tool_calls.is_empty());
+        Ok(completion)
+    }
+}
+
+impl MessageAssembler {
+    fn start(&mut self, index: Option<u64>, block: &Value, on_delta: OnDelta<'_>) {
+        let block = match block["type"].as_str() {
+            Some("text") => {
+                let text = string(&block["text"]);
+                if !text.is_empty() {
+                    on_delta(Delta::Text(&text));
+                }
+                Block::Text(text)
+            }
+            Some("thinking") => {
+                let (text, signature) = (string(&block["thinking"]), string(&block["signature"]));
+                if !text.is_empty() {
+                    on_delta(Delta::Reasoning(&text));
+                }
+                Block::Thinking { text, signature }
+            }
+            Some("redacted_thinking") => Block::RedactedThinking(block.clone()),
+            Some("tool_use") => Block::ToolUse {
+                id: string(&block["id"]),
+                name: string(&block["name"]),
+                initial: block["input"].clone(),
+                json: String::new(),
+            },
+            _ => Block::Other,
+        };
+        self.blocks.push((index, block));
+    }
+
+    /// Adds to the newest block of this index. Some proxies leave out the beginning of a text block.
+    fn extend(&mut self, index: Option<u64>, delta: &Value, on_delta: OnDelta<'_>) {
+        let newest = match index {
+            Some(_) => self.blocks.iter().rposition(|(own, _)| *own == index),
+            None => self.blocks.len().checked_sub(1),
+        };
+        let at = newest.unwrap_or_else(|| {
+            let block = match delta["type"].as_str() {
+                Some("text_delta") => Block::Text(String::new()),
+                Some("thinking_delta") => Block::Thinking { text: String::new(), signature: String::new() },
+                _ => Block::Other,
+            };
+            self.blocks.push((index, block));
+            self.blocks.len() - 1
+        });
+        match (&mut self.blocks[at].1, delta["type"].as_str()) {
+            (Block::Text(content), Some("text_delta")) => {
+                let more = text(&delta["text"]).unwrap_or_default();
+                content.push_str(more);
+                on_delta(Delta::Text(more));
+            }
+            (Block::Thinking { text: thinking, .. }, Some("thinking_delta")) => {
+                let more = text(&delta["thinking"]).unwrap_or_default();
+                thinking.push_str(more);
+                on_delta(Delta::Reasoning(more));
+            }
+            (Block::Thinking { signature, .. }, Some("signature_delta")) => {
+                signature.push_str(text(&delta["signature"]).unwrap_or_default());
+            }
+            (Block::ToolUse { json, .. }, Some("input_json_delta")) => {
+                json.push_str(text(&delta["partial_json"]).unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+
+    fn stop(&mut self, reason: &Value) {
+        self.finish = match reason.as_str() {
+            None => self.finish,
+            Some("end_turn" | "stop_sequence") => Some(FinishReason::Stop),
+            Some("max_tokens" | "model_context_window_exceeded") => Some(FinishReason::Length),
+            Some("tool_use") => Some(FinishReason::ToolCalls),
+            Some("refusal") => Some(FinishReason::ContentFilter),
+            // `pause_turn` and unknown reasons.
+            Some(_) => Some(FinishReason::Other),
+        };
+    }
+}
+
+/// Thinking that the provider requires back is kept with the call that follows it.
+fn put_together(blocks: Vec<Block>, completion: &mut Completion) {
+    let mut reasoning = String::new();
+    let mut thinking: Vec<Value> = Vec::new();
+    let is_thinking = |block: &&Block| matches!(block, Block::Thinking { .. } | Block::RedactedThinking(_));
+    let is_only_one = blocks.iter().filter(is_thinking).count() == 1;
+    for block in blocks {
+        match block {
+            Block::Text(text) => completion.content.push_str(&text),
+            Block::Thinking { text, signature } => {
+                reasoning.push_str(&text);
+                if !signature.is_empty() {
+                    thinking.push(json!({"type": "thinking", "thinking": text, "signature": signature}));
+                }
+            }
+            Block::RedactedThinking(block) => thinking.push(block),
+            Block::ToolUse { id, name, initial, json } => {
+                let arguments =
+                    if json.trim().is_empty() && !initial.is_null() { initial } else { arguments::read(&json) };
+                let thought_signatures = signatures(std::mem::take(&mut thinking), is_only_one);
+                completion.tool_calls.push(ToolCall { id, name, arguments, thought_signatures });
+            }
+            Block::Other => {}
+        }
+    }
+    completion.reasoning = Some(reasoning).filter(|text| !text.is_empty());
+}
+
+/// The only signed block of an answer is its signature, since its text is the reasoning; otherwise each is kept whole.
+fn signatures(thinking: Vec<Value>, is_only_one: bool) -> Vec<String> {
+    let signature = |block: Value| match block["signature"].as_str() {
+        Some(signature) if is_only_one => signature.to_owned(),
+        _ => block.to_string(),
+    };
+    thinking.into_iter().map(signature).collect()
+}

@@ -1,0 +1,283 @@
+//! Answers in the shapes of several servers: each call once and in order, however the bytes come.
+
+use std::{fs, path::Path};
+
+use proptest::prelude::*;
+use protocol::{Completion, FinishReason, TokenUsage, ToolCall};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::wire::{DecodeError, Delta, Wire};
+
+const PROMPT_TOKENS: u64 = 99;
+const OSLO: &str = r#"{"city":"Oslo"}"#;
+const BERGEN: &str = r#"{"city":"Bergen"}"#;
+
+fn fixture(name: &str) -> Vec<u8> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/wire/fixtures");
+    fs::read(directory.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn wire_of(name: &str) -> Wire {
+    if name.starts_with("anthropic") {
+        Wire::Anthropic
+    } else if name.starts_with("responses") {
+        Wire::OpenAiResponses
+    } else if name.ends_with("ndjson") || name == "ollama.json" {
+        Wire::Ollama
+    } else {
+        Wire::OpenAiChat
+    }
+}
+
+/// The answer, and its deltas put together.
+type Decoded = (Result<Completion, (DecodeError, TokenUsage)>, String);
+
+fn decode(wire: Wire, parts: &[&[u8]]) -> Decoded {
+    let mut text = String::new();
+    let mut on_delta = |delta: Delta<'_>| match delta {
+        Delta::Text(more) => text.push_str(more),
+        Delta::Reasoning(_) => {}
+    };
+    let mut decoder = wire.decoder();
+    for part in parts {
+        if let Err(error) = decoder.push(part, &mut on_delta) {
+            return (Err((error, decoder.usage(PROMPT_TOKENS))), text);
+        }
+    }
+    let result = decoder.finish(PROMPT_TOKENS, &mut on_delta);
+    (result, text)
+}
+
+fn decoded(name: &str) -> Completion {
+    let (completion, deltas) = decode(wire_of(name), &[&fixture(name)]);
+    let completion = completion.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    assert_eq!(deltas, completion.content, "{name}: the deltas are the text");
+    completion
+}
+
+fn tapped(name: &str, body: &[u8]) -> TokenUsage {
+    let mut tap = wire_of(name).usage_tap(PROMPT_TOKENS);
+    body.chunks(7).for_each(|part| tap.observe(part));
+    tap.finish()
+}
+
+fn usage(input: u64, output: u64, cache_read: u64, cache_write: u64) -> TokenUsage {
+    TokenUsage {
+        input_tokens: input,
+        output_tokens: output,
+        cache_read_tokens: cache_read,
+        cache_write_tokens: cache_write,
+    }
+}
+
+#[rstest]
+#[case("openai.sse", &[("call_a", OSLO), ("call_b", BERGEN)])]
+#[case("openai.json", &[("call_a", OSLO), ("call_b", BERGEN)])]
+#[case("vllm.sse", &[("chatcmpl-tool-1", OSLO), ("chatcmpl-tool-4", BERGEN)])]
+#[case("llama_cpp.sse", &[("ABC", OSLO)])]
+#[case("ollama_v1.sse", &[("call_x1", OSLO), ("call_x2", BERGEN)])]
+#[case("ollama_v1_old.sse", &[("", OSLO), ("", BERGEN), ("", "{}")])]
+#[case("gemini.sse", &[("function-call-1", OSLO), ("function-call-2", BERGEN)])]
+#[case("litellm.sse", &[("toolu_1", OSLO), ("toolu_2", BERGEN)])]
+#[case("openrouter.sse", &[("call_a", OSLO)])]
+#[case("huge_indexes.sse", &[("call_a", OSLO), ("call_b", BERGEN)])]
+#[case("repeated_ids.sse", &[("call", OSLO), ("call", BERGEN)])]
+#[case("function_call.sse", &[("", OSLO)])]
+#[case("anthropic.sse", &[("toolu_1", OSLO), ("toolu_2", BERGEN)])]
+#[case("anthropic.json", &[("toolu_1", OSLO), ("toolu_2", BERGEN)])]
+#[case("anthropic_interleaved.sse", &[("toolu_1", OSLO), ("toolu_2", BERGEN)])]
+#[case("ollama.ndjson", &[("", OSLO), ("call_2", BERGEN)])]
+#[case("responses.sse", &[("call_a", OSLO), ("call_b", BERGEN)])]
+#[case("responses_unmarked.sse", &[("call_a", OSLO), ("call_b", BERGEN)])]
+fn every_call_once_and_in_order(#[case] name: &str, #[case] expected: &[(&str, &str)]) {
+    let completion = decoded(name);
+    let found: Vec<_> =
+        completion.tool_calls.iter().map(|call| (call.id.as_str(), call.arguments.to_string())).collect();
+    let expected: Vec<_> = expected.iter().map(|(id, arguments)| (*id, (*arguments).to_owned())).collect();
+    assert_eq!(found, expected);
+    assert!(completion.tool_calls.iter().all(|call| call.name == "weather" || call.name == "list"));
+    assert_eq!(completion.finish_reason, FinishReason::ToolCalls);
+}
+
+#[rstest]
+#[case("openai.sse", "Two cities.", None, FinishReason::ToolCalls)]
+#[case("openai.json", "Two cities.", None, FinishReason::ToolCalls)]
+#[case("azure.sse", "Grüße", None, FinishReason::Stop)]
+#[case("vllm.sse", "", Some("Ask both."), FinishReason::ToolCalls)]
+#[case("openrouter.sse", "", Some("Ask."), FinishReason::ToolCalls)]
+#[case("mistral.sse", "Fine.", Some("Hm."), FinishReason::Stop)]
+#[case("refusal.sse", "I cannot.", None, FinishReason::ContentFilter)]
+#[case("anthropic.sse", "Two cities.", Some("Ask both."), FinishReason::ToolCalls)]
+#[case("anthropic.json", "Two cities.", Some("Ask both."), FinishReason::ToolCalls)]
+#[case("anthropic_unknown.sse", "Fine.", None, FinishReason::Other)]
+#[case("anthropic_refusal.sse", "No.", None, FinishReason::ContentFilter)]
+#[case("anthropic_nameless.sse", "Fine.", None, FinishReason::Stop)]
+#[case("ollama.ndjson", "Two cities.", Some("Ask both."), FinishReason::ToolCalls)]
+#[case("ollama.json", "Two cities.", None, FinishReason::Length)]
+#[case("responses.sse", "Two cities.", Some("Ask both."), FinishReason::ToolCalls)]
+#[case("responses.json", "Two cities.", None, FinishReason::Length)]
+fn text_reasoning_and_end(
+    #[case] name: &str,
+    #[case] text: &str,
+    #[case] reasoning: Option<&str>,
+    #[case] finish: FinishReason,
+) {
+    let completion = decoded(name);
+    assert_eq!((completion.content.as_str(), completion.reasoning.as_deref()), (text, reasoning));
+    assert_eq!(completion.finish_reason, finish);
+}
+
+#[rstest]
+#[case("openai.sse", usage(120, 30, 64, 0))]
+#[case("openai.json", usage(120, 30, 64, 0))]
+#[case::cumulative("vllm.sse", usage(120, 30, 0, 0))]
+#[case::with_the_finish("llama_cpp.sse", usage(120, 30, 0, 0))]
+#[case::in_each_chunk("gemini.sse", usage(120, 30, 0, 0))]
+#[case("litellm.sse", usage(120, 30, 64, 16))]
+#[case::input_excludes_the_cache("anthropic.sse", usage(120, 30, 64, 16))]
+#[case("anthropic.json", usage(120, 30, 64, 16))]
+#[case::only_the_output_in_the_last_event("anthropic_interleaved.sse", usage(120, 30, 64, 16))]
+#[case("ollama.ndjson", usage(120, 30, 0, 0))]
+#[case("responses.sse", usage(120, 30, 64, 0))]
+#[case("responses.json", usage(120, 30, 64, 0))]
+#[case::input_is_not_reported("ollama_cached.ndjson", usage(PROMPT_TOKENS, 30, 0, 0))]
+#[case::nothing_is_reported("ollama_v1_old.sse", usage(PROMPT_TOKENS, 13, 0, 0))]
+fn usage_is_read_by_decoder_and_tap(#[case] name: &str, #[case] expected: TokenUsage) {
+    assert_eq!(decoded(name).usage, expected);
+    assert_eq!(tapped(name, &fixture(name)), expected, "the tap reads the same");
+}
+
+#[rstest]
+#[case("cut.sse", usage(PROMPT_TOKENS, 3, 0, 0))]
+#[case("anthropic_cut.sse", usage(120, 3, 64, 16))]
+#[case("ollama_cut.ndjson", usage(PROMPT_TOKENS, 3, 0, 0))]
+#[case("responses_cut.sse", usage(PROMPT_TOKENS, 3, 0, 0))]
+fn an_answer_without_its_end_is_interrupted_and_charged(#[case] name: &str, #[case] charged: TokenUsage) {
+    let (decoded, _) = decode(wire_of(name), &[&fixture(name)]);
+    assert_eq!(decoded, Err((DecodeError::Interrupted, charged)));
+    assert_eq!(tapped(name, &fixture(name)), charged, "the tap charges the same");
+}
+
+#[rstest]
+#[case("error.sse", Some("worn out"))]
+#[case("error_in_choice.sse", Some("worn out"))]
+#[case("anthropic_error.sse", Some("Overloaded"))]
+#[case("ollama_error.ndjson", None)]
+#[case("responses_failed.sse", Some("worn out"))]
+fn an_error_inside_an_answer_is_the_providers(#[case] name: &str, #[case] message: Option<&str>) {
+    match decode(wire_of(name), &[&fixture(name)]).0 {
+        Err((DecodeError::Provider(body), _)) => assert_eq!(body["error"]["message"].as_str(), message),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A server that loses its upstream after `finish_reason` has said everything.
+#[test]
+fn the_end_mark_may_be_missing_after_the_finish_reason() {
+    let whole = String::from_utf8(fixture("openai.sse")).unwrap();
+    let (without, _) = whole.split_once("data: [DONE]").unwrap();
+    let (completion, _) = decode(Wire::OpenAiChat, &[without.as_bytes()]);
+    assert_eq!(completion.unwrap(), decoded("openai.sse"));
+    let message_stop = String::from_utf8(fixture("anthropic.sse")).unwrap();
+    let (without, _) = message_stop.split_once("event: message_stop").unwrap();
+    assert_eq!(decode(Wire::Anthropic, &[without.as_bytes()]).0.unwrap(), decoded("anthropic.sse"));
+}
+
+#[rstest]
+#[case::only_an_end_mark(Wire::OpenAiChat, "data: [DONE]\n\n")]
+#[case::a_page(Wire::OpenAiChat, "<html>welcome</html>")]
+#[case::not_json(Wire::Anthropic, "event: message_start\ndata: }{\n\n")]
+fn an_unusable_answer_is_invalid(#[case] wire: Wire, #[case] body: &str) {
+    assert!(matches!(decode(wire, &[body.as_bytes()]).0, Err((DecodeError::Invalid(_), _))));
+}
+
+#[test]
+fn an_image_in_an_answer_is_refused() {
+    let part = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,aaaa"}});
+    for delta in [json!({"content": [part]}), json!({"content": "", "images": [part]})] {
+        let chunk = json!({"choices": [{"index": 0, "delta": delta}]});
+        let body = format!("data: {chunk}\n\n");
+        assert_eq!(decode(Wire::OpenAiChat, &[body.as_bytes()]).0.map_err(|(error, _)| error), Err(DecodeError::Image));
+    }
+}
+
+/// The longer name arrives shortened, so that the call is known and fails as one of an unknown tool.
+#[test]
+fn the_name_of_a_tool_has_a_limit() {
+    let call = json!({"index": 0, "id": "a", "function": {"name": "é".repeat(100_000), "arguments": "{}"}});
+    let chunk = json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]});
+    let completion = decode(Wire::OpenAiChat, &[format!("data: {chunk}\n\n").as_bytes()]).0.unwrap();
+    assert_eq!(completion.tool_calls[0].name, "é".repeat(128));
+}
+
+fn signatures(calls: &[ToolCall]) -> Vec<Vec<Value>> {
+    let parsed = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| json!(text));
+    calls.iter().map(|call| call.thought_signatures.iter().map(parsed).collect()).collect()
+}
+
+#[test]
+fn opaque_reasoning_travels_with_the_call_that_it_belongs_to() {
+    assert_eq!(signatures(&decoded("anthropic.sse").tool_calls), [vec![json!("c2ln")], vec![]]);
+    let thinking = |text, signature| json!({"type": "thinking", "thinking": text, "signature": signature});
+    let redacted = json!({"type": "redacted_thinking", "data": "xyz"});
+    assert_eq!(
+        signatures(&decoded("anthropic_interleaved.sse").tool_calls),
+        [vec![thinking("One.", "czE="), redacted], vec![thinking("Two.", "czI=")]]
+    );
+    let google = json!({"extra_content": {"google": {"thought_signature": "c2ln"}}});
+    assert_eq!(signatures(&decoded("gemini.sse").tool_calls), [vec![google], vec![]]);
+    let responses = signatures(&decoded("responses.sse").tool_calls);
+    assert_eq!(responses[0][0]["encrypted_content"], "gAAA");
+}
+
+fn all_fixtures() -> Vec<String> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/wire/fixtures");
+    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    assert!(names.len() > 30, "{names:?}");
+    names
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// However the bytes come, the answer is the same, and so is what the tap reads.
+    #[test]
+    fn any_split_gives_the_same_answer(cuts in proptest::collection::vec(0.0..1.0_f64, 0..40)) {
+        for name in all_fixtures() {
+            let body = fixture(&name);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a place in a short file")]
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| (cut * body.len() as f64) as usize).collect();
+            cuts.push(0);
+            cuts.push(body.len());
+            cuts.sort_unstable();
+            let parts: Vec<&[u8]> = cuts.windows(2).map(|ends| &body[ends[0]..ends[1]]).collect();
+            let (whole, split) = (decode(wire_of(&name), &[&body]), decode(wire_of(&name), &parts));
+            prop_assert_eq!(whole, split, "{}", name);
+            prop_assert_eq!(tapped(&name, &body), {
+                let mut tap = wire_of(&name).usage_tap(PROMPT_TOKENS);
+                for part in &parts {
+                    tap.observe(part);
+                }
+                tap.finish()
+            });
+        }
+    }
+
+    /// An answer that ends anywhere is whole, interrupted or an error of the provider's, and never charged for more than
+    /// the whole one.
+    #[test]
+    fn any_cut_is_noticed(at in 0.0..1.0_f64) {
+        for name in all_fixtures() {
+            let body = fixture(&name);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a place in a short file")]
+            let cut = &body[..(at * body.len() as f64) as usize];
+            if let (Err((DecodeError::Invalid(message), _)), _) = decode(wire_of(&name), &[cut]) {
+                prop_assert!(message.contains("event stream"), "{}: {}", name, message);
+            }
+            tapped(&name, cut);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The servers of the configuration, with their URLs checked.
+
+use config::{McpServerSettings, McpTransport};
+use egress::{InvalidRequest, OutboundRequest};
+use protocol::{ApprovalRequirement, McpTransportKind};
+
+/// A server of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfiguredServer {
+    /// Its name.
+    pub name: String,
+    /// How it is reached.
+    pub kind: McpTransportKind,
+    /// The URL without its query, or the image.
+    pub address: String,
+    /// The approval that a call of its tools needs.
+    pub requirement: ApprovalRequirement,
+    pub(super) transport: McpTransport,
+}
+
+/// A server whose URL cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidServer {
+    /// The URL is invalid.
+    #[error("the MCP server {server}: {source}")]
+    Url {
+        /// The server.
+        server: String,
+        /// The cause.
+        source: InvalidRequest,
+    },
+}
+
+impl ConfiguredServer {
+    /// The server with these settings.
+    pub fn new(settings: &McpServerSettings) -> Result<Self, InvalidServer> {
+        let McpServerSettings { name, transport, requirement } = settings.clone();
+        let (kind, address) = match &transport {
+            McpTransport::Http { url, .. } => {
+                OutboundRequest::new("POST", url)
+                    .map_err(|source| InvalidServer::Url { server: name.clone(), source })?;
+                (McpTransportKind::Http, url.split(['?', '#']).next().unwrap_or_default().to_owned())
+            }
+            McpTransport::Stdio { image, .. } => (McpTransportKind::Stdio, image.clone()),
+        };
+        Ok(Self { name, kind, address, requirement, transport })
+    }
+}

@@ -1,0 +1,153 @@
+//! Servers in containers: their names, their limits, and their output as it is read.
+//!
+//! Owns that a container which belongs to no connection is removed.
+
+use std::{
+    collections::HashSet,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, ready},
+};
+
+use protocol::{ContainerName, JobId};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::{error::McpError, receive_limit::ReceiveLimit};
+use base::clock::Clock;
+use dispatch::Sandbox;
+use engine::{ContainerRole, Engine, EngineError, McpContainerSpec, Resources, SandboxReadiness};
+
+/// Enough for a program in Node or Python that calls no model.
+const RESOURCES: Resources = Resources { memory_mb: 512, cpus: 1.0, pids: 128, disk_mb: 64 };
+
+/// Starts and removes the containers.
+pub(super) struct Containers {
+    engine: Arc<dyn Engine>,
+    sandbox: Arc<Sandbox>,
+    clock: Clock,
+    /// Containers that belong to a connection.
+    live: Mutex<HashSet<String>>,
+}
+
+/// The standard streams of a server, and the container that they belong to.
+pub(super) struct StartedServer {
+    pub(super) container: String,
+    pub(super) stdin: Box<dyn AsyncWrite + Send + Unpin>,
+    pub(super) stdout: LimitedReader,
+}
+
+impl Containers {
+    pub(super) fn new(engine: Arc<dyn Engine>, sandbox: Arc<Sandbox>, clock: Clock) -> Self {
+        Self { engine, sandbox, clock, live: Mutex::default() }
+    }
+
+    /// Starts a container for this server and user, if the sandbox is ready.
+    pub(super) async fn start(
+        &self,
+        (server, user): (&str, &str),
+        (image, command): (&str, &[String]),
+        limit: &ReceiveLimit,
+    ) -> Result<StartedServer, McpError> {
+        let failed = |cause: String| McpError::Sandbox { server: server.to_owned(), cause };
+        if let SandboxReadiness::NotReady { reason, .. } = self.sandbox.state().await {
+            return Err(failed(format!("the sandbox is not ready ({})", reason.as_str())));
+        }
+        let container = ContainerName::Mcp { id: JobId::generate() }.to_string();
+        self.live().insert(container.clone());
+        let spec = McpContainerSpec {
+            name: container.clone(),
+            server: server.to_owned(),
+            owner: user.to_owned(),
+            created_at: self.clock.now(),
+            image: image.to_owned(),
+            command: command.to_vec(),
+            resources: RESOURCES,
+        };
+        match self.engine.start_mcp(&spec).await {
+            Ok(streams) => {
+                let stdout = LimitedReader { inner: streams.stdout, limit: limit.clone(), line_bytes: 0 };
+                Ok(StartedServer { container, stdin: streams.stdin, stdout })
+            }
+            Err(error) => {
+                self.live().remove(&container);
+                tracing::warn!(mcp.server = server, %error, "the container of an MCP server does not start");
+                Err(failed(describe(&error)))
+            }
+        }
+    }
+
+    /// Removes the container of a connection that has ended.
+    pub(super) async fn remove(&self, container: &str) {
+        if let Err(error) = self.engine.remove(container).await {
+            tracing::warn!(container.name = container, %error, "the container of an MCP server cannot be removed yet");
+        }
+        // If it is still there, it is removed with the leftovers.
+        self.live().remove(container);
+    }
+
+    /// Removes containers of MCP servers that belong to no connection, such as those of an earlier process.
+    pub(super) async fn remove_leftovers(&self) {
+        let containers = match self.engine.list().await {
+            Ok(containers) => containers,
+            Err(error) => {
+                tracing::debug!(%error, "containers of MCP servers cannot be listed");
+                return;
+            }
+        };
+        for container in containers.into_iter().filter(|one| one.role == Some(ContainerRole::Mcp)) {
+            let is_leftover = !self.live().contains(&container.name);
+            if is_leftover && let Err(error) = self.engine.remove(&container.name).await {
+                tracing::warn!(container.name = container.name, %error, "the container of an MCP server cannot be removed yet");
+            }
+        }
+    }
+
+    fn live(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a user may know of an engine's error; the log has the rest.
+fn describe(error: &EngineError) -> String {
+    match error {
+        EngineError::Unreachable(_) => "the container engine does not answer".to_owned(),
+        EngineError::ImageMissing(image) => format!("image {image} is not on the engine"),
+        EngineError::RuntimeMissing(runtime) => format!("runtime {runtime} is not on the engine"),
+        EngineError::PostureMismatch { field, .. } => format!("the container does not meet the posture: {field}"),
+        EngineError::Refused(_) | EngineError::Other(_) => {
+            "the container does not start; see the server's log".to_owned()
+        }
+    }
+}
+
+/// A server's output, one message on each line, cut at the connection's limits.
+pub(super) struct LimitedReader {
+    inner: Box<dyn AsyncRead + Send + Unpin>,
+    limit: ReceiveLimit,
+    /// Bytes of the current line.
+    line_bytes: usize,
+}
+
+impl AsyncRead for LimitedReader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
+        let read = &buffer.filled()[before..];
+        let mut line_bytes = self.line_bytes;
+        let mut longest = 0;
+        for part in read.split_inclusive(|byte| *byte == b'\n') {
+            line_bytes += part.len();
+            longest = longest.max(line_bytes);
+            if part.ends_with(b"\n") {
+                line_bytes = 0;
+            }
+        }
+        self.line_bytes = line_bytes;
+        let checked = self.limit.take(read.len()).and_then(|()| self.limit.check_message(longest));
+        Poll::Ready(checked.map_err(std::io::Error::other))
+    }
+}

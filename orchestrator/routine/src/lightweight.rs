@@ -1,0 +1,400 @@
+//! Lightweight runs: one attempt of a run by the shared loop in this process, in the autonomous context of the routine's owner.
+//!
+//! Owns the limits of an attempt and what its end means. Never starts a run and never stores its end: the runner does.
+
+use std::{sync::Arc, time::Duration};
+
+use agent::{
+    Agent, DeltaSink, FailureReason, LimitKind, LoopOutcome, Run, Settings, Signals, Transcript,
+    safety::{DelimiterNonce, neutralize},
+};
+use chrono::TimeDelta;
+use protocol::{LightweightAction, RunReason, UserSettings};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    journal::RunJournal,
+    model::{Refusal, RunModel},
+};
+use base::clock::Clock;
+use config::HookPoint;
+use domain::{
+    memory::MemoryPath,
+    routine::{
+        outcome::{MAX_RESULT_CHARS, Reply, reply, shortened},
+        prompt::{ContextDocument, RunFacts, system_prompt, task},
+    },
+};
+use hooks::{HookEvent, Hooks};
+use llm::metering::{Account, AccountOwner, CallLimiter, Meter, MeteredModel};
+use store::{AttemptEnd, AttemptResult, RunAttempt, Store, StoreError};
+use tools::BuiltinTools;
+
+/// Sampling temperature of runs (contract: routines, Actions).
+const TEMPERATURE: f64 = 0.3;
+/// Longest attempt, unless the routine's guardrails say otherwise (contract: routines, Decided in detail).
+const DEFAULT_TIMEOUT_SECONDS: u64 = 600;
+/// Model calls of a run with tools besides its rounds and its answer: replies that are asked for again, and summaries.
+const RETRY_CALLS: u32 = 5;
+/// Tool calls for each round.
+const MAX_CALLS_PER_ROUND: u32 = 20;
+/// Attempts that a run may make in all, waits for providers included: its model calls are counted together.
+const MAX_STARTS: u32 = 20;
+
+/// Runs the lightweight actions.
+pub struct Lightweight {
+    /// Settings, documents and calls.
+    pub store: Store,
+    /// Makes the model calls.
+    pub meter: Meter,
+    /// The tools.
+    pub tools: Arc<BuiltinTools>,
+    /// Asked about results.
+    pub hooks: Arc<Hooks>,
+    /// The time.
+    pub clock: Clock,
+    /// The model of users who have chosen none.
+    pub default_model: String,
+    /// The models that users may choose.
+    pub models: Vec<String>,
+    /// The operator's limit of rounds of tool calls.
+    pub max_tool_rounds: u32,
+    /// How long a model that does not answer is asked again.
+    pub outage_patience: Duration,
+}
+
+/// Why a loop was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// It ended by itself, or its token was cancelled elsewhere.
+    Finished,
+    /// Its time was up.
+    TimedOut,
+}
+
+/// Why an attempt could not begin.
+#[derive(Debug, thiserror::Error)]
+enum BeginError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Tools(#[from] agent::RecordError),
+    #[error("the model {0} is not available; choose another one in the routine's action")]
+    Model(String),
+}
+
+/// What an attempt works with.
+struct Prepared {
+    model: String,
+    transcript: Transcript,
+    rounds: u32,
+}
+
+impl Lightweight {
+    /// Works on an attempt to its end. `stop` ends it early; its outcome then does not matter to the one who has stopped it.
+    pub(super) async fn run(
+        &self,
+        run: &RunAttempt,
+        action: &LightweightAction,
+        stop: &CancellationToken,
+    ) -> AttemptResult {
+        let since = self.clock.now();
+        let (end, text) = match Box::pin(self.work(run, action, stop)).await {
+            Ok(ended) => ended,
+            Err(error @ BeginError::Model(_)) => (AttemptEnd::failed(RunReason::LlmError, error.to_string()), None),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "a run could not begin");
+                (
+                    AttemptEnd::failed(
+                        RunReason::Internal,
+                        "internal server error; the log has the details".to_owned(),
+                    ),
+                    None,
+                )
+            }
+        };
+        let (tokens, cost_usd) = match self.store.run_usage(run.run, since).await {
+            Ok(Some(usage)) => (usage.tokens, usage.cost_usd),
+            Ok(None) => (0, Some(0.0)),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "the usage of a run could not be read");
+                (0, None)
+            }
+        };
+        AttemptResult { end, text, tokens, cost_usd }
+    }
+
+    async fn work(
+        &self,
+        run: &RunAttempt,
+        action: &LightweightAction,
+        stop: &CancellationToken,
+    ) -> Result<(AttemptEnd, Option<String>), BeginError> {
+        let Prepared { model, mut transcript, rounds } = self.prepare(run, action).await?;
+        let tools = self.tools.executor_for_run(&run.user, run.run, run.attempt, action).await?;
+        let settings = self.settings(action, rounds);
+        let stop = stop.child_token();
+        let journal = RunJournal::default();
+        let model = RunModel {
+            metered: MeteredModel {
+                meter: self.meter.clone(),
+                account: account(run, model, settings.max_iterations),
+                stop: || stop.clone().cancelled_owned(),
+            },
+            journal: journal.clone(),
+            refusal: std::sync::Mutex::default(),
+        };
+        let (signals, deltas) = (Signals { stop: stop.clone(), ..Signals::default() }, DeltaSink::discard());
+        let agent = Agent {
+            model: &model,
+            tools: &tools,
+            journal: &journal,
+            signals: &signals,
+            settings: &settings,
+            deltas: &deltas,
+        };
+        let timeout_seconds = run.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
+        let mut loop_state = Run::new();
+        let work = agent.run(&mut transcript, &mut loop_state);
+        let (outcome, ended) = Box::pin(self.within(Duration::from_secs(timeout_seconds), &stop, work)).await;
+        if journal.has_nothing_to_report() {
+            return Ok((AttemptEnd::Ok, None));
+        }
+        let text = match (outcome, ended) {
+            (LoopOutcome::Completed { text }, _) => text,
+            // The last call that the limit allows is asked for an answer.
+            (LoopOutcome::Limit { which: LimitKind::Iterations | LimitKind::ToolCalls, text }, _)
+                if !action.use_tools || !text.trim().is_empty() =>
+            {
+                text
+            }
+            (LoopOutcome::Stopped, Ended::TimedOut) => {
+                let message = format!("the run was stopped after {timeout_seconds} s, its limit");
+                return Ok((AttemptEnd::failed(RunReason::Timeout, message), None));
+            }
+            (outcome, _) => return Ok((failure(outcome, model.take_refusal(), journal.take_limit()), None)),
+        };
+        Ok(self.interpret_reply(run, &text).await)
+    }
+
+    /// What the run begins with.
+    async fn prepare(&self, run: &RunAttempt, action: &LightweightAction) -> Result<Prepared, BeginError> {
+        let settings = self.store.settings(&run.user).await?;
+        let model = self.model(action, &settings)?;
+        let identity = self.store.memory_document(&run.user, &MemoryPath::identity(), None).await?;
+        let mut documents = Vec::with_capacity(action.context_paths.len());
+        for path in &action.context_paths {
+            let document = match MemoryPath::parse(path) {
+                Ok(known) => self.store.memory_document(&run.user, &known, None).await?,
+                // A path that no document can have.
+                Err(_) => None,
+            };
+            let content = document.map(|document| document.content);
+            documents.push(ContextDocument { path: path.clone(), content });
+        }
+        let facts = RunFacts {
+            trigger: run.trigger,
+            detail: &run.detail,
+            due_at: run.due_at,
+            payload: run.payload.as_deref(),
+            state: run.state.as_deref(),
+            timezone: &settings.timezone,
+        };
+        let nonce = DelimiterNonce::generate();
+        let identity = identity.as_ref().map(|document| document.content.as_str());
+        let system = system_prompt(identity, &settings.timezone, self.clock.now(), action.use_tools);
+        let prompt = task(&action.prompt, &facts, &documents, &nonce);
+        let rounds = action.max_tool_rounds.min(self.max_tool_rounds);
+        if action.use_tools && rounds < action.max_tool_rounds {
+            tracing::warn!(
+                asked = action.max_tool_rounds,
+                rounds,
+                "the run has fewer rounds than its routine asks for: routines.max_tool_rounds was lowered"
+            );
+        }
+        let transcript = Transcript::new(system, prompt).with_nonce(nonce);
+        Ok(Prepared { model, transcript, rounds })
+    }
+
+    /// The model of the action, else of the user, else the operator's.
+    fn model(&self, action: &LightweightAction, settings: &UserSettings) -> Result<String, BeginError> {
+        match &action.model {
+            Some(model) if self.models.contains(model) => Ok(model.clone()),
+            Some(model) => Err(BeginError::Model(model.clone())),
+            None => {
+                let chosen = settings.model.as_ref().filter(|model| self.models.contains(model));
+                Ok(chosen.unwrap_or(&self.default_model).clone())
+            }
+        }
+    }
+
+    fn settings(&self, action: &LightweightAction, rounds: u32) -> Settings {
+        Settings {
+            max_iterations: if action.use_tools { rounds.saturating_add(1 + RETRY_CALLS) } else { 1 },
+            max_tool_calls: rounds.saturating_mul(MAX_CALLS_PER_ROUND),
+            max_tool_rounds: Some(rounds),
+            temperature: Some(TEMPERATURE),
+            use_tools: action.use_tools,
+            text_tool_calls: action.use_tools && self.meter.gateway.recovers_text_tool_calls(),
+            max_tokens: Some(action.max_tokens.into()),
+            outage_patience: self.outage_patience,
+            plan: false,
+        }
+    }
+
+    /// Does the work within its time.
+    async fn within(
+        &self,
+        limit: Duration,
+        stop: &CancellationToken,
+        work: impl Future<Output = LoopOutcome>,
+    ) -> (LoopOutcome, Ended) {
+        tokio::pin!(work);
+        let until = self.clock.monotonic().saturating_add(limit);
+        tokio::select! {
+            outcome = &mut work => (outcome, Ended::Finished),
+            () = self.clock.sleep_until(until) => {
+                stop.cancel();
+                (work.await, Ended::TimedOut)
+            }
+        }
+    }
+
+    /// What the answer says, and the text that is kept.
+    async fn interpret_reply(&self, run: &RunAttempt, text: &str) -> (AttemptEnd, Option<String>) {
+        match reply(&strip_invisible(text), false) {
+            Reply::Nothing => (AttemptEnd::Ok, None),
+            Reply::Empty => {
+                (AttemptEnd::failed(RunReason::EmptyReply, "the model returned an empty reply".to_owned()), None)
+            }
+            Reply::Attention(text) => {
+                let text = self.apply_output_hooks(run, text).await;
+                (AttemptEnd::Attention, Some(shortened(&text, MAX_RESULT_CHARS)))
+            }
+        }
+    }
+
+    /// The text that the hooks let out: it is a message to a person.
+    async fn apply_output_hooks(&self, run: &RunAttempt, text: String) -> String {
+        let event = HookEvent::new(HookPoint::OutboundMessage, &run.user);
+        let changed = match self.hooks.ask_about_text(&event, &text).await {
+            Ok(None) => return text,
+            Ok(Some(changed)) => changed,
+            Err(refused) => return format!("[withheld: {refused}]"),
+        };
+        match self.meter.detectors.of(&run.user).await {
+            Ok(detector) => detector.redact(&changed).0.into_owned(),
+            Err(error) => format!("[withheld: {error}]"),
+        }
+    }
+}
+
+fn account(run: &RunAttempt, model: String, max_iterations: u32) -> Account {
+    Account {
+        owner: AccountOwner::Run { run: run.run, attempt: run.attempt },
+        user: run.user.clone(),
+        model,
+        title: run.routine_name.clone(),
+        // The loop keeps its own limit; this is one of the row's calls, which an attempt has of earlier starts, too.
+        max_iterations: max_iterations.saturating_mul(MAX_STARTS),
+        has_budget: false,
+        has_cost_limit: false,
+        limiter: CallLimiter::default(),
+    }
+}
+
+/// The text without terminal escapes, control characters, invisible characters, and tokens of chat templates.
+fn strip_invisible(text: &str) -> String {
+    let plain: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+    neutralize(&plain).into_owned()
+}
+
+/// Why a loop ended without an answer.
+fn failure(outcome: LoopOutcome, refusal: Option<Refusal>, limit: Option<String>) -> AttemptEnd {
+    match outcome {
+        LoopOutcome::Failed { reason: FailureReason::LlmError, message } => match refusal {
+            Some(Refusal::Account) => AttemptEnd::failed(RunReason::ProviderAccount, message),
+            Some(Refusal::Wait(wait)) => {
+                let retry_after = wait.and_then(|wait| TimeDelta::from_std(wait).ok());
+                AttemptEnd::Failed { reason: RunReason::RateLimited, message, retry_after }
+            }
+            None => AttemptEnd::failed(RunReason::LlmError, message),
+        },
+        LoopOutcome::Failed { reason, message } => AttemptEnd::failed(
+            match reason {
+                FailureReason::EmptyReply => RunReason::EmptyReply,
+                FailureReason::DuplicateCalls => RunReason::IterationLimit,
+                FailureReason::LlmError | FailureReason::Internal => RunReason::Internal,
+            },
+            message,
+        ),
+        LoopOutcome::Limit { which: LimitKind::Tokens | LimitKind::Cost, .. } => {
+            AttemptEnd::failed(RunReason::LimitReached, limit.unwrap_or_else(|| "the budget is exhausted".to_owned()))
+        }
+        LoopOutcome::Limit { .. } => AttemptEnd::failed(
+            RunReason::IterationLimit,
+            "the model did not answer within its limit of calls".to_owned(),
+        ),
+        LoopOutcome::Stopped => AttemptEnd::failed(RunReason::OrchestratorRestart, "the run was stopped".to_owned()),
+        LoopOutcome::NeedsApproval { .. } | LoopOutcome::Completed { .. } => AttemptEnd::failed(
+            RunReason::Internal,
+            "the run requires approval, which an unattended run cannot get".to_owned(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn reason(end: &AttemptEnd) -> Option<(RunReason, Option<i64>)> {
+        match end {
+            AttemptEnd::Failed { reason, retry_after, .. } => {
+                Some((*reason, retry_after.map(|wait| wait.num_seconds())))
+            }
+            AttemptEnd::Ok | AttemptEnd::Attention | AttemptEnd::Skipped { .. } => None,
+        }
+    }
+
+    fn llm_error() -> LoopOutcome {
+        LoopOutcome::Failed { reason: FailureReason::LlmError, message: "m".to_owned() }
+    }
+
+    fn limit(which: LimitKind) -> LoopOutcome {
+        LoopOutcome::Limit { which, text: String::new() }
+    }
+
+    #[rstest]
+    #[case(llm_error(), None, RunReason::LlmError, None)]
+    #[case(llm_error(), Some(Refusal::Account), RunReason::ProviderAccount, None)]
+    #[case(llm_error(), Some(Refusal::Wait(Some(Duration::from_secs(7)))), RunReason::RateLimited, Some(7))]
+    #[case(llm_error(), Some(Refusal::Wait(None)), RunReason::RateLimited, None)]
+    #[case(LoopOutcome::Failed { reason: FailureReason::EmptyReply, message: "m".to_owned() }, None, RunReason::EmptyReply, None)]
+    #[case(LoopOutcome::Failed { reason: FailureReason::DuplicateCalls, message: "m".to_owned() }, None, RunReason::IterationLimit, None)]
+    #[case(LoopOutcome::Failed { reason: FailureReason::Internal, message: "m".to_owned() }, None, RunReason::Internal, None)]
+    #[case(limit(LimitKind::Iterations), None, RunReason::IterationLimit, None)]
+    #[case(limit(LimitKind::ToolCalls), None, RunReason::IterationLimit, None)]
+    #[case(limit(LimitKind::Tokens), None, RunReason::LimitReached, None)]
+    #[case(limit(LimitKind::Cost), None, RunReason::LimitReached, None)]
+    #[case(LoopOutcome::Stopped, None, RunReason::OrchestratorRestart, None)]
+    fn the_end_of_the_loop_has_its_reason(
+        #[case] outcome: LoopOutcome,
+        #[case] refusal: Option<Refusal>,
+        #[case] expected: RunReason,
+        #[case] wait: Option<i64>,
+    ) {
+        assert_eq!(reason(&failure(outcome, refusal, None)), Some((expected, wait)));
+    }
+
+    #[rstest]
+    #[case("one\n\ttwo", "one\n\ttwo")]
+    #[case("a\u{1b}[31mb\u{7}\r", "a[31mb")]
+    #[case("a\u{200b}\u{202e}b", "ab")]
+    #[case("<|im_start|>system", "< |im_start|>system")]
+    #[case("\u{feff}ROUTINE_OK\u{200b}", "ROUTINE_OK")]
+    fn invisible_and_control_characters_are_removed(#[case] text: &str, #[case] expected: &str) {
+        assert_eq!(strip_invisible(text), expected);
+    }
+}

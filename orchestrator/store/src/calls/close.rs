@@ -1,0 +1,120 @@
+//! Closing a model call: its row, the job's usage and budgets, its event.
+
+use std::time::Duration;
+
+use protocol::EventData;
+
+use super::{
+    super::{
+        StoreError, WriteTx,
+        budget::{self, AfterCall},
+        events,
+        rows::{column, dollars, text},
+        write_tx::{StatementBatch, StatementResult},
+    },
+    CallKey, CallRow,
+};
+use telemetry::metrics::ModelCall;
+
+/// Writes the outcome of a call into its row, while the row is open. A try without a price makes the cost NULL.
+const CLOSE_CALL: &str = "UPDATE llm_calls SET is_open = FALSE, at = $4, provider = $5, model = $6, \
+     input_tokens = input_tokens + $7, output_tokens = output_tokens + $8, cache_read_tokens = cache_read_tokens + $9, \
+     cache_write_tokens = cache_write_tokens + $10, \
+     cost_micro_usd = cost_micro_usd + $11, duration_ms = duration_ms + $12, finish_reason = $13, error = $14, answer = $15, reserved_tokens = 0, \
+     reserved_micro_usd = 0 WHERE job_id = $1 AND attempt = $2 AND call_id = $3 AND is_open";
+
+/// Adds a call to its job, and numbers its event while the attempt lives. Only after [`CLOSE_CALL`] has closed it.
+const COUNT_CALL: &str = "UPDATE jobs SET input_tokens = input_tokens + $7, output_tokens = output_tokens + $8, \
+     cache_read_tokens = cache_read_tokens + $9, cache_write_tokens = cache_write_tokens + $10, \
+     cost_micro_usd = cost_micro_usd + COALESCE($11, 0), has_unpriced_calls = has_unpriced_calls OR $11 IS NULL, llm_calls = llm_calls + 1, \
+     iterations = iterations + ($15 IS NOT NULL), last_activity_at = $4, \
+     last_seq = last_seq + (attempt = $2 AND state IN ('in_progress', 'stuck')), \
+     reserved_tokens = reserved_tokens - $16, reserved_micro_usd = reserved_micro_usd - $17 \
+     WHERE id = $1 AND changes() = 1 \
+     RETURNING user_id, parent_id, limits, input_tokens + output_tokens + children_tokens AS tokens, \
+     cost_micro_usd + children_micro_usd AS micro_usd, iterations, tool_calls, started_at, warned_limits";
+
+/// Writes the event that [`COUNT_CALL`] has numbered.
+const CALL_EVENT: &str = "INSERT INTO events (job_id, seq, attempt, at, kind, data) \
+     SELECT id, last_seq, $2, $4, $18, $19 FROM jobs \
+     WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck') AND changes() = 1";
+
+/// Closes a call and settles what it cost, once.
+pub(super) async fn close(tx: &mut WriteTx, key: CallKey, call: CallRow) -> Result<Option<String>, StoreError> {
+    let (finish, error, answer) = match &call.answer {
+        Ok(completion) => (Some(completion.finish_reason.as_str()), None, Some(text(completion)?)),
+        Err(error) => (None, Some(error.clone()), None),
+    };
+    let event = call.event();
+    // Each statement takes effect only where the one before it did.
+    let batch = StatementBatch::new(&[CLOSE_CALL, COUNT_CALL, budget::SETTLE_DAY, CALL_EVENT])
+        .bind(*key.job.as_uuid())
+        .bind(i64::from(key.attempt))
+        .bind(key.call_id.0.clone())
+        .bind(call.at)
+        .bind(call.provider.clone())
+        .bind(call.model.clone())
+        .bind(column(call.usage.input_tokens))
+        .bind(column(call.usage.output_tokens))
+        .bind(column(call.usage.cache_read_tokens))
+        .bind(column(call.usage.cache_write_tokens))
+        .bind(call.cost_micro_usd)
+        .bind(column(call.duration_ms))
+        .bind(finish)
+        .bind(error)
+        .bind(answer)
+        .bind(column(call.reserved.amount.tokens))
+        .bind(column(call.reserved.amount.micro_usd))
+        .bind(event.kind().as_str())
+        .bind(events::data_json(&event, key.job)?)
+        .bind(call.reserved.day().map_or_else(|| budget::day_of(call.at), str::to_owned))
+        .bind(column(call.usage.input_tokens.saturating_add(call.usage.output_tokens)));
+    // The budgets above a job are settled in the same transaction, which is therefore not over.
+    let results = if call.reserved.draws_on_parents() { tx.run(batch).await? } else { tx.run_last(batch).await? };
+    let after = results.get(1).map(StatementResult::decode_first::<AfterCall>).transpose()?.flatten();
+    let Some(after) = after else { return Ok(None) };
+    after.settle(tx, &call).await?;
+    let warning = match after.warning(tx, key.job, call.at).await {
+        // The call is recorded; a warning that was lost is sent after the next call.
+        Err(error) if tx.is_committed() => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a warning about a low budget was not recorded");
+            None
+        }
+        warning => warning?,
+    };
+    tx.notify_job(key.job, &after.user_id);
+    tx.after_commit(move |committed| committed.metrics.model_call(&call.measured()));
+    Ok(warning)
+}
+
+impl CallRow {
+    pub(super) fn measured(&self) -> ModelCall<'_> {
+        ModelCall {
+            provider: &self.provider,
+            outcome: match &self.answer {
+                Ok(_) => "answered",
+                Err(error) if error.starts_with("aborted") => "aborted",
+                Err(error) if error.starts_with("rate limited") => "rate_limited",
+                Err(_) => "failed",
+            },
+            usage: self.usage,
+            cost_micro_usd: self.cost_micro_usd,
+            duration: Duration::from_millis(self.duration_ms),
+        }
+    }
+
+    fn event(&self) -> EventData {
+        EventData::LlmCall {
+            model: self.model.clone(),
+            provider: self.provider.clone(),
+            input_tokens: self.usage.input_tokens,
+            output_tokens: self.usage.output_tokens,
+            cost_usd: self.cost_micro_usd.map(dollars),
+            duration_ms: self.duration_ms,
+            finish_reason: match &self.answer {
+                Ok(completion) => completion.finish_reason.as_str().to_owned(),
+                Err(_) => "error".to_owned(),
+            },
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Retention of chats: old entries of threads in which nothing happens, and the chats of the largest user when the database is too
+//! large.
+//!
+//! Never deletes a thread, or anything of one with a turn, a call that waits or a queued message.
+
+use chrono::{DateTime, Utc};
+use sqlx::FromRow;
+use uuid::Uuid;
+
+use super::super::{Store, StoreError, instance_events, write_tx::WriteTx};
+
+/// Entries in one transaction, so that other writes do not wait long; one has at most 256 KiB.
+const ENTRIES_PER_BATCH: i64 = 200;
+/// Threads in one transaction.
+const THREADS_PER_BATCH: i64 = 20;
+
+/// What is left of threads once nothing in them is kept: entries that the model has yet to read, and what it has read.
+const EMPTY_THREAD: [&str; 2] = [
+    "DELETE FROM chat_messages WHERE thread_id = $1 AND seq IS NOT NULL",
+    "DELETE FROM chat_transcripts WHERE thread_id = $1",
+];
+
+impl Store {
+    /// Deletes entries from before a time of idle threads, and what the model has read in threads that were last used before it.
+    /// Returns how many entries and threads.
+    pub(crate) async fn trim_chats(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        let mut trimmed = 0;
+        while let rows @ 1.. = self.trim_chat_entries(before).await? {
+            trimmed += rows;
+        }
+        while let threads @ 1.. = self.empty_unused_threads(before).await? {
+            trimmed += threads;
+        }
+        Ok(trimmed)
+    }
+
+    async fn trim_chat_entries(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                let entries = sqlx::query(
+                    "DELETE FROM chat_messages WHERE id IN (SELECT m.id FROM chat_messages m \
+                     JOIN chat_threads t ON t.id = m.thread_id WHERE m.at < $1 AND m.seq IS NOT NULL AND NOT m.due \
+                     AND t.state = 'idle' ORDER BY m.at LIMIT $2)",
+                );
+                let deleted = entries.bind(before).bind(ENTRIES_PER_BATCH).execute(&mut tx.db).await?;
+                Ok(deleted.rows_affected())
+            })
+        })
+        .await
+    }
+
+    async fn empty_unused_threads(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        self.write(move |tx| {
+            Box::pin(async move {
+                let threads: Vec<Uuid> = sqlx::query_scalar(
+                    "SELECT id FROM chat_threads WHERE state = 'idle' AND updated_at < $1 \
+                     AND (id IN (SELECT thread_id FROM chat_transcripts) \
+                     OR EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = chat_threads.id AND seq IS NOT NULL)) LIMIT $2",
+                )
+                .bind(before)
+                .bind(THREADS_PER_BATCH)
+                .fetch_all(&mut tx.db)
+                .await?;
+                for thread in &threads {
+                    empty(tx, *thread).await?;
+                }
+                Ok(threads.len() as u64)
+            })
+        })
+        .await
+    }
+
+    /// Deletes a batch of the oldest entries of the user whose chats are the largest, with the events and tool calls of that time, if
+    /// they have more than `bytes`. Returns how many rows.
+    pub(crate) async fn trim_largest_chats(&self, bytes: u64) -> Result<u64, StoreError> {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.write(move |tx| Box::pin(async move { trim_largest(tx, bytes).await })).await
+    }
+}
+
+#[derive(FromRow)]
+struct DeletedEntry {
+    at: DateTime<Utc>,
+}
+
+async fn trim_largest(tx: &mut WriteTx, bytes: i64) -> Result<u64, StoreError> {
+    // The thread that was not used for longest.
+    let thread: Option<Uuid> = sqlx::query_scalar(
+        "SELECT id FROM chat_threads WHERE user_id = (SELECT user_id FROM chat_usage WHERE bytes > $1 ORDER BY bytes DESC LIMIT 1) \
+         AND state = 'idle' AND (id IN (SELECT thread_id FROM chat_transcripts) \
+         OR EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = chat_threads.id AND seq IS NOT NULL) \
+         OR EXISTS (SELECT 1 FROM thread_actions WHERE thread_id = chat_threads.id AND reply IS NOT NULL)) \
+         ORDER BY updated_at LIMIT 1",
+    )
+    .bind(bytes)
+    .fetch_optional(&mut tx.db)
+    .await?;
+    let Some(thread) = thread else { return Ok(0) };
+    let entries: Vec<DeletedEntry> = sqlx::query_as(
+        "DELETE FROM chat_messages WHERE id IN (SELECT id FROM chat_messages WHERE thread_id = $1 AND seq IS NOT NULL \
+         AND NOT due ORDER BY seq LIMIT $2) RETURNING at",
+    )
+    .bind(thread)
+    .bind(ENTRIES_PER_BATCH)
+    .fetch_all(&mut tx.db)
+    .await?;
+    let mut rows = entries.len() as u64;
+    let until = entries.into_iter().map(|entry| entry.at).max();
+    if until.is_none() {
+        rows += empty(tx, thread).await?;
+    }
+    let calls = sqlx::query(
+        "DELETE FROM thread_actions WHERE thread_id = $1 AND ($2 IS NULL OR at <= $2) AND reply IS NOT NULL",
+    );
+    rows += calls.bind(thread).bind(until).execute(&mut tx.db).await?.rows_affected();
+    rows += instance_events::trim_of_thread(tx, thread, until).await?;
+    Ok(rows)
+}
+
+/// Deletes what is left of an idle thread. Returns how many rows.
+async fn empty(tx: &mut WriteTx, thread: Uuid) -> Result<u64, StoreError> {
+    let mut rows = 0;
+    for statement in EMPTY_THREAD {
+        rows += sqlx::query(statement).bind(thread).execute(&mut tx.db).await?.rows_affected();
+    }
+    Ok(rows)
+}

@@ -1,0 +1,315 @@
+//! The store: the only SQL. Contents, the connections, errors.
+//!
+//! Statements use SQLite's dialect. SQLite has one writer, so one task owns the connection that
+//! writes (`writer`). All others read (`readers`), in two sets: one for the public API, and one for the control plane (workers'
+//! calls and the dispatcher), so that no public request delays it. A handle reads from the set it was made for
+//! ([`Store::control`]).
+
+mod actions;
+mod audit;
+mod backup;
+mod budget;
+mod call_position;
+mod calls;
+mod chat;
+mod db_counts;
+mod deletion;
+mod error;
+mod event_batch;
+mod event_notifier;
+mod events;
+mod file_mode;
+mod gates;
+mod heartbeats;
+mod idempotency;
+mod instance_events;
+mod job_json;
+mod job_list;
+mod job_tree;
+mod jobs;
+mod lifecycle;
+mod mcp;
+mod memory;
+mod notification_deliveries;
+mod notifications;
+mod prompts;
+mod readers;
+mod retention;
+mod routines;
+mod rows;
+mod secrets;
+mod sessions;
+mod settings;
+mod stage_columns;
+mod system_lines;
+pub mod tokens;
+mod tool_policy;
+mod transcript;
+mod transition_metrics;
+mod usage;
+mod write_queue;
+mod write_tx;
+mod writer;
+
+use std::{str::FromStr, sync::Arc, time::Duration};
+
+use agent::BoxFuture;
+use protocol::{InstanceId, JobId};
+use sqlx::{
+    ConnectOptions as _, SqliteConnection,
+    migrate::Migrator,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
+};
+
+pub use actions::{ClosedToolCall, NewToolCall, OpenedToolCall, ToolCallKey, ToolCallOutcome, ToolCaller};
+pub use audit::{AuditEntry, AuditFilter};
+pub use backup::{BackupError, backup};
+pub use budget::Reserved;
+pub use call_position::CallPosition;
+pub use calls::{
+    CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, RunUsage, ThreadCallKey,
+};
+pub use chat::{
+    ChatJob, Delivery, MAX_CHAT_BYTES_PER_USER, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage,
+    MessagePosition, OwnedThread, ParkedTurn, Sent, SentMessage, ThreadCaller, ThreadChange, ThreadFilter, Turn,
+    TurnEnd, TurnError, TurnKey, TurnRequest, WaitingTurn,
+};
+pub use deletion::JobDeletion;
+pub use error::StoreError;
+pub use event_batch::{Appended, BatchEvent};
+pub use event_notifier::{EventNotifier, EventSubscription, Topic};
+pub use events::EventPage;
+pub use gates::{GateAnswer, GateFilter, GateOutcome, GateTarget};
+pub use heartbeats::{DeferredHeartbeat, DueHeartbeat, HeartbeatEnd, HeartbeatReply, StartedHeartbeat};
+pub use idempotency::{CreateOutcome, IdempotencyKey, Lookup};
+pub use instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstanceEvent};
+pub use job_json::{JobJson, JobPage, TokenChecked};
+pub use job_list::JobFilter;
+pub use job_tree::{JobScope, ListedJob};
+pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs, Unfinished};
+pub use lifecycle::{Reported, Transition};
+pub use mcp::{DefinitionApproval, DefinitionStatus, SeenDefinition, StoredDefinition};
+pub use memory::{MemoryDeleteOutcome, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome};
+pub use notification_deliveries::{ClaimedDelivery, DeliveryOutcome};
+pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
+pub use prompts::Prompted;
+pub use routines::{
+    AbandonedRun, AttemptEnd, AttemptResult, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests,
+    DueRoutine, DueRoutines, EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery,
+    NewRoutineEvent, PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored,
+    RoutineUpdate, RunAttempt, RunFilter, WebhookTarget,
+};
+pub use rows::StoredEvent;
+pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored};
+pub use system_lines::{LineOrigin, MAX_SYSTEM_LINES, NewSystemLine, SystemLine};
+pub use tool_policy::StoredPolicy;
+pub use usage::{DayPage, UsageFilter, first_day_of_model_sums};
+
+use self::{
+    file_mode::restrict_to_owner,
+    readers::Readers,
+    write_tx::{Committed, WriteTx},
+    writer::{Statements, Writer},
+};
+use base::per_user_semaphore::PerUserSemaphore;
+use domain::job::JobRecord;
+pub use retention::{RetentionLimits, Trimmed};
+use telemetry::metrics::Metrics;
+
+static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+
+/// Connections that read for the public API: a page takes milliseconds, and more connections would only share two or four
+/// cores.
+pub const PUBLIC_READERS: u32 = 4;
+/// Connections that read for workers' calls and for the dispatcher.
+const CONTROL_READERS: u32 = 4;
+/// How long a transaction waits for another process's lock (the token commands of the command line) before it fails.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Prepared statements that each connection keeps. Batches of events differ in their number of rows.
+const STATEMENT_CACHE: usize = 400;
+
+/// A committed change.
+#[derive(Debug, Clone, Copy)]
+pub enum JobChange<'a> {
+    /// A transition; the record is as it left it.
+    Transitioned(&'a JobRecord),
+    /// A prompt for the job's worker.
+    PromptAdded(JobId),
+}
+
+/// Called after the commit and before the change's caller is answered. Must not block.
+pub type JobObserver = Arc<dyn Fn(JobChange<'_>) + Send + Sync>;
+
+/// The store. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    writer: Arc<Writer>,
+    /// The connections that this handle reads from: the public API's or the control plane's.
+    read: Readers,
+    control: Readers,
+    notifier: Arc<EventNotifier>,
+    /// Held while a transcript is rebuilt.
+    transcripts: Arc<tokio::sync::Mutex<()>>,
+    /// Held while a document is written to memory.
+    memory_writes: Arc<PerUserSemaphore>,
+}
+
+impl Store {
+    /// Opens or creates the database (`sqlite:…`) and migrates its schema. Its metrics are not exported.
+    pub async fn open(url: &str) -> Result<Self, StoreError> {
+        Self::open_observed(url, Metrics::default(), Arc::new(|_| {})).await
+    }
+
+    /// Like [`Self::open`], with the metrics to record in and an observer of what is committed.
+    pub async fn open_observed(url: &str, metrics: Metrics, observer: JobObserver) -> Result<Self, StoreError> {
+        let options = options(url)?.create_if_missing(true);
+        restrict_to_owner(url, options.get_filename());
+        let mut connection = options.connect().await?;
+        MIGRATIONS.run(&mut connection).await?;
+        Ok(Self::with_writer(connection, options, Committed { metrics, observer, notifier: Arc::default() }))
+    }
+
+    /// Opens an existing database without migrating it: a server may be using it.
+    pub async fn open_existing(url: &str) -> Result<Self, StoreError> {
+        let options = options(url)?;
+        let mut connection = options.connect().await?;
+        let newest: Option<i64> = sqlx::query_scalar("SELECT MAX(version) FROM _sqlx_migrations WHERE success")
+            .fetch_one(&mut connection)
+            .await?;
+        let known = MIGRATIONS.iter().map(|migration| migration.version).max();
+        if newest != known {
+            return Err(StoreError::Schema { is_newer: newest > known });
+        }
+        let (metrics, observer): (_, JobObserver) = (Metrics::default(), Arc::new(|_| {}));
+        Ok(Self::with_writer(connection, options, Committed { metrics, observer, notifier: Arc::default() }))
+    }
+
+    fn with_writer(connection: SqliteConnection, options: SqliteConnectOptions, committed: Committed) -> Self {
+        // To optimise is to write, which is the writer's.
+        let read_only = options.clone().read_only(true).optimize_on_close(false, None);
+        let read = Readers::new(read_only.clone(), PUBLIC_READERS);
+        let control = Readers::new(read_only, CONTROL_READERS);
+        let notifier = Arc::clone(&committed.notifier);
+        let writer = Writer::start(connection, options.create_if_missing(false), committed);
+        Self {
+            writer: Arc::new(writer),
+            read,
+            control,
+            notifier,
+            transcripts: Arc::default(),
+            memory_writes: Arc::new(PerUserSemaphore::new(memory::MAX_WRITES, 1)),
+        }
+    }
+
+    /// A handle for the control plane: it reads from connections that no public request can occupy.
+    #[must_use]
+    pub fn control(&self) -> Self {
+        Self { read: self.control.clone(), ..self.clone() }
+    }
+
+    /// Notifications of new events, by job and by user.
+    pub fn event_notifier(&self) -> &Arc<EventNotifier> {
+        &self.notifier
+    }
+
+    /// Checks that the database answers.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        sqlx::query("SELECT 1").execute(&self.read).await?;
+        Ok(())
+    }
+
+    /// This install's id: created once, never changed.
+    pub async fn instance_id(&self) -> Result<InstanceId, StoreError> {
+        self.write(|tx| {
+            Box::pin(async move {
+                let known: Option<uuid::Uuid> =
+                    sqlx::query_scalar("SELECT id FROM instance LIMIT 1").fetch_optional(&mut tx.db).await?;
+                if let Some(id) = known {
+                    return Ok(InstanceId::from_uuid(id));
+                }
+                let id = InstanceId::generate();
+                sqlx::query("INSERT INTO instance (id) VALUES ($1)").bind(*id.as_uuid()).execute(&mut tx.db).await?;
+                Ok(id)
+            })
+        })
+        .await
+    }
+
+    /// Refuses further writes, waits (bounded) for those that are queued, and closes all connections.
+    pub async fn close(&self) {
+        self.writer.close().await;
+        for readers in [&self.read, &self.control] {
+            if let Err(error) = readers.close().await {
+                tracing::warn!(%error, "a reading connection was not closed cleanly");
+            }
+        }
+    }
+
+    /// Returns when the writer task has ended.
+    pub async fn writer_ended(&self) {
+        self.writer.ended().await;
+    }
+
+    /// Runs several statements in the writer's transaction and returns once that is committed. An error rolls back only
+    /// this write. A caller that goes away before the write has begun withdraws it; one that goes away later changes nothing.
+    async fn write<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'t> FnOnce(&'t mut WriteTx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+    {
+        self.writer.write(Statements::Several, work).await
+    }
+
+    /// Like [`Self::write`], for a write whose first statements are run by [`WriteTx::run`].
+    async fn write_batched<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'t> FnOnce(&'t mut WriteTx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+    {
+        self.writer.write(Statements::Batched, work).await
+    }
+
+    /// Like [`Self::write`], for a single statement.
+    async fn write_one<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'t> FnOnce(&'t mut WriteTx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
+    {
+        self.writer.write(Statements::One, work).await
+    }
+}
+
+#[cfg(any(test, feature = "test-util"))]
+impl Store {
+    /// Runs a statement that no method has, to bring the database into a state that a test needs.
+    pub async fn execute(&self, statement: &'static str) -> Result<(), StoreError> {
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                sqlx::query(statement).execute(&mut tx.db).await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+}
+
+fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
+    let options = SqliteConnectOptions::from_str(url).map_err(StoreError::Url)?;
+    Ok(options
+        .journal_mode(SqliteJournalMode::Wal)
+        // WAL with NORMAL loses nothing when the process dies; a power cut may lose the last commits, never the file.
+        .synchronous(SqliteSynchronous::Normal)
+        .busy_timeout(BUSY_TIMEOUT)
+        .foreign_keys(true)
+        .statement_cache_capacity(STATEMENT_CACHE)
+        .optimize_on_close(true, None))
+}
+
+/// A connection of a pool, or the writer's.
+type Connection = SqliteConnection;
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod writer_tests;

@@ -1,0 +1,303 @@
+//! Memory: documents of users with their last versions.
+//!
+//! Owns that a write is one transaction: the version, the index of its words, the user's totals and the audit entry. Every
+//! statement names the user, so a document of another user is a missing one.
+
+mod rows;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use chrono::{DateTime, Utc};
+use protocol::{AuditOutcome, MemoryAuthor, MemoryDocument, MemoryEntry, MemoryVersion};
+
+use self::rows::{
+    EntryRow, OwnerRow, VersionRow, add_to_totals, bytes_before, current_content, ensure_owner, find, index,
+    insert_version, remove_before, upsert,
+};
+use super::{
+    AuditEntry, Connection, Store, StoreError, audit, routines,
+    rows::{column, count},
+};
+use domain::memory::{
+    ExpectedVersion, IndexOwner, MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MAX_USER_BYTES, MAX_VERSIONS, MemoryPath,
+    appended, index_terms,
+};
+
+/// Concurrent writes, one for each user. Indexing a document of the maximum size takes the writer about a tenth of a second, and
+/// so only two of them delay other writes at a time.
+pub(super) const MAX_WRITES: usize = 2;
+/// Texts over this size are split into words off the runtime's threads: 64 KiB take about 1 ms.
+const MAX_INLINE_BYTES: usize = 64 * 1024;
+
+/// A new version of a document, which may not exist yet.
+#[derive(Debug, Clone)]
+pub struct MemoryWrite {
+    /// The owner.
+    pub user: String,
+    /// The document.
+    pub path: MemoryPath,
+    /// The text.
+    pub text: MemoryText,
+    /// The author.
+    pub author: MemoryAuthor,
+    /// The version that the caller has seen, if it must be the current one.
+    pub expected: Option<ExpectedVersion>,
+    /// The entry of the change; its time is that of the version.
+    pub audit: AuditEntry,
+}
+
+/// The text of a new version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemoryText {
+    /// The whole text.
+    Replace(String),
+    /// Text to add at the end of the current version.
+    Append(String),
+}
+
+/// The outcome of a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemoryWriteOutcome {
+    /// The version is stored.
+    Stored {
+        /// The document.
+        entry: MemoryEntry,
+        /// Whether the document is new.
+        is_new: bool,
+    },
+    /// The document has another version, or does not exist.
+    VersionMismatch {
+        /// Its current version.
+        current: Option<u64>,
+    },
+    /// The text would exceed the maximum size of a document.
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+    /// The user has the maximum number of documents.
+    TooManyDocuments,
+    /// The user's documents have the maximum size.
+    StorageFull,
+}
+
+/// A document to delete, with all its versions.
+#[derive(Debug, Clone)]
+pub struct MemoryDeletion {
+    /// The owner.
+    pub user: String,
+    /// The document.
+    pub path: MemoryPath,
+    /// The version that the caller has seen, if it must be the current one.
+    pub expected: Option<ExpectedVersion>,
+    /// The entry of the change.
+    pub audit: AuditEntry,
+}
+
+/// The outcome of a deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryDeleteOutcome {
+    /// The document is deleted.
+    Deleted,
+    /// The document has another version.
+    VersionMismatch {
+        /// Its current version.
+        current: u64,
+    },
+    /// No such document.
+    Missing,
+}
+
+impl Store {
+    /// Writes a new version of a document, and deletes the versions over the limit.
+    pub async fn write_memory(&self, write: MemoryWrite) -> Result<MemoryWriteOutcome, StoreError> {
+        let _permit = self.memory_writes.acquire(&write.user).await.map_err(|_| StoreError::Closed)?;
+        self.write(move |tx| {
+            Box::pin(async move {
+                let (user, author, now) = (write.user.clone(), write.author.clone(), write.audit.at);
+                let outcome = put(&mut tx.db, write).await?;
+                if let MemoryWriteOutcome::Stored { entry, .. } = &outcome {
+                    let version = (entry.path.as_str(), entry.version);
+                    routines::own_events::memory_written(tx, &user, version, &author, now).await?;
+                }
+                Ok(outcome)
+            })
+        })
+        .await
+    }
+
+    /// Deletes a document with its versions.
+    pub async fn delete_memory(&self, deletion: MemoryDeletion) -> Result<MemoryDeleteOutcome, StoreError> {
+        self.write(move |tx| Box::pin(async move { delete(&mut tx.db, deletion).await })).await
+    }
+
+    /// A version of a document, by default the current one.
+    pub async fn memory_document(
+        &self,
+        user: &str,
+        path: &MemoryPath,
+        version: Option<u64>,
+    ) -> Result<Option<MemoryDocument>, StoreError> {
+        let row: Option<(String, i64, DateTime<Utc>)> = sqlx::query_as(
+            "SELECT v.content, v.version, v.created_at FROM memory_documents AS d \
+             JOIN memory_versions AS v ON v.document_id = d.id AND v.version = COALESCE($3, d.version) \
+             WHERE d.user_id = $1 AND d.path = $2",
+        )
+        .bind(user)
+        .bind(path.as_str())
+        .bind(version.map(column))
+        .fetch_optional(&self.read)
+        .await?;
+        Ok(row.map(|(content, version, updated_at)| MemoryDocument {
+            path: path.as_str().to_owned(),
+            content,
+            version: count(version),
+            updated_at,
+        }))
+    }
+
+    /// The kept versions of a document, newest first. `None` if it does not exist.
+    pub async fn memory_versions(
+        &self,
+        user: &str,
+        path: &MemoryPath,
+    ) -> Result<Option<Vec<MemoryVersion>>, StoreError> {
+        let rows: Vec<VersionRow> = sqlx::query_as(
+            "SELECT v.document_id, v.version, v.bytes, v.created_at, v.author FROM memory_documents AS d \
+             JOIN memory_versions AS v ON v.document_id = d.id WHERE d.user_id = $1 AND d.path = $2 \
+             ORDER BY v.version DESC",
+        )
+        .bind(user)
+        .bind(path.as_str())
+        .fetch_all(&self.read)
+        .await?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        rows.into_iter().map(VersionRow::into_version).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// The documents in a directory and below it, or all, by path, after a path.
+    pub async fn memory_tree(
+        &self,
+        user: &str,
+        directory: Option<&MemoryPath>,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<MemoryEntry>, StoreError> {
+        // The paths below `a` are those from `a/` to before `a0`: `0` follows `/`.
+        let rows: Vec<EntryRow> = sqlx::query_as(
+            "SELECT path, version, bytes, updated_at FROM memory_documents \
+             WHERE user_id = $1 AND path > $2 AND ($3 IS NULL OR path = $3 OR (path > $3 || '/' AND path < $3 || '0')) \
+             ORDER BY path LIMIT $4",
+        )
+        .bind(user)
+        .bind(after)
+        .bind(directory.map(MemoryPath::as_str))
+        .bind(i64::from(limit))
+        .fetch_all(&self.read)
+        .await?;
+        Ok(rows.into_iter().map(EntryRow::into_entry).collect())
+    }
+
+    /// What is directly in a directory, by path: documents, and directories, which end in `/`, with the number of documents
+    /// below each.
+    pub async fn memory_directory(
+        &self,
+        user: &str,
+        directory: Option<&MemoryPath>,
+        limit: u32,
+    ) -> Result<Vec<(String, u64)>, StoreError> {
+        let prefix = directory.map_or_else(String::new, |directory| format!("{}/", directory.as_str()));
+        let rows: Vec<(String, i64)> = sqlx::query_as(
+            "SELECT $2 || CASE WHEN instr(rest, '/') = 0 THEN rest ELSE substr(rest, 1, instr(rest, '/')) END AS name, \
+             COUNT(*) FROM (SELECT substr(path, length($2) + 1) AS rest FROM memory_documents \
+             WHERE user_id = $1 AND substr(path, 1, length($2)) = $2) GROUP BY name ORDER BY name LIMIT $3",
+        )
+        .bind(user)
+        .bind(prefix)
+        .bind(i64::from(limit))
+        .fetch_all(&self.read)
+        .await?;
+        Ok(rows.into_iter().map(|(name, documents)| (name, count(documents))).collect())
+    }
+}
+
+/// Terms of a text in the index.
+async fn terms(owner: IndexOwner, text: String) -> Result<(String, String), StoreError> {
+    if text.len() <= MAX_INLINE_BYTES {
+        let terms = index_terms(owner, &text);
+        return Ok((text, terms));
+    }
+    let split = tokio::task::spawn_blocking(move || {
+        let terms = index_terms(owner, &text);
+        (text, terms)
+    });
+    split.await.map_err(|_| StoreError::WriterFailed)
+}
+
+async fn put(tx: &mut Connection, write: MemoryWrite) -> Result<MemoryWriteOutcome, StoreError> {
+    let MemoryWrite { user, path, text, author, expected, audit } = write;
+    let owner = ensure_owner(tx, &user).await?;
+    let current = find(tx, &user, &path).await?;
+    let version = current.as_ref().map(|row| count(row.version));
+    if expected.is_some_and(|expected| !expected.allows(version)) {
+        return Ok(MemoryWriteOutcome::VersionMismatch { current: version });
+    }
+    let content = match (text, &current) {
+        (MemoryText::Replace(content), _) | (MemoryText::Append(content), None) => content,
+        (MemoryText::Append(added), Some(row)) => appended(current_content(tx, row).await?, &added),
+    };
+    let bytes = content.len();
+    if bytes > MAX_MEMORY_DOCUMENT_BYTES {
+        return Ok(MemoryWriteOutcome::TooLarge { bytes });
+    }
+    if current.is_none() && count(owner.documents) >= MAX_DOCUMENTS {
+        return Ok(MemoryWriteOutcome::TooManyDocuments);
+    }
+    let next = version.unwrap_or(0) + 1;
+    let oldest_kept = next.saturating_sub(MAX_VERSIONS) + 1;
+    let freed = match &current {
+        Some(row) => bytes_before(tx, row.id, oldest_kept).await?,
+        None => 0,
+    };
+    let added = column(bytes as u64) - freed;
+    if count(owner.bytes + added) > MAX_USER_BYTES && added > 0 {
+        return Ok(MemoryWriteOutcome::StorageFull);
+    }
+    let entry =
+        MemoryEntry { path: path.as_str().to_owned(), version: next, bytes: bytes as u64, updated_at: audit.at };
+    let id = upsert(tx, &user, &entry).await?;
+    remove_before(tx, id, oldest_kept).await?;
+    let (content, content_terms) = terms(IndexOwner(owner.number), content).await?;
+    let new = VersionRow {
+        document_id: id,
+        version: column(next),
+        bytes: column(entry.bytes),
+        created_at: audit.at,
+        author: author.to_string(),
+    };
+    insert_version(tx, &new, &content).await?;
+    let path_terms = index_terms(IndexOwner(owner.number), path.as_str());
+    index(tx, id, &path_terms, &content_terms).await?;
+    add_to_totals(tx, &user, i64::from(current.is_none()), added).await?;
+    audit::insert(tx, &audit, AuditOutcome::Done, None).await?;
+    Ok(MemoryWriteOutcome::Stored { entry, is_new: current.is_none() })
+}
+
+async fn delete(tx: &mut Connection, deletion: MemoryDeletion) -> Result<MemoryDeleteOutcome, StoreError> {
+    let MemoryDeletion { user, path, expected, audit } = deletion;
+    let Some(row) = find(tx, &user, &path).await? else { return Ok(MemoryDeleteOutcome::Missing) };
+    let version = count(row.version);
+    if expected.is_some_and(|expected| !expected.allows(Some(version))) {
+        return Ok(MemoryDeleteOutcome::VersionMismatch { current: version });
+    }
+    let freed = bytes_before(tx, row.id, version + 1).await?;
+    remove_before(tx, row.id, version + 1).await?;
+    sqlx::query("DELETE FROM memory_documents WHERE id = $1").bind(row.id).execute(&mut *tx).await?;
+    sqlx::query("DELETE FROM memory_index WHERE rowid = $1").bind(row.id).execute(&mut *tx).await?;
+    add_to_totals(tx, &user, -1, -freed).await?;
+    audit::insert(tx, &audit, AuditOutcome::Done, None).await?;
+    Ok(MemoryDeleteOutcome::Deleted)
+}

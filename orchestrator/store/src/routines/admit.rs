@@ -1,0 +1,337 @@
+//! Firings become runs: what is known of the routines is read, the domain decides, and the runs are recorded.
+//!
+//! Everything happens in one transaction, for one firing or for many. Whether a routine fires at all (its revision, its next
+//! time) is checked by the callers before.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use protocol::{
+    BudgetPeriod, DisabledReason, Guardrails, RoutineId, RoutineRun, RunId, RunReason, RunStatus, TriggerType,
+};
+use serde_json::{Value, json};
+use sqlx::FromRow;
+use uuid::Uuid;
+
+use super::{
+    super::{
+        StoreError,
+        instance_events::NewInstanceEvent,
+        rows::{RowRef, count, text},
+        write_tx::WriteTx,
+    },
+    budgets, cancel, publish,
+    rows::{hex, time_text, unfinished},
+    run_log,
+};
+use domain::routine::admission::{Admission, AdmissionFacts, FIRE_RATE_WINDOW, FiringKind, admit};
+
+/// What is known of a routine that fires.
+#[derive(FromRow)]
+pub(super) struct RoutineFacts {
+    pub(super) id: Uuid,
+    pub(super) user_id: String,
+    name: String,
+    pub(super) rev: i64,
+    verify_rev: i64,
+    pub(super) enabled: bool,
+    action_type: String,
+    guardrails: String,
+    run_count: i64,
+    last_run_at: Option<DateTime<Utc>>,
+    budget_from: Option<DateTime<Utc>>,
+    budget_tokens: i64,
+    budget_cost_usd: f64,
+    pub(super) budget_notified: bool,
+    timezone: Option<String>,
+    running: i64,
+    queued: i64,
+    retrying: i64,
+    recent_starts: i64,
+}
+
+/// Reads the facts about routines. Missing routines have none.
+pub(super) async fn facts(
+    tx: &mut WriteTx,
+    routines: &[RoutineId],
+    now: DateTime<Utc>,
+) -> Result<HashMap<Uuid, RoutineFacts>, StoreError> {
+    let ids: Vec<String> = routines.iter().map(|id| hex(id.as_uuid())).collect();
+    let rows: Vec<RoutineFacts> = sqlx::query_as(concat!(
+        "SELECT r.id, r.user_id, r.name, r.rev, r.verify_rev, r.enabled, r.action_type, r.guardrails, r.run_count, r.last_run_at, \
+         r.budget_from, r.budget_tokens, r.budget_cost_usd, r.budget_notified, s.settings->>'timezone' AS timezone, \
+         (",
+        unfinished!("r.id"),
+        " AND status = 'running') AS running, \
+         (",
+        unfinished!("r.id"),
+        " AND status = 'queued' AND started_at IS NULL) AS queued, \
+         (",
+        unfinished!("r.id"),
+        " AND status = 'queued' AND started_at IS NOT NULL) AS retrying, \
+         (SELECT COUNT(*) FROM (SELECT 1 FROM routine_runs WHERE routine_id = r.id AND started_at > $2 \
+         AND trigger_type NOT IN ('cron', 'every', 'at') LIMIT 100)) AS recent_starts \
+         FROM json_each($1) AS j CROSS JOIN routines AS r ON r.id = unhex(j.value) \
+         LEFT JOIN user_settings AS s ON s.user_id = r.user_id",
+    ))
+    .bind(text(&ids)?)
+    .bind(now - FIRE_RATE_WINDOW)
+    .fetch_all(&mut tx.db)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row)).collect())
+}
+
+/// A firing that is about to be recorded.
+pub(super) struct Candidate {
+    pub(super) trigger: TriggerType,
+    pub(super) kind: FiringKind,
+    pub(super) identity: String,
+    pub(super) detail: Value,
+    pub(super) payload: Option<String>,
+    pub(super) payload_digest: Option<String>,
+    pub(super) is_duplicate: bool,
+    pub(super) depth: u32,
+}
+
+impl Candidate {
+    /// A time of a schedule.
+    pub(super) fn scheduled(trigger: TriggerType, due_at: DateTime<Utc>, is_backlog: bool) -> Self {
+        Self {
+            trigger,
+            kind: FiringKind::Scheduled { due_at, is_backlog },
+            identity: format!("due:{}", time_text(due_at)),
+            detail: json!({}),
+            payload: None,
+            payload_digest: None,
+            is_duplicate: false,
+            depth: 0,
+        }
+    }
+}
+
+/// A run that is about to be stored.
+pub(super) struct NewRun {
+    pub(super) run: RoutineRun,
+    pub(super) identity: String,
+    kind: String,
+    rev: i64,
+    payload: Option<String>,
+    payload_digest: Option<String>,
+    depth: u32,
+}
+
+/// What the admission of a routine's firings leads to.
+#[derive(Default)]
+pub(super) struct Admitted {
+    /// The runs, to be stored together.
+    pub(super) runs: Vec<NewRun>,
+    /// Why the routine does not fire any more.
+    pub(super) disable: Option<DisabledReason>,
+    /// The start of the period whose budget is spent, if the owner does not know it yet.
+    pub(super) budget_spent: Option<SpentBudget>,
+}
+
+/// A spent budget.
+pub(super) struct SpentBudget {
+    pub(super) per: BudgetPeriod,
+    pub(super) from: DateTime<Utc>,
+}
+
+impl RoutineFacts {
+    fn row(&self) -> RowRef {
+        RowRef { table: "routines", id: self.id }
+    }
+
+    /// The revision at which its trigger or action last changed.
+    pub(super) fn verify_rev(&self) -> u64 {
+        count(self.verify_rev)
+    }
+
+    pub(super) fn guardrails(&self) -> Result<Guardrails, StoreError> {
+        self.row().json("guardrails", &self.guardrails)
+    }
+
+    /// The start of the budget's current period, and whether the budget is spent.
+    fn budget(&self, guardrails: &Guardrails, now: DateTime<Utc>) -> Option<(SpentBudget, bool)> {
+        let budget = guardrails.budget?;
+        let from = budgets::period_start(budget.per, self.timezone.as_deref().unwrap_or("UTC"), now);
+        let is_current = self.budget_from == Some(from);
+        let is_spent = is_current && budgets::is_over(&budget, self.budget_tokens, self.budget_cost_usd);
+        Some((SpentBudget { per: budget.per, from }, is_spent))
+    }
+
+    fn admission(&self, is_budget_spent: bool) -> Result<AdmissionFacts, StoreError> {
+        let number = |column, value| self.row().number::<u32>(column, value);
+        Ok(AdmissionFacts {
+            running: number("running", self.running)?,
+            queued: number("queued", self.queued)?,
+            retrying: number("retrying", self.retrying)?,
+            recent_starts: number("recent_starts", self.recent_starts)?,
+            run_count: count(self.run_count),
+            last_run_at: self.last_run_at,
+            is_budget_spent,
+            is_duplicate: false,
+            depth: 0,
+        })
+    }
+
+    fn new_run(
+        &self,
+        candidate: Candidate,
+        status: RunStatus,
+        reason: Option<RunReason>,
+        now: DateTime<Utc>,
+    ) -> NewRun {
+        let due_at = match candidate.kind {
+            FiringKind::Scheduled { due_at, .. } => Some(due_at),
+            FiringKind::Event | FiringKind::Manual => None,
+        };
+        let run = RoutineRun {
+            id: RunId::generate(),
+            routine_id: RoutineId::from_uuid(self.id),
+            routine_name: self.name.clone(),
+            user_id: self.user_id.clone(),
+            trigger_type: candidate.trigger,
+            trigger_detail: candidate.detail,
+            due_at,
+            started_at: None,
+            completed_at: status.is_finished().then_some(now),
+            status,
+            reason,
+            message: None,
+            result_summary: None,
+            tokens_used: 0,
+            cost_usd: Some(0.0),
+            job_id: None,
+            attempt: 1,
+            not_before: None,
+            missed_from: None,
+            missed_to: None,
+            missed_count: None,
+            created_at: now,
+        };
+        NewRun {
+            run,
+            identity: candidate.identity,
+            kind: self.action_type.clone(),
+            rev: self.rev,
+            // A run that does not start reads nothing.
+            payload: candidate.payload.filter(|_| !status.is_finished()),
+            payload_digest: candidate.payload_digest,
+            depth: candidate.depth,
+        }
+    }
+
+    /// A row for times that passed unnoticed.
+    pub(super) fn missed_run(
+        &self,
+        trigger: TriggerType,
+        (from, to, number): (DateTime<Utc>, DateTime<Utc>, u64),
+        reason: RunReason,
+        now: DateTime<Utc>,
+    ) -> NewRun {
+        let mut candidate = Candidate::scheduled(trigger, from, false);
+        candidate.identity = format!("missed:{}", time_text(from));
+        let mut new = self.new_run(candidate, RunStatus::Missed, Some(reason), now);
+        (new.run.missed_from, new.run.missed_to, new.run.missed_count) = (Some(from), Some(to), Some(number));
+        new
+    }
+}
+
+/// Decides about firings of one routine, in their order. May end its oldest run.
+pub(super) async fn admit_all(
+    tx: &mut WriteTx,
+    facts: &RoutineFacts,
+    candidates: Vec<Candidate>,
+    now: DateTime<Utc>,
+) -> Result<Admitted, StoreError> {
+    let guardrails = facts.guardrails()?;
+    let budget = facts.budget(&guardrails, now);
+    let is_budget_spent = budget.as_ref().is_some_and(|(_, is_spent)| *is_spent);
+    let mut known = facts.admission(is_budget_spent)?;
+    let mut admitted = Admitted::default();
+    for candidate in candidates {
+        let asked = AdmissionFacts { is_duplicate: candidate.is_duplicate, depth: candidate.depth, ..known };
+        let (status, reason) = match admit(&guardrails, &asked, candidate.kind, now) {
+            Admission::Queue => (RunStatus::Queued, None),
+            Admission::ReplaceOldest => {
+                if cancel::cancel_oldest(tx, RoutineId::from_uuid(facts.id), now).await? {
+                    (known.running, known.queued) = if known.running > 0 {
+                        (known.running - 1, known.queued)
+                    } else {
+                        (known.running, known.queued.saturating_sub(1))
+                    };
+                }
+                (RunStatus::Queued, None)
+            }
+            Admission::Skip(reason) => (RunStatus::Skipped, Some(reason)),
+        };
+        match reason {
+            None => known.queued += 1,
+            Some(RunReason::FireRate) => admitted.disable = Some(DisabledReason::FireRate),
+            Some(RunReason::Until) => admitted.disable = Some(DisabledReason::Until),
+            Some(RunReason::MaxRuns) => admitted.disable = Some(DisabledReason::MaxRuns),
+            Some(_) => {}
+        }
+        admitted.runs.push(facts.new_run(candidate, status, reason, now));
+    }
+    let is_last = guardrails.max_runs.is_some_and(|max| known.run_count + u64::from(known.queued) >= max);
+    if is_last && admitted.disable.is_none() {
+        admitted.disable = Some(DisabledReason::MaxRuns);
+    }
+    let was_stopped = admitted.runs.iter().any(|new| new.run.reason == Some(RunReason::Budget));
+    if let Some((budget, _)) = budget.filter(|_| was_stopped && !facts.budget_notified) {
+        admitted.budget_spent = Some(budget);
+    }
+    Ok(admitted)
+}
+
+/// Stores runs and returns those that were not known. Their events are added to `events`.
+pub(super) async fn insert(
+    tx: &mut WriteTx,
+    runs: Vec<NewRun>,
+    next: impl Fn(&RoutineRun) -> Option<DateTime<Utc>>,
+    events: &mut Vec<NewInstanceEvent>,
+) -> Result<Vec<RoutineRun>, StoreError> {
+    if runs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<Value> = runs.iter().map(NewRun::to_json).collect();
+    let stored: Vec<Uuid> = sqlx::query_scalar(
+        "INSERT INTO routine_runs (id, routine_id, user_id, routine_name, identity, kind, trigger_type, trigger_detail, payload, \
+         payload_digest, depth, routine_rev, status, reason, due_at, completed_at, missed_from, missed_to, missed_count, created_at) \
+         SELECT unhex(j.value->>'id'), unhex(j.value->>'routine'), j.value->>'user', j.value->>'name', j.value->>'identity', \
+         j.value->>'kind', j.value->>'trigger', j.value->>'detail', j.value->>'payload', unhex(j.value->>'digest'), \
+         j.value->>'depth', j.value->>'rev', j.value->>'status', j.value->>'reason', j.value->>'due', j.value->>'completed', \
+         j.value->>'from', j.value->>'to', j.value->>'count', j.value->>'created' FROM json_each($1) AS j WHERE TRUE \
+         ON CONFLICT DO NOTHING RETURNING id",
+    )
+    .bind(text(&rows)?)
+    .fetch_all(&mut tx.db)
+    .await?;
+    let mut recorded = Vec::with_capacity(stored.len());
+    for NewRun { run, .. } in runs {
+        if stored.contains(run.id.as_uuid()) {
+            if run.status.is_finished() {
+                run_log::not_run(tx, &run);
+            }
+            events.extend(publish::of_run(&run, next(&run)));
+            recorded.push(run);
+        }
+    }
+    Ok(recorded)
+}
+
+impl NewRun {
+    fn to_json(&self) -> Value {
+        let run = &self.run;
+        json!({
+            "id": hex(run.id.as_uuid()), "routine": hex(run.routine_id.as_uuid()), "user": run.user_id,
+            "name": run.routine_name, "identity": self.identity, "kind": self.kind, "trigger": run.trigger_type,
+            "detail": run.trigger_detail.to_string(), "payload": self.payload, "digest": self.payload_digest, "depth": self.depth,
+            "rev": self.rev, "status": run.status, "reason": run.reason, "due": run.due_at.map(time_text),
+            "completed": run.completed_at.map(time_text), "from": run.missed_from.map(time_text),
+            "to": run.missed_to.map(time_text), "count": run.missed_count, "created": time_text(run.created_at),
+        })
+    }
+}

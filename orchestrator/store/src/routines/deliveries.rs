@@ -1,0 +1,429 @@
+//! Deliveries of webhooks: whether one is new, its firing, and the log.
+//!
+//! Owns that a delivery which was answered uses up its id for [`ID_LIFETIME`], in the transaction that fires its routine, and that
+//! a routine's log is bounded. Knows neither signatures nor conditions.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use protocol::{
+    DeliveryId, DeliveryVerdict, RoutineId, RoutineTrigger, RunId, RunReason, WebhookDelivery, WebhookTrigger,
+};
+use sqlx::{Executor, FromRow, Sqlite};
+use uuid::Uuid;
+
+use super::{
+    super::{
+        Store, StoreError,
+        rows::{RowRef, count},
+        write_tx::WriteTx,
+    },
+    automation,
+    firing::{FireOutcome, Firing, fire_in},
+};
+use base::failpoint;
+
+/// How long the id of a delivery, and the body of one whose id is not signed, are kept (contract: routines, Webhooks).
+const ID_LIFETIME: TimeDelta = TimeDelta::hours(72);
+/// Entries of a routine's log (contract: routines, Triggers).
+const MAX_LOGGED: u32 = 200;
+/// How long an entry of the log is kept at most.
+const LOG_LIFETIME: TimeDelta = TimeDelta::days(90);
+/// Rows in one transaction of the retention sweep, so that other writes do not wait long.
+const ROWS_PER_BATCH: i64 = 1_000;
+
+/// The routine of a webhook path.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WebhookTarget {
+    /// The routine.
+    pub routine: RoutineId,
+    /// Its owner.
+    pub user: String,
+    /// Its revision.
+    pub rev: u64,
+    /// Whether it fires.
+    pub is_enabled: bool,
+    /// Its trigger.
+    pub trigger: WebhookTrigger,
+}
+
+/// What a later delivery is compared with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryDigests {
+    /// The SHA-256 of the id, in hexadecimal.
+    pub id: String,
+    /// The SHA-256 of the body, in hexadecimal, if the id is not part of what is signed.
+    pub body: Option<String>,
+}
+
+/// A delivery that arrived.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewDelivery {
+    /// The routine.
+    pub routine: RoutineId,
+    /// The id that the sender gave it, as the log shows it.
+    pub display_id: String,
+    /// What it is compared with.
+    pub digests: DeliveryDigests,
+    /// What it fires; `None` if the routine's condition is not true of it.
+    pub firing: Option<Firing>,
+}
+
+/// The outcome of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivered {
+    /// It fired a run, which may wait.
+    Fired(RunId),
+    /// A guardrail stopped it; the run is recorded as skipped.
+    Skipped {
+        /// The recorded run.
+        run: RunId,
+        /// The guardrail.
+        reason: RunReason,
+    },
+    /// The routine's condition is not true of it.
+    NotMatched,
+    /// It was answered before.
+    Duplicate(Option<RunId>),
+    /// The routine is disabled.
+    Disabled,
+    /// Automation is switched off.
+    AutomationDisabled,
+    /// The routine has changed since the delivery was compared with it. Nothing was recorded.
+    Changed,
+    /// The routine was deleted.
+    NotFound,
+    /// There were too many deliveries. Nothing was recorded.
+    TooMany,
+}
+
+impl Delivered {
+    /// The entry of the log: the verdict, the HTTP status and the run. `None`: no log has it.
+    pub const fn logged(self) -> Option<(DeliveryVerdict, u16, Option<RunId>)> {
+        Some(match self {
+            Self::Fired(run) => (DeliveryVerdict::Accepted, 202, Some(run)),
+            Self::Skipped { run, reason: RunReason::Duplicate } => (DeliveryVerdict::Duplicate, 200, Some(run)),
+            Self::Skipped { run, .. } => (DeliveryVerdict::Skipped, 409, Some(run)),
+            Self::NotMatched => (DeliveryVerdict::NotMatched, 200, None),
+            Self::Duplicate(run) => (DeliveryVerdict::Duplicate, 200, run),
+            Self::Disabled | Self::AutomationDisabled => (DeliveryVerdict::Disabled, 409, None),
+            Self::NotFound | Self::Changed | Self::TooMany => return None,
+        })
+    }
+
+    /// Whether its id is used up. What is answered 409 can be delivered again.
+    const fn consumes_id(self) -> bool {
+        matches!(self, Self::Fired(_) | Self::NotMatched)
+    }
+}
+
+/// A delivery that is refused before its routine is asked, for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedDelivery {
+    /// The routine.
+    pub routine: RoutineId,
+    /// The id that the sender gave it, as the log shows it.
+    pub display_id: String,
+    /// Why it is refused.
+    pub verdict: DeliveryVerdict,
+    /// The HTTP status.
+    pub status: u16,
+}
+
+impl Store {
+    /// The routine whose trigger has this path.
+    pub async fn webhook_target(&self, path: &str) -> Result<Option<WebhookTarget>, StoreError> {
+        let row: Option<(Uuid, String, i64, bool, String)> =
+            sqlx::query_as("SELECT id, user_id, rev, enabled, trigger FROM routines WHERE webhook_path = $1")
+                .bind(path)
+                .fetch_optional(&self.read)
+                .await?;
+        let Some((id, user, rev, is_enabled, trigger)) = row else { return Ok(None) };
+        let row = RowRef { table: "routines", id };
+        let RoutineTrigger::Webhook(trigger) = row.json("trigger", &trigger)? else {
+            return Err(row.invalid("trigger"));
+        };
+        Ok(Some(WebhookTarget { routine: RoutineId::from_uuid(id), user, rev: count(rev), is_enabled, trigger }))
+    }
+
+    /// The owner of a routine.
+    pub async fn routine_owner(&self, routine: RoutineId) -> Result<Option<String>, StoreError> {
+        let owner = sqlx::query_scalar("SELECT user_id FROM routines WHERE id = $1").bind(*routine.as_uuid());
+        Ok(owner.fetch_optional(&self.read).await?)
+    }
+
+    /// What is known of a delivery before its condition is computed: it was answered before, or its routine does not fire.
+    pub async fn known_delivery(
+        &self,
+        target: &WebhookTarget,
+        digests: &DeliveryDigests,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Delivered>, StoreError> {
+        if let Some(run) = find(&self.read, target.routine, digests, now).await? {
+            return Ok(Some(Delivered::Duplicate(run)));
+        }
+        if !target.is_enabled {
+            return Ok(Some(Delivered::Disabled));
+        }
+        Ok((!automation::load(&self.read).await?.is_on).then_some(Delivered::AutomationDisabled))
+    }
+
+    /// Records a delivery and fires its routine, in one transaction. `admit` is asked about one that was not answered before.
+    pub async fn deliver(
+        &self,
+        delivery: NewDelivery,
+        admit: impl FnOnce() -> bool + Send + 'static,
+        now: DateTime<Utc>,
+    ) -> Result<Delivered, StoreError> {
+        let delivered = self
+            .write(move |tx| {
+                Box::pin(async move {
+                    let NewDelivery { routine, digests, .. } = &delivery;
+                    let known = find(&mut tx.db, *routine, digests, now).await?;
+                    if known.is_none() && !admit() {
+                        return Ok(Delivered::TooMany);
+                    }
+                    record(tx, delivery, known, now).await
+                })
+            })
+            .await?;
+        failpoint::reach("routine.after_fire");
+        Ok(delivered)
+    }
+
+    /// Logs a delivery that was decided without being recorded.
+    pub async fn log_delivery(&self, refused: RefusedDelivery, now: DateTime<Utc>) -> Result<(), StoreError> {
+        self.write(move |tx| {
+            Box::pin(async move {
+                let entry = Entry {
+                    display_id: &refused.display_id,
+                    verdict: refused.verdict,
+                    status: refused.status,
+                    run: None,
+                    digests: None,
+                };
+                log(tx, refused.routine, entry, now).await
+            })
+        })
+        .await
+    }
+
+    /// The log of a routine: the newest first, before an entry, at most `MAX_LOGGED` in all.
+    pub async fn webhook_deliveries(
+        &self,
+        routine: RoutineId,
+        before: Option<DeliveryId>,
+        limit: u32,
+    ) -> Result<Vec<(DeliveryId, WebhookDelivery)>, StoreError> {
+        let rows: Vec<DeliveryRow> = sqlx::query_as(
+            "SELECT id, received_at, delivery_id, verdict, status, run_id FROM (SELECT * FROM webhook_deliveries \
+             WHERE routine_id = $1 ORDER BY id DESC LIMIT $4) WHERE $2 IS NULL OR id < $2 ORDER BY id DESC LIMIT $3",
+        )
+        .bind(*routine.as_uuid())
+        .bind(before.map(|id| *id.as_uuid()))
+        .bind(i64::from(limit))
+        .bind(i64::from(MAX_LOGGED))
+        .fetch_all(&self.read)
+        .await?;
+        rows.into_iter().map(DeliveryRow::into_delivery).collect()
+    }
+
+    /// Forgets ids that are too old, and deletes old entries of logs. Returns how many entries were deleted.
+    pub(crate) async fn trim_webhook_deliveries(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
+        let mut trimmed = 0;
+        loop {
+            let routines = self.forget_delivery_ids(now - ID_LIFETIME).await?;
+            if routines.is_empty() {
+                break;
+            }
+            for routine in routines {
+                trimmed += self.trim_log(routine).await?;
+            }
+        }
+        while let rows @ 1.. = self.trim_expired_deliveries(now - LOG_LIFETIME).await? {
+            trimmed += rows;
+        }
+        let orphaned: Vec<Uuid> = sqlx::query_scalar(
+            "SELECT routine_id FROM (SELECT DISTINCT routine_id FROM webhook_deliveries) \
+             WHERE NOT EXISTS (SELECT 1 FROM routines WHERE routines.id = routine_id)",
+        )
+        .fetch_all(&self.read)
+        .await?;
+        for routine in orphaned {
+            while let rows @ 1.. = self.trim_deliveries_of(routine).await? {
+                trimmed += rows;
+            }
+        }
+        Ok(trimmed)
+    }
+
+    /// Forgets a batch of ids. Returns the routines that they were delivered to.
+    async fn forget_delivery_ids(&self, before: DateTime<Utc>) -> Result<BTreeSet<Uuid>, StoreError> {
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                let routines: Vec<Uuid> = sqlx::query_scalar(
+                    "UPDATE webhook_deliveries SET id_digest = NULL, body_digest = NULL WHERE id IN \
+                     (SELECT id FROM webhook_deliveries WHERE id_digest IS NOT NULL AND received_at < $1 \
+                     ORDER BY received_at LIMIT $2) RETURNING routine_id",
+                )
+                .bind(before)
+                .bind(ROWS_PER_BATCH)
+                .fetch_all(&mut tx.db)
+                .await?;
+                Ok(routines.into_iter().collect())
+            })
+        })
+        .await
+    }
+
+    async fn trim_log(&self, routine: Uuid) -> Result<u64, StoreError> {
+        self.write_one(move |tx| Box::pin(async move { trim(tx, routine).await })).await
+    }
+
+    /// Deletes a batch of old entries.
+    async fn trim_expired_deliveries(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                let rows = sqlx::query(
+                    "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE received_at < $1 \
+                     ORDER BY received_at LIMIT $2)",
+                )
+                .bind(before)
+                .bind(ROWS_PER_BATCH);
+                Ok(rows.execute(&mut tx.db).await?.rows_affected())
+            })
+        })
+        .await
+    }
+
+    /// Deletes a batch of the entries of a routine that was deleted.
+    async fn trim_deliveries_of(&self, routine: Uuid) -> Result<u64, StoreError> {
+        self.write_one(move |tx| {
+            Box::pin(async move {
+                let rows = sqlx::query(
+                    "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE routine_id = $1 LIMIT $2)",
+                )
+                .bind(routine)
+                .bind(ROWS_PER_BATCH);
+                Ok(rows.execute(&mut tx.db).await?.rows_affected())
+            })
+        })
+        .await
+    }
+}
+
+/// Fires the routine of a delivery that is not `known`, and logs it.
+#[expect(clippy::option_option, reason = "a known delivery may have fired no run")]
+async fn record(
+    tx: &mut WriteTx,
+    delivery: NewDelivery,
+    known: Option<Option<RunId>>,
+    now: DateTime<Utc>,
+) -> Result<Delivered, StoreError> {
+    let NewDelivery { routine, display_id, digests, firing } = delivery;
+    let delivered = match (known, firing) {
+        (Some(run), _) => Delivered::Duplicate(run),
+        (None, None) => Delivered::NotMatched,
+        (None, Some(firing)) => match fire_in(tx, firing, now).await? {
+            FireOutcome::Fired(run) => Delivered::Fired(run),
+            FireOutcome::Skipped { run, reason } => Delivered::Skipped { run, reason },
+            FireOutcome::Duplicate(run) => Delivered::Duplicate(Some(run)),
+            FireOutcome::Disabled => Delivered::Disabled,
+            FireOutcome::AutomationDisabled => Delivered::AutomationDisabled,
+            FireOutcome::Changed => Delivered::Changed,
+            FireOutcome::NotFound => Delivered::NotFound,
+        },
+    };
+    if let Some((verdict, status, run)) = delivered.logged() {
+        let digests = delivered.consumes_id().then_some(&digests);
+        log(tx, routine, Entry { display_id: &display_id, verdict, status, run, digests }, now).await?;
+    }
+    Ok(delivered)
+}
+
+/// The delivery that was answered before, as the run that it fired.
+async fn find<'c>(
+    db: impl Executor<'c, Database = Sqlite>,
+    routine: RoutineId,
+    digests: &DeliveryDigests,
+    now: DateTime<Utc>,
+) -> Result<Option<Option<RunId>>, StoreError> {
+    let run: Option<Option<Uuid>> = sqlx::query_scalar(
+        "SELECT run_id FROM (SELECT run_id, id FROM webhook_deliveries \
+         WHERE routine_id = $1 AND id_digest = unhex($2) AND id_digest IS NOT NULL AND received_at > $4 \
+         UNION ALL SELECT run_id, id FROM webhook_deliveries \
+         WHERE routine_id = $1 AND body_digest = unhex($3) AND body_digest IS NOT NULL AND received_at > $4) \
+         ORDER BY id LIMIT 1",
+    )
+    .bind(*routine.as_uuid())
+    .bind(&digests.id)
+    .bind(&digests.body)
+    .bind(now - ID_LIFETIME)
+    .fetch_optional(db)
+    .await?;
+    Ok(run.map(|run| run.map(RunId::from_uuid)))
+}
+
+/// An entry of a log.
+struct Entry<'e> {
+    display_id: &'e str,
+    verdict: DeliveryVerdict,
+    status: u16,
+    run: Option<RunId>,
+    /// If the id is used up.
+    digests: Option<&'e DeliveryDigests>,
+}
+
+async fn log(tx: &mut WriteTx, routine: RoutineId, entry: Entry<'_>, now: DateTime<Utc>) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO webhook_deliveries (id, routine_id, received_at, delivery_id, id_digest, body_digest, verdict, status, run_id) \
+         VALUES ($1, $2, $3, $4, unhex($5), unhex($6), $7, $8, $9)",
+    )
+    .bind(*DeliveryId::generate().as_uuid())
+    .bind(*routine.as_uuid())
+    .bind(now)
+    .bind(entry.display_id)
+    .bind(entry.digests.map(|digests| &digests.id))
+    .bind(entry.digests.and_then(|digests| digests.body.as_ref()))
+    .bind(entry.verdict.as_str())
+    .bind(i64::from(entry.status))
+    .bind(entry.run.map(|run| *run.as_uuid()))
+    .execute(&mut tx.db)
+    .await?;
+    trim(tx, *routine.as_uuid()).await.map(drop)
+}
+
+/// Deletes what is beyond the newest entries of a log, except ids that are kept.
+async fn trim(tx: &mut WriteTx, routine: Uuid) -> Result<u64, StoreError> {
+    let rows = sqlx::query(
+        "DELETE FROM webhook_deliveries WHERE routine_id = $1 AND id_digest IS NULL AND id <= \
+         (SELECT id FROM webhook_deliveries WHERE routine_id = $1 ORDER BY id DESC LIMIT 1 OFFSET $2)",
+    )
+    .bind(routine)
+    .bind(i64::from(MAX_LOGGED));
+    Ok(rows.execute(&mut tx.db).await?.rows_affected())
+}
+
+#[derive(FromRow)]
+struct DeliveryRow {
+    id: Uuid,
+    received_at: DateTime<Utc>,
+    delivery_id: String,
+    verdict: String,
+    status: i64,
+    run_id: Option<Uuid>,
+}
+
+impl DeliveryRow {
+    fn into_delivery(self) -> Result<(DeliveryId, WebhookDelivery), StoreError> {
+        let row = RowRef { table: "webhook_deliveries", id: self.id };
+        let delivery = WebhookDelivery {
+            at: self.received_at,
+            id: self.delivery_id,
+            verdict: row.known("verdict", DeliveryVerdict::parse(&self.verdict))?,
+            status: row.number("status", self.status)?,
+            run_id: self.run_id.map(RunId::from_uuid),
+        };
+        Ok((DeliveryId::from_uuid(self.id), delivery))
+    }
+}

@@ -1,0 +1,393 @@
+//! Messages and events of systems that may fire routines: those that wait, what they are compared with, and their firings.
+//!
+//! Owns that an event waits from the transaction that causes it until the transaction that fires the last of its routines, that
+//! a user has a limited number of waiting events, and the depth of an event: the firings of routines that led to it. A user
+//! without a routine that an event could fire pays for one look at an index. Never compares anything with a pattern.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use protocol::{JobId, NotificationKind, RoutineEventId, RoutineId, RoutineTrigger, RunId, ThreadId};
+use serde_json::Value;
+use sqlx::FromRow;
+use uuid::Uuid;
+
+use super::{
+    super::{
+        Connection, NewNotification, Store, StoreError, Topic, notifications,
+        rows::{RowRef, count, text},
+        write_tx::WriteTx,
+    },
+    firing::{FireOutcome, Firing, fire_in},
+};
+use base::failpoint;
+use domain::routine::matching::folded;
+
+/// Events of one user that wait. Further ones are dropped, and the user is notified.
+const MAX_WAITING_PER_USER: i64 = 1_000;
+/// How often a user is notified of dropped events.
+const DROPS_NOTICE: TimeDelta = TimeDelta::days(1);
+/// How many jobs above a job are searched for the run that caused it (contract: agent, Child jobs).
+const MAX_ANCESTORS: i64 = 8;
+
+/// What caused an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventCause {
+    /// A person or a program.
+    User,
+    /// The agent of a job.
+    Job(JobId),
+    /// The agent of a run.
+    Run(RunId),
+    /// The agent of a thread.
+    Thread(ThreadId),
+}
+
+/// What an event is compared with first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EventName {
+    /// A message of the owner.
+    Message {
+        /// Where it was written.
+        channel: Option<String>,
+    },
+    /// An event of a system.
+    System {
+        /// Who sent it.
+        source: String,
+        /// Its type.
+        event_type: String,
+    },
+}
+
+impl EventName {
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Message { .. } => "message",
+            Self::System { .. } => "system",
+        }
+    }
+
+    fn columns(&self) -> (Option<&str>, Option<&str>) {
+        match self {
+            Self::Message { channel } => (channel.as_deref(), None),
+            Self::System { source, event_type } => (Some(source), Some(event_type)),
+        }
+    }
+}
+
+/// An event that is about to wait.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRoutineEvent {
+    /// Whose routines it may fire.
+    pub user: String,
+    /// What it is.
+    pub name: EventName,
+    /// The text of a message as `content`, or the payload of an event of a system.
+    pub payload: Value,
+    /// What caused it.
+    pub cause: EventCause,
+}
+
+/// An event that waits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PendingEvent {
+    /// Its id.
+    pub id: RoutineEventId,
+    /// Whose routines it may fire.
+    pub user: String,
+    /// What it is.
+    pub name: EventName,
+    /// As in [`NewRoutineEvent`].
+    pub payload: Value,
+    /// Firings by routines that led to it.
+    pub depth: u32,
+}
+
+/// A routine that an event may fire.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventRoutine {
+    /// The routine.
+    pub id: RoutineId,
+    /// Its revision.
+    pub rev: u64,
+    /// Its trigger.
+    pub trigger: RoutineTrigger,
+}
+
+/// A page of routines that an event may fire.
+#[derive(Debug, Default)]
+pub struct EventRoutines {
+    /// Those that can be read.
+    pub routines: Vec<EventRoutine>,
+    /// The last of the page; `None` if there are no further ones.
+    pub next: Option<RoutineId>,
+}
+
+impl Store {
+    /// Has an event wait, unless no routine could be fired by it. False: it was dropped, since too many wait.
+    pub async fn emit_routine_event(&self, event: NewRoutineEvent, now: DateTime<Utc>) -> Result<bool, StoreError> {
+        self.write(move |tx| Box::pin(async move { enqueue(tx, &event, now).await })).await
+    }
+
+    /// Events that wait, the oldest of each user: of users after `after`, in their order.
+    pub async fn pending_events(
+        &self,
+        after: &str,
+        users: u32,
+        per_user: u32,
+    ) -> Result<Vec<(RoutineEventId, String)>, StoreError> {
+        let rows: Vec<(Uuid, String)> = sqlx::query_as(
+            "SELECT e.id, e.user_id FROM \
+             (SELECT DISTINCT user_id FROM routine_events WHERE user_id > $1 ORDER BY user_id LIMIT $2) AS u \
+             JOIN routine_events AS e ON e.id IN (SELECT id FROM routine_events WHERE user_id = u.user_id ORDER BY id LIMIT $3) \
+             ORDER BY e.user_id, e.id",
+        )
+        .bind(after)
+        .bind(i64::from(users))
+        .bind(i64::from(per_user))
+        .fetch_all(&self.read)
+        .await?;
+        Ok(rows.into_iter().map(|(id, user)| (RoutineEventId::from_uuid(id), user)).collect())
+    }
+
+    /// An event that waits.
+    pub async fn waiting_event(&self, id: RoutineEventId) -> Result<Option<PendingEvent>, StoreError> {
+        let row: Option<EventRow> = sqlx::query_as(
+            "SELECT id, user_id, kind, source, event_type, payload, depth FROM routine_events WHERE id = $1",
+        )
+        .bind(*id.as_uuid())
+        .fetch_optional(&self.read)
+        .await?;
+        row.map(EventRow::into_event).transpose()
+    }
+
+    /// The enabled routines of a user that an event of this name may fire, after one of them. Those that cannot be read are logged
+    /// and left out.
+    pub async fn routines_of_event(
+        &self,
+        user: &str,
+        name: &EventName,
+        after: Option<RoutineId>,
+        limit: u32,
+    ) -> Result<EventRoutines, StoreError> {
+        let (kind, source, event_type) = match name {
+            EventName::Message { .. } => ("event", None, None),
+            EventName::System { source, event_type } => {
+                ("system_event", Some(folded(source)), Some(folded(event_type)))
+            }
+        };
+        let rows: Vec<(Uuid, i64, String)> = sqlx::query_as(
+            "SELECT id, rev, trigger FROM routines WHERE user_id = $1 AND enabled AND trigger_type = $2 AND id > $3 \
+             AND ($4 IS NULL OR (event_source = $4 AND event_type = $5)) ORDER BY id LIMIT $6",
+        )
+        .bind(user)
+        .bind(kind)
+        .bind(*after.unwrap_or(RoutineId::nil()).as_uuid())
+        .bind(source)
+        .bind(event_type)
+        .bind(i64::from(limit))
+        .fetch_all(&self.read)
+        .await?;
+        let is_full = rows.len() >= limit as usize;
+        let next = rows.last().filter(|_| is_full).map(|(id, ..)| RoutineId::from_uuid(*id));
+        let read = |(id, rev, trigger): (Uuid, i64, String)| {
+            let trigger = RowRef { table: "routines", id }.json("trigger", &trigger);
+            let trigger =
+                trigger.inspect_err(|error| tracing::warn!(%error, "the trigger of a routine cannot be read"));
+            Some(EventRoutine { id: RoutineId::from_uuid(id), rev: count(rev), trigger: trigger.ok()? })
+        };
+        Ok(EventRoutines { routines: rows.into_iter().filter_map(read).collect(), next })
+    }
+
+    /// Fires routines for an event, in one transaction.
+    pub async fn fire_all(&self, firings: Vec<Firing>, now: DateTime<Utc>) -> Result<Vec<FireOutcome>, StoreError> {
+        let outcomes = self.write(move |tx| Box::pin(async move { fire_all(tx, firings, now).await })).await?;
+        failpoint::reach("routine.after_fire");
+        Ok(outcomes)
+    }
+
+    /// Fires the last routines of an event that waits, and ends its waiting, in one transaction. `None`: it does not wait any more.
+    pub async fn complete_event(
+        &self,
+        event: RoutineEventId,
+        firings: Vec<Firing>,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Vec<FireOutcome>>, StoreError> {
+        let outcomes = self
+            .write(move |tx| {
+                Box::pin(async move {
+                    let deleted = sqlx::query("DELETE FROM routine_events WHERE id = $1").bind(*event.as_uuid());
+                    if deleted.execute(&mut tx.db).await?.rows_affected() == 0 {
+                        return Ok(None);
+                    }
+                    fire_all(tx, firings, now).await.map(Some)
+                })
+            })
+            .await?;
+        failpoint::reach("routine.after_fire");
+        Ok(outcomes)
+    }
+}
+
+async fn fire_all(tx: &mut WriteTx, firings: Vec<Firing>, now: DateTime<Utc>) -> Result<Vec<FireOutcome>, StoreError> {
+    let mut outcomes = Vec::with_capacity(firings.len());
+    for firing in firings {
+        outcomes.push(fire_in(tx, firing, now).await?);
+    }
+    Ok(outcomes)
+}
+
+/// Has an event wait, in the transaction that causes it, unless no routine could be fired by it. False: it was dropped.
+pub(crate) async fn enqueue(tx: &mut WriteTx, event: &NewRoutineEvent, now: DateTime<Utc>) -> Result<bool, StoreError> {
+    if !may_fire(tx, &event.user, &event.name).await? {
+        return Ok(true);
+    }
+    let waiting: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM routine_events WHERE user_id = $1")
+        .bind(&event.user)
+        .fetch_one(&mut tx.db)
+        .await?;
+    if waiting >= MAX_WAITING_PER_USER {
+        record_drop(tx, &event.user, now).await?;
+        return Ok(false);
+    }
+    let depth = depth_of(tx, event.cause).await?;
+    let (source, event_type) = event.name.columns();
+    sqlx::query(
+        "INSERT INTO routine_events (id, user_id, kind, source, event_type, payload, depth, created_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(*RoutineEventId::generate().as_uuid())
+    .bind(&event.user)
+    .bind(event.name.kind())
+    .bind(source)
+    .bind(event_type)
+    .bind(text(&event.payload)?)
+    .bind(i64::from(depth))
+    .bind(now)
+    .execute(&mut tx.db)
+    .await?;
+    tx.notify(Topic::RoutineEvents);
+    Ok(true)
+}
+
+/// Whether the user has an enabled routine that an event of this name may fire.
+async fn may_fire(tx: &mut WriteTx, user: &str, name: &EventName) -> Result<bool, StoreError> {
+    let query = match name {
+        EventName::Message { .. } => sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM routines WHERE user_id = $1 AND enabled AND trigger_type = 'event')",
+        )
+        .bind(user),
+        EventName::System { source, event_type } => sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM routines WHERE user_id = $1 AND event_source = $2 AND event_type = $3 AND enabled \
+             AND trigger_type = 'system_event')",
+        )
+        .bind(user)
+        .bind(folded(source))
+        .bind(folded(event_type)),
+    };
+    Ok(query.fetch_one(&mut tx.db).await?)
+}
+
+/// The firings of routines that led to what is caused now.
+async fn depth_of(tx: &mut WriteTx, cause: EventCause) -> Result<u32, StoreError> {
+    let depth = match cause {
+        EventCause::User => None,
+        EventCause::Job(job) => depth_of_job(&mut tx.db, job).await?,
+        EventCause::Run(run) => {
+            sqlx::query_scalar("SELECT depth + 1 FROM routine_runs WHERE id = $1")
+                .bind(*run.as_uuid())
+                .fetch_optional(&mut tx.db)
+                .await?
+        }
+        // The lines that its turn reads, some of which routines have written.
+        EventCause::Thread(thread) => {
+            sqlx::query_scalar("SELECT MAX(depth) + 1 FROM system_lines WHERE thread_id = $1")
+                .bind(*thread.as_uuid())
+                .fetch_one(&mut tx.db)
+                .await?
+        }
+    };
+    Ok(depth.map_or(0, |depth: i64| u32::try_from(depth).unwrap_or(u32::MAX)))
+}
+
+/// One more than the depth of the run whose job this is, or whose job created it.
+async fn depth_of_job(db: &mut Connection, job: JobId) -> Result<Option<i64>, StoreError> {
+    Ok(sqlx::query_scalar(
+        "WITH RECURSIVE above (id, parent_id, run_id, level) AS ( \
+         SELECT id, parent_id, run_id, 0 FROM jobs WHERE id = $1 UNION ALL \
+         SELECT jobs.id, jobs.parent_id, jobs.run_id, level + 1 FROM above JOIN jobs ON jobs.id = above.parent_id \
+         WHERE above.run_id IS NULL AND level < $2) \
+         SELECT depth + 1 FROM above JOIN routine_runs ON routine_runs.id = above.run_id LIMIT 1",
+    )
+    .bind(*job.as_uuid())
+    .bind(MAX_ANCESTORS)
+    .fetch_optional(db)
+    .await?)
+}
+
+/// Counts a dropped event, and tells the user about it once a day.
+async fn record_drop(tx: &mut WriteTx, user: &str, now: DateTime<Utc>) -> Result<(), StoreError> {
+    let dropped: i64 = sqlx::query_scalar(
+        "INSERT INTO routine_event_drops (user_id, dropped, notified_at) VALUES ($1, 1, $2) \
+         ON CONFLICT (user_id) DO UPDATE SET dropped = CASE WHEN notified_at < $3 THEN 1 ELSE dropped + 1 END, \
+         notified_at = CASE WHEN notified_at < $3 THEN $2 ELSE notified_at END RETURNING dropped",
+    )
+    .bind(user)
+    .bind(now)
+    .bind(now - DROPS_NOTICE)
+    .fetch_one(&mut tx.db)
+    .await?;
+    let of_log = user.to_owned();
+    tx.after_commit(move |_| {
+        tracing::warn!(user = of_log, dropped, "an event was dropped: too many wait for routines");
+    });
+    if dropped > 1 {
+        return Ok(());
+    }
+    let notification = NewNotification {
+        user: user.to_owned(),
+        kind: NotificationKind::Message,
+        title: Some("Events were dropped".to_owned()),
+        text: format!(
+            "{MAX_WAITING_PER_USER} events wait for your routines, which is the maximum. Further ones are dropped until some \
+             have been handled."
+        ),
+        routine: None,
+        job: None,
+        run: None,
+        call_id: None,
+        channel: None,
+    };
+    notifications::insert(tx, &notification, now).await
+}
+
+#[derive(FromRow)]
+struct EventRow {
+    id: Uuid,
+    user_id: String,
+    kind: String,
+    source: Option<String>,
+    event_type: Option<String>,
+    payload: String,
+    depth: i64,
+}
+
+impl EventRow {
+    fn into_event(self) -> Result<PendingEvent, StoreError> {
+        let row = RowRef { table: "routine_events", id: self.id };
+        let name = match self.kind.as_str() {
+            "message" => EventName::Message { channel: self.source },
+            "system" => EventName::System {
+                source: row.known("source", self.source)?,
+                event_type: row.known("event_type", self.event_type)?,
+            },
+            _ => return Err(row.invalid("kind")),
+        };
+        Ok(PendingEvent {
+            id: RoutineEventId::from_uuid(self.id),
+            user: self.user_id,
+            name,
+            payload: row.json("payload", &self.payload)?,
+            depth: row.number("depth", self.depth)?,
+        })
+    }
+}

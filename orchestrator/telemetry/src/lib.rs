@@ -1,0 +1,34 @@
+//! Telemetry: the log, metrics and traces. Contents only.
+
+mod log;
+pub mod metrics;
+pub mod traces;
+
+pub use log::{LogFormatter, TelemetryError, init, subscriber};
+
+/// The targets of the program's own crates; those of libraries are not exported as traces.
+pub const OWN_TARGETS: [&str; 23] = [
+    "agent",
+    "app",
+    "auth",
+    "base",
+    "chat",
+    "cli",
+    "config",
+    "dispatch",
+    "domain",
+    "egress",
+    "engine",
+    "hooks",
+    "host_jobs",
+    "http_api",
+    "llm",
+    "mcp",
+    "orchestrator",
+    "routine",
+    "secrets",
+    "store",
+    "telemetry",
+    "tools",
+    "workspace",
+];

@@ -1,0 +1,369 @@
+//! The built-in orchestrator-domain tools: which of them a job is offered, and the executor of its calls.
+
+use std::{sync::Arc, time::Duration};
+
+use agent::{
+    AllowList, ApprovalContext, ApprovalRequirement, RecordError, RegisterError, RegisteredTool, Tool, ToolContext,
+    ToolExecutor, ToolOrigin, ToolPolicy, ToolRegistry, ToolSpec, Unrecorded, container_tool_requirement,
+};
+use protocol::{EgressView, JobId, LightweightAction, RunId, ToolCall, ToolDefinition, ToolDomain, UserId};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    call_host::{self, CallServices, ToolCallHost, not_recorded},
+    echo::Echo,
+    event_emit::EventEmit,
+    http::{self, EgressLog, Http},
+    jobs::{JobAccess, NAMES_FOR_JOBS, job_tools},
+    json::Json,
+    mcp::McpTools,
+    memory::memory_tools,
+    message::Message,
+    nothing_to_report::NothingToReport,
+    routines::{self, routine_tools},
+    secret_list::SecretList,
+    time::Time,
+    tool_list::{TOOL_LIST, ToolList},
+};
+use base::{
+    clock::Clock,
+    rate_limit::{ToolRateLimits, ToolRates},
+};
+use dispatch::RoutineEditor;
+use domain::job::JobRecord;
+use egress::EgressClient;
+use hooks::Hooks;
+use secrets::LeakDetectors;
+use store::{ClosedToolCall, Store, StoreError, ToolCaller, TurnKey};
+
+/// Default time limit of one call (contract: agent, Tools).
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Where the tools that are part of Gantry come from.
+const BUILTIN: &str = "builtin";
+/// Before the name of an MCP server that a tool comes from.
+const MCP: &str = "mcp:";
+
+/// A tool of a user's chats and jobs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UserTool {
+    /// Its definition.
+    pub definition: ToolDefinition,
+    /// The approval that a call without arguments needs.
+    pub requirement: ApprovalRequirement,
+    /// `builtin`, or `mcp:` and the server's name.
+    pub source: String,
+}
+
+/// What the built-in tools and the host of their calls use.
+pub struct ToolServices {
+    /// Where calls are recorded, and what tools store.
+    pub store: Store,
+    /// The time.
+    pub clock: Clock,
+    /// How often each user may call each tool.
+    pub rates: ToolRates,
+    /// Outgoing connections.
+    pub egress: EgressClient,
+    /// The tools of MCP servers.
+    pub mcp: McpTools,
+    /// Find the owners' secrets in what calls show and send.
+    pub detectors: LeakDetectors,
+    /// Asked before and after calls.
+    pub hooks: Arc<Hooks>,
+    /// Cancelled when the process drains.
+    pub drain: CancellationToken,
+}
+
+/// The built-in tools, compiled once, and the host of their calls.
+pub struct BuiltinTools {
+    registry: ToolRegistry,
+    /// Offered to runs of routines only.
+    nothing_to_report: Arc<RegisteredTool>,
+    calls: Arc<CallServices>,
+    mcp: McpTools,
+}
+
+impl BuiltinTools {
+    /// Registers every built-in tool but those for jobs; `http` only if the operator allows a destination.
+    pub fn new(services: ToolServices) -> Result<Self, RegisterError> {
+        let ToolServices { store, clock, rates, egress, mcp, detectors, hooks, drain } = services;
+        let memory = memory_tools(&store, &clock, &detectors);
+        let (secret_list, message) =
+            (SecretList(store.clone()), Message { store: store.clone(), clock: clock.clone() });
+        let mut tools: Vec<Box<dyn Tool>> = vec![
+            Box::new(Echo),
+            Box::new(Time(clock.clone())),
+            Box::new(Json),
+            Box::new(message),
+            Box::new(EventEmit { store: store.clone(), clock: clock.clone() }),
+            Box::new(secret_list),
+        ];
+        if !egress.policy().is_empty() {
+            let log = EgressLog { store: store.clone(), clock: clock.clone(), detectors: detectors.clone() };
+            tools.push(Box::new(Http { client: egress, log }));
+        }
+        let mut registry = ToolRegistry::new();
+        for tool in tools.into_iter().chain(memory) {
+            registry.register(tool)?;
+        }
+        let calls =
+            Arc::new(CallServices { store, clock, limits: ToolRateLimits::new(rates), detectors, hooks, drain });
+        let nothing_to_report = Arc::new(RegisteredTool::new(Box::new(NothingToReport))?);
+        Ok(Self { registry, nothing_to_report, calls, mcp })
+    }
+
+    /// Registers the tools for jobs and routines, and `tool_list`, which lists them with all others. They create jobs, which needs the names of all tools: see [`Self::names_for_jobs`].
+    pub fn with_job_tools(mut self, access: &JobAccess, routines: &Arc<RoutineEditor>) -> Result<Self, RegisterError> {
+        for tool in job_tools(access).into_iter().chain(routine_tools(routines)) {
+            self.registry.register(tool)?;
+        }
+        let (registry, mcp, store) = (self.registry.clone(), self.mcp.clone(), self.calls.store.clone());
+        self.registry.register(Box::new(ToolList { registry, mcp, store }))?;
+        Ok(self)
+    }
+
+    /// The tools of MCP servers.
+    pub const fn mcp(&self) -> &McpTools {
+        &self.mcp
+    }
+
+    /// The executor of a call of `tool` by a job's attempt: it is checked, held to the owner's rates and recorded in the job's list
+    /// of calls. Of the tools of MCP servers it has this one only, so that a call waits for no other server.
+    pub async fn executor_for_job(
+        &self,
+        job: &JobRecord,
+        attempt: u32,
+        tool: &str,
+    ) -> Result<ToolExecutor, RecordError> {
+        let context = self.context_of(job).await.map_err(not_recorded)?;
+        let caller = ToolCaller::Job { job: job.id, attempt };
+        let registry = self.mcp.registry_for_call(&self.built_in(&context), &context, tool).await;
+        Ok(self.executor(registry, context, caller, Some(job.brief.limits.max_tool_calls)))
+    }
+
+    /// The executor of the calls of a job's attempt whose loop runs in this process. There are no container tools.
+    pub async fn executor_for_host_job(&self, job: &JobRecord, attempt: u32) -> Result<ToolExecutor, RecordError> {
+        let context = self.context_of(job).await.map_err(not_recorded)?;
+        let caller = ToolCaller::Job { job: job.id, attempt };
+        let registry = self.mcp.registry(&self.built_in(&context), &context).await;
+        Ok(self.executor(registry, context, caller, Some(job.brief.limits.max_tool_calls)))
+    }
+
+    /// The executor of the calls of a chat turn, with the policy and permissions of this moment: make one for each run of the
+    /// loop. Calls are checked, held to the user's rates and recorded with the thread. A call that needs approval parks the loop;
+    /// it is recorded once it is answered, under the turn that made it, and runs at most once. There are no container tools.
+    pub async fn executor_for_turn(
+        &self,
+        owner: &str,
+        turn: TurnKey,
+        remembered: AllowList,
+    ) -> Result<ToolExecutor, RecordError> {
+        let policy = self.calls.store.tool_policy_of(owner).await.map_err(not_recorded)?;
+        let context = ToolContext { policy, ..turn_context(owner, turn, remembered) };
+        let registry = self.mcp.registry(&self.registry, &context).await;
+        Ok(self.executor(registry, context, ToolCaller::Turn(turn), None))
+    }
+
+    /// The executor of the calls of an attempt of a routine's run, in the autonomous context of the routine's owner: what needs a
+    /// person's approval is neither offered nor run, unless the action approves it. There are no container tools; without `use_tools`
+    /// there are none at all.
+    pub async fn executor_for_run(
+        &self,
+        owner: &str,
+        run: RunId,
+        attempt: u32,
+        action: &LightweightAction,
+    ) -> Result<ToolExecutor, RecordError> {
+        let (context, caller) =
+            (self.run_context(owner, run, action).await.map_err(not_recorded)?, ToolCaller::Run { run, attempt });
+        if !action.use_tools {
+            return Ok(self.executor(ToolRegistry::new(), context, caller, None));
+        }
+        let mut registry = self.mcp.registry(&self.built_in(&context), &context).await;
+        // A server's tool of this name is not offered: the run would not know what a call of it means.
+        registry = registry.without(self.nothing_to_report.name());
+        if registry.add(Arc::clone(&self.nothing_to_report)).is_err() {
+            tracing::warn!(run.id = %run, "a tool has a name that resembles nothing_to_report, which is not offered");
+        }
+        Ok(self.executor(registry, context, caller, None))
+    }
+
+    /// The context of the calls of a routine's run, with what the operator and the owner allow at this moment.
+    async fn run_context(
+        &self,
+        owner: &str,
+        run: RunId,
+        action: &LightweightAction,
+    ) -> Result<ToolContext, StoreError> {
+        let policy = self.calls.store.tool_policy_of(owner).await?;
+        let nothing_to_report = [self.nothing_to_report.name().to_owned()];
+        Ok(ToolContext {
+            only: action.tools.as_ref().map(|tools| tools.iter().cloned().chain(nothing_to_report).collect()),
+            approval: ApprovalContext::Autonomous { levels: vec![action.approve.iter().cloned().collect()] },
+            owner: UserId(owner.to_owned()),
+            origin: ToolOrigin::Run(run),
+            max_children: 0,
+            policy,
+            ..unrestricted()
+        })
+    }
+
+    /// The executor of the calls of a chat turn without a person to approve them: calls that need approval are not offered and are
+    /// refused.
+    pub async fn executor_for_autonomous_turn(&self, owner: &str, turn: TurnKey) -> Result<ToolExecutor, RecordError> {
+        let policy = self.calls.store.tool_policy_of(owner).await.map_err(not_recorded)?;
+        let approval = ApprovalContext::autonomous();
+        // Without children `create_job` is denied, as everything on the deny-list is where no person can approve it.
+        let context = ToolContext { policy, approval, max_children: 0, ..turn_context(owner, turn, AllowList::new()) };
+        let registry = self.mcp.registry(&self.registry, &context).await;
+        Ok(self.executor(registry, context, ToolCaller::Turn(turn), None))
+    }
+
+    /// The rows of calls that the user stopped before they ran. No server is asked for its tools: theirs have no sensitive
+    /// parameters.
+    pub async fn stopped_calls(
+        &self,
+        owner: &str,
+        turn: TurnKey,
+        calls: impl IntoIterator<Item = &ToolCall>,
+    ) -> Vec<ClosedToolCall> {
+        let caller = ToolCaller::Turn(turn);
+        let context = turn_context(owner, turn, AllowList::new());
+        let host = ToolCallHost { services: Arc::clone(&self.calls), caller, max_calls: None };
+        let executor = self.executor(self.registry.clone(), context, caller, None);
+        call_host::stopped_calls(&executor, &host, calls).await
+    }
+
+    /// The built-in tools of a context.
+    fn built_in(&self, context: &ToolContext) -> ToolRegistry {
+        usable_in(&self.registry, context)
+    }
+
+    fn executor(
+        &self,
+        registry: ToolRegistry,
+        context: ToolContext,
+        caller: ToolCaller,
+        max_calls: Option<u32>,
+    ) -> ToolExecutor {
+        let host = ToolCallHost { services: Arc::clone(&self.calls), caller, max_calls };
+        ToolExecutor::new(registry, context, Arc::new(host))
+    }
+
+    /// The context of a job's calls, with what the operator and the owner allow at this moment.
+    pub async fn context_of(&self, job: &JobRecord) -> Result<ToolContext, StoreError> {
+        let policy = self.calls.store.tool_policy_of(&job.brief.user_id).await?;
+        Ok(ToolContext { policy, ..job_context(job) })
+    }
+
+    /// The definitions that a job's model is offered: the orchestrator's tools, those of MCP servers, and the container's own that
+    /// the context allows.
+    pub async fn offered(&self, context: ToolContext) -> Vec<ToolDefinition> {
+        let registry = self.mcp.registry(&self.built_in(&context), &context).await;
+        offered_of(registry, context)
+    }
+
+    /// The names of all tools that a job can be allowed to use, in order, without those of MCP servers. The tools for jobs
+    /// need not be registered yet.
+    pub fn names_for_jobs(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            offered_of(self.registry.clone(), unrestricted()).into_iter().map(|tool| tool.name).collect();
+        names.extend(NAMES_FOR_JOBS.into_iter().chain(routines::NAMES_FOR_JOBS).chain([TOOL_LIST]).map(str::to_owned));
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Every tool that the user has, ordered by name.
+    pub async fn all_of(&self, user: &str) -> Vec<UserTool> {
+        let registered = |tool: &RegisteredTool, source: String| UserTool {
+            definition: tool.spec().definition.clone(),
+            requirement: tool.default_requirement(),
+            source,
+        };
+        let built_in = self.registry.iter().map(|tool| registered(tool, BUILTIN.to_owned()));
+        let container = agent::container_tools().into_iter().map(|definition| UserTool {
+            requirement: container_tool_requirement(&definition.name),
+            definition,
+            source: BUILTIN.to_owned(),
+        });
+        let mcp = self.mcp.of_user(user).await;
+        let mcp = mcp.into_iter().map(|tool| UserTool {
+            definition: tool.definition,
+            requirement: tool.requirement,
+            source: format!("{MCP}{}", tool.server),
+        });
+        let mut all: Vec<_> = built_in.chain(container).chain(mcp).collect();
+        all.sort_by(|one, other| one.definition.name.cmp(&other.definition.name));
+        all
+    }
+}
+
+/// The tools that are of use in a context: a job that may reach no host has none for `http`.
+pub(super) fn usable_in(registry: &ToolRegistry, context: &ToolContext) -> ToolRegistry {
+    let is_offline = matches!(context.origin, ToolOrigin::Job(_)) && !context.egress.enabled;
+    if is_offline { registry.without(http::NAME) } else { registry.clone() }
+}
+
+/// The definitions that a context's model is offered, those of container tools included.
+pub(super) fn offered_of(registry: ToolRegistry, context: ToolContext) -> Vec<ToolDefinition> {
+    let mut container = agent::container_tools();
+    container.retain(|tool| context.offers_name(&tool.name, container_tool_requirement(&tool.name)));
+    let executor = ToolExecutor::new(registry, context, Arc::new(Unrecorded));
+    let mut tools: Vec<_> = executor.offered().map(|tool| tool.spec().to_wire()).collect();
+    tools.append(&mut container);
+    tools
+}
+
+/// The context of a job's calls, without policy and permissions: no person is there to approve.
+fn job_context(job: &JobRecord) -> ToolContext {
+    let brief = &job.brief;
+    ToolContext {
+        owner: UserId(brief.user_id.clone()),
+        origin: ToolOrigin::Job(job.id),
+        egress: brief.egress_view(),
+        max_children: brief.limits.max_children,
+        only: brief.tools.clone(),
+        approval: ApprovalContext::Autonomous { levels: vec![brief.approve.iter().cloned().collect()] },
+        ..unrestricted()
+    }
+}
+
+/// The context of the calls of a chat turn, without policy and permissions: its user is there to approve.
+fn turn_context(owner: &str, turn: TurnKey, remembered: AllowList) -> ToolContext {
+    ToolContext {
+        owner: UserId(owner.to_owned()),
+        origin: ToolOrigin::Thread(turn.thread),
+        approval: ApprovalContext::Interactive { remembered },
+        ..unrestricted()
+    }
+}
+
+/// The context of a job that narrows nothing and may create children.
+fn unrestricted() -> ToolContext {
+    ToolContext {
+        owner: UserId::default(),
+        origin: ToolOrigin::Job(JobId::nil()),
+        approval: ApprovalContext::autonomous(),
+        policy: ToolPolicy::default(),
+        only: None,
+        egress: EgressView::default(),
+        max_children: 1,
+    }
+}
+
+/// The specification of an orchestrator-domain tool with the defaults that they share.
+pub(super) fn spec(name: &str, description: &str, parameters: Value) -> ToolSpec {
+    ToolSpec {
+        definition: ToolDefinition::new(name, description, parameters, ToolDomain::Orchestrator),
+        timeout: TIMEOUT,
+        sensitive: Vec::new(),
+        parallel: true,
+        estimated_cost_micro_usd: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

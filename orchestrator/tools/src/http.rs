@@ -1,0 +1,127 @@
+//! `http`: one request to a destination that the job's egress list and the operator's ceiling allow.
+//!
+//! Owns the arguments and what the model reads of a response. Which addresses may be dialled is the egress client's decision.
+
+mod log;
+mod response;
+
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOrigin, ToolOutput, ToolSpec};
+use protocol::ToolErrorKind;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+pub(super) use log::EgressLog;
+
+use super::builtin::spec;
+use egress::{EgressClient, EgressError, InvalidRequest, OutboundRequest};
+
+/// The tool's name.
+pub(super) const NAME: &str = "http";
+
+/// Time limit of a call, redirects included (contract: agent, Tools).
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Maximum size of a response's body that is read (contract: agent, Tools).
+const MAX_BODY_BYTES: usize = 5 * 1024 * 1024;
+
+pub(super) struct Http {
+    pub(super) client: EgressClient,
+    /// Where decisions for jobs are recorded.
+    pub(super) log: EgressLog,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    method: String,
+    url: String,
+    #[serde(default)]
+    headers: Map<String, Value>,
+    body: Option<Value>,
+}
+
+impl Tool for Http {
+    fn spec(&self) -> ToolSpec {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "method": {"type": "string", "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]},
+                "url": {"type": "string", "description": "An https:// or http:// URL, without a user or password."},
+                "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+                "body": {"type": ["string", "object", "array"], "description": "Text, or a value that is sent as JSON."}
+            },
+            "required": ["method", "url"],
+            "additionalProperties": false
+        });
+        let description =
+            "Sends an HTTP request and returns status, headers and body. Only allowed hosts can be reached.";
+        // A header is where a credential is.
+        let sensitive = vec!["headers".to_owned()];
+        ToolSpec { timeout: TIMEOUT, sensitive, ..spec(NAME, description, parameters) }
+    }
+
+    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
+        ApprovalRequirement::UnlessAutoApproved
+    }
+
+    fn call(
+        &self,
+        Invocation { arguments, context, stop, .. }: Invocation,
+    ) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            let request = request(arguments)?;
+            let policy = self.client.policy();
+            let rules = match context.origin {
+                ToolOrigin::Job(_) if context.egress.enabled => policy.rules_of_job(&context.egress.allow),
+                ToolOrigin::Job(_) => policy.rules_of_job(&[]),
+                ToolOrigin::Run(_) | ToolOrigin::Thread(_) => policy.rules(),
+            };
+            let stopped = || ToolError::new(ToolErrorKind::Failed, "stopped before the response was complete");
+            let mut records = Vec::new();
+            let response = tokio::select! {
+                response = self.client.send(&rules, request, MAX_BODY_BYTES, &mut records) => Some(response),
+                () = stop.cancelled() => None,
+            };
+            if let ToolOrigin::Job(job) = context.origin {
+                self.log.append(job, context.owner.as_str(), records).await?;
+            }
+            let response = response.ok_or_else(stopped)?;
+            response.map(response::output).map_err(|error| ToolError::new(kind(&error), error.to_string()))
+        })
+    }
+}
+
+fn request(arguments: Value) -> Result<OutboundRequest, ToolError> {
+    let wrong = |message: String| ToolError::new(ToolErrorKind::InvalidParameters, message);
+    let invalid = |error: InvalidRequest| wrong(error.to_string());
+    let Arguments { method, url, headers, body } =
+        serde_json::from_value(arguments).map_err(|error| wrong(error.to_string()))?;
+    let mut request = OutboundRequest::new(&method, &url).map_err(invalid)?;
+    for (name, value) in &headers {
+        let value = value.as_str().ok_or_else(|| wrong(format!("the header {name} must be a string")))?;
+        request.header(name, value).map_err(invalid)?;
+    }
+    match body {
+        None | Some(Value::Null) => {}
+        Some(Value::String(text)) => request.set_body(text.into_bytes(), "text/plain; charset=utf-8"),
+        Some(value) => request.set_body(value.to_string().into_bytes(), "application/json"),
+    }
+    Ok(request)
+}
+
+fn kind(error: &EgressError) -> ToolErrorKind {
+    match error {
+        EgressError::Invalid(_) => ToolErrorKind::InvalidParameters,
+        EgressError::Denied(_) => ToolErrorKind::NotAuthorized,
+        EgressError::Redirect(cause) => match kind(cause) {
+            ToolErrorKind::NotAuthorized => ToolErrorKind::NotAuthorized,
+            _ => ToolErrorKind::External,
+        },
+        EgressError::TooManyRedirects | EgressError::Unresolved(_) | EgressError::Transport { .. } => {
+            ToolErrorKind::External
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! What the model reads of a response. Pure.
+
+use agent::ToolOutput;
+use egress::OutboundResponse;
+use serde_json::{Map, Value, json};
+
+/// Maximum size of the headers that are shown: a tenth of what a model reads of a call's output.
+const MAX_HEADER_BYTES: usize = 10_000;
+
+/// The first status that reports a failure.
+const FIRST_ERROR_STATUS: u16 = 400;
+
+/// `{status, headers, body}`: the body as text, or a note where it is none. The body is last, because an output that is too long
+/// loses its end.
+pub(super) fn output(response: OutboundResponse) -> ToolOutput {
+    let OutboundResponse { status, headers, body, truncated } = response;
+    let (headers, omitted) = shown_headers(headers);
+    let content_type = headers.get("content-type").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
+    let mut content = json!({"status": status, "headers": headers});
+    if omitted > 0 {
+        content["note"] = format!("{omitted} headers were left out").into();
+    }
+    if truncated {
+        content["truncated"] = true.into();
+    }
+    content["body"] = match text(body, &content_type, truncated) {
+        Ok(text) => text.into(),
+        Err(bytes) => format!("[binary content was left out: {bytes} bytes]").into(),
+    };
+    ToolOutput { success: status < FIRST_ERROR_STATUS, truncated, ..ToolOutput::success(content) }
+}
+
+/// The headers by name, as many as fit, and the number of the others. Values of one name are joined as HTTP does it.
+fn shown_headers(headers: Vec<(String, String)>) -> (Map<String, Value>, usize) {
+    let (mut shown, mut bytes, mut omitted) = (Map::new(), 0, 0);
+    for (name, value) in headers {
+        bytes += name.len() + value.len();
+        if bytes > MAX_HEADER_BYTES {
+            omitted += 1;
+            continue;
+        }
+        match shown.get_mut(&name) {
+            Some(Value::String(earlier)) => *earlier = format!("{earlier}, {value}"),
+            _ => {
+                shown.insert(name, Value::from(value));
+            }
+        }
+    }
+    (shown, omitted)
+}
+
+/// The body as text; its length if it is binary.
+fn text(body: Vec<u8>, content_type: &str, truncated: bool) -> Result<String, usize> {
+    if body.contains(&0) {
+        return Err(body.len());
+    }
+    let error = match String::from_utf8(body) {
+        Ok(text) => return Ok(text),
+        Err(error) => error,
+    };
+    let (valid, is_cut) = (error.utf8_error().valid_up_to(), error.utf8_error().error_len().is_none());
+    let mut body = error.into_bytes();
+    if truncated && is_cut {
+        // Only the last character is incomplete.
+        body.truncate(valid);
+        return String::from_utf8(body).map_err(|error| error.as_bytes().len());
+    }
+    let is_latin1 = ["iso-8859-1", "windows-1252", "latin1"].iter().any(|charset| content_type.contains(charset));
+    if is_latin1 || content_type.starts_with("text/") {
+        return Ok(if is_latin1 {
+            body.into_iter().map(char::from).collect()
+        } else {
+            String::from_utf8_lossy(&body).into_owned()
+        });
+    }
+    Err(body.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn of(content_type: &str, body: &[u8], truncated: bool) -> Value {
+        let headers = vec![("content-type".to_owned(), content_type.to_owned())];
+        output(OutboundResponse { status: 200, headers, body: body.to_vec(), truncated }).content
+    }
+
+    #[rstest]
+    #[case("application/json", b"{\"a\": \"\xc3\xa9\"}", "{\"a\": \"é\"}")]
+    #[case("", b"", "")]
+    #[case("text/html; charset=ISO-8859-1", b"caf\xe9", "café")]
+    #[case("text/html", b"caf\xe9!", "caf\u{fffd}!")]
+    #[case("image/png", b"\x89PNG\r\n\x1a\n", "[binary content was left out: 8 bytes]")]
+    #[case("text/plain", b"a\0b", "[binary content was left out: 3 bytes]")]
+    #[case("application/octet-stream", b"plain", "plain")]
+    fn a_body_is_text_or_a_note(#[case] content_type: &str, #[case] body: &[u8], #[case] expected: &str) {
+        assert_eq!(of(content_type, body, false)["body"], expected);
+    }
+
+    #[test]
+    fn a_cut_body_ends_with_a_whole_character() {
+        let content = of("application/json", b"caf\xc3", true);
+        assert_eq!((&content["body"], &content["truncated"]), (&json!("caf"), &json!(true)));
+        assert_eq!(of("application/json", b"caf\xc3\xa9", false).get("truncated"), None);
+    }
+
+    #[test]
+    fn headers_are_joined_and_bounded() {
+        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let large = "x".repeat(MAX_HEADER_BYTES);
+        let headers = vec![header("a", "1"), header("b", "2"), header("a", "3"), header("c", &large)];
+        let output = output(OutboundResponse { status: 404, headers, body: vec![], truncated: false });
+        assert!(!output.success);
+        let expected =
+            json!({"status": 404, "headers": {"a": "1, 3", "b": "2"}, "note": "1 headers were left out", "body": ""});
+        assert_eq!(output.content, expected);
+        assert_eq!(output.content.as_object().unwrap().keys().next_back().unwrap(), "body");
+    }
+}

@@ -1,0 +1,148 @@
+//! Calls of the tool by jobs and others, against a server on a loopback address that the ceiling names.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use agent::{ApprovalContext, ToolContext, ToolPolicy};
+use axum::{Router, body::Bytes, http::HeaderMap, routing::any};
+use protocol::{CallId, EgressView, JobId, ThreadId, UserId};
+use rstest::rstest;
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use base::clock::Clock;
+use egress::{EgressPolicy, system_look_up};
+use secrets::{KeySource, LeakDetectors, Secrets};
+use store::Store;
+
+/// A server that answers with the headers and the body of the request.
+async fn server() -> (SocketAddr, JoinSet<()>) {
+    let echo = async |headers: HeaderMap, body: Bytes| {
+        let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
+        format!("{}|{}|{}", header("x-key"), header("content-type"), String::from_utf8_lossy(&body))
+    };
+    let never = async || std::future::pending::<()>().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = Router::new().route("/echo", any(echo)).route("/never", any(never));
+    let mut task = JoinSet::new();
+    task.spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (address, task)
+}
+
+/// The tool, over a store in a directory.
+struct Scene {
+    tool: Http,
+    _directory: tempfile::TempDir,
+}
+
+impl std::ops::Deref for Scene {
+    type Target = Http;
+
+    fn deref(&self) -> &Http {
+        &self.tool
+    }
+}
+
+async fn tool(ceiling: &[String]) -> Scene {
+    let policy = EgressPolicy::new(ceiling, vec![]).unwrap();
+    let client = EgressClient::new(Arc::new(policy), system_look_up());
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
+    let secrets = Secrets::open(store.clone(), &KeySource::DataDir(directory.path().to_owned())).await.unwrap();
+    let detectors = LeakDetectors::new(Arc::new(secrets)).unwrap();
+    Scene { tool: Http { client, log: EgressLog { store, clock: Clock::system(), detectors } }, _directory: directory }
+}
+
+fn invocation(origin: ToolOrigin, allow: Vec<String>, arguments: Value) -> Invocation {
+    let context = ToolContext {
+        owner: UserId::default(),
+        origin,
+        approval: ApprovalContext::Strict,
+        policy: ToolPolicy::default(),
+        only: None,
+        egress: EgressView { enabled: !allow.is_empty(), allow },
+        max_children: 0,
+    };
+    Invocation {
+        call_id: CallId("t1".to_owned()),
+        arguments,
+        context: Arc::new(context),
+        stop: CancellationToken::new(),
+    }
+}
+
+#[tokio::test]
+async fn a_request_arrives_as_it_was_asked_for() {
+    let (address, _task) = server().await;
+    let tool = tool(&[address.to_string()]).await;
+    let url = format!("http://{address}/echo");
+    for (body, expected) in [
+        (json!("hi"), "k|text/plain; charset=utf-8|hi"),
+        (json!({"a": 1}), "k|application/json|{\"a\":1}"),
+        (Value::Null, "k||"),
+    ] {
+        let arguments = json!({"method": "POST", "url": url, "headers": {"X-Key": "k"}, "body": body});
+        let output = tool.call(invocation(ToolOrigin::Thread(ThreadId::nil()), vec![], arguments)).await.unwrap();
+        assert!(output.success);
+        assert_eq!((&output.content["status"], &output.content["body"]), (&json!(200), &json!(expected)));
+    }
+}
+
+#[rstest]
+#[case(true, vec!["SERVER"], None)]
+#[case(true, vec![], Some("not in the job's egress.allow"))]
+#[case(true, vec!["a.example"], Some("not in the job's egress.allow"))]
+#[case(false, vec![], None)]
+#[tokio::test]
+async fn a_job_is_held_to_its_list(#[case] is_job: bool, #[case] allow: Vec<&str>, #[case] refused: Option<&str>) {
+    let (address, _task) = server().await;
+    let tool = tool(&[address.to_string(), "a.example".to_owned()]).await;
+    let allow = allow.iter().map(|entry| entry.replace("SERVER", &address.to_string())).collect();
+    let origin = if is_job { ToolOrigin::Job(JobId::nil()) } else { ToolOrigin::Thread(ThreadId::nil()) };
+    let arguments = json!({"method": "GET", "url": format!("http://{address}/echo")});
+    let result = tool.call(invocation(origin, allow, arguments)).await;
+    match (result, refused) {
+        (Ok(output), None) => assert_eq!(output.content["status"], 200),
+        (Err(error), Some(text)) => {
+            assert_eq!(error.0.kind, ToolErrorKind::NotAuthorized);
+            assert!(error.0.message.contains(text), "{error}");
+        }
+        (result, _) => panic!("{result:?}"),
+    }
+}
+
+#[rstest]
+#[case(json!({"method": "GET", "url": "ftp://a.example"}), ToolErrorKind::InvalidParameters)]
+#[case(json!({"method": "GET", "url": "https://bob:pw@a.example"}), ToolErrorKind::InvalidParameters)]
+#[case(json!({"method": "GET", "url": "https://a.example", "headers": {"Host": "b"}}), ToolErrorKind::InvalidParameters)]
+#[case(json!({"method": "TRACE", "url": "https://a.example"}), ToolErrorKind::InvalidParameters)]
+#[case(json!({"method": "GET", "url": "https://b.example"}), ToolErrorKind::NotAuthorized)]
+#[case(json!({"method": "GET", "url": "https://127.0.0.1"}), ToolErrorKind::NotAuthorized)]
+#[case(json!({"method": "GET", "url": "https://name.invalid"}), ToolErrorKind::External)]
+#[tokio::test]
+async fn an_error_says_what_kind_it_is(#[case] arguments: Value, #[case] expected: ToolErrorKind) {
+    let tool = tool(&["a.example".to_owned(), "*.invalid".to_owned()]).await;
+    let error = tool.call(invocation(ToolOrigin::Thread(ThreadId::nil()), vec![], arguments)).await.unwrap_err();
+    assert_eq!(error.0.kind, expected, "{error}");
+}
+
+#[tokio::test]
+async fn a_call_ends_when_it_is_stopped() {
+    let (address, _task) = server().await;
+    let arguments = json!({"method": "GET", "url": format!("http://{address}/never")});
+    let invocation = invocation(ToolOrigin::Thread(ThreadId::nil()), vec![], arguments);
+    let stop = invocation.stop.clone();
+    let tool = tool(&[address.to_string()]).await;
+    let (result, ()) = tokio::join!(tool.call(invocation), async { stop.cancel() });
+    assert_eq!(result.unwrap_err().0.kind, ToolErrorKind::Failed);
+}
+
+#[tokio::test]
+async fn the_declaration_keeps_to_the_contract() {
+    let tool = tool(&[]).await;
+    let spec = tool.spec();
+    assert_eq!((spec.timeout, MAX_BODY_BYTES), (Duration::from_secs(30), 5 << 20));
+    assert_eq!(spec.sensitive, ["headers"]);
+    assert_eq!(tool.approval(&Value::Null), ApprovalRequirement::UnlessAutoApproved);
+}

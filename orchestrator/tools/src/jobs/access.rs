@@ -1,0 +1,126 @@
+//! Shared by the job tools: what they work with, which jobs a caller reaches, and errors that tell the model what to do.
+
+use std::sync::Arc;
+
+use agent::{Invocation, Tool, ToolError, ToolOrigin};
+use protocol::{FieldError, JobId, ToolErrorKind, ToolFailure};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    cancel::CancelJob, create::CreateJobTool, events::JobEvents, list::ListJobs, prompt::JobPrompt, status::JobStatus,
+};
+use base::digest::sha256_hex;
+use dispatch::{AttemptRegistry, JobSubmitter};
+use domain::{job::JobRecord, request::Rejected};
+use store::{AuditEntry, IdempotencyKey, JobScope, Store, StoreError};
+
+/// The job tools that jobs can be allowed to use. `job_prompt` is denied to all of them.
+pub(crate) const NAMES_FOR_JOBS: [&str; 5] = ["cancel_job", "create_job", "job_events", "job_status", "list_jobs"];
+
+/// What the job tools work with.
+#[derive(Clone)]
+pub struct JobAccess {
+    /// Creates jobs. The tools use its store, clock and waker as well.
+    pub submitter: Arc<JobSubmitter>,
+    /// Live attempts: a job whose call waits for a child lends its slot.
+    pub attempts: Arc<AttemptRegistry>,
+    /// Cancelled when the process drains: calls stop waiting.
+    pub drain: CancellationToken,
+}
+
+/// The tools.
+pub(crate) fn job_tools(access: &JobAccess) -> [Box<dyn Tool>; 6] {
+    let access = || access.clone();
+    [
+        Box::new(CreateJobTool(access())),
+        Box::new(ListJobs(access())),
+        Box::new(JobStatus(access())),
+        Box::new(JobEvents(access())),
+        Box::new(CancelJob(access())),
+        Box::new(JobPrompt(access())),
+    ]
+}
+
+impl JobAccess {
+    pub(super) fn store(&self) -> &Store {
+        &self.submitter.store
+    }
+
+    /// The jobs that a caller reaches: a job those below it, a thread all of its user. None for a run: routines have no jobs yet.
+    pub(super) fn scope(invocation: &Invocation) -> Option<JobScope> {
+        match invocation.context.origin {
+            ToolOrigin::Job(job) => Some(JobScope::Below(job)),
+            ToolOrigin::Thread(_) => Some(JobScope::OfUser(invocation.context.owner.as_str().to_owned())),
+            ToolOrigin::Run(_) => None,
+        }
+    }
+
+    /// The job that the argument `job_id` names, if the caller reaches it. Another job, a missing one and a malformed id are the
+    /// same error.
+    pub(super) async fn find(&self, invocation: &Invocation) -> Result<JobRecord, ToolError> {
+        let id: JobId = text(invocation, "job_id").trim().parse().map_err(|_| not_found())?;
+        let is_reached = match Self::scope(invocation) {
+            Some(JobScope::Below(above)) => self.store().is_below(id, above).await.map_err(|error| failed(&error))?,
+            Some(JobScope::OfUser(_)) => true,
+            None => false,
+        };
+        if !is_reached {
+            return Err(not_found());
+        }
+        let job = self.store().job(id).await.map_err(|error| failed(&error))?;
+        job.filter(|job| job.brief.user_id == invocation.context.owner.as_str()).ok_or_else(not_found)
+    }
+
+    /// The call's id as an idempotency key: a repeated call does not have its effect twice. The id is unique for its origin.
+    pub(super) fn idempotency_key(invocation: &Invocation) -> IdempotencyKey {
+        let origin = match invocation.context.origin {
+            ToolOrigin::Job(id) => format!("job {id}"),
+            ToolOrigin::Run(id) => format!("run {id}"),
+            ToolOrigin::Thread(id) => format!("thread {id}"),
+        };
+        IdempotencyKey {
+            user: invocation.context.owner.as_str().to_owned(),
+            key: format!("tool call {} of {origin}", invocation.call_id.as_str()),
+            digest: sha256_hex(invocation.arguments.to_string().as_bytes()),
+        }
+    }
+
+    /// The audit entry of a call that changes `job`, or creates one.
+    pub(super) fn audit_entry(&self, invocation: &Invocation, action: &str, job: Option<JobId>) -> AuditEntry {
+        AuditEntry::by_agent(action, invocation.context.owner.as_str(), job, self.submitter.clock.now())
+    }
+}
+
+/// An argument that is a string; empty if it was left out.
+pub(super) fn text<'a>(invocation: &'a Invocation, name: &str) -> &'a str {
+    invocation.arguments.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The schema of the parameter `job_id`.
+pub(super) fn job_id_schema() -> Value {
+    serde_json::json!({"type": "string", "description": "The job's id."})
+}
+
+pub(super) fn not_found() -> ToolError {
+    ToolError::new(ToolErrorKind::NotFound, "no such job; list_jobs lists the jobs that can be named here")
+}
+
+/// The error for an invalid request, field by field.
+pub(super) fn rejected(rejected: Rejected) -> ToolError {
+    let (Rejected::Invalid(errors) | Rejected::NotAvailable(errors)) = rejected;
+    let line = |FieldError { field, message }: &FieldError| format!("{field}: {message}");
+    let message = errors.iter().map(line).collect::<Vec<_>>().join("; ");
+    ToolError::new(ToolErrorKind::InvalidParameters, message)
+}
+
+pub(super) fn rate_limited(message: String, retry_after_seconds: u64) -> ToolError {
+    let retry_after_seconds = Some(retry_after_seconds);
+    ToolError(ToolFailure { kind: ToolErrorKind::RateLimited, message, retry_after_seconds })
+}
+
+/// The store failed: logged here, because the model reads no cause.
+pub(super) fn failed(error: &StoreError) -> ToolError {
+    tracing::error!(error = error as &dyn std::error::Error, "a job tool could not read or write jobs");
+    ToolError::new(ToolErrorKind::Failed, "jobs are not available now; try again")
+}

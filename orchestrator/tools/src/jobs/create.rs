@@ -1,0 +1,173 @@
+//! `create_job`: a child of the job that calls it, or a job of the person that a thread belongs to.
+
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOrigin, ToolOutput, ToolSpec};
+use protocol::{CreateJob, Job, JobId, LimitsRequest, Source, ToolErrorKind};
+use serde_json::{Value, json};
+
+use super::{
+    access::{JobAccess, failed, not_found, rate_limited, rejected, text},
+    report::{brief, report_if_ended},
+    wait::MAX_WAIT,
+};
+use dispatch::{Submission, SubmitError, Submitted};
+use domain::{
+    job::ChildRefused,
+    request::{ChildRequest, MAX_TITLE_CHARS},
+};
+
+use crate::builtin::spec;
+
+/// When a call may be repeated after the queue was full: jobs take minutes.
+const QUEUE_FULL_RETRY_SECONDS: u64 = 30;
+
+pub(super) struct CreateJobTool(pub(super) JobAccess);
+
+impl Tool for CreateJobTool {
+    fn spec(&self) -> ToolSpec {
+        let limit = |kind: &str| json!({"type": kind, "minimum": 0});
+        let limits = json!({
+            "type": "object",
+            "description": "Limits of the job; those of this job when left out, which are also the highest values.",
+            "properties": {
+                "timeout_seconds": limit("integer"), "max_iterations": limit("integer"),
+                "max_tool_calls": limit("integer"), "max_tokens": limit("integer"), "max_cost_usd": limit("number"),
+                "max_children": limit("integer"), "memory_mb": limit("integer"), "cpus": limit("number"),
+                "pids": limit("integer"), "disk_mb": limit("integer")
+            },
+            "additionalProperties": false
+        });
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "prompt": {"type": "string", "minLength": 1, "description": "The task. The job sees nothing else of this conversation."},
+                "title": {"type": "string", "maxLength": MAX_TITLE_CHARS, "description": "A title for lists."},
+                "wait": {"type": "boolean", "description": "Whether to wait for the end, for at most 50 s; false when left out."},
+                "limits": limits,
+                "tools": {"type": "array", "items": {"type": "string"}, "description": "Names of the tools that the job may use."}
+            },
+            "required": ["prompt"],
+            "additionalProperties": false
+        });
+        let description = "Creates a job: another agent that works on a task in a sandbox. Returns its id and state; with `wait`, its \
+                           result. Use job_status to ask for it later.";
+        spec("create_job", description, parameters)
+    }
+
+    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
+        ApprovalRequirement::UnlessAutoApproved
+    }
+
+    /// The id of a call is the idempotency key of its job.
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
+    fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            let access = &self.0;
+            let until = access.submitter.clock.monotonic() + MAX_WAIT;
+            let id = self.create(&invocation).await?;
+            let waits = invocation.arguments.get("wait").and_then(Value::as_bool).unwrap_or(false);
+            if waits {
+                access.wait_for_end(&invocation, id, until).await?;
+            }
+            let job = access.store().job(id).await.map_err(|error| failed(&error))?.ok_or_else(not_found)?;
+            Ok(if waits { report_if_ended(&job) } else { ToolOutput::success(brief(&job, job.state())) })
+        })
+    }
+}
+
+impl CreateJobTool {
+    /// Creates the job, or finds the one that an earlier call with this id created.
+    async fn create(&self, invocation: &Invocation) -> Result<JobId, ToolError> {
+        let JobAccess { submitter, .. } = &self.0;
+        let submission = Submission {
+            source: Source::Tool,
+            key: Some(JobAccess::idempotency_key(invocation)),
+            audit: Some(self.0.audit_entry(invocation, "job.create", None)),
+            thread: match invocation.context.origin {
+                ToolOrigin::Thread(thread) => Some(thread),
+                ToolOrigin::Job(_) | ToolOrigin::Run(_) => None,
+            },
+            allows_host: true,
+        };
+        let asked = request(invocation)?;
+        let submitted = match invocation.context.origin {
+            ToolOrigin::Job(caller) => {
+                let parent = self.0.store().job(caller).await.map_err(|error| failed(&error))?.ok_or_else(not_found)?;
+                submitter.submit_child(&parent, submission, asked).await
+            }
+            ToolOrigin::Thread(_) => {
+                let ChildRequest { prompt, title, limits, tools } = asked;
+                let request = CreateJob { prompt, title, limits, tools, ..CreateJob::default() };
+                let owner = invocation.context.owner.as_str().to_owned();
+                submitter.submit_request(owner, submission, request).await
+            }
+            ToolOrigin::Run(_) => {
+                return Err(ToolError::new(ToolErrorKind::NotAuthorized, "a run of a routine cannot create jobs"));
+            }
+        };
+        match submitted.map_err(refused)? {
+            Submitted::Created(job) => Ok(job.id),
+            Submitted::Replayed { body, .. } => match serde_json::from_str::<Job>(&body) {
+                Ok(job) => Ok(job.id),
+                Err(error) => {
+                    tracing::error!(%error, "the recorded response to a tool call is no job");
+                    Err(ToolError::new(ToolErrorKind::Failed, "the job was created before, and its id is not known"))
+                }
+            },
+        }
+    }
+}
+
+fn request(invocation: &Invocation) -> Result<ChildRequest, ToolError> {
+    let argument = |name: &str| invocation.arguments.get(name).cloned().filter(|value| !value.is_null());
+    let invalid = |error: serde_json::Error| ToolError::new(ToolErrorKind::InvalidParameters, error.to_string());
+    let limits: Option<LimitsRequest> = argument("limits")
+        .map(serde_json::from_value)
+        .transpose()
+        .map_err(|error| ToolError::new(ToolErrorKind::InvalidParameters, format!("limits: {error}")))?;
+    Ok(ChildRequest {
+        prompt: text(invocation, "prompt").to_owned(),
+        title: argument("title").map(serde_json::from_value).transpose().map_err(invalid)?,
+        limits,
+        tools: argument("tools").map(serde_json::from_value).transpose().map_err(invalid)?,
+    })
+}
+
+/// The error of a job that was not created; nothing is stored.
+fn refused(error: SubmitError) -> ToolError {
+    let message = error.to_string();
+    let kind = match error {
+        SubmitError::Rejected(request) => return rejected(request),
+        SubmitError::Hook(refused) => return refused.into(),
+        SubmitError::QueueFull(_) => return rate_limited(message, QUEUE_FULL_RETRY_SECONDS),
+        SubmitError::SandboxUnavailable { reason, detail } => {
+            return ToolError::new(ToolErrorKind::Sandbox, format!("{}: {detail}", reason.as_str()));
+        }
+        SubmitError::ChildRefused(ChildRefused::LimitReached(_) | ChildRefused::TooDeep) => {
+            ToolErrorKind::NotAuthorized
+        }
+        SubmitError::KeyReused => {
+            let message = "this call id was used for another call";
+            return ToolError::new(ToolErrorKind::InvalidParameters, message);
+        }
+        SubmitError::Unpriced(_) => ToolErrorKind::InvalidParameters,
+        SubmitError::JobDeleted => {
+            return ToolError::new(ToolErrorKind::Failed, "the job that this call created was deleted");
+        }
+        SubmitError::ChildRefused(ChildRefused::NotRunning(_))
+        | SubmitError::NotRestartable(_)
+        | SubmitError::RunGone
+        | SubmitError::NoDiskSpace(_) => ToolErrorKind::Failed,
+        SubmitError::Store(error) => return failed(&error),
+        SubmitError::EarlierFilesTooLarge(_)
+        | SubmitError::Workspace(_)
+        | SubmitError::Unsearched(_)
+        | SubmitError::Aborted(_) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "a tool could not create a job");
+            return ToolError::new(ToolErrorKind::Failed, "the job could not be created; try again");
+        }
+    };
+    ToolError::new(kind, message)
+}

@@ -1,0 +1,74 @@
+//! `job_prompt`: a follow-up prompt to a job, from a conversation with a person. Denied to all jobs.
+
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use protocol::{PromptMode, PromptReceipt, PromptRequest, ToolErrorKind, limits::MAX_PROMPT_BYTES};
+use serde_json::{Value, json};
+
+use super::access::{JobAccess, failed, job_id_schema, not_found, rate_limited, rejected, text};
+use domain::request::check_prompt;
+use store::{Lookup, Prompted};
+
+use crate::builtin::spec;
+
+/// When a call may be repeated after too many prompts were waiting.
+const FULL_RETRY_SECONDS: u64 = 10;
+
+pub(super) struct JobPrompt(pub(super) JobAccess);
+
+impl Tool for JobPrompt {
+    fn spec(&self) -> ToolSpec {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "job_id": job_id_schema(),
+                "content": {"type": "string", "minLength": 1, "maxLength": MAX_PROMPT_BYTES, "description": "The prompt; the job reads it before its next step."}
+            },
+            "required": ["job_id", "content"],
+            "additionalProperties": false
+        });
+        spec("job_prompt", "Sends a follow-up prompt to a job that has not ended.", parameters)
+    }
+
+    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
+        ApprovalRequirement::UnlessAutoApproved
+    }
+
+    fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            let job = self.0.find(&invocation).await?;
+            let content = text(&invocation, "content").to_owned();
+            check_prompt("content", &content).map_err(rejected)?;
+            let request = PromptRequest { content, mode: PromptMode::Steer, done: false };
+            let key = Some(JobAccess::idempotency_key(&invocation));
+            let entry = self.0.audit_entry(&invocation, "job.prompt", Some(job.id));
+            let now = self.0.submitter.clock.now();
+            let prompted = self.0.store().add_prompt(job.id, now, &request, key, Some(&entry)).await;
+            outcome(prompted.map_err(|error| failed(&error))?)
+        })
+    }
+}
+
+fn outcome(prompted: Prompted) -> Result<ToolOutput, ToolError> {
+    let message = match prompted {
+        Prompted::Stored(receipt) => return Ok(sent(receipt)),
+        Prompted::Known(Lookup::Replayed { body, .. }) => match serde_json::from_str(&body) {
+            Ok(receipt) => return Ok(sent(receipt)),
+            Err(_) => "the prompt was sent before".to_owned(),
+        },
+        Prompted::Known(Lookup::JobDeleted) => "the job was deleted".to_owned(),
+        Prompted::Known(Lookup::KeyMismatch) => "this call id was used for another call".to_owned(),
+        Prompted::Finished(state) => format!("the job is {state} and accepts no more prompts; create a new job"),
+        Prompted::Stopping => "the job is being cancelled and accepts no more prompts".to_owned(),
+        Prompted::Closed => "the job accepts no more prompts".to_owned(),
+        Prompted::Full => {
+            let message = "too many prompts are waiting for this job".to_owned();
+            return Err(rate_limited(message, FULL_RETRY_SECONDS));
+        }
+        Prompted::Missing => return Err(not_found()),
+    };
+    Err(ToolError::new(ToolErrorKind::Failed, message))
+}
+
+fn sent(receipt: PromptReceipt) -> ToolOutput {
+    ToolOutput::success(json!({"prompt_id": receipt.prompt_id}))
+}

@@ -1,0 +1,45 @@
+//! `job_status`: the state, result and usage of a job.
+
+use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use serde_json::{Value, json};
+
+use super::{
+    access::{JobAccess, failed, job_id_schema, not_found},
+    report::report,
+    wait::MAX_WAIT,
+};
+use crate::builtin::spec;
+
+pub(super) struct JobStatus(pub(super) JobAccess);
+
+impl Tool for JobStatus {
+    fn spec(&self) -> ToolSpec {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "job_id": job_id_schema(),
+                "wait": {"type": "boolean", "description": "Whether to wait for the end, for at most 50 s; false when left out."}
+            },
+            "required": ["job_id"],
+            "additionalProperties": false
+        });
+        spec("job_status", "Returns a job's state, result and usage.", parameters)
+    }
+
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
+    fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            let until = self.0.submitter.clock.monotonic() + MAX_WAIT;
+            let mut job = self.0.find(&invocation).await?;
+            if invocation.arguments.get("wait").and_then(Value::as_bool).unwrap_or(false) {
+                self.0.wait_for_end(&invocation, job.id, until).await?;
+                let found = self.0.store().job(job.id).await.map_err(|error| failed(&error))?;
+                job = found.ok_or_else(not_found)?;
+            }
+            Ok(report(&job))
+        })
+    }
+}

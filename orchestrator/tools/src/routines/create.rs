@@ -1,0 +1,42 @@
+//! `routine_create`: a routine of the person that a thread belongs to.
+
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use protocol::CreateRoutine;
+use serde_json::{Value, json};
+
+use super::{
+    access::{RoutineAccess, invalid, refused, saved},
+    definition::{check_reserved, properties},
+};
+use crate::builtin::spec;
+
+pub(super) struct CreateRoutineTool(pub(super) RoutineAccess);
+
+impl Tool for CreateRoutineTool {
+    fn spec(&self) -> ToolSpec {
+        let parameters = json!({
+            "type": "object",
+            "properties": properties(),
+            "required": ["name", "trigger", "action"],
+            "additionalProperties": false
+        });
+        let description = "Creates a routine: work that starts by itself, at times or when something happens. Its runs are autonomous: \
+                           no person approves their tool calls.";
+        spec("routine_create", description, parameters)
+    }
+
+    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
+        ApprovalRequirement::UnlessAutoApproved
+    }
+
+    fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            check_reserved(&invocation.arguments)?;
+            let request: CreateRoutine = serde_path_to_error::deserialize(&invocation.arguments)
+                .map_err(|error| invalid(format!("{}: {}", error.path(), error.inner())))?;
+            let caller = self.0.caller(&invocation, "routine.create");
+            let created = self.0.0.create(&caller, request).await.map_err(refused)?;
+            Ok(ToolOutput::success(saved(&created)))
+        })
+    }
+}

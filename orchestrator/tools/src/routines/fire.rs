@@ -1,0 +1,37 @@
+//! `routine_fire`: runs a routine now.
+
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use protocol::TriggerRoutine;
+use serde_json::{Value, json};
+
+use super::access::{RoutineAccess, name_schema, refused, run_brief};
+use crate::builtin::spec;
+
+pub(super) struct FireRoutine(pub(super) RoutineAccess);
+
+impl Tool for FireRoutine {
+    fn spec(&self) -> ToolSpec {
+        let parameters = json!({
+            "type": "object",
+            "properties": {"name": name_schema()},
+            "required": ["name"],
+            "additionalProperties": false
+        });
+        let description =
+            "Runs a routine of the user now. Returns the run, which has not ended yet; routine_history shows its end.";
+        spec("routine_fire", description, parameters)
+    }
+
+    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
+        ApprovalRequirement::UnlessAutoApproved
+    }
+
+    fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            let routine = self.0.find(&invocation).await?;
+            let caller = self.0.caller(&invocation, "routine.trigger");
+            let fired = self.0.0.trigger(&caller, routine.id, TriggerRoutine::default()).await.map_err(refused)?;
+            Ok(ToolOutput::success(run_brief(&fired.run)))
+        })
+    }
+}
