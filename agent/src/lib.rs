@@ -4,6 +4,8 @@
 //! safety layer.
 //! Never does I/O: its callers (worker, orchestrator) bring model, tools, journal and signals.
 
+#![warn(missing_docs)]
+
 mod act;
 mod agent;
 mod approvals;

@@ -3,6 +3,8 @@
 //! Owns the shape of every wire type, each declared once. Never does I/O, never decides anything: the only logic here
 //! is about a value's own shape (parsing, defaults, bounds that are part of the type).
 
+#![warn(missing_docs)]
+
 mod account;
 mod agent_event;
 mod chat;

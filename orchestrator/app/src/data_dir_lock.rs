@@ -39,7 +39,6 @@ pub enum LockError {
         "{dir} is in use by another orchestrator (process {holder}); stop it, or set {setting} to another directory"
     )]
     Locked {
-        /// The directory.
         dir: PathBuf,
         /// The setting that chooses it.
         setting: &'static str,
@@ -49,11 +48,9 @@ pub enum LockError {
     /// The directory cannot be created or written.
     #[error("{dir} cannot be used; set {setting} to a directory that this user may write to")]
     Io {
-        /// The directory.
         dir: PathBuf,
         /// The setting that chooses it.
         setting: &'static str,
-        /// The cause.
         #[source]
         source: io::Error,
     },

@@ -17,7 +17,6 @@ use store::StoreError;
 pub struct DatabaseError {
     /// The URL, without credentials.
     pub url: String,
-    /// The cause.
     pub source: StoreError,
 }
 
@@ -47,7 +46,6 @@ pub enum ServeError {
     EgressCeiling {
         /// The entry, without credentials.
         entry: String,
-        /// The cause.
         source: InvalidPattern,
     },
     /// An entry of the destinations of notifications is invalid.
@@ -55,7 +53,6 @@ pub enum ServeError {
     NotifyAllow {
         /// The entry, without credentials.
         entry: String,
-        /// The cause.
         source: InvalidPattern,
     },
     /// The URL of an MCP server is invalid.
@@ -70,29 +67,20 @@ pub enum ServeError {
     /// The address cannot be bound.
     #[error("cannot listen on {address} (in use by another program?); set {setting} to choose another address")]
     Listen {
-        /// The address.
         address: String,
         /// The setting that chooses it.
         setting: &'static str,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// Any other I/O error.
     #[error("{action}")]
     Io {
-        /// What failed.
         action: &'static str,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// A task ended before the drain.
     #[error("the task \"{task}\" ended unexpectedly: {reason}")]
-    TaskEnded {
-        /// Its name.
-        task: &'static str,
-        /// How it ended.
-        reason: String,
-    },
+    TaskEnded { task: &'static str, reason: String },
 }

@@ -19,7 +19,6 @@ pub enum RotateKeyError {
     /// The database cannot be opened.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// The rotation failed.
     #[error(transparent)]
     Rotate(#[from] RotateError),
 }

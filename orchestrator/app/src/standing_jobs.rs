@@ -25,7 +25,6 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// How often a standing job ticks.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Tick {
-    /// Each second.
     Second,
     /// Each 10 seconds.
     TenSeconds,
@@ -44,7 +43,6 @@ impl Tick {
     }
 }
 
-/// The standing jobs.
 #[derive(Default)]
 pub(super) struct StandingJobs {
     jobs: Vec<(Tick, TickCallback)>,

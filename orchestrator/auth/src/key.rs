@@ -21,18 +21,13 @@ pub enum KeyError {
     /// It cannot be read or created.
     #[error("the signing key {path} cannot be read or created")]
     File {
-        /// Its path.
         path: String,
-        /// The cause.
         #[source]
         source: io::Error,
     },
     /// It is truncated: remove it, which invalidates all tokens, or set `GANTRY_JWT_SECRET`.
     #[error("the signing key {path} is too short; remove it to create a new one, which invalidates all tokens")]
-    TooShort {
-        /// Its path.
-        path: String,
-    },
+    TooShort { path: String },
 }
 
 /// Signs and verifies tokens.

@@ -71,11 +71,9 @@ impl Role {
 /// What a token says about itself, without any check: for a client that shows it, never for a decision about access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnverifiedClaims {
-    /// The user.
     pub user: String,
     /// The role, if this version knows it.
     pub role: Option<Role>,
-    /// When the token expires.
     pub expires_at: Option<DateTime<Utc>>,
 }
 
@@ -104,13 +102,10 @@ impl From<Role> for ActorRole {
 /// An authenticated caller of the public API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The user.
     pub user: String,
-    /// The role.
     pub role: Role,
     /// The token's id, by which it is revoked.
     pub jti: String,
-    /// When the token expires.
     pub expires_at: DateTime<Utc>,
 }
 
@@ -124,9 +119,7 @@ impl Identity {
 /// The bearer of a worker token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerIdentity {
-    /// Its job.
     pub job_id: JobId,
-    /// Its attempt.
     pub attempt: u32,
     /// The token's id.
     pub jti: String,
@@ -137,9 +130,7 @@ pub struct WorkerIdentity {
 pub struct IssuedToken {
     /// The token itself; a secret.
     pub token: String,
-    /// Its id.
     pub jti: String,
-    /// When it expires.
     pub expires_at: DateTime<Utc>,
 }
 
@@ -164,13 +155,11 @@ pub enum TokenError {
     /// Not signed with this key.
     #[error("wrong signature")]
     WrongSignature,
-    /// Another issuer.
     #[error("wrong issuer")]
     WrongIssuer,
     /// Made for another API.
     #[error("wrong audience")]
     WrongAudience,
-    /// It has expired.
     #[error("expired token")]
     Expired,
     /// It is not valid yet.

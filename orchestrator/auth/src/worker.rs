@@ -44,7 +44,6 @@ impl WorkerTokens {
         Ok(WorkerToken { token: SecretString::from(issued.token), hash })
     }
 
-    /// Verifies a token.
     pub fn verify(&self, token: &str, now: DateTime<Utc>) -> Result<WorkerIdentity, TokenError> {
         self.key.verify_worker(token, self.instance, now)
     }

@@ -13,12 +13,10 @@ use tokio::sync::watch;
 /// A source of time.
 #[derive(Debug, Clone)]
 pub enum Clock {
-    /// The system's clock.
     System {
         /// When this clock was created; the start of its monotonic time.
         since: Instant,
     },
-    /// A test's clock.
     Manual(ManualClock),
 }
 
@@ -33,7 +31,6 @@ struct ManualTime {
 }
 
 impl Clock {
-    /// The system's clock.
     pub fn system() -> Self {
         Self::System { since: Instant::now() }
     }

@@ -57,7 +57,6 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     sync_directory(to)
 }
 
-/// Removes a key if there is one.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

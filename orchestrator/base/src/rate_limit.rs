@@ -27,7 +27,6 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket.
     pub const fn full(rate: Rate, now: Duration) -> Self {
         Self { left: rate.burst as u64 * TOKEN_SCALE, refilled_at: now }
     }

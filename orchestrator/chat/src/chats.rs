@@ -43,22 +43,18 @@ pub struct Chats {
     pub rates: ToolRateLimits,
     /// Wakes the dispatcher after a cancellation.
     pub waker: DispatcherWaker,
-    /// The time.
     pub clock: Clock,
 }
 
 /// A message of a user.
 #[derive(Debug, Clone)]
 pub struct ChatMessageRequest {
-    /// The user.
     pub user: String,
     /// The thread; `main` if it names none.
     pub thread: Option<String>,
-    /// The text.
     pub content: String,
     /// Within 24 hours, a message with the same key is sent once.
     pub key: Option<IdempotencyKey>,
-    /// The entry of the audit.
     pub audit: AuditEntry,
 }
 

@@ -27,7 +27,6 @@ pub(super) struct CommandCall {
     pub(super) audit: AuditEntry,
 }
 
-/// The answer to a command.
 struct Answer {
     text: String,
     /// Whether the model reads it with the next message.

@@ -34,11 +34,9 @@ pub struct ChatParts {
     pub store: Store,
     /// Makes the model calls.
     pub meter: Meter,
-    /// The tools.
     pub tools: Arc<BuiltinTools>,
     /// Asked about answers.
     pub hooks: Arc<Hooks>,
-    /// The time.
     pub clock: Clock,
     /// Takes what is only streamed.
     pub live: LiveEvents,

@@ -30,7 +30,6 @@ const FAILED_BEGIN_RETRY: TimeDelta = TimeDelta::minutes(1);
 /// Time for heartbeats in progress to end once the process drains; less than the process gives its tasks.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Settings of heartbeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeartbeatSettings {
     /// Whether the environment lets Gantry start work by itself.

@@ -17,7 +17,6 @@ use llm::metering::retry_write;
 use secrets::LeakDetectors;
 use store::{Store, TurnKey};
 
-/// The journal of one turn.
 pub(super) struct TurnJournal {
     pub(super) store: Store,
     pub(super) clock: Clock,

@@ -19,11 +19,9 @@ const CAPACITY: usize = 1_024;
 pub enum LiveEvent {
     /// A piece of an answer.
     Delta(ChatDelta),
-    /// Progress.
     Status(ChatStatus),
     /// What is stored up to here comes after the events before this one, and before those after it.
     Stored {
-        /// The thread.
         thread_id: ThreadId,
         /// The cursor of the last stored event.
         cursor: i64,
@@ -31,7 +29,6 @@ pub enum LiveEvent {
 }
 
 impl LiveEvent {
-    /// The thread.
     pub const fn thread(&self) -> ThreadId {
         match self {
             Self::Delta(delta) => delta.thread_id,
@@ -81,7 +78,6 @@ impl LiveEvents {
 }
 
 impl LiveSubscription {
-    /// The next event.
     pub async fn next(&mut self) -> Result<LiveEvent, Lagged> {
         // The sender is in the map as long as a subscription exists.
         self.receiver.recv().await.map_err(|_| Lagged)

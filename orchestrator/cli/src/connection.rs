@@ -23,7 +23,6 @@ const CONTEXT: &str = "server-context";
 
 /// A server and the token for it.
 pub(super) struct Connection {
-    /// The URL.
     pub(super) url: String,
     /// Where the URL is from, for messages.
     pub(super) source: String,
@@ -69,7 +68,6 @@ fn token(environment: &Environment) -> Result<Option<SecretString>, CliError> {
     read_token(file).map(Some)
 }
 
-/// Reads a token from a file.
 pub(super) fn read_token(file: &str) -> Result<SecretString, CliError> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| CliError::Usage(format!("token file {file}: cannot read the file: {error}")))?;

@@ -28,7 +28,6 @@ const OTHERS: u32 = 0o077;
 pub(super) struct Context {
     /// The URL of the server.
     pub(super) url: String,
-    /// The access token.
     token: String,
 }
 
@@ -43,7 +42,6 @@ impl Context {
     }
 }
 
-/// All contexts.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Contexts {
     /// The name of the one that is used.

@@ -47,7 +47,6 @@ enum Verdict {
     NotChecked,
 }
 
-/// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Check {
     name: &'static str,

@@ -25,9 +25,7 @@ pub enum ExampleKind {
 pub struct Example {
     /// The names of the command and its groups, such as `job run`.
     pub command: &'static str,
-    /// The line.
     pub line: &'static str,
-    /// When it runs.
     pub kind: ExampleKind,
 }
 
@@ -47,7 +45,6 @@ const fn server(command: &'static str, line: &'static str) -> Example {
     Example { command, line, kind: ExampleKind::Server }
 }
 
-/// All examples.
 pub const EXAMPLES: &[Example] = &[
     client("token create", "gantry token create --user ada > token.txt"),
     client("token create", "gantry token create --user ops --role admin --ttl 12h"),

@@ -10,7 +10,6 @@ use telemetry::TelemetryError;
 /// The process's exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// Success.
     Success,
     /// The job failed, or a local step did.
     Failed,
@@ -73,7 +72,6 @@ impl Exit {
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CliError {
-    /// Invalid usage.
     #[error("{0}")]
     Usage(String),
     /// Invalid configuration.
@@ -90,30 +88,19 @@ pub(super) enum CliError {
     Failed(String),
     /// A tool call of a chat waits for approval.
     #[error("a call of {tool} waits for approval: run `gantry gate approve {gate}` or `gantry gate deny {gate}`")]
-    ApprovalRequired {
-        /// The tool.
-        tool: String,
-        /// The gate.
-        gate: GateId,
-    },
+    ApprovalRequired { tool: String, gate: GateId },
     /// The server did not respond.
     #[error(
         "cannot reach {url}: {cause}; check that the server is running and that its URL is correct (--url, GANTRY_URL or `gantry context show`)"
     )]
     Unreachable {
-        /// The URL.
         url: String,
         /// The cause, in one line.
         cause: String,
     },
     /// The response is not from a Gantry server.
     #[error("{url} is not a Gantry server: {cause}")]
-    NotGantry {
-        /// The URL.
-        url: String,
-        /// What the response was.
-        cause: String,
-    },
+    NotGantry { url: String, cause: String },
     /// The server refused the request.
     #[error("{}", format_problem(.0))]
     Refused(Box<Problem>),

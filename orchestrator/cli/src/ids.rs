@@ -35,7 +35,6 @@ pub(super) fn short_id(id: &str) -> String {
 pub(super) trait Identified: FromStr + fmt::Display + Copy {
     /// What it is called.
     const NOUN: &'static str;
-    /// Its list.
     const LIST: &'static str;
     /// The filter that makes the list complete.
     const EVERY: &'static [(&'static str, &'static str)] = &[];
@@ -79,7 +78,6 @@ impl Identified for GateId {
 /// An id as an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum IdArg<T> {
-    /// The whole id.
     Whole(T),
     /// Its first or last characters.
     Part(String),

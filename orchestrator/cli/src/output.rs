@@ -22,7 +22,6 @@ pub(super) enum Format {
 /// Whether to use colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Paint {
-    /// On a terminal.
     Colour,
     /// Not a terminal, or `NO_COLOR` is set.
     Plain,

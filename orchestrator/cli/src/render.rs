@@ -85,7 +85,6 @@ impl Renderer {
         self.log_lines(&lines)
     }
 
-    /// How the job ended.
     pub(super) fn ending(&self, job: &Job) -> String {
         ending(self.paint, job, &self.last_said, self.width)
     }

@@ -22,7 +22,6 @@ const MAX_FAILURES: u32 = 15;
 
 type Events = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;
 
-/// An event of a stream.
 pub(super) trait StreamEvent: Sized {
     /// Reads the event of this name. `None`: this version does not know it.
     fn parse(name: &str, data: &str) -> Option<Self>;
@@ -47,19 +46,12 @@ pub(super) enum Followed<T> {
     Event {
         /// The JSON text.
         raw: String,
-        /// The parsed event.
         event: Option<Box<T>>,
     },
     /// The requested position is not available; events continue at the oldest one that is kept.
-    Resync {
-        /// Its position.
-        oldest: i64,
-    },
+    Resync { oldest: i64 },
     /// The connection was lost and is being reopened.
-    Lost {
-        /// The cause.
-        cause: String,
-    },
+    Lost { cause: String },
     /// The stream is over and all its events have been returned.
     End,
 }
@@ -74,9 +66,7 @@ struct ResyncData {
 /// A stream of events, and where it is read from.
 #[derive(Debug, Clone)]
 pub(super) struct StreamRequest {
-    /// The endpoint.
     pub(super) path: String,
-    /// Its query parameters.
     pub(super) query: Vec<(&'static str, String)>,
     /// Only events after this position. `None`: where the endpoint begins.
     pub(super) after: Option<i64>,
@@ -94,7 +84,6 @@ pub(super) struct EventFollower<'a, T> {
 }
 
 impl<'a, T: StreamEvent> EventFollower<'a, T> {
-    /// Follows this stream.
     pub(super) fn new(client: &'a Client, request: StreamRequest) -> Self {
         let events = PhantomData;
         Self { client, request, events, connection: None, connected_at: None, failures: 0, pause_before: None }

@@ -35,9 +35,7 @@ pub(super) struct View {
     pub(super) width: Option<usize>,
     /// Also show the columns of `--wide`.
     pub(super) is_wide: bool,
-    /// Show whole ids.
     pub(super) has_whole_ids: bool,
-    /// The present.
     pub(super) now: DateTime<Utc>,
     /// The user's time zone.
     pub(super) zone: Tz,

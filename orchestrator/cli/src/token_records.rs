@@ -29,7 +29,6 @@ async fn open(config: &Config) -> Result<Store, CliError> {
     opened.map_err(|error| CliError::failed("cannot open the database", error))
 }
 
-/// Records a token.
 pub(super) async fn insert(config: &Config, record: &TokenRow) -> Result<(), CliError> {
     let store = open(config).await?;
     let kept = tokens::insert(&store, record).await;

@@ -47,13 +47,11 @@ pub struct Violation {
 pub struct DiskSweep {
     /// Lists the running jobs.
     pub store: Store,
-    /// Measures their workspaces.
     pub meter: WorkspaceMeter,
     /// Free space of their file system.
     pub free_space: FreeSpace,
     /// Attempts over their quota are marked here.
     pub attempts: Arc<AttemptRegistry>,
-    /// Wakes the dispatcher.
     pub waker: DispatcherWaker,
 }
 

@@ -36,7 +36,6 @@ const IDLE_TICK: Duration = Duration::from_secs(30);
 pub struct DispatcherWaker(Arc<Notify>);
 
 impl DispatcherWaker {
-    /// Wakes the dispatcher.
     pub fn wake(&self) {
         self.0.notify_one();
     }
@@ -47,7 +46,6 @@ impl DispatcherWaker {
     }
 }
 
-/// The dispatcher.
 pub struct Dispatcher {
     executor: Arc<ActionExecutor>,
     free_space: FreeSpace,

@@ -10,9 +10,7 @@ use engine::Engine;
 
 /// Waits for changes of the engine's containers.
 pub struct EngineWatch {
-    /// The engine.
     pub engine: Arc<dyn Engine>,
-    /// Wakes the dispatcher.
     pub waker: DispatcherWaker,
 }
 

@@ -18,7 +18,6 @@ use store::{Appended, BatchEvent, Store, StoreError};
 /// Stores the events of agents. Clones share everything.
 #[derive(Clone)]
 pub struct EventIngestion {
-    /// The store.
     pub store: Store,
     /// Find users' secrets.
     pub detectors: LeakDetectors,

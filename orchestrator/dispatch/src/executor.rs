@@ -35,27 +35,21 @@ const NUDGE: &str = "Nothing has happened in this job for a long time. If you wa
 
 /// Executes actions.
 pub struct ActionExecutor {
-    /// Jobs.
     pub store: Store,
     /// Whether attempts can start.
     pub sandbox: Arc<Sandbox>,
     /// Runs the containers.
     pub engine: Arc<dyn Engine>,
-    /// Sockets of the workers.
     pub listeners: Arc<WorkerListeners>,
     /// The loops of jobs that this process runs itself.
     pub host_runs: HostRuns,
-    /// Live attempts.
     pub attempts: Arc<AttemptRegistry>,
-    /// Workspaces of jobs.
     pub workspaces: Workspaces,
-    /// Mints the workers' tokens.
     pub tokens: WorkerTokens,
     /// Finds users' secrets in the output of containers.
     pub detectors: LeakDetectors,
     /// Asked before a job's first attempt.
     pub hooks: Arc<Hooks>,
-    /// The clock.
     pub clock: Clock,
     /// Counts removals.
     pub metrics: Metrics,

@@ -15,11 +15,9 @@ pub type RunHostJob = Arc<dyn Fn(Arc<Attempt>) -> BoxFuture<'static, ()> + Send 
 
 /// Begins and stops runs.
 pub struct HostRuns {
-    /// Runs a loop.
     pub run: RunHostJob,
     /// Wakes the dispatcher when a run has ended.
     pub waker: DispatcherWaker,
-    /// Owns the runs.
     pub tasks: TaskTracker,
 }
 

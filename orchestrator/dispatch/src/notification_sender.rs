@@ -43,15 +43,12 @@ const GONE: u16 = 410;
 
 /// Posts notifications.
 pub struct NotificationSender {
-    /// Where they are stored.
     pub store: Store,
     /// The keys of the signatures.
     pub secrets: Arc<Secrets>,
     /// Where they may go.
     pub targets: NotificationDestinations,
-    /// The time.
     pub clock: Clock,
-    /// Identifies this process.
     pub process: Uuid,
 }
 
@@ -154,7 +151,6 @@ impl NotificationSender {
     }
 }
 
-/// The signed request.
 fn signed(post: &ClaimedDelivery, key: &[u8], now: DateTime<Utc>) -> Result<OutboundRequest, String> {
     let body = json!({
         "type": format!("notification.{}", post.notification.kind),
@@ -177,7 +173,6 @@ fn signed(post: &ClaimedDelivery, key: &[u8], now: DateTime<Utc>) -> Result<Outb
 enum Attempted {
     /// The receiver answered with this status.
     Answered(u16),
-    /// It was not reached.
     NotSent(String),
     /// It did not answer, and may have accepted the post.
     NoAnswer(String),

@@ -18,7 +18,6 @@ pub struct NotificationDestinations {
 /// A URL that notifications are not posted to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDestination {
-    /// It is too long.
     #[error("must have at most {MAX_URL_BYTES} bytes")]
     TooLong,
     /// It is no URL of a server.

@@ -35,7 +35,6 @@ const PREVIEW_TIMES: usize = 3;
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoutineCaller {
-    /// The user.
     pub user: String,
     /// Whether routines of all users are found.
     pub sees_all: bool,
@@ -49,7 +48,6 @@ pub struct RoutineEditor {
     pub submitter: Arc<JobSubmitter>,
     /// Where notifications may be posted.
     pub targets: NotificationDestinations,
-    /// Seals secrets of routines.
     pub secrets: Arc<Secrets>,
     /// Wakes sweep and runner.
     pub waker: RoutineWaker,
@@ -62,7 +60,6 @@ pub struct RoutineEditor {
 }
 
 impl RoutineEditor {
-    /// Creates a routine for the caller.
     pub async fn create(&self, caller: &RoutineCaller, request: CreateRoutine) -> Result<RoutineSaved, RoutineError> {
         self.create_with_id(RoutineId::generate(), caller, request).await
     }

@@ -17,7 +17,6 @@ use store::{RunAttempt, StoreError};
 
 /// Creates the jobs of runs.
 pub struct RunJobs {
-    /// Creates jobs.
     pub submitter: Arc<JobSubmitter>,
 }
 

@@ -41,7 +41,6 @@ pub struct JobSubmitter {
     pub store: Store,
     /// Whether jobs can run.
     pub sandbox: Arc<Sandbox>,
-    /// Workspaces of jobs.
     pub workspaces: Workspaces,
     /// How long workspaces are kept.
     pub retention: RetentionPeriod,
@@ -61,9 +60,7 @@ pub struct JobSubmitter {
     pub detectors: LeakDetectors,
     /// The daily budget of each user.
     pub day_limits: DayLimits,
-    /// The clock.
     pub clock: Clock,
-    /// Wakes the dispatcher.
     pub waker: DispatcherWaker,
     /// Owns submissions in progress.
     pub tasks: TaskTracker,
@@ -90,7 +87,6 @@ pub struct Submission {
 pub struct NewJob {
     /// The user who owns the job, and whose share of the file operations is used.
     pub owner: String,
-    /// The request.
     pub request: CreateJob,
     /// The validated request.
     pub accepted: Accepted,

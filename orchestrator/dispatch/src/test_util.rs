@@ -112,9 +112,7 @@ pub(crate) fn ready(number: usize) -> SandboxReadiness {
 pub struct SubmitScene {
     /// The data directory.
     pub root: tempfile::TempDir,
-    /// The submitter.
     pub submitter: Arc<JobSubmitter>,
-    /// What it wakes.
     pub waker: DispatcherWaker,
 }
 

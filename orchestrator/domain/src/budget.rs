@@ -12,7 +12,6 @@ const WARN_PERCENT: u64 = 80;
 /// A budget as it stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BudgetState {
-    /// The scope of the budget.
     pub scope: Scope,
     /// Maximum number of tokens; 0 is no limit.
     pub max_tokens: u64,
@@ -24,15 +23,12 @@ pub struct BudgetState {
     pub micro_usd: u64,
 }
 
-/// The scope of a budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// The job.
     #[default]
     Job,
     /// An ancestor of the job.
     Parent,
-    /// The user's day.
     Day,
 }
 
@@ -41,7 +37,6 @@ pub enum Scope {
 pub struct DayLimits {
     /// Input and output together.
     pub max_tokens: u64,
-    /// In micro-dollars.
     pub max_micro_usd: u64,
 }
 
@@ -64,7 +59,6 @@ impl DayLimits {
 /// The estimated size of a call, with its prices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallEstimate {
-    /// Estimated tokens of the prompt.
     pub prompt_tokens: u64,
     /// Maximum tokens of the answer, by the operator's and the caller's settings.
     pub max_output_tokens: u64,
@@ -92,10 +86,8 @@ pub struct Reservation {
     pub max_output_tokens: u64,
 }
 
-/// An exhausted budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExhaustedBudget {
-    /// The scope of the budget.
     pub scope: Scope,
     /// Whether the cost limit is exhausted rather than the token limit.
     pub is_cost_limit: bool,
@@ -173,13 +165,11 @@ fn cost(tokens: u64, price: u64) -> u64 {
 /// The consumption of a job, including its children.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Consumption {
-    /// Tokens used.
     pub tokens: u64,
     /// Micro-dollars spent.
     pub micro_usd: u64,
     /// Model calls answered.
     pub iterations: u64,
-    /// Tool calls made.
     pub tool_calls: u64,
     /// Seconds since the first start.
     pub seconds: u64,

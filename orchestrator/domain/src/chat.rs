@@ -17,7 +17,6 @@ const MAX_TITLE_CHARS: usize = 80;
 /// A thread as a request names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ThreadRef {
-    /// By its id.
     Id(ThreadId),
     /// By its key, which is one of the caller's.
     Key(String),
@@ -51,7 +50,6 @@ pub enum Command {
     Status,
     /// Cancels a job, named by its id or a part of it.
     Cancel(String),
-    /// Lists the commands.
     Help,
     /// Stops the current turn.
     Stop,

@@ -13,7 +13,6 @@ pub const MAX_REASON_BYTES: usize = 4 * 1024;
 /// The user who resolves a gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateResolver {
-    /// The user.
     pub user: String,
     /// Whether the user sees the gates of all users.
     pub is_admin: bool,
@@ -31,7 +30,6 @@ pub enum GateRefused {
     /// The gate is resolved already.
     #[error("the gate is resolved already")]
     Resolved,
-    /// The gate has expired.
     #[error("the gate has expired")]
     Expired,
     /// The parameters are not those that the caller has decided about.

@@ -22,7 +22,6 @@ const MAX_SKIPPED_MINUTES: u32 = 25 * 60;
 pub struct HeartbeatFacts {
     /// Time between two heartbeats; `None` for no heartbeats.
     pub every: Option<TimeDelta>,
-    /// The hours in which there are no heartbeats.
     pub quiet_hours: Option<QuietHours>,
     /// The zone of these hours.
     pub zone: Tz,
@@ -39,7 +38,6 @@ pub struct HeartbeatFacts {
 /// Whether the user has a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeartbeatDecision {
-    /// It begins now.
     Begin,
     /// It does not begin before this time.
     Wait(DateTime<Utc>),

@@ -27,7 +27,6 @@ pub use stage::{Activity, CancelRequest, End, Finished, Queued, Running, Stage};
 /// One job as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobRecord {
-    /// Its id.
     pub id: JobId,
     /// Incremented by every transition; the store's compare-and-set.
     pub rev: i64,
@@ -67,7 +66,6 @@ pub struct JobVersion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job that is {state} cannot {verb}")]
 pub struct Refused {
-    /// The job's state.
     pub state: JobState,
     /// The transition that was tried.
     pub verb: &'static str,
@@ -108,7 +106,6 @@ impl Step {
 }
 
 impl JobRecord {
-    /// A new job in the queue.
     pub fn new(id: JobId, brief: Brief, queued: Queued) -> Self {
         let created_at = brief.created_at;
         Self {
@@ -157,7 +154,6 @@ impl JobRecord {
         }
     }
 
-    /// The version of this record.
     pub fn version(&self) -> JobVersion {
         let has_worker_called = self.running().is_some_and(|running| running.worker_seen_at.is_some());
         JobVersion { rev: self.rev, has_worker_called }
@@ -209,7 +205,6 @@ impl JobRecord {
         }
     }
 
-    /// When it finished.
     pub const fn finished_at(&self) -> Option<DateTime<Utc>> {
         match &self.stage {
             Stage::Finished(finished) => Some(finished.at),

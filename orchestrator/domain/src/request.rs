@@ -38,11 +38,8 @@ const DERIVED_TITLE_CHARS: usize = 80;
 pub struct Accepted {
     /// The given title, or one derived from the prompt.
     pub title: String,
-    /// All limits.
     pub limits: Limits,
-    /// The image.
     pub image: String,
-    /// The model.
     pub model: String,
     /// The input files, decoded.
     pub files: Vec<WorkspaceFile>,
@@ -51,7 +48,6 @@ pub struct Accepted {
 /// Why a request is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejected {
-    /// Invalid fields.
     Invalid(Vec<FieldError>),
     /// Fields whose feature is not available.
     NotAvailable(Vec<FieldError>),

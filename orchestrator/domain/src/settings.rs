@@ -11,7 +11,6 @@ const MAX_HEARTBEAT_SECONDS: u64 = 7 * 86_400;
 /// What a user may choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsBounds {
-    /// The models.
     pub models: Vec<String>,
     /// Minimum seconds between two heartbeats.
     pub min_heartbeat_seconds: u64,

@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
-/// What kind of address it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddressKind {
     /// Reachable over the Internet.
@@ -77,7 +76,6 @@ const IPV6: [(Ipv6Net, AddressKind); 12] = [
 
 const GLOBAL_UNICAST: Ipv6Net = v6([0x2000, 0, 0], 3);
 
-/// Classifies an address.
 pub(super) fn classify(address: IpAddr) -> AddressKind {
     let found = match address {
         IpAddr::V4(address) => IPV4.iter().find(|(network, _)| network.contains(&address)).map(|(_, kind)| *kind),

@@ -59,11 +59,9 @@ pub struct EgressClient {
 /// A response, with as much of its body as was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboundResponse {
-    /// The status.
     pub status: u16,
     /// The headers, in the order of the response. Values are read as Latin-1, as HTTP defines them.
     pub headers: Vec<(String, String)>,
-    /// The body.
     pub body: Vec<u8>,
     /// Whether the body has more.
     pub truncated: bool,
@@ -77,7 +75,6 @@ pub struct OpenResponse {
 }
 
 impl OpenResponse {
-    /// The status.
     pub fn status(&self) -> u16 {
         self.response.status().as_u16()
     }
@@ -96,7 +93,6 @@ impl OpenResponse {
 /// A request without a response.
 #[derive(Debug, thiserror::Error)]
 pub enum EgressError {
-    /// The request is invalid.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
     /// The destination is not allowed.
@@ -114,7 +110,6 @@ pub enum EgressError {
     /// The connection, TLS or the response failed.
     #[error("{destination} cannot be reached: {message}")]
     Transport {
-        /// The destination.
         destination: Destination,
         /// Whether there was no connection yet, so that nothing of the request can have arrived.
         is_unsent: bool,
@@ -134,7 +129,6 @@ impl EgressError {
 }
 
 impl EgressClient {
-    /// A client of this policy.
     pub const fn new(policy: Arc<EgressPolicy>, look_up: LookUp) -> Self {
         Self { policy, look_up }
     }

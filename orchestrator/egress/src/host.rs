@@ -16,18 +16,14 @@ const MAX_LABEL_BYTES: usize = 63;
 /// A host of a URL or of an entry in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// A DNS name.
     Name(String),
-    /// An address.
     Address(IpAddr),
 }
 
 /// A host and port to connect to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Destination {
-    /// The host.
     pub host: Host,
-    /// The port.
     pub port: u16,
 }
 

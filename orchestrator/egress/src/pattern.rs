@@ -20,17 +20,14 @@ enum Hosts {
     Any,
     /// `*.suffix`: every name below this one, at any depth, without the name itself.
     Below(String),
-    /// Exactly this host.
     One(Host),
 }
 
 /// Text that is no entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPattern {
-    /// The host is invalid.
     #[error("the host {0}")]
     Host(#[from] InvalidHost),
-    /// The port is invalid.
     #[error("the port must be a number from 1 to 65535")]
     Port,
     /// `*.` is not followed by a name.

@@ -28,9 +28,7 @@ pub struct EgressRules<'p> {
 /// A decision about a connection, and what it carried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressRecord {
-    /// Where it leads.
     pub destination: Destination,
-    /// Whether it was allowed.
     pub allowed: bool,
     /// The entry that allows it, or what refuses it.
     pub rule: String,
@@ -50,11 +48,9 @@ pub enum EgressDenied {
     /// Its address is not public.
     #[error("{destination} has the address {}, which is {kind} and not allowed", address.ip())]
     Address {
-        /// The destination.
         destination: Destination,
         /// The address that it resolved to.
         address: SocketAddr,
-        /// What the address is.
         kind: &'static str,
     },
 }

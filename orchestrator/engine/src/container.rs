@@ -42,19 +42,14 @@ pub struct Resources {
 pub struct ContainerSpec {
     /// The container's name (see `protocol::ContainerName`). Creating the same name twice yields one container.
     pub name: String,
-    /// The job.
     pub job_id: JobId,
-    /// The job's attempt.
     pub attempt: u32,
     /// The job's owner, recorded as a label.
     pub owner: String,
     /// Recorded as the label `gantry.created-at`.
     pub created_at: DateTime<Utc>,
-    /// The container's purpose.
     pub role: ContainerRole,
-    /// The image's name.
     pub image: String,
-    /// Limits.
     pub resources: Resources,
     /// The run directory (with `worker.sock` and `token`) as a path of the orchestrator; the engine maps it to its host.
     pub run_dir: PathBuf,
@@ -75,11 +70,9 @@ pub struct McpContainerSpec {
     pub owner: String,
     /// Recorded as the label `gantry.created-at`.
     pub created_at: DateTime<Utc>,
-    /// The image's name.
     pub image: String,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Limits.
     pub resources: Resources,
 }
 
@@ -103,13 +96,10 @@ impl fmt::Debug for AttachedStreams {
 /// upgrade or a changed setting ends no running job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdoptionSpec {
-    /// The container's name.
     pub name: String,
     /// The engine's id, where the job's row has it.
     pub id: Option<String>,
-    /// The job.
     pub job_id: JobId,
-    /// The job's attempt.
     pub attempt: u32,
     /// The posture's digest on the job's row.
     pub posture: String,
@@ -121,10 +111,7 @@ pub struct AdoptionSpec {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Adoption {
     /// The container runs or has run. It is never started again.
-    Adopted {
-        /// The engine's id.
-        id: String,
-    },
+    Adopted { id: String },
     /// The container was created and never started.
     NotStarted,
     /// The engine has no container of this name.
@@ -134,9 +121,7 @@ pub enum Adoption {
 /// A container of this instance as the engine reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerView {
-    /// Its name.
     pub name: String,
-    /// The engine's id.
     pub id: String,
     /// The job in its label.
     pub job_id: Option<JobId>,
@@ -144,7 +129,6 @@ pub struct ContainerView {
     pub attempt: u32,
     /// The role in its label.
     pub role: Option<ContainerRole>,
-    /// Its state.
     pub status: ContainerStatus,
 }
 
@@ -153,9 +137,7 @@ pub struct ContainerView {
 pub enum ContainerStatus {
     /// Created, not started.
     Created,
-    /// Running or paused.
     Running,
-    /// Ended.
     Exited {
         /// Exit code; 128 + n for signal n.
         code: i64,

@@ -56,7 +56,6 @@ const MAX_CONCURRENT_ENDS: usize = 4;
 /// An inspection in progress.
 type PendingInspection = JoinHandle<Result<wire::Inspected, ClientError>>;
 
-/// The settings of the Docker engine.
 #[derive(Debug, Clone)]
 pub struct DockerSettings {
     /// `unix:///path` or `tcp://host:port`; default: Docker's socket.

@@ -17,7 +17,6 @@ pub enum SandboxReadiness {
     Ready(EngineFacts),
     /// No job can run.
     NotReady {
-        /// The cause.
         reason: ReadinessReason,
         /// The finding and how to fix it, for the operator.
         detail: String,
@@ -58,7 +57,6 @@ impl ReadinessReason {
 pub struct EngineFacts {
     /// `docker`.
     pub engine: String,
-    /// The engine's version.
     pub version: String,
     /// The API version in use.
     pub api_version: String,
@@ -72,7 +70,6 @@ pub struct EngineFacts {
     pub cgroup_version: String,
     /// The job image's id.
     pub image_id: String,
-    /// Digest of the posture.
     pub posture: String,
 }
 

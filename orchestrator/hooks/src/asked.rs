@@ -27,7 +27,6 @@ const MAX_REQUESTS: usize = 64;
 /// The name of the parameter that holds a message.
 const CONTENT: &str = "content";
 
-/// All hooks.
 pub struct Hooks {
     points: BTreeMap<HookPoint, Vec<Hook>>,
     detectors: LeakDetectors,

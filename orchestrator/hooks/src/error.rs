@@ -6,20 +6,15 @@ use protocol::ToolErrorKind;
 /// What a hook was asked about does not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HookRefused {
-    /// A hook refuses it.
     #[error("refused by the hook {hook}{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     Denied {
-        /// The hook's name.
         hook: String,
         /// What the hook says about it.
         reason: Option<String>,
     },
     /// A hook could not be asked, or gave no valid answer.
     #[error("the hook {hook} must allow this and did not answer; try again later")]
-    Failed {
-        /// The hook's name.
-        hook: String,
-    },
+    Failed { hook: String },
     /// It is not known what must not be shown to a hook.
     #[error("the owner's stored secrets could not be read, so no hook can be asked; try again later")]
     SecretsUnknown,
@@ -43,7 +38,6 @@ impl From<HookRefused> for ToolError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{hook}: {cause}")]
 pub struct InvalidHook {
-    /// The hook's name.
     pub(super) hook: String,
     /// What is wrong, without the URL, which may contain a credential.
     pub(super) cause: String,

@@ -9,15 +9,11 @@ use serde_json::Value;
 /// What a hook is asked about, without the part that it may change.
 #[derive(Debug, Clone, Copy)]
 pub struct HookEvent<'a> {
-    /// Where it is asked.
     pub point: HookPoint,
     /// The owner of the job or thread.
     pub user: &'a str,
-    /// The job.
     pub job: Option<JobId>,
-    /// The thread.
     pub thread: Option<ThreadId>,
-    /// The tool.
     pub tool: Option<&'a str>,
     /// The tool call's id.
     pub call_id: Option<&'a CallId>,

@@ -22,9 +22,7 @@ const BATCH: u32 = 200;
 
 /// The task that announces ended jobs.
 pub struct JobEndNotices {
-    /// The webhooks.
     pub hooks: Arc<Hooks>,
-    /// Jobs and their events.
     pub store: Store,
 }
 

@@ -33,7 +33,6 @@ pub(super) struct Webhook {
 pub(super) struct Answer {
     pub(super) decision: Decision,
     pub(super) reason: Option<String>,
-    /// What the parameters become.
     pub(super) parameters: Option<Value>,
 }
 

@@ -30,13 +30,10 @@ const NOT_STOPPED: &str = "the loop stopped without being told to";
 pub struct HostJobs {
     /// Jobs, prompts and reports.
     pub store: Store,
-    /// Stores events.
     pub ingestion: EventIngestion,
     /// Makes model calls.
     pub meter: Meter,
-    /// The tools.
     pub tools: Arc<BuiltinTools>,
-    /// The time.
     pub clock: Clock,
     /// Wakes the dispatcher after a report.
     pub waker: DispatcherWaker,

@@ -25,7 +25,6 @@ use super::problem::ApiError;
 /// A JSON body of the public API, with its raw bytes.
 #[derive(Debug, Clone)]
 pub struct ApiJson<T> {
-    /// The parsed value.
     pub value: T,
     /// The raw body.
     pub bytes: Bytes,
@@ -35,7 +34,6 @@ pub struct ApiJson<T> {
 /// conversations of megabytes.
 #[derive(Debug, Clone)]
 pub struct WorkerJson<T> {
-    /// The parsed value.
     pub value: T,
     /// The raw body.
     pub bytes: Bytes,

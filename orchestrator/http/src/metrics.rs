@@ -20,7 +20,6 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The sources of a scrape.
 #[derive(Clone)]
 pub struct Scrape {
-    /// Metrics of this process.
     pub metrics: Metrics,
     /// Counts from the database.
     pub store: Store,

@@ -128,7 +128,6 @@ impl ApiError {
         &self.errors
     }
 
-    /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }

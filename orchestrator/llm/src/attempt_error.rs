@@ -13,7 +13,6 @@ const MAX_MESSAGE_CHARS: usize = 400;
 pub(super) struct AttemptError {
     /// Who acts next.
     pub(super) disposition: Disposition,
-    /// The kind of error.
     pub(super) kind: ErrorKind,
     /// How long the provider asks to wait.
     pub(super) retry_after: Option<Duration>,

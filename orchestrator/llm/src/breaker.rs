@@ -31,9 +31,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 /// On whose behalf a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller<'a> {
-    /// The job.
     pub job: JobId,
-    /// Its user.
     pub user: &'a str,
 }
 

@@ -7,7 +7,6 @@ use super::ErrorKind;
 /// The phase of a call at one provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallPhase {
-    /// The provider is asked.
     Asking {
         /// Which attempt this is, from 1.
         attempt: u32,
@@ -16,11 +15,9 @@ pub enum CallPhase {
     },
     /// An attempt failed, and the next one follows.
     Retrying {
-        /// Which attempt follows.
         attempt: u32,
         /// Attempts in all, at most.
         of: u32,
-        /// When it follows.
         at: Instant,
         /// Why the last one failed.
         cause: ErrorKind,

@@ -23,7 +23,6 @@ impl Default for BreakerSettings {
     }
 }
 
-/// The state of a circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
     /// Calls go through.
@@ -65,7 +64,6 @@ pub(super) enum Outcome {
     Neither,
 }
 
-/// One circuit.
 #[derive(Debug)]
 pub(super) struct Circuit {
     settings: BreakerSettings,

@@ -10,16 +10,12 @@ pub enum GatewayError {
     /// The script file cannot be read.
     #[error("GANTRY_LLM_SCRIPT: {path} cannot be read")]
     ScriptFile {
-        /// The configured path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The script is invalid.
     #[error("invalid script {path}")]
     Script {
-        /// The configured path.
         path: PathBuf,
         /// The rule and the field.
         #[source]
@@ -27,14 +23,7 @@ pub enum GatewayError {
     },
     /// A provider's setting is invalid.
     #[error("model provider {provider}: {field}: {message}")]
-    Provider {
-        /// The provider's name.
-        provider: String,
-        /// The setting.
-        field: &'static str,
-        /// The problem.
-        message: String,
-    },
+    Provider { provider: String, field: &'static str, message: String },
 }
 
 /// Why an attempt brought no answer. The name is stored with the call and shown to users.
@@ -42,7 +31,6 @@ pub enum GatewayError {
 pub enum ErrorKind {
     /// The provider sent nothing for too long, or the call took too long.
     Timeout,
-    /// The connection failed.
     Connect,
     /// The provider failed (5xx).
     Server,

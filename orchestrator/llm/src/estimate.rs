@@ -8,7 +8,6 @@ use super::arguments::tokens_of_bytes;
 /// A message's role and separators, in bytes.
 const MESSAGE_BYTES: usize = 16;
 
-/// The estimated prompt tokens of a request.
 pub(super) fn prompt_tokens(request: &CompletionRequest) -> u64 {
     let messages: usize = request.messages.iter().map(message).sum();
     let tools: usize = request.tools.iter().map(tool).sum();

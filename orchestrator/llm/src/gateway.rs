@@ -37,7 +37,6 @@ pub struct Gateway {
     "{model} has no price, so a cost limit cannot be enforced; name its price in llm.prices, use another model, or set llm.unpriced to allow"
 )]
 pub struct UnpricedModel {
-    /// The model.
     pub model: String,
 }
 
@@ -104,9 +103,7 @@ pub enum Failure {
     /// The caller waits and asks again: a rate limit, an outage, or a circuit or queue of this process.
     #[error("{}: {message}", .kind.as_phrase())]
     RateLimited {
-        /// The kind of error.
         kind: ErrorKind,
-        /// Who refused.
         origin: RateLimitOrigin,
         /// How long to wait, where that is known.
         retry_after: Option<Duration>,
@@ -116,7 +113,6 @@ pub enum Failure {
     /// Asking again will not help.
     #[error("{kind}: {message}")]
     Failed {
-        /// The kind of error.
         kind: ErrorKind,
         /// A human-readable message without secrets.
         message: String,
@@ -135,9 +131,7 @@ impl Failure {
 /// A provider as `/readyz` shows it, from the calls so far: no provider is probed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderHealth {
-    /// Its name.
     pub name: String,
-    /// Its default model.
     pub model: String,
     /// The state of its circuit breaker.
     pub breaker: BreakerState,

@@ -44,9 +44,7 @@ pub struct Meter {
     pub store: Store,
     /// Finds users' secrets in requests and answers.
     pub detectors: LeakDetectors,
-    /// The providers.
     pub gateway: Arc<Gateway>,
-    /// The time.
     pub clock: Clock,
     /// The budget of each user for a day.
     pub day_limits: DayLimits,
@@ -65,7 +63,6 @@ pub enum CallError {
     /// The owner may make no more calls.
     #[error("{0}")]
     LimitReached(String),
-    /// It exceeds a budget.
     #[error("{}", .0.message())]
     BudgetExceeded(ExhaustedBudget),
     /// A cost limit applies, and the model has no price.

@@ -38,7 +38,6 @@ const OUTPUT_SHARE: u64 = 4;
 const LOCAL_WAIT_MIN: Duration = Duration::from_secs(1);
 const LOCAL_WAIT_SPREAD: Duration = Duration::from_secs(4);
 
-/// One provider.
 pub(super) struct Provider {
     pub(super) name: String,
     pub(super) model: String,
@@ -266,7 +265,6 @@ impl Drop for Trial<'_> {
     }
 }
 
-/// Sums tokens.
 pub(super) fn add(sum: &mut TokenUsage, more: &TokenUsage) {
     sum.input_tokens = sum.input_tokens.saturating_add(more.input_tokens);
     sum.output_tokens = sum.output_tokens.saturating_add(more.output_tokens);

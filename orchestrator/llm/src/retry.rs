@@ -5,7 +5,6 @@ use std::time::Duration;
 /// The number of attempts and the waits between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetrySettings {
-    /// Attempts in all.
     pub tries: u32,
     /// The shortest wait before the second attempt.
     pub first_wait: Duration,

@@ -49,14 +49,12 @@ impl Script {
     }
 }
 
-/// One rule.
 #[derive(Debug, Clone)]
 pub struct Rule {
     /// The conditions under which it answers.
     pub when: When,
     /// How often it answers at most; none for any number of times.
     pub times: Option<u32>,
-    /// The response.
     pub action: Action,
 }
 
@@ -71,9 +69,7 @@ pub struct When {
     pub tool_name: Option<Matcher>,
     /// On the first user message.
     pub prompt: Option<Matcher>,
-    /// On the job's title.
     pub job_title: Option<Matcher>,
-    /// On the system messages.
     pub system: Option<Matcher>,
     /// On the number of the model call.
     pub turn: Option<TurnRange>,
@@ -93,22 +89,16 @@ pub enum Matcher {
 /// A range of model calls, both ends included, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TurnRange {
-    /// The first.
     pub from: u32,
-    /// The last.
     pub to: u32,
 }
 
 /// The response of a rule.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// An answer.
     Reply(Box<Reply>),
-    /// An HTTP error.
     Error {
-        /// The HTTP status.
         status: u16,
-        /// The error's message.
         message: Template,
         /// The value of `Retry-After`.
         retry_after: Option<Duration>,
@@ -136,7 +126,6 @@ pub struct Reply {
     pub delay: Duration,
     /// Characters per chunk of a streamed answer.
     pub chunk_chars: usize,
-    /// The pause between chunks.
     pub chunk_pause: Duration,
     /// The connection drops after this many characters.
     pub cut_after_chars: Option<usize>,
@@ -147,9 +136,7 @@ pub struct Reply {
 pub struct ScriptedCall {
     /// Its id; none makes one from the turn and the position.
     pub id: Option<String>,
-    /// The tool.
     pub name: String,
-    /// The arguments.
     pub arguments: ScriptedArguments,
     /// Opaque strings that come back with the call.
     pub thought_signatures: Vec<String>,
@@ -167,11 +154,9 @@ pub enum ScriptedArguments {
 /// A JSON value whose strings are templates.
 #[derive(Debug, Clone)]
 pub enum TemplateValue {
-    /// A string.
     Text(Template),
     /// A value that holds no strings.
     Plain(Value),
-    /// An array.
     List(Vec<TemplateValue>),
     /// An object, in the script's order of keys.
     Map(Vec<(String, TemplateValue)>),

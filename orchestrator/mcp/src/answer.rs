@@ -16,33 +16,25 @@ const MAX_MEDIA_TYPE_BYTES: usize = 80;
 pub struct ListedTool {
     /// The server's own name of the tool.
     pub name: String,
-    /// The whole definition.
     pub definition: Value,
 }
 
 /// The answer to a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// Its content.
     pub parts: Vec<AnswerPart>,
-    /// Its structured content.
     pub structured: Option<Value>,
     /// Whether the tool reports a failure.
     pub is_error: bool,
 }
 
-/// One part of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnswerPart {
-    /// Text.
     Text(String),
     /// Anything else, which is not passed on.
     Other {
-        /// What it is.
         kind: &'static str,
-        /// Its media type.
         media_type: Option<String>,
-        /// Its size.
         bytes: usize,
     },
 }

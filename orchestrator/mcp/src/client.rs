@@ -41,7 +41,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// What an admin sees of a server's connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// Open connections.
     pub connections: u32,
     /// The last error, if no connection has succeeded since.
     pub error: Option<String>,
@@ -50,7 +49,6 @@ pub struct ServerStatus {
 /// A list of tools, and the number of changes that the server had reported before it was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listed {
-    /// The tools.
     pub tools: Vec<ListedTool>,
     /// See [`McpClient::changes`].
     pub changes: u64,
@@ -68,7 +66,6 @@ pub struct McpParts {
     pub engine: Arc<dyn Engine>,
     /// Whether containers can run.
     pub sandbox: Arc<Sandbox>,
-    /// The clock.
     pub clock: Clock,
 }
 
@@ -110,7 +107,6 @@ impl McpClient {
         self.servers.values()
     }
 
-    /// The server of this name.
     pub fn server(&self, name: &str) -> Option<Arc<ConfiguredServer>> {
         self.servers.get(name).cloned()
     }

@@ -65,7 +65,6 @@ pub(super) struct Connection {
     pub(super) container: Option<String>,
 }
 
-/// What a connection is opened with.
 pub(super) struct Opening {
     pub(super) server: String,
     pub(super) limit: ReceiveLimit,
@@ -79,7 +78,6 @@ pub(super) struct Opening {
 enum Failed {
     /// The server answered with this error, which has not been searched for secrets.
     Answered(ErrorData),
-    /// It failed here.
     Here(McpError),
 }
 

@@ -13,7 +13,6 @@ use secrets::Secrets;
 /// The headers of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
-    /// Headers by name.
     pub(super) headers: Vec<(String, SecretString)>,
     /// Changes with any value.
     pub(super) digest: String,

@@ -23,9 +23,7 @@ pub enum McpError {
     /// It cannot be connected to, or an earlier attempt has just failed.
     #[error("the MCP server {server} is not available: {cause}{}", retry_note(*.retry_after))]
     Unavailable {
-        /// The server.
         server: String,
-        /// What failed.
         cause: String,
         /// Time until the next attempt.
         retry_after: Option<Duration>,
@@ -33,9 +31,7 @@ pub enum McpError {
     /// A header needs a secret that is not stored.
     #[error("the MCP server {server} needs {}", missing_note(secret, *is_own))]
     MissingSecret {
-        /// The server.
         server: String,
-        /// The secret's name.
         secret: String,
         /// The user who has to store it.
         owner: String,
@@ -44,19 +40,13 @@ pub enum McpError {
     },
     /// Its container cannot run.
     #[error("the MCP server {server} cannot run: {cause}")]
-    Sandbox {
-        /// The server.
-        server: String,
-        /// What failed.
-        cause: String,
-    },
+    Sandbox { server: String, cause: String },
     /// There are too many connections, all of them in use.
     #[error("too many MCP connections are in use; try again later")]
     TooManyConnections,
     /// The connection ended while a call waited. The call may have had its effect.
     #[error("the MCP server {server} closed the connection during the call{}", cause_note(.cause.as_deref()))]
     Closed {
-        /// The server.
         server: String,
         /// Why, if this side closed it.
         cause: Option<String>,
@@ -64,34 +54,23 @@ pub enum McpError {
     /// The server answered with an error of the protocol.
     #[error("the MCP server {server} answered with error {code}: {message}")]
     Answered {
-        /// The server.
         server: String,
         /// The JSON-RPC error code.
         code: i64,
-        /// The server's message.
         message: String,
     },
     /// The answer is not what the protocol says.
     #[error("the MCP server {server} sent an invalid answer")]
-    InvalidAnswer {
-        /// The server.
-        server: String,
-    },
+    InvalidAnswer { server: String },
     /// No answer within the time limit.
     #[error("the MCP server {server} did not answer within {} s", limit.as_secs())]
-    TimedOut {
-        /// The server.
-        server: String,
-        /// The time limit.
-        limit: Duration,
-    },
+    TimedOut { server: String, limit: Duration },
     /// The caller stopped the call.
     #[error("stopped before the MCP server answered")]
     Stopped,
 }
 
 impl McpError {
-    /// An error that the server answered with.
     pub(super) fn answered(server: &str, code: i64, message: &str, redaction: &Redaction) -> Self {
         // A part of a secret would not be found.
         let message = neutralize(&elide(&redaction.text(message), MAX_MESSAGE_BYTES)).into_owned();

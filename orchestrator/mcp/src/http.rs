@@ -70,7 +70,6 @@ impl LastFailure {
     }
 }
 
-/// A request that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct RequestFailed(String);
@@ -87,7 +86,6 @@ struct Outgoing<'m> {
 }
 
 impl EgressHttp {
-    /// The transport to this URL.
     pub(super) fn transport(self, url: &str) -> StreamableHttpClientTransport<Self> {
         let mut config = StreamableHttpClientTransportConfig::with_uri(url);
         config.retry_config = Arc::new(NoWait);

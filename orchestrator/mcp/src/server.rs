@@ -7,9 +7,7 @@ use protocol::{ApprovalRequirement, McpTransportKind};
 /// A server of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfiguredServer {
-    /// Its name.
     pub name: String,
-    /// How it is reached.
     pub kind: McpTransportKind,
     /// The URL without its query, or the image.
     pub address: String,
@@ -21,18 +19,11 @@ pub struct ConfiguredServer {
 /// A server whose URL cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidServer {
-    /// The URL is invalid.
     #[error("the MCP server {server}: {source}")]
-    Url {
-        /// The server.
-        server: String,
-        /// The cause.
-        source: InvalidRequest,
-    },
+    Url { server: String, source: InvalidRequest },
 }
 
 impl ConfiguredServer {
-    /// The server with these settings.
     pub fn new(settings: &McpServerSettings) -> Result<Self, InvalidServer> {
         let McpServerSettings { name, transport, requirement } = settings.clone();
         let (kind, address) = match &transport {

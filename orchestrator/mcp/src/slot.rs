@@ -101,7 +101,6 @@ impl SlotState {
         })
     }
 
-    /// The connection was opened.
     pub(super) fn opened(&mut self, connection: &Arc<Connection>) {
         self.connection = Some(Arc::clone(connection));
         (self.failures, self.retry_at, self.last_error) = (self.failures / 2, None, None);

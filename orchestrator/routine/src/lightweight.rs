@@ -47,11 +47,9 @@ pub struct Lightweight {
     pub store: Store,
     /// Makes the model calls.
     pub meter: Meter,
-    /// The tools.
     pub tools: Arc<BuiltinTools>,
     /// Asked about results.
     pub hooks: Arc<Hooks>,
-    /// The time.
     pub clock: Clock,
     /// The model of users who have chosen none.
     pub default_model: String,
@@ -68,7 +66,6 @@ pub struct Lightweight {
 enum Ended {
     /// It ended by itself, or its token was cancelled elsewhere.
     Finished,
-    /// Its time was up.
     TimedOut,
 }
 
@@ -177,7 +174,6 @@ impl Lightweight {
         Ok(self.interpret_reply(run, &text).await)
     }
 
-    /// What the run begins with.
     async fn prepare(&self, run: &RunAttempt, action: &LightweightAction) -> Result<Prepared, BeginError> {
         let settings = self.store.settings(&run.user).await?;
         let model = self.model(action, &settings)?;

@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 pub(super) enum StopCause {
     /// The run has ended in the database.
     Ended,
-    /// The process drains.
     Drained,
 }
 
@@ -50,7 +49,6 @@ impl LiveRuns {
         self.entries().len()
     }
 
-    /// The runs.
     pub(super) fn ids(&self) -> Vec<RunId> {
         self.entries().keys().copied().collect()
     }

@@ -23,7 +23,6 @@ const MAX_LOCAL_WAIT: Duration = Duration::from_secs(10);
 /// Why a provider was not asked again in this attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It asks to wait.
     Wait(Option<Duration>),
     /// It refuses the key, or the account is empty.
     Account,

@@ -45,17 +45,13 @@ const MAX_LINE_PASSES: usize = 2;
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The parts of the runner.
 pub struct RunnerParts {
-    /// The runs.
     pub store: Store,
     /// Works on lightweight runs.
     pub lightweight: Lightweight,
     /// Starts the jobs of other runs.
     pub jobs: Arc<RunJobs>,
-    /// Wakes the runner.
     pub waker: RoutineWaker,
-    /// The time.
     pub clock: Clock,
     /// Lightweight runs and jobs without a container of runs that are in progress at once.
     pub max_concurrent: u32,

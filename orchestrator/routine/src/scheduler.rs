@@ -31,9 +31,7 @@ const MAX_INLINE: usize = 8;
 
 /// The task that fires routines at the times of their schedules.
 pub struct RoutineScheduler {
-    /// Routines and their runs.
     pub store: Store,
-    /// The time.
     pub clock: Clock,
     /// Wakes this task, and the one that works on runs.
     pub waker: RoutineWaker,

@@ -17,9 +17,7 @@ const ENTRY_BYTES: usize = 100;
 /// A secret with its value.
 #[derive(Debug, Clone)]
 pub struct NamedSecret {
-    /// Its name.
     pub name: String,
-    /// Its value.
     pub value: SecretString,
 }
 

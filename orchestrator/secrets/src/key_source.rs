@@ -24,9 +24,7 @@ pub enum MasterKeyError {
     /// The file cannot be read or created.
     #[error("the master key {path} cannot be read or created")]
     File {
-        /// Its path.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -41,10 +39,7 @@ pub enum MasterKeyError {
         "the master key {path} is missing and the stored secrets need it; restore it, set GANTRY_MASTER_KEY to it, or {}",
         discard_advice()
     )]
-    Missing {
-        /// Its path.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// The secrets were sealed with another key.
     #[error(
         "the master key {origin} (id {id}) does not open the stored secrets, which are sealed with the key of id {needed}; restore that key, or {}",
@@ -53,7 +48,6 @@ pub enum MasterKeyError {
     WrongKey {
         /// The file or the variable.
         origin: String,
-        /// Its id.
         id: String,
         /// The ids of the keys that open the secrets.
         needed: String,
@@ -72,7 +66,6 @@ const fn discard_advice() -> &'static str {
 pub enum KeySource {
     /// `GANTRY_MASTER_KEY` or its `_FILE` form.
     Configured(SecretString),
-    /// The data directory.
     DataDir(PathBuf),
 }
 

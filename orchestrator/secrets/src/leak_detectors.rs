@@ -37,7 +37,6 @@ pub enum DetectorError {
     /// The secrets cannot be read.
     #[error("the owner's secrets cannot be read")]
     Secrets(#[source] Arc<SecretError>),
-    /// They cannot be indexed.
     #[error("the owner's secrets cannot be looked for")]
     Index(#[from] LeakDetectorError),
     /// The task that builds the detector ended early.
@@ -91,7 +90,6 @@ struct Entry {
 }
 
 impl LeakDetectors {
-    /// Detectors of these secrets.
     pub fn new(secrets: Arc<Secrets>) -> Result<Self, DetectorError> {
         let shared = Shared {
             secrets,

@@ -47,7 +47,6 @@ impl MasterKey {
         master_key_bytes(text).map(Self::from_bytes)
     }
 
-    /// Generates a key.
     pub fn generate() -> Self {
         Self::from_bytes(Zeroizing::new(rand::random()))
     }

@@ -35,7 +35,6 @@ pub enum RotateError {
 pub enum UnreadableSecrets {
     /// Change nothing and fail.
     Refuse,
-    /// Delete them.
     Discard,
 }
 

@@ -23,27 +23,16 @@ use super::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolCaller {
     /// An attempt of a job.
-    Job {
-        /// The job.
-        job: JobId,
-        /// Its attempt.
-        attempt: u32,
-    },
+    Job { job: JobId, attempt: u32 },
     /// A turn of a chat thread.
     Turn(TurnKey),
     /// An attempt of a run of a routine.
-    Run {
-        /// The run.
-        run: RunId,
-        /// Its attempt.
-        attempt: u32,
-    },
+    Run { run: RunId, attempt: u32 },
 }
 
 /// Names a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCallKey {
-    /// Who makes it.
     pub caller: ToolCaller,
     /// Unique within the attempt or turn.
     pub call_id: CallId,
@@ -52,13 +41,10 @@ pub struct ToolCallKey {
 /// A tool call that is about to be executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToolCall {
-    /// Its key.
     pub key: ToolCallKey,
     /// Digest of its tool and arguments.
     pub request_digest: String,
-    /// When it is opened.
     pub at: DateTime<Utc>,
-    /// The tool's name.
     pub tool: String,
     /// Its arguments, redacted and truncated.
     pub input: serde_json::Value,
@@ -79,14 +65,12 @@ pub enum OpenedToolCall {
     Recorded(ToolCallReply),
     /// Another call has this id.
     IdReused,
-    /// The caller has reached its limit.
     LimitReached,
 }
 
 /// The result of a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCallOutcome {
-    /// When it ended.
     pub at: DateTime<Utc>,
     /// Its arguments to store; `None` keeps those from when it was opened.
     pub input: Option<serde_json::Value>,
@@ -101,9 +85,7 @@ pub struct ToolCallOutcome {
 /// A tool call that was not executed, with its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClosedToolCall {
-    /// The call.
     pub call: NewToolCall,
-    /// Its result.
     pub outcome: ToolCallOutcome,
 }
 
@@ -341,7 +323,6 @@ async fn open(tx: &mut WriteTx, call: &NewToolCall) -> Result<OpenedToolCall, St
 enum Checked {
     /// It may, by this statement.
     New(StatementBatch),
-    /// It may not.
     Ended(OpenedToolCall),
 }
 

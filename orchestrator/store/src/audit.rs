@@ -12,17 +12,14 @@ use super::{Connection, Store, StoreError, rows::RowRef};
 /// An entry of the audit log, before its outcome is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// The time.
     pub at: DateTime<Utc>,
     /// The actor's user id.
     pub user: String,
-    /// The actor's role.
     pub role: ActorRole,
     /// The action, for example `job.create`.
     pub action: String,
     /// The job that the action concerns.
     pub job: Option<JobId>,
-    /// The request id.
     pub request_id: Option<String>,
     /// The token's id: the one that authorized the action, or the one that the action is about.
     pub jti: Option<String>,

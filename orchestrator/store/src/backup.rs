@@ -23,9 +23,7 @@ pub enum BackupError {
     /// The copy cannot be written.
     #[error("cannot write {file}")]
     Io {
-        /// The file.
         file: PathBuf,
-        /// The cause.
         #[source]
         source: io::Error,
     },

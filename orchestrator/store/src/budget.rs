@@ -22,7 +22,6 @@ use domain::budget::{
 /// The reservations of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reserved {
-    /// How much.
     pub amount: Reservation,
     /// The day that it counts for.
     day: Option<String>,
@@ -287,7 +286,6 @@ impl AfterCall {
     }
 }
 
-/// The day in UTC.
 pub(super) fn day_of(at: DateTime<Utc>) -> String {
     at.format("%F").to_string()
 }

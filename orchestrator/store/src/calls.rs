@@ -23,18 +23,14 @@ use domain::budget::{CallEstimate, DayLimits, ExhaustedBudget};
 /// Names a model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelCallKey {
-    /// A job's.
     Job(CallKey),
-    /// A chat thread's.
     Thread(ThreadCallKey),
 }
 
 /// Names a call of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallKey {
-    /// The job.
     pub job: JobId,
-    /// Its attempt.
     pub attempt: u32,
     /// Unique within the attempt.
     pub call_id: CallId,
@@ -43,26 +39,20 @@ pub struct CallKey {
 /// How many calls a job may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallQuota {
-    /// Calls with an answer.
     pub max_answers: u64,
-    /// Calls with any outcome.
     pub max_calls: u64,
 }
 
 /// A model call that is about to be made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewCall {
-    /// Its name.
     pub key: ModelCallKey,
     /// Digest of the request's bytes.
     pub request_digest: String,
-    /// When it is opened.
     pub at: DateTime<Utc>,
     /// The provider that is asked first.
     pub provider: String,
-    /// The model.
     pub model: String,
-    /// Who pays.
     pub user: String,
     /// Its worst-case cost.
     pub estimate: CallEstimate,
@@ -75,9 +65,7 @@ pub struct NewCall {
 /// The outcome of opening a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OpenedCall {
-    /// Its row is there.
     Open {
-        /// Its reservation.
         reserved: Reserved,
         /// The calls made before it.
         made: CallsMade,
@@ -95,13 +83,10 @@ pub enum OpenedCall {
 /// A model call that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRow {
-    /// Its name.
     pub key: ModelCallKey,
-    /// When it ended.
     pub at: DateTime<Utc>,
     /// The provider that answered, or was asked last.
     pub provider: String,
-    /// Its model.
     pub model: String,
     /// Tokens, also of an answer that broke off.
     pub usage: TokenUsage,
@@ -109,7 +94,6 @@ pub struct CallRow {
     pub cost_micro_usd: Option<i64>,
     /// How long it took.
     pub duration_ms: u64,
-    /// Its reservation.
     pub reserved: Reserved,
     /// The answer, or the error's kind and message.
     pub answer: Result<Completion, String>,
@@ -118,9 +102,7 @@ pub struct CallRow {
 /// How many model calls a job has made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallsMade {
-    /// Calls with an answer.
     pub answered: u64,
-    /// Calls with any outcome.
     pub all: u64,
 }
 
@@ -129,7 +111,6 @@ pub struct CallsMade {
 pub struct KnownCall {
     /// Digest of the request's bytes; none when the row is from before digests were stored.
     pub request_digest: Option<String>,
-    /// None when it failed.
     pub answer: Option<Completion>,
 }
 

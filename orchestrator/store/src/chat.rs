@@ -47,13 +47,9 @@ const MAX_MESSAGES_PER_THREAD: i64 = 10_000;
 /// A message of a user that is about to be stored.
 #[derive(Debug, Clone)]
 pub struct SentMessage {
-    /// The user.
     pub user: String,
-    /// The thread.
     pub thread: ThreadRef,
-    /// The text.
     pub content: String,
-    /// What becomes of it.
     pub delivery: Delivery,
     /// Within 24 hours, a message with the same key is stored once.
     pub key: Option<IdempotencyKey>,
@@ -75,7 +71,6 @@ pub enum Delivery {
 /// The outcome of storing a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sent {
-    /// It is stored.
     Stored(MessageReceipt),
     /// The idempotency key was seen before.
     Known(Lookup),
@@ -96,9 +91,7 @@ pub enum Sent {
 /// The outcome of a change of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThreadChange {
-    /// It is done.
     Done(ThreadId),
-    /// No such thread.
     Missing,
     /// The thread is another user's.
     NotOwner,
@@ -107,7 +100,6 @@ pub enum ThreadChange {
 /// Names a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TurnKey {
-    /// The thread.
     pub thread: ThreadId,
     /// Number of the turn in its thread, from 1.
     pub turn: u32,
@@ -116,7 +108,6 @@ pub struct TurnKey {
 /// Why a turn has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnError {
-    /// The reason.
     pub reason: JobReason,
     /// A human-readable message.
     pub message: String,
@@ -125,7 +116,6 @@ pub struct TurnError {
 /// The caller of a request about a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadCaller {
-    /// The user.
     pub user: String,
     /// Whether threads of all users are found.
     pub sees_all: bool,
@@ -134,7 +124,6 @@ pub struct ThreadCaller {
 /// Which threads to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ThreadFilter {
-    /// The user.
     pub user: String,
     /// Only those whose id begins or ends with these lower-case hexadecimal digits.
     pub id_part: Option<String>,
@@ -147,9 +136,7 @@ pub struct ThreadFilter {
 /// A thread as of now, with its owner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OwnedThread {
-    /// The owner.
     pub user: String,
-    /// The thread.
     pub thread: protocol::ChatThread,
 }
 

@@ -57,7 +57,6 @@ const UNFINISHED_CHILDREN: &str = "WITH RECURSIVE below (id) AS (SELECT id FROM 
 pub enum JobDeletion {
     /// The job is gone; its files are to be removed.
     Deleted,
-    /// The job has not finished.
     NotFinished(JobState),
     /// A model call of the job has not ended.
     CallInFlight,

@@ -10,10 +10,8 @@ const SQLITE_IOERR: u32 = 10;
 /// input/output error, full disk.
 const ENDS_TRANSACTION: [u32; 4] = [7, 9, SQLITE_IOERR, 13];
 
-/// Errors of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The URL is malformed.
     #[error("not a database URL")]
     Url(#[source] sqlx::Error),
     /// The database failed or did not answer.
@@ -28,7 +26,6 @@ pub enum StoreError {
     /// The write did not begin in time.
     #[error("the database is busy")]
     Busy,
-    /// The store has been closed.
     #[error("the store is closed")]
     Closed,
     /// The write panicked, or the writer ended.
@@ -40,16 +37,8 @@ pub enum StoreError {
         /// Whether the schema is newer than this program.
         is_newer: bool,
     },
-    /// A row is inconsistent.
     #[error("inconsistent row: {table}.{column} of {id}")]
-    Inconsistent {
-        /// The table.
-        table: &'static str,
-        /// The column.
-        column: &'static str,
-        /// The row's id.
-        id: String,
-    },
+    Inconsistent { table: &'static str, column: &'static str, id: String },
 }
 
 impl StoreError {

@@ -170,7 +170,6 @@ struct Part<'a> {
     known: u64,
     /// The last number of this part.
     until: u64,
-    /// The events to store.
     events: Vec<&'a StoredEvent>,
 }
 
@@ -230,7 +229,6 @@ impl<'a> Part<'a> {
 #[derive(Clone, Default, FromRow)]
 struct Advanced {
     id: Uuid,
-    /// The last number.
     last_seq: i64,
     user_id: String,
 }

@@ -22,7 +22,6 @@ const PAGE_BYTES: usize = 1024 * 1024;
 /// A page of a job's events.
 #[derive(Debug, Clone)]
 pub struct EventPage {
-    /// The events in order.
     pub items: Vec<StoredEvent>,
     /// Whether more events follow.
     pub more: bool,
@@ -53,7 +52,6 @@ pub(super) async fn append(tx: &mut WriteTx, stamp: EventStamp, events: &[EventD
 /// The numbers that a job's row has assigned to new events, and the job's owner.
 #[derive(FromRow)]
 struct Numbered {
-    /// The last number.
     last_seq: i64,
     user_id: String,
 }

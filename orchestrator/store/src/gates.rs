@@ -173,7 +173,6 @@ async fn find(tx: &mut WriteTx, target: GateTarget) -> Result<Option<Gate>, Stor
 }
 
 impl Store {
-    /// A gate.
     pub async fn gate(&self, id: GateId) -> Result<Option<Gate>, StoreError> {
         let row: Option<GateRow> = sqlx::query_as(concat!("SELECT ", columns!(), " FROM gates WHERE id = $1"))
             .bind(*id.as_uuid())

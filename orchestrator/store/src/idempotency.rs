@@ -19,7 +19,6 @@ pub(super) const ID_WITHIN_CHARS: i64 = 64;
 pub struct IdempotencyKey {
     /// The user who sent it; keys of different users are different.
     pub user: String,
-    /// As sent.
     pub key: String,
     /// Digest of the operation and the body that it was sent with.
     pub digest: String,
@@ -29,12 +28,7 @@ pub struct IdempotencyKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup {
     /// Seen with the same request: the first response.
-    Replayed {
-        /// The HTTP status.
-        status: u16,
-        /// The body.
-        body: String,
-    },
+    Replayed { status: u16, body: String },
     /// Seen with another request.
     KeyMismatch,
     /// The job that the first request created was deleted.
@@ -44,13 +38,10 @@ pub enum Lookup {
 /// The outcome of creating a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CreateOutcome {
-    /// The job is stored.
     Created,
     /// The idempotency key was seen before with the same request; nothing is stored. The first response.
     Replayed {
-        /// The HTTP status.
         status: u16,
-        /// The body.
         body: String,
     },
     /// The idempotency key was seen before with another request; nothing is stored.

@@ -40,7 +40,6 @@ pub struct InstanceEventFilter {
 /// Events of the instance in order, and how far they were read.
 #[derive(Debug)]
 pub struct InstanceEventPage {
-    /// The events.
     pub items: Vec<StoredInstanceEvent>,
     /// There are no other matching events up to this cursor.
     pub read_to: i64,
@@ -61,10 +60,8 @@ impl InstanceEventPage {
 #[derive(Debug, Clone, Serialize)]
 pub struct StoredInstanceEvent {
     v: u8,
-    /// Its position.
     pub cursor: i64,
     at: DateTime<Utc>,
-    /// Its kind.
     pub kind: InstanceEventKind,
     user_id: String,
     #[serde(flatten)]
@@ -124,7 +121,6 @@ pub(super) async fn append(
 pub(super) struct NewInstanceEvent {
     /// The user that it concerns.
     pub(super) user: String,
-    /// Its content.
     pub(super) data: InstanceEventData,
 }
 

@@ -31,7 +31,6 @@ pub enum TokenChecked<T> {
 /// A job as JSON, with its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobJson {
-    /// The owner.
     pub user_id: String,
     /// A `protocol::Job`.
     pub json: String,

@@ -3,7 +3,6 @@
 use protocol::{JobId, JobState};
 use sqlx::{QueryBuilder, Sqlite};
 
-/// Which jobs to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobFilter {
     /// Only jobs of this user; `None` for all users.

@@ -18,22 +18,17 @@ use domain::job::{Descendants, MAX_DEPTH};
 pub enum JobScope {
     /// The jobs below this one, at any depth.
     Below(JobId),
-    /// The jobs of this user.
     OfUser(String),
 }
 
 /// A job as the job tools list it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedJob {
-    /// Its id.
     pub id: JobId,
-    /// The display title.
     pub title: String,
-    /// Its state.
     pub state: JobState,
     /// The job that created it.
     pub parent_id: Option<JobId>,
-    /// When it was created.
     pub created_at: DateTime<Utc>,
 }
 

@@ -23,10 +23,8 @@ pub const MAX_PENDING_PER_USER: u32 = 10_000;
 /// Maximum number of pending jobs of all users: ten full queues.
 pub const MAX_PENDING: u32 = 10 * MAX_PENDING_PER_USER;
 
-/// The queue that is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueFull {
-    /// The queue of the user.
     User,
     /// The queue of all users together.
     Instance,
@@ -44,11 +42,8 @@ pub struct Unfinished {
 /// A running job, as the disk sweep needs it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunningJob {
-    /// Its id.
     pub id: JobId,
-    /// Its attempt.
     pub attempt: u32,
-    /// Its limits.
     pub limits: Limits,
     /// The name of its attempt's container.
     pub container: Option<String>,
@@ -62,7 +57,6 @@ impl RunningJob {
     }
 }
 
-/// All running jobs.
 #[derive(Debug, Default, PartialEq)]
 pub struct RunningJobs {
     /// Jobs with valid rows.
@@ -84,7 +78,6 @@ impl Store {
         self.write(move |tx| Box::pin(async move { create(tx, job, key.as_ref(), audit.as_ref()).await })).await
     }
 
-    /// One job.
     pub async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
         lifecycle::load(&self.read, id).await
     }

@@ -19,9 +19,7 @@ const MAX_APPROVED: i64 = 8;
 pub struct SeenDefinition {
     /// The server's own name of the tool.
     pub tool: String,
-    /// The definition's digest.
     pub digest: String,
-    /// The definition as JSON.
     pub definition: String,
 }
 
@@ -36,20 +34,15 @@ pub enum DefinitionStatus {
     TooMany,
 }
 
-/// A stored definition.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct StoredDefinition {
-    /// The server.
     pub server: String,
     /// The server's own name of the tool.
     pub tool: String,
-    /// The definition's digest.
     pub digest: String,
-    /// The definition as JSON.
     pub definition: String,
     /// When the server sent it for the first time.
     pub first_seen_at: DateTime<Utc>,
-    /// When it was approved.
     pub approved_at: Option<DateTime<Utc>>,
     /// The admin who approved it; none for a tool's first definition.
     pub approved_by: Option<String>,
@@ -58,7 +51,6 @@ pub struct StoredDefinition {
 /// The outcome of an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefinitionApproval {
-    /// The definition is approved.
     Approved,
     /// The server's tool has no such definition, or no longer.
     NotFound,

@@ -33,13 +33,9 @@ const MAX_INLINE_BYTES: usize = 64 * 1024;
 /// A new version of a document, which may not exist yet.
 #[derive(Debug, Clone)]
 pub struct MemoryWrite {
-    /// The owner.
     pub user: String,
-    /// The document.
     pub path: MemoryPath,
-    /// The text.
     pub text: MemoryText,
-    /// The author.
     pub author: MemoryAuthor,
     /// The version that the caller has seen, if it must be the current one.
     pub expected: Option<ExpectedVersion>,
@@ -50,32 +46,22 @@ pub struct MemoryWrite {
 /// The text of a new version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryText {
-    /// The whole text.
     Replace(String),
     /// Text to add at the end of the current version.
     Append(String),
 }
 
-/// The outcome of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryWriteOutcome {
-    /// The version is stored.
     Stored {
-        /// The document.
         entry: MemoryEntry,
         /// Whether the document is new.
         is_new: bool,
     },
     /// The document has another version, or does not exist.
-    VersionMismatch {
-        /// Its current version.
-        current: Option<u64>,
-    },
+    VersionMismatch { current: Option<u64> },
     /// The text would exceed the maximum size of a document.
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-    },
+    TooLarge { bytes: usize },
     /// The user has the maximum number of documents.
     TooManyDocuments,
     /// The user's documents have the maximum size.
@@ -85,9 +71,7 @@ pub enum MemoryWriteOutcome {
 /// A document to delete, with all its versions.
 #[derive(Debug, Clone)]
 pub struct MemoryDeletion {
-    /// The owner.
     pub user: String,
-    /// The document.
     pub path: MemoryPath,
     /// The version that the caller has seen, if it must be the current one.
     pub expected: Option<ExpectedVersion>,
@@ -95,14 +79,11 @@ pub struct MemoryDeletion {
     pub audit: AuditEntry,
 }
 
-/// The outcome of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryDeleteOutcome {
-    /// The document is deleted.
     Deleted,
     /// The document has another version.
     VersionMismatch {
-        /// Its current version.
         current: u64,
     },
     /// No such document.
@@ -224,7 +205,6 @@ impl Store {
     }
 }
 
-/// Terms of a text in the index.
 async fn terms(owner: IndexOwner, text: String) -> Result<(String, String), StoreError> {
     if text.len() <= MAX_INLINE_BYTES {
         let terms = index_terms(owner, &text);

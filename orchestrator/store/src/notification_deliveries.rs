@@ -26,13 +26,10 @@ pub struct ClaimedDelivery {
     pub id: DeliveryId,
     /// The routine that names the webhook.
     pub routine: RoutineId,
-    /// The owner.
     pub user: String,
-    /// Where it goes.
     pub url: String,
     /// Attempts, with this one.
     pub attempt: u32,
-    /// What is posted.
     pub notification: Notification,
 }
 
@@ -40,13 +37,9 @@ pub struct ClaimedDelivery {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryOutcome {
     /// The receiver accepted it.
-    Delivered {
-        /// The HTTP status.
-        status: u16,
-    },
+    Delivered { status: u16 },
     /// It was not accepted, and is tried again.
     Retry {
-        /// When that was.
         at: DateTime<Utc>,
         /// The HTTP status, if there was an answer.
         status: Option<u16>,

@@ -28,7 +28,6 @@ pub struct NewNotification {
     pub kind: NotificationKind,
     /// One line; `None` for the title of `job`.
     pub title: Option<String>,
-    /// The whole text.
     pub text: String,
     /// The routine that it is about.
     pub routine: Option<RoutineId>,

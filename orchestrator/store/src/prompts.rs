@@ -182,7 +182,6 @@ pub(super) async fn waiting(tx: &mut Connection, job: JobId) -> Result<i64, Stor
     .await?)
 }
 
-/// A prompt to be stored.
 struct NewPrompt<'a> {
     id: PromptId,
     job: JobId,

@@ -91,7 +91,6 @@ impl Shared {
 }
 
 impl Reader {
-    /// The connection.
     pub(super) fn connection(&mut self) -> Result<&mut SqliteConnection, sqlx::Error> {
         // Only a release takes it, which consumes the reader.
         self.connection.as_mut().ok_or(sqlx::Error::PoolClosed)

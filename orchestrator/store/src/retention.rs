@@ -43,17 +43,12 @@ pub struct RetentionLimits {
 pub struct Trimmed {
     /// Jobs whose events and calls were deleted.
     pub jobs: u64,
-    /// Idempotency keys.
     pub keys: u64,
-    /// Audit entries.
     pub audit_rows: u64,
-    /// Notifications.
     pub notifications: u64,
-    /// Runs of routines.
     pub runs: u64,
     /// Events of gates, threads and notifications.
     pub instance_events: u64,
-    /// Resolved gates.
     pub gates: u64,
     /// Tool calls of chats.
     pub thread_actions: u64,

@@ -181,13 +181,11 @@ pub struct StoredEvent {
     job_id: JobId,
     attempt: u32,
     at: DateTime<Utc>,
-    /// Its kind.
     pub kind: EventKind,
     data: Box<RawValue>,
 }
 
 impl StoredEvent {
-    /// Parses its data.
     pub fn parse(&self) -> Result<EventData, StoreError> {
         let whole = serde_json::json!({"kind": self.kind, "data": self.data});
         serde_json::from_value(whole)
@@ -268,7 +266,6 @@ pub(super) fn tagged_data<T: Serialize>(event: &T, kind: &str) -> Result<Option<
     Ok(Some(whole))
 }
 
-/// Micro-dollars as dollars.
 #[expect(clippy::cast_precision_loss, reason = "9 billion dollars fit")]
 pub(super) fn dollars(micro: i64) -> f64 {
     micro as f64 / MICRO

@@ -17,7 +17,6 @@ const ROWS_PER_BATCH: i64 = 100;
 pub struct SealedValue {
     /// The id of the key that it is sealed with.
     pub key_id: String,
-    /// The nonce.
     pub nonce: Vec<u8>,
     /// The encrypted value with its authentication tag.
     pub ciphertext: Vec<u8>,
@@ -26,15 +25,11 @@ pub struct SealedValue {
 /// Length of the authentication tag at the end of a ciphertext; the rest is as long as the value.
 const TAG_BYTES: i64 = 16;
 
-/// A sealed secret.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct SealedSecret {
-    /// Its owner.
     #[sqlx(rename = "user_id")]
     pub owner: String,
-    /// Its name.
     pub name: String,
-    /// Its value.
     #[sqlx(flatten)]
     pub sealed: SealedValue,
 }
@@ -42,7 +37,6 @@ pub struct SealedSecret {
 /// The outcome of storing a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretStored {
-    /// It is stored.
     Done(SecretSummary),
     /// Nothing is stored: the user has [`MAX_SECRETS`] others.
     LimitReached,
@@ -56,9 +50,7 @@ pub enum SecretStored {
 /// What is done with a secret while all are sealed with another key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resealed {
-    /// It gets this value.
     With(SealedValue),
-    /// It is deleted.
     Deleted,
     /// It does not open, so no secret is changed.
     Unreadable,
@@ -69,7 +61,6 @@ pub enum Resealed {
 pub struct ResealCounts {
     /// Secrets that were sealed with another key.
     pub resealed: u64,
-    /// Secrets that were deleted.
     pub deleted: u64,
 }
 

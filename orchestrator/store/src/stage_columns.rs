@@ -12,7 +12,6 @@ use super::{
 };
 use domain::job::{Activity, CancelRequest, End, Finished, Queued, Running, Stage};
 
-/// The columns of a stage.
 #[derive(Debug, FromRow)]
 pub(super) struct StageColumns {
     pub(super) state: String,
@@ -33,7 +32,6 @@ pub(super) struct StageColumns {
 }
 
 impl StageColumns {
-    /// The stage of a row.
     pub(super) fn into_stage(self, row: RowRef) -> Result<Stage, StoreError> {
         let state = row.known("state", JobState::parse(&self.state))?;
         let reason = self.reason.map(|reason| row.known("reason", JobReason::parse(&reason))).transpose()?;
@@ -82,7 +80,6 @@ impl StageColumns {
         }))
     }
 
-    /// The columns for a stage.
     pub(super) fn of(stage: &Stage) -> Result<Self, StoreError> {
         let mut columns = Self {
             state: stage.state().as_str().to_owned(),

@@ -25,9 +25,7 @@ const MAX_LINE_BYTES: usize = 16 * 1024;
 /// A line that is about to be queued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSystemLine {
-    /// The text.
     pub text: String,
-    /// Who wrote it.
     pub origin: LineOrigin,
     /// Whether it asks for a heartbeat at once.
     pub wake: WakeMode,
@@ -38,11 +36,8 @@ pub struct NewSystemLine {
 /// A line that a turn reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SystemLine {
-    /// The text.
     pub text: String,
-    /// Who wrote it.
     pub origin: LineOrigin,
-    /// When it was queued.
     pub at: DateTime<Utc>,
 }
 

@@ -10,18 +10,14 @@ use super::{AuditEntry, Store, StoreError, audit};
 /// One issued token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, FromRow)]
 pub struct TokenRow {
-    /// Its id.
     pub jti: String,
     /// The user it was issued to.
     #[serde(rename = "user")]
     pub user_id: String,
     /// `admin`, `user` or `viewer`.
     pub role: String,
-    /// When it was issued.
     pub created_at: DateTime<Utc>,
-    /// When it expires.
     pub expires_at: DateTime<Utc>,
-    /// When it was revoked.
     pub revoked_at: Option<DateTime<Utc>>,
 }
 
@@ -64,7 +60,6 @@ pub enum Revoked {
     Listed,
     /// The token is unknown. If it was signed elsewhere with this key, it is revoked now.
     Unlisted,
-    /// The token was already revoked.
     Already,
 }
 

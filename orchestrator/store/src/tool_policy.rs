@@ -100,7 +100,6 @@ impl Store {
     }
 }
 
-/// A user's permission for a tool.
 pub(super) async fn permission(db: &mut Connection, user: &str, tool: &str) -> Result<PermissionState, StoreError> {
     let stored: Option<String> =
         sqlx::query_scalar("SELECT permission FROM tool_permissions WHERE user_id = $1 AND tool = $2")

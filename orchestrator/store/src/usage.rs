@@ -41,7 +41,6 @@ pub fn first_day_of_model_sums(today: NaiveDate) -> NaiveDate {
 /// A page of usage by day, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct DayPage {
-    /// One line for each day with usage.
     pub lines: Vec<UsageLine>,
     /// The first day of the page, if there is usage before it.
     pub next: Option<NaiveDate>,

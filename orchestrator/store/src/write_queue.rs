@@ -36,7 +36,6 @@ const MAX_GROUP_EVENTS: usize = 2_000;
 /// Maximum size of events in one transaction.
 const MAX_GROUP_EVENT_BYTES: usize = 4 * 1024 * 1024;
 
-/// The queues.
 pub(super) struct WriteQueue {
     lists: Mutex<Lists>,
     arrived: Notify,

@@ -72,7 +72,6 @@ impl StatementBatch {
 
 /// The transaction that a write runs in.
 pub(super) struct WriteTx {
-    /// The writing connection.
     pub(super) db: SqliteConnection,
     effects: Effects,
     /// Statements that the next batch begins with.

@@ -55,10 +55,7 @@ pub fn init(settings: &LogSettings, traces: Option<&Traces>) -> Result<(), Telem
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormatter {
     /// Human-readable text.
-    Pretty {
-        /// With ANSI colours.
-        colour: bool,
-    },
+    Pretty { colour: bool },
     /// One JSON object per line.
     Json,
 }

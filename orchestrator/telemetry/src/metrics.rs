@@ -116,7 +116,6 @@ pub struct JobCount {
     pub state: Option<JobState>,
     /// The reason's name, `none`, or [`UNKNOWN`].
     pub reason: &'static str,
-    /// How many jobs.
     pub jobs: u64,
 }
 
@@ -145,7 +144,6 @@ pub struct ModelCall<'a> {
     pub provider: &'a str,
     /// One of a fixed set of values.
     pub outcome: &'static str,
-    /// The tokens it used.
     pub usage: TokenUsage,
     /// None if the model has no known price.
     pub cost_micro_usd: Option<i64>,

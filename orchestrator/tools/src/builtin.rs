@@ -48,7 +48,6 @@ const MCP: &str = "mcp:";
 /// A tool of a user's chats and jobs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserTool {
-    /// Its definition.
     pub definition: ToolDefinition,
     /// The approval that a call without arguments needs.
     pub requirement: ApprovalRequirement,
@@ -60,7 +59,6 @@ pub struct UserTool {
 pub struct ToolServices {
     /// Where calls are recorded, and what tools store.
     pub store: Store,
-    /// The time.
     pub clock: Clock,
     /// How often each user may call each tool.
     pub rates: ToolRates,
@@ -236,7 +234,6 @@ impl BuiltinTools {
         call_host::stopped_calls(&executor, &host, calls).await
     }
 
-    /// The built-in tools of a context.
     fn built_in(&self, context: &ToolContext) -> ToolRegistry {
         usable_in(&self.registry, context)
     }

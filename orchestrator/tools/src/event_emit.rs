@@ -8,7 +8,6 @@ use super::builtin::spec;
 use base::clock::Clock;
 use store::{EventCause, EventName, NewRoutineEvent, Store};
 
-/// The tool's name.
 pub(super) const NAME: &str = "event_emit";
 
 /// Maximum length of a source and a type.

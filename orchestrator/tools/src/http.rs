@@ -16,7 +16,6 @@ pub(super) use log::EgressLog;
 use super::builtin::spec;
 use egress::{EgressClient, EgressError, InvalidRequest, OutboundRequest};
 
-/// The tool's name.
 pub(super) const NAME: &str = "http";
 
 /// Time limit of a call, redirects included (contract: agent, Tools).

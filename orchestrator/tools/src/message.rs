@@ -8,7 +8,6 @@ use super::builtin::spec;
 use base::clock::Clock;
 use store::{NewNotification, Store};
 
-/// The tool's name.
 pub(super) const NAME: &str = "message";
 
 /// Longest notification; more belongs into the result or a file.

@@ -67,7 +67,6 @@ pub(super) struct BaselineEntry {
 pub(super) enum Content {
     /// Lines of text; the target of a link.
     Text(String),
-    /// Not text.
     Binary,
     /// Too large to be kept.
     TooLarge,

@@ -46,15 +46,12 @@ impl RetentionPeriod {
     }
 }
 
-/// The retention sweep.
 pub struct RetentionSweep {
-    /// For workspaces.
     pub retention: RetentionPeriod,
     /// For records and container logs.
     pub records: RetentionLimits,
     /// Says which jobs have finished, and when.
     pub store: Store,
-    /// The workspaces to remove.
     pub workspaces: Workspaces,
     /// The directory of container logs, one file per container.
     pub logs: PathBuf,

@@ -49,7 +49,6 @@ pub struct Upload {
     user: String,
     /// The job whose workspace it goes to.
     pub(super) job: JobId,
-    /// The job's limits.
     pub(super) limits: Limits,
     reserved_bytes: u64,
     written_bytes: u64,

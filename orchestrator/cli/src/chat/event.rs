@@ -9,7 +9,6 @@ use crate::stream::StreamEvent;
 /// An event of `GET /api/chat/events`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ChatEvent {
-    /// An entry was added.
     Entry(ThreadId, Box<ChatMessage>),
     /// A piece of an answer.
     Delta(ChatDelta),
@@ -17,9 +16,7 @@ pub(super) enum ChatEvent {
     GateRequired(Box<Gate>),
     /// It no longer waits.
     GateResolved(Box<Gate>),
-    /// The thread changed state.
     State(ThreadId, ThreadState),
-    /// Progress.
     Status(ChatStatus),
 }
 
@@ -56,7 +53,6 @@ impl StreamEvent for ChatEvent {
 }
 
 impl ChatEvent {
-    /// The thread.
     pub(super) const fn thread(&self) -> ThreadId {
         match self {
             Self::Entry(thread, _) | Self::State(thread, _) => *thread,

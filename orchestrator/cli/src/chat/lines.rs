@@ -7,10 +7,8 @@ use tokio::sync::mpsc;
 
 use crate::exit::CliError;
 
-/// A line.
 #[derive(Debug)]
 pub(super) enum Line {
-    /// Its text.
     Text(String),
     /// The line with this number is not UTF-8.
     NotUtf8(u64),

@@ -63,7 +63,6 @@ struct Failures {
 /// What the next line waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// Nothing.
     Ready,
     /// The thread may have become idle.
     Changed,

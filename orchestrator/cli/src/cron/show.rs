@@ -11,7 +11,6 @@ use crate::{
     text::one_line,
 };
 
-/// Cron jobs.
 pub(super) const JOBS: &[Column<CronJob>] = &[
     Column::text("id", |job, view| view.id(&job.id)),
     Column::text("name", |job, _| one_line(&job.name)),

@@ -17,9 +17,7 @@ const SHELL: &str = "shell";
 /// What a job is doing.
 #[derive(Debug, Clone, PartialEq)]
 enum Phase {
-    /// It has not started.
     Queued,
-    /// Its container starts.
     Starting,
     /// A model call, or the agent's own work between calls.
     Model,
@@ -33,11 +31,9 @@ enum Phase {
     Ended,
 }
 
-/// The activity of one job.
 #[derive(Debug)]
 pub(super) struct Activity {
     phase: Phase,
-    /// When the phase began.
     phase_since: DateTime<Utc>,
     /// When the job was created.
     since: DateTime<Utc>,

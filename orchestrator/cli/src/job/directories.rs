@@ -73,7 +73,6 @@ pub(super) async fn put(
     Ok(Exit::Success)
 }
 
-/// Sends each write as a piece.
 struct PieceWriter(mpsc::Sender<io::Result<Bytes>>);
 
 impl Write for PieceWriter {

@@ -17,7 +17,6 @@ pub(crate) fn ending(paint: Paint, job: &Job, last_said: &str, width: Option<usi
     format!("{partial}{head}{message}\n  {}  {}", usage(job), paint.dim(&short_id(&job.id.to_string())))
 }
 
-/// The usage of a job.
 pub(crate) fn usage(job: &Job) -> String {
     let usage = &job.usage;
     let cost = match usage.cost_usd {

@@ -15,7 +15,6 @@ pub(super) struct LogLines {
     calls: BTreeMap<Option<CallId>, CallLines>,
 }
 
-/// The lines of one call.
 #[derive(Debug, Default)]
 struct CallLines {
     /// The beginnings of lines that have not ended: of standard output and standard error.

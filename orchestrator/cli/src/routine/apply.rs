@@ -59,7 +59,6 @@ struct Applied {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<RoutineId>,
     result: &'static str,
-    /// The fields that changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     changed: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -19,7 +19,6 @@ pub(super) fn of_routine(routine: &Routine) -> CreateRoutine {
     definition
 }
 
-/// A definition as JSON.
 pub(super) fn json(definition: &CreateRoutine) -> Result<Map<String, Value>, CliError> {
     match serde_json::to_value(definition) {
         Ok(Value::Object(fields)) => Ok(fields),

@@ -142,7 +142,6 @@ fn filters(pairs: &[String]) -> Result<Value, CliError> {
     pairs.iter().map(parse).collect::<Result<Map<_, _>, CliError>>().map(Value::Object)
 }
 
-/// A duration in whole seconds.
 pub(super) fn whole_seconds(flag: &str, duration: humantime::Duration) -> Result<u64, CliError> {
     if duration.subsec_nanos() == 0 {
         Ok(duration.as_secs())

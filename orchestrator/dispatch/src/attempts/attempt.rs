@@ -29,7 +29,6 @@ use crate::Violation;
 /// Names one attempt of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttemptKey {
-    /// The job.
     pub job: JobId,
     /// Its attempt, from 1.
     pub attempt: u32,
@@ -40,14 +39,12 @@ pub struct AttemptKey {
 pub enum StopCause {
     /// The job is being cancelled.
     Cancelled,
-    /// The attempt is over.
     Ended,
 }
 
 /// The result of a call, shared by all requests that wait for it.
 type Shared<T, E> = Result<Arc<T>, E>;
 
-/// One attempt.
 #[derive(Debug)]
 pub struct Attempt {
     key: AttemptKey,
@@ -60,9 +57,7 @@ pub struct Attempt {
     limits: Arc<JobLimits>,
     /// Held while events are stored, so that their texts are searched in the order in which they are stored.
     pub(crate) log_tails: tokio::sync::Mutex<LogTails>,
-    /// Model calls in flight.
     pub model_calls: Arc<SingleFlight<CallId, Shared<Completion, CallError>>>,
-    /// Tool calls in flight.
     pub tool_calls: Arc<SingleFlight<CallId, Shared<ToolCallReply, RecordError>>>,
     state: Mutex<AttemptState>,
 }
@@ -202,7 +197,6 @@ impl Attempt {
         }
     }
 
-    /// The limits of its job.
     pub fn limits(&self) -> &Arc<JobLimits> {
         &self.limits
     }

@@ -21,11 +21,9 @@ pub struct EventQuota {
 /// Which events of a batch may be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventAllowance {
-    /// All of them.
     All,
     /// Only the conversation and the calls.
     EssentialOnly,
-    /// None.
     None,
 }
 

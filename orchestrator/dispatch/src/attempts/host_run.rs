@@ -7,7 +7,6 @@ use tokio_util::sync::CancellationToken;
 /// How far a run has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostRunState {
-    /// The loop runs.
     Running,
     /// It has ended, with or without a report.
     Ended,

@@ -22,9 +22,7 @@ pub struct JobLimits {
     event_kib: RateLimiter,
     /// Total bytes of events.
     pub event_quota: EventQuota,
-    /// Limits failed model calls.
     pub failed_model_calls: RateLimiter,
-    /// Limits failed tool calls.
     pub failed_tool_calls: RateLimiter,
     /// Limits model calls in flight.
     pub model_calls: CallLimiter,

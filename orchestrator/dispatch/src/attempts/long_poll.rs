@@ -4,7 +4,6 @@
 
 use tokio::sync::watch;
 
-/// The polls of one attempt.
 #[derive(Debug)]
 pub(super) struct LongPoll {
     newest: watch::Sender<u64>,

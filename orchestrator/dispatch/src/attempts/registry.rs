@@ -81,7 +81,6 @@ impl AttemptRegistry {
         self.lock().get(&key).map(Arc::clone)
     }
 
-    /// The live attempt of a job.
     pub fn live(&self, job: JobId) -> Option<Arc<Attempt>> {
         self.lock().range(all_of(job)).next_back().map(|(_, attempt)| Arc::clone(attempt)).filter(|one| one.is_live())
     }
@@ -169,7 +168,6 @@ impl AttemptRegistry {
     }
 }
 
-/// All attempts of a job.
 fn all_of(job: JobId) -> RangeInclusive<AttemptKey> {
     AttemptKey { job, attempt: 0 }..=AttemptKey { job, attempt: u32::MAX }
 }

@@ -47,7 +47,6 @@ pub(super) enum Effort {
     Paused,
 }
 
-/// A measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Measurement {
     pub(super) bytes: u64,
@@ -65,7 +64,6 @@ impl Measurement {
 pub struct WorkspaceMeter {
     workspaces: Workspaces,
     engine: Arc<dyn Engine>,
-    /// By container name.
     containers: Arc<Mutex<HashMap<String, Arc<MeteredContainer>>>>,
 }
 

@@ -82,7 +82,6 @@ impl Finding {
 /// The last measurement and its circumstances.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Situation<'a> {
-    /// Its result.
     pub(super) finding: &'a Finding,
     /// How long it took.
     pub(super) cost: Duration,
@@ -94,7 +93,6 @@ pub(super) struct Situation<'a> {
     pub(super) since_pause: Option<Duration>,
 }
 
-/// The next measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextMeasurement {
     /// Measure again after this time, or when the free space drops.

@@ -41,7 +41,6 @@ const ERROR_DELAY: Duration = Duration::from_secs(1);
 pub struct InboundEvent {
     /// Whose routines it may fire.
     pub user: String,
-    /// What it is.
     pub name: EventName,
     /// The text of a message as `content`, or the payload of an event of a system.
     pub payload: Value,
@@ -177,7 +176,6 @@ fn runs_of(outcomes: Vec<FireOutcome>) -> impl Iterator<Item = RunId> {
 /// Fires routines for events that wait in the outbox.
 #[derive(Clone)]
 pub struct PendingEventWorker {
-    /// Fires them.
     pub handler: Arc<EventHandler>,
 }
 

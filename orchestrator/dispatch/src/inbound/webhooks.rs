@@ -44,7 +44,6 @@ const MAX_SHOWN_ID_BYTES: usize = 256;
 pub struct WebhookRequest {
     /// The headers, with names in lower case. Values of one name are joined by commas.
     pub headers: BTreeMap<String, String>,
-    /// The body.
     pub body: Bytes,
 }
 
@@ -60,13 +59,11 @@ pub enum WebhookAnswer {
 /// A delivery that is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookRefused {
-    /// The webhook has no secret.
     #[error("the webhook has no secret")]
     NoSecret,
     /// The signature is absent or wrong.
     #[error(transparent)]
     Signature(#[from] SignatureError),
-    /// There were too many.
     #[error("more than {MAX_PER_WINDOW} deliveries a minute")]
     TooMany {
         /// When the next one is accepted.

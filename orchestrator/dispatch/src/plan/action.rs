@@ -15,92 +15,49 @@ pub enum Subject {
     Container(String),
 }
 
-/// An action of the dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Start the next attempt of a queued job.
-    Start {
-        /// The job.
-        job: JobId,
-    },
+    Start { job: JobId },
     /// Take over an existing attempt: adopt its container and serve its socket, or create the container again if it was
     /// never started.
-    TakeOver {
-        /// The job.
-        job: JobId,
-    },
+    TakeOver { job: JobId },
     /// Record that the attempt ended without a report, unless its job has changed since the plan.
     FailAttempt {
-        /// The job.
         job: JobId,
         /// The version of its record that was planned by.
         version: JobVersion,
-        /// How it ended.
         failure: AttemptFailure,
     },
     /// Mark the job stuck: its worker is silent or makes no progress.
     MarkStuck {
-        /// The job.
         job: JobId,
         /// A human-readable message.
         message: String,
     },
     /// Ask a stuck job's worker to continue.
-    Nudge {
-        /// The job.
-        job: JobId,
-    },
+    Nudge { job: JobId },
     /// Start a stuck job's next attempt, which continues from the recorded transcript.
-    StartAgain {
-        /// The job.
-        job: JobId,
-    },
+    StartAgain { job: JobId },
     /// Fail a queued job: its user's budget for the day is used up.
-    FailOverBudget {
-        /// The job.
-        job: JobId,
-        /// The budget.
-        exceeded: ExhaustedBudget,
-    },
+    FailOverBudget { job: JobId, exceeded: ExhaustedBudget },
     /// Fail a queued job: the sandbox is disabled.
-    FailSandboxDisabled {
-        /// The job.
-        job: JobId,
-    },
+    FailSandboxDisabled { job: JobId },
     /// Cancel a job whose parent has ended or is to be cancelled.
-    CancelWithParent {
-        /// The job.
-        job: JobId,
-    },
+    CancelWithParent { job: JobId },
     /// Stop the container and mark the job cancelled.
-    Cancel {
-        /// The job.
-        job: JobId,
-    },
+    Cancel { job: JobId },
     /// Fail a job that has run for longer than `limits.timeout_seconds`, and stop its container.
-    Expire {
-        /// The job.
-        job: JobId,
-    },
+    Expire { job: JobId },
     /// Kill the container of a job whose workspace exceeds its quota, and fail the job.
-    FailOverQuota {
-        /// The job.
-        job: JobId,
-    },
+    FailOverQuota { job: JobId },
     /// Remove a container that belongs to no open attempt, with its run directory.
-    RemoveContainer {
-        /// Its name.
-        container: String,
-    },
+    RemoveContainer { container: String },
     /// Remove a run directory that has no container.
-    RemoveRunDir {
-        /// Its name.
-        run_dir: String,
-    },
+    RemoveRunDir { run_dir: String },
 }
 
 impl Action {
-    /// Its subject.
     pub fn subject(&self) -> Subject {
         match self {
             Self::Start { job }

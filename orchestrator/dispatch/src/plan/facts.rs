@@ -17,7 +17,6 @@ use crate::{HostRunState, Liveness};
 /// Everything that a plan rests on.
 #[derive(Debug)]
 pub struct Facts<'a> {
-    /// The current time.
     pub now: DateTime<Utc>,
     /// Whether attempts may start.
     pub start_policy: StartPolicy,
@@ -47,7 +46,6 @@ pub struct Facts<'a> {
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not one state")]
 pub struct JobFacts {
-    /// Its row.
     pub record: JobRecord,
     /// The container of its current attempt, if the engine reports one.
     pub container: Option<ContainerView>,
@@ -83,16 +81,13 @@ pub enum StartPolicy {
 /// How many attempts of one placement may run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotLimits {
-    /// Of all users.
     pub total: usize,
-    /// Of one user.
     pub per_user: usize,
 }
 
 /// How much may run, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanLimits {
-    /// Attempts in containers.
     pub container_slots: SlotLimits,
     /// Attempts whose loop runs in this process.
     pub host_slots: SlotLimits,
@@ -107,7 +102,6 @@ pub struct PlanLimits {
 }
 
 impl PlanLimits {
-    /// The slots of a placement.
     pub(super) const fn slots(&self, placement: Placement) -> SlotLimits {
         match placement {
             Placement::Container => self.container_slots,
@@ -143,7 +137,6 @@ impl JobFacts {
     }
 }
 
-/// Containers by job.
 #[derive(Debug, Default)]
 pub struct ContainerIndex<'a>(HashMap<JobId, Vec<&'a ContainerView>>);
 

@@ -9,7 +9,6 @@ use store::StoreError;
 /// A routine was not changed or fired.
 #[derive(Debug, thiserror::Error)]
 pub enum RoutineError {
-    /// Invalid fields.
     #[error("{}", .0.first().map_or("invalid routine".to_owned(), |first| format!("{}: {}", first.field, first.message)))]
     Invalid(Vec<FieldError>),
     /// The user has a routine with this name.
@@ -20,11 +19,7 @@ pub enum RoutineError {
     PathTaken,
     /// The user has the maximum number of routines.
     #[error("the limit of {max} routines is reached; delete some")]
-    TooMany {
-        /// The limit.
-        max: u32,
-    },
-    /// No such routine.
+    TooMany { max: u32 },
     #[error("routine not found")]
     NotFound,
     /// It is another user's.
@@ -39,7 +34,6 @@ pub enum RoutineError {
     /// It changes faster than this change can be made.
     #[error("the routine is being changed by others; try again")]
     Contended,
-    /// It is disabled.
     #[error("the routine is disabled; enable it first")]
     Disabled,
     /// Automation is switched off.
@@ -47,12 +41,7 @@ pub enum RoutineError {
     AutomationDisabled,
     /// A guardrail stopped the firing; the run is recorded as skipped.
     #[error("the firing was skipped: {reason}")]
-    Skipped {
-        /// The recorded run.
-        run: RunId,
-        /// The guardrail.
-        reason: RunReason,
-    },
+    Skipped { run: RunId, reason: RunReason },
     /// A secret could not be sealed.
     #[error(transparent)]
     Secret(#[from] SecretError),

@@ -42,7 +42,6 @@ pub enum SubmitError {
     /// No job can run.
     #[error("{detail}")]
     SandboxUnavailable {
-        /// The cause.
         reason: ReadinessReason,
         /// The finding, and how to fix it.
         detail: String,

@@ -9,24 +9,18 @@ use protocol::{Egress, EgressView, JobId, JobMode, Limits, Metadata, Placement, 
 /// The run of a routine that a job is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunLink {
-    /// The routine.
     pub routine: RoutineId,
-    /// The run.
     pub run: RunId,
 }
 
 /// The values a job was created with. Immutable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Brief {
-    /// The owner.
     pub user_id: String,
-    /// The display title.
     pub title: String,
-    /// The task.
     pub prompt: String,
     /// How the worker carries out the task.
     pub mode: JobMode,
-    /// Where it runs.
     pub placement: Placement,
     /// Higher is served first within the owner's queue.
     pub priority: i32,
@@ -47,13 +41,11 @@ pub struct Brief {
     pub delimiter_nonce: Option<DelimiterNonce>,
     /// The image of its containers.
     pub image: String,
-    /// The model it asks.
     pub model: String,
     /// Whether the agent plans first.
     pub plan: bool,
     /// Whether a person accepts or rejects the result.
     pub review: bool,
-    /// Its creator.
     pub source: Source,
     /// The run of a routine that it is for.
     pub routine: Option<RunLink>,
@@ -63,7 +55,6 @@ pub struct Brief {
     pub parent_id: Option<JobId>,
     /// Number of ancestors.
     pub depth: u32,
-    /// When it was created.
     pub created_at: DateTime<Utc>,
     /// W3C trace context of the request that created it.
     pub traceparent: Option<String>,

@@ -14,7 +14,6 @@ pub const MAX_CHILDREN: u32 = 10;
 /// The parent of a child job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parent {
-    /// Its id.
     pub id: JobId,
     /// The number of its ancestors.
     pub depth: u32,

@@ -33,7 +33,6 @@ pub struct WorkerStart {
 /// How an attempt ended without its worker's report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptFailure {
-    /// The reason.
     pub reason: JobReason,
     /// Explanation for the user.
     pub message: String,

@@ -19,7 +19,6 @@ pub enum WorkerSession {
 pub enum SessionMatch {
     /// The call is the worker's.
     Same,
-    /// It opens the session.
     Opens,
     /// It is not the worker's.
     Rejected,

@@ -11,15 +11,11 @@ pub enum Stage {
     /// An attempt runs.
     Running(Running),
     /// Completed; waits for review.
-    Submitted {
-        /// The result to review.
-        result: JobResult,
-    },
+    Submitted { result: JobResult },
     /// In a final state.
     Finished(Finished),
 }
 
-/// A job in the queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Queued {
     /// Not started until it is released.
@@ -43,7 +39,6 @@ pub struct Running {
     pub calls_before_attempt: u64,
     /// First call of the attempt's worker.
     pub worker_seen_at: Option<DateTime<Utc>>,
-    /// The attempt's activity.
     pub activity: Activity,
     /// The partial result that a stopped worker reported.
     pub reported: Option<PartialResult>,
@@ -61,17 +56,14 @@ pub enum Activity {
     },
     /// It is to be cancelled; the state changes once its container is gone.
     Stopping {
-        /// The request.
         cancel: CancelRequest,
         /// The message of a job that was stuck, and is shown as such until it is cancelled.
         stuck: Option<String>,
     },
 }
 
-/// A request to cancel a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelRequest {
-    /// When it was made.
     pub at: DateTime<Utc>,
     /// The reason that the user gave.
     pub message: Option<String>,
@@ -79,7 +71,6 @@ pub struct CancelRequest {
     pub by_parent: bool,
 }
 
-/// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Without review.
@@ -88,16 +79,12 @@ pub enum End {
     Accepted,
     /// It failed, or a reviewer rejected the result.
     Failed,
-    /// It was cancelled.
     Cancelled,
 }
 
-/// A finished job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
-    /// How it ended.
     pub end: End,
-    /// When it ended.
     pub at: DateTime<Utc>,
     /// Why it failed or was cancelled.
     pub reason: Option<JobReason>,
@@ -151,7 +138,6 @@ impl Stage {
         }
     }
 
-    /// The request to cancel the job.
     pub const fn cancel_request(&self) -> Option<&CancelRequest> {
         match self {
             Self::Running(Running { activity: Activity::Stopping { cancel, .. }, .. }) => Some(cancel),

@@ -5,7 +5,6 @@
 pub enum ExpectedVersion {
     /// `*`: any version, but the document must exist.
     Any,
-    /// One of these.
     OneOf(Vec<u64>),
 }
 

@@ -26,7 +26,6 @@ impl fmt::Display for IndexOwner {
     }
 }
 
-/// The kind of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WordKind {
     /// Of a script that separates words by spaces.
@@ -145,7 +144,6 @@ pub(super) fn bigrams(folded: &str) -> impl Iterator<Item = &str> {
     starts.zip(ends).map(|(start, end)| &folded[start..end])
 }
 
-/// The last character.
 pub(super) fn last_character(folded: &str) -> &str {
     let at = folded.char_indices().next_back().map_or(0, |(at, _)| at);
     &folded[at..]

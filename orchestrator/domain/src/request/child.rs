@@ -8,7 +8,6 @@ use crate::job::{Descendants, JobRecord};
 /// What a tool call asks of a child job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ChildRequest {
-    /// The task.
     pub prompt: String,
     /// The display title; the prompt's first line by default.
     pub title: Option<String>,

@@ -23,7 +23,6 @@ pub const MAX_PATH_DEPTH: usize = 128;
 pub struct WorkspaceFile {
     /// A relative path of plain components.
     pub path: String,
-    /// The content.
     pub content: Vec<u8>,
 }
 

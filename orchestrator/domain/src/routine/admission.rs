@@ -10,7 +10,6 @@ pub const MAX_DEPTH: u32 = 5;
 /// Started runs of one routine within [`FIRE_RATE_WINDOW`] beyond which it is disabled (contract: routines, Decided in detail). Runs
 /// that a schedule fired do not count: their interval is limited by `routine_min_interval_seconds`.
 pub const MAX_STARTS_PER_WINDOW: u32 = 60;
-/// The window of the fire rate.
 pub const FIRE_RATE_WINDOW: TimeDelta = TimeDelta::seconds(60);
 
 /// What fires a routine, as far as guardrails distinguish it.
@@ -18,7 +17,6 @@ pub const FIRE_RATE_WINDOW: TimeDelta = TimeDelta::seconds(60);
 pub enum FiringKind {
     /// A time of its schedule.
     Scheduled {
-        /// The time.
         due_at: DateTime<Utc>,
         /// Whether it is one of several that are caught up: they wait for each other.
         is_backlog: bool,

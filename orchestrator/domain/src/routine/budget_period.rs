@@ -6,7 +6,6 @@ use protocol::BudgetPeriod;
 
 use super::local_time::{Instants, instants, local_time};
 
-/// A period of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeriodBounds {
     /// When it began: midnight of its first day, or the first instant after it if the clock skips midnight.

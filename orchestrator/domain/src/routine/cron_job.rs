@@ -28,7 +28,6 @@ const MAX_TOKENS: u32 = 4096;
 /// A parameter that is not valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidParam {
-    /// The parameter.
     pub field: String,
     /// What is wrong with it.
     pub message: String,

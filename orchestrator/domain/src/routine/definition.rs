@@ -62,9 +62,7 @@ pub struct DefinitionBounds<'b> {
     pub ceiling: &'b Ceiling,
     /// What the operator allows.
     pub limits: &'b DefinitionLimits,
-    /// The present time.
     pub now: DateTime<Utc>,
-    /// When the routine was created.
     pub created_at: DateTime<Utc>,
     /// Whether a schedule may be in the past: one that is not changed may.
     pub keeps_trigger: bool,
@@ -75,7 +73,6 @@ pub struct DefinitionBounds<'b> {
 pub struct CheckedDefinition {
     /// The request, with its trigger normalized.
     pub request: CreateRoutine,
-    /// Where it works.
     pub session: RoutineSession,
     /// Whether payloads are kept.
     pub persist_payload: bool,

@@ -104,7 +104,6 @@ impl Names {
 /// What an expression is about.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'i> {
-    /// What arrived.
     pub payload: &'i Value,
     /// The headers of the request, with names in lower case.
     pub headers: &'i BTreeMap<String, String>,
@@ -120,13 +119,11 @@ pub struct Expression {
 /// An expression that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidExpression {
-    /// It is too long.
     #[error("must have at most {MAX_BYTES} bytes")]
     TooLong,
     /// It is nested too deeply.
     #[error("must be nested at most {MAX_DEPTH} deep")]
     TooDeep,
-    /// It is not CEL.
     #[error("is not a CEL expression: {0}")]
     Syntax(String),
     /// It uses something that does not exist here.

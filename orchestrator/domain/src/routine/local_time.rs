@@ -6,7 +6,6 @@ use chrono_tz::Tz;
 /// More than the sum of the largest offsets from UTC, so that a local time lies within this distance of the same time in UTC.
 const OFFSET_RANGE: TimeDelta = TimeDelta::hours(26);
 
-/// The instants of a local time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Instants {
     /// It comes once.
@@ -20,7 +19,6 @@ pub(super) enum Instants {
     },
 }
 
-/// The instants of a local time.
 pub(super) fn instants(zone: Tz, local: NaiveDateTime) -> Instants {
     match zone.from_local_datetime(&local) {
         MappedLocalTime::Single(instant) => Instants::One(instant.to_utc()),
@@ -32,7 +30,6 @@ pub(super) fn instants(zone: Tz, local: NaiveDateTime) -> Instants {
     }
 }
 
-/// The local time of an instant.
 pub(super) fn local_time(zone: Tz, instant: DateTime<Utc>) -> NaiveDateTime {
     instant.with_timezone(&zone).naive_local()
 }

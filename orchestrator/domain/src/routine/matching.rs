@@ -25,47 +25,26 @@ const MAX_FILTER_BYTES: usize = 1024;
 #[derive(Debug, Clone, Copy)]
 pub enum MatchInput<'a> {
     /// A message of the owner.
-    Message {
-        /// Where it was written.
-        channel: Option<&'a str>,
-        /// Its text.
-        content: &'a str,
-    },
+    Message { channel: Option<&'a str>, content: &'a str },
     /// An event of a system.
-    System {
-        /// Who sent it.
-        source: &'a str,
-        /// Its type.
-        event_type: &'a str,
-        /// Its content.
-        payload: &'a Value,
-    },
+    System { source: &'a str, event_type: &'a str, payload: &'a Value },
 }
 
 /// A trigger that is fired by messages, by events of systems or by webhook deliveries, ready to be compared.
 #[derive(Debug)]
 pub enum Matcher {
-    /// Messages.
     Message {
-        /// Only of this channel.
         channel: Option<String>,
         /// What the text must match.
         pattern: Regex,
     },
-    /// Events of systems.
     System {
-        /// Who sends it.
         source: String,
-        /// Its type.
         event_type: String,
-        /// Values of fields.
         filters: BTreeMap<String, Value>,
-        /// A condition.
         condition: Option<Expression>,
     },
-    /// Webhook deliveries.
     Webhook {
-        /// A condition.
         condition: Option<Expression>,
     },
 }
@@ -76,7 +55,6 @@ pub enum Matcher {
 pub struct InvalidMatcher {
     /// The field of the trigger.
     pub field: &'static str,
-    /// What it must be.
     pub detail: String,
 }
 

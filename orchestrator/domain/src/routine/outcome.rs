@@ -64,7 +64,6 @@ pub fn shortened(text: &str, max_chars: usize) -> String {
 pub enum AfterFailure {
     /// The run is tried again.
     Retry {
-        /// At this time.
         at: DateTime<Utc>,
         /// Whether the next attempt has a new number; a wait that a provider asks for uses up none.
         counts_attempt: bool,
@@ -92,7 +91,6 @@ pub struct FailureFacts {
     pub may_retry: bool,
     /// How long the provider asks to wait.
     pub retry_after: Option<TimeDelta>,
-    /// The time.
     pub now: DateTime<Utc>,
     /// A random number from 0 to 1.
     pub jitter: f64,

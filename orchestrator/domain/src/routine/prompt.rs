@@ -35,7 +35,6 @@ const MARKERS_BYTES: usize = 2 * 1024;
 /// What is known of a run before it starts.
 #[derive(Debug, Clone, Copy)]
 pub struct RunFacts<'a> {
-    /// What fired it.
     pub trigger: TriggerType,
     /// What is known of what fired it.
     pub detail: &'a Value,

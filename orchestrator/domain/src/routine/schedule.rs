@@ -32,16 +32,13 @@ const MAX_PERIOD_SECONDS: u64 = 10 * 366 * 86_400;
 /// The times of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
-    /// Times of a calendar.
     Cron(Box<CalendarSchedule>),
     /// The anchor, and times at a fixed interval after it.
     Every {
         /// The interval; positive.
         period: TimeDelta,
-        /// The first time.
         anchor: DateTime<Utc>,
     },
-    /// One time.
     At(DateTime<Utc>),
 }
 

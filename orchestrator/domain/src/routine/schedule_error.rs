@@ -11,7 +11,6 @@ pub const PHRASES: &str = "\"every 10m\", \"every 1h30m\", \"every day at 9:00\"
 /// Why a schedule is refused. The message says what is wrong and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ScheduleError {
-    /// Not a cron expression.
     #[error(
         "not a cron expression: {message}; use 5 fields (minute hour day month weekday), 6 with seconds first, 7 with a year \
          last, a nickname such as @daily, or a phrase: {PHRASES}"
@@ -26,7 +25,6 @@ pub enum ScheduleError {
         /// What is wrong with it.
         message: String,
     },
-    /// Not a time zone.
     #[error("unknown time zone {0:?}; use an IANA name, such as Europe/Oslo or UTC")]
     Zone(String),
     /// A phrase names another zone than `timezone`.
@@ -39,11 +37,7 @@ pub enum ScheduleError {
     },
     /// No time matches.
     #[error("never fires: no time after {now} matches; check the day, month and year", now = .now.format("%Y-%m-%dT%H:%M:%SZ"))]
-    NeverFires {
-        /// When it was checked.
-        now: DateTime<Utc>,
-    },
-    /// Fires too often.
+    NeverFires { now: DateTime<Utc> },
     #[error(
         "fires {seconds} seconds apart, and the minimum is {minimum}; choose times that are further apart \
          (the operator sets routine_min_interval_seconds)"
@@ -62,12 +56,7 @@ pub enum ScheduleError {
     },
     /// A single time that has passed.
     #[error("{at} has passed; choose a time after {now}", at = .at.to_rfc3339(), now = .now.format("%Y-%m-%dT%H:%M:%SZ"))]
-    Past {
-        /// The time.
-        at: DateTime<Utc>,
-        /// When it was checked.
-        now: DateTime<Utc>,
-    },
+    Past { at: DateTime<Utc>, now: DateTime<Utc> },
     /// A time that cannot be stored.
     #[error("must be before the year 9999")]
     TooFar,

@@ -7,7 +7,6 @@ use protocol::RoutineId;
 /// What every name begins with.
 pub const PREFIX: &str = "routine/";
 
-/// A secret of a routine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoutineSecret {
     /// The key of the signatures of its webhook.

@@ -54,7 +54,6 @@ pub enum Scheme {
 /// A delivery with a valid signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// How it is signed.
     pub scheme: Scheme,
     /// The id that the sender gave it.
     pub id: Option<String>,
@@ -85,10 +84,8 @@ pub enum SignatureError {
 /// A secret that is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSecret {
-    /// It is too short.
     #[error("must have at least {MIN_SECRET_BYTES} bytes")]
     TooShort,
-    /// It is too long.
     #[error("must have at most {MAX_SECRET_BYTES} bytes")]
     TooLong,
     /// It begins as a Standard Webhooks secret and is none.

@@ -18,13 +18,11 @@ const TICK: TimeDelta = TimeDelta::microseconds(1);
 /// What a decision is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimingFacts {
-    /// The schedule.
     pub schedule: Schedule,
     /// The delay of each of its times; see [`stagger_offset`].
     pub stagger: TimeDelta,
     /// The stored first time without an outcome, with the delay.
     pub next_fire_at: DateTime<Utc>,
-    /// The present time.
     pub now: DateTime<Utc>,
     /// Which late times run.
     pub catch_up: CatchUp,
@@ -54,9 +52,7 @@ pub struct TimingDecision {
 /// Consecutive times that were missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissedSlots {
-    /// The first.
     pub from: DateTime<Utc>,
-    /// The last.
     pub to: DateTime<Utc>,
     /// Their number; of a cron schedule at most one more than [`MAX_COUNTED`], which then is a lower bound.
     ///
@@ -71,7 +67,6 @@ pub struct MissedSlots {
 pub struct NextFiring {
     /// The time, with the delay.
     pub next: Option<DateTime<Utc>>,
-    /// Why there is none.
     pub end: Option<DisabledReason>,
 }
 

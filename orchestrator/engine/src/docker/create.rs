@@ -84,7 +84,6 @@ impl Docker {
         spec::posture(spec, &profile.context(self.settings.instance_id, &image), &dirs)
     }
 
-    /// The digest of a container's posture.
     pub(super) async fn posture_digest(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
         self.required_posture(spec).await?.digest()
     }

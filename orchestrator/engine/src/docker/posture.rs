@@ -76,10 +76,8 @@ pub(super) struct Posture {
     /// Sorted; contains the seccomp profile.
     #[serde(rename = "HostConfig.SecurityOpt")]
     pub(super) security_opt: Vec<String>,
-    /// Sorted.
     #[serde(rename = "HostConfig.MaskedPaths")]
     pub(super) masked_paths: Vec<String>,
-    /// Sorted.
     #[serde(rename = "HostConfig.ReadonlyPaths")]
     pub(super) readonly_paths: Vec<String>,
     #[serde(rename = "HostConfig.Tmpfs")]
@@ -119,7 +117,6 @@ pub(super) struct Posture {
     pub(super) others: BTreeMap<String, Value>,
 }
 
-/// A mount of a container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct ContainerMount {
     pub(super) destination: String,

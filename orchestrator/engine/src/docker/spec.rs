@@ -94,7 +94,6 @@ pub(super) struct ImageFacts {
     pub(super) id: String,
     /// The image's environment, as `NAME=value`.
     pub(super) env: Vec<String>,
-    /// Declared volumes.
     pub(super) volumes: Vec<String>,
 }
 
@@ -111,7 +110,6 @@ impl ImageFacts {
 pub(super) struct EngineContext<'a> {
     pub(super) instance_id: InstanceId,
     pub(super) runtime: &'a str,
-    /// The seccomp profile.
     pub(super) seccomp: &'a str,
     pub(super) image: &'a ImageFacts,
 }
@@ -247,7 +245,6 @@ pub(super) const fn role_label(role: ContainerRole) -> &'static str {
     }
 }
 
-/// The role with this label.
 pub(super) fn role_of(label: &str) -> Option<ContainerRole> {
     [ContainerRole::Job, ContainerRole::Probe, ContainerRole::Mcp].into_iter().find(|role| role_label(*role) == label)
 }

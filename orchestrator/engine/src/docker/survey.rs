@@ -13,9 +13,7 @@ use crate::{EngineError, EngineFacts};
 pub(super) struct Survey {
     /// All facts except the posture's digest.
     pub(super) facts: EngineFacts,
-    /// The job image.
     pub(super) image: ImageFacts,
-    /// The engine's time.
     pub(super) now: DateTime<Utc>,
 }
 

@@ -28,7 +28,6 @@ pub(super) struct Watch {
     failures: u32,
     /// When the last event arrived. Kept here, not in the future, which a caller may drop.
     idle_since: Option<Instant>,
-    /// When to reconnect.
     not_before: Option<Instant>,
 }
 

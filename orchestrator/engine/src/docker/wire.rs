@@ -281,7 +281,6 @@ fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
     items
 }
 
-/// The facts of an inspected image.
 pub(super) fn image_facts(image: ImageInspect) -> ImageFacts {
     let config = image.config.unwrap_or_default();
     ImageFacts {

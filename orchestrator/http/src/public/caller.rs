@@ -23,7 +23,6 @@ pub(super) struct Caller(pub(super) Identity);
 /// A caller whose role may make changes.
 pub(super) struct Writer(pub(super) Identity);
 
-/// An admin.
 pub(super) struct Admin(pub(super) Identity);
 
 /// A caller whose token is valid by its signature and its time. Whether it is revoked is found by the read that the request

@@ -19,7 +19,6 @@ use store::{EventPage, EventSubscription, Store, StoreError, StoredEvent, Topic}
 
 use crate::problem::ApiError;
 
-/// Where a stream starts.
 enum Start {
     /// After this `seq`.
     After(i64),

@@ -117,19 +117,15 @@ const MAX_LIST_READS_PER_USER: usize = 2;
 
 /// The parts of [`PublicApi`].
 pub struct PublicParts {
-    /// The database.
     pub store: Store,
     /// Verifies tokens.
     pub key: Arc<SigningKey>,
-    /// The clock.
     pub clock: Clock,
     /// Whether jobs can run.
     pub sandbox: Arc<Sandbox>,
-    /// Workspaces of jobs.
     pub workspaces: Workspaces,
     /// How long workspaces are kept.
     pub retention: RetentionPeriod,
-    /// Users' secrets.
     pub secrets: Arc<Secrets>,
     /// Finds secrets in texts of users that others read.
     pub detectors: LeakDetectors,
@@ -137,11 +133,9 @@ pub struct PublicParts {
     pub settings_bounds: SettingsBounds,
     /// Access to the models.
     pub gateway: Arc<Gateway>,
-    /// Wakes the dispatcher.
     pub waker: DispatcherWaker,
     /// The tools of chats and jobs.
     pub tools: Arc<BuiltinTools>,
-    /// Creates jobs.
     pub submitter: Arc<JobSubmitter>,
     /// Decides about what arrives from outside.
     pub inbound: Inbound,
@@ -155,11 +149,9 @@ pub struct PublicParts {
     pub tasks: TaskTracker,
     /// Counts streams and refusals.
     pub metrics: Metrics,
-    /// Where metrics are served.
     pub metrics_endpoint: MetricsEndpoint,
     /// Limits file operations.
     pub file_work: FileWork,
-    /// Uploads in progress.
     pub uploads: UploadRegistry,
     /// Cancelled when the process drains: streams end, so that clients reconnect to the next process.
     pub drain: tokio_util::sync::CancellationToken,
@@ -253,7 +245,6 @@ fn described() -> OpenApiRouter<PublicApi> {
         .routes(routes!(ready::ready))
 }
 
-/// The router.
 pub fn router(api: PublicApi) -> Router {
     let (router, _) = described().split_for_parts();
     let (secrets, _) = secrets::routes().split_for_parts();

@@ -54,7 +54,6 @@ pub(super) enum Next {
     Read,
     /// Everything was read: wait for something new.
     Wait,
-    /// The stream ends.
     End,
 }
 

@@ -24,7 +24,6 @@ use super::{
     policy::Policy,
 };
 
-/// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// The head of a request is due, or has begun to arrive.

@@ -17,9 +17,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// A TCP socket.
     Tcp(TcpListener),
-    /// A Unix socket.
     Unix(UnixListener),
 }
 

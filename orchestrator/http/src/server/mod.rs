@@ -61,7 +61,6 @@ pub struct Peer(pub SocketAddr);
 /// One listener's server.
 #[derive(Debug)]
 pub struct Server {
-    /// Its limits.
     pub policy: Policy,
     /// Body bytes of this listener alone; none where only the total counts.
     pub own_bodies: Option<BodyBudget>,

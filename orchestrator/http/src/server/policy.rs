@@ -42,7 +42,6 @@ pub enum Overflow {
 /// A listener's limits.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// Open connections.
     pub max_connections: usize,
     /// The treatment of further connections.
     pub overflow: Overflow,
@@ -59,7 +58,6 @@ pub struct Policy {
 pub struct SessionPolicy {
     /// Connections that only the session may use.
     pub reserved_connections: usize,
-    /// Requests in flight.
     pub max_requests: usize,
     /// Requests in flight that only the session may use.
     pub reserved_requests: usize,
@@ -67,7 +65,6 @@ pub struct SessionPolicy {
     pub authenticate_within: Duration,
     /// A connection without a session may be closed after this to make room.
     pub evict_after: Duration,
-    /// The session's calls.
     pub session_rate: Rate,
     /// All other requests together.
     pub other_rate: Rate,

@@ -26,7 +26,6 @@ const SECRET_CHARACTERS: RangeInclusive<usize> = 16..=200;
 pub(super) struct Caller {
     /// Its job, as the last transition left it.
     pub(super) job: Arc<JobRecord>,
-    /// Its attempt.
     pub(super) attempt: Arc<Attempt>,
 }
 
@@ -34,7 +33,6 @@ pub(super) struct Caller {
 pub(super) struct CallInFlight {
     /// Its job, as the last transition left it.
     pub(super) job: Arc<JobRecord>,
-    /// Its attempt.
     pub(super) attempt: Arc<Attempt>,
     /// Counts the call for as long as this lives.
     pub(super) in_flight: InFlightCall,
@@ -42,7 +40,6 @@ pub(super) struct CallInFlight {
 
 /// A worker with a valid token, whose attempt may be over: only `complete` answers such a caller.
 pub(super) enum TokenHolder {
-    /// Its attempt is live.
     Live(Caller),
     /// Its attempt is over, or its token is void.
     Ended {

@@ -39,19 +39,13 @@ pub use protocol::limits::MAX_WORKER_BODY_BYTES as MAX_BODY_BYTES;
 pub struct WorkerApi {
     /// The store, by the control plane's connections.
     pub store: Store,
-    /// Reads the workers' tokens.
     pub auth: WorkerTokens,
-    /// The live attempts.
     pub attempts: Arc<AttemptRegistry>,
-    /// The time.
     pub clock: Clock,
-    /// Wakes the dispatcher.
     pub waker: DispatcherWaker,
     /// Makes model calls.
     pub meter: Meter,
-    /// Stores the workers' events.
     pub ingestion: EventIngestion,
-    /// The orchestrator's tools.
     pub tools: Arc<BuiltinTools>,
     /// Removes a token's file once its session is open.
     pub token_files: TokenFiles,

@@ -22,7 +22,6 @@ pub struct Account {
     pub has_budget: bool,
     /// Whether a cost limit is among its budgets.
     pub has_cost_limit: bool,
-    /// Calls in flight.
     pub limiter: CallLimiter,
 }
 
@@ -30,21 +29,11 @@ pub struct Account {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountOwner {
     /// An attempt of a job.
-    Job {
-        /// The job.
-        job: JobId,
-        /// Its attempt.
-        attempt: u32,
-    },
+    Job { job: JobId, attempt: u32 },
     /// A turn of a chat thread.
     Thread(TurnKey),
     /// An attempt of a run of a routine.
-    Run {
-        /// The run.
-        run: RunId,
-        /// Its attempt.
-        attempt: u32,
-    },
+    Run { run: RunId, attempt: u32 },
 }
 
 impl AccountOwner {

@@ -14,7 +14,6 @@ use crate::{ErrorKind, Failure};
 pub struct MeteredModel<S> {
     /// Makes the calls.
     pub meter: Meter,
-    /// Who pays for them.
     pub account: Account,
     /// Returns a future that is ready once the loop is to stop.
     pub stop: S,
@@ -45,7 +44,6 @@ pub enum LoopCallError {
     /// Its request cannot be serialized.
     #[error("the request cannot be recorded: {0}")]
     Request(#[from] serde_json::Error),
-    /// The call failed.
     #[error(transparent)]
     Call(#[from] CallError),
 }

@@ -26,14 +26,12 @@ pub enum ScriptError {
         /// The message, with line and column where they are known.
         message: String,
     },
-    /// A rule is invalid.
     #[error("{rule}: {field}: {message}")]
     Rule {
         /// `rule 3` or `rule 3 (its name)`, counted from 1.
         rule: String,
         /// The path of the field within the rule.
         field: String,
-        /// The problem.
         message: String,
     },
 }

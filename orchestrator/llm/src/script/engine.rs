@@ -26,7 +26,6 @@ pub(crate) struct ScriptEngine {
 /// A question, independent of the wire format.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Question<'a> {
-    /// The conversation.
     pub messages: &'a [Message],
     /// Whether tools may be called.
     pub has_tools: bool,
@@ -37,13 +36,9 @@ pub(crate) struct Question<'a> {
 /// How the script responds.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ScriptedResponse {
-    /// An answer.
     Answer(Box<ScriptedReply>),
-    /// An HTTP error.
     Error {
-        /// The HTTP status.
         status: u16,
-        /// The error's message.
         message: String,
         /// The value of `Retry-After`.
         retry_after: Option<Duration>,
@@ -57,21 +52,16 @@ pub(crate) enum ScriptedResponse {
 /// An answer to be sent.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ScriptedReply {
-    /// The text.
     pub text: String,
-    /// The reasoning.
     pub reasoning: Option<String>,
-    /// The tool calls.
     pub calls: Vec<ScriptedToolCall>,
     /// The reason of its end.
     pub finish_reason: FinishReason,
-    /// The reported usage.
     pub usage: TokenUsage,
     /// The wait before the first byte.
     pub delay: Duration,
     /// Characters per chunk.
     pub chunk_chars: usize,
-    /// The pause between chunks.
     pub chunk_pause: Duration,
     /// The connection drops after this many characters.
     pub cut_after_chars: Option<usize>,
@@ -80,11 +70,8 @@ pub(crate) struct ScriptedReply {
 /// A tool call as a model writes it: the arguments are text, JSON or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ScriptedToolCall {
-    /// Its id.
     pub id: String,
-    /// The tool.
     pub name: String,
-    /// The arguments as written.
     pub arguments: String,
     /// Opaque signatures; sent on the wires that have a place for them.
     pub thought_signatures: Vec<String>,

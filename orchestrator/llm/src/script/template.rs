@@ -15,7 +15,6 @@ enum Segment {
     Placeholder(Placeholder),
 }
 
-/// A placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Placeholder {
     LastMessage,
@@ -35,11 +34,9 @@ pub struct Values<'a> {
     pub last_message: &'a str,
     /// The matched tool result, else the newest.
     pub tool_result: &'a str,
-    /// Its tool.
     pub tool_name: &'a str,
     /// The first user message.
     pub prompt: &'a str,
-    /// The job's title.
     pub job_title: &'a str,
     /// The number of the model call.
     pub turn: u32,
@@ -98,7 +95,6 @@ impl Template {
         self.segments.is_empty()
     }
 
-    /// Its placeholders.
     pub(super) fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.segments.iter().filter_map(|segment| match segment {
             Segment::Placeholder(placeholder) => Some(placeholder),

@@ -48,9 +48,7 @@ impl Refusal {
 pub(super) enum Piece {
     Reasoning(String),
     Text(String),
-    /// A call begins.
     Call(usize),
-    /// More of its arguments.
     Arguments(usize, String),
 }
 
@@ -110,7 +108,6 @@ pub(super) fn stream_frames(state: &ServerState, reply: &ScriptedReply, frames: 
     Body::from_stream(written.chain(cut).take_until(state.shutdown.clone().cancelled_owned()))
 }
 
-/// A response that streams.
 pub(super) fn streamed(content_type: &'static str, body: Body) -> Response {
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -143,7 +140,6 @@ pub(super) fn invalid_named_event(content_type: &'static str) -> Response {
     streamed(content_type, Body::from(body))
 }
 
-/// JSON with a status.
 pub(super) fn json(status: u16, text: String) -> Response {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

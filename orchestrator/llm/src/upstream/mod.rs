@@ -48,7 +48,6 @@ pub(super) struct Upstream {
     sends_job_title: bool,
 }
 
-/// One call.
 #[derive(Clone, Copy)]
 pub(super) struct UpstreamCall<'a> {
     pub(super) model: &'a str,

@@ -24,7 +24,6 @@ pub enum DecodeError {
     /// The provider reported an error in it, in this shape.
     #[error("the provider reported an error in its answer")]
     Provider(Value),
-    /// It holds an image.
     #[error("the model answered with an image; images are not supported here")]
     Image,
 }
@@ -32,9 +31,7 @@ pub enum DecodeError {
 /// A piece of an answer, as it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delta<'a> {
-    /// More of the text.
     Text(&'a str),
-    /// More of the reasoning.
     Reasoning(&'a str),
 }
 

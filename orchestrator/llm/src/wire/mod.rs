@@ -32,11 +32,8 @@ pub use self::{
 pub enum Wire {
     /// OpenAI chat completions, also of the many servers that are compatible with it.
     OpenAiChat,
-    /// OpenAI responses.
     OpenAiResponses,
-    /// Anthropic messages.
     Anthropic,
-    /// Ollama chat.
     Ollama,
 }
 
@@ -59,7 +56,6 @@ impl OutputLimitField {
         }
     }
 
-    /// The other field.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -74,7 +70,6 @@ impl OutputLimitField {
 pub enum ForcedTool<'a> {
     /// At least one of those on offer.
     Any,
-    /// The one of this name.
     Named(&'a str),
 }
 

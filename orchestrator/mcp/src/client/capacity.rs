@@ -8,7 +8,6 @@ use std::time::Duration;
 /// Time for which a user who has no more than their share keeps a connection that is not in use.
 const MIN_KEPT: Duration = Duration::from_secs(30);
 
-/// An open connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenConnection<'s> {
     pub(super) user: &'s str,
@@ -28,11 +27,9 @@ pub(super) struct MaxConnections {
 /// Whether one more connection can be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Capacity {
-    /// It can.
     Free,
     /// It can, after the connection with this index has ended.
     After(usize),
-    /// It cannot.
     None,
 }
 

@@ -27,7 +27,6 @@ use crate::{
 const MAX_CONNECTIONS: usize = 256;
 /// Containers in total: each may use 512 MB.
 const MAX_CONTAINERS: usize = 32;
-/// Containers of one user.
 const MAX_CONTAINERS_PER_USER: usize = 8;
 /// Pairs of a server and a user that are remembered.
 const MAX_SLOTS: usize = 4_096;

@@ -42,11 +42,8 @@ impl Store {
 /// A job as a chat lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatJob {
-    /// Its id.
     pub id: JobId,
-    /// Its state.
     pub state: JobState,
-    /// Its title.
     pub title: String,
 }
 

@@ -42,9 +42,7 @@ pub struct ParkedTurn {
 /// A turn that is parked, and has not gone on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WaitingTurn {
-    /// Its name.
     pub key: TurnKey,
-    /// Its gate.
     pub gate: GateId,
     /// The owner of the thread.
     pub user: String,

@@ -164,7 +164,6 @@ pub(super) async fn set_title(db: &mut Connection, thread: ThreadId, title: &str
     Ok(())
 }
 
-/// Sets the state of a thread.
 pub(crate) async fn set_state(
     tx: &mut WriteTx,
     thread: ThreadId,

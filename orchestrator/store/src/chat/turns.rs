@@ -37,11 +37,9 @@ const UNREADABLE: &str = "the state of this turn cannot be read; send the messag
 /// A turn that has begun.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
-    /// Its name.
     pub key: TurnKey,
     /// The owner of the thread.
     pub user: String,
-    /// The thread's title.
     pub title: String,
     /// Tools that the user always allows in this thread.
     pub remembered: BTreeSet<String>,
@@ -70,12 +68,10 @@ pub enum TurnRequest {
     Resume {
         /// The run, as JSON.
         run: String,
-        /// The answer.
         answer: ApprovalAnswer,
     },
 }
 
-/// How a turn ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TurnEnd {
     /// The model's messages, as JSON. `None`: the next turn reads this one's entries again.

@@ -23,7 +23,6 @@ const EXPIRED_PER_BATCH: i64 = 100;
 /// The gate that an answer is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateTarget {
-    /// This gate.
     Gate(GateId),
     /// The gate of this thread's parked run, or of the last one that there was.
     Thread(ThreadId),
@@ -32,9 +31,7 @@ pub enum GateTarget {
 /// A person's answer to a gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GateAnswer {
-    /// The person.
     pub by: GateResolver,
-    /// The decision.
     pub decision: ResolveGate,
     /// Written in the transaction of the resolution; its time is that of the resolution.
     pub entry: AuditEntry,
@@ -43,7 +40,6 @@ pub struct GateAnswer {
 /// The outcome of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GateOutcome {
-    /// The gate is resolved.
     Resolved(Box<GateResolution>),
     /// Nothing changed.
     Refused(GateRefused),

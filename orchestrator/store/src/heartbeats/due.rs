@@ -9,7 +9,6 @@ use super::super::{Store, StoreError, rows::column};
 /// A user whose heartbeat may be due.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueHeartbeat {
-    /// The user.
     pub user: String,
     /// The version of what is decided on.
     pub rev: i64,
@@ -28,7 +27,6 @@ pub struct DueHeartbeat {
 /// A user who has no heartbeat now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeferredHeartbeat {
-    /// The user.
     pub user: String,
     /// The version of what was decided on.
     pub rev: i64,

@@ -21,18 +21,14 @@ use domain::{
 /// Title of the notification of failures.
 const FAILED: &str = "Heartbeats fail";
 
-/// How a heartbeat ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeartbeatEnd {
-    /// It has a reply.
     Replied(HeartbeatReply),
     /// It was stopped by its user.
     Stopped,
-    /// It failed.
     Failed(TurnError),
 }
 
-/// The reply of a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeartbeatReply {
     /// There is nothing to report.

@@ -94,7 +94,6 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// A time of a schedule.
     pub(super) fn scheduled(trigger: TriggerType, due_at: DateTime<Utc>, is_backlog: bool) -> Self {
         Self {
             trigger,
@@ -131,7 +130,6 @@ pub(super) struct Admitted {
     pub(super) budget_spent: Option<SpentBudget>,
 }
 
-/// A spent budget.
 pub(super) struct SpentBudget {
     pub(super) per: BudgetPeriod,
     pub(super) from: DateTime<Utc>,

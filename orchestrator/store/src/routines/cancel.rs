@@ -21,7 +21,6 @@ pub enum CancelledRun {
     Done(Box<RoutineRun>),
     /// It had ended before.
     Finished,
-    /// No such run.
     NotFound,
 }
 

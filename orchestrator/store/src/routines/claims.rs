@@ -28,17 +28,12 @@ use domain::routine::timing::TimingDecision;
 /// A routine whose next time has come.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueRoutine {
-    /// Its id.
     pub id: RoutineId,
-    /// Its revision.
     pub rev: u64,
     /// The time that has come, stagger included.
     pub next_fire_at: DateTime<Utc>,
-    /// When it was created.
     pub created_at: DateTime<Utc>,
-    /// Its trigger.
     pub trigger: RoutineTrigger,
-    /// Its guardrails.
     pub guardrails: Guardrails,
 }
 
@@ -56,7 +51,6 @@ pub struct DueRoutines {
 pub struct PlannedFiring {
     /// The routine as the plan was made from it.
     pub routine: DueRoutine,
-    /// The plan.
     pub decision: TimingDecision,
 }
 

@@ -11,7 +11,6 @@ use domain::routine::cron_job::{CronJobFacts, LastRun, MAX_SHOWN_CHARS};
 /// Which cron jobs to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CronJobFilter {
-    /// Those of this user.
     pub user: String,
     /// Whether disabled ones are listed.
     pub includes_disabled: bool,

@@ -28,7 +28,6 @@ use domain::routine::{matching::folded, secret::RoutineSecret};
 pub struct RoutineDefinition {
     /// The definition, without its secrets. Its trigger is normalized, and the path of a webhook is set.
     pub request: CreateRoutine,
-    /// Where it works.
     pub session: RoutineSession,
     /// Whether payloads are kept.
     pub persist_payload: bool,
@@ -41,11 +40,9 @@ pub struct RoutineDefinition {
 /// A change of a routine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoutineUpdate {
-    /// The routine.
     pub routine: RoutineId,
     /// The revision that the change was made from.
     pub rev: u64,
-    /// The new definition.
     pub definition: RoutineDefinition,
     /// Whether `next_fire_at` is written: it is not where the schedule is unchanged, so that no time is lost or repeated.
     pub is_rescheduled: bool,
@@ -56,7 +53,6 @@ pub struct RoutineUpdate {
 /// The outcome of storing a routine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RoutineStored {
-    /// It is stored.
     Done(Box<Routine>),
     /// Nothing is stored: the user has a routine with this name.
     NameTaken,
@@ -64,22 +60,18 @@ pub enum RoutineStored {
     PathTaken,
     /// Nothing is stored: the user has as many as are allowed.
     TooMany {
-        /// The limit.
         max: u32,
     },
     /// Nothing is stored: the routine has another revision now.
     Changed,
-    /// No such routine.
     NotFound,
 }
 
 impl Store {
-    /// One routine.
     pub async fn routine(&self, routine: RoutineId) -> Result<Option<Routine>, StoreError> {
         load(&self.read, routine).await
     }
 
-    /// A user's routine with this name.
     pub async fn routine_by_name(&self, user: &str, name: &str) -> Result<Option<Routine>, StoreError> {
         let row: Option<RoutineRow> =
             sqlx::query_as(concat!("SELECT ", routine_columns!(), " FROM routines WHERE user_id = $1 AND name = $2"))
@@ -165,7 +157,6 @@ impl Store {
     }
 }
 
-/// One routine.
 pub(super) async fn load<'c>(
     db: impl Executor<'c, Database = Sqlite>,
     routine: RoutineId,

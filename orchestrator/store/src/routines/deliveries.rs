@@ -35,15 +35,11 @@ const ROWS_PER_BATCH: i64 = 1_000;
 /// The routine of a webhook path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WebhookTarget {
-    /// The routine.
     pub routine: RoutineId,
-    /// Its owner.
     pub user: String,
-    /// Its revision.
     pub rev: u64,
     /// Whether it fires.
     pub is_enabled: bool,
-    /// Its trigger.
     pub trigger: WebhookTrigger,
 }
 
@@ -59,7 +55,6 @@ pub struct DeliveryDigests {
 /// A delivery that arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewDelivery {
-    /// The routine.
     pub routine: RoutineId,
     /// The id that the sender gave it, as the log shows it.
     pub display_id: String,
@@ -76,22 +71,18 @@ pub enum Delivered {
     Fired(RunId),
     /// A guardrail stopped it; the run is recorded as skipped.
     Skipped {
-        /// The recorded run.
         run: RunId,
-        /// The guardrail.
         reason: RunReason,
     },
     /// The routine's condition is not true of it.
     NotMatched,
     /// It was answered before.
     Duplicate(Option<RunId>),
-    /// The routine is disabled.
     Disabled,
     /// Automation is switched off.
     AutomationDisabled,
     /// The routine has changed since the delivery was compared with it. Nothing was recorded.
     Changed,
-    /// The routine was deleted.
     NotFound,
     /// There were too many deliveries. Nothing was recorded.
     TooMany,
@@ -120,13 +111,10 @@ impl Delivered {
 /// A delivery that is refused before its routine is asked, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedDelivery {
-    /// The routine.
     pub routine: RoutineId,
     /// The id that the sender gave it, as the log shows it.
     pub display_id: String,
-    /// Why it is refused.
     pub verdict: DeliveryVerdict,
-    /// The HTTP status.
     pub status: u16,
 }
 
@@ -146,7 +134,6 @@ impl Store {
         Ok(Some(WebhookTarget { routine: RoutineId::from_uuid(id), user, rev: count(rev), is_enabled, trigger }))
     }
 
-    /// The owner of a routine.
     pub async fn routine_owner(&self, routine: RoutineId) -> Result<Option<String>, StoreError> {
         let owner = sqlx::query_scalar("SELECT user_id FROM routines WHERE id = $1").bind(*routine.as_uuid());
         Ok(owner.fetch_optional(&self.read).await?)

@@ -28,7 +28,6 @@ const DROPS_NOTICE: TimeDelta = TimeDelta::days(1);
 /// How many jobs above a job are searched for the run that caused it (contract: agent, Child jobs).
 const MAX_ANCESTORS: i64 = 8;
 
-/// What caused an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventCause {
     /// A person or a program.
@@ -46,14 +45,10 @@ pub enum EventCause {
 pub enum EventName {
     /// A message of the owner.
     Message {
-        /// Where it was written.
         channel: Option<String>,
     },
-    /// An event of a system.
     System {
-        /// Who sent it.
         source: String,
-        /// Its type.
         event_type: String,
     },
 }
@@ -79,22 +74,18 @@ impl EventName {
 pub struct NewRoutineEvent {
     /// Whose routines it may fire.
     pub user: String,
-    /// What it is.
     pub name: EventName,
     /// The text of a message as `content`, or the payload of an event of a system.
     pub payload: Value,
-    /// What caused it.
     pub cause: EventCause,
 }
 
 /// An event that waits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PendingEvent {
-    /// Its id.
     pub id: RoutineEventId,
     /// Whose routines it may fire.
     pub user: String,
-    /// What it is.
     pub name: EventName,
     /// As in [`NewRoutineEvent`].
     pub payload: Value,
@@ -105,11 +96,8 @@ pub struct PendingEvent {
 /// A routine that an event may fire.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventRoutine {
-    /// The routine.
     pub id: RoutineId,
-    /// Its revision.
     pub rev: u64,
-    /// Its trigger.
     pub trigger: RoutineTrigger,
 }
 
@@ -149,7 +137,6 @@ impl Store {
         Ok(rows.into_iter().map(|(id, user)| (RoutineEventId::from_uuid(id), user)).collect())
     }
 
-    /// An event that waits.
     pub async fn waiting_event(&self, id: RoutineEventId) -> Result<Option<PendingEvent>, StoreError> {
         let row: Option<EventRow> = sqlx::query_as(
             "SELECT id, user_id, kind, source, event_type, payload, depth FROM routine_events WHERE id = $1",

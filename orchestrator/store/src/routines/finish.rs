@@ -34,9 +34,7 @@ const MAX_MESSAGE_CHARS: usize = 1_000;
 /// How an attempt of a run ended, and what it used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttemptResult {
-    /// How it ended.
     pub end: AttemptEnd,
-    /// Its text.
     pub text: Option<String>,
     /// Tokens of its model calls.
     pub tokens: u64,
@@ -58,7 +56,6 @@ pub enum AttemptEnd {
         /// A human-readable message.
         message: String,
     },
-    /// It failed.
     Failed {
         /// Why it failed.
         reason: RunReason,

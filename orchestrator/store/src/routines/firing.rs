@@ -16,11 +16,9 @@ use domain::routine::admission::FiringKind;
 /// Something that fires a routine, other than its schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Firing {
-    /// The routine.
     pub routine: RoutineId,
     /// The revision of the definition that was compared with what fires it; `None` if none was.
     pub rev: Option<u64>,
-    /// What fires it.
     pub trigger: TriggerType,
     /// What makes the firing unique in its routine, such as the id of a delivery.
     pub identity: String,
@@ -32,16 +30,12 @@ pub struct Firing {
     pub depth: u32,
 }
 
-/// The outcome of a firing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FireOutcome {
-    /// It is a run.
     Fired(RunId),
     /// A guardrail stopped it; the run is recorded as skipped.
     Skipped {
-        /// The recorded run.
         run: RunId,
-        /// The guardrail.
         reason: RunReason,
     },
     /// The same firing has been recorded before. Nothing was written.

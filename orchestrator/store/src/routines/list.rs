@@ -15,7 +15,6 @@ use super::{
 /// Bytes of definitions at which a page ends (contract: api, a page ends at 1 MiB).
 const MAX_PAGE_BYTES: usize = 1024 * 1024;
 
-/// Which routines to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RoutineFilter {
     /// Only those of this user.
@@ -40,7 +39,6 @@ pub struct RoutineFilter {
     pub limit: u32,
 }
 
-/// Which runs to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
     /// Only those of this user.

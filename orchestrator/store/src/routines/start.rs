@@ -35,13 +35,9 @@ const LINES_PER_TRANSACTION: usize = 50;
 /// An attempt of a run that is to be worked on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunAttempt {
-    /// The run.
     pub run: RunId,
-    /// Its routine.
     pub routine: RoutineId,
-    /// The owner.
     pub user: String,
-    /// The name of the routine.
     pub routine_name: String,
     /// What it does, as the routine has it now.
     pub action: RoutineAction,
@@ -49,7 +45,6 @@ pub struct RunAttempt {
     pub has_budget: bool,
     /// Longest time of the attempt, if the guardrails say one.
     pub timeout_seconds: Option<u64>,
-    /// What fired it.
     pub trigger: TriggerType,
     /// What is known of what fired it.
     pub detail: Value,
@@ -63,7 +58,6 @@ pub struct RunAttempt {
     pub depth: u32,
     /// The number of the attempt.
     pub attempt: u32,
-    /// Where the routine works.
     pub session: RoutineSession,
     /// When the main session processes its line.
     pub wake_mode: WakeMode,
@@ -72,11 +66,9 @@ pub struct RunAttempt {
 /// A run in progress that no task works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AbandonedRun {
-    /// The run.
     pub run: RunId,
     /// The number of its attempt.
     pub attempt: u32,
-    /// When the attempt started.
     pub started_at: DateTime<Utc>,
 }
 

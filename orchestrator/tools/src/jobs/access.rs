@@ -29,7 +29,6 @@ pub struct JobAccess {
     pub drain: CancellationToken,
 }
 
-/// The tools.
 pub(crate) fn job_tools(access: &JobAccess) -> [Box<dyn Tool>; 6] {
     let access = || access.clone();
     [

@@ -8,7 +8,6 @@ use store::{EventPage, StoredEvent};
 
 use crate::builtin::spec;
 
-/// Events by default.
 const DEFAULT_LIMIT: u32 = 50;
 /// Events at most.
 const MAX_LIMIT: u32 = 200;

@@ -35,7 +35,6 @@ pub(super) struct CheckedDefinition {
     pub(super) definition: ToolDefinition,
     /// The digest of the definition as it was sent.
     pub(super) digest: String,
-    /// The definition as it was sent.
     pub(super) sent: String,
 }
 
@@ -44,7 +43,6 @@ pub(super) struct CheckedDefinition {
 pub(super) struct RefusedTool {
     /// Its name as it is shown.
     pub(super) name: String,
-    /// Why it is refused.
     pub(super) reason: String,
 }
 

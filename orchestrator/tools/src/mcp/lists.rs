@@ -67,7 +67,6 @@ pub(super) struct Version {
     pub(super) changes: u64,
 }
 
-/// A list that was read.
 pub(super) struct ReadList {
     pub(super) tools: Tools,
     /// Size of their definitions.

@@ -90,7 +90,6 @@ impl McpTools {
         servers.filter_map(|server| self.catalog.unavailable(&server, context.owner.as_str())).collect()
     }
 
-    /// The names of the servers.
     pub fn server_names(&self) -> Vec<String> {
         self.catalog.client.servers().map(|server| server.name.clone()).collect()
     }

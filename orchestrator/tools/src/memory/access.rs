@@ -16,7 +16,6 @@ use store::{Store, StoreError};
 /// workers' calls and the dispatcher.
 const MAX_LIST_READS: usize = 2;
 
-/// The tools.
 pub(crate) fn memory_tools(store: &Store, clock: &Clock, detectors: &LeakDetectors) -> [Box<dyn Tool>; 4] {
     let list_reads = Arc::new(PerUserSemaphore::new(MAX_LIST_READS, 1));
     [

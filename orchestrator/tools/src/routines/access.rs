@@ -20,7 +20,6 @@ pub(crate) const NAMES_FOR_JOBS: [&str; 2] = ["routine_history", "routine_list"]
 #[derive(Clone)]
 pub(super) struct RoutineAccess(pub(super) Arc<RoutineEditor>);
 
-/// The tools.
 pub(crate) fn routine_tools(editor: &Arc<RoutineEditor>) -> [Box<dyn Tool>; 6] {
     let access = || RoutineAccess(Arc::clone(editor));
     [

@@ -21,7 +21,6 @@ pub(super) fn for_each(document: &mut Value, mut visit: impl FnMut(&str, &mut Ma
     }
 }
 
-/// Completes all operations.
 pub(super) fn complete(document: &mut Value) {
     name_paths(document);
     for_each(document, |path, operation| {

@@ -28,7 +28,6 @@ const TAGS: &[(&str, &str)] = &[
     ("health", "The state of the server."),
 ];
 
-/// Adds the overview.
 pub(super) fn add(document: &mut Value) {
     document["info"] = json!({
         "title": "Gantry",

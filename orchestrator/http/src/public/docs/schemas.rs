@@ -9,12 +9,10 @@ pub(super) const SCHEMA_PREFIX: &str = "#/components/schemas/";
 /// What the name of a page begins with that is made of the generic type.
 const GENERIC_PAGE: &str = "Page_";
 
-/// A reference to a schema.
 pub(super) fn reference(name: &str) -> String {
     format!("{SCHEMA_PREFIX}{name}")
 }
 
-/// The schemas of a document.
 pub(super) fn of(document: &mut Value) -> Option<&mut Map<String, Value>> {
     document["components"]["schemas"].as_object_mut()
 }

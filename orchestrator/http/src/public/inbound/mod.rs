@@ -19,7 +19,6 @@ use crate::problem::ApiError;
 pub struct Inbound {
     /// Messages and events of systems.
     pub events: Arc<EventHandler>,
-    /// Webhook deliveries.
     pub webhooks: WebhookHandler,
 }
 

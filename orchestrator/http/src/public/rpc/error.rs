@@ -61,7 +61,6 @@ impl RpcCaller {
         Ok(self.routine_caller(action))
     }
 
-    /// The caller of a read.
     pub(super) fn reader(&self) -> RoutineCaller {
         caller(&self.who, self.entry.clone())
     }

@@ -11,7 +11,6 @@ pub(super) fn gateway(providers: Vec<ProviderSettings>) -> Gateway {
     build(providers, &[], RetrySettings::default()).unwrap()
 }
 
-/// A job of a user.
 fn job_of(user: &str) -> Caller<'_> {
     Caller { job: protocol::JobId::generate(), user }
 }
