@@ -114,11 +114,13 @@ impl Stack {
             command.process_group(0);
             command
         };
-        let (token, hostile_token) = (token_of(command(), "bench").await?, token_of(command(), "hostile").await?);
-        let mut process = command().arg("serve").stdout(Stdio::null()).spawn()?;
+        let process = command().arg("serve").stdout(Stdio::null()).spawn();
+        let mut process = process.map_err(|error| format!("{}: {error}", settings.gantry.display()))?;
         let log = process.stderr.take().ok_or("the log cannot be read")?;
         let printed_bytes = Arc::new(AtomicU64::new(0));
         let reader = listening(log, Arc::clone(&printed_bytes)).await?;
+        // The server has made the key that signs them.
+        let (token, hostile_token) = (token_of(command(), "bench").await?, token_of(command(), "hostile").await?);
         Ok(Self {
             client: Client::builder().build()?,
             url: format!("http://{address}"),
@@ -358,9 +360,7 @@ async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Failu
 
 /// Creates a token for one of the two users.
 async fn token_of(mut gantry: Command, user: &str) -> Result<String, Failure> {
-    let program = gantry.as_std().get_program().to_string_lossy().into_owned();
-    let made = gantry.args(["token", "create", "--user", user, "--ttl", "1d"]).output().await;
-    let made = made.map_err(|error| format!("{program}: {error}"))?;
+    let made = gantry.args(["token", "create", "--user", user, "--ttl", "1d"]).output().await?;
     if !made.status.success() {
         return Err(format!("no token: {}", String::from_utf8_lossy(&made.stderr).trim()).into());
     }
