@@ -142,11 +142,25 @@ pub(crate) async fn remove(name: &str) -> Result<(), Failure> {
     output(command).await.map(drop)
 }
 
-/// Names of the containers with this label and value, running or not.
-pub(crate) async fn names_with_label(label: &str) -> Result<Vec<String>, Failure> {
-    let mut command = docker();
-    command.args(["ps", "--all", "--format={{.Names}}", &format!("--filter=label={label}")]);
-    Ok(output(command).await?.lines().map(str::to_owned).collect())
+/// Removes the containers with this label and value, running or not.
+pub(crate) async fn remove_with_label(label: &str) -> Result<(), Failure> {
+    let removed = async {
+        loop {
+            let mut list = docker();
+            list.args(["ps", "--all", "--quiet", &format!("--filter=label={label}")]);
+            let left = output(list).await?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            let mut command = docker();
+            command.args(["rm", "--force"]).args(left.lines());
+            // It fails if the engine is removing one already; what is left shows in the next list.
+            let _ = output(command).await;
+        }
+    };
+    timeout(DESTROY_TIMEOUT, removed)
+        .await
+        .map_err(|_| format!("the containers with label {label} could not be removed"))?
 }
 
 /// Host process ids of the processes named `name` in a container.

@@ -181,7 +181,7 @@ async fn measure(arguments: &Arguments) -> Result<Report, Failure> {
         ran = arguments.name.run(&mut bench) => ran,
         signalled = asked_to_end() => signalled.and(Err(Failure::from("interrupted"))),
     };
-    let stopped = bench.stack.stop(&mut bench.destroyed).await;
+    let stopped = bench.stack.stop().await;
     ran.and(stopped)?;
     Ok(bench.report)
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use futures_util::{Stream, StreamExt};
-use protocol::{CreateJob, Event, EventData, InputFile, InstanceId, Job, JobId, JobSummary, LimitsRequest, Page};
+use protocol::{CreateJob, Event, EventData, InputFile, InstanceId, Job, JobId, LimitsRequest};
 use reqwest::{Client, Method, RequestBuilder, header::ACCEPT};
 use rustix::process::{Pid, Signal};
 use serde::de::DeserializeOwned;
@@ -30,7 +30,7 @@ use tokio::{
 
 use crate::{
     Failure,
-    containers::{self, BaselineContainers, DestroyEvents},
+    containers::{self, BaselineContainers},
     upstream,
 };
 
@@ -39,8 +39,6 @@ const SCRIPT: &str = include_str!("../assets/script.yaml");
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
 const EVENT_TIMEOUT: Duration = Duration::from_mins(2);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum page size of the API.
-const PAGE_JOBS: u32 = 200;
 
 /// Settings of a stack.
 pub(crate) struct StackSettings {
@@ -264,18 +262,8 @@ impl Stack {
         Ok(Events(Box::pin(stream)))
     }
 
-    /// Cancels running jobs, waits until their containers are gone, and stops the process.
-    pub(crate) async fn stop(&mut self, destroyed: &mut DestroyEvents) -> Result<(), Failure> {
-        let cancelled = self.cancel_all().await;
-        let left = containers::names_with_label(&format!("gantry.instance-id={}", self.instance)).await?;
-        for container in &left {
-            if cancelled.is_err() || destroyed.wait_for(container).await.is_err() {
-                containers::remove(container).await?;
-            }
-        }
-        for container in containers::names_with_label(&self.baseline_label()).await? {
-            containers::remove(&container).await?;
-        }
+    /// Stops the process, and removes the containers that are left.
+    pub(crate) async fn stop(&mut self) -> Result<(), Failure> {
         if let Ok(id) = i32::try_from(self.process_id()?)
             && let Some(process) = Pid::from_raw(id)
         {
@@ -284,25 +272,8 @@ impl Stack {
         if timeout(STOP_TIMEOUT, self.process.wait()).await.is_err() {
             self.process.kill().await?;
         }
-        cancelled
-    }
-
-    async fn cancel_all(&self) -> Result<(), Failure> {
-        for state in ["pending", "in_progress", "stuck"] {
-            loop {
-                let path = format!("/api/jobs?state={state}&limit={PAGE_JOBS}");
-                let page: Page<JobSummary> = answer(self.request(Method::GET, &path)).await?;
-                let fresh: Vec<JobId> =
-                    page.items.iter().filter(|job| job.cancel_requested_at.is_none()).map(|job| job.id).collect();
-                if fresh.is_empty() {
-                    break;
-                }
-                for job in fresh {
-                    self.cancel(job).await?;
-                }
-            }
-        }
-        Ok(())
+        containers::remove_with_label(&format!("gantry.instance-id={}", self.instance)).await?;
+        containers::remove_with_label(&self.baseline_label()).await
     }
 }
 
