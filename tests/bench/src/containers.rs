@@ -107,6 +107,20 @@ pub(crate) fn docker() -> Command {
     command
 }
 
+/// Fails unless an engine responds and has the job image.
+pub(crate) async fn require_image(image: &str) -> Result<(), Failure> {
+    let mut command = docker();
+    command.args(["image", "inspect", "--format={{.Id}}", image]);
+    let found = output(command).await.map(drop);
+    found.map_err(|error| {
+        format!(
+            "needs a container engine with the image {image} (docker/engine.sh starts an engine, tests/run.sh --only images \
+             builds gantry-worker:test): {error}"
+        )
+        .into()
+    })
+}
+
 /// Builds [`IDLE_IMAGE`] on top of `image`, and returns its name. Building it again takes it from the engine's cache.
 pub(crate) async fn build_idle_image(image: &str) -> Result<&'static str, Failure> {
     let file = format!(
