@@ -26,7 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::{
     containers::DestroyEvents,
     programs::Bench,
-    report::Report,
+    report::{Report, comparison},
     stack::{Stack, StackSettings},
     upstream::Upstream,
 };
@@ -38,8 +38,10 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 const PARALLEL_JOBS: u32 = 5;
 const MAX_PARALLEL_JOBS: u32 = 1000;
 const MAX_MINUTES: i64 = 7 * 24 * 60;
+/// Rounds of a comparison of two builds.
+const ROUNDS: usize = 3;
 
-/// Measures Gantry against a baseline and prints a table.
+/// Measures Gantry against a baseline, or against another build of it, and prints a table.
 #[derive(Debug, Parser)]
 #[command(name = "bench", version)]
 struct Arguments {
@@ -55,6 +57,9 @@ struct Arguments {
     /// Path of the gantry program [default: next to this program]
     #[arg(long, value_name = "PATH")]
     gantry: Option<PathBuf>,
+    /// Path of another gantry program, such as one of an older commit; both are measured in turns, three times
+    #[arg(long, value_name = "PATH")]
+    against: Option<PathBuf>,
     /// Only prove that the benchmarks run: a small size, no figures, and a failed attempt is an error
     #[arg(long)]
     smoke: bool,
@@ -165,25 +170,35 @@ async fn main() -> ExitCode {
 async fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut interrupted = pin!(asked_to_end()?);
     let programs = if arguments.names.is_empty() { Program::value_variants() } else { &arguments.names };
-    // The process runs in another directory, so the path must be absolute.
-    let gantry = match &arguments.gantry {
+    // The process runs in another directory, so the paths must be absolute.
+    let mut gantries = vec![match &arguments.gantry {
         Some(path) => absolute(path)?,
         None => std::env::current_exe()?.with_file_name("gantry"),
-    };
-    let mut reports = Vec::new();
+    }];
+    let mut rounds = 1;
+    if let Some(path) = &arguments.against {
+        gantries.push(absolute(path)?);
+        rounds = ROUNDS;
+    }
+    let mut all = Vec::new();
     for program in programs {
         let (name, started) = (program.name(), Instant::now());
-        let measured = measure(*program, &gantry, arguments, interrupted.as_mut()).await;
-        let measured = measured.and_then(|report| if arguments.smoke { report.require_success() } else { Ok(report) });
-        let report = measured.map_err(|failure| format!("{name}: {failure}"))?;
-        let text = match arguments.smoke {
-            true => format!("{name}: ok, {:.1} s", started.elapsed().as_secs_f64()),
-            false => report.table(),
+        let mut reports = Vec::new();
+        for gantry in std::iter::repeat_n(&gantries, rounds).flatten() {
+            let measured = measure(*program, gantry, arguments, interrupted.as_mut()).await;
+            let measured =
+                measured.and_then(|report| if arguments.smoke { report.require_success() } else { Ok(report) });
+            reports.push(measured.map_err(|failure| format!("{name}: {failure}"))?);
+        }
+        let text = match &reports[..] {
+            [_] if arguments.smoke => format!("{name}: ok, {:.1} s", started.elapsed().as_secs_f64()),
+            [report] => report.table(),
+            reports => comparison::table(reports),
         };
         writeln!(io::stdout(), "{text}")?;
-        reports.push(report);
+        all.extend(reports);
         if let Some(path) = &arguments.json {
-            std::fs::write(path, serde_json::to_vec_pretty(&reports)?)?;
+            std::fs::write(path, serde_json::to_vec_pretty(&all)?)?;
         }
     }
     Ok(())

@@ -2,6 +2,8 @@
 //!
 //! Owns the statistics, the table and the JSON. Never measures, and never fails a run because of a value.
 
+pub(crate) mod comparison;
+
 use std::path::Path;
 
 use chrono::{DateTime, SecondsFormat, Utc};
