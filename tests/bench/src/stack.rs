@@ -103,6 +103,8 @@ impl Stack {
             command.env("GANTRY_MAX_PARALLEL_JOBS_PER_USER", settings.max_parallel_jobs.to_string());
             command.env("GANTRY_SANDBOX_IMAGES", containers::IDLE_IMAGE);
             command.env("GANTRY_SANDBOX_IMAGE", &settings.image).env("GANTRY_SANDBOX", "docker");
+            // Simulated workers send no heartbeats.
+            command.env("GANTRY_LEASE_SECONDS", "600");
             // `loop` calls one tool, and `chat` sends messages, more often than the default rate limits allow.
             command.env("GANTRY_TOOL_RATE_BURST", "0").env("GANTRY_TOOL_RATE_PER_HOUR", "0");
             command.env("GANTRY_CHAT_SEND_BURST", "0");
