@@ -188,7 +188,7 @@ async fn run(arguments: &Arguments) -> Result<(), Failure> {
             let measured = measure(*program, gantry, arguments, interrupted.as_mut()).await;
             let measured =
                 measured.and_then(|report| if arguments.smoke { report.require_success() } else { Ok(report) });
-            reports.push(measured.map_err(|failure| format!("{name}: {failure}"))?);
+            reports.push(measured.map_err(|failure| format!("{name}: {}", chain(&*failure)))?);
         }
         let text = match &reports[..] {
             [_] if arguments.smoke => format!("{name}: ok, {:.1} s", started.elapsed().as_secs_f64()),
@@ -235,6 +235,12 @@ async fn measure(
     let stopped = bench.stack.stop().await;
     ran.and(stopped)?;
     Ok(bench.report)
+}
+
+/// An error with its causes.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Completes at the first signal to end since this call.

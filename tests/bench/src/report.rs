@@ -10,7 +10,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::{Failure, clock};
+use crate::{Failure, chain, clock};
 
 /// Results of one program.
 #[derive(Debug, Serialize)]
@@ -114,7 +114,7 @@ impl Series {
     pub(crate) fn add(&mut self, attempt: Result<f64, Failure>) {
         match attempt {
             Ok(sample) => self.samples.push(sample),
-            Err(failure) => self.failures.push(failure.to_string()),
+            Err(failure) => self.failures.push(chain(&*failure)),
         }
     }
 
