@@ -12,7 +12,7 @@
 # dependencies already and an optimised build takes as long as all other steps together. The worker is the release build.
 set -euo pipefail
 
-readonly STEPS=(shell fmt clippy doc test images ring faults attacks clients smoke deny machete)
+readonly STEPS=(shell fmt clippy doc test images ring faults attacks bench clients smoke deny machete)
 readonly QUICK=(fmt clippy doc test)
 readonly NEXTEST_VERSION=0.9.143
 readonly DENY_VERSION=0.20.2
@@ -199,6 +199,13 @@ step_attacks() {
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
   cargo build --workspace --locked --quiet --bin gantry
   GANTRY_TEST_IMAGE="gantry-worker:$IMAGE_TAG" cargo nextest run --workspace --locked --no-fail-fast -E 'binary(attacks)'
+}
+
+# Every benchmark at a size that only proves that it runs. One build, so that both programs share their dependencies.
+step_bench() {
+  docker/engine.sh
+  cargo build --workspace --locked --quiet --bin gantry --bin bench
+  "$CARGO_TARGET_DIR/debug/bench" --smoke --image "gantry-worker:$IMAGE_TAG"
 }
 
 # The official client libraries for Python and Node, the OpenAPI validator and schemathesis, in separate environments that are

@@ -107,6 +107,20 @@ pub(crate) fn docker() -> Command {
     command
 }
 
+/// Fails unless an engine responds and has the job image.
+pub(crate) async fn require_image(image: &str) -> Result<(), Failure> {
+    let mut command = docker();
+    command.args(["image", "inspect", "--format={{.Id}}", image]);
+    let found = output(command).await.map(drop);
+    found.map_err(|error| {
+        format!(
+            "needs a container engine with the image {image} (docker/engine.sh starts an engine, tests/run.sh --only images \
+             builds gantry-worker:test): {error}"
+        )
+        .into()
+    })
+}
+
 /// Builds [`IDLE_IMAGE`] on top of `image`, and returns its name. Building it again takes it from the engine's cache.
 pub(crate) async fn build_idle_image(image: &str) -> Result<&'static str, Failure> {
     let file = format!(
@@ -142,11 +156,25 @@ pub(crate) async fn remove(name: &str) -> Result<(), Failure> {
     output(command).await.map(drop)
 }
 
-/// Names of the containers with this label and value, running or not.
-pub(crate) async fn names_with_label(label: &str) -> Result<Vec<String>, Failure> {
-    let mut command = docker();
-    command.args(["ps", "--all", "--format={{.Names}}", &format!("--filter=label={label}")]);
-    Ok(output(command).await?.lines().map(str::to_owned).collect())
+/// Removes the containers with this label and value, running or not.
+pub(crate) async fn remove_with_label(label: &str) -> Result<(), Failure> {
+    let removed = async {
+        loop {
+            let mut list = docker();
+            list.args(["ps", "--all", "--quiet", &format!("--filter=label={label}")]);
+            let left = output(list).await?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            let mut command = docker();
+            command.args(["rm", "--force"]).args(left.lines());
+            // It fails if the engine is removing one already; what is left shows in the next list.
+            let _ = output(command).await;
+        }
+    };
+    timeout(DESTROY_TIMEOUT, removed)
+        .await
+        .map_err(|_| format!("the containers with label {label} could not be removed"))?
 }
 
 /// Host process ids of the processes named `name` in a container.

@@ -1,7 +1,7 @@
 //! Benchmarks: programs that print both sides of a comparison, measured in one run on one machine.
 //!
 //! Owns the command line and the sequence: start a stack, run one program, stop the stack, report. Never judges: a missed
-//! target is a line in the table, and a failed sample is counted, not an error.
+//! target is a line in the table, and a failed sample is counted. It is an error only in a smoke run.
 
 mod clock;
 mod containers;
@@ -14,8 +14,10 @@ mod upstream;
 
 use std::{
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf, absolute},
+    pin::{Pin, pin},
     process::ExitCode,
+    time::Instant,
 };
 
 use clap::{Parser, ValueEnum};
@@ -24,7 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::{
     containers::DestroyEvents,
     programs::Bench,
-    report::Report,
+    report::{Report, comparison},
     stack::{Stack, StackSettings},
     upstream::Upstream,
 };
@@ -36,13 +38,16 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 const PARALLEL_JOBS: u32 = 5;
 const MAX_PARALLEL_JOBS: u32 = 1000;
 const MAX_MINUTES: i64 = 7 * 24 * 60;
+/// Rounds of a comparison of two builds.
+const ROUNDS: usize = 3;
 
-/// Measures Gantry against a baseline and prints a table.
+/// Measures Gantry against a baseline, or against another build of it, and prints a table.
 #[derive(Debug, Parser)]
 #[command(name = "bench", version)]
 struct Arguments {
-    /// Benchmark to run
-    name: Program,
+    /// Benchmarks to run, by default all
+    #[arg(value_name = "NAME")]
+    names: Vec<Program>,
     /// Number of runs; for footprint, live jobs; for soak, concurrent jobs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PARALLEL_JOBS)))]
     runs: Option<u32>,
@@ -52,10 +57,16 @@ struct Arguments {
     /// Path of the gantry program [default: next to this program]
     #[arg(long, value_name = "PATH")]
     gantry: Option<PathBuf>,
+    /// Path of another gantry program, such as one of an older commit; both are measured in turns, three times
+    #[arg(long, value_name = "PATH")]
+    against: Option<PathBuf>,
+    /// Only prove that the benchmarks run: a small size, no figures, and a failed attempt is an error
+    #[arg(long)]
+    smoke: bool,
     /// Job image for both sides
     #[arg(long, default_value = "gantry-worker:latest")]
     image: String,
-    /// Also write the report, with every sample, to this file as JSON
+    /// Also write the reports, with every sample, to this file as a JSON array
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -96,8 +107,10 @@ enum Program {
 }
 
 impl Program {
-    const fn default_runs(self) -> u32 {
+    const fn default_runs(self, smoke: bool) -> u32 {
         match self {
+            Self::Soak if smoke => 2,
+            _ if smoke => 1,
             Self::JobStart | Self::JobEnd => 30,
             Self::Loop | Self::Replay | Self::Api | Self::ToolCall => 10,
             Self::JobBurst | Self::Events | Self::Contain | Self::Gateway | Self::Chat => 3,
@@ -144,8 +157,7 @@ impl Program {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match measure(&arguments).await.and_then(|report| publish(&report, &arguments)) {
+    match run(&Arguments::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Writing fails when standard error is closed; there is no other place to report it.
@@ -155,51 +167,89 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn measure(arguments: &Arguments) -> Result<Report, Failure> {
-    let gantry = match &arguments.gantry {
-        // The process runs in another directory, so the path must be absolute.
-        Some(path) => std::path::absolute(path)?,
+async fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let mut interrupted = pin!(asked_to_end()?);
+    let programs = if arguments.names.is_empty() { Program::value_variants() } else { &arguments.names };
+    // The process runs in another directory, so the paths must be absolute.
+    let mut gantries = vec![match &arguments.gantry {
+        Some(path) => absolute(path)?,
         None => std::env::current_exe()?.with_file_name("gantry"),
-    };
-    let runs = arguments.runs.unwrap_or(arguments.name.default_runs());
-    let report = Report::new(arguments.name.name(), runs, &gantry)?;
+    }];
+    let mut rounds = 1;
+    if let Some(path) = &arguments.against {
+        gantries.push(absolute(path)?);
+        rounds = ROUNDS;
+    }
+    let mut all = Vec::new();
+    for program in programs {
+        let (name, started) = (program.name(), Instant::now());
+        let mut reports = Vec::new();
+        for gantry in std::iter::repeat_n(&gantries, rounds).flatten() {
+            let measured = measure(*program, gantry, arguments, interrupted.as_mut()).await;
+            let measured =
+                measured.and_then(|report| if arguments.smoke { report.require_success() } else { Ok(report) });
+            reports.push(measured.map_err(|failure| format!("{name}: {}", chain(&*failure)))?);
+        }
+        let text = match &reports[..] {
+            [_] if arguments.smoke => format!("{name}: ok, {:.1} s", started.elapsed().as_secs_f64()),
+            [report] => report.table(),
+            reports => comparison::table(reports),
+        };
+        writeln!(io::stdout(), "{text}")?;
+        all.extend(reports);
+        if let Some(path) = &arguments.json {
+            std::fs::write(path, serde_json::to_vec_pretty(&all)?)?;
+        }
+    }
+    Ok(())
+}
+
+async fn measure(
+    program: Program,
+    gantry: &Path,
+    arguments: &Arguments,
+    interrupted: Pin<&mut impl Future<Output = ()>>,
+) -> Result<Report, Failure> {
+    let runs = arguments.runs.unwrap_or(program.default_runs(arguments.smoke));
+    let report = Report::new(program.name(), runs, gantry)?;
+    containers::require_image(&arguments.image).await?;
     let destroyed = DestroyEvents::watch().await?;
-    let upstream = match arguments.name {
+    let upstream = match program {
         Program::Gateway | Program::Loop | Program::Chat => Some(Upstream::start().await?),
         _ => None,
     };
     let stack = Stack::start(StackSettings {
-        gantry,
+        gantry: gantry.to_owned(),
         image: arguments.image.clone(),
-        max_parallel_jobs: arguments.name.parallel_jobs(runs),
+        max_parallel_jobs: program.parallel_jobs(runs),
         provider_url: upstream.as_ref().map(|upstream| upstream.base_url().to_owned()),
     })
     .await?;
-    let mut bench = Bench { stack, upstream, destroyed, report, runs, minutes: arguments.minutes };
+    let (minutes, smoke) = (arguments.minutes, arguments.smoke);
+    let mut bench = Bench { stack, upstream, destroyed, report, runs, minutes, smoke };
     // An interrupt ends the measurement; cleaning up still runs.
     let ran = tokio::select! {
-        ran = arguments.name.run(&mut bench) => ran,
-        signalled = asked_to_end() => signalled.and(Err(Failure::from("interrupted"))),
+        ran = program.run(&mut bench) => ran,
+        () = interrupted => Err(Failure::from("interrupted")),
     };
-    let stopped = bench.stack.stop(&mut bench.destroyed).await;
+    let stopped = bench.stack.stop().await;
     ran.and(stopped)?;
     Ok(bench.report)
 }
 
-async fn asked_to_end() -> Result<(), Failure> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+/// An error with its causes.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-fn publish(report: &Report, arguments: &Arguments) -> Result<(), Failure> {
-    writeln!(io::stdout(), "{}", report.table())?;
-    if let Some(path) = &arguments.json {
-        std::fs::write(path, serde_json::to_vec_pretty(report)?)?;
-    }
-    Ok(())
+/// Completes at the first signal to end since this call.
+fn asked_to_end() -> Result<impl Future<Output = ()>, Failure> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }

@@ -2,13 +2,15 @@
 //!
 //! Owns the statistics, the table and the JSON. Never measures, and never fails a run because of a value.
 
+pub(crate) mod comparison;
+
 use std::path::Path;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::{Failure, clock};
+use crate::{Failure, chain, clock};
 
 /// Results of one program.
 #[derive(Debug, Serialize)]
@@ -16,8 +18,8 @@ pub(crate) struct Report {
     benchmark: String,
     measured_at: String,
     runs: u32,
-    /// `release` or `debug`, taken from the program's directory.
-    gantry_build: String,
+    /// Path of the program.
+    gantry: String,
     machine: Machine,
     sides: Vec<Side>,
     ratios: Vec<Ratio>,
@@ -112,7 +114,7 @@ impl Series {
     pub(crate) fn add(&mut self, attempt: Result<f64, Failure>) {
         match attempt {
             Ok(sample) => self.samples.push(sample),
-            Err(failure) => self.failures.push(failure.to_string()),
+            Err(failure) => self.failures.push(chain(&*failure)),
         }
     }
 
@@ -127,12 +129,11 @@ impl Series {
 impl Report {
     /// A report for a program that is about to run.
     pub(crate) fn new(benchmark: String, runs: u32, gantry: &Path) -> Result<Self, Failure> {
-        let directory = gantry.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         Ok(Self {
             benchmark,
             measured_at: stamp(clock::wall()),
             runs,
-            gantry_build: directory.unwrap_or_default(),
+            gantry: gantry.display().to_string(),
             machine: Machine::read()?,
             sides: Vec::new(),
             ratios: Vec::new(),
@@ -170,10 +171,7 @@ impl Report {
 
     fn compare(&mut self, ours: &str, other: &str, at_most: Option<f64>, at_least: Option<f64>) {
         let (a, b) = (self.find(ours), self.find(other));
-        let divided = |pick: fn(&Side) -> Option<f64>| {
-            let (a, b) = (a.and_then(pick)?, b.and_then(pick)?);
-            (b != 0.0).then(|| a / b)
-        };
+        let divided = |pick: fn(&Side) -> Option<f64>| quotient(a.and_then(pick), b.and_then(pick));
         let (p50, p95) = (divided(|side| side.p50), divided(|side| side.p95));
         self.ratios.push(Ratio { name: format!("{ours} / {other}"), p50, p95, at_most, at_least });
     }
@@ -208,19 +206,37 @@ impl Report {
         self.sides.iter().find(|side| side.name == name)
     }
 
+    /// Fails if an attempt failed, or if there was none.
+    pub(crate) fn require_success(self) -> Result<Self, Failure> {
+        let failures: Vec<String> = self.failures().collect();
+        if failures.is_empty() { Ok(self) } else { Err(failures.join("; ").into()) }
+    }
+
+    /// A line for each side with failed attempts or without any.
+    fn failures(&self) -> impl Iterator<Item = String> {
+        self.sides.iter().filter(|side| side.success_rate < 1.0).map(|Side { name, samples, failures, .. }| {
+            match failures.first() {
+                Some(first) => {
+                    let (failed, all) = (failures.len(), samples.len() + failures.len());
+                    format!("{name}: {failed} of {all} failed, the first: {first}")
+                }
+                None => format!("{name}: no samples"),
+            }
+        })
+    }
+
     /// The report as a table.
     pub(crate) fn table(&self) -> String {
-        let Machine { cpus, memory_mb, kernel } = &self.machine;
-        let head = format!(
-            "{}: {} runs of a {} build, {}, {cpus} CPUs, {memory_mb} MB, Linux {kernel}",
-            self.benchmark, self.runs, self.gantry_build, self.measured_at
-        );
+        let head = format!("{}: {} runs of {}, {}", self.benchmark, self.runs, self.gantry, self.conditions());
         let mut parts = vec![head, self.side_table(), self.target_table()];
-        for side in self.sides.iter().filter(|side| !side.failures.is_empty()) {
-            parts.push(format!("{}: {} failed, the first: {}", side.name, side.failures.len(), side.failures[0]));
-        }
+        parts.extend(self.failures());
         parts.retain(|part| !part.is_empty());
         parts.join("\n\n")
+    }
+
+    fn conditions(&self) -> String {
+        let Machine { cpus, memory_mb, kernel } = &self.machine;
+        format!("{}, {cpus} CPUs, {memory_mb} MB, Linux {kernel}", self.measured_at)
     }
 
     fn side_table(&self) -> String {
@@ -309,6 +325,11 @@ fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
+fn quotient(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    let (a, b) = (a?, b?);
+    (b != 0.0).then(|| a / b)
+}
+
 fn share(part: usize, all: usize) -> f64 {
     let count = |number: usize| u32::try_from(number).map_or(f64::from(u32::MAX), f64::from);
     if all == 0 { 0.0 } else { count(part) / count(all) }
@@ -372,6 +393,9 @@ mod tests {
         let table = report.table();
         assert!(table.contains("75 %") && table.contains("2.00 x") && table.contains("the first: no"), "{table}");
         assert!(table.contains("at least 0.5 x") && table.contains("ours, p99"), "{table}");
+        report.side(Series::new("empty", Unit::Ms));
+        let failure = report.require_success().unwrap_err().to_string();
+        assert_eq!(failure, "ours: 1 of 4 failed, the first: no; empty: no samples");
     }
 
     #[test]

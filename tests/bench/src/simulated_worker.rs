@@ -64,7 +64,8 @@ impl PendingWorker {
             worker.authenticate().await?;
             Ok(worker)
         };
-        tokio::time::timeout(START_TIMEOUT, started).await?
+        let started = tokio::time::timeout(START_TIMEOUT, started).await;
+        started.map_err(|_| format!("job {} did not start within {} s", self.job, START_TIMEOUT.as_secs()))?
     }
 
     async fn token(&self, stack: &Stack) -> Result<String, Failure> {
@@ -80,9 +81,10 @@ impl PendingWorker {
 }
 
 impl SimulatedWorker {
-    /// Makes a call of the session, which its connection then belongs to: others are held to few requests a second.
+    /// Makes the first call of a worker, without which its attempt ends after the start timeout. The connection then belongs to
+    /// the session: others are held to few requests a second.
     pub(crate) async fn authenticate(&self) -> Result<(), Failure> {
-        self.client.get(url(self.job, "tools")).send().await?.error_for_status()?.bytes().await?;
+        self.client.get(url(self.job, "job")).send().await?.error_for_status()?.bytes().await?;
         Ok(())
     }
 

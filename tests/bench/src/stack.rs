@@ -14,7 +14,7 @@ use std::{
 };
 
 use futures_util::{Stream, StreamExt};
-use protocol::{CreateJob, Event, EventData, InputFile, InstanceId, Job, JobId, JobSummary, LimitsRequest, Page};
+use protocol::{CreateJob, Event, EventData, InputFile, InstanceId, Job, JobId, LimitsRequest};
 use reqwest::{Client, Method, RequestBuilder, header::ACCEPT};
 use rustix::process::{Pid, Signal};
 use serde::de::DeserializeOwned;
@@ -30,7 +30,7 @@ use tokio::{
 
 use crate::{
     Failure,
-    containers::{self, BaselineContainers, DestroyEvents},
+    containers::{self, BaselineContainers},
     upstream,
 };
 
@@ -39,8 +39,6 @@ const SCRIPT: &str = include_str!("../assets/script.yaml");
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
 const EVENT_TIMEOUT: Duration = Duration::from_mins(2);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum page size of the API.
-const PAGE_JOBS: u32 = 200;
 
 /// Settings of a stack.
 pub(crate) struct StackSettings {
@@ -105,6 +103,8 @@ impl Stack {
             command.env("GANTRY_MAX_PARALLEL_JOBS_PER_USER", settings.max_parallel_jobs.to_string());
             command.env("GANTRY_SANDBOX_IMAGES", containers::IDLE_IMAGE);
             command.env("GANTRY_SANDBOX_IMAGE", &settings.image).env("GANTRY_SANDBOX", "docker");
+            // Simulated workers send no heartbeats.
+            command.env("GANTRY_LEASE_SECONDS", "600");
             // `loop` calls one tool, and `chat` sends messages, more often than the default rate limits allow.
             command.env("GANTRY_TOOL_RATE_BURST", "0").env("GANTRY_TOOL_RATE_PER_HOUR", "0");
             command.env("GANTRY_CHAT_SEND_BURST", "0");
@@ -114,11 +114,13 @@ impl Stack {
             command.process_group(0);
             command
         };
-        let (token, hostile_token) = (token_of(command(), "bench").await?, token_of(command(), "hostile").await?);
-        let mut process = command().arg("serve").stdout(Stdio::null()).spawn()?;
+        let process = command().arg("serve").stdout(Stdio::null()).spawn();
+        let mut process = process.map_err(|error| format!("{}: {error}", settings.gantry.display()))?;
         let log = process.stderr.take().ok_or("the log cannot be read")?;
         let printed_bytes = Arc::new(AtomicU64::new(0));
         let reader = listening(log, Arc::clone(&printed_bytes)).await?;
+        // The server has made the key that signs them.
+        let (token, hostile_token) = (token_of(command(), "bench").await?, token_of(command(), "hostile").await?);
         Ok(Self {
             client: Client::builder().build()?,
             url: format!("http://{address}"),
@@ -262,18 +264,8 @@ impl Stack {
         Ok(Events(Box::pin(stream)))
     }
 
-    /// Cancels running jobs, waits until their containers are gone, and stops the process.
-    pub(crate) async fn stop(&mut self, destroyed: &mut DestroyEvents) -> Result<(), Failure> {
-        let cancelled = self.cancel_all().await;
-        let left = containers::names_with_label(&format!("gantry.instance-id={}", self.instance)).await?;
-        for container in &left {
-            if cancelled.is_err() || destroyed.wait_for(container).await.is_err() {
-                containers::remove(container).await?;
-            }
-        }
-        for container in containers::names_with_label(&self.baseline_label()).await? {
-            containers::remove(&container).await?;
-        }
+    /// Stops the process, and removes the containers that are left.
+    pub(crate) async fn stop(&mut self) -> Result<(), Failure> {
         if let Ok(id) = i32::try_from(self.process_id()?)
             && let Some(process) = Pid::from_raw(id)
         {
@@ -282,25 +274,8 @@ impl Stack {
         if timeout(STOP_TIMEOUT, self.process.wait()).await.is_err() {
             self.process.kill().await?;
         }
-        cancelled
-    }
-
-    async fn cancel_all(&self) -> Result<(), Failure> {
-        for state in ["pending", "in_progress", "stuck"] {
-            loop {
-                let path = format!("/api/jobs?state={state}&limit={PAGE_JOBS}");
-                let page: Page<JobSummary> = answer(self.request(Method::GET, &path)).await?;
-                let fresh: Vec<JobId> =
-                    page.items.iter().filter(|job| job.cancel_requested_at.is_none()).map(|job| job.id).collect();
-                if fresh.is_empty() {
-                    break;
-                }
-                for job in fresh {
-                    self.cancel(job).await?;
-                }
-            }
-        }
-        Ok(())
+        containers::remove_with_label(&format!("gantry.instance-id={}", self.instance)).await?;
+        containers::remove_with_label(&self.baseline_label()).await
     }
 }
 
@@ -358,9 +333,7 @@ async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Failu
 
 /// Creates a token for one of the two users.
 async fn token_of(mut gantry: Command, user: &str) -> Result<String, Failure> {
-    let program = gantry.as_std().get_program().to_string_lossy().into_owned();
-    let made = gantry.args(["token", "create", "--user", user, "--ttl", "1d"]).output().await;
-    let made = made.map_err(|error| format!("{program}: {error}"))?;
+    let made = gantry.args(["token", "create", "--user", user, "--ttl", "1d"]).output().await?;
     if !made.status.success() {
         return Err(format!("no token: {}", String::from_utf8_lossy(&made.stderr).trim()).into());
     }

@@ -1,6 +1,6 @@
 //! A model provider of the benchmark's own: an OpenAI-compatible server that answers at once.
 //!
-//! Owns its listener. A job whose prompt is "bench: loop" gets 200 calls of `echo` and then one of a shell that sleeps; everything
+//! Owns its listener. A job whose prompt is "bench: loop N" gets N calls of `echo` and then one of a shell that sleeps; everything
 //! else gets the same short answer. Answers are streams. Never measures.
 
 use axum::{
@@ -17,8 +17,6 @@ use crate::Failure;
 /// The model that it serves.
 pub(crate) const MODEL: &str = "bench";
 const ANSWER: &str = "The tests of the parser pass now; the next step is the printer.";
-/// Turns of `loop`.
-pub(crate) const LOOP_TURNS: u32 = 200;
 const SLEEP: &str = r#"{"command":"sleep 600","timeout_seconds":600}"#;
 
 /// The server. It stops when it is dropped.
@@ -79,11 +77,10 @@ async fn complete(request: String) -> Response {
 /// The tool call that a request is answered with. The request is searched and not parsed: what a provider needs for its answer
 /// is no part of what is measured.
 fn call(request: &str) -> Option<(&'static str, String)> {
-    if !request.contains("bench: loop") {
-        return None;
-    }
+    let (_, turns) = request.split_once("bench: loop ")?;
+    let turns: usize = turns[..turns.find(|char: char| !char.is_ascii_digit())?].parse().ok()?;
     let turn = request.matches(r#""role":"tool""#).count() + 1;
-    if turn > LOOP_TURNS as usize {
+    if turn > turns {
         Some(("shell", SLEEP.to_owned()))
     } else {
         Some(("echo", format!(r#"{{"message":"turn {turn}"}}"#)))

@@ -21,9 +21,11 @@ use crate::{
 };
 
 const STORED: i64 = 100_000;
+const SMOKE_STORED: i64 = 1_000;
 const CONNECTIONS: usize = 16;
 /// Requests to each side in a round.
 const REQUESTS: usize = 2_000;
+const SMOKE_REQUESTS: usize = 160;
 /// Number of different jobs requested.
 const ASKED: i64 = 1_000;
 
@@ -54,15 +56,15 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let job = bench.stack.create("bench: end", None).await?;
     bench.stack.events(job).await?.until(is_final).await?;
     let mut store = database::open(&bench.stack.database()).await?;
-    fill(&mut store, job).await?;
+    fill(&mut store, job, bench.size(STORED, SMOKE_STORED)).await?;
     let asked = some_jobs(&mut store).await?;
     let jobs = asked.iter().map(|id| bench.stack.url(&format!("/api/jobs/{id}"))).collect();
     compare(bench, &PAGE, vec![bench.stack.url("/api/jobs?limit=50")]).await?;
     compare(bench, &JOB, jobs).await
 }
 
-/// Inserts copies of the job, each one millisecond older than the previous.
-async fn fill(store: &mut SqliteConnection, job: JobId) -> Result<(), Failure> {
+/// Inserts copies of the job, each one millisecond older than the previous, until `stored` jobs are there.
+async fn fill(store: &mut SqliteConnection, job: JobId, stored: i64) -> Result<(), Failure> {
     let columns =
         sqlx::query("SELECT name FROM pragma_table_info('jobs') WHERE name <> 'id'").fetch_all(&mut *store).await?;
     let columns = columns.iter().map(|row| row.try_get("name")).collect::<Result<Vec<String>, _>>()?.join(", ");
@@ -73,7 +75,7 @@ async fn fill(store: &mut SqliteConnection, job: JobId) -> Result<(), Failure> {
          INSERT INTO jobs (id, {columns}) SELECT unhex(printf('%012X', $2 - n) || substr(hex(id), 13)), {columns} \
          FROM copies, jobs WHERE id = $3"
     );
-    let fill = sqlx::query(sqlx::AssertSqlSafe(fill)).bind(STORED - 1).bind(i64::try_from(milliseconds >> 16)?);
+    let fill = sqlx::query(sqlx::AssertSqlSafe(fill)).bind(stored - 1).bind(i64::try_from(milliseconds >> 16)?);
     fill.bind(*job.as_uuid()).execute(&mut *store).await?;
     let texts = "INSERT INTO job_texts (job_id, prompt, metadata, result_text, result_partial) \
                  SELECT jobs.id, prompt, metadata, result_text, result_partial FROM jobs, job_texts \
@@ -96,9 +98,10 @@ async fn compare(bench: &mut Bench, names: &Names, urls: Vec<String>) -> Result<
     let (other_urls, _server) = serve(bytes).await?;
     let mut rates = [names.ours, names.other].map(|name| Series::new(name, Unit::PerSecond));
     let mut times = [names.our_time, names.other_time].map(|name| Series::new(name, Unit::Ms));
+    let each = bench.size(REQUESTS, SMOKE_REQUESTS) / CONNECTIONS;
     for round in 0..=bench.runs {
         for (side, urls) in [&urls, &other_urls].into_iter().enumerate() {
-            let (rate, answered) = load(&clients, urls, token).await?;
+            let (rate, answered) = load(&clients, urls, token, each).await?;
             // The first round is a warm-up.
             if round > 0 {
                 rates[side].add(Ok(rate));
@@ -128,9 +131,13 @@ async fn serve(bytes: axum::body::Bytes) -> Result<(Vec<String>, JoinSet<()>), F
     Ok((vec![url], server))
 }
 
-/// Runs a round against one side: requests a second, and the time of each request.
-async fn load(clients: &[Client], urls: &[String], token: &str) -> Result<(f64, Vec<Result<f64, Failure>>), Failure> {
-    let each = REQUESTS / clients.len();
+/// Runs a round against one side, `each` requests on a connection: requests a second, and the time of each request.
+async fn load(
+    clients: &[Client],
+    urls: &[String],
+    token: &str,
+    each: usize,
+) -> Result<(f64, Vec<Result<f64, Failure>>), Failure> {
     let mut connections = JoinSet::new();
     let started = Instant::now();
     for (client, first) in clients.iter().zip(0..) {

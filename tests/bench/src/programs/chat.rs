@@ -22,10 +22,12 @@ use crate::{
 
 /// Turns one after the other, in a round.
 const TURNS: u32 = 100;
+const SMOKE_TURNS: u32 = 10;
 /// Threads at once.
 const THREADS: u32 = 10;
 /// Turns of each of these threads.
 const TURNS_PER_THREAD: u32 = 10;
+const SMOKE_TURNS_PER_THREAD: u32 = 2;
 
 const OURS: &str = "a turn, until its answer is on the stream";
 const DIRECT: &str = "the same call to the provider";
@@ -50,7 +52,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let mut stream = user.stream(&bench.stack).await?;
     for round in 0..=bench.runs {
         let (mut turns, mut calls) = (Vec::new(), Vec::new());
-        for _ in 0..TURNS {
+        for _ in 0..bench.size(TURNS, SMOKE_TURNS) {
             let thread = user.new_thread().await?;
             turns.push(user.turn(&thread, &mut stream).await?);
             calls.push(call_provider(&provider, &url).await?);
@@ -60,7 +62,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
             added.add(Ok(median(&turns) - median(&calls)));
             ours.extend(turns.into_iter().map(Ok));
             direct.extend(calls.into_iter().map(Ok));
-            rate.add(at_once(&user, &bench.stack).await);
+            rate.add(at_once(&user, &bench.stack, bench.size(TURNS_PER_THREAD, SMOKE_TURNS_PER_THREAD)).await);
         }
     }
     for side in [ours, direct, added, rate] {
@@ -120,14 +122,14 @@ impl User {
 }
 
 /// Turns a second of threads that work at the same time.
-async fn at_once(user: &User, stack: &Stack) -> Result<f64, Failure> {
+async fn at_once(user: &User, stack: &Stack, turns: u32) -> Result<f64, Failure> {
     let mut threads = JoinSet::new();
     let started = Instant::now();
     for _ in 0..THREADS {
         let (user, mut stream) = (user.clone(), user.stream(stack).await?);
         threads.spawn(async move {
             let thread = user.new_thread().await?;
-            for _ in 0..TURNS_PER_THREAD {
+            for _ in 0..turns {
                 user.turn(&thread, &mut stream).await?;
             }
             Ok::<(), Failure>(())
@@ -136,7 +138,7 @@ async fn at_once(user: &User, stack: &Stack) -> Result<f64, Failure> {
     while let Some(done) = threads.join_next().await {
         done??;
     }
-    Ok(f64::from(THREADS * TURNS_PER_THREAD) / started.elapsed().as_secs_f64())
+    Ok(f64::from(THREADS * turns) / started.elapsed().as_secs_f64())
 }
 
 async fn call_provider(client: &Client, url: &str) -> Result<f64, Failure> {

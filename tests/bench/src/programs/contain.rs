@@ -19,10 +19,13 @@ use crate::{
 
 /// Duration of each phase.
 const SECONDS: u64 = 8;
+const SMOKE_SECONDS: u64 = 1;
+/// Of the phases, a smoke run measures every second one.
+const SMOKE_PHASES: usize = 2;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A phase of the benchmark: the flooding command, and the names of its results.
+/// A phase of the benchmark: the flooding command without its duration, and the names of its results.
 struct Phase {
     command: Option<&'static str>,
     jobs: &'static str,
@@ -34,35 +37,35 @@ struct Phase {
 const PHASES: [Phase; 6] = [
     Phase { command: None, jobs: "job: quiet", health: "health: quiet", memory: "memory: quiet", log: "log: quiet" },
     Phase {
-        command: Some("python3 flood.py connections 8"),
+        command: Some("python3 flood.py connections"),
         jobs: "job: 20 000 connections",
         health: "health: 20 000 connections",
         memory: "memory: 20 000 connections",
         log: "log: 20 000 connections",
     },
     Phase {
-        command: Some("python3 flood.py bodies-token 8"),
+        command: Some("python3 flood.py bodies-token"),
         jobs: "job: 100 half-sent bodies",
         health: "health: 100 half-sent bodies",
         memory: "memory: 100 half-sent bodies",
         log: "log: 100 half-sent bodies",
     },
     Phase {
-        command: Some("python3 flood.py calls-forged 8"),
+        command: Some("python3 flood.py calls-forged"),
         jobs: "job: worker calls",
         health: "health: worker calls",
         memory: "memory: worker calls",
         log: "log: worker calls",
     },
     Phase {
-        command: Some("python3 flood.py health 8"),
+        command: Some("python3 flood.py health"),
         jobs: "job: GET /health",
         health: "health: GET /health",
         memory: "memory: GET /health",
         log: "log: GET /health",
     },
     Phase {
-        command: Some("python3 files.py tree 190000 508 8"),
+        command: Some("python3 files.py tree 190000 508"),
         jobs: "job: a deep tree",
         health: "health: a deep tree",
         memory: "memory: a deep tree",
@@ -81,12 +84,12 @@ struct PhaseSeries {
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
-    let mut all: Vec<PhaseSeries> = PHASES.iter().map(PhaseSeries::of).collect();
+    let mut all: Vec<PhaseSeries> = PHASES.iter().step_by(bench.size(1, SMOKE_PHASES)).map(PhaseSeries::of).collect();
     let thief = TokenCopier::watch(bench.stack.run_dir());
     victim_job(&bench.stack).await?;
     for _ in 0..bench.runs {
         for measured in &mut all {
-            measured.measure(&bench.stack, &thief).await?;
+            measured.measure(&bench.stack, &thief, bench.size(SECONDS, SMOKE_SECONDS)).await?;
         }
     }
     for measured in all {
@@ -117,14 +120,14 @@ impl PhaseSeries {
         }
     }
 
-    async fn measure(&mut self, stack: &Stack, thief: &TokenCopier) -> Result<(), Failure> {
+    async fn measure(&mut self, stack: &Stack, thief: &TokenCopier, seconds: u64) -> Result<(), Failure> {
         let vitals = Vitals::watch(stack.base(), stack.process_id()?);
         let log_before = stack.printed_bytes();
         let hostile = match self.phase.command {
-            Some(command) => Some(hostile_job(stack, thief, command).await?),
+            Some(command) => Some(hostile_job(stack, thief, &format!("{command} {seconds}")).await?),
             None => None,
         };
-        let until = Instant::now() + Duration::from_secs(SECONDS);
+        let until = Instant::now() + Duration::from_secs(seconds);
         while Instant::now() < until {
             self.jobs.add(victim_job(stack).await);
         }

@@ -26,10 +26,12 @@ use crate::{
 
 /// Live jobs.
 pub(crate) const JOBS: u32 = 100;
+const SMOKE_JOBS: u32 = 5;
 /// Interval between two events of a job.
 const PERIOD: Duration = Duration::from_millis(50);
 /// Events of each job in a paced round: ten seconds' worth.
 const PACED_EVENTS: u32 = 200;
+const SMOKE_PACED_EVENTS: u32 = 20;
 /// How long a batch is delayed for more events to join it, as in the real worker.
 const BATCH_DELAY: Duration = Duration::from_millis(5);
 /// An event that has not arrived after this long is counted as lost.
@@ -81,13 +83,14 @@ struct Fleet {
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
-    let mut fleet = Fleet::start(&bench.stack).await?;
+    let mut fleet = Fleet::start(&bench.stack, bench.size(JOBS, SMOKE_JOBS)).await?;
     let mut raw = database::copy(&bench.stack.database(), &bench.stack.directory().join("raw.db")).await?;
     let mut latency = Series::new(LATENCY, Unit::Ms);
     let (mut lost, mut doubled) = (Series::new(LOST, Unit::Count), Series::new(DOUBLED, Unit::Count));
+    let paced_events = bench.size(PACED_EVENTS, SMOKE_PACED_EVENTS);
     let mut rates = THROUGHPUTS.map(|kind| [kind.ours, kind.other].map(|name| Series::new(name, Unit::PerSecond)));
     for _ in 0..bench.runs {
-        let (before, mut missing) = (fleet.doubled, fleet.paced(&mut latency).await?);
+        let (before, mut missing) = (fleet.doubled, fleet.paced(paced_events, &mut latency).await?);
         for (kind, [ours, other]) in THROUGHPUTS.iter().zip(&mut rates) {
             let (rate, unseen) = fleet.throughput(kind).await?;
             missing += unseen;
@@ -110,9 +113,9 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
 }
 
 impl Fleet {
-    async fn start(stack: &Stack) -> Result<Self, Failure> {
+    async fn start(stack: &Stack, jobs: u32) -> Result<Self, Failure> {
         let mut pending = Vec::new();
-        for _ in 0..JOBS {
+        for _ in 0..jobs {
             pending.push(PendingWorker::create(stack, LimitsRequest::default()).await?);
         }
         let (deliveries_sender, deliveries) = unbounded_channel();
@@ -125,12 +128,12 @@ impl Fleet {
         Ok(Self { workers, deliveries, seen: HashMap::new(), doubled: 0, lost: 0, _readers: readers })
     }
 
-    /// Runs a paced round and returns how many stored events were not delivered.
-    async fn paced(&mut self, latency: &mut Series) -> Result<u32, Failure> {
+    /// Runs a paced round of so many events of each job and returns how many stored events were not delivered.
+    async fn paced(&mut self, events: u32, latency: &mut Series) -> Result<u32, Failure> {
         // Staggered, as independent workers are.
-        let (begin, apart) = (Instant::now() + PERIOD, PERIOD / JOBS);
+        let (begin, apart) = (Instant::now() + PERIOD, PERIOD / u32::try_from(self.workers.len())?);
         let firsts: Vec<u64> = self.workers.iter().map(|worker| worker.last() + 1).collect();
-        let failures = self.run_all(|worker, index| emit_paced(worker, begin + apart * index)).await;
+        let failures = self.run_all(|worker, index| emit_paced(worker, begin + apart * index, events)).await;
         let missing = self.drain_deliveries().await;
         for (index, (first, worker)) in (0..).zip(firsts.into_iter().zip(&self.workers)) {
             let mut due = begin + apart * index;
@@ -214,14 +217,18 @@ async fn read(mut events: Events, index: u32, after: u64, deliveries_sender: Unb
 }
 
 /// Emits at a fixed pace from `begin` on. Events that are due together go in one batch; one batch is in flight at a time.
-async fn emit_paced(mut worker: SimulatedWorker, begin: Instant) -> (SimulatedWorker, Result<(), Failure>) {
+async fn emit_paced(
+    mut worker: SimulatedWorker,
+    begin: Instant,
+    events: u32,
+) -> (SimulatedWorker, Result<(), Failure>) {
     let mut sent = 0;
-    while sent < PACED_EVENTS {
+    while sent < events {
         sleep_until((begin + PERIOD * sent).into()).await;
         sleep(BATCH_DELAY).await;
         let late = Instant::now().saturating_duration_since(begin + PERIOD * sent);
         let more = u32::try_from(late.as_millis() / PERIOD.as_millis()).unwrap_or(u32::MAX);
-        let due = more.saturating_add(1).min(PACED_EVENTS - sent);
+        let due = more.saturating_add(1).min(events - sent);
         if let Err(failure) = worker.send(u64::from(due)).await {
             return (worker, Err(failure));
         }

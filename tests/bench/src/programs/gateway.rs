@@ -22,10 +22,10 @@ use crate::{
 
 /// Jobs at once.
 pub(crate) const JOBS: u32 = 16;
-/// Calls one after the other, in a round.
-const SEQUENTIAL_CALLS: u32 = 500;
-/// Calls of each job in a round.
-const CALLS_PER_JOB: u32 = 500;
+const SMOKE_JOBS: u32 = 4;
+/// Calls in a round: one after the other, and then of each job.
+const CALLS: u32 = 500;
+const SMOKE_CALLS: u32 = 20;
 /// More than a run makes; a job may not make more model calls than it has iterations.
 const MAX_ITERATIONS: u32 = 1_000_000;
 /// So large that it is never reached, so that each call reserves its share of it.
@@ -44,8 +44,9 @@ const MIN_RATE: f64 = 4_000.0;
 /// Runs it.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let url = bench.upstream.as_ref().ok_or("the provider is not running")?.completions_url();
+    let (jobs, calls) = bench.size((JOBS, CALLS), (SMOKE_JOBS, SMOKE_CALLS));
     let mut workers = Vec::new();
-    for _ in 0..JOBS {
+    for _ in 0..jobs {
         let limits = LimitsRequest {
             max_iterations: Some(MAX_ITERATIONS),
             max_tokens: Some(MAX_TOKENS),
@@ -53,14 +54,14 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
         };
         workers.push(PendingWorker::create(&bench.stack, limits).await?.attach(&bench.stack).await?);
     }
-    let clients: Vec<Client> = (0..JOBS).map(|_| Client::builder().build()).collect::<Result<_, _>>()?;
+    let clients: Vec<Client> = (0..jobs).map(|_| Client::builder().build()).collect::<Result<_, _>>()?;
     let (mut ours, mut direct) = (Series::new(OURS, Unit::Ms), Series::new(DIRECT, Unit::Ms));
     let mut added = Series::new(ADDED, Unit::Ms);
     let (mut our_rate, mut direct_rate) =
         (Series::new(OUR_RATE, Unit::PerSecond), Series::new(DIRECT_RATE, Unit::PerSecond));
     for round in 0..=bench.runs {
         let (mut through, mut without) = (Vec::new(), Vec::new());
-        for call in 0..SEQUENTIAL_CALLS {
+        for call in 0..calls {
             through.push(timed(call_gateway(&workers[0], &call_id(round, 0, call))).await);
             without.push(timed(call_provider(&clients[0], &url)).await);
         }
@@ -71,8 +72,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
             }
             ours.extend(through);
             direct.extend(without);
-            our_rate.add(rate_through(&mut workers, round).await);
-            direct_rate.add(rate_direct(&clients, &url).await);
+            our_rate.add(rate_through(&mut workers, round, calls).await);
+            direct_rate.add(rate_direct(&clients, &url, calls).await);
         }
     }
     for side in [ours, direct, added, our_rate, direct_rate] {
@@ -85,13 +86,13 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
 }
 
 /// All jobs call at once: calls a second.
-async fn rate_through(workers: &mut Vec<SimulatedWorker>, round: u32) -> Result<f64, Failure> {
+async fn rate_through(workers: &mut Vec<SimulatedWorker>, round: u32, calls: u32) -> Result<f64, Failure> {
     let mut jobs = JoinSet::new();
     let started = Instant::now();
     for (index, worker) in (1..).zip(workers.drain(..)) {
         jobs.spawn(async move {
             let mut result = Ok(());
-            for call in 0..CALLS_PER_JOB {
+            for call in 0..calls {
                 result = call_gateway(&worker, &call_id(round, index, call)).await;
                 if result.is_err() {
                     break;
@@ -106,16 +107,16 @@ async fn rate_through(workers: &mut Vec<SimulatedWorker>, round: u32) -> Result<
         workers.push(worker);
         result = result.and(called);
     }
-    result.map(|()| f64::from(JOBS * CALLS_PER_JOB) / started.elapsed().as_secs_f64())
+    result.and_then(|()| rate(workers.len(), calls, started))
 }
 
-async fn rate_direct(clients: &[Client], url: &str) -> Result<f64, Failure> {
+async fn rate_direct(clients: &[Client], url: &str, calls: u32) -> Result<f64, Failure> {
     let mut callers = JoinSet::new();
     let started = Instant::now();
     for client in clients {
         let (client, url) = (client.clone(), url.to_owned());
         callers.spawn(async move {
-            for _ in 0..CALLS_PER_JOB {
+            for _ in 0..calls {
                 call_provider(&client, &url).await?;
             }
             Ok::<(), Failure>(())
@@ -124,7 +125,11 @@ async fn rate_direct(clients: &[Client], url: &str) -> Result<f64, Failure> {
     while let Some(done) = callers.join_next().await {
         done??;
     }
-    Ok(f64::from(JOBS * CALLS_PER_JOB) / started.elapsed().as_secs_f64())
+    rate(clients.len(), calls, started)
+}
+
+fn rate(callers: usize, calls: u32, started: Instant) -> Result<f64, Failure> {
+    Ok(f64::from(u32::try_from(callers)? * calls) / started.elapsed().as_secs_f64())
 }
 
 fn call_id(round: u32, job: u32, call: u32) -> String {

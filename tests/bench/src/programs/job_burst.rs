@@ -21,6 +21,7 @@ use crate::{
 /// Concurrent containers, on both sides.
 pub(crate) const AT_ONCE: u32 = 8;
 const JOBS: usize = 100;
+const SMOKE_JOBS: usize = 10;
 
 const FINISHED: &str = "100 jobs: posted to the last finished";
 const GONE: &str = "100 jobs: posted to the last container gone";
@@ -36,7 +37,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     for _ in 0..bench.runs {
         let [finished, gone, ran, job, run] = &mut sides;
         jobs(bench, finished, gone, job).await;
-        runs(&baseline, ran, run).await;
+        runs(&baseline, bench.size(JOBS, SMOKE_JOBS), ran, run).await;
     }
     for side in sides {
         bench.report.side(side);
@@ -49,7 +50,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
 /// Runs one burst. It has no total if one of its jobs fails.
 async fn jobs(bench: &mut Bench, finished: &mut Series, gone: &mut Series, job: &mut Series) {
     let posted = clock::wall();
-    let created = join_all((0..JOBS).map(|_| bench.stack.create("bench: shell", None))).await;
+    let jobs = 0..bench.size(JOBS, SMOKE_JOBS);
+    let created = join_all(jobs.map(|_| bench.stack.create("bench: shell", None))).await;
     let (mut last_finished, mut last_gone) = (Ok(posted), Ok(posted));
     for id in created {
         let ended = match id {
@@ -84,10 +86,10 @@ async fn end_of(bench: &mut Bench, id: JobId) -> Result<(DateTime<Utc>, DateTime
     }
 }
 
-async fn runs(baseline: &BaselineContainers, ran: &mut Series, run: &mut Series) {
+async fn runs(baseline: &BaselineContainers, number: usize, ran: &mut Series, run: &mut Series) {
     let started = Instant::now();
     let elapsed = || started.elapsed().as_secs_f64() * 1_000.0;
-    let mut all = stream::iter(0..JOBS).map(|_| run_baseline(baseline)).buffer_unordered(AT_ONCE as usize);
+    let mut all = stream::iter(0..number).map(|_| run_baseline(baseline)).buffer_unordered(AT_ONCE as usize);
     let mut total = Ok(());
     while let Some(one) = all.next().await {
         if one.is_err() {

@@ -16,6 +16,8 @@ use crate::{
 };
 
 const DOCUMENTS: u64 = 10_000;
+/// So many that each search finds some.
+const SMOKE_DOCUMENTS: u64 = 1_000;
 /// Words of a document: about 2 KB.
 const WORDS: u64 = 300;
 /// Different words in the documents.
@@ -41,7 +43,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let client = Client::builder().pool_max_idle_per_host(1).build()?;
     let mut writes = Series::new(WRITE, Unit::Ms);
     let mut random = Random(7);
-    for number in 0..DOCUMENTS {
+    for number in 0..bench.size(DOCUMENTS, SMOKE_DOCUMENTS) {
         let content = if number % 10 == 0 { chinese(&mut random) } else { text(&mut random) };
         writes.add(write(bench, &client, number, content).await);
     }

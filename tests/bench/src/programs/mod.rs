@@ -32,4 +32,13 @@ pub(crate) struct Bench {
     pub(crate) runs: u32,
     /// Duration, for programs that run for a given time.
     pub(crate) minutes: u32,
+    /// Whether the program only has to prove that it runs.
+    pub(crate) smoke: bool,
+}
+
+impl Bench {
+    /// The size of a measurement, or that of a smoke run.
+    pub(crate) fn size<T>(&self, full: T, smoke: T) -> T {
+        if self.smoke { smoke } else { full }
+    }
 }

@@ -14,6 +14,7 @@ use crate::{
 };
 
 const EVENTS: u64 = 10_000;
+const SMOKE_EVENTS: u64 = 1_000;
 const BATCH: u64 = 1_000;
 
 const OURS: &str = "10 000 events over the stream";
@@ -24,8 +25,9 @@ const MAX_MS: f64 = 1_000.0;
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let pending = PendingWorker::create(&bench.stack, LimitsRequest::default()).await?;
     let mut worker = pending.attach(&bench.stack).await?;
-    while worker.last() < EVENTS {
-        worker.send(BATCH.min(EVENTS - worker.last())).await?;
+    let events = bench.size(EVENTS, SMOKE_EVENTS);
+    while worker.last() < events {
+        worker.send(BATCH.min(events - worker.last())).await?;
     }
     let mut rows = database::open(&bench.stack.database()).await?;
     stream(bench, &worker).await?;

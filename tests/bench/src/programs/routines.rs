@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
-use protocol::{RunId, RunStatus};
+use protocol::RunStatus;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use sqlx::{Row, SqliteConnection};
@@ -22,25 +22,63 @@ use crate::{
     report::{Series, Unit, resident_mb},
 };
 
-/// Routines that put a line into a main session, and those that ask a model.
-const LINES: i64 = 90_000;
-const BURST: i64 = 10_000;
+/// How much is measured.
+#[derive(Clone, Copy)]
+struct Size {
+    /// Routines that put a line into a main session, and those that ask a model.
+    lines: i64,
+    burst: i64,
+    /// Routines that are due in a second, and for how many seconds.
+    per_second: i64,
+    seconds: i64,
+    /// Routines that are due in one second, and jobs of the baseline.
+    at_once: u32,
+    /// Time for making routines due, and for adding the baseline's jobs.
+    prepare: TimeDelta,
+    add: TimeDelta,
+    /// Time after which a job of the baseline that has not run counts as lost.
+    latest: Duration,
+    /// Time over which the idle process is watched.
+    idle: Duration,
+    /// Time over which the API is asked while the burst is worked on.
+    asking: Duration,
+    /// Routines that are disabled, and runs that are cancelled, in that time.
+    changes: u32,
+}
+
+const FULL: Size = Size {
+    lines: 90_000,
+    burst: 10_000,
+    per_second: 1_000,
+    seconds: 30,
+    at_once: 5_000,
+    prepare: TimeDelta::seconds(6),
+    add: TimeDelta::seconds(60),
+    latest: Duration::from_secs(20),
+    idle: Duration::from_secs(20),
+    asking: Duration::from_secs(15),
+    changes: 100,
+};
+const SMOKE: Size = Size {
+    lines: 150,
+    burst: 500,
+    per_second: 50,
+    seconds: 1,
+    at_once: 100,
+    prepare: TimeDelta::seconds(1),
+    add: TimeDelta::seconds(2),
+    latest: Duration::from_millis(500),
+    idle: Duration::from_millis(200),
+    asking: Duration::from_secs(1),
+    changes: 10,
+};
+
 const USERS: i64 = 90;
-/// Routines that are due in a second, and for how many seconds.
-const PER_SECOND: i64 = 1_000;
-const SECONDS: i64 = 30;
-/// Time over which the idle process is watched.
-const IDLE: Duration = Duration::from_secs(20);
-/// Time over which the API is asked while the burst is worked on.
-const ASKING: Duration = Duration::from_secs(15);
-/// Routines that are disabled, and runs that are cancelled, in that time.
-const CHANGES: usize = 100;
 /// Longest wait for the last of the runs.
 const LAST: Duration = Duration::from_mins(2);
 
 const LATENESS: &str = "1 000 a second: due until the run has ended";
 const LATEST: &str = "1 000 a second: the latest";
-const UNRECORDED: &str = "1 000 a second: times without a run";
 const AT_ONCE: &str = "5 000 at once: due until the run has ended";
 const NO_CPU: &str = "idle CPU, none stored, ms each second";
 const IDLE_CPU: &str = "idle CPU, 100 000 stored, ms each second";
@@ -54,26 +92,26 @@ const MAX_MEMORY_MB: f64 = 100.0;
 
 /// Runs the benchmark.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
-    let client = Client::new();
+    let (client, size) = (Client::new(), bench.size(FULL, SMOKE));
     let line = json!({"type": "system_event_text", "text": "A line."});
     let ask = json!({"type": "lightweight", "prompt": "bench: end"});
     create(bench, &client, "line", line).await?;
     create(bench, &client, "ask", ask).await?;
     let mut store = database::open(&bench.stack.database()).await?;
     let process = bench.stack.process_id()?;
-    sleep(IDLE / 2).await;
-    let (none, empty) = (idle_cpu(process).await?, resident_mb(process)?);
-    fill(&mut store).await?;
-    sleep(IDLE / 2).await;
-    let (idle, stored) = (idle_cpu(process).await?, resident_mb(process)?);
+    sleep(size.idle / 2).await;
+    let (none, empty) = (idle_cpu(process, size.idle).await?, resident_mb(process)?);
+    fill(&mut store, size).await?;
+    sleep(size.idle / 2).await;
+    let (idle, stored) = (idle_cpu(process, size.idle).await?, resident_mb(process)?);
     one(bench, NO_CPU, Unit::Ms, none);
     one(bench, IDLE_CPU, Unit::Ms, idle);
     one(bench, MEMORY, Unit::Mb, stored - empty);
     bench.report.limit(MEMORY, MAX_MEMORY_MB);
-    in_turns(bench, &mut store).await?;
-    at_once(bench, &mut store).await?;
-    burst(bench, &client, &mut store).await?;
-    baseline::run(bench).await
+    in_turns(bench, &mut store, size).await?;
+    at_once(bench, &mut store, size).await?;
+    burst(bench, &client, &mut store, size).await?;
+    baseline::run(bench, size).await
 }
 
 fn one(bench: &mut Bench, name: &'static str, unit: Unit, value: f64) {
@@ -106,10 +144,10 @@ async fn ask(
 }
 
 /// Milliseconds of CPU time that a process takes in a second.
-async fn idle_cpu(process: u32) -> Result<f64, Failure> {
+async fn idle_cpu(process: u32, idle: Duration) -> Result<f64, Failure> {
     let before = cpu_ms(process)?;
-    sleep(IDLE).await;
-    Ok((cpu_ms(process)? - before) / IDLE.as_secs_f64())
+    sleep(idle).await;
+    Ok((cpu_ms(process)? - before) / idle.as_secs_f64())
 }
 
 fn cpu_ms(process: u32) -> Result<f64, Failure> {
@@ -121,12 +159,14 @@ fn cpu_ms(process: u32) -> Result<f64, Failure> {
 }
 
 /// Inserts copies of the two routines: `line 000001`… of many users, and `ask 000001`… of the benchmark's user.
-async fn fill(store: &mut SqliteConnection) -> Result<(), Failure> {
+async fn fill(store: &mut SqliteConnection, size: Size) -> Result<(), Failure> {
     let columns =
         sqlx::query("SELECT name FROM pragma_table_info('routines') WHERE name NOT IN ('id', 'user_id', 'name')");
     let columns = columns.fetch_all(&mut *store).await?;
     let columns = columns.iter().map(|row| row.try_get("name")).collect::<Result<Vec<String>, _>>()?.join(", ");
-    for (name, number, user) in [("line", LINES, "'user ' || (n % $3)"), ("ask", BURST, "iif($3 > 0, user_id, '')")] {
+    for (name, number, user) in
+        [("line", size.lines, "'user ' || (n % $3)"), ("ask", size.burst, "iif($3 > 0, user_id, '')")]
+    {
         let copy = format!(
             "WITH RECURSIVE copies (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copies WHERE n < $1) \
              INSERT INTO routines (id, user_id, name, {columns}) \
@@ -151,47 +191,45 @@ async fn make_due(
 }
 
 /// A time of the wall clock, in whole seconds, that leaves time to make routines due.
-fn soon() -> DateTime<Utc> {
-    (clock::wall() + TimeDelta::seconds(6)).trunc_subsecs(0)
+fn soon(size: Size) -> DateTime<Utc> {
+    (clock::wall() + size.prepare).trunc_subsecs(0)
 }
 
 /// Fires 1 000 routines a second.
-async fn in_turns(bench: &mut Bench, store: &mut SqliteConnection) -> Result<(), Failure> {
-    let start = soon();
-    for second in 0..SECONDS {
-        let numbers = (second * PER_SECOND + 1, (second + 1) * PER_SECOND);
+async fn in_turns(bench: &mut Bench, store: &mut SqliteConnection, size: Size) -> Result<(), Failure> {
+    let start = soon(size);
+    for second in 0..size.seconds {
+        let numbers = (second * size.per_second + 1, (second + 1) * size.per_second);
         make_due(store, "line", numbers, start + TimeDelta::seconds(second)).await?;
     }
-    let (times, unrecorded) = lateness(store, (start, SECONDS), usize::try_from(SECONDS * PER_SECOND)?).await?;
-    let latest = times.iter().copied().fold(0.0, f64::max);
+    let times = lateness(store, (start, size.seconds), usize::try_from(size.seconds * size.per_second)?).await?;
+    let latest = times.iter().flatten().copied().fold(0.0, f64::max);
     let mut series = Series::new(LATENESS, Unit::Ms);
-    series.extend(times.into_iter().map(Ok));
+    series.extend(times);
     bench.report.side(series);
     one(bench, LATEST, Unit::Ms, latest);
-    one(bench, UNRECORDED, Unit::Count, f64::from(u32::try_from(unrecorded)?));
     bench.report.limit_at(LATENESS, 99, MAX_LATENESS_MS);
     Ok(())
 }
 
 /// Fires as many routines in one second as the baseline does.
-async fn at_once(bench: &mut Bench, store: &mut SqliteConnection) -> Result<(), Failure> {
-    let (start, number) = (soon(), i64::from(baseline::AT_ONCE));
-    let first = SECONDS * PER_SECOND + 1;
+async fn at_once(bench: &mut Bench, store: &mut SqliteConnection, size: Size) -> Result<(), Failure> {
+    let (start, number) = (soon(size), i64::from(size.at_once));
+    let first = size.seconds * size.per_second + 1;
     make_due(store, "line", (first, first + number - 1), start).await?;
-    let (times, _) = lateness(store, (start, 1), usize::try_from(number)?).await?;
     let mut series = Series::new(AT_ONCE, Unit::Ms);
-    series.extend(times.into_iter().map(Ok));
+    series.extend(lateness(store, (start, 1), usize::try_from(number)?).await?);
     bench.report.side(series);
     Ok(())
 }
 
-/// Waits until `expected` runs that were due within some seconds have ended. Returns their lateness in milliseconds, and the number of
-/// runs that are missing.
+/// Waits until `expected` runs that were due within some seconds have ended. Returns their lateness in milliseconds, and a failure
+/// for each run that is missing.
 async fn lateness(
     store: &mut SqliteConnection,
     (start, seconds): (DateTime<Utc>, i64),
     expected: usize,
-) -> Result<(Vec<f64>, usize), Failure> {
+) -> Result<Vec<Result<f64, Failure>>, Failure> {
     let end = start + TimeDelta::seconds(seconds);
     let ended = "SELECT due_at, completed_at FROM routine_runs WHERE due_at >= $1 AND due_at < $2 AND status = 'ok'";
     let given_up = Instant::now() + LAST;
@@ -207,19 +245,20 @@ async fn lateness(
         for row in &rows {
             let (due, completed): (DateTime<Utc>, DateTime<Utc>) =
                 (row.try_get("due_at")?, row.try_get("completed_at")?);
-            times.push(clock::milliseconds_between(due, completed));
+            times.push(Ok(clock::milliseconds_between(due, completed)));
         }
-        return Ok((times, expected - rows.len().min(expected)));
+        times.extend((rows.len()..expected).map(|_| Err("no run has ended well".into())));
+        return Ok(times);
     }
 }
 
 /// Fires 10 000 routines of one user at once, and uses the API meanwhile.
-async fn burst(bench: &mut Bench, client: &Client, store: &mut SqliteConnection) -> Result<(), Failure> {
-    let due = soon();
-    make_due(store, "ask", (1, BURST), due).await?;
+async fn burst(bench: &mut Bench, client: &Client, store: &mut SqliteConnection, size: Size) -> Result<(), Failure> {
+    let due = soon(size);
+    make_due(store, "ask", (1, size.burst), due).await?;
     sleep((due - clock::wall()).to_std().unwrap_or_default()).await;
-    let routines = ids(bench, client, "/api/routines?limit=200").await?;
-    let asked = Asked { base: bench.stack.base().to_owned(), token: bench.stack.token().to_owned() };
+    let asked = Asked { base: bench.stack.base().to_owned(), token: bench.stack.token().to_owned(), size };
+    let routines = asked.ids(client, "/api/routines?limit=200").await?;
     let mut sides = JoinSet::new();
     for name in [LIST, DISABLE, CANCEL] {
         let (asked, routines) = (asked.clone(), routines.clone());
@@ -234,39 +273,35 @@ async fn burst(bench: &mut Bench, client: &Client, store: &mut SqliteConnection)
     Ok(())
 }
 
-async fn ids(bench: &Bench, client: &Client, path: &str) -> Result<Vec<String>, Failure> {
-    let response = client.get(bench.stack.url(path)).bearer_auth(bench.stack.token()).send().await?;
-    Ok(ids_of(&response.error_for_status()?.json().await?))
-}
-
-fn ids_of(page: &Value) -> Vec<String> {
-    let items = page["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-    items.iter().filter_map(|item| item["id"].as_str().map(str::to_owned)).collect()
-}
-
 /// Where requests go.
 #[derive(Clone)]
 struct Asked {
     base: String,
     token: String,
+    size: Size,
 }
 
 impl Asked {
+    async fn ids(&self, client: &Client, path: &str) -> Result<Vec<String>, Failure> {
+        let response = client.get(format!("{}{path}", self.base)).bearer_auth(&self.token).send().await?;
+        let page: Value = response.error_for_status()?.json().await?;
+        let items = page["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(items.iter().filter_map(|item| item["id"].as_str().map(str::to_owned)).collect())
+    }
+
     /// The times of requests of one kind, on one connection, while the burst is worked on.
     async fn series(&self, name: &'static str, routines: &[String]) -> Result<Series, Failure> {
         let (client, mut series) = (Client::builder().pool_max_idle_per_host(1).build()?, Series::new(name, Unit::Ms));
-        let pause = ASKING / u32::try_from(CHANGES)?;
-        let mut waiting: Vec<String> = Vec::new();
-        for number in 0..CHANGES {
-            if name == CANCEL && waiting.is_empty() {
-                let page =
-                    client.get(format!("{}/api/runs?status={}&limit=200", self.base, RunStatus::Queued.as_str()));
-                waiting = ids_of(&page.bearer_auth(&self.token).send().await?.error_for_status()?.json().await?);
-            }
+        let waiting = format!("/api/runs?status={}&limit=1", RunStatus::Queued.as_str());
+        for routine in routines.iter().take(self.size.changes as usize) {
+            sleep(self.size.asking / self.size.changes).await;
             let path = match name {
                 LIST => "/api/routines?limit=50".to_owned(),
-                DISABLE => format!("/api/routines/{}/disable", routines.get(number).map_or("", String::as_str)),
-                _ => format!("/api/runs/{}/cancel", waiting.pop().unwrap_or_else(|| RunId::generate().to_string())),
+                DISABLE => format!("/api/routines/{routine}/disable"),
+                _ => match self.ids(&client, &waiting).await?.first() {
+                    Some(run) => format!("/api/runs/{run}/cancel"),
+                    None => continue,
+                },
             };
             let method = if name == LIST { Method::GET } else { Method::POST };
             let request = client.request(method, format!("{}{path}", self.base)).bearer_auth(&self.token);
@@ -277,7 +312,6 @@ impl Asked {
                 Err(error) => Err(error.into()),
             };
             series.add(elapsed);
-            sleep(pause).await;
         }
         Ok(series)
     }

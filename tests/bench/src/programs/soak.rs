@@ -19,6 +19,8 @@ use crate::{
 const SAMPLE_EVERY: Duration = Duration::from_secs(10);
 /// Every n-th job is cancelled.
 const CANCEL_ONE_OF: u64 = 5;
+const SMOKE_CANCEL_ONE_OF: u64 = 2;
+const SMOKE_LENGTH: Duration = Duration::from_secs(3);
 
 const COMPLETED: &str = "job: request to completed";
 const CANCELLED: &str = "job: cancel to ended";
@@ -47,7 +49,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
         curve: Vec::new(),
     };
     let length = Duration::from_mins(u64::from(bench.minutes));
-    soak(&bench.stack, &mut bench.destroyed, (bench.runs, length), &mut results).await?;
+    let (length, cancel_one_of) = bench.size((length, CANCEL_ONE_OF), (SMOKE_LENGTH, SMOKE_CANCEL_ONE_OF));
+    soak(&bench.stack, &mut bench.destroyed, (bench.runs, length, cancel_one_of), &mut results).await?;
     let Results { completed, cancelled, done, curve } = results;
     let at = |part: usize, of: usize| curve.get((curve.len().saturating_sub(1)) * part / of).copied();
     let most = curve.iter().copied().max_by(f64::total_cmp);
@@ -71,7 +74,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
 async fn soak(
     stack: &Stack,
     destroyed: &mut DestroyEvents,
-    (at_once, length): (u32, Duration),
+    (at_once, length, cancel_one_of): (u32, Duration, u64),
     results: &mut Results,
 ) -> Result<(), Failure> {
     let daemon = stack.process_id()?;
@@ -79,7 +82,7 @@ async fn soak(
     let mut number = 0;
     let mut next = || {
         number += 1;
-        one(stack, number % CANCEL_ONE_OF == 0)
+        one(stack, number % cancel_one_of == 0)
     };
     let mut in_flight: FuturesUnordered<_> = (0..at_once).map(|_| next()).collect();
     let mut tick = interval(SAMPLE_EVERY);

@@ -24,6 +24,7 @@ const WITH_SECRETS: &str = "the same, 20 secrets stored";
 const LARGE_WITH_SECRETS: &str = "the same, 16 KiB, 20 secrets stored";
 /// Calls of one run of each kind.
 const CALLS: u32 = 100;
+const SMOKE_CALLS: u32 = 10;
 const LARGE_BYTES: usize = 16 * 1024;
 const SECRETS: u32 = 20;
 const HEALTH_URL: &str = "http://localhost/health";
@@ -41,7 +42,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
         }
         let (mut small_calls, mut large_calls) = (Series::new(small_name, Unit::Ms), Series::new(large_name, Unit::Ms));
         for _ in 0..bench.runs {
-            for _ in 0..CALLS {
+            for _ in 0..bench.size(CALLS, SMOKE_CALLS) {
                 round_trips.add(calls.round_trip().await);
                 small_calls.add(calls.echo(&small).await);
                 large_calls.add(calls.echo(&large).await);
