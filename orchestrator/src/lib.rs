@@ -1,9 +1,13 @@
-//! What the test crates use of the program. Contents only.
+//! The program: its commands, and what the test crates use of the crates below.
+
+mod args;
+mod examples;
+#[cfg(test)]
+mod reference;
 
 pub use app;
 pub use auth;
 pub use base::{Environment, clock, digest, error_chain};
-pub use cli;
 pub use config;
 pub use dispatch;
 pub use domain;
@@ -16,3 +20,8 @@ pub use secrets;
 pub use store;
 pub use telemetry;
 pub use workspace;
+
+pub use self::{
+    args::main,
+    examples::{EXAMPLES, Example, ExampleKind},
+};

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    orchestrator::cli::main(&orchestrator::Environment::from_process())
+    orchestrator::main(&orchestrator::Environment::from_process())
 }

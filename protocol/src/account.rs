@@ -203,3 +203,11 @@ pub struct LlmCallRecord {
     pub error: Option<String>,
     pub at: DateTime<Utc>,
 }
+
+const MAX_USER_BYTES: usize = 64;
+
+/// Whether `name` is a valid user name: 1 to 64 letters, digits and `._@-`.
+pub fn is_user_name(name: &str) -> bool {
+    (1..=MAX_USER_BYTES).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@-".contains(&b))
+}

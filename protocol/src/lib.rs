@@ -30,10 +30,11 @@ mod settings;
 mod thread;
 mod tool;
 mod worker;
+mod workspace_path;
 
 pub use account::{
     ActorRole, AuditOutcome, AuditRecord, JobCounts, LlmCallRecord, Page, StateCounts, ThreadActionRecord,
-    ToolActionRecord, UsageBy, UsageLine,
+    ToolActionRecord, UsageBy, UsageLine, is_user_name,
 };
 pub use agent_event::AgentEvent;
 pub use chat::{
@@ -82,7 +83,7 @@ pub use secret::{SecretSummary, SetSecret, is_secret_name};
 pub use settings::{ParseTimeOfDayError, QuietHours, TimeOfDay, UserSettings};
 pub use thread::{
     ChatContent, ChatDelta, ChatEventKind, ChatHistory, ChatMessage, ChatStatus, ChatThread, DeltaPiece, LineOrigin,
-    MessageReceipt, SendMessage, ThreadState,
+    MAIN_THREAD, MessageReceipt, SendMessage, ThreadState,
 };
 pub use tool::{
     AdminToolPolicy, ApprovalRequirement, PermissionState, SetPermission, ToolPage, ToolSummary, UnavailableMcpServer,
@@ -92,3 +93,4 @@ pub use worker::{
     RateLimitOrigin, ReportedOutcome, SESSION_HEADER, StatusReply, StatusReport, ToolCallReply, ToolCallRequest,
     ToolErrorKind, ToolFailure, ToolList, WorkerEvent,
 };
+pub use workspace_path::{WorkspacePath, check_path};

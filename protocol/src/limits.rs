@@ -68,6 +68,18 @@ pub const MAX_ACCEPTED_EVENT_BYTES: usize = MAX_EVENT_BYTES / 2 * 3;
 /// Maximum number of events in a batch.
 pub const MAX_BATCH_EVENTS: usize = 1_000;
 
+/// Maximum length of the path of a file or document that is written, as in tar.
+pub const MAX_PATH_BYTES: usize = 1_024;
+
+/// Maximum length of a path's component, as in ext4.
+pub const MAX_COMPONENT_BYTES: usize = 255;
+
+/// Maximum depth of a workspace, for every walk.
+pub const MAX_PATH_DEPTH: usize = 128;
+
+/// Maximum total size of a request's inline files; larger inputs are uploaded as an archive.
+pub const MAX_FILES_BYTES: usize = 16 * 1024 * 1024;
+
 /// Size at which a batch of events is sent, as JSON; a single larger event is sent alone.
 pub const MAX_EVENT_BATCH_BYTES: usize = 512 * 1024;
 

@@ -322,3 +322,29 @@ pub struct UpcomingFirings {
 
 /// A merge patch of a routine (RFC 7396) that replaces `trigger` and `action` as a whole.
 pub type RoutinePatch = serde_json::Map<String, Value>;
+
+impl CreateRoutine {
+    /// The definition of a routine, as a request would ask for it, without secrets.
+    #[must_use]
+    pub fn of(routine: &Routine) -> Self {
+        let mut trigger = routine.trigger.clone();
+        if let RoutineTrigger::Webhook(webhook) = &mut trigger {
+            webhook.has_secret = None;
+        }
+        Self {
+            name: routine.name.clone(),
+            description: routine.description.clone(),
+            enabled: routine.enabled,
+            trigger,
+            action: routine.action.clone(),
+            guardrails: routine.guardrails.clone(),
+            notify: Notify { has_webhook_secret: None, ..routine.notify.clone() },
+            session: Some(routine.session),
+            wake_mode: routine.wake_mode,
+            deliver: routine.deliver,
+            post_to_main: routine.post_to_main,
+            post_to_main_prefix: routine.post_to_main_prefix.clone(),
+            persist_payload: Some(routine.persist_payload),
+        }
+    }
+}

@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use crate::{CallId, JobId, JobReason, JobState, MessageId, ThreadId, names::wire_names};
 
+/// Key of the thread that a message without a thread goes to.
+pub const MAIN_THREAD: &str = "main";
+
 /// What a thread is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

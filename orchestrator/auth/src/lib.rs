@@ -11,7 +11,7 @@ use std::fmt;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use chrono::{DateTime, Utc};
 use jsonwebtoken::{Algorithm, Header, Validation, errors::ErrorKind};
-use protocol::{ActorRole, InstanceId, JobId};
+use protocol::{ActorRole, InstanceId, JobId, is_user_name};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -25,7 +25,6 @@ const WORKER_AUDIENCE: &str = "gantry-worker";
 /// Maximum token size; tokens issued here have about 300 bytes.
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 const MAX_JTI_BYTES: usize = 128;
-const MAX_USER_BYTES: usize = 64;
 /// A worker's token outlives the job's own time limit by this much (contract: sandbox, Transport and identity): the job's
 /// row ends it, not the clock.
 const WORKER_TOKEN_SLACK: chrono::Duration = chrono::Duration::hours(24);
@@ -65,27 +64,6 @@ impl Role {
     /// Whether the role sees what belongs to other users.
     pub const fn sees_all(self) -> bool {
         matches!(self, Self::Admin)
-    }
-}
-
-/// What a token says about itself, without any check: for a client that shows it, never for a decision about access.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnverifiedClaims {
-    pub user: String,
-    /// The role, if this version knows it.
-    pub role: Option<Role>,
-    pub expires_at: Option<DateTime<Utc>>,
-}
-
-impl UnverifiedClaims {
-    /// Reads the claims. `None` if the token has no valid user.
-    pub fn of(token: &str) -> Option<Self> {
-        let payload = token.split('.').nth(1).filter(|_| token.len() <= MAX_TOKEN_BYTES)?;
-        let claims: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
-        let user = claims.get("sub")?.as_str().filter(|user| is_user_name(user))?.to_owned();
-        let role = claims.get("role").and_then(|role| serde_json::from_value(role.clone()).ok());
-        let expires_at = claims.get("exp").and_then(Value::as_i64).and_then(|at| DateTime::from_timestamp(at, 0));
-        Some(Self { user, role, expires_at })
     }
 }
 
@@ -217,12 +195,6 @@ struct WorkerClaims {
     jti: String,
     nbf: Option<f64>,
     exp: f64,
-}
-
-/// Whether `name` is a valid user name: 1 to 64 letters, digits and `._@-`.
-pub fn is_user_name(name: &str) -> bool {
-    (1..=MAX_USER_BYTES).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@-".contains(&b))
 }
 
 impl SigningKey {

@@ -20,7 +20,7 @@ const POLICY_HELP: &str = r#"Example of a policy:
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum AdminCommand {
+pub enum AdminCommand {
     /// Show the tool policy, or replace it with a JSON file
     #[command(after_help = POLICY_HELP)]
     ToolPolicy {

@@ -19,7 +19,7 @@ const PATH: &str = "/api/audit";
 
 /// Arguments.
 #[derive(Debug, Args)]
-pub(super) struct AuditArgs {
+pub struct AuditArgs {
     /// Only entries of this user
     #[arg(long, value_name = "NAME")]
     user: Option<String>,

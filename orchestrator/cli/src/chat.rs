@@ -20,12 +20,12 @@ use super::{
     stream::{EventFollower, StreamRequest},
 };
 use base::Environment;
-use domain::chat::MAIN_THREAD;
+use protocol::MAIN_THREAD;
 
 /// Arguments.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(super) struct ChatArgs {
+pub struct ChatArgs {
     #[command(subcommand)]
     command: Option<ChatCommand>,
     /// The thread: its id or key; the message /new begins another one

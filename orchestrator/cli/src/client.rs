@@ -11,11 +11,11 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
+    claims::UnverifiedClaims,
     connection::{Connection, DEFAULT_URL},
     exit::CliError,
     stream::StreamRequest,
 };
-use auth::UnverifiedClaims;
 use base::{Environment, error_chain, mask_urls};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 const MAX_PROBLEM_CHARS: usize = 300;
 
 /// A client of one server with one token.
-pub(super) struct Client {
+pub struct Client {
     http: reqwest::Client,
     base: Url,
     token: Option<SecretString>,
@@ -34,12 +34,12 @@ pub(super) struct Client {
 
 impl Client {
     /// The client of the server that the options, variables and contexts select.
-    pub(super) fn from_environment(environment: &Environment) -> Result<Self, CliError> {
+    pub fn from_environment(environment: &Environment) -> Result<Self, CliError> {
         let connection = Connection::from_environment(environment)?;
         Self::new(&connection.url, connection.token)
     }
 
-    pub(super) fn new(url: &str, token: Option<SecretString>) -> Result<Self, CliError> {
+    pub fn new(url: &str, token: Option<SecretString>) -> Result<Self, CliError> {
         let invalid =
             || CliError::Usage(format!("server URL {}: must be an HTTP URL such as {DEFAULT_URL}", mask_urls(url)));
         let base = Url::parse(url).map_err(|_| invalid())?;
@@ -51,7 +51,7 @@ impl Client {
     }
 
     /// The user that the token names; `None` for a token of an unknown form. The server decides what the token may do.
-    pub(super) fn user(&self) -> Option<String> {
+    pub fn user(&self) -> Option<String> {
         self.token.as_ref().and_then(|token| UnverifiedClaims::of(token.expose_secret())).map(|claims| claims.user)
     }
 
@@ -69,13 +69,13 @@ impl Client {
     }
 
     /// Sends `GET`.
-    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, String)]) -> Result<T, CliError> {
+    pub async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, String)]) -> Result<T, CliError> {
         let request = self.request(Method::GET, path, query).header(header::ACCEPT, "application/json");
         self.read(self.send(request.timeout(RESPONSE_TIMEOUT)).await?).await
     }
 
     /// Sends `GET` to an endpoint whose status is part of the answer, and returns it with its JSON; null for other content.
-    pub(super) async fn probe(&self, path: &str) -> Result<(u16, Value), CliError> {
+    pub async fn probe(&self, path: &str) -> Result<(u16, Value), CliError> {
         let request = self.request(Method::GET, path, &[]).timeout(PROBE_TIMEOUT);
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
         let status = response.status().as_u16();
@@ -84,13 +84,13 @@ impl Client {
     }
 
     /// Sends `GET` for text.
-    pub(super) async fn text(&self, path: &str) -> Result<String, CliError> {
+    pub async fn text(&self, path: &str) -> Result<String, CliError> {
         let request = self.request(Method::GET, path, &[]).timeout(RESPONSE_TIMEOUT);
         self.send(request).await?.text().await.map_err(|error| self.unreachable(&error))
     }
 
     /// Sends `POST` with a JSON body.
-    pub(super) async fn post<T: DeserializeOwned>(
+    pub async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
@@ -104,7 +104,7 @@ impl Client {
     }
 
     /// Sends `POST` with query parameters and a JSON body.
-    pub(super) async fn post_with_query<T: DeserializeOwned>(
+    pub async fn post_with_query<T: DeserializeOwned>(
         &self,
         path: &str,
         query: &[(&str, String)],
@@ -115,7 +115,7 @@ impl Client {
     }
 
     /// Sends `PATCH` with a JSON body, for an object that must have this version, if one is given.
-    pub(super) async fn patch_if_version<T: DeserializeOwned>(
+    pub async fn patch_if_version<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
@@ -126,7 +126,7 @@ impl Client {
     }
 
     /// Sends `PUT` with a JSON body, for an object that must have this version, if one is given.
-    pub(super) async fn put_if_version<T: DeserializeOwned>(
+    pub async fn put_if_version<T: DeserializeOwned>(
         &self,
         path: &str,
         query: &[(&str, String)],
@@ -138,7 +138,7 @@ impl Client {
     }
 
     /// Sends `DELETE`, for an object that must have this version, if one is given.
-    pub(super) async fn delete_if_version(
+    pub async fn delete_if_version(
         &self,
         path: &str,
         query: &[(&str, String)],
@@ -149,12 +149,12 @@ impl Client {
     }
 
     /// Sends `GET` for a body of any size.
-    pub(super) async fn download(&self, path: &str, query: &[(&str, String)]) -> Result<Response, CliError> {
+    pub async fn download(&self, path: &str, query: &[(&str, String)]) -> Result<Response, CliError> {
         self.send(self.request(Method::GET, path, query)).await
     }
 
     /// Sends `PUT` with a body and its length, if known. The server responds when it has received everything.
-    pub(super) async fn upload<T: DeserializeOwned>(
+    pub async fn upload<T: DeserializeOwned>(
         &self,
         path: &str,
         kind: &str,
@@ -171,7 +171,7 @@ impl Client {
     }
 
     /// Opens a stream of events. `None` if it is over and there are no more events.
-    pub(super) async fn stream(&self, stream: &StreamRequest) -> Result<Option<Response>, CliError> {
+    pub async fn stream(&self, stream: &StreamRequest) -> Result<Option<Response>, CliError> {
         let mut request =
             self.request(Method::GET, &stream.path, &stream.query).header(header::ACCEPT, "text/event-stream");
         if let Some(after) = stream.after {
@@ -214,7 +214,7 @@ impl Client {
     }
 
     /// Reports the causes. The error itself only repeats the URL, which may contain a secret.
-    pub(super) fn unreachable(&self, error: &reqwest::Error) -> CliError {
+    pub fn unreachable(&self, error: &reqwest::Error) -> CliError {
         let cause = error.source().map_or_else(|| error.to_string(), error_chain);
         CliError::Unreachable { url: mask_urls(self.base.as_str()), cause }
     }

@@ -14,7 +14,6 @@ use protocol::Page;
 use serde_json::Value;
 
 use super::{
-    args::command,
     client::Client,
     exit::{CliError, Exit},
     ids::short_id,
@@ -46,35 +45,39 @@ const LIMITS: [&str; 10] = [
 
 /// Arguments of the command.
 #[derive(Debug, Clone, Copy, Args)]
-pub(super) struct CompletionArgs {
+pub struct CompletionArgs {
     /// Shell
     shell: Shell,
 }
 
-pub(super) fn run(args: CompletionArgs, output: &mut Output) -> Result<Exit, CliError> {
-    let shells = Shells::builtins();
-    let shell = args.shell.to_string();
-    let completer = shells.completer(&shell).ok_or_else(|| CliError::Usage(format!("no completion for {shell}")))?;
-    let mut script = Vec::new();
-    completer
-        .write_registration(VARIABLE, "gantry", "gantry", "gantry", &mut script)
-        .map_err(|error| CliError::failed("cannot write the script", error))?;
-    match output.format {
-        Format::Text => output.raw(&script)?,
-        Format::Json => {
-            let text = String::from_utf8_lossy(&script);
-            output.json(&serde_json::json!({"shell": shell, "script": text}))?;
+impl CompletionArgs {
+    /// Prints the script.
+    pub fn run(self, output: &mut Output) -> Result<Exit, CliError> {
+        let shells = Shells::builtins();
+        let shell = self.shell.to_string();
+        let completer =
+            shells.completer(&shell).ok_or_else(|| CliError::Usage(format!("no completion for {shell}")))?;
+        let mut script = Vec::new();
+        completer
+            .write_registration(VARIABLE, "gantry", "gantry", "gantry", &mut script)
+            .map_err(|error| CliError::failed("cannot write the script", error))?;
+        match output.format {
+            Format::Text => output.raw(&script)?,
+            Format::Json => {
+                let text = String::from_utf8_lossy(&script);
+                output.json(&serde_json::json!({"shell": shell, "script": text}))?;
+            }
         }
+        Ok(Exit::Success)
     }
-    Ok(Exit::Success)
 }
 
 /// Prints candidates if a shell asks for them. `false`: it does not.
-pub(super) fn answer_shell(environment: &Environment) -> bool {
+pub fn answer_shell(environment: &Environment, command: fn() -> Command) -> bool {
     if environment.get(VARIABLE).is_none() {
         return false;
     }
-    let complete = CompleteEnv::with_factory(|| with_completers(command())).var(VARIABLE);
+    let complete = CompleteEnv::with_factory(move || with_completers(command())).var(VARIABLE);
     complete.try_complete(std::env::args_os(), None).unwrap_or(true)
 }
 
@@ -172,7 +175,8 @@ mod tests {
 
     #[test]
     fn ids_and_labels_have_completers_and_filters_by_part_do_not() {
-        let command = with_completers(command());
+        let command =
+            with_completers(<crate::Command as clap::Subcommand>::augment_subcommands(Command::new("gantry")));
         let completed = |path: &[&str]| -> Vec<String> {
             let command = path.iter().fold(&command, |command, name| command.find_subcommand(name).unwrap());
             let with = command.get_arguments().filter(|argument| argument.get::<ArgValueCompleter>().is_some());

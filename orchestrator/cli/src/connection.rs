@@ -12,27 +12,26 @@ use super::{
 };
 use base::Environment;
 
-pub(super) const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+pub const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 const HEADING: &str = "Server";
 /// The ids of the options that select a server.
-#[cfg(test)]
-pub(super) const OPTIONS: [&str; 3] = [URL, TOKEN_FILE, CONTEXT];
+pub const OPTIONS: [&str; 3] = [URL, TOKEN_FILE, CONTEXT];
 const URL: &str = "server-url";
 const TOKEN_FILE: &str = "server-token-file";
 const CONTEXT: &str = "server-context";
 
 /// A server and the token for it.
-pub(super) struct Connection {
-    pub(super) url: String,
+pub struct Connection {
+    pub url: String,
     /// Where the URL is from, for messages.
-    pub(super) source: String,
+    pub source: String,
     /// The token, if there is one.
-    pub(super) token: Option<SecretString>,
+    pub token: Option<SecretString>,
 }
 
 impl Connection {
     /// The connection that the environment and the contexts select.
-    pub(super) fn from_environment(environment: &Environment) -> Result<Self, CliError> {
+    pub fn from_environment(environment: &Environment) -> Result<Self, CliError> {
         let set_url = environment.get("GANTRY_URL");
         let set_token = token(environment)?;
         let named = environment.get("GANTRY_CONTEXT");
@@ -68,19 +67,19 @@ fn token(environment: &Environment) -> Result<Option<SecretString>, CliError> {
     read_token(file).map(Some)
 }
 
-pub(super) fn read_token(file: &str) -> Result<SecretString, CliError> {
+pub fn read_token(file: &str) -> Result<SecretString, CliError> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| CliError::Usage(format!("token file {file}: cannot read the file: {error}")))?;
     Ok(SecretString::from(text.trim()))
 }
 
 /// Adds the options to a command and its subcommands.
-pub(super) fn with_options(command: Command) -> Command {
+pub fn with_options(command: Command) -> Command {
     command.args(options().map(|option| option.global(true)))
 }
 
 /// Adds the same options to the program, so that they can precede the command. Not every command uses them.
-pub(super) fn with_options_before_command(command: Command) -> Command {
+pub fn with_options_before_command(command: Command) -> Command {
     command.args(options())
 }
 
@@ -97,12 +96,12 @@ fn options() -> [Arg; 3] {
 }
 
 /// Whether one of the options is given.
-pub(super) fn has_values(matches: &ArgMatches) -> bool {
-    [URL, TOKEN_FILE, CONTEXT].iter().any(|id| matches.try_get_one::<String>(id).ok().flatten().is_some())
+pub fn has_values(matches: &ArgMatches) -> bool {
+    OPTIONS.iter().any(|id| matches.try_get_one::<String>(id).ok().flatten().is_some())
 }
 
 /// The environment in which the options of a command take precedence.
-pub(super) fn with_values(mut environment: Environment, matches: &ArgMatches) -> Environment {
+pub fn with_values(mut environment: Environment, matches: &ArgMatches) -> Environment {
     let value = |id: &str| matches.try_get_one::<String>(id).ok().flatten();
     if let Some(context) = value(CONTEXT) {
         for name in ["GANTRY_URL", "GANTRY_TOKEN", "GANTRY_TOKEN_FILE"] {

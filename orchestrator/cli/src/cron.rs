@@ -20,7 +20,7 @@ use base::{Environment, clock::Clock};
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum CronCommand {
+pub enum CronCommand {
     /// List cron jobs
     #[command(visible_alias = "ls")]
     List(ListArgs),
@@ -73,7 +73,7 @@ pub(super) enum CronCommand {
 
 /// Arguments of `list`.
 #[derive(Debug, Args)]
-pub(super) struct ListArgs {
+pub struct ListArgs {
     /// Also disabled ones
     #[arg(long)]
     all: bool,

@@ -15,7 +15,7 @@ use base::Environment;
 
 /// Arguments of `message`.
 #[derive(Debug, Args)]
-pub(super) struct MessageArgs {
+pub struct MessageArgs {
     /// The text, at most 64 KiB; - reads it from standard input
     content: String,
     /// Where it was written, such as support
@@ -31,7 +31,7 @@ pub(super) struct MessageArgs {
 
 /// Arguments of `system-event`.
 #[derive(Debug, Args)]
-pub(super) struct SystemEventArgs {
+pub struct SystemEventArgs {
     /// Who sends it, such as github
     source: String,
     /// Its type, such as issue.opened

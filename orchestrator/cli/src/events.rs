@@ -30,7 +30,7 @@ const MIN_SUMMARY_CHARS: usize = 10;
 
 /// Arguments.
 #[derive(Debug, Args)]
-pub(super) struct EventsArgs {
+pub struct EventsArgs {
     /// Follow: print events as they are written, until interrupted
     #[arg(long, short)]
     follow: bool,

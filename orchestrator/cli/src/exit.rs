@@ -2,14 +2,12 @@
 
 use std::io;
 
-use config::ConfigError;
 use protocol::{ErrorCode, GateId, Job, JobReason, JobState, Problem, RpcError};
 use serde_json::{Value, json};
-use telemetry::TelemetryError;
 
 /// The process's exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Exit {
+pub enum Exit {
     Success,
     /// The job failed, or a local step did.
     Failed,
@@ -33,7 +31,7 @@ pub(super) enum Exit {
 
 impl Exit {
     /// The numeric code, as documented in `--help`.
-    pub(super) const fn code(self) -> u8 {
+    pub const fn code(self) -> u8 {
         match self {
             Self::Success => 0,
             Self::Failed => 1,
@@ -49,7 +47,7 @@ impl Exit {
     }
 
     /// The exit code for a response with an error status.
-    pub(super) const fn of_status(status: u16) -> Self {
+    pub const fn of_status(status: u16) -> Self {
         match status {
             404 | 410 => Self::NotFound,
             409 | 412 => Self::Conflict,
@@ -60,7 +58,7 @@ impl Exit {
     }
 
     /// The exit code for a job that was followed to its end.
-    pub(super) fn of_job(job: &Job) -> Self {
+    pub fn of_job(job: &Job) -> Self {
         match (job.state, job.reason) {
             (JobState::Failed, Some(JobReason::WallClock)) => Self::TimedOut,
             (JobState::Failed | JobState::Cancelled, _) => Self::Failed,
@@ -71,15 +69,12 @@ impl Exit {
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CliError {
+pub enum CliError {
     #[error("{0}")]
     Usage(String),
     /// Invalid configuration.
     #[error("{0}")]
-    Config(#[from] ConfigError),
-    /// Invalid log configuration.
-    #[error("{0}")]
-    Telemetry(#[from] TelemetryError),
+    Configuration(String),
     /// There is nothing with the name that was given.
     #[error("{0}")]
     NotFound(String),
@@ -133,12 +128,12 @@ fn format_problem(problem: &Problem) -> String {
 
 impl CliError {
     /// A local failure with its cause.
-    pub(super) fn failed(what: &str, cause: impl std::fmt::Display) -> Self {
+    pub fn failed(what: &str, cause: impl std::fmt::Display) -> Self {
         Self::Failed(format!("{what}: {cause}"))
     }
 
     /// The error as JSON: `code`, `title` and `detail`, as in the API's problems, and the exit code. A problem keeps its other fields.
-    pub(super) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let mut value = match self {
             Self::Refused(problem) => serde_json::to_value(problem).unwrap_or_default(),
             Self::Call(error) => {
@@ -161,7 +156,7 @@ impl CliError {
     const fn local_code(&self) -> (&'static str, &'static str) {
         match self {
             Self::Usage(_) => ("usage", "Invalid usage"),
-            Self::Config(_) | Self::Telemetry(_) => ("configuration", "Invalid configuration"),
+            Self::Configuration(_) => ("configuration", "Invalid configuration"),
             Self::NotFound(_) => ("not_found", "Not found"),
             Self::Unreachable { .. } => ("unreachable", "The server cannot be reached"),
             Self::NotGantry { .. } => ("not_gantry", "Not a Gantry server"),
@@ -172,14 +167,14 @@ impl CliError {
     }
 
     /// Whether standard output was closed by its reader.
-    pub(super) fn is_closed_output(&self) -> bool {
+    pub fn is_closed_output(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
     /// The exit code of the error.
-    pub(super) fn exit(&self) -> Exit {
+    pub fn exit(&self) -> Exit {
         match self {
-            Self::Usage(_) | Self::Config(_) | Self::Telemetry(_) => Exit::Usage,
+            Self::Usage(_) | Self::Configuration(_) => Exit::Usage,
             Self::NotFound(_) => Exit::NotFound,
             Self::Failed(_) | Self::ApprovalRequired { .. } | Self::Output(_) => Exit::Failed,
             Self::Unreachable { .. } | Self::NotGantry { .. } => Exit::Unreachable,

@@ -16,7 +16,7 @@ use base::Environment;
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum GateCommand {
+pub enum GateCommand {
     /// List calls that wait for approval, newest first
     #[command(visible_alias = "ls")]
     List(ListArgs),
@@ -39,7 +39,7 @@ pub(super) enum GateCommand {
 
 /// Arguments of `list`.
 #[derive(Debug, Args)]
-pub(super) struct ListArgs {
+pub struct ListArgs {
     /// State, or several separated by commas: pending, approved, denied, expired
     #[arg(long, default_value = "pending")]
     state: String,
@@ -52,7 +52,7 @@ pub(super) struct ListArgs {
 
 /// Arguments of `approve`.
 #[derive(Debug, Args)]
-pub(super) struct ApproveArgs {
+pub struct ApproveArgs {
     /// Gate id
     id: IdArg<GateId>,
     /// Also let later calls of the tool run without asking

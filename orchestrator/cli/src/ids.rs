@@ -32,7 +32,7 @@ pub(super) fn short_id(id: &str) -> String {
 }
 
 /// Something that a list of the API returns by its id.
-pub(super) trait Identified: FromStr + fmt::Display + Copy {
+pub trait Identified: FromStr + fmt::Display + Copy {
     /// What it is called.
     const NOUN: &'static str;
     const LIST: &'static str;
@@ -77,7 +77,7 @@ impl Identified for GateId {
 
 /// An id as an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum IdArg<T> {
+pub enum IdArg<T> {
     Whole(T),
     /// Its first or last characters.
     Part(String),

@@ -37,7 +37,7 @@ const EVENTS_PER_PAGE: &str = "200";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum JobCommand {
+pub enum JobCommand {
     /// Create a job and follow it until it ends
     Run(RunArgs),
     /// Create a job
@@ -122,7 +122,7 @@ pub(super) enum JobCommand {
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
-pub(super) struct RunArgs {
+pub struct RunArgs {
     #[command(flatten)]
     create: create::CreateArgs,
     /// Print the job's id without following it
@@ -135,7 +135,7 @@ pub(super) struct RunArgs {
 
 /// Arguments of `events`.
 #[derive(Debug, Args)]
-pub(super) struct EventsArgs {
+pub struct EventsArgs {
     /// Job id
     id: IdArg<JobId>,
     /// Follow the events until the job ends
@@ -154,7 +154,7 @@ pub(super) struct EventsArgs {
 
 /// Arguments of `prompt`.
 #[derive(Debug, Args)]
-pub(super) struct PromptArgs {
+pub struct PromptArgs {
     /// Job id
     id: IdArg<JobId>,
     /// Prompt; - reads it from standard input

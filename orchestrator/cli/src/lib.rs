@@ -1,27 +1,25 @@
-//! The command line: one command group per file. Contents only.
+//! The command line as a client of a server: one command group per file. It knows the API alone, and no part of the server.
+//! Contents only.
 
 mod admin;
-mod args;
+mod archive;
 mod audit;
-mod backup;
 mod chat;
+mod claims;
 mod client;
+mod commands;
 mod completion;
-mod config;
-mod connection;
+pub mod connection;
 mod contexts;
 mod cron;
-mod doctor;
 mod emit;
 mod events;
-mod examples;
 mod exit;
 mod gate;
 mod hidden_input;
 mod ids;
 mod input;
 mod job;
-mod llm;
 mod login;
 mod mcp;
 mod memory;
@@ -29,24 +27,27 @@ mod notification;
 mod output;
 mod pages;
 mod progress;
-#[cfg(test)]
-mod reference;
 mod render;
 mod routine;
 mod rpc;
 mod runs;
 mod secret;
-mod serve;
+mod server_checks;
 mod settings;
 mod stream;
 mod summary;
 mod table;
 mod text;
-mod token;
-mod token_records;
 mod tool;
 mod usage;
 mod wake;
 
-pub use args::main;
-pub use examples::{EXAMPLES, Example, ExampleKind};
+pub use client::Client;
+pub use commands::{COMMANDS, Command, LoginCommand};
+pub use completion::{CompletionArgs, answer_shell};
+pub use exit::{CliError, Exit};
+pub use output::{Format, Output, Paint, width};
+pub use secret::{SecretCommand, run as run_secret};
+pub use server_checks::{Check, Verdict, checks as server_checks};
+pub use table::{Column, TableArgs, View, table};
+pub use text::one_line;

@@ -5,11 +5,13 @@
 use std::io::{IsTerminal as _, Read as _};
 
 use clap::{Args, Subcommand};
+use protocol::ActorRole;
 use protocol::JobCounts;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
 use super::{
+    claims::UnverifiedClaims,
     client::Client,
     connection::{Connection, DEFAULT_URL, read_token},
     contexts::{Context, Contexts, parse_name},
@@ -19,7 +21,6 @@ use super::{
     table::{Column, View, local_time, table},
     text::one_line,
 };
-use auth::UnverifiedClaims;
 use base::{Environment, mask_urls};
 
 const DEFAULT_NAME: &str = "default";
@@ -28,7 +29,7 @@ const MAX_INPUT_BYTES: u64 = 64 * 1024;
 
 /// Arguments of `login`.
 #[derive(Debug, Args)]
-pub(super) struct LoginArgs {
+pub struct LoginArgs {
     /// Name of the context to create or replace
     #[arg(default_value = DEFAULT_NAME, value_parser = parse_name)]
     name: String,
@@ -42,7 +43,7 @@ pub(super) struct LoginArgs {
 
 /// Subcommands of `context`.
 #[derive(Debug, Subcommand)]
-pub(super) enum ContextCommand {
+pub enum ContextCommand {
     /// List the contexts
     #[command(visible_alias = "ls")]
     List,
@@ -203,7 +204,7 @@ fn describe(name: &str, url: &str, token: &SecretString, current: bool) -> About
     About {
         name: name.to_owned(),
         url: mask_urls(url),
-        role: claims.as_ref().and_then(|claims| claims.role).map(auth::Role::as_str),
+        role: claims.as_ref().and_then(|claims| claims.role).map(ActorRole::as_str),
         expires_at: claims.as_ref().and_then(|claims| claims.expires_at),
         user: claims.map(|claims| claims.user),
         current,

@@ -17,7 +17,7 @@ const PATH: &str = "/api/admin/mcp";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum McpCommand {
+pub enum McpCommand {
     /// List the MCP servers, their tools, and definitions that wait for approval
     List,
     /// Approve the changed definition of a tool

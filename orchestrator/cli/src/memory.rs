@@ -22,7 +22,7 @@ use base::{Environment, clock::Clock};
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum MemoryCommand {
+pub enum MemoryCommand {
     /// List documents
     Ls {
         /// Directory (default: all documents)
@@ -58,7 +58,7 @@ pub(super) enum MemoryCommand {
 
 /// Arguments of `put`.
 #[derive(Debug, Args)]
-pub(super) struct PutArgs {
+pub struct PutArgs {
     /// Path of the document
     path: String,
     /// Local file; - or none reads standard input
@@ -70,7 +70,7 @@ pub(super) struct PutArgs {
 
 /// Arguments of `search`.
 #[derive(Debug, Args)]
-pub(super) struct SearchArgs {
+pub struct SearchArgs {
     /// Words
     #[arg(required = true)]
     words: Vec<String>,

@@ -16,7 +16,7 @@ use base::Environment;
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum NotificationCommand {
+pub enum NotificationCommand {
     /// List your notifications, newest first
     #[command(visible_alias = "list")]
     Ls(ListArgs),
@@ -30,7 +30,7 @@ pub(super) enum NotificationCommand {
 
 /// Arguments of `ls`.
 #[derive(Debug, Args)]
-pub(super) struct ListArgs {
+pub struct ListArgs {
     /// Only notifications that are not marked as read
     #[arg(long)]
     unread: bool,

@@ -12,7 +12,7 @@ use base::Environment;
 
 /// Text or JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub enum Format {
     /// Human-readable.
     Text,
     /// Machine-readable.
@@ -21,7 +21,7 @@ pub(super) enum Format {
 
 /// Whether to use colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Paint {
+pub enum Paint {
     Colour,
     /// Not a terminal, or `NO_COLOR` is set.
     Plain,
@@ -35,49 +35,49 @@ impl Paint {
         }
     }
 
-    pub(super) fn bold(self, text: &str) -> String {
+    pub fn bold(self, text: &str) -> String {
         self.with("1", text)
     }
 
-    pub(super) fn dim(self, text: &str) -> String {
+    pub fn dim(self, text: &str) -> String {
         self.with("2", text)
     }
 
-    pub(super) fn red(self, text: &str) -> String {
+    pub fn red(self, text: &str) -> String {
         self.with("31", text)
     }
 
-    pub(super) fn green(self, text: &str) -> String {
+    pub fn green(self, text: &str) -> String {
         self.with("32", text)
     }
 
-    pub(super) fn yellow(self, text: &str) -> String {
+    pub fn yellow(self, text: &str) -> String {
         self.with("33", text)
     }
 
-    pub(super) fn cyan(self, text: &str) -> String {
+    pub fn cyan(self, text: &str) -> String {
         self.with("36", text)
     }
 }
 
 /// The output of a command.
-pub(super) struct Output {
+pub struct Output {
     /// Text or JSON.
-    pub(super) format: Format,
+    pub format: Format,
     /// Colors on standard output.
-    pub(super) paint: Paint,
+    pub paint: Paint,
     /// Standard output is a terminal, so output may be redrawn.
-    pub(super) is_live: bool,
+    pub is_live: bool,
     /// Columns of the terminal, or `COLUMNS`. `None`: unlimited.
-    pub(super) width: Option<usize>,
+    pub width: Option<usize>,
     /// The user's time zone.
-    pub(super) zone: Tz,
+    pub zone: Tz,
     out: Box<dyn Write + Send>,
 }
 
 impl Output {
     /// The output of this process.
-    pub(super) fn standard(environment: &Environment, json: bool) -> Self {
+    pub fn standard(environment: &Environment, json: bool) -> Self {
         let is_live = io::stdout().is_terminal();
         let colour = is_live && environment.get("NO_COLOR").is_none();
         Self {
@@ -91,8 +91,7 @@ impl Output {
     }
 
     /// Output into a buffer.
-    #[cfg(test)]
-    pub(super) fn captured(format: Format) -> (Self, std::sync::Arc<std::sync::Mutex<Vec<u8>>>) {
+    pub fn captured(format: Format) -> (Self, std::sync::Arc<std::sync::Mutex<Vec<u8>>>) {
         let buffer = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let output = Self {
             format,
@@ -106,29 +105,25 @@ impl Output {
     }
 
     /// Prints text and a newline.
-    pub(super) fn line(&mut self, text: &str) -> Result<(), CliError> {
+    pub fn line(&mut self, text: &str) -> Result<(), CliError> {
         writeln!(self.out, "{text}")?;
         Ok(self.out.flush()?)
     }
 
     /// Prints bytes unchanged.
-    pub(super) fn raw(&mut self, text: &[u8]) -> Result<(), CliError> {
+    pub fn raw(&mut self, text: &[u8]) -> Result<(), CliError> {
         self.out.write_all(text)?;
         Ok(self.out.flush()?)
     }
 
     /// Prints a value as one line of JSON.
-    pub(super) fn json(&mut self, value: &impl Serialize) -> Result<(), CliError> {
+    pub fn json(&mut self, value: &impl Serialize) -> Result<(), CliError> {
         let text = serde_json::to_string(value).map_err(|error| CliError::failed("cannot write JSON", error))?;
         self.line(&text)
     }
 
     /// Prints JSON or text, depending on the format.
-    pub(super) fn either(
-        &mut self,
-        value: &impl Serialize,
-        text: impl FnOnce(Paint) -> String,
-    ) -> Result<(), CliError> {
+    pub fn either(&mut self, value: &impl Serialize, text: impl FnOnce(Paint) -> String) -> Result<(), CliError> {
         match self.format {
             Format::Json => self.json(value),
             Format::Text => {
@@ -139,14 +134,13 @@ impl Output {
     }
 
     /// Prints a note on standard error.
-    #[expect(clippy::unused_self, reason = "notes go through the output")]
-    pub(super) fn note(&self, text: &str) {
+    pub fn note(&self, text: &str) {
         // Standard error may be closed.
         let _ = writeln!(io::stderr(), "{text}");
     }
 
     /// Prints why something could not be done to one of several objects. With JSON it has the object's id as `id`.
-    pub(super) fn error_about(&self, id: &impl ToString, error: &CliError) {
+    pub fn error_about(&self, id: &impl ToString, error: &CliError) {
         match self.format {
             Format::Json => {
                 let mut value = error.to_json();
@@ -158,7 +152,7 @@ impl Output {
     }
 
     /// Prints the error that ends the command.
-    pub(super) fn error(&self, error: &CliError) {
+    pub fn error(&self, error: &CliError) {
         match self.format {
             Format::Json => self.note(&error.to_json().to_string()),
             Format::Text => self.note(&format!("gantry: {error}")),
@@ -167,7 +161,7 @@ impl Output {
 }
 
 /// `COLUMNS`, else the width of the terminal on standard output.
-pub(super) fn width(environment: &Environment) -> Option<usize> {
+pub fn width(environment: &Environment) -> Option<usize> {
     let set = environment.get("COLUMNS").and_then(|columns| columns.parse().ok());
     let of_terminal = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
     set.or_else(of_terminal).filter(|columns| *columns > 0)
@@ -180,13 +174,11 @@ fn zone(environment: &Environment) -> Tz {
     set.or_else(of_machine).unwrap_or(Tz::UTC)
 }
 
-#[cfg(test)]
 struct Capture(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
-#[cfg(test)]
 impl Write for Capture {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

@@ -21,7 +21,7 @@ pub(super) const DEFAULT_LIMIT: u32 = 50;
 
 /// Which part of a list is shown, and how.
 #[derive(Debug, Clone, Args)]
-pub(super) struct PageArgs {
+pub struct PageArgs {
     /// Maximum number of items
     #[arg(long, default_value_t = DEFAULT_LIMIT, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub(super) limit: u32,

@@ -36,7 +36,7 @@ const PATH: &str = "/api/routines";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum RoutineCommand {
+pub enum RoutineCommand {
     /// List routines: what fires them, and when next
     #[command(visible_alias = "ls")]
     List(list::ListArgs),
@@ -70,7 +70,7 @@ pub(super) enum RoutineCommand {
 
 /// One or more routines.
 #[derive(Debug, clap::Args)]
-pub(super) struct Names {
+pub struct Names {
     /// Names or ids
     #[arg(required = true, value_name = "ROUTINE")]
     routines: Vec<String>,
@@ -78,7 +78,7 @@ pub(super) struct Names {
 
 /// Arguments of `runs`.
 #[derive(Debug, clap::Args)]
-pub(super) struct RunsArgs {
+pub struct RunsArgs {
     /// Name or id
     routine: String,
     /// Only runs with these statuses, separated by commas

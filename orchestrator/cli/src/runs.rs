@@ -24,7 +24,7 @@ const RUNS_PER_PAGE: &str = "200";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum RunsCommand {
+pub enum RunsCommand {
     /// List runs, newest first
     #[command(visible_alias = "ls")]
     List {
@@ -59,7 +59,7 @@ pub(super) enum RunsCommand {
 
 /// Which runs.
 #[derive(Debug, Args)]
-pub(super) struct Filter {
+pub struct Filter {
     /// Only runs of this routine: its name or id
     #[arg(long, value_name = "ROUTINE")]
     routine: Option<String>,

@@ -1,6 +1,5 @@
-//! `gantry secret`: the caller's secrets, and the master key.
+//! `gantry secret`: the caller's secrets.
 
-mod rotate_key;
 mod value;
 
 use clap::{Args, Subcommand};
@@ -18,7 +17,7 @@ use base::{Environment, clock::Clock};
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum SecretCommand {
+pub enum SecretCommand {
     /// Create or replace a secret; the value is read from standard input, without its last line break
     Set(SetArgs),
     /// List the names of your secrets
@@ -30,13 +29,11 @@ pub(super) enum SecretCommand {
         /// Name of the secret
         name: String,
     },
-    /// Replace the key that encrypts the stored secrets (on the server's machine, while the server is stopped)
-    RotateKey(rotate_key::RotateKeyArgs),
 }
 
 /// Arguments of `set`.
 #[derive(Debug, Args)]
-pub(super) struct SetArgs {
+pub struct SetArgs {
     /// Name: 1 to 64 letters, digits and _.-
     name: String,
     /// Keep the line break at the end of the input
@@ -44,13 +41,8 @@ pub(super) struct SetArgs {
     keep_newline: bool,
 }
 
-pub(super) async fn run(
-    command: SecretCommand,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
+pub async fn run(command: SecretCommand, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
     match command {
-        SecretCommand::RotateKey(args) => rotate_key::run(args, environment, output).await,
         SecretCommand::Set(args) => set(&Client::from_environment(environment)?, args, output).await,
         SecretCommand::Ls => list(&Client::from_environment(environment)?, output).await,
         SecretCommand::Rm { name } => {

@@ -15,7 +15,7 @@ const PATH: &str = "/api/settings";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum SettingsCommand {
+pub enum SettingsCommand {
     /// Show your settings
     Show,
     /// Change some of your settings
@@ -25,7 +25,7 @@ pub(super) enum SettingsCommand {
 /// Arguments of `set`.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
-pub(super) struct SetArgs {
+pub struct SetArgs {
     /// Model to use where a request names none
     #[arg(long, value_name = "NAME")]
     model: Option<String>,

@@ -65,7 +65,7 @@ struct ResyncData {
 
 /// A stream of events, and where it is read from.
 #[derive(Debug, Clone)]
-pub(super) struct StreamRequest {
+pub struct StreamRequest {
     pub(super) path: String,
     pub(super) query: Vec<(&'static str, String)>,
     /// Only events after this position. `None`: where the endpoint begins.

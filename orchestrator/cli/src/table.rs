@@ -16,36 +16,36 @@ const MIN_FLEXIBLE_WIDTH: usize = 12;
 
 /// How a list is shown.
 #[derive(Debug, Clone, Default, Args)]
-pub(super) struct TableArgs {
+pub struct TableArgs {
     /// Show more columns
     #[arg(long)]
-    pub(super) wide: bool,
+    pub wide: bool,
     /// Show whole ids and texts
     #[arg(long)]
-    pub(super) no_trunc: bool,
+    pub no_trunc: bool,
     /// Print only the whole ids, one per line
     #[arg(long, short, conflicts_with_all = ["wide", "no_trunc"])]
-    pub(super) quiet: bool,
+    pub quiet: bool,
 }
 
 /// What the cells of a table depend on, besides their item.
 #[derive(Debug, Clone)]
-pub(super) struct View {
+pub struct View {
     /// The width of the terminal. `None`: nothing is cut.
-    pub(super) width: Option<usize>,
+    pub width: Option<usize>,
     /// Also show the columns of `--wide`.
-    pub(super) is_wide: bool,
-    pub(super) has_whole_ids: bool,
-    pub(super) now: DateTime<Utc>,
+    pub is_wide: bool,
+    pub has_whole_ids: bool,
+    pub now: DateTime<Utc>,
     /// The user's time zone.
-    pub(super) zone: Tz,
+    pub zone: Tz,
     /// The user that the token names. A column of users is shown only if it has others.
-    pub(super) user: Option<String>,
+    pub user: Option<String>,
 }
 
 impl View {
     /// The view of a command's output.
-    pub(super) fn new(output: &Output, args: &TableArgs, now: DateTime<Utc>, user: Option<String>) -> Self {
+    pub fn new(output: &Output, args: &TableArgs, now: DateTime<Utc>, user: Option<String>) -> Self {
         Self {
             width: output.width.filter(|_| !args.no_trunc),
             is_wide: args.wide,
@@ -58,35 +58,35 @@ impl View {
 
     /// A view that cuts nothing, at the beginning of 1970 in UTC.
     #[cfg(test)]
-    pub(super) const fn unlimited() -> Self {
+    pub const fn unlimited() -> Self {
         let now = DateTime::UNIX_EPOCH;
         Self { width: None, is_wide: false, has_whole_ids: false, now, zone: Tz::UTC, user: None }
     }
 
     /// An id, in its short form unless whole ids are asked for.
-    pub(super) fn id(&self, id: &impl ToString) -> String {
+    pub fn id(&self, id: &impl ToString) -> String {
         let id = id.to_string();
         if self.has_whole_ids { id } else { short_id(&id) }
     }
 
     /// How long ago a time is.
-    pub(super) fn age(&self, at: DateTime<Utc>) -> String {
+    pub fn age(&self, at: DateTime<Utc>) -> String {
         duration(self.now - at)
     }
 
     /// A time in the user's zone.
-    pub(super) fn time(&self, at: DateTime<Utc>) -> String {
+    pub fn time(&self, at: DateTime<Utc>) -> String {
         local_time(at, self.zone)
     }
 }
 
 /// A time in a zone, to the second.
-pub(super) fn local_time(at: DateTime<Utc>, zone: Tz) -> String {
+pub(crate) fn local_time(at: DateTime<Utc>, zone: Tz) -> String {
     at.with_timezone(&zone).format("%F %T %Z").to_string()
 }
 
 /// A duration in its largest unit that is at least two of it.
-pub(super) fn duration(duration: TimeDelta) -> String {
+pub(crate) fn duration(duration: TimeDelta) -> String {
     let seconds = duration.num_seconds().max(0);
     match seconds {
         ..120 => format!("{seconds}s"),
@@ -97,7 +97,7 @@ pub(super) fn duration(duration: TimeDelta) -> String {
 }
 
 /// A cost, or `—` if it is unknown.
-pub(super) fn cost(usd: Option<f64>) -> String {
+pub(crate) fn cost(usd: Option<f64>) -> String {
     usd.map_or_else(|| "—".to_owned(), |usd| format!("${usd:.4}"))
 }
 
@@ -113,7 +113,7 @@ enum Kind {
 
 /// A column of a table of items `T`.
 #[derive(Debug)]
-pub(super) struct Column<T> {
+pub struct Column<T> {
     name: &'static str,
     kind: Kind,
     is_wide: bool,
@@ -127,40 +127,42 @@ impl<T> Column<T> {
     }
 
     /// Text that is never cut.
-    pub(super) const fn text(name: &'static str, cell: fn(&T, &View) -> String) -> Self {
+    pub const fn text(name: &'static str, cell: fn(&T, &View) -> String) -> Self {
         Self::new(name, Kind::Text, cell)
     }
 
     /// Aligned right.
-    pub(super) const fn number(name: &'static str, cell: fn(&T, &View) -> String) -> Self {
+    pub const fn number(name: &'static str, cell: fn(&T, &View) -> String) -> Self {
         Self::new(name, Kind::Number, cell)
     }
 
     /// Text that is cut when the table does not fit.
-    pub(super) const fn flexible(name: &'static str, cell: fn(&T, &View) -> String) -> Self {
+    pub const fn flexible(name: &'static str, cell: fn(&T, &View) -> String) -> Self {
         Self::new(name, Kind::Flexible, cell)
     }
 
     /// The owner; the column is left out if all items are the caller's own.
-    pub(super) const fn user(cell: fn(&T, &View) -> String) -> Self {
+    pub const fn user(cell: fn(&T, &View) -> String) -> Self {
         Self::new("user", Kind::User, cell)
     }
 
     /// The column is left out if the table is too wide otherwise; of several, the last one first.
-    pub(super) const fn optional(mut self) -> Self {
+    #[must_use]
+    pub const fn optional(mut self) -> Self {
         self.is_optional = true;
         self
     }
 
     /// The column is shown with `--wide` only.
-    pub(super) const fn wide(mut self) -> Self {
+    #[must_use]
+    pub const fn wide(mut self) -> Self {
         self.is_wide = true;
         self
     }
 }
 
 /// The items as a table with a header, without a newline at the end.
-pub(super) fn table<T>(columns: &[Column<T>], items: &[T], view: &View) -> String {
+pub fn table<T>(columns: &[Column<T>], items: &[T], view: &View) -> String {
     let cells = |column: &Column<T>| items.iter().map(|item| (column.cell)(item, view)).collect::<Vec<_>>();
     let mut shown: Vec<(&Column<T>, Vec<String>)> = columns
         .iter()

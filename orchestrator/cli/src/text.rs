@@ -5,17 +5,17 @@
 use agent::safety::is_invisible;
 
 /// Replaces control characters and invisible ones by visible ones, except newlines and tabs.
-pub(super) fn escape_control_chars(text: &str) -> String {
+pub(crate) fn escape_control_chars(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(|c| if matches!(c, '\n' | '\t') { c } else { visible(c) }).collect()
 }
 
 /// Like [`escape_control_chars`], on one line.
-pub(super) fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { visible(c) }).collect()
 }
 
 /// Truncates to `max` characters and marks the cut.
-pub(super) fn truncate(text: &str, max: usize) -> String {
+pub(crate) fn truncate(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -23,7 +23,7 @@ pub(super) fn truncate(text: &str, max: usize) -> String {
 }
 
 /// Breaks a text at spaces into lines of at most `width` columns, which begin after `indent` of them. `None`: one line.
-pub(super) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
+pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
     let Some(width) = width.map(|width| width.saturating_sub(indent)) else { return text.to_owned() };
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -41,7 +41,7 @@ pub(super) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String
 }
 
 /// The lines of a text, of which those that are too long are [`wrapped`]. They keep their own indentation.
-pub(super) fn wrapped_lines(text: &str, indent: usize, width: Option<usize>) -> String {
+pub(crate) fn wrapped_lines(text: &str, indent: usize, width: Option<usize>) -> String {
     let wrap = |line: &str| {
         if width.is_none_or(|width| indent + line.chars().count() <= width) {
             return line.to_owned();

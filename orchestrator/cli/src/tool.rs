@@ -17,7 +17,7 @@ use base::{Environment, clock::Clock};
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum ToolCommand {
+pub enum ToolCommand {
     /// List tools with your permissions
     #[command(visible_alias = "ls")]
     List,
@@ -34,7 +34,7 @@ pub(super) enum ToolCommand {
 /// A permission, spelled as on the wire.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub(super) enum PermissionArg {
+pub enum PermissionArg {
     /// The tool's approval requirement decides
     Default,
     /// In chat, calls run without asking, except those that always require approval

@@ -15,7 +15,7 @@ use base::Environment;
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
-pub(super) struct UsageArgs {
+pub struct UsageArgs {
     /// Group by
     #[arg(long, value_enum, default_value = "day")]
     by: ByArg,

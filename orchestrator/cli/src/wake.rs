@@ -15,7 +15,7 @@ use base::Environment;
 
 /// Arguments.
 #[derive(Debug, Args)]
-pub(super) struct WakeArgs {
+pub struct WakeArgs {
     /// When the agent looks at the line
     #[arg(long, value_enum)]
     mode: ModeArg,

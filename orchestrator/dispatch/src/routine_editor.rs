@@ -21,11 +21,11 @@ pub use run::ManualRun;
 use super::{InvalidDestination, JobSubmitter, NotificationDestinations, RoutineWaker};
 use domain::routine::{
     definition::{CheckedDefinition, DefinitionBounds, DefinitionLimits, check},
-    schedule::Schedule,
     secret::RoutineSecret,
     signature::secret_of_key,
     timing::{NextFiring, next_firing, stagger_offset, until_checked},
 };
+use schedule::Schedule;
 use secrets::Secrets;
 use store::{AuditEntry, RoutineDefinition, RoutineStored, SealedSecret, Store};
 

@@ -1,9 +1,6 @@
 //! Chat: the names of threads, the commands in messages, and the words that answer a tool call that waits. Pure.
 
-use protocol::{RoutineId, ThreadId};
-
-/// Key of the thread that a message without a thread goes to.
-pub const MAIN_THREAD: &str = "main";
+use protocol::{MAIN_THREAD, RoutineId, ThreadId};
 
 /// Key of the thread that keeps what a user's heartbeats did.
 pub const HEARTBEAT_THREAD: &str = "heartbeat";

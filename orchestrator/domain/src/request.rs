@@ -11,8 +11,9 @@ use protocol::{CreateJob, FieldError, JobMode, Limits, limits::MAX_METADATA_BYTE
 
 pub use ceiling::{Ceiling, RestrictedSettings, within_priorities};
 pub use child::{ChildRequest, check_child};
-pub use files::{MAX_FILES, MAX_FILES_BYTES, MAX_PATH_BYTES, MAX_PATH_DEPTH, WorkspaceFile, check_path};
+pub use files::{MAX_FILES, WorkspaceFile};
 pub use protocol::limits::MAX_PROMPT_BYTES;
+pub use protocol::limits::{MAX_PATH_BYTES, MAX_PATH_DEPTH};
 
 use self::{files::check_files, limits::check_limits};
 

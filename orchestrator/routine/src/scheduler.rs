@@ -12,11 +12,9 @@ use std::{
 use base::clock::Clock;
 use chrono::{DateTime, Utc};
 use dispatch::RoutineWaker;
-use domain::routine::{
-    schedule::Schedule,
-    timing::{TimingDecision, TimingFacts, decide, stagger_offset},
-};
+use domain::routine::timing::{TimingDecision, TimingFacts, decide, stagger_offset};
 use protocol::{DisabledReason, RoutineId, RoutineRun};
+use schedule::Schedule;
 use store::{Automation, DueRoutine, PlannedFiring, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 

@@ -7,7 +7,8 @@ pub mod traces;
 pub use log::{LogFormatter, TelemetryError, init, subscriber};
 
 /// The targets of the program's own crates; those of libraries are not exported as traces.
-pub const OWN_TARGETS: [&str; 23] = [
+pub const OWN_TARGETS: [&str; 25] = [
+    "admin",
     "agent",
     "app",
     "auth",
@@ -26,6 +27,7 @@ pub const OWN_TARGETS: [&str; 23] = [
     "mcp",
     "orchestrator",
     "routine",
+    "schedule",
     "secrets",
     "store",
     "telemetry",

@@ -11,11 +11,11 @@ use std::{
     time::Duration,
 };
 
-use protocol::{FileEntry, FileKind, JobId, Limits, Unpacked};
+use protocol::{FileEntry, FileKind, JobId, Limits, Unpacked, WorkspacePath};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Cutoff, FileError, PERMISSION_BITS, Quota, StagingDir, TarStream, Upload, WorkspacePath, Workspaces,
+    Cutoff, FileError, PERMISSION_BITS, Quota, StagingDir, TarStream, Upload, Workspaces,
     dir::{Dir, Metadata},
     unpack::unpack,
     walk::{CounterpartDir, Walk},

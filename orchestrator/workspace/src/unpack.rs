@@ -23,7 +23,7 @@ use self::{
     link_target::confined,
 };
 use super::{Cutoff, FileError, PERMISSION_BITS, Quota, Upload, dir::Dir};
-use domain::request::check_path;
+use protocol::check_path;
 
 /// Files, directories and links in one archive.
 const MAX_ENTRIES: u64 = 100_000;

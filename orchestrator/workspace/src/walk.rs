@@ -20,7 +20,7 @@ use super::{
     Cutoff, FileError,
     dir::{Dir, Metadata},
 };
-use domain::request::MAX_PATH_DEPTH;
+use protocol::limits::MAX_PATH_DEPTH;
 
 /// Nested directories, and thus open descriptors, of one walk; a deeper tree is an error. Package managers and compilers
 /// stay far below (`npm` and `cargo` under 40).

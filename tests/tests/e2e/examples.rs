@@ -6,7 +6,7 @@ use std::{
     process::{Output, Stdio},
 };
 
-use orchestrator::cli::{EXAMPLES, Example, ExampleKind};
+use orchestrator::{EXAMPLES, Example, ExampleKind};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::within;

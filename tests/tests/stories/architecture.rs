@@ -15,7 +15,7 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("bollard", &["engine/docker"]),
     ("jsonwebtoken", &["auth"]),
     ("chacha20poly1305", &["secrets/master_key"]),
-    ("tar", &["workspace"]),
+    ("tar", &["workspace", "cli/archive"]),
     ("flate2", &["workspace", "http/public/docs/assets"]),
     ("similar", &["workspace"]),
     ("hyper", &["http/server"]),
@@ -26,7 +26,7 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("cel", &["domain/routine/expression"]),
     ("rmcp", &["mcp"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
-    ("croner", &["domain/routine/schedule"]),
+    ("croner", &["schedule/times"]),
     ("tokio_cron_scheduler", &["app/standing_jobs"]),
 ];
 

@@ -13,7 +13,7 @@ use super::{
     lines::{self, Line, decision_of},
     screen::Screen,
 };
-use domain::chat::{Command, MAIN_THREAD};
+use protocol::MAIN_THREAD;
 
 use crate::{
     client::Client,
@@ -232,17 +232,17 @@ impl<'a> Session<'a> {
 
     /// Gives a command while a call waits. Other messages would wait for the answer.
     async fn send_at_gate(&mut self, gate: Box<Gate>, line: &str) -> Result<(), CliError> {
-        let command = Command::parse(line).filter(|command| !matches!(command, Command::New | Command::Compact));
-        let Some(command) = command else {
+        let command = line.trim_end();
+        if !command.starts_with('/') || ["/new", "/compact"].contains(&command) {
             let answers = if gate.can_be_remembered { "y, n or always" } else { "y or n" };
             self.gate = Some(gate);
             return self.screen.note(&format!(
                 "answer {answers}; or give a command such as /help, /status or /stop, but not /new or /compact"
             ));
-        };
+        }
         if self.post(line).await?.is_none() {
             self.gate = Some(gate);
-        } else if command == Command::Stop {
+        } else if command == "/stop" {
             self.progress = Progress::Changed;
         } else {
             self.gate = Some(gate);

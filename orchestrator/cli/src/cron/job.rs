@@ -12,7 +12,7 @@ use crate::{exit::CliError, input::text_or_stdin, routine::time, wake::ModeArg};
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("schedule").args(["at", "every", "cron"]).required(true)))]
 #[command(group(clap::ArgGroup::new("payload").args(["system_event", "message"]).required(true)))]
-pub(crate) struct AddArgs {
+pub struct AddArgs {
     /// Name
     #[arg(long)]
     name: String,
@@ -24,7 +24,7 @@ pub(crate) struct AddArgs {
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("schedule").args(["at", "every", "cron"])))]
 #[command(group(clap::ArgGroup::new("payload").args(["system_event", "message"])))]
-pub(crate) struct EditArgs {
+pub struct EditArgs {
     /// Name or id
     #[arg(value_name = "ROUTINE")]
     pub(super) routine: String,

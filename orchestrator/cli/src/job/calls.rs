@@ -16,7 +16,7 @@ use crate::{
 
 /// Arguments of both commands.
 #[derive(Debug, Args)]
-pub(crate) struct CallsArgs {
+pub struct CallsArgs {
     /// Job id
     id: IdArg<JobId>,
     #[command(flatten)]

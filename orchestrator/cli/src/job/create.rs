@@ -8,7 +8,7 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use clap::Args;
-use domain::request::MAX_FILES_BYTES;
+use protocol::limits::MAX_FILES_BYTES;
 use protocol::{CreateJob, Egress, InputFile, Job, LimitsRequest};
 use serde_json::{Map, Value};
 
@@ -16,7 +16,7 @@ use crate::{client::Client, exit::CliError, input::text_or_stdin};
 
 /// Arguments of `create` and `run`.
 #[derive(Debug, Args)]
-pub(crate) struct CreateArgs {
+pub struct CreateArgs {
     /// Prompt; - reads it from standard input
     prompt: String,
     /// Display title (default: first line of the prompt)

@@ -15,7 +15,7 @@ use crate::{
 
 /// Arguments of `diff`.
 #[derive(Debug, Args)]
-pub(crate) struct DiffArgs {
+pub struct DiffArgs {
     /// Job id
     id: IdArg<JobId>,
     /// Only list the files: A added, M modified, D deleted

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::TryStreamExt as _;
-use protocol::{JobId, Unpacked};
+use protocol::{JobId, Unpacked, WorkspacePath};
 use tokio::sync::mpsc;
 use tokio_util::{
     bytes::Bytes,
@@ -14,9 +14,9 @@ use tokio_util::{
 };
 
 use super::create::remote_path;
-use workspace::{ArchiveCounts, WorkspacePath, pack_directory, unpack_directory};
 
 use crate::{
+    archive::{ArchiveCounts, pack_directory, unpack_directory},
     client::Client,
     exit::{CliError, Exit},
     output::Output,

@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
 use tokio_util::io::ReaderStream;
 
 use super::{create::remote_path, directories};
-use workspace::WorkspacePath;
+use protocol::WorkspacePath;
 
 use crate::{
     client::Client,
@@ -36,7 +36,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Arguments of `files`.
 #[derive(Debug, Args)]
-pub(crate) struct FilesArgs {
+pub struct FilesArgs {
     /// Job id
     id: IdArg<JobId>,
     /// Directory in the workspace (default: the workspace itself)
@@ -46,7 +46,7 @@ pub(crate) struct FilesArgs {
 
 /// Arguments of `get`.
 #[derive(Debug, Args)]
-pub(crate) struct GetArgs {
+pub struct GetArgs {
     /// Job id
     id: IdArg<JobId>,
     /// File or directory in the workspace
@@ -62,7 +62,7 @@ pub(crate) struct GetArgs {
 
 /// Arguments of `put`.
 #[derive(Debug, Args)]
-pub(crate) struct PutArgs {
+pub struct PutArgs {
     /// Job id
     id: IdArg<JobId>,
     /// Local file or directory; - reads standard input

@@ -17,7 +17,7 @@ pub(super) const PATH: &str = "/api/jobs";
 
 /// Arguments of `list`.
 #[derive(Debug, Args)]
-pub(crate) struct ListArgs {
+pub struct ListArgs {
     /// Only jobs in these states, separated by commas
     #[arg(long, value_parser = super::state_parser(), value_delimiter = ',', hide_possible_values = true)]
     state: Vec<JobState>,
@@ -52,7 +52,7 @@ pub(crate) struct Filter {
 
 /// Arguments of `ps`.
 #[derive(Debug, Args)]
-pub(crate) struct PsArgs {
+pub struct PsArgs {
     #[command(flatten)]
     filter: Filter,
     #[command(flatten)]
@@ -61,7 +61,7 @@ pub(crate) struct PsArgs {
 
 /// Arguments of `top`.
 #[derive(Debug, Args)]
-pub(crate) struct TopArgs {
+pub struct TopArgs {
     #[command(flatten)]
     filter: Filter,
     /// Maximum number of jobs

@@ -13,7 +13,7 @@ use crate::{
 
 /// Arguments of `remove`.
 #[derive(Debug, Args)]
-pub(crate) struct RemoveArgs {
+pub struct RemoveArgs {
     /// Job ids
     #[arg(required = true, value_name = "ID")]
     ids: Vec<IdArg<JobId>>,

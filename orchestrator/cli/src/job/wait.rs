@@ -13,7 +13,7 @@ use crate::{
 
 /// Arguments of `wait`.
 #[derive(Debug, Args)]
-pub(crate) struct WaitArgs {
+pub struct WaitArgs {
     /// Job ids
     #[arg(required = true, value_name = "ID")]
     ids: Vec<IdArg<JobId>>,

@@ -23,7 +23,7 @@ const ROUTINES_PER_PAGE: &str = "200";
 
 /// Arguments of `apply`.
 #[derive(Debug, Args)]
-pub(crate) struct ApplyArgs {
+pub struct ApplyArgs {
     /// YAML or JSON file with a list of bodies of POST /api/routines; - reads standard input
     #[arg(long, short, value_name = "FILE")]
     file: String,

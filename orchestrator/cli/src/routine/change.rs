@@ -18,7 +18,7 @@ use crate::{
 
 /// Arguments of `create`.
 #[derive(Debug, Args)]
-pub(crate) struct CreateArgs {
+pub struct CreateArgs {
     /// Name, unique among your routines (default: as in the file)
     name: Option<String>,
     /// YAML or JSON file with the body of POST /api/routines; flags take precedence; - reads standard input
@@ -36,7 +36,7 @@ pub(crate) struct CreateArgs {
 
 /// Arguments of `edit`.
 #[derive(Debug, Args)]
-pub(crate) struct EditArgs {
+pub struct EditArgs {
     /// Name or id
     routine: String,
     /// New name

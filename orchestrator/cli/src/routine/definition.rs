@@ -1,10 +1,10 @@
 //! What the owner of a routine writes, and the patch that turns one definition into another. Pure.
 
 use chrono::{DateTime, Utc};
-use domain::routine::{definition::definition_of, normalize::canonicalize};
 use protocol::{
     CreateRoutine, Routine, RoutineAction, RoutineActionKind, RoutinePatch, RoutineSession, RoutineTrigger,
 };
+use schedule::canonicalize;
 use serde_json::{Map, Value};
 
 use crate::exit::CliError;
@@ -14,7 +14,7 @@ const WHOLE: [&str; 2] = ["trigger", "action"];
 
 /// The definition of a stored routine, without secrets: they are never shown.
 pub(super) fn of_routine(routine: &Routine) -> CreateRoutine {
-    let mut definition = definition_of(routine);
+    let mut definition = CreateRoutine::of(routine);
     take_secrets(&mut definition);
     definition
 }

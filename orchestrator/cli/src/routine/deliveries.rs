@@ -15,7 +15,7 @@ use crate::{
 
 /// Arguments.
 #[derive(Debug, Args)]
-pub(crate) struct DeliveriesArgs {
+pub struct DeliveriesArgs {
     /// Name or id of the routine
     routine: String,
     #[command(flatten)]

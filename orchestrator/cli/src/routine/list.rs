@@ -18,7 +18,7 @@ use crate::{
 
 /// Arguments of `list`.
 #[derive(Debug, Args)]
-pub(crate) struct ListArgs {
+pub struct ListArgs {
     /// Only routines with these statuses, separated by commas: disabled, running, unverified, failing, attention, active
     #[arg(long, value_delimiter = ',', value_parser = status)]
     status: Vec<RoutineStatus>,
@@ -57,7 +57,7 @@ pub(crate) struct ListArgs {
 
 /// Arguments of `upcoming`.
 #[derive(Debug, Args)]
-pub(crate) struct UpcomingArgs {
+pub struct UpcomingArgs {
     /// Name or id
     routine: String,
     /// Number of times

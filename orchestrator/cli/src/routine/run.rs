@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
-pub(crate) struct RunArgs {
+pub struct RunArgs {
     /// Name or id
     routine: String,
     /// Wait for the end of the run; the exit code tells how it ended

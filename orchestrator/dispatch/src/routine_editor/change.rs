@@ -5,10 +5,7 @@ use secrecy::ExposeSecret as _;
 
 use super::{RoutineCaller, RoutineEditor, RoutineError, stored_routine};
 use base::digest;
-use domain::routine::{
-    definition::{apply_patch, definition_of},
-    secret::RoutineSecret,
-};
+use domain::routine::{definition::apply_patch, secret::RoutineSecret};
 use store::{RoutineStored, RoutineUpdate};
 
 /// How often a change is made again from a newer revision.
@@ -46,7 +43,7 @@ impl RoutineEditor {
         patch: RoutinePatch,
     ) -> Result<Option<RoutineSaved>, RoutineError> {
         let now = self.now();
-        let before = definition_of(current);
+        let before = CreateRoutine::of(current);
         let mut patched = apply_patch(&before, patch).map_err(|error| RoutineError::Invalid(vec![error]))?;
         self.remove_known_secrets(current, &mut patched).await?;
         if patched == before {
@@ -101,7 +98,7 @@ impl RoutineEditor {
         enabled: bool,
     ) -> Result<Option<RoutineSaved>, RoutineError> {
         let next = if enabled && !current.enabled {
-            let request = CreateRoutine { enabled, ..definition_of(current) };
+            let request = CreateRoutine { enabled, ..CreateRoutine::of(current) };
             Self::next_after_change(current.id, &request, None, current.created_at, self.now())?
         } else {
             None
@@ -143,7 +140,7 @@ impl RoutineEditor {
     }
 
     async fn warnings_of(&self, routine: &Routine) -> Result<Vec<RoutineWarning>, RoutineError> {
-        self.warnings(&routine.user_id, &definition_of(routine)).await
+        self.warnings(&routine.user_id, &CreateRoutine::of(routine)).await
     }
 
     /// Deletes a routine. A run in progress goes on, and its runs stay.

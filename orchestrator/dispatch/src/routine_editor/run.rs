@@ -7,10 +7,7 @@ use protocol::{CreateRoutine, FiringTime, Routine, RoutineId, RoutineRun, RunId,
 use serde_json::json;
 
 use super::{RoutineCaller, RoutineEditor, RoutineError, invalid, schedule_of};
-use domain::routine::{
-    definition::definition_of,
-    timing::{stagger_offset, upcoming},
-};
+use domain::routine::timing::{stagger_offset, upcoming};
 use store::{FireOutcome, Firing, Topic};
 
 /// Largest payload of a run at a user's request, as JSON.
@@ -80,7 +77,7 @@ impl RoutineEditor {
         if !routine.enabled {
             return Ok(Vec::new());
         }
-        let definition = definition_of(routine);
+        let definition = CreateRoutine::of(routine);
         // The time that is stored may be due by now.
         let from = routine.next_fire_at.map_or(self.now(), |next| next - chrono::TimeDelta::microseconds(1));
         let left = definition.guardrails.max_runs.map(|max| max.saturating_sub(routine.run_count));

@@ -2,7 +2,7 @@
 
 use agent::safety::is_invisible;
 
-use crate::request::check_path;
+use protocol::check_path;
 
 /// The document that opens the system prompt of the user's chats and routines.
 const IDENTITY: &str = "IDENTITY.md";

@@ -3,20 +3,12 @@
 use std::collections::BTreeSet;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use protocol::InputFile;
+use protocol::{InputFile, check_path, limits::MAX_FILES_BYTES};
 
 use super::Errors;
 
 /// Maximum number of inline files.
 pub const MAX_FILES: usize = 1_000;
-/// Maximum total size of inline files; larger inputs are uploaded as an archive.
-pub const MAX_FILES_BYTES: usize = 16 * 1024 * 1024;
-/// Maximum length of a path, as in tar.
-pub const MAX_PATH_BYTES: usize = 1_024;
-/// Maximum length of a path component, as in ext4.
-const MAX_COMPONENT_BYTES: usize = 255;
-/// Maximum depth of a workspace, for every walk.
-pub const MAX_PATH_DEPTH: usize = 128;
 
 /// A file for the workspace with a valid path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,32 +63,4 @@ pub(super) fn check_files(files: &[InputFile], errors: &mut Errors) -> Vec<Works
         }
     }
     checked
-}
-
-/// Validates the path of a file or document: relative, with plain components that every program interprets alike.
-pub fn check_path(path: &str) -> Result<(), &'static str> {
-    if path.is_empty() {
-        return Err("must not be empty");
-    }
-    if path.len() > MAX_PATH_BYTES {
-        return Err("must be at most 1024 bytes");
-    }
-    if path.chars().any(char::is_control) || path.contains('\\') {
-        return Err("must not contain control characters or backslashes");
-    }
-    if path.starts_with('/') {
-        return Err("must be relative, without / at its beginning");
-    }
-    if path.split('/').count() > MAX_PATH_DEPTH {
-        return Err("must be at most 128 directories deep");
-    }
-    for component in path.split('/') {
-        match component {
-            "" => return Err("must not have empty components or end in /"),
-            "." | ".." => return Err("must not have . or .. components"),
-            long if long.len() > MAX_COMPONENT_BYTES => return Err("must have components of at most 255 bytes"),
-            _ => {}
-        }
-    }
-    Ok(())
 }

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use protocol::check_path;
+
 use super::*;
 
 fn ceiling() -> Ceiling {

@@ -4,7 +4,7 @@ use chrono::{DateTime, Datelike, Days, Months, NaiveDate, NaiveTime, Utc};
 use chrono_tz::Tz;
 use protocol::BudgetPeriod;
 
-use super::local_time::{Instants, instants, local_time};
+use schedule::{Instants, instants, local_time};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeriodBounds {

@@ -4,12 +4,14 @@
 
 use chrono::{DateTime, Utc};
 use protocol::{
-    CreateRoutine, FieldError, Guardrails, LightweightAction, Notify, Routine, RoutineAction, RoutineActionKind,
-    RoutinePatch, RoutineSession, RoutineTrigger, WebhookTrigger,
+    CreateRoutine, FieldError, Guardrails, LightweightAction, Notify, RoutineAction, RoutineActionKind, RoutinePatch,
+    RoutineSession, RoutineTrigger, WebhookTrigger,
 };
 use serde_json::Value;
 
-use super::{matching::Matcher, normalize::normalize, signature::check_secret};
+use schedule::normalize;
+
+use super::{matching::Matcher, signature::check_secret};
 use crate::{
     memory::MemoryPath,
     request::{self, Ceiling, Rejected},
@@ -255,29 +257,6 @@ fn check_notify(notify: &Notify, errors: &mut Errors) {
         }
         Some(secret) => errors.secret("notify.webhook_secret", secret),
         None => {}
-    }
-}
-
-/// The definition of a routine, as a request would ask for it.
-pub fn definition_of(routine: &Routine) -> CreateRoutine {
-    let mut trigger = routine.trigger.clone();
-    if let RoutineTrigger::Webhook(webhook) = &mut trigger {
-        webhook.has_secret = None;
-    }
-    CreateRoutine {
-        name: routine.name.clone(),
-        description: routine.description.clone(),
-        enabled: routine.enabled,
-        trigger,
-        action: routine.action.clone(),
-        guardrails: routine.guardrails.clone(),
-        notify: Notify { has_webhook_secret: None, ..routine.notify.clone() },
-        session: Some(routine.session),
-        wake_mode: routine.wake_mode,
-        deliver: routine.deliver,
-        post_to_main: routine.post_to_main,
-        post_to_main_prefix: routine.post_to_main_prefix.clone(),
-        persist_payload: Some(routine.persist_payload),
     }
 }
 

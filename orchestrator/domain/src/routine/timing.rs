@@ -6,7 +6,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{CatchUp, DisabledReason, RoutineId, RunReason};
 
-use super::schedule::Schedule;
+use schedule::Schedule;
 
 /// A time is late when it is looked at later than this after it was due.
 pub const LATE_AFTER: TimeDelta = TimeDelta::seconds(60);
@@ -56,7 +56,7 @@ pub struct MissedSlots {
     pub to: DateTime<Utc>,
     /// Their number; of a cron schedule at most one more than [`MAX_COUNTED`], which then is a lower bound.
     ///
-    /// [`MAX_COUNTED`]: super::schedule::MAX_COUNTED
+    /// [`MAX_COUNTED`]: schedule::MAX_COUNTED
     pub count: u64,
     /// Why they were missed.
     pub reason: RunReason,

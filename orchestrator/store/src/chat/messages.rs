@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
-use protocol::{AuditOutcome, ChatContent, ChatMessage, MessageId, MessageReceipt, ThreadId, ThreadState};
+use protocol::{AuditOutcome, ChatContent, ChatMessage, MAIN_THREAD, MessageId, MessageReceipt, ThreadId, ThreadState};
 use sqlx::FromRow;
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
     threads::{self, create, find, move_key, set_title},
     turns::trim,
 };
-use domain::chat::{MAIN_THREAD, ThreadRef, title_of};
+use domain::chat::{ThreadRef, title_of};
 
 /// HTTP status of the response to a message that is stored (contract: agent, Chat and gates).
 const ACCEPTED: u16 = 202;

@@ -26,7 +26,7 @@ use super::{
     rows::{MessageRow, NewMessage, append, message_columns},
     threads::{publish_state, set_state},
 };
-use domain::chat::MAIN_THREAD;
+use protocol::MAIN_THREAD;
 
 /// The message of a turn that did not survive its process.
 const INTERRUPTED: &str = "the server restarted during this turn; send the message again";

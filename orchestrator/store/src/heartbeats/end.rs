@@ -1,7 +1,7 @@
 //! How a heartbeat ends: its lines, its reply, its failures.
 
 use chrono::{DateTime, Utc};
-use protocol::{ChatContent, NotificationKind, ThreadId, ThreadState};
+use protocol::{ChatContent, MAIN_THREAD, NotificationKind, ThreadId, ThreadState};
 
 use super::{
     super::{
@@ -13,10 +13,7 @@ use super::{
     },
     MAX_DUE_ENTRIES, TITLE,
 };
-use domain::{
-    chat::{MAIN_THREAD, ThreadRef},
-    heartbeat::FAILURES_TO_NOTIFY,
-};
+use domain::{chat::ThreadRef, heartbeat::FAILURES_TO_NOTIFY};
 
 /// Title of the notification of failures.
 const FAILED: &str = "Heartbeats fail";

@@ -1,9 +1,6 @@
 //! `gantry admin mcp`.
 
-use orchestrator::{
-    auth::Role,
-    cli::{EXAMPLES, ExampleKind},
-};
+use orchestrator::{EXAMPLES, ExampleKind, auth::Role};
 use protocol::{McpServerSummary, McpToolStatus, Page};
 use serde_json::json;
 use tests::{World, install::program::run};

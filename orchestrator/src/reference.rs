@@ -6,12 +6,14 @@ use std::fmt::Write as _;
 
 use clap::Command;
 
-use super::{args::command, connection};
 use base::Environment;
+use cli::connection;
+
+use crate::args::command;
 
 /// Columns of the help in the page.
 const WIDTH: usize = 100;
-const START: &str = "<!-- commands: written by GANTRY_UPDATE_DOCS=1 cargo test -p orchestrator cli::reference -->\n";
+const START: &str = "<!-- commands: written by GANTRY_UPDATE_DOCS=1 cargo test -p orchestrator reference -->\n";
 const END: &str = "<!-- end of commands -->";
 
 /// Options that the page describes once.
@@ -52,7 +54,7 @@ fn reference() -> String {
 
 #[test]
 fn the_documentation_shows_the_help_of_every_command() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md");
     let document = std::fs::read_to_string(path).unwrap();
     let (before, rest) = document.split_once(START).expect("the start of the commands is marked");
     let (current, after) = rest.split_once(END).expect("the end of the commands is marked");

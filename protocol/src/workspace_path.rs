@@ -4,12 +4,10 @@
 
 use std::ffi::OsStr;
 
-use domain::request::check_path;
+use crate::limits::{MAX_COMPONENT_BYTES, MAX_PATH_BYTES, MAX_PATH_DEPTH};
 
-/// `PATH_MAX` without its NUL.
-const MAX_PATH_BYTES: usize = 4_095;
-/// `NAME_MAX`.
-const MAX_NAME_BYTES: usize = 255;
+/// `PATH_MAX` without its NUL: more than a path that is written may have.
+const MAX_READ_PATH_BYTES: usize = 4_095;
 
 /// The components of a relative path; none for the workspace itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +19,7 @@ impl WorkspacePath {
         if path.is_empty() {
             return Err("must not be empty");
         }
-        if path.len() > MAX_PATH_BYTES {
+        if path.len() > MAX_READ_PATH_BYTES {
             return Err("must be at most 4095 bytes");
         }
         if path.starts_with('/') {
@@ -32,7 +30,7 @@ impl WorkspacePath {
                 "" => return Err("must not have empty components or end in /"),
                 "." | ".." => return Err("must not have . or .. components"),
                 name if name.contains('\0') => return Err("must not contain NUL characters"),
-                name if name.len() > MAX_NAME_BYTES => return Err("must have components of at most 255 bytes"),
+                name if name.len() > MAX_COMPONENT_BYTES => return Err("must have components of at most 255 bytes"),
                 _ => {}
             }
         }
@@ -54,21 +52,23 @@ impl WorkspacePath {
     }
 
     /// The parent's components and the last one; none for the workspace itself.
-    pub(super) fn split_last(&self) -> Option<(Vec<&OsStr>, &OsStr)> {
+    pub fn split_last(&self) -> Option<(Vec<&OsStr>, &OsStr)> {
         let (last, parent) = self.0.split_last()?;
         Some((parent.iter().map(OsStr::new).collect(), OsStr::new(last)))
     }
 
-    pub(super) fn components(&self) -> impl Iterator<Item = &OsStr> {
+    /// The components, in order.
+    pub fn components(&self) -> impl Iterator<Item = &OsStr> {
         self.0.iter().map(OsStr::new)
     }
 
-    pub(super) fn is_root(&self) -> bool {
+    /// Whether it is the workspace itself.
+    pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The path of an entry in this directory, with replacement characters for what is not UTF-8.
-    pub(super) fn join_lossy(&self, name: &OsStr) -> String {
+    pub fn join_lossy(&self, name: &OsStr) -> String {
         let mut path = self.0.join("/");
         if !path.is_empty() {
             path.push('/');
@@ -87,6 +87,34 @@ impl std::fmt::Display for WorkspacePath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0.join("/"))
     }
+}
+
+/// Validates the path of a file or document: relative, with plain components that every program interprets alike.
+pub fn check_path(path: &str) -> Result<(), &'static str> {
+    if path.is_empty() {
+        return Err("must not be empty");
+    }
+    if path.len() > MAX_PATH_BYTES {
+        return Err("must be at most 1024 bytes");
+    }
+    if path.chars().any(char::is_control) || path.contains('\\') {
+        return Err("must not contain control characters or backslashes");
+    }
+    if path.starts_with('/') {
+        return Err("must be relative, without / at its beginning");
+    }
+    if path.split('/').count() > MAX_PATH_DEPTH {
+        return Err("must be at most 128 directories deep");
+    }
+    for component in path.split('/') {
+        match component {
+            "" => return Err("must not have empty components or end in /"),
+            "." | ".." => return Err("must not have . or .. components"),
+            long if long.len() > MAX_COMPONENT_BYTES => return Err("must have components of at most 255 bytes"),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -122,7 +150,7 @@ mod tests {
             for parsed in [WorkspacePath::parse_for_read(&path), WorkspacePath::parse_for_write(&path)].into_iter().flatten() {
                 for name in &parsed.0 {
                     let plain = !name.is_empty() && !matches!(name.as_str(), "." | "..");
-                    prop_assert!(plain && !name.contains(['/', '\0']) && name.len() <= MAX_NAME_BYTES, "{:?}", name);
+                    prop_assert!(plain && !name.contains(['/', '\0']) && name.len() <= MAX_COMPONENT_BYTES, "{:?}", name);
                 }
                 prop_assert_eq!(parsed.to_string(), path.clone(), "the path is not normalised");
                 prop_assert_eq!(WorkspacePath::parse_for_list(&format!("{path}/")), Ok(parsed));

@@ -19,22 +19,22 @@ use chrono_tz::Tz;
 use protocol::RoutineTrigger;
 
 use super::{
+    error::ScheduleError,
     local_time::{Instants, instants},
-    schedule::zone_named,
-    schedule_error::ScheduleError,
+    times::zone_named,
 };
 
 /// Longest duration: 10 years.
 const MAX_DURATION_SECONDS: u64 = 10 * 366 * 86_400;
 
 /// Whether a text is meant as a phrase, rather than as a cron expression.
-pub fn is_phrase(text: &str) -> bool {
+pub(crate) fn is_phrase(text: &str) -> bool {
     let first = text.split_whitespace().next().unwrap_or_default().to_ascii_lowercase();
     ["every", "in", "at"].contains(&first.as_str())
 }
 
 /// The trigger that a phrase means. `timezone` is the zone named beside the phrase; without one, UTC.
-pub fn parse(text: &str, timezone: Option<&str>, now: DateTime<Utc>) -> Result<RoutineTrigger, ScheduleError> {
+pub(crate) fn parse(text: &str, timezone: Option<&str>, now: DateTime<Utc>) -> Result<RoutineTrigger, ScheduleError> {
     timezone.map(zone_named).transpose()?;
     let mut words = Words::of(text);
     let trigger = match words.next_lower().as_deref() {

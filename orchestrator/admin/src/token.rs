@@ -3,24 +3,20 @@
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{
-    config::ConfigSource,
-    exit::{CliError, Exit},
-    output::Output,
-    table::{Column, TableArgs, View, table},
-    text::one_line,
-    token_records,
-};
+use cli::{CliError, Column, Exit, Output, TableArgs, View, one_line, table};
+
+use crate::{config::ConfigSource, token_records};
 use app::is_in_use;
-use auth::{Role, SigningKey, is_jti, is_user_name};
+use auth::{Role, SigningKey, is_jti};
 use base::{Environment, clock::Clock};
+use protocol::is_user_name;
 use store::tokens::{Revoked, TokenRow};
 
 const MAX_TTL_DAYS: i64 = 3650;
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum TokenCommand {
+pub enum TokenCommand {
     /// Create a token and print it
     Create(CreateArgs),
     /// List the tokens created here
@@ -39,7 +35,7 @@ pub(super) enum TokenCommand {
 
 /// Arguments of `create`.
 #[derive(Debug, Args)]
-pub(super) struct CreateArgs {
+pub struct CreateArgs {
     /// User name
     #[arg(long, value_name = "NAME")]
     user: String,
@@ -229,7 +225,7 @@ mod tests {
     #[case(&"x".repeat(129))]
     #[tokio::test]
     async fn an_invalid_token_id_is_a_usage_error(#[case] jti: &str) {
-        let (mut output, _) = Output::captured(super::super::output::Format::Text);
+        let (mut output, _) = Output::captured(cli::Format::Text);
         let error = run(revoke(jti), &Environment::from_pairs([]), &mut output).await.unwrap_err();
         assert_eq!(error.exit(), Exit::Usage);
         assert!(error.to_string().contains("(jti)"), "{error}");
@@ -241,7 +237,7 @@ mod tests {
         let data = directory.path().join("data");
         let environment = Environment::from_pairs([("GANTRY_DATA_DIR", data.to_str().unwrap())]);
         for command in [revoke("j1"), TokenCommand::List { flags: ConfigSource::default() }] {
-            let (mut output, _) = Output::captured(super::super::output::Format::Text);
+            let (mut output, _) = Output::captured(cli::Format::Text);
             let error = run(command, &environment, &mut output).await.unwrap_err();
             assert_eq!(error.exit(), Exit::Failed);
             assert!(error.to_string().contains(data.to_str().unwrap()), "{error}");
@@ -254,7 +250,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let environment = Environment::from_pairs([("GANTRY_DATA_DIR", directory.path().to_str().unwrap())]);
         for wanted in ["j1 revoked\n", "j1 was already revoked\n"] {
-            let (mut output, printed) = Output::captured(super::super::output::Format::Text);
+            let (mut output, printed) = Output::captured(cli::Format::Text);
             assert_eq!(run(revoke("j1"), &environment, &mut output).await.unwrap(), Exit::Success);
             let printed = String::from_utf8(printed.lock().unwrap().clone()).unwrap();
             assert_eq!(printed, wanted);

@@ -4,11 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{
-    config::ConfigSource,
-    exit::{CliError, Exit},
-    output::Output,
-};
+use cli::{CliError, Exit, Output};
+
+use crate::config::ConfigSource;
 use app::is_in_use;
 use base::Environment;
 use config::Config;
@@ -16,7 +14,7 @@ use secrets::key_path;
 
 /// Arguments of `backup`.
 #[derive(Debug, Args)]
-pub(super) struct BackupArgs {
+pub struct BackupArgs {
     /// File to write the backup to
     file: PathBuf,
     /// Replace an existing file

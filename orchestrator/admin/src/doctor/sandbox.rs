@@ -4,7 +4,7 @@ use std::path::Path;
 
 use protocol::InstanceId;
 
-use super::Check;
+use cli::Check;
 use config::{Config, SandboxMode};
 use engine::{Docker, DockerSettings, Engine as _, EngineFacts, ReadinessReason, SandboxReadiness};
 
@@ -108,7 +108,7 @@ mod tests {
     use base::Environment;
     use config::Sources;
 
-    use crate::doctor::Verdict;
+    use cli::Verdict;
 
     fn config() -> Config {
         Config::load(&Environment::from_pairs([("HOME", "/home/ada")]), Sources::default()).unwrap()

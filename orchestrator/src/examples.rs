@@ -189,7 +189,7 @@ pub const EXAMPLES: &[Example] = &[
 ];
 
 /// Adds the examples to the help of the commands.
-pub(super) fn with_examples(command: Command) -> Command {
+pub(crate) fn with_examples(command: Command) -> Command {
     add(command, "")
 }
 

@@ -4,9 +4,9 @@ use chrono::{DateTime, Datelike, SubsecRound, Utc};
 use protocol::RoutineTrigger;
 
 use super::{
-    schedule::{MAX_SCHEDULE_BYTES, Schedule, zone_named},
-    schedule_error::ScheduleError,
-    schedule_text,
+    error::ScheduleError,
+    phrase,
+    times::{MAX_SCHEDULE_BYTES, Schedule, zone_named},
 };
 
 /// What a trigger of a new or changed routine is stored as: phrases become what they mean, and its times are checked. An
@@ -44,8 +44,8 @@ pub fn canonicalize(trigger: RoutineTrigger, now: DateTime<Utc>) -> Result<Routi
                 let message = format!("it is longer than {MAX_SCHEDULE_BYTES} bytes");
                 return Err(ScheduleError::Expression { message });
             }
-            if schedule_text::is_phrase(&schedule) {
-                return schedule_text::parse(&schedule, timezone.as_deref(), now);
+            if phrase::is_phrase(&schedule) {
+                return phrase::parse(&schedule, timezone.as_deref(), now);
             }
             let zone = timezone.as_deref().map(zone_named).transpose()?;
             let schedule = schedule.split_whitespace().collect::<Vec<_>>().join(" ");

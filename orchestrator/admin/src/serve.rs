@@ -2,10 +2,9 @@
 
 use clap::Args;
 
-use super::{
-    config::ConfigFlags,
-    exit::{CliError, Exit},
-};
+use cli::{CliError, Exit};
+
+use crate::{config::ConfigFlags, configuration};
 use app::{DatabaseError, ServeError};
 use base::{Environment, error_chain};
 use store::StoreError;
@@ -13,15 +12,15 @@ use telemetry::traces::Traces;
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
-pub(super) struct ServeArgs {
+pub struct ServeArgs {
     #[command(flatten)]
     flags: ConfigFlags,
 }
 
-pub(super) async fn run(args: ServeArgs, environment: &Environment) -> Result<Exit, CliError> {
+pub async fn run(args: ServeArgs, environment: &Environment) -> Result<Exit, CliError> {
     let config = args.flags.load(environment)?;
-    let traces = config.otel_endpoint.as_deref().map(Traces::new).transpose()?;
-    telemetry::init(&config.log, traces.as_ref())?;
+    let traces = config.otel_endpoint.as_deref().map(Traces::new).transpose().map_err(configuration)?;
+    telemetry::init(&config.log, traces.as_ref()).map_err(configuration)?;
     base::failpoint::arm(environment);
     base::failpoint::reach("serve.start");
     let served = app::serve(config).await;

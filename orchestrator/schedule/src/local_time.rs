@@ -7,7 +7,7 @@ use chrono_tz::Tz;
 const OFFSET_RANGE: TimeDelta = TimeDelta::hours(26);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Instants {
+pub enum Instants {
     /// It comes once.
     One(DateTime<Utc>),
     /// The clock is put back, so it comes twice.
@@ -19,7 +19,7 @@ pub(super) enum Instants {
     },
 }
 
-pub(super) fn instants(zone: Tz, local: NaiveDateTime) -> Instants {
+pub fn instants(zone: Tz, local: NaiveDateTime) -> Instants {
     match zone.from_local_datetime(&local) {
         MappedLocalTime::Single(instant) => Instants::One(instant.to_utc()),
         MappedLocalTime::Ambiguous(first, second) => Instants::Two(first.to_utc(), second.to_utc()),
@@ -30,12 +30,12 @@ pub(super) fn instants(zone: Tz, local: NaiveDateTime) -> Instants {
     }
 }
 
-pub(super) fn local_time(zone: Tz, instant: DateTime<Utc>) -> NaiveDateTime {
+pub fn local_time(zone: Tz, instant: DateTime<Utc>) -> NaiveDateTime {
     instant.with_timezone(&zone).naive_local()
 }
 
 /// When the clock is put back between the two instants of one local time.
-pub(super) fn put_back_at(zone: Tz, first: DateTime<Utc>, second: DateTime<Utc>) -> DateTime<Utc> {
+pub(crate) fn put_back_at(zone: Tz, first: DateTime<Utc>, second: DateTime<Utc>) -> DateTime<Utc> {
     let offset = |instant: DateTime<Utc>| local_time(zone, instant) - instant.naive_utc();
     first_second(first, second, |instant| offset(instant) != offset(first))
 }

@@ -4,14 +4,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use super::{
-    admin, audit, backup, chat, completion, config as config_command, connection, cron, doctor, emit, events, examples,
-    exit::{CliError, Exit},
-    gate, job, llm, login, memory, notification,
-    output::{self, Output},
-    routine, runs, secret, serve, settings, summary, token, tool, usage, wake,
-};
 use base::Environment;
+use cli::{COMMANDS, CliError, Exit, Output, connection};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -35,35 +29,10 @@ Environment:
   TZ                 time zone of the output (default: the machine's)
   NO_COLOR           disable colors";
 
-/// Commands that talk to a server, which have the options that select it.
-const CLIENT_COMMANDS: [&str; 21] = [
-    "job",
-    "chat",
-    "routine",
-    "runs",
-    "cron",
-    "wake",
-    "message",
-    "system-event",
-    "events",
-    "memory",
-    "tool",
-    "admin",
-    "audit",
-    "summary",
-    "usage",
-    "gate",
-    "notification",
-    "settings",
-    "secret",
-    "context",
-    "doctor",
-];
-
 /// Run AI-agent jobs in sandboxed containers.
 #[derive(Debug, Parser)]
 #[command(name = "gantry", version, after_help = AFTER_HELP)]
-pub(super) struct Cli {
+pub(crate) struct Cli {
     /// Print JSON; lists are one object per page, events and files one object per line
     #[arg(long, global = true)]
     json: bool,
@@ -74,83 +43,33 @@ pub(super) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the server
-    Serve(serve::ServeArgs),
-    /// Create and manage jobs
-    #[command(subcommand)]
-    Job(job::JobCommand),
-    /// Talk to the agent: each line of standard input is a message
-    Chat(chat::ChatArgs),
-    /// Manage routines: work that starts by itself
-    #[command(subcommand)]
-    Routine(routine::RoutineCommand),
-    /// List, show, cancel and export the runs of routines
-    #[command(subcommand)]
-    Runs(runs::RunsCommand),
-    /// Manage schedules through the calls cron.*
-    #[command(subcommand)]
-    Cron(cron::CronCommand),
-    /// Put a line into your main session
-    #[command(name = "wake")]
-    WakeSession(wake::WakeArgs),
-    /// Send a message, which fires your routines with a matching trigger of type event
-    Message(emit::MessageArgs),
-    /// Send a system event, which fires your routines with a matching trigger
-    SystemEvent(emit::SystemEventArgs),
-    /// Print the events of your jobs, chats and gates, and your notifications
-    Events(events::EventsArgs),
-    /// Read, write and search the documents of your memory
-    #[command(subcommand)]
-    Memory(memory::MemoryCommand),
-    /// List tools and set your permissions
-    #[command(subcommand)]
-    Tool(tool::ToolCommand),
-    /// Manage the installation (admins only)
-    #[command(subcommand)]
-    Admin(admin::AdminCommand),
-    /// List the audit entries of the installation, newest first (admins only)
-    Audit(audit::AuditArgs),
-    /// Show the numbers of jobs by state, and usage today
-    Summary,
-    /// Show token, cost and call totals
-    Usage(usage::UsageArgs),
-    /// List tool calls that wait for your approval, approve and deny them
-    #[command(subcommand)]
-    Gate(gate::GateCommand),
-    /// List your notifications and mark them as read
-    #[command(subcommand)]
-    Notification(notification::NotificationCommand),
-    /// Show and change your settings
-    #[command(subcommand)]
-    Settings(settings::SettingsCommand),
+    Serve(admin::ServeArgs),
+    #[command(flatten)]
+    Client(cli::Command),
     /// Store values such as API keys encrypted, for use by name
     #[command(subcommand)]
-    Secret(secret::SecretCommand),
-    /// Create, list and revoke access tokens (on the server's machine)
-    #[command(subcommand)]
-    Token(token::TokenCommand),
-    /// Back up the database while the server runs (on the server's machine)
-    Backup(backup::BackupArgs),
-    /// Serve a scripted model over HTTP
-    #[command(subcommand)]
-    Llm(llm::LlmCommand),
-    /// Check the installation and show how to fix problems
-    Doctor(doctor::DoctorArgs),
-    /// Save the URL of a server and an access token as a context
-    Login(login::LoginArgs),
-    /// Remove the context in use and its token from this machine
-    Logout,
-    /// List, select and remove contexts: servers with access tokens
-    #[command(subcommand)]
-    Context(login::ContextCommand),
+    Secret(SecretCommand),
+    #[command(flatten)]
+    Admin(admin::Command),
+    #[command(flatten)]
+    Login(cli::LoginCommand),
     /// Print the effective configuration of the server, with secrets masked
-    Config(config_command::ConfigArgs),
+    Config(admin::ConfigArgs),
     /// Print a shell completion script
-    Completion(completion::CompletionArgs),
+    Completion(cli::CompletionArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum SecretCommand {
+    #[command(flatten)]
+    Client(cli::SecretCommand),
+    /// Replace the key that encrypts the stored secrets (on the server's machine, while the server is stopped)
+    RotateKey(admin::RotateKeyArgs),
 }
 
 /// Runs the command given by the arguments.
 pub fn main(environment: &Environment) -> ExitCode {
-    if completion::answer_shell(environment) {
+    if cli::answer_shell(environment, command) {
         return ExitCode::SUCCESS;
     }
     let (cli, environment) = match parse(environment) {
@@ -171,22 +90,22 @@ pub fn main(environment: &Environment) -> ExitCode {
 }
 
 /// All commands with their options.
-pub(super) fn command() -> clap::Command {
-    let command = examples::with_examples(Cli::command());
+pub(crate) fn command() -> clap::Command {
+    let command = crate::examples::with_examples(Cli::command());
     let command = connection::with_options_before_command(command);
-    CLIENT_COMMANDS.iter().fold(command, |command, name| command.mut_subcommand(name, connection::with_options))
+    COMMANDS.iter().fold(command, |command, name| command.mut_subcommand(name, connection::with_options))
 }
 
 /// The command, and the environment in which its options take precedence. Help is as wide as the terminal, or as `COLUMNS`.
 fn parse(environment: &Environment) -> Result<(Cli, Environment), clap::Error> {
-    let command = match output::width(environment) {
+    let command = match cli::width(environment) {
         Some(width) => command().term_width(width),
         None => command(),
     };
     let matches = command.try_get_matches()?;
     let mut with_values = connection::with_values(environment.clone(), &matches);
     if let Some((name, matches_of_command)) = matches.subcommand() {
-        if connection::has_values(&matches) && !CLIENT_COMMANDS.contains(&name) {
+        if connection::has_values(&matches) && !COMMANDS.contains(&name) {
             let message = format!("--url, --token-file and --context before `{name}` have no effect\n");
             return Err(self::command().error(clap::error::ErrorKind::ArgumentConflict, message));
         }
@@ -221,39 +140,18 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
         .build()
         .map_err(|error| CliError::failed("cannot start threads", error))?;
     if !matches!(command, Command::Serve(_)) {
-        telemetry::init(&config::log_for_commands(environment)?, None)?;
+        admin::init_log(environment)?;
     }
     runtime.block_on(async {
         match command {
-            Command::Serve(args) => serve::run(args, environment).await,
-            Command::Job(command) => job::run(command, environment, output).await,
-            Command::Chat(args) => chat::run(args, environment, output).await,
-            Command::Routine(command) => routine::run(command, environment, output).await,
-            Command::Runs(command) => runs::run(command, environment, output).await,
-            Command::Cron(command) => cron::run(command, environment, output).await,
-            Command::WakeSession(args) => wake::run(args, environment, output).await,
-            Command::Message(args) => emit::message(args, environment, output).await,
-            Command::SystemEvent(args) => emit::system_event(args, environment, output).await,
-            Command::Events(args) => events::run(args, environment, output).await,
-            Command::Memory(command) => memory::run(command, environment, output).await,
-            Command::Tool(command) => tool::run(command, environment, output).await,
-            Command::Admin(command) => admin::run(command, environment, output).await,
-            Command::Audit(args) => audit::run(args, environment, output).await,
-            Command::Summary => summary::run(environment, output).await,
-            Command::Usage(args) => usage::run(args, environment, output).await,
-            Command::Gate(command) => gate::run(command, environment, output).await,
-            Command::Notification(command) => notification::run(command, environment, output).await,
-            Command::Settings(command) => settings::run(command, environment, output).await,
-            Command::Secret(command) => secret::run(command, environment, output).await,
-            Command::Token(command) => token::run(command, environment, output).await,
-            Command::Backup(args) => backup::run(args, environment, output).await,
-            Command::Llm(command) => llm::run(command, output).await,
-            Command::Doctor(args) => doctor::run(args, environment, output).await,
-            Command::Login(args) => login::login(args, environment, output).await,
-            Command::Logout => login::logout(environment, output),
-            Command::Context(command) => login::run(command, environment, output),
-            Command::Config(args) => config_command::run(args, environment, output),
-            Command::Completion(args) => completion::run(args, output),
+            Command::Serve(args) => admin::serve(args, environment).await,
+            Command::Client(command) => command.run(environment, output).await,
+            Command::Secret(SecretCommand::Client(command)) => cli::run_secret(command, environment, output).await,
+            Command::Secret(SecretCommand::RotateKey(args)) => admin::rotate_key(args, environment, output).await,
+            Command::Admin(command) => command.run(environment, output).await,
+            Command::Login(command) => command.run(environment, output).await,
+            Command::Config(args) => admin::run_config(args, environment, output),
+            Command::Completion(args) => args.run(output),
         }
     })
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::Check;
 use base::{error_chain, mask_urls};
+use cli::Check;
 use config::{Config, ProviderKind, ProviderSettings};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -13,17 +13,17 @@ use tar::{Archive, Builder, EntryType, HeaderMode};
 
 /// What was packed or unpacked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ArchiveCounts {
+pub(super) struct ArchiveCounts {
     /// Regular files and directories.
-    pub entries: u64,
+    pub(super) entries: u64,
     /// Content, in bytes.
-    pub size_bytes: u64,
+    pub(super) size_bytes: u64,
     /// Links and special files.
-    pub skipped: u64,
+    pub(super) skipped: u64,
 }
 
 /// Writes the content of a directory to a tar archive, below `prefix`.
-pub fn pack_directory(directory: &Path, prefix: &Path, out: impl Write) -> io::Result<ArchiveCounts> {
+pub(super) fn pack_directory(directory: &Path, prefix: &Path, out: impl Write) -> io::Result<ArchiveCounts> {
     let mut builder = Builder::new(out);
     // No users and times of this machine.
     builder.mode(HeaderMode::Deterministic);
@@ -65,7 +65,7 @@ fn pack(
 }
 
 /// Unpacks an archive into a directory, which is created. Nothing is written outside of it.
-pub fn unpack_directory(archive: impl Read, target: &Path) -> io::Result<ArchiveCounts> {
+pub(super) fn unpack_directory(archive: impl Read, target: &Path) -> io::Result<ArchiveCounts> {
     fs::create_dir_all(target)?;
     let mut counts = ArchiveCounts::default();
     let mut archive = Archive::new(archive);

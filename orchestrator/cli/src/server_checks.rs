@@ -1,16 +1,16 @@
-//! Checks of `gantry doctor` about the server that the command line uses, as its user sees it: reachable, same version, token, ready.
+//! The checks of `gantry doctor` about the server that the command line uses, as its user sees it: reachable, same version, token, ready.
 
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
-use protocol::{ErrorCode, JobCounts};
+use protocol::{ActorRole, ErrorCode, JobCounts};
 use secrecy::ExposeSecret as _;
+use serde::Serialize;
 use serde_json::Value;
 
-use super::Check;
-use auth::UnverifiedClaims;
 use base::{Environment, mask_urls};
 
 use crate::{
+    claims::UnverifiedClaims,
     client::Client,
     connection::Connection,
     exit::CliError,
@@ -24,8 +24,51 @@ const SOON: chrono::Duration = chrono::Duration::days(3);
 const TOKEN_ADVICE: &str = "create a token with `gantry token create --user NAME` where the server runs, then run `gantry login`; for the \
                             Compose stack use docker/gantry, which manages the token";
 
+/// The result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Ok,
+    /// No problem, but worth knowing.
+    Note,
+    Failed,
+    /// Not checked because an earlier check failed.
+    NotChecked,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    pub name: &'static str,
+    pub verdict: Verdict,
+    pub found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+impl Check {
+    #[must_use]
+    pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Ok, found: found.into(), advice: None }
+    }
+
+    #[must_use]
+    pub fn note(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Note, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    #[must_use]
+    pub fn failed(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Failed, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    #[must_use]
+    pub fn not_checked(name: &'static str) -> Self {
+        Self { name, verdict: Verdict::NotChecked, found: "not checked".to_owned(), advice: None }
+    }
+}
+
 /// Runs the checks. A missing token is a failure unless the server is installed here: its operator needs none.
-pub(super) async fn checks(
+pub async fn checks(
     environment: &Environment,
     is_installed_here: bool,
     (now, zone): (DateTime<Utc>, Tz),
@@ -95,7 +138,7 @@ async fn token(client: &Client, connection: &Connection, (now, zone): (DateTime<
     let found = claims.as_ref().map_or_else(
         || "unknown user".to_owned(),
         |claims| {
-            let role = claims.role.map_or("unknown", auth::Role::as_str);
+            let role = claims.role.map_or("unknown", ActorRole::as_str);
             let expires = claims.expires_at.map(|at| format!(", expires {}", local_time(at, zone))).unwrap_or_default();
             format!("{}, role {role}{expires}", claims.user)
         },

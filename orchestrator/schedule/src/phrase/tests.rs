@@ -120,7 +120,7 @@ proptest! {
         let phrase = words.join(" ");
         for text in [text.clone(), format!("every {text}"), format!("at {text}"), format!("in {text}"), format!("every {phrase}"), phrase] {
             if let Ok(RoutineTrigger::Cron { schedule, timezone }) = parse(&text, None, now()) {
-                prop_assert!(super::super::schedule::Schedule::cron(&schedule, timezone.as_deref()).is_ok(), "{} -> {}", text, schedule);
+                prop_assert!(crate::Schedule::cron(&schedule, timezone.as_deref()).is_ok(), "{} -> {}", text, schedule);
             }
         }
     }

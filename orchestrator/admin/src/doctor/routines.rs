@@ -1,6 +1,6 @@
 //! Whether routines can start, and from where webhooks are accepted.
 
-use super::Check;
+use cli::Check;
 use config::Config;
 
 pub(super) fn checks(config: &Config) -> [Check; 2] {
@@ -38,7 +38,7 @@ mod tests {
     use base::Environment;
     use config::Sources;
 
-    use crate::doctor::Verdict;
+    use cli::Verdict;
 
     #[rstest]
     #[case("true", "", Verdict::Ok, true)]

@@ -6,20 +6,15 @@ mod disk;
 mod model;
 mod routines;
 mod sandbox;
-mod server;
 
 use std::path::Path;
 
 use clap::Args;
 use secrecy::ExposeSecret;
-use serde::Serialize;
 
-use super::{
-    config::ConfigSource,
-    exit::{CliError, Exit},
-    output::{Output, Paint},
-    text::one_line,
-};
+use cli::{Check, CliError, Exit, Output, Paint, Verdict, one_line, server_checks};
+
+use crate::config::ConfigSource;
 use auth::SigningKey;
 use base::{Environment, clock::Clock};
 use config::Config;
@@ -27,7 +22,7 @@ use store::{Store, StoreError};
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
-pub(super) struct DoctorArgs {
+pub struct DoctorArgs {
     /// Check the installation on this machine even if no server has run here
     #[arg(long)]
     install: bool,
@@ -35,51 +30,12 @@ pub(super) struct DoctorArgs {
     flags: ConfigSource,
 }
 
-/// The result of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Verdict {
-    Ok,
-    /// No problem, but worth knowing.
-    Note,
-    Failed,
-    /// Not checked because an earlier check failed.
-    NotChecked,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Check {
-    name: &'static str,
-    verdict: Verdict,
-    found: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    advice: Option<String>,
-}
-
-impl Check {
-    fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Ok, found: found.into(), advice: None }
-    }
-
-    fn note(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Note, found: found.into(), advice: Some(advice.into()) }
-    }
-
-    fn failed(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Failed, found: found.into(), advice: Some(advice.into()) }
-    }
-
-    fn not_checked(name: &'static str) -> Self {
-        Self { name, verdict: Verdict::NotChecked, found: "not checked".to_owned(), advice: None }
-    }
-}
-
 pub(super) async fn run(args: DoctorArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
     let is_asked_for = args.install || args.flags.is_given();
     let config = args.flags.load(environment);
     let is_installed_here = is_asked_for || config.as_ref().is_ok_and(|config| config.data_dir.exists());
     let now = Clock::system().now();
-    let mut checks = server::checks(environment, is_installed_here, (now, output.zone)).await;
+    let mut checks = server_checks(environment, is_installed_here, (now, output.zone)).await;
     if is_installed_here {
         match config {
             Err(error) => checks.push(Check::failed("configuration", error.to_string(), "fix this value")),
@@ -237,6 +193,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::configuration;
     use base::error_chain;
     use config::Sources;
 
@@ -255,7 +212,7 @@ mod tests {
         let refused = std::io::Error::other(CliError::failed("no connection", "refused"));
         assert_eq!(error_chain(&refused), "no connection: refused");
         let config = Config::load(&Environment::from_pairs([]), Sources::default()).unwrap_err();
-        let outer = std::io::Error::other(CliError::from(config));
+        let outer = std::io::Error::other(configuration(config));
         assert!(error_chain(&outer).contains("GANTRY_DATA_DIR"));
     }
 

@@ -8,15 +8,13 @@ use clap::Args;
 use secrecy::zeroize::Zeroizing;
 use secrets::{MasterKey, Rotated, UnreadableSecrets};
 
-use crate::{
-    config::ConfigSource,
-    exit::{CliError, Exit},
-    output::Output,
-};
+use cli::{CliError, Exit, Output};
+
+use crate::config::ConfigSource;
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
-pub(crate) struct RotateKeyArgs {
+pub struct RotateKeyArgs {
     #[arg(
         long,
         value_name = "FILE",
@@ -30,7 +28,7 @@ pub(crate) struct RotateKeyArgs {
     flags: ConfigSource,
 }
 
-pub(super) async fn run(args: RotateKeyArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+pub async fn run(args: RotateKeyArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
     base::failpoint::arm(environment);
     let config = args.flags.load(environment)?;
     let data_dir = config.data_dir.display();

@@ -4,8 +4,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::exit::CliError;
 use app::is_in_use;
+use cli::CliError;
 use config::Config;
 use store::{
     Store,

@@ -6,13 +6,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
-use super::{
-    exit::{CliError, Exit},
-    output::Output,
-    serve::to_cli_error,
-    table::{Column, TableArgs, View, table},
-    text::one_line,
-};
+use cli::{CliError, Column, Exit, Output, TableArgs, View, one_line, table};
+
+use crate::{configuration, serve::to_cli_error};
 use base::{Environment, clock::Clock};
 use config::{Config, EffectiveSetting, Sources, all_specs};
 
@@ -85,14 +81,14 @@ impl ConfigFlags {
             }
             flags.insert(key.to_owned(), value.to_owned());
         }
-        Ok(Config::load(environment, Sources { file: self.file, flags })?)
+        Config::load(environment, Sources { file: self.file, flags }).map_err(configuration)
     }
 }
 
 /// Where commands that work on the server's files find them: the configuration that the server has.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Server configuration")]
-pub(super) struct ConfigSource {
+pub struct ConfigSource {
     /// Configuration file of the server (default: gantry.toml, if it exists)
     #[arg(id = "server-config", long = "config", value_name = "FILE")]
     file: Option<PathBuf>,
@@ -119,12 +115,12 @@ impl ConfigSource {
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
-pub(super) struct ConfigArgs {
+pub struct ConfigArgs {
     #[command(flatten)]
     flags: ConfigFlags,
 }
 
-pub(super) fn run(args: ConfigArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+pub fn run(args: ConfigArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
     let config = args.flags.load(environment)?;
     app::check(&config).map_err(|error| to_cli_error(&error))?;
     let value = serde_json::json!({"settings": config.settings, "warnings": config.warnings});

@@ -16,12 +16,12 @@ use croner::Cron;
 use protocol::RoutineTrigger;
 
 use super::{
+    error::ScheduleError,
     local_time::{Instants, instants, local_time, put_back_at},
-    schedule_error::ScheduleError,
 };
 
 /// Maximum bytes of a cron expression or phrase.
-pub const MAX_SCHEDULE_BYTES: usize = 256;
+pub(crate) const MAX_SCHEDULE_BYTES: usize = 256;
 /// Times after which counting stops: a few milliseconds of work, and 3.5 days of a routine that fires each minute.
 pub const MAX_COUNTED: u64 = 5_000;
 /// Times that are looked at for the smallest gap between two.
@@ -153,7 +153,7 @@ impl fmt::Debug for CalendarSchedule {
 }
 
 /// The IANA time zone with this name.
-pub fn zone_named(name: &str) -> Result<Tz, ScheduleError> {
+pub(crate) fn zone_named(name: &str) -> Result<Tz, ScheduleError> {
     name.parse().map_err(|_| ScheduleError::Zone(name.chars().take(64).collect()))
 }
 

@@ -7,14 +7,11 @@ use llm::Script;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    exit::{CliError, Exit},
-    output::Output,
-};
+use cli::{CliError, Exit, Output};
 
 /// Commands of `gantry llm`.
 #[derive(Debug, Subcommand)]
-pub(super) enum LlmCommand {
+pub enum LlmCommand {
     /// Serve a scripted model over HTTP in the OpenAI, Anthropic and Ollama formats
     Serve {
         /// Script file (YAML)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::{net::UnixStream, time::timeout};
 
-use super::Check;
+use cli::Check;
 use config::Config;
 use workspace::FreeSpace;
 
@@ -79,7 +79,7 @@ mod tests {
     use base::Environment;
     use config::Sources;
 
-    use crate::doctor::Verdict;
+    use cli::Verdict;
 
     #[rstest]
     #[case::fine("0", Verdict::Ok)]

@@ -1,0 +1,135 @@
+//! The commands of a client, and running one of them.
+
+use base::Environment;
+use clap::Subcommand;
+
+use super::{
+    admin, audit, chat, cron, emit, events,
+    exit::{CliError, Exit},
+    gate, job, login, memory, notification,
+    output::Output,
+    routine, runs, settings, summary, tool, usage, wake,
+};
+
+/// Commands that talk to a server, which have the options that select it.
+pub const COMMANDS: [&str; 21] = [
+    "job",
+    "chat",
+    "routine",
+    "runs",
+    "cron",
+    "wake",
+    "message",
+    "system-event",
+    "events",
+    "memory",
+    "tool",
+    "admin",
+    "audit",
+    "summary",
+    "usage",
+    "gate",
+    "notification",
+    "settings",
+    "secret",
+    "context",
+    "doctor",
+];
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Create and manage jobs
+    #[command(subcommand)]
+    Job(job::JobCommand),
+    /// Talk to the agent: each line of standard input is a message
+    Chat(chat::ChatArgs),
+    /// Manage routines: work that starts by itself
+    #[command(subcommand)]
+    Routine(routine::RoutineCommand),
+    /// List, show, cancel and export the runs of routines
+    #[command(subcommand)]
+    Runs(runs::RunsCommand),
+    /// Manage schedules through the calls cron.*
+    #[command(subcommand)]
+    Cron(cron::CronCommand),
+    /// Put a line into your main session
+    #[command(name = "wake")]
+    WakeSession(wake::WakeArgs),
+    /// Send a message, which fires your routines with a matching trigger of type event
+    Message(emit::MessageArgs),
+    /// Send a system event, which fires your routines with a matching trigger
+    SystemEvent(emit::SystemEventArgs),
+    /// Print the events of your jobs, chats and gates, and your notifications
+    Events(events::EventsArgs),
+    /// Read, write and search the documents of your memory
+    #[command(subcommand)]
+    Memory(memory::MemoryCommand),
+    /// List tools and set your permissions
+    #[command(subcommand)]
+    Tool(tool::ToolCommand),
+    /// Manage the installation (admins only)
+    #[command(subcommand)]
+    Admin(admin::AdminCommand),
+    /// List the audit entries of the installation, newest first (admins only)
+    Audit(audit::AuditArgs),
+    /// Show the numbers of jobs by state, and usage today
+    Summary,
+    /// Show token, cost and call totals
+    Usage(usage::UsageArgs),
+    /// List tool calls that wait for your approval, approve and deny them
+    #[command(subcommand)]
+    Gate(gate::GateCommand),
+    /// List your notifications and mark them as read
+    #[command(subcommand)]
+    Notification(notification::NotificationCommand),
+    /// Show and change your settings
+    #[command(subcommand)]
+    Settings(settings::SettingsCommand),
+}
+
+/// Which server the commands use.
+#[derive(Debug, Subcommand)]
+pub enum LoginCommand {
+    /// Save the URL of a server and an access token as a context
+    Login(login::LoginArgs),
+    /// Remove the context in use and its token from this machine
+    Logout,
+    /// List, select and remove contexts: servers with access tokens
+    #[command(subcommand)]
+    Context(login::ContextCommand),
+}
+
+impl Command {
+    pub async fn run(self, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+        match self {
+            Self::Job(command) => job::run(command, environment, output).await,
+            Self::Chat(args) => chat::run(args, environment, output).await,
+            Self::Routine(command) => routine::run(command, environment, output).await,
+            Self::Runs(command) => runs::run(command, environment, output).await,
+            Self::Cron(command) => cron::run(command, environment, output).await,
+            Self::WakeSession(args) => wake::run(args, environment, output).await,
+            Self::Message(args) => emit::message(args, environment, output).await,
+            Self::SystemEvent(args) => emit::system_event(args, environment, output).await,
+            Self::Events(args) => events::run(args, environment, output).await,
+            Self::Memory(command) => memory::run(command, environment, output).await,
+            Self::Tool(command) => tool::run(command, environment, output).await,
+            Self::Admin(command) => admin::run(command, environment, output).await,
+            Self::Audit(args) => audit::run(args, environment, output).await,
+            Self::Summary => summary::run(environment, output).await,
+            Self::Usage(args) => usage::run(args, environment, output).await,
+            Self::Gate(command) => gate::run(command, environment, output).await,
+            Self::Notification(command) => notification::run(command, environment, output).await,
+            Self::Settings(command) => settings::run(command, environment, output).await,
+        }
+    }
+}
+
+impl LoginCommand {
+    pub async fn run(self, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+        match self {
+            Self::Login(args) => login::login(args, environment, output).await,
+            Self::Logout => login::logout(environment, output),
+            Self::Context(command) => login::run(command, environment, output),
+        }
+    }
+}
