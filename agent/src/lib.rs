@@ -41,7 +41,7 @@ pub use container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tool_re
 pub use event_size::{event_bytes, shortened_event};
 /// The type of [`Tool::call`]: tools are kept in lists, so their futures are boxed.
 pub use futures_util::future::BoxFuture;
-pub use journal::{Journal, JournalClosed};
+pub use journal::{Journal, JournalError};
 pub use model::{Delta, DeltaSink, Model, ModelError};
 pub use outcome::{FailureReason, LimitKind, LoopOutcome};
 /// Declared on the wire, and used by every [`Tool`].

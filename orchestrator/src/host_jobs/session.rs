@@ -6,10 +6,10 @@
 use std::{convert::Infallible, ops::ControlFlow, sync::Arc, time::Duration};
 
 use agent::{
-    Agent, DeltaSink, Inbox, LoopOutcome, RecordError, Settings, Signals, failure_report, outcome_report,
+    Agent, DeltaSink, FailureReason, Inbox, LoopOutcome, RecordError, Settings, Signals, outcome_report,
     safety::DELIMITER_NOTICE, shortened_report, start_attempt,
 };
-use protocol::{CompleteReport, JobReason, PartialResult};
+use protocol::{CompleteReport, PartialResult};
 use tokio_util::sync::CancellationToken;
 
 use super::{journal::HostJournal, model::HostModel, prompts::PromptFeed};
@@ -107,6 +107,7 @@ impl HostJobs {
             meter: self.meter.clone(),
             account: attempt.account(),
             stop: || stop.clone().cancelled_owned(),
+            waits_for_providers: true,
         };
         let model =
             HostModel { metered, store: self.store.clone(), attempt: Arc::clone(attempt), clock: self.clock.clone() };
@@ -132,7 +133,7 @@ impl HostJobs {
                 // The prompt arrived after the loop had checked its inbox for the last time.
                 continue;
             }
-            let Some(report) = self.report(attempt, outcome, run.partial(), journal.take_failure()) else {
+            let Some(report) = self.report(attempt, outcome, run.partial()) else {
                 return self.end_unreported(attempt).await;
             };
             if self.deliver_all(attempt, &report, &mut feed, &signals.inbox).await?.is_break() {
@@ -142,25 +143,15 @@ impl HostJobs {
     }
 
     /// The report of an outcome. None if the attempt is over, or the process drains before the work has ended.
-    fn report(
-        &self,
-        attempt: &Attempt,
-        outcome: LoopOutcome,
-        partial: PartialResult,
-        failure: Option<String>,
-    ) -> Option<CompleteReport> {
+    fn report(&self, attempt: &Attempt, outcome: LoopOutcome, partial: PartialResult) -> Option<CompleteReport> {
         let cause = attempt.stop_cause();
-        let is_stopped = outcome == LoopOutcome::Stopped;
-        if cause == Some(StopCause::Ended) || (is_stopped && cause.is_none() && self.drain.is_cancelled()) {
+        let is_stopped = outcome == LoopOutcome::Stopped && cause.is_none();
+        if cause == Some(StopCause::Ended) || (is_stopped && self.drain.is_cancelled()) {
             return None;
         }
-        let report = outcome_report(outcome, partial);
-        if is_stopped && cause.is_none() {
-            let message = failure.unwrap_or_else(|| NOT_STOPPED.to_owned());
-            let (text, partial, iterations) = (report.text, report.partial, report.iterations);
-            return Some(CompleteReport { text, partial, iterations, ..failure_report(JobReason::Internal, &message) });
-        }
-        Some(report)
+        let (reason, message) = (FailureReason::Internal, NOT_STOPPED.to_owned());
+        let outcome = if is_stopped { LoopOutcome::Failed { reason, message } } else { outcome };
+        Some(outcome_report(outcome, partial))
     }
 
     /// Delivers the report. Continues if there are prompts that must be processed first.
