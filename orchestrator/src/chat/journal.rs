@@ -14,7 +14,6 @@ use crate::{
     config::HookPoint,
     hooks::{HookEvent, Hooks},
     llm::metering::retry_write,
-    secrets::LeakDetectors,
     store::{Store, TurnKey},
 };
 
@@ -24,7 +23,6 @@ pub(super) struct TurnJournal {
     pub(super) clock: Clock,
     pub(super) live: LiveEvents,
     pub(super) hooks: Arc<Hooks>,
-    pub(super) detectors: LeakDetectors,
     pub(super) drain: CancellationToken,
     pub(super) turn: TurnKey,
     pub(super) user: String,
@@ -33,20 +31,6 @@ pub(super) struct TurnJournal {
 }
 
 impl TurnJournal {
-    /// The answer that the hooks let out.
-    async fn shown(&self, content: String) -> String {
-        let event = HookEvent::new(HookPoint::OutboundMessage, &self.user).of_thread(self.turn.thread);
-        let changed = match self.hooks.ask_about_text(&event, &content).await {
-            Ok(None) => return content,
-            Ok(Some(changed)) => changed,
-            Err(refused) => return format!("[withheld: {refused}]"),
-        };
-        match self.detectors.of(&self.user).await {
-            Ok(detector) => detector.redact(&changed).0.into_owned(),
-            Err(error) => format!("[withheld: {error}]"),
-        }
-    }
-
     async fn write(&self, content: ChatContent) -> Result<(), JournalError> {
         let write = || self.store.record_in_chat_turn(self.turn, content.clone(), self.clock.now());
         match retry_write(&self.drain, &self.turn, write).await {
@@ -71,7 +55,8 @@ impl Journal for TurnJournal {
             AgentEvent::Message { role, content } => {
                 self.write(match role {
                     MessageRole::Assistant => {
-                        let content = self.shown(content).await;
+                        let event = HookEvent::new(HookPoint::OutboundMessage, &self.user).of_thread(self.turn.thread);
+                        let content = self.hooks.replacement(&event, &content).await.unwrap_or(content);
                         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(content.clone());
                         ChatContent::Assistant { content }
                     }

@@ -140,7 +140,6 @@ impl ChatEngine {
             clock: self.parts.clock.clone(),
             live: self.parts.live.clone(),
             hooks: Arc::clone(&self.parts.hooks),
-            detectors: self.parts.meter.detectors.clone(),
             drain: self.parts.meter.drain.clone(),
             turn: turn.key,
             user: turn.user.clone(),

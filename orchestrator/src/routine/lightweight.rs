@@ -265,23 +265,10 @@ impl Lightweight {
                 (AttemptEnd::failed(RunReason::EmptyReply, "the model returned an empty reply".to_owned()), None)
             }
             Reply::Attention(text) => {
-                let text = self.apply_output_hooks(run, text).await;
+                let event = HookEvent::new(HookPoint::OutboundMessage, &run.user);
+                let text = self.hooks.replacement(&event, &text).await.unwrap_or(text);
                 (AttemptEnd::Attention, Some(shortened(&text, MAX_RESULT_CHARS)))
             }
-        }
-    }
-
-    /// The text that the hooks let out: it is a message to a person.
-    async fn apply_output_hooks(&self, run: &RunAttempt, text: String) -> String {
-        let event = HookEvent::new(HookPoint::OutboundMessage, &run.user);
-        let changed = match self.hooks.ask_about_text(&event, &text).await {
-            Ok(None) => return text,
-            Ok(Some(changed)) => changed,
-            Err(refused) => return format!("[withheld: {refused}]"),
-        };
-        match self.meter.detectors.of(&run.user).await {
-            Ok(detector) => detector.redact(&changed).0.into_owned(),
-            Err(error) => format!("[withheld: {error}]"),
         }
     }
 }
