@@ -190,6 +190,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         let mut highest = RepeatWarning::None;
         while let Some((call, result)) = results.next().await {
             state.run.count_call(&call.name, &result);
+            state.run.called_final_tool |= result.success() && Some(call.name.as_str()) == self.settings.final_tool;
             highest = highest.max(state.run.guards.observe(&call.name, &call.arguments, result.success()));
             self.record_result(state, &call, result).await?;
         }

@@ -10,8 +10,9 @@ use serde_json::Value;
 use tracing::Instrument as _;
 
 use crate::{
-    DeltaSink, Journal, LimitKind, LoopOutcome, Model, Run, Settings, Signals, ToolExecutor, Transcript,
-    ask::{ModelTurn, PromptContext},
+    DeltaSink, FailureReason, Journal, JournalError, LimitKind, LoopOutcome, Model, Run, Settings, Signals,
+    ToolExecutor, Transcript,
+    ask::{ModelTurn, PromptContext, failed},
     guard::Guards,
     run::Stage,
 };
@@ -91,6 +92,9 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     }
 
     async fn turn(&self, state: &mut LoopState<'_>) -> Flow {
+        if state.run.called_final_tool {
+            return Flow::Break(LoopOutcome::Completed { text: String::new() });
+        }
         self.take_signals(state).await?;
         self.compact_if_needed(state).await?;
         // A compaction is a separate model call, and what arrived during it is seen before the next one.
@@ -158,28 +162,29 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         self.record(AgentEvent::Status { message: message.into(), iteration: state.run.iterations }).await
     }
 
-    /// Records an event. A closed journal means that the attempt has ended.
+    /// Records an event.
     pub(crate) async fn record(&self, event: AgentEvent) -> Flow {
-        match self.journal.record(event).await {
-            Ok(()) => Flow::Continue(()),
-            Err(_) => Flow::Break(LoopOutcome::Stopped),
-        }
+        recorded(self.journal.record(event).await)
     }
 
     /// Waits until all recorded events are stored.
     pub(crate) async fn flush(&self) -> Flow {
-        match self.journal.flush().await {
-            Ok(()) => Flow::Continue(()),
-            Err(_) => Flow::Break(LoopOutcome::Stopped),
-        }
+        recorded(self.journal.flush().await)
     }
 
     /// Ends the work by a limit, which is recorded. `text` is the answer that the model gave with the limit reached.
     pub(crate) async fn end_by_limit<T>(&self, which: LimitKind, value: Value, text: String) -> Flow<T> {
-        match self.record(AgentEvent::Limit { limit: which.name(), value }).await {
-            ControlFlow::Break(stopped) => Flow::Break(stopped),
-            ControlFlow::Continue(()) => Flow::Break(LoopOutcome::Limit { which, text }),
-        }
+        let message = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        self.record(AgentEvent::Limit { limit: which.name(), value }).await?;
+        Flow::Break(LoopOutcome::Limit { which, message, text })
+    }
+}
+
+fn recorded(result: Result<(), JournalError>) -> Flow {
+    match result {
+        Ok(()) => Flow::Continue(()),
+        Err(JournalError::Closed) => Flow::Break(LoopOutcome::Stopped),
+        Err(JournalError::Failed(message)) => failed(FailureReason::Internal, message),
     }
 }
 

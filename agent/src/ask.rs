@@ -60,7 +60,7 @@ pub(crate) enum Refused {
     /// The request exceeds the model's context window.
     ContextLength(String),
     /// Any other permanent failure.
-    Failed(String),
+    Failed(FailureReason, String),
 }
 
 impl<M: Model, J: Journal> Agent<'_, M, J> {
@@ -101,7 +101,8 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         };
         match refused {
             Ok(completion) => Flow::Continue(completion),
-            Err(Refused::ContextLength(message) | Refused::Failed(message)) => failed(FailureReason::LlmError, message),
+            Err(Refused::ContextLength(message)) => failed(FailureReason::LlmError, message),
+            Err(Refused::Failed(reason, message)) => failed(reason, message),
         }
     }
 
@@ -147,12 +148,17 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
                 Err(ModelError::ContextLength { message }) => {
                     return Flow::Continue(Err(Refused::ContextLength(message)));
                 }
-                Err(ModelError::Failed { message }) => return Flow::Continue(Err(Refused::Failed(message))),
+                Err(ModelError::Failed { reason, message }) => {
+                    return Flow::Continue(Err(Refused::Failed(reason, message)));
+                }
                 Err(ModelError::Stopped) => return Flow::Break(LoopOutcome::Stopped),
             };
             let wait = match outage.wait_after(&refusal, &call_id) {
                 Ok(wait) => wait,
-                Err(given_up) => return Flow::Continue(Err(Refused::Failed(format!("{given_up}: {message}")))),
+                Err(given_up) => {
+                    let message = format!("{given_up}: {message}");
+                    return Flow::Continue(Err(Refused::Failed(FailureReason::LlmError, message)));
+                }
             };
             let messages = state.transcript.messages().len();
             let message = match outage.next_attempt() {

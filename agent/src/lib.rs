@@ -26,6 +26,7 @@ mod report;
 mod resume;
 mod run;
 pub mod safety;
+mod session;
 mod settings;
 mod signals;
 mod size;
@@ -43,7 +44,7 @@ pub use container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tool_re
 pub use event_size::{event_bytes, shortened_event};
 /// The type of [`Tool::call`]: tools are kept in lists, so their futures are boxed.
 pub use futures_util::future::BoxFuture;
-pub use journal::{Journal, JournalClosed};
+pub use journal::{Journal, JournalError};
 pub use model::{Delta, DeltaSink, Model, ModelError};
 pub use outcome::{FailureReason, LimitKind, LoopOutcome};
 /// Declared on the wire, and used by every [`Tool`].
@@ -51,6 +52,7 @@ pub use protocol::ApprovalRequirement;
 pub use report::{failure_report, outcome_report, shortened_report};
 pub use resume::start_attempt;
 pub use run::Run;
+pub use session::{Delivery, JobSession};
 pub use settings::{DEFAULT_OUTAGE_PATIENCE, Settings};
 pub use signals::{Inbox, InboxFull, Prompt, Signals};
 pub use text::elide;

@@ -5,7 +5,7 @@ use std::{future::Future, time::Duration};
 use protocol::{CallId, Completion, CompletionRequestRef, RateLimitOrigin};
 use tokio::sync::mpsc;
 
-use crate::LimitKind;
+use crate::{FailureReason, LimitKind};
 
 /// A model. Implementers: the worker's client to the gateway, the gateway itself, scripts in tests.
 pub trait Model: Send + Sync {
@@ -50,15 +50,24 @@ pub enum ModelError {
         /// A human-readable message.
         message: String,
     },
-    /// A permanent failure. The loop ends as failed with `llm_error`.
+    /// A permanent failure. The loop ends as failed.
     #[error("{message}")]
     Failed {
+        /// The cause.
+        reason: FailureReason,
         /// A human-readable message without secrets.
         message: String,
     },
     /// The attempt has ended (fenced, cancelled). The loop ends as stopped.
     #[error("stopped")]
     Stopped,
+}
+
+impl ModelError {
+    /// A failure with `llm_error`. The message has no secrets.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::Failed { reason: FailureReason::LlmError, message: message.into() }
+    }
 }
 
 /// A piece of an answer that is being generated, as the provider streams it: not cleaned.

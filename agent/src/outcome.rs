@@ -1,6 +1,8 @@
 //! How a loop ends: an outcome, never an error.
 
-use protocol::LimitName;
+use std::time::Duration;
+
+use protocol::{JobReason, LimitName};
 
 use crate::ApprovalRequest;
 
@@ -18,6 +20,8 @@ pub enum LoopOutcome {
     Limit {
         /// The limit.
         which: LimitKind,
+        /// Its value, or the message of the refused model call.
+        message: String,
         /// The model's answer after the limit was reached; empty if it was not asked again.
         text: String,
     },
@@ -53,11 +57,20 @@ pub enum LimitKind {
 pub enum FailureReason {
     /// The model did not answer.
     LlmError,
+    /// A provider refuses the key, or the account is empty.
+    ProviderAccount,
+    /// A provider asks to wait, which this work does not.
+    RateLimited {
+        /// How long to wait, where that is known.
+        retry_after: Option<Duration>,
+    },
     /// The same call failed again and again.
     DuplicateCalls,
     /// The model answered with empty replies.
     EmptyReply,
-    /// A defect of the loop or its caller.
+    /// The limit of processes keeps tools from working.
+    PidsLimit,
+    /// The work cannot be recorded, or a part of it has a defect.
     Internal,
 }
 
@@ -69,6 +82,29 @@ impl LimitKind {
             Self::ToolCalls => LimitName::MaxToolCalls,
             Self::Tokens => LimitName::MaxTokens,
             Self::Cost => LimitName::MaxCostUsd,
+        }
+    }
+
+    /// The reason of a job or turn that this limit ends.
+    pub const fn job_reason(self) -> JobReason {
+        match self {
+            Self::Iterations => JobReason::IterationLimit,
+            Self::ToolCalls => JobReason::ToolCallLimit,
+            Self::Tokens => JobReason::TokenBudget,
+            Self::Cost => JobReason::CostBudget,
+        }
+    }
+}
+
+impl FailureReason {
+    /// The reason of a job or turn that fails for it.
+    pub const fn job_reason(self) -> JobReason {
+        match self {
+            Self::LlmError | Self::ProviderAccount | Self::RateLimited { .. } => JobReason::LlmError,
+            Self::DuplicateCalls => JobReason::DuplicateCalls,
+            Self::EmptyReply => JobReason::EmptyReply,
+            Self::PidsLimit => JobReason::PidsLimit,
+            Self::Internal => JobReason::Internal,
         }
     }
 }

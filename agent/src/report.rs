@@ -4,7 +4,7 @@
 
 use protocol::{CompleteReport, JobReason, PartialResult, ReportedOutcome, limits::MAX_REPORT_BYTES};
 
-use crate::{FailureReason, LimitKind, LoopOutcome, event_size::shorten_to_fit};
+use crate::{LimitKind, LoopOutcome, event_size::shorten_to_fit};
 
 /// The report of a failure outside the loop.
 pub fn failure_report(reason: JobReason, message: &str) -> CompleteReport {
@@ -43,8 +43,8 @@ pub fn outcome_report(outcome: LoopOutcome, mut partial: PartialResult) -> Compl
             };
         }
         LoopOutcome::Stopped => (ReportedOutcome::Stopped, None, "stopped".to_owned(), String::new()),
-        LoopOutcome::Limit { which, text } => {
-            (ReportedOutcome::Limit, Some(limit_reason(which)), limit_message(which).to_owned(), text)
+        LoopOutcome::Limit { which, text, .. } => {
+            (ReportedOutcome::Limit, Some(which.job_reason()), limit_message(which).to_owned(), text)
         }
         // Without a person a call that needs approval is refused, never asked for.
         LoopOutcome::NeedsApproval { request } => (
@@ -54,30 +54,12 @@ pub fn outcome_report(outcome: LoopOutcome, mut partial: PartialResult) -> Compl
             String::new(),
         ),
         LoopOutcome::Failed { reason, message } => {
-            (ReportedOutcome::Failed, Some(failure_reason(reason)), message, String::new())
+            (ReportedOutcome::Failed, Some(reason.job_reason()), message, String::new())
         }
     };
     let last_text = std::mem::take(&mut partial.text);
     let text = if text.is_empty() { last_text } else { text };
     CompleteReport { outcome, reason, message: Some(message), text, partial: Some(partial), iterations }
-}
-
-const fn limit_reason(which: LimitKind) -> JobReason {
-    match which {
-        LimitKind::Iterations => JobReason::IterationLimit,
-        LimitKind::ToolCalls => JobReason::ToolCallLimit,
-        LimitKind::Tokens => JobReason::TokenBudget,
-        LimitKind::Cost => JobReason::CostBudget,
-    }
-}
-
-const fn failure_reason(reason: FailureReason) -> JobReason {
-    match reason {
-        FailureReason::LlmError => JobReason::LlmError,
-        FailureReason::DuplicateCalls => JobReason::DuplicateCalls,
-        FailureReason::EmptyReply => JobReason::EmptyReply,
-        FailureReason::Internal => JobReason::Internal,
-    }
 }
 
 const fn limit_message(which: LimitKind) -> &'static str {
@@ -94,10 +76,11 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::FailureReason;
 
     #[rstest]
     #[case::completed(LoopOutcome::Completed { text: "x".repeat(2_000_000) })]
-    #[case::limit(LoopOutcome::Limit { which: LimitKind::Iterations, text: "ü\"\n".repeat(300_000) })]
+    #[case::limit(LoopOutcome::Limit { which: LimitKind::Iterations, message: "2".into(), text: "ü\"\n".repeat(300_000) })]
     fn a_report_that_is_too_large_is_shortened(#[case] outcome: LoopOutcome) {
         let whole = outcome_report(outcome, PartialResult::default());
         let cut = shortened_report(whole.clone());
@@ -108,8 +91,8 @@ mod tests {
 
     #[rstest]
     #[case::stopped(LoopOutcome::Stopped, ReportedOutcome::Stopped, None)]
-    #[case::iterations(LoopOutcome::Limit { which: LimitKind::Iterations, text: "so far".into() }, ReportedOutcome::Limit, Some(JobReason::IterationLimit))]
-    #[case::cost(LoopOutcome::Limit { which: LimitKind::Cost, text: "so far".into() }, ReportedOutcome::Limit, Some(JobReason::CostBudget))]
+    #[case::iterations(LoopOutcome::Limit { which: LimitKind::Iterations, message: "2".into(), text: "so far".into() }, ReportedOutcome::Limit, Some(JobReason::IterationLimit))]
+    #[case::cost(LoopOutcome::Limit { which: LimitKind::Cost, message: "m".into(), text: "so far".into() }, ReportedOutcome::Limit, Some(JobReason::CostBudget))]
     #[case::failed(LoopOutcome::Failed { reason: FailureReason::LlmError, message: "m".into() }, ReportedOutcome::Failed, Some(JobReason::LlmError))]
     fn an_incomplete_job_is_reported_with_its_reason_and_partial_result(
         #[case] outcome: LoopOutcome,

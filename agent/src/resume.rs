@@ -4,22 +4,29 @@
 
 use protocol::Message;
 
-use crate::{OpenCalls, Run, Transcript};
+use crate::{OpenCalls, Run, Transcript, safety::DelimiterNonce};
 
 /// Length of the prefix that identifies a recorded prompt: a truncated prompt still starts like the job's.
 const MATCHED_PREFIX_BYTES: usize = 1_000;
 
 /// The transcript and the run that the loop starts with. `recorded` is that of earlier attempts,
-/// empty if there were none. System instructions are not recorded; each attempt adds its own.
-pub fn start_attempt(system: String, prompt: &str, recorded: &[Message]) -> (Transcript, Run) {
+/// empty if there were none. System instructions are not recorded; each attempt adds its own. `nonce` is the job's, which its
+/// attempts share.
+pub fn start_attempt(
+    system: String,
+    prompt: &str,
+    recorded: &[Message],
+    nonce: Option<DelimiterNonce>,
+) -> (Transcript, Run) {
+    let nonce = nonce.unwrap_or_else(DelimiterNonce::generate);
     let rest = match recorded {
-        [] => return (Transcript::new(system, prompt), Run::new()),
+        [] => return (Transcript::new(system, prompt).with_nonce(nonce), Run::new()),
         [Message::User { content }, rest @ ..] if is_prompt(content, prompt) => rest,
         all => all,
     };
     let first = [Message::System { content: system }, Message::User { content: prompt.to_owned() }];
     let messages = first.into_iter().chain(rest.iter().cloned()).collect();
-    let transcript = Transcript::resume(messages, OpenCalls::Unknown);
+    let transcript = Transcript::resume(messages, OpenCalls::Unknown).with_nonce(nonce);
     let run = Run::resume(&transcript);
     (transcript, run)
 }
@@ -55,7 +62,7 @@ mod tests {
     }
 
     fn started(prompt: &str, recorded: &[Message]) -> Vec<Message> {
-        start_attempt("be an agent".to_owned(), prompt, recorded).0.messages().to_vec()
+        start_attempt("be an agent".to_owned(), prompt, recorded, None).0.messages().to_vec()
     }
 
     fn expected(prompt: &str, rest: &[Message]) -> Vec<Message> {

@@ -23,6 +23,9 @@ pub struct Run {
     /// Replies whose calls were run.
     #[serde(default)]
     pub(crate) tool_rounds: u32,
+    /// Whether a call of [`crate::Settings::final_tool`] has succeeded.
+    #[serde(default)]
+    pub(crate) called_final_tool: bool,
     pub(crate) usage: TokenUsage,
     pub(crate) last_text: String,
     pub(crate) guards: Guards,
@@ -81,6 +84,11 @@ impl Run {
     /// Model calls that were answered, and the one in flight.
     pub const fn iterations(&self) -> u32 {
         self.iterations
+    }
+
+    /// Whether a call of [`crate::Settings::final_tool`] has succeeded.
+    pub const fn called_final_tool(&self) -> bool {
+        self.called_final_tool
     }
 
     /// What the run asks a person, if it waits for an answer.

@@ -21,6 +21,8 @@ pub struct Settings {
     pub plan: bool,
     /// Whether tools are offered; without them there are no nudges either.
     pub use_tools: bool,
+    /// A tool that leaves nothing to answer: the work ends after the calls of a reply in which a call of it succeeds.
+    pub final_tool: Option<&'static str>,
     /// Whether calls that the model writes as text are run. A text can also quote a call, such as one from a file, so this is for
     /// models without native tool calls.
     pub text_tool_calls: bool,
@@ -39,6 +41,7 @@ impl Default for Settings {
             temperature: None,
             plan: false,
             use_tools: true,
+            final_tool: None,
             text_tool_calls: false,
             max_tokens: None,
             outage_patience: DEFAULT_OUTAGE_PATIENCE,

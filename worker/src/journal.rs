@@ -5,7 +5,7 @@
 
 use std::{collections::VecDeque, convert::Infallible, ops::ControlFlow, sync::Arc, time::Duration};
 
-use agent::{Journal, JournalClosed, event_bytes, shortened_event};
+use agent::{Journal, JournalError, event_bytes, shortened_event};
 use protocol::{
     AgentEvent, EventAck, EventBatch, WorkerEvent,
     limits::{MAX_BATCH_EVENTS, MAX_EVENT_BATCH_BYTES},
@@ -55,14 +55,14 @@ impl EventQueue {
 }
 
 impl Journal for EventQueue {
-    async fn record(&self, event: AgentEvent) -> Result<(), JournalClosed> {
-        self.entries.send(Entry::Event(event)).await.map_err(|_| JournalClosed)
+    async fn record(&self, event: AgentEvent) -> Result<(), JournalError> {
+        self.entries.send(Entry::Event(event)).await.map_err(|_| JournalError::Closed)
     }
 
-    async fn flush(&self) -> Result<(), JournalClosed> {
+    async fn flush(&self) -> Result<(), JournalError> {
         let (done, stored) = oneshot::channel();
-        self.entries.send(Entry::Flush(done)).await.map_err(|_| JournalClosed)?;
-        stored.await.map_err(|_| JournalClosed)
+        self.entries.send(Entry::Flush(done)).await.map_err(|_| JournalError::Closed)?;
+        stored.await.map_err(|_| JournalError::Closed)
     }
 }
 
@@ -261,7 +261,8 @@ mod tests {
             never = pump.run() => match never {},
             results = record => results.expect("the flushes must not wait forever"),
         };
-        assert_eq!((both, later), ((Err(JournalClosed), Err(JournalClosed)), Err(JournalClosed)));
+        let closed = Err(JournalError::Closed);
+        assert_eq!((both, later), ((closed.clone(), closed.clone()), closed));
         assert_eq!(stop.cause(), Some(StopCause::OrchestratorUnreachable));
     }
 }

@@ -12,7 +12,6 @@ mod heartbeat;
 mod journal;
 mod model;
 mod probe;
-mod prompts;
 mod report;
 mod search;
 mod secret;

@@ -38,7 +38,7 @@ fn model_error(error: CallError) -> ModelError {
     match error {
         CallError::Stopped => ModelError::Stopped,
         CallError::Refused(refusal) => refused(refusal),
-        CallError::Invalid(_) => ModelError::Failed { message: error.to_string() },
+        CallError::Invalid(_) => ModelError::failed(error.to_string()),
     }
 }
 
@@ -53,7 +53,7 @@ fn refused(refusal: Refusal) -> ModelError {
             ModelError::RateLimited { origin, retry_after, message }
         }
         _ if reason.as_deref() == Some(CONTEXT_LENGTH) => ModelError::ContextLength { message },
-        _ => ModelError::Failed { message },
+        _ => ModelError::failed(message),
     }
 }
 
@@ -69,8 +69,8 @@ mod tests {
     #[case(403, Some(ErrorCode::CostBudget), None, ModelError::Limit { which: LimitKind::Cost, message: "m".into() })]
     #[case(429, Some(ErrorCode::RateLimited), Some(7), ModelError::RateLimited { origin: RateLimitOrigin::Local, retry_after: Some(Duration::from_secs(7)), message: "m".into() })]
     #[case(429, None, None, ModelError::RateLimited { origin: RateLimitOrigin::Local, retry_after: None, message: "m".into() })]
-    #[case(502, Some(ErrorCode::LlmError), None, ModelError::Failed { message: "m".into() })]
-    #[case(422, None, None, ModelError::Failed { message: "m".into() })]
+    #[case(502, Some(ErrorCode::LlmError), None, ModelError::failed("m"))]
+    #[case(422, None, None, ModelError::failed("m"))]
     fn error_responses_map_to_model_errors(
         #[case] status: u16,
         #[case] code: Option<ErrorCode>,

@@ -2,7 +2,7 @@
 //!
 //! Pure. Never sends it.
 
-use agent::{LoopOutcome, failure_report, outcome_report};
+use agent::{FailureReason, LoopOutcome, failure_report, outcome_report};
 use protocol::{CompleteReport, JobReason, PartialResult};
 
 use crate::stop::StopCause;
@@ -35,18 +35,14 @@ pub(crate) fn completed_unrecorded(done: &CompleteReport, cause: StopCause) -> O
 
 /// The report of an outcome. A loop that the session has stopped by itself has failed.
 pub(crate) fn report(outcome: LoopOutcome, cause: Option<StopCause>, partial: PartialResult) -> CompleteReport {
-    let stopped_by = cause.filter(|_| outcome == LoopOutcome::Stopped);
-    let report = outcome_report(outcome, partial);
-    let (reason, message) = match stopped_by {
-        Some(StopCause::PidsExhausted) => (JobReason::PidsLimit, PIDS_EXHAUSTED),
-        Some(StopCause::Impersonated) => (JobReason::Internal, IMPERSONATED),
-        Some(StopCause::EventsRefused) => (JobReason::Internal, EVENTS_REFUSED),
-        Some(StopCause::Requested | StopCause::AttemptEnded | StopCause::OrchestratorUnreachable) | None => {
-            return report;
-        }
+    let failure = match cause.filter(|_| outcome == LoopOutcome::Stopped) {
+        Some(StopCause::PidsExhausted) => Some((FailureReason::PidsLimit, PIDS_EXHAUSTED)),
+        Some(StopCause::Impersonated) => Some((FailureReason::Internal, IMPERSONATED)),
+        Some(StopCause::EventsRefused) => Some((FailureReason::Internal, EVENTS_REFUSED)),
+        Some(StopCause::Requested | StopCause::AttemptEnded | StopCause::OrchestratorUnreachable) | None => None,
     };
-    let (text, iterations) = (report.text, report.iterations);
-    CompleteReport { text, partial: report.partial, iterations, ..failure_report(reason, message) }
+    let failed = failure.map(|(reason, message)| LoopOutcome::Failed { reason, message: message.to_owned() });
+    outcome_report(failed.unwrap_or(outcome), partial)
 }
 
 #[cfg(test)]

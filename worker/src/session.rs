@@ -3,16 +3,22 @@
 //! Owns the order of these steps and the lifetime of every part. All parts run in one future: none outlives it, and a stop
 //! stops them all.
 
-use std::{convert::Infallible, io, ops::ControlFlow, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
 use agent::{
-    Agent, DEFAULT_OUTAGE_PATIENCE, DeltaSink, Inbox, Journal as _, LoopOutcome, Settings, Signals, ToolExecutor,
-    ToolRegistry, Unrecorded, failure_report,
+    Agent, DEFAULT_OUTAGE_PATIENCE, Delivery, DeltaSink, JobSession, Journal as _, LoopOutcome, Settings, Signals,
+    ToolExecutor, ToolRegistry, Unrecorded, failure_report,
     safety::{DELIMITER_NOTICE, DelimiterNonce},
     shortened_report, start_attempt,
 };
-use protocol::{CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, ReportedOutcome};
-use tokio::signal::unix::{SignalKind, signal};
+use protocol::{
+    CompleteReply, CompleteReport, ErrorCode, JobAssignment, JobMode, JobReason, PartialResult, PromptDelivery,
+    PromptId, ReportedOutcome, limits::MAX_PROMPT_WAIT_SECONDS,
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::Instant,
+};
 
 use crate::{
     cgroup::Cgroup,
@@ -21,7 +27,6 @@ use crate::{
     heartbeat::Heartbeat,
     journal::{EventQueue, journal},
     model::GatewayModel,
-    prompts::PromptFeed,
     report::{completed_unrecorded, report, stopped_early},
     secret::{SessionSecret, token},
     stop::{StopCause, StopSwitch},
@@ -33,8 +38,11 @@ use crate::{
 const STOP_GRACE: Duration = Duration::from_millis(1_200);
 /// Timeout of the last events and the final report after a stop.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Retry delay of a report that was refused because of waiting prompts although no prompt could be received.
-const COMPLETE_RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Wait of one poll for a prompt: shorter than what the orchestrator allows, so that a lost connection is noticed.
+const POLL_WAIT_SECONDS: u64 = 25;
+const _: () = assert!(POLL_WAIT_SECONDS <= MAX_PROMPT_WAIT_SECONDS);
+/// Delay between polls that return at once without a prompt, so that a server that does not hold polls is not flooded.
+const POLL_RETRY_DELAY: Duration = Duration::from_millis(200);
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// How a session ended.
@@ -103,14 +111,20 @@ impl SessionHost<'_> {
         };
         let client = OrchestratorClient::new(&self.environment.socket, &identity, self.stop.clone())
             .map_err(|error| SessionError::Refused(error.to_string()))?;
+        let client = Arc::new(client);
+        let (queue, mut pump) = journal(Arc::clone(&client));
         let session = Session {
             environment: self.environment,
             workspace: Arc::clone(&self.workspace),
-            client: Arc::new(client),
+            client,
+            queue,
             processes: Arc::clone(&self.processes),
             stop: self.stop.clone(),
         };
-        session.run().await
+        tokio::select! {
+            end = session.run() => end,
+            never = pump.run() => match never {},
+        }
     }
 
     async fn watch_signals(&self) -> io::Result<Infallible> {
@@ -130,6 +144,7 @@ struct Session<'a> {
     environment: &'a Environment,
     workspace: Arc<Workspace>,
     client: Arc<OrchestratorClient>,
+    queue: EventQueue,
     processes: Arc<Processes>,
     stop: StopSwitch,
 }
@@ -140,7 +155,7 @@ impl Session<'_> {
             biased;
             fetched = self.client.ask::<JobAssignment>(Call::get(&["job"])) => fetched,
             () = self.stop.token().cancelled() => {
-                self.deliver(&stopped_early(), None).await?;
+                self.deliver_report(&stopped_early()).await?;
                 return Ok(self.end());
             }
         };
@@ -155,12 +170,10 @@ impl Session<'_> {
         self.client.open_connections().await;
         tracing::info!(job.id = %job.job_id, attempt = job.attempt, "session started");
         let signals = Signals { stop: self.stop.token().clone(), ..Signals::default() };
-        let (queue, mut pump) = journal(Arc::clone(&self.client));
         let iteration = signals.iteration.subscribe();
         let heartbeat = Heartbeat { client: Arc::clone(&self.client), iteration, period: lease / 3 };
         let worked = tokio::select! {
-            worked = self.work(&job, queue, &signals) => worked,
-            never = pump.run() => match never {},
+            worked = self.work(&job, &signals) => worked,
             never = heartbeat.run() => match never {},
         };
         // Background processes may run until here.
@@ -180,82 +193,32 @@ impl Session<'_> {
         }
     }
 
-    async fn work(&self, job: &JobAssignment, queue: EventQueue, signals: &Signals) -> Result<(), SessionError> {
+    async fn work(&self, job: &JobAssignment, signals: &Signals) -> Result<(), SessionError> {
         if job.mode == JobMode::Command {
             let report = failure_report(JobReason::Internal, "this worker cannot run third-party command lines yet");
-            return self.deliver(&report, Some(&queue)).await.map(|_| ());
+            return self.deliver_report(&report).await.map(|_| ());
         }
-        let tools = self.tools(job, &queue);
+        let tools = self.tools(job);
         let model = GatewayModel { client: Arc::clone(&self.client), context_tokens: job.context_tokens };
-        let inbox = &signals.inbox;
-        let mut feed = PromptFeed::new(Arc::clone(&self.client), Arc::clone(inbox));
         let (settings, deltas) = (settings(job), DeltaSink::discard());
         let agent =
-            Agent { model: &model, tools: &tools, journal: &queue, signals, settings: &settings, deltas: &deltas };
+            Agent { model: &model, tools: &tools, journal: &self.queue, signals, settings: &settings, deltas: &deltas };
         let system = system_prompt(job, &self.workspace.root().display().to_string());
-        let (transcript, mut run) = start_attempt(system, &job.prompt, job.transcript.as_deref().unwrap_or_default());
-        let mut transcript = match &job.delimiter_nonce {
-            Some(nonce) => transcript.with_nonce(DelimiterNonce::from_text(nonce)),
-            None => transcript,
-        };
-        loop {
-            let outcome = tokio::select! {
-                outcome = agent.run(&mut transcript, &mut run) => outcome,
-                never = feed.follow() => match never {},
-                () = self.stop_deadline() => LoopOutcome::Stopped,
-            };
-            if self.stop.cause().is_some() {
-                self.processes.end_all();
-            }
-            if self.end() != SessionEnd::Reported {
-                return Ok(());
-            }
-            let completed = matches!(outcome, LoopOutcome::Completed { .. });
-            if completed && !inbox.is_empty() {
-                // The prompt arrived after the loop had checked its inbox for the last time.
-                continue;
-            }
-            let report = report(outcome, self.stop.cause(), run.partial());
-            if self.deliver_all(&report, &queue, &mut feed, inbox).await?.is_break() {
-                return Ok(());
-            }
-        }
+        let recorded = job.transcript.as_deref().unwrap_or_default();
+        let nonce = job.delimiter_nonce.as_deref().map(DelimiterNonce::from_text);
+        let (transcript, run) = start_attempt(system, &job.prompt, recorded, nonce);
+        agent.run_job(transcript, run, self).await
     }
 
-    /// Delivers the report. Continues if the orchestrator has prompts that must be processed first.
-    async fn deliver_all(
-        &self,
-        report: &CompleteReport,
-        queue: &EventQueue,
-        feed: &mut PromptFeed,
-        inbox: &Inbox,
-    ) -> Result<ControlFlow<()>, SessionError> {
-        let mut is_first = true;
-        loop {
-            match self.deliver(report, Some(queue)).await? {
-                Delivery::Done => return Ok(ControlFlow::Break(())),
-                Delivery::PromptsWaiting => feed.drain().await,
-            }
-            if !inbox.is_empty() {
-                return Ok(ControlFlow::Continue(()));
-            }
-            // The drain has acknowledged the waiting prompts, so the same report may be accepted now.
-            if !is_first {
-                tokio::time::sleep(COMPLETE_RETRY_DELAY).await;
-            }
-            is_first = false;
-        }
-    }
-
-    fn tools(&self, job: &JobAssignment, queue: &EventQueue) -> ToolExecutor {
+    fn tools(&self, job: &JobAssignment) -> ToolExecutor {
         let cgroup = Cgroup::at(CGROUP_ROOT);
-        let limits = LimitMonitor::new(cgroup, job.limits, queue.clone(), Arc::clone(&self.processes));
+        let limits = LimitMonitor::new(cgroup, job.limits, self.queue.clone(), Arc::clone(&self.processes));
         let launcher = Launcher { processes: Arc::clone(&self.processes), limits, stop: self.stop.clone() };
         let deps = ToolDeps {
             workspace: Arc::clone(&self.workspace),
             shell: self.environment.shell.clone(),
             launcher: Arc::new(launcher),
-            journal: queue.clone(),
+            journal: self.queue.clone(),
             client: Arc::clone(&self.client),
         };
         let mut registry = ToolRegistry::new();
@@ -268,24 +231,16 @@ impl Session<'_> {
         ToolExecutor::new(registry, context(job), Arc::new(Unrecorded))
     }
 
-    /// Returns [`STOP_GRACE`] after a stop.
-    async fn stop_deadline(&self) {
-        self.stop.token().cancelled().await;
-        tokio::time::sleep(STOP_GRACE).await;
-    }
-
     /// Sends the remaining events and then the report: a report must never overtake the events before it.
-    async fn deliver(&self, report: &CompleteReport, queue: Option<&EventQueue>) -> Result<Delivery, SessionError> {
+    async fn deliver_report(&self, report: &CompleteReport) -> Result<Delivery, SessionError> {
         let report_deadline = async {
             self.stop.token().cancelled().await;
             tokio::time::sleep(FINAL_REPORT_TIMEOUT).await;
         };
         let answer = tokio::select! {
             answer = async {
-                if let Some(queue) = queue {
-                    // A closed journal stops the session with its own cause, which the report states.
-                    let _ = queue.flush().await;
-                }
+                // A closed journal stops the session with its own cause, which the report states.
+                let _ = self.queue.flush().await;
                 let cause = self.stop.cause().filter(|_| report.outcome == ReportedOutcome::Completed);
                 let report = cause.and_then(|cause| completed_unrecorded(report, cause)).unwrap_or_else(|| report.clone());
                 self.client.ask::<CompleteReply>(Call::post(&["complete"], &shortened_report(report))?).await
@@ -305,12 +260,45 @@ impl Session<'_> {
     }
 }
 
-/// The result of delivering a report.
-enum Delivery {
-    /// The report was accepted, or cannot be delivered.
-    Done,
-    /// The report was refused because prompts are waiting.
-    PromptsWaiting,
+impl JobSession for Session<'_> {
+    type Error = SessionError;
+
+    async fn next_prompt(&self, after: PromptId, wait: bool) -> Option<PromptDelivery> {
+        let (wait_seconds, polled_at) = (if wait { POLL_WAIT_SECONDS } else { 0 }, Instant::now());
+        let call = Call::get(&["prompt"])
+            .query("wait_seconds", &wait_seconds)
+            .query("after", &after)
+            .timeout(Duration::from_secs(wait_seconds + 30));
+        match self.client.poll::<PromptDelivery>(call).await {
+            Ok(Some(delivery)) if delivery.prompt_id != after => return Some(delivery),
+            // The same prompt again: the acknowledgement has not been processed yet.
+            Ok(_) | Err(CallError::Stopped) => {}
+            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "a poll for prompts was refused"),
+        }
+        if wait && self.stop.cause().is_some() {
+            std::future::pending::<()>().await;
+        }
+        if wait && polled_at.elapsed() < Duration::from_secs(1) {
+            tokio::time::sleep(POLL_RETRY_DELAY).await;
+        }
+        None
+    }
+
+    /// Returns [`STOP_GRACE`] after a stop.
+    async fn stop_deadline(&self) {
+        self.stop.token().cancelled().await;
+        tokio::time::sleep(STOP_GRACE).await;
+    }
+
+    async fn deliver(&self, outcome: LoopOutcome, partial: PartialResult) -> Result<Delivery, SessionError> {
+        if self.stop.cause().is_some() {
+            self.processes.end_all();
+        }
+        if self.end() != SessionEnd::Reported {
+            return Ok(Delivery::Done);
+        }
+        self.deliver_report(&report(outcome, self.stop.cause(), partial)).await
+    }
 }
 
 fn settings(job: &JobAssignment) -> Settings {

@@ -55,7 +55,7 @@ impl Model for SmallWindow {
             assert!(text.starts_with("tool ") || !text.contains("\n[user] obey"), "{text}");
         }
         if is_summary && self.refuses_summaries {
-            return Err(ModelError::Failed { message: "no summaries here".to_owned() });
+            return Err(ModelError::failed("no summaries here"));
         }
         let mut reply = if is_summary {
             completion("The work so far.", Vec::new(), FinishReason::Stop)

@@ -87,11 +87,17 @@ async fn failing_steps_are_reported_to_the_assessment() {
 async fn a_plan_respects_the_limits() {
     let mut world = planning(vec![plan(&["echo", "echo", "echo"])]);
     world.settings.max_tool_calls = 2;
-    assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::ToolCalls, text: String::new() });
+    assert_eq!(
+        world.run().await,
+        LoopOutcome::Limit { which: LimitKind::ToolCalls, message: "2".to_owned(), text: String::new() }
+    );
 
     let mut world = planning(vec![plan(&["echo"]), say(r#"{"done": false}"#), say("never asked")]);
     world.settings.max_iterations = 2;
-    assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::Iterations, text: String::new() });
+    assert_eq!(
+        world.run().await,
+        LoopOutcome::Limit { which: LimitKind::Iterations, message: "2".to_owned(), text: String::new() }
+    );
 }
 
 /// A reply whose usage reports this many tokens.

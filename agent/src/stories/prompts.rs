@@ -74,7 +74,8 @@ async fn a_second_run_takes_queued_prompts() {
 async fn a_second_run_after_a_limit_has_the_same_outcome() {
     let mut world = World::new([say("So far.")]);
     world.settings.max_iterations = 1;
-    let limit = LoopOutcome::Limit { which: LimitKind::Iterations, text: "So far.".to_owned() };
+    let limit =
+        LoopOutcome::Limit { which: LimitKind::Iterations, message: "1".to_owned(), text: "So far.".to_owned() };
     assert_eq!(world.run().await, limit);
     world.signals().send(Steer, "more");
     assert_eq!(world.run().await, limit);

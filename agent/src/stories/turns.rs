@@ -18,6 +18,10 @@ fn completed(text: &str) -> LoopOutcome {
     LoopOutcome::Completed { text: text.to_owned() }
 }
 
+fn limit(which: LimitKind, message: &str, text: &str) -> LoopOutcome {
+    LoopOutcome::Limit { which, message: message.to_owned(), text: text.to_owned() }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_trivial_task_takes_one_model_call() {
     let mut world = World::new([say("Hello.")]);
@@ -166,7 +170,7 @@ async fn the_last_call_is_text_only_and_ends_by_the_limit(#[case] last: &str, #[
     let last = completion(last, vec![tool_call("", "echo", json!({}))], FinishReason::ToolCalls);
     let mut world = World::new([Turn::Answer(first), Turn::Answer(last)]);
     world.settings.max_iterations = 2;
-    assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::Iterations, text: text.to_owned() });
+    assert_eq!(world.run().await, limit(LimitKind::Iterations, "2", text));
     let asked = world.asked();
     assert_eq!((asked[0].tool_choice, asked[1].tool_choice), (ToolChoice::Auto, ToolChoice::None));
     // The transcript has calls by now, so the definitions are still there.
@@ -192,7 +196,7 @@ async fn calls_beyond_the_limit_are_not_run() {
     let two = vec![tool_call("", "echo", json!({})), tool_call("", "echo", json!({}))];
     let mut world = World::new([calls(two.clone()), calls(two)]);
     world.settings.max_tool_calls = 3;
-    assert_eq!(world.run().await, LoopOutcome::Limit { which: LimitKind::ToolCalls, text: String::new() });
+    assert_eq!(world.run().await, limit(LimitKind::ToolCalls, "3", ""));
     assert_eq!(world.run_state.partial().tool_calls, 3);
     assert_eq!(world.events().last().unwrap(), "limit max_tool_calls 3");
 }
@@ -204,14 +208,28 @@ async fn the_maximum_number_of_calls_is_allowed() {
     assert_eq!(world.run().await, completed("Done."));
 }
 
-#[rstest]
-#[case(LimitKind::Tokens, LimitKind::Tokens, "limit max_tokens \"spent\"")]
-#[case(LimitKind::Cost, LimitKind::Cost, "limit max_cost_usd \"spent\"")]
 #[tokio::test(start_paused = true)]
-async fn a_spent_budget_is_a_limit(#[case] spent: LimitKind, #[case] which: LimitKind, #[case] event: &str) {
-    let spent = ModelError::Limit { which: spent, message: "spent".to_owned() };
+async fn the_final_tool_ends_the_work_after_the_calls_of_its_reply() {
+    let both = vec![tool_call("", "slow", json!({})), tool_call("", "echo", json!({}))];
+    let mut world = World::new([call("fail", json!({})), calls(both), say("never asked")]);
+    world.settings.final_tool = Some("slow");
+    assert_eq!(world.run().await, completed(""));
+    assert_eq!((world.asked().len(), world.run_state.partial().tool_calls), (2, 3));
+    assert!(world.run_state.called_final_tool());
+
+    let mut world = World::new([call("fail", json!({})), say("It is down.")]);
+    world.settings.final_tool = Some("fail");
+    assert_eq!(world.run().await, completed("It is down."));
+}
+
+#[rstest]
+#[case(LimitKind::Tokens, "limit max_tokens \"spent\"")]
+#[case(LimitKind::Cost, "limit max_cost_usd \"spent\"")]
+#[tokio::test(start_paused = true)]
+async fn a_spent_budget_is_a_limit(#[case] which: LimitKind, #[case] event: &str) {
+    let spent = ModelError::Limit { which, message: "spent".to_owned() };
     let mut world = World::new([Turn::Error(spent)]);
-    assert_eq!(world.run().await, LoopOutcome::Limit { which, text: String::new() });
+    assert_eq!(world.run().await, limit(which, "spent", ""));
     assert_eq!(world.events().last().unwrap(), event);
 }
 
@@ -274,6 +292,6 @@ async fn a_resumed_run_without_a_call_left_ends_by_its_limit() {
     world.settings.max_iterations = 0;
     world.transcript = Transcript::resume([prompt, vec![reply]].concat(), OpenCalls::Unknown);
     world.run_state = Run::resume(&world.transcript);
-    let limit = LoopOutcome::Limit { which: LimitKind::Iterations, text: "So far.".to_owned() };
+    let limit = limit(LimitKind::Iterations, "0", "So far.");
     assert_eq!((world.run().await, world.asked().len()), (limit, 0));
 }

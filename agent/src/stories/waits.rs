@@ -184,7 +184,7 @@ async fn a_stop_ends_the_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_permanent_error_fails_with_its_message() {
-    let mut world = World::new([Turn::Error(ModelError::Failed { message: "no such model".to_owned() })]);
+    let mut world = World::new([Turn::Error(ModelError::failed("no such model"))]);
     let failed = LoopOutcome::Failed { reason: FailureReason::LlmError, message: "no such model".to_owned() };
     assert_eq!(world.run().await, failed);
 }

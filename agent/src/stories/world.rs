@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Agent, ApprovalContext, ApprovalRequirement, Delta, DeltaSink, Inbox, Invocation, Journal, JournalClosed,
+    Agent, ApprovalContext, ApprovalRequirement, Delta, DeltaSink, Inbox, Invocation, Journal, JournalError,
     LoopOutcome, Model, ModelError, Prompt, Run, Settings, Signals, Tool, ToolContext, ToolError, ToolExecutor,
     ToolOrigin, ToolOutput, ToolPolicy, ToolRegistry, ToolSpec, Transcript, Unrecorded,
 };
@@ -70,7 +70,7 @@ impl Model for Script {
             }
             Some(Turn::Error(error)) => Err(error),
             Some(Turn::Hang) => std::future::pending().await,
-            None => Err(ModelError::Failed { message: "the script is over".to_owned() }),
+            None => Err(ModelError::failed("the script is over")),
         }
     }
 
@@ -89,16 +89,16 @@ pub(super) struct Memory {
 }
 
 impl Journal for Memory {
-    async fn record(&self, event: AgentEvent) -> Result<(), JournalClosed> {
+    async fn record(&self, event: AgentEvent) -> Result<(), JournalError> {
         let mut events = self.events.lock().unwrap();
         if self.closes_at == Some(events.len()) {
-            return Err(JournalClosed);
+            return Err(JournalError::Closed);
         }
         events.push(event);
         Ok(())
     }
 
-    async fn flush(&self) -> Result<(), JournalClosed> {
+    async fn flush(&self) -> Result<(), JournalError> {
         self.stored.store(self.events.lock().unwrap().len(), Ordering::SeqCst);
         Ok(())
     }

@@ -20,8 +20,6 @@ pub enum ApprovalContext {
         /// runs only if all of them name it; without any list none runs.
         levels: Vec<AllowList>,
     },
-    /// The strict default where no context was given: only calls with requirement `never` run.
-    Strict,
 }
 
 /// Names of tools with requirement `always` that an autonomous context lets run.
@@ -70,19 +68,12 @@ impl ApprovalContext {
                     _ => run,
                 }
             }
-            Self::Strict => match requirement {
-                ApprovalRequirement::Never => run,
-                _ => Err(approval_required(name)),
-            },
         }
     }
 
     /// Whether the list of tools that are denied without a person applies.
     pub(super) const fn is_unattended(&self) -> bool {
-        match self {
-            Self::Interactive { .. } => false,
-            Self::Autonomous { .. } | Self::Strict => true,
-        }
+        matches!(self, Self::Autonomous { .. })
     }
 }
 
@@ -132,8 +123,6 @@ mod tests {
     #[case::autonomous_no_level(autonomous(&[]), PermissionState::Default, [RUN, RUN, REFUSE])]
     #[case::autonomous_always_allow(autonomous(&[&[]]), PermissionState::AlwaysAllow, [RUN, RUN, REFUSE])]
     #[case::autonomous_ask(autonomous(&[&["tool"]]), PermissionState::AskEachTime, [RUN, RUN, RUN])]
-    #[case::strict(ApprovalContext::Strict, PermissionState::Default, [RUN, REFUSE, REFUSE])]
-    #[case::strict_always_allow(ApprovalContext::Strict, PermissionState::AlwaysAllow, [RUN, REFUSE, REFUSE])]
     fn decisions(
         #[case] context: ApprovalContext,
         #[case] permission: PermissionState,

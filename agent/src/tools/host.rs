@@ -151,8 +151,8 @@ pub trait CallHost: fmt::Debug + Send + Sync {
     }
 }
 
-/// A host without guards or a record: in a container the orchestrator records the calls from the worker's events, and guards its
-/// tools itself.
+/// A host without guards or a record, and a journal that keeps nothing. In a container the orchestrator records the calls from the
+/// worker's events, and guards its tools itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unrecorded;
 

@@ -105,27 +105,18 @@ const UNLESS: ApprovalRequirement = ApprovalRequirement::UnlessAutoApproved;
 const ALWAYS: ApprovalRequirement = ApprovalRequirement::Always;
 
 #[rstest]
-#[case(NEVER, &[], true, true)]
-#[case(UNLESS, &[], true, false)]
-#[case(ALWAYS, &[], false, false)]
-#[case(ALWAYS, &["tool"], true, false)]
-#[case(ALWAYS, &["Tool", "tool ", "t\u{43e}ol"], false, false)]
+#[case(NEVER, &[], true)]
+#[case(UNLESS, &[], true)]
+#[case(ALWAYS, &[], false)]
+#[case(ALWAYS, &["tool"], true)]
+#[case(ALWAYS, &["Tool", "tool ", "t\u{43e}ol"], false)]
 #[tokio::test(start_paused = true)]
-async fn the_table_of_approvals(
-    #[case] requirement: ApprovalRequirement,
-    #[case] allow: &[&str],
-    #[case] alone: bool,
-    #[case] strict: bool,
-) {
-    for (context, runs) in
-        [(autonomous(allow), alone), (ToolContext { approval: ApprovalContext::Strict, ..stories::context() }, strict)]
-    {
-        let executor = executor_of([Plain { requirement, ..Plain::named("tool") }], context);
-        let result = call(&executor, "tool", json!({})).await;
-        assert_eq!(kind(&result), (!runs).then_some(ToolErrorKind::AutonomousUnavailable));
-        assert_eq!(executor.offers("tool"), runs);
-        assert_eq!(executor.definitions().len(), usize::from(runs));
-    }
+async fn the_table_of_approvals(#[case] requirement: ApprovalRequirement, #[case] allow: &[&str], #[case] runs: bool) {
+    let executor = executor_of([Plain { requirement, ..Plain::named("tool") }], autonomous(allow));
+    let result = call(&executor, "tool", json!({})).await;
+    assert_eq!(kind(&result), (!runs).then_some(ToolErrorKind::AutonomousUnavailable));
+    assert_eq!(executor.offers("tool"), runs);
+    assert_eq!(executor.definitions().len(), usize::from(runs));
 }
 
 #[rstest]
@@ -174,7 +165,7 @@ async fn the_deny_list_is_absolute(
 #[tokio::test(start_paused = true)]
 async fn a_disabled_tool_is_neither_offered_nor_run(#[case] policy: ToolPolicy, #[case] refused: ToolErrorKind) {
     let chat = ApprovalContext::Interactive { remembered: AllowList::new() };
-    for approval in [ApprovalContext::autonomous(), ApprovalContext::Strict, chat] {
+    for approval in [ApprovalContext::autonomous(), chat] {
         let context = ToolContext { approval, policy: policy.clone(), ..stories::context() };
         let executor = executor_of([Plain::named("tool"), Plain::named("other")], context);
         let names: Vec<&str> = executor.definitions().iter().map(|tool| tool.name.as_str()).collect();

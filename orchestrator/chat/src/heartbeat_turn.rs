@@ -15,7 +15,7 @@ use super::{
     conversation::{messages, system_prompt},
     engine::ChatEngine,
     heartbeat_prompt::heartbeat_prompt,
-    turn::{WorkError, error, internal, limit_reached, reason_of, storage_is_full},
+    turn::{WorkError, error, internal, limit_reached, storage_is_full},
     turn_loop::{LoopStart, TIMEOUT, Worked},
 };
 use domain::{heartbeat::is_silent, memory::MemoryPath};
@@ -102,8 +102,8 @@ fn end_of(worked: Worked) -> HeartbeatEnd {
             error(JobReason::WallClock, format!("the heartbeat was stopped after {} s, its limit", TIMEOUT.as_secs()))
         }
         LoopOutcome::Stopped => return HeartbeatEnd::Stopped,
-        LoopOutcome::Limit { which, .. } => limit_reached(which, worked.limit),
-        LoopOutcome::Failed { reason, message } => error(reason_of(reason), message),
+        LoopOutcome::Limit { which, message, .. } => limit_reached(which, message),
+        LoopOutcome::Failed { reason, message } => error(reason.job_reason(), message),
         // Its calls need no approval, or are refused.
         LoopOutcome::NeedsApproval { .. } => internal(),
     })

@@ -4,7 +4,7 @@
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
-use agent::{FailureReason, LimitKind, LoopOutcome, OpenCalls, Run, Transcript};
+use agent::{LimitKind, LoopOutcome, OpenCalls, Run, Transcript};
 use futures_util::FutureExt as _;
 use protocol::{JobReason, ThreadId, ThreadState};
 use tokio_util::sync::CancellationToken;
@@ -156,8 +156,8 @@ fn ending(worked: Worked) -> Result<Ending, WorkError> {
             end(Some(error(JobReason::WallClock, message)))
         }
         LoopOutcome::Stopped => TurnEnd { notice: Some("Stopped.".to_owned()), ..end(None) },
-        LoopOutcome::Limit { which, .. } => end(Some(limit_reached(which, worked.limit))),
-        LoopOutcome::Failed { reason, message } => end(Some(error(reason_of(reason), message))),
+        LoopOutcome::Limit { which, message, .. } => end(Some(limit_reached(which, message))),
+        LoopOutcome::Failed { reason, message } => end(Some(error(reason.job_reason(), message))),
         LoopOutcome::NeedsApproval { request } => {
             let run = serde_json::to_string(&worked.run)?;
             return Ok(Ending::Parked(Box::new(ParkedTurn { transcript, run, request, worked: worked.time })));
@@ -188,27 +188,13 @@ pub(super) fn storage_is_full() -> TurnError {
     error(JobReason::DiskLimit, message)
 }
 
-pub(super) fn limit_reached(which: LimitKind, message: Option<String>) -> TurnError {
-    let (reason, message) = match which {
+pub(super) fn limit_reached(which: LimitKind, message: String) -> TurnError {
+    let message = match which {
         LimitKind::Iterations => {
-            let message =
-                format!("the turn reached its limit of {MAX_MODEL_CALLS} model calls; send a message to go on");
-            (JobReason::IterationLimit, message)
+            format!("the turn reached its limit of {MAX_MODEL_CALLS} model calls; send a message to go on")
         }
-        LimitKind::ToolCalls => {
-            (JobReason::ToolCallLimit, "the turn reached its limit of tool calls; send a message to go on".to_owned())
-        }
-        LimitKind::Tokens => (JobReason::TokenBudget, message.unwrap_or_default()),
-        LimitKind::Cost => (JobReason::CostBudget, message.unwrap_or_default()),
+        LimitKind::ToolCalls => "the turn reached its limit of tool calls; send a message to go on".to_owned(),
+        LimitKind::Tokens | LimitKind::Cost => message,
     };
-    TurnError { reason, message }
-}
-
-pub(super) const fn reason_of(reason: FailureReason) -> JobReason {
-    match reason {
-        FailureReason::LlmError => JobReason::LlmError,
-        FailureReason::DuplicateCalls => JobReason::DuplicateCalls,
-        FailureReason::EmptyReply => JobReason::EmptyReply,
-        FailureReason::Internal => JobReason::Internal,
-    }
+    error(which.job_reason(), message)
 }

@@ -3,7 +3,7 @@
 //! Owns the limits of a turn, and streams what the model says. Never stores how a turn ends.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -45,8 +45,6 @@ pub(super) struct Worked {
     pub(super) time: Duration,
     /// The time limit ended it.
     pub(super) timed_out: bool,
-    /// What the limit says that ended it.
-    pub(super) limit: Option<String>,
     /// A notice to the user.
     pub(super) notice: Option<String>,
     /// The last answer, as the hooks let it out.
@@ -67,6 +65,7 @@ impl ChatEngine {
             meter: self.parts.meter.clone(),
             account: self.account(turn, settings),
             stop: || stop.clone().cancelled_owned(),
+            waits_for_providers: true,
         };
         let (journal, settings) = (self.journal(turn), self.settings(settings));
         let signals = Signals { stop: stop.clone(), ..Signals::default() };
@@ -97,16 +96,8 @@ impl ChatEngine {
         };
         let limited = within_limit(work, turn.worked, stop);
         let (Ended { outcome, time, timed_out }, ()) = tokio::join!(limited, self.stream(turn, pieces));
-        Ok(Worked {
-            outcome,
-            transcript,
-            run,
-            time,
-            timed_out,
-            limit: journal.take_limit(),
-            notice,
-            answer: journal.take_answer(),
-        })
+        let answer = journal.answer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Worked { outcome, transcript, run, time, timed_out, notice, answer })
     }
 
     async fn executor(&self, turn: &Turn) -> Result<ToolExecutor, WorkError> {
@@ -147,11 +138,9 @@ impl ChatEngine {
             clock: self.parts.clock.clone(),
             live: self.parts.live.clone(),
             hooks: Arc::clone(&self.parts.hooks),
-            detectors: self.parts.meter.detectors.clone(),
             drain: self.parts.meter.drain.clone(),
             turn: turn.key,
             user: turn.user.clone(),
-            limit: Mutex::default(),
             answer: Mutex::default(),
         }
     }

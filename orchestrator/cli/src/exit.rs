@@ -72,7 +72,6 @@ impl Exit {
 pub enum CliError {
     #[error("{0}")]
     Usage(String),
-    /// Invalid configuration.
     #[error("{0}")]
     Configuration(String),
     /// There is nothing with the name that was given.

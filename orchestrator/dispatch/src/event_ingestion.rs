@@ -107,15 +107,12 @@ impl EventIngestion {
         };
         let mut report = search(MAX_REPORT_BYTES, redact).await?;
         let event = HookEvent::new(HookPoint::OutboundMessage, &job.brief.user_id).of_job(job.id);
-        let shown = match self.hooks.ask_about_text(&event, &report.text).await {
-            Ok(None) => return Ok(report),
-            Ok(Some(changed)) => self.detectors.of(&job.brief.user_id).await?.redact(&changed).0.into_owned(),
-            Err(refused) => format!("[withheld: {refused}]"),
-        };
-        if let Some(partial) = &mut report.partial {
-            partial.text.clone_from(&shown);
+        if let Some(shown) = self.hooks.replacement(&event, &report.text).await {
+            if let Some(partial) = &mut report.partial {
+                partial.text.clone_from(&shown);
+            }
+            report.text = shown;
         }
-        report.text = shown;
         Ok(report)
     }
 

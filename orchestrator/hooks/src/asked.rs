@@ -135,6 +135,12 @@ impl Hooks {
         })
     }
 
+    /// Asks about a message to a person. Returns the text that the person gets instead, if it is another one: what the hooks make of
+    /// the message, or why it is withheld.
+    pub async fn replacement(&self, event: &HookEvent<'_>, text: &str) -> Option<String> {
+        self.ask_about_text(event, text).await.unwrap_or_else(|refused| Some(format!("[withheld: {refused}]")))
+    }
+
     /// Tells the webhooks of a point. No answer is read.
     pub(super) async fn notify(&self, event: &HookEvent<'_>, parameters: Value) -> Result<(), HookRefused> {
         let parameters = self.redacted(event.user, parameters).await?;

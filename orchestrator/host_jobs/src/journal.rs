@@ -2,12 +2,9 @@
 //!
 //! Owns the numbers of the events. Never drops one: if it cannot be stored, the loop ends.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use agent::{Journal, JournalClosed, shortened_event};
+use agent::{Journal, JournalError, shortened_event};
 use base::clock::Clock;
 use dispatch::{Attempt, EventIngestion, IngestError};
 use protocol::{AgentEvent, WorkerEvent};
@@ -26,27 +23,19 @@ pub(super) struct HostJournal {
     stop: CancellationToken,
     /// The number of the last stored event. Held while an event is stored, so that they are stored in order.
     last_seq: tokio::sync::Mutex<u64>,
-    /// Why the journal was closed, unless the attempt is over.
-    failure: Mutex<Option<String>>,
 }
 
 impl HostJournal {
     pub(super) fn new(ingestion: EventIngestion, attempt: Arc<Attempt>, clock: Clock, stop: CancellationToken) -> Self {
-        let (last_seq, failure) = (tokio::sync::Mutex::new(0), Mutex::default());
-        Self { ingestion, attempt, clock, stop, last_seq, failure }
-    }
-
-    /// Why events could not be stored, if that has ended the loop.
-    pub(super) fn take_failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        Self { ingestion, attempt, clock, stop, last_seq: tokio::sync::Mutex::new(0) }
     }
 
     /// Stores an event. A write whose outcome is not known is repeated with its number, which is stored once.
-    async fn store(&self, event: &WorkerEvent, bytes: usize) -> Result<(), JournalClosed> {
+    async fn store(&self, event: &WorkerEvent, bytes: usize) -> Result<(), JournalError> {
         let failure = loop {
             let error = match self.try_store(event, bytes).await {
                 Ok(Appended::Stored { .. }) => return Ok(()),
-                Ok(Appended::Fenced) => return Err(JournalClosed),
+                Ok(Appended::Fenced) => return Err(JournalError::Closed),
                 Ok(Appended::Gap { expected }) => break format!("event {expected} of the attempt is missing"),
                 Err(error) => error,
             };
@@ -60,8 +49,7 @@ impl HostJournal {
             }
         };
         tracing::error!(job.id = %self.attempt.key().job, failure, "the events of a job cannot be stored");
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
-        Err(JournalClosed)
+        Err(if self.stop.is_cancelled() { JournalError::Closed } else { JournalError::Failed(failure) })
     }
 
     async fn try_store(&self, event: &WorkerEvent, bytes: usize) -> Result<Appended, IngestError> {
@@ -75,17 +63,12 @@ impl HostJournal {
 }
 
 impl Journal for HostJournal {
-    async fn record(&self, event: AgentEvent) -> Result<(), JournalClosed> {
+    async fn record(&self, event: AgentEvent) -> Result<(), JournalError> {
         let (data, bytes) = shortened_event(event);
         let mut last_seq = self.last_seq.lock().await;
         let event = WorkerEvent { client_seq: *last_seq + 1, data };
         self.store(&event, bytes).await?;
         *last_seq = event.client_seq;
-        Ok(())
-    }
-
-    async fn flush(&self) -> Result<(), JournalClosed> {
-        // Every event is stored when it is recorded.
         Ok(())
     }
 }

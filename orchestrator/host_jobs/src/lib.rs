@@ -2,7 +2,6 @@
 
 mod journal;
 mod model;
-mod prompts;
 mod session;
 
 pub use session::HostJobs;

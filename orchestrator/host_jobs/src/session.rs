@@ -3,16 +3,16 @@
 //! Owns the order of these steps, and what a stop means for them. Never decides that an attempt begins or that a job is cancelled:
 //! the dispatcher does.
 
-use std::{convert::Infallible, ops::ControlFlow, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use agent::{
-    Agent, DeltaSink, Inbox, LoopOutcome, RecordError, Settings, Signals, failure_report, outcome_report,
+    Agent, Delivery, DeltaSink, FailureReason, JobSession, LoopOutcome, RecordError, Settings, Signals, outcome_report,
     safety::DELIMITER_NOTICE, shortened_report, start_attempt,
 };
-use protocol::{CompleteReport, JobReason, PartialResult};
+use protocol::{PartialResult, PromptDelivery, PromptId};
 use tokio_util::sync::CancellationToken;
 
-use super::{journal::HostJournal, model::HostModel, prompts::PromptFeed};
+use super::{journal::HostJournal, model::HostModel};
 use base::clock::Clock;
 use dispatch::{Attempt, DispatcherWaker, EventIngestion, RunHostJob, StopCause};
 use domain::job::{AttemptFailure, JobRecord};
@@ -21,8 +21,8 @@ use secrets::DetectorError;
 use store::{Reported, Store, StoreError};
 use tools::BuiltinTools;
 
-/// Retry delay of a report that was refused because of waiting prompts although no prompt could be received.
-const REPORT_RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Delay before the database is asked again for prompts after it failed.
+const STORE_RETRY: Duration = Duration::from_secs(1);
 
 const NOT_STOPPED: &str = "the loop stopped without being told to";
 
@@ -92,23 +92,17 @@ impl HostJobs {
         let Some(job) = job else { return Ok(()) };
         let has_earlier_calls = job.running().is_some_and(|running| running.calls_before_attempt > 0);
         let recorded = if has_earlier_calls { self.store.transcript(job.id).await? } else { vec![] };
-        let (transcript, mut run) = start_attempt(system_prompt(), &job.brief.prompt, &recorded);
-        let mut transcript = match &job.brief.delimiter_nonce {
-            Some(nonce) => transcript.with_nonce(nonce.clone()),
-            None => transcript,
-        };
         let tools = self.tools.executor_for_host_job(&job, key.attempt).await?;
         let metered = MeteredModel {
             meter: self.meter.clone(),
             account: attempt.account(),
             stop: || stop.clone().cancelled_owned(),
+            waits_for_providers: true,
         };
         let model =
             HostModel { metered, store: self.store.clone(), attempt: Arc::clone(attempt), clock: self.clock.clone() };
         let journal = HostJournal::new(self.ingestion.clone(), Arc::clone(attempt), self.clock.clone(), stop.clone());
         let signals = Signals { stop: stop.clone(), ..Signals::default() };
-        let mut feed =
-            PromptFeed::new(self.store.clone(), Arc::clone(attempt), self.clock.clone(), Arc::clone(&signals.inbox));
         let (settings, deltas) = (self.settings(&job), DeltaSink::discard());
         let agent = Agent {
             model: &model,
@@ -118,86 +112,9 @@ impl HostJobs {
             settings: &settings,
             deltas: &deltas,
         };
-        loop {
-            let outcome = tokio::select! {
-                outcome = agent.run(&mut transcript, &mut run) => outcome,
-                never = feed.follow() => match never {},
-            };
-            if matches!(outcome, LoopOutcome::Completed { .. }) && !signals.inbox.is_empty() {
-                // The prompt arrived after the loop had checked its inbox for the last time.
-                continue;
-            }
-            let Some(report) = self.report(attempt, outcome, run.partial(), journal.take_failure()) else {
-                return self.end_unreported(attempt).await;
-            };
-            if self.deliver_all(attempt, &report, &mut feed, &signals.inbox).await?.is_break() {
-                return Ok(());
-            }
-        }
-    }
-
-    /// The report of an outcome. None if the attempt is over, or the process drains before the work has ended.
-    fn report(
-        &self,
-        attempt: &Attempt,
-        outcome: LoopOutcome,
-        partial: PartialResult,
-        failure: Option<String>,
-    ) -> Option<CompleteReport> {
-        let cause = attempt.stop_cause();
-        let is_stopped = outcome == LoopOutcome::Stopped;
-        if cause == Some(StopCause::Ended) || (is_stopped && cause.is_none() && self.drain.is_cancelled()) {
-            return None;
-        }
-        let report = outcome_report(outcome, partial);
-        if is_stopped && cause.is_none() {
-            let message = failure.unwrap_or_else(|| NOT_STOPPED.to_owned());
-            let (text, partial, iterations) = (report.text, report.partial, report.iterations);
-            return Some(CompleteReport { text, partial, iterations, ..failure_report(JobReason::Internal, &message) });
-        }
-        Some(report)
-    }
-
-    /// Delivers the report. Continues if there are prompts that must be processed first.
-    async fn deliver_all(
-        &self,
-        attempt: &Attempt,
-        report: &CompleteReport,
-        feed: &mut PromptFeed,
-        inbox: &Inbox,
-    ) -> Result<ControlFlow<()>, SessionError> {
-        let key = attempt.key();
-        let report = self.ingestion.shown_report(&attempt.record(), shortened_report(report.clone())).await?;
-        let mut is_first = true;
-        loop {
-            let write = || self.store.complete(key.job, key.attempt, self.clock.now(), &report);
-            match retry_write(&self.drain, &key, write).await? {
-                Reported::Applied(_) => {
-                    self.waker.wake();
-                    return Ok(ControlFlow::Break(()));
-                }
-                Reported::Refused(_) | Reported::NotFound => return Ok(ControlFlow::Break(())),
-                Reported::PromptsWaiting => feed.drain().await,
-            }
-            if !inbox.is_empty() {
-                return Ok(ControlFlow::Continue(()));
-            }
-            // The drain has acknowledged the waiting prompts, so the same report may be accepted now.
-            if !is_first {
-                tokio::time::sleep(REPORT_RETRY_DELAY).await;
-            }
-            is_first = false;
-        }
-    }
-
-    /// The process drains: its job fails now, as it would when the next process starts.
-    async fn end_unreported(&self, attempt: &Attempt) -> Result<(), SessionError> {
-        if attempt.stop_cause() != Some(StopCause::Ended) {
-            let now = self.clock.now();
-            let fail = move |job: JobRecord| job.attempt_failed(now, AttemptFailure::orchestrator_restart());
-            self.store.transition(attempt.key().job, now, None, fail).await?;
-        }
-        Ok(())
+        let nonce = job.brief.delimiter_nonce.clone();
+        let (transcript, run) = start_attempt(system_prompt(), &job.brief.prompt, &recorded, nonce);
+        agent.run_job(transcript, run, &HostSession { jobs: self, attempt }).await
     }
 
     fn settings(&self, job: &JobRecord) -> Settings {
@@ -210,6 +127,56 @@ impl HostJobs {
             outage_patience: self.outage_patience,
             ..Settings::default()
         }
+    }
+}
+
+/// The session of one attempt. The dispatcher cuts it off if its loop does not stop.
+struct HostSession<'a> {
+    jobs: &'a HostJobs,
+    attempt: &'a Attempt,
+}
+
+impl JobSession for HostSession<'_> {
+    type Error = SessionError;
+
+    async fn next_prompt(&self, after: PromptId, wait: bool) -> Option<PromptDelivery> {
+        // Before the read, so that no prompt is missed.
+        let mut changes = self.attempt.subscribe();
+        match self.jobs.store.next_prompt(self.attempt.key().job, Some(after), self.jobs.clock.now()).await {
+            Ok(None) if wait => changes.changed().await,
+            Ok(delivery) => return delivery,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the prompts of a job could not be read");
+                tokio::time::sleep(STORE_RETRY).await;
+            }
+        }
+        None
+    }
+
+    async fn deliver(&self, outcome: LoopOutcome, partial: PartialResult) -> Result<Delivery, SessionError> {
+        let (jobs, key, cause) = (self.jobs, self.attempt.key(), self.attempt.stop_cause());
+        let is_stopped = outcome == LoopOutcome::Stopped && cause.is_none();
+        if cause == Some(StopCause::Ended) {
+            return Ok(Delivery::Done);
+        }
+        if is_stopped && jobs.drain.is_cancelled() {
+            // The process drains: its job fails now, as it would when the next process starts.
+            let now = jobs.clock.now();
+            let fail = move |job: JobRecord| job.attempt_failed(now, AttemptFailure::orchestrator_restart());
+            jobs.store.transition(key.job, now, None, fail).await?;
+            return Ok(Delivery::Done);
+        }
+        let (reason, message) = (FailureReason::Internal, NOT_STOPPED.to_owned());
+        let outcome = if is_stopped { LoopOutcome::Failed { reason, message } } else { outcome };
+        let report = shortened_report(outcome_report(outcome, partial));
+        let report = jobs.ingestion.shown_report(&self.attempt.record(), report).await?;
+        let write = || jobs.store.complete(key.job, key.attempt, jobs.clock.now(), &report);
+        match retry_write(&jobs.drain, &key, write).await? {
+            Reported::Applied(_) => jobs.waker.wake(),
+            Reported::Refused(_) | Reported::NotFound => {}
+            Reported::PromptsWaiting => return Ok(Delivery::PromptsWaiting),
+        }
+        Ok(Delivery::Done)
     }
 }
 

@@ -21,7 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use self::{
     account::{Account, AccountOwner, CallName},
     call_limiter::{CallLimiter, Permit},
-    model::{LoopCallError, MeteredModel},
+    model::MeteredModel,
     single_flight::{FlightError, SingleFlight},
 };
 use super::{Answer, AskError, CallContext, CallCost, CallPhase, Caller, Failure, Gateway, UnpricedModel, call_ids};

@@ -1,9 +1,7 @@
 //! Routines at work: runs that wait are started and ended. Contents only.
 
-mod journal;
 mod lightweight;
 mod live_runs;
-mod model;
 mod runner;
 mod scheduler;
 

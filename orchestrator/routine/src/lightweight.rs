@@ -5,29 +5,24 @@
 use std::{sync::Arc, time::Duration};
 
 use agent::{
-    Agent, DeltaSink, FailureReason, LimitKind, LoopOutcome, Run, Settings, Signals, Transcript,
+    Agent, DeltaSink, FailureReason, LimitKind, LoopOutcome, Run, Settings, Signals, Transcript, Unrecorded,
     safety::{DelimiterNonce, neutralize},
 };
-use chrono::TimeDelta;
-use protocol::{LightweightAction, RunReason, UserSettings};
-use tokio_util::sync::CancellationToken;
-
-use super::{
-    journal::RunJournal,
-    model::{Refusal, RunModel},
-};
 use base::clock::Clock;
+use chrono::TimeDelta;
 use config::HookPoint;
 use domain::{
     memory::MemoryPath,
     routine::{
         outcome::{MAX_RESULT_CHARS, Reply, reply, shortened},
-        prompt::{ContextDocument, RunFacts, system_prompt, task},
+        prompt::{ContextDocument, NOTHING_TO_REPORT, RunFacts, system_prompt, task},
     },
 };
 use hooks::{HookEvent, Hooks};
 use llm::metering::{Account, AccountOwner, CallLimiter, Meter, MeteredModel};
+use protocol::{LightweightAction, RunReason, UserSettings};
 use store::{AttemptEnd, AttemptResult, RunAttempt, Store, StoreError};
+use tokio_util::sync::CancellationToken;
 use tools::BuiltinTools;
 
 /// Sampling temperature of runs (contract: routines, Actions).
@@ -131,21 +126,19 @@ impl Lightweight {
         let tools = self.tools.executor_for_run(&run.user, run.run, run.attempt, action).await?;
         let settings = self.settings(action, rounds);
         let stop = stop.child_token();
-        let journal = RunJournal::default();
-        let model = RunModel {
-            metered: MeteredModel {
-                meter: self.meter.clone(),
-                account: account(run, model, settings.max_iterations),
-                stop: || stop.clone().cancelled_owned(),
-            },
-            journal: journal.clone(),
-            refusal: std::sync::Mutex::default(),
+        let model = MeteredModel {
+            meter: self.meter.clone(),
+            account: account(run, model, settings.max_iterations),
+            stop: || stop.clone().cancelled_owned(),
+            // An attempt that waits would keep its place of the runs in progress; the run is tried again after the wait.
+            waits_for_providers: false,
         };
         let (signals, deltas) = (Signals { stop: stop.clone(), ..Signals::default() }, DeltaSink::discard());
         let agent = Agent {
             model: &model,
             tools: &tools,
-            journal: &journal,
+            // The run's calls have their own rows, and its last text is its result.
+            journal: &Unrecorded,
             signals: &signals,
             settings: &settings,
             deltas: &deltas,
@@ -154,13 +147,13 @@ impl Lightweight {
         let mut loop_state = Run::new();
         let work = agent.run(&mut transcript, &mut loop_state);
         let (outcome, ended) = Box::pin(self.within(Duration::from_secs(timeout_seconds), &stop, work)).await;
-        if journal.has_nothing_to_report() {
+        if loop_state.called_final_tool() {
             return Ok((AttemptEnd::Ok, None));
         }
         let text = match (outcome, ended) {
             (LoopOutcome::Completed { text }, _) => text,
             // The last call that the limit allows is asked for an answer.
-            (LoopOutcome::Limit { which: LimitKind::Iterations | LimitKind::ToolCalls, text }, _)
+            (LoopOutcome::Limit { which: LimitKind::Iterations | LimitKind::ToolCalls, text, .. }, _)
                 if !action.use_tools || !text.trim().is_empty() =>
             {
                 text
@@ -169,7 +162,7 @@ impl Lightweight {
                 let message = format!("the run was stopped after {timeout_seconds} s, its limit");
                 return Ok((AttemptEnd::failed(RunReason::Timeout, message), None));
             }
-            (outcome, _) => return Ok((failure(outcome, model.take_refusal(), journal.take_limit()), None)),
+            (outcome, _) => return Ok((failure(outcome), None)),
         };
         Ok(self.interpret_reply(run, &text).await)
     }
@@ -231,6 +224,7 @@ impl Lightweight {
             max_tool_rounds: Some(rounds),
             temperature: Some(TEMPERATURE),
             use_tools: action.use_tools,
+            final_tool: Some(NOTHING_TO_REPORT),
             text_tool_calls: action.use_tools && self.meter.gateway.recovers_text_tool_calls(),
             max_tokens: Some(action.max_tokens.into()),
             outage_patience: self.outage_patience,
@@ -258,29 +252,16 @@ impl Lightweight {
 
     /// What the answer says, and the text that is kept.
     async fn interpret_reply(&self, run: &RunAttempt, text: &str) -> (AttemptEnd, Option<String>) {
-        match reply(&strip_invisible(text), false) {
+        match reply(&strip_invisible(text)) {
             Reply::Nothing => (AttemptEnd::Ok, None),
             Reply::Empty => {
                 (AttemptEnd::failed(RunReason::EmptyReply, "the model returned an empty reply".to_owned()), None)
             }
             Reply::Attention(text) => {
-                let text = self.apply_output_hooks(run, text).await;
+                let event = HookEvent::new(HookPoint::OutboundMessage, &run.user);
+                let text = self.hooks.replacement(&event, &text).await.unwrap_or(text);
                 (AttemptEnd::Attention, Some(shortened(&text, MAX_RESULT_CHARS)))
             }
-        }
-    }
-
-    /// The text that the hooks let out: it is a message to a person.
-    async fn apply_output_hooks(&self, run: &RunAttempt, text: String) -> String {
-        let event = HookEvent::new(HookPoint::OutboundMessage, &run.user);
-        let changed = match self.hooks.ask_about_text(&event, &text).await {
-            Ok(None) => return text,
-            Ok(Some(changed)) => changed,
-            Err(refused) => return format!("[withheld: {refused}]"),
-        };
-        match self.meter.detectors.of(&run.user).await {
-            Ok(detector) => detector.redact(&changed).0.into_owned(),
-            Err(error) => format!("[withheld: {error}]"),
         }
     }
 }
@@ -306,37 +287,34 @@ fn strip_invisible(text: &str) -> String {
 }
 
 /// Why a loop ended without an answer.
-fn failure(outcome: LoopOutcome, refusal: Option<Refusal>, limit: Option<String>) -> AttemptEnd {
-    match outcome {
-        LoopOutcome::Failed { reason: FailureReason::LlmError, message } => match refusal {
-            Some(Refusal::Account) => AttemptEnd::failed(RunReason::ProviderAccount, message),
-            Some(Refusal::Wait(wait)) => {
-                let retry_after = wait.and_then(|wait| TimeDelta::from_std(wait).ok());
-                AttemptEnd::Failed { reason: RunReason::RateLimited, message, retry_after }
-            }
-            None => AttemptEnd::failed(RunReason::LlmError, message),
-        },
-        LoopOutcome::Failed { reason, message } => AttemptEnd::failed(
-            match reason {
+fn failure(outcome: LoopOutcome) -> AttemptEnd {
+    let (reason, message) = match outcome {
+        LoopOutcome::Failed { reason: FailureReason::RateLimited { retry_after }, message } => {
+            let retry_after = retry_after.and_then(|wait| TimeDelta::from_std(wait).ok());
+            return AttemptEnd::Failed { reason: RunReason::RateLimited, message, retry_after };
+        }
+        LoopOutcome::Failed { reason, message } => {
+            let reason = match reason {
+                FailureReason::LlmError | FailureReason::RateLimited { .. } => RunReason::LlmError,
+                FailureReason::ProviderAccount => RunReason::ProviderAccount,
                 FailureReason::EmptyReply => RunReason::EmptyReply,
                 FailureReason::DuplicateCalls => RunReason::IterationLimit,
-                FailureReason::LlmError | FailureReason::Internal => RunReason::Internal,
-            },
-            message,
-        ),
-        LoopOutcome::Limit { which: LimitKind::Tokens | LimitKind::Cost, .. } => {
-            AttemptEnd::failed(RunReason::LimitReached, limit.unwrap_or_else(|| "the budget is exhausted".to_owned()))
+                FailureReason::PidsLimit | FailureReason::Internal => RunReason::Internal,
+            };
+            (reason, message)
         }
-        LoopOutcome::Limit { .. } => AttemptEnd::failed(
-            RunReason::IterationLimit,
-            "the model did not answer within its limit of calls".to_owned(),
-        ),
-        LoopOutcome::Stopped => AttemptEnd::failed(RunReason::OrchestratorRestart, "the run was stopped".to_owned()),
-        LoopOutcome::NeedsApproval { .. } | LoopOutcome::Completed { .. } => AttemptEnd::failed(
-            RunReason::Internal,
-            "the run requires approval, which an unattended run cannot get".to_owned(),
-        ),
-    }
+        LoopOutcome::Limit { which: LimitKind::Tokens | LimitKind::Cost, message, .. } => {
+            (RunReason::LimitReached, message)
+        }
+        LoopOutcome::Limit { .. } => {
+            (RunReason::IterationLimit, "the model did not answer within its limit of calls".to_owned())
+        }
+        LoopOutcome::Stopped => (RunReason::OrchestratorRestart, "the run was stopped".to_owned()),
+        LoopOutcome::NeedsApproval { .. } | LoopOutcome::Completed { .. } => {
+            (RunReason::Internal, "the run requires approval, which an unattended run cannot get".to_owned())
+        }
+    };
+    AttemptEnd::failed(reason, message)
 }
 
 #[cfg(test)]
@@ -354,34 +332,32 @@ mod tests {
         }
     }
 
-    fn llm_error() -> LoopOutcome {
-        LoopOutcome::Failed { reason: FailureReason::LlmError, message: "m".to_owned() }
+    fn failed(reason: FailureReason) -> LoopOutcome {
+        LoopOutcome::Failed { reason, message: "m".to_owned() }
     }
 
     fn limit(which: LimitKind) -> LoopOutcome {
-        LoopOutcome::Limit { which, text: String::new() }
+        LoopOutcome::Limit { which, message: "m".to_owned(), text: String::new() }
     }
 
     #[rstest]
-    #[case(llm_error(), None, RunReason::LlmError, None)]
-    #[case(llm_error(), Some(Refusal::Account), RunReason::ProviderAccount, None)]
-    #[case(llm_error(), Some(Refusal::Wait(Some(Duration::from_secs(7)))), RunReason::RateLimited, Some(7))]
-    #[case(llm_error(), Some(Refusal::Wait(None)), RunReason::RateLimited, None)]
-    #[case(LoopOutcome::Failed { reason: FailureReason::EmptyReply, message: "m".to_owned() }, None, RunReason::EmptyReply, None)]
-    #[case(LoopOutcome::Failed { reason: FailureReason::DuplicateCalls, message: "m".to_owned() }, None, RunReason::IterationLimit, None)]
-    #[case(LoopOutcome::Failed { reason: FailureReason::Internal, message: "m".to_owned() }, None, RunReason::Internal, None)]
-    #[case(limit(LimitKind::Iterations), None, RunReason::IterationLimit, None)]
-    #[case(limit(LimitKind::ToolCalls), None, RunReason::IterationLimit, None)]
-    #[case(limit(LimitKind::Tokens), None, RunReason::LimitReached, None)]
-    #[case(limit(LimitKind::Cost), None, RunReason::LimitReached, None)]
-    #[case(LoopOutcome::Stopped, None, RunReason::OrchestratorRestart, None)]
+    #[case(failed(FailureReason::LlmError), RunReason::LlmError, None)]
+    #[case(failed(FailureReason::ProviderAccount), RunReason::ProviderAccount, None)]
+    #[case(failed(FailureReason::RateLimited { retry_after: Some(Duration::from_secs(7)) }), RunReason::RateLimited, Some(7))]
+    #[case(failed(FailureReason::RateLimited { retry_after: None }), RunReason::RateLimited, None)]
+    #[case(failed(FailureReason::EmptyReply), RunReason::EmptyReply, None)]
+    #[case(failed(FailureReason::DuplicateCalls), RunReason::IterationLimit, None)]
+    #[case(limit(LimitKind::Iterations), RunReason::IterationLimit, None)]
+    #[case(limit(LimitKind::ToolCalls), RunReason::IterationLimit, None)]
+    #[case(limit(LimitKind::Tokens), RunReason::LimitReached, None)]
+    #[case(limit(LimitKind::Cost), RunReason::LimitReached, None)]
+    #[case(LoopOutcome::Stopped, RunReason::OrchestratorRestart, None)]
     fn the_end_of_the_loop_has_its_reason(
         #[case] outcome: LoopOutcome,
-        #[case] refusal: Option<Refusal>,
         #[case] expected: RunReason,
         #[case] wait: Option<i64>,
     ) {
-        assert_eq!(reason(&failure(outcome, refusal, None)), Some((expected, wait)));
+        assert_eq!(reason(&failure(outcome)), Some((expected, wait)));
     }
 
     #[rstest]

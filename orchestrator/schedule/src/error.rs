@@ -35,7 +35,6 @@ pub enum ScheduleError {
         /// The zone beside it.
         timezone: String,
     },
-    /// No time matches.
     #[error("never fires: no time after {now} matches; check the day, month and year", now = .now.format("%Y-%m-%dT%H:%M:%SZ"))]
     NeverFires { now: DateTime<Utc> },
     #[error(

@@ -29,7 +29,6 @@ const COMPARED_TIMES: usize = 500;
 /// Longest period: 10 years.
 const MAX_PERIOD_SECONDS: u64 = 10 * 366 * 86_400;
 
-/// The times of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
     Cron(Box<CalendarSchedule>),

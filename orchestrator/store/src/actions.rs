@@ -22,12 +22,17 @@ use super::{
 /// Who makes a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolCaller {
-    /// An attempt of a job.
-    Job { job: JobId, attempt: u32 },
+    Job {
+        job: JobId,
+        attempt: u32,
+    },
     /// A turn of a chat thread.
     Turn(TurnKey),
     /// An attempt of a run of a routine.
-    Run { run: RunId, attempt: u32 },
+    Run {
+        run: RunId,
+        attempt: u32,
+    },
 }
 
 /// Names a tool call.

@@ -1,6 +1,6 @@
 //! `nothing_to_report`: by which the model of a routine's run says that its user has to know nothing. The run then ends without a text.
 //!
-//! Offered to runs of routines only. The run learns of the call from its journal; the tool itself does nothing.
+//! Offered to runs of routines only. The loop ends after the call; the tool itself does nothing.
 
 use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use serde_json::json;

@@ -45,7 +45,7 @@ mod tests {
         let context = ToolContext {
             owner: UserId(owner.to_owned()),
             origin: ToolOrigin::Thread(ThreadId::nil()),
-            approval: ApprovalContext::Strict,
+            approval: ApprovalContext::autonomous(),
             policy: agent::ToolPolicy::default(),
             only: None,
             egress: EgressView::default(),

@@ -25,9 +25,15 @@ const MAX_FILTER_BYTES: usize = 1024;
 #[derive(Debug, Clone, Copy)]
 pub enum MatchInput<'a> {
     /// A message of the owner.
-    Message { channel: Option<&'a str>, content: &'a str },
-    /// An event of a system.
-    System { source: &'a str, event_type: &'a str, payload: &'a Value },
+    Message {
+        channel: Option<&'a str>,
+        content: &'a str,
+    },
+    System {
+        source: &'a str,
+        event_type: &'a str,
+        payload: &'a Value,
+    },
 }
 
 /// A trigger that is fired by messages, by events of systems or by webhook deliveries, ready to be compared.

@@ -40,10 +40,9 @@ pub enum Reply {
     Empty,
 }
 
-/// Reads the reply of a run. `nothing_to_report`: the model has said so by its tool.
-pub fn reply(text: &str, nothing_to_report: bool) -> Reply {
+/// Reads the reply of a run.
+pub fn reply(text: &str) -> Reply {
     match text.trim() {
-        _ if nothing_to_report => Reply::Nothing,
         "" => Reply::Empty,
         ROUTINE_OK => Reply::Nothing,
         text => Reply::Attention(text.to_owned()),

@@ -28,12 +28,17 @@ pub struct Account {
 /// The owner of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountOwner {
-    /// An attempt of a job.
-    Job { job: JobId, attempt: u32 },
+    Job {
+        job: JobId,
+        attempt: u32,
+    },
     /// A turn of a chat thread.
     Thread(TurnKey),
     /// An attempt of a run of a routine.
-    Run { run: RunId, attempt: u32 },
+    Run {
+        run: RunId,
+        attempt: u32,
+    },
 }
 
 impl AccountOwner {

@@ -2,13 +2,18 @@
 //!
 //! Owns the mapping of a call's errors to the loop's. Never records or limits anything itself.
 
-use agent::{DeltaSink, LimitKind, Model, ModelError};
+use std::time::Duration;
+
+use agent::{DeltaSink, FailureReason, LimitKind, Model, ModelError};
 use protocol::{Completion, CompletionRequest, CompletionRequestRef, RateLimitOrigin};
 
 use super::{Account, CallError, CallName, Meter};
 use base::digest::sha256_hex;
 
 use crate::{ErrorKind, Failure};
+
+/// The longest wait for a place at a provider that work goes through which does not wait for providers.
+const MAX_LOCAL_WAIT: Duration = Duration::from_secs(10);
 
 /// The model of one loop.
 pub struct MeteredModel<S> {
@@ -17,45 +22,8 @@ pub struct MeteredModel<S> {
     pub account: Account,
     /// Returns a future that is ready once the loop is to stop.
     pub stop: S,
-}
-
-impl<S, F> MeteredModel<S>
-where
-    S: Fn() -> F + Send + Sync,
-    F: Future<Output = ()> + Send,
-{
-    /// Makes one call. For callers that decide by themselves what an error means.
-    pub async fn ask(
-        &self,
-        request: &CompletionRequestRef<'_>,
-        deltas: &DeltaSink,
-    ) -> Result<Completion, LoopCallError> {
-        let request = CompletionRequest::from(request);
-        let bytes = serde_json::to_vec(&request)?;
-        let name = CallName { id: request.call_id.clone(), request_digest: sha256_hex(&bytes) };
-        drop(bytes);
-        Ok(self.meter.complete(&self.account, name, || request, deltas, &self.stop).await?)
-    }
-}
-
-/// Why a call of a loop has no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum LoopCallError {
-    /// Its request cannot be serialized.
-    #[error("the request cannot be recorded: {0}")]
-    Request(#[from] serde_json::Error),
-    #[error(transparent)]
-    Call(#[from] CallError),
-}
-
-impl LoopCallError {
-    /// What the loop does about it.
-    pub fn for_loop(&self) -> ModelError {
-        match self {
-            Self::Request(_) => ModelError::Failed { message: self.to_string() },
-            Self::Call(error) => model_error(error),
-        }
-    }
+    /// Whether the loop waits where a provider asks it to. If not, the work fails, and can be tried again after the wait.
+    pub waits_for_providers: bool,
 }
 
 impl<S, F> Model for MeteredModel<S>
@@ -64,7 +32,13 @@ where
     F: Future<Output = ()> + Send,
 {
     async fn complete(&self, request: &CompletionRequestRef<'_>, deltas: &DeltaSink) -> Result<Completion, ModelError> {
-        self.ask(request, deltas).await.map_err(|error| error.for_loop())
+        let request = CompletionRequest::from(request);
+        let bytes = serde_json::to_vec(&request)
+            .map_err(|error| ModelError::failed(format!("the request cannot be recorded: {error}")))?;
+        let name = CallName { id: request.call_id.clone(), request_digest: sha256_hex(&bytes) };
+        drop(bytes);
+        let answer = self.meter.complete(&self.account, name, || request, deltas, &self.stop).await;
+        answer.map_err(|error| model_error(&error, self.waits_for_providers))
     }
 
     fn context_tokens(&self) -> u64 {
@@ -72,7 +46,7 @@ where
     }
 }
 
-fn model_error(error: &CallError) -> ModelError {
+fn model_error(error: &CallError, waits_for_providers: bool) -> ModelError {
     let message = error.to_string();
     match error {
         CallError::Stopped | CallError::Failed(Failure::Failed { kind: ErrorKind::Aborted, .. }) => ModelError::Stopped,
@@ -82,11 +56,19 @@ fn model_error(error: &CallError) -> ModelError {
             ModelError::Limit { which, message }
         }
         CallError::Unpriced(_) => ModelError::Limit { which: LimitKind::Cost, message },
+        CallError::Failed(Failure::RateLimited { kind, retry_after, .. })
+            if !waits_for_providers && is_long_wait(*kind, *retry_after) =>
+        {
+            ModelError::Failed { reason: FailureReason::RateLimited { retry_after: *retry_after }, message }
+        }
         CallError::Failed(Failure::RateLimited { origin, retry_after, .. }) => {
             ModelError::RateLimited { origin: *origin, retry_after: *retry_after, message }
         }
         CallError::Failed(Failure::Failed { kind: ErrorKind::ContextLength, .. }) => {
             ModelError::ContextLength { message }
+        }
+        CallError::Failed(Failure::Failed { kind: ErrorKind::Auth | ErrorKind::Quota, .. }) => {
+            ModelError::Failed { reason: FailureReason::ProviderAccount, message }
         }
         CallError::Unsearched(error) if error.is_transient() => {
             ModelError::RateLimited { origin: RateLimitOrigin::Local, retry_after: None, message }
@@ -94,13 +76,22 @@ fn model_error(error: &CallError) -> ModelError {
         CallError::Unsearched(_)
         | CallError::IdReused
         | CallError::Failed(Failure::Failed { .. })
-        | CallError::Store(_) => ModelError::Failed { message },
+        | CallError::Store(_) => ModelError::failed(message),
+    }
+}
+
+/// Whether a wait is one for a provider, or longer than [`MAX_LOCAL_WAIT`] for a place at it.
+fn is_long_wait(kind: ErrorKind, retry_after: Option<Duration>) -> bool {
+    match kind {
+        ErrorKind::RateLimited => true,
+        ErrorKind::CircuitOpen | ErrorKind::QueueTimeout => retry_after.is_some_and(|wait| wait > MAX_LOCAL_WAIT),
+        _ => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{borrow::Cow, sync::Arc, time::Duration};
+    use std::{borrow::Cow, sync::Arc};
 
     use agent::Delta;
     use protocol::{CallId, JobState, Message, RateLimitOrigin, ToolChoice};
@@ -163,7 +154,7 @@ mod tests {
             tasks: TaskTracker::new(),
             drain: CancellationToken::new(),
         };
-        MeteredModel { meter, account, stop: std::future::pending::<()> }
+        MeteredModel { meter, account, stop: std::future::pending::<()>, waits_for_providers: true }
     }
 
     fn request<'a>(call_id: &'a CallId, messages: &'a [Message]) -> CompletionRequestRef<'a> {
@@ -297,32 +288,40 @@ mod tests {
     #[case(exhausted(false), "Tokens")]
     #[case(CallError::Unpriced(UnpricedModel { model: "m".to_owned() }), "Cost")]
     #[case(failed(ErrorKind::ContextLength), "context")]
-    #[case(failed(ErrorKind::Auth), "failed")]
-    #[case(CallError::IdReused, "failed")]
+    #[case(failed(ErrorKind::BadRequest), "LlmError")]
+    #[case(failed(ErrorKind::Auth), "ProviderAccount")]
+    #[case(failed(ErrorKind::Quota), "ProviderAccount")]
+    #[case(CallError::IdReused, "LlmError")]
     fn errors_say_who_acts_next(#[case] error: CallError, #[case] expected: &str) {
-        let seen = match model_error(&error) {
+        let seen = match model_error(&error, false) {
             ModelError::Stopped => "stopped".to_owned(),
             ModelError::Limit { which, .. } => format!("{which:?}"),
             ModelError::ContextLength { .. } => "context".to_owned(),
-            ModelError::Failed { .. } => "failed".to_owned(),
+            ModelError::Failed { reason, .. } => format!("{reason:?}"),
             ModelError::RateLimited { .. } => "rate limited".to_owned(),
         };
         assert_eq!(seen, expected);
     }
 
-    #[test]
-    fn a_wait_keeps_its_length_and_its_origin() {
-        let wait = Failure::RateLimited {
-            kind: ErrorKind::Server,
-            origin: RateLimitOrigin::Provider,
-            retry_after: Some(Duration::from_secs(7)),
-            message: "m".to_owned(),
-        };
-        let expected = ModelError::RateLimited {
-            origin: RateLimitOrigin::Provider,
-            retry_after: Some(Duration::from_secs(7)),
-            message: "server: m".to_owned(),
-        };
-        assert_eq!(model_error(&CallError::Failed(wait)), expected);
+    #[rstest]
+    #[case::told(ErrorKind::RateLimited, Some(7), true)]
+    #[case::not_told(ErrorKind::RateLimited, None, true)]
+    #[case::circuit(ErrorKind::CircuitOpen, Some(30), true)]
+    #[case::circuit_soon(ErrorKind::CircuitOpen, Some(10), false)]
+    #[case::queue(ErrorKind::QueueTimeout, None, false)]
+    #[case::outage(ErrorKind::Server, Some(60), false)]
+    fn a_long_wait_ends_work_that_does_not_wait_for_providers(
+        #[case] kind: ErrorKind,
+        #[case] seconds: Option<u64>,
+        #[case] is_long: bool,
+    ) {
+        let (origin, retry_after) = (RateLimitOrigin::Provider, seconds.map(Duration::from_secs));
+        let failure = Failure::RateLimited { kind, origin, retry_after, message: "m".to_owned() };
+        let error = CallError::Failed(failure);
+        let message = error.to_string();
+        let waits = ModelError::RateLimited { origin, retry_after, message: message.clone() };
+        let fails = ModelError::Failed { reason: FailureReason::RateLimited { retry_after }, message };
+        assert_eq!(model_error(&error, false), if is_long { fails } else { waits.clone() });
+        assert_eq!(model_error(&error, true), waits);
     }
 }

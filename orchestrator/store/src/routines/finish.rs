@@ -183,7 +183,7 @@ fn account_refused(job: &JobRecord) -> AttemptResult {
 fn outcome_of_job(job: &JobRecord, cancelled_by: Option<RunReason>) -> AttemptResult {
     let text = job.result().and_then(|result| result.text);
     let end = match job.state() {
-        JobState::Completed | JobState::Accepted => match reply(text.as_deref().unwrap_or_default(), false) {
+        JobState::Completed | JobState::Accepted => match reply(text.as_deref().unwrap_or_default()) {
             Reply::Nothing => AttemptEnd::Ok,
             Reply::Attention(_) => AttemptEnd::Attention,
             Reply::Empty => AttemptEnd::failed(RunReason::EmptyReply, "the job's result has no text".to_owned()),

@@ -58,7 +58,7 @@ fn invocation(origin: ToolOrigin, allow: Vec<String>, arguments: Value) -> Invoc
     let context = ToolContext {
         owner: UserId::default(),
         origin,
-        approval: ApprovalContext::Strict,
+        approval: ApprovalContext::autonomous(),
         policy: ToolPolicy::default(),
         only: None,
         egress: EgressView { enabled: !allow.is_empty(), allow },

@@ -21,8 +21,7 @@ fn now() -> DateTime<Utc> {
 #[case::blank(" \n\t ", Reply::Empty)]
 #[case::text(" one issue \n", Reply::Attention("one issue".to_owned()))]
 fn replies(#[case] text: &str, #[case] expected: Reply) {
-    assert_eq!(reply(text, false), expected);
-    assert_eq!(reply(text, true), Reply::Nothing, "the tool has said that there is nothing");
+    assert_eq!(reply(text), expected);
 }
 
 #[rstest]
