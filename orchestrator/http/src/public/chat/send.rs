@@ -19,9 +19,11 @@ use crate::{
     problem::ApiError,
     public::{
         PublicApi,
-        audit_entry::AuditedCaller,
-        create::rejected,
-        idempotent::{self, ClientHeaders},
+        jobs::create::rejected,
+        request::{
+            audit_entry::AuditedCaller,
+            idempotent::{self, ClientHeaders},
+        },
     },
 };
 
