@@ -107,7 +107,7 @@ async fn get(
 #[utoipa::path(
     post, path = "/api/gates/{id}/resolve", operation_id = "resolve_gate", tag = "gates",
     params(("id" = String, Path, description = "Gate id.")),
-    request_body = ResolveGate,
+    request_body(content = ResolveGate, example = json!({"decision": "approve"})),
     responses(
         (status = 200, body = GateResolution, description = "The gate is resolved, and its thread goes on."),
         (status = 409, description = "`gate_resolved`, `gate_expired` or `gate_digest_mismatch`; nothing changed."),
@@ -167,7 +167,7 @@ fn error_of(refused: GateRefused) -> ApiError {
 /// Like `POST /api/gates/{id}/resolve`, for the last gate of a thread.
 #[utoipa::path(
     post, path = "/api/chat/approval", operation_id = "resolve_thread_approval", tag = "gates",
-    request_body = ResolveThreadGate,
+    request_body(content = ResolveThreadGate, example = json!({"thread_id": "main", "decision": "approve"})),
     responses(
         (status = 200, body = GateResolution, description = "The gate is resolved, and its thread goes on."),
         (status = 404, description = "There is no such thread, or no call of it waits."),
@@ -187,7 +187,7 @@ async fn approval(
 /// The same as `POST /api/chat/approval`.
 #[utoipa::path(
     post, path = "/api/chat/gate/resolve", operation_id = "resolve_thread_gate", tag = "gates",
-    request_body = ResolveThreadGate,
+    request_body(content = ResolveThreadGate, example = json!({"thread_id": "main", "decision": "approve"})),
     responses(
         (status = 200, body = GateResolution, description = "The gate is resolved, and its thread goes on."),
         (status = 404, description = "There is no such thread, or no call of it waits."),

@@ -42,7 +42,7 @@ async fn list(State(api): State<PublicApi>, Admin(_who): Admin) -> Result<Json<P
 #[utoipa::path(
     post, path = "/api/admin/mcp/{server}/approve", operation_id = "approve_mcp_tool", tag = "tools",
     params(("server" = String, Path, description = "The server's name.")),
-    request_body = ApproveMcpTool,
+    request_body(content = ApproveMcpTool, example = json!({"tool": "search", "digest": "0".repeat(64)})),
     responses(
         (status = 200, body = McpToolSummary, description = "Models are offered the tool with this definition from now on."),
         (status = 409, description = "The tool has no definition with this digest, or no longer. List the tools again."),

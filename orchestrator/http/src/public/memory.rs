@@ -140,7 +140,8 @@ async fn get(
 ///
 /// The last 50 versions are kept. A document has at most 1 MiB, and a user at most 20,000 documents.
 #[utoipa::path(
-    put, path = "/api/memory", operation_id = "write_memory", tag = "memory", request_body = MemoryContent,
+    put, path = "/api/memory", operation_id = "write_memory", tag = "memory",
+    request_body(content = MemoryContent, example = json!({"content": "The team meets on Mondays."})),
     params(
         DocumentParams,
         ("If-Match" = Option<String>, Header, description = "The version to replace, from ETag; * for any."),

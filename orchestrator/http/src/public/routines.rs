@@ -75,7 +75,11 @@ struct CreateParams {
 /// answer only.
 #[utoipa::path(
     post, path = "/api/routines", operation_id = "create_routine", tag = "routines", params(CreateParams),
-    request_body = CreateRoutine,
+    request_body(content = CreateRoutine, example = json!({
+        "name": "morning-news",
+        "trigger": {"type": "cron", "schedule": "0 9 * * mon-fri", "timezone": "Europe/Oslo"},
+        "action": {"type": "lightweight", "prompt": "Summarize what has happened since yesterday."},
+    })),
     responses(
         (status = 201, body = RoutineSaved, description = "The routine.",
             headers(("ETag" = String, description = "The revision in quotes, for If-Match."))),
@@ -129,7 +133,7 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
         ("id" = String, Path, description = "Routine id."),
         ("If-Match" = Option<String>, Header, description = "The revision to change, from ETag; * for any."),
     ),
-    request_body = Object,
+    request_body(content = Object, example = json!({"description": "Every weekday at nine."})),
     responses(
         (status = 200, body = RoutineSaved, description = "The routine.",
             headers(("ETag" = String, description = "The new revision in quotes."))),
@@ -234,7 +238,8 @@ async fn toggle(
 /// The cooldown does not apply, and the next time of the schedule stays as it is.
 #[utoipa::path(
     post, path = "/api/routines/{id}/trigger", operation_id = "trigger_routine", tag = "routines",
-    params(("id" = String, Path, description = "Routine id.")), request_body = Option<TriggerRoutine>,
+    params(("id" = String, Path, description = "Routine id.")),
+    request_body(content = Option<TriggerRoutine>, example = json!({"wait_seconds": 30})),
     responses(
         (status = 200, body = RoutineRun, description = "The run has ended within `wait_seconds`."),
         (status = 202, body = RoutineRun, description = "The run waits or is in progress."),

@@ -54,7 +54,8 @@ async fn list(
 ///
 /// The value is stored encrypted, and no response contains it.
 #[utoipa::path(
-    post, path = "/api/secrets", operation_id = "set_secret", tag = "secrets", request_body = SetSecret,
+    post, path = "/api/secrets", operation_id = "set_secret", tag = "secrets",
+    request_body(content = SetSecret, example = json!({"name": "GITHUB_TOKEN", "value": "not-a-real-token"})),
     responses(
         (status = 201, body = SecretSummary, description = "The secret is stored; a previous value is replaced."),
         (status = 409, description = "The caller has the maximum number of secrets, or their values the maximum size in all."),

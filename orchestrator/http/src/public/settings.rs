@@ -35,7 +35,8 @@ async fn get(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<U
 ///
 /// A field that is left out takes its default.
 #[utoipa::path(
-    put, path = "/api/settings", operation_id = "put_settings", tag = "settings", request_body = UserSettings,
+    put, path = "/api/settings", operation_id = "put_settings", tag = "settings",
+    request_body(content = UserSettings, example = json!({"timezone": "Europe/Oslo", "quiet_hours": {"from": "22:00", "to": "07:00"}})),
     responses(
         (status = 200, body = UserSettings, description = "The settings as they are stored."),
     )

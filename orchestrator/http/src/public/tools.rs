@@ -67,7 +67,7 @@ fn summary(tool: UserTool, permissions: &BTreeMap<String, PermissionState>) -> T
 #[utoipa::path(
     put, path = "/api/tools/{name}/permission", operation_id = "set_tool_permission", tag = "tools",
     params(("name" = String, Path, description = "The tool's name.")),
-    request_body = SetPermission,
+    request_body(content = SetPermission, example = json!({"permission": "ask_each_time"})),
     responses(
         (status = 200, body = ToolSummary, description = "The permission is set."),
         (status = 404, description = "There is no such tool, or the operator has disabled it."),
@@ -114,7 +114,7 @@ async fn get_policy(State(api): State<PublicApi>, Admin(_who): Admin) -> Result<
 /// (`user_disabled_tools`). Names of tools that do not exist are kept: they apply once there is such a tool.
 #[utoipa::path(
     put, path = "/api/admin/tool-policy", operation_id = "set_tool_policy", tag = "tools",
-    request_body = AdminToolPolicy,
+    request_body(content = AdminToolPolicy, example = json!({"disabled_tools": ["http"]})),
     responses((status = 200, body = AdminToolPolicy, description = "The policy is in effect for every call from now on."))
 )]
 async fn set_policy(

@@ -58,6 +58,19 @@ fn split_summary(operation: &mut Map<String, Value>) {
     operation.insert("description".to_owned(), json!(description));
 }
 
+/// Operations are listed in the order of their tags.
+pub(super) fn sort_by_tag(document: &mut Value) {
+    let Some(paths) = document["paths"].as_object_mut().map(std::mem::take) else { return };
+    let tags = document["tags"].as_array().cloned().unwrap_or_default();
+    let mut paths: Vec<(String, Value)> = paths.into_iter().collect();
+    paths.sort_by_cached_key(|(path, item)| {
+        let operation = item.as_object().and_then(|methods| methods.values().next());
+        let position = operation.and_then(|operation| tags.iter().position(|tag| tag["name"] == operation["tags"][0]));
+        (position, path.clone())
+    });
+    document["paths"] = paths.into_iter().collect();
+}
+
 fn complete_parameters(path: &str, operation: &mut Map<String, Value>) {
     for parameter in operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
         // A header is sent or not; it is never null.

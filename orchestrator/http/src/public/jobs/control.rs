@@ -71,7 +71,8 @@ pub(super) async fn start(
 /// `steer` is read before the next model call, `queue` when the agent would otherwise finish. `done: true` says that no
 /// more prompts will come.
 #[utoipa::path(
-    post, path = "/api/jobs/{id}/prompt", operation_id = "prompt_job", tag = "jobs", request_body = PromptRequest,
+    post, path = "/api/jobs/{id}/prompt", operation_id = "prompt_job", tag = "jobs",
+    request_body(content = PromptRequest, example = json!({"content": "Also count the lines."})),
     params(
         ("id" = String, Path, description = "Job id."),
         ("Idempotency-Key" = Option<String>, Header, description = "Within 24 hours, the same key and body return the first answer again."),
@@ -124,7 +125,7 @@ pub(super) async fn prompt(
 /// container is removed.
 #[utoipa::path(
     post, path = "/api/jobs/{id}/cancel", operation_id = "cancel_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
-    request_body = Option<CancelRequest>,
+    request_body(content = Option<CancelRequest>, example = json!({"reason": "no longer needed"})),
     responses(
         (status = 200, body = Job, description = "The job was already cancelled."),
         (status = 202, body = Job, description = "Cancellation requested; `cancel_requested_at` is set while the job stops."),
@@ -193,7 +194,7 @@ pub(super) async fn accept(
 /// Only for a job that has submitted its result. The job is marked failed and can be restarted.
 #[utoipa::path(
     post, path = "/api/jobs/{id}/reject", operation_id = "reject_job", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
-    request_body = RejectRequest,
+    request_body(content = RejectRequest, example = json!({"reason": "The table has no header."})),
     responses(
         (status = 200, body = Job, description = "The job is rejected and marked failed."),
         (status = 409, description = "The job is not submitted."),

@@ -29,7 +29,8 @@ use crate::{
 /// The job is queued, and its container is started as soon as there is a free slot. With `hold: true` it waits for `POST
 /// /api/jobs/{id}/start`, so that files can be uploaded first. `GET /api/jobs/{id}/events` follows its work.
 #[utoipa::path(
-    post, path = "/api/jobs", operation_id = "create_job", tag = "jobs", request_body = CreateJob,
+    post, path = "/api/jobs", operation_id = "create_job", tag = "jobs",
+    request_body(content = CreateJob, example = json!({"prompt": "run: id"})),
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h return the first response again.")),
     responses(
         (status = 201, description = "Created and queued.", body = Job, headers(("Location" = String))),
@@ -112,7 +113,7 @@ impl From<SubmitError> for ApiError {
         ("id" = String, Path, description = "The job."),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h return the first response again."),
     ),
-    request_body = Option<RestartRequest>,
+    request_body(content = Option<RestartRequest>, example = json!({})),
     responses(
         (status = 201, body = Job, description = "A new job with the earlier job's files. Its limits, image, model and tools are reduced to what the operator allows now; `message` says what was changed.", headers(("Location" = String))),
         (status = 403, description = "A hook refuses the prompt (`hook_denied`)."),

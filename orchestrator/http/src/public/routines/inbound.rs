@@ -88,7 +88,7 @@ const MAX_CONTENT_BYTES: usize = 64 * 1024;
 #[utoipa::path(
     post, path = "/api/messages", operation_id = "post_message", tag = "routines",
     params(("Idempotency-Key" = Option<String>, Header, description = "The id of the message.")),
-    request_body = PostMessage,
+    request_body(content = PostMessage, example = json!({"channel": "support", "content": "The printer is on fire.", "sender": "ada"})),
     responses((status = 202, body = EventReceipt, description = "The message was compared with all routines."))
 )]
 async fn post_message(
@@ -124,7 +124,7 @@ const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
 #[utoipa::path(
     post, path = "/api/system-events", operation_id = "post_system_event", tag = "routines",
     params(("Idempotency-Key" = Option<String>, Header, description = "The id of the event.")),
-    request_body = EmitSystemEvent,
+    request_body(content = EmitSystemEvent, example = json!({"source": "github", "event_type": "issue.opened", "payload": {"number": 7}})),
     responses((status = 202, body = EventReceipt, description = "The event was compared with all routines."))
 )]
 async fn post_system_event(
@@ -157,7 +157,8 @@ async fn post_system_event(
 #[utoipa::path(
     post, path = "/api/webhooks/{path}", operation_id = "receive_webhook", tag = "routines", security(()),
     params(("path" = String, Path, description = "The path of the webhook.")),
-    request_body(content = Value, content_type = "application/json", description = "At most 1 MiB of any content."),
+    request_body(content = Value, content_type = "application/json", description = "At most 1 MiB of any content.",
+        example = json!({"action": "opened"})),
     responses(
         (status = 202, body = WebhookReceipt, description = "It fired a run."),
         (status = 200, body = WebhookReceipt, description = "It fired no run: it is a duplicate, or `where` is not true of it."),

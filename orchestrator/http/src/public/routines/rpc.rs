@@ -32,7 +32,8 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
 /// Methods: `cron.list`, `cron.status`, `cron.add`, `cron.update`, `cron.remove`, `cron.run`, `cron.runs`, `wake`; for admins
 /// `cron.set_enabled` and `set_heartbeats`. A call that fails is answered with `error`. Batches are refused.
 #[utoipa::path(
-    post, path = "/api/rpc", operation_id = "call_rpc", tag = "routines", request_body = RpcRequest,
+    post, path = "/api/rpc", operation_id = "call_rpc", tag = "routines",
+    request_body(content = RpcRequest, example = json!({"jsonrpc": "2.0", "id": 1, "method": "cron.list"})),
     responses(
         (status = 200, body = RpcResponse, description = "The result of the call, or why it failed."),
         (status = 204, description = "The call had no `id`, so it has no answer."),
