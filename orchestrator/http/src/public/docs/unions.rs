@@ -2,6 +2,11 @@
 //!
 //! A type such as `Event` is composed of an envelope and a union of contents by kind. Generators make good types of a union of named
 //! objects with a discriminator only, so each variant becomes a schema with all fields: `StateEvent`, `MessageEvent` and so on.
+//!
+//! Why here: utoipa writes a flattened enum as `allOf` of the union and the envelope, in this order, and a tag as an `enum` with one
+//! value. `name_contents` runs first, since what a variant holds is named after the union, not after the type that is composed of it.
+//! If utoipa's layout changes, `events_are_unions_of_named_variants` and `parts_of_an_object_have_different_properties` in
+//! `docs/tests.rs` fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
