@@ -1,9 +1,9 @@
 //! What all operations have in common: authentication, error responses, and the form of parameters, bodies and summaries.
 //!
 //! Why not at the handlers: what follows from a path, a body or a parameter's name would be repeated at 79 of them and forgotten at one.
-//! It runs before all other steps, which expect every response; `complete_body` relies on utoipa writing an optional body as `oneOf` of
-//! the reference and null. `errors_of_json_bodies_are_documented`, `every_error_response_is_a_problem` and
-//! `bodies_are_optional_or_binary_where_they_should_be` in `docs/tests.rs` fail when that is wrong.
+//! It runs before `schemas::prune`, which keeps the schema of problems only if a response refers to it. `complete_body` relies on utoipa
+//! writing an optional body as `oneOf` of the reference and null. `errors_of_json_bodies_are_documented`,
+//! `every_error_response_is_a_problem` and `bodies_are_optional_or_binary_where_they_should_be` in `docs/tests.rs` fail otherwise.
 
 use serde_json::{Map, Value, json};
 

@@ -5,8 +5,8 @@
 //!
 //! Why here: utoipa writes a flattened enum as `allOf` of the union and the envelope, in this order, and a tag as an `enum` with one
 //! value. `name_contents` runs first, since what a variant holds is named after the union, not after the type that is composed of it.
-//! If utoipa's layout changes, `events_are_unions_of_named_variants` and `parts_of_an_object_have_different_properties` in
-//! `docs/tests.rs` fail.
+//! The limits of `constraints` and `streams::require_job_ids` are about the named variants, so they come later. If utoipa's layout or the
+//! order changes, `events_are_unions_of_named_variants` in `docs/tests.rs` fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 
