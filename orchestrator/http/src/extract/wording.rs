@@ -2,6 +2,10 @@
 //!
 //! Owns the translation of a deserializer's messages, which name types of the program, into the terms of the API. A message of a
 //! type's own parser is kept as it is.
+//!
+//! Why by text: serde's errors have no kinds, only messages. A JSON schema would give kinds, but the published one is open in unions and
+//! does not check times, so the types would have to be asked again. When serde or chrono words a message differently,
+//! `messages_name_no_type_of_the_program` below fails, or the story `refused_values` in `tests`.
 
 use std::ops::RangeInclusive;
 

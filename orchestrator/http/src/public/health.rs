@@ -1,12 +1,20 @@
-//! `GET /healthz`: the process is alive.
+//! `GET /healthz`: the process is alive. `GET /readyz`: the server can accept jobs.
 
-use axum::Json;
+use axum::{Json, extract::State, http::StatusCode};
+use engine::{ReadinessReason, SandboxReadiness};
 use serde::Serialize;
 use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{PublicApi, request::caller::MaybeCaller};
+
+pub(super) fn routes() -> OpenApiRouter<PublicApi> {
+    OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready))
+}
 
 /// Liveness.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Health {
+struct Health {
     /// Always `ok`.
     status: &'static str,
     /// Version of the orchestrator.
@@ -18,6 +26,151 @@ pub(super) struct Health {
 /// No token is needed. `GET /readyz` tells whether jobs can run.
 #[utoipa::path(get, path = "/healthz", operation_id = "get_health", tag = "health", security(()),
     responses((status = 200, body = Health, description = "The process is alive.")))]
-pub(super) async fn health() -> Json<Health> {
+async fn health() -> Json<Health> {
     Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
+}
+
+/// Readiness of the server and its parts.
+#[derive(Debug, Serialize, ToSchema)]
+struct Readiness {
+    /// `ready` or `not_ready`.
+    status: &'static str,
+    /// The database.
+    store: Part,
+    /// The container engine.
+    engine: EnginePart,
+    /// Whether jobs can run.
+    sandbox: SandboxPart,
+    /// The model providers, as seen by recent calls; only for callers with a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    models: Option<Vec<ModelPart>>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Part {
+    /// `ok` or `failed`.
+    status: &'static str,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct EnginePart {
+    /// `ok`, `failed` or `disabled`.
+    status: &'static str,
+    /// Engine name; only for callers with a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// Engine version; only for callers with a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// Container runtime of jobs; only for callers with a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtime: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct SandboxPart {
+    /// `ready` or `not_ready`.
+    state: &'static str,
+    /// Why it is not ready.
+    reason: Option<&'static str>,
+    /// Explanation of `reason`, with how to fix it; only for callers with a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+    /// Digest of the security settings every job container is checked against; only for callers with a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    posture: Option<String>,
+    /// With a disabled sandbox: jobs started earlier that are still running.
+    jobs_left: Option<u64>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ModelPart {
+    /// Provider name.
+    name: String,
+    /// Model name.
+    model: String,
+    /// Circuit breaker state: `closed`, `open` or `half_open`.
+    breaker: &'static str,
+}
+
+/// Checks whether the server can accept jobs.
+///
+/// States and reasons are public; details are only for callers with a token.
+#[utoipa::path(get, path = "/readyz", operation_id = "get_readiness", tag = "health", security(()),
+    responses((status = 200, body = Readiness, description = "Ready."), (status = 503, body = Readiness, description = "Not ready.")))]
+async fn ready(State(api): State<PublicApi>, MaybeCaller(who): MaybeCaller) -> (StatusCode, Json<Readiness>) {
+    let store = api.store.ping().await;
+    if let Err(error) = &store {
+        tracing::warn!(error = error as &dyn std::error::Error, "store ping failed");
+    }
+    let state = api.sandbox.state().await;
+    let (engine, mut sandbox, can) = parts(state);
+    if engine.status == DISABLED {
+        sandbox.jobs_left = jobs_left(&api).await;
+    }
+    let is_ready = store.is_ok() && can;
+    let models = api.gateway.health().into_iter().map(|one| ModelPart {
+        name: one.name,
+        model: one.model,
+        breaker: one.breaker.as_str(),
+    });
+    let readiness = Readiness {
+        status: if is_ready { "ready" } else { "not_ready" },
+        store: Part { status: if store.is_ok() { "ok" } else { "failed" } },
+        engine,
+        sandbox,
+        models: Some(models.collect()),
+    };
+    let readiness = if who.is_some() { readiness } else { readiness.without_details() };
+    (if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, Json(readiness))
+}
+
+/// Engine status when the sandbox is disabled by configuration.
+const DISABLED: &str = "disabled";
+
+async fn jobs_left(api: &PublicApi) -> Option<u64> {
+    match api.store.count_at_work().await {
+        Ok(count) => Some(count),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "counting running jobs failed");
+            None
+        }
+    }
+}
+
+impl Readiness {
+    /// Removes everything that describes the installation.
+    fn without_details(self) -> Self {
+        let engine = EnginePart { status: self.engine.status, name: None, version: None, runtime: None };
+        let sandbox = SandboxPart { detail: None, posture: None, ..self.sandbox };
+        Self { engine, sandbox, models: None, ..self }
+    }
+}
+
+fn parts(state: SandboxReadiness) -> (EnginePart, SandboxPart, bool) {
+    match state {
+        SandboxReadiness::Ready(facts) => (
+            EnginePart {
+                status: "ok",
+                name: Some(facts.engine),
+                version: Some(facts.version),
+                runtime: Some(facts.runtime),
+            },
+            SandboxPart { state: "ready", reason: None, detail: None, posture: Some(facts.posture), jobs_left: None },
+            true,
+        ),
+        SandboxReadiness::NotReady { reason, detail } => {
+            let status = match reason {
+                ReadinessReason::EngineUnreachable => "failed",
+                ReadinessReason::DisabledByConfig => DISABLED,
+                _ => "ok",
+            };
+            let (reason_name, detail) = (Some(reason.as_str()), Some(detail));
+            let sandbox =
+                SandboxPart { state: "not_ready", reason: reason_name, detail, posture: None, jobs_left: None };
+            let engine = EnginePart { status, name: None, version: None, runtime: None };
+            // Disabled on purpose is not a failure.
+            (engine, sandbox, reason == ReadinessReason::DisabledByConfig)
+        }
+    }
 }

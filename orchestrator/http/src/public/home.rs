@@ -6,7 +6,7 @@ use axum::{
 };
 use protocol::ErrorCode;
 
-use super::negotiate::wants_html;
+use super::response::negotiate::wants_html;
 use crate::problem::ApiError;
 
 const PAGE: &str = include_str!("home.html");

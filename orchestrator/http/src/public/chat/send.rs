@@ -19,9 +19,11 @@ use crate::{
     problem::ApiError,
     public::{
         PublicApi,
-        audit_entry::AuditedCaller,
-        create::rejected,
-        idempotent::{self, ClientHeaders},
+        jobs::create::rejected,
+        request::{
+            audit_entry::AuditedCaller,
+            idempotent::{self, ClientHeaders},
+        },
     },
 };
 
@@ -38,7 +40,8 @@ const TOO_MANY: &str = "too many messages; send this one later";
 /// `/compact` and `/help`; its answer is an entry of the thread. While a tool call waits for approval, a message that is only
 /// `yes`, `no` or `always` answers it.
 #[utoipa::path(
-    post, path = "/api/chat/send", operation_id = "send_message", tag = "chat", request_body = SendMessage,
+    post, path = "/api/chat/send", operation_id = "send_message", tag = "chat",
+    request_body(content = SendMessage, example = json!({"content": "hello"})),
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "Within 24 hours, the same key and body return the first answer again."),
     ),

@@ -1,28 +1,34 @@
 //! Serves the document and the page that shows it: Swagger UI from embedded files, without anything from elsewhere.
 //!
-//! Owns caching and compression of these files. They do not change while the process runs, so each is compressed once.
+//! Owns caching and compression of these files. They do not change while the process runs, so each is compressed once: anyone may ask
+//! for them, and a layer that compresses each answer would spend 20 ms on the largest.
 
 use std::{io::Write as _, sync::Arc};
 
 use axum::{
     Router,
     body::Bytes,
-    extract::{Path, State},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    extract::Path,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Redirect, Response},
-    routing::get,
+    routing::{MethodRouter, get},
 };
 use base::digest::sha256_hex;
 use flate2::{Compression, write::GzEncoder};
 use tokio::sync::OnceCell;
 use utoipa_swagger_ui::Config;
 
-use crate::problem::{ApiError, ApiResult};
+use crate::problem::ApiError;
 
 const INDEX: &str = include_str!("index.html");
 const INITIALIZER: &str = include_str!("initializer.js");
-/// The embedded files that the page uses.
-const EMBEDDED: [&str; 4] = ["swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png", "favicon-16x16.png"];
+/// The embedded files that the page uses, with their types.
+const EMBEDDED: [(&str, &str); 4] = [
+    ("swagger-ui.css", "text/css; charset=utf-8"),
+    ("swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
+    ("favicon-32x32.png", "image/png"),
+    ("favicon-16x16.png", "image/png"),
+];
 
 /// The page may load only its own scripts, connect only to this server, and not be framed.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; \
@@ -35,57 +41,25 @@ const MIN_COMPRESSED_BYTES: usize = 1024;
 
 /// `/api/openapi.json` and `/api/docs`.
 pub(in crate::public) fn router() -> Router {
-    let openapi = Asset::new("application/json", OWN_MAX_AGE, || Ok(serde_json::to_vec(&super::document())?.into()));
+    let own = |kind, text: &'static str| Asset::new(kind, OWN_MAX_AGE, move || Ok(Bytes::from_static(text.as_bytes())));
+    let document = || Ok(serde_json::to_vec(&super::document())?.into());
+    let initializer = ("initializer.js", own("text/javascript; charset=utf-8", INITIALIZER));
+    let embedded = EMBEDDED.map(|(name, kind)| (name, Asset::new(kind, EMBEDDED_MAX_AGE, move || embedded(name))));
+    let files: Arc<[(&str, Asset)]> = embedded.into_iter().chain([initializer]).collect();
+    let file = async move |Path(name): Path<String>, headers: HeaderMap| {
+        let (_, asset) = files.iter().find(|(file, _)| *file == name).ok_or_else(ApiError::not_found)?;
+        asset.respond(&headers).await
+    };
     Router::new()
-        .route("/api/openapi.json", get(serve_single).with_state(Arc::new(openapi)))
+        .route("/api/openapi.json", serve(Asset::new("application/json", OWN_MAX_AGE, document)))
         .route("/api/docs", get(async || Redirect::to("/api/docs/")))
-        .route(
-            "/api/docs/",
-            get(async |State(page): State<Arc<Page>>, headers: HeaderMap| page.serve("", &headers).await),
-        )
-        .route(
-            "/api/docs/{file}",
-            get(async |State(page): State<Arc<Page>>, Path(file): Path<String>, headers: HeaderMap| {
-                page.serve(&file, &headers).await
-            }),
-        )
-        .with_state(Arc::new(Page::new()))
+        .route("/api/docs/", serve(own("text/html; charset=utf-8", INDEX)))
+        .route("/api/docs/{file}", get(file))
 }
 
-async fn serve_single(State(asset): State<Arc<Asset>>, headers: HeaderMap) -> ApiResult<Response> {
-    asset.respond(&headers).await
-}
-
-/// The page and its files, by name.
-struct Page(Vec<(&'static str, Asset)>);
-
-impl Page {
-    fn new() -> Self {
-        let own =
-            |kind, text: &'static str| Asset::new(kind, OWN_MAX_AGE, move || Ok(Bytes::from_static(text.as_bytes())));
-        let mut files = vec![
-            ("", own("text/html; charset=utf-8", INDEX)),
-            ("initializer.js", own("text/javascript; charset=utf-8", INITIALIZER)),
-        ];
-        files.extend(
-            EMBEDDED.map(|name| (name, Asset::new(content_type(name), EMBEDDED_MAX_AGE, move || embedded(name)))),
-        );
-        Self(files)
-    }
-
-    async fn serve(&self, name: &str, headers: &HeaderMap) -> ApiResult<Response> {
-        let (_, asset) = self.0.iter().find(|(file, _)| *file == name).ok_or_else(ApiError::not_found)?;
-        asset.respond(headers).await
-    }
-}
-
-fn content_type(name: &str) -> &'static str {
-    match name.rsplit_once('.') {
-        Some((_, "css")) => "text/css; charset=utf-8",
-        Some((_, "js")) => "text/javascript; charset=utf-8",
-        Some((_, "png")) => "image/png",
-        _ => "application/octet-stream",
-    }
+fn serve(asset: Asset) -> MethodRouter {
+    let asset = Arc::new(asset);
+    get(async move |headers: HeaderMap| asset.respond(&headers).await)
 }
 
 type Loaded = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;
@@ -100,7 +74,7 @@ struct Asset {
     content_type: &'static str,
     cache_control: &'static str,
     load: Box<dyn Fn() -> Loaded + Send + Sync>,
-    content: OnceCell<Arc<Content>>,
+    content: OnceCell<Content>,
 }
 
 struct Content {
@@ -119,12 +93,12 @@ impl Asset {
         Self { content_type, cache_control, load: Box::new(load), content: OnceCell::new() }
     }
 
-    async fn respond(self: &Asset, headers: &HeaderMap) -> ApiResult<Response> {
+    async fn respond(&self, headers: &HeaderMap) -> Result<Response, ApiError> {
         let is_text = !self.content_type.starts_with("image/");
         let content = self.content.get_or_try_init(async || {
             let plain = (self.load)().map_err(ApiError::internal)?;
             let prepared = tokio::task::spawn_blocking(move || Content::new(plain, is_text));
-            prepared.await.map_err(ApiError::internal)?.map(Arc::new).map_err(ApiError::internal)
+            prepared.await.map_err(ApiError::internal)?.map_err(ApiError::internal)
         });
         let content = content.await?;
         let common = [
@@ -133,15 +107,11 @@ impl Asset {
             (header::VARY, HeaderValue::from_static("accept-encoding")),
             (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY)),
         ];
-        if names_etag(headers, &content.etag) {
-            return Ok((StatusCode::NOT_MODIFIED, common).into_response());
-        }
-        let kind = [(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type))];
+        let kind = [(header::CONTENT_TYPE, self.content_type)];
         Ok(match &content.gzipped {
+            _ if names_etag(headers, &content.etag) => (StatusCode::NOT_MODIFIED, common).into_response(),
             Some(gzipped) if accepts_gzip(headers) => {
-                let encoding: [(HeaderName, HeaderValue); 1] =
-                    [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
-                (common, kind, encoding, gzipped.clone()).into_response()
+                (common, kind, [(header::CONTENT_ENCODING, "gzip")], gzipped.clone()).into_response()
             }
             _ => (common, kind, content.plain.clone()).into_response(),
         })
@@ -186,6 +156,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderName;
     use rstest::rstest;
 
     use super::*;
@@ -218,10 +189,12 @@ mod tests {
 
     #[test]
     fn every_file_of_the_page_is_embedded() {
-        for name in EMBEDDED {
+        for (name, _) in EMBEDDED {
             assert!(!embedded(name).unwrap().is_empty(), "{name}");
         }
-        for name in EMBEDDED.iter().filter(|name| !name.contains("16x16")).chain(&["initializer.js"]) {
+        for name in
+            EMBEDDED.map(|(name, _)| name).iter().filter(|name| !name.contains("16x16")).chain(&["initializer.js"])
+        {
             assert!(INDEX.contains(&format!("\"{name}\"")), "{name} is not used");
         }
     }

@@ -1,4 +1,9 @@
 //! What all operations have in common: authentication, error responses, and the form of parameters, bodies and summaries.
+//!
+//! Why not at the handlers: what follows from a path, a body or a parameter's name would be repeated at 79 of them and forgotten at one.
+//! It runs before `schemas::prune`, which keeps the schema of problems only if a response refers to it. `complete_body` relies on utoipa
+//! writing an optional body as `oneOf` of the reference and null. `errors_of_json_bodies_are_documented`,
+//! `every_error_response_is_a_problem` and `bodies_are_optional_or_binary_where_they_should_be` in `docs/tests.rs` fail otherwise.
 
 use serde_json::{Map, Value, json};
 
@@ -56,6 +61,19 @@ fn split_summary(operation: &mut Map<String, Value>) {
     let description = [rest, description].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n");
     operation.insert("summary".to_owned(), json!(first.trim_end_matches('.')));
     operation.insert("description".to_owned(), json!(description));
+}
+
+/// Operations are listed in the order of their tags.
+pub(super) fn sort_by_tag(document: &mut Value) {
+    let Some(paths) = document["paths"].as_object_mut().map(std::mem::take) else { return };
+    let tags = document["tags"].as_array().cloned().unwrap_or_default();
+    let mut paths: Vec<(String, Value)> = paths.into_iter().collect();
+    paths.sort_by_cached_key(|(path, item)| {
+        let operation = item.as_object().and_then(|methods| methods.values().next());
+        let position = operation.and_then(|operation| tags.iter().position(|tag| tag["name"] == operation["tags"][0]));
+        (position, path.clone())
+    });
+    document["paths"] = paths.into_iter().collect();
 }
 
 fn complete_parameters(path: &str, operation: &mut Map<String, Value>) {

@@ -1,4 +1,8 @@
 //! The schemas of the document: their names, and what generators need to know of them.
+//!
+//! Why: utoipa names a generic type `Page_Job` and repeats the item in it, and generators make required fields of those with a default.
+//! Each function is a step for one such habit, and `prune` is last, since the others leave schemas behind. When a step is missing, one of
+//! `generators_get_what_they_need`, `defaults_are_described` and `events_are_unions_of_named_variants` in `docs/tests.rs` fails.
 
 use std::collections::BTreeSet;
 

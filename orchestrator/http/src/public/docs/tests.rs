@@ -161,3 +161,19 @@ fn bodies_are_optional_or_binary_where_they_should_be() {
     let download = &document["paths"]["/api/jobs/{id}/archive"]["get"]["responses"]["200"]["content"];
     assert_eq!(download["application/octet-stream"]["schema"]["format"], "binary");
 }
+
+#[test]
+fn generators_get_what_they_need() {
+    let document = document();
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let mut referred = BTreeSet::new();
+    schemas::for_each_reference(&document, &mut |reference| {
+        referred.insert(reference.trim_start_matches(schemas::SCHEMA_PREFIX).to_owned());
+    });
+    assert_eq!(schemas.keys().filter(|name| !referred.contains(*name)).collect::<Vec<_>>(), Vec::<&String>::new());
+    assert_eq!(schemas["CreateJob"]["properties"]["metadata"]["additionalProperties"], true);
+    let patch = &schemas["RoutinePatch"];
+    assert!(patch.get("required").is_none() && patch["properties"]["name"].is_object(), "{patch}");
+    let stream = &document["paths"]["/api/events"]["get"]["responses"]["200"]["content"]["text/event-stream"]["schema"];
+    assert_eq!(stream["contentSchema"]["$ref"], "#/components/schemas/InstanceEvent");
+}

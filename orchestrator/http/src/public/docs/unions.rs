@@ -2,6 +2,11 @@
 //!
 //! A type such as `Event` is composed of an envelope and a union of contents by kind. Generators make good types of a union of named
 //! objects with a discriminator only, so each variant becomes a schema with all fields: `StateEvent`, `MessageEvent` and so on.
+//!
+//! Why here: utoipa writes a flattened enum as `allOf` of the union and the envelope, in this order, and a tag as an `enum` with one
+//! value. `name_contents` runs first, since what a variant holds is named after the union, not after the type that is composed of it.
+//! The limits of `constraints` and `streams::require_job_ids` are about the named variants, so they come later. If utoipa's layout or the
+//! order changes, `events_are_unions_of_named_variants` in `docs/tests.rs` fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 

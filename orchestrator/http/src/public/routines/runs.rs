@@ -1,22 +1,101 @@
-//! `GET /api/routines/{id}/runs`: the runs of a routine.
+//! `/api/runs`, and the runs of one routine: listed, shown and cancelled.
 
-use axum::{Json, extract::State};
-use protocol::{Page, RoutineId, RoutineRun, RunId, RunStatus};
+use axum::{Json, extract::State, http::StatusCode};
+use chrono::{DateTime, Utc};
+use protocol::{ErrorCode, Page, RoutineId, RoutineRun, RunId, RunStatus, ToolActionRecord, TriggerType};
 use serde::Deserialize;
-use store::RunFilter;
+use store::{CallPosition, CancelledRun, RunFilter};
 use utoipa::IntoParams;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     extract::{ApiPath, ApiQuery},
     problem::ApiError,
-    public::{PublicApi, caller::Caller, cursor, name_list},
+    public::{
+        PublicApi,
+        request::{
+            audit_entry::{AuditedCaller, audited},
+            caller::Caller,
+            cursor::{self, PageParams},
+            filter,
+        },
+    },
 };
+
+/// The endpoints, with the actions that the audit records.
+pub(super) fn routes() -> OpenApiRouter<PublicApi> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(of_routine))
+        .routes(routes!(get))
+        .routes(routes!(actions))
+        .merge(audited("run.cancel", routes!(cancel)))
+}
 
 /// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(in crate::public) struct Params {
+struct ListParams {
+    /// Only runs of this routine.
+    #[param(value_type = Option<String>)]
+    routine_id: Option<RoutineId>,
+    /// Statuses, separated by commas.
+    status: Option<String>,
+    /// Types of triggers, separated by commas.
+    trigger: Option<String>,
+    /// Only runs that were recorded at or after this time.
+    since: Option<DateTime<Utc>>,
+    /// Only runs that were recorded before this time.
+    until: Option<DateTime<Utc>>,
+    /// Prefix or suffix of an id, at least 4 characters.
+    id: Option<String>,
+    /// Only runs of this user; admins only.
+    user: Option<String>,
+    /// Maximum number of items, 1 to 200; default 50.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<u32>,
+    /// `next_cursor` of the previous page.
+    cursor: Option<String>,
+}
+
+/// Lists runs, newest first.
+///
+/// Also those of routines that were deleted. An admin sees those of all users.
+#[utoipa::path(
+    get, path = "/api/runs", operation_id = "list_runs", tag = "routines", params(ListParams),
+    responses(
+        (status = 200, body = Page<RoutineRun>, description = "A page."),
+    )
+)]
+async fn list(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiQuery(params): ApiQuery<ListParams>,
+) -> Result<Json<Page<RoutineRun>>, ApiError> {
+    let limit = cursor::limit(params.limit)?;
+    let filter = RunFilter {
+        user: filter::user(&who, params.user, "list what belongs to other users")?,
+        routine: params.routine_id,
+        statuses: filter::names("status", params.status.as_deref(), RunStatus::ALL, RunStatus::as_str)?,
+        triggers: filter::names("trigger", params.trigger.as_deref(), TriggerType::ALL, TriggerType::as_str)?,
+        id_part: params.id.as_deref().map(filter::id_part).transpose()?,
+        since: params.since,
+        until: params.until,
+        before: params.cursor.as_deref().map(cursor::read::<RunId>).transpose()?,
+        limit,
+    };
+    let _permit = api.read_permit(&who).await?;
+    let (items, has_more) = api.store.runs(&filter).await?;
+    let next_cursor = items.last().filter(|_| has_more).map(|last| cursor::write(&last.id.to_string()));
+    Ok(Json(Page { items, next_cursor }))
+}
+
+/// Query parameters.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct OfRoutineParams {
     /// Statuses, separated by commas.
     status: Option<String>,
     /// Maximum number of items, 1 to 200; default 50.
@@ -31,17 +110,17 @@ pub(in crate::public) struct Params {
 /// Each firing is a run, including those that a guardrail prevented or that were missed.
 #[utoipa::path(
     get, path = "/api/routines/{id}/runs", operation_id = "list_routine_runs", tag = "routines",
-    params(("id" = String, Path, description = "Routine id."), Params),
+    params(("id" = String, Path, description = "Routine id."), OfRoutineParams),
     responses(
         (status = 200, body = Page<RoutineRun>, description = "A page."),
         (status = 404, description = "No such routine."),
     )
 )]
-pub(in crate::public) async fn list(
+async fn of_routine(
     State(api): State<PublicApi>,
     Caller(who): Caller,
     ApiPath(id): ApiPath<RoutineId>,
-    ApiQuery(params): ApiQuery<Params>,
+    ApiQuery(params): ApiQuery<OfRoutineParams>,
 ) -> Result<Json<Page<RoutineRun>>, ApiError> {
     let limit = cursor::limit(params.limit)?;
     let routine = api.store.routine(id).await?.ok_or_else(ApiError::not_found)?;
@@ -50,7 +129,7 @@ pub(in crate::public) async fn list(
     }
     let filter = RunFilter {
         routine: Some(id),
-        statuses: name_list::parse("status", params.status.as_deref(), RunStatus::ALL, RunStatus::as_str)?,
+        statuses: filter::names("status", params.status.as_deref(), RunStatus::ALL, RunStatus::as_str)?,
         before: params.cursor.as_deref().map(cursor::read::<RunId>).transpose()?,
         limit,
         ..RunFilter::default()
@@ -59,4 +138,84 @@ pub(in crate::public) async fn list(
     let (items, has_more) = api.store.runs(&filter).await?;
     let next_cursor = items.last().filter(|_| has_more).map(|last| cursor::write(&last.id.to_string()));
     Ok(Json(Page { items, next_cursor }))
+}
+
+/// Shows a run.
+///
+/// `trigger_detail` has the digest of what fired the run, and with `persist_payload` also the payload, once the run has ended.
+#[utoipa::path(
+    get, path = "/api/runs/{id}", operation_id = "get_run", tag = "routines",
+    params(("id" = String, Path, description = "Run id.")),
+    responses(
+        (status = 200, body = RoutineRun, description = "The run."),
+        (status = 404, description = "No such run."),
+    )
+)]
+async fn get(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<RunId>,
+) -> Result<Json<RoutineRun>, ApiError> {
+    let run = api.store.routine_run(id).await?.ok_or_else(ApiError::not_found)?;
+    if who.may_see(&run.user_id) { Ok(Json(run)) } else { Err(ApiError::not_owner()) }
+}
+
+/// Lists the tool calls of a lightweight run, oldest first.
+///
+/// Those of a run with a job are the job's.
+#[utoipa::path(
+    get, path = "/api/runs/{id}/actions", operation_id = "list_run_tool_calls", tag = "routines",
+    params(("id" = String, Path, description = "Run id."), PageParams),
+    responses(
+        (status = 200, body = Page<ToolActionRecord>, description = "A page."),
+        (status = 404, description = "No such run."),
+    )
+)]
+async fn actions(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<RunId>,
+    ApiQuery(params): ApiQuery<PageParams>,
+) -> Result<Json<Page<ToolActionRecord>>, ApiError> {
+    let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
+    let run = api.store.routine_run(id).await?.ok_or_else(ApiError::not_found)?;
+    if !who.may_see(&run.user_id) {
+        return Err(ApiError::not_owner());
+    }
+    let _permit = api.read_permit(&who).await?;
+    // One more, to know whether there is a next page.
+    let calls = api.store.run_actions(id, after.as_ref(), limit + 1).await?;
+    Ok(Json(cursor::page(calls, limit, ToString::to_string)))
+}
+
+/// Cancels a run.
+///
+/// Its job, if it has one, is cancelled too. The run is not counted as a failure of the routine.
+#[utoipa::path(
+    post, path = "/api/runs/{id}/cancel", operation_id = "cancel_run", tag = "routines",
+    params(("id" = String, Path, description = "Run id.")),
+    responses(
+        (status = 202, body = RoutineRun, description = "The run has ended, or ends when its job has stopped."),
+        (status = 404, description = "No such run."),
+        (status = 409, description = "The run had ended."),
+    )
+)]
+async fn cancel(
+    State(api): State<PublicApi>,
+    AuditedCaller { who, entry }: AuditedCaller,
+    ApiPath(id): ApiPath<RunId>,
+) -> Result<(StatusCode, Json<RoutineRun>), ApiError> {
+    let run = api.store.routine_run(id).await?.ok_or_else(ApiError::not_found)?;
+    if !who.may_see(&run.user_id) {
+        return Err(ApiError::not_owner());
+    }
+    match api.store.cancel_run(id, &entry).await? {
+        CancelledRun::Done(run) => {
+            api.waker.wake();
+            api.routines.waker.wake_runs();
+            Ok((StatusCode::ACCEPTED, Json(*run)))
+        }
+        CancelledRun::Finished => Err(ApiError::new(ErrorCode::RunFinished, "the run has ended")),
+        CancelledRun::NotFound => Err(ApiError::not_found()),
+    }
 }

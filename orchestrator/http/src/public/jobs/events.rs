@@ -1,0 +1,235 @@
+//! A job's events, as a page or as a stream: first from the store, then as they are written, until the final state.
+//!
+//! Owns where the stream starts and ends.
+
+use auth::Identity;
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response, sse::Event as Sse},
+};
+use domain::job::JobRecord;
+use protocol::{Event, EventData, EventKind, JobId, JobState};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{EventPage, EventSubscription, Store, StoreError, StoredEvent, Topic};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::{
+    extract::{ApiPath, ApiQuery},
+    problem::ApiError,
+    public::{
+        PublicApi,
+        request::{
+            caller::{Caller, authorize_job},
+            cursor,
+        },
+        response::{
+            negotiate::wants_stream,
+            stream::{self, BATCH, Batch, EventSource, Next, named},
+        },
+    },
+};
+
+/// Query parameters.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct EventParams {
+    /// Only events with a larger `seq`.
+    #[param(minimum = 0)]
+    after: Option<i64>,
+    /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB. Ignored for streams.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<u32>,
+    /// Only events of this kind.
+    #[param(inline)]
+    kind: Option<EventKind>,
+}
+
+/// A page of a job's events.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = EventPage)]
+struct EventList {
+    /// Ordered by `seq`.
+    #[schema(value_type = Vec<Event>)]
+    items: Vec<StoredEvent>,
+    /// Pass as `after` to get the next page; null on the last page.
+    next_after: Option<i64>,
+}
+
+/// Lists or streams a job's events.
+///
+/// With `Accept: text/event-stream` the answer is a stream: stored events first, then new ones as they are written, until
+/// the job has finished. Its last message is `event: end`. When the requested position is not available (it was trimmed, or
+/// it lies beyond the last event) the stream starts with `event: resync` and continues at the oldest stored event.
+#[utoipa::path(
+    get, path = "/api/jobs/{id}/events", operation_id = "list_events", tag = "jobs",
+    params(
+        ("id" = String, Path, description = "Job id."), EventParams,
+        ("Last-Event-ID" = Option<String>, Header, description = "With `Accept: text/event-stream`: resume after this `seq`."),
+    ),
+    responses(
+        (status = 200, description = "A page, or the stream.",
+            content((EventList = "application/json"), (String = "text/event-stream"))),
+        (status = 204, description = "The job has finished and there are no events after the requested `seq`; stop reconnecting."),
+    )
+)]
+pub(super) async fn events(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<JobId>,
+    ApiQuery(params): ApiQuery<EventParams>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let job = authorize_job(&api, &who, id).await?;
+    let after = params.after.unwrap_or(0);
+    if after < 0 {
+        return Err(ApiError::field("after", "must be at least 0"));
+    }
+    if wants_stream(&headers) {
+        let after = stream::last_event_id(&headers, "the `seq` of an event")?.unwrap_or(after);
+        return open_stream(&api, who, &job, after, params.kind).await;
+    }
+    let limit = cursor::limit(params.limit)?;
+    let _permit = api.read_permit(&who).await?;
+    let EventPage { items, more } = api.store.events(id, after, limit, params.kind).await?;
+    let next_after = items.last().filter(|_| more).map(|event| event.seq);
+    Ok(Json(EventList { items, next_after }).into_response())
+}
+
+enum Start {
+    /// After this `seq`.
+    After(i64),
+    /// The requested `seq` does not exist: at `oldest`, the oldest event that is kept.
+    Resync { oldest: i64 },
+    /// The client has seen all events of a finished job.
+    Finished,
+}
+
+/// Opens a stream of the events after `after`, or only those of one `kind`. 204 when the job has finished and there are none:
+/// an `EventSource` reconnects after any other answer.
+async fn open_stream(
+    api: &PublicApi,
+    who: Identity,
+    job: &JobRecord,
+    after: i64,
+    kind: Option<EventKind>,
+) -> Result<Response, ApiError> {
+    let permit = api.stream_permit(&who)?;
+    let (after, resync) = match start(api, job, after, kind).await? {
+        Start::After(after) => (after, None),
+        Start::Resync { oldest } => (oldest - 1, Some(oldest)),
+        Start::Finished => return Ok(StatusCode::NO_CONTENT.into_response()),
+    };
+    let events = JobEvents {
+        store: api.store.clone(),
+        subscription: api.store.event_notifier().subscribe(Topic::Job(job.id)),
+        job: job.id,
+        is_reviewed: job.brief.review,
+        after,
+        kind,
+        resync,
+    };
+    Ok(stream::respond(api, who, permit, events))
+}
+
+async fn start(api: &PublicApi, job: &JobRecord, after: i64, kind: Option<EventKind>) -> Result<Start, StoreError> {
+    let last = api.store.last_seq(job.id).await?;
+    if after > last {
+        let kept = api.store.events(job.id, 0, 1, None).await?.items;
+        return Ok(Start::Resync { oldest: kept.first().map_or(last + 1, |event| event.seq) });
+    }
+    let is_resumed = after > 0;
+    if is_resumed && job.state().is_finished() && api.store.events(job.id, after, 1, kind).await?.items.is_empty() {
+        return Ok(Start::Finished);
+    }
+    Ok(Start::After(after))
+}
+
+struct JobEvents {
+    store: Store,
+    subscription: EventSubscription,
+    job: JobId,
+    /// The job is reviewed: `completed` is followed by `submitted`, so it is not the end.
+    is_reviewed: bool,
+    after: i64,
+    kind: Option<EventKind>,
+    /// The `seq` that the stream starts at in place of the requested one.
+    resync: Option<i64>,
+}
+
+impl EventSource for JobEvents {
+    async fn changed(&mut self) {
+        self.subscription.changed().await;
+    }
+
+    async fn read(&mut self) -> Result<Batch, StoreError> {
+        let mut messages: Vec<Sse> = self.resync.take().map(resync).into_iter().collect();
+        // Not filtered by kind: a state event marks the end of every stream.
+        let EventPage { items: events, more } = self.store.events(self.job, self.after, BATCH, None).await?;
+        let mut next = if more { Next::Read } else { Next::Wait };
+        let Some(first) = events.first() else {
+            if let Some(end) = self.end_if_finished().await? {
+                messages.push(end);
+                next = Next::End;
+            }
+            return Ok(Batch { messages, next });
+        };
+        // `seq` has no gaps: missing events before the first one have been trimmed.
+        if first.seq - 1 > self.after {
+            messages.push(resync(first.seq));
+        }
+        for event in events {
+            self.after = event.seq;
+            if self.kind.is_none_or(|kind| kind == event.kind) {
+                messages.push(message(&event));
+            }
+            let last = final_state(&event)?.filter(|state| *state != JobState::Completed || !self.is_reviewed);
+            if let Some(state) = last {
+                messages.push(self.end(state));
+                next = Next::End;
+            }
+        }
+        Ok(Batch { messages, next })
+    }
+}
+
+impl JobEvents {
+    /// The last message, when no event is left and the job has finished.
+    async fn end_if_finished(&mut self) -> Result<Option<Sse>, StoreError> {
+        if let Some(job) = self.store.job(self.job).await?
+            && job.state().is_finished()
+            && self.store.events(self.job, self.after, 1, None).await?.items.is_empty()
+        {
+            self.after = self.store.last_seq(self.job).await?;
+            return Ok(Some(self.end(job.state())));
+        }
+        Ok(None)
+    }
+
+    fn end(&self, state: JobState) -> Sse {
+        named("end", &json!({"state": state, "seq": self.after}))
+    }
+}
+
+fn final_state(event: &StoredEvent) -> Result<Option<JobState>, StoreError> {
+    if event.kind != EventKind::State {
+        return Ok(None);
+    }
+    Ok(match event.parse()? {
+        EventData::State { to, .. } if to.is_finished() => Some(to),
+        _ => None,
+    })
+}
+
+fn message(event: &StoredEvent) -> Sse {
+    let data = serde_json::to_string(event).unwrap_or_default();
+    Sse::default().id(event.seq.to_string()).event(event.kind.as_str()).data(data)
+}
+
+/// The message that events are missing and that `oldest` comes next.
+fn resync(oldest: i64) -> Sse {
+    named("resync", &json!({"seq": oldest}))
+}

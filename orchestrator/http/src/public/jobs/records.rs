@@ -1,0 +1,103 @@
+//! What is recorded about the work of a job: its tool calls, its model calls and the output of its containers.
+
+use axum::{
+    Json,
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use protocol::{ContainerName, JobId, LlmCallRecord, Page, ToolActionRecord};
+use store::CallPosition;
+
+use crate::{
+    extract::{ApiPath, ApiQuery},
+    problem::ApiError,
+    public::{
+        PublicApi,
+        request::{
+            caller::{Caller, authorize_job},
+            cursor::{self, PageParams},
+        },
+    },
+};
+
+/// Lists a job's tool calls, oldest first.
+///
+/// This is the audit of what the agent did, with the arguments (sensitive ones redacted) and the result of each call.
+#[utoipa::path(
+    get, path = "/api/jobs/{id}/actions", operation_id = "list_tool_calls", tag = "jobs",
+    params(("id" = String, Path, description = "Job id."), PageParams),
+    responses(
+        (status = 200, body = Page<ToolActionRecord>, description = "A page."),
+    )
+)]
+pub(super) async fn actions(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<JobId>,
+    ApiQuery(params): ApiQuery<PageParams>,
+) -> Result<Json<Page<ToolActionRecord>>, ApiError> {
+    authorize_job(&api, &who, id).await?;
+    let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
+    let _permit = api.read_permit(&who).await?;
+    // One more, to know whether there is a next page.
+    let calls = api.store.actions(id, after.as_ref(), limit + 1).await?;
+    Ok(Json(cursor::page(calls, limit, ToString::to_string)))
+}
+
+/// Lists a job's model calls, oldest first.
+///
+/// With the model, the tokens, the cost and the duration of each call.
+#[utoipa::path(
+    get, path = "/api/jobs/{id}/llm-calls", operation_id = "list_model_calls", tag = "jobs",
+    params(("id" = String, Path, description = "Job id."), PageParams),
+    responses(
+        (status = 200, body = Page<LlmCallRecord>, description = "A page."),
+    )
+)]
+pub(super) async fn llm_calls(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<JobId>,
+    ApiQuery(params): ApiQuery<PageParams>,
+) -> Result<Json<Page<LlmCallRecord>>, ApiError> {
+    authorize_job(&api, &who, id).await?;
+    let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
+    let _permit = api.read_permit(&who).await?;
+    // One more, to know whether there is a next page.
+    let calls = api.store.model_calls(id, after.as_ref(), limit + 1).await?;
+    Ok(Json(cursor::page(calls, limit, ToString::to_string)))
+}
+
+/// Shows the output of the job's containers, by attempt.
+///
+/// Output is saved when a container is removed, so a running container has none yet.
+#[utoipa::path(
+    get, path = "/api/jobs/{id}/logs", operation_id = "get_job_logs", tag = "jobs", params(("id" = String, Path, description = "Job id.")),
+    responses(
+        (status = 200, body = String, content_type = "text/plain", description = "For each attempt, a header line and its output."),
+    )
+)]
+pub(super) async fn logs(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<JobId>,
+) -> Result<Response, ApiError> {
+    let job = authorize_job(&api, &who, id).await?;
+    let mut text = String::new();
+    for attempt in 1..=job.attempt {
+        let path = api.logs.join(ContainerName::job(id, attempt).log_file());
+        let printed = match tokio::fs::read(&path).await {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            read => read.map_err(ApiError::internal)?,
+        };
+        text.push_str("==> attempt ");
+        text.push_str(&attempt.to_string());
+        text.push('\n');
+        text.push_str(&String::from_utf8_lossy(&printed));
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())
+}

@@ -1,4 +1,0 @@
-//! `/api/notifications`: the caller's notifications. Contents only.
-
-pub(super) mod list;
-pub(super) mod read;

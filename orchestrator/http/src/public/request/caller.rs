@@ -1,0 +1,137 @@
+//! Authentication and authorization of callers: a valid token that is not revoked, and what its role allows.
+
+use std::{convert::Infallible, sync::Arc};
+
+use auth::{Identity, TokenError};
+use axum::{
+    extract::FromRequestParts,
+    http::{header, request::Parts},
+};
+use domain::job::JobRecord;
+use protocol::{ErrorCode, JobId};
+use store::{TokenChecked, tokens};
+
+use crate::{layers::RequestContext, problem::ApiError, public::PublicApi, server::BodyReservation};
+
+const INVALID_TOKEN: &str = "invalid, expired or revoked token";
+
+/// An authenticated caller.
+pub(in crate::public) struct Caller(pub(in crate::public) Identity);
+
+/// A caller whose role may make changes.
+pub(in crate::public) struct Writer(pub(in crate::public) Identity);
+
+pub(in crate::public) struct Admin(pub(in crate::public) Identity);
+
+/// A caller whose token is valid by its signature and its time. Whether it is revoked is found by the read that the request
+/// makes, in one statement: [`Self::checked`] is the only way to the identity.
+pub(in crate::public) struct UncheckedCaller(Identity);
+
+impl UncheckedCaller {
+    /// The identity, for the arguments of the read that checks the token.
+    pub(in crate::public) const fn unchecked(&self) -> &Identity {
+        &self.0
+    }
+
+    /// The value that was read, unless the token is revoked.
+    pub(in crate::public) fn checked<T>(self, read: TokenChecked<T>) -> Result<(Identity, T), ApiError> {
+        match read {
+            TokenChecked::Valid(value) => Ok((self.0, value)),
+            TokenChecked::Revoked => Err(ApiError::unauthorized(INVALID_TOKEN)),
+        }
+    }
+}
+
+impl FromRequestParts<PublicApi> for UncheckedCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
+        let token = bearer(parts).ok_or_else(|| {
+            ApiError::unauthorized(
+                "missing token: send Authorization: Bearer TOKEN (create one with `gantry token create`)",
+            )
+        })?;
+        let verified = api.key.verify(token, api.clock.now());
+        // The user of an expired token is known as well, for the audit and the log.
+        let known = match &verified {
+            Ok(identity) => Some(identity.clone()),
+            Err(TokenError::Expired | TokenError::NotYet) => api.key.identity_ignoring_time(token).ok(),
+            Err(_) => None,
+        };
+        if let Some(identity) = &known {
+            let Ok(context) = RequestContext::from_request_parts(parts, api).await;
+            context.identify(identity);
+        }
+        let identity = verified.map_err(|error| ApiError::unauthorized(INVALID_TOKEN).with_source(error))?;
+        Ok(Self(identity))
+    }
+}
+
+impl FromRequestParts<PublicApi> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
+        let UncheckedCaller(identity) = UncheckedCaller::from_request_parts(parts, api).await?;
+        if tokens::is_revoked(&api.store, &identity.jti).await? {
+            return Err(ApiError::unauthorized(INVALID_TOKEN));
+        }
+        if let Some(body) = parts.extensions.get::<Arc<BodyReservation>>() {
+            body.belongs_to(&identity.user);
+        }
+        Ok(Self(identity))
+    }
+}
+
+/// An optional caller: one with a valid token sees more.
+pub(in crate::public) struct MaybeCaller(pub(in crate::public) Option<Identity>);
+
+impl FromRequestParts<PublicApi> for MaybeCaller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, Infallible> {
+        if bearer(parts).is_none() {
+            return Ok(Self(None));
+        }
+        Ok(Self(Caller::from_request_parts(parts, api).await.ok().map(|Caller(identity)| identity)))
+    }
+}
+
+fn bearer(parts: &Parts) -> Option<&str> {
+    let value = parts.headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+impl FromRequestParts<PublicApi> for Writer {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
+        let Caller(identity) = Caller::from_request_parts(parts, api).await?;
+        if identity.role.may_write() {
+            return Ok(Self(identity));
+        }
+        Err(ApiError::new(ErrorCode::Forbidden, "insufficient role: changes need the role user or admin"))
+    }
+}
+
+impl FromRequestParts<PublicApi> for Admin {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
+        let Caller(identity) = Caller::from_request_parts(parts, api).await?;
+        if identity.role.sees_all() {
+            return Ok(Self(identity));
+        }
+        Err(ApiError::new(ErrorCode::Forbidden, "insufficient role: this needs the role admin"))
+    }
+}
+
+/// Returns the job if it exists and the caller may see it. The caller cannot tell a missing job from one of another user.
+pub(in crate::public) async fn authorize_job(
+    api: &PublicApi,
+    who: &Identity,
+    id: JobId,
+) -> Result<JobRecord, ApiError> {
+    let job = api.store.job(id).await?.ok_or_else(ApiError::not_found)?;
+    if who.may_see(&job.brief.user_id) { Ok(job) } else { Err(ApiError::not_owner()) }
+}

@@ -1,0 +1,76 @@
+//! Filters that several lists have: a part of an id, and names separated by commas such as `state=failed,stuck`, and the user.
+
+use auth::Identity;
+use protocol::ErrorCode;
+
+use crate::problem::ApiError;
+
+/// Minimum length of an id prefix or suffix (contract: api, Decided in detail).
+const MIN_ID_DIGITS: usize = 4;
+/// Hexadecimal digits of a whole id.
+const ID_DIGITS: usize = 32;
+
+/// The hexadecimal digits of a prefix or suffix of an id.
+pub(in crate::public) fn id_part(asked: &str) -> Result<String, ApiError> {
+    let digits: String = asked.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect();
+    if digits.bytes().all(|b| b.is_ascii_hexdigit()) && (MIN_ID_DIGITS..=ID_DIGITS).contains(&digits.len()) {
+        return Ok(digits);
+    }
+    Err(ApiError::field("id", format!("must be a prefix or suffix of an id with at least {MIN_ID_DIGITS} characters")))
+}
+
+/// The user whose objects a list shows; `None` for all users, whom only an admin sees. `others` is what the caller asks to do, such as
+/// `list the jobs of other users`.
+pub(in crate::public) fn user(who: &Identity, asked: Option<String>, others: &str) -> Result<Option<String>, ApiError> {
+    match asked {
+        Some(user) if user != who.user && !who.role.sees_all() => {
+            Err(ApiError::new(ErrorCode::Forbidden, format!("only an admin can {others}")))
+        }
+        None if !who.role.sees_all() => Ok(Some(who.user.clone())),
+        asked => Ok(asked),
+    }
+}
+
+/// The values of the names in a parameter, each once; none if the parameter is absent or empty.
+pub(in crate::public) fn names<T: Copy + PartialEq>(
+    field: &str,
+    asked: Option<&str>,
+    all: &[T],
+    name_of: impl Fn(T) -> &'static str,
+) -> Result<Vec<T>, ApiError> {
+    let mut values = vec![];
+    for name in asked.filter(|asked| !asked.is_empty()).into_iter().flat_map(|asked| asked.split(',')) {
+        let Some(value) = all.iter().copied().find(|value| name_of(*value) == name.trim()) else {
+            let known: Vec<&str> = all.iter().map(|value| name_of(*value)).collect();
+            return Err(ApiError::field(field, format!("must be one of {}", known.join(", "))));
+        };
+        // A statement has one parameter for each, and the number of those is limited.
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::GateState;
+
+    use super::*;
+
+    fn states(asked: Option<&str>) -> Result<Vec<GateState>, String> {
+        names("state", asked, GateState::ALL, GateState::as_str).map_err(|error| error.detail().to_owned())
+    }
+
+    #[test]
+    fn each_name_counts_once_and_an_unknown_one_is_an_error() {
+        assert_eq!(states(None), Ok(vec![]));
+        assert_eq!(states(Some("")), Ok(vec![]));
+        let repeated = format!("denied, {}", "pending,".repeat(50_000));
+        assert_eq!(states(Some(repeated.trim_end_matches(','))), Ok(vec![GateState::Denied, GateState::Pending]));
+        let error = "state: must be one of pending, approved, denied, expired".to_owned();
+        for unknown in ["open", "pending,open", "pending,", "Pending"] {
+            assert_eq!(states(Some(unknown)), Err(error.clone()), "{unknown}");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What responses have in common: negotiation, compression, event streams and rendered JSON. Contents only.
+
+pub(super) mod compression;
+pub(super) mod json_text;
+pub(super) mod negotiate;
+pub(super) mod stream;

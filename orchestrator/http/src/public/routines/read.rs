@@ -1,0 +1,171 @@
+//! What routines are: one, a page of them, their counts and their next times.
+
+use axum::{
+    Json,
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use chrono::NaiveTime;
+use protocol::{
+    Page, Routine, RoutineActionKind, RoutineId, RoutineStatus, RoutineSummary, TriggerType, UpcomingFirings,
+};
+use serde::Deserialize;
+use store::RoutineFilter;
+use utoipa::IntoParams;
+
+use super::etag;
+use crate::{
+    extract::{ApiPath, ApiQuery},
+    problem::ApiError,
+    public::{
+        PublicApi,
+        request::{caller::Caller, cursor, filter},
+    },
+};
+
+/// Query parameters.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ListParams {
+    /// Statuses, separated by commas.
+    status: Option<String>,
+    /// Types of triggers, separated by commas.
+    trigger: Option<String>,
+    /// Types of actions, separated by commas.
+    action: Option<String>,
+    /// Only those that are enabled, or disabled.
+    enabled: Option<bool>,
+    /// Only the one with this name.
+    name: Option<String>,
+    /// Only those whose name or description contains this text.
+    q: Option<String>,
+    /// Prefix or suffix of an id, at least 4 characters.
+    id: Option<String>,
+    /// Only routines of this user; admins only.
+    user: Option<String>,
+    /// Maximum number of items, 1 to 200; default 50.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<u32>,
+    /// `next_cursor` of the previous page.
+    cursor: Option<String>,
+}
+
+/// Lists routines, newest first.
+///
+/// An admin sees those of all users.
+#[utoipa::path(
+    get, path = "/api/routines", operation_id = "list_routines", tag = "routines", params(ListParams),
+    responses(
+        (status = 200, body = Page<Routine>, description = "A page."),
+    )
+)]
+pub(super) async fn list(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiQuery(params): ApiQuery<ListParams>,
+) -> Result<Json<Page<Routine>>, ApiError> {
+    let limit = cursor::limit(params.limit)?;
+    let filter = RoutineFilter {
+        user: filter::user(&who, params.user, "list what belongs to other users")?,
+        enabled: params.enabled,
+        triggers: filter::names("trigger", params.trigger.as_deref(), TriggerType::ALL, TriggerType::as_str)?,
+        actions: filter::names("action", params.action.as_deref(), RoutineActionKind::ALL, RoutineActionKind::as_str)?,
+        statuses: filter::names("status", params.status.as_deref(), RoutineStatus::ALL, RoutineStatus::as_str)?,
+        name: params.name,
+        text: params.q.filter(|text| !text.is_empty()),
+        id_part: params.id.as_deref().map(filter::id_part).transpose()?,
+        before: params.cursor.as_deref().map(cursor::read::<RoutineId>).transpose()?,
+        limit,
+    };
+    let _permit = api.read_permit(&who).await?;
+    let (items, has_more) = api.store.routines(&filter).await?;
+    let next_cursor = items.last().filter(|_| has_more).map(|last| cursor::write(&last.id.to_string()));
+    Ok(Json(Page { items, next_cursor }))
+}
+
+/// Gets a routine.
+///
+/// With its definition, status and next time. Secrets are not shown.
+#[utoipa::path(
+    get, path = "/api/routines/{id}", operation_id = "get_routine", tag = "routines",
+    params(("id" = String, Path, description = "Routine id.")),
+    responses(
+        (status = 200, body = Routine, description = "The routine.",
+            headers(("ETag" = String, description = "The revision in quotes, for If-Match."))),
+        (status = 404, description = "No such routine."),
+    )
+)]
+pub(super) async fn get(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<RoutineId>,
+) -> Result<Response, ApiError> {
+    let routine: Routine = api.store.routine(id).await?.ok_or_else(ApiError::not_found)?;
+    if !who.may_see(&routine.user_id) {
+        return Err(ApiError::not_owner());
+    }
+    Ok(([(header::ETAG, etag(routine.rev)?)], Json(routine)).into_response())
+}
+
+/// Counts routines by status.
+///
+/// Of the caller's routines; for admins, of all.
+#[utoipa::path(
+    get, path = "/api/routines/summary", operation_id = "routine_summary", tag = "routines",
+    responses(
+        (status = 200, body = RoutineSummary, description = "The numbers."),
+    )
+)]
+pub(super) async fn summary(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+) -> Result<Json<RoutineSummary>, ApiError> {
+    let user = (!who.role.sees_all()).then_some(who.user.as_str());
+    let midnight = api.clock.now().date_naive().and_time(NaiveTime::MIN).and_utc();
+    let _permit = api.read_permit(&who).await?;
+    Ok(Json(api.store.routine_summary(user, midnight).await?))
+}
+
+/// Times by default, and at most (contract: routines).
+const DEFAULT_COUNT: usize = 10;
+const MAX_COUNT: usize = 200;
+
+/// Query parameters.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct UpcomingParams {
+    /// Number of times, 1 to 200; default 10.
+    #[param(minimum = 1, maximum = 200)]
+    count: Option<usize>,
+}
+
+/// Lists the next times of a routine's schedule.
+///
+/// Empty if the routine is disabled or has another trigger.
+#[utoipa::path(
+    get, path = "/api/routines/{id}/upcoming", operation_id = "upcoming_firings", tag = "routines",
+    params(("id" = String, Path, description = "Routine id."), UpcomingParams),
+    responses(
+        (status = 200, body = UpcomingFirings, description = "The times."),
+        (status = 404, description = "No such routine."),
+    )
+)]
+pub(super) async fn upcoming(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<RoutineId>,
+    ApiQuery(params): ApiQuery<UpcomingParams>,
+) -> Result<Json<UpcomingFirings>, ApiError> {
+    let count = params.count.unwrap_or(DEFAULT_COUNT);
+    if !(1..=MAX_COUNT).contains(&count) {
+        return Err(ApiError::field("count", format!("must be from 1 to {MAX_COUNT}")));
+    }
+    let routine = api.store.routine(id).await?.ok_or_else(ApiError::not_found)?;
+    if !who.may_see(&routine.user_id) {
+        return Err(ApiError::not_owner());
+    }
+    Ok(Json(UpcomingFirings { items: api.routines.upcoming(&routine, count).await? }))
+}

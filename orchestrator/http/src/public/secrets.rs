@@ -1,0 +1,161 @@
+//! `/api/secrets`: the caller's secrets. No response contains a value.
+
+use axum::{Json, extract::State, http::StatusCode};
+use protocol::{
+    ErrorCode, FieldError, Page, SecretSummary, SetSecret, is_secret_name,
+    limits::{MAX_SECRET_BYTES, MAX_SECRETS, MAX_SECRETS_TOTAL_BYTES, MIN_SECRET_BYTES},
+};
+use secrecy::{ExposeSecret, SecretString};
+use store::SecretStored;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    PublicApi,
+    request::{
+        audit_entry::{AuditedCaller, audited},
+        caller::Caller,
+        cursor::{self, PageParams},
+    },
+};
+use crate::{
+    extract::{ApiJson, ApiPath, ApiQuery},
+    problem::ApiError,
+};
+
+/// The endpoints for secrets.
+pub(super) fn routes() -> OpenApiRouter<PublicApi> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .merge(audited("secret.set", routes!(set)))
+        .merge(audited("secret.delete", routes!(delete)))
+}
+
+/// Lists the caller's secrets by name.
+///
+/// Values are never returned.
+#[utoipa::path(
+    get, path = "/api/secrets", operation_id = "list_secrets", tag = "secrets", params(PageParams),
+    responses(
+        (status = 200, body = Page<SecretSummary>, description = "A page."),
+    )
+)]
+async fn list(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiQuery(params): ApiQuery<PageParams>,
+) -> Result<Json<Page<SecretSummary>>, ApiError> {
+    let (limit, after) = (params.limit()?, params.after::<String>()?);
+    // One more, to know whether there is a next page.
+    let secrets = api.store.secrets(&who.user, after.as_deref(), limit + 1).await?;
+    Ok(Json(cursor::page(secrets, limit, String::clone)))
+}
+
+/// Creates or replaces a secret of the caller.
+///
+/// The value is stored encrypted, and no response contains it.
+#[utoipa::path(
+    post, path = "/api/secrets", operation_id = "set_secret", tag = "secrets",
+    request_body(content = SetSecret, example = json!({"name": "GITHUB_TOKEN", "value": "not-a-real-token"})),
+    responses(
+        (status = 201, body = SecretSummary, description = "The secret is stored; a previous value is replaced."),
+        (status = 409, description = "The caller has the maximum number of secrets, or their values the maximum size in all."),
+    )
+)]
+async fn set(
+    State(api): State<PublicApi>,
+    AuditedCaller { who, entry }: AuditedCaller,
+    body: Result<ApiJson<SetSecret>, ApiError>,
+) -> Result<(StatusCode, Json<SecretSummary>), ApiError> {
+    let SetSecret { name, value } = body.map_err(without_content)?.value;
+    let value = SecretString::from(value);
+    check(&name, &value)?;
+    match api.secrets.set(&who.user, &name, &value, &entry).await? {
+        SecretStored::Done(secret) => Ok((StatusCode::CREATED, Json(secret))),
+        SecretStored::LimitReached => {
+            let detail = format!("a user can have at most {MAX_SECRETS} secrets; delete one first");
+            Err(ApiError::new(ErrorCode::Conflict, detail))
+        }
+        SecretStored::TotalTooLarge { others } => {
+            let detail = format!(
+                "a user's secrets have at most {MAX_SECRETS_TOTAL_BYTES} bytes in all, and the caller's others have {others}; \
+                 delete one first or store a shorter value"
+            );
+            Err(ApiError::new(ErrorCode::Conflict, detail))
+        }
+    }
+}
+
+fn check(name: &str, value: &SecretString) -> Result<(), ApiError> {
+    let mut errors = vec![];
+    let mut add = |field: &str, message: String| errors.push(FieldError { field: field.to_owned(), message });
+    if !is_secret_name(name) {
+        add("name", "must be 1 to 64 letters, digits and the characters _.-, and not . or ..".to_owned());
+    }
+    let bytes = value.expose_secret().len();
+    if !(MIN_SECRET_BYTES..=MAX_SECRET_BYTES).contains(&bytes) {
+        add("value", format!("must be {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes, not {bytes}"));
+    }
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(errors)) }
+}
+
+/// The error about a body without what it repeats of the body: a value of the wrong type, a field of another name.
+fn without_content(error: ApiError) -> ApiError {
+    if error.code() != ErrorCode::Invalid {
+        return error;
+    }
+    let is_known = |error: &&FieldError| ["name", "value"].contains(&error.field.as_str());
+    let field = error.errors().iter().find(is_known).map_or("body", |error| error.field.as_str());
+    ApiError::field(field, "must be an object with the strings name and value, and nothing else")
+}
+
+/// Deletes a secret of the caller.
+///
+/// It is removed at once, and tools no longer get its value.
+#[utoipa::path(
+    delete, path = "/api/secrets/{name}", operation_id = "delete_secret", tag = "secrets",
+    params(("name" = String, Path, description = "Name of the secret.")),
+    responses(
+        (status = 204, description = "The secret is deleted."),
+    )
+)]
+async fn delete(
+    State(api): State<PublicApi>,
+    AuditedCaller { who, entry }: AuditedCaller,
+    ApiPath(name): ApiPath<String>,
+) -> Result<StatusCode, ApiError> {
+    if api.secrets.delete(&who.user, &name, &entry).await? {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(ApiError::not_found())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::extract::parse_json;
+
+    #[rstest]
+    #[case(r#"{"name": "TOKEN", "value": 87654321}"#, "value")]
+    #[case(r#"{"name": "TOKEN", "value": {"hunter22": 1}}"#, "value")]
+    #[case(r#"{"name": "TOKEN", "hunter22": "x"}"#, "body")]
+    #[case(r#"{"name": "TOKEN"}"#, "value")]
+    #[case(r#"{"name": 87654321, "value": "hunter22"}"#, "name")]
+    #[case(r#""hunter22""#, "body")]
+    #[case(r#"["TOKEN", "hunter22"]"#, "body")]
+    fn an_error_about_the_body_repeats_nothing_of_it(#[case] body: &str, #[case] field: &str) {
+        let error = without_content(parse_json::<SetSecret>(body.as_bytes()).unwrap_err());
+        assert_eq!(error.errors()[0].field, field);
+        let shown = format!("{error:?}");
+        assert!(!shown.contains("hunter") && !shown.contains("8765"), "{shown}");
+    }
+
+    #[test]
+    fn a_malformed_body_is_reported_without_its_text() {
+        let error = without_content(parse_json::<SetSecret>(br#"{"value": "hunter22" "name"}"#).unwrap_err());
+        assert_eq!(error.code(), ErrorCode::BadRequest);
+        assert!(!format!("{error:?}").contains("hunter"), "{error:?}");
+    }
+}
