@@ -139,7 +139,7 @@ impl Store {
     /// The ids of every tool call of a job.
     pub async fn tool_call_ids(&self, job: JobId) -> Result<HashSet<String>, StoreError> {
         let ids: Vec<String> = sqlx::query_scalar("SELECT DISTINCT call_id FROM job_actions WHERE job_id = $1")
-            .bind(*job.as_uuid())
+            .bind(job)
             .fetch_all(&self.read)
             .await?;
         Ok(ids.into_iter().collect())
@@ -148,7 +148,7 @@ impl Store {
     /// The ids of every tool call of a run of a routine.
     pub async fn run_tool_call_ids(&self, run: RunId) -> Result<HashSet<String>, StoreError> {
         let ids: Vec<String> = sqlx::query_scalar("SELECT DISTINCT call_id FROM thread_actions WHERE thread_id = $1")
-            .bind(*run.as_uuid())
+            .bind(run)
             .fetch_all(&self.read)
             .await?;
         Ok(ids.into_iter().collect())
@@ -159,7 +159,7 @@ impl Store {
         let open: i64 = sqlx::query_scalar(
             "SELECT COUNT(*) FROM job_actions WHERE job_id = $1 AND attempt = $2 AND success IS NULL",
         )
-        .bind(*job.as_uuid())
+        .bind(job)
         .bind(i64::from(attempt))
         .fetch_one(&self.read)
         .await?;
@@ -179,7 +179,7 @@ impl Store {
              cost_micro_usd FROM job_actions \
              WHERE job_id = $1 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5",
         )
-        .bind(*job.as_uuid())
+        .bind(job)
         .bind(attempt)
         .bind(at)
         .bind(call_id)

@@ -5,7 +5,6 @@
 use chrono::{DateTime, Utc};
 use protocol::{ActorRole, AuditOutcome, AuditRecord, JobId};
 use sqlx::{FromRow, QueryBuilder, Sqlite};
-use uuid::Uuid;
 
 use super::{Connection, Store, StoreError, rows::RowRef};
 
@@ -110,7 +109,7 @@ impl Store {
             query.push(" AND action = ").push_bind(action);
         }
         if let Some(job) = filter.job {
-            query.push(" AND job_id = ").push_bind(*job.as_uuid());
+            query.push(" AND job_id = ").push_bind(job);
         }
         if let Some(since) = filter.since {
             query.push(" AND at >= ").push_bind(since);
@@ -154,7 +153,7 @@ pub(super) async fn insert(
     .bind(&entry.user)
     .bind(entry.role.as_str())
     .bind(&entry.action)
-    .bind(entry.job.map(|id| *id.as_uuid()))
+    .bind(entry.job)
     .bind(outcome.as_str())
     .bind(code)
     .bind(&entry.request_id)
@@ -172,7 +171,7 @@ struct AuditRow {
     user_id: String,
     role: String,
     action: String,
-    job_id: Option<Uuid>,
+    job_id: Option<JobId>,
     outcome: String,
     code: Option<String>,
     request_id: Option<String>,
@@ -182,14 +181,14 @@ struct AuditRow {
 
 impl AuditRow {
     fn into_record(self) -> Result<(i64, AuditRecord), StoreError> {
-        let row_ref = RowRef { table: "audit", id: self.job_id.unwrap_or_default() };
+        let row_ref = RowRef { table: "audit", id: *self.job_id.unwrap_or(JobId::nil()).as_uuid() };
         let outcome = AuditOutcome::parse(&self.outcome).ok_or_else(|| row_ref.invalid("outcome"))?;
         let record = AuditRecord {
             at: self.at,
             user: self.user_id,
             role: ActorRole::parse(&self.role).ok_or_else(|| row_ref.invalid("role"))?,
             action: self.action,
-            job_id: self.job_id.map(JobId::from_uuid),
+            job_id: self.job_id,
             outcome,
             code: self.code,
             request_id: self.request_id,

@@ -167,7 +167,7 @@ impl Store {
         let row: Option<(Option<String>, Option<String>)> = sqlx::query_as(
             "SELECT request_digest, answer FROM llm_calls WHERE job_id = $1 AND attempt = $2 AND call_id = $3",
         )
-        .bind(*key.job.as_uuid())
+        .bind(key.job)
         .bind(i64::from(key.attempt))
         .bind(&key.call_id.0)
         .fetch_optional(&self.read)

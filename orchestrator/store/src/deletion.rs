@@ -7,7 +7,6 @@
 use chrono::{DateTime, Utc};
 use protocol::{JobId, JobState};
 use sqlx::FromRow;
-use uuid::Uuid;
 
 use super::{
     AuditEntry, Connection, Store, StoreError, audit,
@@ -120,16 +119,14 @@ impl Store {
 
     /// Deleted jobs whose files may not be removed yet, with the time of their deletion.
     pub async fn deleted_jobs(&self) -> Result<Vec<(JobId, DateTime<Utc>)>, StoreError> {
-        let rows: Vec<(Uuid, DateTime<Utc>)> =
-            sqlx::query_as("SELECT job_id, deleted_at FROM deleted_jobs").fetch_all(&self.read).await?;
-        Ok(rows.into_iter().map(|(id, at)| (JobId::from_uuid(id), at)).collect())
+        Ok(sqlx::query_as("SELECT job_id, deleted_at FROM deleted_jobs").fetch_all(&self.read).await?)
     }
 
     /// The files of a deleted job are removed.
     pub async fn forget_deleted_job(&self, job: JobId) -> Result<(), StoreError> {
         self.write_one(move |tx| {
             Box::pin(async move {
-                let delete = sqlx::query("DELETE FROM deleted_jobs WHERE job_id = $1").bind(*job.as_uuid());
+                let delete = sqlx::query("DELETE FROM deleted_jobs WHERE job_id = $1").bind(job);
                 delete.execute(&mut tx.db).await?;
                 Ok(())
             })

@@ -229,7 +229,7 @@ impl Store {
                     return Ok(InstanceId::from_uuid(id));
                 }
                 let id = InstanceId::generate();
-                sqlx::query("INSERT INTO instance (id) VALUES ($1)").bind(*id.as_uuid()).execute(&mut tx.db).await?;
+                sqlx::query("INSERT INTO instance (id) VALUES ($1)").bind(id).execute(&mut tx.db).await?;
                 Ok(id)
             })
         })

@@ -122,7 +122,7 @@ impl Store {
             Box::pin(async move {
                 let updated = sqlx::query("UPDATE jobs SET container = $1 WHERE id = $2 AND attempt = $3")
                     .bind(container)
-                    .bind(*job.as_uuid())
+                    .bind(job)
                     .bind(i64::from(attempt))
                     .execute(&mut tx.db)
                     .await?;
@@ -149,7 +149,7 @@ impl Store {
                 )
                 .bind(lease_expires_at)
                 .bind(now)
-                .bind(*job.as_uuid())
+                .bind(job)
                 .bind(i64::from(attempt))
                 .fetch_optional(&mut tx.db)
                 .await?;
@@ -184,7 +184,7 @@ pub(super) async fn load<'c>(
 ) -> Result<Option<JobRecord>, StoreError> {
     let row: Option<JobRow> =
         sqlx::query_as(concat!("SELECT ", job_columns!(), " FROM ", job_tables!(), " WHERE id = $1"))
-            .bind(*job.as_uuid())
+            .bind(job)
             .fetch_optional(db)
             .await?;
     row.map(JobRow::into_record).transpose()
@@ -259,7 +259,7 @@ async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result
     .bind(columns.calls_before_attempt)
     .bind(columns.cancelled_by_parent)
     .bind(columns.held)
-    .bind(*job.id.as_uuid())
+    .bind(job.id)
     .bind(before.rev)
     .execute(&mut *tx)
     .await?;
@@ -270,7 +270,7 @@ async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result
         sqlx::query("UPDATE job_texts SET result_text = $1, result_partial = $2 WHERE job_id = $3")
             .bind(columns.result_text)
             .bind(columns.result_partial)
-            .bind(*job.id.as_uuid())
+            .bind(job.id)
             .execute(tx)
             .await?;
     }

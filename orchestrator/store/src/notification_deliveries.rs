@@ -137,7 +137,7 @@ impl Store {
                     "UPDATE notification_deliveries SET status = $3, next_attempt_at = $4, response_status = $5, error = $6, \
                      claimed_by = NULL WHERE id = $1 AND claimed_by = $2",
                 )
-                .bind(*post.as_uuid())
+                .bind(post)
                 .bind(process)
                 .bind(state.as_str())
                 .bind(next)
@@ -212,8 +212,8 @@ pub(super) async fn insert(
          created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
     .bind(*DeliveryId::generate().as_uuid())
-    .bind(*notification.as_uuid())
-    .bind(*routine.as_uuid())
+    .bind(notification)
+    .bind(routine)
     .bind(user)
     .bind(url)
     .bind(status.as_str())

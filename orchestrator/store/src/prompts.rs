@@ -77,7 +77,7 @@ impl Store {
                 insert(&mut tx.db, &prompt, now).await?;
                 if request.done {
                     sqlx::query("UPDATE jobs SET prompts_closed = TRUE WHERE id = $1")
-                        .bind(*job.as_uuid())
+                        .bind(job)
                         .execute(&mut tx.db)
                         .await?;
                 }
@@ -138,8 +138,8 @@ impl Store {
                          AND seq <= (SELECT seq FROM prompts WHERE job_id = $2 AND id = $3)",
                     )
                     .bind(now)
-                    .bind(*job.as_uuid())
-                    .bind(*after.as_uuid())
+                    .bind(job)
+                    .bind(after)
                     .execute(&mut tx.db)
                     .await?;
                     Ok(())
@@ -150,7 +150,7 @@ impl Store {
         let row: Option<(Uuid, String, String, bool)> = sqlx::query_as(
             "SELECT id, content, mode, done FROM prompts WHERE job_id = $1 AND acknowledged_at IS NULL ORDER BY seq LIMIT 1",
         )
-        .bind(*job.as_uuid())
+        .bind(job)
         .fetch_optional(&self.read)
         .await?;
         let Some((id, content, mode, done)) = row else { return Ok(None) };
@@ -177,7 +177,7 @@ pub(super) async fn waiting(tx: &mut Connection, job: JobId) -> Result<i64, Stor
     Ok(sqlx::query_scalar(
         "SELECT COUNT(*) FROM prompts WHERE job_id = $1 AND acknowledged_at IS NULL AND source = 'user'",
     )
-    .bind(*job.as_uuid())
+    .bind(job)
     .fetch_one(tx)
     .await?)
 }
@@ -203,15 +203,15 @@ async fn insert(tx: &mut Connection, prompt: &NewPrompt<'_>, now: DateTime<Utc>)
     let seq: i64 = sqlx::query_scalar(
         "UPDATE jobs SET last_prompt_seq = last_prompt_seq + 1 WHERE id = $1 RETURNING last_prompt_seq",
     )
-    .bind(*prompt.job.as_uuid())
+    .bind(prompt.job)
     .fetch_one(&mut *tx)
     .await?;
     sqlx::query(
         "INSERT INTO prompts (id, job_id, seq, content, mode, done, source, created_at) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
     )
-    .bind(*prompt.id.as_uuid())
-    .bind(*prompt.job.as_uuid())
+    .bind(prompt.id)
+    .bind(prompt.job)
     .bind(seq)
     .bind(prompt.content)
     .bind(prompt.mode.as_str())
@@ -230,14 +230,14 @@ async fn insert(tx: &mut Connection, prompt: &NewPrompt<'_>, now: DateTime<Utc>)
 /// delivered again; prompts that a worker fetched but never sent to the model are. Nudges concern the old worker only.
 pub(super) async fn requeue_undelivered(tx: &mut Connection, job: JobId) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM prompts WHERE job_id = $1 AND source = 'system' AND acknowledged_at IS NULL")
-        .bind(*job.as_uuid())
+        .bind(job)
         .execute(&mut *tx)
         .await?;
     let taken: Vec<(Uuid, String)> = sqlx::query_as(
         "SELECT id, content FROM prompts WHERE job_id = $1 AND acknowledged_at IS NOT NULL AND source = 'user' \
          ORDER BY seq",
     )
-    .bind(*job.as_uuid())
+    .bind(job)
     .fetch_all(&mut *tx)
     .await?;
     if taken.is_empty() {

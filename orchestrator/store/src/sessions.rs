@@ -21,7 +21,7 @@ impl Store {
                      AND session_hash IS NULL AND token_hash IS NOT NULL AND state IN ('in_progress', 'stuck')",
                 )
                 .bind(secret_hash)
-                .bind(*job.as_uuid())
+                .bind(job)
                 .bind(i64::from(attempt))
                 .execute(&mut tx.db)
                 .await?;
@@ -45,7 +45,7 @@ impl Store {
                      AND session_rejected_attempt IS DISTINCT FROM $1 AND state IN ('in_progress', 'stuck')",
                 )
                 .bind(i64::from(attempt))
-                .bind(*job.as_uuid())
+                .bind(job)
                 .execute(&mut tx.db)
                 .await?;
                 if recorded.rows_affected() == 1 {

@@ -39,13 +39,13 @@ async fn running_jobs_are_listed_without_an_inconsistent_row() {
         store.create_job(job, None, None).await.unwrap();
         sqlx::query("UPDATE jobs SET state = $1 WHERE id = $2")
             .bind(state.as_str())
-            .bind(*ids.last().unwrap().as_uuid())
+            .bind(ids.last().unwrap())
             .execute(&mut raw(&directory).await)
             .await
             .unwrap();
     }
     sqlx::query("UPDATE jobs SET limits = '{' WHERE id = $1")
-        .bind(*ids[2].as_uuid())
+        .bind(ids[2])
         .execute(&mut raw(&directory).await)
         .await
         .unwrap();
@@ -276,7 +276,7 @@ async fn rows_with_an_unknown_state_or_reason_stop_no_count() {
         let id = job.id;
         store.create_job(job, None, None).await.unwrap();
         let change = format!("UPDATE jobs SET {change} WHERE id = $1");
-        let change = sqlx::query(sqlx::AssertSqlSafe(change)).bind(*id.as_uuid());
+        let change = sqlx::query(sqlx::AssertSqlSafe(change)).bind(id);
         change.execute(&mut raw(&directory).await).await.unwrap();
     }
     for user in [None, Some("a")] {

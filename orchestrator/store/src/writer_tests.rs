@@ -187,7 +187,7 @@ async fn a_flood_of_batches_delays_a_write_by_one_group_and_a_bad_batch_fails_al
     run(&mut other(&directory).await, "UPDATE jobs SET state = 'in_progress', attempt = 1").await;
     // An event of the second job is there already under the number that its batch gets.
     let there = "INSERT INTO events (job_id, seq, attempt, at, kind, data) SELECT $1, 2, 1, '', 'log', '{}'";
-    sqlx::query(there).bind(*jobs[1].as_uuid()).execute(&mut other(&directory).await).await.unwrap();
+    sqlx::query(there).bind(jobs[1]).execute(&mut other(&directory).await).await.unwrap();
     let (mut lock, first) = occupied(&store, &directory).await;
     let message = AgentEvent::Message { role: MessageRole::Assistant, content: "x".repeat(100) };
     let now = chrono::DateTime::from_timestamp(1_700_000_000, 0).unwrap();

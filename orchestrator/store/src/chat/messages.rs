@@ -125,7 +125,7 @@ impl Store {
             ", rowid AS place FROM chat_messages WHERE thread_id = $1 AND seq IS NULL AND $4) \
              ORDER BY seq IS NULL, seq DESC, place"
         ))
-        .bind(*thread.as_uuid())
+        .bind(thread)
         .bind(before.map_or(i64::MAX, |position| position.0))
         .bind(i64::from(limit) + 1)
         .bind(before.is_none())
@@ -234,8 +234,8 @@ async fn insert(tx: &mut WriteTx, thread: ThreadId, message: &SentMessage) -> Re
     }
     let id = MessageId::generate();
     sqlx::query("INSERT INTO chat_messages (id, thread_id, role, data, due, at) VALUES ($1, $2, $3, $4, $5, $6)")
-        .bind(*id.as_uuid())
-        .bind(*thread.as_uuid())
+        .bind(id)
+        .bind(thread)
         .bind(content.role())
         .bind(data_of(&content)?)
         .bind(message.delivery == Delivery::Queue)

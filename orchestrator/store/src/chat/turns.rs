@@ -86,7 +86,7 @@ impl Store {
     /// Threads that a turn can begin or go on in, with their owners, those that have waited longest first: at most `per_user` of
     /// each user, so that no user's threads hide another's.
     pub async fn runnable_chat_threads(&self, per_user: u32) -> Result<Vec<(ThreadId, String)>, StoreError> {
-        let rows: Vec<(Uuid, String)> = sqlx::query_as(
+        Ok(sqlx::query_as(
             "SELECT id, user_id FROM (SELECT id, user_id, since, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY since, id) AS place \
              FROM (SELECT id, user_id, updated_at AS since FROM chat_threads WHERE state = 'processing' \
              AND id IN (SELECT thread_id FROM chat_transcripts WHERE run IS NOT NULL) \
@@ -96,8 +96,7 @@ impl Store {
         )
         .bind(per_user)
         .fetch_all(&self.read)
-        .await?;
-        Ok(rows.into_iter().map(|(id, user)| (ThreadId::from_uuid(id), user)).collect())
+        .await?)
     }
 
     /// Begins the next turn of a thread, or goes on with the one whose answer has come. `None`: there is nothing to do.
@@ -107,7 +106,7 @@ impl Store {
         // Read after the commit, off the writer: only this turn changes them now.
         let transcript: Option<Option<String>> =
             sqlx::query_scalar("SELECT transcript FROM chat_transcripts WHERE thread_id = $1")
-                .bind(*thread.as_uuid())
+                .bind(thread)
                 .fetch_optional(&self.read)
                 .await?;
         turn.transcript = transcript.flatten();
@@ -121,7 +120,7 @@ impl Store {
             message_columns!(),
             " FROM chat_messages WHERE thread_id = $1 AND due AND turn = $2 ORDER BY seq"
         ))
-        .bind(*key.thread.as_uuid())
+        .bind(key.thread)
         .bind(i64::from(key.turn))
         .fetch_all(&self.read)
         .await?;
@@ -134,7 +133,7 @@ impl Store {
             "SELECT json_extract(data, '$.call_id') FROM chat_messages \
              WHERE thread_id = $1 AND role = 'tool_use' AND turn = $2",
         )
-        .bind(*key.thread.as_uuid())
+        .bind(key.thread)
         .bind(i64::from(key.turn))
         .fetch_all(&self.read)
         .await?;
@@ -244,7 +243,7 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
          (SELECT bytes FROM chat_usage u WHERE u.user_id = chat_threads.user_id) AS bytes \
          FROM chat_threads LEFT JOIN chat_transcripts ON thread_id = id WHERE id = $1",
     )
-    .bind(*thread.as_uuid())
+    .bind(thread)
     .fetch_optional(&mut tx.db)
     .await?;
     let Some(row) = row else { return Ok(None) };
@@ -260,7 +259,7 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
         (ThreadState::Processing, Some(run)) => {
             // What goes on must not go on twice.
             sqlx::query("UPDATE chat_transcripts SET run = NULL WHERE thread_id = $1")
-                .bind(*thread.as_uuid())
+                .bind(thread)
                 .execute(&mut tx.db)
                 .await?;
             let answer = match answer_of(tx, thread, &run).await {
@@ -363,7 +362,7 @@ async fn take_queued(
 pub(crate) async fn is_current(tx: &mut WriteTx, key: TurnKey) -> Result<bool, StoreError> {
     let found: Option<i64> =
         sqlx::query_scalar("SELECT 1 FROM chat_threads WHERE id = $1 AND turn = $2 AND state = 'processing'")
-            .bind(*key.thread.as_uuid())
+            .bind(key.thread)
             .bind(i64::from(key.turn))
             .fetch_optional(&mut tx.db)
             .await?;
@@ -381,13 +380,13 @@ pub(super) async fn save(
         "INSERT INTO chat_transcripts (thread_id, transcript, run) VALUES ($1, $2, $3) \
          ON CONFLICT (thread_id) DO UPDATE SET transcript = excluded.transcript, run = excluded.run",
     )
-    .bind(*key.thread.as_uuid())
+    .bind(key.thread)
     .bind(transcript)
     .bind(run)
     .execute(&mut tx.db)
     .await?;
     sqlx::query("UPDATE chat_messages SET due = FALSE WHERE thread_id = $1 AND due AND turn = $2")
-        .bind(*key.thread.as_uuid())
+        .bind(key.thread)
         .bind(i64::from(key.turn))
         .execute(&mut tx.db)
         .await?;
@@ -400,7 +399,7 @@ pub(crate) async fn trim(tx: &mut WriteTx, thread: ThreadId) -> Result<(), Store
         "DELETE FROM chat_messages WHERE thread_id = $1 AND NOT due \
          AND seq <= (SELECT last_seq FROM chat_threads WHERE id = $1) - $2",
     )
-    .bind(*thread.as_uuid())
+    .bind(thread)
     .bind(MAX_MESSAGES_PER_THREAD)
     .execute(&mut tx.db)
     .await?;

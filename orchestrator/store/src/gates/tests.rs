@@ -44,7 +44,7 @@ async fn waiting(store: &Store, request: ApprovalRequest) -> Gate {
                     "INSERT INTO chat_threads (id, user_id, state, created_at, updated_at) \
                      VALUES ($1, 'ada', 'awaiting_approval', $2, $2)",
                 )
-                .bind(*thread.as_uuid())
+                .bind(thread)
                 .bind(sample::now())
                 .execute(&mut tx.db)
                 .await?;
@@ -72,7 +72,7 @@ fn answer_of(user: &str, decision: GateDecision) -> GateAnswer {
 
 async fn thread_state(store: &Store, gate: &Gate) -> String {
     sqlx::query_scalar("SELECT state FROM chat_threads WHERE id = $1")
-        .bind(*gate.thread_id.as_uuid())
+        .bind(gate.thread_id)
         .fetch_one(&store.read)
         .await
         .unwrap()
@@ -225,7 +225,7 @@ async fn always_is_remembered_for_the_thread_or_the_user() {
     let in_thread = waiting(&store, request("http", true)).await;
     assert_eq!(answer(&in_thread, None).await, (GateState::Approved, true));
     let remembered: String = sqlx::query_scalar("SELECT remembered FROM chat_threads WHERE id = $1")
-        .bind(*in_thread.thread_id.as_uuid())
+        .bind(in_thread.thread_id)
         .fetch_one(&store.read)
         .await
         .unwrap();
@@ -290,7 +290,7 @@ async fn resolved_gates_are_kept_as_long_as_other_records() {
         assert!(matches!(denied, GateOutcome::Resolved(_)));
     }
     // The turn of the second has read its answer, that of the third has not.
-    let idle = sqlx::query("UPDATE chat_threads SET state = 'idle' WHERE id = $1").bind(*gates[1].thread_id.as_uuid());
+    let idle = sqlx::query("UPDATE chat_threads SET state = 'idle' WHERE id = $1").bind(gates[1].thread_id);
     idle.execute(&mut super::super::tests::raw(&directory).await).await.unwrap();
     let limits = RetentionLimits { days: 1, audit_days: 1, max_mb: 0 };
     let resolved_at = answer_of("ada", GateDecision::Deny).entry.at;

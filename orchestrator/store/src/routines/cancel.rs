@@ -66,7 +66,7 @@ pub(super) async fn cancel_oldest(
         "SELECT id FROM routine_runs WHERE routine_id = $1 AND status IN ('queued', 'running') AND cancel_reason IS NULL \
          ORDER BY id LIMIT 1",
     )
-    .bind(*routine.as_uuid())
+    .bind(routine)
     .fetch_optional(&mut tx.db)
     .await?;
     let Some(oldest) = oldest else { return Ok(false) };
@@ -84,7 +84,7 @@ pub(super) async fn cancel_queued(
 ) -> Result<(), StoreError> {
     let waiting: Vec<Uuid> =
         sqlx::query_scalar("SELECT id FROM routine_runs WHERE routine_id = $1 AND status = 'queued' ORDER BY id")
-            .bind(*routine.as_uuid())
+            .bind(routine)
             .fetch_all(&mut tx.db)
             .await?;
     for run in waiting {
@@ -105,11 +105,11 @@ async fn cancel(
     let is_running = live.status()? == protocol::RunStatus::Running;
     if let Some(job) = live.job().filter(|_| is_running) {
         sqlx::query("UPDATE routine_runs SET cancel_reason = $2 WHERE id = $1")
-            .bind(*run.as_uuid())
+            .bind(run)
             .bind(reason.as_str())
             .execute(&mut tx.db)
             .await?;
-        let stops = stop_job(tx, JobId::from_uuid(job), reason, now).await?;
+        let stops = stop_job(tx, job, reason, now).await?;
         let Some(live) = finish::load(tx, run).await? else { return live.into_run() };
         // The end of a job that had not started has ended its run.
         if stops || live.status()?.is_finished() {

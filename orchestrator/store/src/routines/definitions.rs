@@ -163,7 +163,7 @@ pub(super) async fn load<'c>(
 ) -> Result<Option<Routine>, StoreError> {
     let row: Option<RoutineRow> =
         sqlx::query_as(concat!("SELECT ", routine_columns!(), " FROM routines WHERE id = $1"))
-            .bind(*routine.as_uuid())
+            .bind(routine)
             .fetch_optional(db)
             .await?;
     row.map(RoutineRow::into_routine).transpose()
@@ -199,7 +199,7 @@ pub(super) async fn load_all(
 
 /// Forgets the failures that the owner was notified of: the next one notifies again.
 async fn forget_alerts(tx: &mut WriteTx, routine: RoutineId) -> Result<(), StoreError> {
-    let forget = sqlx::query("DELETE FROM routine_alerts WHERE routine_id = $1").bind(*routine.as_uuid());
+    let forget = sqlx::query("DELETE FROM routine_alerts WHERE routine_id = $1").bind(routine);
     forget.execute(&mut tx.db).await?;
     Ok(())
 }
@@ -275,7 +275,7 @@ async fn create(
          VALUES ($1, $2, $3, $4, $5, $6, CASE WHEN $5 THEN NULL ELSE $24 END, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
          $18, $19, $20, $21, CASE WHEN $5 THEN $22 END, $23, $23)",
     )
-    .bind(*id.as_uuid())
+    .bind(id)
     .bind(user)
     .bind(&request.name)
     .bind(&request.description)
@@ -325,7 +325,7 @@ async fn change(tx: &mut WriteTx, update: RoutineUpdate, entry: &AuditEntry) -> 
          verified = verified AND NOT $23, verify_rev = CASE WHEN $23 THEN rev + 1 ELSE verify_rev END, updated_at = $22 \
          WHERE id = $1",
     )
-    .bind(*id.as_uuid())
+    .bind(id)
     .bind(&request.name)
     .bind(&request.description)
     .bind(request.trigger.kind().as_str())
@@ -383,7 +383,7 @@ async fn switch(
          disabled_at = CASE WHEN $2 THEN NULL ELSE $3 END, next_fire_at = CASE WHEN $2 THEN $4 END, updated_at = $3, \
          consecutive_failures = CASE WHEN $2 THEN 0 ELSE consecutive_failures END WHERE id = $1 AND rev = $5",
     )
-    .bind(*id.as_uuid())
+    .bind(id)
     .bind(enabled)
     .bind(entry.at)
     .bind(next_fire_at)
@@ -418,7 +418,7 @@ async fn delete(tx: &mut WriteTx, id: RoutineId, entry: &AuditEntry) -> Result<b
         "DELETE FROM webhook_deliveries WHERE routine_id = $1",
         "DELETE FROM routines WHERE id = $1",
     ] {
-        let mut query = sqlx::query(statement).bind(*id.as_uuid());
+        let mut query = sqlx::query(statement).bind(id);
         if statement.contains("$2") {
             query = query.bind(RoutineSecret::Webhook.name(id)).bind(RoutineSecret::Notify.name(id));
         }
@@ -467,7 +467,7 @@ async fn store_secrets(
         "UPDATE routines SET has_webhook_secret = EXISTS (SELECT 1 FROM secrets WHERE user_id = $2 AND name = $3), \
          has_notify_secret = EXISTS (SELECT 1 FROM secrets WHERE user_id = $2 AND name = $4) WHERE id = $1",
     )
-    .bind(*id.as_uuid())
+    .bind(id)
     .bind(user)
     .bind(RoutineSecret::Webhook.name(id))
     .bind(RoutineSecret::Notify.name(id))

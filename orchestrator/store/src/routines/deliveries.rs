@@ -135,7 +135,7 @@ impl Store {
     }
 
     pub async fn routine_owner(&self, routine: RoutineId) -> Result<Option<String>, StoreError> {
-        let owner = sqlx::query_scalar("SELECT user_id FROM routines WHERE id = $1").bind(*routine.as_uuid());
+        let owner = sqlx::query_scalar("SELECT user_id FROM routines WHERE id = $1").bind(routine);
         Ok(owner.fetch_optional(&self.read).await?)
     }
 
@@ -206,8 +206,8 @@ impl Store {
             "SELECT id, received_at, delivery_id, verdict, status, run_id FROM (SELECT * FROM webhook_deliveries \
              WHERE routine_id = $1 ORDER BY id DESC LIMIT $4) WHERE $2 IS NULL OR id < $2 ORDER BY id DESC LIMIT $3",
         )
-        .bind(*routine.as_uuid())
-        .bind(before.map(|id| *id.as_uuid()))
+        .bind(routine)
+        .bind(before)
         .bind(i64::from(limit))
         .bind(i64::from(MAX_LOGGED))
         .fetch_all(&self.read)
@@ -342,7 +342,7 @@ async fn find<'c>(
          WHERE routine_id = $1 AND body_digest = unhex($3) AND body_digest IS NOT NULL AND received_at > $4) \
          ORDER BY id LIMIT 1",
     )
-    .bind(*routine.as_uuid())
+    .bind(routine)
     .bind(&digests.id)
     .bind(&digests.body)
     .bind(now - ID_LIFETIME)
@@ -367,7 +367,7 @@ async fn log(tx: &mut WriteTx, routine: RoutineId, entry: Entry<'_>, now: DateTi
          VALUES ($1, $2, $3, $4, unhex($5), unhex($6), $7, $8, $9)",
     )
     .bind(*DeliveryId::generate().as_uuid())
-    .bind(*routine.as_uuid())
+    .bind(routine)
     .bind(now)
     .bind(entry.display_id)
     .bind(entry.digests.map(|digests| &digests.id))
@@ -398,7 +398,7 @@ struct DeliveryRow {
     delivery_id: String,
     verdict: String,
     status: i64,
-    run_id: Option<Uuid>,
+    run_id: Option<RunId>,
 }
 
 impl DeliveryRow {
@@ -409,7 +409,7 @@ impl DeliveryRow {
             id: self.delivery_id,
             verdict: row.known("verdict", DeliveryVerdict::parse(&self.verdict))?,
             status: row.number("status", self.status)?,
-            run_id: self.run_id.map(RunId::from_uuid),
+            run_id: self.run_id,
         };
         Ok((DeliveryId::from_uuid(self.id), delivery))
     }

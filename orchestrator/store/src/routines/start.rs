@@ -75,7 +75,7 @@ pub struct AbandonedRun {
 #[derive(FromRow)]
 struct WaitingRow {
     id: Uuid,
-    routine_id: Uuid,
+    routine_id: RoutineId,
     user_id: String,
     routine_name: String,
     kind: String,
@@ -95,7 +95,7 @@ struct WaitingRow {
 impl WaitingRow {
     fn into_run(self) -> Result<RunAttempt, StoreError> {
         let run = RowRef { table: "routine_runs", id: self.id };
-        let routine = RowRef { table: "routines", id: self.routine_id };
+        let routine = RowRef { table: "routines", id: *self.routine_id.as_uuid() };
         let guardrails: Guardrails = routine.json("guardrails", &self.guardrails)?;
         let action: RoutineAction = routine.json("action", &self.action)?;
         if action.kind().as_str() != self.kind {
@@ -103,7 +103,7 @@ impl WaitingRow {
         }
         Ok(RunAttempt {
             run: RunId::from_uuid(self.id),
-            routine: RoutineId::from_uuid(self.routine_id),
+            routine: self.routine_id,
             user: self.user_id,
             routine_name: self.routine_name,
             action,
@@ -222,16 +222,16 @@ impl Store {
                      WHERE id = $1 AND status = 'queued' RETURNING ",
                     run_columns!()
                 ))
-                .bind(*run.as_uuid())
+                .bind(run)
                 .bind(now)
-                .bind(*job.id.as_uuid())
+                .bind(job.id)
                 .fetch_optional(&mut tx.db)
                 .await?;
                 let Some(row) = row else { return Ok(CreateOutcome::RunGone) };
                 let created = jobs::create(tx, job, None, None).await?;
                 if created != CreateOutcome::Created {
                     sqlx::query("UPDATE routine_runs SET status = 'queued', job_id = NULL WHERE id = $1")
-                        .bind(*run.as_uuid())
+                        .bind(run)
                         .execute(&mut tx.db)
                         .await?;
                     return Ok(created);
@@ -265,7 +265,7 @@ impl Store {
                     "UPDATE routine_runs SET started_at = COALESCE(started_at, $2), attempt_started_at = $2 WHERE id = $1 RETURNING ",
                     run_columns!()
                 ))
-                .bind(*run.as_uuid())
+                .bind(run)
                 .bind(now)
                 .fetch_one(&mut tx.db)
                 .await?;
