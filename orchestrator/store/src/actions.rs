@@ -102,18 +102,16 @@ impl Store {
     /// Opens a tool call before it is executed: counts it against its caller's limit and writes its row.
     pub async fn open_tool_call(&self, call: &NewToolCall) -> Result<OpenedToolCall, StoreError> {
         let call = call.clone();
-        self.write_batched(move |tx| Box::pin(async move { open(tx, &call).await })).await
+        self.write_batched(transaction!(|tx| open(tx, &call).await)).await
     }
 
     /// Closes a tool call with its reply. A call that is already closed is unchanged.
     pub async fn close_tool_call(&self, key: &ToolCallKey, outcome: &ToolCallOutcome) -> Result<(), StoreError> {
         let (key, outcome) = (key.clone(), outcome.clone());
         match key.caller {
-            ToolCaller::Job { .. } => {
-                self.write_one(move |tx| Box::pin(async move { close(tx, &key, &outcome).await })).await
-            }
+            ToolCaller::Job { .. } => self.write_one(transaction!(|tx| close(tx, &key, &outcome).await)).await,
             ToolCaller::Turn(_) | ToolCaller::Run { .. } => {
-                self.write(move |tx| Box::pin(async move { close(tx, &key, &outcome).await })).await
+                self.write(transaction!(|tx| close(tx, &key, &outcome).await)).await
             }
         }
     }
@@ -122,17 +120,15 @@ impl Store {
     /// executed again.
     pub async fn close_interrupted_tool_calls(&self) -> Result<u64, StoreError> {
         let reply = text(&interrupted())?;
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let mut closed = 0;
-                for statements in [&JOB_ACTIONS, &THREAD_ACTIONS] {
-                    let query = sqlx::query(statements.interrupt).bind(INTERRUPTED).bind(&reply);
-                    closed += query.execute(&mut tx.db).await?.rows_affected();
-                }
-                let query = sqlx::query(INTERRUPT_ON_HOST).bind(INTERRUPTED).bind(&reply);
-                Ok(closed + query.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let mut closed = 0;
+            for statements in [&JOB_ACTIONS, &THREAD_ACTIONS] {
+                let query = sqlx::query(statements.interrupt).bind(INTERRUPTED).bind(&reply);
+                closed += query.execute(&mut tx.db).await?.rows_affected();
+            }
+            let query = sqlx::query(INTERRUPT_ON_HOST).bind(INTERRUPTED).bind(&reply);
+            Ok(closed + query.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 

@@ -93,8 +93,7 @@ impl Store {
         code: Option<String>,
     ) -> Result<(), StoreError> {
         let entry = entry.clone();
-        self.write_one(move |tx| Box::pin(async move { insert(&mut tx.db, &entry, outcome, code.as_deref()).await }))
-            .await
+        self.write_one(transaction!(|tx| insert(&mut tx.db, &entry, outcome, code.as_deref()).await)).await
     }
 
     /// Audit entries, newest first, each with its number.

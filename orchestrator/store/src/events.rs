@@ -117,22 +117,20 @@ impl Store {
         event: EventData,
     ) -> Result<(), StoreError> {
         let stamp = EventStamp { job, attempt, at: now };
-        self.write(move |tx| {
-            Box::pin(async move {
-                let numbered: Option<Numbered> = sqlx::query_as(
-                    "UPDATE jobs SET last_seq = last_seq + 1 \
-                     WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck') RETURNING last_seq, user_id",
-                )
-                .bind(job)
-                .bind(i64::from(attempt))
-                .fetch_optional(&mut tx.db)
-                .await?;
-                match numbered {
-                    Some(numbered) => insert(tx, stamp, &numbered, &[event]).await,
-                    None => Ok(()),
-                }
-            })
-        })
+        self.write(transaction!(|tx| {
+            let numbered: Option<Numbered> = sqlx::query_as(
+                "UPDATE jobs SET last_seq = last_seq + 1 \
+                 WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck') RETURNING last_seq, user_id",
+            )
+            .bind(job)
+            .bind(i64::from(attempt))
+            .fetch_optional(&mut tx.db)
+            .await?;
+            match numbered {
+                Some(numbered) => insert(tx, stamp, &numbered, &[event]).await,
+                None => Ok(()),
+            }
+        }))
         .await
     }
 

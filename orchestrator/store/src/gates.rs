@@ -209,17 +209,15 @@ impl Store {
 impl Store {
     /// Deletes gates that were resolved before a time, except those whose answer a turn has yet to read. Returns how many.
     pub(super) async fn trim_gates(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM gates WHERE id IN (SELECT id FROM gates WHERE resolved_at < $1 \
-                     AND thread_id NOT IN (SELECT id FROM chat_threads WHERE state = 'processing') LIMIT $2)",
-                )
-                .bind(before)
-                .bind(ROWS_PER_BATCH);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM gates WHERE id IN (SELECT id FROM gates WHERE resolved_at < $1 \
+                 AND thread_id NOT IN (SELECT id FROM chat_threads WHERE state = 'processing') LIMIT $2)",
+            )
+            .bind(before)
+            .bind(ROWS_PER_BATCH);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 }

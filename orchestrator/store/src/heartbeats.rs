@@ -88,7 +88,7 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Option<StartedHeartbeat>, StoreError> {
         let user = user.to_owned();
-        let begun = self.write(move |tx| Box::pin(async move { begin(tx, user, rev, now).await })).await?;
+        let begun = self.write(transaction!(|tx| begin(tx, user, rev, now).await)).await?;
         let Some(mut started) = begun else { return Ok(None) };
         let Some(main) = started.main else { return Ok(Some(started)) };
         let transcript: Option<Option<String>> =

@@ -222,20 +222,18 @@ impl Store {
 
     /// Deletes events of the instance before a time. Returns how many. Jobs' own events are deleted with their job's records.
     pub(super) async fn trim_instance_events(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let cursors: Vec<i64> = sqlx::query_scalar(
-                    "DELETE FROM instance_events WHERE cursor IN \
-                     (SELECT cursor FROM instance_events WHERE at < $1 ORDER BY at LIMIT $2) RETURNING cursor",
-                )
-                .bind(before)
-                .bind(ROWS_PER_BATCH)
-                .fetch_all(&mut tx.db)
-                .await?;
-                set_trimmed(tx, &cursors).await?;
-                Ok(cursors.len() as u64)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let cursors: Vec<i64> = sqlx::query_scalar(
+                "DELETE FROM instance_events WHERE cursor IN \
+                 (SELECT cursor FROM instance_events WHERE at < $1 ORDER BY at LIMIT $2) RETURNING cursor",
+            )
+            .bind(before)
+            .bind(ROWS_PER_BATCH)
+            .fetch_all(&mut tx.db)
+            .await?;
+            set_trimmed(tx, &cursors).await?;
+            Ok(cursors.len() as u64)
+        }))
         .await
     }
 }

@@ -75,7 +75,7 @@ impl Store {
         audit: Option<&AuditEntry>,
     ) -> Result<CreateOutcome, StoreError> {
         let audit = audit.cloned();
-        self.write(move |tx| Box::pin(async move { create(tx, job, key.as_ref(), audit.as_ref()).await })).await
+        self.write(transaction!(|tx| create(tx, job, key.as_ref(), audit.as_ref()).await)).await
     }
 
     pub async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {

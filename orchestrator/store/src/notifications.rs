@@ -77,7 +77,7 @@ macro_rules! columns {
 impl Store {
     /// Stores a notification. One of a tool call is stored once for each call id, which is unique among the job's attempts.
     pub async fn notify(&self, notification: NewNotification, now: DateTime<Utc>) -> Result<(), StoreError> {
-        self.write(move |tx| Box::pin(async move { insert(tx, &notification, now).await })).await
+        self.write(transaction!(|tx| insert(tx, &notification, now).await)).await
     }
 
     /// A user's notifications, newest first, each with its id.
@@ -130,30 +130,28 @@ impl Store {
         entry: &AuditEntry,
     ) -> Result<MarkedRead, StoreError> {
         let (user, entry) = (user.to_owned(), entry.clone());
-        self.write(move |tx| {
-            Box::pin(async move {
-                let row: Option<NotificationRow> =
-                    sqlx::query_as(concat!("SELECT ", columns!(), " FROM notifications WHERE id = $1"))
-                        .bind(id)
-                        .fetch_optional(&mut tx.db)
-                        .await?;
-                let Some(row) = row else { return Ok(MarkedRead::NotFound) };
-                if row.user_id != user {
-                    return Ok(MarkedRead::NotOwner);
-                }
-                let notification = row.into_notification()?;
-                if notification.read_at.is_some() {
-                    return Ok(MarkedRead::Done(notification));
-                }
-                sqlx::query("UPDATE notifications SET read_at = $2 WHERE id = $1")
+        self.write(transaction!(|tx| {
+            let row: Option<NotificationRow> =
+                sqlx::query_as(concat!("SELECT ", columns!(), " FROM notifications WHERE id = $1"))
                     .bind(id)
-                    .bind(entry.at)
-                    .execute(&mut tx.db)
+                    .fetch_optional(&mut tx.db)
                     .await?;
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
-                Ok(MarkedRead::Done(Notification { read_at: Some(entry.at), ..notification }))
-            })
-        })
+            let Some(row) = row else { return Ok(MarkedRead::NotFound) };
+            if row.user_id != user {
+                return Ok(MarkedRead::NotOwner);
+            }
+            let notification = row.into_notification()?;
+            if notification.read_at.is_some() {
+                return Ok(MarkedRead::Done(notification));
+            }
+            sqlx::query("UPDATE notifications SET read_at = $2 WHERE id = $1")
+                .bind(id)
+                .bind(entry.at)
+                .execute(&mut tx.db)
+                .await?;
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+            Ok(MarkedRead::Done(Notification { read_at: Some(entry.at), ..notification }))
+        }))
         .await
     }
 
@@ -177,33 +175,29 @@ impl Store {
     }
 
     async fn trim_expired_notifications(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM notifications WHERE id IN \
-                     (SELECT id FROM notifications WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
-                )
-                .bind(before)
-                .bind(ROWS_PER_BATCH);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM notifications WHERE id IN \
+                 (SELECT id FROM notifications WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
+            )
+            .bind(before)
+            .bind(ROWS_PER_BATCH);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 
     async fn trim_notifications_of(&self, user: String) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM notifications WHERE id IN (SELECT id FROM notifications WHERE user_id = $1 \
-                     ORDER BY id DESC LIMIT $2 OFFSET $3)",
-                )
-                .bind(user)
-                .bind(ROWS_PER_BATCH)
-                .bind(MAX_PER_USER);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM notifications WHERE id IN (SELECT id FROM notifications WHERE user_id = $1 \
+                 ORDER BY id DESC LIMIT $2 OFFSET $3)",
+            )
+            .bind(user)
+            .bind(ROWS_PER_BATCH)
+            .bind(MAX_PER_USER);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 }

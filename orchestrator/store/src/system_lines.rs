@@ -46,12 +46,10 @@ impl Store {
     pub async fn wake(&self, user: &str, text: &str, mode: WakeMode, entry: &AuditEntry) -> Result<(), StoreError> {
         let line = NewSystemLine { text: text.to_owned(), origin: LineOrigin::Owner, wake: mode, depth: 0 };
         let (user, entry) = (user.to_owned(), entry.clone());
-        self.write(move |tx| {
-            Box::pin(async move {
-                append(tx, &user, &line, entry.at).await?;
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
-            })
-        })
+        self.write(transaction!(|tx| {
+            append(tx, &user, &line, entry.at).await?;
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
+        }))
         .await
     }
 

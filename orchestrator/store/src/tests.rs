@@ -17,12 +17,10 @@ async fn the_write_after_a_transaction_that_the_database_ended_succeeds() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
     // As SQLite does when the disk is full.
-    let failed = store.write(|tx| {
-        Box::pin(async move {
-            sqlx::query("ROLLBACK").execute(&mut tx.db).await?;
-            Ok(())
-        })
-    });
+    let failed = store.write(transaction!(|tx| {
+        sqlx::query("ROLLBACK").execute(&mut tx.db).await?;
+        Ok(())
+    }));
     failed.await.unwrap_err();
     store.instance_id().await.unwrap();
     store.close().await;

@@ -76,17 +76,15 @@ impl Store {
 
     /// Deletes the records of tool calls of chats that ended before a time. Returns how many.
     pub(crate) async fn trim_thread_actions(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM thread_actions WHERE rowid IN (SELECT rowid FROM thread_actions \
-                     WHERE at < $1 AND reply IS NOT NULL ORDER BY at LIMIT $2)",
-                )
-                .bind(before)
-                .bind(ROWS_PER_BATCH);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM thread_actions WHERE rowid IN (SELECT rowid FROM thread_actions \
+                 WHERE at < $1 AND reply IS NOT NULL ORDER BY at LIMIT $2)",
+            )
+            .bind(before)
+            .bind(ROWS_PER_BATCH);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 }

@@ -28,13 +28,11 @@ impl Scene {
         store.create_job(job, None, None).await.unwrap();
         // A new row is at no attempt yet.
         store
-            .write_one(move |tx| {
-                Box::pin(async move {
-                    let begin = sqlx::query("UPDATE jobs SET attempt = 1 WHERE id = $1").bind(id);
-                    begin.execute(&mut tx.db).await?;
-                    Ok(())
-                })
-            })
+            .write_one(transaction!(|tx| {
+                let begin = sqlx::query("UPDATE jobs SET attempt = 1 WHERE id = $1").bind(id);
+                begin.execute(&mut tx.db).await?;
+                Ok(())
+            }))
             .await
             .unwrap();
         id

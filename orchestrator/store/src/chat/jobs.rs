@@ -25,16 +25,14 @@ impl Store {
         audit: Option<&AuditEntry>,
     ) -> Result<CreateOutcome, StoreError> {
         let audit = audit.cloned();
-        self.write(move |tx| {
-            Box::pin(async move {
-                let id = job.id;
-                let created = jobs::create(tx, job, key.as_ref(), audit.as_ref()).await?;
-                if created == CreateOutcome::Created {
-                    link(tx, thread, id).await?;
-                }
-                Ok(created)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let id = job.id;
+            let created = jobs::create(tx, job, key.as_ref(), audit.as_ref()).await?;
+            if created == CreateOutcome::Created {
+                link(tx, thread, id).await?;
+            }
+            Ok(created)
+        }))
         .await
     }
 }

@@ -57,19 +57,17 @@ impl Store {
         parked: ParkedTurn,
         at: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                if !is_current(tx, key).await? {
-                    return Ok(false);
-                }
-                let ParkedTurn { transcript, run, request, worked } = parked;
-                save(tx, key, transcript, Some(run)).await?;
-                set_worked(tx, key.thread, worked).await?;
-                set_state(tx, key.thread, ThreadState::AwaitingApproval, at).await?;
-                gates::open(tx, key.thread, &request, at).await?;
-                Ok(true)
-            })
-        })
+        self.write(transaction!(|tx| {
+            if !is_current(tx, key).await? {
+                return Ok(false);
+            }
+            let ParkedTurn { transcript, run, request, worked } = parked;
+            save(tx, key, transcript, Some(run)).await?;
+            set_worked(tx, key.thread, worked).await?;
+            set_state(tx, key.thread, ThreadState::AwaitingApproval, at).await?;
+            gates::open(tx, key.thread, &request, at).await?;
+            Ok(true)
+        }))
         .await
     }
 
@@ -94,15 +92,13 @@ impl Store {
         calls: Vec<ClosedToolCall>,
         at: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let is_stopped = take_run(tx, key, gate).await?;
-                if is_stopped {
-                    end_stopped(tx, key, calls, at).await?;
-                }
-                Ok(is_stopped)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let is_stopped = take_run(tx, key, gate).await?;
+            if is_stopped {
+                end_stopped(tx, key, calls, at).await?;
+            }
+            Ok(is_stopped)
+        }))
         .await
     }
 }

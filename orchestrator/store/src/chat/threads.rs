@@ -47,20 +47,18 @@ impl Store {
         entry: &AuditEntry,
     ) -> Result<ThreadChange, StoreError> {
         let (caller, thread, entry) = (caller.clone(), thread.clone(), entry.clone());
-        self.write(move |tx| {
-            Box::pin(async move {
-                let found = match authorized(&mut tx.db, &caller, &thread).await? {
-                    Ok(found) => found.thread,
-                    Err(refused) => return Ok(refused),
-                };
-                instance_events::delete_of_thread(tx, found.id).await?;
-                actions::forget_texts(tx, found.id).await?;
-                sqlx::query("DELETE FROM chat_threads WHERE id = $1").bind(found.id).execute(&mut tx.db).await?;
-                forget_answers(&mut tx.db, found.id).await?;
-                audit::insert(&mut tx.db, &entry, protocol::AuditOutcome::Done, None).await?;
-                Ok(ThreadChange::Done(found.id))
-            })
-        })
+        self.write(transaction!(|tx| {
+            let found = match authorized(&mut tx.db, &caller, &thread).await? {
+                Ok(found) => found.thread,
+                Err(refused) => return Ok(refused),
+            };
+            instance_events::delete_of_thread(tx, found.id).await?;
+            actions::forget_texts(tx, found.id).await?;
+            sqlx::query("DELETE FROM chat_threads WHERE id = $1").bind(found.id).execute(&mut tx.db).await?;
+            forget_answers(&mut tx.db, found.id).await?;
+            audit::insert(&mut tx.db, &entry, protocol::AuditOutcome::Done, None).await?;
+            Ok(ThreadChange::Done(found.id))
+        }))
         .await
     }
 }

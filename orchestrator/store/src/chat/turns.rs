@@ -101,7 +101,7 @@ impl Store {
 
     /// Begins the next turn of a thread, or goes on with the one whose answer has come. `None`: there is nothing to do.
     pub async fn begin_chat_turn(&self, thread: ThreadId, at: DateTime<Utc>) -> Result<Option<Turn>, StoreError> {
-        let begun = self.write(move |tx| Box::pin(async move { begin(tx, thread, at).await })).await?;
+        let begun = self.write(transaction!(|tx| begin(tx, thread, at).await)).await?;
         let Some(mut turn) = begun else { return Ok(None) };
         // Read after the commit, off the writer: only this turn changes them now.
         let transcript: Option<Option<String>> =
@@ -147,72 +147,66 @@ impl Store {
         content: ChatContent,
         at: DateTime<Utc>,
     ) -> Result<Option<i64>, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                if !is_current(tx, key).await? {
-                    return Ok(None);
-                }
-                let entry = NewMessage { content, turn: Some(key.turn), due: true, at };
-                Ok(append(tx, key.thread, entry).await?.map(|appended| appended.cursor))
-            })
-        })
+        self.write(transaction!(|tx| {
+            if !is_current(tx, key).await? {
+                return Ok(None);
+            }
+            let entry = NewMessage { content, turn: Some(key.turn), due: true, at };
+            Ok(append(tx, key.thread, entry).await?.map(|appended| appended.cursor))
+        }))
         .await
     }
 
     /// Ends a turn: the thread is idle. False: the turn is over already.
     pub async fn finish_chat_turn(&self, key: TurnKey, end: TurnEnd, at: DateTime<Utc>) -> Result<bool, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                if !is_current(tx, key).await? {
-                    return Ok(false);
-                }
-                if let Some(transcript) = end.transcript {
-                    save(tx, key, transcript, None).await?;
-                }
-                system_lines::settle(tx, key, end.error.is_none(), at).await?;
-                let turn = Some(key.turn);
-                if let Some(content) = end.notice.map(ChatContent::notice) {
-                    append(tx, key.thread, NewMessage { content, turn, due: false, at }).await?;
-                }
-                if let Some(TurnError { reason, message }) = end.error {
-                    let content = ChatContent::Error { reason, content: message };
-                    append(tx, key.thread, NewMessage { content, turn, due: false, at }).await?;
-                }
-                trim(tx, key.thread).await?;
-                set_state(tx, key.thread, ThreadState::Idle, at).await?;
-                tx.after_commit(|committed| committed.notifier.wake_chats());
-                Ok(true)
-            })
-        })
+        self.write(transaction!(|tx| {
+            if !is_current(tx, key).await? {
+                return Ok(false);
+            }
+            if let Some(transcript) = end.transcript {
+                save(tx, key, transcript, None).await?;
+            }
+            system_lines::settle(tx, key, end.error.is_none(), at).await?;
+            let turn = Some(key.turn);
+            if let Some(content) = end.notice.map(ChatContent::notice) {
+                append(tx, key.thread, NewMessage { content, turn, due: false, at }).await?;
+            }
+            if let Some(TurnError { reason, message }) = end.error {
+                let content = ChatContent::Error { reason, content: message };
+                append(tx, key.thread, NewMessage { content, turn, due: false, at }).await?;
+            }
+            trim(tx, key.thread).await?;
+            set_state(tx, key.thread, ThreadState::Idle, at).await?;
+            tx.after_commit(|committed| committed.notifier.wake_chats());
+            Ok(true)
+        }))
         .await
     }
 
     /// Ends the turns that an earlier process left unfinished, each with an error. Turns that wait for an answer, or whose answer
     /// has come, are left as they are. Returns how many were ended.
     pub async fn close_interrupted_chat_turns(&self, at: DateTime<Utc>) -> Result<usize, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let threads: Vec<(Uuid, i64)> = sqlx::query_as(
-                    "SELECT id, turn FROM chat_threads WHERE state = 'processing' \
-                     AND id NOT IN (SELECT thread_id FROM chat_transcripts WHERE run IS NOT NULL)",
-                )
-                .fetch_all(&mut tx.db)
-                .await?;
-                heartbeats::reset_interrupted(tx, at).await?;
-                for (id, turn) in &threads {
-                    let thread = ThreadId::from_uuid(*id);
-                    let turn = u32::try_from(*turn).ok();
-                    if let Some(turn) = turn {
-                        system_lines::settle(tx, TurnKey { thread, turn }, false, at).await?;
-                    }
-                    let content =
-                        ChatContent::Error { reason: JobReason::OrchestratorRestart, content: INTERRUPTED.to_owned() };
-                    append(tx, thread, NewMessage { content, turn, due: false, at }).await?;
-                    set_state(tx, thread, ThreadState::Idle, at).await?;
+        self.write(transaction!(|tx| {
+            let threads: Vec<(Uuid, i64)> = sqlx::query_as(
+                "SELECT id, turn FROM chat_threads WHERE state = 'processing' \
+                 AND id NOT IN (SELECT thread_id FROM chat_transcripts WHERE run IS NOT NULL)",
+            )
+            .fetch_all(&mut tx.db)
+            .await?;
+            heartbeats::reset_interrupted(tx, at).await?;
+            for (id, turn) in &threads {
+                let thread = ThreadId::from_uuid(*id);
+                let turn = u32::try_from(*turn).ok();
+                if let Some(turn) = turn {
+                    system_lines::settle(tx, TurnKey { thread, turn }, false, at).await?;
                 }
-                Ok(threads.len())
-            })
-        })
+                let content =
+                    ChatContent::Error { reason: JobReason::OrchestratorRestart, content: INTERRUPTED.to_owned() };
+                append(tx, thread, NewMessage { content, turn, due: false, at }).await?;
+                set_state(tx, thread, ThreadState::Idle, at).await?;
+            }
+            Ok(threads.len())
+        }))
         .await
     }
 }

@@ -50,7 +50,7 @@ pub enum GateOutcome {
 impl Store {
     /// Resolves a gate, once: of simultaneous answers, one takes effect.
     pub async fn resolve_gate(&self, target: GateTarget, answer: GateAnswer) -> Result<GateOutcome, StoreError> {
-        self.write(move |tx| Box::pin(async move { resolve(tx, target, &answer).await })).await
+        self.write(transaction!(|tx| resolve(tx, target, &answer).await)).await
     }
 
     /// Resolves the gates that have expired, which wakes their threads. Returns how many.
@@ -63,7 +63,7 @@ impl Store {
         if !is_due {
             return Ok(0);
         }
-        self.write(move |tx| Box::pin(async move { expire(tx, now).await })).await
+        self.write(transaction!(|tx| expire(tx, now).await)).await
     }
 }
 

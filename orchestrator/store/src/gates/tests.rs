@@ -38,19 +38,17 @@ fn request(tool: &str, can_be_remembered: bool) -> ApprovalRequest {
 async fn waiting(store: &Store, request: ApprovalRequest) -> Gate {
     let thread = ThreadId::generate();
     store
-        .write(move |tx| {
-            Box::pin(async move {
-                sqlx::query(
-                    "INSERT INTO chat_threads (id, user_id, state, created_at, updated_at) \
-                     VALUES ($1, 'ada', 'awaiting_approval', $2, $2)",
-                )
-                .bind(thread)
-                .bind(sample::now())
-                .execute(&mut tx.db)
-                .await?;
-                open(tx, thread, &request, sample::now()).await
-            })
-        })
+        .write(transaction!(|tx| {
+            sqlx::query(
+                "INSERT INTO chat_threads (id, user_id, state, created_at, updated_at) \
+                 VALUES ($1, 'ada', 'awaiting_approval', $2, $2)",
+            )
+            .bind(thread)
+            .bind(sample::now())
+            .execute(&mut tx.db)
+            .await?;
+            open(tx, thread, &request, sample::now()).await
+        }))
         .await
         .unwrap()
 }
@@ -80,7 +78,7 @@ async fn thread_state(store: &Store, gate: &Gate) -> String {
 
 async fn parked_answer(store: &Store, gate: &Gate, parked: ApprovalRequest) -> Result<ApprovalAnswer, StoreError> {
     let thread = gate.thread_id;
-    store.write(move |tx| Box::pin(async move { super::answer(tx, thread, &parked).await })).await
+    store.write(transaction!(|tx| super::answer(tx, thread, &parked).await)).await
 }
 
 async fn kinds(store: &Store) -> Vec<InstanceEventKind> {

@@ -47,7 +47,7 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
         let user = user.to_owned();
-        self.write(move |tx| Box::pin(async move { finish(tx, &user, key, end, now).await })).await
+        self.write(transaction!(|tx| finish(tx, &user, key, end, now).await)).await
     }
 }
 

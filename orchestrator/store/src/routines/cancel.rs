@@ -28,17 +28,15 @@ impl Store {
     /// Cancels a run at a user's request. A run in progress ends in the database at once; the one that works on it finds out.
     pub async fn cancel_run(&self, run: RunId, entry: &AuditEntry) -> Result<CancelledRun, StoreError> {
         let entry = entry.clone();
-        self.write(move |tx| {
-            Box::pin(async move {
-                let Some(live) = finish::load(tx, run).await? else { return Ok(CancelledRun::NotFound) };
-                if live.status()?.is_finished() {
-                    return Ok(CancelledRun::Finished);
-                }
-                let run = cancel(tx, live, RunReason::CancelledByUser, entry.at).await?;
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
-                Ok(CancelledRun::Done(Box::new(run)))
-            })
-        })
+        self.write(transaction!(|tx| {
+            let Some(live) = finish::load(tx, run).await? else { return Ok(CancelledRun::NotFound) };
+            if live.status()?.is_finished() {
+                return Ok(CancelledRun::Finished);
+            }
+            let run = cancel(tx, live, RunReason::CancelledByUser, entry.at).await?;
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+            Ok(CancelledRun::Done(Box::new(run)))
+        }))
         .await
     }
 

@@ -93,13 +93,11 @@ impl Store {
     ) -> Result<RoutineStored, StoreError> {
         let entry = entry.clone();
         let stored = self
-            .write(move |tx| {
-                Box::pin(async move {
-                    let stored = create(tx, id, definition, max_of_user, &entry).await?;
-                    tx.after_commit(move |_| committed());
-                    Ok(stored)
-                })
-            })
+            .write(transaction!(|tx| {
+                let stored = create(tx, id, definition, max_of_user, &entry).await?;
+                tx.after_commit(move |_| committed());
+                Ok(stored)
+            }))
             .await;
         taken(stored)
     }
@@ -113,13 +111,11 @@ impl Store {
     ) -> Result<RoutineStored, StoreError> {
         let entry = entry.clone();
         let stored = self
-            .write(move |tx| {
-                Box::pin(async move {
-                    let stored = change(tx, update, &entry).await?;
-                    tx.after_commit(move |_| committed());
-                    Ok(stored)
-                })
-            })
+            .write(transaction!(|tx| {
+                let stored = change(tx, update, &entry).await?;
+                tx.after_commit(move |_| committed());
+                Ok(stored)
+            }))
             .await;
         taken(stored)
     }
@@ -134,8 +130,7 @@ impl Store {
         entry: &AuditEntry,
     ) -> Result<RoutineStored, StoreError> {
         let entry = entry.clone();
-        self.write(move |tx| Box::pin(async move { switch(tx, routine, rev, (enabled, next_fire_at), &entry).await }))
-            .await
+        self.write(transaction!(|tx| switch(tx, routine, rev, (enabled, next_fire_at), &entry).await)).await
     }
 
     /// Deletes a routine, and calls `committed` once that is committed. Its runs stay; those that wait end. False: no such routine.
@@ -146,13 +141,11 @@ impl Store {
         committed: impl FnOnce() + Send + 'static,
     ) -> Result<bool, StoreError> {
         let entry = entry.clone();
-        self.write(move |tx| {
-            Box::pin(async move {
-                let deleted = delete(tx, routine, &entry).await?;
-                tx.after_commit(move |_| committed());
-                Ok(deleted)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let deleted = delete(tx, routine, &entry).await?;
+            tx.after_commit(move |_| committed());
+            Ok(deleted)
+        }))
         .await
     }
 }

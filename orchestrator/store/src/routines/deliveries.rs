@@ -163,16 +163,14 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Delivered, StoreError> {
         let delivered = self
-            .write(move |tx| {
-                Box::pin(async move {
-                    let NewDelivery { routine, digests, .. } = &delivery;
-                    let known = find(&mut tx.db, *routine, digests, now).await?;
-                    if known.is_none() && !admit() {
-                        return Ok(Delivered::TooMany);
-                    }
-                    record(tx, delivery, known, now).await
-                })
-            })
+            .write(transaction!(|tx| {
+                let NewDelivery { routine, digests, .. } = &delivery;
+                let known = find(&mut tx.db, *routine, digests, now).await?;
+                if known.is_none() && !admit() {
+                    return Ok(Delivered::TooMany);
+                }
+                record(tx, delivery, known, now).await
+            }))
             .await?;
         failpoint::reach("routine.after_fire");
         Ok(delivered)
@@ -180,18 +178,16 @@ impl Store {
 
     /// Logs a delivery that was decided without being recorded.
     pub async fn log_delivery(&self, refused: RefusedDelivery, now: DateTime<Utc>) -> Result<(), StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let entry = Entry {
-                    display_id: &refused.display_id,
-                    verdict: refused.verdict,
-                    status: refused.status,
-                    run: None,
-                    digests: None,
-                };
-                log(tx, refused.routine, entry, now).await
-            })
-        })
+        self.write(transaction!(|tx| {
+            let entry = Entry {
+                display_id: &refused.display_id,
+                verdict: refused.verdict,
+                status: refused.status,
+                run: None,
+                digests: None,
+            };
+            log(tx, refused.routine, entry, now).await
+        }))
         .await
     }
 
@@ -246,55 +242,49 @@ impl Store {
 
     /// Forgets a batch of ids. Returns the routines that they were delivered to.
     async fn forget_delivery_ids(&self, before: DateTime<Utc>) -> Result<BTreeSet<Uuid>, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let routines: Vec<Uuid> = sqlx::query_scalar(
-                    "UPDATE webhook_deliveries SET id_digest = NULL, body_digest = NULL WHERE id IN \
-                     (SELECT id FROM webhook_deliveries WHERE id_digest IS NOT NULL AND received_at < $1 \
-                     ORDER BY received_at LIMIT $2) RETURNING routine_id",
-                )
-                .bind(before)
-                .bind(ROWS_PER_BATCH)
-                .fetch_all(&mut tx.db)
-                .await?;
-                Ok(routines.into_iter().collect())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let routines: Vec<Uuid> = sqlx::query_scalar(
+                "UPDATE webhook_deliveries SET id_digest = NULL, body_digest = NULL WHERE id IN \
+                 (SELECT id FROM webhook_deliveries WHERE id_digest IS NOT NULL AND received_at < $1 \
+                 ORDER BY received_at LIMIT $2) RETURNING routine_id",
+            )
+            .bind(before)
+            .bind(ROWS_PER_BATCH)
+            .fetch_all(&mut tx.db)
+            .await?;
+            Ok(routines.into_iter().collect())
+        }))
         .await
     }
 
     async fn trim_log(&self, routine: Uuid) -> Result<u64, StoreError> {
-        self.write_one(move |tx| Box::pin(async move { trim(tx, routine).await })).await
+        self.write_one(transaction!(|tx| trim(tx, routine).await)).await
     }
 
     /// Deletes a batch of old entries.
     async fn trim_expired_deliveries(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE received_at < $1 \
-                     ORDER BY received_at LIMIT $2)",
-                )
-                .bind(before)
-                .bind(ROWS_PER_BATCH);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE received_at < $1 \
+                 ORDER BY received_at LIMIT $2)",
+            )
+            .bind(before)
+            .bind(ROWS_PER_BATCH);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 
     /// Deletes a batch of the entries of a routine that was deleted.
     async fn trim_deliveries_of(&self, routine: Uuid) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE routine_id = $1 LIMIT $2)",
-                )
-                .bind(routine)
-                .bind(ROWS_PER_BATCH);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE routine_id = $1 LIMIT $2)",
+            )
+            .bind(routine)
+            .bind(ROWS_PER_BATCH);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 }

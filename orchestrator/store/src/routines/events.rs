@@ -113,7 +113,7 @@ pub struct EventRoutines {
 impl Store {
     /// Has an event wait, unless no routine could be fired by it. False: it was dropped, since too many wait.
     pub async fn emit_routine_event(&self, event: NewRoutineEvent, now: DateTime<Utc>) -> Result<bool, StoreError> {
-        self.write(move |tx| Box::pin(async move { enqueue(tx, &event, now).await })).await
+        self.write(transaction!(|tx| enqueue(tx, &event, now).await)).await
     }
 
     /// Events that wait, the oldest of each user: of users after `after`, in their order.
@@ -186,7 +186,7 @@ impl Store {
 
     /// Fires routines for an event, in one transaction.
     pub async fn fire_all(&self, firings: Vec<Firing>, now: DateTime<Utc>) -> Result<Vec<FireOutcome>, StoreError> {
-        let outcomes = self.write(move |tx| Box::pin(async move { fire_all(tx, firings, now).await })).await?;
+        let outcomes = self.write(transaction!(|tx| fire_all(tx, firings, now).await)).await?;
         failpoint::reach("routine.after_fire");
         Ok(outcomes)
     }
@@ -199,15 +199,13 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Option<Vec<FireOutcome>>, StoreError> {
         let outcomes = self
-            .write(move |tx| {
-                Box::pin(async move {
-                    let deleted = sqlx::query("DELETE FROM routine_events WHERE id = $1").bind(event);
-                    if deleted.execute(&mut tx.db).await?.rows_affected() == 0 {
-                        return Ok(None);
-                    }
-                    fire_all(tx, firings, now).await.map(Some)
-                })
-            })
+            .write(transaction!(|tx| {
+                let deleted = sqlx::query("DELETE FROM routine_events WHERE id = $1").bind(event);
+                if deleted.execute(&mut tx.db).await?.rows_affected() == 0 {
+                    return Ok(None);
+                }
+                fire_all(tx, firings, now).await.map(Some)
+            }))
             .await?;
         failpoint::reach("routine.after_fire");
         Ok(outcomes)

@@ -110,15 +110,13 @@ impl Store {
     ) -> Result<Option<RoutineRun>, StoreError> {
         failpoint::reach("routine.before_end");
         let ended = self
-            .write(move |tx| {
-                Box::pin(async move {
-                    let Some(live) = load(tx, run).await? else { return Ok(None) };
-                    if live.row.status() != RunStatus::Running.as_str() || live.row.attempt() != i64::from(attempt) {
-                        return Ok(None);
-                    }
-                    end(tx, live, outcome, now).await.map(Some)
-                })
-            })
+            .write(transaction!(|tx| {
+                let Some(live) = load(tx, run).await? else { return Ok(None) };
+                if live.row.status() != RunStatus::Running.as_str() || live.row.attempt() != i64::from(attempt) {
+                    return Ok(None);
+                }
+                end(tx, live, outcome, now).await.map(Some)
+            }))
             .await?;
         failpoint::reach("routine.after_end");
         Ok(ended)

@@ -53,7 +53,7 @@ pub enum FireOutcome {
 impl Store {
     /// Records a firing, in one transaction: whether it is new, whether it may become a run, and the run.
     pub async fn fire(&self, firing: Firing, now: DateTime<Utc>) -> Result<FireOutcome, StoreError> {
-        let outcome = self.write(move |tx| Box::pin(async move { fire_in(tx, firing, now).await })).await?;
+        let outcome = self.write(transaction!(|tx| fire_in(tx, firing, now).await)).await?;
         failpoint::reach("routine.after_fire");
         Ok(outcome)
     }
