@@ -4,39 +4,33 @@ use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{CallId, JobId, TokenUsage, ToolErrorKind, Usage, names::wire_names};
+use crate::{CallId, JobId, TokenUsage, ToolErrorKind, Usage, names::wire_enum};
 
-/// The outcome of an audited action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum AuditOutcome {
-    /// The action took effect.
-    Done,
-    /// Nothing changed.
-    Refused,
+wire_enum! {
+    /// The outcome of an audited action.
+    pub enum AuditOutcome {
+        /// The action took effect.
+        Done,
+        /// Nothing changed.
+        Refused,
+    }
 }
 
-wire_names!(AuditOutcome { Done => "done", Refused => "refused" });
-
-/// The role of an audited actor: that of a user's token, or the operator of the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ActorRole {
-    /// Full access to all users' objects.
-    Admin,
-    /// Reads and changes its own objects.
-    User,
-    /// Reads its own objects.
-    Viewer,
-    /// The command line on the server's host.
-    Operator,
-    /// A model, by a tool call on behalf of the user.
-    Agent,
+wire_enum! {
+    /// The role of an audited actor: that of a user's token, or the operator of the host.
+    pub enum ActorRole {
+        /// Full access to all users' objects.
+        Admin,
+        /// Reads and changes its own objects.
+        User,
+        /// Reads its own objects.
+        Viewer,
+        /// The command line on the server's host.
+        Operator,
+        /// A model, by a tool call on behalf of the user.
+        Agent,
+    }
 }
-
-wire_names!(ActorRole { Admin => "admin", User => "user", Viewer => "viewer", Operator => "operator", Agent => "agent" });
 
 /// One row of `GET /api/audit`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,21 +58,19 @@ pub struct AuditRecord {
     pub source: Option<String>,
 }
 
-/// How `GET /api/usage` groups its sums.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum UsageBy {
-    /// By the day in UTC, the newest first.
-    #[default]
-    Day,
-    /// By job, the newest first.
-    Job,
-    /// By model, in the order of their names.
-    Model,
+wire_enum! {
+    /// How `GET /api/usage` groups its sums.
+    #[derive(Default)]
+    pub enum UsageBy {
+        /// By the day in UTC, the newest first.
+        #[default]
+        Day,
+        /// By job, the newest first.
+        Job,
+        /// By model, in the order of their names.
+        Model,
+    }
 }
-
-wire_names!(UsageBy { Day => "day", Job => "job", Model => "model" });
 
 /// One line of `GET /api/usage`: the sums of a day, of a job with its user, or of a model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

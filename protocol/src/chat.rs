@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::CallId;
+use crate::{CallId, names::wire_enum};
 
 /// One message of a conversation with a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -126,33 +126,20 @@ pub enum ToolChoice {
     None,
 }
 
-/// Why a reply ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FinishReason {
-    /// The model was done.
-    Stop,
-    /// The completion limit was reached.
-    Length,
-    /// The model calls tools.
-    ToolCalls,
-    /// The provider's content filter ended the reply.
-    ContentFilter,
-    /// Any other reason.
-    #[serde(other)]
-    Other,
-}
-
-impl FinishReason {
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Length => "length",
-            Self::ToolCalls => "tool_calls",
-            Self::ContentFilter => "content_filter",
-            Self::Other => "other",
-        }
+wire_enum! {
+    /// Why a reply ended.
+    pub enum FinishReason {
+        /// The model was done.
+        Stop,
+        /// The completion limit was reached.
+        Length,
+        /// The model calls tools.
+        ToolCalls,
+        /// The provider's content filter ended the reply.
+        ContentFilter,
+        /// Any other reason.
+        #[serde(other)]
+        Other,
     }
 }
 

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{RoutineId, RoutineSession, RoutineWarning, RunId, WakeMode};
+use crate::{RoutineId, RoutineSession, RoutineWarning, RunId, WakeMode, names::wire_enum};
 
 /// The version of JSON-RPC.
 pub const JSON_RPC_VERSION: &str = "2.0";
@@ -307,26 +307,15 @@ pub struct CronJobState {
     pub last_duration_ms: Option<i64>,
 }
 
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum CronRunStatus {
-    /// Well.
-    Ok,
-    /// It failed.
-    Error,
-    /// It did not run.
-    Skipped,
-}
-
-impl CronRunStatus {
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Error => "error",
-            Self::Skipped => "skipped",
-        }
+wire_enum! {
+    /// How a run ended.
+    pub enum CronRunStatus {
+        /// Well.
+        Ok,
+        /// It failed.
+        Error,
+        /// It did not run.
+        Skipped,
     }
 }
 

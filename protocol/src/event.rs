@@ -4,7 +4,10 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{CallId, JobId, JobReason, JobState, PartialResult, ReportedOutcome, names::wire_names};
+use crate::{
+    CallId, JobId, JobReason, JobState, PartialResult, ReportedOutcome,
+    names::{wire_enum, wire_names},
+};
 
 /// One event as stored, listed and streamed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,9 +31,12 @@ pub struct Event {
 }
 
 /// The content of an event, by kind.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::EnumDiscriminants)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), strum_discriminants(derive(utoipa::ToSchema)))]
 #[serde(tag = "kind", content = "data", rename_all = "snake_case")]
+#[strum_discriminants(name(EventKind), doc = "The kind of an event, by itself.", derive(Hash, Serialize, Deserialize))]
+#[strum_discriminants(derive(strum::Display, strum::EnumString, strum::IntoStaticStr, strum::VariantArray))]
+#[strum_discriminants(serde(rename_all = "snake_case"), strum(serialize_all = "snake_case"))]
 pub enum EventData {
     /// The job changed state.
     State {
@@ -156,92 +162,45 @@ pub enum EventData {
     },
 }
 
-/// A decision about a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum EgressDecision {
-    /// The connection was made.
-    Allowed,
-    /// The connection was refused.
-    Denied,
-    /// A name that this version does not know.
-    #[serde(other)]
-    Unknown,
+wire_enum! {
+    /// A decision about a connection.
+    pub enum EgressDecision {
+        /// The connection was made.
+        Allowed,
+        /// The connection was refused.
+        Denied,
+        /// A name that this version does not know.
+        #[serde(other)]
+        Unknown,
+    }
 }
 
-wire_names!(EgressDecision { Allowed => "allowed", Denied => "denied", Unknown => "unknown" });
-
-/// The name of a limit in events. Where a job has the limit as a field, it is that field's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum LimitName {
-    MaxIterations,
-    MaxToolCalls,
-    MaxTokens,
-    MaxCostUsd,
-    TimeoutSeconds,
-    Pids,
-    Memory,
-    DiskMb,
-    MaxEventsMb,
-    SessionRejected,
-    /// A name that this version does not know.
-    #[serde(other)]
-    Other,
+wire_enum! {
+    /// The name of a limit in events. Where a job has the limit as a field, it is that field's name.
+    #[expect(missing_docs, reason = "the names say it")]
+    pub enum LimitName {
+        MaxIterations,
+        MaxToolCalls,
+        MaxTokens,
+        MaxCostUsd,
+        TimeoutSeconds,
+        Pids,
+        Memory,
+        DiskMb,
+        MaxEventsMb,
+        SessionRejected,
+        /// A name that this version does not know.
+        #[serde(other)]
+        Other,
+    }
 }
 
-wire_names!(LimitName {
-    MaxIterations => "max_iterations", MaxToolCalls => "max_tool_calls", MaxTokens => "max_tokens",
-    MaxCostUsd => "max_cost_usd", TimeoutSeconds => "timeout_seconds", Pids => "pids", Memory => "memory",
-    DiskMb => "disk_mb", MaxEventsMb => "max_events_mb", SessionRejected => "session_rejected", Other => "other",
-});
-
-/// The kind of an event, by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "each is documented on EventData")]
-pub enum EventKind {
-    State,
-    Message,
-    Reasoning,
-    Plan,
-    ToolUse,
-    ToolResult,
-    LlmCall,
-    Status,
-    Log,
-    Egress,
-    Limit,
-    Result,
-}
-
-wire_names!(EventKind {
-    State => "state", Message => "message", Reasoning => "reasoning", Plan => "plan", ToolUse => "tool_use",
-    ToolResult => "tool_result", LlmCall => "llm_call", Status => "status", Log => "log", Egress => "egress",
-    Limit => "limit", Result => "result",
-});
+wire_names!(EventKind);
 
 impl EventData {
     /// The event's kind.
-    pub const fn kind(&self) -> EventKind {
-        match self {
-            Self::State { .. } => EventKind::State,
-            Self::Message { .. } => EventKind::Message,
-            Self::Reasoning { .. } => EventKind::Reasoning,
-            Self::Plan { .. } => EventKind::Plan,
-            Self::ToolUse { .. } => EventKind::ToolUse,
-            Self::ToolResult { .. } => EventKind::ToolResult,
-            Self::LlmCall { .. } => EventKind::LlmCall,
-            Self::Status { .. } => EventKind::Status,
-            Self::Log { .. } => EventKind::Log,
-            Self::Egress { .. } => EventKind::Egress,
-            Self::Limit { .. } => EventKind::Limit,
-            Self::Result { .. } => EventKind::Result,
-        }
+    pub fn kind(&self) -> EventKind {
+        self.into()
     }
 }
 

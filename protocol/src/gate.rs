@@ -4,64 +4,53 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{GateId, ThreadId, names::wire_names};
+use crate::{GateId, ThreadId, names::wire_enum};
 
-/// What a gate waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum GateKind {
-    /// The approval of a tool call.
-    Approval,
+wire_enum! {
+    /// What a gate waits for.
+    pub enum GateKind {
+        /// The approval of a tool call.
+        Approval,
+    }
 }
 
-wire_names!(GateKind { Approval => "approval" });
-
-/// The state of a gate. It changes once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum GateState {
-    /// The call waits.
-    Pending,
-    /// The call was approved.
-    Approved,
-    /// The call was denied.
-    Denied,
-    /// No answer came in time, which is a denial.
-    Expired,
+wire_enum! {
+    /// The state of a gate. It changes once.
+    pub enum GateState {
+        /// The call waits.
+        Pending,
+        /// The call was approved.
+        Approved,
+        /// The call was denied.
+        Denied,
+        /// No answer came in time, which is a denial.
+        Expired,
+    }
 }
 
-wire_names!(GateState { Pending => "pending", Approved => "approved", Denied => "denied", Expired => "expired" });
-
-/// A person's decision about a gate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum GateDecision {
-    /// The call runs.
-    Approve,
-    /// The call does not run; the model reads the reason.
-    Deny,
-    /// The call runs, and later calls of the tool run without asking.
-    Always,
+wire_enum! {
+    /// A person's decision about a gate.
+    pub enum GateDecision {
+        /// The call runs.
+        Approve,
+        /// The call does not run; the model reads the reason.
+        Deny,
+        /// The call runs, and later calls of the tool run without asking.
+        Always,
+    }
 }
 
-wire_names!(GateDecision { Approve => "approve", Deny => "deny", Always => "always" });
-
-/// For what the decision `always` is remembered.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum GateScope {
-    /// For the thread.
-    #[default]
-    Thread,
-    /// For all threads of the user: the tool's permission becomes `always_allow`.
-    User,
+wire_enum! {
+    /// For what the decision `always` is remembered.
+    #[derive(Default)]
+    pub enum GateScope {
+        /// For the thread.
+        #[default]
+        Thread,
+        /// For all threads of the user: the tool's permission becomes `always_allow`.
+        User,
+    }
 }
-
-wire_names!(GateScope { Thread => "thread", User => "user" });
 
 /// One item of `GET /api/gates`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ChatMessage, EventData, EventKind, Gate, GateId, JobId, Notification, Routine, RoutineCronEvent, RoutineId,
-    RoutineRun, RunId, ThreadId, ThreadState, names::wire_names,
+    RoutineRun, RunId, ThreadId, ThreadState, names::wire_enum,
 };
 
 /// One item of `GET /api/events`.
@@ -158,41 +158,32 @@ impl InstanceEventData {
     }
 }
 
-/// The kind of an event of the instance, by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "each is documented on EventData or InstanceEventData")]
-pub enum InstanceEventKind {
-    State,
-    Message,
-    Reasoning,
-    Plan,
-    ToolUse,
-    ToolResult,
-    LlmCall,
-    Status,
-    Log,
-    Egress,
-    Limit,
-    Result,
-    Run,
-    Routine,
-    Cron,
-    GateRequired,
-    GateResolved,
-    ThreadState,
-    ChatMessage,
-    Notification,
+wire_enum! {
+    /// The kind of an event of the instance, by itself.
+    #[expect(missing_docs, reason = "each is documented on EventData or InstanceEventData")]
+    pub enum InstanceEventKind {
+        State,
+        Message,
+        Reasoning,
+        Plan,
+        ToolUse,
+        ToolResult,
+        LlmCall,
+        Status,
+        Log,
+        Egress,
+        Limit,
+        Result,
+        Run,
+        Routine,
+        Cron,
+        GateRequired,
+        GateResolved,
+        ThreadState,
+        ChatMessage,
+        Notification,
+    }
 }
-
-wire_names!(InstanceEventKind {
-    State => "state", Message => "message", Reasoning => "reasoning", Plan => "plan", ToolUse => "tool_use",
-    ToolResult => "tool_result", LlmCall => "llm_call", Status => "status", Log => "log", Egress => "egress",
-    Limit => "limit", Result => "result", Run => "run", Routine => "routine", Cron => "cron",
-    GateRequired => "gate_required", GateResolved => "gate_resolved", ThreadState => "thread_state",
-    ChatMessage => "chat_message", Notification => "notification",
-});
 
 impl InstanceEventKind {
     /// Whether jobs have events of this kind.

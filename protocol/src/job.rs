@@ -5,28 +5,23 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::{Egress, JobId, Metadata, TokenUsage, names::wire_names};
+use crate::{Egress, JobId, Metadata, TokenUsage, names::wire_enum};
 
-/// The state of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the words are the contract's; the orchestrator's domain::job documents the machine")]
-pub enum JobState {
-    Pending,
-    InProgress,
-    Completed,
-    Submitted,
-    Accepted,
-    Failed,
-    Stuck,
-    Cancelled,
+wire_enum! {
+    /// The state of a job.
+    #[derive(PartialOrd, Ord)]
+    #[expect(missing_docs, reason = "the orchestrator's domain::job documents the machine")]
+    pub enum JobState {
+        Pending,
+        InProgress,
+        Completed,
+        Submitted,
+        Accepted,
+        Failed,
+        Stuck,
+        Cancelled,
+    }
 }
-
-wire_names!(JobState {
-    Pending => "pending", InProgress => "in_progress", Completed => "completed", Submitted => "submitted",
-    Accepted => "accepted", Failed => "failed", Stuck => "stuck", Cancelled => "cancelled",
-});
 
 impl JobState {
     /// Whether the state is final.
@@ -35,48 +30,36 @@ impl JobState {
     }
 }
 
-/// Why a job is failed, stuck or cancelled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names are self-explanatory")]
-pub enum JobReason {
-    SandboxUnavailable,
-    ImageMissing,
-    PostureMismatch,
-    StartTimeout,
-    WorkerLost,
-    WorkerCrashed,
-    Stuck,
-    EngineError,
-    OomKilled,
-    PidsLimit,
-    DiskLimit,
-    WallClock,
-    IterationLimit,
-    ToolCallLimit,
-    TokenBudget,
-    CostBudget,
-    LlmError,
-    DuplicateCalls,
-    EmptyReply,
-    CancelledByUser,
-    CancelledByParent,
-    Rejected,
-    OrchestratorRestart,
-    Internal,
+wire_enum! {
+    /// Why a job is failed, stuck or cancelled.
+    #[expect(missing_docs, reason = "the names are self-explanatory")]
+    pub enum JobReason {
+        SandboxUnavailable,
+        ImageMissing,
+        PostureMismatch,
+        StartTimeout,
+        WorkerLost,
+        WorkerCrashed,
+        Stuck,
+        EngineError,
+        OomKilled,
+        PidsLimit,
+        DiskLimit,
+        WallClock,
+        IterationLimit,
+        ToolCallLimit,
+        TokenBudget,
+        CostBudget,
+        LlmError,
+        DuplicateCalls,
+        EmptyReply,
+        CancelledByUser,
+        CancelledByParent,
+        Rejected,
+        OrchestratorRestart,
+        Internal,
+    }
 }
-
-wire_names!(JobReason {
-    SandboxUnavailable => "sandbox_unavailable", ImageMissing => "image_missing", PostureMismatch => "posture_mismatch",
-    StartTimeout => "start_timeout", WorkerLost => "worker_lost", WorkerCrashed => "worker_crashed", Stuck => "stuck",
-    EngineError => "engine_error", OomKilled => "oom_killed", PidsLimit => "pids_limit", DiskLimit => "disk_limit",
-    WallClock => "wall_clock", IterationLimit => "iteration_limit", ToolCallLimit => "tool_call_limit",
-    TokenBudget => "token_budget", CostBudget => "cost_budget", LlmError => "llm_error",
-    DuplicateCalls => "duplicate_calls", EmptyReply => "empty_reply", CancelledByUser => "cancelled_by_user",
-    CancelledByParent => "cancelled_by_parent", Rejected => "rejected", OrchestratorRestart => "orchestrator_restart",
-    Internal => "internal",
-});
 
 impl JobReason {
     /// Whether a worker may report it; the other reasons are found by the orchestrator.
@@ -96,19 +79,17 @@ impl JobReason {
     }
 }
 
-/// Which agent runs the job.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum JobMode {
-    /// The worker's own.
-    #[default]
-    Worker,
-    /// A third-party agent command line. Not available in this version.
-    Command,
+wire_enum! {
+    /// Which agent runs the job.
+    #[derive(Default)]
+    pub enum JobMode {
+        /// The worker's own.
+        #[default]
+        Worker,
+        /// A third-party agent command line. Not available in this version.
+        Command,
+    }
 }
-
-wire_names!(JobMode { Worker => "worker", Command => "command" });
 
 /// Where a job runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,20 +102,17 @@ pub enum Placement {
     Host,
 }
 
-/// The creator of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the words say it")]
-pub enum Source {
-    Api,
-    Routine,
-    Tool,
-    Chat,
-    Cli,
+wire_enum! {
+    /// The creator of a job.
+    #[expect(missing_docs, reason = "the words say it")]
+    pub enum Source {
+        Api,
+        Routine,
+        Tool,
+        Chat,
+        Cli,
+    }
 }
-
-wire_names!(Source { Api => "api", Routine => "routine", Tool => "tool", Chat => "chat", Cli => "cli" });
 
 /// Limits of a job. Zero for `max_tokens` and `max_cost_usd` means the operator's ceiling.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::ApprovalRequirement;
+use crate::{ApprovalRequirement, names::wire_enum};
 
 /// How an MCP server is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,27 +17,15 @@ pub enum McpTransportKind {
     Stdio,
 }
 
-/// Whether a tool of an MCP server can be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum McpToolStatus {
-    /// Its definition is approved.
-    Approved,
-    /// The server has changed its definition. An admin can approve it.
-    Withheld,
-    /// Its name or definition is invalid.
-    Refused,
-}
-
-impl McpToolStatus {
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Approved => "approved",
-            Self::Withheld => "withheld",
-            Self::Refused => "refused",
-        }
+wire_enum! {
+    /// Whether a tool of an MCP server can be used.
+    pub enum McpToolStatus {
+        /// Its definition is approved.
+        Approved,
+        /// The server has changed its definition. An admin can approve it.
+        Withheld,
+        /// Its name or definition is invalid.
+        Refused,
     }
 }
 

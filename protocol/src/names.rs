@@ -1,100 +1,50 @@
-//! Values that are names on the wire and in the store: conversion both ways from one table.
+//! Enums whose values have one name, in code that reads and writes JSON, in the store and in texts.
 
+/// An enum without fields: serde and [`wire_names`] spell its values alike.
+macro_rules! wire_enum {
+    ($(#[$meta:meta])* pub enum $name:ident { $($variants:tt)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+        #[derive(strum::Display, strum::EnumString, strum::IntoStaticStr, strum::VariantArray)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+        #[serde(rename_all = "snake_case")]
+        #[strum(serialize_all = "snake_case")]
+        pub enum $name { $($variants)* }
+
+        crate::names::wire_names!($name);
+    };
+}
+
+/// The names of an enum that derives strum's traits, with a test that serde spells them alike.
 macro_rules! wire_names {
-    ($name:ident { $($variant:ident => $text:literal),+ $(,)? }) => {
+    ($name:ident) => {
         impl $name {
             /// Every value.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+            pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
             /// The name on the wire and in the store.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text),+ }
+            pub fn as_str(self) -> &'static str {
+                self.into()
             }
 
             /// From the name on the wire.
             pub fn parse(text: &str) -> Option<Self> {
-                match text { $($text => Some(Self::$variant),)+ _ => None }
+                text.parse().ok()
             }
         }
 
         #[cfg(test)]
-        impl crate::names::WireName for $name {
-            const ALL: &'static [Self] = Self::ALL;
-            fn name(self) -> &'static str {
-                self.as_str()
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.as_str())
+        #[test]
+        #[expect(non_snake_case, reason = "the test is named after the enum")]
+        fn $name() {
+            for value in $name::ALL {
+                let json = serde_json::Value::from(value.as_str());
+                assert_eq!($name::parse(value.as_str()), Some(*value));
+                assert_eq!(serde_json::to_value(value).unwrap(), json);
+                assert_eq!(serde_json::from_value::<$name>(json).unwrap(), *value);
             }
         }
     };
 }
 
-pub(crate) use wire_names;
-
-/// A type with a table of names.
-#[cfg(test)]
-pub(crate) trait WireName:
-    Copy + std::fmt::Debug + PartialEq + serde::Serialize + serde::de::DeserializeOwned + 'static
-{
-    const ALL: &'static [Self];
-    fn name(self) -> &'static str;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::WireName;
-    use crate::{
-        ActorRole, AuditOutcome, BudgetPeriod, CatchUp, DeliveryStatus, DeliveryVerdict, DisabledReason,
-        EgressDecision, EventKind, GateDecision, GateKind, GateScope, GateState, InstanceEventKind, JobMode, JobReason,
-        JobState, LimitName, NotificationKind, Overlap, PromptMode, RoutineActionKind, RoutineCronAction,
-        RoutineSession, RoutineStatus, RunReason, RunStatus, Source, ThreadState, TriggerType, UsageBy, WakeMode,
-    };
-
-    fn assert_spelled_alike<T: WireName>() {
-        for value in T::ALL {
-            let json = serde_json::Value::from(value.name());
-            assert_eq!(serde_json::to_value(value).unwrap(), json);
-            assert_eq!(serde_json::from_value::<T>(json).unwrap(), *value);
-        }
-    }
-
-    #[test]
-    fn the_table_and_serde_spell_each_name_alike() {
-        assert_spelled_alike::<ActorRole>();
-        assert_spelled_alike::<AuditOutcome>();
-        assert_spelled_alike::<BudgetPeriod>();
-        assert_spelled_alike::<CatchUp>();
-        assert_spelled_alike::<DeliveryStatus>();
-        assert_spelled_alike::<DeliveryVerdict>();
-        assert_spelled_alike::<DisabledReason>();
-        assert_spelled_alike::<EgressDecision>();
-        assert_spelled_alike::<EventKind>();
-        assert_spelled_alike::<GateDecision>();
-        assert_spelled_alike::<GateKind>();
-        assert_spelled_alike::<GateScope>();
-        assert_spelled_alike::<GateState>();
-        assert_spelled_alike::<InstanceEventKind>();
-        assert_spelled_alike::<JobMode>();
-        assert_spelled_alike::<JobReason>();
-        assert_spelled_alike::<JobState>();
-        assert_spelled_alike::<LimitName>();
-        assert_spelled_alike::<NotificationKind>();
-        assert_spelled_alike::<Overlap>();
-        assert_spelled_alike::<PromptMode>();
-        assert_spelled_alike::<RoutineActionKind>();
-        assert_spelled_alike::<RoutineCronAction>();
-        assert_spelled_alike::<RoutineSession>();
-        assert_spelled_alike::<RoutineStatus>();
-        assert_spelled_alike::<RunReason>();
-        assert_spelled_alike::<RunStatus>();
-        assert_spelled_alike::<TriggerType>();
-        assert_spelled_alike::<WakeMode>();
-        assert_spelled_alike::<Source>();
-        assert_spelled_alike::<ThreadState>();
-        assert_spelled_alike::<UsageBy>();
-    }
-}
+pub(crate) use {wire_enum, wire_names};

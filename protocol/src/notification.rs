@@ -3,38 +3,31 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::{JobId, NotificationId, RoutineId, RunId, names::wire_names};
+use crate::{JobId, NotificationId, RoutineId, RunId, names::wire_enum};
 
-/// Why there is a notification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum NotificationKind {
-    /// An agent sent it with the tool `message`.
-    Message,
-    /// A tool call of a chat waits for the user's approval.
-    GateRequired,
-    /// A run succeeded.
-    RunOk,
-    /// A run has something to report.
-    RunAttention,
-    /// A run failed.
-    RunFailed,
-    /// A routine was disabled by Gantry.
-    RoutineDisabled,
-    /// The budget of a routine is spent.
-    BudgetSpent,
-    /// The heartbeat of the main session has something to report.
-    Heartbeat,
-    /// Heartbeats of the main session failed.
-    HeartbeatFailed,
+wire_enum! {
+    /// Why there is a notification.
+    pub enum NotificationKind {
+        /// An agent sent it with the tool `message`.
+        Message,
+        /// A tool call of a chat waits for the user's approval.
+        GateRequired,
+        /// A run succeeded.
+        RunOk,
+        /// A run has something to report.
+        RunAttention,
+        /// A run failed.
+        RunFailed,
+        /// A routine was disabled by Gantry.
+        RoutineDisabled,
+        /// The budget of a routine is spent.
+        BudgetSpent,
+        /// The heartbeat of the main session has something to report.
+        Heartbeat,
+        /// Heartbeats of the main session failed.
+        HeartbeatFailed,
+    }
 }
-
-wire_names!(NotificationKind {
-    Message => "message", GateRequired => "gate_required", RunOk => "run_ok", RunAttention => "run_attention",
-    RunFailed => "run_failed", RoutineDisabled => "routine_disabled", BudgetSpent => "budget_spent",
-    Heartbeat => "heartbeat", HeartbeatFailed => "heartbeat_failed",
-});
 
 /// One item of `GET /api/notifications`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,21 +77,16 @@ pub struct NotificationDelivery {
     pub error: Option<String>,
 }
 
-/// The outcome of a delivery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum DeliveryStatus {
-    /// It waits for its next post.
-    Pending,
-    /// The receiver accepted it.
-    Delivered,
-    /// It was refused, or the retries are used up.
-    Failed,
-    /// The orchestrator stopped during a post: the receiver may have got it.
-    Unknown,
+wire_enum! {
+    /// The outcome of a delivery.
+    pub enum DeliveryStatus {
+        /// It waits for its next post.
+        Pending,
+        /// The receiver accepted it.
+        Delivered,
+        /// It was refused, or the retries are used up.
+        Failed,
+        /// The orchestrator stopped during a post: the receiver may have got it.
+        Unknown,
+    }
 }
-
-wire_names!(DeliveryStatus {
-    Pending => "pending", Delivered => "delivered", Failed => "failed", Unknown => "unknown",
-});

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobMode, Metadata, PromptId, names::wire_names};
+use crate::{JobMode, Metadata, PromptId, names::wire_enum};
 
 /// Requested limits; absent ones take their defaults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -151,19 +151,17 @@ pub struct RejectRequest {
     pub reason: String,
 }
 
-/// When the agent sees a follow-up prompt.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum PromptMode {
-    /// Before the next model call.
-    #[default]
-    Steer,
-    /// When the agent would otherwise finish.
-    Queue,
+wire_enum! {
+    /// When the agent sees a follow-up prompt.
+    #[derive(Default)]
+    pub enum PromptMode {
+        /// Before the next model call.
+        #[default]
+        Steer,
+        /// When the agent would otherwise finish.
+        Queue,
+    }
 }
-
-wire_names!(PromptMode { Steer => "steer", Queue => "queue" });
 
 /// `POST …/prompt`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,89 +24,71 @@ pub use inbound::{
 pub use run::{RoutineRun, RunReason, RunStatus, TriggerRoutine, TriggerType};
 pub use trigger::{RoutineTrigger, WebhookTrigger};
 
-use crate::{RoutineId, names::wire_names};
+use crate::{RoutineId, names::wire_enum};
 
-/// Where the agent of a routine works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum RoutineSession {
-    /// Each run starts with an empty conversation.
-    Isolated,
-    /// The run puts a line into the owner's main session.
-    Main,
+wire_enum! {
+    /// Where the agent of a routine works.
+    pub enum RoutineSession {
+        /// Each run starts with an empty conversation.
+        Isolated,
+        /// The run puts a line into the owner's main session.
+        Main,
+    }
 }
 
-wire_names!(RoutineSession { Isolated => "isolated", Main => "main" });
-
-/// When the main session looks at a line that a routine put there.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum WakeMode {
-    /// At the next heartbeat, or with the user's next message.
-    #[default]
-    NextHeartbeat,
-    /// At once.
-    Now,
+wire_enum! {
+    /// When the main session looks at a line that a routine put there.
+    #[derive(Default)]
+    pub enum WakeMode {
+        /// At the next heartbeat, or with the user's next message.
+        #[default]
+        NextHeartbeat,
+        /// At once.
+        Now,
+    }
 }
 
-wire_names!(WakeMode { NextHeartbeat => "next_heartbeat", Now => "now" });
-
-/// The human-readable status of a routine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum RoutineStatus {
-    /// It does not fire.
-    Disabled,
-    /// A run is in progress.
-    Running,
-    /// It has not had a successful run since its trigger or action changed.
-    Unverified,
-    /// Its last run failed.
-    Failing,
-    /// Its last run found something that needs attention.
-    Attention,
-    /// Its last run was good.
-    Active,
+wire_enum! {
+    /// The human-readable status of a routine.
+    pub enum RoutineStatus {
+        /// It does not fire.
+        Disabled,
+        /// A run is in progress.
+        Running,
+        /// It has not had a successful run since its trigger or action changed.
+        Unverified,
+        /// Its last run failed.
+        Failing,
+        /// Its last run found something that needs attention.
+        Attention,
+        /// Its last run was good.
+        Active,
+    }
 }
 
-wire_names!(RoutineStatus {
-    Disabled => "disabled", Running => "running", Unverified => "unverified", Failing => "failing",
-    Attention => "attention", Active => "active",
-});
-
-/// Why a routine is disabled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum DisabledReason {
-    /// A user disabled it.
-    User,
-    /// Its single time has passed.
-    Completed,
-    /// Its schedule has no further time.
-    ScheduleEnded,
-    /// Its `until` has passed.
-    Until,
-    /// It has had `max_runs` runs.
-    MaxRuns,
-    /// It failed `disable_after_failures` times in a row.
-    Failures,
-    /// More than 60 runs started within 60 seconds.
-    FireRate,
-    /// The model's provider refused the key, or the account is empty.
-    ProviderAccount,
-    /// Its stored definition cannot be read.
-    Unreadable,
+wire_enum! {
+    /// Why a routine is disabled.
+    pub enum DisabledReason {
+        /// A user disabled it.
+        User,
+        /// Its single time has passed.
+        Completed,
+        /// Its schedule has no further time.
+        ScheduleEnded,
+        /// Its `until` has passed.
+        Until,
+        /// It has had `max_runs` runs.
+        MaxRuns,
+        /// It failed `disable_after_failures` times in a row.
+        Failures,
+        /// More than 60 runs started within 60 seconds.
+        FireRate,
+        /// The model's provider refused the key, or the account is empty.
+        ProviderAccount,
+        /// Its stored definition cannot be read.
+        Unreadable,
+    }
 }
-
-wire_names!(DisabledReason {
-    User => "user", Completed => "completed", ScheduleEnded => "schedule_ended", Until => "until",
-    MaxRuns => "max_runs", Failures => "failures", FireRate => "fire_rate", ProviderAccount => "provider_account",
-    Unreadable => "unreadable",
-});
 
 impl DisabledReason {
     /// Whether the routine has done all that its schedule asks for: runs that it has begun go on.

@@ -4,25 +4,22 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{CallId, JobId, JobReason, JobState, MessageId, ThreadId, names::wire_names};
+use crate::{CallId, JobId, JobReason, JobState, MessageId, ThreadId, names::wire_enum};
 
 /// Key of the thread that a message without a thread goes to.
 pub const MAIN_THREAD: &str = "main";
 
-/// What a thread is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ThreadState {
-    /// It waits for a message.
-    Idle,
-    /// The agent works on a message.
-    Processing,
-    /// A tool call waits for a person's approval.
-    AwaitingApproval,
+wire_enum! {
+    /// What a thread is doing.
+    pub enum ThreadState {
+        /// It waits for a message.
+        Idle,
+        /// The agent works on a message.
+        Processing,
+        /// A tool call waits for a person's approval.
+        AwaitingApproval,
+    }
 }
-
-wire_names!(ThreadState { Idle => "idle", Processing => "processing", AwaitingApproval => "awaiting_approval" });
 
 /// One item of `GET /api/chat/threads`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,9 +68,10 @@ pub struct ChatMessage {
 }
 
 /// What an entry of a thread says, by its author.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "role", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum ChatContent {
     /// The user wrote it.
     User {
@@ -139,18 +137,15 @@ pub enum ChatContent {
     },
 }
 
-/// Who wrote the text of a line for the main session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum LineOrigin {
-    /// The owner of the session: the agent may do what it says.
-    Owner,
-    /// Anyone else, such as a model or the sender of a webhook: it is data for the agent.
-    External,
+wire_enum! {
+    /// Who wrote the text of a line for the main session.
+    pub enum LineOrigin {
+        /// The owner of the session: the agent may do what it says.
+        Owner,
+        /// Anyone else, such as a model or the sender of a webhook: it is data for the agent.
+        External,
+    }
 }
-
-wire_names!(LineOrigin { Owner => "owner", External => "external" });
 
 impl ChatContent {
     /// A text of Gantry's that is no line of the main session.
@@ -159,16 +154,8 @@ impl ChatContent {
     }
 
     /// The name of the role on the wire and in the store.
-    pub const fn role(&self) -> &'static str {
-        match self {
-            Self::User { .. } => "user",
-            Self::Assistant { .. } => "assistant",
-            Self::System { .. } => "system",
-            Self::ToolUse { .. } => "tool_use",
-            Self::ToolResult { .. } => "tool_result",
-            Self::Job { .. } => "job",
-            Self::Error { .. } => "error",
-        }
+    pub fn role(&self) -> &'static str {
+        self.into()
     }
 }
 
@@ -220,36 +207,29 @@ pub struct ChatStatus {
     pub message: String,
 }
 
-/// The name of an event of `GET /api/chat/events`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ChatEventKind {
-    /// An entry of the user, the agent or Gantry, or the end of a job: `ChatMessage` with `thread_id`.
-    Message,
-    /// A piece of an answer: `ChatDelta`. Not stored.
-    Delta,
-    /// A tool call: an entry with the role `tool_use`.
-    ToolUse,
-    /// Its result: an entry with the role `tool_result`.
-    ToolResult,
-    /// A turn that did not end with an answer: an entry with the role `error`.
-    Error,
-    /// A tool call waits for a person: `Gate`.
-    GateRequired,
-    /// It no longer waits: `Gate`.
-    GateResolved,
-    /// The thread changed state: `thread_id` and `state`.
-    ThreadState,
-    /// Progress: `ChatStatus`. Not stored.
-    Status,
+wire_enum! {
+    /// The name of an event of `GET /api/chat/events`.
+    pub enum ChatEventKind {
+        /// An entry of the user, the agent or Gantry, or the end of a job: `ChatMessage` with `thread_id`.
+        Message,
+        /// A piece of an answer: `ChatDelta`. Not stored.
+        Delta,
+        /// A tool call: an entry with the role `tool_use`.
+        ToolUse,
+        /// Its result: an entry with the role `tool_result`.
+        ToolResult,
+        /// A turn that did not end with an answer: an entry with the role `error`.
+        Error,
+        /// A tool call waits for a person: `Gate`.
+        GateRequired,
+        /// It no longer waits: `Gate`.
+        GateResolved,
+        /// The thread changed state: `thread_id` and `state`.
+        ThreadState,
+        /// Progress: `ChatStatus`. Not stored.
+        Status,
+    }
 }
-
-wire_names!(ChatEventKind {
-    Message => "message", Delta => "delta", ToolUse => "tool_use", ToolResult => "tool_result", Error => "error",
-    GateRequired => "gate_required", GateResolved => "gate_resolved", ThreadState => "thread_state",
-    Status => "status",
-});
 
 impl ChatEventKind {
     /// The event of an entry with this role.

@@ -5,64 +5,34 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::ToolDomain;
+use crate::{ToolDomain, names::wire_enum};
 
-/// Whether and how a user lets a tool run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum PermissionState {
-    /// The tool's approval requirement decides.
-    #[default]
-    Default,
-    /// In chat, calls run without asking, except those that always require approval.
-    AlwaysAllow,
-    /// In chat, every call asks.
-    AskEachTime,
-    /// Every call is refused.
-    Disabled,
-}
-
-impl PermissionState {
-    const ALL: [Self; 4] = [Self::Default, Self::AlwaysAllow, Self::AskEachTime, Self::Disabled];
-
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::AlwaysAllow => "always_allow",
-            Self::AskEachTime => "ask_each_time",
-            Self::Disabled => "disabled",
-        }
-    }
-
-    /// The permission of this name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|permission| permission.as_str() == name)
+wire_enum! {
+    /// Whether and how a user lets a tool run.
+    #[derive(Default)]
+    pub enum PermissionState {
+        /// The tool's approval requirement decides.
+        #[default]
+        Default,
+        /// In chat, calls run without asking, except those that always require approval.
+        AlwaysAllow,
+        /// In chat, every call asks.
+        AskEachTime,
+        /// Every call is refused.
+        Disabled,
     }
 }
 
-/// Whether a call needs a person's approval (contract: agent, Approvals).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ApprovalRequirement {
-    /// The call runs.
-    Never,
-    /// In chat the call waits for approval unless the user always allows the tool; in an autonomous context it runs.
-    UnlessAutoApproved,
-    /// In chat every call waits for approval; in an autonomous context it runs only if the context names the tool.
-    Always,
-}
-
-impl ApprovalRequirement {
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Never => "never",
-            Self::UnlessAutoApproved => "unless_auto_approved",
-            Self::Always => "always",
-        }
+wire_enum! {
+    /// Whether a call needs a person's approval (contract: agent, Approvals).
+    pub enum ApprovalRequirement {
+        /// The call runs.
+        Never,
+        /// In chat the call waits for approval unless the user always allows the tool; in an autonomous context it
+        /// runs.
+        UnlessAutoApproved,
+        /// In chat every call waits for approval; in an autonomous context it runs only if the context names the tool.
+        Always,
     }
 }
 

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    AgentEvent, CallId, JobId, JobMode, JobReason, Limits, Message, PartialResult, PromptId, PromptMode, ToolDefinition,
+    AgentEvent, CallId, JobId, JobMode, JobReason, Limits, Message, PartialResult, PromptId, PromptMode,
+    ToolDefinition, names::wire_enum,
 };
 
 /// The header with the secret of a worker's session, sent with every call (contract: sandbox, Transport and identity).
@@ -63,28 +64,21 @@ pub struct JobAssignment {
     pub worker_patience_seconds: Option<u64>,
 }
 
-/// Who refused a model call with `rate_limited`; the problem's `reason`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RateLimitOrigin {
-    /// A provider that limits requests or does not answer. Several such refusals in a row end a job.
-    Provider,
-    /// The orchestrator, before a provider was asked: an open circuit, a full queue, a limit on failed calls. The caller
-    /// waits for as long as it takes.
-    Local,
+wire_enum! {
+    /// Who refused a model call with `rate_limited`; the problem's `reason`.
+    pub enum RateLimitOrigin {
+        /// A provider that limits requests or does not answer. Several such refusals in a row end a job.
+        Provider,
+        /// The orchestrator, before a provider was asked: an open circuit, a full queue, a limit on failed calls. The
+        /// caller waits for as long as it takes.
+        Local,
+    }
 }
 
 /// The problem's `reason` of a model call whose request exceeds the model's context window; its code is `llm_error`.
 pub const CONTEXT_LENGTH: &str = "context_length";
 
 impl RateLimitOrigin {
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Provider => "provider",
-            Self::Local => "local",
-        }
-    }
-
     /// By its name on the wire. Refusals that name no provider are the orchestrator's own, such as limits of its transport.
     pub fn from_reason(reason: Option<&str>) -> Self {
         if reason == Some("provider") { Self::Provider } else { Self::Local }
@@ -172,45 +166,27 @@ pub struct ToolFailure {
     pub retry_after_seconds: Option<u64>,
 }
 
-/// Kinds of tool failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ToolErrorKind {
-    /// The arguments do not fit the schema.
-    InvalidParameters,
-    /// The tool ran and failed.
-    Failed,
-    /// The time limit was reached.
-    Timeout,
-    /// A policy, a permission or a limit forbids the call.
-    NotAuthorized,
-    /// Too many calls.
-    RateLimited,
-    /// A system outside Gantry failed.
-    External,
-    /// The sandbox refused the call or failed.
-    Sandbox,
-    /// The call requires approval by a person, and none is available.
-    AutonomousUnavailable,
-    /// No tool of this name is available.
-    NotFound,
-}
-
-impl ToolErrorKind {
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidParameters => "invalid_parameters",
-            Self::Failed => "failed",
-            Self::Timeout => "timeout",
-            Self::NotAuthorized => "not_authorized",
-            Self::RateLimited => "rate_limited",
-            Self::External => "external",
-            Self::Sandbox => "sandbox",
-            Self::AutonomousUnavailable => "autonomous_unavailable",
-            Self::NotFound => "not_found",
-        }
+wire_enum! {
+    /// Kinds of tool failure.
+    pub enum ToolErrorKind {
+        /// The arguments do not fit the schema.
+        InvalidParameters,
+        /// The tool ran and failed.
+        Failed,
+        /// The time limit was reached.
+        Timeout,
+        /// A policy, a permission or a limit forbids the call.
+        NotAuthorized,
+        /// Too many calls.
+        RateLimited,
+        /// A system outside Gantry failed.
+        External,
+        /// The sandbox refused the call or failed.
+        Sandbox,
+        /// The call requires approval by a person, and none is available.
+        AutonomousUnavailable,
+        /// No tool of this name is available.
+        NotFound,
     }
 }
 

@@ -30,8 +30,21 @@ const MAX_JTI_BYTES: usize = 128;
 const WORKER_TOKEN_SLACK: chrono::Duration = chrono::Duration::hours(24);
 
 /// The role of a user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Role {
     /// Reads and changes everything.
     Admin,
@@ -43,17 +56,13 @@ pub enum Role {
 
 impl Role {
     /// The name in a token.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Admin => "admin",
-            Self::User => "user",
-            Self::Viewer => "viewer",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Parses the name in a token.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Admin, Self::User, Self::Viewer].into_iter().find(|role| role.as_str() == text)
+        text.parse().ok()
     }
 
     /// Whether the role may make changes.

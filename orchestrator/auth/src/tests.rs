@@ -6,6 +6,7 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use jsonwebtoken::EncodingKey;
 use rstest::rstest;
 use serde_json::{Value, json};
+use strum::VariantArray as _;
 
 use super::*;
 
@@ -192,4 +193,12 @@ fn a_key_file_that_others_can_read_is_made_private() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     SigningKey::load(None, directory.path()).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_role_has_one_name() {
+    for role in Role::VARIANTS {
+        assert_eq!(Role::parse(role.as_str()), Some(*role));
+        assert_eq!(serde_json::to_value(role).unwrap(), role.as_str());
+    }
 }

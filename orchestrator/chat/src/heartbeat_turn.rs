@@ -110,7 +110,7 @@ fn end_of(worked: Worked) -> HeartbeatEnd {
 }
 
 /// For the log.
-const fn name(end: &HeartbeatEnd) -> &'static str {
+fn name(end: &HeartbeatEnd) -> &'static str {
     match end {
         HeartbeatEnd::Replied(HeartbeatReply::Silent) => "silent",
         HeartbeatEnd::Replied(HeartbeatReply::Text(_)) => "replied",

@@ -34,8 +34,11 @@ const KEY_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 const KEY_PREFIX: &str = "whsec_";
 
 /// Where a hook is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum HookPoint {
     /// Before a tool call is approved and run.
     BeforeToolCall,
@@ -53,15 +56,8 @@ pub enum HookPoint {
 
 impl HookPoint {
     /// The name in the configuration and in the bodies of webhooks.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::BeforeToolCall => "before_tool_call",
-            Self::AfterToolCall => "after_tool_call",
-            Self::InboundMessage => "inbound_message",
-            Self::OutboundMessage => "outbound_message",
-            Self::JobStart => "job_start",
-            Self::JobEnd => "job_end",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     const fn is_of_tools(self) -> bool {

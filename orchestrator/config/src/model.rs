@@ -7,12 +7,13 @@ use std::{collections::BTreeMap, fmt, path::PathBuf};
 use base::mask_urls;
 use secrecy::SecretString;
 use serde::Deserialize;
+use strum::VariantNames;
 
 use super::{
     ConfigError,
     reader::ConfigReader,
     setting::{Kind, SettingSpec, setting, settings},
-    setting_value::{RawValue, SettingValue, choose},
+    setting_value::{RawValue, SettingValue, choose, string},
 };
 
 /// Providers after the primary one.
@@ -30,7 +31,8 @@ const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
 const DEFAULT_MAX_CONCURRENT: u64 = 16;
 
 /// The kind of a provider, which determines its wire format and defaults.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::EnumString, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum ProviderKind {
     /// OpenAI-compatible chat completions.
     OpenAi,
@@ -43,22 +45,9 @@ pub enum ProviderKind {
 }
 
 impl ProviderKind {
-    /// Every kind by its name in the configuration.
-    pub const NAMES: [(&str, Self); 4] = [
-        ("openai", Self::OpenAi),
-        ("anthropic", Self::Anthropic),
-        ("ollama", Self::Ollama),
-        ("scripted", Self::Scripted),
-    ];
-
     /// The name in the configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::OpenAi => "openai",
-            Self::Anthropic => "anthropic",
-            Self::Ollama => "ollama",
-            Self::Scripted => "scripted",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// The base URL when none is configured; empty for a script.
@@ -86,10 +75,10 @@ impl ProviderKind {
 }
 
 impl SettingValue for ProviderKind {
-    const KIND: Kind = Kind::Choice(&["openai", "anthropic", "ollama", "scripted"]);
+    const KIND: Kind = Kind::Choice(Self::VARIANTS);
 
     fn parse(raw: &RawValue, _spec: &SettingSpec) -> Result<Self, String> {
-        choose(raw, &Self::NAMES.map(|(name, kind)| (name, Ok(kind))))
+        string(raw)?.parse().map_err(|_| format!("must be one of {}", Self::VARIANTS.join(", ")))
     }
 }
 
@@ -113,8 +102,7 @@ impl SettingValue for UnpricedModels {
 
 /// The kind of the provider that is being read.
 fn kind_of(reader: &ConfigReader<'_>) -> Option<ProviderKind> {
-    let name = reader.effective("llm.provider");
-    ProviderKind::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, kind)| kind)
+    reader.effective("llm.provider").parse().ok()
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a derived default may fail")]

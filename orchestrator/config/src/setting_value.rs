@@ -75,7 +75,7 @@ impl<T: SettingValue> SettingValue for Option<T> {
     }
 }
 
-fn string(raw: &RawValue) -> Result<&str, String> {
+pub(super) fn string(raw: &RawValue) -> Result<&str, String> {
     raw.as_str().ok_or_else(|| "must be a string".to_owned())
 }
 

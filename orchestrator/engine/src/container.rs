@@ -13,8 +13,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub const SIGKILL_EXIT_CODE: i64 = 137;
 
 /// The purpose of a container: the label `gantry.role`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, strum::EnumString, strum::IntoStaticStr)]
+#[serde(into = "&'static str")]
+#[strum(serialize_all = "snake_case")]
 pub enum ContainerRole {
     /// One attempt of one job.
     Job,

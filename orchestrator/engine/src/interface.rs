@@ -24,8 +24,9 @@ pub enum SandboxReadiness {
 }
 
 /// Why no job can run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
+#[serde(into = "&'static str")]
+#[strum(serialize_all = "snake_case")]
 pub enum ReadinessReason {
     /// The engine does not answer, or not in time.
     EngineUnreachable,
@@ -41,14 +42,8 @@ pub enum ReadinessReason {
 
 impl ReadinessReason {
     /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::EngineUnreachable => "engine_unreachable",
-            Self::ImageMissing => "image_missing",
-            Self::RuntimeMissing => "runtime_missing",
-            Self::PostureUnsupported => "posture_unsupported",
-            Self::DisabledByConfig => "disabled_by_config",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

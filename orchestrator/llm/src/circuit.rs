@@ -23,7 +23,8 @@ impl Default for BreakerSettings {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum BreakerState {
     /// Calls go through.
     Closed,
@@ -35,12 +36,8 @@ pub enum BreakerState {
 
 impl BreakerState {
     /// The name in `/readyz`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Open => "open",
-            Self::HalfOpen => "half_open",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What goes wrong in the gateway: why it cannot be built, and why an attempt at a provider brought no answer.
 
-use std::{fmt, io, path::PathBuf};
+use std::{io, path::PathBuf};
 
 use super::script::ScriptError;
 
@@ -27,7 +27,8 @@ pub enum GatewayError {
 }
 
 /// Why an attempt brought no answer. The name is stored with the call and shown to users.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum ErrorKind {
     /// The provider sent nothing for too long, or the call took too long.
     Timeout,
@@ -60,36 +61,15 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// The name in records and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Connect => "connect",
-            Self::Server => "server",
-            Self::StreamInterrupted => "stream_interrupted",
-            Self::InvalidResponse => "invalid_response",
-            Self::RateLimited => "rate_limited",
-            Self::Quota => "quota",
-            Self::Auth => "auth",
-            Self::NotFound => "not_found",
-            Self::BadRequest => "bad_request",
-            Self::ContextLength => "context_length",
-            Self::CircuitOpen => "circuit_open",
-            Self::QueueTimeout => "queue_timeout",
-            Self::Aborted => "aborted",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// The name within a sentence.
-    pub const fn as_phrase(self) -> &'static str {
+    pub fn as_phrase(self) -> &'static str {
         match self {
             Self::RateLimited => "rate limited",
             other => other.as_str(),
         }
-    }
-}
-
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

@@ -107,18 +107,16 @@ impl Store {
     /// Opens a tool call before it is executed: counts it against its caller's limit and writes its row.
     pub async fn open_tool_call(&self, call: &NewToolCall) -> Result<OpenedToolCall, StoreError> {
         let call = call.clone();
-        self.write_batched(move |tx| Box::pin(async move { open(tx, &call).await })).await
+        self.write_batched(transaction!(|tx| open(tx, &call).await)).await
     }
 
     /// Closes a tool call with its reply. A call that is already closed is unchanged.
     pub async fn close_tool_call(&self, key: &ToolCallKey, outcome: &ToolCallOutcome) -> Result<(), StoreError> {
         let (key, outcome) = (key.clone(), outcome.clone());
         match key.caller {
-            ToolCaller::Job { .. } => {
-                self.write_one(move |tx| Box::pin(async move { close(tx, &key, &outcome).await })).await
-            }
+            ToolCaller::Job { .. } => self.write_one(transaction!(|tx| close(tx, &key, &outcome).await)).await,
             ToolCaller::Turn(_) | ToolCaller::Run { .. } => {
-                self.write(move |tx| Box::pin(async move { close(tx, &key, &outcome).await })).await
+                self.write(transaction!(|tx| close(tx, &key, &outcome).await)).await
             }
         }
     }
@@ -127,24 +125,22 @@ impl Store {
     /// executed again.
     pub async fn close_interrupted_tool_calls(&self) -> Result<u64, StoreError> {
         let reply = text(&interrupted())?;
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let mut closed = 0;
-                for statements in [&JOB_ACTIONS, &THREAD_ACTIONS] {
-                    let query = sqlx::query(statements.interrupt).bind(INTERRUPTED).bind(&reply);
-                    closed += query.execute(&mut tx.db).await?.rows_affected();
-                }
-                let query = sqlx::query(INTERRUPT_ON_HOST).bind(INTERRUPTED).bind(&reply);
-                Ok(closed + query.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let mut closed = 0;
+            for statements in [&JOB_ACTIONS, &THREAD_ACTIONS] {
+                let query = sqlx::query(statements.interrupt).bind(INTERRUPTED).bind(&reply);
+                closed += query.execute(&mut tx.db).await?.rows_affected();
+            }
+            let query = sqlx::query(INTERRUPT_ON_HOST).bind(INTERRUPTED).bind(&reply);
+            Ok(closed + query.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 
     /// The ids of every tool call of a job.
     pub async fn tool_call_ids(&self, job: JobId) -> Result<HashSet<String>, StoreError> {
         let ids: Vec<String> = sqlx::query_scalar("SELECT DISTINCT call_id FROM job_actions WHERE job_id = $1")
-            .bind(*job.as_uuid())
+            .bind(job)
             .fetch_all(&self.read)
             .await?;
         Ok(ids.into_iter().collect())
@@ -153,7 +149,7 @@ impl Store {
     /// The ids of every tool call of a run of a routine.
     pub async fn run_tool_call_ids(&self, run: RunId) -> Result<HashSet<String>, StoreError> {
         let ids: Vec<String> = sqlx::query_scalar("SELECT DISTINCT call_id FROM thread_actions WHERE thread_id = $1")
-            .bind(*run.as_uuid())
+            .bind(run)
             .fetch_all(&self.read)
             .await?;
         Ok(ids.into_iter().collect())
@@ -164,7 +160,7 @@ impl Store {
         let open: i64 = sqlx::query_scalar(
             "SELECT COUNT(*) FROM job_actions WHERE job_id = $1 AND attempt = $2 AND success IS NULL",
         )
-        .bind(*job.as_uuid())
+        .bind(job)
         .bind(i64::from(attempt))
         .fetch_one(&self.read)
         .await?;
@@ -184,7 +180,7 @@ impl Store {
              cost_micro_usd FROM job_actions \
              WHERE job_id = $1 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5",
         )
-        .bind(*job.as_uuid())
+        .bind(job)
         .bind(attempt)
         .bind(at)
         .bind(call_id)

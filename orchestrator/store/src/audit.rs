@@ -5,7 +5,6 @@
 use chrono::{DateTime, Utc};
 use protocol::{ActorRole, AuditOutcome, AuditRecord, JobId};
 use sqlx::{FromRow, QueryBuilder, Sqlite};
-use uuid::Uuid;
 
 use super::{Connection, Store, StoreError, rows::RowRef};
 
@@ -94,8 +93,7 @@ impl Store {
         code: Option<String>,
     ) -> Result<(), StoreError> {
         let entry = entry.clone();
-        self.write_one(move |tx| Box::pin(async move { insert(&mut tx.db, &entry, outcome, code.as_deref()).await }))
-            .await
+        self.write_one(transaction!(|tx| insert(&mut tx.db, &entry, outcome, code.as_deref()).await)).await
     }
 
     /// Audit entries, newest first, each with its number.
@@ -110,7 +108,7 @@ impl Store {
             query.push(" AND action = ").push_bind(action);
         }
         if let Some(job) = filter.job {
-            query.push(" AND job_id = ").push_bind(*job.as_uuid());
+            query.push(" AND job_id = ").push_bind(job);
         }
         if let Some(since) = filter.since {
             query.push(" AND at >= ").push_bind(since);
@@ -154,7 +152,7 @@ pub(super) async fn insert(
     .bind(&entry.user)
     .bind(entry.role.as_str())
     .bind(&entry.action)
-    .bind(entry.job.map(|id| *id.as_uuid()))
+    .bind(entry.job)
     .bind(outcome.as_str())
     .bind(code)
     .bind(&entry.request_id)
@@ -172,7 +170,7 @@ struct AuditRow {
     user_id: String,
     role: String,
     action: String,
-    job_id: Option<Uuid>,
+    job_id: Option<JobId>,
     outcome: String,
     code: Option<String>,
     request_id: Option<String>,
@@ -182,14 +180,14 @@ struct AuditRow {
 
 impl AuditRow {
     fn into_record(self) -> Result<(i64, AuditRecord), StoreError> {
-        let row_ref = RowRef { table: "audit", id: self.job_id.unwrap_or_default() };
+        let row_ref = RowRef { table: "audit", id: *self.job_id.unwrap_or(JobId::nil()).as_uuid() };
         let outcome = AuditOutcome::parse(&self.outcome).ok_or_else(|| row_ref.invalid("outcome"))?;
         let record = AuditRecord {
             at: self.at,
             user: self.user_id,
             role: ActorRole::parse(&self.role).ok_or_else(|| row_ref.invalid("role"))?,
             action: self.action,
-            job_id: self.job_id.map(JobId::from_uuid),
+            job_id: self.job_id,
             outcome,
             code: self.code,
             request_id: self.request_id,

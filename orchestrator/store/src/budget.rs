@@ -178,7 +178,7 @@ pub(super) async fn release(
         "UPDATE jobs SET reserved_tokens = reserved_tokens - $2, reserved_micro_usd = reserved_micro_usd - $3 \
          WHERE id IN (SELECT id FROM chain)"
     ))
-    .bind(*job.as_uuid())
+    .bind(job)
     .bind(column(reserved.amount.tokens))
     .bind(column(reserved.amount.micro_usd))
     .execute(&mut *tx)
@@ -278,7 +278,7 @@ impl AfterCall {
         if low != warned {
             sqlx::query("UPDATE jobs SET warned_limits = $1 WHERE id = $2")
                 .bind(i64::from(low))
-                .bind(*job.as_uuid())
+                .bind(job)
                 .execute(&mut tx.db)
                 .await?;
         }

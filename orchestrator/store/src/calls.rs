@@ -126,12 +126,8 @@ impl Store {
     pub async fn open_model_call(&self, call: &NewCall) -> Result<OpenedCall, StoreError> {
         let call = call.clone();
         match call.key.clone() {
-            ModelCallKey::Job(key) => {
-                self.write_batched(move |tx| Box::pin(async move { open::open(tx, &key, &call).await })).await
-            }
-            ModelCallKey::Thread(key) => {
-                self.write(move |tx| Box::pin(async move { thread::open(tx, &key, &call).await })).await
-            }
+            ModelCallKey::Job(key) => self.write_batched(transaction!(|tx| open::open(tx, &key, &call).await)).await,
+            ModelCallKey::Thread(key) => self.write(transaction!(|tx| thread::open(tx, &key, &call).await)).await,
         }
     }
 
@@ -143,18 +139,16 @@ impl Store {
         reserved: &Reserved,
     ) -> Result<(), StoreError> {
         let (key, user, reserved) = (key.clone(), user.to_owned(), reserved.clone());
-        self.write(move |tx| {
-            Box::pin(async move {
-                let key = match key {
-                    ModelCallKey::Job(key) => key,
-                    ModelCallKey::Thread(key) => return thread::release(&mut tx.db, &key, &user, &reserved).await,
-                };
-                if open::delete_open(&mut tx.db, &key).await? {
-                    budget::release(&mut tx.db, key.job, &user, &reserved).await?;
-                }
-                Ok(())
-            })
-        })
+        self.write(transaction!(|tx| {
+            let key = match key {
+                ModelCallKey::Job(key) => key,
+                ModelCallKey::Thread(key) => return thread::release(&mut tx.db, &key, &user, &reserved).await,
+            };
+            if open::delete_open(&mut tx.db, &key).await? {
+                budget::release(&mut tx.db, key.job, &user, &reserved).await?;
+            }
+            Ok(())
+        }))
         .await
     }
 
@@ -167,7 +161,7 @@ impl Store {
         let row: Option<(Option<String>, Option<String>)> = sqlx::query_as(
             "SELECT request_digest, answer FROM llm_calls WHERE job_id = $1 AND attempt = $2 AND call_id = $3",
         )
-        .bind(*key.job.as_uuid())
+        .bind(key.job)
         .bind(i64::from(key.attempt))
         .bind(&key.call_id.0)
         .fetch_optional(&self.read)
@@ -180,12 +174,8 @@ impl Store {
     pub async fn close_model_call(&self, call: &CallRow) -> Result<Option<String>, StoreError> {
         let call = call.clone();
         match call.key.clone() {
-            ModelCallKey::Job(key) => {
-                self.write_batched(move |tx| Box::pin(async move { close::close(tx, key, call).await })).await
-            }
-            ModelCallKey::Thread(key) => {
-                self.write(move |tx| Box::pin(async move { thread::close(tx, key, call).await })).await
-            }
+            ModelCallKey::Job(key) => self.write_batched(transaction!(|tx| close::close(tx, key, call).await)).await,
+            ModelCallKey::Thread(key) => self.write(transaction!(|tx| thread::close(tx, key, call).await)).await,
         }
     }
 
@@ -210,7 +200,7 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
-        self.write(|tx| Box::pin(async move { budget::clear_reservations(&mut tx.db).await })).await?;
+        self.write(transaction!(|tx| budget::clear_reservations(&mut tx.db).await)).await?;
         Ok(closed)
     }
 }

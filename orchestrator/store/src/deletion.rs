@@ -7,7 +7,6 @@
 use chrono::{DateTime, Utc};
 use protocol::{JobId, JobState};
 use sqlx::FromRow;
-use uuid::Uuid;
 
 use super::{
     AuditEntry, Connection, Store, StoreError, audit,
@@ -78,74 +77,66 @@ impl Store {
     /// Deletes a finished job.
     pub async fn delete_job(&self, job: JobId, entry: AuditEntry) -> Result<JobDeletion, StoreError> {
         let now = entry.at;
-        self.write(move |tx| {
-            Box::pin(async move {
-                let id = *job.as_uuid();
-                let found: Option<Deletable> = sqlx::query_as(
-                    "SELECT user_id, state, finished_at IS NOT NULL AS is_finished, \
-                     EXISTS (SELECT 1 FROM llm_calls WHERE job_id = $1 AND is_open) AS has_open_call FROM jobs WHERE id = $1",
-                )
+        self.write(transaction!(|tx| {
+            let id = *job.as_uuid();
+            let found: Option<Deletable> = sqlx::query_as(
+                "SELECT user_id, state, finished_at IS NOT NULL AS is_finished, \
+                 EXISTS (SELECT 1 FROM llm_calls WHERE job_id = $1 AND is_open) AS has_open_call FROM jobs WHERE id = $1",
+            )
+            .bind(id)
+            .fetch_optional(&mut tx.db)
+            .await?;
+            let Some(found) = found else { return Ok(JobDeletion::Missing) };
+            if !found.is_finished {
+                return Ok(JobDeletion::NotFinished(state_of(id, &found.state)?));
+            }
+            if found.has_open_call {
+                return Ok(JobDeletion::CallInFlight);
+            }
+            let unfinished: i64 = sqlx::query_scalar(UNFINISHED_CHILDREN).bind(id).fetch_one(&mut tx.db).await?;
+            if unfinished > 0 {
+                return Ok(JobDeletion::UnfinishedChild);
+            }
+            for statement in KEEP_USAGE {
+                sqlx::query(statement).bind(id).execute(&mut tx.db).await?;
+            }
+            forget_responses(&mut tx.db, &found.user_id, job).await?;
+            for statement in DELETE {
+                sqlx::query(statement).bind(id).execute(&mut tx.db).await?;
+            }
+            sqlx::query("INSERT INTO deleted_jobs (job_id, deleted_at) VALUES ($1, $2)")
                 .bind(id)
-                .fetch_optional(&mut tx.db)
+                .bind(now)
+                .execute(&mut tx.db)
                 .await?;
-                let Some(found) = found else { return Ok(JobDeletion::Missing) };
-                if !found.is_finished {
-                    return Ok(JobDeletion::NotFinished(state_of(id, &found.state)?));
-                }
-                if found.has_open_call {
-                    return Ok(JobDeletion::CallInFlight);
-                }
-                let unfinished: i64 = sqlx::query_scalar(UNFINISHED_CHILDREN).bind(id).fetch_one(&mut tx.db).await?;
-                if unfinished > 0 {
-                    return Ok(JobDeletion::UnfinishedChild);
-                }
-                for statement in KEEP_USAGE {
-                    sqlx::query(statement).bind(id).execute(&mut tx.db).await?;
-                }
-                forget_responses(&mut tx.db, &found.user_id, job).await?;
-                for statement in DELETE {
-                    sqlx::query(statement).bind(id).execute(&mut tx.db).await?;
-                }
-                sqlx::query("INSERT INTO deleted_jobs (job_id, deleted_at) VALUES ($1, $2)")
-                    .bind(id)
-                    .bind(now)
-                    .execute(&mut tx.db)
-                    .await?;
-                audit::record(&mut tx.db, Some(&entry), job).await?;
-                Ok(JobDeletion::Deleted)
-            })
-        })
+            audit::record(&mut tx.db, Some(&entry), job).await?;
+            Ok(JobDeletion::Deleted)
+        }))
         .await
     }
 
     /// Deleted jobs whose files may not be removed yet, with the time of their deletion.
     pub async fn deleted_jobs(&self) -> Result<Vec<(JobId, DateTime<Utc>)>, StoreError> {
-        let rows: Vec<(Uuid, DateTime<Utc>)> =
-            sqlx::query_as("SELECT job_id, deleted_at FROM deleted_jobs").fetch_all(&self.read).await?;
-        Ok(rows.into_iter().map(|(id, at)| (JobId::from_uuid(id), at)).collect())
+        Ok(sqlx::query_as("SELECT job_id, deleted_at FROM deleted_jobs").fetch_all(&self.read).await?)
     }
 
     /// The files of a deleted job are removed.
     pub async fn forget_deleted_job(&self, job: JobId) -> Result<(), StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let delete = sqlx::query("DELETE FROM deleted_jobs WHERE job_id = $1").bind(*job.as_uuid());
-                delete.execute(&mut tx.db).await?;
-                Ok(())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let delete = sqlx::query("DELETE FROM deleted_jobs WHERE job_id = $1").bind(job);
+            delete.execute(&mut tx.db).await?;
+            Ok(())
+        }))
         .await
     }
 
     /// Deletes what is known of the usage of deleted jobs before a day.
     pub(super) async fn trim_deleted_usage(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
         let before = before.date_naive().to_string();
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                sqlx::query("DELETE FROM deleted_usage WHERE day < $1").bind(before).execute(&mut tx.db).await?;
-                Ok(())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            sqlx::query("DELETE FROM deleted_usage WHERE day < $1").bind(before).execute(&mut tx.db).await?;
+            Ok(())
+        }))
         .await
     }
 }

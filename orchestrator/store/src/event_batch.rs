@@ -189,7 +189,7 @@ impl<'a> Part<'a> {
         let known: Option<i64> = sqlx::query_scalar(
             "SELECT last_client_seq FROM jobs WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck')",
         )
-        .bind(*batch.job().as_uuid())
+        .bind(batch.job())
         .bind(i64::from(batch.stamp.attempt))
         .fetch_optional(tx)
         .await?;
@@ -242,7 +242,7 @@ async fn advance(tx: &mut WriteTx, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uui
     update.push_values(parts, |mut row, part| {
         let EventStamp { job, attempt, at } = part.stamp;
         let tool_calls = part.events.iter().filter(|event| event.data.kind() == EventKind::ToolUse).count();
-        row.push_bind(*job.as_uuid())
+        row.push_bind(job)
             .push_bind(i64::from(attempt))
             .push_bind(column(part.known))
             .push_bind(column(part.until))

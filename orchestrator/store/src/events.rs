@@ -43,7 +43,7 @@ pub(super) async fn append(tx: &mut WriteTx, stamp: EventStamp, events: &[EventD
     let numbered: Numbered =
         sqlx::query_as("UPDATE jobs SET last_seq = last_seq + $1 WHERE id = $2 RETURNING last_seq, user_id")
             .bind(column(events.len() as u64))
-            .bind(*stamp.job.as_uuid())
+            .bind(stamp.job)
             .fetch_one(&mut tx.db)
             .await?;
     insert(tx, stamp, &numbered, events).await
@@ -97,7 +97,7 @@ pub(super) fn push_rows<'a>(statements: &mut QueryBuilder<Sqlite>, rows: &'a [Ne
         }
         statements.push("INSERT INTO events (job_id, seq, attempt, at, kind, data) ");
         statements.push_values(chunk, |mut row, new| {
-            row.push_bind(*new.stamp.job.as_uuid())
+            row.push_bind(new.stamp.job)
                 .push_bind(new.seq)
                 .push_bind(i64::from(new.stamp.attempt))
                 .push_bind(new.stamp.at)
@@ -117,22 +117,20 @@ impl Store {
         event: EventData,
     ) -> Result<(), StoreError> {
         let stamp = EventStamp { job, attempt, at: now };
-        self.write(move |tx| {
-            Box::pin(async move {
-                let numbered: Option<Numbered> = sqlx::query_as(
-                    "UPDATE jobs SET last_seq = last_seq + 1 \
-                     WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck') RETURNING last_seq, user_id",
-                )
-                .bind(*job.as_uuid())
-                .bind(i64::from(attempt))
-                .fetch_optional(&mut tx.db)
-                .await?;
-                match numbered {
-                    Some(numbered) => insert(tx, stamp, &numbered, &[event]).await,
-                    None => Ok(()),
-                }
-            })
-        })
+        self.write(transaction!(|tx| {
+            let numbered: Option<Numbered> = sqlx::query_as(
+                "UPDATE jobs SET last_seq = last_seq + 1 \
+                 WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck') RETURNING last_seq, user_id",
+            )
+            .bind(job)
+            .bind(i64::from(attempt))
+            .fetch_optional(&mut tx.db)
+            .await?;
+            match numbered {
+                Some(numbered) => insert(tx, stamp, &numbered, &[event]).await,
+                None => Ok(()),
+            }
+        }))
         .await
     }
 
@@ -151,7 +149,7 @@ impl Store {
             Box::pin(async move {
                 let attempt: Option<(i64,)> =
                     sqlx::query_as("SELECT attempt FROM jobs WHERE id = $1 AND state IN ('in_progress', 'stuck')")
-                        .bind(*job.as_uuid())
+                        .bind(job)
                         .fetch_optional(&mut tx.db)
                         .await?;
                 let Some((attempt,)) = attempt else { return Ok(()) };
@@ -164,10 +162,8 @@ impl Store {
 
     /// The number of a job's newest event; 0 when there is no such job.
     pub async fn last_seq(&self, job: JobId) -> Result<i64, StoreError> {
-        let last: Option<i64> = sqlx::query_scalar("SELECT last_seq FROM jobs WHERE id = $1")
-            .bind(*job.as_uuid())
-            .fetch_optional(&self.read)
-            .await?;
+        let last: Option<i64> =
+            sqlx::query_scalar("SELECT last_seq FROM jobs WHERE id = $1").bind(job).fetch_optional(&self.read).await?;
         Ok(last.unwrap_or(0))
     }
 
@@ -183,7 +179,7 @@ impl Store {
             "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events \
              WHERE job_id = $1 AND seq > $2 AND ($3 IS NULL OR kind = $3) ORDER BY seq LIMIT $4",
         )
-        .bind(*job.as_uuid())
+        .bind(job)
         .bind(after)
         .bind(kind.map(EventKind::as_str))
         // One more, to know whether there is a next page.
@@ -220,7 +216,7 @@ impl Store {
     pub async fn event_bytes(&self, job: JobId) -> Result<u64, StoreError> {
         let bytes: i64 =
             sqlx::query_scalar("SELECT COALESCE(SUM(octet_length(data)), 0) FROM events WHERE job_id = $1")
-                .bind(*job.as_uuid())
+                .bind(job)
                 .fetch_one(&self.read)
                 .await?;
         Ok(count(bytes))
@@ -232,7 +228,7 @@ pub(super) async fn user_messages_sent(tx: &mut Connection, job: JobId) -> Resul
     let messages: Vec<String> = sqlx::query_scalar(
         "SELECT data ->> 'content' FROM events WHERE job_id = $1 AND kind = 'message' AND data ->> 'role' = 'user' ORDER BY seq",
     )
-    .bind(*job.as_uuid())
+    .bind(job)
     .fetch_all(tx)
     .await?;
     Ok(messages.into_iter().skip(1).collect())

@@ -58,10 +58,8 @@ pub(super) async fn open(
     request: &ApprovalRequest,
     at: DateTime<Utc>,
 ) -> Result<Gate, StoreError> {
-    let user: String = sqlx::query_scalar("SELECT user_id FROM chat_threads WHERE id = $1")
-        .bind(*thread.as_uuid())
-        .fetch_one(&mut tx.db)
-        .await?;
+    let user: String =
+        sqlx::query_scalar("SELECT user_id FROM chat_threads WHERE id = $1").bind(thread).fetch_one(&mut tx.db).await?;
     let gate = Gate {
         id: GateId::generate(),
         kind: GateKind::Approval,
@@ -84,8 +82,8 @@ pub(super) async fn open(
         "INSERT INTO gates (id, thread_id, user_id, kind, state, tool, parameters, parameters_digest, reasoning, \
          can_be_remembered, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
     )
-    .bind(*gate.id.as_uuid())
-    .bind(*gate.thread_id.as_uuid())
+    .bind(gate.id)
+    .bind(gate.thread_id)
     .bind(&gate.user_id)
     .bind(gate.kind.as_str())
     .bind(gate.state.as_str())
@@ -102,8 +100,8 @@ pub(super) async fn open(
         "INSERT INTO chat_transcripts (thread_id, gate_id) VALUES ($1, $2) \
          ON CONFLICT (thread_id) DO UPDATE SET gate_id = excluded.gate_id",
     )
-    .bind(*gate.thread_id.as_uuid())
-    .bind(*gate.id.as_uuid())
+    .bind(gate.thread_id)
+    .bind(gate.id)
     .execute(&mut tx.db)
     .await?;
     let event = InstanceEventData::GateRequired(Box::new(gate.clone()));
@@ -175,7 +173,7 @@ async fn find(tx: &mut WriteTx, target: GateTarget) -> Result<Option<Gate>, Stor
 impl Store {
     pub async fn gate(&self, id: GateId) -> Result<Option<Gate>, StoreError> {
         let row: Option<GateRow> = sqlx::query_as(concat!("SELECT ", columns!(), " FROM gates WHERE id = $1"))
-            .bind(*id.as_uuid())
+            .bind(id)
             .fetch_optional(&self.read)
             .await?;
         row.map(GateRow::into_gate).transpose()
@@ -200,7 +198,7 @@ impl Store {
             query.push(" OR lower(hex(id)) LIKE ").push_bind(format!("%{part}")).push(")");
         }
         if let Some(before) = filter.before {
-            query.push(" AND id < ").push_bind(*before.as_uuid());
+            query.push(" AND id < ").push_bind(before);
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
         let rows: Vec<GateRow> = query.build_query_as().fetch_all(&self.read).await?;
@@ -211,17 +209,15 @@ impl Store {
 impl Store {
     /// Deletes gates that were resolved before a time, except those whose answer a turn has yet to read. Returns how many.
     pub(super) async fn trim_gates(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM gates WHERE id IN (SELECT id FROM gates WHERE resolved_at < $1 \
-                     AND thread_id NOT IN (SELECT id FROM chat_threads WHERE state = 'processing') LIMIT $2)",
-                )
-                .bind(before)
-                .bind(ROWS_PER_BATCH);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM gates WHERE id IN (SELECT id FROM gates WHERE resolved_at < $1 \
+                 AND thread_id NOT IN (SELECT id FROM chat_threads WHERE state = 'processing') LIMIT $2)",
+            )
+            .bind(before)
+            .bind(ROWS_PER_BATCH);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 }
@@ -229,7 +225,7 @@ impl Store {
 #[derive(FromRow)]
 struct GateRow {
     id: Uuid,
-    thread_id: Uuid,
+    thread_id: ThreadId,
     user_id: String,
     kind: String,
     state: String,
@@ -254,7 +250,7 @@ impl GateRow {
             id: GateId::from_uuid(self.id),
             kind: row.known("kind", GateKind::parse(&self.kind))?,
             state: row.known("state", GateState::parse(&self.state))?,
-            thread_id: ThreadId::from_uuid(self.thread_id),
+            thread_id: self.thread_id,
             user_id: self.user_id,
             tool: self.tool,
             parameters: row.json("parameters", &self.parameters)?,

@@ -88,12 +88,12 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Option<StartedHeartbeat>, StoreError> {
         let user = user.to_owned();
-        let begun = self.write(move |tx| Box::pin(async move { begin(tx, user, rev, now).await })).await?;
+        let begun = self.write(transaction!(|tx| begin(tx, user, rev, now).await)).await?;
         let Some(mut started) = begun else { return Ok(None) };
         let Some(main) = started.main else { return Ok(Some(started)) };
         let transcript: Option<Option<String>> =
             sqlx::query_scalar("SELECT transcript FROM chat_transcripts WHERE thread_id = $1")
-                .bind(*main.as_uuid())
+                .bind(main)
                 .fetch_optional(&self.read)
                 .await?;
         started.turn.transcript = transcript.flatten();
@@ -107,7 +107,7 @@ impl Store {
             message_columns!(),
             " FROM chat_messages WHERE thread_id = $1 AND due AND seq IS NOT NULL ORDER BY seq DESC LIMIT $2"
         ))
-        .bind(*thread.as_uuid())
+        .bind(thread)
         .bind(MAX_DUE_ENTRIES)
         .fetch_all(&self.read)
         .await?;
@@ -174,7 +174,7 @@ async fn begin(
 async fn has_queued(tx: &mut WriteTx, thread: ThreadId) -> Result<bool, StoreError> {
     let queued: Option<i64> =
         sqlx::query_scalar("SELECT 1 FROM chat_messages WHERE thread_id = $1 AND seq IS NULL LIMIT 1")
-            .bind(*thread.as_uuid())
+            .bind(thread)
             .fetch_optional(&mut tx.db)
             .await?;
     Ok(queued.is_some())

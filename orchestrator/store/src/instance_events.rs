@@ -103,11 +103,11 @@ pub(super) async fn append(
     ])
     .bind(user.to_owned())
     .bind(data.kind().as_str())
-    .bind(subject.job_id.map(|id| *id.as_uuid()))
-    .bind(subject.run_id.map(|id| *id.as_uuid()))
-    .bind(subject.routine_id.map(|id| *id.as_uuid()))
-    .bind(subject.thread_id.map(|id| *id.as_uuid()))
-    .bind(subject.gate_id.map(|id| *id.as_uuid()))
+    .bind(subject.job_id)
+    .bind(subject.run_id)
+    .bind(subject.routine_id)
+    .bind(subject.thread_id)
+    .bind(subject.gate_id)
     .bind(at)
     .bind(json);
     let results = tx.run(batch).await?;
@@ -162,7 +162,7 @@ pub(super) async fn append_all(
 
 /// Deletes the events about a thread that its user deletes. Its readers are not told, unlike after a retention sweep.
 pub(super) async fn delete_of_thread(tx: &mut WriteTx, thread: ThreadId) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM instance_events WHERE thread_id = $1").bind(*thread.as_uuid()).execute(&mut tx.db).await?;
+    sqlx::query("DELETE FROM instance_events WHERE thread_id = $1").bind(thread).execute(&mut tx.db).await?;
     Ok(())
 }
 
@@ -222,20 +222,18 @@ impl Store {
 
     /// Deletes events of the instance before a time. Returns how many. Jobs' own events are deleted with their job's records.
     pub(super) async fn trim_instance_events(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let cursors: Vec<i64> = sqlx::query_scalar(
-                    "DELETE FROM instance_events WHERE cursor IN \
-                     (SELECT cursor FROM instance_events WHERE at < $1 ORDER BY at LIMIT $2) RETURNING cursor",
-                )
-                .bind(before)
-                .bind(ROWS_PER_BATCH)
-                .fetch_all(&mut tx.db)
-                .await?;
-                set_trimmed(tx, &cursors).await?;
-                Ok(cursors.len() as u64)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let cursors: Vec<i64> = sqlx::query_scalar(
+                "DELETE FROM instance_events WHERE cursor IN \
+                 (SELECT cursor FROM instance_events WHERE at < $1 ORDER BY at LIMIT $2) RETURNING cursor",
+            )
+            .bind(before)
+            .bind(ROWS_PER_BATCH)
+            .fetch_all(&mut tx.db)
+            .await?;
+            set_trimmed(tx, &cursors).await?;
+            Ok(cursors.len() as u64)
+        }))
         .await
     }
 }
@@ -313,7 +311,7 @@ fn statement(filter: &InstanceEventFilter, after: i64, end: i64, limit: usize) -
             query.push(" AND user_id = ").push_bind(user.clone());
         }
         if let Some(thread) = filter.thread {
-            query.push(" AND thread_id = ").push_bind(*thread.as_uuid());
+            query.push(" AND thread_id = ").push_bind(thread);
         }
         push_kinds(&mut query, "kind", &others);
     }
@@ -339,17 +337,17 @@ struct EventRow {
     at: DateTime<Utc>,
     kind: String,
     user_id: String,
-    job_id: Option<Uuid>,
-    run_id: Option<Uuid>,
-    routine_id: Option<Uuid>,
-    thread_id: Option<Uuid>,
-    gate_id: Option<Uuid>,
+    job_id: Option<JobId>,
+    run_id: Option<RunId>,
+    routine_id: Option<RoutineId>,
+    thread_id: Option<ThreadId>,
+    gate_id: Option<GateId>,
     data: String,
 }
 
 impl EventRow {
     fn into_event(self) -> Result<StoredInstanceEvent, StoreError> {
-        let row = RowRef { table: "instance_events", id: self.job_id.unwrap_or_default() };
+        let row = RowRef { table: "instance_events", id: *self.job_id.unwrap_or(JobId::nil()).as_uuid() };
         Ok(StoredInstanceEvent {
             v: 1,
             cursor: self.cursor,
@@ -357,11 +355,11 @@ impl EventRow {
             kind: row.known("kind", InstanceEventKind::parse(&self.kind))?,
             user_id: self.user_id,
             subject: EventSubject {
-                job_id: self.job_id.map(JobId::from_uuid),
-                run_id: self.run_id.map(RunId::from_uuid),
-                routine_id: self.routine_id.map(RoutineId::from_uuid),
-                thread_id: self.thread_id.map(ThreadId::from_uuid),
-                gate_id: self.gate_id.map(GateId::from_uuid),
+                job_id: self.job_id,
+                run_id: self.run_id,
+                routine_id: self.routine_id,
+                thread_id: self.thread_id,
+                gate_id: self.gate_id,
             },
             data: RawValue::from_string(self.data).map_err(|_| row.invalid("data"))?,
         })

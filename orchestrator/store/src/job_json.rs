@@ -129,7 +129,7 @@ impl Store {
     /// A job as JSON, for the bearer of the token `jti`.
     pub async fn job_json(&self, jti: &str, id: JobId) -> Result<TokenChecked<Option<JobJson>>, StoreError> {
         let (is_revoked, user_id, item): (bool, Option<String>, String) =
-            sqlx::query_as(JOB).bind(jti).bind(*id.as_uuid()).fetch_one(&self.read).await?;
+            sqlx::query_as(JOB).bind(jti).bind(id).fetch_one(&self.read).await?;
         if is_revoked {
             return Ok(TokenChecked::Revoked);
         }

@@ -54,10 +54,10 @@ pub(super) fn push_conditions(query: &mut QueryBuilder<Sqlite>, filter: &JobFilt
         query.push(" OR lower(hex(id)) LIKE ").push_bind(format!("%{part}")).push(")");
     }
     if let Some(parent) = filter.parent {
-        query.push(" AND parent_id = ").push_bind(*parent.as_uuid());
+        query.push(" AND parent_id = ").push_bind(parent);
     }
     if let Some(before) = filter.before {
-        query.push(" AND id < ").push_bind(*before.as_uuid());
+        query.push(" AND id < ").push_bind(before);
     }
     // One more, to know whether there is a next page.
     query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit) + 1);

@@ -56,10 +56,8 @@ impl Store {
 
     /// The state of a job; `None` if it does not exist. Reads no texts.
     pub async fn job_state(&self, job: JobId) -> Result<Option<JobState>, StoreError> {
-        let state: Option<String> = sqlx::query_scalar("SELECT state FROM jobs WHERE id = $1")
-            .bind(*job.as_uuid())
-            .fetch_optional(&self.read)
-            .await?;
+        let state: Option<String> =
+            sqlx::query_scalar("SELECT state FROM jobs WHERE id = $1").bind(job).fetch_optional(&self.read).await?;
         state.map(|state| state_of(*job.as_uuid(), &state)).transpose()
     }
 
@@ -71,8 +69,8 @@ impl Store {
              SELECT j.parent_id, a.level + 1 FROM jobs j JOIN above a ON j.id = a.id \
              WHERE j.parent_id IS NOT NULL AND a.level < $3) SELECT COUNT(*) FROM above WHERE id = $2",
         )
-        .bind(*job.as_uuid())
-        .bind(*above.as_uuid())
+        .bind(job)
+        .bind(above)
         .bind(i64::from(MAX_DEPTH))
         .fetch_one(&self.read)
         .await?;
@@ -90,7 +88,7 @@ impl Store {
         match scope {
             JobScope::Below(job) => {
                 query.push("WITH RECURSIVE below (id) AS (SELECT id FROM jobs WHERE parent_id = ");
-                query.push_bind(*job.as_uuid());
+                query.push_bind(job);
                 query.push(" UNION ALL SELECT j.id FROM jobs j JOIN below b ON j.parent_id = b.id) ");
                 query.push(
                     "SELECT id, title, state, parent_id, created_at FROM jobs WHERE id IN (SELECT id FROM below)",
@@ -115,8 +113,7 @@ pub(super) async fn trees<'c>(
     db: impl Executor<'c, Database = Sqlite>,
     job: JobId,
 ) -> Result<Vec<Descendants>, StoreError> {
-    let rows: Vec<TreeRow> =
-        sqlx::query_as(TREES).bind(*job.as_uuid()).bind(i64::from(MAX_DEPTH)).fetch_all(db).await?;
+    let rows: Vec<TreeRow> = sqlx::query_as(TREES).bind(job).bind(i64::from(MAX_DEPTH)).fetch_all(db).await?;
     let descendants = |row: TreeRow| {
         let limits: Limits = RowRef { table: "jobs", id: row.id }.json("limits", &row.limits)?;
         let below = u32::try_from(count(row.descendants)).unwrap_or(u32::MAX);
@@ -130,7 +127,7 @@ struct ListedRow {
     id: Uuid,
     title: String,
     state: String,
-    parent_id: Option<Uuid>,
+    parent_id: Option<JobId>,
     created_at: DateTime<Utc>,
 }
 
@@ -140,7 +137,7 @@ impl ListedRow {
             id: JobId::from_uuid(self.id),
             title: self.title,
             state: state_of(self.id, &self.state)?,
-            parent_id: self.parent_id.map(JobId::from_uuid),
+            parent_id: self.parent_id,
             created_at: self.created_at,
         })
     }

@@ -75,7 +75,7 @@ impl Store {
         audit: Option<&AuditEntry>,
     ) -> Result<CreateOutcome, StoreError> {
         let audit = audit.cloned();
-        self.write(move |tx| Box::pin(async move { create(tx, job, key.as_ref(), audit.as_ref()).await })).await
+        self.write(transaction!(|tx| create(tx, job, key.as_ref(), audit.as_ref()).await)).await
     }
 
     pub async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
@@ -118,7 +118,7 @@ impl Store {
 
     /// Where a job stands in the queue of its placement by priority and age, from 1 for the next; `None` if it is not in a queue.
     pub async fn queue_position(&self, id: JobId) -> Result<Option<u64>, StoreError> {
-        let ahead: Option<i64> = sqlx::query_scalar(QUEUE_AHEAD).bind(*id.as_uuid()).fetch_optional(&self.read).await?;
+        let ahead: Option<i64> = sqlx::query_scalar(QUEUE_AHEAD).bind(id).fetch_optional(&self.read).await?;
         Ok(ahead.map(|ahead| count(ahead) + 1))
     }
 
@@ -154,14 +154,14 @@ impl Store {
 
     /// Open jobs without a request to cancel whose parent is no longer at work: it has ended, is submitted, or is to be cancelled.
     pub async fn orphaned(&self) -> Result<HashSet<JobId>, StoreError> {
-        let ids: Vec<Uuid> = sqlx::query_scalar(
+        let ids: Vec<JobId> = sqlx::query_scalar(
             "SELECT c.id FROM jobs c JOIN jobs p ON p.id = c.parent_id \
              WHERE c.state IN ('pending', 'in_progress', 'stuck') AND c.cancel_requested_at IS NULL \
              AND (p.cancel_requested_at IS NOT NULL OR p.state NOT IN ('pending', 'in_progress', 'stuck'))",
         )
         .fetch_all(&self.read)
         .await?;
-        Ok(ids.into_iter().map(JobId::from_uuid).collect())
+        Ok(ids.into_iter().collect())
     }
 
     /// When a job was finished or submitted; `None` while it is open or if it does not exist.
@@ -169,7 +169,7 @@ impl Store {
         let at: Option<Option<DateTime<Utc>>> = sqlx::query_scalar(
             "SELECT CASE WHEN state = 'submitted' THEN last_activity_at ELSE finished_at END FROM jobs WHERE id = $1",
         )
-        .bind(*id.as_uuid())
+        .bind(id)
         .fetch_optional(&self.read)
         .await?;
         Ok(at.flatten())
@@ -271,7 +271,7 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, 0, 0, $18, $18, $19, $20, \
          $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)",
     )
-    .bind(*job.id.as_uuid())
+    .bind(job.id)
     .bind(job.rev)
     .bind(&brief.user_id)
     .bind(&brief.title)
@@ -290,11 +290,11 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     .bind(&brief.model)
     .bind(brief.plan)
     .bind(brief.source.as_str())
-    .bind(brief.restarted_from.map(|id| *id.as_uuid()))
+    .bind(brief.restarted_from)
     .bind(brief.created_at)
     .bind(job.prompts_closed)
     .bind(brief.review)
-    .bind(brief.parent_id.map(|id| *id.as_uuid()))
+    .bind(brief.parent_id)
     .bind(i64::from(brief.depth))
     .bind(job.is_held())
     .bind(job.message())
@@ -302,12 +302,12 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     .bind((!brief.approve.is_empty()).then(|| text(&brief.approve)).transpose()?)
     .bind(brief.egress.as_ref().map(text).transpose()?)
     .bind(brief.delimiter_nonce.as_ref().map(DelimiterNonce::as_str))
-    .bind(brief.routine.map(|link| *link.routine.as_uuid()))
-    .bind(brief.routine.map(|link| *link.run.as_uuid()))
+    .bind(brief.routine.map(|link| link.routine))
+    .bind(brief.routine.map(|link| link.run))
     .execute(&mut *tx)
     .await?;
     sqlx::query("INSERT INTO job_texts (job_id, prompt, metadata) VALUES ($1, $2, $3)")
-        .bind(*job.id.as_uuid())
+        .bind(job.id)
         .bind(&brief.prompt)
         .bind(text(&brief.metadata)?)
         .execute(tx)

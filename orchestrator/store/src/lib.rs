@@ -5,6 +5,13 @@
 //! calls and the dispatcher), so that no public request delays it. A handle reads from the set it was made for
 //! ([`Store::control`]).
 
+/// The work of [`Store::write`] and the like: an async closure cannot promise yet that its future is `Send`.
+macro_rules! transaction {
+    (|$tx:ident| $work:expr) => {
+        move |$tx| Box::pin(async move { $work })
+    };
+}
+
 mod actions;
 mod audit;
 mod backup;
@@ -221,18 +228,16 @@ impl Store {
 
     /// This install's id: created once, never changed.
     pub async fn instance_id(&self) -> Result<InstanceId, StoreError> {
-        self.write(|tx| {
-            Box::pin(async move {
-                let known: Option<uuid::Uuid> =
-                    sqlx::query_scalar("SELECT id FROM instance LIMIT 1").fetch_optional(&mut tx.db).await?;
-                if let Some(id) = known {
-                    return Ok(InstanceId::from_uuid(id));
-                }
-                let id = InstanceId::generate();
-                sqlx::query("INSERT INTO instance (id) VALUES ($1)").bind(*id.as_uuid()).execute(&mut tx.db).await?;
-                Ok(id)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let known: Option<uuid::Uuid> =
+                sqlx::query_scalar("SELECT id FROM instance LIMIT 1").fetch_optional(&mut tx.db).await?;
+            if let Some(id) = known {
+                return Ok(InstanceId::from_uuid(id));
+            }
+            let id = InstanceId::generate();
+            sqlx::query("INSERT INTO instance (id) VALUES ($1)").bind(id).execute(&mut tx.db).await?;
+            Ok(id)
+        }))
         .await
     }
 
@@ -284,12 +289,10 @@ impl Store {
 impl Store {
     /// Runs a statement that no method has, to bring the database into a state that a test needs.
     pub async fn execute(&self, statement: &'static str) -> Result<(), StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                sqlx::query(statement).execute(&mut tx.db).await?;
-                Ok(())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            sqlx::query(statement).execute(&mut tx.db).await?;
+            Ok(())
+        }))
         .await
     }
 }

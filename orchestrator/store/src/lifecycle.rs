@@ -67,12 +67,10 @@ impl Store {
         decide: impl FnOnce(JobRecord) -> Result<Step, Refused> + Send + 'static,
     ) -> Result<Transition, StoreError> {
         let audit = audit.cloned();
-        self.write(move |tx| {
-            Box::pin(async move {
-                let Some(record) = load(&mut tx.db, job).await? else { return Ok(Transition::NotFound) };
-                apply(tx, record, now, audit.as_ref(), decide).await
-            })
-        })
+        self.write(transaction!(|tx| {
+            let Some(record) = load(&mut tx.db, job).await? else { return Ok(Transition::NotFound) };
+            apply(tx, record, now, audit.as_ref(), decide).await
+        }))
         .await
     }
 
@@ -86,25 +84,23 @@ impl Store {
     ) -> Result<Reported, StoreError> {
         let report = report.clone();
         let reported = self
-            .write(move |tx| {
-                Box::pin(async move {
-                    let Some(record) = load(&mut tx.db, job).await? else { return Ok(Reported::NotFound) };
-                    if record.attempt != attempt {
-                        let refused = Refused { state: record.state(), verb: "finish an old attempt" };
-                        return Ok(Reported::Refused(refused));
-                    }
-                    if report.outcome == ReportedOutcome::Completed
-                        && record.is_running()
-                        && !record.is_stopping()
-                        && prompts::waiting(&mut tx.db, job).await? > 0
-                    {
-                        return Ok(Reported::PromptsWaiting);
-                    }
-                    let finished = apply(tx, record, now, None, |job| job.finish(now, &report)).await?;
-                    failpoint::reach("complete.before_commit");
-                    Ok(finished.into())
-                })
-            })
+            .write(transaction!(|tx| {
+                let Some(record) = load(&mut tx.db, job).await? else { return Ok(Reported::NotFound) };
+                if record.attempt != attempt {
+                    let refused = Refused { state: record.state(), verb: "finish an old attempt" };
+                    return Ok(Reported::Refused(refused));
+                }
+                if report.outcome == ReportedOutcome::Completed
+                    && record.is_running()
+                    && !record.is_stopping()
+                    && prompts::waiting(&mut tx.db, job).await? > 0
+                {
+                    return Ok(Reported::PromptsWaiting);
+                }
+                let finished = apply(tx, record, now, None, |job| job.finish(now, &report)).await?;
+                failpoint::reach("complete.before_commit");
+                Ok(finished.into())
+            }))
             .await?;
         failpoint::reach("complete.after_commit");
         Ok(reported)
@@ -118,17 +114,15 @@ impl Store {
         container: &protocol::ContainerInfo,
     ) -> Result<bool, StoreError> {
         let container = text(container)?;
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let updated = sqlx::query("UPDATE jobs SET container = $1 WHERE id = $2 AND attempt = $3")
-                    .bind(container)
-                    .bind(*job.as_uuid())
-                    .bind(i64::from(attempt))
-                    .execute(&mut tx.db)
-                    .await?;
-                Ok(updated.rows_affected() == 1)
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let updated = sqlx::query("UPDATE jobs SET container = $1 WHERE id = $2 AND attempt = $3")
+                .bind(container)
+                .bind(job)
+                .bind(i64::from(attempt))
+                .execute(&mut tx.db)
+                .await?;
+            Ok(updated.rows_affected() == 1)
+        }))
         .await
     }
 
@@ -140,40 +134,36 @@ impl Store {
         now: DateTime<Utc>,
         lease_expires_at: DateTime<Utc>,
     ) -> Result<Option<bool>, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let cancel: Option<bool> = sqlx::query_scalar(
-                    "UPDATE jobs SET lease_expires_at = $1, worker_seen_at = COALESCE(worker_seen_at, $2) \
-                     WHERE id = $3 AND attempt = $4 AND state IN ('in_progress', 'stuck') \
-                     RETURNING cancel_requested_at IS NOT NULL",
-                )
-                .bind(lease_expires_at)
-                .bind(now)
-                .bind(*job.as_uuid())
-                .bind(i64::from(attempt))
-                .fetch_optional(&mut tx.db)
-                .await?;
-                Ok(cancel)
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let cancel: Option<bool> = sqlx::query_scalar(
+                "UPDATE jobs SET lease_expires_at = $1, worker_seen_at = COALESCE(worker_seen_at, $2) \
+                 WHERE id = $3 AND attempt = $4 AND state IN ('in_progress', 'stuck') \
+                 RETURNING cancel_requested_at IS NOT NULL",
+            )
+            .bind(lease_expires_at)
+            .bind(now)
+            .bind(job)
+            .bind(i64::from(attempt))
+            .fetch_optional(&mut tx.db)
+            .await?;
+            Ok(cancel)
+        }))
         .await
     }
 
     /// Sets the message of pending jobs that explains why they wait for the sandbox.
     pub async fn explain_pending(&self, message: Option<&str>) -> Result<(), StoreError> {
         let message = message.map(str::to_owned);
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                sqlx::query(
-                    "UPDATE jobs SET message = $1 WHERE state = 'pending' AND NOT held AND placement = 'container' AND message IS DISTINCT FROM $1 \
-                     AND (message IS NULL OR message LIKE 'waiting:%')",
-                )
-                .bind(message)
-                .execute(&mut tx.db)
-                .await?;
-                Ok(())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            sqlx::query(
+                "UPDATE jobs SET message = $1 WHERE state = 'pending' AND NOT held AND placement = 'container' AND message IS DISTINCT FROM $1 \
+                 AND (message IS NULL OR message LIKE 'waiting:%')",
+            )
+            .bind(message)
+            .execute(&mut tx.db)
+            .await?;
+            Ok(())
+        }))
         .await
     }
 }
@@ -184,7 +174,7 @@ pub(super) async fn load<'c>(
 ) -> Result<Option<JobRecord>, StoreError> {
     let row: Option<JobRow> =
         sqlx::query_as(concat!("SELECT ", job_columns!(), " FROM ", job_tables!(), " WHERE id = $1"))
-            .bind(*job.as_uuid())
+            .bind(job)
             .fetch_optional(db)
             .await?;
     row.map(JobRow::into_record).transpose()
@@ -259,7 +249,7 @@ async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result
     .bind(columns.calls_before_attempt)
     .bind(columns.cancelled_by_parent)
     .bind(columns.held)
-    .bind(*job.id.as_uuid())
+    .bind(job.id)
     .bind(before.rev)
     .execute(&mut *tx)
     .await?;
@@ -270,7 +260,7 @@ async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result
         sqlx::query("UPDATE job_texts SET result_text = $1, result_partial = $2 WHERE job_id = $3")
             .bind(columns.result_text)
             .bind(columns.result_partial)
-            .bind(*job.id.as_uuid())
+            .bind(job.id)
             .execute(tx)
             .await?;
     }

@@ -97,7 +97,7 @@ impl Store {
             return Ok(all.into_iter().map(of_approval).collect());
         }
         let server = server.to_owned();
-        self.write(move |tx| Box::pin(async move { record(&mut tx.db, &server, &seen, at).await })).await
+        self.write(transaction!(|tx| record(&mut tx.db, &server, &seen, at).await)).await
     }
 
     /// Approves a definition of a tool.
@@ -108,36 +108,34 @@ impl Store {
         entry: AuditEntry,
     ) -> Result<DefinitionApproval, StoreError> {
         let (server, tool, digest) = (server.to_owned(), tool.to_owned(), digest.to_owned());
-        self.write(move |tx| {
-            Box::pin(async move {
-                let changed = sqlx::query(
-                    "UPDATE mcp_definitions SET approved_by = CASE WHEN approved_at IS NULL THEN $1 ELSE approved_by END, \
-                     approved_at = coalesce(approved_at, $2) WHERE server = $3 AND tool = $4 AND digest = $5",
-                )
-                .bind(&entry.user)
-                .bind(entry.at)
-                .bind(&server)
-                .bind(&tool)
-                .bind(&digest)
-                .execute(&mut tx.db)
-                .await?;
-                if changed.rows_affected() == 0 {
-                    return Ok(DefinitionApproval::NotFound);
-                }
-                sqlx::query(
-                    "DELETE FROM mcp_definitions WHERE server = $1 AND tool = $2 AND approved_at IS NOT NULL AND digest NOT IN \
-                     (SELECT digest FROM mcp_definitions WHERE server = $1 AND tool = $2 AND approved_at IS NOT NULL \
-                     ORDER BY approved_at DESC LIMIT $3)",
-                )
-                .bind(&server)
-                .bind(&tool)
-                .bind(MAX_APPROVED)
-                .execute(&mut tx.db)
-                .await?;
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
-                Ok(DefinitionApproval::Approved)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let changed = sqlx::query(
+                "UPDATE mcp_definitions SET approved_by = CASE WHEN approved_at IS NULL THEN $1 ELSE approved_by END, \
+                 approved_at = coalesce(approved_at, $2) WHERE server = $3 AND tool = $4 AND digest = $5",
+            )
+            .bind(&entry.user)
+            .bind(entry.at)
+            .bind(&server)
+            .bind(&tool)
+            .bind(&digest)
+            .execute(&mut tx.db)
+            .await?;
+            if changed.rows_affected() == 0 {
+                return Ok(DefinitionApproval::NotFound);
+            }
+            sqlx::query(
+                "DELETE FROM mcp_definitions WHERE server = $1 AND tool = $2 AND approved_at IS NOT NULL AND digest NOT IN \
+                 (SELECT digest FROM mcp_definitions WHERE server = $1 AND tool = $2 AND approved_at IS NOT NULL \
+                 ORDER BY approved_at DESC LIMIT $3)",
+            )
+            .bind(&server)
+            .bind(&tool)
+            .bind(MAX_APPROVED)
+            .execute(&mut tx.db)
+            .await?;
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+            Ok(DefinitionApproval::Approved)
+        }))
         .await
     }
 }

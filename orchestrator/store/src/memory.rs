@@ -94,23 +94,21 @@ impl Store {
     /// Writes a new version of a document, and deletes the versions over the limit.
     pub async fn write_memory(&self, write: MemoryWrite) -> Result<MemoryWriteOutcome, StoreError> {
         let _permit = self.memory_writes.acquire(&write.user).await.map_err(|_| StoreError::Closed)?;
-        self.write(move |tx| {
-            Box::pin(async move {
-                let (user, author, now) = (write.user.clone(), write.author.clone(), write.audit.at);
-                let outcome = put(&mut tx.db, write).await?;
-                if let MemoryWriteOutcome::Stored { entry, .. } = &outcome {
-                    let version = (entry.path.as_str(), entry.version);
-                    routines::own_events::memory_written(tx, &user, version, &author, now).await?;
-                }
-                Ok(outcome)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let (user, author, now) = (write.user.clone(), write.author.clone(), write.audit.at);
+            let outcome = put(&mut tx.db, write).await?;
+            if let MemoryWriteOutcome::Stored { entry, .. } = &outcome {
+                let version = (entry.path.as_str(), entry.version);
+                routines::own_events::memory_written(tx, &user, version, &author, now).await?;
+            }
+            Ok(outcome)
+        }))
         .await
     }
 
     /// Deletes a document with its versions.
     pub async fn delete_memory(&self, deletion: MemoryDeletion) -> Result<MemoryDeleteOutcome, StoreError> {
-        self.write(move |tx| Box::pin(async move { delete(&mut tx.db, deletion).await })).await
+        self.write(transaction!(|tx| delete(&mut tx.db, deletion).await)).await
     }
 
     /// A version of a document, by default the current one.

@@ -69,28 +69,26 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Vec<ClaimedDelivery>, StoreError> {
         let claimed: Vec<ClaimedRow> = self
-            .write(move |tx| {
-                Box::pin(async move {
-                    // A user's number of posts in progress counts as well.
-                    let rows = sqlx::query_as(
-                        "UPDATE notification_deliveries SET claimed_by = $1, attempts = attempts + 1, last_attempt_at = $2, \
-                         next_attempt_at = NULL WHERE id IN (SELECT id FROM (SELECT id, user_id, next_attempt_at, \
-                         ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY next_attempt_at, id) AS place \
-                         FROM notification_deliveries WHERE status = 'pending' AND next_attempt_at <= $2) AS due \
-                         WHERE place <= $4 AND place + (SELECT COUNT(*) FROM notification_deliveries AS claimed \
-                         WHERE claimed.user_id = due.user_id AND claimed.claimed_by IS NOT NULL) <= $4 \
-                         ORDER BY next_attempt_at LIMIT $3) \
-                         RETURNING id, notification_id, routine_id, user_id, url, attempts",
-                    )
-                    .bind(process)
-                    .bind(now)
-                    .bind(i64::from(max))
-                    .bind(i64::from(per_user))
-                    .fetch_all(&mut tx.db)
-                    .await?;
-                    Ok(rows)
-                })
-            })
+            .write(transaction!(|tx| {
+                // A user's number of posts in progress counts as well.
+                let rows = sqlx::query_as(
+                    "UPDATE notification_deliveries SET claimed_by = $1, attempts = attempts + 1, last_attempt_at = $2, \
+                     next_attempt_at = NULL WHERE id IN (SELECT id FROM (SELECT id, user_id, next_attempt_at, \
+                     ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY next_attempt_at, id) AS place \
+                     FROM notification_deliveries WHERE status = 'pending' AND next_attempt_at <= $2) AS due \
+                     WHERE place <= $4 AND place + (SELECT COUNT(*) FROM notification_deliveries AS claimed \
+                     WHERE claimed.user_id = due.user_id AND claimed.claimed_by IS NOT NULL) <= $4 \
+                     ORDER BY next_attempt_at LIMIT $3) \
+                     RETURNING id, notification_id, routine_id, user_id, url, attempts",
+                )
+                .bind(process)
+                .bind(now)
+                .bind(i64::from(max))
+                .bind(i64::from(per_user))
+                .fetch_all(&mut tx.db)
+                .await?;
+                Ok(rows)
+            }))
             .await?;
         let mut posts = Vec::with_capacity(claimed.len());
         for row in claimed {
@@ -131,38 +129,34 @@ impl Store {
             DeliveryOutcome::Unknown { error } => (DeliveryStatus::Unknown, None, None, Some(error)),
             DeliveryOutcome::Failed { status, error } => (DeliveryStatus::Failed, None, status, Some(error)),
         };
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let updated = sqlx::query(
-                    "UPDATE notification_deliveries SET status = $3, next_attempt_at = $4, response_status = $5, error = $6, \
-                     claimed_by = NULL WHERE id = $1 AND claimed_by = $2",
-                )
-                .bind(*post.as_uuid())
-                .bind(process)
-                .bind(state.as_str())
-                .bind(next)
-                .bind(status.map(i64::from))
-                .bind(error)
-                .execute(&mut tx.db)
-                .await?;
-                Ok(updated.rows_affected() > 0)
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let updated = sqlx::query(
+                "UPDATE notification_deliveries SET status = $3, next_attempt_at = $4, response_status = $5, error = $6, \
+                 claimed_by = NULL WHERE id = $1 AND claimed_by = $2",
+            )
+            .bind(post)
+            .bind(process)
+            .bind(state.as_str())
+            .bind(next)
+            .bind(status.map(i64::from))
+            .bind(error)
+            .execute(&mut tx.db)
+            .await?;
+            Ok(updated.rows_affected() > 0)
+        }))
         .await
     }
 
     /// Sets the posts that other processes have left behind to `unknown`: the receiver may have got them. Returns how many.
     pub async fn give_up_notification_posts(&self, process: Uuid) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let given_up = sqlx::query(
-                    "UPDATE notification_deliveries SET status = 'unknown', claimed_by = NULL, \
-                     error = 'the orchestrator stopped during the post' WHERE claimed_by IS NOT NULL AND claimed_by <> $1",
-                )
-                .bind(process);
-                Ok(given_up.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let given_up = sqlx::query(
+                "UPDATE notification_deliveries SET status = 'unknown', claimed_by = NULL, \
+                 error = 'the orchestrator stopped during the post' WHERE claimed_by IS NOT NULL AND claimed_by <> $1",
+            )
+            .bind(process);
+            Ok(given_up.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 
@@ -212,8 +206,8 @@ pub(super) async fn insert(
          created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
     .bind(*DeliveryId::generate().as_uuid())
-    .bind(*notification.as_uuid())
-    .bind(*routine.as_uuid())
+    .bind(notification)
+    .bind(routine)
     .bind(user)
     .bind(url)
     .bind(status.as_str())

@@ -77,7 +77,7 @@ macro_rules! columns {
 impl Store {
     /// Stores a notification. One of a tool call is stored once for each call id, which is unique among the job's attempts.
     pub async fn notify(&self, notification: NewNotification, now: DateTime<Utc>) -> Result<(), StoreError> {
-        self.write(move |tx| Box::pin(async move { insert(tx, &notification, now).await })).await
+        self.write(transaction!(|tx| insert(tx, &notification, now).await)).await
     }
 
     /// A user's notifications, newest first, each with its id.
@@ -96,7 +96,7 @@ impl Store {
             query.push(" OR lower(hex(id)) LIKE ").push_bind(format!("%{part}")).push(")");
         }
         if let Some(before) = filter.before {
-            query.push(" AND id < ").push_bind(*before.as_uuid());
+            query.push(" AND id < ").push_bind(before);
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
         let rows: Vec<NotificationRow> = query.build_query_as().fetch_all(&self.read).await?;
@@ -116,7 +116,7 @@ impl Store {
     pub(super) async fn notification(&self, id: NotificationId) -> Result<Option<Notification>, StoreError> {
         let row: Option<NotificationRow> =
             sqlx::query_as(concat!("SELECT ", columns!(), " FROM notifications WHERE id = $1"))
-                .bind(*id.as_uuid())
+                .bind(id)
                 .fetch_optional(&self.read)
                 .await?;
         row.map(NotificationRow::into_notification).transpose()
@@ -130,30 +130,28 @@ impl Store {
         entry: &AuditEntry,
     ) -> Result<MarkedRead, StoreError> {
         let (user, entry) = (user.to_owned(), entry.clone());
-        self.write(move |tx| {
-            Box::pin(async move {
-                let row: Option<NotificationRow> =
-                    sqlx::query_as(concat!("SELECT ", columns!(), " FROM notifications WHERE id = $1"))
-                        .bind(*id.as_uuid())
-                        .fetch_optional(&mut tx.db)
-                        .await?;
-                let Some(row) = row else { return Ok(MarkedRead::NotFound) };
-                if row.user_id != user {
-                    return Ok(MarkedRead::NotOwner);
-                }
-                let notification = row.into_notification()?;
-                if notification.read_at.is_some() {
-                    return Ok(MarkedRead::Done(notification));
-                }
-                sqlx::query("UPDATE notifications SET read_at = $2 WHERE id = $1")
-                    .bind(*id.as_uuid())
-                    .bind(entry.at)
-                    .execute(&mut tx.db)
+        self.write(transaction!(|tx| {
+            let row: Option<NotificationRow> =
+                sqlx::query_as(concat!("SELECT ", columns!(), " FROM notifications WHERE id = $1"))
+                    .bind(id)
+                    .fetch_optional(&mut tx.db)
                     .await?;
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
-                Ok(MarkedRead::Done(Notification { read_at: Some(entry.at), ..notification }))
-            })
-        })
+            let Some(row) = row else { return Ok(MarkedRead::NotFound) };
+            if row.user_id != user {
+                return Ok(MarkedRead::NotOwner);
+            }
+            let notification = row.into_notification()?;
+            if notification.read_at.is_some() {
+                return Ok(MarkedRead::Done(notification));
+            }
+            sqlx::query("UPDATE notifications SET read_at = $2 WHERE id = $1")
+                .bind(id)
+                .bind(entry.at)
+                .execute(&mut tx.db)
+                .await?;
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+            Ok(MarkedRead::Done(Notification { read_at: Some(entry.at), ..notification }))
+        }))
         .await
     }
 
@@ -177,33 +175,29 @@ impl Store {
     }
 
     async fn trim_expired_notifications(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM notifications WHERE id IN \
-                     (SELECT id FROM notifications WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
-                )
-                .bind(before)
-                .bind(ROWS_PER_BATCH);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM notifications WHERE id IN \
+                 (SELECT id FROM notifications WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
+            )
+            .bind(before)
+            .bind(ROWS_PER_BATCH);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 
     async fn trim_notifications_of(&self, user: String) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM notifications WHERE id IN (SELECT id FROM notifications WHERE user_id = $1 \
-                     ORDER BY id DESC LIMIT $2 OFFSET $3)",
-                )
-                .bind(user)
-                .bind(ROWS_PER_BATCH)
-                .bind(MAX_PER_USER);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM notifications WHERE id IN (SELECT id FROM notifications WHERE user_id = $1 \
+                 ORDER BY id DESC LIMIT $2 OFFSET $3)",
+            )
+            .bind(user)
+            .bind(ROWS_PER_BATCH)
+            .bind(MAX_PER_USER);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 }
@@ -220,7 +214,7 @@ pub(super) async fn insert(
 /// Marks a notification as read whose subject no longer waits, in the transaction that ends it.
 pub(super) async fn settle(tx: &mut WriteTx, id: NotificationId, at: DateTime<Utc>) -> Result<(), StoreError> {
     sqlx::query("UPDATE notifications SET read_at = $2 WHERE id = $1 AND read_at IS NULL")
-        .bind(*id.as_uuid())
+        .bind(id)
         .bind(at)
         .execute(&mut tx.db)
         .await?;
@@ -240,17 +234,17 @@ pub(super) async fn insert_as(
          ON CONFLICT DO NOTHING RETURNING ",
         columns!(),
     ))
-    .bind(*id.as_uuid())
+    .bind(id)
     .bind(&notification.user)
     .bind(notification.kind.as_str())
     .bind(&notification.title)
     .bind(&notification.text)
-    .bind(notification.job.map(|id| *id.as_uuid()))
-    .bind(notification.run.map(|id| *id.as_uuid()))
+    .bind(notification.job)
+    .bind(notification.run)
     .bind(&notification.call_id)
     .bind(&notification.channel)
     .bind(now)
-    .bind(notification.routine.map(|id| *id.as_uuid()))
+    .bind(notification.routine)
     .fetch_optional(&mut tx.db)
     .await?;
     if let Some(stored) = stored {
@@ -267,9 +261,9 @@ struct NotificationRow {
     kind: String,
     title: String,
     text: String,
-    routine_id: Option<Uuid>,
-    run_id: Option<Uuid>,
-    job_id: Option<Uuid>,
+    routine_id: Option<RoutineId>,
+    run_id: Option<RunId>,
+    job_id: Option<JobId>,
     channel: Option<String>,
     created_at: DateTime<Utc>,
     read_at: Option<DateTime<Utc>>,
@@ -283,9 +277,9 @@ impl NotificationRow {
             kind: row_ref.known("kind", NotificationKind::parse(&self.kind))?,
             title: self.title,
             text: self.text,
-            routine_id: self.routine_id.map(RoutineId::from_uuid),
-            run_id: self.run_id.map(RunId::from_uuid),
-            job_id: self.job_id.map(JobId::from_uuid),
+            routine_id: self.routine_id,
+            run_id: self.run_id,
+            job_id: self.job_id,
             channel: self.channel,
             created_at: self.created_at,
             read_at: self.read_at,

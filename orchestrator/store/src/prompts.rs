@@ -45,52 +45,50 @@ impl Store {
         audit: Option<&AuditEntry>,
     ) -> Result<Prompted, StoreError> {
         let (audit, request) = (audit.cloned(), request.clone());
-        self.write(move |tx| {
-            Box::pin(async move {
-                if let Some(key) = &key
-                    && let Some(known) = idempotency::lookup(&mut tx.db, key, now).await?
-                {
-                    return Ok(Prompted::Known(known));
-                }
-                let Some(record) = lifecycle::load(&mut tx.db, job).await? else { return Ok(Prompted::Missing) };
-                if !record.is_open() {
-                    return Ok(Prompted::Finished(record.state()));
-                }
-                if record.is_stopping() {
-                    return Ok(Prompted::Stopping);
-                }
-                if record.prompts_closed {
-                    return Ok(Prompted::Closed);
-                }
-                if waiting(&mut tx.db, job).await? >= MAX_WAITING {
-                    return Ok(Prompted::Full);
-                }
-                let receipt = PromptReceipt { prompt_id: PromptId::generate() };
-                let prompt = NewPrompt {
-                    id: receipt.prompt_id,
-                    job,
-                    content: &request.content,
-                    mode: request.mode,
-                    done: request.done,
-                    source: PromptSource::User,
-                };
-                insert(&mut tx.db, &prompt, now).await?;
-                if request.done {
-                    sqlx::query("UPDATE jobs SET prompts_closed = TRUE WHERE id = $1")
-                        .bind(*job.as_uuid())
-                        .execute(&mut tx.db)
-                        .await?;
-                }
-                if let Some(key) = &key {
-                    let response = RecordedResponse { status: 202, body: &text(&receipt)? };
-                    idempotency::insert(&mut tx.db, key, now, response).await?;
-                }
-                audit::record(&mut tx.db, audit.as_ref(), job).await?;
-                tx.notify_job(job, &record.brief.user_id);
-                tx.after_commit(move |committed| (committed.observer)(JobChange::PromptAdded(job)));
-                Ok(Prompted::Stored(receipt))
-            })
-        })
+        self.write(transaction!(|tx| {
+            if let Some(key) = &key
+                && let Some(known) = idempotency::lookup(&mut tx.db, key, now).await?
+            {
+                return Ok(Prompted::Known(known));
+            }
+            let Some(record) = lifecycle::load(&mut tx.db, job).await? else { return Ok(Prompted::Missing) };
+            if !record.is_open() {
+                return Ok(Prompted::Finished(record.state()));
+            }
+            if record.is_stopping() {
+                return Ok(Prompted::Stopping);
+            }
+            if record.prompts_closed {
+                return Ok(Prompted::Closed);
+            }
+            if waiting(&mut tx.db, job).await? >= MAX_WAITING {
+                return Ok(Prompted::Full);
+            }
+            let receipt = PromptReceipt { prompt_id: PromptId::generate() };
+            let prompt = NewPrompt {
+                id: receipt.prompt_id,
+                job,
+                content: &request.content,
+                mode: request.mode,
+                done: request.done,
+                source: PromptSource::User,
+            };
+            insert(&mut tx.db, &prompt, now).await?;
+            if request.done {
+                sqlx::query("UPDATE jobs SET prompts_closed = TRUE WHERE id = $1")
+                    .bind(job)
+                    .execute(&mut tx.db)
+                    .await?;
+            }
+            if let Some(key) = &key {
+                let response = RecordedResponse { status: 202, body: &text(&receipt)? };
+                idempotency::insert(&mut tx.db, key, now, response).await?;
+            }
+            audit::record(&mut tx.db, audit.as_ref(), job).await?;
+            tx.notify_job(job, &record.brief.user_id);
+            tx.after_commit(move |committed| (committed.observer)(JobChange::PromptAdded(job)));
+            Ok(Prompted::Stored(receipt))
+        }))
         .await
     }
 
@@ -102,23 +100,21 @@ impl Store {
         content: &str,
     ) -> Result<Option<Box<JobRecord>>, StoreError> {
         let content = content.to_owned();
-        self.write(move |tx| {
-            Box::pin(async move {
-                let Some(record) = lifecycle::load(&mut tx.db, job).await? else { return Ok(None) };
-                let nudged = lifecycle::apply(tx, record, now, None, JobRecord::nudge).await?;
-                let Transition::Applied(nudged) = nudged else { return Ok(None) };
-                let prompt = NewPrompt {
-                    id: PromptId::generate(),
-                    job,
-                    content: &content,
-                    mode: PromptMode::Steer,
-                    done: false,
-                    source: PromptSource::System,
-                };
-                insert(&mut tx.db, &prompt, now).await?;
-                Ok(Some(nudged))
-            })
-        })
+        self.write(transaction!(|tx| {
+            let Some(record) = lifecycle::load(&mut tx.db, job).await? else { return Ok(None) };
+            let nudged = lifecycle::apply(tx, record, now, None, JobRecord::nudge).await?;
+            let Transition::Applied(nudged) = nudged else { return Ok(None) };
+            let prompt = NewPrompt {
+                id: PromptId::generate(),
+                job,
+                content: &content,
+                mode: PromptMode::Steer,
+                done: false,
+                source: PromptSource::System,
+            };
+            insert(&mut tx.db, &prompt, now).await?;
+            Ok(Some(nudged))
+        }))
         .await
     }
 
@@ -131,41 +127,37 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Option<PromptDelivery>, StoreError> {
         if let Some(after) = after.filter(|id| *id != PromptId::nil()) {
-            self.write_one(move |tx| {
-                Box::pin(async move {
-                    sqlx::query(
-                        "UPDATE prompts SET acknowledged_at = $1 WHERE job_id = $2 AND acknowledged_at IS NULL \
-                         AND seq <= (SELECT seq FROM prompts WHERE job_id = $2 AND id = $3)",
-                    )
-                    .bind(now)
-                    .bind(*job.as_uuid())
-                    .bind(*after.as_uuid())
-                    .execute(&mut tx.db)
-                    .await?;
-                    Ok(())
-                })
-            })
+            self.write_one(transaction!(|tx| {
+                sqlx::query(
+                    "UPDATE prompts SET acknowledged_at = $1 WHERE job_id = $2 AND acknowledged_at IS NULL \
+                     AND seq <= (SELECT seq FROM prompts WHERE job_id = $2 AND id = $3)",
+                )
+                .bind(now)
+                .bind(job)
+                .bind(after)
+                .execute(&mut tx.db)
+                .await?;
+                Ok(())
+            }))
             .await?;
         }
         let row: Option<(Uuid, String, String, bool)> = sqlx::query_as(
             "SELECT id, content, mode, done FROM prompts WHERE job_id = $1 AND acknowledged_at IS NULL ORDER BY seq LIMIT 1",
         )
-        .bind(*job.as_uuid())
+        .bind(job)
         .fetch_optional(&self.read)
         .await?;
         let Some((id, content, mode, done)) = row else { return Ok(None) };
         let mode = PromptMode::parse(&mode).ok_or_else(|| RowRef { table: "prompts", id }.invalid("mode"))?;
         if after.is_none() {
-            self.write_one(move |tx| {
-                Box::pin(async move {
-                    sqlx::query("UPDATE prompts SET acknowledged_at = $1 WHERE id = $2")
-                        .bind(now)
-                        .bind(id)
-                        .execute(&mut tx.db)
-                        .await?;
-                    Ok(())
-                })
-            })
+            self.write_one(transaction!(|tx| {
+                sqlx::query("UPDATE prompts SET acknowledged_at = $1 WHERE id = $2")
+                    .bind(now)
+                    .bind(id)
+                    .execute(&mut tx.db)
+                    .await?;
+                Ok(())
+            }))
             .await?;
         }
         Ok(Some(PromptDelivery { prompt_id: PromptId::from_uuid(id), content, mode, done }))
@@ -177,7 +169,7 @@ pub(super) async fn waiting(tx: &mut Connection, job: JobId) -> Result<i64, Stor
     Ok(sqlx::query_scalar(
         "SELECT COUNT(*) FROM prompts WHERE job_id = $1 AND acknowledged_at IS NULL AND source = 'user'",
     )
-    .bind(*job.as_uuid())
+    .bind(job)
     .fetch_one(tx)
     .await?)
 }
@@ -203,15 +195,15 @@ async fn insert(tx: &mut Connection, prompt: &NewPrompt<'_>, now: DateTime<Utc>)
     let seq: i64 = sqlx::query_scalar(
         "UPDATE jobs SET last_prompt_seq = last_prompt_seq + 1 WHERE id = $1 RETURNING last_prompt_seq",
     )
-    .bind(*prompt.job.as_uuid())
+    .bind(prompt.job)
     .fetch_one(&mut *tx)
     .await?;
     sqlx::query(
         "INSERT INTO prompts (id, job_id, seq, content, mode, done, source, created_at) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
     )
-    .bind(*prompt.id.as_uuid())
-    .bind(*prompt.job.as_uuid())
+    .bind(prompt.id)
+    .bind(prompt.job)
     .bind(seq)
     .bind(prompt.content)
     .bind(prompt.mode.as_str())
@@ -230,14 +222,14 @@ async fn insert(tx: &mut Connection, prompt: &NewPrompt<'_>, now: DateTime<Utc>)
 /// delivered again; prompts that a worker fetched but never sent to the model are. Nudges concern the old worker only.
 pub(super) async fn requeue_undelivered(tx: &mut Connection, job: JobId) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM prompts WHERE job_id = $1 AND source = 'system' AND acknowledged_at IS NULL")
-        .bind(*job.as_uuid())
+        .bind(job)
         .execute(&mut *tx)
         .await?;
     let taken: Vec<(Uuid, String)> = sqlx::query_as(
         "SELECT id, content FROM prompts WHERE job_id = $1 AND acknowledged_at IS NOT NULL AND source = 'user' \
          ORDER BY seq",
     )
-    .bind(*job.as_uuid())
+    .bind(job)
     .fetch_all(&mut *tx)
     .await?;
     if taken.is_empty() {

@@ -148,13 +148,11 @@ impl Store {
     }
 
     async fn trim_keys(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let keys =
-                    sqlx::query("DELETE FROM idempotency_keys WHERE created_at < $1").bind(now - idempotency::LIFETIME);
-                Ok(keys.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let keys =
+                sqlx::query("DELETE FROM idempotency_keys WHERE created_at < $1").bind(now - idempotency::LIFETIME);
+            Ok(keys.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 
@@ -162,67 +160,58 @@ impl Store {
     async fn trim_user_days(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
         // A call that began on an earlier day is settled on that day: the two latest days always stay.
         let before = budget::day_of(before - TimeDelta::days(1));
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                sqlx::query("DELETE FROM user_days WHERE day < $1").bind(before).execute(&mut tx.db).await?;
-                Ok(())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            sqlx::query("DELETE FROM user_days WHERE day < $1").bind(before).execute(&mut tx.db).await?;
+            Ok(())
+        }))
         .await
     }
 
     /// Deletes the records of model calls of chat threads.
     async fn trim_thread_calls(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                sqlx::query("DELETE FROM thread_calls WHERE at < $1 AND NOT is_open")
-                    .bind(before)
-                    .execute(&mut tx.db)
-                    .await?;
-                Ok(())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            sqlx::query("DELETE FROM thread_calls WHERE at < $1 AND NOT is_open")
+                .bind(before)
+                .execute(&mut tx.db)
+                .await?;
+            Ok(())
+        }))
         .await
     }
 
     async fn trim_audit(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < $1 ORDER BY at LIMIT $2)",
-                )
-                .bind(before)
-                .bind(AUDIT_ROWS_PER_BATCH);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows =
+                sqlx::query("DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < $1 ORDER BY at LIMIT $2)")
+                    .bind(before)
+                    .bind(AUDIT_ROWS_PER_BATCH);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 
     async fn trim_batch(&self, before: DateTime<Utc>, now: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let jobs: Vec<Uuid> = sqlx::query_scalar(
-                    "SELECT id FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL AND finished_at < $1 \
-                     ORDER BY finished_at LIMIT $2",
-                )
-                .bind(before)
-                .bind(JOBS_PER_BATCH)
-                .fetch_all(&mut tx.db)
-                .await?;
-                for job in &jobs {
-                    for statement in TRIM_JOB {
-                        sqlx::query(statement).bind(job).execute(&mut tx.db).await?;
-                    }
-                    sqlx::query("UPDATE jobs SET trimmed_at = $1 WHERE id = $2")
-                        .bind(now)
-                        .bind(job)
-                        .execute(&mut tx.db)
-                        .await?;
+        self.write(transaction!(|tx| {
+            let jobs: Vec<Uuid> = sqlx::query_scalar(
+                "SELECT id FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL AND finished_at < $1 \
+                 ORDER BY finished_at LIMIT $2",
+            )
+            .bind(before)
+            .bind(JOBS_PER_BATCH)
+            .fetch_all(&mut tx.db)
+            .await?;
+            for job in &jobs {
+                for statement in TRIM_JOB {
+                    sqlx::query(statement).bind(job).execute(&mut tx.db).await?;
                 }
-                Ok(jobs.len() as u64)
-            })
-        })
+                sqlx::query("UPDATE jobs SET trimmed_at = $1 WHERE id = $2")
+                    .bind(now)
+                    .bind(job)
+                    .execute(&mut tx.db)
+                    .await?;
+            }
+            Ok(jobs.len() as u64)
+        }))
         .await
     }
 }

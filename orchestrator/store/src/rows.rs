@@ -43,10 +43,10 @@ pub(super) struct JobRow {
     plan: bool,
     review: bool,
     source: String,
-    routine_id: Option<Uuid>,
-    run_id: Option<Uuid>,
-    restarted_from: Option<Uuid>,
-    parent_id: Option<Uuid>,
+    routine_id: Option<RoutineId>,
+    run_id: Option<RunId>,
+    restarted_from: Option<JobId>,
+    parent_id: Option<JobId>,
     depth: i64,
     attempt: i64,
     repair_attempts: i64,
@@ -114,12 +114,9 @@ impl JobRow {
             plan: self.plan,
             review: self.review,
             source: row.known("source", Source::parse(&self.source))?,
-            routine: self
-                .routine_id
-                .zip(self.run_id)
-                .map(|(routine, run)| RunLink { routine: RoutineId::from_uuid(routine), run: RunId::from_uuid(run) }),
-            restarted_from: self.restarted_from.map(JobId::from_uuid),
-            parent_id: self.parent_id.map(JobId::from_uuid),
+            routine: self.routine_id.zip(self.run_id).map(|(routine, run)| RunLink { routine, run }),
+            restarted_from: self.restarted_from,
+            parent_id: self.parent_id,
             depth: row.number("depth", self.depth)?,
             created_at: self.created_at,
             traceparent: self.traceparent,
@@ -163,7 +160,7 @@ fn session_of(attempt: i64, session_attempt: Option<i64>, hash: Option<String>) 
 #[derive(FromRow)]
 pub(super) struct EventRow {
     cursor: i64,
-    job_id: Uuid,
+    job_id: JobId,
     seq: i64,
     attempt: i64,
     at: DateTime<Utc>,
@@ -200,12 +197,12 @@ impl EventRow {
     }
 
     pub(super) fn into_event(self) -> Result<StoredEvent, StoreError> {
-        let row = RowRef { table: "events", id: self.job_id };
+        let row = RowRef { table: "events", id: *self.job_id.as_uuid() };
         Ok(StoredEvent {
             v: 1,
             seq: self.seq,
             cursor: self.cursor,
-            job_id: JobId::from_uuid(self.job_id),
+            job_id: self.job_id,
             attempt: row.number("attempt", self.attempt)?,
             at: self.at,
             kind: row.known("kind", EventKind::parse(&self.kind))?,

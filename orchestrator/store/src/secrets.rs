@@ -115,17 +115,15 @@ impl Store {
         committed: impl FnOnce() + Send + 'static,
     ) -> Result<SecretStored, StoreError> {
         let entry = entry.clone();
-        self.write(move |tx| {
-            Box::pin(async move {
-                if let Some(refused) = exceeded_limit(&mut tx.db, &secret).await? {
-                    return Ok(refused);
-                }
-                let row = upsert(&mut tx.db, &secret, entry.at).await?;
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
-                tx.after_commit(move |_| committed());
-                Ok(SecretStored::Done(row.into()))
-            })
-        })
+        self.write(transaction!(|tx| {
+            if let Some(refused) = exceeded_limit(&mut tx.db, &secret).await? {
+                return Ok(refused);
+            }
+            let row = upsert(&mut tx.db, &secret, entry.at).await?;
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+            tx.after_commit(move |_| committed());
+            Ok(SecretStored::Done(row.into()))
+        }))
         .await
     }
 
@@ -138,21 +136,19 @@ impl Store {
         committed: impl FnOnce() + Send + 'static,
     ) -> Result<bool, StoreError> {
         let (user, name, entry) = (user.to_owned(), name.to_owned(), entry.clone());
-        self.write(move |tx| {
-            Box::pin(async move {
-                let deleted = sqlx::query("DELETE FROM secrets WHERE user_id = $1 AND name = $2")
-                    .bind(user)
-                    .bind(name)
-                    .execute(&mut tx.db)
-                    .await?;
-                if deleted.rows_affected() == 0 {
-                    return Ok(false);
-                }
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
-                tx.after_commit(move |_| committed());
-                Ok(true)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let deleted = sqlx::query("DELETE FROM secrets WHERE user_id = $1 AND name = $2")
+                .bind(user)
+                .bind(name)
+                .execute(&mut tx.db)
+                .await?;
+            if deleted.rows_affected() == 0 {
+                return Ok(false);
+            }
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+            tx.after_commit(move |_| committed());
+            Ok(true)
+        }))
         .await
     }
 
@@ -163,29 +159,27 @@ impl Store {
         entry: &AuditEntry,
     ) -> Result<ResealCounts, StoreError> {
         let entry = entry.clone();
-        self.write(move |tx| {
-            Box::pin(async move {
-                let (mut counts, mut last) = (ResealCounts::default(), (String::new(), String::new()));
-                loop {
-                    let batch: Vec<SealedSecret> = sqlx::query_as(
-                        "SELECT user_id, name, key_id, nonce, ciphertext FROM secrets WHERE (user_id, name) > ($1, $2) \
-                         ORDER BY user_id, name LIMIT $3",
-                    )
-                    .bind(&last.0)
-                    .bind(&last.1)
-                    .bind(ROWS_PER_BATCH)
-                    .fetch_all(&mut tx.db)
-                    .await?;
-                    let Some(end) = batch.last() else { break };
-                    last = (end.owner.clone(), end.name.clone());
-                    for secret in &batch {
-                        apply(&mut tx.db, secret, reseal(secret), &mut counts).await?;
-                    }
+        self.write(transaction!(|tx| {
+            let (mut counts, mut last) = (ResealCounts::default(), (String::new(), String::new()));
+            loop {
+                let batch: Vec<SealedSecret> = sqlx::query_as(
+                    "SELECT user_id, name, key_id, nonce, ciphertext FROM secrets WHERE (user_id, name) > ($1, $2) \
+                     ORDER BY user_id, name LIMIT $3",
+                )
+                .bind(&last.0)
+                .bind(&last.1)
+                .bind(ROWS_PER_BATCH)
+                .fetch_all(&mut tx.db)
+                .await?;
+                let Some(end) = batch.last() else { break };
+                last = (end.owner.clone(), end.name.clone());
+                for secret in &batch {
+                    apply(&mut tx.db, secret, reseal(secret), &mut counts).await?;
                 }
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
-                Ok(counts)
-            })
-        })
+            }
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+            Ok(counts)
+        }))
         .await
     }
 }

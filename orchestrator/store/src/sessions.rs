@@ -14,20 +14,18 @@ impl Store {
     /// over.
     pub async fn open_session(&self, job: JobId, attempt: u32, secret_hash: &str) -> Result<bool, StoreError> {
         let secret_hash = secret_hash.to_owned();
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let opened = sqlx::query(
-                    "UPDATE jobs SET session_hash = $1 WHERE id = $2 AND attempt = $3 AND session_attempt = $3 \
-                     AND session_hash IS NULL AND token_hash IS NOT NULL AND state IN ('in_progress', 'stuck')",
-                )
-                .bind(secret_hash)
-                .bind(*job.as_uuid())
-                .bind(i64::from(attempt))
-                .execute(&mut tx.db)
-                .await?;
-                Ok(opened.rows_affected() == 1)
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let opened = sqlx::query(
+                "UPDATE jobs SET session_hash = $1 WHERE id = $2 AND attempt = $3 AND session_attempt = $3 \
+                 AND session_hash IS NULL AND token_hash IS NOT NULL AND state IN ('in_progress', 'stuck')",
+            )
+            .bind(secret_hash)
+            .bind(job)
+            .bind(i64::from(attempt))
+            .execute(&mut tx.db)
+            .await?;
+            Ok(opened.rows_affected() == 1)
+        }))
         .await
     }
 
@@ -38,23 +36,21 @@ impl Store {
         attempt: u32,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let recorded = sqlx::query(
-                    "UPDATE jobs SET session_rejected_attempt = $1 WHERE id = $2 AND attempt = $1 \
-                     AND session_rejected_attempt IS DISTINCT FROM $1 AND state IN ('in_progress', 'stuck')",
-                )
-                .bind(i64::from(attempt))
-                .bind(*job.as_uuid())
-                .execute(&mut tx.db)
-                .await?;
-                if recorded.rows_affected() == 1 {
-                    let event = EventData::Limit { limit: LimitName::SessionRejected, value: Value::from(1) };
-                    events::append(tx, EventStamp { job, attempt, at: now }, &[event]).await?;
-                }
-                Ok(())
-            })
-        })
+        self.write(transaction!(|tx| {
+            let recorded = sqlx::query(
+                "UPDATE jobs SET session_rejected_attempt = $1 WHERE id = $2 AND attempt = $1 \
+                 AND session_rejected_attempt IS DISTINCT FROM $1 AND state IN ('in_progress', 'stuck')",
+            )
+            .bind(i64::from(attempt))
+            .bind(job)
+            .execute(&mut tx.db)
+            .await?;
+            if recorded.rows_affected() == 1 {
+                let event = EventData::Limit { limit: LimitName::SessionRejected, value: Value::from(1) };
+                events::append(tx, EventStamp { job, attempt, at: now }, &[event]).await?;
+            }
+            Ok(())
+        }))
         .await
     }
 }

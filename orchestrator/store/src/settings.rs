@@ -27,20 +27,18 @@ impl Store {
         entry: &AuditEntry,
     ) -> Result<(), StoreError> {
         let (user, settings, entry) = (user.to_owned(), text(settings)?, entry.clone());
-        self.write(move |tx| {
-            Box::pin(async move {
-                sqlx::query(
-                    "INSERT INTO user_settings (user_id, settings, updated_at) VALUES ($1, $2, $3) \
-                     ON CONFLICT (user_id) DO UPDATE SET settings = excluded.settings, updated_at = excluded.updated_at",
-                )
-                .bind(user)
-                .bind(settings)
-                .bind(entry.at)
-                .execute(&mut tx.db)
-                .await?;
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
-            })
-        })
+        self.write(transaction!(|tx| {
+            sqlx::query(
+                "INSERT INTO user_settings (user_id, settings, updated_at) VALUES ($1, $2, $3) \
+                 ON CONFLICT (user_id) DO UPDATE SET settings = excluded.settings, updated_at = excluded.updated_at",
+            )
+            .bind(user)
+            .bind(settings)
+            .bind(entry.at)
+            .execute(&mut tx.db)
+            .await?;
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
+        }))
         .await
     }
 }

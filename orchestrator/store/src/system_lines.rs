@@ -46,12 +46,10 @@ impl Store {
     pub async fn wake(&self, user: &str, text: &str, mode: WakeMode, entry: &AuditEntry) -> Result<(), StoreError> {
         let line = NewSystemLine { text: text.to_owned(), origin: LineOrigin::Owner, wake: mode, depth: 0 };
         let (user, entry) = (user.to_owned(), entry.clone());
-        self.write(move |tx| {
-            Box::pin(async move {
-                append(tx, &user, &line, entry.at).await?;
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
-            })
-        })
+        self.write(transaction!(|tx| {
+            append(tx, &user, &line, entry.at).await?;
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
+        }))
         .await
     }
 
@@ -59,7 +57,7 @@ impl Store {
     pub async fn depth_of_turn(&self, key: TurnKey) -> Result<u32, StoreError> {
         let depth: Option<i64> =
             sqlx::query_scalar("SELECT MAX(depth) FROM system_lines WHERE thread_id = $1 AND turn = $2")
-                .bind(*key.thread.as_uuid())
+                .bind(key.thread)
                 .bind(i64::from(key.turn))
                 .fetch_one(&self.read)
                 .await?;
@@ -103,7 +101,7 @@ pub(super) async fn take(tx: &mut WriteTx, user: &str, key: TurnKey) -> Result<(
         "UPDATE system_lines SET thread_id = $2, turn = $3 WHERE user_id = $1 AND (thread_id IS NULL OR thread_id = $2)",
     )
     .bind(user)
-    .bind(*key.thread.as_uuid())
+    .bind(key.thread)
     .bind(i64::from(key.turn))
     .execute(&mut tx.db)
     .await?;
@@ -149,7 +147,7 @@ pub(super) async fn show(
         chat::append(tx, thread, NewMessage { content, turn, due: true, at }).await?;
         sqlx::query("UPDATE system_lines SET shown_in = $2 WHERE id = $1")
             .bind(row.id)
-            .bind(*thread.as_uuid())
+            .bind(thread)
             .execute(&mut tx.db)
             .await?;
     }
@@ -160,7 +158,7 @@ async fn rows(tx: &mut WriteTx, key: TurnKey) -> Result<Vec<LineRow>, StoreError
     let rows = sqlx::query_as(
         "SELECT id, text, origin, created_at, shown_in FROM system_lines WHERE thread_id = $1 AND turn = $2 ORDER BY id",
     );
-    Ok(rows.bind(*key.thread.as_uuid()).bind(i64::from(key.turn)).fetch_all(&mut tx.db).await?)
+    Ok(rows.bind(key.thread).bind(i64::from(key.turn)).fetch_all(&mut tx.db).await?)
 }
 
 /// Ends a turn's hold on its lines: they are deleted once it has read them, else they wait again.
@@ -171,7 +169,7 @@ pub(super) async fn settle(tx: &mut WriteTx, key: TurnKey, read: bool, at: DateT
         "UPDATE system_lines SET thread_id = NULL, turn = NULL WHERE thread_id = $1 AND turn = $2 RETURNING user_id"
     };
     let users: Vec<String> =
-        sqlx::query_scalar(settle).bind(*key.thread.as_uuid()).bind(i64::from(key.turn)).fetch_all(&mut tx.db).await?;
+        sqlx::query_scalar(settle).bind(key.thread).bind(i64::from(key.turn)).fetch_all(&mut tx.db).await?;
     match users.first().filter(|_| !read) {
         Some(user) => heartbeats::mark_pending(tx, user, false, at).await,
         None => Ok(()),

@@ -17,12 +17,10 @@ async fn the_write_after_a_transaction_that_the_database_ended_succeeds() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
     // As SQLite does when the disk is full.
-    let failed = store.write(|tx| {
-        Box::pin(async move {
-            sqlx::query("ROLLBACK").execute(&mut tx.db).await?;
-            Ok(())
-        })
-    });
+    let failed = store.write(transaction!(|tx| {
+        sqlx::query("ROLLBACK").execute(&mut tx.db).await?;
+        Ok(())
+    }));
     failed.await.unwrap_err();
     store.instance_id().await.unwrap();
     store.close().await;
@@ -39,13 +37,13 @@ async fn running_jobs_are_listed_without_an_inconsistent_row() {
         store.create_job(job, None, None).await.unwrap();
         sqlx::query("UPDATE jobs SET state = $1 WHERE id = $2")
             .bind(state.as_str())
-            .bind(*ids.last().unwrap().as_uuid())
+            .bind(ids.last().unwrap())
             .execute(&mut raw(&directory).await)
             .await
             .unwrap();
     }
     sqlx::query("UPDATE jobs SET limits = '{' WHERE id = $1")
-        .bind(*ids[2].as_uuid())
+        .bind(ids[2])
         .execute(&mut raw(&directory).await)
         .await
         .unwrap();
@@ -276,7 +274,7 @@ async fn rows_with_an_unknown_state_or_reason_stop_no_count() {
         let id = job.id;
         store.create_job(job, None, None).await.unwrap();
         let change = format!("UPDATE jobs SET {change} WHERE id = $1");
-        let change = sqlx::query(sqlx::AssertSqlSafe(change)).bind(*id.as_uuid());
+        let change = sqlx::query(sqlx::AssertSqlSafe(change)).bind(id);
         change.execute(&mut raw(&directory).await).await.unwrap();
     }
     for user in [None, Some("a")] {

@@ -25,11 +25,8 @@ pub struct TokenRow {
 pub async fn insert(store: &Store, token: &TokenRow) -> Result<(), StoreError> {
     let token = token.clone();
     store
-        .write(move |tx| {
-            Box::pin(async move {
-                sqlx::query(
-                    "INSERT INTO tokens (jti, user_id, role, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)",
-                )
+        .write(transaction!(|tx| {
+            sqlx::query("INSERT INTO tokens (jti, user_id, role, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)")
                 .bind(&token.jti)
                 .bind(&token.user_id)
                 .bind(&token.role)
@@ -37,10 +34,9 @@ pub async fn insert(store: &Store, token: &TokenRow) -> Result<(), StoreError> {
                 .bind(token.expires_at)
                 .execute(&mut tx.db)
                 .await?;
-                let entry = by_operator("token.create", &token.jti, token.created_at);
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
-            })
-        })
+            let entry = by_operator("token.create", &token.jti, token.created_at);
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
+        }))
         .await
 }
 
@@ -67,32 +63,30 @@ pub enum Revoked {
 pub async fn revoke(store: &Store, jti: &str, now: DateTime<Utc>) -> Result<Revoked, StoreError> {
     let jti = jti.to_owned();
     store
-        .write(move |tx| {
-            Box::pin(async move {
-                let known: Option<Option<DateTime<Utc>>> =
-                    sqlx::query_scalar("SELECT revoked_at FROM tokens WHERE jti = $1")
-                        .bind(&jti)
-                        .fetch_optional(&mut tx.db)
-                        .await?;
-                let revoked = match known {
-                    Some(Some(_)) => return Ok(Revoked::Already),
-                    Some(None) => Revoked::Listed,
-                    None => Revoked::Unlisted,
-                };
-                sqlx::query(
-                    "INSERT INTO tokens (jti, user_id, role, created_at, expires_at, revoked_at) \
-                     VALUES ($1, '', '', $2, $2, $2) ON CONFLICT (jti) DO UPDATE SET revoked_at = excluded.revoked_at \
-                     WHERE tokens.revoked_at IS NULL",
-                )
-                .bind(&jti)
-                .bind(now)
-                .execute(&mut tx.db)
-                .await?;
-                let entry = by_operator("token.revoke", &jti, now);
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
-                Ok(revoked)
-            })
-        })
+        .write(transaction!(|tx| {
+            let known: Option<Option<DateTime<Utc>>> =
+                sqlx::query_scalar("SELECT revoked_at FROM tokens WHERE jti = $1")
+                    .bind(&jti)
+                    .fetch_optional(&mut tx.db)
+                    .await?;
+            let revoked = match known {
+                Some(Some(_)) => return Ok(Revoked::Already),
+                Some(None) => Revoked::Listed,
+                None => Revoked::Unlisted,
+            };
+            sqlx::query(
+                "INSERT INTO tokens (jti, user_id, role, created_at, expires_at, revoked_at) \
+                 VALUES ($1, '', '', $2, $2, $2) ON CONFLICT (jti) DO UPDATE SET revoked_at = excluded.revoked_at \
+                 WHERE tokens.revoked_at IS NULL",
+            )
+            .bind(&jti)
+            .bind(now)
+            .execute(&mut tx.db)
+            .await?;
+            let entry = by_operator("token.revoke", &jti, now);
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+            Ok(revoked)
+        }))
         .await
 }
 

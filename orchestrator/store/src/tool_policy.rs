@@ -58,19 +58,17 @@ impl Store {
     /// Replaces the operator's policy.
     pub async fn set_admin_tool_policy(&self, policy: &AdminToolPolicy, audit: AuditEntry) -> Result<(), StoreError> {
         let document = text(policy)?;
-        self.write(move |tx| {
-            Box::pin(async move {
-                sqlx::query(
-                    "INSERT INTO tool_policy (id, document, updated_at) VALUES (1, $1, $2) \
-                     ON CONFLICT (id) DO UPDATE SET document = excluded.document, updated_at = excluded.updated_at",
-                )
-                .bind(document)
-                .bind(audit.at)
-                .execute(&mut tx.db)
-                .await?;
-                audit::insert(&mut tx.db, &audit, AuditOutcome::Done, None).await
-            })
-        })
+        self.write(transaction!(|tx| {
+            sqlx::query(
+                "INSERT INTO tool_policy (id, document, updated_at) VALUES (1, $1, $2) \
+                 ON CONFLICT (id) DO UPDATE SET document = excluded.document, updated_at = excluded.updated_at",
+            )
+            .bind(document)
+            .bind(audit.at)
+            .execute(&mut tx.db)
+            .await?;
+            audit::insert(&mut tx.db, &audit, AuditOutcome::Done, None).await
+        }))
         .await
     }
 
@@ -82,20 +80,18 @@ impl Store {
         audit: AuditEntry,
     ) -> Result<(), StoreError> {
         let (user, tool) = (user.to_owned(), tool.to_owned());
-        self.write(move |tx| {
-            Box::pin(async move {
-                if permission == PermissionState::Default {
-                    sqlx::query("DELETE FROM tool_permissions WHERE user_id = $1 AND tool = $2")
-                        .bind(user)
-                        .bind(tool)
-                        .execute(&mut tx.db)
-                        .await?;
-                } else {
-                    upsert(&mut tx.db, (user, tool), permission, audit.at).await?;
-                }
-                audit::insert(&mut tx.db, &audit, AuditOutcome::Done, None).await
-            })
-        })
+        self.write(transaction!(|tx| {
+            if permission == PermissionState::Default {
+                sqlx::query("DELETE FROM tool_permissions WHERE user_id = $1 AND tool = $2")
+                    .bind(user)
+                    .bind(tool)
+                    .execute(&mut tx.db)
+                    .await?;
+            } else {
+                upsert(&mut tx.db, (user, tool), permission, audit.at).await?;
+            }
+            audit::insert(&mut tx.db, &audit, AuditOutcome::Done, None).await
+        }))
         .await
     }
 }

@@ -21,7 +21,7 @@ impl Store {
         let mut rows = sqlx::query_scalar::<_, String>(
             "SELECT answer FROM llm_calls WHERE job_id = $1 AND answer IS NOT NULL ORDER BY rowid DESC",
         )
-        .bind(*job.as_uuid())
+        .bind(job)
         .fetch(reader.connection()?);
         let row_ref = RowRef { table: "llm_calls", id: *job.as_uuid() };
         let (mut answers, mut bytes) = (Vec::<Completion>::new(), 0);
@@ -46,7 +46,7 @@ impl Store {
             "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events \
              WHERE job_id = $1 AND kind IN ('message', 'tool_use', 'tool_result') ORDER BY seq DESC",
         )
-        .bind(*job.as_uuid())
+        .bind(job)
         .fetch(reader.connection()?);
         let (mut events, mut bytes) = (Vec::new(), 0);
         while let Some(row) = rows.try_next().await? {

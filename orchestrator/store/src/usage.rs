@@ -313,7 +313,7 @@ fn sums_by_job(filter: &UsageFilter, after: Option<JobId>) -> QueryBuilder<Sqlit
     );
     of_user(&mut query, filter.user.as_deref());
     if let Some(after) = after {
-        query.push(" AND id < ").push_bind(*after.as_uuid());
+        query.push(" AND id < ").push_bind(after);
     }
     query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
     query

@@ -32,17 +32,15 @@ async fn run(connection: &mut SqliteConnection, statement: &'static str) {
 /// Inserts a token and then, perhaps, fails.
 async fn insert_token(store: Store, jti: String, failure: Option<StoreError>) -> Result<(), StoreError> {
     store
-        .write(move |tx| {
-            Box::pin(async move {
-                sqlx::query(
-                    "INSERT INTO tokens (jti, user_id, role, created_at, expires_at) VALUES ($1, 'u', 'r', '', '')",
-                )
-                .bind(jti)
-                .execute(&mut tx.db)
-                .await?;
-                failure.map_or(Ok(()), Err)
-            })
-        })
+        .write(transaction!(|tx| {
+            sqlx::query(
+                "INSERT INTO tokens (jti, user_id, role, created_at, expires_at) VALUES ($1, 'u', 'r', '', '')",
+            )
+            .bind(jti)
+            .execute(&mut tx.db)
+            .await?;
+            failure.map_or(Ok(()), Err)
+        }))
         .await
 }
 
@@ -83,13 +81,11 @@ async fn a_write_that_fails_in_a_group_fails_no_other_and_leaves_nothing() {
     let panics = store.clone();
     writes.spawn(async move {
         let failed = panics
-            .write(|tx| {
-                Box::pin(async move {
-                    run(&mut tx.db, "DELETE FROM tokens").await;
-                    assert!(tx.db.is_in_transaction(), "panics: sqlx does not count this transaction");
-                    Ok(())
-                })
-            })
+            .write(transaction!(|tx| {
+                run(&mut tx.db, "DELETE FROM tokens").await;
+                assert!(tx.db.is_in_transaction(), "panics: sqlx does not count this transaction");
+                Ok(())
+            }))
             .await;
         (1, failed.is_ok())
     });
@@ -187,7 +183,7 @@ async fn a_flood_of_batches_delays_a_write_by_one_group_and_a_bad_batch_fails_al
     run(&mut other(&directory).await, "UPDATE jobs SET state = 'in_progress', attempt = 1").await;
     // An event of the second job is there already under the number that its batch gets.
     let there = "INSERT INTO events (job_id, seq, attempt, at, kind, data) SELECT $1, 2, 1, '', 'log', '{}'";
-    sqlx::query(there).bind(*jobs[1].as_uuid()).execute(&mut other(&directory).await).await.unwrap();
+    sqlx::query(there).bind(jobs[1]).execute(&mut other(&directory).await).await.unwrap();
     let (mut lock, first) = occupied(&store, &directory).await;
     let message = AgentEvent::Message { role: MessageRole::Assistant, content: "x".repeat(100) };
     let now = chrono::DateTime::from_timestamp(1_700_000_000, 0).unwrap();
@@ -198,12 +194,10 @@ async fn a_flood_of_batches_delays_a_write_by_one_group_and_a_bad_batch_fails_al
         assert!(futures_util::poll!(append).is_pending());
     }
     let third = *jobs[2].as_uuid();
-    let mut control = Box::pin(store.write(move |tx| {
-        Box::pin(async move {
-            let last_seq = sqlx::query_scalar("SELECT last_seq FROM jobs WHERE id = $1").bind(third);
-            Ok(last_seq.fetch_one(&mut tx.db).await?)
-        })
-    }));
+    let mut control = Box::pin(store.write(transaction!(|tx| {
+        let last_seq = sqlx::query_scalar("SELECT last_seq FROM jobs WHERE id = $1").bind(third);
+        Ok(last_seq.fetch_one(&mut tx.db).await?)
+    })));
     assert!(futures_util::poll!(&mut control).is_pending());
     run(&mut lock, "COMMIT").await;
     first.await.unwrap();
@@ -229,13 +223,11 @@ async fn a_transaction_that_the_database_ended_by_itself_fails_its_group_and_no_
     let mut before = Box::pin(insert_token(store.clone(), "before".to_owned(), None));
     assert!(futures_util::poll!(&mut before).is_pending());
     // As SQLite does when the disk is full.
-    let mut full = Box::pin(store.write(|tx| {
-        Box::pin(async move {
-            run(&mut tx.db, "ROLLBACK").await;
-            sqlx::query("INSERT INTO nowhere DEFAULT VALUES").execute(&mut tx.db).await?;
-            Ok(())
-        })
-    }));
+    let mut full = Box::pin(store.write(transaction!(|tx| {
+        run(&mut tx.db, "ROLLBACK").await;
+        sqlx::query("INSERT INTO nowhere DEFAULT VALUES").execute(&mut tx.db).await?;
+        Ok(())
+    })));
     assert!(futures_util::poll!(&mut full).is_pending());
     let mut after = Box::pin(insert_token(store.clone(), "after".to_owned(), None));
     assert!(futures_util::poll!(&mut after).is_pending());

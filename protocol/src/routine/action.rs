@@ -7,9 +7,16 @@ use serde::{Deserialize, Serialize};
 use crate::{CreateJob, Egress, JobMode, LimitsRequest, Metadata, names::wire_names};
 
 /// What a run of a routine does.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::EnumDiscriminants)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), strum_discriminants(derive(utoipa::ToSchema)))]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[strum_discriminants(
+    name(RoutineActionKind),
+    doc = "The type of an action, by itself.",
+    derive(Hash, Serialize, Deserialize)
+)]
+#[strum_discriminants(derive(strum::Display, strum::EnumString, strum::IntoStaticStr, strum::VariantArray))]
+#[strum_discriminants(serde(rename_all = "snake_case"), strum(serialize_all = "snake_case"))]
 pub enum RoutineAction {
     /// The agent's loop in the orchestrator.
     Lightweight(LightweightAction),
@@ -22,29 +29,12 @@ pub enum RoutineAction {
     },
 }
 
-wire_names!(RoutineActionKind {
-    Lightweight => "lightweight", FullJob => "full_job", SystemEventText => "system_event_text",
-});
-
-/// The type of an action, by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "each is documented on RoutineAction")]
-pub enum RoutineActionKind {
-    Lightweight,
-    FullJob,
-    SystemEventText,
-}
+wire_names!(RoutineActionKind);
 
 impl RoutineAction {
     /// Its type.
-    pub const fn kind(&self) -> RoutineActionKind {
-        match self {
-            Self::Lightweight(_) => RoutineActionKind::Lightweight,
-            Self::FullJob(_) => RoutineActionKind::FullJob,
-            Self::SystemEventText { .. } => RoutineActionKind::SystemEventText,
-        }
+    pub fn kind(&self) -> RoutineActionKind {
+        self.into()
     }
 }
 

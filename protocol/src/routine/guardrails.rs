@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::names::wire_names;
+use crate::names::wire_enum;
 
 /// Limits of a routine's firings. Each can be left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,37 +61,33 @@ impl Default for Guardrails {
     }
 }
 
-/// What happens to a firing while `max_concurrent` runs are in progress.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Overlap {
-    /// It is skipped.
-    #[default]
-    Skip,
-    /// One firing waits; further ones are skipped.
-    QueueOne,
-    /// The oldest run is cancelled.
-    CancelPrevious,
+wire_enum! {
+    /// What happens to a firing while `max_concurrent` runs are in progress.
+    #[derive(Default)]
+    pub enum Overlap {
+        /// It is skipped.
+        #[default]
+        Skip,
+        /// One firing waits; further ones are skipped.
+        QueueOne,
+        /// The oldest run is cancelled.
+        CancelPrevious,
+    }
 }
 
-wire_names!(Overlap { Skip => "skip", QueueOne => "queue_one", CancelPrevious => "cancel_previous" });
-
-/// Which times that have passed unnoticed are run afterwards.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum CatchUp {
-    /// None.
-    None,
-    /// The newest.
-    #[default]
-    Once,
-    /// The newest `catch_up_max`.
-    All,
+wire_enum! {
+    /// Which times that have passed unnoticed are run afterwards.
+    #[derive(Default)]
+    pub enum CatchUp {
+        /// None.
+        None,
+        /// The newest.
+        #[default]
+        Once,
+        /// The newest `catch_up_max`.
+        All,
+    }
 }
-
-wire_names!(CatchUp { None => "none", Once => "once", All => "all" });
 
 /// Further attempts of a failed run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,18 +124,16 @@ pub struct Budget {
     pub per: BudgetPeriod,
 }
 
-/// The period of a budget, in the user's time zone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum BudgetPeriod {
-    /// From midnight.
-    #[default]
-    Day,
-    /// From Monday.
-    Week,
-    /// From the first of the month.
-    Month,
+wire_enum! {
+    /// The period of a budget, in the user's time zone.
+    #[derive(Default)]
+    pub enum BudgetPeriod {
+        /// From midnight.
+        #[default]
+        Day,
+        /// From Monday.
+        Week,
+        /// From the first of the month.
+        Month,
+    }
 }
-
-wire_names!(BudgetPeriod { Day => "day", Week => "week", Month => "month" });

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{RoutineId, RunId, names::wire_names};
+use crate::{RoutineId, RunId, names::wire_enum};
 
 /// `POST /api/messages`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,36 +77,29 @@ pub struct WebhookDelivery {
     pub run_id: Option<RunId>,
 }
 
-/// The outcome of a webhook delivery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum DeliveryVerdict {
-    /// It fired a run.
-    Accepted,
-    /// `where` is not true of it.
-    NotMatched,
-    /// It was answered before.
-    Duplicate,
-    /// A guardrail stopped it.
-    Skipped,
-    /// The routine or automation was disabled.
-    Disabled,
-    /// The signature or the time was wrong.
-    Unauthorized,
-    /// It was too large.
-    TooLarge,
-    /// There were too many.
-    RateLimited,
-    /// `where` could not be computed.
-    WhereFailed,
+wire_enum! {
+    /// The outcome of a webhook delivery.
+    pub enum DeliveryVerdict {
+        /// It fired a run.
+        Accepted,
+        /// `where` is not true of it.
+        NotMatched,
+        /// It was answered before.
+        Duplicate,
+        /// A guardrail stopped it.
+        Skipped,
+        /// The routine or automation was disabled.
+        Disabled,
+        /// The signature or the time was wrong.
+        Unauthorized,
+        /// It was too large.
+        TooLarge,
+        /// There were too many.
+        RateLimited,
+        /// `where` could not be computed.
+        WhereFailed,
+    }
 }
-
-wire_names!(DeliveryVerdict {
-    Accepted => "accepted", NotMatched => "not_matched", Duplicate => "duplicate", Skipped => "skipped",
-    Disabled => "disabled", Unauthorized => "unauthorized", TooLarge => "too_large", RateLimited => "rate_limited",
-    WhereFailed => "where_failed",
-});
 
 /// The data of the event `cron`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,19 +121,14 @@ pub struct RoutineCronEvent {
     pub next_run_at_ms: Option<i64>,
 }
 
-/// What happened to a scheduled routine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the words say it")]
-pub enum RoutineCronAction {
-    Added,
-    Updated,
-    Removed,
-    Started,
-    Finished,
+wire_enum! {
+    /// What happened to a scheduled routine.
+    #[expect(missing_docs, reason = "the words say it")]
+    pub enum RoutineCronAction {
+        Added,
+        Updated,
+        Removed,
+        Started,
+        Finished,
+    }
 }
-
-wire_names!(RoutineCronAction {
-    Added => "added", Updated => "updated", Removed => "removed", Started => "started", Finished => "finished",
-});

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{JobId, RoutineId, RunId, names::wire_names};
+use crate::{JobId, RoutineId, RunId, names::wire_enum};
 
 /// One firing of a routine, and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,31 +60,25 @@ pub struct RoutineRun {
     pub created_at: DateTime<Utc>,
 }
 
-/// The outcome of a firing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum RunStatus {
-    /// It waits to start, or to be tried again.
-    Queued,
-    /// It is in progress.
-    Running,
-    /// It succeeded, with nothing to report.
-    Ok,
-    /// It succeeded, with something to report.
-    Attention,
-    /// It failed.
-    Failed,
-    /// A guardrail stopped it.
-    Skipped,
-    /// Its time passed unnoticed.
-    Missed,
+wire_enum! {
+    /// The outcome of a firing.
+    pub enum RunStatus {
+        /// It waits to start, or to be tried again.
+        Queued,
+        /// It is in progress.
+        Running,
+        /// It succeeded, with nothing to report.
+        Ok,
+        /// It succeeded, with something to report.
+        Attention,
+        /// It failed.
+        Failed,
+        /// A guardrail stopped it.
+        Skipped,
+        /// Its time passed unnoticed.
+        Missed,
+    }
 }
-
-wire_names!(RunStatus {
-    Queued => "queued", Running => "running", Ok => "ok", Attention => "attention", Failed => "failed",
-    Skipped => "skipped", Missed => "missed",
-});
 
 impl RunStatus {
     /// Whether the status is final.
@@ -98,95 +92,77 @@ impl RunStatus {
     }
 }
 
-/// Why a run failed, was skipped or was missed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum RunReason {
-    /// Skipped: the cooldown of an earlier run has not passed.
-    Cooldown,
-    /// Skipped: `max_concurrent` runs are in progress.
-    Overlap,
-    /// Skipped: the same payload fired within the window.
-    Duplicate,
-    /// Skipped: the budget of the period is spent.
-    Budget,
-    /// Skipped: the chain of routines that fire each other is too long.
-    Depth,
-    /// Skipped: `max_runs` has been reached.
-    MaxRuns,
-    /// Skipped: `until` has passed.
-    Until,
-    /// Skipped: the routine started too many runs in a minute.
-    FireRate,
-    /// Skipped: the routine was deleted, disabled or changed before the run started.
-    RoutineChanged,
-    /// Missed: the scheduled time passed while the scheduler was not running, and `catch_up` does not cover it.
-    Late,
-    /// Missed, or not started: automation was switched off.
-    AutomationDisabled,
-    /// Failed: a user cancelled it.
-    CancelledByUser,
-    /// Failed: a later firing replaced it.
-    CancelledByOverlap,
-    /// Failed: the orchestrator stopped while it was in progress.
-    OrchestratorRestart,
-    /// Failed: its time was up.
-    Timeout,
-    /// Failed: the model did not answer.
-    LlmError,
-    /// Failed: the provider asked to wait, longer or more often than the run may.
-    RateLimited,
-    /// Failed: the provider refused the key, or the account is empty.
-    ProviderAccount,
-    /// Failed: the model answered nothing.
-    EmptyReply,
-    /// Failed: the agent's loop reached a limit.
-    IterationLimit,
-    /// Failed: the sandbox is not ready.
-    SandboxUnavailable,
-    /// Failed: the job was refused when it was created.
-    JobRefused,
-    /// Failed: the job failed; `message` has its reason.
-    JobFailed,
-    /// Failed: the job was cancelled.
-    JobCancelled,
-    /// Failed: a budget, the job queue or the disk limit was reached.
-    LimitReached,
-    /// Failed: a fault of the orchestrator.
-    Internal,
+wire_enum! {
+    /// Why a run failed, was skipped or was missed.
+    pub enum RunReason {
+        /// Skipped: the cooldown of an earlier run has not passed.
+        Cooldown,
+        /// Skipped: `max_concurrent` runs are in progress.
+        Overlap,
+        /// Skipped: the same payload fired within the window.
+        Duplicate,
+        /// Skipped: the budget of the period is spent.
+        Budget,
+        /// Skipped: the chain of routines that fire each other is too long.
+        Depth,
+        /// Skipped: `max_runs` has been reached.
+        MaxRuns,
+        /// Skipped: `until` has passed.
+        Until,
+        /// Skipped: the routine started too many runs in a minute.
+        FireRate,
+        /// Skipped: the routine was deleted, disabled or changed before the run started.
+        RoutineChanged,
+        /// Missed: the scheduled time passed while the scheduler was not running, and `catch_up` does not cover it.
+        Late,
+        /// Missed, or not started: automation was switched off.
+        AutomationDisabled,
+        /// Failed: a user cancelled it.
+        CancelledByUser,
+        /// Failed: a later firing replaced it.
+        CancelledByOverlap,
+        /// Failed: the orchestrator stopped while it was in progress.
+        OrchestratorRestart,
+        /// Failed: its time was up.
+        Timeout,
+        /// Failed: the model did not answer.
+        LlmError,
+        /// Failed: the provider asked to wait, longer or more often than the run may.
+        RateLimited,
+        /// Failed: the provider refused the key, or the account is empty.
+        ProviderAccount,
+        /// Failed: the model answered nothing.
+        EmptyReply,
+        /// Failed: the agent's loop reached a limit.
+        IterationLimit,
+        /// Failed: the sandbox is not ready.
+        SandboxUnavailable,
+        /// Failed: the job was refused when it was created.
+        JobRefused,
+        /// Failed: the job failed; `message` has its reason.
+        JobFailed,
+        /// Failed: the job was cancelled.
+        JobCancelled,
+        /// Failed: a budget, the job queue or the disk limit was reached.
+        LimitReached,
+        /// Failed: a fault of the orchestrator.
+        Internal,
+    }
 }
 
-wire_names!(RunReason {
-    Cooldown => "cooldown", Overlap => "overlap", Duplicate => "duplicate", Budget => "budget", Depth => "depth",
-    MaxRuns => "max_runs", Until => "until", FireRate => "fire_rate", RoutineChanged => "routine_changed",
-    Late => "late", AutomationDisabled => "automation_disabled", CancelledByUser => "cancelled_by_user",
-    CancelledByOverlap => "cancelled_by_overlap", OrchestratorRestart => "orchestrator_restart", Timeout => "timeout",
-    LlmError => "llm_error", RateLimited => "rate_limited", ProviderAccount => "provider_account",
-    EmptyReply => "empty_reply", IterationLimit => "iteration_limit", SandboxUnavailable => "sandbox_unavailable",
-    JobRefused => "job_refused", JobFailed => "job_failed", JobCancelled => "job_cancelled",
-    LimitReached => "limit_reached", Internal => "internal",
-});
-
-/// What fired a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "each is documented on RoutineTrigger")]
-pub enum TriggerType {
-    Cron,
-    Every,
-    At,
-    Event,
-    SystemEvent,
-    Webhook,
-    Manual,
+wire_enum! {
+    /// What fired a run.
+    #[expect(missing_docs, reason = "each is documented on RoutineTrigger")]
+    pub enum TriggerType {
+        Cron,
+        Every,
+        At,
+        Event,
+        SystemEvent,
+        Webhook,
+        Manual,
+    }
 }
-
-wire_names!(TriggerType {
-    Cron => "cron", Every => "every", At => "at", Event => "event", SystemEvent => "system_event",
-    Webhook => "webhook", Manual => "manual",
-});
 
 impl TriggerType {
     /// Whether the trigger has times.

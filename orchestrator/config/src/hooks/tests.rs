@@ -2,12 +2,20 @@
 
 use rstest::rstest;
 use secrecy::ExposeSecret as _;
+use strum::VariantArray as _;
 
 use super::*;
 use crate::setting::setting;
 
 /// 24 bytes.
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+#[test]
+fn a_point_is_written_as_it_is_read() {
+    for point in HookPoint::VARIANTS {
+        assert_eq!(serde_json::from_value::<HookPoint>(point.as_str().into()).unwrap(), *point);
+    }
+}
 
 fn parse(file: &str) -> Result<Vec<HookSettings>, String> {
     let table: toml::Table = file.parse().unwrap();

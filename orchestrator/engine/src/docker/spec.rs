@@ -237,16 +237,12 @@ pub(super) fn identifying_labels(spec: &AdoptionSpec, instance_id: InstanceId) -
 }
 
 /// The value of the role label.
-pub(super) const fn role_label(role: ContainerRole) -> &'static str {
-    match role {
-        ContainerRole::Job => "job",
-        ContainerRole::Probe => "probe",
-        ContainerRole::Mcp => "mcp",
-    }
+pub(super) fn role_label(role: ContainerRole) -> &'static str {
+    role.into()
 }
 
 pub(super) fn role_of(label: &str) -> Option<ContainerRole> {
-    [ContainerRole::Job, ContainerRole::Probe, ContainerRole::Mcp].into_iter().find(|role| role_label(*role) == label)
+    label.parse().ok()
 }
 
 /// The worker's arguments: none for a job, one for the round trip of a probe.

@@ -87,7 +87,7 @@ fn message(phase: &CallPhase, waited: Duration, now: Instant) -> String {
 }
 
 /// Why an attempt failed, in words.
-const fn phrase(cause: ErrorKind) -> &'static str {
+fn phrase(cause: ErrorKind) -> &'static str {
     match cause {
         ErrorKind::Timeout => "no answer in time",
         ErrorKind::Connect => "the connection failed",

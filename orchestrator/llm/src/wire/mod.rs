@@ -39,7 +39,8 @@ pub enum Wire {
 
 /// The field that limits the output of a chat completion. Reasoning models of OpenAI refuse the older one, some compatible
 /// servers do not know the newer one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum OutputLimitField {
     /// `max_tokens`.
     MaxTokens,
@@ -49,11 +50,8 @@ pub enum OutputLimitField {
 
 impl OutputLimitField {
     /// The name in the request.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::MaxTokens => "max_tokens",
-            Self::MaxCompletionTokens => "max_completion_tokens",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     #[must_use]

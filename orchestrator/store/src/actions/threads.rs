@@ -37,7 +37,7 @@ impl Store {
     ) -> Result<Vec<(CallPosition, ThreadActionRecord)>, StoreError> {
         let (turn, at, call_id) = CallPosition::bounds(after);
         let rows: Vec<ThreadActionRow> = sqlx::query_as(LIST)
-            .bind(*thread.as_uuid())
+            .bind(thread)
             .bind(turn)
             .bind(at)
             .bind(call_id)
@@ -57,7 +57,7 @@ impl Store {
     ) -> Result<Vec<(CallPosition, ToolActionRecord)>, StoreError> {
         let (attempt, at, call_id) = CallPosition::bounds(after);
         let rows: Vec<ThreadActionRow> = sqlx::query_as(LIST)
-            .bind(*run.as_uuid())
+            .bind(run)
             .bind(attempt)
             .bind(at)
             .bind(call_id)
@@ -71,22 +71,20 @@ impl Store {
     /// The owner of a thread's tool calls, which outlive the thread.
     pub async fn owner_of_thread_actions(&self, thread: ThreadId) -> Result<Option<String>, StoreError> {
         let owner = sqlx::query_scalar("SELECT user_id FROM thread_actions WHERE thread_id = $1 LIMIT 1");
-        Ok(owner.bind(*thread.as_uuid()).fetch_optional(&self.read).await?)
+        Ok(owner.bind(thread).fetch_optional(&self.read).await?)
     }
 
     /// Deletes the records of tool calls of chats that ended before a time. Returns how many.
     pub(crate) async fn trim_thread_actions(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM thread_actions WHERE rowid IN (SELECT rowid FROM thread_actions \
-                     WHERE at < $1 AND reply IS NOT NULL ORDER BY at LIMIT $2)",
-                )
-                .bind(before)
-                .bind(ROWS_PER_BATCH);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM thread_actions WHERE rowid IN (SELECT rowid FROM thread_actions \
+                 WHERE at < $1 AND reply IS NOT NULL ORDER BY at LIMIT $2)",
+            )
+            .bind(before)
+            .bind(ROWS_PER_BATCH);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 }
@@ -94,7 +92,7 @@ impl Store {
 /// Removes the texts of a thread's tool calls. A call in flight loses its result when it is closed.
 pub(crate) async fn forget_texts(tx: &mut WriteTx, thread: ThreadId) -> Result<(), StoreError> {
     sqlx::query(concat!("UPDATE thread_actions SET ", without_texts!(), " WHERE thread_id = $1"))
-        .bind(*thread.as_uuid())
+        .bind(thread)
         .execute(&mut tx.db)
         .await?;
     Ok(())
@@ -111,7 +109,7 @@ pub(super) async fn forget_text_without_thread(
         without_texts!(),
         " WHERE thread_id = $1 AND turn = $2 AND call_id = $3 AND $1 NOT IN (SELECT id FROM chat_threads)"
     ))
-    .bind(*thread.as_uuid())
+    .bind(thread)
     .bind(i64::from(turn))
     .bind(&call_id.0)
     .execute(&mut tx.db)

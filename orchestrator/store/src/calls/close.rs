@@ -48,7 +48,7 @@ pub(super) async fn close(tx: &mut WriteTx, key: CallKey, call: CallRow) -> Resu
     let event = call.event();
     // Each statement takes effect only where the one before it did.
     let batch = StatementBatch::new(&[CLOSE_CALL, COUNT_CALL, budget::SETTLE_DAY, CALL_EVENT])
-        .bind(*key.job.as_uuid())
+        .bind(key.job)
         .bind(i64::from(key.attempt))
         .bind(key.call_id.0.clone())
         .bind(call.at)

@@ -23,7 +23,7 @@ impl Store {
              cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error FROM llm_calls \
              WHERE job_id = $1 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5",
         )
-        .bind(*job.as_uuid())
+        .bind(job)
         .bind(attempt)
         .bind(at)
         .bind(call_id)

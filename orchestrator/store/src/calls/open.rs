@@ -75,7 +75,7 @@ async fn before(
     let CallKey { job, attempt, call_id } = key;
     let [chain, day] = budget::READ_BUDGETS;
     let statements: &[&'static str] = if call.budget.is_some() { &[BEFORE_CALL, chain, day] } else { &[BEFORE_CALL] };
-    let batch = StatementBatch::new(statements).bind(*job.as_uuid()).bind(i64::from(*attempt)).bind(call_id.0.clone());
+    let batch = StatementBatch::new(statements).bind(job).bind(i64::from(*attempt)).bind(call_id.0.clone());
     let results = tx.run(batch.bind(call.user.clone()).bind(budget::day_of(call.at))).await?;
     let row = results.first().map(StatementResult::decode_first).transpose()?.flatten();
     let budgets = call.budget.map(|limits| budget::budgets(*job, &limits, results.get(1..).unwrap_or_default()));
@@ -103,7 +103,7 @@ impl OpenedRow<'_> {
             statements.push(UNCOUNT_ABANDONED);
         }
         let batch = StatementBatch::new(&statements)
-            .bind(*key.job.as_uuid())
+            .bind(key.job)
             .bind(i64::from(key.attempt))
             .bind(key.call_id.0.clone())
             .bind(call.at)
@@ -130,7 +130,7 @@ pub(super) async fn delete_open(db: &mut Connection, key: &CallKey) -> Result<bo
          WHERE job_id = $1 AND attempt = $2 AND call_id = $3 AND is_open",
     ] {
         changed += sqlx::query(statement)
-            .bind(*key.job.as_uuid())
+            .bind(key.job)
             .bind(i64::from(key.attempt))
             .bind(&key.call_id.0)
             .execute(&mut *db)

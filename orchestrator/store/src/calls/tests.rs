@@ -28,13 +28,11 @@ impl Scene {
         store.create_job(job, None, None).await.unwrap();
         // A new row is at no attempt yet.
         store
-            .write_one(move |tx| {
-                Box::pin(async move {
-                    let begin = sqlx::query("UPDATE jobs SET attempt = 1 WHERE id = $1").bind(*id.as_uuid());
-                    begin.execute(&mut tx.db).await?;
-                    Ok(())
-                })
-            })
+            .write_one(transaction!(|tx| {
+                let begin = sqlx::query("UPDATE jobs SET attempt = 1 WHERE id = $1").bind(id);
+                begin.execute(&mut tx.db).await?;
+                Ok(())
+            }))
             .await
             .unwrap();
         id
@@ -179,23 +177,20 @@ async fn a_call_that_cannot_be_closed_keeps_no_other_open() {
     other.reserved("c1").await;
     let (bad, good) = (other.job, other.add_job().await);
     let mut raw = crate::tests::raw(&other.directory).await;
-    sqlx::query("UPDATE jobs SET limits = '{' WHERE id = $1").bind(*bad.as_uuid()).execute(&mut raw).await.unwrap();
+    sqlx::query("UPDATE jobs SET limits = '{' WHERE id = $1").bind(bad).execute(&mut raw).await.unwrap();
     other.job = good;
     other.reserved("c1").await;
     other.reserved("c2").await;
     sqlx::query("UPDATE llm_calls SET attempt = -1 WHERE job_id = $1 AND call_id = 'c2'")
-        .bind(*good.as_uuid())
+        .bind(good)
         .execute(&mut raw)
         .await
         .unwrap();
     assert_eq!(other.store.close_abandoned_calls(other.now).await.unwrap(), 1);
     assert_eq!(other.usage().await, (1, 100, 0));
     assert_eq!(other.store.reserved().await.unwrap(), (0, 0));
-    let charged: i64 = sqlx::query_scalar("SELECT input_tokens FROM jobs WHERE id = $1")
-        .bind(*bad.as_uuid())
-        .fetch_one(&mut raw)
-        .await
-        .unwrap();
+    let charged: i64 =
+        sqlx::query_scalar("SELECT input_tokens FROM jobs WHERE id = $1").bind(bad).fetch_one(&mut raw).await.unwrap();
     assert_eq!(charged, 0, "nothing of what failed is left");
     other.store.close().await;
 }

@@ -31,7 +31,7 @@ impl Store {
         let rows: Vec<String> = sqlx::query_scalar(
             "SELECT answer FROM thread_calls WHERE thread_id = $1 AND answer IS NOT NULL ORDER BY rowid",
         )
-        .bind(*thread.as_uuid())
+        .bind(thread)
         .fetch_all(&self.read)
         .await?;
         let row_ref = RowRef { table: "thread_calls", id: *thread.as_uuid() };
@@ -58,7 +58,7 @@ impl Store {
              COALESCE(SUM(CASE WHEN is_open THEN estimated_micro_usd ELSE cost_micro_usd END), 0) \
              FROM thread_calls WHERE thread_id = $1 AND at >= $2",
         )
-        .bind(*run.as_uuid())
+        .bind(run)
         .bind(since)
         .fetch_one(&self.read)
         .await?;
@@ -70,7 +70,7 @@ impl Store {
 /// Forgets the answers of a thread's calls: its transcript has them, or the thread is deleted.
 pub(crate) async fn forget_answers(db: &mut Connection, thread: ThreadId) -> Result<(), StoreError> {
     sqlx::query("UPDATE thread_calls SET answer = NULL WHERE thread_id = $1 AND answer IS NOT NULL")
-        .bind(*thread.as_uuid())
+        .bind(thread)
         .execute(db)
         .await?;
     Ok(())
@@ -96,7 +96,7 @@ pub(super) async fn open(tx: &mut WriteTx, key: &ThreadCallKey, call: &NewCall) 
         "SELECT COUNT(finish_reason) AS answered, COUNT(*) FILTER (WHERE NOT is_open) AS made, \
          COUNT(*) FILTER (WHERE is_open) AS open FROM thread_calls WHERE thread_id = $1 AND turn = $2",
     )
-    .bind(*key.turn.thread.as_uuid())
+    .bind(key.turn.thread)
     .bind(i64::from(key.turn.turn))
     .fetch_one(&mut tx.db)
     .await?;
@@ -119,7 +119,7 @@ async fn is_live(tx: &mut WriteTx, turn: TurnKey) -> Result<bool, StoreError> {
         "SELECT 1 FROM chat_threads WHERE id = $1 AND turn = $2 AND state = 'processing' \
              UNION ALL SELECT 1 FROM routine_runs WHERE id = $1 AND attempt = $2 AND status = 'running'",
     )
-    .bind(*turn.thread.as_uuid())
+    .bind(turn.thread)
     .bind(i64::from(turn.turn))
     .fetch_optional(&mut tx.db)
     .await?;
@@ -201,7 +201,7 @@ async fn insert(tx: &mut WriteTx, key: &ThreadCallKey, call: &NewCall, reserved:
          estimated_micro_usd = excluded.estimated_micro_usd, reserved_tokens = excluded.reserved_tokens, \
          reserved_micro_usd = excluded.reserved_micro_usd, reserved_day = excluded.reserved_day",
     )
-    .bind(*key.turn.thread.as_uuid())
+    .bind(key.turn.thread)
     .bind(i64::from(key.turn.turn))
     .bind(&key.call_id.0)
     .bind(&call.user)
@@ -227,7 +227,7 @@ pub(super) async fn known<'c>(
     let row: Option<(Option<String>, Option<String>)> = sqlx::query_as(
         "SELECT request_digest, answer FROM thread_calls WHERE thread_id = $1 AND turn = $2 AND call_id = $3",
     )
-    .bind(*key.turn.thread.as_uuid())
+    .bind(key.turn.thread)
     .bind(i64::from(key.turn.turn))
     .bind(&key.call_id.0)
     .fetch_optional(db)
@@ -251,7 +251,7 @@ pub(super) async fn close(tx: &mut WriteTx, key: ThreadCallKey, call: CallRow) -
          reserved_tokens = 0, reserved_micro_usd = 0 \
          WHERE thread_id = $1 AND turn = $2 AND call_id = $3 AND is_open RETURNING user_id",
     )
-    .bind(*key.turn.thread.as_uuid())
+    .bind(key.turn.thread)
     .bind(i64::from(key.turn.turn))
     .bind(&key.call_id.0)
     .bind(call.at)
@@ -296,7 +296,7 @@ pub(super) async fn release(
          WHERE thread_id = $1 AND turn = $2 AND call_id = $3 AND is_open",
     ] {
         changed += sqlx::query(statement)
-            .bind(*key.turn.thread.as_uuid())
+            .bind(key.turn.thread)
             .bind(i64::from(key.turn.turn))
             .bind(&key.call_id.0)
             .execute(&mut *db)

@@ -25,16 +25,14 @@ impl Store {
         audit: Option<&AuditEntry>,
     ) -> Result<CreateOutcome, StoreError> {
         let audit = audit.cloned();
-        self.write(move |tx| {
-            Box::pin(async move {
-                let id = job.id;
-                let created = jobs::create(tx, job, key.as_ref(), audit.as_ref()).await?;
-                if created == CreateOutcome::Created {
-                    link(tx, thread, id).await?;
-                }
-                Ok(created)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let id = job.id;
+            let created = jobs::create(tx, job, key.as_ref(), audit.as_ref()).await?;
+            if created == CreateOutcome::Created {
+                link(tx, thread, id).await?;
+            }
+            Ok(created)
+        }))
         .await
     }
 }
@@ -92,8 +90,8 @@ impl Store {
 /// Links a job to the thread that it is made in, if the thread exists.
 async fn link(tx: &mut WriteTx, thread: ThreadId, job: JobId) -> Result<(), StoreError> {
     sqlx::query("INSERT INTO chat_jobs (job_id, thread_id) SELECT $1, id FROM chat_threads WHERE id = $2")
-        .bind(*job.as_uuid())
-        .bind(*thread.as_uuid())
+        .bind(job)
+        .bind(thread)
         .execute(&mut tx.db)
         .await?;
     Ok(())
@@ -105,14 +103,14 @@ pub(crate) async fn post_end(tx: &mut WriteTx, job: &JobRecord, at: DateTime<Utc
     if !is_over {
         return Ok(());
     }
-    let thread: Option<Uuid> = sqlx::query_scalar(
+    let thread: Option<ThreadId> = sqlx::query_scalar(
         "UPDATE chat_jobs SET posted_at = $2 WHERE job_id = $1 AND posted_at IS NULL RETURNING thread_id",
     )
-    .bind(*job.id.as_uuid())
+    .bind(job.id)
     .bind(at)
     .fetch_optional(&mut tx.db)
     .await?;
-    let Some(thread) = thread.map(ThreadId::from_uuid) else { return Ok(()) };
+    let Some(thread) = thread else { return Ok(()) };
     let result = job.result();
     let text = result.and_then(|result| result.text.or_else(|| result.partial.map(|partial| partial.text)));
     let content = ChatContent::Job {

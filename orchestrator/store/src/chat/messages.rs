@@ -59,31 +59,29 @@ impl FromStr for MessagePosition {
 impl Store {
     /// Stores a user's message. The thread `main` is created by its first message.
     pub async fn send_chat_message(&self, message: SentMessage) -> Result<Sent, StoreError> {
-        self.write(move |tx| Box::pin(async move { send(tx, &message).await })).await
+        self.write(transaction!(|tx| send(tx, &message).await)).await
     }
 
     /// Stores a command that starts a new conversation: a thread that takes over the key of this one. The receipt names it.
     pub async fn start_conversation(&self, message: SentMessage) -> Result<Sent, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                if let Some(known) = known(tx, &message).await? {
-                    return Ok(known);
-                }
-                let thread = match writable(tx, &message).await? {
-                    Ok(owned) => owned.thread,
-                    Err(refused) => return Ok(refused),
-                };
-                if is_storage_full(tx, &message.user).await? {
-                    return Ok(Sent::StorageFull);
-                }
-                let Some(new) = create(tx, &message.user, None, message.audit.at).await? else {
-                    return Ok(Sent::TooManyThreads);
-                };
-                move_key(&mut tx.db, &thread, new.thread.id).await?;
-                let shown = insert(tx, thread.id, &message).await?;
-                finish(tx, &message, threads::receipt(new.thread.id, shown)).await
-            })
-        })
+        self.write(transaction!(|tx| {
+            if let Some(known) = known(tx, &message).await? {
+                return Ok(known);
+            }
+            let thread = match writable(tx, &message).await? {
+                Ok(owned) => owned.thread,
+                Err(refused) => return Ok(refused),
+            };
+            if is_storage_full(tx, &message.user).await? {
+                return Ok(Sent::StorageFull);
+            }
+            let Some(new) = create(tx, &message.user, None, message.audit.at).await? else {
+                return Ok(Sent::TooManyThreads);
+            };
+            move_key(&mut tx.db, &thread, new.thread.id).await?;
+            let shown = insert(tx, thread.id, &message).await?;
+            finish(tx, &message, threads::receipt(new.thread.id, shown)).await
+        }))
         .await
     }
 
@@ -96,13 +94,11 @@ impl Store {
         due: bool,
         at: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let notice = NewMessage { content, turn: None, due, at };
-                trim(tx, thread).await?;
-                Ok(append(tx, thread, notice).await?.is_some())
-            })
-        })
+        self.write(transaction!(|tx| {
+            let notice = NewMessage { content, turn: None, due, at };
+            trim(tx, thread).await?;
+            Ok(append(tx, thread, notice).await?.is_some())
+        }))
         .await
     }
 
@@ -125,7 +121,7 @@ impl Store {
             ", rowid AS place FROM chat_messages WHERE thread_id = $1 AND seq IS NULL AND $4) \
              ORDER BY seq IS NULL, seq DESC, place"
         ))
-        .bind(*thread.as_uuid())
+        .bind(thread)
         .bind(before.map_or(i64::MAX, |position| position.0))
         .bind(i64::from(limit) + 1)
         .bind(before.is_none())
@@ -234,8 +230,8 @@ async fn insert(tx: &mut WriteTx, thread: ThreadId, message: &SentMessage) -> Re
     }
     let id = MessageId::generate();
     sqlx::query("INSERT INTO chat_messages (id, thread_id, role, data, due, at) VALUES ($1, $2, $3, $4, $5, $6)")
-        .bind(*id.as_uuid())
-        .bind(*thread.as_uuid())
+        .bind(id)
+        .bind(thread)
         .bind(content.role())
         .bind(data_of(&content)?)
         .bind(message.delivery == Delivery::Queue)

@@ -6,7 +6,6 @@ use agent::{ApprovalRequest, Run};
 use chrono::{DateTime, Utc};
 use protocol::{ChatContent, GateId, ThreadId, ThreadState, ToolCall};
 use sqlx::FromRow;
-use uuid::Uuid;
 
 use super::{
     super::{
@@ -58,19 +57,17 @@ impl Store {
         parked: ParkedTurn,
         at: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                if !is_current(tx, key).await? {
-                    return Ok(false);
-                }
-                let ParkedTurn { transcript, run, request, worked } = parked;
-                save(tx, key, transcript, Some(run)).await?;
-                set_worked(tx, key.thread, worked).await?;
-                set_state(tx, key.thread, ThreadState::AwaitingApproval, at).await?;
-                gates::open(tx, key.thread, &request, at).await?;
-                Ok(true)
-            })
-        })
+        self.write(transaction!(|tx| {
+            if !is_current(tx, key).await? {
+                return Ok(false);
+            }
+            let ParkedTurn { transcript, run, request, worked } = parked;
+            save(tx, key, transcript, Some(run)).await?;
+            set_worked(tx, key.thread, worked).await?;
+            set_state(tx, key.thread, ThreadState::AwaitingApproval, at).await?;
+            gates::open(tx, key.thread, &request, at).await?;
+            Ok(true)
+        }))
         .await
     }
 
@@ -80,7 +77,7 @@ impl Store {
             "SELECT user_id, turn, gate_id, run FROM chat_threads JOIN chat_transcripts ON thread_id = id \
              WHERE id = $1 AND state IN ('awaiting_approval', 'processing') AND run IS NOT NULL",
         )
-        .bind(*thread.as_uuid())
+        .bind(thread)
         .fetch_optional(&self.read)
         .await?;
         row.map(|row| row.into_turn(thread)).transpose()
@@ -95,15 +92,13 @@ impl Store {
         calls: Vec<ClosedToolCall>,
         at: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let is_stopped = take_run(tx, key, gate).await?;
-                if is_stopped {
-                    end_stopped(tx, key, calls, at).await?;
-                }
-                Ok(is_stopped)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let is_stopped = take_run(tx, key, gate).await?;
+            if is_stopped {
+                end_stopped(tx, key, calls, at).await?;
+            }
+            Ok(is_stopped)
+        }))
         .await
     }
 }
@@ -112,7 +107,7 @@ impl Store {
 struct WaitingRow {
     user_id: String,
     turn: i64,
-    gate_id: Uuid,
+    gate_id: GateId,
     run: String,
 }
 
@@ -126,7 +121,7 @@ impl WaitingRow {
             call.arguments = request.arguments.clone();
         }
         let key = TurnKey { thread, turn: row_ref.number("turn", self.turn)? };
-        Ok(WaitingTurn { key, gate: GateId::from_uuid(self.gate_id), user: self.user_id, calls })
+        Ok(WaitingTurn { key, gate: self.gate_id, user: self.user_id, calls })
     }
 }
 
@@ -136,8 +131,8 @@ async fn take_run(tx: &mut WriteTx, TurnKey { thread, turn }: TurnKey, gate: Gat
         "UPDATE chat_transcripts SET run = NULL WHERE thread_id = $1 AND gate_id = $2 AND run IS NOT NULL \
          AND EXISTS (SELECT 1 FROM chat_threads WHERE id = $1 AND turn = $3 AND state IN ('awaiting_approval', 'processing'))",
     )
-    .bind(*thread.as_uuid())
-    .bind(*gate.as_uuid())
+    .bind(thread)
+    .bind(gate)
     .bind(i64::from(turn))
     .execute(&mut tx.db)
     .await?;
@@ -182,7 +177,7 @@ async fn end_stopped(
 async fn set_worked(tx: &mut WriteTx, thread: ThreadId, worked: Duration) -> Result<(), StoreError> {
     let worked_ms = u64::try_from(worked.as_millis()).unwrap_or(u64::MAX);
     sqlx::query("UPDATE chat_transcripts SET worked_ms = $2 WHERE thread_id = $1")
-        .bind(*thread.as_uuid())
+        .bind(thread)
         .bind(column(worked_ms))
         .execute(&mut tx.db)
         .await?;

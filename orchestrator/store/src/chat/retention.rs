@@ -35,38 +35,34 @@ impl Store {
     }
 
     async fn trim_chat_entries(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let entries = sqlx::query(
-                    "DELETE FROM chat_messages WHERE id IN (SELECT m.id FROM chat_messages m \
-                     JOIN chat_threads t ON t.id = m.thread_id WHERE m.at < $1 AND m.seq IS NOT NULL AND NOT m.due \
-                     AND t.state = 'idle' ORDER BY m.at LIMIT $2)",
-                );
-                let deleted = entries.bind(before).bind(ENTRIES_PER_BATCH).execute(&mut tx.db).await?;
-                Ok(deleted.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let entries = sqlx::query(
+                "DELETE FROM chat_messages WHERE id IN (SELECT m.id FROM chat_messages m \
+                 JOIN chat_threads t ON t.id = m.thread_id WHERE m.at < $1 AND m.seq IS NOT NULL AND NOT m.due \
+                 AND t.state = 'idle' ORDER BY m.at LIMIT $2)",
+            );
+            let deleted = entries.bind(before).bind(ENTRIES_PER_BATCH).execute(&mut tx.db).await?;
+            Ok(deleted.rows_affected())
+        }))
         .await
     }
 
     async fn empty_unused_threads(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let threads: Vec<Uuid> = sqlx::query_scalar(
-                    "SELECT id FROM chat_threads WHERE state = 'idle' AND updated_at < $1 \
-                     AND (id IN (SELECT thread_id FROM chat_transcripts) \
-                     OR EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = chat_threads.id AND seq IS NOT NULL)) LIMIT $2",
-                )
-                .bind(before)
-                .bind(THREADS_PER_BATCH)
-                .fetch_all(&mut tx.db)
-                .await?;
-                for thread in &threads {
-                    empty(tx, *thread).await?;
-                }
-                Ok(threads.len() as u64)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let threads: Vec<Uuid> = sqlx::query_scalar(
+                "SELECT id FROM chat_threads WHERE state = 'idle' AND updated_at < $1 \
+                 AND (id IN (SELECT thread_id FROM chat_transcripts) \
+                 OR EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = chat_threads.id AND seq IS NOT NULL)) LIMIT $2",
+            )
+            .bind(before)
+            .bind(THREADS_PER_BATCH)
+            .fetch_all(&mut tx.db)
+            .await?;
+            for thread in &threads {
+                empty(tx, *thread).await?;
+            }
+            Ok(threads.len() as u64)
+        }))
         .await
     }
 
@@ -74,7 +70,7 @@ impl Store {
     /// they have more than `bytes`. Returns how many rows.
     pub(crate) async fn trim_largest_chats(&self, bytes: u64) -> Result<u64, StoreError> {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.write(move |tx| Box::pin(async move { trim_largest(tx, bytes).await })).await
+        self.write(transaction!(|tx| trim_largest(tx, bytes).await)).await
     }
 }
 

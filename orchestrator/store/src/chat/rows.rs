@@ -116,8 +116,8 @@ pub(crate) async fn append(
         "INSERT INTO chat_messages (id, thread_id, seq, turn, role, data, due, at) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
     )
-    .bind(*id.as_uuid())
-    .bind(*thread.as_uuid())
+    .bind(id)
+    .bind(thread)
     .bind(seq)
     .bind(message.turn.map(i64::from))
     .bind(message.content.role())
@@ -151,5 +151,5 @@ async fn next_seq(
 ) -> Result<Option<(i64, String)>, StoreError> {
     let next =
         "UPDATE chat_threads SET last_seq = last_seq + 1, updated_at = $2 WHERE id = $1 RETURNING last_seq, user_id";
-    Ok(sqlx::query_as(next).bind(*thread.as_uuid()).bind(at).fetch_optional(db).await?)
+    Ok(sqlx::query_as(next).bind(thread).bind(at).fetch_optional(db).await?)
 }

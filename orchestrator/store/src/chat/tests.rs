@@ -83,7 +83,7 @@ async fn the_threads_of_some_users_do_not_hide_those_of_others() {
         let many = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1500) \
                     INSERT INTO chat_threads (id, user_id, state, created_at, updated_at) \
                     SELECT randomblob(16), user_id, 'idle', created_at, updated_at FROM chat_threads, n WHERE id = $1";
-        sqlx::query(many).bind(*thread.as_uuid()).execute(&mut raw(&directory).await).await.unwrap();
+        sqlx::query(many).bind(thread).execute(&mut raw(&directory).await).await.unwrap();
     }
     let queued = "INSERT INTO chat_messages (id, thread_id, role, data, due, at) \
                   SELECT randomblob(16), id, 'user', '{}', TRUE, $1 FROM chat_threads";

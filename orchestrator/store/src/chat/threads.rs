@@ -32,7 +32,7 @@ impl Store {
             query.push(" OR lower(hex(id)) LIKE ").push_bind(format!("%{part}")).push(")");
         }
         if let Some(before) = filter.before {
-            query.push(" AND id < ").push_bind(*before.as_uuid());
+            query.push(" AND id < ").push_bind(before);
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
         let rows: Vec<ThreadRow> = query.build_query_as().fetch_all(&self.read).await?;
@@ -47,23 +47,18 @@ impl Store {
         entry: &AuditEntry,
     ) -> Result<ThreadChange, StoreError> {
         let (caller, thread, entry) = (caller.clone(), thread.clone(), entry.clone());
-        self.write(move |tx| {
-            Box::pin(async move {
-                let found = match authorized(&mut tx.db, &caller, &thread).await? {
-                    Ok(found) => found.thread,
-                    Err(refused) => return Ok(refused),
-                };
-                instance_events::delete_of_thread(tx, found.id).await?;
-                actions::forget_texts(tx, found.id).await?;
-                sqlx::query("DELETE FROM chat_threads WHERE id = $1")
-                    .bind(*found.id.as_uuid())
-                    .execute(&mut tx.db)
-                    .await?;
-                forget_answers(&mut tx.db, found.id).await?;
-                audit::insert(&mut tx.db, &entry, protocol::AuditOutcome::Done, None).await?;
-                Ok(ThreadChange::Done(found.id))
-            })
-        })
+        self.write(transaction!(|tx| {
+            let found = match authorized(&mut tx.db, &caller, &thread).await? {
+                Ok(found) => found.thread,
+                Err(refused) => return Ok(refused),
+            };
+            instance_events::delete_of_thread(tx, found.id).await?;
+            actions::forget_texts(tx, found.id).await?;
+            sqlx::query("DELETE FROM chat_threads WHERE id = $1").bind(found.id).execute(&mut tx.db).await?;
+            forget_answers(&mut tx.db, found.id).await?;
+            audit::insert(&mut tx.db, &entry, protocol::AuditOutcome::Done, None).await?;
+            Ok(ThreadChange::Done(found.id))
+        }))
         .await
     }
 }
@@ -89,7 +84,7 @@ pub(crate) async fn find<'c>(
     let row: Option<ThreadRow> = match thread {
         ThreadRef::Id(id) => {
             sqlx::query_as(concat!("SELECT ", thread_columns!(), " FROM chat_threads WHERE id = $1"))
-                .bind(*id.as_uuid())
+                .bind(id)
                 .fetch_optional(db)
                 .await?
         }
@@ -123,7 +118,7 @@ pub(crate) async fn create(
         "INSERT INTO chat_threads (id, user_id, key, title, state, created_at, updated_at) \
          VALUES ($1, $2, $3, '', $4, $5, $5)",
     )
-    .bind(*id.as_uuid())
+    .bind(id)
     .bind(user)
     .bind(key)
     .bind(ThreadState::Idle.as_str())
@@ -149,15 +144,15 @@ pub(super) const fn receipt(thread: ThreadId, message: protocol::MessageId) -> M
 /// Lets `to` take over the key of `from`.
 pub(super) async fn move_key(db: &mut Connection, from: &protocol::ChatThread, to: ThreadId) -> Result<(), StoreError> {
     let Some(key) = &from.key else { return Ok(()) };
-    sqlx::query("UPDATE chat_threads SET key = NULL WHERE id = $1").bind(*from.id.as_uuid()).execute(&mut *db).await?;
-    sqlx::query("UPDATE chat_threads SET key = $2 WHERE id = $1").bind(*to.as_uuid()).bind(key).execute(db).await?;
+    sqlx::query("UPDATE chat_threads SET key = NULL WHERE id = $1").bind(from.id).execute(&mut *db).await?;
+    sqlx::query("UPDATE chat_threads SET key = $2 WHERE id = $1").bind(to).bind(key).execute(db).await?;
     Ok(())
 }
 
 /// Sets the title of a thread that has none.
 pub(super) async fn set_title(db: &mut Connection, thread: ThreadId, title: &str) -> Result<(), StoreError> {
     sqlx::query("UPDATE chat_threads SET title = $2 WHERE id = $1 AND title = ''")
-        .bind(*thread.as_uuid())
+        .bind(thread)
         .bind(title)
         .execute(db)
         .await?;
@@ -172,7 +167,7 @@ pub(crate) async fn set_state(
 ) -> Result<(), StoreError> {
     let user: Option<String> =
         sqlx::query_scalar("UPDATE chat_threads SET state = $2, updated_at = $3 WHERE id = $1 RETURNING user_id")
-            .bind(*thread.as_uuid())
+            .bind(thread)
             .bind(state.as_str())
             .bind(at)
             .fetch_optional(&mut tx.db)

@@ -86,7 +86,7 @@ impl Store {
     /// Threads that a turn can begin or go on in, with their owners, those that have waited longest first: at most `per_user` of
     /// each user, so that no user's threads hide another's.
     pub async fn runnable_chat_threads(&self, per_user: u32) -> Result<Vec<(ThreadId, String)>, StoreError> {
-        let rows: Vec<(Uuid, String)> = sqlx::query_as(
+        Ok(sqlx::query_as(
             "SELECT id, user_id FROM (SELECT id, user_id, since, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY since, id) AS place \
              FROM (SELECT id, user_id, updated_at AS since FROM chat_threads WHERE state = 'processing' \
              AND id IN (SELECT thread_id FROM chat_transcripts WHERE run IS NOT NULL) \
@@ -96,18 +96,17 @@ impl Store {
         )
         .bind(per_user)
         .fetch_all(&self.read)
-        .await?;
-        Ok(rows.into_iter().map(|(id, user)| (ThreadId::from_uuid(id), user)).collect())
+        .await?)
     }
 
     /// Begins the next turn of a thread, or goes on with the one whose answer has come. `None`: there is nothing to do.
     pub async fn begin_chat_turn(&self, thread: ThreadId, at: DateTime<Utc>) -> Result<Option<Turn>, StoreError> {
-        let begun = self.write(move |tx| Box::pin(async move { begin(tx, thread, at).await })).await?;
+        let begun = self.write(transaction!(|tx| begin(tx, thread, at).await)).await?;
         let Some(mut turn) = begun else { return Ok(None) };
         // Read after the commit, off the writer: only this turn changes them now.
         let transcript: Option<Option<String>> =
             sqlx::query_scalar("SELECT transcript FROM chat_transcripts WHERE thread_id = $1")
-                .bind(*thread.as_uuid())
+                .bind(thread)
                 .fetch_optional(&self.read)
                 .await?;
         turn.transcript = transcript.flatten();
@@ -121,7 +120,7 @@ impl Store {
             message_columns!(),
             " FROM chat_messages WHERE thread_id = $1 AND due AND turn = $2 ORDER BY seq"
         ))
-        .bind(*key.thread.as_uuid())
+        .bind(key.thread)
         .bind(i64::from(key.turn))
         .fetch_all(&self.read)
         .await?;
@@ -134,7 +133,7 @@ impl Store {
             "SELECT json_extract(data, '$.call_id') FROM chat_messages \
              WHERE thread_id = $1 AND role = 'tool_use' AND turn = $2",
         )
-        .bind(*key.thread.as_uuid())
+        .bind(key.thread)
         .bind(i64::from(key.turn))
         .fetch_all(&self.read)
         .await?;
@@ -148,72 +147,66 @@ impl Store {
         content: ChatContent,
         at: DateTime<Utc>,
     ) -> Result<Option<i64>, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                if !is_current(tx, key).await? {
-                    return Ok(None);
-                }
-                let entry = NewMessage { content, turn: Some(key.turn), due: true, at };
-                Ok(append(tx, key.thread, entry).await?.map(|appended| appended.cursor))
-            })
-        })
+        self.write(transaction!(|tx| {
+            if !is_current(tx, key).await? {
+                return Ok(None);
+            }
+            let entry = NewMessage { content, turn: Some(key.turn), due: true, at };
+            Ok(append(tx, key.thread, entry).await?.map(|appended| appended.cursor))
+        }))
         .await
     }
 
     /// Ends a turn: the thread is idle. False: the turn is over already.
     pub async fn finish_chat_turn(&self, key: TurnKey, end: TurnEnd, at: DateTime<Utc>) -> Result<bool, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                if !is_current(tx, key).await? {
-                    return Ok(false);
-                }
-                if let Some(transcript) = end.transcript {
-                    save(tx, key, transcript, None).await?;
-                }
-                system_lines::settle(tx, key, end.error.is_none(), at).await?;
-                let turn = Some(key.turn);
-                if let Some(content) = end.notice.map(ChatContent::notice) {
-                    append(tx, key.thread, NewMessage { content, turn, due: false, at }).await?;
-                }
-                if let Some(TurnError { reason, message }) = end.error {
-                    let content = ChatContent::Error { reason, content: message };
-                    append(tx, key.thread, NewMessage { content, turn, due: false, at }).await?;
-                }
-                trim(tx, key.thread).await?;
-                set_state(tx, key.thread, ThreadState::Idle, at).await?;
-                tx.after_commit(|committed| committed.notifier.wake_chats());
-                Ok(true)
-            })
-        })
+        self.write(transaction!(|tx| {
+            if !is_current(tx, key).await? {
+                return Ok(false);
+            }
+            if let Some(transcript) = end.transcript {
+                save(tx, key, transcript, None).await?;
+            }
+            system_lines::settle(tx, key, end.error.is_none(), at).await?;
+            let turn = Some(key.turn);
+            if let Some(content) = end.notice.map(ChatContent::notice) {
+                append(tx, key.thread, NewMessage { content, turn, due: false, at }).await?;
+            }
+            if let Some(TurnError { reason, message }) = end.error {
+                let content = ChatContent::Error { reason, content: message };
+                append(tx, key.thread, NewMessage { content, turn, due: false, at }).await?;
+            }
+            trim(tx, key.thread).await?;
+            set_state(tx, key.thread, ThreadState::Idle, at).await?;
+            tx.after_commit(|committed| committed.notifier.wake_chats());
+            Ok(true)
+        }))
         .await
     }
 
     /// Ends the turns that an earlier process left unfinished, each with an error. Turns that wait for an answer, or whose answer
     /// has come, are left as they are. Returns how many were ended.
     pub async fn close_interrupted_chat_turns(&self, at: DateTime<Utc>) -> Result<usize, StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let threads: Vec<(Uuid, i64)> = sqlx::query_as(
-                    "SELECT id, turn FROM chat_threads WHERE state = 'processing' \
-                     AND id NOT IN (SELECT thread_id FROM chat_transcripts WHERE run IS NOT NULL)",
-                )
-                .fetch_all(&mut tx.db)
-                .await?;
-                heartbeats::reset_interrupted(tx, at).await?;
-                for (id, turn) in &threads {
-                    let thread = ThreadId::from_uuid(*id);
-                    let turn = u32::try_from(*turn).ok();
-                    if let Some(turn) = turn {
-                        system_lines::settle(tx, TurnKey { thread, turn }, false, at).await?;
-                    }
-                    let content =
-                        ChatContent::Error { reason: JobReason::OrchestratorRestart, content: INTERRUPTED.to_owned() };
-                    append(tx, thread, NewMessage { content, turn, due: false, at }).await?;
-                    set_state(tx, thread, ThreadState::Idle, at).await?;
+        self.write(transaction!(|tx| {
+            let threads: Vec<(Uuid, i64)> = sqlx::query_as(
+                "SELECT id, turn FROM chat_threads WHERE state = 'processing' \
+                 AND id NOT IN (SELECT thread_id FROM chat_transcripts WHERE run IS NOT NULL)",
+            )
+            .fetch_all(&mut tx.db)
+            .await?;
+            heartbeats::reset_interrupted(tx, at).await?;
+            for (id, turn) in &threads {
+                let thread = ThreadId::from_uuid(*id);
+                let turn = u32::try_from(*turn).ok();
+                if let Some(turn) = turn {
+                    system_lines::settle(tx, TurnKey { thread, turn }, false, at).await?;
                 }
-                Ok(threads.len())
-            })
-        })
+                let content =
+                    ChatContent::Error { reason: JobReason::OrchestratorRestart, content: INTERRUPTED.to_owned() };
+                append(tx, thread, NewMessage { content, turn, due: false, at }).await?;
+                set_state(tx, thread, ThreadState::Idle, at).await?;
+            }
+            Ok(threads.len())
+        }))
         .await
     }
 }
@@ -244,7 +237,7 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
          (SELECT bytes FROM chat_usage u WHERE u.user_id = chat_threads.user_id) AS bytes \
          FROM chat_threads LEFT JOIN chat_transcripts ON thread_id = id WHERE id = $1",
     )
-    .bind(*thread.as_uuid())
+    .bind(thread)
     .fetch_optional(&mut tx.db)
     .await?;
     let Some(row) = row else { return Ok(None) };
@@ -260,7 +253,7 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
         (ThreadState::Processing, Some(run)) => {
             // What goes on must not go on twice.
             sqlx::query("UPDATE chat_transcripts SET run = NULL WHERE thread_id = $1")
-                .bind(*thread.as_uuid())
+                .bind(thread)
                 .execute(&mut tx.db)
                 .await?;
             let answer = match answer_of(tx, thread, &run).await {
@@ -363,7 +356,7 @@ async fn take_queued(
 pub(crate) async fn is_current(tx: &mut WriteTx, key: TurnKey) -> Result<bool, StoreError> {
     let found: Option<i64> =
         sqlx::query_scalar("SELECT 1 FROM chat_threads WHERE id = $1 AND turn = $2 AND state = 'processing'")
-            .bind(*key.thread.as_uuid())
+            .bind(key.thread)
             .bind(i64::from(key.turn))
             .fetch_optional(&mut tx.db)
             .await?;
@@ -381,13 +374,13 @@ pub(super) async fn save(
         "INSERT INTO chat_transcripts (thread_id, transcript, run) VALUES ($1, $2, $3) \
          ON CONFLICT (thread_id) DO UPDATE SET transcript = excluded.transcript, run = excluded.run",
     )
-    .bind(*key.thread.as_uuid())
+    .bind(key.thread)
     .bind(transcript)
     .bind(run)
     .execute(&mut tx.db)
     .await?;
     sqlx::query("UPDATE chat_messages SET due = FALSE WHERE thread_id = $1 AND due AND turn = $2")
-        .bind(*key.thread.as_uuid())
+        .bind(key.thread)
         .bind(i64::from(key.turn))
         .execute(&mut tx.db)
         .await?;
@@ -400,7 +393,7 @@ pub(crate) async fn trim(tx: &mut WriteTx, thread: ThreadId) -> Result<(), Store
         "DELETE FROM chat_messages WHERE thread_id = $1 AND NOT due \
          AND seq <= (SELECT last_seq FROM chat_threads WHERE id = $1) - $2",
     )
-    .bind(*thread.as_uuid())
+    .bind(thread)
     .bind(MAX_MESSAGES_PER_THREAD)
     .execute(&mut tx.db)
     .await?;

@@ -50,7 +50,7 @@ pub enum GateOutcome {
 impl Store {
     /// Resolves a gate, once: of simultaneous answers, one takes effect.
     pub async fn resolve_gate(&self, target: GateTarget, answer: GateAnswer) -> Result<GateOutcome, StoreError> {
-        self.write(move |tx| Box::pin(async move { resolve(tx, target, &answer).await })).await
+        self.write(transaction!(|tx| resolve(tx, target, &answer).await)).await
     }
 
     /// Resolves the gates that have expired, which wakes their threads. Returns how many.
@@ -63,7 +63,7 @@ impl Store {
         if !is_due {
             return Ok(0);
         }
-        self.write(move |tx| Box::pin(async move { expire(tx, now).await })).await
+        self.write(transaction!(|tx| expire(tx, now).await)).await
     }
 }
 
@@ -147,7 +147,7 @@ async fn close(tx: &mut WriteTx, gate: &Gate, scope: Option<GateScope>) -> Resul
         "UPDATE gates SET state = $2, resolved_at = $3, resolved_by = $4, decision = $5, reason = $6, scope = $7 \
          WHERE id = $1 AND state = 'pending'",
     )
-    .bind(*gate.id.as_uuid())
+    .bind(gate.id)
     .bind(gate.state.as_str())
     .bind(gate.resolved_at)
     .bind(&gate.resolved_by)
@@ -172,7 +172,7 @@ async fn continue_thread(tx: &mut WriteTx, gate: &Gate, at: DateTime<Utc>) -> Re
     let continued = sqlx::query(
         "UPDATE chat_threads SET state = $2, updated_at = $3 WHERE id = $1 AND state = 'awaiting_approval'",
     )
-    .bind(*thread_id.as_uuid())
+    .bind(thread_id)
     .bind(state.as_str())
     .bind(at)
     .execute(&mut tx.db)

@@ -38,19 +38,17 @@ fn request(tool: &str, can_be_remembered: bool) -> ApprovalRequest {
 async fn waiting(store: &Store, request: ApprovalRequest) -> Gate {
     let thread = ThreadId::generate();
     store
-        .write(move |tx| {
-            Box::pin(async move {
-                sqlx::query(
-                    "INSERT INTO chat_threads (id, user_id, state, created_at, updated_at) \
-                     VALUES ($1, 'ada', 'awaiting_approval', $2, $2)",
-                )
-                .bind(*thread.as_uuid())
-                .bind(sample::now())
-                .execute(&mut tx.db)
-                .await?;
-                open(tx, thread, &request, sample::now()).await
-            })
-        })
+        .write(transaction!(|tx| {
+            sqlx::query(
+                "INSERT INTO chat_threads (id, user_id, state, created_at, updated_at) \
+                 VALUES ($1, 'ada', 'awaiting_approval', $2, $2)",
+            )
+            .bind(thread)
+            .bind(sample::now())
+            .execute(&mut tx.db)
+            .await?;
+            open(tx, thread, &request, sample::now()).await
+        }))
         .await
         .unwrap()
 }
@@ -72,7 +70,7 @@ fn answer_of(user: &str, decision: GateDecision) -> GateAnswer {
 
 async fn thread_state(store: &Store, gate: &Gate) -> String {
     sqlx::query_scalar("SELECT state FROM chat_threads WHERE id = $1")
-        .bind(*gate.thread_id.as_uuid())
+        .bind(gate.thread_id)
         .fetch_one(&store.read)
         .await
         .unwrap()
@@ -80,7 +78,7 @@ async fn thread_state(store: &Store, gate: &Gate) -> String {
 
 async fn parked_answer(store: &Store, gate: &Gate, parked: ApprovalRequest) -> Result<ApprovalAnswer, StoreError> {
     let thread = gate.thread_id;
-    store.write(move |tx| Box::pin(async move { super::answer(tx, thread, &parked).await })).await
+    store.write(transaction!(|tx| super::answer(tx, thread, &parked).await)).await
 }
 
 async fn kinds(store: &Store) -> Vec<InstanceEventKind> {
@@ -225,7 +223,7 @@ async fn always_is_remembered_for_the_thread_or_the_user() {
     let in_thread = waiting(&store, request("http", true)).await;
     assert_eq!(answer(&in_thread, None).await, (GateState::Approved, true));
     let remembered: String = sqlx::query_scalar("SELECT remembered FROM chat_threads WHERE id = $1")
-        .bind(*in_thread.thread_id.as_uuid())
+        .bind(in_thread.thread_id)
         .fetch_one(&store.read)
         .await
         .unwrap();
@@ -290,7 +288,7 @@ async fn resolved_gates_are_kept_as_long_as_other_records() {
         assert!(matches!(denied, GateOutcome::Resolved(_)));
     }
     // The turn of the second has read its answer, that of the third has not.
-    let idle = sqlx::query("UPDATE chat_threads SET state = 'idle' WHERE id = $1").bind(*gates[1].thread_id.as_uuid());
+    let idle = sqlx::query("UPDATE chat_threads SET state = 'idle' WHERE id = $1").bind(gates[1].thread_id);
     idle.execute(&mut super::super::tests::raw(&directory).await).await.unwrap();
     let limits = RetentionLimits { days: 1, audit_days: 1, max_mb: 0 };
     let resolved_at = answer_of("ada", GateDecision::Deny).entry.at;

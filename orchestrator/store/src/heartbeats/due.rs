@@ -106,43 +106,39 @@ impl Store {
         default_seconds: u64,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                for DeferredHeartbeat { user, rev, check_at, has_work } in &deferred {
-                    sqlx::query(
-                        "UPDATE heartbeats SET check_at = $3, since = CASE WHEN $4 THEN MIN(COALESCE(since, $5), $5) END, \
-                         requested_at = CASE WHEN $4 THEN requested_at END, default_seconds = $6 \
-                         WHERE user_id = $1 AND rev = $2 AND turn IS NULL",
-                    )
-                    .bind(user)
-                    .bind(rev)
-                    .bind(check_at)
-                    .bind(has_work)
-                    .bind(now)
-                    .bind(column(default_seconds))
-                    .execute(&mut tx.db)
-                    .await?;
-                }
-                Ok(())
-            })
-        })
+        self.write(transaction!(|tx| {
+            for DeferredHeartbeat { user, rev, check_at, has_work } in &deferred {
+                sqlx::query(
+                    "UPDATE heartbeats SET check_at = $3, since = CASE WHEN $4 THEN MIN(COALESCE(since, $5), $5) END, \
+                     requested_at = CASE WHEN $4 THEN requested_at END, default_seconds = $6 \
+                     WHERE user_id = $1 AND rev = $2 AND turn IS NULL",
+                )
+                .bind(user)
+                .bind(rev)
+                .bind(check_at)
+                .bind(has_work)
+                .bind(now)
+                .bind(column(default_seconds))
+                .execute(&mut tx.db)
+                .await?;
+            }
+            Ok(())
+        }))
         .await
     }
 
     /// Takes note of the operator's interval at the start: users whose time was computed with another are looked at again.
     pub async fn sync_default_interval(&self, default_seconds: u64, now: DateTime<Utc>) -> Result<(), StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                sqlx::query(
-                    "UPDATE heartbeats SET rev = rev + 1, check_at = $2 WHERE since IS NOT NULL AND default_seconds IS NOT $1",
-                )
-                .bind(column(default_seconds))
-                .bind(now)
-                .execute(&mut tx.db)
-                .await?;
-                Ok(())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            sqlx::query(
+                "UPDATE heartbeats SET rev = rev + 1, check_at = $2 WHERE since IS NOT NULL AND default_seconds IS NOT $1",
+            )
+            .bind(column(default_seconds))
+            .bind(now)
+            .execute(&mut tx.db)
+            .await?;
+            Ok(())
+        }))
         .await
     }
 }

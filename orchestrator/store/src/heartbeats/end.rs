@@ -44,7 +44,7 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
         let user = user.to_owned();
-        self.write(move |tx| Box::pin(async move { finish(tx, &user, key, end, now).await })).await
+        self.write(transaction!(|tx| finish(tx, &user, key, end, now).await)).await
     }
 }
 
@@ -101,7 +101,7 @@ async fn record(
          WHERE user_id = $1 AND thread_id = $2 AND turn = $3 RETURNING failures",
     )
     .bind(user)
-    .bind(*key.thread.as_uuid())
+    .bind(key.thread)
     .bind(i64::from(key.turn))
     .bind(now)
     .bind(has_failed)
@@ -148,7 +148,7 @@ async fn limit_due(tx: &mut WriteTx, thread: ThreadId) -> Result<(), StoreError>
         "UPDATE chat_messages SET due = FALSE WHERE thread_id = $1 AND due AND turn IS NULL \
          AND seq <= (SELECT last_seq FROM chat_threads WHERE id = $1) - $2",
     )
-    .bind(*thread.as_uuid())
+    .bind(thread)
     .bind(MAX_DUE_ENTRIES)
     .execute(&mut tx.db)
     .await?;
@@ -180,7 +180,7 @@ async fn notify(
 /// Ends the turn of the thread, whose entries no model reads again.
 async fn close_thread(tx: &mut WriteTx, key: TurnKey, now: DateTime<Utc>) -> Result<(), StoreError> {
     sqlx::query("UPDATE chat_messages SET due = FALSE WHERE thread_id = $1 AND due AND turn = $2")
-        .bind(*key.thread.as_uuid())
+        .bind(key.thread)
         .bind(i64::from(key.turn))
         .execute(&mut tx.db)
         .await?;

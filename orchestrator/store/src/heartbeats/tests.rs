@@ -55,8 +55,7 @@ async fn a_turn_is_as_deep_as_the_deepest_of_its_lines() {
     for depth in [2, 4, 1] {
         let line =
             NewSystemLine { text: "x".to_owned(), origin: LineOrigin::External, wake: WakeMode::NextHeartbeat, depth };
-        let append =
-            store.write(move |tx| Box::pin(async move { system_lines::append(tx, "ada", &line, now()).await }));
+        let append = store.write(transaction!(|tx| system_lines::append(tx, "ada", &line, now()).await));
         assert!(append.await.unwrap(), "the queue has room");
     }
     let key = begin(&store).await.turn.key;

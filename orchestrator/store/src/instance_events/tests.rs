@@ -164,12 +164,10 @@ async fn write(store: Store, writer: u32, n: u32) {
         0 => drop(store.create_job(job_of(user), None, None).await.unwrap()),
         1 => store.notify(notification(user), sample::now()).await.unwrap(),
         _ => {
-            let failed = store.write(move |tx| {
-                Box::pin(async move {
-                    super::super::notifications::insert(tx, &notification(user), sample::now()).await?;
-                    Err::<(), _>(StoreError::WriterFailed)
-                })
-            });
+            let failed = store.write(transaction!(|tx| {
+                super::super::notifications::insert(tx, &notification(user), sample::now()).await?;
+                Err::<(), _>(StoreError::WriterFailed)
+            }));
             failed.await.unwrap_err();
         }
     }

@@ -90,7 +90,7 @@ async fn every_stage_of_a_job_is_rendered_as_its_record_is() {
     store.set_container(first, stored[0].attempt, &container).await.unwrap();
     let mut raw = crate::tests::raw(&directory).await;
     sqlx::query("UPDATE jobs SET input_tokens = 12, cost_micro_usd = 1234567, llm_calls = 3 WHERE id = $1")
-        .bind(*first.as_uuid())
+        .bind(first)
         .execute(&mut raw)
         .await
         .unwrap();

@@ -33,31 +33,27 @@ impl Store {
         entry: &AuditEntry,
     ) -> Result<(), StoreError> {
         let entry = entry.clone();
-        self.write(move |tx| {
-            Box::pin(async move {
-                sqlx::query("UPDATE automation SET cron_enabled = $1").bind(enabled).execute(&mut tx.db).await?;
-                note(&mut tx.db, by_environment, entry.at).await?;
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
-            })
-        })
+        self.write(transaction!(|tx| {
+            sqlx::query("UPDATE automation SET cron_enabled = $1").bind(enabled).execute(&mut tx.db).await?;
+            note(&mut tx.db, by_environment, entry.at).await?;
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
+        }))
         .await
     }
 
     /// Switches heartbeats on or off, for all users.
     pub async fn set_heartbeats_enabled(&self, enabled: bool, entry: &AuditEntry) -> Result<(), StoreError> {
         let entry = entry.clone();
-        self.write(move |tx| {
-            Box::pin(async move {
-                sqlx::query("UPDATE automation SET heartbeats_enabled = $1").bind(enabled).execute(&mut tx.db).await?;
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
-            })
-        })
+        self.write(transaction!(|tx| {
+            sqlx::query("UPDATE automation SET heartbeats_enabled = $1").bind(enabled).execute(&mut tx.db).await?;
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
+        }))
         .await
     }
 
     /// Takes note of the environment's switch at the start: triggers that were off until now have missed their times.
     pub async fn sync_cron_setting(&self, by_environment: bool, now: DateTime<Utc>) -> Result<(), StoreError> {
-        self.write_one(move |tx| Box::pin(async move { note(&mut tx.db, by_environment, now).await })).await
+        self.write_one(transaction!(|tx| note(&mut tx.db, by_environment, now).await)).await
     }
 }
 

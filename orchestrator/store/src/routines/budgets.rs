@@ -32,7 +32,7 @@ pub(super) async fn add(
          budget_cost_usd = CASE WHEN budget_from = $2 THEN budget_cost_usd ELSE 0 END + $4, \
          budget_notified = CASE WHEN budget_from = $2 THEN budget_notified ELSE FALSE END, budget_from = $2 WHERE id = $1",
     )
-    .bind(*routine.id.as_uuid())
+    .bind(routine.id)
     .bind(from)
     .bind(column(tokens))
     .bind(cost_usd)
@@ -55,7 +55,7 @@ pub(super) async fn is_spent(tx: &mut WriteTx, routine: RoutineId, now: DateTime
     let row: Option<BudgetRow> = sqlx::query_as(
         "SELECT user_id, guardrails, budget_from, budget_tokens, budget_cost_usd FROM routines WHERE id = $1",
     )
-    .bind(*routine.as_uuid())
+    .bind(routine)
     .fetch_optional(&mut tx.db)
     .await?;
     let Some(row) = row else { return Ok(false) };
@@ -80,7 +80,7 @@ pub(super) async fn recount(tx: &mut WriteTx, routine: &Routine, now: DateTime<U
          (budget_tokens, budget_cost_usd) = (SELECT COALESCE(SUM(tokens_used), 0), COALESCE(SUM(cost_usd), 0) \
          FROM routine_runs WHERE routine_id = $1 AND completed_at >= $2) WHERE id = $1",
     )
-    .bind(*routine.id.as_uuid())
+    .bind(routine.id)
     .bind(from)
     .execute(&mut tx.db)
     .await?;

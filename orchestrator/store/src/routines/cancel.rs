@@ -28,17 +28,15 @@ impl Store {
     /// Cancels a run at a user's request. A run in progress ends in the database at once; the one that works on it finds out.
     pub async fn cancel_run(&self, run: RunId, entry: &AuditEntry) -> Result<CancelledRun, StoreError> {
         let entry = entry.clone();
-        self.write(move |tx| {
-            Box::pin(async move {
-                let Some(live) = finish::load(tx, run).await? else { return Ok(CancelledRun::NotFound) };
-                if live.status()?.is_finished() {
-                    return Ok(CancelledRun::Finished);
-                }
-                let run = cancel(tx, live, RunReason::CancelledByUser, entry.at).await?;
-                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
-                Ok(CancelledRun::Done(Box::new(run)))
-            })
-        })
+        self.write(transaction!(|tx| {
+            let Some(live) = finish::load(tx, run).await? else { return Ok(CancelledRun::NotFound) };
+            if live.status()?.is_finished() {
+                return Ok(CancelledRun::Finished);
+            }
+            let run = cancel(tx, live, RunReason::CancelledByUser, entry.at).await?;
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+            Ok(CancelledRun::Done(Box::new(run)))
+        }))
         .await
     }
 
@@ -66,7 +64,7 @@ pub(super) async fn cancel_oldest(
         "SELECT id FROM routine_runs WHERE routine_id = $1 AND status IN ('queued', 'running') AND cancel_reason IS NULL \
          ORDER BY id LIMIT 1",
     )
-    .bind(*routine.as_uuid())
+    .bind(routine)
     .fetch_optional(&mut tx.db)
     .await?;
     let Some(oldest) = oldest else { return Ok(false) };
@@ -84,7 +82,7 @@ pub(super) async fn cancel_queued(
 ) -> Result<(), StoreError> {
     let waiting: Vec<Uuid> =
         sqlx::query_scalar("SELECT id FROM routine_runs WHERE routine_id = $1 AND status = 'queued' ORDER BY id")
-            .bind(*routine.as_uuid())
+            .bind(routine)
             .fetch_all(&mut tx.db)
             .await?;
     for run in waiting {
@@ -105,11 +103,11 @@ async fn cancel(
     let is_running = live.status()? == protocol::RunStatus::Running;
     if let Some(job) = live.job().filter(|_| is_running) {
         sqlx::query("UPDATE routine_runs SET cancel_reason = $2 WHERE id = $1")
-            .bind(*run.as_uuid())
+            .bind(run)
             .bind(reason.as_str())
             .execute(&mut tx.db)
             .await?;
-        let stops = stop_job(tx, JobId::from_uuid(job), reason, now).await?;
+        let stops = stop_job(tx, job, reason, now).await?;
         let Some(live) = finish::load(tx, run).await? else { return live.into_run() };
         // The end of a job that had not started has ended its run.
         if stops || live.status()?.is_finished() {

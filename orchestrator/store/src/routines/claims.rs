@@ -124,7 +124,7 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Vec<RoutineRun>, StoreError> {
         failpoint::reach("routine.before_claim");
-        let runs = self.write(move |tx| Box::pin(async move { claim(tx, planned, now).await })).await?;
+        let runs = self.write(transaction!(|tx| claim(tx, planned, now).await)).await?;
         failpoint::reach("routine.after_claim");
         Ok(runs)
     }
@@ -136,7 +136,7 @@ impl Store {
         reason: DisabledReason,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
-        self.write(move |tx| Box::pin(async move { disable::disable(tx, routine, reason, now).await })).await
+        self.write(transaction!(|tx| disable::disable(tx, routine, reason, now).await)).await
     }
 }
 

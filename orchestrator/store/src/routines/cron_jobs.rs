@@ -79,7 +79,7 @@ impl Store {
         )
         .bind(&filter.user)
         .bind(filter.includes_disabled)
-        .bind(filter.before.map(|id| *id.as_uuid()))
+        .bind(filter.before)
         .bind(i64::from(filter.limit) + 1)
         .bind(shown)
         .fetch_all(&self.read)
@@ -104,7 +104,7 @@ impl Store {
              started_at AS last_run_started_at, completed_at AS last_run_completed_at FROM routine_runs \
              WHERE routine_id = $1 AND status NOT IN ('queued', 'running') ORDER BY id DESC LIMIT 1",
         )
-        .bind(*routine.as_uuid())
+        .bind(routine)
         .fetch_optional(&self.read)
         .await?;
         row.map_or(Ok(None), |row| row.into_run(&RowRef { table: "routine_runs", id: *routine.as_uuid() }))

@@ -93,13 +93,11 @@ impl Store {
     ) -> Result<RoutineStored, StoreError> {
         let entry = entry.clone();
         let stored = self
-            .write(move |tx| {
-                Box::pin(async move {
-                    let stored = create(tx, id, definition, max_of_user, &entry).await?;
-                    tx.after_commit(move |_| committed());
-                    Ok(stored)
-                })
-            })
+            .write(transaction!(|tx| {
+                let stored = create(tx, id, definition, max_of_user, &entry).await?;
+                tx.after_commit(move |_| committed());
+                Ok(stored)
+            }))
             .await;
         taken(stored)
     }
@@ -113,13 +111,11 @@ impl Store {
     ) -> Result<RoutineStored, StoreError> {
         let entry = entry.clone();
         let stored = self
-            .write(move |tx| {
-                Box::pin(async move {
-                    let stored = change(tx, update, &entry).await?;
-                    tx.after_commit(move |_| committed());
-                    Ok(stored)
-                })
-            })
+            .write(transaction!(|tx| {
+                let stored = change(tx, update, &entry).await?;
+                tx.after_commit(move |_| committed());
+                Ok(stored)
+            }))
             .await;
         taken(stored)
     }
@@ -134,8 +130,7 @@ impl Store {
         entry: &AuditEntry,
     ) -> Result<RoutineStored, StoreError> {
         let entry = entry.clone();
-        self.write(move |tx| Box::pin(async move { switch(tx, routine, rev, (enabled, next_fire_at), &entry).await }))
-            .await
+        self.write(transaction!(|tx| switch(tx, routine, rev, (enabled, next_fire_at), &entry).await)).await
     }
 
     /// Deletes a routine, and calls `committed` once that is committed. Its runs stay; those that wait end. False: no such routine.
@@ -146,13 +141,11 @@ impl Store {
         committed: impl FnOnce() + Send + 'static,
     ) -> Result<bool, StoreError> {
         let entry = entry.clone();
-        self.write(move |tx| {
-            Box::pin(async move {
-                let deleted = delete(tx, routine, &entry).await?;
-                tx.after_commit(move |_| committed());
-                Ok(deleted)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let deleted = delete(tx, routine, &entry).await?;
+            tx.after_commit(move |_| committed());
+            Ok(deleted)
+        }))
         .await
     }
 }
@@ -163,7 +156,7 @@ pub(super) async fn load<'c>(
 ) -> Result<Option<Routine>, StoreError> {
     let row: Option<RoutineRow> =
         sqlx::query_as(concat!("SELECT ", routine_columns!(), " FROM routines WHERE id = $1"))
-            .bind(*routine.as_uuid())
+            .bind(routine)
             .fetch_optional(db)
             .await?;
     row.map(RoutineRow::into_routine).transpose()
@@ -199,7 +192,7 @@ pub(super) async fn load_all(
 
 /// Forgets the failures that the owner was notified of: the next one notifies again.
 async fn forget_alerts(tx: &mut WriteTx, routine: RoutineId) -> Result<(), StoreError> {
-    let forget = sqlx::query("DELETE FROM routine_alerts WHERE routine_id = $1").bind(*routine.as_uuid());
+    let forget = sqlx::query("DELETE FROM routine_alerts WHERE routine_id = $1").bind(routine);
     forget.execute(&mut tx.db).await?;
     Ok(())
 }
@@ -275,7 +268,7 @@ async fn create(
          VALUES ($1, $2, $3, $4, $5, $6, CASE WHEN $5 THEN NULL ELSE $24 END, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
          $18, $19, $20, $21, CASE WHEN $5 THEN $22 END, $23, $23)",
     )
-    .bind(*id.as_uuid())
+    .bind(id)
     .bind(user)
     .bind(&request.name)
     .bind(&request.description)
@@ -325,7 +318,7 @@ async fn change(tx: &mut WriteTx, update: RoutineUpdate, entry: &AuditEntry) -> 
          verified = verified AND NOT $23, verify_rev = CASE WHEN $23 THEN rev + 1 ELSE verify_rev END, updated_at = $22 \
          WHERE id = $1",
     )
-    .bind(*id.as_uuid())
+    .bind(id)
     .bind(&request.name)
     .bind(&request.description)
     .bind(request.trigger.kind().as_str())
@@ -383,7 +376,7 @@ async fn switch(
          disabled_at = CASE WHEN $2 THEN NULL ELSE $3 END, next_fire_at = CASE WHEN $2 THEN $4 END, updated_at = $3, \
          consecutive_failures = CASE WHEN $2 THEN 0 ELSE consecutive_failures END WHERE id = $1 AND rev = $5",
     )
-    .bind(*id.as_uuid())
+    .bind(id)
     .bind(enabled)
     .bind(entry.at)
     .bind(next_fire_at)
@@ -418,7 +411,7 @@ async fn delete(tx: &mut WriteTx, id: RoutineId, entry: &AuditEntry) -> Result<b
         "DELETE FROM webhook_deliveries WHERE routine_id = $1",
         "DELETE FROM routines WHERE id = $1",
     ] {
-        let mut query = sqlx::query(statement).bind(*id.as_uuid());
+        let mut query = sqlx::query(statement).bind(id);
         if statement.contains("$2") {
             query = query.bind(RoutineSecret::Webhook.name(id)).bind(RoutineSecret::Notify.name(id));
         }
@@ -467,7 +460,7 @@ async fn store_secrets(
         "UPDATE routines SET has_webhook_secret = EXISTS (SELECT 1 FROM secrets WHERE user_id = $2 AND name = $3), \
          has_notify_secret = EXISTS (SELECT 1 FROM secrets WHERE user_id = $2 AND name = $4) WHERE id = $1",
     )
-    .bind(*id.as_uuid())
+    .bind(id)
     .bind(user)
     .bind(RoutineSecret::Webhook.name(id))
     .bind(RoutineSecret::Notify.name(id))

@@ -135,7 +135,7 @@ impl Store {
     }
 
     pub async fn routine_owner(&self, routine: RoutineId) -> Result<Option<String>, StoreError> {
-        let owner = sqlx::query_scalar("SELECT user_id FROM routines WHERE id = $1").bind(*routine.as_uuid());
+        let owner = sqlx::query_scalar("SELECT user_id FROM routines WHERE id = $1").bind(routine);
         Ok(owner.fetch_optional(&self.read).await?)
     }
 
@@ -163,16 +163,14 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Delivered, StoreError> {
         let delivered = self
-            .write(move |tx| {
-                Box::pin(async move {
-                    let NewDelivery { routine, digests, .. } = &delivery;
-                    let known = find(&mut tx.db, *routine, digests, now).await?;
-                    if known.is_none() && !admit() {
-                        return Ok(Delivered::TooMany);
-                    }
-                    record(tx, delivery, known, now).await
-                })
-            })
+            .write(transaction!(|tx| {
+                let NewDelivery { routine, digests, .. } = &delivery;
+                let known = find(&mut tx.db, *routine, digests, now).await?;
+                if known.is_none() && !admit() {
+                    return Ok(Delivered::TooMany);
+                }
+                record(tx, delivery, known, now).await
+            }))
             .await?;
         failpoint::reach("routine.after_fire");
         Ok(delivered)
@@ -180,18 +178,16 @@ impl Store {
 
     /// Logs a delivery that was decided without being recorded.
     pub async fn log_delivery(&self, refused: RefusedDelivery, now: DateTime<Utc>) -> Result<(), StoreError> {
-        self.write(move |tx| {
-            Box::pin(async move {
-                let entry = Entry {
-                    display_id: &refused.display_id,
-                    verdict: refused.verdict,
-                    status: refused.status,
-                    run: None,
-                    digests: None,
-                };
-                log(tx, refused.routine, entry, now).await
-            })
-        })
+        self.write(transaction!(|tx| {
+            let entry = Entry {
+                display_id: &refused.display_id,
+                verdict: refused.verdict,
+                status: refused.status,
+                run: None,
+                digests: None,
+            };
+            log(tx, refused.routine, entry, now).await
+        }))
         .await
     }
 
@@ -206,8 +202,8 @@ impl Store {
             "SELECT id, received_at, delivery_id, verdict, status, run_id FROM (SELECT * FROM webhook_deliveries \
              WHERE routine_id = $1 ORDER BY id DESC LIMIT $4) WHERE $2 IS NULL OR id < $2 ORDER BY id DESC LIMIT $3",
         )
-        .bind(*routine.as_uuid())
-        .bind(before.map(|id| *id.as_uuid()))
+        .bind(routine)
+        .bind(before)
         .bind(i64::from(limit))
         .bind(i64::from(MAX_LOGGED))
         .fetch_all(&self.read)
@@ -246,55 +242,49 @@ impl Store {
 
     /// Forgets a batch of ids. Returns the routines that they were delivered to.
     async fn forget_delivery_ids(&self, before: DateTime<Utc>) -> Result<BTreeSet<Uuid>, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let routines: Vec<Uuid> = sqlx::query_scalar(
-                    "UPDATE webhook_deliveries SET id_digest = NULL, body_digest = NULL WHERE id IN \
-                     (SELECT id FROM webhook_deliveries WHERE id_digest IS NOT NULL AND received_at < $1 \
-                     ORDER BY received_at LIMIT $2) RETURNING routine_id",
-                )
-                .bind(before)
-                .bind(ROWS_PER_BATCH)
-                .fetch_all(&mut tx.db)
-                .await?;
-                Ok(routines.into_iter().collect())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let routines: Vec<Uuid> = sqlx::query_scalar(
+                "UPDATE webhook_deliveries SET id_digest = NULL, body_digest = NULL WHERE id IN \
+                 (SELECT id FROM webhook_deliveries WHERE id_digest IS NOT NULL AND received_at < $1 \
+                 ORDER BY received_at LIMIT $2) RETURNING routine_id",
+            )
+            .bind(before)
+            .bind(ROWS_PER_BATCH)
+            .fetch_all(&mut tx.db)
+            .await?;
+            Ok(routines.into_iter().collect())
+        }))
         .await
     }
 
     async fn trim_log(&self, routine: Uuid) -> Result<u64, StoreError> {
-        self.write_one(move |tx| Box::pin(async move { trim(tx, routine).await })).await
+        self.write_one(transaction!(|tx| trim(tx, routine).await)).await
     }
 
     /// Deletes a batch of old entries.
     async fn trim_expired_deliveries(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE received_at < $1 \
-                     ORDER BY received_at LIMIT $2)",
-                )
-                .bind(before)
-                .bind(ROWS_PER_BATCH);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE received_at < $1 \
+                 ORDER BY received_at LIMIT $2)",
+            )
+            .bind(before)
+            .bind(ROWS_PER_BATCH);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 
     /// Deletes a batch of the entries of a routine that was deleted.
     async fn trim_deliveries_of(&self, routine: Uuid) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE routine_id = $1 LIMIT $2)",
-                )
-                .bind(routine)
-                .bind(ROWS_PER_BATCH);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE routine_id = $1 LIMIT $2)",
+            )
+            .bind(routine)
+            .bind(ROWS_PER_BATCH);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 }
@@ -342,7 +332,7 @@ async fn find<'c>(
          WHERE routine_id = $1 AND body_digest = unhex($3) AND body_digest IS NOT NULL AND received_at > $4) \
          ORDER BY id LIMIT 1",
     )
-    .bind(*routine.as_uuid())
+    .bind(routine)
     .bind(&digests.id)
     .bind(&digests.body)
     .bind(now - ID_LIFETIME)
@@ -367,7 +357,7 @@ async fn log(tx: &mut WriteTx, routine: RoutineId, entry: Entry<'_>, now: DateTi
          VALUES ($1, $2, $3, $4, unhex($5), unhex($6), $7, $8, $9)",
     )
     .bind(*DeliveryId::generate().as_uuid())
-    .bind(*routine.as_uuid())
+    .bind(routine)
     .bind(now)
     .bind(entry.display_id)
     .bind(entry.digests.map(|digests| &digests.id))
@@ -398,7 +388,7 @@ struct DeliveryRow {
     delivery_id: String,
     verdict: String,
     status: i64,
-    run_id: Option<Uuid>,
+    run_id: Option<RunId>,
 }
 
 impl DeliveryRow {
@@ -409,7 +399,7 @@ impl DeliveryRow {
             id: self.delivery_id,
             verdict: row.known("verdict", DeliveryVerdict::parse(&self.verdict))?,
             status: row.number("status", self.status)?,
-            run_id: self.run_id.map(RunId::from_uuid),
+            run_id: self.run_id,
         };
         Ok((DeliveryId::from_uuid(self.id), delivery))
     }

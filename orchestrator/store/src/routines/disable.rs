@@ -19,7 +19,7 @@ pub(super) async fn disable(
         "UPDATE routines SET enabled = FALSE, disabled_reason = $2, disabled_at = $3, next_fire_at = NULL, rev = rev + 1, \
          updated_at = $3 WHERE id = $1 AND enabled RETURNING user_id, name",
     )
-    .bind(*routine.as_uuid())
+    .bind(routine)
     .bind(reason.as_str())
     .bind(now)
     .fetch_optional(&mut tx.db)

@@ -113,7 +113,7 @@ pub struct EventRoutines {
 impl Store {
     /// Has an event wait, unless no routine could be fired by it. False: it was dropped, since too many wait.
     pub async fn emit_routine_event(&self, event: NewRoutineEvent, now: DateTime<Utc>) -> Result<bool, StoreError> {
-        self.write(move |tx| Box::pin(async move { enqueue(tx, &event, now).await })).await
+        self.write(transaction!(|tx| enqueue(tx, &event, now).await)).await
     }
 
     /// Events that wait, the oldest of each user: of users after `after`, in their order.
@@ -123,7 +123,7 @@ impl Store {
         users: u32,
         per_user: u32,
     ) -> Result<Vec<(RoutineEventId, String)>, StoreError> {
-        let rows: Vec<(Uuid, String)> = sqlx::query_as(
+        Ok(sqlx::query_as(
             "SELECT e.id, e.user_id FROM \
              (SELECT DISTINCT user_id FROM routine_events WHERE user_id > $1 ORDER BY user_id LIMIT $2) AS u \
              JOIN routine_events AS e ON e.id IN (SELECT id FROM routine_events WHERE user_id = u.user_id ORDER BY id LIMIT $3) \
@@ -133,15 +133,14 @@ impl Store {
         .bind(i64::from(users))
         .bind(i64::from(per_user))
         .fetch_all(&self.read)
-        .await?;
-        Ok(rows.into_iter().map(|(id, user)| (RoutineEventId::from_uuid(id), user)).collect())
+        .await?)
     }
 
     pub async fn waiting_event(&self, id: RoutineEventId) -> Result<Option<PendingEvent>, StoreError> {
         let row: Option<EventRow> = sqlx::query_as(
             "SELECT id, user_id, kind, source, event_type, payload, depth FROM routine_events WHERE id = $1",
         )
-        .bind(*id.as_uuid())
+        .bind(id)
         .fetch_optional(&self.read)
         .await?;
         row.map(EventRow::into_event).transpose()
@@ -187,7 +186,7 @@ impl Store {
 
     /// Fires routines for an event, in one transaction.
     pub async fn fire_all(&self, firings: Vec<Firing>, now: DateTime<Utc>) -> Result<Vec<FireOutcome>, StoreError> {
-        let outcomes = self.write(move |tx| Box::pin(async move { fire_all(tx, firings, now).await })).await?;
+        let outcomes = self.write(transaction!(|tx| fire_all(tx, firings, now).await)).await?;
         failpoint::reach("routine.after_fire");
         Ok(outcomes)
     }
@@ -200,15 +199,13 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Option<Vec<FireOutcome>>, StoreError> {
         let outcomes = self
-            .write(move |tx| {
-                Box::pin(async move {
-                    let deleted = sqlx::query("DELETE FROM routine_events WHERE id = $1").bind(*event.as_uuid());
-                    if deleted.execute(&mut tx.db).await?.rows_affected() == 0 {
-                        return Ok(None);
-                    }
-                    fire_all(tx, firings, now).await.map(Some)
-                })
-            })
+            .write(transaction!(|tx| {
+                let deleted = sqlx::query("DELETE FROM routine_events WHERE id = $1").bind(event);
+                if deleted.execute(&mut tx.db).await?.rows_affected() == 0 {
+                    return Ok(None);
+                }
+                fire_all(tx, firings, now).await.map(Some)
+            }))
             .await?;
         failpoint::reach("routine.after_fire");
         Ok(outcomes)
@@ -281,14 +278,14 @@ async fn depth_of(tx: &mut WriteTx, cause: EventCause) -> Result<u32, StoreError
         EventCause::Job(job) => depth_of_job(&mut tx.db, job).await?,
         EventCause::Run(run) => {
             sqlx::query_scalar("SELECT depth + 1 FROM routine_runs WHERE id = $1")
-                .bind(*run.as_uuid())
+                .bind(run)
                 .fetch_optional(&mut tx.db)
                 .await?
         }
         // The lines that its turn reads, some of which routines have written.
         EventCause::Thread(thread) => {
             sqlx::query_scalar("SELECT MAX(depth) + 1 FROM system_lines WHERE thread_id = $1")
-                .bind(*thread.as_uuid())
+                .bind(thread)
                 .fetch_one(&mut tx.db)
                 .await?
         }
@@ -305,7 +302,7 @@ async fn depth_of_job(db: &mut Connection, job: JobId) -> Result<Option<i64>, St
          WHERE above.run_id IS NULL AND level < $2) \
          SELECT depth + 1 FROM above JOIN routine_runs ON routine_runs.id = above.run_id LIMIT 1",
     )
-    .bind(*job.as_uuid())
+    .bind(job)
     .bind(MAX_ANCESTORS)
     .fetch_optional(db)
     .await?)

@@ -110,15 +110,13 @@ impl Store {
     ) -> Result<Option<RoutineRun>, StoreError> {
         failpoint::reach("routine.before_end");
         let ended = self
-            .write(move |tx| {
-                Box::pin(async move {
-                    let Some(live) = load(tx, run).await? else { return Ok(None) };
-                    if live.row.status() != RunStatus::Running.as_str() || live.row.attempt() != i64::from(attempt) {
-                        return Ok(None);
-                    }
-                    end(tx, live, outcome, now).await.map(Some)
-                })
-            })
+            .write(transaction!(|tx| {
+                let Some(live) = load(tx, run).await? else { return Ok(None) };
+                if live.row.status() != RunStatus::Running.as_str() || live.row.attempt() != i64::from(attempt) {
+                    return Ok(None);
+                }
+                end(tx, live, outcome, now).await.map(Some)
+            }))
             .await?;
         failpoint::reach("routine.after_end");
         Ok(ended)
@@ -134,7 +132,7 @@ pub(super) async fn load(tx: &mut WriteTx, run: RunId) -> Result<Option<Unfinish
         unfinished_columns!(),
         " FROM routine_runs WHERE id = $1"
     ))
-    .bind(*run.as_uuid())
+    .bind(run)
     .fetch_optional(&mut tx.db)
     .await?)
 }
@@ -146,7 +144,7 @@ pub(crate) async fn end_with_job(tx: &mut WriteTx, job: &JobRecord, now: DateTim
         return Ok(());
     }
     let Some(live) = load(tx, link.run).await? else { return Ok(()) };
-    if live.row.status() != RunStatus::Running.as_str() || live.row.job() != Some(*job.id.as_uuid()) {
+    if live.row.status() != RunStatus::Running.as_str() || live.row.job() != Some(job.id) {
         return Ok(());
     }
     let cancelled_by = live.cancel_reason.as_deref().and_then(RunReason::parse);
@@ -168,7 +166,7 @@ pub(crate) async fn end_with_job(tx: &mut WriteTx, job: &JobRecord, now: DateTim
 async fn is_account_refused(tx: &mut WriteTx, job: JobId) -> Result<bool, StoreError> {
     let error: Option<Option<String>> =
         sqlx::query_scalar("SELECT error FROM llm_calls WHERE job_id = $1 ORDER BY at DESC, attempt DESC LIMIT 1")
-            .bind(*job.as_uuid())
+            .bind(job)
             .fetch_optional(&mut tx.db)
             .await?;
     Ok(error.flatten().is_some_and(|error| ["auth: ", "quota: "].iter().any(|kind| error.starts_with(kind))))
@@ -281,8 +279,8 @@ pub(super) async fn end_of(
 }
 
 /// The routine of a run; `None` if it was deleted, or cannot be read: its run ends nevertheless.
-async fn readable_routine(tx: &mut WriteTx, routine: Uuid) -> Result<Option<Routine>, StoreError> {
-    match definitions::load(&mut tx.db, RoutineId::from_uuid(routine)).await {
+async fn readable_routine(tx: &mut WriteTx, routine: RoutineId) -> Result<Option<Routine>, StoreError> {
+    match definitions::load(&mut tx.db, routine).await {
         Err(error @ StoreError::Inconsistent { .. }) => {
             tracing::error!(error = &error as &dyn std::error::Error, "a routine cannot be read");
             Ok(None)
@@ -409,7 +407,7 @@ async fn count_outcome(
         "UPDATE routines SET last_status = $2, consecutive_failures = CASE WHEN $3 THEN 0 ELSE consecutive_failures + 1 END, \
          verified = verified OR ($3 AND verify_rev <= $4), state = COALESCE($5, state) WHERE id = $1",
     )
-    .bind(*routine.id.as_uuid())
+    .bind(routine.id)
     .bind(run.status.as_str())
     .bind(is_success)
     .bind(rev)
@@ -417,10 +415,7 @@ async fn count_outcome(
     .execute(&mut tx.db)
     .await?;
     if is_success && routine.consecutive_failures > 0 {
-        sqlx::query("DELETE FROM routine_alerts WHERE routine_id = $1")
-            .bind(*routine.id.as_uuid())
-            .execute(&mut tx.db)
-            .await?;
+        sqlx::query("DELETE FROM routine_alerts WHERE routine_id = $1").bind(routine.id).execute(&mut tx.db).await?;
     }
     Ok(())
 }
@@ -453,7 +448,7 @@ impl UnfinishedRun {
         self.row.started_at().is_some()
     }
 
-    pub(super) fn job(&self) -> Option<Uuid> {
+    pub(super) fn job(&self) -> Option<JobId> {
         self.row.job()
     }
 

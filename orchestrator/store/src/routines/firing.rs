@@ -53,7 +53,7 @@ pub enum FireOutcome {
 impl Store {
     /// Records a firing, in one transaction: whether it is new, whether it may become a run, and the run.
     pub async fn fire(&self, firing: Firing, now: DateTime<Utc>) -> Result<FireOutcome, StoreError> {
-        let outcome = self.write(move |tx| Box::pin(async move { fire_in(tx, firing, now).await })).await?;
+        let outcome = self.write(transaction!(|tx| fire_in(tx, firing, now).await)).await?;
         failpoint::reach("routine.after_fire");
         Ok(outcome)
     }
@@ -101,7 +101,7 @@ pub(crate) async fn fire_in(tx: &mut WriteTx, firing: Firing, now: DateTime<Utc>
 /// The run that was recorded for this firing before.
 async fn known(tx: &mut WriteTx, firing: &Firing) -> Result<Option<Uuid>, StoreError> {
     Ok(sqlx::query_scalar("SELECT id FROM routine_runs WHERE routine_id = $1 AND identity = $2")
-        .bind(*firing.routine.as_uuid())
+        .bind(firing.routine)
         .bind(&firing.identity)
         .fetch_optional(&mut tx.db)
         .await?)
@@ -123,7 +123,7 @@ async fn candidate(
                 "SELECT EXISTS (SELECT 1 FROM routine_runs WHERE routine_id = $1 AND payload_digest = unhex($2) AND created_at > $3 \
                  AND status <> 'skipped')",
             )
-            .bind(*firing.routine.as_uuid())
+            .bind(firing.routine)
             .bind(digest)
             .bind(since)
             .fetch_one(&mut tx.db)

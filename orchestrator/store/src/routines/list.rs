@@ -73,7 +73,7 @@ impl Store {
         query.push("ROW_NUMBER() OVER (ORDER BY routines.id DESC) AS place FROM routines WHERE TRUE");
         push_routine_conditions(&mut query, filter);
         if let Some(before) = filter.before {
-            query.push(" AND routines.id < ").push_bind(*before.as_uuid());
+            query.push(" AND routines.id < ").push_bind(before);
         }
         query.push(" ORDER BY routines.id DESC LIMIT ").push_bind(i64::from(filter.limit) + 1);
         query.push(") WHERE place = 1 OR bytes <= ").push_bind(i64::try_from(MAX_PAGE_BYTES).unwrap_or(i64::MAX));
@@ -153,7 +153,7 @@ impl Store {
             query.push(" AND user_id = ").push_bind(user.clone());
         }
         if let Some(routine) = filter.routine {
-            query.push(" AND routine_id = ").push_bind(*routine.as_uuid());
+            query.push(" AND routine_id = ").push_bind(routine);
         }
         push_names(&mut query, " AND status IN (", filter.statuses.iter().map(|status| status.as_str()));
         push_names(&mut query, " AND trigger_type IN (", filter.triggers.iter().map(|trigger| trigger.as_str()));
@@ -165,7 +165,7 @@ impl Store {
         }
         push_id_part(&mut query, filter.id_part.as_ref());
         if let Some(before) = filter.before {
-            query.push(" AND id < ").push_bind(*before.as_uuid());
+            query.push(" AND id < ").push_bind(before);
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit) + 1);
         let rows: Vec<RunRow> = query.build_query_as().fetch_all(&self.read).await?;
@@ -184,13 +184,13 @@ impl Store {
     pub async fn routine_run(&self, run: RunId) -> Result<Option<RoutineRun>, StoreError> {
         let row: Option<RunRow> =
             sqlx::query_as(concat!("SELECT ", run_columns!(), " FROM routine_runs WHERE id = $1"))
-                .bind(*run.as_uuid())
+                .bind(run)
                 .fetch_optional(&self.read)
                 .await?;
         let Some(mut run) = row.map(RunRow::into_run).transpose()? else { return Ok(None) };
         if let (true, Some(detail)) = (run.status.is_finished(), run.trigger_detail.as_object_mut()) {
             let kept: Option<String> = sqlx::query_scalar("SELECT payload FROM routine_runs WHERE id = $1")
-                .bind(*run.id.as_uuid())
+                .bind(run.id)
                 .fetch_one(&self.read)
                 .await?;
             if let Some(payload) = kept {

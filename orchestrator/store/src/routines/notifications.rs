@@ -30,7 +30,7 @@ pub(super) async fn insert(
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let notify: Option<String> = sqlx::query_scalar("SELECT notify FROM routines WHERE id = $1")
-        .bind(*routine.as_uuid())
+        .bind(routine)
         .fetch_optional(&mut tx.db)
         .await?;
     let row = RowRef { table: "routines", id: *routine.as_uuid() };
@@ -71,7 +71,7 @@ pub(super) async fn budget_spent(
         "UPDATE routines SET budget_notified = TRUE WHERE id = $1 AND budget_from = $2 AND NOT budget_notified \
          RETURNING user_id, name",
     )
-    .bind(*routine.as_uuid())
+    .bind(routine)
     .bind(budget.from)
     .fetch_optional(&mut tx.db)
     .await?;
@@ -147,7 +147,7 @@ async fn is_new_failure(
         return Ok(false);
     }
     sqlx::query("INSERT OR REPLACE INTO routine_alerts (routine_id, reason, notified_at) VALUES ($1, $2, $3)")
-        .bind(*routine.id.as_uuid())
+        .bind(routine.id)
         .bind(reason.as_str())
         .bind(now)
         .execute(&mut tx.db)

@@ -33,33 +33,29 @@ impl Store {
     }
 
     async fn trim_expired_runs(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM routine_runs WHERE id IN (SELECT id FROM routine_runs WHERE created_at < $1 \
-                     AND status NOT IN ('queued', 'running') ORDER BY created_at LIMIT $2)",
-                )
-                .bind(before)
-                .bind(ROWS_PER_BATCH);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM routine_runs WHERE id IN (SELECT id FROM routine_runs WHERE created_at < $1 \
+                 AND status NOT IN ('queued', 'running') ORDER BY created_at LIMIT $2)",
+            )
+            .bind(before)
+            .bind(ROWS_PER_BATCH);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 
     async fn trim_runs_of(&self, routine: Uuid) -> Result<u64, StoreError> {
-        self.write_one(move |tx| {
-            Box::pin(async move {
-                let rows = sqlx::query(
-                    "DELETE FROM routine_runs WHERE id IN (SELECT id FROM (SELECT id, status FROM routine_runs \
-                     WHERE routine_id = $1 ORDER BY id DESC LIMIT $2 OFFSET $3) WHERE status NOT IN ('queued', 'running'))",
-                )
-                .bind(routine)
-                .bind(ROWS_PER_BATCH)
-                .bind(MAX_PER_ROUTINE);
-                Ok(rows.execute(&mut tx.db).await?.rows_affected())
-            })
-        })
+        self.write_one(transaction!(|tx| {
+            let rows = sqlx::query(
+                "DELETE FROM routine_runs WHERE id IN (SELECT id FROM (SELECT id, status FROM routine_runs \
+                 WHERE routine_id = $1 ORDER BY id DESC LIMIT $2 OFFSET $3) WHERE status NOT IN ('queued', 'running'))",
+            )
+            .bind(routine)
+            .bind(ROWS_PER_BATCH)
+            .bind(MAX_PER_ROUTINE);
+            Ok(rows.execute(&mut tx.db).await?.rows_affected())
+        }))
         .await
     }
 }

@@ -163,7 +163,7 @@ pub(super) use run_columns;
 #[derive(Clone, FromRow)]
 pub(super) struct RunRow {
     pub(super) id: Uuid,
-    routine_id: Uuid,
+    routine_id: RoutineId,
     routine_name: String,
     user_id: String,
     trigger_type: String,
@@ -177,7 +177,7 @@ pub(super) struct RunRow {
     result_summary: Option<String>,
     tokens_used: i64,
     cost_usd: Option<f64>,
-    job_id: Option<Uuid>,
+    job_id: Option<JobId>,
     attempt: i64,
     not_before: Option<DateTime<Utc>>,
     missed_from: Option<DateTime<Utc>>,
@@ -199,11 +199,11 @@ impl RunRow {
         self.started_at
     }
 
-    pub(super) const fn job(&self) -> Option<Uuid> {
+    pub(super) const fn job(&self) -> Option<JobId> {
         self.job_id
     }
 
-    pub(super) const fn routine(&self) -> Uuid {
+    pub(super) const fn routine(&self) -> RoutineId {
         self.routine_id
     }
 
@@ -213,7 +213,7 @@ impl RunRow {
         let reason = self.reason.as_deref();
         Ok(RoutineRun {
             id: RunId::from_uuid(self.id),
-            routine_id: RoutineId::from_uuid(self.routine_id),
+            routine_id: self.routine_id,
             routine_name: self.routine_name,
             user_id: self.user_id,
             trigger_type: row.known("trigger_type", TriggerType::parse(&self.trigger_type))?,
@@ -227,7 +227,7 @@ impl RunRow {
             result_summary: self.result_summary,
             tokens_used: count(self.tokens_used),
             cost_usd: self.cost_usd,
-            job_id: self.job_id.map(JobId::from_uuid),
+            job_id: self.job_id,
             attempt: row.number("attempt", self.attempt)?,
             not_before: self.not_before.filter(|_| !status.is_finished()),
             missed_from: self.missed_from,

@@ -75,7 +75,7 @@ pub struct AbandonedRun {
 #[derive(FromRow)]
 struct WaitingRow {
     id: Uuid,
-    routine_id: Uuid,
+    routine_id: RoutineId,
     user_id: String,
     routine_name: String,
     kind: String,
@@ -95,7 +95,7 @@ struct WaitingRow {
 impl WaitingRow {
     fn into_run(self) -> Result<RunAttempt, StoreError> {
         let run = RowRef { table: "routine_runs", id: self.id };
-        let routine = RowRef { table: "routines", id: self.routine_id };
+        let routine = RowRef { table: "routines", id: *self.routine_id.as_uuid() };
         let guardrails: Guardrails = routine.json("guardrails", &self.guardrails)?;
         let action: RoutineAction = routine.json("action", &self.action)?;
         if action.kind().as_str() != self.kind {
@@ -103,7 +103,7 @@ impl WaitingRow {
         }
         Ok(RunAttempt {
             run: RunId::from_uuid(self.id),
-            routine: RoutineId::from_uuid(self.routine_id),
+            routine: self.routine_id,
             user: self.user_id,
             routine_name: self.routine_name,
             action,
@@ -150,14 +150,12 @@ impl Store {
             return Ok(Vec::new());
         }
         let started = self
-            .write(move |tx| {
-                Box::pin(async move {
-                    let started = start(tx, &ids, now).await?;
-                    let pairs: Vec<_> = started.iter().map(|one| (one.run.clone(), &one.attempt)).collect();
-                    announce_starts(tx, &pairs, now).await?;
-                    Ok(started.into_iter().map(|one| one.attempt).collect())
-                })
-            })
+            .write(transaction!(|tx| {
+                let started = start(tx, &ids, now).await?;
+                let pairs: Vec<_> = started.iter().map(|one| (one.run.clone(), &one.attempt)).collect();
+                announce_starts(tx, &pairs, now).await?;
+                Ok(started.into_iter().map(|one| one.attempt).collect())
+            }))
             .await?;
         failpoint::reach("routine.after_start");
         Ok(started)
@@ -184,7 +182,7 @@ impl Store {
         // Other writes wait for a transaction, so each has a few runs.
         for ids in ids.chunks(LINES_PER_TRANSACTION) {
             let ids = ids.to_vec();
-            self.write(move |tx| Box::pin(async move { post_lines(tx, &ids, now).await })).await?;
+            self.write(transaction!(|tx| post_lines(tx, &ids, now).await)).await?;
         }
         Ok(ids.len())
     }
@@ -209,39 +207,37 @@ impl Store {
     /// Stores the job of a run and starts the run, in one transaction. Nothing is stored if the run no longer waits.
     pub async fn create_run_job(&self, attempt: RunAttempt, job: JobRecord) -> Result<CreateOutcome, StoreError> {
         let run = attempt.run;
-        self.write(move |tx| {
-            Box::pin(async move {
-                let now = job.brief.created_at;
-                if stop_without_budget(tx, &attempt, now).await? {
-                    return Ok(CreateOutcome::RunGone);
-                }
-                let row: Option<RunRow> = sqlx::query_as(concat!(
-                    "UPDATE routine_runs SET status = 'running', started_at = COALESCE(started_at, $2), attempt_started_at = $2, \
-                     job_id = $3, reason = NULL, message = NULL, not_before = NULL, \
-                     routine_rev = COALESCE((SELECT rev FROM routines WHERE id = routine_id), routine_rev) \
-                     WHERE id = $1 AND status = 'queued' RETURNING ",
-                    run_columns!()
-                ))
-                .bind(*run.as_uuid())
-                .bind(now)
-                .bind(*job.id.as_uuid())
-                .fetch_optional(&mut tx.db)
-                .await?;
-                let Some(row) = row else { return Ok(CreateOutcome::RunGone) };
-                let created = jobs::create(tx, job, None, None).await?;
-                if created != CreateOutcome::Created {
-                    sqlx::query("UPDATE routine_runs SET status = 'queued', job_id = NULL WHERE id = $1")
-                        .bind(*run.as_uuid())
-                        .execute(&mut tx.db)
-                        .await?;
-                    return Ok(created);
-                }
-                let run = row.into_run()?;
-                count_starts(tx, std::slice::from_ref(&run), now).await?;
-                announce_starts(tx, &[(run, &attempt)], now).await?;
-                Ok(created)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let now = job.brief.created_at;
+            if stop_without_budget(tx, &attempt, now).await? {
+                return Ok(CreateOutcome::RunGone);
+            }
+            let row: Option<RunRow> = sqlx::query_as(concat!(
+                "UPDATE routine_runs SET status = 'running', started_at = COALESCE(started_at, $2), attempt_started_at = $2, \
+                 job_id = $3, reason = NULL, message = NULL, not_before = NULL, \
+                 routine_rev = COALESCE((SELECT rev FROM routines WHERE id = routine_id), routine_rev) \
+                 WHERE id = $1 AND status = 'queued' RETURNING ",
+                run_columns!()
+            ))
+            .bind(run)
+            .bind(now)
+            .bind(job.id)
+            .fetch_optional(&mut tx.db)
+            .await?;
+            let Some(row) = row else { return Ok(CreateOutcome::RunGone) };
+            let created = jobs::create(tx, job, None, None).await?;
+            if created != CreateOutcome::Created {
+                sqlx::query("UPDATE routine_runs SET status = 'queued', job_id = NULL WHERE id = $1")
+                    .bind(run)
+                    .execute(&mut tx.db)
+                    .await?;
+                return Ok(created);
+            }
+            let run = row.into_run()?;
+            count_starts(tx, std::slice::from_ref(&run), now).await?;
+            announce_starts(tx, &[(run, &attempt)], now).await?;
+            Ok(created)
+        }))
         .await
     }
 
@@ -254,27 +250,25 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
         let message = message.to_owned();
-        self.write(move |tx| {
-            Box::pin(async move {
-                let Some(live) = finish::load(tx, run).await? else { return Ok(()) };
-                if live.status()? != protocol::RunStatus::Queued {
-                    return Ok(());
-                }
-                // An attempt that cannot start is an attempt.
-                let row: RunRow = sqlx::query_as(concat!(
-                    "UPDATE routine_runs SET started_at = COALESCE(started_at, $2), attempt_started_at = $2 WHERE id = $1 RETURNING ",
-                    run_columns!()
-                ))
-                .bind(*run.as_uuid())
-                .bind(now)
-                .fetch_one(&mut tx.db)
-                .await?;
-                count_starts(tx, &[row.into_run()?], now).await?;
-                let Some(live) = finish::load(tx, run).await? else { return Ok(()) };
-                let outcome = AttemptResult::unused(AttemptEnd::failed(reason, message));
-                finish::end(tx, live, outcome, now).await.map(drop)
-            })
-        })
+        self.write(transaction!(|tx| {
+            let Some(live) = finish::load(tx, run).await? else { return Ok(()) };
+            if live.status()? != protocol::RunStatus::Queued {
+                return Ok(());
+            }
+            // An attempt that cannot start is an attempt.
+            let row: RunRow = sqlx::query_as(concat!(
+                "UPDATE routine_runs SET started_at = COALESCE(started_at, $2), attempt_started_at = $2 WHERE id = $1 RETURNING ",
+                run_columns!()
+            ))
+            .bind(run)
+            .bind(now)
+            .fetch_one(&mut tx.db)
+            .await?;
+            count_starts(tx, &[row.into_run()?], now).await?;
+            let Some(live) = finish::load(tx, run).await? else { return Ok(()) };
+            let outcome = AttemptResult::unused(AttemptEnd::failed(reason, message));
+            finish::end(tx, live, outcome, now).await.map(drop)
+        }))
         .await
     }
 

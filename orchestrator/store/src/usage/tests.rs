@@ -73,7 +73,7 @@ async fn sums_by_model_cover_the_calls_since_a_day() {
             "INSERT INTO llm_calls (job_id, attempt, call_id, at, provider, model, input_tokens, output_tokens, \
              cache_read_tokens, cache_write_tokens, duration_ms, tries) VALUES ($1, 1, $2, $2, 'p', 'm', 1, 0, 0, 0, 1, 1)",
         )
-        .bind(*id.as_uuid())
+        .bind(id)
         .bind(at)
         .execute(&mut raw)
         .await
