@@ -28,7 +28,7 @@ use workspace::FreeSpace;
 /// Longest time between two plans while a job or container exists, so that a lost engine event delays a plan at most this
 /// long.
 const TICK: Duration = Duration::from_secs(1);
-/// Longest time between two plans while there is none. The process's standing jobs wake it more often.
+/// Longest time between two plans while there is none. The process's ticks wake it more often.
 const IDLE_TICK: Duration = Duration::from_secs(30);
 
 /// Wakes the dispatcher. Cheap; several wakes before the next plan are one.

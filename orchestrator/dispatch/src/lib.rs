@@ -10,8 +10,8 @@ mod executor;
 mod host_runs;
 mod inbound;
 mod listeners;
+mod notification_destinations;
 mod notification_sender;
-mod notify_targets;
 pub mod plan;
 mod routine_editor;
 mod routine_waker;
@@ -36,8 +36,8 @@ pub use inbound::{
     WebhookHandler, WebhookRefused, WebhookRequest,
 };
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners};
+pub use notification_destinations::{InvalidDestination, NotificationDestinations};
 pub use notification_sender::NotificationSender;
-pub use notify_targets::{InvalidDestination, NotificationDestinations};
 pub use routine_editor::{ManualRun, RoutineCaller, RoutineEditor, RoutineError};
 pub use routine_waker::RoutineWaker;
 pub use run_jobs::RunJobs;

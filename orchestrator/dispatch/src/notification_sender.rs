@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::notify_targets::{NotificationDestinations, SendError};
+use super::notification_destinations::{NotificationDestinations, SendError};
 use base::clock::Clock;
 use domain::routine::{
     secret::RoutineSecret,
@@ -47,7 +47,7 @@ pub struct NotificationSender {
     /// The keys of the signatures.
     pub secrets: Arc<Secrets>,
     /// Where they may go.
-    pub targets: NotificationDestinations,
+    pub destinations: NotificationDestinations,
     pub clock: Clock,
     pub process: Uuid,
 }
@@ -57,7 +57,7 @@ impl NotificationSender {
     pub async fn run(self, drain: CancellationToken) {
         let this = Arc::new(self);
         let mut wakes = this.store.event_notifier().subscribe(Topic::NotificationSender);
-        while let Err(error) = this.store.give_up_notification_posts(this.process).await {
+        while let Err(error) = this.store.give_up_interrupted_deliveries(this.process).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "posts of notifications could not be looked at");
             tokio::select! {
                 () = drain.cancelled() => return,
@@ -141,7 +141,7 @@ impl NotificationSender {
         let request = signed(post, &standard_key(secret.expose_secret()), now);
         match request {
             Err(error) => Attempted::Refused(error),
-            Ok(request) => match self.targets.send(&request).await {
+            Ok(request) => match self.destinations.send(&request).await {
                 Ok(status) => Attempted::Answered(status),
                 Err(SendError::Refused(error)) => Attempted::Refused(error),
                 Err(SendError::NotSent(error)) => Attempted::NotSent(error),

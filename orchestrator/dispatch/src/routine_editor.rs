@@ -47,7 +47,7 @@ pub struct RoutineEditor {
     /// Knows what jobs may ask for, and whether they can run.
     pub submitter: Arc<JobSubmitter>,
     /// Where notifications may be posted.
-    pub targets: NotificationDestinations,
+    pub destinations: NotificationDestinations,
     pub secrets: Arc<Secrets>,
     /// Wakes sweep and runner.
     pub waker: RoutineWaker,
@@ -121,7 +121,7 @@ impl RoutineEditor {
             let refused = |error: InvalidDestination| {
                 RoutineError::Invalid(vec![invalid("notify.webhook_url", &error.to_string())])
             };
-            self.targets.check(url).map_err(refused)?;
+            self.destinations.check(url).map_err(refused)?;
         }
         Ok(checked)
     }

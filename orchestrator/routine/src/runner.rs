@@ -194,7 +194,7 @@ impl Runner {
 
     /// Works on an attempt and ends it.
     async fn work(&self, run: &RunAttempt, live: &LiveRun) {
-        let outcome = match &run.action {
+        let result = match &run.action {
             // A panic ends its run, not the process.
             RoutineAction::Lightweight(action) => {
                 let work = self.parts.lightweight.run(run, action, live.stop());
@@ -205,12 +205,12 @@ impl Runner {
             }
             RoutineAction::FullJob(_) | RoutineAction::SystemEventText { .. } => internal_error(),
         };
-        let outcome = match live.stop_cause() {
-            Some(StopCause::Drained) => AttemptResult { end: restarted(), ..outcome },
+        let result = match live.stop_cause() {
+            Some(StopCause::Drained) => AttemptResult { end: restarted(), ..result },
             // It has ended in the database; writing another end changes nothing.
-            Some(StopCause::Ended) | None => outcome,
+            Some(StopCause::Ended) | None => result,
         };
-        match self.end(run.run, run.attempt, outcome).await {
+        match self.end(run.run, run.attempt, result).await {
             Ok(Some(_)) => {}
             Ok(None) => tracing::debug!("the run had ended already"),
             Err(error) => {
@@ -222,9 +222,9 @@ impl Runner {
         }
     }
 
-    async fn end(&self, run: RunId, attempt: u32, outcome: AttemptResult) -> Result<Option<RoutineRun>, StoreError> {
+    async fn end(&self, run: RunId, attempt: u32, result: AttemptResult) -> Result<Option<RoutineRun>, StoreError> {
         let RunnerParts { store, clock, lightweight, .. } = &self.parts;
-        let end = || store.end_run(run, attempt, outcome.clone(), clock.now());
+        let end = || store.end_run(run, attempt, result.clone(), clock.now());
         retry_write(&lightweight.meter.drain, &run, end).await
     }
 
@@ -253,8 +253,8 @@ impl Runner {
         let found = abandoned.len();
         let mut ended = 0;
         for AbandonedRun { run, attempt, started_at } in abandoned {
-            let outcome = self.interrupted(run, started_at).await;
-            match self.end(run, attempt, outcome).await {
+            let result = self.interrupted(run, started_at).await;
+            match self.end(run, attempt, result).await {
                 Ok(_) => ended += 1,
                 // The others are ended nevertheless.
                 Err(error) => {

@@ -152,7 +152,7 @@ impl Store {
     }
 
     /// Sets the posts that other processes have left behind to `unknown`: the receiver may have got them. Returns how many.
-    pub async fn give_up_notification_posts(&self, process: Uuid) -> Result<u64, StoreError> {
+    pub async fn give_up_interrupted_deliveries(&self, process: Uuid) -> Result<u64, StoreError> {
         self.write_one(move |tx| {
             Box::pin(async move {
                 let given_up = sqlx::query(

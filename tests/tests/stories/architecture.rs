@@ -27,7 +27,7 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("rmcp", &["mcp"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
     ("croner", &["domain/routine/schedule"]),
-    ("tokio_cron_scheduler", &["app/standing_jobs"]),
+    ("tokio_cron_scheduler", &["app/ticks"]),
 ];
 
 fn root() -> PathBuf {

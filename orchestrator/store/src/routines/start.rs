@@ -93,7 +93,7 @@ struct WaitingRow {
 }
 
 impl WaitingRow {
-    fn into_run(self) -> Result<RunAttempt, StoreError> {
+    fn into_attempt(self) -> Result<RunAttempt, StoreError> {
         let run = RowRef { table: "routine_runs", id: self.id };
         let routine = RowRef { table: "routines", id: self.routine_id };
         let guardrails: Guardrails = routine.json("guardrails", &self.guardrails)?;
@@ -170,7 +170,7 @@ impl Store {
         let mut runs = Vec::with_capacity(rows.len());
         for row in rows {
             let id = RunId::from_uuid(row.id);
-            match row.into_run() {
+            match row.into_attempt() {
                 Ok(run) => runs.push(run),
                 Err(error) => self.fail_queued(id, RunReason::Internal, &error.to_string(), now).await?,
             }
@@ -271,8 +271,8 @@ impl Store {
                 .await?;
                 count_starts(tx, &[row.into_run()?], now).await?;
                 let Some(live) = finish::load(tx, run).await? else { return Ok(()) };
-                let outcome = AttemptResult::unused(AttemptEnd::failed(reason, message));
-                finish::end(tx, live, outcome, now).await.map(drop)
+                let result = AttemptResult::unused(AttemptEnd::failed(reason, message));
+                finish::end(tx, live, result, now).await.map(drop)
             })
         })
         .await
@@ -352,8 +352,8 @@ async fn post_lines(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Resul
     let mut runs = Vec::with_capacity(2 * started.len());
     for Started { attempt, run, row } in started {
         run_log::started(tx, &run, attempt.session, attempt.wake_mode);
-        let outcome = lines::deliver(tx, &attempt, now).await?;
-        let ended = finish::end_of(tx, row, routines.get(&attempt.routine), outcome, now).await?;
+        let result = lines::deliver(tx, &attempt, now).await?;
+        let ended = finish::end_of(tx, row, routines.get(&attempt.routine), result, now).await?;
         runs.extend([run, ended]);
     }
     publish::runs(tx, &runs.iter().collect::<Vec<_>>(), now).await
@@ -371,7 +371,7 @@ async fn start(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<Vec
     let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
     for row in waiting_rows(&mut tx.db, ids).await? {
         let id = row.id;
-        match row.into_run() {
+        match row.into_attempt() {
             Ok(run) if stop_without_budget(tx, &run, now).await? => {}
             Ok(run) => runs.push(run),
             Err(error) => unreadable.push((id, error)),
