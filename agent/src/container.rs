@@ -84,7 +84,7 @@ pub fn container_tool(name: &str) -> Option<ToolDefinition> {
     container_tools().into_iter().find(|tool| tool.name == name)
 }
 
-/// The approval that a call of a container-domain tool needs (contract: agent, Approvals).
+/// The approval that a call of a container-domain tool needs.
 pub fn container_tool_requirement(name: &str) -> ApprovalRequirement {
     match name {
         "shell" | "write_file" | "apply_patch" => ApprovalRequirement::UnlessAutoApproved,

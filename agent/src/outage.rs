@@ -12,7 +12,7 @@ use std::{
 
 use protocol::{CallId, RateLimitOrigin};
 
-/// Maximum number of refusals by a provider in a row; the last one fails (contract: agent, One loop).
+/// Maximum number of refusals by a provider in a row; the last one fails.
 const MAX_PROVIDER_REFUSALS: u32 = 10;
 
 /// The first wait when the provider gives no Retry-After.

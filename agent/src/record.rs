@@ -1,6 +1,6 @@
 //! Older messages as one text, which a summary is made from or which takes their place. Pure.
 //!
-//! Owns that nothing in a message can look like another entry or end the markers around the results of tools: the lines of each text are
+//! Guarantees that nothing in a message can look like another entry or end the markers around the results of tools: the lines of each text are
 //! indented, and texts are shortened before they are marked.
 
 use protocol::Message;

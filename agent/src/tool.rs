@@ -14,7 +14,7 @@ use crate::ToolContext;
 pub struct ToolSpec {
     /// Name, description, schema and domain, as the model sees them.
     pub definition: ToolDefinition,
-    /// Time limit of one call; 60 s unless the tool needs another (contract: agent, Tools).
+    /// Time limit of one call; 60 s unless the tool needs another.
     pub timeout: Duration,
     /// Names of top-level parameters that never reach a log, an event or the audit.
     pub sensitive: Vec<String>,

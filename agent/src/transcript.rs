@@ -1,6 +1,6 @@
 //! The transcript: the messages of a conversation with a model.
 //!
-//! Owns that it is sound: call ids are unique and every call has its result. Never asks a model, never calls a tool.
+//! Guarantees that it is sound: call ids are unique and every call has its result. Never asks a model, never calls a tool.
 
 use std::{borrow::Cow, collections::HashSet, ops::Range};
 

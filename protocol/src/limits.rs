@@ -3,16 +3,16 @@
 /// Maximum length of a call's id, in bytes.
 pub const MAX_CALL_ID_BYTES: usize = 200;
 
-/// Maximum length of a prompt, in bytes (contract: api, sizes).
+/// Maximum length of a prompt, in bytes.
 pub const MAX_PROMPT_BYTES: usize = 256 * 1024;
 
 /// Maximum length of a person's reason for a cancellation or a rejection, in bytes.
 pub const MAX_REASON_BYTES: usize = 1_000;
 
-/// Maximum size of a job's metadata, as compact JSON (contract: api, Errors).
+/// Maximum size of a job's metadata, as compact JSON.
 pub const MAX_METADATA_BYTES: usize = 64 * 1024;
 
-/// Maximum length of a secret's name, in bytes (contract: api, Secrets).
+/// Maximum length of a secret's name, in bytes.
 pub const MAX_SECRET_NAME_BYTES: usize = 64;
 
 /// Minimum size of a secret's value, in bytes: shorter texts occur by chance, so they could not be told from other text.
@@ -30,7 +30,7 @@ pub const MAX_SECRETS_TOTAL_BYTES: usize = 256 * 1024;
 /// Maximum size of the body of a worker's request that is not a model call.
 pub const MAX_WORKER_BODY_BYTES: usize = 1024 * 1024;
 
-/// Maximum size of the body of a model call (contract: sandbox, Worker API).
+/// Maximum size of the body of a model call.
 pub const MAX_MODEL_BODY_BYTES: usize = 32 * 1024 * 1024;
 
 /// Maximum size of a response to a worker: an answer to a model call, or a job's assignment with its transcript.
@@ -40,10 +40,10 @@ pub const MAX_WORKER_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 /// million tokens holds.
 pub const MAX_TRANSCRIPT_BYTES: usize = 8 * 1024 * 1024;
 
-/// Maximum size of the arguments of a tool call, as JSON (contract: api, sizes).
+/// Maximum size of the arguments of a tool call, as JSON.
 pub const MAX_TOOL_ARGUMENT_BYTES: usize = 256 * 1024;
 
-/// Maximum size of a document in memory, in bytes (contract: agent, Memory).
+/// Maximum size of a document in memory, in bytes.
 pub const MAX_MEMORY_DOCUMENT_BYTES: usize = 1024 * 1024;
 
 /// Maximum length of the message of a heartbeat, in bytes; a longer one is cut.

@@ -8,7 +8,7 @@ use crate::{
     AgentEvent, CallId, JobId, JobMode, JobReason, Limits, Message, PartialResult, PromptId, PromptMode, ToolDefinition,
 };
 
-/// The header with the secret of a worker's session, sent with every call (contract: sandbox, Transport and identity).
+/// The header with the secret of a worker's session, sent with every call.
 pub const SESSION_HEADER: &str = "x-gantry-session";
 
 /// `GET /worker/{id}/job`.

@@ -34,7 +34,7 @@ pub fn tool_sends_arguments(tool: &str) -> bool {
 }
 
 /// Redacts arguments that leave, in place: URLs, header names and values, bodies. Refuses them if a rule says to block what was
-/// found. A string that is JSON text is also looked at as the value that its reader will see.
+/// found. A string that is JSON text is also read as the value that its reader will see.
 pub fn screen_outbound(detector: &LeakDetector, arguments: &mut Value) -> Result<Vec<Finding>, OutboundRefused> {
     let mut findings = detector.redact_json(arguments);
     redact_embedded(detector, arguments, &mut findings);

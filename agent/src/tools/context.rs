@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{ApprovalRequirement, ToolError};
 
-/// Tools that are refused in every autonomous context, whatever its allow-list says (contract: agent, Approvals).
+/// Tools that are refused in every autonomous context, whatever its allow-list says.
 const AUTONOMOUS_DENY_LIST: [&str; 16] = [
     "create_job",
     "event_emit",

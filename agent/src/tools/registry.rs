@@ -1,6 +1,6 @@
 //! Registered tools, each with its parameter schema compiled once.
 //!
-//! Owns that names and schemas are valid. Never decides who may call what.
+//! Guarantees that names and schemas are valid. Never decides who may call what.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 

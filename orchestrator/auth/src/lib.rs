@@ -26,7 +26,7 @@ const WORKER_AUDIENCE: &str = "gantry-worker";
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 const MAX_JTI_BYTES: usize = 128;
 const MAX_USER_BYTES: usize = 64;
-/// A worker's token outlives the job's own time limit by this much (contract: sandbox, Transport and identity): the job's
+/// A worker's token outlives the job's own time limit by this much: the job's
 /// row ends it, not the clock.
 const WORKER_TOKEN_SLACK: chrono::Duration = chrono::Duration::hours(24);
 

@@ -61,7 +61,6 @@ pub struct ChatMessageRequest {
 /// Why a message could not be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum ChatError {
-    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The message could not be searched for the user's secrets.

@@ -124,7 +124,7 @@ settings! {
 }
 
 settings! {
-    /// How often each user may call each of the orchestrator's tools (contract: agent, Tools).
+    /// How often each user may call each of the orchestrator's tools.
     struct ToolRateSettings {
         /// Tool calls that a user may make at once, of each orchestrator tool that has no lower limit; 0 for no limit.
         burst: u32 = setting("tool_rate.burst").default("60").range(0, 1_000_000);

@@ -26,7 +26,7 @@ use workspace::FreeSpace;
 
 pub use meter::WorkspaceMeter;
 
-/// Time between two reads of the free space (contract: sandbox, Posture).
+/// Time between two reads of the free space.
 const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two lists of the running jobs.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);

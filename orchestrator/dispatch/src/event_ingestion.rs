@@ -1,6 +1,6 @@
 //! The way of an agent's events and report into the store: quota, redaction, sequence.
 //!
-//! Owns that no event is stored whose texts were not searched for the owner's secrets. Never limits how fast events come: that is
+//! Guarantees that no event is stored whose texts were not searched for the owner's secrets. Never limits how fast events come: that is
 //! the transport's task.
 
 use std::sync::Arc;
@@ -34,7 +34,6 @@ pub enum IngestError {
     /// They could not be searched for secrets.
     #[error(transparent)]
     Unsearched(#[from] DetectorError),
-    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

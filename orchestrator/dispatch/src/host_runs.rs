@@ -1,6 +1,6 @@
 //! The runs of jobs that this process runs itself: each is a task with the agent's loop.
 //!
-//! Owns that a run begins once for each attempt, and that its end wakes the dispatcher, also after a panic. Never knows how a loop
+//! Guarantees that a run begins once for each attempt, and that its end wakes the dispatcher, also after a panic. Never knows how a loop
 //! works, and never writes a job's row.
 
 use std::{sync::Arc, time::Duration};

@@ -23,7 +23,7 @@ use super::{Attempt, AttemptRegistry};
 pub type ServeSocket =
     Arc<dyn Fn(UnixListener, Arc<Attempt>, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// Maximum number of connections that wait to be accepted (contract: sandbox, Worker API).
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 64;
 
 /// Only the orchestrator may enter the directory of all run directories.

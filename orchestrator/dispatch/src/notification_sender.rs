@@ -32,7 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const DELAYS_SECONDS: [u32; 7] = [5, 300, 1_800, 7_200, 18_000, 36_000, 36_000];
 /// A delay is up to a tenth longer, so that posts which failed together are not repeated together.
 const JITTER: f64 = 0.1;
-/// Time between two looks if nothing wakes the task.
+/// Time between two polls if nothing wakes the task.
 const MAX_SLEEP: Duration = Duration::from_secs(30);
 /// Time after an error of the database.
 const ERROR_DELAY: Duration = Duration::from_secs(1);

@@ -26,7 +26,7 @@ impl RunJobs {
         self.submitter.sandbox.is_disabled()
     }
 
-    /// Starts at most `max` full-job runs that wait. Returns how many were looked at.
+    /// Starts at most `max` full-job runs that wait. Returns how many were read.
     pub async fn start_waiting(&self, max: usize) -> Result<usize, StoreError> {
         let store = &self.submitter.store;
         let waiting = store.startable_jobs(max, self.submitter.clock.now()).await?;

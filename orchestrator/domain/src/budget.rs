@@ -6,7 +6,7 @@
 
 use protocol::{JobReason, Limits};
 
-/// The used share of a budget at which the agent is warned (contract: jobs, Budgets).
+/// The used share of a budget at which the agent is warned.
 const WARN_PERCENT: u64 = 80;
 
 /// A budget as it stands.

@@ -14,11 +14,11 @@ use tokio::time::Instant;
 
 use super::circuit::{BreakerSettings, BreakerState, Circuit, Outcome, Refusal};
 
-/// Failed calls count together for this long (contract: agent, Gateway).
+/// Failed calls count together for this long.
 const SHARED_WINDOW: Duration = Duration::from_secs(30);
-/// The circuit opens for all users when the calls of this many users fail (contract: agent, Gateway).
+/// The circuit opens for all users when the calls of this many users fail.
 const SHARED_USERS: usize = 2;
-/// The same for this many jobs when only one user is active (contract: agent, Gateway).
+/// The same for this many jobs when only one user is active.
 const SHARED_JOBS: usize = 3;
 /// The generation of a call that the shared circuit does not apply to; never one of the circuit's.
 const NOT_APPLIED: u64 = u64::MAX;

@@ -1,6 +1,6 @@
 //! Makes the ids of tool calls unique before an answer is recorded.
 //!
-//! Owns that an id names one call of its job. Servers that number the calls of each reply, and those that give no ids, would
+//! Guarantees that an id names one call of its job. Servers that number the calls of each reply, and those that give no ids, would
 //! otherwise name many calls alike. An id that is unique is left as the provider gave it.
 
 use std::collections::HashSet;

@@ -1,6 +1,6 @@
 //! The metered model call: recorded answer or permit, reservation and open row, provider, settlement.
 //!
-//! Owns that every call has its row before a provider is asked, that the row is closed with its usage before the answer is used,
+//! Guarantees that every call has its row before a provider is asked, that the row is closed with its usage before the answer is used,
 //! that the ids of tool calls are unique within their job or turn, and that a call which is dropped is settled as aborted. Never knows who waits for the answer, and never speaks HTTP.
 
 mod account;
@@ -30,7 +30,7 @@ use domain::budget::{CallEstimate, DayLimits, ExhaustedBudget};
 use secrets::{DetectorError, LeakDetectors};
 use store::{CallRow, CallsMade, KnownCall, NewCall, OpenedCall, Reserved, Store, StoreError};
 
-/// Calls of any end for each that may be answered, and those that every job may make besides (contract: agent, Gateway).
+/// Calls of any end for each that may be answered, and those that every job may make besides.
 const CALLS_PER_ITERATION: u64 = 3;
 const EXTRA_CALLS: u64 = 10;
 /// Backoff between tries to record a call.

@@ -34,7 +34,7 @@ const CALL_TIMEOUT_FACTOR: u32 = 10;
 /// exceed the window, and the loop keeps as much free (agent: size).
 const OUTPUT_SHARE: u64 = 4;
 /// Calls that are refused here without a known end of the wait come back after 1 to 5 s, spread so that they do not come
-/// together (contract: agent, Gateway).
+/// together.
 const LOCAL_WAIT_MIN: Duration = Duration::from_secs(1);
 const LOCAL_WAIT_SPREAD: Duration = Duration::from_secs(4);
 

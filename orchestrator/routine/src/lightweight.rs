@@ -30,9 +30,9 @@ use llm::metering::{Account, AccountOwner, CallLimiter, Meter, MeteredModel};
 use store::{AttemptEnd, AttemptResult, RunAttempt, Store, StoreError};
 use tools::BuiltinTools;
 
-/// Sampling temperature of runs (contract: routines, Actions).
+/// Sampling temperature of runs.
 const TEMPERATURE: f64 = 0.3;
-/// Longest attempt, unless the routine's guardrails say otherwise (contract: routines, Decided in detail).
+/// Longest attempt, unless the routine's guardrails say otherwise.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 600;
 /// Model calls of a run with tools besides its rounds and its answer: replies that are asked for again, and summaries.
 const RETRY_CALLS: u32 = 5;

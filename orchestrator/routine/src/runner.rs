@@ -28,15 +28,15 @@ use store::{AbandonedRun, AttemptEnd, AttemptResult, RunAttempt, Store, StoreErr
 const STORE_RETRY: Duration = Duration::from_secs(1);
 /// Longest sleep: a time that is waited for is one of the wall clock, which may be set.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
-/// Shortest sleep, so that a time that is due already, but starts nothing, is not looked at in a loop.
+/// Shortest sleep, so that a time that is due already, but starts nothing, is not polled in a loop.
 const MIN_SLEEP: Duration = Duration::from_millis(20);
 /// Sleep when no run waits for a time. What can start is announced.
 const IDLE_SLEEP: Duration = Duration::from_secs(15);
 /// Interval of the search for runs that no task works on.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
-/// Runs of a kind that are looked at in one pass, so that no kind waits long for another.
+/// Runs of a kind that are read in one pass, so that no kind waits long for another.
 const BATCH: usize = 100;
-/// Runs that only post a line that are looked at in one pass: they take less than a millisecond each.
+/// Runs that only post a line that are read in one pass: they take less than a millisecond each.
 const LINE_BATCH: usize = 500;
 /// Passes over lines until other kinds have their turn.
 const MAX_LINE_PASSES: usize = 2;

@@ -17,7 +17,6 @@ use store::{AuditEntry, SealedSecret, SecretStored, Store, StoreError};
 /// A secret could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The cipher refused the value.

@@ -58,7 +58,7 @@ struct BudgetRow {
     micro_usd: i64,
 }
 
-/// A job and the jobs above it; no deeper than children go (contract: jobs, Budgets).
+/// A job and the jobs above it; no deeper than children go.
 macro_rules! for_chain {
     ($rest:literal) => {
         concat!(
@@ -138,7 +138,7 @@ pub(super) const SETTLE_DAY: &str = "INSERT INTO user_days (user_id, day, tokens
      reserved_tokens = user_days.reserved_tokens + excluded.reserved_tokens, \
      reserved_micro_usd = user_days.reserved_micro_usd + excluded.reserved_micro_usd";
 
-/// The budgets that [`READ_BUDGETS`] read.
+/// Decodes the rows of [`READ_BUDGETS`]: the budgets of the job and of the jobs above it, then of its user's day.
 pub(super) fn budgets(
     job: JobId,
     limits: &DayLimits,

@@ -1,6 +1,6 @@
 //! Chat threads: the thread, its messages, its turns, and the jobs that were made in it.
 //!
-//! Owns that each write of a turn is fenced by the turn's number, and that a thread of another user is found as such. Decides
+//! Guarantees that each write of a turn is fenced by the turn's number, and that a thread of another user is found as such. Decides
 //! nothing about a turn: the chat engine does.
 
 mod answer_words;

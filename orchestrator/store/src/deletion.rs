@@ -52,7 +52,7 @@ const UNFINISHED_CHILDREN: &str = "WITH RECURSIVE below (id) AS (SELECT id FROM 
      SELECT j.id FROM jobs AS j JOIN below AS b ON j.parent_id = b.id) \
      SELECT COUNT(*) FROM jobs WHERE id IN (SELECT id FROM below) AND finished_at IS NULL";
 
-/// The outcome of a deletion.
+/// What became of a request to delete a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobDeletion {
     /// The job is gone; its files are to be removed.

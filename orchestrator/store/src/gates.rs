@@ -1,6 +1,6 @@
 //! Gates: opened when a turn is parked, resolved once, listed, expired.
 //!
-//! Owns that a resolution is one transaction: the gate, its thread, its event, what is remembered, and the audit entry. Never has
+//! Guarantees that a resolution is one transaction: the gate, its thread, its event, what is remembered, and the audit entry. Never has
 //! the arguments of a call, which are in the thread's parked run.
 
 mod resolve;

@@ -1,7 +1,7 @@
 //! Heartbeats of users' main sessions: which are due, the one in progress, and how it ends.
 //!
 //! A heartbeat is a turn of the user's thread `heartbeat`, which keeps what it did; what it has to say goes to the main session.
-//! Owns that a user has at most one at a time, that a decision about facts which have changed is void, and that one which a
+//! Guarantees that a user has at most one at a time, that a decision about facts which have changed is void, and that one which a
 //! process leaves in progress is due again. Never decides whether one begins: `domain::heartbeat` does.
 
 mod due;
@@ -50,7 +50,7 @@ pub(super) async fn mark_pending(
     requested: bool,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    // A user who is to be looked at anyway is looked at no earlier, so that a flood of lines causes no flood of looks.
+    // A user who is to be polled anyway is polled no earlier, so that a flood of lines causes no flood of polls.
     sqlx::query(
         "INSERT INTO heartbeats (user_id, check_at, since, requested_at) VALUES ($1, $2, $2, CASE WHEN $3 THEN $2 END) \
          ON CONFLICT (user_id) DO UPDATE SET rev = rev + 1, since = COALESCE(since, excluded.since), \

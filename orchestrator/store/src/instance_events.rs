@@ -19,7 +19,7 @@ use super::{
     write_tx::{StatementBatch, StatementResult, WriteTx},
 };
 
-/// Cursors that one read looks at: a few milliseconds of work where most events are another user's.
+/// Maximum number of cursors that one read goes through: a few milliseconds of work where most events are another user's.
 const MAX_SCANNED: i64 = 5_000;
 /// Maximum size of a page in bytes, exceeded by at most one event. Each slow reader holds one page in memory.
 const PAGE_BYTES: usize = 1024 * 1024;

@@ -12,7 +12,7 @@ use sqlx::{QueryBuilder, Sqlite};
 
 use super::{JobFilter, Store, StoreError, job_list, rows::RowRef};
 
-/// Most bytes of a page's items (contract: api, "a page ends at 1 MiB"), less the rest of the body.
+/// Maximum size of a page's items: a page ends at 1 MiB (docs/api.md), less the rest of the body.
 const PAGE_BYTES: usize = 1024 * 1024 - 1024;
 /// Separates rendered jobs. JSON text has no raw line break.
 const SEPARATOR: char = '\n';

@@ -18,7 +18,7 @@ use super::{
 };
 use domain::job::{ChildRefused, JobRecord, Step};
 
-/// Maximum number of pending jobs of one user, including held ones (contract: api, "no queue cap under 10 000").
+/// Maximum number of pending jobs of one user, including held ones.
 pub const MAX_PENDING_PER_USER: u32 = 10_000;
 /// Maximum number of pending jobs of all users: ten full queues.
 pub const MAX_PENDING: u32 = 10 * MAX_PENDING_PER_USER;

@@ -1,6 +1,6 @@
 //! The definitions of MCP servers' tools that were seen, and which of them are approved.
 //!
-//! Owns that a first definition is approved when it is seen, that a later one is not, and that a server cannot fill the table.
+//! Guarantees that a first definition is approved when it is seen, that a later one is not, and that a server cannot fill the table.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,6 +1,6 @@
 //! Memory: documents of users with their last versions.
 //!
-//! Owns that a write is one transaction: the version, the index of its words, the user's totals and the audit entry. Every
+//! Guarantees that a write is one transaction: the version, the index of its words, the user's totals and the audit entry. Every
 //! statement names the user, so a document of another user is a missing one.
 
 mod rows;

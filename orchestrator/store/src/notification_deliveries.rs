@@ -1,6 +1,6 @@
 //! Posts of notifications to webhooks: those that wait, claimed by one process at a time, and their outcomes.
 //!
-//! Owns that a post is recorded before it is made: one without a known outcome has the status `unknown` and is never made again. A
+//! Guarantees that a post is recorded before it is made: one without a known outcome has the status `unknown` and is never made again. A
 //! notification is accepted at most once, and each user has a limited number of posts that wait.
 
 use chrono::{DateTime, Utc};

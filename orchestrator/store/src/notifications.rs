@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{AuditEntry, Store, StoreError, audit, instance_events, rows::RowRef, write_tx::WriteTx};
 
-/// How long a notification is kept (contract: api, Notifications).
+/// How long a notification is kept.
 const LIFETIME: TimeDelta = TimeDelta::days(90);
 /// Notifications of one user beyond which the oldest are deleted early: ten times what a person reads in 90 days.
 const MAX_PER_USER: i64 = 10_000;
@@ -31,7 +31,6 @@ pub struct NewNotification {
     pub text: String,
     /// The routine that it is about.
     pub routine: Option<RoutineId>,
-    /// The job that it is about.
     pub job: Option<JobId>,
     /// The run that it is about.
     pub run: Option<RunId>,

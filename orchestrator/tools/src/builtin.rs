@@ -37,7 +37,7 @@ use hooks::Hooks;
 use secrets::LeakDetectors;
 use store::{ClosedToolCall, Store, StoreError, ToolCaller, TurnKey};
 
-/// Default time limit of one call (contract: agent, Tools).
+/// Default time limit of one call.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Where the tools that are part of Gantry come from.

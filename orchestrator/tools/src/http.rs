@@ -18,10 +18,10 @@ use egress::{EgressClient, EgressError, InvalidRequest, OutboundRequest};
 
 pub(super) const NAME: &str = "http";
 
-/// Time limit of a call, redirects included (contract: agent, Tools).
+/// Time limit of a call, redirects included.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum size of a response's body that is read (contract: agent, Tools).
+/// Maximum size of a response's body that is read.
 const MAX_BODY_BYTES: usize = 5 * 1024 * 1024;
 
 pub(super) struct Http {

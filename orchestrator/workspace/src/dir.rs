@@ -26,7 +26,7 @@ use rustix::{
 
 use super::FileError;
 
-/// User and group id of the sandbox (contract: sandbox, Posture).
+/// User and group id of the sandbox.
 pub(super) const SANDBOX_ID: u32 = 10_001;
 /// The unit of `st_blocks`, in bytes (stat(2)).
 const STAT_BLOCK_BYTES: u64 = 512;

@@ -24,7 +24,7 @@ pub use stream::StreamRedactor;
 /// Replaces what is redacted.
 pub const REDACTED: &str = "[redacted]";
 
-/// Shorter secrets are not looked for: they occur by chance within other text (contract: agent, Safety).
+/// Shorter secrets are not looked for: they occur by chance within other text.
 pub const MIN_SECRET_BYTES: usize = 8;
 
 /// Maximum number of bytes of all secrets of one detector. Measured: the index of so many random bytes takes 85 MB, because

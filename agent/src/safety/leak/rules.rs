@@ -1,6 +1,6 @@
 //! Credentials that are recognised by their format. Pure.
 //!
-//! A rule looks at one word at a time: a run of the characters that such credentials consist of. That makes it independent of
+//! A rule reads one word at a time: a run of the characters that such credentials consist of. That makes it independent of
 //! how a text is cut into pieces.
 
 use std::{ops::Range, sync::LazyLock};
@@ -9,7 +9,7 @@ use regex::Regex;
 
 use super::{Finding, LeakAction, LeakSource};
 
-/// A longer word is looked at in parts of this length. Only the largest JWTs are longer.
+/// A longer word is read in parts of this length. Only the largest JWTs are longer.
 pub(super) const MAX_WORD_BYTES: usize = 4096;
 
 /// The shortest credential that a rule describes, prefix included.

@@ -10,8 +10,7 @@ use std::{
 
 use super::{Bucket, Rate};
 
-/// Tools whose calls reach a person, cost more, or store: calls at once, which are refilled in a minute, and calls an hour
-/// (contract: agent, Rates).
+/// Tools whose calls reach a person, cost more, or store: calls at once, which are refilled in a minute, and calls an hour.
 const TOOLS_WITH_OWN_RATES: [(&str, u32, u32); 4] =
     [("message", 10, 100), ("create_job", 5, 30), ("http", 30, 500), ("memory_write", 20, 200)];
 

@@ -41,7 +41,6 @@ impl<'a> Screen<'a> {
         self.output.raw(question.as_bytes())
     }
 
-    /// The person has entered a line.
     pub(super) const fn entered(&mut self) {
         self.is_question_shown = false;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use protocol::Limits;
 
-/// Time between two measurements of a small tree (contract: sandbox, Posture).
+/// Time between two measurements of a small tree.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait, whatever the last measurement cost. A drop of the free space ends it.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -130,7 +130,7 @@ pub(super) fn wait_after_pause(cost: Duration) -> Duration {
     (cost * WAIT_FACTOR).clamp(INTERVAL, MAX_WAIT_AFTER_PAUSE)
 }
 
-/// A drop of the free space by this much triggers a measurement at once (contract: sandbox, Posture).
+/// A drop of the free space by this much triggers a measurement at once.
 const DROP_BYTES: u64 = 128 * 1024 * 1024;
 /// The same in inodes, one for each 4 KiB.
 const DROP_INODES: u64 = DROP_BYTES / 4096;

@@ -10,7 +10,7 @@ use domain::job::{AttemptFailure, JobRecord, JobVersion};
 
 use crate::AttemptKey;
 
-/// Time from SIGTERM to SIGKILL: the worker stops its children and flushes its events (contract: sandbox, Cancel and end).
+/// Time from SIGTERM to SIGKILL: the worker stops its children and flushes its events.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
 impl ActionExecutor {

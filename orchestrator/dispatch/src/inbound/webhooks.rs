@@ -25,7 +25,7 @@ use store::{Delivered, DeliveryDigests, Firing, NewDelivery, RefusedDelivery, St
 
 use crate::RoutineWaker;
 
-/// Deliveries of one webhook in [`WINDOW`] (contract: routines, Webhooks).
+/// Deliveries of one webhook in [`WINDOW`].
 const MAX_PER_WINDOW: usize = 60;
 const WINDOW: Duration = Duration::from_mins(1);
 /// Refused and repeated deliveries of one webhook that are logged in a window: anyone can send them.
@@ -69,7 +69,6 @@ pub enum WebhookRefused {
         /// When the next one is accepted.
         retry_after: Duration,
     },
-    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The secret could not be read.

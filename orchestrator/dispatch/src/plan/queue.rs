@@ -9,7 +9,7 @@ use super::{Action, Facts, JobFacts, Plan, StartPolicy, leftovers::EXIT_GRACE, s
 use domain::job::{JobRecord, Stage};
 use engine::{ContainerRole, ContainerStatus, ContainerView};
 
-/// Twice the longest backoff between attempts (2 s; contract: jobs, "Attempt, lease, fencing"): a later time means that the
+/// Twice the longest backoff between attempts (2 s): a later time means that the
 /// clock was set back.
 const MAX_PLAUSIBLE_BACKOFF: TimeDelta = TimeDelta::seconds(4);
 

@@ -6,7 +6,7 @@ use protocol::{JobId, JobState};
 
 use super::JobRecord;
 
-/// Ancestors that a job may have (contract: jobs, Budgets).
+/// Ancestors that a job may have.
 pub const MAX_DEPTH: u32 = 3;
 /// Maximum number of jobs below a job, in addition to its own limit.
 pub const MAX_CHILDREN: u32 = 10;

@@ -15,12 +15,12 @@ use serde_json::{Map, Value, json};
 pub use normalize::{added, patch};
 pub use shown::{CronJobFacts, LastRun, MAX_SHOWN_CHARS, run_entry, shown};
 
-/// Rounds of tool calls of an agent's turn (contract: routines, RPC).
+/// Rounds of tool calls of an agent's turn.
 const TOOL_ROUNDS: u32 = 20;
 /// The provider that posts to a URL, and the one that tells the user only.
 const WEBHOOK: &str = "webhook";
 const LAST: &str = "last";
-/// Longest name of a routine in characters (contract: routines, Limits).
+/// Longest name of a routine in characters.
 const MAX_NAME_CHARS: usize = 128;
 /// Output tokens of each model call of an agent's turn: the default of the API.
 const MAX_TOKENS: u32 = 4096;

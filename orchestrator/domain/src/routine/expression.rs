@@ -45,7 +45,7 @@ const MAX_ADDITIONS: usize = 16;
 const MAX_PATTERNS: usize = 16;
 /// Maximum size of a compiled pattern.
 const MAX_PATTERN_BYTES: usize = 256 * 1024;
-/// Maximum length of a text that `matches` looks at.
+/// Maximum length of a text that `matches` searches.
 const MAX_MATCHED_BYTES: usize = 64 * 1024;
 
 /// The parser is recursive, and a chain such as `a.b.c` or `!!a` is as deep as it is long: a stack that is enough for

@@ -24,7 +24,7 @@ use super::{
 pub const MAX_SCHEDULE_BYTES: usize = 256;
 /// Times after which counting stops: a few milliseconds of work, and 3.5 days of a routine that fires each minute.
 pub const MAX_COUNTED: u64 = 5_000;
-/// Times that are looked at for the smallest gap between two.
+/// Times that are compared for the smallest gap between two.
 const COMPARED_TIMES: usize = 500;
 /// Longest period: 10 years.
 const MAX_PERIOD_SECONDS: u64 = 10 * 366 * 86_400;
@@ -132,8 +132,8 @@ impl Schedule {
         }
     }
 
-    /// The smallest interval between two consecutive times, in the calendar of a cron schedule without changes of the clock; looks
-    /// at a bounded number of times after `now`. `None` with fewer than two times.
+    /// The smallest interval between two consecutive times, in the calendar of a cron schedule without changes of the clock; reads
+    /// a bounded number of times after `now`. `None` with fewer than two times.
     pub fn smallest_gap(&self, now: DateTime<Utc>) -> Option<TimeDelta> {
         match self {
             Self::Cron(schedule) => schedule.smallest_gap(now),

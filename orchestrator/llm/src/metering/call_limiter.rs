@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Calls of one job that are in flight at once; the next ones wait (contract: sandbox, Worker API).
+/// Calls of one job that are in flight at once; the next ones wait.
 const MAX_IN_FLIGHT: usize = 4;
 
 /// The calls in flight of one account. Clones share the limit.

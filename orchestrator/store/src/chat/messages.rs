@@ -21,10 +21,10 @@ use super::{
 };
 use domain::chat::{MAIN_THREAD, ThreadRef, title_of};
 
-/// HTTP status of the response to a message that is stored (contract: agent, Chat and gates).
+/// HTTP status of the response to a message that is stored.
 const ACCEPTED: u16 = 202;
 
-/// Bytes of messages at which a page ends (contract: api, a page ends at 1 MiB).
+/// Bytes of messages at which a page ends.
 const MAX_PAGE_BYTES: usize = 1024 * 1024;
 
 /// Where a page of messages ends: before this position in the thread.

@@ -1,6 +1,6 @@
 //! Deliveries of webhooks: whether one is new, its firing, and the log.
 //!
-//! Owns that a delivery which was answered uses up its id for [`ID_LIFETIME`], in the transaction that fires its routine, and that
+//! Guarantees that a delivery which was answered uses up its id for [`ID_LIFETIME`], in the transaction that fires its routine, and that
 //! a routine's log is bounded. Knows neither signatures nor conditions.
 
 use std::collections::BTreeSet;
@@ -23,9 +23,9 @@ use super::{
 };
 use base::failpoint;
 
-/// How long the id of a delivery, and the body of one whose id is not signed, are kept (contract: routines, Webhooks).
+/// How long the id of a delivery, and the body of one whose id is not signed, are kept.
 const ID_LIFETIME: TimeDelta = TimeDelta::hours(72);
-/// Entries of a routine's log (contract: routines, Triggers).
+/// Entries of a routine's log.
 const MAX_LOGGED: u32 = 200;
 /// How long an entry of the log is kept at most.
 const LOG_LIFETIME: TimeDelta = TimeDelta::days(90);

@@ -14,7 +14,7 @@ use super::{
     start::RunAttempt,
 };
 
-/// The first word of a summary (contract: routines, Sessions).
+/// The first word of a summary.
 const DEFAULT_PREFIX: &str = "Cron";
 
 /// Puts the line of a run into the main session, and what fired the run as a separate line, which is data.

@@ -12,7 +12,7 @@ use super::{
     rows::{RoutineRow, RunRow, is_running, routine_columns, run_columns},
 };
 
-/// Bytes of definitions at which a page ends (contract: api, a page ends at 1 MiB).
+/// Bytes of definitions at which a page ends.
 const MAX_PAGE_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

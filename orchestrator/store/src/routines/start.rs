@@ -178,7 +178,7 @@ impl Store {
         Ok(runs)
     }
 
-    /// Puts the lines of runs that only have a line into the main sessions, and ends the runs. Returns how many were looked at.
+    /// Puts the lines of runs that only have a line into the main sessions, and ends the runs. Returns how many were read.
     pub async fn post_lines(&self, max: usize, now: DateTime<Utc>) -> Result<usize, StoreError> {
         let ids = self.startable(RoutineActionKind::SystemEventText, max, now).await?;
         // Other writes wait for a transaction, so each has a few runs.

@@ -1,6 +1,6 @@
 //! Waiting for a job's end within a tool call.
 //!
-//! Owns that a job that waits lends its slot. Never polls: each commit of the job's events is a notification.
+//! Guarantees that a job that waits lends its slot. Never polls: each commit of the job's events is a notification.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::access::{JobAccess, failed};
 use dispatch::Attempt;
 use store::Topic;
 
-/// Longest wait of a call (contract: agent, "Jobs from tools"). Shorter than a tool's time limit.
+/// Longest wait of a call. Shorter than a tool's time limit.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(50);
 
 impl JobAccess {

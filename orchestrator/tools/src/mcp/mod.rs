@@ -1,6 +1,6 @@
 //! Tools of MCP servers: which of them a context has, and what an admin sees of the servers.
 //!
-//! Owns that a context without a person gets only the tools of MCP servers that it names. The calls go through the executor like
+//! Guarantees that a context without a person gets only the tools of MCP servers that it names. The calls go through the executor like
 //! those of any tool.
 
 mod admin;
