@@ -29,7 +29,7 @@ use config::{Config, SandboxMode};
 use dispatch::{
     ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, EventHandler, EventIngestion,
     HostRuns, JobSubmitter, NotificationDestinations, NotificationSender, PendingEventWorker, Prober, RoutineEditor,
-    RoutineMatchers, RoutineWaker, RunJobs, Sandbox, TokenFiles, WebhookHandler, WorkerListeners, WorkspaceMeter,
+    RoutineMatchers, RoutineWaker, RunJobs, Sandbox, TokenFiles, WebhookHandler, WorkerListeners, WorkspaceMeasurer,
 };
 use domain::request::Ceiling;
 use egress::EgressClient;
@@ -124,7 +124,7 @@ struct Core {
     routine_waker: RoutineWaker,
     mcp: Arc<McpClient>,
     workspaces: Workspaces,
-    workspace_meter: WorkspaceMeter,
+    workspace_measurer: WorkspaceMeasurer,
     free_space: FreeSpace,
     uploads: UploadRegistry,
     file_work: FileWork,
@@ -180,7 +180,7 @@ impl Core {
             hooks,
             secrets,
             gateway: Arc::new(Gateway::new(&config.llm)?),
-            workspace_meter: WorkspaceMeter::new(workspaces.clone(), Arc::clone(&engine)),
+            workspace_measurer: WorkspaceMeasurer::new(workspaces.clone(), Arc::clone(&engine)),
             uploads: UploadRegistry::new(free_space.clone()),
             file_work: FileWork::default(),
             free_space,
@@ -241,7 +241,7 @@ impl Core {
             ingestion: self.event_ingestion(),
             tools: Arc::clone(tools),
             metrics: self.metrics.clone(),
-            workspace_meter: self.workspace_meter.clone(),
+            workspace_measurer: self.workspace_measurer.clone(),
             tasks: self.request_tasks.clone(),
             lease: Duration::from_secs(config.lease_seconds),
             outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
@@ -277,7 +277,7 @@ impl Core {
     fn disk_sweep(&self) -> DiskSweep {
         DiskSweep {
             store: self.store.control(),
-            meter: self.workspace_meter.clone(),
+            measurer: self.workspace_measurer.clone(),
             free_space: self.free_space.clone(),
             attempts: Arc::clone(&self.attempts),
             waker: self.waker.clone(),

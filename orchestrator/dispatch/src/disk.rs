@@ -2,7 +2,7 @@
 //!
 //! The ulimit `fsize` bounds one file; this bounds their sum. Marks attempts over their quota; the dispatcher ends them.
 
-mod meter;
+mod measurer;
 mod open_files;
 mod verdict;
 
@@ -17,14 +17,14 @@ use tokio::{sync::watch, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    meter::Effort,
+    measurer::Effort,
     verdict::{DropDetector, NextMeasurement, Situation, next_measurement, wait_after_pause},
 };
 use super::{AttemptKey, AttemptRegistry, DispatcherWaker};
 use store::{RunningJob, Store};
 use workspace::FreeSpace;
 
-pub use meter::WorkspaceMeter;
+pub use measurer::WorkspaceMeasurer;
 
 /// Time between two reads of the free space.
 const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
@@ -47,7 +47,7 @@ pub struct Violation {
 pub struct DiskSweep {
     /// Lists the running jobs.
     pub store: Store,
-    pub meter: WorkspaceMeter,
+    pub measurer: WorkspaceMeasurer,
     /// Free space of their file system.
     pub free_space: FreeSpace,
     /// Attempts over their quota are marked here.
@@ -130,8 +130,9 @@ impl DiskSweep {
             if let Entry::Vacant(entry) = watched.running.entry(job.id) {
                 let stop = CancellationToken::new();
                 entry.insert((job.container.clone(), stop.clone()));
-                let (meter, attempts, waker) = (self.meter.clone(), Arc::clone(&self.attempts), self.waker.clone());
-                let watch = JobWatch { meter, attempts, waker, job, drops: drops.subscribe(), stop };
+                let (measurer, attempts, waker) =
+                    (self.measurer.clone(), Arc::clone(&self.attempts), self.waker.clone());
+                let watch = JobWatch { measurer, attempts, waker, job, drops: drops.subscribe(), stop };
                 watched.tasks.spawn(watch.run(is_first));
             }
         }
@@ -150,7 +151,7 @@ struct Watched {
 
 /// Watches one running job.
 struct JobWatch {
-    meter: WorkspaceMeter,
+    measurer: WorkspaceMeasurer,
     attempts: Arc<AttemptRegistry>,
     waker: DispatcherWaker,
     job: RunningJob,
@@ -164,14 +165,14 @@ impl JobWatch {
     async fn run(mut self, was_running: bool) {
         if was_running {
             // An earlier process may have died while it had the container paused.
-            self.meter.unpause(&self.job).await;
+            self.measurer.unpause(&self.job).await;
         }
         let mut was_triggered = false;
         let (mut unmeasured_since, mut paused_at): (Option<Instant>, Option<Instant>) = (None, None);
         while !self.stop.is_cancelled() {
             let started_at = Instant::now();
             let effort = if was_triggered { Effort::Thorough } else { Effort::Quick };
-            let measurement = self.meter.measure(&self.job, effort).await;
+            let measurement = self.measurer.measure(&self.job, effort).await;
             let mut cost = started_at.elapsed();
             let step = next_measurement(Situation {
                 finding: &measurement.finding,
@@ -191,7 +192,7 @@ impl JobWatch {
                 }
                 NextMeasurement::Pause => {
                     let started_at = Instant::now();
-                    if let Err(violation) = self.meter.measure_paused(&self.job).await {
+                    if let Err(violation) = self.measurer.measure_paused(&self.job).await {
                         self.mark(&violation).await;
                         break;
                     }
@@ -202,7 +203,7 @@ impl JobWatch {
             };
             was_triggered |= self.wait(wait, cost).await;
         }
-        self.meter.forget(&self.job);
+        self.measurer.forget(&self.job);
     }
 
     /// Marks the attempt, which the dispatcher then ends. After a restart the attempt may not be registered yet.

@@ -52,12 +52,12 @@ pub struct Dispatcher {
     day_limits: DayLimits,
     limits: PlanLimits,
     waker: DispatcherWaker,
-    reported: Reported,
+    reported: ReportedConditions,
 }
 
 /// Conditions that were reported before, so that each is reported once.
 #[derive(Debug, Default)]
-struct Reported {
+struct ReportedConditions {
     /// The pending jobs' messages do not say that they wait for the sandbox.
     messages_cleared: bool,
     /// Jobs with an invalid row.
@@ -99,7 +99,14 @@ impl Dispatcher {
         limits: PlanLimits,
         waker: DispatcherWaker,
     ) -> Self {
-        Self { executor: Arc::new(executor), free_space, day_limits, limits, waker, reported: Reported::default() }
+        Self {
+            executor: Arc::new(executor),
+            free_space,
+            day_limits,
+            limits,
+            waker,
+            reported: ReportedConditions::default(),
+        }
     }
 
     /// Runs until the drain fires; then starts no action, waits for those in progress, and leaves containers running.

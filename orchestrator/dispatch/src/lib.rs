@@ -25,7 +25,7 @@ pub use attempts::{
     Attempt, AttemptKey, AttemptRegistry, ChildWait, HostRunState, InFlightCall, JobLimits, Liveness,
     MAX_EVENT_BYTES_HARD, Poll, RateLimiter, StopCause,
 };
-pub use disk::{DiskSweep, Violation, WorkspaceMeter};
+pub use disk::{DiskSweep, Violation, WorkspaceMeasurer};
 pub use dispatcher::{Dispatcher, DispatcherWaker};
 pub use engine_watch::EngineWatch;
 pub use event_ingestion::{EventIngestion, IngestError};

@@ -48,7 +48,7 @@ enum Action {
 }
 
 /// What one hook decides.
-enum Outcome {
+enum HookOutcome {
     /// The next hook is asked.
     Continue,
     /// The next hook is asked about these parameters.
@@ -112,9 +112,9 @@ impl Hooks {
                 continue;
             }
             match self.decide(hook, event, &current).await? {
-                Outcome::Continue => {}
-                Outcome::Change(changed) => current = Cow::Owned(changed),
-                Outcome::Accept => break,
+                HookOutcome::Continue => {}
+                HookOutcome::Change(changed) => current = Cow::Owned(changed),
+                HookOutcome::Accept => break,
             }
         }
         Ok((*current != shown).then(|| current.into_owned()))
@@ -175,27 +175,31 @@ impl Hooks {
         search(bytes, redact).await.map_err(unknown)
     }
 
-    async fn decide(&self, hook: &Hook, event: &HookEvent<'_>, parameters: &Value) -> Result<Outcome, HookRefused> {
+    async fn decide(&self, hook: &Hook, event: &HookEvent<'_>, parameters: &Value) -> Result<HookOutcome, HookRefused> {
         let denied = |reason| HookRefused::Denied { hook: hook.name.clone(), reason };
         let webhook = match &hook.action {
-            Action::Allow => return Ok(Outcome::Accept),
+            Action::Allow => return Ok(HookOutcome::Accept),
             Action::Deny(reason) => return Err(denied(reason.clone())),
-            Action::Redact => return Ok(Outcome::Change(rule::redact(&hook.filter, parameters.clone()))),
+            Action::Redact => return Ok(HookOutcome::Change(rule::redact(&hook.filter, parameters.clone()))),
             Action::Webhook(webhook) => webhook,
         };
         let (_permit, at) = self.turn().await;
         let answer = webhook.ask(at, event.body(&hook.name, at, parameters)).await;
         let error = match answer {
             Ok(answer) if answer.decision == Decision::Deny => return Err(denied(answer.shown_reason())),
-            Ok(Answer { parameters: None, .. }) => return Ok(Outcome::Continue),
+            Ok(Answer { parameters: None, .. }) => return Ok(HookOutcome::Continue),
             Ok(Answer { parameters: Some(changed), .. }) if has_form_of(event.point, parameters, &changed) => {
-                return Ok(Outcome::Change(changed));
+                return Ok(HookOutcome::Change(changed));
             }
             Ok(_) => WebhookError::Invalid,
             Err(error) => error,
         };
         log_failure(hook, event, &error);
-        if webhook.fails_open { Ok(Outcome::Continue) } else { Err(HookRefused::Failed { hook: hook.name.clone() }) }
+        if webhook.fails_open {
+            Ok(HookOutcome::Continue)
+        } else {
+            Err(HookRefused::Failed { hook: hook.name.clone() })
+        }
     }
 
     /// Waits until another request may be made.

@@ -10,7 +10,7 @@ use tracing::Instrument;
 
 use super::{
     attempt_error::{AttemptError, Disposition},
-    breaker::Caller,
+    breaker::CallOwner,
     call_phase::CallPhase,
     circuit::{BreakerSettings, BreakerState},
     error::{ErrorKind, GatewayError},
@@ -44,7 +44,7 @@ pub struct UnpricedModel {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallContext<'a> {
     /// The job and the user; failures and slots are counted by both.
-    pub caller: Caller<'a>,
+    pub caller: CallOwner<'a>,
     /// The job's title; scripts can match on it.
     pub job_title: Option<&'a str>,
     /// The model that the job names. It applies to the primary provider; the others have their own.

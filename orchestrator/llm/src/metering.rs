@@ -20,11 +20,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
     account::{Account, AccountOwner, CallName},
-    call_limiter::{CallLimiter, Permit},
+    call_limiter::{CallLimiter, CallPermit},
     model::{LoopCallError, MeteredModel},
     single_flight::{FlightError, SingleFlight},
 };
-use super::{Answer, AskError, CallContext, CallCost, CallPhase, Caller, Failure, Gateway, UnpricedModel, call_ids};
+use super::{Answer, AskError, CallContext, CallCost, CallOwner, CallPhase, Failure, Gateway, UnpricedModel, call_ids};
 use base::{clock::Clock, failpoint};
 use domain::budget::{CallEstimate, DayLimits, ExhaustedBudget};
 use secrets::{DetectorError, LeakDetectors};
@@ -107,7 +107,7 @@ impl Meter {
         deltas: &DeltaSink,
         stop: impl Fn() -> S + Send + Sync,
     ) -> Result<Completion, CallError> {
-        let caller = Caller { job: account.owner.counted_as(), user: &account.user };
+        let caller = CallOwner { job: account.owner.counted_as(), user: &account.user };
         let has_cost_limit = account.has_cost_limit || self.day_limits.max_micro_usd > 0;
         let context = CallContext {
             caller,
@@ -193,7 +193,7 @@ impl Meter {
         account: &Account,
         name: CallName,
         estimate: &CallEstimate,
-        permit: Permit,
+        permit: CallPermit,
     ) -> Result<Opened, CallError> {
         let provider = self.gateway.health().into_iter().next().map(|first| first.name).unwrap_or_default();
         let call = NewCall {
@@ -269,7 +269,7 @@ pub struct OpenCall {
     /// None once it is settled.
     call: Option<Box<NewCall>>,
     reserved: Reserved,
-    _permit: Permit,
+    _permit: CallPermit,
 }
 
 impl OpenCall {

@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 
 use super::{
     lightweight::Lightweight,
-    live_runs::{LiveRun, LiveRuns, StopCause},
+    live_runs::{LiveRun, LiveRuns, RunStopCause},
 };
 use base::clock::Clock;
 use dispatch::{RoutineWaker, RunJobs};
@@ -206,9 +206,9 @@ impl Runner {
             RoutineAction::FullJob(_) | RoutineAction::SystemEventText { .. } => internal_error(),
         };
         let result = match live.stop_cause() {
-            Some(StopCause::Drained) => AttemptResult { end: restarted(), ..result },
+            Some(RunStopCause::Drained) => AttemptResult { end: restarted(), ..result },
             // It has ended in the database; writing another end changes nothing.
-            Some(StopCause::Ended) | None => result,
+            Some(RunStopCause::Ended) | None => result,
         };
         match self.end(run.run, run.attempt, result).await {
             Ok(Some(_)) => {}
@@ -235,7 +235,7 @@ impl Runner {
             return Ok(());
         }
         for run in self.parts.store.ended_among(&live).await? {
-            self.live.stop(run, StopCause::Ended);
+            self.live.stop(run, RunStopCause::Ended);
         }
         Ok(())
     }
@@ -286,7 +286,7 @@ impl Runner {
             return;
         }
         for run in self.live.ids() {
-            self.live.stop(run, StopCause::Drained);
+            self.live.stop(run, RunStopCause::Drained);
         }
         if tokio::time::timeout(DRAIN_TIMEOUT, all_ended(&mut tasks)).await.is_err() {
             tracing::warn!(runs = tasks.len(), "drain timeout: runs of routines were still in progress");

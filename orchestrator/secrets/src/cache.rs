@@ -27,10 +27,10 @@ pub(super) struct Generation(u64);
 
 /// The cache. Shared with the store, which forgets an owner's values in the moment in which a change of them is committed.
 #[derive(Default)]
-pub(super) struct Cache(Mutex<State>);
+pub(super) struct Cache(Mutex<CachedSecrets>);
 
 #[derive(Default)]
-struct State {
+struct CachedSecrets {
     owners: HashMap<String, Arc<[NamedSecret]>>,
     bytes: usize,
     changes: u64,
@@ -55,7 +55,7 @@ impl Cache {
         }
         let bytes = size(owner, &values);
         if state.bytes + bytes > MAX_BYTES {
-            *state = State { changes: state.changes, ..State::default() };
+            *state = CachedSecrets { changes: state.changes, ..CachedSecrets::default() };
         }
         state.owners.insert(owner.to_owned(), Arc::clone(&values));
         state.bytes += bytes;
@@ -69,13 +69,13 @@ impl Cache {
         state.remove(owner);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CachedSecrets> {
         // No change of the state can panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl CachedSecrets {
     fn remove(&mut self, owner: &str) {
         if let Some(values) = self.owners.remove(owner) {
             self.bytes -= size(owner, &values);

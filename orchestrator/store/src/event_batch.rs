@@ -60,11 +60,11 @@ pub(super) struct Batch {
 /// An event of a batch. It is serialized before the batch is queued, outside the writer's task.
 struct Prepared {
     client_seq: u64,
-    stored: Vec<StoredEvent>,
+    stored: Vec<SerializedEvent>,
 }
 
 /// An event that is stored, with its JSON text.
-struct StoredEvent {
+struct SerializedEvent {
     data: EventData,
     json: String,
 }
@@ -87,7 +87,7 @@ impl Batch {
         let serialize = |event: AgentEvent| {
             let data = EventData::from(event);
             let json = events::data_json(&data, stamp.job)?;
-            Ok::<_, StoreError>(StoredEvent { data, json })
+            Ok::<_, StoreError>(SerializedEvent { data, json })
         };
         let prepare = |BatchEvent { client_seq, data }: BatchEvent| {
             Ok(Prepared { client_seq, stored: data.into_iter().map(serialize).collect::<Result<_, StoreError>>()? })
@@ -170,7 +170,7 @@ struct Part<'a> {
     known: u64,
     /// The last number of this part.
     until: u64,
-    events: Vec<&'a StoredEvent>,
+    events: Vec<&'a SerializedEvent>,
 }
 
 impl<'a> Part<'a> {
@@ -215,7 +215,7 @@ impl<'a> Part<'a> {
     /// Its rows, numbered so that the last one is `last_seq`.
     fn rows(&self, last_seq: i64) -> impl Iterator<Item = NewRow<'a>> {
         let (stamp, first) = (self.stamp, last_seq - column(self.events.len() as u64) + 1);
-        let events: Vec<&'a StoredEvent> = self.events.clone();
+        let events: Vec<&'a SerializedEvent> = self.events.clone();
         (first..).zip(events).map(move |(seq, event)| NewRow {
             stamp,
             seq,

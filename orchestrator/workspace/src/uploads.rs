@@ -30,11 +30,11 @@ pub struct UploadRegistry(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     free_space: FreeSpace,
-    state: Mutex<State>,
+    state: Mutex<Reservations>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Reservations {
     reserved_bytes: u64,
     /// The part of `reserved_bytes` that is on disk already, and so no longer free.
     written_bytes: u64,
@@ -77,7 +77,7 @@ impl UploadRegistry {
         Ok(Upload { registry, user, job, limits, reserved_bytes: 0, written_bytes: 0, cancelled })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Reservations> {
         // Every update completes while the lock is held, so a panic elsewhere leaves the state consistent.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -16,13 +16,13 @@ use super::{ScriptedReply, ServerState};
 const FLUSH_BEFORE_CUT: Duration = Duration::from_millis(20);
 
 /// An error response.
-pub(super) struct Refusal {
+pub(super) struct ErrorResponse {
     pub(super) status: u16,
     pub(super) message: String,
     pub(super) retry_after: Option<Duration>,
 }
 
-impl Refusal {
+impl ErrorResponse {
     pub(super) fn shutting_down() -> Self {
         Self { status: 503, message: "shutting down".to_owned(), retry_after: None }
     }

@@ -7,13 +7,13 @@ mod anthropic;
 mod decoder;
 mod framing;
 mod json;
-mod meter;
 mod ollama;
 mod openai;
 mod openai_chat;
 mod openai_responses;
 mod policy;
 mod tool_calls;
+mod usage_counter;
 
 #[cfg(test)]
 mod tests;
@@ -23,8 +23,8 @@ use serde_json::Value;
 
 pub use self::{
     decoder::{DecodeError, Decoder, Delta},
-    meter::UsageTap,
     policy::{Patched, RelayPolicy},
+    usage_counter::UsageTap,
 };
 
 /// A wire format.

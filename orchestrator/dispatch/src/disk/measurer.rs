@@ -61,21 +61,21 @@ impl Measurement {
 
 /// Measures workspaces. Clones share what they know of the containers.
 #[derive(Clone)]
-pub struct WorkspaceMeter {
+pub struct WorkspaceMeasurer {
     workspaces: Workspaces,
     engine: Arc<dyn Engine>,
-    containers: Arc<Mutex<HashMap<String, Arc<MeteredContainer>>>>,
+    containers: Arc<Mutex<HashMap<String, Arc<MeasuredContainer>>>>,
 }
 
 #[derive(Debug, Default)]
-struct MeteredContainer {
+struct MeasuredContainer {
     /// Host PID of the first process.
     pid: OnceLock<u32>,
     /// Held while it is paused: otherwise one measurement would unpause it during another.
     paused: tokio::sync::Mutex<()>,
 }
 
-impl WorkspaceMeter {
+impl WorkspaceMeasurer {
     /// Measures these workspaces, with the engine that runs the containers.
     pub fn new(workspaces: Workspaces, engine: Arc<dyn Engine>) -> Self {
         Self { workspaces, engine, containers: Arc::default() }
@@ -167,12 +167,12 @@ impl WorkspaceMeter {
         Some(*container.pid.get_or_init(|| pid))
     }
 
-    fn container(&self, job: &RunningJob) -> Option<Arc<MeteredContainer>> {
+    fn container(&self, job: &RunningJob) -> Option<Arc<MeasuredContainer>> {
         let name = job.container.as_ref()?;
         Some(Arc::clone(self.known().entry(name.clone()).or_default()))
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<MeteredContainer>>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<MeasuredContainer>>> {
         self.containers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -255,7 +255,7 @@ mod tests {
             run_dir: root.path().to_owned(),
             inet_datagrams: false,
         });
-        WorkspaceMeter::new(workspaces, Arc::new(engine)).measure(&job, Effort::Paused).await.finding
+        WorkspaceMeasurer::new(workspaces, Arc::new(engine)).measure(&job, Effort::Paused).await.finding
     }
 
     fn is_within(finding: &Finding) -> bool {
