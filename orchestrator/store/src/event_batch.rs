@@ -2,6 +2,13 @@
 //!
 //! Ensures that each client sequence number is stored once and in order. Runs in the writer's transaction; never begins or
 //! commits one.
+//!
+//! The first UPDATE assumes the usual case for all batches together: each is whole and continues its job's sequence. It
+//! changes only such jobs; a batch that it did not change was repeated, has a gap or is of an attempt that is over, and is
+//! decided by itself (`Part::unstored`). The UPDATE advances both numbers of a job, so its rows are numbered back from
+//! `last_seq`. The last statement may commit the transaction (`run_last`); nothing may fail after it.
+//! `events_are_stored_in_order_once_and_only_of_worker_kinds` (stories, `worker_api`) fails when a number is stored twice or
+//! left out, `a_flood_of_batches_delays_a_write_by_one_group_and_a_bad_batch_fails_alone` when a batch affects another.
 
 use std::collections::BTreeMap;
 

@@ -5,6 +5,13 @@
 //! limits, metadata and similar columns are JSON already and are passed on as they were stored.
 //!
 //! The caller's token is looked up in the same statement: see [`TokenChecked`].
+//!
+//! The text of a `format` and its arguments are matched by position only: a member is added at the same place of both, and
+//! of `protocol::Job`. `format` escapes nothing and shows NULL as nothing, so an argument with free text, or one that may be
+//! NULL, is JSON already (`json_quote`, or a column that has JSON). An item has no raw line break, which separates the items of a page, and begins with
+//! the digits of the id, so that a row that makes no sense can still be named.
+//! `every_stage_of_a_job_is_rendered_as_its_record_is` fails when a member is missing, misplaced or unquoted,
+//! `pages_follow_each_other_without_a_gap` when a page ends wrongly.
 
 use protocol::{JobId, JobMode, JobReason, JobState, Placement, Source};
 use serde::Deserialize;

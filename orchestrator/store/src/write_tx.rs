@@ -4,6 +4,14 @@
 //! commit. Each statement is a round trip to the database's thread, which costs more than most statements do; so statements
 //! whose arguments are known together are run as a batch, in one round trip, with the transaction's own statements around
 //! them.
+//!
+//! A transaction has one savepoint, `w`, which moves from write to write; `Pending` is what the next batch still has to begin
+//! with. While it is pending, or after it could not be set (`Savepoint::Failed`), `w` is that of the write before, which
+//! must not be undone: in the first case there is nothing to undo, in the second only the whole transaction can be rolled
+//! back. After `WriteTx::run_last` the transaction may be committed, so nothing may fail. `writer/task` decides when each is
+//! called.
+//! `a_write_whose_savepoint_cannot_be_set_does_not_undo_the_one_before_it` and
+//! `a_write_that_fails_in_a_group_fails_no_other_and_leaves_nothing` (`writer_tests`) fail when this is wrong.
 
 use std::sync::Arc;
 

@@ -1,5 +1,13 @@
-//! The end of a run, in one transaction: the run, its next attempt, the counters of its routine, the notification of its owner, the
-//! line in the main session, and the events.
+//! The end of a run, in one transaction: the run, its next attempt, the counters of its routine, the notification of its
+//! owner, the line in the main session, and the events.
+//!
+//! The order in `end_of` matters. The budget is charged before it is asked whether the attempt may be repeated, so that an
+//! attempt that spends the budget is the last. The run ends before its routine counts it and before anyone is told, since
+//! what they are told is the row that was written. The routine is as it was read at the beginning: its failures do not count
+//! this run yet (`consecutive_failures + 1`). It is disabled last, since that cancels its queued runs and notifies by
+//! itself; the notification of the run must know of it, so that the owner is told once.
+//! `failures_in_a_row_notify_once_and_disable_the_routine_once`, `a_run_is_not_tried_again_once_the_budget_is_spent` and
+//! `a_failed_run_is_tried_again_after_a_while_as_the_same_run` (stories, `routines/guardrails`) fail when it is changed.
 
 use chrono::{DateTime, Utc};
 use protocol::{
@@ -296,7 +304,9 @@ pub(super) fn allows_queued_runs(routine: &Routine) -> bool {
     routine.enabled || routine.disabled_reason.is_some_and(DisabledReason::is_end_of_schedule)
 }
 
-/// A number in [0, 1) that spreads the retries of runs that failed together.
+/// A number in [0, 1) that spreads the retries of runs that failed together. It is derived from the run and the attempt, so
+/// that ending a run needs no randomness. The factor is 2³² divided by the golden ratio (multiplicative hashing): seeds that
+/// differ little, as those of consecutive attempts do, get numbers that are far apart.
 fn jitter(run: Uuid, attempt: i64) -> f64 {
     let bytes = run.into_bytes();
     let seed = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);

@@ -1,4 +1,14 @@
 //! Runs that wait become runs in progress.
+//!
+//! Runs in progress are counted by `status = 'running' AND status IN ('queued', 'running')`, which says the same twice:
+//! `routine_runs_live` is a partial index, and SQLite uses one only if the query has the condition of the index, here the
+//! second half. Without it the statement is an error ("no query solution", because of `INDEXED BY`); without `INDEXED BY`
+//! as well, it would read all runs that the routine ever had.
+//!
+//! What may start is read outside the transaction and checked again in it (`waiting_rows`, `stop_without_budget`): another
+//! start, a cancellation or a spent budget may have come between. So starting twice is harmless.
+//! `of_many_firings_at_once_a_routine_runs_one`, `the_cap_delays_runs_and_users_take_turns` (stories, `routines/lightweight`)
+//! and `a_queued_run_does_not_start_once_the_budget_is_spent` (`routines/guardrails`) fail when this is wrong.
 
 use std::collections::HashMap;
 
