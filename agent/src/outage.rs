@@ -26,7 +26,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 
 /// A refusal of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct RateLimitRefusal {
     /// Who refused.
     pub(crate) origin: RateLimitOrigin,
     /// How long to wait, where that is known.
@@ -75,7 +75,7 @@ impl Outage {
 
     /// How long to wait after this refusal. The id spreads waits: it differs between jobs, which is all that is needed, and
     /// takes no source of randomness here.
-    pub(crate) fn wait_after(&mut self, refusal: &Refusal, call_id: &CallId) -> Result<Duration, GiveUp> {
+    pub(crate) fn wait_after(&mut self, refusal: &RateLimitRefusal, call_id: &CallId) -> Result<Duration, GiveUp> {
         let asked_for = refusal.retry_after.map(|wait| wait.min(MAX_RETRY_AFTER));
         if refusal.origin == RateLimitOrigin::Local {
             self.local_refusals = self.local_refusals.saturating_add(1);
@@ -119,8 +119,8 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn refusal(origin: RateLimitOrigin, retry_after: Option<u64>, took: u64) -> Refusal {
-        Refusal { origin, retry_after: retry_after.map(seconds), took: seconds(took) }
+    fn refusal(origin: RateLimitOrigin, retry_after: Option<u64>, took: u64) -> RateLimitRefusal {
+        RateLimitRefusal { origin, retry_after: retry_after.map(seconds), took: seconds(took) }
     }
 
     fn id() -> CallId {
