@@ -1,5 +1,5 @@
-//! Definitions of the container-domain tools, shared by the orchestrator, which offers them, and the worker, which implements
-//! them.
+//! Definitions of the container-domain tools, shared by the orchestrator, which offers them, and the worker, which
+//! implements them.
 
 use protocol::{ApprovalRequirement, ToolDefinition, ToolDomain};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! The guards of the loop: what a reply is, given what the model may do, and when it is nudged, warned or held to text. Pure.
+//! The guards of the loop: what a reply is, given what the model may do, and when it is nudged, warned or held to text.
+//! Pure.
 //!
 //! Owns the counters behind these decisions. Never acts on a decision.
 
@@ -180,8 +181,8 @@ pub(crate) enum RepeatWarning {
     TextOnly,
 }
 
-/// Counts the same failing call, by tool. A success, or other arguments for that tool, starts over: running the tests again
-/// after a change is work, not a loop.
+/// Counts the same failing call, by tool. A success, or other arguments for that tool, starts over: running the tests
+/// again after a change is work, not a loop.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct FailureGuard {
     failing: HashMap<String, (String, u32)>,

@@ -1,8 +1,8 @@
 //! A model that cannot answer now: how long to wait before it is asked again, and when to give up. Pure.
 //!
-//! The loop gives up after a number of consecutive refusals by a provider, or after a time without an answer. A wait that a
-//! provider asked for does not count as time without an answer. Refusals by the orchestrator itself (an open circuit, a full
-//! queue) count towards neither limit.
+//! The loop gives up after a number of consecutive refusals by a provider, or after a time without an answer. A wait
+//! that a provider asked for does not count as time without an answer. Refusals by the orchestrator itself (an open
+//! circuit, a full queue) count towards neither limit.
 
 use std::{
     fmt,
@@ -68,13 +68,14 @@ impl Outage {
         Self { patience, refusals: 0, local_refusals: 0, without_answer: Duration::ZERO }
     }
 
-    /// The next attempt and how many there are at most, after a provider's refusals; `None` after the orchestrator's own alone.
+    /// The next attempt and how many there are at most, after a provider's refusals; `None` after the orchestrator's
+    /// own alone.
     pub(crate) const fn next_attempt(&self) -> Option<(u32, u32)> {
         if self.refusals == 0 { None } else { Some((self.refusals + 1, MAX_PROVIDER_REFUSALS)) }
     }
 
-    /// How long to wait after this refusal. The id spreads waits: it differs between jobs, which is all that is needed, and
-    /// takes no source of randomness here.
+    /// How long to wait after this refusal. The id spreads waits: it differs between jobs, which is all that is needed,
+    /// and takes no source of randomness here.
     pub(crate) fn wait_after(&mut self, refusal: &RateLimitRefusal, call_id: &CallId) -> Result<Duration, GiveUp> {
         let asked_for = refusal.retry_after.map(|wait| wait.min(MAX_RETRY_AFTER));
         if refusal.origin == RateLimitOrigin::Local {

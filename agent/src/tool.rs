@@ -60,7 +60,8 @@ pub trait Tool: Send + Sync {
         ApprovalRequirement::Never
     }
 
-    /// Whether a call that a crash interrupted may run again with its id, because the tool finds what the call did before.
+    /// Whether a call that a crash interrupted may run again with its id, because the tool finds what the call did
+    /// before.
     fn is_repeatable(&self) -> bool {
         false
     }

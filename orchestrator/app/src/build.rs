@@ -205,8 +205,8 @@ impl Core {
         Ok((core, prober))
     }
 
-    /// The built-in tools, and what creates jobs for the public API. The tools create jobs as well, by the control plane's
-    /// connections; what a job may ask for includes the names of the tools.
+    /// The built-in tools, and what creates jobs for the public API. The tools create jobs as well, by the control
+    /// plane's connections; what a job may ask for includes the names of the tools.
     fn tools_and_submitter(&self, config: &Config) -> Result<(Arc<BuiltinTools>, Arc<JobSubmitter>), ServeError> {
         let tools = BuiltinTools::new(ToolServices {
             store: self.store.control(),

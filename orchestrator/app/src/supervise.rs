@@ -13,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{App, ControlLoops, PublicServer, ServeError, listeners, ticks::Tick};
 
-/// Time for requests and container actions to finish once the drain fires. With the three timeouts below this stays under the
-/// 10 s after which `docker stop` kills; what is cut off is harmless, since the next process finds it in the database.
+/// Time for requests and container actions to finish once the drain fires. With the three timeouts below this stays
+/// under the 10 s after which `docker stop` kills; what is cut off is harmless, since the next process finds it in the
+/// database.
 const TASK_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for model calls in flight to be recorded and for submissions to end.
 const REQUEST_TASK_DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
@@ -97,8 +98,8 @@ impl Tasks {
         self.names.insert(handle.id(), name);
     }
 
-    /// Waits until all tasks have ended, or for [`TASK_DRAIN_TIMEOUT`] after the drain fired. A task that ends earlier, or
-    /// panics, fires the drain; the first such task is the error.
+    /// Waits until all tasks have ended, or for [`TASK_DRAIN_TIMEOUT`] after the drain fired. A task that ends earlier,
+    /// or panics, fires the drain; the first such task is the error.
     async fn supervise(mut self) -> Result<(), ServeError> {
         let mut result = Ok(());
         let drain = self.drain.clone();

@@ -1,10 +1,10 @@
 //! The ticks that wake the periodic tasks of the process.
 //!
-//! The only user of tokio-cron-scheduler. A tick carries no data and does no work; the task that it wakes has an owner and
-//! reads the database. Never runs users' schedules, whose times are rows.
+//! The only user of tokio-cron-scheduler. A tick carries no data and does no work; the task that it wakes has an owner
+//! and reads the database. Never runs users' schedules, whose times are rows.
 //!
-//! The scheduler goes by the wall clock and is silent after the clock has been set back, until the old time is reached again. It
-//! is then replaced.
+//! The scheduler goes by the wall clock and is silent after the clock has been set back, until the old time is reached
+//! again. It is then replaced.
 
 use std::{
     sync::{

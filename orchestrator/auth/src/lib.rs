@@ -1,7 +1,7 @@
 //! Tokens of users of the public API, and of workers.
 //!
-//! Owns the signing key and both kinds of token; neither is accepted in place of the other. The only importer of the JWT
-//! library. Revocation is the store's.
+//! Owns the signing key and both kinds of token; neither is accepted in place of the other. The only importer of the
+//! JWT library. Revocation is the store's.
 
 mod key;
 mod worker;

@@ -1,6 +1,7 @@
 //! What users do with their threads: send messages, give commands, stop a turn.
 //!
-//! Owns what a message becomes: a prompt for the agent, a command, or the answer to a tool call that waits. Knows no HTTP type.
+//! Owns what a message becomes: a prompt for the agent, a command, or the answer to a tool call that waits. Knows no
+//! HTTP type.
 
 use std::sync::Arc;
 

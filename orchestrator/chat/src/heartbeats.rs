@@ -1,7 +1,7 @@
 //! Runs the heartbeats of main sessions: reads the users whose heartbeat may be due, and begins those that are.
 //!
-//! The rows are the truth: a wake carries no data, and a request that comes before this runs is found when it does. Owns how many
-//! heartbeats there are at once. Never decides when one is due: `domain::heartbeat` does.
+//! The rows are the truth: a wake carries no data, and a request that comes before this runs is found when it does.
+//! Owns how many heartbeats there are at once. Never decides when one is due: `domain::heartbeat` does.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,8 @@ use base::{clock::Clock, per_user_semaphore::PerUserSemaphore};
 use domain::heartbeat::{HeartbeatDecision, HeartbeatFacts, interval};
 use store::{DeferredHeartbeat, DueHeartbeat, Store, StoreError};
 
-/// Maximum time between two polls, so that a clock that was set is noticed. Without due heartbeats a poll reads one index entry.
+/// Maximum time between two polls, so that a clock that was set is noticed. Without due heartbeats a poll reads one
+/// index entry.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Minimum time between two polls.
 const MIN_WAIT: Duration = Duration::from_millis(10);
@@ -54,7 +55,8 @@ impl Heartbeats {
         Self { engine, settings, permits }
     }
 
-    /// Runs until the drain fires; heartbeats in progress then have a moment to end. The next process begins the others again.
+    /// Runs until the drain fires; heartbeats in progress then have a moment to end. The next process begins the others
+    /// again.
     pub async fn run(self, drain: CancellationToken) {
         if !self.settings.enabled {
             return drain.cancelled().await;

@@ -1,7 +1,7 @@
 //! The hooks: `[[hooks]]` tables of the configuration file.
 //!
-//! Owns their grammar: where a hook is asked, what it matches, and what it does. No error repeats a value, since a value may be a
-//! secret that is in the wrong place.
+//! Owns their grammar: where a hook is asked, what it matches, and what it does. No error repeats a value, since a
+//! value may be a secret that is in the wrong place.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -1,6 +1,8 @@
-//! Enforces the disk quotas of running jobs: each workspace is measured every second, and at once when the free space drops.
+//! Enforces the disk quotas of running jobs: each workspace is measured every second, and at once when the free space
+//! drops.
 //!
-//! The ulimit `fsize` bounds one file; this bounds their sum. Marks attempts over their quota; the dispatcher ends them.
+//! The ulimit `fsize` bounds one file; this bounds their sum. Marks attempts over their quota; the dispatcher ends
+//! them.
 
 mod measurer;
 mod open_files;
@@ -30,8 +32,8 @@ pub use measurer::WorkspaceMeasurer;
 const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two lists of the running jobs.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
-/// A measurement triggered by a drop of the free space begins no sooner after the last one than this, or than twice that
-/// one's cost.
+/// A measurement triggered by a drop of the free space begins no sooner after the last one than this, or than twice
+/// that one's cost.
 const MIN_WAIT: Duration = Duration::from_millis(50);
 
 /// How a job exceeds its disk quota.
@@ -82,7 +84,8 @@ impl DiskSweep {
             }
             while watched.tasks.try_join_next().is_some() {}
         }
-        // A container that is paused for a measurement is unpaused if the drain allows; otherwise the next process unpauses it.
+        // A container that is paused for a measurement is unpaused if the drain allows; otherwise the next process
+        // unpauses it.
         watched.running.values().for_each(|(_, stop)| stop.cancel());
         while watched.tasks.join_next().await.is_some() {}
     }
@@ -101,8 +104,8 @@ impl DiskSweep {
         }
     }
 
-    /// Starts to watch jobs that have started, and stops for those that have ended. False if the jobs cannot be listed; then
-    /// nothing changes.
+    /// Starts to watch jobs that have started, and stops for those that have ended. False if the jobs cannot be listed;
+    /// then nothing changes.
     async fn list(&self, watched: &mut Watched, drops: &watch::Sender<()>, is_first: bool) -> bool {
         let running = match self.store.running().await {
             Ok(running) => running,

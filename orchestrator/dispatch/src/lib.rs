@@ -1,5 +1,5 @@
-//! The dispatcher: creates jobs, and makes containers match the database; and what arrives from outside and leads to work, or is
-//! posted about it. Contents only.
+//! The dispatcher: creates jobs, and makes containers match the database; and what arrives from outside and leads to
+//! work, or is posted about it. Contents only.
 
 mod attempts;
 mod disk;

@@ -32,8 +32,8 @@ pub enum InvalidDestination {
 }
 
 impl NotificationDestinations {
-    /// The destinations of this list. `own` are the orchestrator's addresses, which are never dialled. An error names the entry by
-    /// its index.
+    /// The destinations of this list. `own` are the orchestrator's addresses, which are never dialled. An error names
+    /// the entry by its index.
     pub fn new(allow: &[String], own: Vec<SocketAddr>, look_up: LookUp) -> Result<Self, (usize, InvalidPattern)> {
         let policy = EgressPolicy::new(allow, own)?;
         Ok(Self { client: EgressClient::new(Arc::new(policy), look_up) })

@@ -1,8 +1,8 @@
 //! Posts notifications to the webhooks of routines: signed by Standard Webhooks, tried again, and recorded.
 //!
-//! Owns when a post is tried again: only if the receiver certainly did not accept it, because it was not reached or answered so. All
-//! attempts of a notification have the same `webhook-id`. A post that was sent and not answered, and one that the process does
-//! not survive, is `unknown`, and not repeated.
+//! Owns when a post is tried again: only if the receiver certainly did not accept it, because it was not reached or
+//! answered so. All attempts of a notification have the same `webhook-id`. A post that was sent and not answered, and
+//! one that the process does not survive, is `unknown`, and not repeated.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +26,8 @@ use store::{ClaimedDelivery, DeliveryOutcome, Store, StoreError, Topic};
 /// Posts at the same time, of all users and of one.
 const MAX_POSTS: u32 = 16;
 const MAX_POSTS_PER_USER: u32 = 4;
-/// Time for one post: longer than the look-up of its name and the connection may take, so that one whose time is up was sent.
+/// Time for one post: longer than the look-up of its name and the connection may take, so that one whose time is up was
+/// sent.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Seconds between the attempts of a post: eight in about 28 hours, as Standard Webhooks recommends.
 const DELAYS_SECONDS: [u32; 7] = [5, 300, 1_800, 7_200, 18_000, 36_000, 36_000];

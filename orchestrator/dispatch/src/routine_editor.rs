@@ -1,6 +1,7 @@
 //! Creates, changes and fires routines for every caller: the public API, JSON-RPC and tools.
 //!
-//! Owns the order of the steps: who may, validation, secrets, the first time, row, wakes. Knows no HTTP type. Never runs anything.
+//! Owns the order of the steps: who may, validation, secrets, the first time, row, wakes. Knows no HTTP type. Never
+//! runs anything.
 
 mod change;
 mod error;
@@ -126,8 +127,8 @@ impl RoutineEditor {
         Ok(checked)
     }
 
-    /// The definition as it is stored: with its path and its next time, and its secrets sealed. Secrets that are generated are
-    /// returned, to be shown once.
+    /// The definition as it is stored: with its path and its next time, and its secrets sealed. Secrets that are
+    /// generated are returned, to be shown once.
     fn definition(
         &self,
         id: RoutineId,

@@ -1,6 +1,7 @@
 //! Starts full-job runs: each is a job, stored and linked in the transaction that starts the run.
 //!
-//! Owns what follows when the job cannot be created. Never waits for a job: the run ends in the transaction in which the job does.
+//! Owns what follows when the job cannot be created. Never waits for a job: the run ends in the transaction in which
+//! the job does.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Whether jobs can run: the state that one task, the prober, finds by probing the engine, and publishes.
 //!
-//! Owns the published state and its age. A request never runs a probe and never cancels one; the dispatcher's loop never waits
-//! for one.
+//! Owns the published state and its age. A request never runs a probe and never cancels one; the dispatcher's loop
+//! never waits for one.
 
 use std::{
     sync::{

@@ -252,7 +252,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the zone and the hours: who asks again at the time that was given gets a heartbeat, and not in the quiet hours.
+        /// Whatever the zone and the hours: who asks again at the time that was given gets a heartbeat, and not in the
+        /// quiet hours.
         #[test]
         fn quiet_hours_end(
             zone in proptest::sample::select(&chrono_tz::TZ_VARIANTS[..]),

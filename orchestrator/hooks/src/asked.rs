@@ -1,8 +1,8 @@
 //! The hooks of each point, asked in the order of the configuration.
 //!
-//! Owns what an answer means: a hook's change is what the next hook sees, `deny` ends the matter, `allow` of a rule ends it as well,
-//! and a webhook without a valid answer refuses unless it fails open. A hook sees no stored secret of the owner. What callers do
-//! with changes is their part.
+//! Owns what an answer means: a hook's change is what the next hook sees, `deny` ends the matter, `allow` of a rule
+//! ends it as well, and a webhook without a valid answer refuses unless it fails open. A hook sees no stored secret of
+//! the owner. What callers do with changes is their part.
 
 use std::{borrow::Cow, collections::BTreeMap, net::SocketAddr};
 
@@ -98,8 +98,8 @@ impl Hooks {
         self.points.contains_key(&point)
     }
 
-    /// Asks about parameters. Returns what they become, if a hook changes them; they are as a hook saw them then, without the
-    /// owner's secrets.
+    /// Asks about parameters. Returns what they become, if a hook changes them; they are as a hook saw them then,
+    /// without the owner's secrets.
     pub async fn ask(&self, event: &HookEvent<'_>, parameters: &Value) -> Result<Option<Value>, HookRefused> {
         let hooks = self.of(event);
         if hooks.is_empty() {
@@ -120,8 +120,8 @@ impl Hooks {
         Ok((*current != shown).then(|| current.into_owned()))
     }
 
-    /// Asks about a message. Returns its text, if a hook changes it, without the owner's secrets: a webhook may know them from
-    /// elsewhere.
+    /// Asks about a message. Returns its text, if a hook changes it, without the owner's secrets: a webhook may know
+    /// them from elsewhere.
     pub async fn ask_about_text(&self, event: &HookEvent<'_>, text: &str) -> Result<Option<String>, HookRefused> {
         if !self.has(event.point) {
             return Ok(None);

@@ -1,8 +1,8 @@
 //! The circuit breaker of one provider: whose calls are refused, and for how long.
 //!
-//! Counts by job and, separately, by provider. A job whose own calls fail is refused alone: its requests may be the reason.
-//! All calls are refused only when those of several users fail; failures of one user's jobs affect that user alone. A pure
-//! state machine: time is an argument, and it never waits.
+//! Counts by job and, separately, by provider. A job whose own calls fail is refused alone: its requests may be the
+//! reason. All calls are refused only when those of several users fail; failures of one user's jobs affect that user
+//! alone. A pure state machine: time is an argument, and it never waits.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -145,8 +145,8 @@ impl Breaker {
         let was_half_open = self.shared.state(now) == BreakerState::HalfOpen;
         self.shared.report(of_all, outcome, now);
         if was_half_open && self.shared.state(now) == BreakerState::Open {
-            // A failed trial is evidence about its own user only: other users are admitted, and the next of them whose call
-            // fails opens the circuit for all again.
+            // A failed trial is evidence about its own user only: other users are admitted, and the next of them whose
+            // call fails opens the circuit for all again.
             self.opened_by = Some(ticket.user.clone());
         }
     }

@@ -1,5 +1,5 @@
-//! A semaphore over a provider's concurrency slots that is fair to users, then to jobs, instead of first come, first served.
-//! Many calls of one user delay another user's call by one turn.
+//! A semaphore over a provider's concurrency slots that is fair to users, then to jobs, instead of first come, first
+//! served. Many calls of one user delay another user's call by one turn.
 //!
 //! Owns the order of waiting calls. Never knows what a slot is used for.
 
@@ -132,8 +132,8 @@ impl Slots {
         }
     }
 
-    /// The next call of the next job of the user who holds the fewest slots; of several such users, of the one whose turn
-    /// is the longest ago.
+    /// The next call of the next job of the user who holds the fewest slots; of several such users, of the one whose
+    /// turn is the longest ago.
     fn next_in_turn(&mut self) -> Option<(String, oneshot::Sender<SlotPermit>)> {
         let fewest = |(place, user): &(usize, &WaitingUser)| (self.held.get(&user.name).copied(), *place);
         let at = self.waiting.iter().enumerate().min_by_key(fewest).map(|(at, _)| at)?;

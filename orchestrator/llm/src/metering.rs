@@ -1,7 +1,8 @@
 //! The metered model call: recorded answer or permit, reservation and open row, provider, settlement.
 //!
-//! Guarantees that every call has its row before a provider is asked, that the row is closed with its usage before the answer is used,
-//! that the ids of tool calls are unique within their job or turn, and that a call which is dropped is settled as aborted. Never knows who waits for the answer, and never speaks HTTP.
+//! Guarantees that every call has its row before a provider is asked, that the row is closed with its usage before the
+//! answer is used, that the ids of tool calls are unique within their job or turn, and that a call which is dropped is
+//! settled as aborted. Never knows who waits for the answer, and never speaks HTTP.
 
 mod account;
 mod call_limiter;
@@ -97,8 +98,8 @@ pub enum Opened {
 }
 
 impl Meter {
-    /// Makes a call, or returns its recorded answer. `stop` returns a future that is ready once there is no caller for the owner's
-    /// calls any more; the provider is then dropped at once. A recorded answer has no deltas.
+    /// Makes a call, or returns its recorded answer. `stop` returns a future that is ready once there is no caller for
+    /// the owner's calls any more; the provider is then dropped at once. A recorded answer has no deltas.
     pub async fn complete<S: Future<Output = ()> + Send>(
         &self,
         account: &Account,
@@ -336,8 +337,8 @@ impl Drop for OpenCall {
     }
 }
 
-/// Writes the outcome of a call, retrying while the database is busy or full and the process does not drain: an answer that was
-/// paid for is not lost, and nothing stays reserved.
+/// Writes the outcome of a call, retrying while the database is busy or full and the process does not drain: an answer
+/// that was paid for is not lost, and nothing stays reserved.
 pub async fn retry_write<T, W>(
     drain: &CancellationToken,
     caller: &(impl fmt::Debug + Sync),

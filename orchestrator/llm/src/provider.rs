@@ -1,5 +1,5 @@
-//! One provider behind the gateway: its endpoint, its concurrency slots, its circuit breaker and its attempts. Owns asking
-//! this provider until it answers or cannot; never knows of the others.
+//! One provider behind the gateway: its endpoint, its concurrency slots, its circuit breaker and its attempts. Owns
+//! asking this provider until it answers or cannot; never knows of the others.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -30,11 +30,11 @@ use config::{ProviderKind, ProviderSettings};
 
 /// The timeout of a whole call, as a multiple of the idle timeout.
 const CALL_TIMEOUT_FACTOR: u32 = 10;
-/// An answer takes at most this part of the context window: servers refuse a request whose prompt and output limit together
-/// exceed the window, and the loop keeps as much free (agent: size).
+/// An answer takes at most this part of the context window: servers refuse a request whose prompt and output limit
+/// together exceed the window, and the loop keeps as much free (agent: size).
 const OUTPUT_SHARE: u64 = 4;
-/// Calls that are refused here without a known end of the wait come back after 1 to 5 s, spread so that they do not come
-/// together.
+/// Calls that are refused here without a known end of the wait come back after 1 to 5 s, spread so that they do not
+/// come together.
 const LOCAL_WAIT_MIN: Duration = Duration::from_secs(1);
 const LOCAL_WAIT_SPREAD: Duration = Duration::from_secs(4);
 
@@ -99,7 +99,8 @@ impl Provider {
         prices.of_model(model, self.kind).or(is_free.then_some(Price::FREE))
     }
 
-    /// The highest price of a prompt token: where the prompt is marked for the cache, new input is billed as written to it.
+    /// The highest price of a prompt token: where the prompt is marked for the cache, new input is billed as written to
+    /// it.
     pub(super) fn input_price(&self, price: &Price) -> u64 {
         let marks_cache = self.kind == ProviderKind::Anthropic;
         if marks_cache { price.input.max(price.cache_write) } else { price.input }

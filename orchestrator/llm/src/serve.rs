@@ -1,8 +1,8 @@
-//! A script served over HTTP in the providers' wire formats: OpenAI chat completions and responses, Anthropic messages, Ollama
-//! chat. Owns the listening and the routes. Never calls a real provider and checks no key.
+//! A script served over HTTP in the providers' wire formats: OpenAI chat completions and responses, Anthropic messages,
+//! Ollama chat. Owns the listening and the routes. Never calls a real provider and checks no key.
 //!
-//! A job's title reaches `when: {job_title: …}` in the header `x-gantry-job-title`. Signatures of tool calls are sent in the
-//! Anthropic format only, as those of thinking blocks; the others have no place for them.
+//! A job's title reaches `when: {job_title: …}` in the header `x-gantry-job-title`. Signatures of tool calls are sent
+//! in the Anthropic format only, as those of thinking blocks; the others have no place for them.
 
 mod anthropic;
 mod ollama;

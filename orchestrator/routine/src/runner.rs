@@ -1,7 +1,8 @@
 //! The runner: starts runs that wait, and ends them in the database.
 //!
-//! Owns which runs are worked on at once. The database is the truth: a wake carries no data, and what is to be done is read again. A run
-//! that is in progress there and that no task works on is ended here. Never decides what fires, and never what a run does.
+//! Owns which runs are worked on at once. The database is the truth: a wake carries no data, and what is to be done is
+//! read again. A run that is in progress there and that no task works on is ended here. Never decides what fires, and
+//! never what a run does.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -40,8 +41,8 @@ const BATCH: usize = 100;
 const LINE_BATCH: usize = 500;
 /// Passes over lines until other kinds have their turn.
 const MAX_LINE_PASSES: usize = 2;
-/// Time for runs in progress to end by themselves once the process drains, and then to be ended. Both are less than the process gives
-/// its tasks.
+/// Time for runs in progress to end by themselves once the process drains, and then to be ended. Both are less than the
+/// process gives its tasks.
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -109,8 +110,8 @@ impl Runner {
         runner.end_tasks(tasks).await;
     }
 
-    /// Starts full-job runs until the drain fires, whenever [`Self::start_runs`] has looked. By itself, because an engine that does not
-    /// answer delays each of them.
+    /// Starts full-job runs until the drain fires, whenever [`Self::start_runs`] has looked. By itself, because an
+    /// engine that does not answer delays each of them.
     async fn start_jobs(&self, drain: &CancellationToken) {
         while !drain.is_cancelled() {
             match self.start_waiting_jobs().await {
@@ -158,7 +159,8 @@ impl Runner {
         Ok((self.parts.max_concurrent as usize).saturating_sub(self.live.len() + host_runs))
     }
 
-    /// Starts full-job runs that wait; where jobs run without a container, as far as there is room. Returns whether there may be more.
+    /// Starts full-job runs that wait; where jobs run without a container, as far as there is room. Returns whether
+    /// there may be more.
     async fn start_waiting_jobs(&self) -> Result<bool, StoreError> {
         if !self.parts.jobs.run_on_host() {
             return Ok(self.parts.jobs.start_waiting(BATCH).await? == BATCH);
@@ -240,8 +242,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Ends the runs that are in progress in the database and that no task works on: those of an earlier process, and those whose end
-    /// could not be stored.
+    /// Ends the runs that are in progress in the database and that no task works on: those of an earlier process, and
+    /// those whose end could not be stored.
     async fn reconcile(&self) {
         let abandoned = match self.parts.store.abandoned_runs(&self.live.ids(), BATCH).await {
             Ok(abandoned) => abandoned,

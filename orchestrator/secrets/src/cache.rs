@@ -25,7 +25,8 @@ pub struct NamedSecret {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
-/// The cache. Shared with the store, which forgets an owner's values in the moment in which a change of them is committed.
+/// The cache. Shared with the store, which forgets an owner's values in the moment in which a change of them is
+/// committed.
 #[derive(Default)]
 pub(super) struct Cache(Mutex<CachedSecrets>);
 
@@ -43,8 +44,8 @@ impl Cache {
         state.owners.get(owner).cloned().ok_or(Generation(state.changes))
     }
 
-    /// Remembers values that were read in this generation, unless a secret has changed since. Returns those that another caller
-    /// has read meanwhile, if there are any: all callers get the same ones.
+    /// Remembers values that were read in this generation, unless a secret has changed since. Returns those that
+    /// another caller has read meanwhile, if there are any: all callers get the same ones.
     pub(super) fn insert(&self, owner: &str, values: Arc<[NamedSecret]>, read_in: Generation) -> Arc<[NamedSecret]> {
         let mut state = self.lock();
         if state.changes != read_in.0 {

@@ -1,7 +1,7 @@
 //! Posts of notifications to webhooks: those that wait, claimed by one process at a time, and their outcomes.
 //!
-//! Guarantees that a post is recorded before it is made: one without a known outcome has the status `unknown` and is never made again. A
-//! notification is accepted at most once, and each user has a limited number of posts that wait.
+//! Guarantees that a post is recorded before it is made: one without a known outcome has the status `unknown` and is
+//! never made again. A notification is accepted at most once, and each user has a limited number of posts that wait.
 
 use chrono::{DateTime, Utc};
 use protocol::{DeliveryId, DeliveryStatus, Notification, NotificationDelivery, NotificationId, RoutineId};
@@ -151,7 +151,8 @@ impl Store {
         .await
     }
 
-    /// Sets the posts that other processes have left behind to `unknown`: the receiver may have got them. Returns how many.
+    /// Sets the posts that other processes have left behind to `unknown`: the receiver may have got them. Returns how
+    /// many.
     pub async fn give_up_interrupted_deliveries(&self, process: Uuid) -> Result<u64, StoreError> {
         self.write_one(move |tx| {
             Box::pin(async move {

@@ -74,7 +74,8 @@ macro_rules! columns {
 }
 
 impl Store {
-    /// Stores a notification. One of a tool call is stored once for each call id, which is unique among the job's attempts.
+    /// Stores a notification. One of a tool call is stored once for each call id, which is unique among the job's
+    /// attempts.
     pub async fn notify(&self, notification: NewNotification, now: DateTime<Utc>) -> Result<(), StoreError> {
         self.write(move |tx| Box::pin(async move { insert(tx, &notification, now).await })).await
     }

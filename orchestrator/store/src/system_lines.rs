@@ -1,7 +1,7 @@
 //! Lines for the main sessions of users: queued until a turn has read them.
 //!
-//! Guarantees that a user has a limited number of waiting lines, and that a line waits again when the turn that read it fails. Decides
-//! nothing about when a turn begins.
+//! Guarantees that a user has a limited number of waiting lines, and that a line waits again when the turn that read it
+//! fails. Decides nothing about when a turn begins.
 
 use agent::elide;
 use chrono::{DateTime, Utc};

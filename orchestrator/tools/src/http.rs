@@ -1,6 +1,7 @@
 //! `http`: one request to a destination that the job's egress list and the operator's ceiling allow.
 //!
-//! Owns the arguments and what the model reads of a response. Which addresses may be dialled is the egress client's decision.
+//! Owns the arguments and what the model reads of a response. Which addresses may be dialled is the egress client's
+//! decision.
 
 mod log;
 mod response;

@@ -1,7 +1,7 @@
 //! What has changed in a workspace since its job first started: which files, and their texts line by line.
 //!
-//! Reads the workspace as every other operation does: from a directory handle, following no link, and bounded whatever the job
-//! does meanwhile. Never changes anything.
+//! Reads the workspace as every other operation does: from a directory handle, following no link, and bounded whatever
+//! the job does meanwhile. Never changes anything.
 
 use std::{
     collections::BTreeMap,

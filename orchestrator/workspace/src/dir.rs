@@ -1,8 +1,8 @@
 //! A directory handle: entries are named relative to an open directory, and no symbolic link is ever followed.
 //!
-//! The container that shares a workspace is hostile and may rename or replace any entry at any moment. A handle stays on
-//! the directory that was opened, and an entry is addressed by a single name without a slash. Only [`Dir::open`] takes a
-//! path, and only to one of the orchestrator's own directories.
+//! The container that shares a workspace is hostile and may rename or replace any entry at any moment. A handle stays
+//! on the directory that was opened, and an entry is addressed by a single name without a slash. Only [`Dir::open`]
+//! takes a path, and only to one of the orchestrator's own directories.
 
 use std::{
     collections::VecDeque,

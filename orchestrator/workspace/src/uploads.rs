@@ -1,5 +1,5 @@
-//! Uploads in progress: one per job, with staging space reserved before bytes are written, up to a limit per user and in
-//! all.
+//! Uploads in progress: one per job, with staging space reserved before bytes are written, up to a limit per user and
+//! in all.
 //!
 //! Owns the reservations. Never touches a file.
 
@@ -17,8 +17,8 @@ use super::{Cutoff, FileError, FreeSpace};
 const MB: u64 = 1024 * 1024;
 /// Staging space of all uploads: two users at their limit, and some for others.
 const MAX_STAGED_BYTES: u64 = 48 * 1024 * MB;
-/// Staging space of one user's uploads: the largest archive at the default ceiling (`limits.disk_mb` 10,240), both packed
-/// and unpacked.
+/// Staging space of one user's uploads: the largest archive at the default ceiling (`limits.disk_mb` 10,240), both
+/// packed and unpacked.
 const MAX_STAGED_BYTES_PER_USER: u64 = 22 * 1024 * MB;
 /// Reserved at a time for a body of unknown length.
 const RESERVATION_STEP_BYTES: u64 = 16 * MB;

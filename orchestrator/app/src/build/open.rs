@@ -89,7 +89,8 @@ pub(super) fn notification_destinations(
     })
 }
 
-/// What no job and no hook may reach over the network, whatever the operator allows: this daemon's listeners and the engine.
+/// What no job and no hook may reach over the network, whatever the operator allows: this daemon's listeners and the
+/// engine.
 pub(super) async fn own_addresses(config: &Config) -> Vec<SocketAddr> {
     let mut own = vec![config.bind];
     own.extend(config.metrics_bind);

@@ -1,6 +1,7 @@
 //! What a person sees of a conversation: the text that is printed, and the question at its end.
 //!
-//! Owns where the cursor is: what arrives while a question is shown gets separate lines, and the question is shown again.
+//! Owns where the cursor is: what arrives while a question is shown gets separate lines, and the question is shown
+//! again.
 
 use protocol::{ChatHistory, Gate};
 use serde_json::Value;

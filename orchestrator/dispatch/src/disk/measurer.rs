@@ -1,7 +1,7 @@
 //! Measures workspaces of running jobs: by a walk, and by the deleted files that the container still holds open.
 //!
-//! Each measurement runs on a separate thread with a deadline, so that one job's tree does not delay another's. Never ends a
-//! job.
+//! Each measurement runs on a separate thread with a deadline, so that one job's tree does not delay another's. Never
+//! ends a job.
 
 use std::{
     collections::HashMap,
@@ -25,8 +25,8 @@ use workspace::{Cutoff, FileError, Workspaces};
 
 /// Timeout of a measurement while the job runs; a tree of 100,000 files takes a tenth of it.
 const MEASURE_TIMEOUT: Duration = Duration::from_millis(700);
-/// Timeout with the container paused: enough for 2.6 million entries, the most at the default ceiling, on a busy machine.
-/// Shorter than a worker's lease, which is not renewed meanwhile.
+/// Timeout with the container paused: enough for 2.6 million entries, the most at the default ceiling, on a busy
+/// machine. Shorter than a worker's lease, which is not renewed meanwhile.
 const PAUSED_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a measurement that fails with the container paused is retried.
 const PAUSED_RETRY_LIMIT: Duration = Duration::from_secs(3);
@@ -81,8 +81,8 @@ impl WorkspaceMeasurer {
         Self { workspaces, engine, containers: Arc::default() }
     }
 
-    /// Measures the workspace of a job that reports success, while its container still exists. The container is paused if the
-    /// result is not certain, and stays paused if the limit is exceeded. Must not be cancelled.
+    /// Measures the workspace of a job that reports success, while its container still exists. The container is paused
+    /// if the result is not certain, and stays paused if the limit is exceeded. Must not be cancelled.
     pub async fn check_completed(&self, job: &JobRecord) -> Option<Violation> {
         let job = RunningJob::of(job);
         for may_settle in [true, false] {
@@ -95,8 +95,8 @@ impl WorkspaceMeasurer {
         self.measure_paused(&job).await.err()
     }
 
-    /// Measures with the container paused. It is unpaused if the job may continue, and stays paused if it is to end. Must not
-    /// be cancelled: the container would stay paused.
+    /// Measures with the container paused. It is unpaused if the job may continue, and stays paused if it is to end.
+    /// Must not be cancelled: the container would stay paused.
     pub(super) async fn measure_paused(&self, job: &RunningJob) -> Result<(), Violation> {
         let container = self.container(job);
         let _paused = match &container {
@@ -177,7 +177,8 @@ impl WorkspaceMeasurer {
     }
 }
 
-/// Runs on a new thread: the runtime's blocking threads may all be busy with requests. None if no thread can be started.
+/// Runs on a new thread: the runtime's blocking threads may all be busy with requests. None if no thread can be
+/// started.
 async fn run_on_new_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, result) = oneshot::channel();
     let started = std::thread::Builder::new().name("disk-measure".to_owned()).spawn(move || {

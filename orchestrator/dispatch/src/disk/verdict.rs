@@ -1,5 +1,5 @@
-//! Decides what follows from a measurement of a workspace: when to measure again, when to pause the container, and when the
-//! job ends. Pure.
+//! Decides what follows from a measurement of a workspace: when to measure again, when to pause the container, and when
+//! the job ends. Pure.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(2);
 /// Longest wait after a measurement for which the container was paused.
 const MAX_WAIT_AFTER_PAUSE: Duration = Duration::from_secs(5);
-/// The wait as a multiple of the last measurement's cost, so that at most a fifth of the time is spent measuring, unless
-/// [`MAX_WAIT`] is reached.
+/// The wait as a multiple of the last measurement's cost, so that at most a fifth of the time is spent measuring,
+/// unless [`MAX_WAIT`] is reached.
 const WAIT_FACTOR: u32 = 4;
 /// Wait after a measurement that failed.
 const RETRY_DELAY: Duration = Duration::from_millis(100);

@@ -1,7 +1,8 @@
-//! Fires routines for messages and events: for those that are posted, at once; for those that happen in Gantry, from the pending events.
+//! Fires routines for messages and events: for those that are posted, at once; for those that happen in Gantry, from
+//! the pending events.
 //!
-//! Guarantees that an event fires a limited number of routines, that an event which cannot be handled stops no other, and that the events
-//! of a user delay those of no other. What is recorded of a firing is the store's part.
+//! Guarantees that an event fires a limited number of routines, that an event which cannot be handled stops no other,
+//! and that the events of a user delay those of no other. What is recorded of a firing is the store's part.
 
 use std::{
     collections::HashSet,
@@ -239,7 +240,8 @@ impl PendingEventWorker {
                 return;
             }
             if let Err(error) = self.handle(event, &user).await {
-                // Not fatal, since the database may be busy: the events still wait, and the user is not started again at once.
+                // Not fatal, since the database may be busy: the events still wait, and the user is not started again
+                // at once.
                 warn_of_store(&error);
                 tokio::select! {
                     () = drain.cancelled() => {}

@@ -1,7 +1,7 @@
 //! Decides about webhook deliveries: signature, repetition, rate, condition, firing.
 //!
-//! Owns the order of these checks and the rate of each webhook. A delivery that is not signed is known to nothing but the
-//! signature's check and the log. What a delivery does is recorded by the store, in one transaction.
+//! Owns the order of these checks and the rate of each webhook. A delivery that is not signed is known to nothing but
+//! the signature's check and the log. What a delivery does is recorded by the store, in one transaction.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -133,8 +133,8 @@ impl WebhookHandler {
             self.log_decided(target, display_id, known).await;
             return Ok(WebhookAnswer::Decided(known));
         }
-        // Counted before its condition is computed: otherwise deliveries at the same time, and those whose condition fails, would
-        // compute without limit.
+        // Counted before its condition is computed: otherwise deliveries at the same time, and those whose condition
+        // fails, would compute without limit.
         let has_condition = target.trigger.r#where.is_some();
         if has_condition && let Err(retry_after) = self.accepted.take(target.routine, self.clock.monotonic()) {
             return Err(self.too_many(target, display_id, retry_after).await);

@@ -62,7 +62,8 @@ impl JobRecord {
         Ok(())
     }
 
-    /// The `max_children` of a child that is created now: what is left of each limit after it, and none at the maximum depth.
+    /// The `max_children` of a child that is created now: what is left of each limit after it, and none at the maximum
+    /// depth.
     pub fn max_children_of_child(&self, trees: &[Descendants]) -> u32 {
         if self.brief.depth + 1 >= MAX_DEPTH {
             return 0;

@@ -77,8 +77,8 @@ fn hits(content: &str, query: &MemoryQuery) -> Vec<Hit> {
     hits
 }
 
-/// The bytes that a word of the query may begin with: ASCII in either case, and the first byte of any other character, which may
-/// lose an accent.
+/// The bytes that a word of the query may begin with: ASCII in either case, and the first byte of any other character,
+/// which may lose an accent.
 fn first_bytes(wanted: &[(WordKind, String)]) -> [bool; 256] {
     let mut begins = [false; 256];
     begins[0xc0..].fill(true);

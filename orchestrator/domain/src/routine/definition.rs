@@ -281,8 +281,8 @@ pub fn definition_of(routine: &Routine) -> CreateRoutine {
     }
 }
 
-/// Applies a merge patch to a definition. `trigger` and `action` are replaced as a whole, and a new action has its own defaults of
-/// `session` and `persist_payload`.
+/// Applies a merge patch to a definition. `trigger` and `action` are replaced as a whole, and a new action has its own
+/// defaults of `session` and `persist_payload`.
 pub fn apply_patch(current: &CreateRoutine, patch: RoutinePatch) -> Result<CreateRoutine, FieldError> {
     let unreadable = |error: serde_json::Error| FieldError { field: String::new(), message: error.to_string() };
     let kind = current.action.kind();

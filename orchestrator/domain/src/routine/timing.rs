@@ -1,7 +1,7 @@
 //! Which times of a schedule fire now, which were missed, and when the routine fires next. Pure.
 //!
-//! The stored `next_fire_at` is the first time without an outcome. A decision accounts for it and for every later time up to now
-//! exactly once, and its `next` is later than all of them, so a clock that is set back fires nothing again.
+//! The stored `next_fire_at` is the first time without an outcome. A decision accounts for it and for every later time
+//! up to now exactly once, and its `next` is later than all of them, so a clock that is set back fires nothing again.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{CatchUp, DisabledReason, RoutineId, RunReason};

@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use super::{ScriptedReply, ServerState};
 
-/// Delay before a cut, so that written bytes are sent before the connection drops; otherwise a cut would look like no answer.
+/// Delay before a cut, so that written bytes are sent before the connection drops; otherwise a cut would look like no
+/// answer.
 const FLUSH_BEFORE_CUT: Duration = Duration::from_millis(20);
 
 /// An error response.

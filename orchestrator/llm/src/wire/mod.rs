@@ -1,5 +1,5 @@
-//! Wire formats of model providers: requests are encoded from Gantry's types and answers decoded into them. For a relay,
-//! requests are patched and usage is read from streams without knowing every field.
+//! Wire formats of model providers: requests are encoded from Gantry's types and answers decoded into them. For a
+//! relay, requests are patched and usage is read from streams without knowing every field.
 //!
 //! Everything here is pure: bytes and values in, values out. Never opens a connection, retries or counts money.
 

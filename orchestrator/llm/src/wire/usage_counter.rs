@@ -19,8 +19,8 @@ pub(super) struct ReportedUsage {
     pub(super) cache_write: Option<u64>,
 }
 
-/// A larger count is an error of the server, and the estimate is used: sums of such counts would exceed the integers of the
-/// database. Today's largest context windows have 10 million tokens.
+/// A larger count is an error of the server, and the estimate is used: sums of such counts would exceed the integers of
+/// the database. Today's largest context windows have 10 million tokens.
 const MAX_REPORTED_TOKENS: u64 = 1_000_000_000;
 
 /// Counts one answer.

@@ -62,7 +62,8 @@ impl Store {
         self.write(move |tx| Box::pin(async move { send(tx, &message).await })).await
     }
 
-    /// Stores a command that starts a new conversation: a thread that takes over the key of this one. The receipt names it.
+    /// Stores a command that starts a new conversation: a thread that takes over the key of this one. The receipt names
+    /// it.
     pub async fn start_conversation(&self, message: SentMessage) -> Result<Sent, StoreError> {
         self.write(move |tx| {
             Box::pin(async move {
@@ -87,8 +88,8 @@ impl Store {
         .await
     }
 
-    /// Appends an entry of Gantry's to a thread. False: the thread does not exist. With `due` the model reads it with the next
-    /// message.
+    /// Appends an entry of Gantry's to a thread. False: the thread does not exist. With `due` the model reads it with
+    /// the next message.
     pub async fn append_chat_notice(
         &self,
         thread: ThreadId,
@@ -106,8 +107,8 @@ impl Store {
         .await
     }
 
-    /// The messages before a position, the newest `limit` of them, with the state of the thread at that moment. The page without a
-    /// position ends with the queued ones.
+    /// The messages before a position, the newest `limit` of them, with the state of the thread at that moment. The
+    /// page without a position ends with the queued ones.
     pub async fn chat_messages(
         &self,
         thread: ThreadId,

@@ -1,13 +1,14 @@
-//! The end of a run, in one transaction: the run, its next attempt, the counters of its routine, the notification of its
-//! owner, the line in the main session, and the events.
+//! The end of a run, in one transaction: the run, its next attempt, the counters of its routine, the notification of
+//! its owner, the line in the main session, and the events.
 //!
-//! The order in `end_of` matters. The budget is charged before it is asked whether the attempt may be repeated, so that an
-//! attempt that spends the budget is the last. The run ends before its routine counts it and before anyone is told, since
-//! what they are told is the row that was written. The routine is as it was read at the beginning: its failures do not count
-//! this run yet (`consecutive_failures + 1`). It is disabled last, since that cancels its queued runs and notifies by
-//! itself; the notification of the run must know of it, so that the owner is told once.
-//! `failures_in_a_row_notify_once_and_disable_the_routine_once`, `a_run_is_not_tried_again_once_the_budget_is_spent` and
-//! `a_failed_run_is_tried_again_after_a_while_as_the_same_run` (stories, `routines/guardrails`) fail when it is changed.
+//! The order in `end_of` matters. The budget is charged before it is asked whether the attempt may be repeated, so that
+//! an attempt that spends the budget is the last. The run ends before its routine counts it and before anyone is told,
+//! since what they are told is the row that was written. The routine is as it was read at the beginning: its failures
+//! do not count this run yet (`consecutive_failures + 1`). It is disabled last, since that cancels its queued runs and
+//! notifies by itself; the notification of the run must know of it, so that the owner is told once.
+//! `failures_in_a_row_notify_once_and_disable_the_routine_once`, `a_run_is_not_tried_again_once_the_budget_is_spent`
+//! and `a_failed_run_is_tried_again_after_a_while_as_the_same_run` (stories, `routines/guardrails`) fail when it is
+//! changed.
 
 use chrono::{DateTime, Utc};
 use protocol::{
@@ -171,8 +172,8 @@ pub(crate) async fn end_with_job(tx: &mut WriteTx, job: &JobRecord, now: DateTim
     }
 }
 
-/// Whether the last model call of a job failed because the provider refused the key or the account: every other job would fail, too.
-/// The error of a call begins with its kind.
+/// Whether the last model call of a job failed because the provider refused the key or the account: every other job
+/// would fail, too. The error of a call begins with its kind.
 async fn is_account_refused(tx: &mut WriteTx, job: JobId) -> Result<bool, StoreError> {
     let error: Option<Option<String>> =
         sqlx::query_scalar("SELECT error FROM llm_calls WHERE job_id = $1 ORDER BY at DESC, attempt DESC LIMIT 1")
@@ -299,14 +300,15 @@ async fn readable_routine(tx: &mut WriteTx, routine: Uuid) -> Result<Option<Rout
     }
 }
 
-/// Whether runs that were admitted may start or be tried again: the routine is enabled, or its schedule has come to its end.
+/// Whether runs that were admitted may start or be tried again: the routine is enabled, or its schedule has come to its
+/// end.
 pub(super) fn allows_queued_runs(routine: &Routine) -> bool {
     routine.enabled || routine.disabled_reason.is_some_and(DisabledReason::is_end_of_schedule)
 }
 
-/// A number in [0, 1) that spreads the retries of runs that failed together. It is derived from the run and the attempt, so
-/// that ending a run needs no randomness. The factor is 2³² divided by the golden ratio (multiplicative hashing): seeds that
-/// differ little, as those of consecutive attempts do, get numbers that are far apart.
+/// A number in [0, 1) that spreads the retries of runs that failed together. It is derived from the run and the
+/// attempt, so that ending a run needs no randomness. The factor is 2³² divided by the golden ratio (multiplicative
+/// hashing): seeds that differ little, as those of consecutive attempts do, get numbers that are far apart.
 fn jitter(run: Uuid, attempt: i64) -> f64 {
     let bytes = run.into_bytes();
     let seed = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);

@@ -47,7 +47,8 @@ const fn trigger_label(trigger: TriggerType) -> &'static str {
     }
 }
 
-/// Puts a summary of an isolated run into the main session, if `post_to_main` is set and the run has something to report.
+/// Puts a summary of an isolated run into the main session, if `post_to_main` is set and the run has something to
+/// report.
 pub(super) async fn post_summary(
     tx: &mut WriteTx,
     routine: &Routine,

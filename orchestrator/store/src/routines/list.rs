@@ -62,8 +62,8 @@ pub struct RunFilter {
 }
 
 impl Store {
-    /// Routines, newest first. One that cannot be read is logged and left out. The page ends early where definitions are large: then
-    /// there are more although there are fewer than `limit`, which the flag says.
+    /// Routines, newest first. One that cannot be read is logged and left out. The page ends early where definitions
+    /// are large: then there are more although there are fewer than `limit`, which the flag says.
     pub async fn routines(&self, filter: &RoutineFilter) -> Result<(Vec<Routine>, bool), StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new("SELECT * FROM (SELECT ");
         query.push(routine_columns!());

@@ -1,14 +1,15 @@
 //! Runs that wait become runs in progress.
 //!
 //! Runs in progress are counted by `status = 'running' AND status IN ('queued', 'running')`, which says the same twice:
-//! `routine_runs_live` is a partial index, and SQLite uses one only if the query has the condition of the index, here the
-//! second half. Without it the statement is an error ("no query solution", because of `INDEXED BY`); without `INDEXED BY`
-//! as well, it would read all runs that the routine ever had.
+//! `routine_runs_live` is a partial index, and SQLite uses one only if the query has the condition of the index, here
+//! the second half. Without it the statement is an error ("no query solution", because of `INDEXED BY`); without
+//! `INDEXED BY` as well, it would read all runs that the routine ever had.
 //!
-//! What may start is read outside the transaction and checked again in it (`waiting_rows`, `stop_without_budget`): another
-//! start, a cancellation or a spent budget may have come between. So starting twice is harmless.
-//! `of_many_firings_at_once_a_routine_runs_one`, `the_cap_delays_runs_and_users_take_turns` (stories, `routines/lightweight`)
-//! and `a_queued_run_does_not_start_once_the_budget_is_spent` (`routines/guardrails`) fail when this is wrong.
+//! What may start is read outside the transaction and checked again in it (`waiting_rows`, `stop_without_budget`):
+//! another start, a cancellation or a spent budget may have come between. So starting twice is harmless.
+//! `of_many_firings_at_once_a_routine_runs_one`, `the_cap_delays_runs_and_users_take_turns` (stories,
+//! `routines/lightweight`) and `a_queued_run_does_not_start_once_the_budget_is_spent` (`routines/guardrails`) fail when
+//! this is wrong.
 
 use std::collections::HashMap;
 
@@ -132,8 +133,8 @@ impl WaitingRow {
     }
 }
 
-/// Runs of a kind that may start now, at most as many of a routine as it allows at once. Users take turns; the one whose last run
-/// started earliest is first.
+/// Runs of a kind that may start now, at most as many of a routine as it allows at once. Users take turns; the one
+/// whose last run started earliest is first.
 const STARTABLE: &str = "WITH waiting AS (SELECT q.id, q.user_id, q.routine_id, r.guardrails->>'max_concurrent' AS max_concurrent, \
      ROW_NUMBER() OVER (PARTITION BY q.routine_id ORDER BY q.id) AS nth, \
      (SELECT COUNT(*) FROM routine_runs AS live INDEXED BY routine_runs_live WHERE live.routine_id = q.routine_id AND live.status = 'running' \
@@ -188,7 +189,8 @@ impl Store {
         Ok(runs)
     }
 
-    /// Puts the lines of runs that only have a line into the main sessions, and ends the runs. Returns how many were read.
+    /// Puts the lines of runs that only have a line into the main sessions, and ends the runs. Returns how many were
+    /// read.
     pub async fn post_lines(&self, max: usize, now: DateTime<Utc>) -> Result<usize, StoreError> {
         let ids = self.startable(RoutineActionKind::SystemEventText, max, now).await?;
         // Other writes wait for a transaction, so each has a few runs.
@@ -199,8 +201,8 @@ impl Store {
         Ok(ids.len())
     }
 
-    /// The earliest time at which a waiting run may start. One that may start already, and waits for another run or for room, may
-    /// at `now`.
+    /// The earliest time at which a waiting run may start. One that may start already, and waits for another run or for
+    /// room, may at `now`.
     pub async fn earliest_queued(&self, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>, StoreError> {
         let waits: bool = sqlx::query_scalar(
             "SELECT EXISTS (SELECT 1 FROM routine_runs WHERE status = 'queued' AND (not_before IS NULL OR not_before <= $1))",

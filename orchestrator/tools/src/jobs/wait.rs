@@ -15,7 +15,8 @@ use store::Topic;
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(50);
 
 impl JobAccess {
-    /// Waits until a job has ended, the monotonic time `until` is reached, or the call is stopped or the process drains.
+    /// Waits until a job has ended, the monotonic time `until` is reached, or the call is stopped or the process
+    /// drains.
     pub(super) async fn wait_for_end(
         &self,
         invocation: &Invocation,

@@ -1,5 +1,5 @@
-//! Schedules while the machine is suspended, the clock is stepped, the process is down, several sweeps work at once, or a row is unreadable:
-//! each time has one outcome.
+//! Schedules while the machine is suspended, the clock is stepped, the process is down, several sweeps work at once, or
+//! a row is unreadable: each time has one outcome.
 
 use std::time::Duration;
 

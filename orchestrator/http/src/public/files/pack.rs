@@ -63,8 +63,8 @@ pub(in crate::public) async fn pack(
     let permit = api.file_work.archive(&who.user).await.map_err(to_api_error)?;
     let cancelled = CancellationToken::new();
     let client_gone = cancelled.clone().drop_guard();
-    let (workspaces, stop) = (api.workspaces.clone(), cancelled.clone());
-    let pack = api.file_work.run(&who.user, move || workspaces.archive(id, &path, &job.brief.limits, &stop)).await;
+    let (workspaces, looks) = (api.workspaces.clone(), cancelled.clone());
+    let pack = api.file_work.run(&who.user, move || workspaces.archive(id, &path, &job.brief.limits, &looks)).await;
     let pack = pack.map_err(to_api_error)?;
     let sending = Sending { api: api.clone(), user: who.user, cancelled, _client_gone: client_gone, _permit: permit };
     // A piece is read only after the previous one was sent: a slow reader holds no thread.

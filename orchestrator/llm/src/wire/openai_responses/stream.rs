@@ -88,7 +88,8 @@ impl Assembler for ResponseAssembler {
 }
 
 impl ResponseAssembler {
-    /// The output item that an event is about. An event with neither index nor id adds an item or is about the newest one.
+    /// The output item that an event is about. An event with neither index nor id adds an item or is about the newest
+    /// one.
     fn output(&mut self, kind: &str, event: &Value) -> &mut Output {
         let index = event["output_index"].as_u64();
         let id = text(&event["item_id"]).or_else(|| text(&event["item"]["id"])).unwrap_or_default();
