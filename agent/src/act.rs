@@ -48,7 +48,7 @@ impl PendingCalls {
 
 /// A reply, cleaned.
 #[derive(Debug)]
-struct Reply {
+struct ModelReply {
     text: String,
     calls: Vec<ToolCall>,
     /// Whether the calls were written as text.
@@ -99,7 +99,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     }
 
     /// Cleans the reply and records its text and reasoning.
-    async fn read(&self, state: &LoopState<'_>, completion: Completion) -> Flow<Reply> {
+    async fn read(&self, state: &LoopState<'_>, completion: Completion) -> Flow<ModelReply> {
         let Completion { content, tool_calls, reasoning, finish_reason, .. } = completion;
         let native = !tool_calls.is_empty();
         let recovers = self.settings.text_tool_calls && !native;
@@ -111,12 +111,18 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         self.record_message(MessageRole::Assistant, &cleaned.text).await?;
         tracing::debug!(iteration = state.run.iterations, recovered = cleaned.calls.len(), "reply");
         let calls = if native { tool_calls } else { cleaned.calls };
-        Flow::Continue(Reply { text: cleaned.text, calls, are_recovered: !native, finish: finish_reason, reasoning })
+        Flow::Continue(ModelReply {
+            text: cleaned.text,
+            calls,
+            are_recovered: !native,
+            finish: finish_reason,
+            reasoning,
+        })
     }
 
     /// Runs the calls of a reply, up to the limit of tool calls.
-    async fn run_calls(&self, state: &mut LoopState<'_>, reply: Reply) -> Flow {
-        let Reply { text: reasoning, mut calls, are_recovered, .. } = reply;
+    async fn run_calls(&self, state: &mut LoopState<'_>, reply: ModelReply) -> Flow {
+        let ModelReply { text: reasoning, mut calls, are_recovered, .. } = reply;
         state.run.tool_rounds = state.run.tool_rounds.saturating_add(1);
         let left = self.settings.max_tool_calls.saturating_sub(state.run.tool_calls);
         let beyond = calls.split_off(calls.len().min(usize::try_from(left).unwrap_or(usize::MAX)));

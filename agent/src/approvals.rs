@@ -1,6 +1,7 @@
 //! A call that waits for a person: the loop ends with a request, and continues from the answer.
 //!
-//! Owns the state between the two, which is part of the run and serializable. Never decides whether a call needs approval.
+//! Owns the state between the two, which is part of the run and serializable. Never decides whether a call needs
+//! approval.
 
 use protocol::{CallId, ToolCall, ToolErrorKind};
 use serde::{Deserialize, Serialize};

@@ -12,7 +12,7 @@ use crate::{
     Agent, Delta, DeltaSink, FailureReason, Journal, LimitKind, LoopOutcome, Model, ModelError,
     agent::{Flow, LoopState},
     guard::TextOnlyReason,
-    outage::{Outage, Refusal},
+    outage::{Outage, RateLimitRefusal},
     settings::clamp_temperature,
     text::elide,
 };
@@ -140,7 +140,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             let (refusal, message) = match self.complete(state, turn, &call_id).await? {
                 Ok(completion) => return Flow::Continue(Ok(completion)),
                 Err(ModelError::RateLimited { origin, retry_after, message }) => {
-                    (Refusal { origin, retry_after, took: asked_at.elapsed() }, message)
+                    (RateLimitRefusal { origin, retry_after, took: asked_at.elapsed() }, message)
                 }
                 Err(ModelError::Limit { which, message }) => {
                     return self.end_by_limit(which, Value::from(message), String::new()).await;

@@ -1,7 +1,7 @@
 //! Compaction: when the transcript nears the model's context window, older messages are replaced by a summary.
 //!
-//! Owns when that happens and what is kept: the system prompt, the first prompt, the last reply with its results, and what
-//! fits before it. Never splits a call from its result.
+//! Owns when that happens and what is kept: the system prompt, the first prompt, the last reply with its results, and
+//! what fits before it. Never splits a call from its result.
 
 use protocol::{Message, MessageRole, TokenUsage};
 
@@ -39,7 +39,8 @@ struct CompactionRange {
 }
 
 impl<M: Model, J: Journal> Agent<'_, M, J> {
-    /// Summarises the older messages whatever their size, because a person asked for it. False: there is nothing to summarise.
+    /// Summarises the older messages whatever their size, because a person asked for it. False: there is nothing to
+    /// summarise.
     pub async fn compact(&self, transcript: &mut Transcript, run: &mut Run) -> Result<bool, LoopOutcome> {
         match self.compact_on_request(&mut LoopState { transcript, run }).await {
             Flow::Continue(compacted) => Ok(compacted),
@@ -58,8 +59,8 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         Flow::Continue(true)
     }
 
-    /// Holds the results of the last reply to their budget, and summarises older messages if the request has reached the
-    /// threshold.
+    /// Holds the results of the last reply to their budget, and summarises older messages if the request has reached
+    /// the threshold.
     pub(crate) async fn compact_if_needed(&self, state: &mut LoopState<'_>) -> Flow {
         let Some(budget) = self.context_budget() else { return Flow::Continue(()) };
         self.shorten_results(state, budget.result_bytes()).await?;
@@ -193,8 +194,8 @@ fn first_prompt(messages: &[Message]) -> Option<usize> {
     messages.iter().position(|message| matches!(message, Message::User { .. }))
 }
 
-/// The messages that may be summarised, when there are enough of them to gain anything. The last reply with its results is
-/// kept whatever its size, and before it what fits `kept_tokens`.
+/// The messages that may be summarised, when there are enough of them to gain anything. The last reply with its results
+/// is kept whatever its size, and before it what fits `kept_tokens`.
 fn compaction_range(messages: &[Message], kept_tokens: u64) -> Option<CompactionRange> {
     let from = first_prompt(messages)? + 1;
     let is_result = |index: usize| matches!(messages.get(index), Some(Message::Tool { .. }));

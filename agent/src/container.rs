@@ -1,5 +1,5 @@
-//! Definitions of the container-domain tools, shared by the orchestrator, which offers them, and the worker, which implements
-//! them.
+//! Definitions of the container-domain tools, shared by the orchestrator, which offers them, and the worker, which
+//! implements them.
 
 use protocol::{ApprovalRequirement, ToolDefinition, ToolDomain};
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ pub fn container_tool(name: &str) -> Option<ToolDefinition> {
     container_tools().into_iter().find(|tool| tool.name == name)
 }
 
-/// The approval that a call of a container-domain tool needs (contract: agent, Approvals).
+/// The approval that a call of a container-domain tool needs.
 pub fn container_tool_requirement(name: &str) -> ApprovalRequirement {
     match name {
         "shell" | "write_file" | "apply_patch" => ApprovalRequirement::UnlessAutoApproved,

@@ -23,7 +23,8 @@ pub fn event_bytes(event: &AgentEvent) -> usize {
     serde_json::to_vec(event).map_or(0, |json| json.len())
 }
 
-/// Shortens the event's texts until it has the size that is stored, and returns its size. Sets `truncated` on tool results.
+/// Shortens the event's texts until it has the size that is stored, and returns its size. Sets `truncated` on tool
+/// results.
 pub fn shortened_event(event: AgentEvent) -> (AgentEvent, usize) {
     let max_bytes = max_event_bytes(&event);
     let bytes = event_bytes(&event);

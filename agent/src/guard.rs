@@ -1,4 +1,5 @@
-//! The guards of the loop: what a reply is, given what the model may do, and when it is nudged, warned or held to text. Pure.
+//! The guards of the loop: what a reply is, given what the model may do, and when it is nudged, warned or held to text.
+//! Pure.
 //!
 //! Owns the counters behind these decisions. Never acts on a decision.
 
@@ -10,19 +11,19 @@ use serde_json::Value;
 
 use crate::{FailureReason, intent::announces_action};
 
-/// Failures of the same call until the model is warned (contract: agent, One loop).
+/// Failures of the same call until the model is warned.
 const WARN_AFTER: u32 = 3;
 
-/// Failures of the same call until the next model call is text only (contract: agent, One loop).
+/// Failures of the same call until the next model call is text only.
 const TEXT_ONLY_AFTER: u32 = 5;
 
 /// Maximum number of tools whose last failure is remembered; a model can invent any number of names.
 const MAX_TOOLS: usize = 64;
 
-/// Nudges for an announced action (contract: agent, One loop).
+/// Nudges for an announced action.
 const MAX_INTENT_NUDGES: u32 = 2;
 
-/// Truncated replies with calls in a row until the next model call is text only (contract: agent, One loop).
+/// Truncated replies with calls in a row until the next model call is text only.
 const MAX_TRUNCATED: u32 = 3;
 
 const NUDGE_INTENT: &str =
@@ -180,8 +181,8 @@ pub(crate) enum RepeatWarning {
     TextOnly,
 }
 
-/// Counts the same failing call, by tool. A success, or other arguments for that tool, starts over: running the tests again
-/// after a change is work, not a loop.
+/// Counts the same failing call, by tool. A success, or other arguments for that tool, starts over: running the tests
+/// again after a change is work, not a loop.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct FailureGuard {
     failing: HashMap<String, (String, u32)>,

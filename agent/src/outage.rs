@@ -1,8 +1,8 @@
 //! A model that cannot answer now: how long to wait before it is asked again, and when to give up. Pure.
 //!
-//! The loop gives up after a number of consecutive refusals by a provider, or after a time without an answer. A wait that a
-//! provider asked for does not count as time without an answer. Refusals by the orchestrator itself (an open circuit, a full
-//! queue) count towards neither limit.
+//! The loop gives up after a number of consecutive refusals by a provider, or after a time without an answer. A wait
+//! that a provider asked for does not count as time without an answer. Refusals by the orchestrator itself (an open
+//! circuit, a full queue) count towards neither limit.
 
 use std::{
     fmt,
@@ -12,7 +12,7 @@ use std::{
 
 use protocol::{CallId, RateLimitOrigin};
 
-/// Maximum number of refusals by a provider in a row; the last one fails (contract: agent, One loop).
+/// Maximum number of refusals by a provider in a row; the last one fails.
 const MAX_PROVIDER_REFUSALS: u32 = 10;
 
 /// The first wait when the provider gives no Retry-After.
@@ -26,7 +26,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 
 /// A refusal of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct RateLimitRefusal {
     /// Who refused.
     pub(crate) origin: RateLimitOrigin,
     /// How long to wait, where that is known.
@@ -68,14 +68,15 @@ impl Outage {
         Self { patience, refusals: 0, local_refusals: 0, without_answer: Duration::ZERO }
     }
 
-    /// The next attempt and how many there are at most, after a provider's refusals; `None` after the orchestrator's own alone.
+    /// The next attempt and how many there are at most, after a provider's refusals; `None` after the orchestrator's
+    /// own alone.
     pub(crate) const fn next_attempt(&self) -> Option<(u32, u32)> {
         if self.refusals == 0 { None } else { Some((self.refusals + 1, MAX_PROVIDER_REFUSALS)) }
     }
 
-    /// How long to wait after this refusal. The id spreads waits: it differs between jobs, which is all that is needed, and
-    /// takes no source of randomness here.
-    pub(crate) fn wait_after(&mut self, refusal: &Refusal, call_id: &CallId) -> Result<Duration, GiveUp> {
+    /// How long to wait after this refusal. The id spreads waits: it differs between jobs, which is all that is needed,
+    /// and takes no source of randomness here.
+    pub(crate) fn wait_after(&mut self, refusal: &RateLimitRefusal, call_id: &CallId) -> Result<Duration, GiveUp> {
         let asked_for = refusal.retry_after.map(|wait| wait.min(MAX_RETRY_AFTER));
         if refusal.origin == RateLimitOrigin::Local {
             self.local_refusals = self.local_refusals.saturating_add(1);
@@ -119,8 +120,8 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn refusal(origin: RateLimitOrigin, retry_after: Option<u64>, took: u64) -> Refusal {
-        Refusal { origin, retry_after: retry_after.map(seconds), took: seconds(took) }
+    fn refusal(origin: RateLimitOrigin, retry_after: Option<u64>, took: u64) -> RateLimitRefusal {
+        RateLimitRefusal { origin, retry_after: retry_after.map(seconds), took: seconds(took) }
     }
 
     fn id() -> CallId {

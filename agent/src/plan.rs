@@ -1,6 +1,7 @@
 //! Planning: one call makes a plan, its steps run without the model, one call assesses the outcome.
 //!
-//! Owns the plan's shape and its run. Falls back to the plain loop whenever the plan is not usable; never fails for that.
+//! Owns the plan's shape and its run. Falls back to the plain loop whenever the plan is not usable; never fails for
+//! that.
 
 use protocol::{AgentEvent, Completion, Message, MessageRole, PlanStep, ToolCall};
 use serde::{Deserialize, de::DeserializeOwned};

@@ -1,7 +1,7 @@
 //! Older messages as one text, which a summary is made from or which takes their place. Pure.
 //!
-//! Owns that nothing in a message can look like another entry or end the markers around the results of tools: the lines of each text are
-//! indented, and texts are shortened before they are marked.
+//! Guarantees that nothing in a message can look like another entry or end the markers around the results of tools: the
+//! lines of each text are indented, and texts are shortened before they are marked.
 
 use protocol::Message;
 
@@ -17,7 +17,8 @@ const MESSAGE_BYTES: [usize; 4] = [4_000, 2_000, 800, 200];
 /// Where entries are left out.
 const LEFT_OUT: &str = "[…]\n";
 
-/// The messages as a text of at most `max_bytes` bytes. If even short texts do not fit, entries in the middle are left out.
+/// The messages as a text of at most `max_bytes` bytes. If even short texts do not fit, entries in the middle are left
+/// out.
 pub(crate) fn record(messages: &[Message], nonce: &DelimiterNonce, max_bytes: usize) -> String {
     let mut entries = Vec::new();
     for limit in MESSAGE_BYTES {

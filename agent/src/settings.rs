@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Default time for which a model that does not answer is asked again (contract: agent, One loop).
+/// Default time for which a model that does not answer is asked again.
 pub const DEFAULT_OUTAGE_PATIENCE: Duration = Duration::from_mins(5);
 
 /// The limits and options of one loop.
@@ -15,7 +15,7 @@ pub struct Settings {
     /// Replies whose tool calls are run. The model call after the last of them is text only and ends the work. `None`: as many as the
     /// other limits allow.
     pub max_tool_rounds: Option<u32>,
-    /// Sampling temperature, clamped to 0–2; `None` leaves it to the provider (contract: agent, Cleaning).
+    /// Sampling temperature, clamped to 0–2; `None` leaves it to the provider.
     pub temperature: Option<f64>,
     /// Whether the work starts with a plan.
     pub plan: bool,

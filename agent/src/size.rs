@@ -4,7 +4,7 @@ use protocol::{Message, ToolDefinition};
 
 use crate::{safety::MARKER_BYTES, transcript::calls_of};
 
-/// Estimate of a token's size (contract: agent, One loop).
+/// Estimate of a token's size.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Estimate of what a message adds beside its text, in bytes: role and delimiters.
@@ -16,7 +16,7 @@ const COMPACT_AT_PERCENT: u64 = 80;
 /// Tokens reserved for the output where a request sets no completion limit; at most a quarter of the window.
 const OUTPUT_TOKENS: u64 = 4_096;
 
-/// Recent messages that compaction keeps, in tokens; at most half of the window (contract: agent, One loop).
+/// Recent messages that compaction keeps, in tokens; at most half of the window.
 const KEPT_TOKENS: u64 = 8_000;
 
 /// Maximum size of a summary in tokens; at most a twelfth of the window.

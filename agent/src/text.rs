@@ -1,6 +1,7 @@
 //! Shortening of texts. Pure.
 
-/// The text, or its head and tail with a note of how much was left out: at most `max_bytes` bytes, cut between characters.
+/// The text, or its head and tail with a note of how much was left out: at most `max_bytes` bytes, cut between
+/// characters.
 pub fn elide(text: &str, max_bytes: usize) -> String {
     if text.len() <= max_bytes {
         return text.to_owned();

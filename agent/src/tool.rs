@@ -14,7 +14,7 @@ use crate::ToolContext;
 pub struct ToolSpec {
     /// Name, description, schema and domain, as the model sees them.
     pub definition: ToolDefinition,
-    /// Time limit of one call; 60 s unless the tool needs another (contract: agent, Tools).
+    /// Time limit of one call; 60 s unless the tool needs another.
     pub timeout: Duration,
     /// Names of top-level parameters that never reach a log, an event or the audit.
     pub sensitive: Vec<String>,
@@ -60,7 +60,8 @@ pub trait Tool: Send + Sync {
         ApprovalRequirement::Never
     }
 
-    /// Whether a call that a crash interrupted may run again with its id, because the tool finds what the call did before.
+    /// Whether a call that a crash interrupted may run again with its id, because the tool finds what the call did
+    /// before.
     fn is_repeatable(&self) -> bool {
         false
     }

@@ -1,6 +1,7 @@
 //! The transcript: the messages of a conversation with a model.
 //!
-//! Owns that it is sound: call ids are unique and every call has its result. Never asks a model, never calls a tool.
+//! Guarantees that it is sound: call ids are unique and every call has its result. Never asks a model, never calls a
+//! tool.
 
 use std::{borrow::Cow, collections::HashSet, ops::Range};
 
@@ -20,7 +21,8 @@ const RESULT_UNKNOWN: &str =
 /// The messages of a conversation, tool results as they were returned. Outlives the runs of a loop.
 #[derive(Debug, Clone)]
 pub struct Transcript {
-    /// Of the markers around tool results in requests: the same in all requests, so that a provider's cache finds their beginning.
+    /// Of the markers around tool results in requests: the same in all requests, so that a provider's cache finds their
+    /// beginning.
     nonce: DelimiterNonce,
     messages: Vec<Message>,
     call_ids: HashSet<String>,
@@ -74,7 +76,8 @@ impl Transcript {
         self.messages.iter().map(mark).collect()
     }
 
-    /// Some of the messages as one text of at most `max_bytes` bytes, with the same markers around the results of tools.
+    /// Some of the messages as one text of at most `max_bytes` bytes, with the same markers around the results of
+    /// tools.
     pub(crate) fn record(&self, range: Range<usize>, max_bytes: usize) -> String {
         record(&self.messages[range], &self.nonce, max_bytes)
     }

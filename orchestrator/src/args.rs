@@ -96,7 +96,8 @@ pub(crate) fn command() -> clap::Command {
     COMMANDS.iter().fold(command, |command, name| command.mut_subcommand(name, connection::with_options))
 }
 
-/// The command, and the environment in which its options take precedence. Help is as wide as the terminal, or as `COLUMNS`.
+/// The command, and the environment in which its options take precedence. Help is as wide as the terminal, or as
+/// `COLUMNS`.
 fn parse(environment: &Environment) -> Result<(Cli, Environment), clap::Error> {
     let command = match cli::width(environment) {
         Some(width) => command().term_width(width),

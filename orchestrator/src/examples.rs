@@ -1,7 +1,7 @@
 //! The examples in the help of each command.
 //!
-//! Owns their texts and their order: the tests run all of them from top to bottom in one shell on a real server, with the built-in demo
-//! model, so that each can rely on those before it.
+//! Owns their texts and their order: the tests run all of them from top to bottom in one shell on a real server, with
+//! the built-in demo model, so that each can rely on those before it.
 
 use clap::Command;
 

@@ -3,19 +3,20 @@
 /// Maximum length of a call's id, in bytes.
 pub const MAX_CALL_ID_BYTES: usize = 200;
 
-/// Maximum length of a prompt, in bytes (contract: api, sizes).
+/// Maximum length of a prompt, in bytes.
 pub const MAX_PROMPT_BYTES: usize = 256 * 1024;
 
 /// Maximum length of a person's reason for a cancellation or a rejection, in bytes.
 pub const MAX_REASON_BYTES: usize = 1_000;
 
-/// Maximum size of a job's metadata, as compact JSON (contract: api, Errors).
+/// Maximum size of a job's metadata, as compact JSON.
 pub const MAX_METADATA_BYTES: usize = 64 * 1024;
 
-/// Maximum length of a secret's name, in bytes (contract: api, Secrets).
+/// Maximum length of a secret's name, in bytes.
 pub const MAX_SECRET_NAME_BYTES: usize = 64;
 
-/// Minimum size of a secret's value, in bytes: shorter texts occur by chance, so they could not be told from other text.
+/// Minimum size of a secret's value, in bytes: shorter texts occur by chance, so they could not be told from other
+/// text.
 pub const MIN_SECRET_BYTES: usize = 8;
 
 /// Maximum size of a secret's value, in bytes.
@@ -30,20 +31,20 @@ pub const MAX_SECRETS_TOTAL_BYTES: usize = 256 * 1024;
 /// Maximum size of the body of a worker's request that is not a model call.
 pub const MAX_WORKER_BODY_BYTES: usize = 1024 * 1024;
 
-/// Maximum size of the body of a model call (contract: sandbox, Worker API).
+/// Maximum size of the body of a model call.
 pub const MAX_MODEL_BODY_BYTES: usize = 32 * 1024 * 1024;
 
 /// Maximum size of a response to a worker: an answer to a model call, or a job's assignment with its transcript.
 pub const MAX_WORKER_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
-/// Maximum size of the events, and of the answers beside them, that a transcript is rebuilt from: twice what a context of a
-/// million tokens holds.
+/// Maximum size of the events, and of the answers beside them, that a transcript is rebuilt from: twice what a context
+/// of a million tokens holds.
 pub const MAX_TRANSCRIPT_BYTES: usize = 8 * 1024 * 1024;
 
-/// Maximum size of the arguments of a tool call, as JSON (contract: api, sizes).
+/// Maximum size of the arguments of a tool call, as JSON.
 pub const MAX_TOOL_ARGUMENT_BYTES: usize = 256 * 1024;
 
-/// Maximum size of a document in memory, in bytes (contract: agent, Memory).
+/// Maximum size of a document in memory, in bytes.
 pub const MAX_MEMORY_DOCUMENT_BYTES: usize = 1024 * 1024;
 
 /// Maximum length of the message of a heartbeat, in bytes; a longer one is cut.
@@ -55,8 +56,8 @@ pub const MAX_PROMPT_WAIT_SECONDS: u64 = 60;
 /// Size of what surrounds the events of a batch, or the texts of a report, in a body.
 const FRAME_BYTES: usize = 64 * 1024;
 
-/// Maximum size of an event with a message in it, as JSON. A prompt is recorded whole, because a resumed attempt reads it
-/// from its event: a prompt that JSON makes larger than twice [`MAX_PROMPT_BYTES`] is refused, so it fits.
+/// Maximum size of an event with a message in it, as JSON. A prompt is recorded whole, because a resumed attempt reads
+/// it from its event: a prompt that JSON makes larger than twice [`MAX_PROMPT_BYTES`] is refused, so it fits.
 pub const MAX_MESSAGE_EVENT_BYTES: usize = MAX_WORKER_BODY_BYTES - FRAME_BYTES;
 
 /// Size to which a worker shortens any other event, as JSON.

@@ -1,7 +1,7 @@
 //! A job's metadata: the caller's own JSON object, kept as text.
 //!
-//! Owns its shape and its limit. Never becomes a tree of values: reading one copies its text, and ends where the limit is
-//! reached, however much follows.
+//! Owns its shape and its limit. Never becomes a tree of values: reading one copies its text, and ends where the limit
+//! is reached, however much follows.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Routines: work that starts by itself, on a schedule or on an event.
 //!
-//! Owns the wire shapes of routines, their runs and their requests. Submodules own the parts: triggers, actions, guardrails,
-//! runs, and the requests that fire them.
+//! Owns the wire shapes of routines, their runs and their requests. Submodules own the parts: triggers, actions,
+//! guardrails, runs, and the requests that fire them.
 
 mod action;
 mod guardrails;

@@ -9,7 +9,7 @@ use crate::{
     ToolDefinition, names::wire_enum,
 };
 
-/// The header with the secret of a worker's session, sent with every call (contract: sandbox, Transport and identity).
+/// The header with the secret of a worker's session, sent with every call.
 pub const SESSION_HEADER: &str = "x-gantry-session";
 
 /// `GET /worker/{id}/job`.

@@ -1,4 +1,5 @@
-//! A fake engine without containers: requests are recorded in a table, and the worker is the test itself or a plain process.
+//! A fake engine without containers: requests are recorded in a table, and the worker is the test itself or a plain
+//! process.
 //!
 //! Owns the table, the faults that a test injects, and the conditions that a test waits for. Never isolates anything.
 

@@ -1,8 +1,8 @@
 //! The test harness of the stories, the engine tests and the fault tests.
 //!
-//! Owns a whole orchestrator with real HTTP, a real database and real sockets on a fake engine: the test itself acts as the
-//! worker, or the worker binary runs as a plain process. Tests see what users, workers and the engine see, except for one look
-//! into the database (`World::prompts_taken`).
+//! Owns a whole orchestrator with real HTTP, a real database and real sockets on a fake engine: the test itself acts as
+//! the worker, or the worker binary runs as a plain process. Tests see what users, workers and the engine see, except
+//! for one look into the database (`World::prompts_taken`).
 
 #![expect(clippy::missing_panics_doc, reason = "a harness fails by panicking, everywhere")]
 #![expect(clippy::return_self_not_must_use, reason = "a check chains where that reads well, and need not")]

@@ -1,7 +1,7 @@
 //! A world: one orchestrator in which everything but the containers is real.
 //!
-//! Owns its lifecycle. A test ends with [`World::finish`], which fails if anything is left over. A world that is dropped without
-//! it fails too.
+//! Owns its lifecycle. A test ends with [`World::finish`], which fails if anything is left over. A world that is
+//! dropped without it fails too.
 
 use std::{sync::Arc, time::Duration};
 

@@ -2,7 +2,8 @@
 //!
 //! Owns sending, retrying, and stopping the session when the attempt has ended or the orchestrator is unreachable. The
 //! orchestrator may restart at any time with a new socket at the same path, so every call is retried until it gets a
-//! response. That is safe because calls are idempotent (call ids, `client_seq`, `after`). Callers handle all other errors.
+//! response. That is safe because calls are idempotent (call ids, `client_seq`, `after`). Callers handle all other
+//! errors.
 
 use std::{fmt::Write, path::Path, sync::Mutex, time::Duration};
 
@@ -27,8 +28,8 @@ use crate::{
 const DEFAULT_PATIENCE: Duration = Duration::from_mins(2);
 /// The lease until the job assignment sets it.
 const FIRST_LEASE_SECONDS: u64 = 30;
-/// Connections opened before the first command and kept, so that no command can exhaust the socket's connections: one each
-/// for the long poll, the heartbeat, the events and a call.
+/// Connections opened before the first command and kept, so that no command can exhaust the socket's connections: one
+/// each for the long poll, the heartbeat, the events and a call.
 const SESSION_CONNECTIONS: usize = 4;
 const OPEN_CONNECTIONS_TIMEOUT: Duration = Duration::from_secs(5);
 /// All characters except the unreserved ones of RFC 3986.
@@ -80,8 +81,8 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Whether a 429 of the socket is retried here. Model calls and events handle it themselves; the callers of `job` and
-    /// `complete` do not.
+    /// Whether a 429 of the socket is retried here. Model calls and events handle it themselves; the callers of `job`
+    /// and `complete` do not.
     fn retries_rate_limit(&self, refusal: &Refusal) -> bool {
         refusal.status == StatusCode::TOO_MANY_REQUESTS && matches!(self.segments.as_slice(), ["job" | "complete"])
     }

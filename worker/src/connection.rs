@@ -1,8 +1,9 @@
 //! A pool of HTTP/1.1 connections to the orchestrator's socket.
 //!
-//! Idle connections are kept without a time limit, so that the worker needs no new one while its commands flood the socket.
-//! A response body is read piece by piece or as a whole; its connection becomes idle again once the body has been read to its
-//! end. A request on a broken connection is retried once on a new one; there are no other retries. Never interprets responses.
+//! Idle connections are kept without a time limit, so that the worker needs no new one while its commands flood the
+//! socket. A response body is read piece by piece or as a whole; its connection becomes idle again once the body has
+//! been read to its end. A request on a broken connection is retried once on a new one; there are no other retries.
+//! Never interprets responses.
 
 use std::{
     io,
@@ -77,8 +78,8 @@ impl ConnectionPool {
         timeout(limit, exchange).await.map_err(|_| TransportError::Timeout(limit))?
     }
 
-    /// Sends a request and returns when the response has begun. A request that fails on a pooled connection is sent again on
-    /// a new one, so it must be idempotent. A body that is dropped before its end closes its connection.
+    /// Sends a request and returns when the response has begun. A request that fails on a pooled connection is sent
+    /// again on a new one, so it must be idempotent. A body that is dropped before its end closes its connection.
     pub(crate) async fn open(&self, request: &Request<Full<Bytes>>) -> Result<Response<StreamedBody>, TransportError> {
         while let Some(mut connection) = self.idle.take() {
             if connection.ready().await.is_err() {
@@ -134,8 +135,8 @@ impl ConnectionPool {
         Ok(connection)
     }
 
-    /// Connects, and retries while the backlog is full. A Unix socket refuses at once then, and processes of the job may
-    /// keep the backlog full; slots become free many times a second.
+    /// Connects, and retries while the backlog is full. A Unix socket refuses at once then, and processes of the job
+    /// may keep the backlog full; slots become free many times a second.
     async fn connect_with_retries(&self) -> io::Result<UnixStream> {
         loop {
             match UnixStream::connect(&self.socket).await {

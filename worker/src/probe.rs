@@ -1,5 +1,5 @@
-//! `gantry-worker probe`: one round trip over the socket, by which the orchestrator checks that the image's worker can reach
-//! it from inside a sandbox.
+//! `gantry-worker probe`: one round trip over the socket, by which the orchestrator checks that the image's worker can
+//! reach it from inside a sandbox.
 
 use std::{path::Path, time::Duration};
 

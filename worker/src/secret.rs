@@ -1,7 +1,7 @@
 //! A worker's credentials: the generated secret of its session and the token of its attempt.
 //!
-//! The secret exists only in this process's memory and in request headers, never in arguments, the environment, files or
-//! logs.
+//! The secret exists only in this process's memory and in request headers, never in arguments, the environment, files
+//! or logs.
 
 use std::{
     fmt::{self, Write},
@@ -49,8 +49,8 @@ impl fmt::Debug for SessionSecret {
     }
 }
 
-/// Reads the token and waits until the file exists: a container of the pool gets it with its job. It is read only once: the
-/// orchestrator removes the file when the session is open.
+/// Reads the token and waits until the file exists: a container of the pool gets it with its job. It is read only once:
+/// the orchestrator removes the file when the session is open.
 pub(crate) async fn token(file: &Path) -> io::Result<String> {
     let mut waiting = false;
     loop {

@@ -1,6 +1,7 @@
 //! The session's stop switch: any part of a session can trigger it, with a cause.
 //!
-//! Owns which cause counts: the first, unless a later one means that no report can be delivered. Never acts on the cause.
+//! Owns which cause counts: the first, unless a later one means that no report can be delivered. Never acts on the
+//! cause.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -21,7 +21,8 @@ pub(crate) struct Cleaned {
     pub(crate) calls: Vec<ToolCall>,
 }
 
-/// Cleans a reply's text. `is_offered` says which names are tools that may be called; calls of others are not recovered.
+/// Cleans a reply's text. `is_offered` says which names are tools that may be called; calls of others are not
+/// recovered.
 pub(crate) fn clean(text: &str, is_offered: &dyn Fn(&str) -> bool) -> Cleaned {
     if let Some(calls) = call::whole_reply(text, is_offered) {
         return Cleaned { calls, ..Cleaned::default() };

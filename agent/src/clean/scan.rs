@@ -137,8 +137,8 @@ impl<'t> Scan<'t> {
         self.out.thinking.push('\n');
     }
 
-    /// Whether a close without an open ends thinking. Models whose template opens it write the close at the end of a line or
-    /// directly after a sentence; one with a blank before it on its line stands in a sentence about tags.
+    /// Whether a close without an open ends thinking. Models whose template opens it write the close at the end of a
+    /// line or directly after a sentence; one with a blank before it on its line stands in a sentence about tags.
     fn closes_thinking(&self) -> bool {
         self.thinking != Thinking::Mentioned && !self.out.text.ends_with([' ', '\t'])
     }

@@ -1,7 +1,7 @@
 //! Redaction of what agents and models exchange: messages, answers, events and reports. Pure.
 //!
-//! Owns which parts of each are searched. Texts are searched by all rules. Identifiers and opaque signatures are changed only
-//! if a stored secret is in them: the formats of credentials occur in them by chance.
+//! Owns which parts of each are searched. Texts are searched by all rules. Identifiers and opaque signatures are
+//! changed only if a stored secret is in them: the formats of credentials occur in them by chance.
 
 use std::collections::BTreeSet;
 

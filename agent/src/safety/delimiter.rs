@@ -1,7 +1,7 @@
 //! Marks untrusted content in a message for a model. Pure.
 //!
-//! Owns the markers. The content cannot contain one: they are neutralized in it, and they carry a nonce that its author does
-//! not know.
+//! Owns the markers. The content cannot contain one: they are neutralized in it, and they carry a nonce that its author
+//! does not know.
 
 use protocol::CallId;
 use serde::{Deserialize, Serialize};
@@ -23,8 +23,8 @@ pub(crate) const MARKER_BYTES: usize = 140;
 /// Maximum length of a source's name in a marker.
 const MAX_SOURCE_BYTES: usize = 80;
 
-/// The random part of markers: hexadecimal digits of bytes that the caller drew. One for each conversation, so that its earlier
-/// messages stay the same when they are sent again.
+/// The random part of markers: hexadecimal digits of bytes that the caller drew. One for each conversation, so that its
+/// earlier messages stay the same when they are sent again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelimiterNonce(String);
 
@@ -60,8 +60,8 @@ pub fn wrap_untrusted(source: &str, content: &str, DelimiterNonce(nonce): &Delim
     format!("{BEGIN}{source}\" id=\"{nonce}\">\n{content}{END}{nonce}\">")
 }
 
-/// The content of a text that [`wrap_untrusted`] returned; any other text as it is. For readers that are no models, such as a
-/// script that plays one.
+/// The content of a text that [`wrap_untrusted`] returned; any other text as it is. For readers that are no models,
+/// such as a script that plays one.
 pub fn unwrap_untrusted(text: &str) -> &str {
     let content = || {
         let (_, rest) = text.strip_prefix(BEGIN)?.split_once("\">\n")?;

@@ -1,9 +1,9 @@
-//! The safety layer: what happens to text that crosses a trust boundary. Pure, no I/O; the worker's loop and the orchestrator
-//! share it.
+//! The safety layer: what happens to text that crosses a trust boundary. Pure, no I/O; the worker's loop and the
+//! orchestrator share it.
 //!
 //! [`LeakDetector`] finds credentials, [`neutralize`] disarms text that imitates the structure of a conversation,
-//! [`wrap_untrusted`] marks where untrusted content begins and ends, and [`screen_outbound`] checks tool arguments that leave
-//! the installation. Deciding where each is called belongs to the callers.
+//! [`wrap_untrusted`] marks where untrusted content begins and ends, and [`screen_outbound`] checks tool arguments that
+//! leave the installation. Deciding where each is called belongs to the callers.
 
 mod conversation;
 mod delimiter;

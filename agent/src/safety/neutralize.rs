@@ -1,12 +1,12 @@
 //! Disarms text from outside that imitates the structure of a conversation. Pure.
 //!
-//! Three things change, and never a word: the tokens of chat templates and the markers of [`wrap_untrusted`] get a space
-//! after their first character, and characters that no reader sees are removed. A space is visible, keeps the line and its
-//! other columns readable, and no tokenizer and no parser of markers takes the result for the original.
+//! Three things change, and never a word: the tokens of chat templates and the markers of [`wrap_untrusted`] get a
+//! space after their first character, and characters that no reader sees are removed. A space is visible, keeps the
+//! line and its other columns readable, and no tokenizer and no parser of markers takes the result for the original.
 //!
 //! Doing it twice changes nothing, so it cannot be undone: a text may have contained the result already. Code that must
-//! recognise a line which a model copied from neutralized text, as a patch does, compares the neutralized forms of both and
-//! keeps the bytes of the file.
+//! recognise a line which a model copied from neutralized text, as a patch does, compares the neutralized forms of both
+//! and keeps the bytes of the file.
 //!
 //! Terminal escapes and control characters are the business of the tool executor, which removes them from every output.
 //!
@@ -16,8 +16,9 @@ use std::{borrow::Cow, sync::LazyLock};
 
 use regex::Regex;
 
-/// Tokens of chat templates, in the spelling that tokenizers know, and the markers of untrusted content in any case. No token
-/// contains the first character of another one after its own, so a space after the first character cannot create a token.
+/// Tokens of chat templates, in the spelling that tokenizers know, and the markers of untrusted content in any case. No
+/// token contains the first character of another one after its own, so a space after the first character cannot create
+/// a token.
 static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
     let tokens = [
         // ChatML, Llama 3, Phi and others; DeepSeek writes them with other bars and spaces.
@@ -54,8 +55,8 @@ fn disarm(text: &str) -> Cow<'_, str> {
 }
 
 /// Characters without width or ink: zero-width characters, bidirectional controls, tag characters, variation selectors
-/// beyond those of emoji, and fillers. The joiners U+200C and U+200D are among them; [`neutralize`] keeps those that scripts
-/// and emoji need.
+/// beyond those of emoji, and fillers. The joiners U+200C and U+200D are among them; [`neutralize`] keeps those that
+/// scripts and emoji need.
 pub const fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'

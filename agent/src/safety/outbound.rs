@@ -33,8 +33,8 @@ pub fn tool_sends_arguments(tool: &str) -> bool {
     SENDING_TOOLS.contains(&tool) || tool.contains(MCP_SEPARATOR)
 }
 
-/// Redacts arguments that leave, in place: URLs, header names and values, bodies. Refuses them if a rule says to block what was
-/// found. A string that is JSON text is also looked at as the value that its reader will see.
+/// Redacts arguments that leave, in place: URLs, header names and values, bodies. Refuses them if a rule says to block
+/// what was found. A string that is JSON text is also read as the value that its reader will see.
 pub fn screen_outbound(detector: &LeakDetector, arguments: &mut Value) -> Result<Vec<Finding>, OutboundRefused> {
     let mut findings = detector.redact_json(arguments);
     redact_embedded(detector, arguments, &mut findings);
@@ -45,8 +45,8 @@ pub fn screen_outbound(detector: &LeakDetector, arguments: &mut Value) -> Result
     if blocked.is_empty() { Ok(findings) } else { Err(OutboundRefused(blocked)) }
 }
 
-/// Escapes such as `\u0061` hide a credential that is known by its format from a search of the text, and a secret that is encoded
-/// in another way as well. The text is replaced only if its value had one.
+/// Escapes such as `\u0061` hide a credential that is known by its format from a search of the text, and a secret that
+/// is encoded in another way as well. The text is replaced only if its value had one.
 fn redact_embedded(detector: &LeakDetector, value: &mut Value, findings: &mut Vec<Finding>) {
     match value {
         Value::String(text) if text.contains('\\') => {

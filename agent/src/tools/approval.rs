@@ -43,7 +43,7 @@ impl ApprovalContext {
         Self::Autonomous { levels: vec![AllowList::new()] }
     }
 
-    /// Decides about a call (contract: agent, Approvals). An error means that it is refused, because no person can be asked.
+    /// Decides about a call. An error means that it is refused, because no person can be asked.
     pub(super) fn decide(
         &self,
         name: &str,

@@ -1,7 +1,7 @@
 //! One tool call: admitted or rejected, recorded, run with a time limit, and its result.
 //!
-//! Owns what happens to a call after its checks, in this order: rate, audit row, run, cleaning, hook, row closed. Never checks a
-//! call: the executor did. This is the only place that calls a tool.
+//! Owns what happens to a call after its checks, in this order: rate, audit row, run, cleaning, hook, row closed. Never
+//! checks a call: the executor did. This is the only place that calls a tool.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -190,8 +190,8 @@ impl CheckedCall {
         Ok(result)
     }
 
-    /// The result that is shown. The hook after the call gets it as the model would read it; what the hook makes of it is cleaned
-    /// again.
+    /// The result that is shown. The hook after the call gets it as the model would read it; what the hook makes of it
+    /// is cleaned again.
     async fn conclude(&self, ended: Ended) -> CallResult {
         let result = self.clean(ended).await;
         let changed = match self.host.after_call(self.view(), result.text()).await {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{ApprovalRequirement, ToolError};
 
-/// Tools that are refused in every autonomous context, whatever its allow-list says (contract: agent, Approvals).
+/// Tools that are refused in every autonomous context, whatever its allow-list says.
 const AUTONOMOUS_DENY_LIST: [&str; 16] = [
     "create_job",
     "event_emit",
@@ -93,7 +93,8 @@ impl ToolContext {
         self.offers_name(tool.name(), tool.default_requirement())
     }
 
-    /// Whether a model is offered the tool of this name, whose calls have this requirement. For tools that another process runs.
+    /// Whether a model is offered the tool of this name, whose calls have this requirement. For tools that another
+    /// process runs.
     pub fn offers_name(&self, name: &str, requirement: ApprovalRequirement) -> bool {
         let is_available = self.lists(name) && !self.policy.is_disabled(name) && !self.denies(name);
         is_available && self.policy.check_permission(name).is_ok() && self.decide(name, requirement).is_ok()

@@ -1,7 +1,7 @@
 //! The tool executor: the one way from a call that a model asked for to its result.
 //!
-//! Owns the order of the checks; the steps after them are in `call`. The host contributes hooks, screening, rates and the record.
-//! Never decides what becomes of a result: the loop, or the orchestrator's tools endpoint, delivers it.
+//! Owns the order of the checks; the steps after them are in `call`. The host contributes hooks, screening, rates and
+//! the record. Never decides what becomes of a result: the loop, or the orchestrator's tools endpoint, delivers it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -71,8 +71,8 @@ impl ToolExecutor {
         self.registry.get(name).is_some_and(|tool| self.context.offers(tool))
     }
 
-    /// Makes every check that precedes the run: resolve, policy, permission, deny-list and narrowing, coerce, validate, hook,
-    /// screening, approval.
+    /// Makes every check that precedes the run: resolve, policy, permission, deny-list and narrowing, coerce, validate,
+    /// hook, screening, approval.
     pub async fn admit(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
         let mut call = self.begin(call_id, name, &arguments);
         if let Err(error) = self.renew_policy(&mut call).await {
@@ -101,8 +101,8 @@ impl ToolExecutor {
         }
     }
 
-    /// Admits a call that a person has approved, with exactly the arguments that were approved. Policy, permission, deny-list and
-    /// schema are checked again: they may have changed since. Hooks are not asked again.
+    /// Admits a call that a person has approved, with exactly the arguments that were approved. Policy, permission,
+    /// deny-list and schema are checked again: they may have changed since. Hooks are not asked again.
     pub async fn admit_approved(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
         let mut call = self.begin(call_id, name, &arguments);
         let shown = match self.renew_policy(&mut call).await {
@@ -209,7 +209,8 @@ impl ToolExecutor {
     }
 }
 
-/// The arguments that a hook has changed. Each part that is as it was shown keeps its value, which may have been redacted.
+/// The arguments that a hook has changed. Each part that is as it was shown keeps its value, which may have been
+/// redacted.
 fn restore(original: &Value, shown: &Value, changed: Value) -> Value {
     if changed == *shown {
         return original.clone();

@@ -10,8 +10,8 @@ use crate::safety::visible;
 /// Maximum length of a call's output in bytes, the note about the cut included.
 pub const MAX_OUTPUT_BYTES: usize = 100_000;
 
-/// Maximum length of a text that is scanned for what must not be shown, in bytes: ten times what is kept, since cleaning may
-/// shorten a text. What follows is dropped unread, so that the work for an output of any size is bounded.
+/// Maximum length of a text that is scanned for what must not be shown, in bytes: ten times what is kept, since
+/// cleaning may shorten a text. What follows is dropped unread, so that the work for an output of any size is bounded.
 const MAX_SCANNED_BYTES: usize = 10 * MAX_OUTPUT_BYTES;
 
 /// Length from which the beginning of an escape sequence is taken for text, in bytes.
@@ -42,8 +42,8 @@ pub(super) fn render(content: Value) -> String {
     }
 }
 
-/// Removes escape sequences, control characters and invisible characters. Line breaks and tabs stay. `false`: the text was too
-/// long to be scanned, and only its beginning is returned.
+/// Removes escape sequences, control characters and invisible characters. Line breaks and tabs stay. `false`: the text
+/// was too long to be scanned, and only its beginning is returned.
 pub(super) fn sanitize(mut text: String) -> (String, bool) {
     let is_complete = text.len() <= MAX_SCANNED_BYTES;
     text.truncate(text.floor_char_boundary(MAX_SCANNED_BYTES));
@@ -62,7 +62,8 @@ pub fn sanitize_piece(text: String) -> String {
     sanitize(text).0
 }
 
-/// Whether a text that begins with an escape character could be the beginning of an escape sequence that is not complete.
+/// Whether a text that begins with an escape character could be the beginning of an escape sequence that is not
+/// complete.
 pub fn is_incomplete_escape(text: &str) -> bool {
     text.len() <= MAX_ESCAPE_BYTES && ESCAPES.find(text).is_none_or(|found| found.start() > 0)
 }

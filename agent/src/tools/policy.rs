@@ -13,16 +13,16 @@ pub struct ToolPolicy {
     /// Tools that the operator has disabled for this user: they are not offered and cannot run. See
     /// [`Self::disable`].
     pub(super) disabled: BTreeSet<String>,
-    /// Whether the operator's stored policy is invalid. Then only calls that never need approval are allowed, because it is not
-    /// known which others are disabled.
+    /// Whether the operator's stored policy is invalid. Then only calls that never need approval are allowed, because
+    /// it is not known which others are disabled.
     pub is_invalid: bool,
     /// The user's permissions. A tool without one has [`PermissionState::Default`].
     pub permissions: BTreeMap<String, PermissionState>,
 }
 
 impl ToolPolicy {
-    /// Disables the tool of this name. In another case or with other separators it is the same name, because no two tools differ
-    /// in these only: a policy with `Shell` is not one without effect.
+    /// Disables the tool of this name. In another case or with other separators it is the same name, because no two
+    /// tools differ in these only: a policy with `Shell` is not one without effect.
     pub fn disable(&mut self, name: &str) {
         self.disabled.insert(folded(name));
     }

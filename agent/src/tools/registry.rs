@@ -1,6 +1,6 @@
 //! Registered tools, each with its parameter schema compiled once.
 //!
-//! Owns that names and schemas are valid. Never decides who may call what.
+//! Guarantees that names and schemas are valid. Never decides who may call what.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -135,8 +135,8 @@ impl RegisteredTool {
         self.tool.approval(arguments)
     }
 
-    /// The arguments with sensitive parameters replaced. Arguments that are not an object are replaced as a whole when the
-    /// tool has a sensitive parameter.
+    /// The arguments with sensitive parameters replaced. Arguments that are not an object are replaced as a whole when
+    /// the tool has a sensitive parameter.
     pub(super) fn redact(&self, arguments: &Value) -> Value {
         if self.spec.sensitive.is_empty() {
             return arguments.clone();
@@ -149,8 +149,8 @@ impl RegisteredTool {
         fields.iter().map(redacted).collect()
     }
 
-    /// Validates the arguments against the schema and, where they are kept by the orchestrator, their size. The error names each
-    /// place and problem for the model.
+    /// Validates the arguments against the schema and, where they are kept by the orchestrator, their size. The error
+    /// names each place and problem for the model.
     pub(super) fn validate(&self, arguments: &Value) -> Result<(), ToolError> {
         let Value::Object(_) = arguments else {
             return Err(ToolError::new(ToolErrorKind::InvalidParameters, "the arguments must be one JSON object"));

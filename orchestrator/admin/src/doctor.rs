@@ -1,4 +1,5 @@
-//! `gantry doctor`: whether the server can be used from here and, where it is installed, what it needs; each with what to do.
+//! `gantry doctor`: whether the server can be used from here and, where it is installed, what it needs; each with what
+//! to do.
 //!
 //! Owns the list of checks and their texts. Leaves nothing behind and never sends a prompt to a model.
 

@@ -15,12 +15,12 @@ use self::{
         ceiling, day_limits, definition_limits, heartbeat_settings, plan_limits, record_retention, settings_bounds,
         workspace_retention,
     },
-    open::{egress_client, notify_targets, open_secrets, open_store, open_workspaces, own_addresses},
+    open::{egress_client, notification_destinations, open_secrets, open_store, open_workspaces, own_addresses},
 };
 use super::{
     App, ControlLoops, DataDirLock, GateExpiry, ServeError, TestOverrides,
     listeners::Listeners,
-    standing_jobs::{StandingJobs, Tick},
+    ticks::{Tick, Ticks},
 };
 use auth::{SigningKey, WorkerTokens};
 use base::clock::Clock;
@@ -29,7 +29,7 @@ use config::{Config, SandboxMode};
 use dispatch::{
     ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, EventHandler, EventIngestion,
     HostRuns, JobSubmitter, NotificationDestinations, NotificationSender, PendingEventWorker, Prober, RoutineEditor,
-    RoutineMatchers, RoutineWaker, RunJobs, Sandbox, TokenFiles, WebhookHandler, WorkerListeners, WorkspaceMeter,
+    RoutineMatchers, RoutineWaker, RunJobs, Sandbox, TokenFiles, WebhookHandler, WorkerListeners, WorkspaceMeasurer,
 };
 use domain::request::Ceiling;
 use egress::EgressClient;
@@ -69,9 +69,9 @@ impl App {
         let routines = core.routine_editor(&config, Arc::clone(&submitter));
         let chats = core.chats(&config, &tools, Arc::clone(&submitter));
         let chat_engine = Arc::clone(&chats.engine);
-        let standing_jobs = core.standing_jobs();
-        let event_outbox = PendingEventWorker { handler: core.event_intake(core.store.control()) };
-        let notification_posts = core.notification_posts();
+        let ticks = core.ticks();
+        let pending_events = PendingEventWorker { handler: core.event_handler(core.store.control()) };
+        let notification_sender = core.notification_sender();
         let public_api = core.public_api(&config, tools, (chats, routines), metrics_endpoint);
         Ok(Self {
             control: ControlLoops {
@@ -84,15 +84,15 @@ impl App {
             heartbeats: Heartbeats::new(Arc::clone(&chat_engine), heartbeat_settings(&config)),
             chat_engine,
             runner,
-            routine_sweep: core.routine_sweep(&config),
+            routine_scheduler: core.routine_scheduler(&config),
             retention: core.retention_sweep(&config),
             mcp: core.mcp,
             submitter,
             job_end_notices: JobEndNotices { hooks: Arc::clone(&core.hooks), store: core.store.control() },
             gate_expiry: GateExpiry { store: core.store.control(), clock: core.clock.clone() },
-            standing_jobs,
-            event_outbox,
-            notification_posts,
+            ticks,
+            pending_events,
+            notification_sender,
             public_server: listeners.public(config.allowed_hosts, public::router(public_api)),
             metrics_server,
             store: core.store,
@@ -119,12 +119,12 @@ struct Core {
     hooks: Arc<Hooks>,
     gateway: Arc<Gateway>,
     egress: EgressClient,
-    notify_targets: NotificationDestinations,
+    notification_destinations: NotificationDestinations,
     routine_matchers: Arc<RoutineMatchers>,
     routine_waker: RoutineWaker,
     mcp: Arc<McpClient>,
     workspaces: Workspaces,
-    workspace_meter: WorkspaceMeter,
+    workspace_measurer: WorkspaceMeasurer,
     free_space: FreeSpace,
     uploads: UploadRegistry,
     file_work: FileWork,
@@ -161,7 +161,7 @@ impl Core {
         let detectors = LeakDetectors::new(Arc::clone(&secrets))?;
         let own = own_addresses(config).await;
         let hooks = Arc::new(Hooks::new(&config.hooks, &own, detectors.clone(), clock.clone())?);
-        let notify_targets = notify_targets(config, own.clone())?;
+        let notification_destinations = notification_destinations(config, own.clone())?;
         let egress = egress_client(config, own)?;
         let mcp = Arc::new(McpClient::new(
             &config.mcp,
@@ -180,7 +180,7 @@ impl Core {
             hooks,
             secrets,
             gateway: Arc::new(Gateway::new(&config.llm)?),
-            workspace_meter: WorkspaceMeter::new(workspaces.clone(), Arc::clone(&engine)),
+            workspace_measurer: WorkspaceMeasurer::new(workspaces.clone(), Arc::clone(&engine)),
             uploads: UploadRegistry::new(free_space.clone()),
             file_work: FileWork::default(),
             free_space,
@@ -196,7 +196,7 @@ impl Core {
             engine,
             sandbox,
             egress,
-            notify_targets,
+            notification_destinations,
             routine_matchers: Arc::default(),
             key,
             mcp,
@@ -205,8 +205,8 @@ impl Core {
         Ok((core, prober))
     }
 
-    /// The built-in tools, and what creates jobs for the public API. The tools create jobs as well, by the control plane's
-    /// connections; what a job may ask for includes the names of the tools.
+    /// The built-in tools, and what creates jobs for the public API. The tools create jobs as well, by the control
+    /// plane's connections; what a job may ask for includes the names of the tools.
     fn tools_and_submitter(&self, config: &Config) -> Result<(Arc<BuiltinTools>, Arc<JobSubmitter>), ServeError> {
         let tools = BuiltinTools::new(ToolServices {
             store: self.store.control(),
@@ -241,7 +241,7 @@ impl Core {
             ingestion: self.event_ingestion(),
             tools: Arc::clone(tools),
             metrics: self.metrics.clone(),
-            workspace_meter: self.workspace_meter.clone(),
+            workspace_measurer: self.workspace_measurer.clone(),
             tasks: self.request_tasks.clone(),
             lease: Duration::from_secs(config.lease_seconds),
             outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
@@ -277,7 +277,7 @@ impl Core {
     fn disk_sweep(&self) -> DiskSweep {
         DiskSweep {
             store: self.store.control(),
-            meter: self.workspace_meter.clone(),
+            measurer: self.workspace_measurer.clone(),
             free_space: self.free_space.clone(),
             attempts: Arc::clone(&self.attempts),
             waker: self.waker.clone(),
@@ -365,7 +365,7 @@ impl Core {
         })
     }
 
-    fn event_intake(&self, store: Store) -> Arc<EventHandler> {
+    fn event_handler(&self, store: Store) -> Arc<EventHandler> {
         Arc::new(EventHandler::new(
             store,
             Arc::clone(&self.routine_matchers),
@@ -377,7 +377,7 @@ impl Core {
     fn inbound(&self) -> Inbound {
         let (secrets, matchers) = (Arc::clone(&self.secrets), Arc::clone(&self.routine_matchers));
         Inbound {
-            events: self.event_intake(self.store.clone()),
+            events: self.event_handler(self.store.clone()),
             webhooks: WebhookHandler::new(
                 self.store.clone(),
                 secrets,
@@ -388,11 +388,11 @@ impl Core {
         }
     }
 
-    fn notification_posts(&self) -> NotificationSender {
+    fn notification_sender(&self) -> NotificationSender {
         NotificationSender {
             store: self.store.control(),
             secrets: Arc::clone(&self.secrets),
-            targets: self.notify_targets.clone(),
+            destinations: self.notification_destinations.clone(),
             clock: self.clock.clone(),
             process: uuid::Uuid::from_u128(rand::random()),
         }
@@ -434,9 +434,9 @@ impl Core {
     }
 
     /// The ticks that wake control loops, besides what wakes them.
-    fn standing_jobs(&self) -> StandingJobs {
+    fn ticks(&self) -> Ticks {
         let (waker, routines, runs) = (self.waker.clone(), self.routine_waker.clone(), self.routine_waker.clone());
-        StandingJobs::default()
+        Ticks::default()
             .with(Tick::TenSeconds, move || waker.wake())
             .with(Tick::Second, move || routines.wake_scheduler())
             // Runs that another process has claimed.
@@ -466,7 +466,7 @@ impl Core {
     }
 
     /// Fires routines at the times of their schedules.
-    fn routine_sweep(&self, config: &Config) -> RoutineScheduler {
+    fn routine_scheduler(&self, config: &Config) -> RoutineScheduler {
         RoutineScheduler {
             store: self.store.control(),
             clock: self.clock.clone(),
@@ -479,7 +479,7 @@ impl Core {
     fn routine_editor(&self, config: &Config, submitter: Arc<JobSubmitter>) -> Arc<RoutineEditor> {
         Arc::new(RoutineEditor {
             submitter,
-            targets: self.notify_targets.clone(),
+            destinations: self.notification_destinations.clone(),
             secrets: Arc::clone(&self.secrets),
             waker: self.routine_waker.clone(),
             limits: definition_limits(&config.routines),

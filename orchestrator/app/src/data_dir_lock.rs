@@ -63,8 +63,8 @@ impl DataDirLock {
     }
 }
 
-/// Whether an orchestrator runs on this data directory. Takes a shared lock for a moment; an orchestrator that starts at that
-/// moment tries again (`LOCK_TRIES`). The process id in the file is not used: in a container it is usually 1.
+/// Whether an orchestrator runs on this data directory. Takes a shared lock for a moment; an orchestrator that starts
+/// at that moment tries again (`LOCK_TRIES`). The process id in the file is not used: in a container it is usually 1.
 pub fn is_in_use(data_dir: &Path) -> bool {
     let file = File::open(data_dir.join(LOCK_FILE));
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))

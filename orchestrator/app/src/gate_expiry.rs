@@ -1,4 +1,4 @@
-//! Lets gates expire: looks for pending ones whose time is over, and resolves them.
+//! Lets gates expire: reads the pending ones whose time is over, and resolves them.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ pub(super) struct GateExpiry {
 }
 
 impl GateExpiry {
-    /// Looks at each tick until `drain` fires. Without expired gates a look reads one index entry.
+    /// Polls at each tick until `drain` fires. Without expired gates a poll reads one index entry.
     pub(super) async fn run(self, tick: Arc<Notify>, drain: CancellationToken) {
         loop {
             match self.store.expire_gates(self.clock.now()).await {
                 Ok(0) => {}
                 Ok(gates) => tracing::info!(gates, "gates expired"),
-                // Not fatal, since the database may be busy: the next look retries.
+                // Not fatal, since the database may be busy: the next poll retries.
                 Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "gates could not expire"),
             }
             tokio::select! {

@@ -8,8 +8,8 @@ mod error;
 mod gate_expiry;
 mod listeners;
 mod rotate_key;
-mod standing_jobs;
 mod supervise;
+mod ticks;
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -25,7 +25,7 @@ use self::{
     data_dir_lock::DataDirLock,
     gate_expiry::GateExpiry,
     listeners::{MetricsServer, PublicServer},
-    standing_jobs::StandingJobs,
+    ticks::Ticks,
 };
 use base::clock::Clock;
 use chat::{ChatEngine, Heartbeats};
@@ -68,16 +68,16 @@ pub struct App {
     worker_listeners: Arc<WorkerListeners>,
     chat_engine: Arc<ChatEngine>,
     runner: Runner,
-    routine_sweep: RoutineScheduler,
+    routine_scheduler: RoutineScheduler,
     heartbeats: Heartbeats,
     retention: RetentionSweep,
     mcp: Arc<McpClient>,
     submitter: Arc<JobSubmitter>,
     job_end_notices: JobEndNotices,
     gate_expiry: GateExpiry,
-    standing_jobs: StandingJobs,
-    event_outbox: PendingEventWorker,
-    notification_posts: NotificationSender,
+    ticks: Ticks,
+    pending_events: PendingEventWorker,
+    notification_sender: NotificationSender,
     public_server: PublicServer,
     metrics_server: Option<MetricsServer>,
     metrics: Metrics,

@@ -1,4 +1,5 @@
-//! Listeners: which layers and limits apply to the public API, the workers' sockets and the metrics, and their addresses.
+//! Listeners: which layers and limits apply to the public API, the workers' sockets and the metrics, and their
+//! addresses.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

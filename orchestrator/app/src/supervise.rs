@@ -11,10 +11,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{App, ControlLoops, PublicServer, ServeError, listeners, standing_jobs::Tick};
+use super::{App, ControlLoops, PublicServer, ServeError, listeners, ticks::Tick};
 
-/// Time for requests and container actions to finish once the drain fires. With the three timeouts below this stays under the
-/// 10 s after which `docker stop` kills; what is cut off is harmless, since the next process finds it in the database.
+/// Time for requests and container actions to finish once the drain fires. With the three timeouts below this stays
+/// under the 10 s after which `docker stop` kills; what is cut off is harmless, since the next process finds it in the
+/// database.
 const TASK_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for model calls in flight to be recorded and for submissions to end.
 const REQUEST_TASK_DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
@@ -36,22 +37,22 @@ impl App {
             tasks.spawn("metrics server", |drain| dedicated.server.serve(dedicated.listener, dedicated.router, drain));
         }
         tasks.spawn("metrics upkeep", |drain| listeners::run_metrics_upkeep(self.metrics, drain));
-        let retention_tick = self.standing_jobs.notify(Tick::Hour);
+        let retention_tick = self.ticks.notify(Tick::Hour);
         tasks.spawn("retention sweep", |drain| self.retention.run(retention_tick, drain));
         tasks.spawn("MCP connections", |drain| self.mcp.run(drain));
         tasks.spawn("notices of ended jobs", |drain| self.job_end_notices.run(drain));
-        let gate_tick = self.standing_jobs.notify(Tick::Second);
+        let gate_tick = self.ticks.notify(Tick::Second);
         tasks.spawn("gate expiry", |drain| self.gate_expiry.run(gate_tick, drain));
-        tasks.spawn("standing jobs", |drain| self.standing_jobs.run(drain));
-        tasks.spawn("events of routines", |drain| self.event_outbox.run(drain));
-        tasks.spawn("posts of notifications", |drain| self.notification_posts.run(drain));
+        tasks.spawn("ticks", |drain| self.ticks.run(drain));
+        tasks.spawn("pending events", |drain| self.pending_events.run(drain));
+        tasks.spawn("notification sender", |drain| self.notification_sender.run(drain));
         let ControlLoops { prober, dispatcher, engine_watch, disk_sweep } = self.control;
         tasks.spawn("sandbox prober", |drain| prober.run(drain));
         tasks.spawn("disk sweep", |drain| disk_sweep.run(drain));
         tasks.spawn("dispatcher", |drain| dispatcher.run(drain));
         tasks.spawn("engine watch", |drain| engine_watch.run(drain));
         tasks.spawn("chat engine", |drain| self.chat_engine.run(drain));
-        tasks.spawn("sweep of due routines", |drain| self.routine_sweep.run(drain));
+        tasks.spawn("routine scheduler", |drain| self.routine_scheduler.run(drain));
         tasks.spawn("runner of routines", |drain| self.runner.run(drain));
         tasks.spawn("heartbeats", |drain| self.heartbeats.run(drain));
         let store = self.store.clone();
@@ -97,8 +98,8 @@ impl Tasks {
         self.names.insert(handle.id(), name);
     }
 
-    /// Waits until all tasks have ended, or for [`TASK_DRAIN_TIMEOUT`] after the drain fired. A task that ends earlier, or
-    /// panics, fires the drain; the first such task is the error.
+    /// Waits until all tasks have ended, or for [`TASK_DRAIN_TIMEOUT`] after the drain fired. A task that ends earlier,
+    /// or panics, fires the drain; the first such task is the error.
     async fn supervise(mut self) -> Result<(), ServeError> {
         let mut result = Ok(());
         let drain = self.drain.clone();

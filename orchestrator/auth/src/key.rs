@@ -48,8 +48,8 @@ impl fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// The configured secret or, without one, the key in the data directory, which is created if it does not exist. The directory must
-    /// exist.
+    /// The configured secret or, without one, the key in the data directory, which is created if it does not exist. The
+    /// directory must exist.
     pub fn load(secret: Option<&SecretString>, data_dir: &Path) -> Result<Self, KeyError> {
         match secret {
             Some(secret) => Ok(Self::from_secret(secret.expose_secret().as_bytes())),

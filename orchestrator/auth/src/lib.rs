@@ -1,7 +1,7 @@
 //! Tokens of users of the public API, and of workers.
 //!
-//! Owns the signing key and both kinds of token; neither is accepted in place of the other. The only importer of the JWT
-//! library. Revocation is the store's.
+//! Owns the signing key and both kinds of token; neither is accepted in place of the other. The only importer of the
+//! JWT library. Revocation is the store's.
 
 mod key;
 mod worker;
@@ -25,7 +25,7 @@ const WORKER_AUDIENCE: &str = "gantry-worker";
 /// Maximum token size; tokens issued here have about 300 bytes.
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 const MAX_JTI_BYTES: usize = 128;
-/// A worker's token outlives the job's own time limit by this much (contract: sandbox, Transport and identity): the job's
+/// A worker's token outlives the job's own time limit by this much: the job's
 /// row ends it, not the clock.
 const WORKER_TOKEN_SLACK: chrono::Duration = chrono::Duration::hours(24);
 

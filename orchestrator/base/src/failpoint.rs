@@ -1,7 +1,7 @@
 //! Failpoints: named points in the code at which a fault test makes the process kill itself with SIGKILL.
 //!
-//! Compiled only with the feature `failpoints` and never into an optimised build. Otherwise reaching a point has no effect
-//! and `GANTRY_FAILPOINT` is an unknown variable.
+//! Compiled only with the feature `failpoints` and never into an optimised build. Otherwise reaching a point has no
+//! effect and `GANTRY_FAILPOINT` is an unknown variable.
 
 use crate::Environment;
 

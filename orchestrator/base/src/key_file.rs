@@ -16,8 +16,8 @@ const FILE_MODE: u32 = 0o600;
 /// Permissions of the group and of others.
 const OTHERS_BITS: u32 = 0o077;
 
-/// The text of the key at `path`, without the white space at its end; `None` if there is no file. A file that other users can
-/// access is made private first.
+/// The text of the key at `path`, without the white space at its end; `None` if there is no file. A file that other
+/// users can access is made private first.
 pub fn read(path: &Path) -> io::Result<Option<Zeroizing<String>>> {
     match restrict(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -27,8 +27,8 @@ pub fn read(path: &Path) -> io::Result<Option<Zeroizing<String>>> {
     Ok(Some(Zeroizing::new(text.trim_end().to_owned())))
 }
 
-/// Like [`read`]; creates the file with `text` if there is none. Its directory must exist. If two processes do this at once one
-/// wins, and a partial key is never read.
+/// Like [`read`]; creates the file with `text` if there is none. Its directory must exist. If two processes do this at
+/// once one wins, and a partial key is never read.
 pub fn read_or_create(path: &Path, text: impl FnOnce() -> Zeroizing<String>) -> io::Result<Zeroizing<String>> {
     if let Some(text) = read(path)? {
         return Ok(text);
@@ -44,14 +44,16 @@ pub fn read_or_create(path: &Path, text: impl FnOnce() -> Zeroizing<String>) -> 
     read(path)?.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Writes a key to a new file and returns when it is on the disk. Replaces what an interrupted process may have left there.
+/// Writes a key to a new file and returns when it is on the disk. Replaces what an interrupted process may have left
+/// there.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     remove(path)?;
     write_new(path, text)?;
     sync_directory(path)
 }
 
-/// Renames the key at `from` to `to`, which it replaces, and returns when that is on the disk. Both are in one directory.
+/// Renames the key at `from` to `to`, which it replaces, and returns when that is on the disk. Both are in one
+/// directory.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     sync_directory(to)

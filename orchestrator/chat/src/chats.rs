@@ -1,6 +1,7 @@
 //! What users do with their threads: send messages, give commands, stop a turn.
 //!
-//! Owns what a message becomes: a prompt for the agent, a command, or the answer to a tool call that waits. Knows no HTTP type.
+//! Owns what a message becomes: a prompt for the agent, a command, or the answer to a tool call that waits. Knows no
+//! HTTP type.
 
 use std::sync::Arc;
 
@@ -61,7 +62,6 @@ pub struct ChatMessageRequest {
 /// Why a message could not be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum ChatError {
-    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The message could not be searched for the user's secrets.

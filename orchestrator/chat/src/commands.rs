@@ -13,7 +13,7 @@ use store::{AuditEntry, ChatJob, StoreError, Transition};
 
 /// Jobs that `/status` lists.
 const MAX_LISTED_JOBS: u32 = 20;
-/// Shortest part of an id that names a job (contract: api, Decided in detail).
+/// Shortest part of an id that names a job.
 const MIN_ID_DIGITS: usize = 4;
 /// Jobs that the answer to an ambiguous part of an id lists.
 const MAX_CANDIDATES: u32 = 10;

@@ -28,8 +28,8 @@ pub(super) fn system_prompt(identity: Option<&str>, settings: &UserSettings, now
     )
 }
 
-/// The conversation up to the message of this turn: what the last turn saved, then the entries that are due. The last of those is
-/// the message.
+/// The conversation up to the message of this turn: what the last turn saved, then the entries that are due. The last
+/// of those is the message.
 ///
 /// `answers` are those of a turn that did not survive its process, whose entries are among those that are due.
 pub(super) fn messages(

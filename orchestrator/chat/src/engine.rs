@@ -1,7 +1,7 @@
 //! The chat engine: works on the messages of threads, one turn of a thread at a time.
 //!
-//! Owns which threads are worked on at once. The database is the truth: a wake carries no data, and what is to be done is read
-//! again. Never decides what a turn does.
+//! Owns which threads are worked on at once. The database is the truth: a wake carries no data, and what is to be done
+//! is read again. Never decides what a turn does.
 
 use std::{
     collections::HashMap,
@@ -101,8 +101,8 @@ impl ChatEngine {
         Ok(false)
     }
 
-    /// Works until the drain fires; turns in progress then have a moment to end. The next process ends the others with an
-    /// error.
+    /// Works until the drain fires; turns in progress then have a moment to end. The next process ends the others with
+    /// an error.
     pub async fn run(self: Arc<Self>, drain: CancellationToken) {
         let notifier = Arc::clone(self.parts.store.event_notifier());
         let mut turns = JoinSet::new();
@@ -121,8 +121,8 @@ impl ChatEngine {
         }
     }
 
-    /// Starts a turn in each thread that has something to do, as far as there are permits. The user with the fewest turns in
-    /// progress is next.
+    /// Starts a turn in each thread that has something to do, as far as there are permits. The user with the fewest
+    /// turns in progress is next.
     async fn start_turns(self: &Arc<Self>, turns: &mut JoinSet<()>) -> Result<(), ()> {
         let store = &self.parts.store;
         let runnable = store.runnable_chat_threads(self.parts.max_turns_per_user).await.map_err(|error| {

@@ -1,6 +1,7 @@
 //! The order in which waiting threads get their turns. Pure.
 //!
-//! Users take turns: the one with the fewest turns in progress is next, of equals the one whose thread has waited longest.
+//! Users take turns: the one with the fewest turns in progress is next, of equals the one whose thread has waited
+//! longest.
 
 use std::{
     cmp::Reverse,
@@ -9,8 +10,8 @@ use std::{
 
 use protocol::ThreadId;
 
-/// Waiting threads with their owners, in the order in which they get their turns. Each is counted as in progress for those after
-/// it.
+/// Waiting threads with their owners, in the order in which they get their turns. Each is counted as in progress for
+/// those after it.
 pub(super) struct FairOrder {
     users: Vec<WaitingUser>,
     /// Each user that has a waiting thread: the number of turns, the position of the thread, the user's index.

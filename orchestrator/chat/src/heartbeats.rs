@@ -1,7 +1,7 @@
-//! Runs the heartbeats of main sessions: looks at the users whose heartbeat may be due, and begins those that are.
+//! Runs the heartbeats of main sessions: reads the users whose heartbeat may be due, and begins those that are.
 //!
-//! The rows are the truth: a wake carries no data, and a request that comes before this runs is found when it does. Owns how many
-//! heartbeats there are at once. Never decides when one is due: `domain::heartbeat` does.
+//! The rows are the truth: a wake carries no data, and a request that comes before this runs is found when it does.
+//! Owns how many heartbeats there are at once. Never decides when one is due: `domain::heartbeat` does.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,13 +15,14 @@ use base::{clock::Clock, per_user_semaphore::PerUserSemaphore};
 use domain::heartbeat::{HeartbeatDecision, HeartbeatFacts, interval};
 use store::{DeferredHeartbeat, DueHeartbeat, Store, StoreError};
 
-/// Maximum time between two looks, so that a clock that was set is noticed. Without due heartbeats a look reads one index entry.
+/// Maximum time between two polls, so that a clock that was set is noticed. Without due heartbeats a poll reads one
+/// index entry.
 const MAX_WAIT: Duration = Duration::from_secs(1);
-/// Minimum time between two looks.
+/// Minimum time between two polls.
 const MIN_WAIT: Duration = Duration::from_millis(10);
-/// Users that one look decides on.
+/// Maximum number of users that one poll decides on.
 const BATCH: u32 = 100;
-/// When a user whose settings cannot be read is looked at again.
+/// When a user whose settings cannot be read is polled again.
 const UNREADABLE_RETRY: TimeDelta = TimeDelta::hours(1);
 /// When a heartbeat that could not begin is tried again.
 const BEGIN_RETRY: TimeDelta = TimeDelta::seconds(1);
@@ -54,7 +55,8 @@ impl Heartbeats {
         Self { engine, settings, permits }
     }
 
-    /// Runs until the drain fires; heartbeats in progress then have a moment to end. The next process begins the others again.
+    /// Runs until the drain fires; heartbeats in progress then have a moment to end. The next process begins the others
+    /// again.
     pub async fn run(self, drain: CancellationToken) {
         if !self.settings.enabled {
             return drain.cancelled().await;
@@ -87,7 +89,7 @@ impl Heartbeats {
         }
     }
 
-    /// Begins the heartbeats that are due, as far as there are permits, and returns how long to wait for the next look.
+    /// Begins the heartbeats that are due, as far as there are permits, and returns how long to wait for the next poll.
     async fn look(&self, running: &mut JoinSet<()>) -> Result<Duration, StoreError> {
         if !self.store().heartbeats_enabled().await? {
             return Ok(MAX_WAIT);

@@ -1,7 +1,7 @@
 //! Events of turns that are only streamed: pieces of answers and progress, and where stored entries belong among them.
 //!
-//! Owns the channel of each user with subscribers. Never stores anything: what is durable is in the thread. A subscriber that is
-//! too slow loses events and is told so.
+//! Owns the channel of each user with subscribers. Never stores anything: what is durable is in the thread. A
+//! subscriber that is too slow loses events and is told so.
 
 use std::{
     collections::HashMap,

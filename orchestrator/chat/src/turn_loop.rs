@@ -17,11 +17,11 @@ use config::HookPoint;
 use llm::metering::{Account, AccountOwner, CallLimiter, MeteredModel};
 use store::{Turn, TurnRequest};
 
-/// Model calls of one turn (contract: agent, Decided in detail, Chat).
+/// Model calls of one turn.
 pub(super) const MAX_MODEL_CALLS: u32 = 50;
 /// Tool calls of one turn: ten for each model call.
 const MAX_TOOL_CALLS: u32 = 500;
-/// Time limit of one turn, without the time that it waits for a person (contract: agent, Decided in detail, Chat).
+/// Time limit of one turn, without the time that it waits for a person.
 pub(super) const TIMEOUT: Duration = Duration::from_mins(15);
 /// Pieces of an answer that wait to be streamed.
 const DELTA_CAPACITY: usize = 64;

@@ -1,7 +1,7 @@
 //! Directories of the command line's user as tar archives: packed for an upload, and unpacked from a download.
 //!
-//! Contains regular files and directories; links and special files are counted and left out, because what a job writes must not
-//! lead out of the target. Never used for workspaces.
+//! Contains regular files and directories; links and special files are counted and left out, because what a job writes
+//! must not lead out of the target. Never used for workspaces.
 
 use std::{
     fs,

@@ -74,7 +74,8 @@ impl Client {
         self.read(self.send(request.timeout(RESPONSE_TIMEOUT)).await?).await
     }
 
-    /// Sends `GET` to an endpoint whose status is part of the answer, and returns it with its JSON; null for other content.
+    /// Sends `GET` to an endpoint whose status is part of the answer, and returns it with its JSON; null for other
+    /// content.
     pub async fn probe(&self, path: &str) -> Result<(u16, Value), CliError> {
         let request = self.request(Method::GET, path, &[]).timeout(PROBE_TIMEOUT);
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;

@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Objects among which an id is completed.
 const MAX_CANDIDATES: usize = 50;
 const MAX_HELP_CHARS: usize = 40;
-/// The limits of a job that `--limit` takes (contract: api, Jobs).
+/// The limits of a job that `--limit` takes.
 const LIMITS: [&str; 10] = [
     "timeout_seconds=",
     "max_iterations=",

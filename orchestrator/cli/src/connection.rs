@@ -1,7 +1,7 @@
 //! Which server a command talks to, and with which token.
 //!
-//! Owns the options and their precedence: options, then environment variables, then the context. A context's token is sent to the
-//! context's server only.
+//! Owns the options and their precedence: options, then environment variables, then the context. A context's token is
+//! sent to the context's server only.
 
 use clap::{Arg, ArgMatches, Command};
 use secrecy::SecretString;

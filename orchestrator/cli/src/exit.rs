@@ -131,7 +131,8 @@ impl CliError {
         Self::Failed(format!("{what}: {cause}"))
     }
 
-    /// The error as JSON: `code`, `title` and `detail`, as in the API's problems, and the exit code. A problem keeps its other fields.
+    /// The error as JSON: `code`, `title` and `detail`, as in the API's problems, and the exit code. A problem keeps
+    /// its other fields.
     pub fn to_json(&self) -> Value {
         let mut value = match self {
             Self::Refused(problem) => serde_json::to_value(problem).unwrap_or_default(),

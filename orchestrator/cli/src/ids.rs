@@ -13,7 +13,7 @@ use super::{
     text::{one_line, truncate},
 };
 
-/// Shortest part of an id that the API accepts (contract: api, Decided in detail).
+/// Shortest part of an id that the API accepts.
 const MIN_PART_CHARS: usize = 4;
 /// Digits that tables show. The last ones, because UUIDv7 begins with the time.
 const SHORT_DIGITS: usize = 8;

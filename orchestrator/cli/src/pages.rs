@@ -71,7 +71,8 @@ impl<T: DeserializeOwned + Serialize> List<T> {
     }
 }
 
-/// Reads a page of the list at `url`, or all of them, with the cursor of the next one. With JSON it prints them, and returns `None`.
+/// Reads a page of the list at `url`, or all of them, with the cursor of the next one. With JSON it prints them, and
+/// returns `None`.
 pub(super) async fn read<T: DeserializeOwned + Serialize>(
     client: &Client,
     (url, filter): (&str, &[(&str, String)]),

@@ -1,4 +1,5 @@
-//! What moves on the last line of a terminal: the progress of a transfer, and the activity of something that is followed.
+//! What moves on the last line of a terminal: the progress of a transfer, and the activity of something that is
+//! followed.
 //!
 //! The only user of indicatif. Draws on standard error, and only if that is a terminal.
 
@@ -17,8 +18,8 @@ const REDRAWS_PER_SECOND: u8 = 8;
 const SIZED: &str = "{bar:30} {binary_bytes} of {binary_total_bytes}, {percent} %, {binary_bytes_per_sec}, {eta} left";
 const UNSIZED: &str = "{spinner} {binary_bytes}, {binary_bytes_per_sec}";
 const ACTIVITY: &str = "{spinner} {msg}";
-/// Columns of a line that its text does not use: the spinner, the mark of a cut, and the `^C` that a terminal prints for Ctrl-C, which
-/// must not begin a new line.
+/// Columns of a line that its text does not use: the spinner, the mark of a cut, and the `^C` that a terminal prints
+/// for Ctrl-C, which must not begin a new line.
 const RESERVED_COLUMNS: usize = 7;
 
 fn style(template: &str) -> ProgressStyle {

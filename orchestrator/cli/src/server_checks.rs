@@ -1,4 +1,5 @@
-//! The checks of `gantry doctor` about the server that the command line uses, as its user sees it: reachable, same version, token, ready.
+//! Checks of `gantry doctor` about the server that the command line uses, as its user sees it: reachable, same version,
+//! token, ready.
 
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;

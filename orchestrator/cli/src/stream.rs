@@ -1,4 +1,5 @@
-//! Follows a stream of events across lost connections and restarts of the server: a job's until it ends, or the instance's.
+//! Follows a stream of events across lost connections and restarts of the server: a job's until it ends, or the
+//! instance's.
 //!
 //! Owns resuming: every event is returned once and in order. Never prints.
 

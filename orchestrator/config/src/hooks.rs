@@ -1,7 +1,7 @@
 //! The hooks: `[[hooks]]` tables of the configuration file.
 //!
-//! Owns their grammar: where a hook is asked, what it matches, and what it does. No error repeats a value, since a value may be a
-//! secret that is in the wrong place.
+//! Owns their grammar: where a hook is asked, what it matches, and what it does. No error repeats a value, since a
+//! value may be a secret that is in the wrong place.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -24,7 +24,7 @@ const MAX_NAME_BYTES: usize = 64;
 const MAX_LIST_ITEMS: usize = 64;
 /// Maximum length of a reason.
 const MAX_REASON_BYTES: usize = 500;
-/// Default time limit of a webhook (contract: agent, Hooks).
+/// Default time limit of a webhook.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 5;
 /// Maximum time limit of a webhook: a call or a request waits for it.
 const MAX_TIMEOUT_SECONDS: u64 = 60;
@@ -95,7 +95,7 @@ pub struct HookFilter {
     pub tools: Vec<String>,
     /// Names of users. All users if empty.
     pub users: Vec<String>,
-    /// The only parameter whose text is looked at.
+    /// The only parameter whose text is searched.
     pub parameter: Option<String>,
     /// Found in the text of the parameters.
     pub text: Option<Regex>,

@@ -1,7 +1,8 @@
 //! The configuration: flags over `GANTRY_*` variables over `gantry.toml` over defaults.
 //!
-//! Owns every setting, declared once with its key, default, bounds and help. The only module that reads the environment. Opens
-//! no files that settings name, except secrets. The error for an invalid value is one line that names the setting.
+//! Owns every setting, declared once with its key, default, bounds and help. The only module that reads the
+//! environment. Opens no files that settings name, except secrets. The error for an invalid value is one line that
+//! names the setting.
 
 mod hooks;
 mod master_key;
@@ -124,7 +125,7 @@ settings! {
 }
 
 settings! {
-    /// How often each user may call each of the orchestrator's tools (contract: agent, Tools).
+    /// How often each user may call each of the orchestrator's tools.
     struct ToolRateSettings {
         /// Tool calls that a user may make at once, of each orchestrator tool that has no lower limit; 0 for no limit.
         burst: u32 = setting("tool_rate.burst").default("60").range(0, 1_000_000);

@@ -1,6 +1,7 @@
 //! The MCP servers: `[[mcp]]` tables of the configuration file.
 //!
-//! Owns the grammar of their names and headers. A header names a secret and never contains one; no error repeats a header.
+//! Owns the grammar of their names and headers. A header names a secret and never contains one; no error repeats a
+//! header.
 
 use std::collections::{BTreeMap, BTreeSet};
 

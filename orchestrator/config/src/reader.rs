@@ -1,7 +1,7 @@
 //! Reads settings: flags over environment variables over the file over defaults.
 //!
-//! Owns the origin of values, `_file` forms, error texts, and the list of effective values with secrets masked. Does not know the
-//! meaning of settings.
+//! Owns the origin of values, `_file` forms, error texts, and the list of effective values with secrets masked. Does
+//! not know the meaning of settings.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,8 +1,10 @@
-//! Enforces the disk quotas of running jobs: each workspace is measured every second, and at once when the free space drops.
+//! Enforces the disk quotas of running jobs: each workspace is measured every second, and at once when the free space
+//! drops.
 //!
-//! The ulimit `fsize` bounds one file; this bounds their sum. Marks attempts over their quota; the dispatcher ends them.
+//! The ulimit `fsize` bounds one file; this bounds their sum. Marks attempts over their quota; the dispatcher ends
+//! them.
 
-mod meter;
+mod measurer;
 mod open_files;
 mod verdict;
 
@@ -17,21 +19,21 @@ use tokio::{sync::watch, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    meter::Effort,
+    measurer::Effort,
     verdict::{DropDetector, NextMeasurement, Situation, next_measurement, wait_after_pause},
 };
 use super::{AttemptKey, AttemptRegistry, DispatcherWaker};
 use store::{RunningJob, Store};
 use workspace::FreeSpace;
 
-pub use meter::WorkspaceMeter;
+pub use measurer::WorkspaceMeasurer;
 
-/// Time between two reads of the free space (contract: sandbox, Posture).
+/// Time between two reads of the free space.
 const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two lists of the running jobs.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
-/// A measurement triggered by a drop of the free space begins no sooner after the last one than this, or than twice that
-/// one's cost.
+/// A measurement triggered by a drop of the free space begins no sooner after the last one than this, or than twice
+/// that one's cost.
 const MIN_WAIT: Duration = Duration::from_millis(50);
 
 /// How a job exceeds its disk quota.
@@ -47,7 +49,7 @@ pub struct Violation {
 pub struct DiskSweep {
     /// Lists the running jobs.
     pub store: Store,
-    pub meter: WorkspaceMeter,
+    pub measurer: WorkspaceMeasurer,
     /// Free space of their file system.
     pub free_space: FreeSpace,
     /// Attempts over their quota are marked here.
@@ -82,7 +84,8 @@ impl DiskSweep {
             }
             while watched.tasks.try_join_next().is_some() {}
         }
-        // A container that is paused for a measurement is unpaused if the drain allows; otherwise the next process unpauses it.
+        // A container that is paused for a measurement is unpaused if the drain allows; otherwise the next process
+        // unpauses it.
         watched.running.values().for_each(|(_, stop)| stop.cancel());
         while watched.tasks.join_next().await.is_some() {}
     }
@@ -101,8 +104,8 @@ impl DiskSweep {
         }
     }
 
-    /// Starts to watch jobs that have started, and stops for those that have ended. False if the jobs cannot be listed; then
-    /// nothing changes.
+    /// Starts to watch jobs that have started, and stops for those that have ended. False if the jobs cannot be listed;
+    /// then nothing changes.
     async fn list(&self, watched: &mut Watched, drops: &watch::Sender<()>, is_first: bool) -> bool {
         let running = match self.store.running().await {
             Ok(running) => running,
@@ -130,8 +133,9 @@ impl DiskSweep {
             if let Entry::Vacant(entry) = watched.running.entry(job.id) {
                 let stop = CancellationToken::new();
                 entry.insert((job.container.clone(), stop.clone()));
-                let (meter, attempts, waker) = (self.meter.clone(), Arc::clone(&self.attempts), self.waker.clone());
-                let watch = JobWatch { meter, attempts, waker, job, drops: drops.subscribe(), stop };
+                let (measurer, attempts, waker) =
+                    (self.measurer.clone(), Arc::clone(&self.attempts), self.waker.clone());
+                let watch = JobWatch { measurer, attempts, waker, job, drops: drops.subscribe(), stop };
                 watched.tasks.spawn(watch.run(is_first));
             }
         }
@@ -150,7 +154,7 @@ struct Watched {
 
 /// Watches one running job.
 struct JobWatch {
-    meter: WorkspaceMeter,
+    measurer: WorkspaceMeasurer,
     attempts: Arc<AttemptRegistry>,
     waker: DispatcherWaker,
     job: RunningJob,
@@ -164,14 +168,14 @@ impl JobWatch {
     async fn run(mut self, was_running: bool) {
         if was_running {
             // An earlier process may have died while it had the container paused.
-            self.meter.unpause(&self.job).await;
+            self.measurer.unpause(&self.job).await;
         }
         let mut was_triggered = false;
         let (mut unmeasured_since, mut paused_at): (Option<Instant>, Option<Instant>) = (None, None);
         while !self.stop.is_cancelled() {
             let started_at = Instant::now();
             let effort = if was_triggered { Effort::Thorough } else { Effort::Quick };
-            let measurement = self.meter.measure(&self.job, effort).await;
+            let measurement = self.measurer.measure(&self.job, effort).await;
             let mut cost = started_at.elapsed();
             let step = next_measurement(Situation {
                 finding: &measurement.finding,
@@ -191,7 +195,7 @@ impl JobWatch {
                 }
                 NextMeasurement::Pause => {
                     let started_at = Instant::now();
-                    if let Err(violation) = self.meter.measure_paused(&self.job).await {
+                    if let Err(violation) = self.measurer.measure_paused(&self.job).await {
                         self.mark(&violation).await;
                         break;
                     }
@@ -202,7 +206,7 @@ impl JobWatch {
             };
             was_triggered |= self.wait(wait, cost).await;
         }
-        self.meter.forget(&self.job);
+        self.measurer.forget(&self.job);
     }
 
     /// Marks the attempt, which the dispatcher then ends. After a restart the attempt may not be registered yet.

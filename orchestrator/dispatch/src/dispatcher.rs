@@ -1,5 +1,5 @@
-//! The control loop that makes containers match the database: when woken, it collects the facts, plans, and hands out the
-//! actions. Wakes carry no data.
+//! The control loop that makes containers match the database: when woken, it collects the facts, plans, and hands out
+//! the actions. Wakes carry no data.
 
 use std::{
     cmp::Reverse,
@@ -25,10 +25,10 @@ use engine::{ContainerView, ReadinessReason, SandboxReadiness};
 use store::{StoreError, Unfinished};
 use workspace::FreeSpace;
 
-/// Longest time between two plans while a job or container exists, so that a lost engine event delays a plan at most this
-/// long.
+/// Longest time between two plans while a job or container exists, so that a lost engine event delays a plan at most
+/// this long.
 const TICK: Duration = Duration::from_secs(1);
-/// Longest time between two plans while there is none. The process's standing jobs wake it more often.
+/// Longest time between two plans while there is none. The process's ticks wake it more often.
 const IDLE_TICK: Duration = Duration::from_secs(30);
 
 /// Wakes the dispatcher. Cheap; several wakes before the next plan are one.
@@ -52,12 +52,12 @@ pub struct Dispatcher {
     day_limits: DayLimits,
     limits: PlanLimits,
     waker: DispatcherWaker,
-    reported: Reported,
+    reported: ReportedConditions,
 }
 
 /// Conditions that were reported before, so that each is reported once.
 #[derive(Debug, Default)]
-struct Reported {
+struct ReportedConditions {
     /// The pending jobs' messages do not say that they wait for the sandbox.
     messages_cleared: bool,
     /// Jobs with an invalid row.
@@ -99,7 +99,14 @@ impl Dispatcher {
         limits: PlanLimits,
         waker: DispatcherWaker,
     ) -> Self {
-        Self { executor: Arc::new(executor), free_space, day_limits, limits, waker, reported: Reported::default() }
+        Self {
+            executor: Arc::new(executor),
+            free_space,
+            day_limits,
+            limits,
+            waker,
+            reported: ReportedConditions::default(),
+        }
     }
 
     /// Runs until the drain fires; then starts no action, waits for those in progress, and leaves containers running.
@@ -145,7 +152,8 @@ impl Dispatcher {
 
     /// Collects the facts and plans. Also returns whether nothing is open.
     async fn plan(&mut self, busy: &HashSet<Subject>) -> Result<(Plan, bool), StoreError> {
-        // Taken first: if an error returned earlier, `Sandbox::changed` would compare with an old state and wake the loop at once.
+        // Taken first: if an error returned earlier, `Sandbox::changed` would compare with an old state and wake the
+        // loop at once.
         self.reported.sandbox = self.executor.sandbox.published();
         let mut snapshot = self.snapshot().await?;
         let (has_queued_jobs, is_idle) = (snapshot.has_queued_jobs(), snapshot.is_empty());
@@ -182,8 +190,8 @@ impl Dispatcher {
         Ok((planned, is_idle))
     }
 
-    /// Reads containers, run directories and jobs. Containers are listed before jobs are read: a job that ends in between is
-    /// then seen as ended, and never as one whose container vanished.
+    /// Reads containers, run directories and jobs. Containers are listed before jobs are read: a job that ends in
+    /// between is then seen as ended, and never as one whose container vanished.
     async fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
         let executor = Arc::clone(&self.executor);
         let containers = match executor.engine.list().await {
@@ -257,8 +265,8 @@ impl Dispatcher {
         self.executor.store.waits_for_tool(job.id, job.attempt).await
     }
 
-    /// Whether attempts may start, by the published state of the sandbox and the free space; while they may not, the queued
-    /// jobs' messages say why. Never waits for a probe: it requests one, whose result wakes the loop.
+    /// Whether attempts may start, by the published state of the sandbox and the free space; while they may not, the
+    /// queued jobs' messages say why. Never waits for a probe: it requests one, whose result wakes the loop.
     async fn start_policy(&mut self, jobs: &[JobRecord], has_queued_jobs: bool) -> StartPolicy {
         let sandbox = &self.executor.sandbox;
         if has_queued_jobs || jobs.iter().any(|job| job.state() == JobState::Stuck) {
@@ -305,7 +313,8 @@ impl Dispatcher {
     }
 }
 
-/// The message of a queued job while the sandbox is not ready. The details are for the operator, in `/readyz` and the log.
+/// The message of a queued job while the sandbox is not ready. The details are for the operator, in `/readyz` and the
+/// log.
 const fn waiting_message(reason: ReadinessReason) -> &'static str {
     match reason {
         ReadinessReason::EngineUnreachable => "waiting: the container engine does not answer",

@@ -1,5 +1,5 @@
-//! Wakes the dispatcher when a container may have changed. A separate task, because the dispatcher's loop would cancel and
-//! restart the wait, and with it a reconnection or a ping, on each tick.
+//! Wakes the dispatcher when a container may have changed. A separate task, because the dispatcher's loop would cancel
+//! and restart the wait, and with it a reconnection or a ping, on each tick.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The way of an agent's events and report into the store: quota, redaction, sequence.
 //!
-//! Owns that no event is stored whose texts were not searched for the owner's secrets. Never limits how fast events come: that is
-//! the transport's task.
+//! Guarantees that no event is stored whose texts were not searched for the owner's secrets. Never limits how fast
+//! events come: that is the transport's task.
 
 use std::sync::Arc;
 
@@ -34,7 +34,6 @@ pub enum IngestError {
     /// They could not be searched for secrets.
     #[error(transparent)]
     Unsearched(#[from] DetectorError),
-    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -141,7 +140,8 @@ impl EventIngestion {
         Ok(self.store.append_if_live(key.job, key.attempt, now, event.into()).await?)
     }
 
-    /// Whether events of all kinds are stored, by what the job has written in all; otherwise only the essential ones are.
+    /// Whether events of all kinds are stored, by what the job has written in all; otherwise only the essential ones
+    /// are.
     async fn keeps_all_kinds(&self, attempt: &Attempt, bytes: usize) -> Result<bool, IngestError> {
         let quota = &attempt.limits().event_quota;
         if !quota.is_known() {

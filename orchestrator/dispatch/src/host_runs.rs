@@ -1,7 +1,7 @@
 //! The runs of jobs that this process runs itself: each is a task with the agent's loop.
 //!
-//! Owns that a run begins once for each attempt, and that its end wakes the dispatcher, also after a panic. Never knows how a loop
-//! works, and never writes a job's row.
+//! Guarantees that a run begins once for each attempt, and that its end wakes the dispatcher, also after a panic. Never
+//! knows how a loop works, and never writes a job's row.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,8 @@ use tokio_util::task::TaskTracker;
 
 use super::{Attempt, DispatcherWaker, attempts::HostRun};
 
-/// Runs an attempt's loop until it has reported or is to stop: when its attempt is over or being cancelled, or the process drains.
+/// Runs an attempt's loop until it has reported or is to stop: when its attempt is over or being cancelled, or the
+/// process drains.
 pub type RunHostJob = Arc<dyn Fn(Arc<Attempt>) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Begins and stops runs.
@@ -50,7 +51,8 @@ impl HostRuns {
         });
     }
 
-    /// Waits until the run of an attempt has ended, which was told to stop. One that takes longer than `grace` is cut off.
+    /// Waits until the run of an attempt has ended, which was told to stop. One that takes longer than `grace` is cut
+    /// off.
     pub(super) async fn stop(&self, attempt: &Attempt, grace: Duration) {
         let Some(run) = attempt.host_run() else { return };
         if tokio::time::timeout(grace, run.ended()).await.is_err() {

@@ -1,7 +1,7 @@
 //! What arrives from outside and fires routines: messages, events of systems, and webhook deliveries. Contents.
 //!
-//! `matchers` compares, `events` fires routines for messages and events, at once or from the outbox, and `webhooks` decides about
-//! deliveries.
+//! `matchers` compares, `events` fires routines for messages and events, at once or when they are pending, and
+//! `webhooks` decides about deliveries.
 
 mod events;
 mod matchers;

@@ -1,5 +1,5 @@
-//! The dispatcher: creates jobs, and makes containers match the database; and what arrives from outside and leads to work, or is
-//! posted about it. Contents only.
+//! The dispatcher: creates jobs, and makes containers match the database; and what arrives from outside and leads to
+//! work, or is posted about it. Contents only.
 
 mod attempts;
 mod disk;
@@ -10,8 +10,8 @@ mod executor;
 mod host_runs;
 mod inbound;
 mod listeners;
+mod notification_destinations;
 mod notification_sender;
-mod notify_targets;
 pub mod plan;
 mod routine_editor;
 mod routine_waker;
@@ -25,7 +25,7 @@ pub use attempts::{
     Attempt, AttemptKey, AttemptRegistry, ChildWait, HostRunState, InFlightCall, JobLimits, Liveness,
     MAX_EVENT_BYTES_HARD, Poll, RateLimiter, StopCause,
 };
-pub use disk::{DiskSweep, Violation, WorkspaceMeter};
+pub use disk::{DiskSweep, Violation, WorkspaceMeasurer};
 pub use dispatcher::{Dispatcher, DispatcherWaker};
 pub use engine_watch::EngineWatch;
 pub use event_ingestion::{EventIngestion, IngestError};
@@ -36,8 +36,8 @@ pub use inbound::{
     WebhookHandler, WebhookRefused, WebhookRequest,
 };
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners};
+pub use notification_destinations::{InvalidDestination, NotificationDestinations};
 pub use notification_sender::NotificationSender;
-pub use notify_targets::{InvalidDestination, NotificationDestinations};
 pub use routine_editor::{ManualRun, RoutineCaller, RoutineEditor, RoutineError};
 pub use routine_waker::RoutineWaker;
 pub use run_jobs::RunJobs;

@@ -1,8 +1,8 @@
 //! The Unix sockets of workers: one run directory with `worker.sock` and `token` per live container, and the tasks that
 //! serve the sockets.
 //!
-//! Never decides when a run directory is removed: the dispatcher does, once no container can have it mounted. Never knows the
-//! protocol of a socket.
+//! Never decides when a run directory is removed: the dispatcher does, once no container can have it mounted. Never
+//! knows the protocol of a socket.
 
 use std::{
     fs, io,
@@ -23,7 +23,7 @@ use super::{Attempt, AttemptRegistry};
 pub type ServeSocket =
     Arc<dyn Fn(UnixListener, Arc<Attempt>, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// Maximum number of connections that wait to be accepted (contract: sandbox, Worker API).
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 64;
 
 /// Only the orchestrator may enter the directory of all run directories.
@@ -80,7 +80,8 @@ impl WorkerListeners {
         self.run_root.join(container)
     }
 
-    /// Creates the run directory with its token and serves the socket. The modes let the worker read it, so no chown is needed.
+    /// Creates the run directory with its token and serves the socket. The modes let the worker read it, so no chown is
+    /// needed.
     pub fn open(&self, container: &str, attempt: Arc<Attempt>, token: &SecretString) -> io::Result<()> {
         let run_dir = self.run_dir(container);
         fs::DirBuilder::new().recursive(true).mode(RUN_ROOT_MODE).create(&self.run_root)?;
@@ -133,8 +134,8 @@ impl WorkerListeners {
         Ok(names)
     }
 
-    /// Stops serving all sockets and waits for the requests in progress. The run directories stay, since the containers may
-    /// continue to run.
+    /// Stops serving all sockets and waits for the requests in progress. The run directories stay, since the containers
+    /// may continue to run.
     pub async fn stop(&self) {
         self.attempts.stop_listeners();
         self.tasks.close();

@@ -1,8 +1,8 @@
 //! Posts notifications to the webhooks of routines: signed by Standard Webhooks, tried again, and recorded.
 //!
-//! Owns when a post is tried again: only if the receiver certainly did not accept it, because it was not reached or answered so. All
-//! attempts of a notification have the same `webhook-id`. A post that was sent and not answered, and one that the process does
-//! not survive, is `unknown`, and not repeated.
+//! Owns when a post is tried again: only if the receiver certainly did not accept it, because it was not reached or
+//! answered so. All attempts of a notification have the same `webhook-id`. A post that was sent and not answered, and
+//! one that the process does not survive, is `unknown`, and not repeated.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::notify_targets::{NotificationDestinations, SendError};
+use super::notification_destinations::{NotificationDestinations, SendError};
 use base::clock::Clock;
 use domain::routine::{
     secret::RoutineSecret,
@@ -26,13 +26,14 @@ use store::{ClaimedDelivery, DeliveryOutcome, Store, StoreError, Topic};
 /// Posts at the same time, of all users and of one.
 const MAX_POSTS: u32 = 16;
 const MAX_POSTS_PER_USER: u32 = 4;
-/// Time for one post: longer than the look-up of its name and the connection may take, so that one whose time is up was sent.
+/// Time for one post: longer than the look-up of its name and the connection may take, so that one whose time is up was
+/// sent.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Seconds between the attempts of a post: eight in about 28 hours, as Standard Webhooks recommends.
 const DELAYS_SECONDS: [u32; 7] = [5, 300, 1_800, 7_200, 18_000, 36_000, 36_000];
 /// A delay is up to a tenth longer, so that posts which failed together are not repeated together.
 const JITTER: f64 = 0.1;
-/// Time between two looks if nothing wakes the task.
+/// Time between two polls if nothing wakes the task.
 const MAX_SLEEP: Duration = Duration::from_secs(30);
 /// Time after an error of the database.
 const ERROR_DELAY: Duration = Duration::from_secs(1);
@@ -47,7 +48,7 @@ pub struct NotificationSender {
     /// The keys of the signatures.
     pub secrets: Arc<Secrets>,
     /// Where they may go.
-    pub targets: NotificationDestinations,
+    pub destinations: NotificationDestinations,
     pub clock: Clock,
     pub process: Uuid,
 }
@@ -57,7 +58,7 @@ impl NotificationSender {
     pub async fn run(self, drain: CancellationToken) {
         let this = Arc::new(self);
         let mut wakes = this.store.event_notifier().subscribe(Topic::NotificationSender);
-        while let Err(error) = this.store.give_up_notification_posts(this.process).await {
+        while let Err(error) = this.store.give_up_interrupted_deliveries(this.process).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "posts of notifications could not be looked at");
             tokio::select! {
                 () = drain.cancelled() => return,
@@ -141,7 +142,7 @@ impl NotificationSender {
         let request = signed(post, &standard_key(secret.expose_secret()), now);
         match request {
             Err(error) => Attempted::Refused(error),
-            Ok(request) => match self.targets.send(&request).await {
+            Ok(request) => match self.destinations.send(&request).await {
                 Ok(status) => Attempted::Answered(status),
                 Err(SendError::Refused(error)) => Attempted::Refused(error),
                 Err(SendError::NotSent(error)) => Attempted::NotSent(error),

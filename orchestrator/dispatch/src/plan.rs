@@ -1,5 +1,5 @@
-//! Decides what to do next: one pure function of the facts. The executor checks each action against the job's row, so a fact
-//! may be slightly out of date.
+//! Decides what to do next: one pure function of the facts. The executor checks each action against the job's row, so a
+//! fact may be slightly out of date.
 //!
 //! Never acts and never queries: time, jobs, containers and limits are arguments.
 

@@ -1,6 +1,7 @@
 //! Creates, changes and fires routines for every caller: the public API, JSON-RPC and tools.
 //!
-//! Owns the order of the steps: who may, validation, secrets, the first time, row, wakes. Knows no HTTP type. Never runs anything.
+//! Owns the order of the steps: who may, validation, secrets, the first time, row, wakes. Knows no HTTP type. Never
+//! runs anything.
 
 mod change;
 mod error;
@@ -47,7 +48,7 @@ pub struct RoutineEditor {
     /// Knows what jobs may ask for, and whether they can run.
     pub submitter: Arc<JobSubmitter>,
     /// Where notifications may be posted.
-    pub targets: NotificationDestinations,
+    pub destinations: NotificationDestinations,
     pub secrets: Arc<Secrets>,
     /// Wakes sweep and runner.
     pub waker: RoutineWaker,
@@ -121,13 +122,13 @@ impl RoutineEditor {
             let refused = |error: InvalidDestination| {
                 RoutineError::Invalid(vec![invalid("notify.webhook_url", &error.to_string())])
             };
-            self.targets.check(url).map_err(refused)?;
+            self.destinations.check(url).map_err(refused)?;
         }
         Ok(checked)
     }
 
-    /// The definition as it is stored: with its path and its next time, and its secrets sealed. Secrets that are generated are
-    /// returned, to be shown once.
+    /// The definition as it is stored: with its path and its next time, and its secrets sealed. Secrets that are
+    /// generated are returned, to be shown once.
     fn definition(
         &self,
         id: RoutineId,

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-/// Wakes the sweep of due routines and the runner. Cheap to clone; several wakes before the next look are one.
+/// Wakes the scheduler and the runner. Cheap to clone; several wakes before the next poll are one.
 #[derive(Debug, Clone, Default)]
 pub struct RoutineWaker(Arc<Wakes>);
 
 #[derive(Debug, Default)]
 struct Wakes {
-    sweep: Notify,
+    scheduler: Notify,
     runs: Notify,
 }
 
 impl RoutineWaker {
     /// A routine may have become due, or a schedule has changed.
     pub fn wake_scheduler(&self) {
-        self.0.sweep.notify_one();
+        self.0.scheduler.notify_one();
     }
 
     /// A run may have become one that can start, or has been cancelled.
@@ -25,9 +25,9 @@ impl RoutineWaker {
         self.0.runs.notify_one();
     }
 
-    /// Waits for the next wake of the sweep; one that came since the last call counts.
-    pub async fn sweep(&self) {
-        self.0.sweep.notified().await;
+    /// Waits for the next wake of the scheduler; one that came since the last call counts.
+    pub async fn scheduler(&self) {
+        self.0.scheduler.notified().await;
     }
 
     /// Waits for the next wake of the runner; one that came since the last call counts.

@@ -1,6 +1,7 @@
 //! Starts full-job runs: each is a job, stored and linked in the transaction that starts the run.
 //!
-//! Owns what follows when the job cannot be created. Never waits for a job: the run ends in the transaction in which the job does.
+//! Owns what follows when the job cannot be created. Never waits for a job: the run ends in the transaction in which
+//! the job does.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ impl RunJobs {
         self.submitter.sandbox.is_disabled()
     }
 
-    /// Starts at most `max` full-job runs that wait. Returns how many were looked at.
+    /// Starts at most `max` full-job runs that wait. Returns how many were read.
     pub async fn start_waiting(&self, max: usize) -> Result<usize, StoreError> {
         let store = &self.submitter.store;
         let waiting = store.startable_jobs(max, self.submitter.clock.now()).await?;

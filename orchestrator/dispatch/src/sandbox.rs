@@ -1,7 +1,7 @@
 //! Whether jobs can run: the state that one task, the prober, finds by probing the engine, and publishes.
 //!
-//! Owns the published state and its age. A request never runs a probe and never cancels one; the dispatcher's loop never waits
-//! for one.
+//! Owns the published state and its age. A request never runs a probe and never cancels one; the dispatcher's loop
+//! never waits for one.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use engine::{Engine, ReadinessReason, SandboxReadiness};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Maximum age of the state that a submission relies on (contract: api, Identity).
+/// Maximum age of the state that a submission relies on.
 const MAX_AGE: Duration = Duration::from_secs(1);
 /// Of the probes that end while a caller waits, the second began after the call: its result is used even if the engine
 /// failed again meanwhile, so that no caller waits forever.

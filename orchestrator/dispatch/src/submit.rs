@@ -1,7 +1,7 @@
 //! Creates jobs for every caller: the public API, chats and tools.
 //!
-//! Owns the order of the steps: idempotency key, hooks, validation, sandbox check, provisional workspace, row, wake. Knows no HTTP
-//! type and authorizes no one. Never starts a job: the dispatcher does.
+//! Owns the order of the steps: idempotency key, hooks, validation, sandbox check, provisional workspace, row, wake.
+//! Knows no HTTP type and authorizes no one. Never starts a job: the dispatcher does.
 
 mod egress;
 mod error;
@@ -77,8 +77,8 @@ pub struct Submission {
     pub audit: Option<AuditEntry>,
     /// The chat thread that the job is made in: its end is posted there.
     pub thread: Option<ThreadId>,
-    /// Where the operator disabled the sandbox, the orchestrator may run the job itself, with its own tools only. False: the job is
-    /// refused then.
+    /// Where the operator disabled the sandbox, the orchestrator may run the job itself, with its own tools only.
+    /// False: the job is refused then.
     pub allows_host: bool,
 }
 
@@ -149,8 +149,8 @@ impl JobSubmitter {
         self.submit_validated(job, submission).await
     }
 
-    /// Validates a request of `parent` for a child job and creates it, for the parent's owner. Whether the parent may have another
-    /// child is decided in the transaction that stores it.
+    /// Validates a request of `parent` for a child job and creates it, for the parent's owner. Whether the parent may
+    /// have another child is decided in the transaction that stores it.
     pub async fn submit_child(
         self: &Arc<Self>,
         parent: &JobRecord,
@@ -196,7 +196,8 @@ impl JobSubmitter {
         if has_files { tokio::task::spawn_blocking(check).await? } else { check() }
     }
 
-    /// Asks the hooks about a person's prompt to a job of `owner`, and puts in their changes. It is to be validated afterwards.
+    /// Asks the hooks about a person's prompt to a job of `owner`, and puts in their changes. It is to be validated
+    /// afterwards.
     pub async fn ask_about_prompt(
         &self,
         owner: &str,
@@ -235,8 +236,8 @@ impl JobSubmitter {
         self.submit_with_commit(job, source, commit).await
     }
 
-    /// Creates a validated job whose row `commit` stores, in a transaction that may write more than the row. Runs to its
-    /// end even if the caller goes away, so that no workspace stays without a job.
+    /// Creates a validated job whose row `commit` stores, in a transaction that may write more than the row. Runs to
+    /// its end even if the caller goes away, so that no workspace stays without a job.
     pub async fn submit_with_commit<C, F>(
         self: &Arc<Self>,
         job: NewJob,

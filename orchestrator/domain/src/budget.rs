@@ -1,12 +1,12 @@
 //! Budgets: the worst-case cost of a model call, and the warning of an agent whose budget runs low. Pure.
 //!
-//! A call draws on the budgets of its job, of the job's ancestors, and of its user's day. Before the call, its worst case is
-//! reserved in all of them; afterwards the actual cost is settled. Tokens are input and output together; money is in
-//! micro-dollars. A limit of 0 means no limit.
+//! A call draws on the budgets of its job, of the job's ancestors, and of its user's day. Before the call, its worst
+//! case is reserved in all of them; afterwards the actual cost is settled. Tokens are input and output together; money
+//! is in micro-dollars. A limit of 0 means no limit.
 
 use protocol::{JobReason, Limits};
 
-/// The used share of a budget at which the agent is warned (contract: jobs, Budgets).
+/// The used share of a budget at which the agent is warned.
 const WARN_PERCENT: u64 = 80;
 
 /// A budget as it stands.
@@ -62,9 +62,11 @@ pub struct CallEstimate {
     pub prompt_tokens: u64,
     /// Maximum tokens of the answer, by the operator's and the caller's settings.
     pub max_output_tokens: u64,
-    /// Micro-dollars per million tokens in and out; `None` when the model's price is unknown, so that only tokens count.
+    /// Micro-dollars per million tokens in and out; `None` when the model's price is unknown, so that only tokens
+    /// count.
     pub prices: Option<(u64, u64)>,
-    /// Micro-dollars per million tokens in at the provider that is asked first. An aborted call is charged its prompt at it.
+    /// Micro-dollars per million tokens in at the provider that is asked first. An aborted call is charged its prompt
+    /// at it.
     pub prompt_price: Option<u64>,
 }
 

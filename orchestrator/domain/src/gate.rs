@@ -5,7 +5,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{Gate, GateDecision, GateScope, GateState, ResolveGate};
 use serde_json::Value;
 
-/// How long a gate waits for an answer (contract: agent, Chat and gates).
+/// How long a gate waits for an answer.
 pub const LIFETIME: TimeDelta = TimeDelta::hours(24);
 /// Maximum size of the reason for a decision, which becomes part of the model's context.
 pub const MAX_REASON_BYTES: usize = 4 * 1024;

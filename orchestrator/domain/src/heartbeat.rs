@@ -6,11 +6,11 @@ use chrono::{DateTime, Days, LocalResult, NaiveDateTime, TimeDelta, TimeZone as 
 use chrono_tz::Tz;
 use protocol::{QuietHours, TimeOfDay, UserSettings};
 
-/// The reply that says that there is nothing to report (contract: routines, Sessions).
+/// The reply that says that there is nothing to report.
 pub const HEARTBEAT_OK: &str = "HEARTBEAT_OK";
-/// Failures in a row of which the user is notified, once (contract: routines, Decided in detail).
+/// Failures in a row of which the user is notified, once.
 pub const FAILURES_TO_NOTIFY: u32 = 3;
-/// How long a request waits for others, which then share its heartbeat (contract: routines, Sessions).
+/// How long a request waits for others, which then share its heartbeat.
 const COALESCE: TimeDelta = TimeDelta::milliseconds(250);
 /// When a heartbeat that was put off is tried again.
 const BUSY_RETRY: TimeDelta = TimeDelta::seconds(1);
@@ -252,7 +252,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the zone and the hours: who asks again at the time that was given gets a heartbeat, and not in the quiet hours.
+        /// Whatever the zone and the hours: who asks again at the time that was given gets a heartbeat, and not in the
+        /// quiet hours.
         #[test]
         fn quiet_hours_end(
             zone in proptest::sample::select(&chrono_tz::TZ_VARIANTS[..]),

@@ -1,7 +1,7 @@
 //! Jobs: the record, which is an immutable brief and a stage with its facts, and the transitions between stages.
 //!
-//! A transition consumes the record, refuses what the stage does not allow, and returns the new record with the events to
-//! append; the store writes both in one transaction. Never does I/O, never reads a clock.
+//! A transition consumes the record, refuses what the stage does not allow, and returns the new record with the events
+//! to append; the store writes both in one transaction. Never does I/O, never reads a clock.
 
 mod brief;
 mod cancel;

@@ -13,9 +13,9 @@ pub use query::{MAX_QUERY_BYTES, MemoryQuery, Term};
 pub use snippet::snippet;
 pub use words::{IndexOwner, index_terms};
 
-/// Maximum number of documents of a user (contract: agent, Memory).
+/// Maximum number of documents of a user.
 pub const MAX_DOCUMENTS: u64 = 20_000;
-/// Versions that are kept of a document, with the current one (contract: agent, Memory).
+/// Versions that are kept of a document, with the current one.
 pub const MAX_VERSIONS: u64 = 50;
 /// Maximum size of all kept versions of a user's documents. The other limits alone would let one user fill any disk.
 pub const MAX_USER_BYTES: u64 = 1024 * 1024 * 1024;

@@ -99,8 +99,8 @@ pub fn check_prompt(field: &str, text: &str) -> Result<(), Rejected> {
     if errors.0.is_empty() { Ok(()) } else { Err(Rejected::Invalid(errors.0)) }
 }
 
-/// The length of a text inside a JSON string. Prompts are recorded in events of limited size, and JSON writes most control
-/// characters in six bytes.
+/// The length of a text inside a JSON string. Prompts are recorded in events of limited size, and JSON writes most
+/// control characters in six bytes.
 fn escaped_bytes(text: &str) -> usize {
     serde_json::to_string(text).map_or(usize::MAX, |json| json.len() - 2)
 }

@@ -1,8 +1,8 @@
 //! Rebuilds a conversation from recorded events and answers, for the attempt that continues it. Pure.
 //!
-//! The events define the order. A recorded answer restores a call as the model made it, with the opaque signatures that its
-//! provider requires. Messages of the loop are in the events as system messages. Never invents a result: a call without one
-//! stays open, and the loop reports that its result is unknown.
+//! The events define the order. A recorded answer restores a call as the model made it, with the opaque signatures that
+//! its provider requires. Messages of the loop are in the events as system messages. Never invents a result: a call
+//! without one stays open, and the loop reports that its result is unknown.
 
 use std::collections::HashMap;
 
@@ -11,9 +11,10 @@ use serde_json::Value;
 
 /// The conversation; empty without events. `answers` are the model's answers in order.
 ///
-/// A worker may die after the model's answer and before the events of its calls, and those calls may have been executed. Calls
-/// of the last answer that are in no event become open calls here, so that they are not executed again. A worker stores the
-/// events of calls that are in no answer (written as text, or steps of a plan) before it executes them.
+/// A worker may die after the model's answer and before the events of its calls, and those calls may have been
+/// executed. Calls of the last answer that are in no event become open calls here, so that they are not executed again.
+/// A worker stores the events of calls that are in no answer (written as text, or steps of a plan) before it executes
+/// them.
 pub fn rebuild(events: impl IntoIterator<Item = EventData>, answers: &[Completion]) -> Vec<Message> {
     let made: HashMap<&str, &ToolCall> =
         answers.iter().flat_map(|answer| &answer.tool_calls).map(|call| (call.id.as_str(), call)).collect();

@@ -47,8 +47,8 @@ const IPV4: [(Ipv4Net, AddressKind); 18] = [
     (v4(224, 0, 0, 0, 3), AddressKind::Forbidden("a multicast or reserved address")),
 ];
 
-/// Sources: the IANA registry of special-purpose IPv6 addresses. The first network that contains an address decides; what is
-/// outside `2000::/3` and not listed is not public.
+/// Sources: the IANA registry of special-purpose IPv6 addresses. The first network that contains an address decides;
+/// what is outside `2000::/3` and not listed is not public.
 const IPV6: [(Ipv6Net, AddressKind); 12] = [
     (Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128), AddressKind::Local("a loopback address")),
     // IPv4 addresses in disguise: what they are dialled as depends on the network.

@@ -1,8 +1,8 @@
 //! The HTTP client for destinations that jobs and users name.
 //!
-//! Owns that the addresses which were decided on are the ones that are dialled: a name is resolved once, every address is
-//! checked, and the connection has no other way to find an address. It uses no proxy, keeps no connection and no cookie, and
-//! follows redirects itself, so that each is decided like a first request.
+//! Guarantees that the addresses which were decided on are the ones that are dialled: a name is resolved once, every
+//! address is checked, and the connection has no other way to find an address. It uses no proxy, keeps no connection
+//! and no cookie, and follows redirects itself, so that each is decided like a first request.
 
 use std::{
     fmt, io,
@@ -27,7 +27,7 @@ use super::{
 };
 use base::error_chain;
 
-/// Maximum number of redirects that are followed (contract: agent, Tools).
+/// Maximum number of redirects that are followed.
 const MAX_REDIRECTS: usize = 5;
 /// Maximum time until the addresses of a name are known, and then until there is a connection, with TLS.
 const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -144,8 +144,8 @@ impl EgressClient {
         Ok(OpenResponse { response, destination })
     }
 
-    /// Sends a request under these rules and reads at most `max_body_bytes` of the response. Each decision, of redirects as well, is
-    /// added to `records` when it is made.
+    /// Sends a request under these rules and reads at most `max_body_bytes` of the response. Each decision, of
+    /// redirects as well, is added to `records` when it is made.
     pub async fn send(
         &self,
         rules: &EgressRules<'_>,

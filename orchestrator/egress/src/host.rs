@@ -1,7 +1,7 @@
 //! The one grammar of hosts. Pure.
 //!
-//! A host is a DNS name in lower case, or an IP address in its canonical form. Everything that some parser could read as
-//! something else is refused: other spellings of IPv4 addresses, trailing dots, user information, escapes, control
+//! A host is a DNS name in lower case, or an IP address in its canonical form. Everything that some parser could read
+//! as something else is refused: other spellings of IPv4 addresses, trailing dots, user information, escapes, control
 //! characters, letters beyond ASCII.
 
 use std::{

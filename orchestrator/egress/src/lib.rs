@@ -1,6 +1,8 @@
-//! Outgoing connections that jobs and users ask for: which destinations are allowed, and the HTTP client that keeps to it.
+//! Outgoing connections that jobs and users ask for: which destinations are allowed, and the HTTP client that keeps to
+//! it.
 //!
-//! `host`, `pattern`, `address` and `policy` decide and are pure. `client` dials exactly the addresses that were decided on.
+//! `host`, `pattern`, `address` and `policy` decide and are pure. `client` dials exactly the addresses that were
+//! decided on.
 
 mod address;
 mod client;

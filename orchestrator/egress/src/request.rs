@@ -294,7 +294,8 @@ mod tests {
     #[case("https://")]
     fn a_redirect_to_an_invalid_url_is_refused(#[case] location: &str) {
         let next = request().redirected(StatusCode::FOUND, location);
-        // The parser writes addresses in their canonical form when it joins URLs; the address is checked when it is dialled.
+        // The parser writes addresses in their canonical form when it joins URLs; the address is checked when it is
+        // dialled.
         assert!(next.is_err() || next.unwrap().destination().unwrap().to_string() == "127.0.0.1:80");
     }
 

@@ -52,7 +52,8 @@ pub struct ContainerSpec {
     pub role: ContainerRole,
     pub image: String,
     pub resources: Resources,
-    /// The run directory (with `worker.sock` and `token`) as a path of the orchestrator; the engine maps it to its host.
+    /// The run directory (with `worker.sock` and `token`) as a path of the orchestrator; the engine maps it to its
+    /// host.
     pub run_dir: PathBuf,
     /// The workspace directory as a path of the orchestrator.
     pub workspace: PathBuf,

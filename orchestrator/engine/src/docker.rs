@@ -1,7 +1,7 @@
 //! The Docker engine.
 //!
-//! Owns the connection, the cached facts about the engine, and the watch on its events. Never touches a container without
-//! this instance's label, and never starts one that does not match its posture.
+//! Owns the connection, the cached facts about the engine, and the watch on its events. Never touches a container
+//! without this instance's label, and never starts one that does not match its posture.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -49,8 +49,9 @@ mod survey;
 mod watch;
 mod wire;
 
-/// Maximum number of containers that are ended concurrently. Some 50 at once can deadlock Docker 20.10: its libnetwork takes
-/// two locks in one order when an ending container leaves its network, and in the other order when it deletes the endpoint.
+/// Maximum number of containers that are ended concurrently. Some 50 at once can deadlock Docker 20.10: its libnetwork
+/// takes two locks in one order when an ending container leaves its network, and in the other order when it deletes the
+/// endpoint.
 const MAX_CONCURRENT_ENDS: usize = 4;
 
 /// An inspection in progress.
@@ -145,8 +146,8 @@ impl Docker {
         self.pending_inspections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the next probe a full one after an engine-wide failure: a list that fails, or a container that does not match its
-    /// posture. A single container that is missing or hangs is not an engine-wide failure.
+    /// Makes the next probe a full one after an engine-wide failure: a list that fails, or a container that does not
+    /// match its posture. A single container that is missing or hangs is not an engine-wide failure.
     fn mark_stale_on_error<T>(
         &self,
         result: Result<T, EngineError>,
@@ -181,7 +182,8 @@ impl Docker {
         Ok(profile)
     }
 
-    /// How the orchestrator's paths map to the host's: through its container's mounts if it runs in a container of this engine.
+    /// How the orchestrator's paths map to the host's: through its container's mounts if it runs in a container of this
+    /// engine.
     async fn host_paths(&self) -> Result<HostPaths, EngineError> {
         let table = tokio::fs::read_to_string("/proc/self/mountinfo").await.unwrap_or_default();
         let Some(id) = own_container_id(&table) else { return Ok(HostPaths::Same) };

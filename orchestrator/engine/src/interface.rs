@@ -80,7 +80,8 @@ pub enum EngineError {
     /// The engine does not have the runtime.
     #[error("runtime {0} is not on the engine")]
     RuntimeMissing(String),
-    /// A container does not match its posture, or is not the container that was created. `create` removes such a container.
+    /// A container does not match its posture, or is not the container that was created. `create` removes such a
+    /// container.
     #[error("the container does not meet the posture: {field} is {found}, must be {wanted}")]
     PostureMismatch {
         /// The field's name in the inspect response.
@@ -100,17 +101,18 @@ pub enum EngineError {
 
 /// Creates containers that match the posture, observes them and ends them. Every method is idempotent.
 pub trait Engine: Send + Sync {
-    /// The full probe: ping, version, runtime, image, a temporary container that is compared with the posture, and, once
-    /// per image and process, a socket round trip with the image's worker. A later call repeats only the quick checks,
-    /// unless the engine has failed as a whole in between.
+    /// The full probe: ping, version, runtime, image, a temporary container that is compared with the posture, and,
+    /// once per image and process, a socket round trip with the image's worker. A later call repeats only the quick
+    /// checks, unless the engine has failed as a whole in between.
     fn probe(&self) -> BoxFuture<'_, SandboxReadiness>;
 
-    /// Creates the container, compares it with the posture and starts it; returns the engine's id. An existing container of
-    /// this name that was never started is replaced unless it is identical; one that runs or has run is adopted.
+    /// Creates the container, compares it with the posture and starts it; returns the engine's id. An existing
+    /// container of this name that was never started is replaced unless it is identical; one that runs or has run is
+    /// adopted.
     fn create<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<String, EngineError>>;
 
-    /// Creates a container for an MCP server, compares it with its posture, attaches to its standard input and output and starts
-    /// it. One that cannot be started is removed. A name that is taken is an error.
+    /// Creates a container for an MCP server, compares it with its posture, attaches to its standard input and output
+    /// and starts it. One that cannot be started is removed. A name that is taken is an error.
     fn start_mcp<'a>(&'a self, spec: &'a McpContainerSpec) -> BoxFuture<'a, Result<AttachedStreams, EngineError>>;
 
     /// Adopts an existing container. Never creates or starts one.

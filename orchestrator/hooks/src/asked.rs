@@ -1,8 +1,8 @@
 //! The hooks of each point, asked in the order of the configuration.
 //!
-//! Owns what an answer means: a hook's change is what the next hook sees, `deny` ends the matter, `allow` of a rule ends it as well,
-//! and a webhook without a valid answer refuses unless it fails open. A hook sees no stored secret of the owner. What callers do
-//! with changes is their part.
+//! Owns what an answer means: a hook's change is what the next hook sees, `deny` ends the matter, `allow` of a rule
+//! ends it as well, and a webhook without a valid answer refuses unless it fails open. A hook sees no stored secret of
+//! the owner. What callers do with changes is their part.
 
 use std::{borrow::Cow, collections::BTreeMap, net::SocketAddr};
 
@@ -48,7 +48,7 @@ enum Action {
 }
 
 /// What one hook decides.
-enum Outcome {
+enum HookOutcome {
     /// The next hook is asked.
     Continue,
     /// The next hook is asked about these parameters.
@@ -98,8 +98,8 @@ impl Hooks {
         self.points.contains_key(&point)
     }
 
-    /// Asks about parameters. Returns what they become, if a hook changes them; they are as a hook saw them then, without the
-    /// owner's secrets.
+    /// Asks about parameters. Returns what they become, if a hook changes them; they are as a hook saw them then,
+    /// without the owner's secrets.
     pub async fn ask(&self, event: &HookEvent<'_>, parameters: &Value) -> Result<Option<Value>, HookRefused> {
         let hooks = self.of(event);
         if hooks.is_empty() {
@@ -112,16 +112,16 @@ impl Hooks {
                 continue;
             }
             match self.decide(hook, event, &current).await? {
-                Outcome::Continue => {}
-                Outcome::Change(changed) => current = Cow::Owned(changed),
-                Outcome::Accept => break,
+                HookOutcome::Continue => {}
+                HookOutcome::Change(changed) => current = Cow::Owned(changed),
+                HookOutcome::Accept => break,
             }
         }
         Ok((*current != shown).then(|| current.into_owned()))
     }
 
-    /// Asks about a message. Returns its text, if a hook changes it, without the owner's secrets: a webhook may know them from
-    /// elsewhere.
+    /// Asks about a message. Returns its text, if a hook changes it, without the owner's secrets: a webhook may know
+    /// them from elsewhere.
     pub async fn ask_about_text(&self, event: &HookEvent<'_>, text: &str) -> Result<Option<String>, HookRefused> {
         if !self.has(event.point) {
             return Ok(None);
@@ -181,27 +181,31 @@ impl Hooks {
         search(bytes, redact).await.map_err(unknown)
     }
 
-    async fn decide(&self, hook: &Hook, event: &HookEvent<'_>, parameters: &Value) -> Result<Outcome, HookRefused> {
+    async fn decide(&self, hook: &Hook, event: &HookEvent<'_>, parameters: &Value) -> Result<HookOutcome, HookRefused> {
         let denied = |reason| HookRefused::Denied { hook: hook.name.clone(), reason };
         let webhook = match &hook.action {
-            Action::Allow => return Ok(Outcome::Accept),
+            Action::Allow => return Ok(HookOutcome::Accept),
             Action::Deny(reason) => return Err(denied(reason.clone())),
-            Action::Redact => return Ok(Outcome::Change(rule::redact(&hook.filter, parameters.clone()))),
+            Action::Redact => return Ok(HookOutcome::Change(rule::redact(&hook.filter, parameters.clone()))),
             Action::Webhook(webhook) => webhook,
         };
         let (_permit, at) = self.turn().await;
         let answer = webhook.ask(at, event.body(&hook.name, at, parameters)).await;
         let error = match answer {
             Ok(answer) if answer.decision == Decision::Deny => return Err(denied(answer.shown_reason())),
-            Ok(Answer { parameters: None, .. }) => return Ok(Outcome::Continue),
+            Ok(Answer { parameters: None, .. }) => return Ok(HookOutcome::Continue),
             Ok(Answer { parameters: Some(changed), .. }) if has_form_of(event.point, parameters, &changed) => {
-                return Ok(Outcome::Change(changed));
+                return Ok(HookOutcome::Change(changed));
             }
             Ok(_) => WebhookError::Invalid,
             Err(error) => error,
         };
         log_failure(hook, event, &error);
-        if webhook.fails_open { Ok(Outcome::Continue) } else { Err(HookRefused::Failed { hook: hook.name.clone() }) }
+        if webhook.fails_open {
+            Ok(HookOutcome::Continue)
+        } else {
+            Err(HookRefused::Failed { hook: hook.name.clone() })
+        }
     }
 
     /// Waits until another request may be made.

@@ -1,7 +1,7 @@
 //! Tells webhooks about jobs that have ended, whatever ended them.
 //!
-//! Owns the position in the events of the instance, which is in memory: a job that ends while this process is not running is not
-//! announced. Nothing waits for a webhook here, and a request that fails is not repeated.
+//! Owns the position in the events of the instance, which is in memory: a job that ends while this process is not
+//! running is not announced. Nothing waits for a webhook here, and a request that fails is not repeated.
 
 use std::sync::Arc;
 

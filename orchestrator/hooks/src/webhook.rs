@@ -1,7 +1,8 @@
 //! A hook that is a server: the signed request, and its answer.
 //!
-//! Owns the request and what counts as an answer; `domain/routine/signature` signs it (Standard Webhooks). Follows no redirect. The server that the operator names is
-//! the only destination; the addresses that may be dialled are the egress client's decision.
+//! Owns the request and what counts as an answer; `domain/routine/signature` signs it (Standard Webhooks). Follows no
+//! redirect. The server that the operator names is the only destination; the addresses that may be dialled are the
+//! egress client's decision.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

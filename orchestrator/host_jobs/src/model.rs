@@ -1,5 +1,5 @@
-//! The model of a loop in this process: the metered call, as a call in flight of its attempt, with the tools that are permitted now, and
-//! at the rate of failed calls that workers are held to.
+//! The model of a loop in this process: the metered call, as a call in flight of its attempt, with the tools that are
+//! permitted now, and at the rate of failed calls that workers are held to.
 
 use std::sync::Arc;
 

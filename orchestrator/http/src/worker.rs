@@ -21,7 +21,7 @@ use axum::{
     routing::{get, post},
 };
 use base::clock::Clock;
-use dispatch::{AttemptRegistry, DispatcherWaker, EventIngestion, TokenFiles, WorkspaceMeter};
+use dispatch::{AttemptRegistry, DispatcherWaker, EventIngestion, TokenFiles, WorkspaceMeasurer};
 use protocol::{
     CallId, ErrorCode, RateLimitOrigin,
     limits::{MAX_CALL_ID_BYTES, MAX_MODEL_BODY_BYTES},
@@ -52,7 +52,7 @@ pub struct WorkerApi {
     /// Where a worker's first call is measured.
     pub metrics: Metrics,
     /// Measures workspaces before a report of success is accepted.
-    pub workspace_meter: WorkspaceMeter,
+    pub workspace_measurer: WorkspaceMeasurer,
     /// Owns tasks that run to their end even if the worker disconnects.
     pub tasks: TaskTracker,
     /// How long a worker's lease lasts.

@@ -1,5 +1,5 @@
-//! Tool arguments between what a model writes and what a wire takes, and the estimate of tokens where the provider reports
-//! none. Never judges whether arguments fit a tool.
+//! Tool arguments between what a model writes and what a wire takes, and the estimate of tokens where the provider
+//! reports none. Never judges whether arguments fit a tool.
 
 use serde_json::{Map, Value, json};
 

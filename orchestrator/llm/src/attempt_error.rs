@@ -108,8 +108,8 @@ impl AttemptError {
     }
 }
 
-/// Phrases of the errors by which providers say that a request exceeds the context window: OpenAI and servers of its wire,
-/// Anthropic, Ollama and llama.cpp.
+/// Phrases of the errors by which providers say that a request exceeds the context window: OpenAI and servers of its
+/// wire, Anthropic, Ollama and llama.cpp.
 const CONTEXT_PHRASES: [&str; 5] =
     ["context length", "context window", "context size", "context limit", "prompt is too long"];
 

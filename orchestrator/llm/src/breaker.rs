@@ -1,8 +1,8 @@
 //! The circuit breaker of one provider: whose calls are refused, and for how long.
 //!
-//! Counts by job and, separately, by provider. A job whose own calls fail is refused alone: its requests may be the reason.
-//! All calls are refused only when those of several users fail; failures of one user's jobs affect that user alone. A pure
-//! state machine: time is an argument, and it never waits.
+//! Counts by job and, separately, by provider. A job whose own calls fail is refused alone: its requests may be the
+//! reason. All calls are refused only when those of several users fail; failures of one user's jobs affect that user
+//! alone. A pure state machine: time is an argument, and it never waits.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,13 +12,13 @@ use std::{
 use protocol::JobId;
 use tokio::time::Instant;
 
-use super::circuit::{BreakerSettings, BreakerState, Circuit, Outcome, Refusal};
+use super::circuit::{BreakerSettings, BreakerState, Circuit, HealthOutcome, NotAdmitted};
 
-/// Failed calls count together for this long (contract: agent, Gateway).
+/// Failed calls count together for this long.
 const SHARED_WINDOW: Duration = Duration::from_secs(30);
-/// The circuit opens for all users when the calls of this many users fail (contract: agent, Gateway).
+/// The circuit opens for all users when the calls of this many users fail.
 const SHARED_USERS: usize = 2;
-/// The same for this many jobs when only one user is active (contract: agent, Gateway).
+/// The same for this many jobs when only one user is active.
 const SHARED_JOBS: usize = 3;
 /// The generation of a call that the shared circuit does not apply to; never one of the circuit's.
 const NOT_APPLIED: u64 = u64::MAX;
@@ -30,12 +30,12 @@ const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
 /// On whose behalf a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caller<'a> {
+pub struct CallOwner<'a> {
     pub job: JobId,
     pub user: &'a str,
 }
 
-impl Default for Caller<'_> {
+impl Default for CallOwner<'_> {
     fn default() -> Self {
         Self { job: JobId::nil(), user: "" }
     }
@@ -92,7 +92,7 @@ impl Breaker {
     }
 
     /// Admits a call or refuses it.
-    pub(super) fn admit(&mut self, caller: Caller<'_>, now: Instant) -> Result<Ticket, Refusal> {
+    pub(super) fn admit(&mut self, caller: CallOwner<'_>, now: Instant) -> Result<Ticket, NotAdmitted> {
         self.note_active(caller.user, now);
         let of_job = match self.jobs.get_mut(&caller.job) {
             Some(job) => {
@@ -107,7 +107,7 @@ impl Breaker {
             Err(refusal) => {
                 // The trial that the job's own circuit granted is not made.
                 if let Some(job) = self.jobs.get_mut(&caller.job) {
-                    job.circuit.report(of_job, Outcome::Neither, now);
+                    job.circuit.report(of_job, HealthOutcome::Neither, now);
                 }
                 Err(refusal)
             }
@@ -115,13 +115,13 @@ impl Breaker {
     }
 
     /// Whether a call would be refused now. Changes nothing.
-    pub(super) fn refusal(&self, caller: Caller<'_>, now: Instant) -> Option<Refusal> {
+    pub(super) fn refusal(&self, caller: CallOwner<'_>, now: Instant) -> Option<NotAdmitted> {
         let of_job = self.jobs.get(&caller.job).and_then(|job| job.circuit.refusal(now));
         of_job.or_else(|| self.shared.refusal(now).filter(|_| self.applies_to(caller.user)))
     }
 
     /// Takes the outcome of an attempt.
-    pub(super) fn report(&mut self, ticket: &Ticket, outcome: Outcome, now: Instant) {
+    pub(super) fn report(&mut self, ticket: &Ticket, outcome: HealthOutcome, now: Instant) {
         let (of_job, of_all) = ticket.generations;
         match self.jobs.get_mut(&ticket.job) {
             Some(job) => {
@@ -131,7 +131,7 @@ impl Breaker {
                     self.jobs.remove(&ticket.job);
                 }
             }
-            None if outcome == Outcome::Failure => {
+            None if outcome == HealthOutcome::Failure => {
                 self.make_room(now);
                 let mut circuit = Circuit::new(self.settings);
                 circuit.report(of_job, outcome, now);
@@ -139,20 +139,20 @@ impl Breaker {
             }
             None => {}
         }
-        if outcome == Outcome::Success {
+        if outcome == HealthOutcome::Success {
             self.failed_calls.clear();
         }
         let was_half_open = self.shared.state(now) == BreakerState::HalfOpen;
         self.shared.report(of_all, outcome, now);
         if was_half_open && self.shared.state(now) == BreakerState::Open {
-            // A failed trial is evidence about its own user only: other users are admitted, and the next of them whose call
-            // fails opens the circuit for all again.
+            // A failed trial is evidence about its own user only: other users are admitted, and the next of them whose
+            // call fails opens the circuit for all again.
             self.opened_by = Some(ticket.user.clone());
         }
     }
 
     /// Takes a call that has failed after all its attempts: opens the shared circuit when other calls fail, too.
-    pub(super) fn call_failed(&mut self, caller: Caller<'_>, now: Instant) {
+    pub(super) fn call_failed(&mut self, caller: CallOwner<'_>, now: Instant) {
         let is_recent = |at: Instant| now.saturating_duration_since(at) < SHARED_WINDOW;
         self.failed_calls.retain(|_, call| is_recent(call.at));
         self.active_users.retain(|_, at| is_recent(*at));
@@ -222,20 +222,20 @@ mod tests {
             Self { breaker: Breaker::new(BreakerSettings::default()), jobs, now: Instant::now() }
         }
 
-        fn try_once(&mut self, user: &str, job: usize, outcome: Outcome) -> Result<(), Refusal> {
-            let ticket = self.breaker.admit(Caller { job: self.jobs[job], user }, self.now)?;
+        fn try_once(&mut self, user: &str, job: usize, outcome: HealthOutcome) -> Result<(), NotAdmitted> {
+            let ticket = self.breaker.admit(CallOwner { job: self.jobs[job], user }, self.now)?;
             self.breaker.report(&ticket, outcome, self.now);
             Ok(())
         }
 
         /// A call of one try that fails.
         fn fail(&mut self, user: &str, job: usize) {
-            self.try_once(user, job, Outcome::Failure).expect("let through");
-            self.breaker.call_failed(Caller { job: self.jobs[job], user }, self.now);
+            self.try_once(user, job, HealthOutcome::Failure).expect("let through");
+            self.breaker.call_failed(CallOwner { job: self.jobs[job], user }, self.now);
         }
 
-        fn refusal(&self, user: &str, job: usize) -> Option<Refusal> {
-            self.breaker.refusal(Caller { job: self.jobs[job], user }, self.now)
+        fn refusal(&self, user: &str, job: usize) -> Option<NotAdmitted> {
+            self.breaker.refusal(CallOwner { job: self.jobs[job], user }, self.now)
         }
     }
 
@@ -246,12 +246,12 @@ mod tests {
             provider.fail(ADA, 0);
         }
         provider.now += Duration::from_secs(10);
-        assert_eq!(provider.refusal(ADA, 0), Some(Refusal::Open(Duration::from_secs(20))));
+        assert_eq!(provider.refusal(ADA, 0), Some(NotAdmitted::Open(Duration::from_secs(20))));
         assert_eq!((provider.refusal(ADA, 1), provider.refusal(BOB, 2)), (None, None));
         assert_eq!(provider.breaker.state(provider.now), BreakerState::Closed);
         provider.now += Duration::from_secs(20);
         for _ in 0..2 {
-            provider.try_once(ADA, 0, Outcome::Success).expect("a trial");
+            provider.try_once(ADA, 0, HealthOutcome::Success).expect("a trial");
         }
         assert!(provider.breaker.jobs.is_empty(), "a job without failures is not remembered");
     }
@@ -272,7 +272,7 @@ mod tests {
         let mut provider = Provider::new();
         for step in story.split(' ') {
             match step {
-                "+" => provider.try_once(BOB, 9, Outcome::Success).expect("let through"),
+                "+" => provider.try_once(BOB, 9, HealthOutcome::Success).expect("let through"),
                 "w" => provider.now += Duration::from_secs(30),
                 failing => {
                     let (user, job) = failing.split_at(1);
@@ -305,10 +305,10 @@ mod tests {
         provider.fail(BOB, 1);
         provider.now += Duration::from_secs(30);
         let first =
-            provider.breaker.admit(Caller { job: provider.jobs[5], user: CLEO }, provider.now).expect("a trial");
-        provider.try_once(ADA, 0, Outcome::Success).expect("the second trial");
-        assert_eq!(provider.refusal(BOB, 1), Some(Refusal::HalfOpen));
-        provider.breaker.report(&first, Outcome::Success, provider.now);
+            provider.breaker.admit(CallOwner { job: provider.jobs[5], user: CLEO }, provider.now).expect("a trial");
+        provider.try_once(ADA, 0, HealthOutcome::Success).expect("the second trial");
+        assert_eq!(provider.refusal(BOB, 1), Some(NotAdmitted::HalfOpen));
+        provider.breaker.report(&first, HealthOutcome::Success, provider.now);
         assert_eq!(provider.refusal(BOB, 1), None);
     }
 
@@ -324,9 +324,12 @@ mod tests {
         provider.now += Duration::from_secs(10);
         // The job's own circuit is half-open, that of all has 20 s left.
         for _ in 0..5 {
-            assert_eq!(provider.try_once(ADA, 0, Outcome::Success), Err(Refusal::Open(Duration::from_secs(20))));
+            assert_eq!(
+                provider.try_once(ADA, 0, HealthOutcome::Success),
+                Err(NotAdmitted::Open(Duration::from_secs(20)))
+            );
         }
         provider.now += Duration::from_secs(20);
-        assert_eq!(provider.try_once(ADA, 0, Outcome::Success), Ok(()));
+        assert_eq!(provider.try_once(ADA, 0, HealthOutcome::Success), Ok(()));
     }
 }

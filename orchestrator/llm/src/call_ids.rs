@@ -1,14 +1,14 @@
 //! Makes the ids of tool calls unique before an answer is recorded.
 //!
-//! Owns that an id names one call of its job. Servers that number the calls of each reply, and those that give no ids, would
-//! otherwise name many calls alike. An id that is unique is left as the provider gave it.
+//! Guarantees that an id names one call of its job. Servers that number the calls of each reply, and those that give no
+//! ids, would otherwise name many calls alike. An id that is unique is left as the provider gave it.
 
 use std::collections::HashSet;
 
 use protocol::{CallId, Message, ToolCall, limits::MAX_CALL_ID_BYTES};
 
-/// Ids of this length and more are taken to be random: those of providers that make random ones have 24 characters and more
-/// after a prefix. Shorter ones (`call_0`) may have been used by messages that the conversation no longer has.
+/// Ids of this length and more are taken to be random: those of providers that make random ones have 24 characters and
+/// more after a prefix. Shorter ones (`call_0`) may have been used by messages that the conversation no longer has.
 const MIN_RANDOM_ID_BYTES: usize = 24;
 
 /// Whether any of the ids may be that of an earlier call of the job.

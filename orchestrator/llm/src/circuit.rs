@@ -43,7 +43,7 @@ impl BreakerState {
 
 /// Why a call is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum NotAdmitted {
     /// The circuit is open for this long.
     Open(Duration),
     /// Trial calls are running; their outcome is not known yet.
@@ -52,7 +52,7 @@ pub(super) enum Refusal {
 
 /// The outcome of a call, as far as it concerns the provider's health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum HealthOutcome {
     /// The provider answered.
     Success,
     /// The provider failed.
@@ -64,13 +64,13 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) struct Circuit {
     settings: BreakerSettings,
-    state: State,
+    state: CircuitState,
     /// Counts changes of state, so that the outcome of a call that was admitted before one is ignored after it.
     generation: u64,
 }
 
 #[derive(Debug)]
-enum State {
+enum CircuitState {
     Closed { failures: u32 },
     Open { until: Instant },
     HalfOpen { running: u32, succeeded: u32 },
@@ -78,79 +78,79 @@ enum State {
 
 impl Circuit {
     pub(super) const fn new(settings: BreakerSettings) -> Self {
-        Self { settings, state: State::Closed { failures: 0 }, generation: 0 }
+        Self { settings, state: CircuitState::Closed { failures: 0 }, generation: 0 }
     }
 
     /// Admits a call or refuses it; returns the generation that it belongs to.
-    pub(super) fn admit(&mut self, now: Instant) -> Result<u64, Refusal> {
+    pub(super) fn admit(&mut self, now: Instant) -> Result<u64, NotAdmitted> {
         if let Some(refusal) = self.refusal(now) {
             return Err(refusal);
         }
-        if matches!(self.state, State::Open { .. }) {
-            self.enter(State::HalfOpen { running: 0, succeeded: 0 });
+        if matches!(self.state, CircuitState::Open { .. }) {
+            self.enter(CircuitState::HalfOpen { running: 0, succeeded: 0 });
         }
-        if let State::HalfOpen { running, .. } = &mut self.state {
+        if let CircuitState::HalfOpen { running, .. } = &mut self.state {
             *running += 1;
         }
         Ok(self.generation)
     }
 
-    pub(super) fn refusal(&self, now: Instant) -> Option<Refusal> {
+    pub(super) fn refusal(&self, now: Instant) -> Option<NotAdmitted> {
         match self.state {
-            State::Closed { .. } => None,
-            State::Open { until } => (now < until).then(|| Refusal::Open(until - now)),
-            State::HalfOpen { running, succeeded } => {
-                (running + succeeded >= self.settings.trials).then_some(Refusal::HalfOpen)
+            CircuitState::Closed { .. } => None,
+            CircuitState::Open { until } => (now < until).then(|| NotAdmitted::Open(until - now)),
+            CircuitState::HalfOpen { running, succeeded } => {
+                (running + succeeded >= self.settings.trials).then_some(NotAdmitted::HalfOpen)
             }
         }
     }
 
-    pub(super) fn report(&mut self, generation: u64, outcome: Outcome, now: Instant) {
+    pub(super) fn report(&mut self, generation: u64, outcome: HealthOutcome, now: Instant) {
         if generation != self.generation {
             return;
         }
         match (&mut self.state, outcome) {
-            (State::Closed { failures }, Outcome::Success) => *failures = 0,
-            (State::Closed { failures }, Outcome::Failure) => {
+            (CircuitState::Closed { failures }, HealthOutcome::Success) => *failures = 0,
+            (CircuitState::Closed { failures }, HealthOutcome::Failure) => {
                 *failures = failures.saturating_add(1);
                 if *failures >= self.settings.failures {
                     self.open(now);
                 }
             }
-            (State::HalfOpen { running, succeeded }, Outcome::Success) => {
+            (CircuitState::HalfOpen { running, succeeded }, HealthOutcome::Success) => {
                 *running = running.saturating_sub(1);
                 *succeeded += 1;
                 if *succeeded >= self.settings.trials {
-                    self.enter(State::Closed { failures: 0 });
+                    self.enter(CircuitState::Closed { failures: 0 });
                 }
             }
-            (State::HalfOpen { .. }, Outcome::Failure) => self.open(now),
-            (State::HalfOpen { running, .. }, Outcome::Neither) => *running = running.saturating_sub(1),
-            (State::Closed { .. }, Outcome::Neither) | (State::Open { .. }, _) => {}
+            (CircuitState::HalfOpen { .. }, HealthOutcome::Failure) => self.open(now),
+            (CircuitState::HalfOpen { running, .. }, HealthOutcome::Neither) => *running = running.saturating_sub(1),
+            (CircuitState::Closed { .. }, HealthOutcome::Neither) | (CircuitState::Open { .. }, _) => {}
         }
     }
 
     pub(super) fn open(&mut self, now: Instant) {
-        self.enter(State::Open { until: now + self.settings.open_for });
+        self.enter(CircuitState::Open { until: now + self.settings.open_for });
     }
 
     pub(super) fn state(&self, now: Instant) -> BreakerState {
         match self.state {
-            State::Closed { .. } => BreakerState::Closed,
-            State::Open { until } if now < until => BreakerState::Open,
-            State::Open { .. } | State::HalfOpen { .. } => BreakerState::HalfOpen,
+            CircuitState::Closed { .. } => BreakerState::Closed,
+            CircuitState::Open { until } if now < until => BreakerState::Open,
+            CircuitState::Open { .. } | CircuitState::HalfOpen { .. } => BreakerState::HalfOpen,
         }
     }
 
     pub(super) const fn is_pristine(&self) -> bool {
-        matches!(self.state, State::Closed { failures: 0 })
+        matches!(self.state, CircuitState::Closed { failures: 0 })
     }
 
     pub(super) const fn has_trials(&self) -> bool {
-        matches!(self.state, State::HalfOpen { running: 1.., .. })
+        matches!(self.state, CircuitState::HalfOpen { running: 1.., .. })
     }
 
-    fn enter(&mut self, state: State) {
+    fn enter(&mut self, state: CircuitState) {
         self.state = state;
         self.generation += 1;
     }
@@ -185,9 +185,9 @@ mod tests {
         let mut now = Instant::now();
         for step in story.chars() {
             let outcome = match step {
-                '+' => Outcome::Success,
-                '-' => Outcome::Failure,
-                '.' => Outcome::Neither,
+                '+' => HealthOutcome::Success,
+                '-' => HealthOutcome::Failure,
+                '.' => HealthOutcome::Neither,
                 'w' => {
                     now += Duration::from_secs(30);
                     continue;
@@ -210,7 +210,7 @@ mod tests {
         let late = breaker.admit(now).expect("closed");
         for _ in 0..5 {
             let ticket = breaker.admit(now).expect("closed");
-            breaker.report(ticket, Outcome::Failure, now);
+            breaker.report(ticket, HealthOutcome::Failure, now);
         }
         now += Duration::from_secs(29);
         assert!(breaker.admit(now).is_err());
@@ -218,11 +218,11 @@ mod tests {
         let first = breaker.admit(now).expect("first trial");
         let second = breaker.admit(now).expect("second trial");
         assert!(breaker.admit(now).is_err());
-        breaker.report(late, Outcome::Failure, now);
+        breaker.report(late, HealthOutcome::Failure, now);
         assert_eq!(breaker.state(now), BreakerState::HalfOpen, "a call from before does not decide");
-        breaker.report(first, Outcome::Success, now);
-        assert_eq!(breaker.admit(now), Err(Refusal::HalfOpen), "one of two has succeeded, the other still runs");
-        breaker.report(second, Outcome::Success, now);
+        breaker.report(first, HealthOutcome::Success, now);
+        assert_eq!(breaker.admit(now), Err(NotAdmitted::HalfOpen), "one of two has succeeded, the other still runs");
+        breaker.report(second, HealthOutcome::Success, now);
         assert_eq!(breaker.state(now), BreakerState::Closed);
     }
 
@@ -236,9 +236,9 @@ mod tests {
             for (step, seconds) in steps {
                 now += Duration::from_secs(seconds);
                 let outcome = match step {
-                    0 => Outcome::Success,
-                    1 => Outcome::Failure,
-                    2 => Outcome::Neither,
+                    0 => HealthOutcome::Success,
+                    1 => HealthOutcome::Failure,
+                    2 => HealthOutcome::Neither,
                     _ => {
                         running.extend(breaker.admit(now));
                         continue;
@@ -249,12 +249,12 @@ mod tests {
                 }
             }
             for ticket in running {
-                breaker.report(ticket, Outcome::Neither, now);
+                breaker.report(ticket, HealthOutcome::Neither, now);
             }
             now += Duration::from_secs(30);
             for _ in 0..2 {
                 if let Ok(ticket) = breaker.admit(now) {
-                    breaker.report(ticket, Outcome::Success, now);
+                    breaker.report(ticket, HealthOutcome::Success, now);
                 }
             }
             prop_assert_eq!(breaker.state(now), BreakerState::Closed);

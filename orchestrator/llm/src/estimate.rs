@@ -37,8 +37,8 @@ fn tool(tool: &ToolDefinition) -> usize {
 /// A text without spaces of this length is encoded data, such as base64 or hexadecimal, rather than a word.
 const MIN_ENCODED_BYTES: usize = 24;
 
-/// The bytes of a text. Those of characters outside ASCII, of digits and of encoded data count twice: a token has about two
-/// of them.
+/// The bytes of a text. Those of characters outside ASCII, of digits and of encoded data count twice: a token has about
+/// two of them.
 fn text(text: &str) -> usize {
     weigh(text.as_bytes())
 }

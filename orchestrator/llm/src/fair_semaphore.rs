@@ -1,5 +1,5 @@
-//! A semaphore over a provider's concurrency slots that is fair to users, then to jobs, instead of first come, first served.
-//! Many calls of one user delay another user's call by one turn.
+//! A semaphore over a provider's concurrency slots that is fair to users, then to jobs, instead of first come, first
+//! served. Many calls of one user delay another user's call by one turn.
 //!
 //! Owns the order of waiting calls. Never knows what a slot is used for.
 
@@ -11,7 +11,7 @@ use std::{
 use protocol::JobId;
 use tokio::sync::oneshot;
 
-use super::breaker::Caller;
+use super::breaker::CallOwner;
 
 /// The slots; clones share them.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub(super) struct FairSemaphore(Arc<Mutex<Slots>>);
 
 /// One slot, released on drop.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub(super) struct SlotPermit {
     semaphore: FairSemaphore,
     /// None once it was released.
     user: Option<String>,
@@ -45,7 +45,7 @@ struct WaitingUser {
 struct WaitingJob {
     id: JobId,
     /// The calls, in the order in which they came.
-    calls: VecDeque<oneshot::Sender<Permit>>,
+    calls: VecDeque<oneshot::Sender<SlotPermit>>,
 }
 
 impl FairSemaphore {
@@ -54,7 +54,7 @@ impl FairSemaphore {
     }
 
     /// Waits for a slot. Cancel-safe: a dropped future holds none.
-    pub(super) async fn acquire(&self, caller: Caller<'_>) -> Permit {
+    pub(super) async fn acquire(&self, caller: CallOwner<'_>) -> SlotPermit {
         loop {
             let turn = {
                 let mut slots = self.lock();
@@ -70,10 +70,10 @@ impl FairSemaphore {
         }
     }
 
-    fn take(&self, slots: &mut Slots, user: &str) -> Permit {
+    fn take(&self, slots: &mut Slots, user: &str) -> SlotPermit {
         slots.free -= 1;
         *slots.held.entry(user.to_owned()).or_default() += 1;
-        Permit { semaphore: self.clone(), user: Some(user.to_owned()) }
+        SlotPermit { semaphore: self.clone(), user: Some(user.to_owned()) }
     }
 
     fn release(&self, user: &str) {
@@ -96,7 +96,7 @@ impl FairSemaphore {
     }
 }
 
-impl Drop for Permit {
+impl Drop for SlotPermit {
     fn drop(&mut self) {
         if let Some(user) = self.user.take() {
             self.semaphore.release(&user);
@@ -105,7 +105,7 @@ impl Drop for Permit {
 }
 
 impl Slots {
-    fn enqueue(&mut self, caller: Caller<'_>) -> oneshot::Receiver<Permit> {
+    fn enqueue(&mut self, caller: CallOwner<'_>) -> oneshot::Receiver<SlotPermit> {
         let (call, turn) = oneshot::channel();
         let at = self.waiting.iter().position(|user| user.name == caller.user).unwrap_or_else(|| {
             self.waiting.push_back(WaitingUser { name: caller.user.to_owned(), jobs: VecDeque::new() });
@@ -132,9 +132,9 @@ impl Slots {
         }
     }
 
-    /// The next call of the next job of the user who holds the fewest slots; of several such users, of the one whose turn
-    /// is the longest ago.
-    fn next_in_turn(&mut self) -> Option<(String, oneshot::Sender<Permit>)> {
+    /// The next call of the next job of the user who holds the fewest slots; of several such users, of the one whose
+    /// turn is the longest ago.
+    fn next_in_turn(&mut self) -> Option<(String, oneshot::Sender<SlotPermit>)> {
         let fewest = |(place, user): &(usize, &WaitingUser)| (self.held.get(&user.name).copied(), *place);
         let at = self.waiting.iter().enumerate().min_by_key(fewest).map(|(at, _)| at)?;
         let mut user = self.waiting.remove(at)?;
@@ -166,13 +166,13 @@ mod tests {
     async fn served(callers: &[(&'static str, usize)]) -> Vec<(&'static str, usize)> {
         let jobs: Vec<JobId> = (0..10).map(|_| JobId::generate()).collect();
         let semaphore = FairSemaphore::new(1);
-        let first = semaphore.acquire(Caller { job: JobId::generate(), user: "first" }).await;
+        let first = semaphore.acquire(CallOwner { job: JobId::generate(), user: "first" }).await;
         let (done, mut order) = mpsc::unbounded_channel();
         let mut tasks = tokio::task::JoinSet::new();
         for &(user, job) in callers {
             let (semaphore, done, id) = (semaphore.clone(), done.clone(), jobs[job]);
             tasks.spawn(async move {
-                let permit = semaphore.acquire(Caller { job: id, user }).await;
+                let permit = semaphore.acquire(CallOwner { job: id, user }).await;
                 done.send((user, job)).unwrap();
                 sleep(Duration::from_secs(1)).await;
                 drop(permit);
@@ -200,7 +200,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_user_who_holds_many_slots_waits_for_one_who_holds_none() {
         let semaphore = FairSemaphore::new(3);
-        let call = |user| Caller { job: JobId::generate(), user };
+        let call = |user| CallOwner { job: JobId::generate(), user };
         let mut held = Vec::new();
         for _ in 0..3 {
             held.push(semaphore.acquire(call("ada")).await);
@@ -219,7 +219,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_is_given_up_takes_no_slot() {
         let semaphore = FairSemaphore::new(1);
-        let call = |user| Caller { job: JobId::generate(), user };
+        let call = |user| CallOwner { job: JobId::generate(), user };
         let held = semaphore.acquire(call("ada")).await;
         assert!(timeout(Duration::from_secs(1), semaphore.acquire(call("bob"))).await.is_err());
         // One that is given up in the moment in which it is served.

@@ -1,5 +1,5 @@
-//! The gateway: asks the providers in order until one answers. Owns the order, the cost of what was used and how a failure
-//! is reported. Never stores anything: its caller records each call before it uses the answer.
+//! The gateway: asks the providers in order until one answers. Owns the order, the cost of what was used and how a
+//! failure is reported. Never stores anything: its caller records each call before it uses the answer.
 
 use std::{pin::pin, time::Duration};
 
@@ -10,7 +10,7 @@ use tracing::Instrument;
 
 use super::{
     attempt_error::{AttemptError, Disposition},
-    breaker::Caller,
+    breaker::CallOwner,
     call_phase::CallPhase,
     circuit::{BreakerSettings, BreakerState},
     error::{ErrorKind, GatewayError},
@@ -44,7 +44,7 @@ pub struct UnpricedModel {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallContext<'a> {
     /// The job and the user; failures and slots are counted by both.
-    pub caller: Caller<'a>,
+    pub caller: CallOwner<'a>,
     /// The job's title; scripts can match on it.
     pub job_title: Option<&'a str>,
     /// The model that the job names. It applies to the primary provider; the others have their own.
@@ -238,8 +238,8 @@ impl Gateway {
         errors.map(|errors| failure(errors.into_iter().map(|error| ("", error)).collect()))
     }
 
-    /// Asks one question, however many attempts and providers it takes. It is dropped as soon as `unwanted` resolves; what came
-    /// until then is part of the cost.
+    /// Asks one question, however many attempts and providers it takes. It is dropped as soon as `unwanted` resolves;
+    /// what came until then is part of the cost.
     pub async fn ask(
         &self,
         request: &CompletionRequest,
@@ -288,7 +288,8 @@ impl Gateway {
             match result {
                 Ok(completion) => return Ok(Answer { completion, cost: cost.settle(provider, model) }),
                 Err(mut error) => {
-                    // Nothing is reserved for the attempts that are left. The caller asks again, which makes another reservation.
+                    // Nothing is reserved for the attempts that are left. The caller asks again, which makes another
+                    // reservation.
                     let is_reservation_used = context.has_budget && cost.usage != TokenUsage::default();
                     if is_reservation_used && error.disposition == Disposition::Failover {
                         error.disposition = Disposition::Retry;
@@ -319,8 +320,8 @@ impl Gateway {
     }
 }
 
-/// Maps the errors of a call without an answer to one failure. A request that would fail anywhere ends it; else, if any provider may
-/// answer later, the caller waits; only when all refuse for good does the call fail.
+/// Maps the errors of a call without an answer to one failure. A request that would fail anywhere ends it; else, if any
+/// provider may answer later, the caller waits; only when all refuse for good does the call fail.
 fn failure(mut errors: Vec<(&str, AttemptError)>) -> Failure {
     if let Some((_, last)) = errors.pop_if(|(_, error)| error.disposition == Disposition::Fatal) {
         return Failure::Failed { kind: last.kind, message: last.message };

@@ -19,7 +19,7 @@ mod serve;
 mod upstream;
 pub mod wire;
 
-pub use breaker::Caller;
+pub use breaker::CallOwner;
 pub use call_phase::CallPhase;
 pub use circuit::{BreakerSettings, BreakerState};
 pub use error::{ErrorKind, GatewayError};

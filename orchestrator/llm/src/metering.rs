@@ -1,7 +1,8 @@
 //! The metered model call: recorded answer or permit, reservation and open row, provider, settlement.
 //!
-//! Owns that every call has its row before a provider is asked, that the row is closed with its usage before the answer is used,
-//! that the ids of tool calls are unique within their job or turn, and that a call which is dropped is settled as aborted. Never knows who waits for the answer, and never speaks HTTP.
+//! Guarantees that every call has its row before a provider is asked, that the row is closed with its usage before the
+//! answer is used, that the ids of tool calls are unique within their job or turn, and that a call which is dropped is
+//! settled as aborted. Never knows who waits for the answer, and never speaks HTTP.
 
 mod account;
 mod call_limiter;
@@ -20,17 +21,17 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
     account::{Account, AccountOwner, CallName},
-    call_limiter::{CallLimiter, Permit},
+    call_limiter::{CallLimiter, CallPermit},
     model::MeteredModel,
     single_flight::{FlightError, SingleFlight},
 };
-use super::{Answer, AskError, CallContext, CallCost, CallPhase, Caller, Failure, Gateway, UnpricedModel, call_ids};
+use super::{Answer, AskError, CallContext, CallCost, CallOwner, CallPhase, Failure, Gateway, UnpricedModel, call_ids};
 use base::{clock::Clock, failpoint};
 use domain::budget::{CallEstimate, DayLimits, ExhaustedBudget};
 use secrets::{DetectorError, LeakDetectors};
 use store::{CallRow, CallsMade, KnownCall, NewCall, OpenedCall, Reserved, Store, StoreError};
 
-/// Calls of any end for each that may be answered, and those that every job may make besides (contract: agent, Gateway).
+/// Calls of any end for each that may be answered, and those that every job may make besides.
 const CALLS_PER_ITERATION: u64 = 3;
 const EXTRA_CALLS: u64 = 10;
 /// Backoff between tries to record a call.
@@ -97,8 +98,8 @@ pub enum Opened {
 }
 
 impl Meter {
-    /// Makes a call, or returns its recorded answer. `stop` returns a future that is ready once there is no caller for the owner's
-    /// calls any more; the provider is then dropped at once. A recorded answer has no deltas.
+    /// Makes a call, or returns its recorded answer. `stop` returns a future that is ready once there is no caller for
+    /// the owner's calls any more; the provider is then dropped at once. A recorded answer has no deltas.
     pub async fn complete<S: Future<Output = ()> + Send>(
         &self,
         account: &Account,
@@ -107,7 +108,7 @@ impl Meter {
         deltas: &DeltaSink,
         stop: impl Fn() -> S + Send + Sync,
     ) -> Result<Completion, CallError> {
-        let caller = Caller { job: account.owner.counted_as(), user: &account.user };
+        let caller = CallOwner { job: account.owner.counted_as(), user: &account.user };
         let has_cost_limit = account.has_cost_limit || self.day_limits.max_micro_usd > 0;
         let context = CallContext {
             caller,
@@ -193,7 +194,7 @@ impl Meter {
         account: &Account,
         name: CallName,
         estimate: &CallEstimate,
-        permit: Permit,
+        permit: CallPermit,
     ) -> Result<Opened, CallError> {
         let provider = self.gateway.health().into_iter().next().map(|first| first.name).unwrap_or_default();
         let call = NewCall {
@@ -269,7 +270,7 @@ pub struct OpenCall {
     /// None once it is settled.
     call: Option<Box<NewCall>>,
     reserved: Reserved,
-    _permit: Permit,
+    _permit: CallPermit,
 }
 
 impl OpenCall {
@@ -336,8 +337,8 @@ impl Drop for OpenCall {
     }
 }
 
-/// Writes the outcome of a call, retrying while the database is busy or full and the process does not drain: an answer that was
-/// paid for is not lost, and nothing stays reserved.
+/// Writes the outcome of a call, retrying while the database is busy or full and the process does not drain: an answer
+/// that was paid for is not lost, and nothing stays reserved.
 pub async fn retry_write<T, W>(
     drain: &CancellationToken,
     caller: &(impl fmt::Debug + Sync),

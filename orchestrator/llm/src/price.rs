@@ -79,7 +79,8 @@ impl PriceTable {
         self.listed.iter().find(|(name, _)| is_release_of(model, name)).map(|(_, listed)| listed)
     }
 
-    /// The ratios of the same model where it is listed, else those that the provider's price list has for all its models.
+    /// The ratios of the same model where it is listed, else those that the provider's price list has for all its
+    /// models.
     fn cache_ratios(&self, model: &str, kind: ProviderKind) -> CacheRatios {
         if let Some(known) = self.listed(model).map(|listed| listed.price).filter(|price| price.input > 0) {
             let ratio = |price: u64| approximate(price) / approximate(known.input);

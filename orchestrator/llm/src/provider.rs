@@ -1,5 +1,5 @@
-//! One provider behind the gateway: its endpoint, its concurrency slots, its circuit breaker and its attempts. Owns asking
-//! this provider until it answers or cannot; never knows of the others.
+//! One provider behind the gateway: its endpoint, its concurrency slots, its circuit breaker and its attempts. Owns
+//! asking this provider until it answers or cannot; never knows of the others.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -15,9 +15,9 @@ use tokio::{
 
 use super::{
     attempt_error::{AttemptError, Disposition},
-    breaker::{Breaker, Caller, Ticket},
+    breaker::{Breaker, CallOwner, Ticket},
     call_phase::CallPhase,
-    circuit::{BreakerSettings, BreakerState, Outcome, Refusal},
+    circuit::{BreakerSettings, BreakerState, HealthOutcome, NotAdmitted},
     error::{ErrorKind, GatewayError},
     fair_semaphore::FairSemaphore,
     price::{Price, PriceTable},
@@ -30,11 +30,11 @@ use config::{ProviderKind, ProviderSettings};
 
 /// The timeout of a whole call, as a multiple of the idle timeout.
 const CALL_TIMEOUT_FACTOR: u32 = 10;
-/// An answer takes at most this part of the context window: servers refuse a request whose prompt and output limit together
-/// exceed the window, and the loop keeps as much free (agent: size).
+/// An answer takes at most this part of the context window: servers refuse a request whose prompt and output limit
+/// together exceed the window, and the loop keeps as much free (agent: size).
 const OUTPUT_SHARE: u64 = 4;
-/// Calls that are refused here without a known end of the wait come back after 1 to 5 s, spread so that they do not come
-/// together (contract: agent, Gateway).
+/// Calls that are refused here without a known end of the wait come back after 1 to 5 s, spread so that they do not
+/// come together.
 const LOCAL_WAIT_MIN: Duration = Duration::from_secs(1);
 const LOCAL_WAIT_SPREAD: Duration = Duration::from_secs(4);
 
@@ -99,14 +99,15 @@ impl Provider {
         prices.of_model(model, self.kind).or(is_free.then_some(Price::FREE))
     }
 
-    /// The highest price of a prompt token: where the prompt is marked for the cache, new input is billed as written to it.
+    /// The highest price of a prompt token: where the prompt is marked for the cache, new input is billed as written to
+    /// it.
     pub(super) fn input_price(&self, price: &Price) -> u64 {
         let marks_cache = self.kind == ProviderKind::Anthropic;
         if marks_cache { price.input.max(price.cache_write) } else { price.input }
     }
 
     /// The error that a call of this caller would meet at once, without the provider being asked.
-    pub(super) fn refusal(&self, caller: Caller<'_>) -> Option<AttemptError> {
+    pub(super) fn refusal(&self, caller: CallOwner<'_>) -> Option<AttemptError> {
         self.with_breaker(|breaker| breaker.refusal(caller, Instant::now())).map(circuit_open)
     }
 
@@ -172,7 +173,7 @@ impl Provider {
         let ticket = self.with_breaker(|breaker| breaker.admit(asked.caller, Instant::now())).map_err(circuit_open)?;
         progress.reached_provider = true;
         // A call that is dropped half-way must give its trial back.
-        let mut trial = Trial { provider: self, ticket, outcome: Outcome::Neither };
+        let mut trial = Trial { provider: self, ticket, outcome: HealthOutcome::Neither };
         let call = UpstreamCall {
             model,
             request: asked.request,
@@ -189,9 +190,9 @@ impl Provider {
             .await
             .unwrap_or_else(|_| Err(AttemptError::transient(ErrorKind::Timeout, "the call took too long")));
         trial.outcome = match &result {
-            Ok(_) => Outcome::Success,
-            Err(error) if error.disposition == Disposition::Retry => Outcome::Failure,
-            Err(_) => Outcome::Neither,
+            Ok(_) => HealthOutcome::Success,
+            Err(error) if error.disposition == Disposition::Retry => HealthOutcome::Failure,
+            Err(_) => HealthOutcome::Neither,
         };
         result
     }
@@ -205,7 +206,7 @@ impl Provider {
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) request: &'a CompletionRequest,
-    pub(super) caller: Caller<'a>,
+    pub(super) caller: CallOwner<'a>,
     pub(super) job_title: Option<&'a str>,
     /// No attempt follows one that was charged.
     pub(super) has_budget: bool,
@@ -236,10 +237,10 @@ pub(super) struct CallProgress {
     pub(super) has_streamed: bool,
 }
 
-fn circuit_open(refusal: Refusal) -> AttemptError {
+fn circuit_open(refusal: NotAdmitted) -> AttemptError {
     let wait = match refusal {
-        Refusal::Open(left) => left,
-        Refusal::HalfOpen => local_wait(),
+        NotAdmitted::Open(left) => left,
+        NotAdmitted::HalfOpen => local_wait(),
     };
     AttemptError::local(
         ErrorKind::CircuitOpen,
@@ -256,7 +257,7 @@ fn local_wait() -> Duration {
 struct Trial<'a> {
     provider: &'a Provider,
     ticket: Ticket,
-    outcome: Outcome,
+    outcome: HealthOutcome,
 }
 
 impl Drop for Trial<'_> {

@@ -96,7 +96,7 @@ pub struct TurnRange {
 /// The response of a rule.
 #[derive(Debug, Clone)]
 pub enum Action {
-    Reply(Box<Reply>),
+    Reply(Box<ReplyTemplate>),
     Error {
         status: u16,
         message: Template,
@@ -111,7 +111,7 @@ pub enum Action {
 
 /// An answer.
 #[derive(Debug, Clone)]
-pub struct Reply {
+pub struct ReplyTemplate {
     /// The text; may be empty.
     pub text: Template,
     /// The reasoning, if any.

@@ -1,8 +1,8 @@
-//! A script served over HTTP in the providers' wire formats: OpenAI chat completions and responses, Anthropic messages, Ollama
-//! chat. Owns the listening and the routes. Never calls a real provider and checks no key.
+//! A script served over HTTP in the providers' wire formats: OpenAI chat completions and responses, Anthropic messages,
+//! Ollama chat. Owns the listening and the routes. Never calls a real provider and checks no key.
 //!
-//! A job's title reaches `when: {job_title: …}` in the header `x-gantry-job-title`. Signatures of tool calls are sent in the
-//! Anthropic format only, as those of thinking blocks; the others have no place for them.
+//! A job's title reaches `when: {job_title: …}` in the header `x-gantry-job-title`. Signatures of tool calls are sent
+//! in the Anthropic format only, as those of thinking blocks; the others have no place for them.
 
 mod anthropic;
 mod ollama;
@@ -70,29 +70,29 @@ struct ServerState {
 }
 
 /// The response to send.
-enum Outcome {
+enum ServedResponse {
     Answer(Box<ScriptedReply>),
-    Refusal(sending::Refusal),
+    Error(sending::ErrorResponse),
     InvalidResponse,
 }
 
 impl ServerState {
     /// Evaluates the script and waits before the first byte if it specifies a delay.
-    async fn respond(&self, question: Question<'_>) -> Outcome {
+    async fn respond(&self, question: Question<'_>) -> ServedResponse {
         match self.engine.respond(question) {
             ScriptedResponse::Answer(reply) => {
                 tokio::select! {
-                    () = tokio::time::sleep(reply.delay) => Outcome::Answer(reply),
-                    () = self.shutdown.cancelled() => Outcome::Refusal(sending::Refusal::shutting_down()),
+                    () = tokio::time::sleep(reply.delay) => ServedResponse::Answer(reply),
+                    () = self.shutdown.cancelled() => ServedResponse::Error(sending::ErrorResponse::shutting_down()),
                 }
             }
             ScriptedResponse::Error { status, message, retry_after } => {
-                Outcome::Refusal(sending::Refusal { status, message, retry_after })
+                ServedResponse::Error(sending::ErrorResponse { status, message, retry_after })
             }
-            ScriptedResponse::InvalidResponse => Outcome::InvalidResponse,
+            ScriptedResponse::InvalidResponse => ServedResponse::InvalidResponse,
             ScriptedResponse::Hang => {
                 self.shutdown.cancelled().await;
-                Outcome::Refusal(sending::Refusal::shutting_down())
+                ServedResponse::Error(sending::ErrorResponse::shutting_down())
             }
         }
     }

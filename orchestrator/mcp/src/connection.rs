@@ -1,6 +1,7 @@
 //! One connection to a server for one user: the handshake, the list of tools, and calls.
 //!
-//! Owns that a server asks this side for nothing: requests for a model call, for directories and for input are refused.
+//! Guarantees that a server asks this side for nothing: requests for a model call, for directories and for input are
+//! refused.
 
 use std::{
     sync::{

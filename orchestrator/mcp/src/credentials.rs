@@ -1,6 +1,6 @@
 //! The headers of a server's requests, with the values of secrets in them.
 //!
-//! Owns that a value is only in memory. A connection is opened again when one of them changes.
+//! Guarantees that a value is only in memory. A connection is opened again when one of them changes.
 
 use agent::safety::{LeakDetector, StoredSecret};
 use secrecy::{ExposeSecret, SecretString};

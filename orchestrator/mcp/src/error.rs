@@ -1,6 +1,7 @@
 //! Why a call to an MCP server has no answer, for the model and for the admin.
 //!
-//! No message contains anything that a server sent, except its own error message, without secrets, shortened and neutralized.
+//! No message contains anything that a server sent, except its own error message, without secrets, shortened and
+//! neutralized.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The HTTP client of the protocol, on the egress client: every request is decided on and dialled as that of any tool.
 //!
-//! Owns that no redirect is followed, that a body is cut at the connection's limit while it is read, and that the server's event stream is
-//! opened again a limited number of times.
+//! Guarantees that no redirect is followed, that a body is cut at the connection's limit while it is read, and that the
+//! server's event stream is opened again a limited number of times.
 
 use std::{
     collections::HashMap,

@@ -1,7 +1,8 @@
-//! Connections to MCP servers: streamable HTTP through the egress policy, and programs in containers over standard input and output.
+//! Connections to MCP servers: streamable HTTP through the egress policy, and programs in containers over standard
+//! input and output.
 //!
-//! Owns the protocol (the only user of rmcp), the credentials of a connection, how many connections there are, and how much a
-//! server may send. Never decides which tools a model is offered.
+//! Owns the protocol (the only user of rmcp), the credentials of a connection, how many connections there are, and how
+//! much a server may send. Never decides which tools a model is offered.
 
 mod answer;
 mod client;

@@ -1,6 +1,7 @@
 //! How much a server may send: in one message, and in all between two requests.
 //!
-//! Owns the counters and the reason for closing a connection. A server that sends more is cut off while it is being read.
+//! Owns the counters and the reason for closing a connection. A server that sends more is cut off while it is being
+//! read.
 
 use std::sync::{
     Arc, Mutex, PoisonError,

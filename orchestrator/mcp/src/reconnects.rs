@@ -1,7 +1,7 @@
 //! When a server's event stream that has ended may be opened again.
 //!
-//! Owns the waits between attempts and their number. The protocol library opens a stream that broke at once, and after as little time as
-//! the server asks for.
+//! Owns the waits between attempts and their number. The protocol library opens a stream that broke at once, and after
+//! as little time as the server asks for.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

@@ -1,7 +1,8 @@
 //! What a server sent, without the secrets of the connection and of the user.
 //!
-//! Owns that text of a server is searched before it is cut and before it leaves this module: every answer, definition and error is
-//! made with a [`Redaction`]. The connection's secrets may be those of another user than the one who calls.
+//! Guarantees that text of a server is searched before it is cut and before it leaves this module: every answer,
+//! definition and error is made with a [`Redaction`]. The connection's secrets may be those of another user than the
+//! one who calls.
 
 use std::sync::Arc;
 

@@ -47,7 +47,8 @@ pub(super) struct Usage {
     pub(super) last_used: Duration,
 }
 
-/// A call in progress, also while its connection is being opened. The connection does not end for idleness until it is dropped.
+/// A call in progress, also while its connection is being opened. The connection does not end for idleness until it is
+/// dropped.
 pub(super) struct ActiveCall {
     slot: Arc<Slot>,
     clock: Clock,

@@ -1,6 +1,6 @@
 //! Servers in containers: their names, their limits, and their output as it is read.
 //!
-//! Owns that a container which belongs to no connection is removed.
+//! Guarantees that a container which belongs to no connection is removed.
 
 use std::{
     collections::HashSet,

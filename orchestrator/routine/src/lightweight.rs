@@ -25,9 +25,9 @@ use store::{AttemptEnd, AttemptResult, RunAttempt, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use tools::BuiltinTools;
 
-/// Sampling temperature of runs (contract: routines, Actions).
+/// Sampling temperature of runs.
 const TEMPERATURE: f64 = 0.3;
-/// Longest attempt, unless the routine's guardrails say otherwise (contract: routines, Decided in detail).
+/// Longest attempt, unless the routine's guardrails say otherwise.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 600;
 /// Model calls of a run with tools besides its rounds and its answer: replies that are asked for again, and summaries.
 const RETRY_CALLS: u32 = 5;

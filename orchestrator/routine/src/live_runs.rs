@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Why the work on a run is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StopCause {
+pub(super) enum RunStopCause {
     /// The run has ended in the database.
     Ended,
     Drained,
@@ -25,7 +25,7 @@ pub(super) struct LiveRuns(Arc<Mutex<HashMap<RunId, Entry>>>);
 #[derive(Debug, Clone)]
 struct Entry {
     stop: CancellationToken,
-    cause: Arc<OnceLock<StopCause>>,
+    cause: Arc<OnceLock<RunStopCause>>,
 }
 
 /// A run that is worked on, until this is dropped.
@@ -54,7 +54,7 @@ impl LiveRuns {
     }
 
     /// Stops the work on a run. The first cause stays.
-    pub(super) fn stop(&self, run: RunId, cause: StopCause) {
+    pub(super) fn stop(&self, run: RunId, cause: RunStopCause) {
         if let Some(entry) = self.entries().get(&run) {
             let _ = entry.cause.set(cause);
             entry.stop.cancel();
@@ -73,7 +73,7 @@ impl LiveRun {
     }
 
     /// Why the work is to stop, if it is.
-    pub(super) fn stop_cause(&self) -> Option<StopCause> {
+    pub(super) fn stop_cause(&self) -> Option<RunStopCause> {
         self.entry.cause.get().copied()
     }
 }

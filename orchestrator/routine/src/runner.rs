@@ -1,7 +1,8 @@
 //! The runner: starts runs that wait, and ends them in the database.
 //!
-//! Owns which runs are worked on at once. The database is the truth: a wake carries no data, and what is to be done is read again. A run
-//! that is in progress there and that no task works on is ended here. Never decides what fires, and never what a run does.
+//! Owns which runs are worked on at once. The database is the truth: a wake carries no data, and what is to be done is
+//! read again. A run that is in progress there and that no task works on is ended here. Never decides what fires, and
+//! never what a run does.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -17,7 +18,7 @@ use tracing::Instrument as _;
 
 use super::{
     lightweight::Lightweight,
-    live_runs::{LiveRun, LiveRuns, StopCause},
+    live_runs::{LiveRun, LiveRuns, RunStopCause},
 };
 use base::clock::Clock;
 use dispatch::{RoutineWaker, RunJobs};
@@ -28,20 +29,20 @@ use store::{AbandonedRun, AttemptEnd, AttemptResult, RunAttempt, Store, StoreErr
 const STORE_RETRY: Duration = Duration::from_secs(1);
 /// Longest sleep: a time that is waited for is one of the wall clock, which may be set.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
-/// Shortest sleep, so that a time that is due already, but starts nothing, is not looked at in a loop.
+/// Shortest sleep, so that a time that is due already, but starts nothing, is not polled in a loop.
 const MIN_SLEEP: Duration = Duration::from_millis(20);
 /// Sleep when no run waits for a time. What can start is announced.
 const IDLE_SLEEP: Duration = Duration::from_secs(15);
 /// Interval of the search for runs that no task works on.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
-/// Runs of a kind that are looked at in one pass, so that no kind waits long for another.
+/// Runs of a kind that are read in one pass, so that no kind waits long for another.
 const BATCH: usize = 100;
-/// Runs that only post a line that are looked at in one pass: they take less than a millisecond each.
+/// Runs that only post a line that are read in one pass: they take less than a millisecond each.
 const LINE_BATCH: usize = 500;
 /// Passes over lines until other kinds have their turn.
 const MAX_LINE_PASSES: usize = 2;
-/// Time for runs in progress to end by themselves once the process drains, and then to be ended. Both are less than the process gives
-/// its tasks.
+/// Time for runs in progress to end by themselves once the process drains, and then to be ended. Both are less than the
+/// process gives its tasks.
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -109,8 +110,8 @@ impl Runner {
         runner.end_tasks(tasks).await;
     }
 
-    /// Starts full-job runs until the drain fires, whenever [`Self::start_runs`] has looked. By itself, because an engine that does not
-    /// answer delays each of them.
+    /// Starts full-job runs until the drain fires, whenever [`Self::start_runs`] has looked. By itself, because an
+    /// engine that does not answer delays each of them.
     async fn start_jobs(&self, drain: &CancellationToken) {
         while !drain.is_cancelled() {
             match self.start_waiting_jobs().await {
@@ -158,7 +159,8 @@ impl Runner {
         Ok((self.parts.max_concurrent as usize).saturating_sub(self.live.len() + host_runs))
     }
 
-    /// Starts full-job runs that wait; where jobs run without a container, as far as there is room. Returns whether there may be more.
+    /// Starts full-job runs that wait; where jobs run without a container, as far as there is room. Returns whether
+    /// there may be more.
     async fn start_waiting_jobs(&self) -> Result<bool, StoreError> {
         if !self.parts.jobs.run_on_host() {
             return Ok(self.parts.jobs.start_waiting(BATCH).await? == BATCH);
@@ -194,7 +196,7 @@ impl Runner {
 
     /// Works on an attempt and ends it.
     async fn work(&self, run: &RunAttempt, live: &LiveRun) {
-        let outcome = match &run.action {
+        let result = match &run.action {
             // A panic ends its run, not the process.
             RoutineAction::Lightweight(action) => {
                 let work = self.parts.lightweight.run(run, action, live.stop());
@@ -205,12 +207,12 @@ impl Runner {
             }
             RoutineAction::FullJob(_) | RoutineAction::SystemEventText { .. } => internal_error(),
         };
-        let outcome = match live.stop_cause() {
-            Some(StopCause::Drained) => AttemptResult { end: restarted(), ..outcome },
+        let result = match live.stop_cause() {
+            Some(RunStopCause::Drained) => AttemptResult { end: restarted(), ..result },
             // It has ended in the database; writing another end changes nothing.
-            Some(StopCause::Ended) | None => outcome,
+            Some(RunStopCause::Ended) | None => result,
         };
-        match self.end(run.run, run.attempt, outcome).await {
+        match self.end(run.run, run.attempt, result).await {
             Ok(Some(_)) => {}
             Ok(None) => tracing::debug!("the run had ended already"),
             Err(error) => {
@@ -222,9 +224,9 @@ impl Runner {
         }
     }
 
-    async fn end(&self, run: RunId, attempt: u32, outcome: AttemptResult) -> Result<Option<RoutineRun>, StoreError> {
+    async fn end(&self, run: RunId, attempt: u32, result: AttemptResult) -> Result<Option<RoutineRun>, StoreError> {
         let RunnerParts { store, clock, lightweight, .. } = &self.parts;
-        let end = || store.end_run(run, attempt, outcome.clone(), clock.now());
+        let end = || store.end_run(run, attempt, result.clone(), clock.now());
         retry_write(&lightweight.meter.drain, &run, end).await
     }
 
@@ -235,13 +237,13 @@ impl Runner {
             return Ok(());
         }
         for run in self.parts.store.ended_among(&live).await? {
-            self.live.stop(run, StopCause::Ended);
+            self.live.stop(run, RunStopCause::Ended);
         }
         Ok(())
     }
 
-    /// Ends the runs that are in progress in the database and that no task works on: those of an earlier process, and those whose end
-    /// could not be stored.
+    /// Ends the runs that are in progress in the database and that no task works on: those of an earlier process, and
+    /// those whose end could not be stored.
     async fn reconcile(&self) {
         let abandoned = match self.parts.store.abandoned_runs(&self.live.ids(), BATCH).await {
             Ok(abandoned) => abandoned,
@@ -253,8 +255,8 @@ impl Runner {
         let found = abandoned.len();
         let mut ended = 0;
         for AbandonedRun { run, attempt, started_at } in abandoned {
-            let outcome = self.interrupted(run, started_at).await;
-            match self.end(run, attempt, outcome).await {
+            let result = self.interrupted(run, started_at).await;
+            match self.end(run, attempt, result).await {
                 Ok(_) => ended += 1,
                 // The others are ended nevertheless.
                 Err(error) => {
@@ -286,7 +288,7 @@ impl Runner {
             return;
         }
         for run in self.live.ids() {
-            self.live.stop(run, StopCause::Drained);
+            self.live.stop(run, RunStopCause::Drained);
         }
         if tokio::time::timeout(DRAIN_TIMEOUT, all_ended(&mut tasks)).await.is_err() {
             tracing::warn!(runs = tasks.len(), "drain timeout: runs of routines were still in progress");

@@ -1,7 +1,8 @@
-//! The sweep: routines whose time has come become runs.
+//! The scheduler: routines whose time has come become runs.
 //!
-//! Owns when the database is asked for due routines. What becomes of their times is decided in `domain::routine::timing` and
-//! recorded by the store, whose guards let any number of sweeps work at once. Never works on a run.
+//! Owns when the database is asked for due routines. What becomes of their times is decided in
+//! `domain::routine::timing` and recorded by the store, whose guards let any number of schedulers work at once. Never
+//! works on a run.
 
 use std::{
     collections::HashSet,
@@ -24,7 +25,8 @@ const MAX_WAIT: Duration = Duration::from_secs(1);
 const BATCH: u32 = 200;
 /// Failures of single claims after which the database is at fault, and not a routine.
 const MAX_FAILURES: u32 = 10;
-/// Routines that are decided on the runtime's threads. A decision takes microseconds, and a few milliseconds at the worst.
+/// Routines that are decided on the runtime's threads. A decision takes microseconds, and a few milliseconds at the
+/// worst.
 const MAX_INLINE: usize = 8;
 
 /// The task that fires routines at the times of their schedules.
@@ -74,7 +76,7 @@ impl RoutineScheduler {
             };
             tokio::select! {
                 () = drain.cancelled() => return,
-                () = self.waker.sweep() => {}
+                () = self.waker.scheduler() => {}
                 () = self.clock.sleep_until(self.clock.monotonic() + wait) => {}
             }
         }
@@ -103,8 +105,8 @@ impl RoutineScheduler {
             self.disable_unreadable(routine, &error.to_string()).await?;
         }
         let keys: HashSet<_> = due.routines.iter().map(|routine| (routine.id, routine.next_fire_at)).collect();
-        // A routine that is due again with the same time was claimed by another sweep just now, or cannot be: it must not keep
-        // this task busy.
+        // A routine that is due again with the same time was claimed by another scheduler just now, or cannot be: it
+        // must not keep this task busy.
         let is_repeated = keys.iter().any(|key| seen.due.contains(key));
         seen.due = keys;
         self.claim(due.routines, automation, now).await?;

@@ -1,9 +1,11 @@
-//! Local times of a time zone and the instants that they stand for, also where the zone's clock is put forward or back. Pure.
+//! Local times of a time zone and the instants that they stand for, also where the zone's clock is put forward or back.
+//! Pure.
 
 use chrono::{DateTime, MappedLocalTime, NaiveDateTime, TimeDelta, TimeZone, Utc};
 use chrono_tz::Tz;
 
-/// More than the sum of the largest offsets from UTC, so that a local time lies within this distance of the same time in UTC.
+/// More than the sum of the largest offsets from UTC, so that a local time lies within this distance of the same time
+/// in UTC.
 const OFFSET_RANGE: TimeDelta = TimeDelta::hours(26);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +42,8 @@ pub(crate) fn put_back_at(zone: Tz, first: DateTime<Utc>, second: DateTime<Utc>)
     first_second(first, second, |instant| offset(instant) != offset(first))
 }
 
-/// The first whole second after `before` at which `is_reached` holds: it does not at `before`, does at `after`, and changes once.
+/// The first whole second after `before` at which `is_reached` holds: it does not at `before`, does at `after`, and
+/// changes once.
 fn first_second(
     before: DateTime<Utc>,
     after: DateTime<Utc>,

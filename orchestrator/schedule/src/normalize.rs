@@ -9,9 +9,9 @@ use super::{
     times::{MAX_SCHEDULE_BYTES, Schedule, zone_named},
 };
 
-/// What a trigger of a new or changed routine is stored as: phrases become what they mean, and its times are checked. An
-/// `every` without an anchor keeps none, and so counts from `created_at` whenever it is changed. Triggers without times are
-/// returned as they are.
+/// What a trigger of a new or changed routine is stored as: phrases become what they mean, and its times are checked.
+/// An `every` without an anchor keeps none, and so counts from `created_at` whenever it is changed. Triggers without
+/// times are returned as they are.
 pub fn normalize(
     trigger: RoutineTrigger,
     now: DateTime<Utc>,
@@ -36,7 +36,8 @@ pub fn normalize(
     }
 }
 
-/// What a trigger means, without a check of its times: a phrase becomes what it says, and names and spaces their usual form.
+/// What a trigger means, without a check of its times: a phrase becomes what it says, and names and spaces their usual
+/// form.
 pub fn canonicalize(trigger: RoutineTrigger, now: DateTime<Utc>) -> Result<RoutineTrigger, ScheduleError> {
     Ok(match trigger {
         RoutineTrigger::Cron { schedule, timezone } => {

@@ -1,12 +1,13 @@
 //! The times of a schedule. Pure.
 //!
-//! The only user of croner, which finds the matching times of a calendar. What a time zone's clock does to them is decided here.
-//! A local time that the clock skips fires once, right after the gap, and one that comes twice fires once, the first time. Two
-//! kinds of expressions follow the clock's hands instead, so that they neither pause nor fire twice in an interval: those of
-//! every hour (`15 * * * *`) leave skipped times out, and these and those with `*` in the minutes or seconds (`*/10 0-5 * * *`)
-//! fire in both passes of a repeated hour.
+//! The only user of croner, which finds the matching times of a calendar. What a time zone's clock does to them is
+//! decided here. A local time that the clock skips fires once, right after the gap, and one that comes twice fires
+//! once, the first time. Two kinds of expressions follow the clock's hands instead, so that they neither pause nor fire
+//! twice in an interval: those of every hour (`15 * * * *`) leave skipped times out, and these and those with `*` in
+//! the minutes or seconds (`*/10 0-5 * * *`) fire in both passes of a repeated hour.
 //!
-//! croner itself treats lists of fixed times (`30 2,14 * * *`) as intervals and drops a skipped time whose gap crosses midnight.
+//! croner itself treats lists of fixed times (`30 2,14 * * *`) as intervals and drops a skipped time whose gap crosses
+//! midnight.
 
 use std::{fmt, str::FromStr};
 
@@ -24,7 +25,7 @@ use super::{
 pub(crate) const MAX_SCHEDULE_BYTES: usize = 256;
 /// Times after which counting stops: a few milliseconds of work, and 3.5 days of a routine that fires each minute.
 pub const MAX_COUNTED: u64 = 5_000;
-/// Times that are looked at for the smallest gap between two.
+/// Times that are compared for the smallest gap between two.
 const COMPARED_TIMES: usize = 500;
 /// Longest period: 10 years.
 const MAX_PERIOD_SECONDS: u64 = 10 * 366 * 86_400;
@@ -115,8 +116,8 @@ impl Schedule {
         std::iter::successors(self.next_after(instant), |time| self.next_after(*time))
     }
 
-    /// The number of times after `from`, up to and including `to`. Of a cron schedule at most [`MAX_COUNTED`], which then
-    /// is a lower bound.
+    /// The number of times after `from`, up to and including `to`. Of a cron schedule at most [`MAX_COUNTED`], which
+    /// then is a lower bound.
     pub fn count(&self, from: DateTime<Utc>, to: DateTime<Utc>) -> u64 {
         match self {
             Self::Every { period, anchor } => {
@@ -131,8 +132,8 @@ impl Schedule {
         }
     }
 
-    /// The smallest interval between two consecutive times, in the calendar of a cron schedule without changes of the clock; looks
-    /// at a bounded number of times after `now`. `None` with fewer than two times.
+    /// The smallest interval between two consecutive times, in the calendar of a cron schedule without changes of the
+    /// clock; reads a bounded number of times after `now`. `None` with fewer than two times.
     pub fn smallest_gap(&self, now: DateTime<Utc>) -> Option<TimeDelta> {
         match self {
             Self::Cron(schedule) => schedule.smallest_gap(now),

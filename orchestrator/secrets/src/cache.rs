@@ -25,12 +25,13 @@ pub struct NamedSecret {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
-/// The cache. Shared with the store, which forgets an owner's values in the moment in which a change of them is committed.
+/// The cache. Shared with the store, which forgets an owner's values in the moment in which a change of them is
+/// committed.
 #[derive(Default)]
-pub(super) struct Cache(Mutex<State>);
+pub(super) struct Cache(Mutex<CachedSecrets>);
 
 #[derive(Default)]
-struct State {
+struct CachedSecrets {
     owners: HashMap<String, Arc<[NamedSecret]>>,
     bytes: usize,
     changes: u64,
@@ -43,8 +44,8 @@ impl Cache {
         state.owners.get(owner).cloned().ok_or(Generation(state.changes))
     }
 
-    /// Remembers values that were read in this generation, unless a secret has changed since. Returns those that another caller
-    /// has read meanwhile, if there are any: all callers get the same ones.
+    /// Remembers values that were read in this generation, unless a secret has changed since. Returns those that
+    /// another caller has read meanwhile, if there are any: all callers get the same ones.
     pub(super) fn insert(&self, owner: &str, values: Arc<[NamedSecret]>, read_in: Generation) -> Arc<[NamedSecret]> {
         let mut state = self.lock();
         if state.changes != read_in.0 {
@@ -55,7 +56,7 @@ impl Cache {
         }
         let bytes = size(owner, &values);
         if state.bytes + bytes > MAX_BYTES {
-            *state = State { changes: state.changes, ..State::default() };
+            *state = CachedSecrets { changes: state.changes, ..CachedSecrets::default() };
         }
         state.owners.insert(owner.to_owned(), Arc::clone(&values));
         state.bytes += bytes;
@@ -69,13 +70,13 @@ impl Cache {
         state.remove(owner);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CachedSecrets> {
         // No change of the state can panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl CachedSecrets {
     fn remove(&mut self, owner: &str) {
         if let Some(values) = self.owners.remove(owner) {
             self.bytes -= size(owner, &values);

@@ -75,8 +75,8 @@ impl KeySource {
         configured.map_or_else(|| Self::DataDir(data_dir.to_owned()), |key| Self::Configured(key.clone()))
     }
 
-    /// The key with which the values of `stored` ids open. Creates one in the data directory if there is neither a key nor a
-    /// secret.
+    /// The key with which the values of `stored` ids open. Creates one in the data directory if there is neither a key
+    /// nor a secret.
     pub(super) fn load(&self, stored: &[String]) -> Result<MasterKey, MasterKeyError> {
         if let Self::DataDir(data_dir) = self {
             finish_rotation(data_dir, stored)?;
@@ -140,8 +140,8 @@ pub(super) fn stage_next_key(data_dir: &Path, key: &MasterKey) -> Result<(), Mas
     key_file::write(&next, &key.to_base64()).map_err(at(&next))
 }
 
-/// Completes a rotation whose process ended between its steps: the next key is in force exactly if the stored values are
-/// sealed with it.
+/// Completes a rotation whose process ended between its steps: the next key is in force exactly if the stored values
+/// are sealed with it.
 pub(super) fn finish_rotation(data_dir: &Path, stored: &[String]) -> Result<(), MasterKeyError> {
     let next = data_dir.join(NEXT_KEY_FILE);
     let Some(text) = key_file::read(&next).map_err(at(&next))? else { return Ok(()) };

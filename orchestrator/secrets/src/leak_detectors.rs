@@ -1,7 +1,7 @@
 //! The leak detector of each user: it finds the user's stored secrets, and credentials by their format.
 //!
-//! Owns which detectors are kept in memory and when one is built again. Never logs a value, and never returns a detector that
-//! does not know the secrets as they are now: a caller that gets an error must not pass the text on.
+//! Owns which detectors are kept in memory and when one is built again. Never logs a value, and never returns a
+//! detector that does not know the secrets as they are now: a caller that gets an error must not pass the text on.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,8 @@ use secrecy::ExposeSecret as _;
 use super::{NamedSecret, SecretError, Secrets};
 use base::per_user_semaphore::PerUserSemaphore;
 
-/// Maximum size of the secrets whose detectors are kept, in bytes: two users' with the maximum each, whose indexes take 170 MB.
+/// Maximum size of the secrets whose detectors are kept, in bytes: two users' with the maximum each, whose indexes take
+/// 170 MB.
 const MAX_KEPT_SECRET_BYTES: usize = 2 * MAX_INDEXED_SECRET_BYTES;
 
 /// Maximum number of detectors that are kept. One of a few ordinary keys takes less than 100 KB.

@@ -1,5 +1,5 @@
-//! Users' secrets: sealed in the database with the master key, and opened for those parts of the process that need a value.
-//! Contents only.
+//! Users' secrets: sealed in the database with the master key, and opened for those parts of the process that need a
+//! value. Contents only.
 
 mod cache;
 mod key_source;

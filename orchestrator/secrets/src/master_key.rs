@@ -90,7 +90,8 @@ impl MasterKey {
     }
 }
 
-/// What is authenticated beside a value. Each part has its length before it, so that no two triples have the same bytes.
+/// What is authenticated beside a value. Each part has its length before it, so that no two triples have the same
+/// bytes.
 fn associated_data(owner: &str, name: &str, key_id: &str) -> Vec<u8> {
     let mut data = PURPOSE.to_vec();
     for part in [owner, name, key_id] {

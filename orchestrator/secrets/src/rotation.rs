@@ -1,7 +1,8 @@
 //! Rotation of the master key, while no server runs on the data directory.
 //!
-//! Owns the order of the steps. The next key is on the disk before a secret is sealed with it, all secrets change in one
-//! transaction, and only then the next key replaces the present one; a start after an interruption completes or undoes it.
+//! Owns the order of the steps. The next key is on the disk before a secret is sealed with it, all secrets change in
+//! one transaction, and only then the next key replaces the present one; a start after an interruption completes or
+//! undoes it.
 
 use base::failpoint;
 use store::{AuditEntry, ResealCounts, Resealed, SealedSecret, Store, StoreError};

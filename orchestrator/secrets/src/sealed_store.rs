@@ -1,7 +1,7 @@
 //! The secrets of all users: sealed when they are stored, opened when a part of the process needs a value.
 //!
-//! Owns the way to a value. Never decides who may have one: callers name the owner whose rights they act with. Never logs a
-//! value.
+//! Owns the way to a value. Never decides who may have one: callers name the owner whose rights they act with. Never
+//! logs a value.
 
 use std::sync::Arc;
 
@@ -17,7 +17,6 @@ use store::{AuditEntry, SealedSecret, SecretStored, Store, StoreError};
 /// A secret could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The cipher refused the value.
@@ -65,8 +64,9 @@ impl Secrets {
         Ok(self.store.delete_secret(owner, name, entry, self.invalidation(owner)).await?)
     }
 
-    /// The secrets that the owner has set, in the order of their names. Those of routines are not among them. The value is the same allocation until one of them changes, so callers
-    /// can keep what they derive from it as long as [`Arc::ptr_eq`] holds. A secret that does not open is logged and left out.
+    /// The secrets that the owner has set, in the order of their names. Those of routines are not among them. The value
+    /// is the same allocation until one of them changes, so callers can keep what they derive from it as long as
+    /// [`Arc::ptr_eq`] holds. A secret that does not open is logged and left out.
     pub async fn values_of(&self, owner: &str) -> Result<Arc<[NamedSecret]>, SecretError> {
         let generation = match self.cache.get(owner) {
             Ok(values) => return Ok(values),

@@ -1,5 +1,6 @@
-//! Tool calls that the orchestrator executes, recorded before their reply is used: those of jobs in `job_actions`, those of chat
-//! threads and of runs of routines in `thread_actions`, where a run is a separate thread and its attempts are the turns.
+//! Tool calls that the orchestrator executes, recorded before their reply is used: those of jobs in `job_actions`,
+//! those of chat threads and of runs of routines in `thread_actions`, where a run is a separate thread and its attempts
+//! are the turns.
 //!
 //! The calls of a thread outlive it without their texts.
 
@@ -94,12 +95,12 @@ pub struct ClosedToolCall {
     pub outcome: ToolCallOutcome,
 }
 
-/// The output of a call that was in flight when its process ended. It may have had its effect, so it is not run again unless it
-/// is repeatable.
+/// The output of a call that was in flight when its process ended. It may have had its effect, so it is not run again
+/// unless it is repeatable.
 const INTERRUPTED: &str = "interrupted: the orchestrator restarted during the call; it may have had its effect";
 
-/// Closes the calls of jobs without a container that were announced by an event and not opened. Their loop ended with its process,
-/// while a worker may still make its calls.
+/// Closes the calls of jobs without a container that were announced by an event and not opened. Their loop ended with
+/// its process, while a worker may still make its calls.
 const INTERRUPT_ON_HOST: &str = "UPDATE job_actions SET success = FALSE, output = $1, duration_ms = 0, reply = $2 \
      WHERE success IS NULL AND job_id IN (SELECT id FROM jobs WHERE placement = 'host' AND state IN ('in_progress', 'stuck'))";
 
@@ -121,8 +122,8 @@ impl Store {
         }
     }
 
-    /// Closes the tool calls that an earlier process left open as interrupted. A repeated call gets that reply, unless it may be
-    /// executed again.
+    /// Closes the tool calls that an earlier process left open as interrupted. A repeated call gets that reply, unless
+    /// it may be executed again.
     pub async fn close_interrupted_tool_calls(&self) -> Result<u64, StoreError> {
         let reply = text(&interrupted())?;
         self.write_one(transaction!(|tx| {

@@ -58,7 +58,7 @@ struct BudgetRow {
     micro_usd: i64,
 }
 
-/// A job and the jobs above it; no deeper than children go (contract: jobs, Budgets).
+/// A job and the jobs above it; no deeper than children go.
 macro_rules! for_chain {
     ($rest:literal) => {
         concat!(
@@ -101,7 +101,8 @@ impl Store {
     }
 }
 
-/// The usage of each user on a day ($1). A sum that has become a float must not keep the other users' rows from being read.
+/// The usage of each user on a day ($1). A sum that has become a float must not keep the other users' rows from being
+/// read.
 pub(super) const DAY: &str = "SELECT user_id, CAST(tokens AS INTEGER) AS tokens, \
      CAST(micro_usd AS INTEGER) AS micro_usd FROM user_days WHERE day = $1";
 
@@ -129,8 +130,8 @@ pub(super) const RESERVE: [&str; 2] = [
      reserved_micro_usd = user_days.reserved_micro_usd + excluded.reserved_micro_usd",
 ];
 
-/// Adds what a call took (tokens $21, money $11) to the day ($20) of its job's user, and frees what was reserved ($16, $17). Only
-/// where the statement before it changed the job.
+/// Adds what a call took (tokens $21, money $11) to the day ($20) of its job's user, and frees what was reserved ($16,
+/// $17). Only where the statement before it changed the job.
 pub(super) const SETTLE_DAY: &str = "INSERT INTO user_days (user_id, day, tokens, micro_usd, reserved_tokens, reserved_micro_usd) \
      SELECT user_id, $20, $21, COALESCE($11, 0), -$16, -$17 FROM jobs WHERE id = $1 AND changes() = 1 \
      ON CONFLICT (user_id, day) DO UPDATE SET \
@@ -138,7 +139,7 @@ pub(super) const SETTLE_DAY: &str = "INSERT INTO user_days (user_id, day, tokens
      reserved_tokens = user_days.reserved_tokens + excluded.reserved_tokens, \
      reserved_micro_usd = user_days.reserved_micro_usd + excluded.reserved_micro_usd";
 
-/// The budgets that [`READ_BUDGETS`] read.
+/// Decodes the rows of [`READ_BUDGETS`]: the budgets of the job and of the jobs above it, then of its user's day.
 pub(super) fn budgets(
     job: JobId,
     limits: &DayLimits,

@@ -1,7 +1,7 @@
 //! Model calls with their cost: what they are, opened before a provider is asked, closed before the answer is used.
 //!
-//! `open` and `close` own the rows of a job's call, `thread` those of a thread's; `list` reads them for the API. Never asks a
-//! provider.
+//! `open` and `close` own the rows of a job's call, `thread` those of a thread's; `list` reads them for the API. Never
+//! asks a provider.
 
 mod abandoned;
 mod close;
@@ -169,8 +169,8 @@ impl Store {
         row.map(|(request_digest, answer)| known_call(key, request_digest, answer)).transpose()
     }
 
-    /// Closes a model call: its row, the job's usage and budgets, and the event while the attempt lives. A call that is closed
-    /// already stays as it is. Returns a new warning for the agent about its budget, if there is one.
+    /// Closes a model call: its row, the job's usage and budgets, and the event while the attempt lives. A call that is
+    /// closed already stays as it is. Returns a new warning for the agent about its budget, if there is one.
     pub async fn close_model_call(&self, call: &CallRow) -> Result<Option<String>, StoreError> {
         let call = call.clone();
         match call.key.clone() {
@@ -179,12 +179,14 @@ impl Store {
         }
     }
 
-    /// Closes the calls that an earlier process left open: each is charged its prompt estimate and shown as aborted. Nothing
-    /// stays reserved. A call whose row or job is inconsistent is logged and stays open. Returns how many were closed.
+    /// Closes the calls that an earlier process left open: each is charged its prompt estimate and shown as aborted.
+    /// Nothing stays reserved. A call whose row or job is inconsistent is logged and stays open. Returns how many were
+    /// closed.
     pub async fn close_abandoned_calls(&self, now: DateTime<Utc>) -> Result<usize, StoreError> {
         let mut closed = 0;
         for row in abandoned::abandoned(&self.read, now).await? {
-            // A transaction for each call: one that cannot be closed leaves nothing behind and does not affect the others.
+            // A transaction for each call: one that cannot be closed leaves nothing behind and does not affect the
+            // others.
             let result = match row {
                 Ok(call) => self.close_model_call(&call).await.map(drop),
                 Err(error) => Err(error),

@@ -1,7 +1,7 @@
 //! Chat threads: the thread, its messages, its turns, and the jobs that were made in it.
 //!
-//! Owns that each write of a turn is fenced by the turn's number, and that a thread of another user is found as such. Decides
-//! nothing about a turn: the chat engine does.
+//! Guarantees that each write of a turn is fenced by the turn's number, and that a thread of another user is found as
+//! such. Decides nothing about a turn: the chat engine does.
 
 mod answer_words;
 mod jobs;
@@ -38,8 +38,8 @@ use domain::chat::ThreadRef;
 pub const MAX_THREADS_PER_USER: u32 = 1_000;
 /// Maximum number of queued messages of one user, in all threads.
 pub const MAX_QUEUED_PER_USER: u32 = 100;
-/// Maximum size of a user's chats: entries, what models have read, tool calls. The other limits alone would let one user fill any
-/// disk. A turn that has begun may exceed it by what it writes.
+/// Maximum size of a user's chats: entries, what models have read, tool calls. The other limits alone would let one
+/// user fill any disk. A turn that has begun may exceed it by what it writes.
 pub const MAX_CHAT_BYTES_PER_USER: u64 = 256 * 1024 * 1024;
 /// Entries of one thread that are kept; the oldest are deleted when a turn ends.
 const MAX_MESSAGES_PER_THREAD: i64 = 10_000;

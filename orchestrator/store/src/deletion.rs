@@ -1,8 +1,15 @@
 //! Deletion of a finished job on request: its row, and all rows that belong to it alone.
 //!
-//! What it used stays counted (`deleted_usage`), and so does how it ended. Other objects outlive it: a child's parent and a
-//! notification's job become null; a restarted job and a run keep the id, which names no job then. Never deletes files: it records
-//! that they are to be removed.
+//! What it used stays counted (`deleted_usage`), and so does how it ended. Other objects outlive it: a child's parent
+//! and a notification's job become null; a restarted job and a run keep the id, which names no job then. Never deletes
+//! files: it records that they are to be removed.
+//!
+//! The usage is added up before the rows that it is read from are deleted. `forget_responses` keeps the idempotency
+//! keys and empties their recorded responses: without the key a repeated request would create the job again, and with
+//! the response it would show what was deleted. A key does not have the id of its job, which is found in the beginning
+//! of the response instead (`idempotency::ID_WITHIN_CHARS`); a response that has the id later, or the id of another job
+//! within it, would be missed or forgotten by mistake. `a_deleted_job_is_gone_and_what_it_used_stays_counted` (stories,
+//! `deletion`) fails when any of this is wrong.
 
 use chrono::{DateTime, Utc};
 use protocol::{JobId, JobState};
@@ -51,7 +58,7 @@ const UNFINISHED_CHILDREN: &str = "WITH RECURSIVE below (id) AS (SELECT id FROM 
      SELECT j.id FROM jobs AS j JOIN below AS b ON j.parent_id = b.id) \
      SELECT COUNT(*) FROM jobs WHERE id IN (SELECT id FROM below) AND finished_at IS NULL";
 
-/// The outcome of a deletion.
+/// What became of a request to delete a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobDeletion {
     /// The job is gone; its files are to be removed.
@@ -141,8 +148,8 @@ impl Store {
     }
 }
 
-/// A repeated create or restart is told that the job was deleted; the key does not create it again. A recorded response begins
-/// with the job's id.
+/// A repeated create or restart is told that the job was deleted; the key does not create it again. A recorded response
+/// begins with the job's id.
 async fn forget_responses(tx: &mut Connection, owner: &str, job: JobId) -> Result<(), StoreError> {
     sqlx::query(
         "UPDATE idempotency_keys SET status = $1, body = '' WHERE user_id = $2 AND instr(substr(body, 1, $3), $4) > 0",

@@ -1,7 +1,15 @@
 //! Workers' events: batches of several jobs are stored in one transaction with few statements.
 //!
-//! Ensures that each client sequence number is stored once and in order. Runs in the writer's transaction; never begins or
-//! commits one.
+//! Ensures that each client sequence number is stored once and in order. Runs in the writer's transaction; never begins
+//! or commits one.
+//!
+//! The first UPDATE assumes the usual case for all batches together: each is whole and continues its job's sequence. It
+//! changes only such jobs; a batch that it did not change was repeated, has a gap or is of an attempt that is over, and
+//! is decided by itself (`Part::unstored`). The UPDATE advances both numbers of a job, so its rows are numbered back
+//! from `last_seq`. The last statement may commit the transaction (`run_last`); nothing may fail after it.
+//! `events_are_stored_in_order_once_and_only_of_worker_kinds` (stories, `worker_api`) fails when a number is stored
+//! twice or left out, `a_flood_of_batches_delays_a_write_by_one_group_and_a_bad_batch_fails_alone` when a batch affects
+//! another.
 
 use std::collections::BTreeMap;
 
@@ -60,11 +68,11 @@ pub(super) struct Batch {
 /// An event of a batch. It is serialized before the batch is queued, outside the writer's task.
 struct Prepared {
     client_seq: u64,
-    stored: Vec<StoredEvent>,
+    stored: Vec<SerializedEvent>,
 }
 
 /// An event that is stored, with its JSON text.
-struct StoredEvent {
+struct SerializedEvent {
     data: EventData,
     json: String,
 }
@@ -87,7 +95,7 @@ impl Batch {
         let serialize = |event: AgentEvent| {
             let data = EventData::from(event);
             let json = events::data_json(&data, stamp.job)?;
-            Ok::<_, StoreError>(StoredEvent { data, json })
+            Ok::<_, StoreError>(SerializedEvent { data, json })
         };
         let prepare = |BatchEvent { client_seq, data }: BatchEvent| {
             Ok(Prepared { client_seq, stored: data.into_iter().map(serialize).collect::<Result<_, StoreError>>()? })
@@ -170,7 +178,7 @@ struct Part<'a> {
     known: u64,
     /// The last number of this part.
     until: u64,
-    events: Vec<&'a StoredEvent>,
+    events: Vec<&'a SerializedEvent>,
 }
 
 impl<'a> Part<'a> {
@@ -215,7 +223,7 @@ impl<'a> Part<'a> {
     /// Its rows, numbered so that the last one is `last_seq`.
     fn rows(&self, last_seq: i64) -> impl Iterator<Item = NewRow<'a>> {
         let (stamp, first) = (self.stamp, last_seq - column(self.events.len() as u64) + 1);
-        let events: Vec<&'a StoredEvent> = self.events.clone();
+        let events: Vec<&'a SerializedEvent> = self.events.clone();
         (first..).zip(events).map(move |(seq, event)| NewRow {
             stamp,
             seq,
@@ -266,8 +274,8 @@ type ToolCallKey<'a> = (Uuid, u32, &'a str);
 
 /// Adds the statements that write the records of tool calls, from the worker's two events about each.
 fn push_calls(statements: &mut QueryBuilder<Sqlite>, parts: &[Part<'_>]) -> Result<(), StoreError> {
-    // By key, because a statement may write a row only once; the last event wins. A worker never overwrites the record of a
-    // call that the orchestrator executed.
+    // By key, because a statement may write a row only once; the last event wins. A worker never overwrites the record
+    // of a call that the orchestrator executed.
     let (mut made, mut done) = (BTreeMap::<ToolCallKey<'_>, _>::new(), BTreeMap::<ToolCallKey<'_>, _>::new());
     for Part { stamp: EventStamp { job, attempt, at }, events, .. } in parts {
         for event in events {

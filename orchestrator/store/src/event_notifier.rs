@@ -69,7 +69,7 @@ impl EventNotifier {
 }
 
 impl EventNotifier {
-    /// Returns once there may be a heartbeat to look at that was not there at the last return. For one reader.
+    /// Returns once there may be a heartbeat to decide about that was not there at the last return. For one reader.
     pub async fn heartbeat_work(&self) {
         self.heartbeats.notified().await;
     }

@@ -1,7 +1,7 @@
 //! Gates: opened when a turn is parked, resolved once, listed, expired.
 //!
-//! Owns that a resolution is one transaction: the gate, its thread, its event, what is remembered, and the audit entry. Never has
-//! the arguments of a call, which are in the thread's parked run.
+//! Guarantees that a resolution is one transaction: the gate, its thread, its event, what is remembered, and the audit
+//! entry. Never has the arguments of a call, which are in the thread's parked run.
 
 mod resolve;
 
@@ -51,7 +51,8 @@ macro_rules! columns {
 }
 use columns;
 
-/// Opens a gate in the transaction that parks the turn and sets its thread to `awaiting_approval`. The parked run names it from then on.
+/// Opens a gate in the transaction that parks the turn and sets its thread to `awaiting_approval`. The parked run names
+/// it from then on.
 pub(super) async fn open(
     tx: &mut WriteTx,
     thread: ThreadId,
@@ -134,8 +135,8 @@ fn notification(gate: &Gate) -> NewNotification {
     }
 }
 
-/// The answer that the parked run of a thread continues with: that of the gate that it names. Only the call that the answer is
-/// about can run.
+/// The answer that the parked run of a thread continues with: that of the gate that it names. Only the call that the
+/// answer is about can run.
 pub(super) async fn answer(
     tx: &mut WriteTx,
     thread: ThreadId,
@@ -207,7 +208,8 @@ impl Store {
 }
 
 impl Store {
-    /// Deletes gates that were resolved before a time, except those whose answer a turn has yet to read. Returns how many.
+    /// Deletes gates that were resolved before a time, except those whose answer a turn has yet to read. Returns how
+    /// many.
     pub(super) async fn trim_gates(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
         self.write_one(transaction!(|tx| {
             let rows = sqlx::query(

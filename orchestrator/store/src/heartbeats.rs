@@ -1,8 +1,9 @@
 //! Heartbeats of users' main sessions: which are due, the one in progress, and how it ends.
 //!
-//! A heartbeat is a turn of the user's thread `heartbeat`, which keeps what it did; what it has to say goes to the main session.
-//! Owns that a user has at most one at a time, that a decision about facts which have changed is void, and that one which a
-//! process leaves in progress is due again. Never decides whether one begins: `domain::heartbeat` does.
+//! A heartbeat is a turn of the user's thread `heartbeat`, which keeps what it did; what it has to say goes to the main
+//! session. Guarantees that a user has at most one at a time, that a decision about facts which have changed is void,
+//! and that one which a process leaves in progress is due again. Never decides whether one begins: `domain::heartbeat`
+//! does.
 
 mod due;
 mod end;
@@ -29,7 +30,8 @@ use domain::chat::{HEARTBEAT_THREAD, ThreadRef};
 
 /// Title of the thread that keeps what a user's heartbeats did.
 const TITLE: &str = "Heartbeat";
-/// Entries of the main session that its model has yet to read: the newest of them, for a heartbeat and for a user who is away.
+/// Entries of the main session that its model has yet to read: the newest of them, for a heartbeat and for a user who
+/// is away.
 const MAX_DUE_ENTRIES: i64 = 200;
 
 /// A heartbeat that has begun.
@@ -50,7 +52,7 @@ pub(super) async fn mark_pending(
     requested: bool,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    // A user who is to be looked at anyway is looked at no earlier, so that a flood of lines causes no flood of looks.
+    // A user who is to be polled anyway is polled no earlier, so that a flood of lines causes no flood of polls.
     sqlx::query(
         "INSERT INTO heartbeats (user_id, check_at, since, requested_at) VALUES ($1, $2, $2, CASE WHEN $3 THEN $2 END) \
          ON CONFLICT (user_id) DO UPDATE SET rev = rev + 1, since = COALESCE(since, excluded.since), \
@@ -80,7 +82,8 @@ pub(super) async fn reset_interrupted(tx: &mut WriteTx, now: DateTime<Utc>) -> R
 }
 
 impl Store {
-    /// Begins a heartbeat that was decided on, and takes the lines that wait. `None`: what the decision knew has changed.
+    /// Begins a heartbeat that was decided on, and takes the lines that wait. `None`: what the decision knew has
+    /// changed.
     pub async fn begin_heartbeat(
         &self,
         user: &str,
@@ -180,7 +183,8 @@ async fn has_queued(tx: &mut WriteTx, thread: ThreadId) -> Result<bool, StoreErr
     Ok(queued.is_some())
 }
 
-/// Begins a turn in the user's thread of heartbeats, which is created where there is none. `None`: it has a turn already.
+/// Begins a turn in the user's thread of heartbeats, which is created where there is none. `None`: it has a turn
+/// already.
 async fn begin_thread(tx: &mut WriteTx, user: &str, now: DateTime<Utc>) -> Result<Option<BegunRow>, StoreError> {
     sqlx::query(
         "INSERT INTO chat_threads (id, user_id, key, title, state, created_at, updated_at) \

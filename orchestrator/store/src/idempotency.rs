@@ -6,7 +6,7 @@ use sqlx::{Executor, Sqlite};
 use super::{Connection, QueueFull, Store, StoreError};
 use domain::job::ChildRefused;
 
-/// How long a key is honoured (contract: api, "honoured for 24 h per user").
+/// How long a key of a user is honoured (docs/api.md).
 pub(super) const LIFETIME: TimeDelta = TimeDelta::hours(24);
 
 /// The status of a recorded response whose job was deleted.

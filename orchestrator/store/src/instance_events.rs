@@ -1,8 +1,9 @@
-//! Events of the whole instance in the order of one cursor: the events of jobs, and those of gates, threads and notifications.
+//! Events of the whole instance in the order of one cursor: the events of jobs, and those of gates, threads and
+//! notifications.
 //!
-//! A cursor is assigned by the transaction that writes its event, and transactions are written one after the other. So a reader
-//! that sees a cursor sees every lower one that will ever exist, and can resume from it. A cursor of a transaction that is
-//! rolled back is assigned again and was never seen.
+//! A cursor is assigned by the transaction that writes its event, and transactions are written one after the other. So
+//! a reader that sees a cursor sees every lower one that will ever exist, and can resume from it. A cursor of a
+//! transaction that is rolled back is assigned again and was never seen.
 
 use chrono::{DateTime, Utc};
 use protocol::{
@@ -19,7 +20,8 @@ use super::{
     write_tx::{StatementBatch, StatementResult, WriteTx},
 };
 
-/// Cursors that one read looks at: a few milliseconds of work where most events are another user's.
+/// Maximum number of cursors that one read goes through: a few milliseconds of work where most events are another
+/// user's.
 const MAX_SCANNED: i64 = 5_000;
 /// Maximum size of a page in bytes, exceeded by at most one event. Each slow reader holds one page in memory.
 const PAGE_BYTES: usize = 1024 * 1024;
@@ -193,8 +195,8 @@ async fn set_trimmed(tx: &mut WriteTx, cursors: &[i64]) -> Result<(), StoreError
 }
 
 impl Store {
-    /// Events after `after`, at most `limit` and as many as fit into a page. Looks at a bounded number of events, so a page may
-    /// be empty although more follow: continue at [`InstanceEventPage::read_to`].
+    /// Events after `after`, at most `limit` and as many as fit into a page. Looks at a bounded number of events, so a
+    /// page may be empty although more follow: continue at [`InstanceEventPage::read_to`].
     pub async fn instance_events(
         &self,
         filter: &InstanceEventFilter,
@@ -220,7 +222,8 @@ impl Store {
         Ok(first)
     }
 
-    /// Deletes events of the instance before a time. Returns how many. Jobs' own events are deleted with their job's records.
+    /// Deletes events of the instance before a time. Returns how many. Jobs' own events are deleted with their job's
+    /// records.
     pub(super) async fn trim_instance_events(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
         self.write(transaction!(|tx| {
             let cursors: Vec<i64> = sqlx::query_scalar(

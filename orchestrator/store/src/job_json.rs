@@ -1,10 +1,17 @@
 //! Jobs as the public API's JSON, rendered by the database: one statement and one value for each request.
 //!
-//! A row of a job has some thirty columns; read one by one, each is copied, sent between threads, looked up, parsed and written
-//! again. Owns the statements' text of `protocol::Job` and `protocol::JobSummary`; tests compare both with the types. Labels,
-//! limits, metadata and similar columns are JSON already and are passed on as they were stored.
+//! A row of a job has some thirty columns; read one by one, each is copied, sent between threads, looked up, parsed and
+//! written again. Owns the statements' text of `protocol::Job` and `protocol::JobSummary`; tests compare both with the
+//! types. Labels, limits, metadata and similar columns are JSON already and are passed on as they were stored.
 //!
 //! The caller's token is looked up in the same statement: see [`TokenChecked`].
+//!
+//! The text of a `format` and its arguments are matched by position only: a member is added at the same place of both,
+//! and of `protocol::Job`. `format` escapes nothing and shows NULL as nothing, so an argument with free text, or one
+//! that may be NULL, is JSON already (`json_quote`, or a column that has JSON). An item has no raw line break, which
+//! separates the items of a page, and begins with the digits of the id, so that a row that makes no sense can still be
+//! named. `every_stage_of_a_job_is_rendered_as_its_record_is` fails when a member is missing, misplaced or unquoted,
+//! `pages_follow_each_other_without_a_gap` when a page ends wrongly.
 
 use protocol::{JobId, JobMode, JobReason, JobState, Placement, Source};
 use serde::Deserialize;
@@ -12,14 +19,15 @@ use sqlx::{QueryBuilder, Sqlite};
 
 use super::{JobFilter, Store, StoreError, job_list, rows::RowRef};
 
-/// Most bytes of a page's items (contract: api, "a page ends at 1 MiB"), less the rest of the body.
+/// Maximum size of a page's items: a page ends at 1 MiB (docs/api.md), less the rest of the body.
 const PAGE_BYTES: usize = 1024 * 1024 - 1024;
 /// Separates rendered jobs. JSON text has no raw line break.
 const SEPARATOR: char = '\n';
 /// Hexadecimal digits of an id, which a rendered job starts with.
 const ID_DIGITS: usize = 32;
 
-/// The value read for the bearer of a token, or that the token is revoked. The statement that reads also looks up the token.
+/// The value read for the bearer of a token, or that the token is revoked. The statement that reads also looks up the
+/// token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenChecked<T> {
     /// The token is revoked; nothing may be shown.
@@ -80,8 +88,8 @@ macro_rules! optional_id {
     };
 }
 
-/// An expression over a row of `jobs`: the id's digits, then the object's other members. What a job has and a summary has not
-/// (or the other way round) is given as a piece of the format and its arguments.
+/// An expression over a row of `jobs`: the id's digits, then the object's other members. What a job has and a summary
+/// has not (or the other way round) is given as a piece of the format and its arguments.
 macro_rules! job_json {
     (($prompt_format:literal, $prompt:literal), ($metadata_format:literal, $metadata:literal), ($result_format:literal, $result:literal)) => {
         concat!(
@@ -139,7 +147,8 @@ impl Store {
         Ok(TokenChecked::Valid(Some(JobJson { user_id, json })))
     }
 
-    /// Jobs as JSON, newest first, for the bearer of the token `jti`: at most as many as requested, and as fit into a page.
+    /// Jobs as JSON, newest first, for the bearer of the token `jti`: at most as many as requested, and as fit into a
+    /// page.
     pub async fn job_summaries(&self, jti: &str, filter: &JobFilter) -> Result<TokenChecked<JobPage>, StoreError> {
         let mut query = summaries(jti, filter);
         let (is_revoked, items): (bool, Option<String>) = query.build_query_as().fetch_one(&self.read).await?;

@@ -23,8 +23,8 @@ pub struct JobFilter {
     pub limit: u32,
 }
 
-/// Appends a filter's conditions, the order and the limit to a statement that ends in a `WHERE` condition. A condition that does
-/// not apply is left out, so that SQLite can use its indexes.
+/// Appends a filter's conditions, the order and the limit to a statement that ends in a `WHERE` condition. A condition
+/// that does not apply is left out, so that SQLite can use its indexes.
 pub(super) fn push_conditions(query: &mut QueryBuilder<Sqlite>, filter: &JobFilter) {
     if let Some(user) = &filter.user {
         query.push(" AND user_id = ").push_bind(user.clone());

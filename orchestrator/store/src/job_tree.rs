@@ -32,7 +32,8 @@ pub struct ListedJob {
     pub created_at: DateTime<Utc>,
 }
 
-/// A job ($1) and the jobs above it, from the lowest, with the number of jobs below each. The depth is at most [`MAX_DEPTH`].
+/// A job ($1) and the jobs above it, from the lowest, with the number of jobs below each. The depth is at most
+/// [`MAX_DEPTH`].
 const TREES: &str = "WITH RECURSIVE above (id, parent_id, level) AS (\
      SELECT id, parent_id, 0 FROM jobs WHERE id = $1 UNION ALL \
      SELECT j.id, j.parent_id, a.level + 1 FROM jobs j JOIN above a ON j.id = a.parent_id WHERE a.level < $2), \

@@ -18,7 +18,7 @@ use super::{
 };
 use domain::job::{ChildRefused, JobRecord, Step};
 
-/// Maximum number of pending jobs of one user, including held ones (contract: api, "no queue cap under 10 000").
+/// Maximum number of pending jobs of one user, including held ones.
 pub const MAX_PENDING_PER_USER: u32 = 10_000;
 /// Maximum number of pending jobs of all users: ten full queues.
 pub const MAX_PENDING: u32 = 10 * MAX_PENDING_PER_USER;
@@ -66,8 +66,8 @@ pub struct RunningJobs {
 }
 
 impl Store {
-    /// Stores a new job with its first event. Stores nothing when the idempotency key is known, or when the job's parent may
-    /// not create another child.
+    /// Stores a new job with its first event. Stores nothing when the idempotency key is known, or when the job's
+    /// parent may not create another child.
     pub async fn create_job(
         &self,
         job: JobRecord,
@@ -82,9 +82,9 @@ impl Store {
         lifecycle::load(&self.read, id).await
     }
 
-    /// The jobs that the dispatcher manages: all running ones, the first `pending_per_user` of each user's queue by priority and
-    /// age, and the queued children of running jobs, which may start in the slot of a job above them. A long queue is not read
-    /// to start a few jobs.
+    /// The jobs that the dispatcher manages: all running ones, the first `pending_per_user` of each user's queue by
+    /// priority and age, and the queued children of running jobs, which may start in the slot of a job above them. A
+    /// long queue is not read to start a few jobs.
     ///
     /// An inconsistent row is an error about that job alone.
     pub async fn unfinished(&self, pending_per_user: usize) -> Result<Unfinished, StoreError> {
@@ -116,7 +116,8 @@ impl Store {
         Ok(found)
     }
 
-    /// Where a job stands in the queue of its placement by priority and age, from 1 for the next; `None` if it is not in a queue.
+    /// Where a job stands in the queue of its placement by priority and age, from 1 for the next; `None` if it is not
+    /// in a queue.
     pub async fn queue_position(&self, id: JobId) -> Result<Option<u64>, StoreError> {
         let ahead: Option<i64> = sqlx::query_scalar(QUEUE_AHEAD).bind(id).fetch_optional(&self.read).await?;
         Ok(ahead.map(|ahead| count(ahead) + 1))
@@ -152,7 +153,8 @@ impl Store {
         Ok(running)
     }
 
-    /// Open jobs without a request to cancel whose parent is no longer at work: it has ended, is submitted, or is to be cancelled.
+    /// Open jobs without a request to cancel whose parent is no longer at work: it has ended, is submitted, or is to be
+    /// cancelled.
     pub async fn orphaned(&self) -> Result<HashSet<JobId>, StoreError> {
         let ids: Vec<JobId> = sqlx::query_scalar(
             "SELECT c.id FROM jobs c JOIN jobs p ON p.id = c.parent_id \

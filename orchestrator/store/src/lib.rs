@@ -1,9 +1,9 @@
 //! The store: the only SQL. Contents, the connections, errors.
 //!
 //! Statements use SQLite's dialect. SQLite has one writer, so one task owns the connection that
-//! writes (`writer`). All others read (`readers`), in two sets: one for the public API, and one for the control plane (workers'
-//! calls and the dispatcher), so that no public request delays it. A handle reads from the set it was made for
-//! ([`Store::control`]).
+//! writes (`writer`). All others read (`readers`), in two sets: one for the public API, and one for the control plane
+//! (workers' calls and the dispatcher), so that no public request delays it. A handle reads from the set it was made
+//! for ([`Store::control`]).
 
 /// The work of [`Store::write`] and the like: an async closure cannot promise yet that its future is `Send`.
 macro_rules! transaction {
@@ -125,8 +125,8 @@ use telemetry::metrics::Metrics;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
-/// Connections that read for the public API: a page takes milliseconds, and more connections would only share two or four
-/// cores.
+/// Connections that read for the public API: a page takes milliseconds, and more connections would only share two or
+/// four cores.
 pub const PUBLIC_READERS: u32 = 4;
 /// Connections that read for workers' calls and for the dispatcher.
 const CONTROL_READERS: u32 = 4;
@@ -257,7 +257,8 @@ impl Store {
     }
 
     /// Runs several statements in the writer's transaction and returns once that is committed. An error rolls back only
-    /// this write. A caller that goes away before the write has begun withdraws it; one that goes away later changes nothing.
+    /// this write. A caller that goes away before the write has begun withdraws it; one that goes away later changes
+    /// nothing.
     async fn write<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,

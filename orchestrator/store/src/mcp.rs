@@ -1,6 +1,7 @@
 //! The definitions of MCP servers' tools that were seen, and which of them are approved.
 //!
-//! Owns that a first definition is approved when it is seen, that a later one is not, and that a server cannot fill the table.
+//! Guarantees that a first definition is approved when it is seen, that a later one is not, and that a server cannot
+//! fill the table.
 
 use std::collections::{HashMap, HashSet};
 
@@ -66,8 +67,9 @@ impl Store {
         Ok(rows.fetch_all(&self.read).await?)
     }
 
-    /// The approved definitions of a server's tools that no user's calls can have led to: those of the first list that was read of
-    /// it, before any call, and those that an admin has approved. The latest one of each tool, with the tool's name.
+    /// The approved definitions of a server's tools that no user's calls can have led to: those of the first list that
+    /// was read of it, before any call, and those that an admin has approved. The latest one of each tool, with the
+    /// tool's name.
     pub async fn shared_mcp_definitions(&self, server: &str) -> Result<Vec<(String, String)>, StoreError> {
         let rows = sqlx::query_as(
             "SELECT tool, definition FROM mcp_definitions AS one WHERE server = $1 AND approved_at IS NOT NULL \

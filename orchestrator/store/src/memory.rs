@@ -1,7 +1,7 @@
 //! Memory: documents of users with their last versions.
 //!
-//! Owns that a write is one transaction: the version, the index of its words, the user's totals and the audit entry. Every
-//! statement names the user, so a document of another user is a missing one.
+//! Guarantees that a write is one transaction: the version, the index of its words, the user's totals and the audit
+//! entry. Every statement names the user, so a document of another user is a missing one.
 
 mod rows;
 mod search;
@@ -24,8 +24,8 @@ use domain::memory::{
     appended, index_terms,
 };
 
-/// Concurrent writes, one for each user. Indexing a document of the maximum size takes the writer about a tenth of a second, and
-/// so only two of them delay other writes at a time.
+/// Concurrent writes, one for each user. Indexing a document of the maximum size takes the writer about a tenth of a
+/// second, and so only two of them delay other writes at a time.
 pub(super) const MAX_WRITES: usize = 2;
 /// Texts over this size are split into words off the runtime's threads: 64 KiB take about 1 ms.
 const MAX_INLINE_BYTES: usize = 64 * 1024;
@@ -180,8 +180,8 @@ impl Store {
         Ok(rows.into_iter().map(EntryRow::into_entry).collect())
     }
 
-    /// What is directly in a directory, by path: documents, and directories, which end in `/`, with the number of documents
-    /// below each.
+    /// What is directly in a directory, by path: documents, and directories, which end in `/`, with the number of
+    /// documents below each.
     pub async fn memory_directory(
         &self,
         user: &str,

@@ -1,7 +1,7 @@
 //! Posts of notifications to webhooks: those that wait, claimed by one process at a time, and their outcomes.
 //!
-//! Owns that a post is recorded before it is made: one without a known outcome has the status `unknown` and is never made again. A
-//! notification is accepted at most once, and each user has a limited number of posts that wait.
+//! Guarantees that a post is recorded before it is made: one without a known outcome has the status `unknown` and is
+//! never made again. A notification is accepted at most once, and each user has a limited number of posts that wait.
 
 use chrono::{DateTime, Utc};
 use protocol::{DeliveryId, DeliveryStatus, Notification, NotificationDelivery, NotificationId, RoutineId};
@@ -148,7 +148,7 @@ impl Store {
     }
 
     /// Sets the posts that other processes have left behind to `unknown`: the receiver may have got them. Returns how many.
-    pub async fn give_up_notification_posts(&self, process: Uuid) -> Result<u64, StoreError> {
+    pub async fn give_up_interrupted_deliveries(&self, process: Uuid) -> Result<u64, StoreError> {
         self.write_one(transaction!(|tx| {
             let given_up = sqlx::query(
                 "UPDATE notification_deliveries SET status = 'unknown', claimed_by = NULL, \

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{AuditEntry, Store, StoreError, audit, instance_events, rows::RowRef, write_tx::WriteTx};
 
-/// How long a notification is kept (contract: api, Notifications).
+/// How long a notification is kept.
 const LIFETIME: TimeDelta = TimeDelta::days(90);
 /// Notifications of one user beyond which the oldest are deleted early: ten times what a person reads in 90 days.
 const MAX_PER_USER: i64 = 10_000;
@@ -31,7 +31,6 @@ pub struct NewNotification {
     pub text: String,
     /// The routine that it is about.
     pub routine: Option<RoutineId>,
-    /// The job that it is about.
     pub job: Option<JobId>,
     /// The run that it is about.
     pub run: Option<RunId>,
@@ -75,7 +74,8 @@ macro_rules! columns {
 }
 
 impl Store {
-    /// Stores a notification. One of a tool call is stored once for each call id, which is unique among the job's attempts.
+    /// Stores a notification. One of a tool call is stored once for each call id, which is unique among the job's
+    /// attempts.
     pub async fn notify(&self, notification: NewNotification, now: DateTime<Utc>) -> Result<(), StoreError> {
         self.write(transaction!(|tx| insert(tx, &notification, now).await)).await
     }

@@ -92,7 +92,8 @@ impl Store {
         .await
     }
 
-    /// Repairs a stuck job with a prompt to its worker, delivered before the next model call. `None` when that is not possible.
+    /// Repairs a stuck job with a prompt to its worker, delivered before the next model call. `None` when that is not
+    /// possible.
     pub async fn nudge(
         &self,
         job: JobId,
@@ -218,8 +219,9 @@ async fn insert(tx: &mut Connection, prompt: &NewPrompt<'_>, now: DateTime<Utc>)
     Ok(())
 }
 
-/// Prepares the prompts of a job for a new attempt, which rebuilds the conversation from the events. Prompts in it are not
-/// delivered again; prompts that a worker fetched but never sent to the model are. Nudges concern the old worker only.
+/// Prepares the prompts of a job for a new attempt, which rebuilds the conversation from the events. Prompts in it are
+/// not delivered again; prompts that a worker fetched but never sent to the model are. Nudges concern the old worker
+/// only.
 pub(super) async fn requeue_undelivered(tx: &mut Connection, job: JobId) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM prompts WHERE job_id = $1 AND source = 'system' AND acknowledged_at IS NULL")
         .bind(job)

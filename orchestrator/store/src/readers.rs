@@ -1,8 +1,9 @@
 //! Connections that read: a bounded number, each opened when it is first needed and then kept.
 //!
-//! Owns which connection a read uses. A connection goes back as soon as its read is complete, without the ping of sqlx's own
-//! pool, which is one more round trip to the database's thread and a task for each read. A connection whose read was dropped
-//! before it was complete goes back once its thread is idle again, so that abandoned reads cannot pile up. Never writes.
+//! Owns which connection a read uses. A connection goes back as soon as its read is complete, without the ping of
+//! sqlx's own pool, which is one more round trip to the database's thread and a task for each read. A connection whose
+//! read was dropped before it was complete goes back once its thread is idle again, so that abandoned reads cannot pile
+//! up. Never writes.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -65,8 +66,8 @@ impl Readers {
         Ok(Reader { connection: Some(connection), permit: Some(permit), shared: Arc::clone(&self.0) })
     }
 
-    /// Refuses further reads and closes the connections. One in use closes when its read is complete. The first error is
-    /// returned after all are closed.
+    /// Refuses further reads and closes the connections. One in use closes when its read is complete. The first error
+    /// is returned after all are closed.
     pub(super) async fn close(&self) -> Result<(), sqlx::Error> {
         self.0.permits.close();
         let idle = std::mem::take(&mut *self.0.idle());

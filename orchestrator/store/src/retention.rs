@@ -1,7 +1,7 @@
 //! Retention: rows of finished jobs and idle chats are deleted after a time, or when the database is too large.
 //!
-//! A job's row with its result and usage is kept forever, and so are its last events from the result on; a reader that resumes
-//! gets their first number. Never changes a job that is not finished.
+//! A job's row with its result and usage is kept forever, and so are its last events from the result on; a reader that
+//! resumes gets their first number. Never changes a job that is not finished.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
@@ -100,8 +100,8 @@ impl Store {
         Ok(trimmed)
     }
 
-    /// Deletes a batch of the oldest rows of all kinds, so that a flood of one kind does not displace the others. Returns how many
-    /// rows or jobs.
+    /// Deletes a batch of the oldest rows of all kinds, so that a flood of one kind does not displace the others.
+    /// Returns how many rows or jobs.
     async fn trim_oldest(&self, now: DateTime<Utc>, trimmed: &mut Trimmed) -> Result<u64, StoreError> {
         let [job, row, event] = self.oldest().await?;
         let is_older = |one: Option<DateTime<Utc>>, other: Option<DateTime<Utc>>| {
@@ -134,7 +134,8 @@ impl Store {
         Ok(u64::try_from(used).unwrap_or(0))
     }
 
-    /// When the oldest untrimmed job finished, and the times of the oldest audit entry and the oldest event of the instance.
+    /// When the oldest untrimmed job finished, and the times of the oldest audit entry and the oldest event of the
+    /// instance.
     async fn oldest(&self) -> Result<[Option<DateTime<Utc>>; 3], StoreError> {
         let job = sqlx::query_scalar(
             "SELECT finished_at FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL ORDER BY finished_at LIMIT 1",
@@ -156,7 +157,8 @@ impl Store {
         .await
     }
 
-    /// Deletes the daily totals of past days. They are only for the budget of their day; usage by day is summed up from calls.
+    /// Deletes the daily totals of past days. They are only for the budget of their day; usage by day is summed up from
+    /// calls.
     async fn trim_user_days(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
         // A call that began on an earlier day is settled on that day: the two latest days always stay.
         let before = budget::day_of(before - TimeDelta::days(1));

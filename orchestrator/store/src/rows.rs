@@ -168,7 +168,8 @@ pub(super) struct EventRow {
     data: String,
 }
 
-/// A stored event, serialized like `protocol::Event`. Its data is passed on as stored, neither parsed nor written again.
+/// A stored event, serialized like `protocol::Event`. Its data is passed on as stored, neither parsed nor written
+/// again.
 #[derive(Debug, Clone, Serialize)]
 pub struct StoredEvent {
     v: u8,
@@ -250,8 +251,8 @@ pub(super) fn text<T: Serialize>(value: &T) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError::Database(sqlx::Error::Encode(Box::new(error))))
 }
 
-/// The JSON text of the data of an event that is written as `{"kind":…,"data":…}`. The event is serialized once, and the
-/// enclosing object is cut off. `None` if it is written otherwise.
+/// The JSON text of the data of an event that is written as `{"kind":…,"data":…}`. The event is serialized once, and
+/// the enclosing object is cut off. `None` if it is written otherwise.
 pub(super) fn tagged_data<T: Serialize>(event: &T, kind: &str) -> Result<Option<String>, StoreError> {
     let mut whole = text(event)?;
     let before = format!(r#"{{"kind":"{kind}","data":"#);

@@ -84,8 +84,8 @@ impl Store {
         Ok(rows.into_iter().map(|row| (row.name.clone(), row.into())).collect())
     }
 
-    /// The secrets that a user has set, in the order of their names. Those of routines are not among them: they reach neither a
-    /// prompt nor a tool, and their number is limited with the routines only.
+    /// The secrets that a user has set, in the order of their names. Those of routines are not among them: they reach
+    /// neither a prompt nor a tool, and their number is limited with the routines only.
     pub async fn sealed_secrets(&self, user: &str) -> Result<Vec<SealedSecret>, StoreError> {
         Ok(sqlx::query_as(
             "SELECT user_id, name, key_id, nonce, ciphertext FROM secrets WHERE user_id = $1 AND name NOT LIKE 'routine/%' \

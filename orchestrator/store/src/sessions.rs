@@ -10,8 +10,8 @@ use super::{
 };
 
 impl Store {
-    /// Opens the session of a live attempt with the SHA-256 of its secret. False when it is already open or the attempt is
-    /// over.
+    /// Opens the session of a live attempt with the SHA-256 of its secret. False when it is already open or the attempt
+    /// is over.
     pub async fn open_session(&self, job: JobId, attempt: u32, secret_hash: &str) -> Result<bool, StoreError> {
         let secret_hash = secret_hash.to_owned();
         self.write_one(transaction!(|tx| {

@@ -1,7 +1,7 @@
 //! Lines for the main sessions of users: queued until a turn has read them.
 //!
-//! Owns that a user has a limited number of waiting lines, and that a line waits again when the turn that read it fails. Decides
-//! nothing about when a turn begins.
+//! Guarantees that a user has a limited number of waiting lines, and that a line waits again when the turn that read it
+//! fails. Decides nothing about when a turn begins.
 
 use agent::elide;
 use chrono::{DateTime, Utc};
@@ -17,7 +17,7 @@ use super::{
     write_tx::WriteTx,
 };
 
-/// Maximum number of waiting lines of one user; the oldest are dropped (contract: routines, Sessions).
+/// Maximum number of waiting lines of one user; the oldest are dropped.
 pub const MAX_SYSTEM_LINES: u32 = 100;
 /// Maximum size of a line; a longer one is shortened.
 const MAX_LINE_BYTES: usize = 16 * 1024;

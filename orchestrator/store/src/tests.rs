@@ -96,7 +96,7 @@ async fn a_full_queue_of_one_user_refuses_that_user_only() {
         CreateOutcome::Created,
         "one that is over makes room"
     );
-    // The dispatcher's look at such a queue, and what the lists ask for, begin at indexes.
+    // The dispatcher's read of such a queue, and what the lists ask for, begin at indexes.
     for (statement, index) in [
         ("SELECT COUNT(*) FROM jobs WHERE user_id = 'ada' AND state = 'pending'", "jobs_by_user_state"),
         (

@@ -1,6 +1,6 @@
 //! The operator's tool policy and the users' tool permissions.
 //!
-//! Owns that a policy that cannot be read is reported as invalid, never ignored.
+//! Guarantees that a policy that cannot be read is reported as invalid, never ignored.
 
 use agent::ToolPolicy;
 use chrono::{DateTime, Utc};

@@ -12,8 +12,8 @@ use super::{
 use domain::transcript;
 
 impl Store {
-    /// The conversation of a job's earlier attempts, its newest part when it is long; empty when there is none. One transcript
-    /// is rebuilt at a time, because it is the largest read of the store.
+    /// The conversation of a job's earlier attempts, its newest part when it is long; empty when there is none. One
+    /// transcript is rebuilt at a time, because it is the largest read of the store.
     pub async fn transcript(&self, job: JobId) -> Result<Vec<Message>, StoreError> {
         let _turn = self.transcripts.lock().await;
         // By insertion, not by time: the wall clock may be set back between two answers.

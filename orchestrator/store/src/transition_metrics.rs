@@ -1,4 +1,5 @@
-//! What a committed transition leaves outside the database: the observer's call, metrics, and one log line per finished job.
+//! What a committed transition leaves outside the database: the observer's call, metrics, and one log line per finished
+//! job.
 //!
 //! Never decides anything. What is rolled back is never published.
 

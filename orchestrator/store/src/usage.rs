@@ -1,7 +1,7 @@
 //! Usage totals by day, job or model. Days and models include the calls of chat threads.
 //!
-//! A job's totals are kept forever; days and models are limited by the retention of calls. Every statement starts from an
-//! index: of one user's jobs, of the jobs that ran on the requested days, or of the usage columns of calls.
+//! A job's totals are kept forever; days and models are limited by the retention of calls. Every statement starts from
+//! an index: of one user's jobs, of the jobs that ran on the requested days, or of the usage columns of calls.
 
 mod deleted;
 
@@ -203,8 +203,8 @@ const SUMS: &str = "COALESCE(SUM(c.input_tokens), 0) AS input, COALESCE(SUM(c.ou
     COALESCE(SUM(c.cache_read_tokens), 0) AS cache_read, COALESCE(SUM(c.cache_write_tokens), 0) AS cache_write, \
     CASE WHEN COUNT(c.cost_micro_usd) = COUNT(*) THEN COALESCE(SUM(c.cost_micro_usd), 0) END AS cost, COALESCE(SUM(c.tries), 0) AS calls";
 
-/// Totals of a period by day; usage before it has the key [`EARLIER`]. SQLite keeps the table order of a cross join: the jobs
-/// first.
+/// Totals of a period by day; usage before it has the key [`EARLIER`]. SQLite keeps the table order of a cross join:
+/// the jobs first.
 fn by_day(sums: &str, table: &str, user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new("SELECT CASE WHEN c.at < ");
     query.push_bind(period.since).push(format!(" THEN '{EARLIER}' ELSE substr(c.at, 1, 10) END AS key, {sums}"));

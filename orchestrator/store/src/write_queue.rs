@@ -20,8 +20,8 @@ use super::{
     writer::{Write, fail_all},
 };
 
-/// A write that has not begun after this time is withdrawn: less than the client's own timeout, more than the time after
-/// which a group fails when another process locks the database.
+/// A write that has not begun after this time is withdrawn: less than the client's own timeout, more than the time
+/// after which a group fails when another process locks the database.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of queued writes. Each belongs to a request in flight, whose body is bounded by the listener.
 const MAX_QUEUED_WRITES: usize = 4_096;

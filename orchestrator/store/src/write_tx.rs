@@ -1,9 +1,16 @@
 //! The transaction that writes run in.
 //!
 //! Owns the writing connection while a group of writes runs, the savepoint around each write, and the effects after the
-//! commit. Each statement is a round trip to the database's thread, which costs more than most statements do; so statements
-//! whose arguments are known together are run as a batch, in one round trip, with the transaction's own statements around
-//! them.
+//! commit. Each statement is a round trip to the database's thread, which costs more than most statements do; so
+//! statements whose arguments are known together are run as a batch, in one round trip, with the transaction's own
+//! statements around them.
+//!
+//! A transaction has one savepoint, `w`, which moves from write to write; `Pending` is what the next batch still has to
+//! begin with. While it is pending, or after it could not be set (`Savepoint::Failed`), `w` is that of the write
+//! before, which must not be undone: in the first case there is nothing to undo, in the second only the whole
+//! transaction can be rolled back. After `WriteTx::run_last` the transaction may be committed, so nothing may fail.
+//! `writer/task` decides when each is called. `a_write_whose_savepoint_cannot_be_set_does_not_undo_the_one_before_it`
+//! and `a_write_that_fails_in_a_group_fails_no_other_and_leaves_nothing` (`writer_tests`) fail when this is wrong.
 
 use std::sync::Arc;
 
@@ -170,8 +177,8 @@ impl WriteTx {
         self.run_batch(batch, false).await
     }
 
-    /// Like [`Self::run`], for the last statements of a write: what they do is committed in the same round trip where no other
-    /// write shares the transaction. The write must not fail afterwards.
+    /// Like [`Self::run`], for the last statements of a write: what they do is committed in the same round trip where
+    /// no other write shares the transaction. The write must not fail afterwards.
     pub(super) async fn run_last(&mut self, batch: StatementBatch) -> Result<Vec<StatementResult>, StoreError> {
         self.run_batch(batch, true).await
     }
@@ -229,8 +236,8 @@ impl WriteTx {
         self.run(StatementBatch::new(&[])).await.map(drop)
     }
 
-    /// Undoes the write that failed. One that has run no statement has set no savepoint: the last one is another write's.
-    /// Fails if the savepoint could not be set: only the whole transaction can be rolled back then.
+    /// Undoes the write that failed. One that has run no statement has set no savepoint: the last one is another
+    /// write's. Fails if the savepoint could not be set: only the whole transaction can be rolled back then.
     pub(super) async fn roll_back_to_savepoint(&mut self) -> Result<(), StoreError> {
         if self.savepoint == Savepoint::Failed {
             return Err(StoreError::WriterFailed);

@@ -29,7 +29,8 @@ pub(super) enum Statements {
     One,
     /// Several, which need a transaction or a savepoint around them.
     Several,
-    /// Several, the first of which are run by [`WriteTx::run`]: they share a round trip with the savepoint or the transaction.
+    /// Several, the first of which are run by [`WriteTx::run`]: they share a round trip with the savepoint or the
+    /// transaction.
     Batched,
 }
 

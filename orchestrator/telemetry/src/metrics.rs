@@ -205,7 +205,8 @@ impl Metrics {
         self.0.handle.render()
     }
 
-    /// Moves recorded samples into their buckets. Must be called periodically: without scrapes samples would accumulate.
+    /// Moves recorded samples into their buckets. Must be called periodically: without scrapes samples would
+    /// accumulate.
     pub fn upkeep(&self) {
         self.0.handle.run_upkeep();
     }

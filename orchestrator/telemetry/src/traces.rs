@@ -34,8 +34,8 @@ static IS_ENABLED: AtomicBool = AtomicBool::new(false);
 pub struct Traces(SdkTracerProvider);
 
 impl Traces {
-    /// Exports spans in batches, in the background, to a collector such as `http://host:4318`, without a path. Spans that
-    /// the collector does not accept in time are dropped.
+    /// Exports spans in batches, in the background, to a collector such as `http://host:4318`, without a path. Spans
+    /// that the collector does not accept in time are dropped.
     pub fn new(endpoint: &str) -> Result<Self, TelemetryError> {
         let invalid =
             |reason: &str| TelemetryError::Collector { endpoint: mask_urls(endpoint), reason: reason.to_owned() };

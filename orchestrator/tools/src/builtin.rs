@@ -37,7 +37,7 @@ use hooks::Hooks;
 use secrets::LeakDetectors;
 use store::{ClosedToolCall, Store, StoreError, ToolCaller, TurnKey};
 
-/// Default time limit of one call (contract: agent, Tools).
+/// Default time limit of one call.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Where the tools that are part of Gantry come from.
@@ -112,7 +112,8 @@ impl BuiltinTools {
         Ok(Self { registry, nothing_to_report, calls, mcp })
     }
 
-    /// Registers the tools for jobs and routines, and `tool_list`, which lists them with all others. They create jobs, which needs the names of all tools: see [`Self::names_for_jobs`].
+    /// Registers the tools for jobs and routines, and `tool_list`, which lists them with all others. They create jobs,
+    /// which needs the names of all tools: see [`Self::names_for_jobs`].
     pub fn with_job_tools(mut self, access: &JobAccess, routines: &Arc<RoutineEditor>) -> Result<Self, RegisterError> {
         for tool in job_tools(access).into_iter().chain(routine_tools(routines)) {
             self.registry.register(tool)?;
@@ -127,8 +128,9 @@ impl BuiltinTools {
         &self.mcp
     }
 
-    /// The executor of a call of `tool` by a job's attempt: it is checked, held to the owner's rates and recorded in the job's list
-    /// of calls. Of the tools of MCP servers it has this one only, so that a call waits for no other server.
+    /// The executor of a call of `tool` by a job's attempt: it is checked, held to the owner's rates and recorded in
+    /// the job's list of calls. Of the tools of MCP servers it has this one only, so that a call waits for no other
+    /// server.
     pub async fn executor_for_job(
         &self,
         job: &JobRecord,
@@ -149,9 +151,10 @@ impl BuiltinTools {
         Ok(self.executor(registry, context, caller, Some(job.brief.limits.max_tool_calls)))
     }
 
-    /// The executor of the calls of a chat turn, with the policy and permissions of this moment: make one for each run of the
-    /// loop. Calls are checked, held to the user's rates and recorded with the thread. A call that needs approval parks the loop;
-    /// it is recorded once it is answered, under the turn that made it, and runs at most once. There are no container tools.
+    /// The executor of the calls of a chat turn, with the policy and permissions of this moment: make one for each run
+    /// of the loop. Calls are checked, held to the user's rates and recorded with the thread. A call that needs
+    /// approval parks the loop; it is recorded once it is answered, under the turn that made it, and runs at most once.
+    /// There are no container tools.
     pub async fn executor_for_turn(
         &self,
         owner: &str,
@@ -164,9 +167,9 @@ impl BuiltinTools {
         Ok(self.executor(registry, context, ToolCaller::Turn(turn), None))
     }
 
-    /// The executor of the calls of an attempt of a routine's run, in the autonomous context of the routine's owner: what needs a
-    /// person's approval is neither offered nor run, unless the action approves it. There are no container tools; without `use_tools`
-    /// there are none at all.
+    /// The executor of the calls of an attempt of a routine's run, in the autonomous context of the routine's owner:
+    /// what needs a person's approval is neither offered nor run, unless the action approves it. There are no container
+    /// tools; without `use_tools` there are none at all.
     pub async fn executor_for_run(
         &self,
         owner: &str,
@@ -208,8 +211,8 @@ impl BuiltinTools {
         })
     }
 
-    /// The executor of the calls of a chat turn without a person to approve them: calls that need approval are not offered and are
-    /// refused.
+    /// The executor of the calls of a chat turn without a person to approve them: calls that need approval are not
+    /// offered and are refused.
     pub async fn executor_for_autonomous_turn(&self, owner: &str, turn: TurnKey) -> Result<ToolExecutor, RecordError> {
         let policy = self.calls.store.tool_policy_of(owner).await.map_err(not_recorded)?;
         let approval = ApprovalContext::autonomous();
@@ -219,8 +222,8 @@ impl BuiltinTools {
         Ok(self.executor(registry, context, ToolCaller::Turn(turn), None))
     }
 
-    /// The rows of calls that the user stopped before they ran. No server is asked for its tools: theirs have no sensitive
-    /// parameters.
+    /// The rows of calls that the user stopped before they ran. No server is asked for its tools: theirs have no
+    /// sensitive parameters.
     pub async fn stopped_calls(
         &self,
         owner: &str,
@@ -255,15 +258,15 @@ impl BuiltinTools {
         Ok(ToolContext { policy, ..job_context(job) })
     }
 
-    /// The definitions that a job's model is offered: the orchestrator's tools, those of MCP servers, and the container's own that
-    /// the context allows.
+    /// The definitions that a job's model is offered: the orchestrator's tools, those of MCP servers, and the
+    /// container's own that the context allows.
     pub async fn offered(&self, context: ToolContext) -> Vec<ToolDefinition> {
         let registry = self.mcp.registry(&self.built_in(&context), &context).await;
         offered_of(registry, context)
     }
 
-    /// The names of all tools that a job can be allowed to use, in order, without those of MCP servers. The tools for jobs
-    /// need not be registered yet.
+    /// The names of all tools that a job can be allowed to use, in order, without those of MCP servers. The tools for
+    /// jobs need not be registered yet.
     pub fn names_for_jobs(&self) -> Vec<String> {
         let mut names: Vec<String> =
             offered_of(self.registry.clone(), unrestricted()).into_iter().map(|tool| tool.name).collect();

@@ -1,7 +1,8 @@
-//! The orchestrator as the host of tool calls: hooks, rates for each user and tool, the audit row of each call, and the owner's
-//! secrets, which are neither shown nor sent.
+//! The orchestrator as the host of tool calls: hooks, rates for each user and tool, the audit row of each call, and the
+//! owner's secrets, which are neither shown nor sent.
 //!
-//! Owns how much of a call is kept, and that its row is open before the tool runs. Never checks a call and never runs a tool.
+//! Owns how much of a call is kept, and that its row is open before the tool runs. Never checks a call and never runs a
+//! tool.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -49,8 +50,8 @@ pub(super) struct CallServices {
 pub(super) struct ToolCallHost {
     pub(super) services: Arc<CallServices>,
     pub(super) caller: ToolCaller,
-    /// The loop keeps this limit, too; a worker that does not is held to it here. `None`: the loop of this process keeps it alone,
-    /// and its calls beyond the limit are recorded.
+    /// The loop keeps this limit, too; a worker that does not is held to it here. `None`: the loop of this process
+    /// keeps it alone, and its calls beyond the limit are recorded.
     pub(super) max_calls: Option<u32>,
 }
 
@@ -118,8 +119,8 @@ impl ToolCallHost {
         closed.map_err(not_recorded)
     }
 
-    /// Whether the arguments of a call that was refused are kept. A worker may be refused again and again, and did nothing; what a
-    /// person refused in a chat is worth knowing.
+    /// Whether the arguments of a call that was refused are kept. A worker may be refused again and again, and did
+    /// nothing; what a person refused in a chat is worth knowing.
     const fn keeps_refused_input(&self) -> bool {
         matches!(self.caller, ToolCaller::Turn(_))
     }

@@ -1,6 +1,7 @@
 //! `http`: one request to a destination that the job's egress list and the operator's ceiling allow.
 //!
-//! Owns the arguments and what the model reads of a response. Which addresses may be dialled is the egress client's decision.
+//! Owns the arguments and what the model reads of a response. Which addresses may be dialled is the egress client's
+//! decision.
 
 mod log;
 mod response;
@@ -18,10 +19,10 @@ use egress::{EgressClient, EgressError, InvalidRequest, OutboundRequest};
 
 pub(super) const NAME: &str = "http";
 
-/// Time limit of a call, redirects included (contract: agent, Tools).
+/// Time limit of a call, redirects included.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum size of a response's body that is read (contract: agent, Tools).
+/// Maximum size of a response's body that is read.
 const MAX_BODY_BYTES: usize = 5 * 1024 * 1024;
 
 pub(super) struct Http {

@@ -1,7 +1,8 @@
 //! What a workspace had when its job first started, for the comparison with what it has later.
 //!
-//! Owns the file beside the workspace that has it, which the container cannot see; an empty workspace has none. It is bounded in
-//! entries, content and time: what does not fit is left out, and the baseline then says that it is not complete.
+//! Owns the file beside the workspace that has it, which the container cannot see; an empty workspace has none. It is
+//! bounded in entries, content and time: what does not fit is left out, and the baseline then says that it is not
+//! complete.
 
 use std::{
     collections::BTreeMap,

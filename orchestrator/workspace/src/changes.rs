@@ -1,7 +1,7 @@
 //! What has changed in a workspace since its job first started: which files, and their texts line by line.
 //!
-//! Reads the workspace as every other operation does: from a directory handle, following no link, and bounded whatever the job
-//! does meanwhile. Never changes anything.
+//! Reads the workspace as every other operation does: from a directory handle, following no link, and bounded whatever
+//! the job does meanwhile. Never changes anything.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use super::{
 };
 use base::digest::sha256_hex;
 
-/// Entries of a workspace that are looked at.
+/// Maximum number of entries of a workspace that are compared.
 const MAX_ENTRIES: u64 = 200_000;
 /// Changes in an answer.
 const MAX_ITEMS: usize = 1_000;
@@ -34,7 +34,7 @@ const MAX_DIFF_BYTES: usize = 256 * 1024;
 const MAX_DIFFS_BYTES: usize = 1024 * 1024;
 /// Time for one diff, after which it is no longer the shortest one.
 const DIFF_TIMEOUT: Duration = Duration::from_millis(200);
-/// Time for the comparison; what is not looked at by then is left out.
+/// Time for the comparison; what is not compared by then is left out.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A file or link of the workspace as it is now.

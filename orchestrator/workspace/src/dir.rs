@@ -1,8 +1,8 @@
 //! A directory handle: entries are named relative to an open directory, and no symbolic link is ever followed.
 //!
-//! The container that shares a workspace is hostile and may rename or replace any entry at any moment. A handle stays on
-//! the directory that was opened, and an entry is addressed by a single name without a slash. Only [`Dir::open`] takes a
-//! path, and only to one of the orchestrator's own directories.
+//! The container that shares a workspace is hostile and may rename or replace any entry at any moment. A handle stays
+//! on the directory that was opened, and an entry is addressed by a single name without a slash. Only [`Dir::open`]
+//! takes a path, and only to one of the orchestrator's own directories.
 
 use std::{
     collections::VecDeque,
@@ -26,7 +26,7 @@ use rustix::{
 
 use super::FileError;
 
-/// User and group id of the sandbox (contract: sandbox, Posture).
+/// User and group id of the sandbox.
 pub(super) const SANDBOX_ID: u32 = 10_001;
 /// The unit of `st_blocks`, in bytes (stat(2)).
 const STAT_BLOCK_BYTES: u64 = 512;

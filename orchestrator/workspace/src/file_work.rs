@@ -1,6 +1,7 @@
 //! Runs file operations on behalf of users on blocking threads, with a limit in total and per user.
 //!
-//! A permit belongs to the operation and not to the request: a client that disconnects does not release a permit that is still in use.
+//! A permit belongs to the operation and not to the request: a client that disconnects does not release a permit that
+//! is still in use.
 
 use std::{io, sync::Arc};
 

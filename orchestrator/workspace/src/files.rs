@@ -34,8 +34,8 @@ pub struct DirPage {
 }
 
 impl Workspaces {
-    /// Lists at most `limit` entries of a directory whose names sort after `after`. A workspace that does not exist yet is
-    /// empty.
+    /// Lists at most `limit` entries of a directory whose names sort after `after`. A workspace that does not exist yet
+    /// is empty.
     pub fn list(
         &self,
         job: JobId,
@@ -47,8 +47,8 @@ impl Workspaces {
             Err(FileError::NotFound) if path.is_root() => return Ok(DirPage { entries: vec![], next_after: None }),
             other => other?,
         };
-        // Keeps the smallest names only, so a huge directory is not held in memory; one more than the page tells whether
-        // there is a next one.
+        // Keeps the smallest names only, so a huge directory is not held in memory; one more than the page tells
+        // whether there is a next one.
         let mut smallest = BinaryHeap::with_capacity(limit + 2);
         for name in dir.names()? {
             let name = name?;
@@ -107,7 +107,8 @@ impl Workspaces {
         Ok(remaining)
     }
 
-    /// Moves a received file to its path, atomically; true if there was no entry before. A replaced file's mode is kept.
+    /// Moves a received file to its path, atomically; true if there was no entry before. A replaced file's mode is
+    /// kept.
     pub fn put(
         &self,
         upload: &Upload,
@@ -131,8 +132,9 @@ impl Workspaces {
         Ok((file_entry(path.to_string(), &dir.metadata(name)?), replaced.is_none()))
     }
 
-    /// Unpacks a received tar archive in its staging directory; rejects the whole archive if one entry is not acceptable.
-    /// Whether it fits beside the existing files is checked by [`Workspaces::install`], since it may replace some.
+    /// Unpacks a received tar archive in its staging directory; rejects the whole archive if one entry is not
+    /// acceptable. Whether it fits beside the existing files is checked by [`Workspaces::install`], since it may
+    /// replace some.
     pub fn unpack(
         &self,
         upload: &mut Upload,
@@ -144,8 +146,8 @@ impl Workspaces {
         unpack(archive, gzip, &staged.tree()?, upload)
     }
 
-    /// Moves an unpacked archive into the workspace, entry by entry, after checking that all of it can be moved. The check
-    /// stops when the upload is cancelled; the moves, once begun, do not.
+    /// Moves an unpacked archive into the workspace, entry by entry, after checking that all of it can be moved. The
+    /// check stops when the upload is cancelled; the moves, once begun, do not.
     pub fn install(&self, upload: &Upload, staged: &StagingDir) -> Result<(), FileError> {
         let top = self.create_or_open(upload.job)?;
         let remaining = self.remaining_quota(upload, None)?;

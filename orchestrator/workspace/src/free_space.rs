@@ -12,7 +12,7 @@ use std::{
 use super::FileError;
 
 const MB: u64 = 1024 * 1024;
-/// The default floor: this much, or [`FLOOR_PERCENT`] of the file system if that is more (contract: sandbox, Posture).
+/// The default floor: this much, or [`FLOOR_PERCENT`] of the file system if that is more.
 const FLOOR_BYTES: u64 = 2 * 1024 * MB;
 const FLOOR_PERCENT: u64 = 5;
 

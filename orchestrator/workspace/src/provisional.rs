@@ -1,7 +1,8 @@
-//! Provisional workspaces: created for jobs that are not stored yet, and marked as such, so that what a process or a request
-//! left behind is found and removed.
+//! Provisional workspaces: created for jobs that are not stored yet, and marked as such, so that what a process or a
+//! request left behind is found and removed.
 //!
-//! The sweep never removes a workspace without a mark: a directory that no job's row refers to may belong to someone else.
+//! The sweep never removes a workspace without a mark: a directory that no job's row refers to may belong to someone
+//! else.
 
 use std::{
     fs, io,
@@ -44,8 +45,8 @@ impl Workspaces {
     }
 
     /// Removes provisional workspaces that were marked at least `min_age` ago and whose job is not stored. At the start
-    /// `min_age` is zero, since every mark is an earlier process's; later it exceeds the duration of any request. A failure
-    /// is logged.
+    /// `min_age` is zero, since every mark is an earlier process's; later it exceeds the duration of any request. A
+    /// failure is logged.
     pub async fn remove_abandoned(&self, store: &Store, min_age: Duration) {
         let marked = self.marked(min_age).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot list the workspaces");

@@ -7,8 +7,8 @@ use super::{Cutoff, FileError, dir::Dir, walk::Walk};
 use base::clock::Clock;
 
 const MB: u64 = 1024 * 1024;
-/// One entry per 4 KiB of `limits.disk_mb`: the block size of common file systems, so that empty files cost as much of the
-/// limit as they cost on disk.
+/// One entry per 4 KiB of `limits.disk_mb`: the block size of common file systems, so that empty files cost as much of
+/// the limit as they cost on disk.
 const ENTRIES_PER_MB: u64 = 256;
 /// Margin for the granularity of file timestamps: the kernel takes them at its tick, at most 10 ms apart.
 const TIMESTAMP_GRANULARITY: TimeDelta = TimeDelta::milliseconds(20);
@@ -28,7 +28,8 @@ impl Quota {
         Self { bytes: limits.disk_mb.saturating_mul(MB), entries: limits.disk_mb.saturating_mul(ENTRIES_PER_MB) }
     }
 
-    /// The quota that remains beside the content of `dir`; none if that is over the quota or exceeds a limit of the walk.
+    /// The quota that remains beside the content of `dir`; none if that is over the quota or exceeds a limit of the
+    /// walk.
     pub(super) fn minus_usage(self, dir: Dir, cutoff: &Cutoff) -> Result<Option<Self>, FileError> {
         let usage = DiskUsage::measure(dir, self, cutoff)?;
         let bytes = self.bytes.checked_sub(usage.bytes).filter(|_| !usage.exceeds_walk_limits);
@@ -71,8 +72,8 @@ pub struct DiskUsage {
 }
 
 impl DiskUsage {
-    /// Measures a directory tree. Counts on after `quota.bytes` is exceeded, since the caller ranks jobs by how much they
-    /// are over; past the cutoff it then returns what was counted so far.
+    /// Measures a directory tree. Counts on after `quota.bytes` is exceeded, since the caller ranks jobs by how much
+    /// they are over; past the cutoff it then returns what was counted so far.
     pub(super) fn measure(dir: Dir, quota: Quota, cutoff: &Cutoff) -> Result<Self, FileError> {
         // Compared with timestamps of the file system, so always the system's clock.
         let start = Clock::system().now() - TIMESTAMP_GRANULARITY;
@@ -98,7 +99,8 @@ impl DiskUsage {
     }
 }
 
-/// Fails if the apparent sizes of a tree's files, holes included, add up to more than `max`, or the tree cannot be walked.
+/// Fails if the apparent sizes of a tree's files, holes included, add up to more than `max`, or the tree cannot be
+/// walked.
 pub(super) fn check_apparent_size(dir: Dir, max: Quota, cutoff: &Cutoff) -> Result<(), FileError> {
     let mut walk = Walk::new(dir, max.entries).with_cutoff(cutoff.clone());
     let mut remaining_bytes = max.bytes;

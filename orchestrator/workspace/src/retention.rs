@@ -1,7 +1,7 @@
 //! The hourly retention sweep: removes workspaces, records and container logs some days after their job has finished.
 //!
-//! Removes nothing of a job that the database does not report as finished: a directory without a job's row may belong to
-//! someone else. Container logs are kept as long as the records.
+//! Removes nothing of a job that the database does not report as finished: a directory without a job's row may belong
+//! to someone else. Container logs are kept as long as the records.
 
 use std::{
     io,

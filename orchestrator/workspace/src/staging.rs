@@ -1,5 +1,5 @@
-//! Staging directories: an upload is received and unpacked in one, beside the workspaces on the same file system and out
-//! of every container's sight, before it is moved into its workspace.
+//! Staging directories: an upload is received and unpacked in one, beside the workspaces on the same file system and
+//! out of every container's sight, before it is moved into its workspace.
 //!
 //! A staging directory is removed when it is dropped; those of a process that was killed are removed at the next start.
 

@@ -1,5 +1,5 @@
-//! A workspace as a tar archive, produced chunk by chunk: only the current chunk is in memory, and a slow reader holds no
-//! thread.
+//! A workspace as a tar archive, produced chunk by chunk: only the current chunk is in memory, and a slow reader holds
+//! no thread.
 //!
 //! Contains regular files, directories and symbolic links as such. Never follows a link; sockets, FIFOs and devices are
 //! left out.
@@ -23,8 +23,8 @@ use super::{
 /// The unit of a tar archive (POSIX ustar).
 const TAR_BLOCK_BYTES: usize = 512;
 const CHUNK_BYTES: usize = 64 * 1024;
-/// The apparent size of all files may exceed the quota by this factor: an evicted job holds more than its quota, and what
-/// is larger still is made of holes.
+/// The apparent size of all files may exceed the quota by this factor: an evicted job holds more than its quota, and
+/// what is larger still is made of holes.
 const APPARENT_SIZE_FACTOR: u64 = 4;
 /// The same for entries.
 const ENTRIES_FACTOR: u64 = 2;

@@ -1,8 +1,8 @@
 //! Unpacks a tar archive that a user sent into a staging directory. One entry that is not acceptable rejects the whole
 //! archive.
 //!
-//! Reads headers as they are, with a bound on the size of each. Never writes outside the staging directory, never creates
-//! a link that leads out of it, never keeps a setuid, setgid or sticky bit.
+//! Reads headers as they are, with a bound on the size of each. Never writes outside the staging directory, never
+//! creates a link that leads out of it, never keeps a setuid, setgid or sticky bit.
 
 mod header;
 mod link_target;
@@ -54,8 +54,8 @@ pub(super) fn unpack(body: impl Read, gzip: bool, tree: &Dir, upload: &mut Uploa
     Ok(unpacker.unpacked)
 }
 
-/// Fails a read beyond a number of bytes or past a cutoff. Every entry has a header that is read through it, so the cutoff
-/// is checked for every entry.
+/// Fails a read beyond a number of bytes or past a cutoff. Every entry has a header that is read through it, so the
+/// cutoff is checked for every entry.
 struct LimitedReader<'a, R> {
     inner: R,
     remaining_bytes: u64,

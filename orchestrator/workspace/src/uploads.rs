@@ -1,5 +1,5 @@
-//! Uploads in progress: one per job, with staging space reserved before bytes are written, up to a limit per user and in
-//! all.
+//! Uploads in progress: one per job, with staging space reserved before bytes are written, up to a limit per user and
+//! in all.
 //!
 //! Owns the reservations. Never touches a file.
 
@@ -17,8 +17,8 @@ use super::{Cutoff, FileError, FreeSpace};
 const MB: u64 = 1024 * 1024;
 /// Staging space of all uploads: two users at their limit, and some for others.
 const MAX_STAGED_BYTES: u64 = 48 * 1024 * MB;
-/// Staging space of one user's uploads: the largest archive at the default ceiling (`limits.disk_mb` 10,240), both packed
-/// and unpacked.
+/// Staging space of one user's uploads: the largest archive at the default ceiling (`limits.disk_mb` 10,240), both
+/// packed and unpacked.
 const MAX_STAGED_BYTES_PER_USER: u64 = 22 * 1024 * MB;
 /// Reserved at a time for a body of unknown length.
 const RESERVATION_STEP_BYTES: u64 = 16 * MB;
@@ -30,11 +30,11 @@ pub struct UploadRegistry(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     free_space: FreeSpace,
-    state: Mutex<State>,
+    state: Mutex<Reservations>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Reservations {
     reserved_bytes: u64,
     /// The part of `reserved_bytes` that is on disk already, and so no longer free.
     written_bytes: u64,
@@ -77,7 +77,7 @@ impl UploadRegistry {
         Ok(Upload { registry, user, job, limits, reserved_bytes: 0, written_bytes: 0, cancelled })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Reservations> {
         // Every update completes while the lock is held, so a panic elsewhere leaves the state consistent.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

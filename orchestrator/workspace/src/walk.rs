@@ -1,9 +1,9 @@
 //! A depth-first walk over a directory tree that another process may change at the same time.
 //!
-//! A directory is opened by its name from its parent's handle: a constant number of system calls per directory, whatever
-//! its depth. At most [`MAX_DEPTH`] handles are open and one batch of names per handle is in memory. Never follows a
-//! link, never reads a file, and never mistakes an entry that vanished for one that did not exist: it reports that
-//! entries were missed.
+//! A directory is opened by its name from its parent's handle: a constant number of system calls per directory,
+//! whatever its depth. At most [`MAX_DEPTH`] handles are open and one batch of names per handle is in memory. Never
+//! follows a link, never reads a file, and never mistakes an entry that vanished for one that did not exist: it reports
+//! that entries were missed.
 
 use std::{
     collections::VecDeque,
@@ -22,8 +22,8 @@ use super::{
 };
 use protocol::limits::MAX_PATH_DEPTH;
 
-/// Nested directories, and thus open descriptors, of one walk; a deeper tree is an error. Package managers and compilers
-/// stay far below (`npm` and `cargo` under 40).
+/// Nested directories, and thus open descriptors, of one walk; a deeper tree is an error. Package managers and
+/// compilers stay far below (`npm` and `cargo` under 40).
 const MAX_DEPTH: usize = MAX_PATH_DEPTH;
 /// Names are read in batches of this size. With [`MAX_DEPTH`] it bounds a walk's memory to some 10 MiB.
 const BATCH_BYTES: usize = 16 * 1024;
@@ -88,7 +88,8 @@ impl Walk {
         self.cutoff = cutoff;
     }
 
-    /// Also detects whether entries were added to or removed from a directory between `start` and the end of its reading.
+    /// Also detects whether entries were added to or removed from a directory between `start` and the end of its
+    /// reading.
     pub(super) fn detecting_changes_since(self, start: DateTime<Utc>) -> Self {
         Self { changes_since: Some(start), ..self }
     }

@@ -1,4 +1,5 @@
-//! Attacks on a running Gantry, and measurements of their effects. Shared by the attack tests and the benchmark `contain`.
+//! Attacks on a running Gantry, and measurements of their effects. Shared by the attack tests and the benchmark
+//! `contain`.
 //!
 //! Owns the scripts that run inside a hostile job, the attacks of a client of the public API, the sampling of the
 //! orchestrator's process and the limits that the contract sets. Never starts an install, and never judges.
@@ -19,7 +20,8 @@ use std::time::Duration;
 pub const FLOOD: (&str, &str) = ("flood.py", include_str!("scripts/flood.py"));
 /// `python3 files.py ATTACK [NUMBER…]`: attacks the disk through the job's workspace.
 pub const FILES: (&str, &str) = ("files.py", include_str!("scripts/files.py"));
-/// `python3 forge.py`: a command that impersonates its worker. Needs [`FLOOD`] in the same directory, and waits for `stolen.json`.
+/// `python3 forge.py`: a command that impersonates its worker. Needs [`FLOOD`] in the same directory, and waits for
+/// `stolen.json`.
 pub const FORGE: (&str, &str) = ("forge.py", include_str!("scripts/forge.py"));
 /// A script creates this file in its workspace when it starts.
 pub const STARTED: &str = "started";

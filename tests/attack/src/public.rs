@@ -15,8 +15,8 @@ use std::{
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Just below the maximum body size of the API.
 const METADATA_MIB: usize = 23;
-/// Delay before a response is read: what the server buffers meanwhile adds up. Without it, the rate at which the machine can
-/// produce responses would be measured.
+/// Delay before a response is read: what the server buffers meanwhile adds up. Without it, the rate at which the
+/// machine can produce responses would be measured.
 const READ_DELAY: Duration = Duration::from_secs(2);
 /// Interval between two bytes of an endless head.
 const HEAD_BYTE_INTERVAL: Duration = Duration::from_secs(1);

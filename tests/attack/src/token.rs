@@ -1,5 +1,5 @@
-//! Copies the tokens of new jobs from the host's run directory before they are removed: a command in the container then has more
-//! than any real command could have.
+//! Copies the tokens of new jobs from the host's run directory before they are removed: a command in the container then
+//! has more than any real command could have.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,5 @@
-//! Samples the orchestrator's health and memory on separate threads, so that a busy runtime does not delay a sample. A control
-//! server that only responds is sampled too, because a busy machine delays both.
+//! Samples the orchestrator's health and memory on separate threads, so that a busy runtime does not delay a sample. A
+//! control server that only responds is sampled too, because a busy machine delays both.
 
 use std::{
     fs,

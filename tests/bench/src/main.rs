@@ -1,7 +1,7 @@
 //! Benchmarks: programs that print both sides of a comparison, measured in one run on one machine.
 //!
-//! Owns the command line and the sequence: start a stack, run one program, stop the stack, report. Never judges: a missed
-//! target is a line in the table, and a failed sample is counted. It is an error only in a smoke run.
+//! Owns the command line and the sequence: start a stack, run one program, stop the stack, report. Never judges: a
+//! missed target is a line in the table, and a failed sample is counted. It is an error only in a smoke run.
 
 mod clock;
 mod containers;

@@ -1,7 +1,7 @@
 //! A simulated worker: opens the session of a real job and sends requests on its socket, as `gantry-worker` does.
 //!
-//! The job's container is real and meets the posture; its image is the job image with a `gantry-worker` that only sleeps
-//! (`containers::build_idle_image`), so that the benchmark is the only one that calls.
+//! The job's container is real and meets the posture; its image is the job image with a `gantry-worker` that only
+//! sleeps (`containers::build_idle_image`), so that the benchmark is the only one that calls.
 
 use std::{io::ErrorKind, time::Duration};
 
@@ -81,8 +81,8 @@ impl PendingWorker {
 }
 
 impl SimulatedWorker {
-    /// Makes the first call of a worker, without which its attempt ends after the start timeout. The connection then belongs to
-    /// the session: others are held to few requests a second.
+    /// Makes the first call of a worker, without which its attempt ends after the start timeout. The connection then
+    /// belongs to the session: others are held to few requests a second.
     pub(crate) async fn authenticate(&self) -> Result<(), Failure> {
         self.client.get(url(self.job, "job")).send().await?.error_for_status()?.bytes().await?;
         Ok(())

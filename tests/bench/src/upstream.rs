@@ -1,7 +1,7 @@
 //! A model provider of the benchmark's own: an OpenAI-compatible server that answers at once.
 //!
-//! Owns its listener. A job whose prompt is "bench: loop N" gets N calls of `echo` and then one of a shell that sleeps; everything
-//! else gets the same short answer. Answers are streams. Never measures.
+//! Owns its listener. A job whose prompt is "bench: loop N" gets N calls of `echo` and then one of a shell that sleeps;
+//! everything else gets the same short answer. Answers are streams. Never measures.
 
 use axum::{
     Router,
@@ -74,8 +74,8 @@ async fn complete(request: String) -> Response {
     ([(CONTENT_TYPE, "text/event-stream")], body).into_response()
 }
 
-/// The tool call that a request is answered with. The request is searched and not parsed: what a provider needs for its answer
-/// is no part of what is measured.
+/// The tool call that a request is answered with. The request is searched and not parsed: what a provider needs for its
+/// answer is no part of what is measured.
 fn call(request: &str) -> Option<(&'static str, String)> {
     let (_, turns) = request.split_once("bench: loop ")?;
     let turns: usize = turns[..turns.find(|char: char| !char.is_ascii_digit())?].parse().ok()?;

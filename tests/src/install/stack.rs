@@ -22,7 +22,7 @@ const OTHER_RUNTIME_FACTOR: u32 = 15;
 pub const API_KEY: &str = "canary-of-the-models-key-5f1d0c";
 /// A secret that must never occur in a container.
 pub const JWT_SECRET: &str = "canary-of-the-signing-key-at-least-32-bytes-8a3e";
-/// Upper bound for removing the container of a completed job (contract: sandbox, Cancel and end).
+/// Upper bound for removing the container of a completed job.
 pub const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The end of a process's output that is shown when a test fails.

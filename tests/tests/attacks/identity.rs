@@ -16,7 +16,8 @@ async fn a_command_with_the_token_cannot_impersonate_its_worker() {
     let watch = scenario.watch("forged calls");
     let command = "touch started; python3 forge.py; echo the command ends";
     let job = scenario.hostile(command, json!({})).await;
-    // Longer than the calls take: with fewer than 100 samples, one pause of the machine would decide the 99th percentile.
+    // Longer than the calls take: with fewer than 100 samples, one pause of the machine would decide the 99th
+    // percentile.
     let verdict = scenario.measure(watch, ATTACK_SECONDS, Attackers::jobs(&[(job, ExpectedEnd::Completed)])).await;
     let events = scenario.mallory.events(job).await;
     let outputs = output_of(&events);

@@ -1,7 +1,7 @@
 //! An install with a hostile user and a victim, what both do, and what is measured.
 //!
-//! Owns the sequence: the victim's jobs without the attack, the attack, the victim's jobs during it, the end. Never judges
-//! (`verdict.rs`).
+//! Owns the sequence: the victim's jobs without the attack, the attack, the victim's jobs during it, the end. Never
+//! judges (`verdict.rs`).
 
 use std::{
     path::PathBuf,

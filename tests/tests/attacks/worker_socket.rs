@@ -1,5 +1,5 @@
-//! A hostile job against its own socket: connections, heads, bodies and requests, with everything that a command could obtain
-//! of the job's identity.
+//! A hostile job against its own socket: connections, heads, bodies and requests, with everything that a command could
+//! obtain of the job's identity.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -12,7 +12,8 @@ const MAX_HELD: u64 = 300;
 const MAX_HELD_BY_TEN: u64 = 2_000;
 const ANY: u64 = u64::MAX;
 
-/// Each attack of `flood.py`, the least that it must have attempted for the test to be valid, and the most that it may have held.
+/// Each attack of `flood.py`, the least that it must have attempted for the test to be valid, and the most that it may
+/// have held.
 #[rstest]
 #[case::idle_connections("connections", 2_000, MAX_HELD_BY_TEN)]
 #[case::half_sent_heads("heads", 500, MAX_HELD)]

@@ -7,7 +7,8 @@ use tests::{Reply, User, script_of};
 
 use crate::stack::Stack;
 
-/// One call for each requirement, one of a denied tool, one of a name that resembles it, and one that runs in the container.
+/// One call for each requirement, one of a denied tool, one of a name that resembles it, and one that runs in the
+/// container.
 const CALLS: [(&str, &str); 6] = [
     ("echo", r#"{"message": "hi"}"#),
     ("message", r#"{"content": "hi"}"#),

@@ -11,7 +11,7 @@ use crate::{
     stack::{Stack, scaled},
 };
 
-/// From the cancel to the removed container (contract: sandbox, Cancel and end).
+/// From the cancel to the removed container.
 const GRACEFUL_TIMEOUT: Duration = Duration::from_secs(2);
 const STUBBORN: Duration = Duration::from_secs(8);
 

@@ -9,8 +9,8 @@ use crate::{
     stack::{REMOVAL_TIMEOUT, Stack},
 };
 
-/// `chain` makes one child after the other, and the second one's task has the first one's result. `fork` makes two at once,
-/// `guard` two that do not end.
+/// `chain` makes one child after the other, and the second one's task has the first one's result. `fork` makes two at
+/// once, `guard` two that do not end.
 const SCRIPT: &str = r#"
 model: e2e-1
 rules:

@@ -14,7 +14,7 @@ use crate::{
     stack::{REMOVAL_TIMEOUT, RUN_SCRIPT, Stack, image},
 };
 
-/// Upper bound for noticing the end of a container (contract: sandbox, Cancel and end).
+/// Upper bound for noticing the end of a container.
 const NOTICED: Duration = Duration::from_secs(2);
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! A job's files on the real engine: uploaded before the start, created inside, downloaded while it runs and after its end, also
-//! with the command line; and what a hostile job leaves in its workspace.
+//! A job's files on the real engine: uploaded before the start, created inside, downloaded while it runs and after its
+//! end, also with the command line; and what a hostile job leaves in its workspace.
 
 use std::{fs, os::unix::fs::MetadataExt as _};
 

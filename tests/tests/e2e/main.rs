@@ -1,5 +1,5 @@
-//! End-to-end tests: the real `gantry` as a process, the real engine, the real job image. They fail, and are never skipped, when
-//! one of them is missing.
+//! End-to-end tests: the real `gantry` as a process, the real engine, the real job image. They fail, and are never
+//! skipped, when one of them is missing.
 //!
 //! Each test has its own instance id, data directory and address, and leaves nothing behind.
 

@@ -1,5 +1,5 @@
-//! Without a working sandbox there is no job: each way in which the engine can be unusable, and proof that nothing ran on the
-//! host.
+//! Without a working sandbox there is no job: each way in which the engine can be unusable, and proof that nothing ran
+//! on the host.
 
 use std::{
     fs,

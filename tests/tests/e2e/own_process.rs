@@ -1,5 +1,5 @@
-//! The worker's own process in a real job container: commands cannot inspect or impersonate it, and a hostile workspace cannot
-//! harm it through a search.
+//! The worker's own process in a real job container: commands cannot inspect or impersonate it, and a hostile workspace
+//! cannot harm it through a search.
 
 use protocol::{EventData, JobState};
 use serde_json::{Value, json};

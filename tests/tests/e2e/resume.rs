@@ -1,5 +1,5 @@
-//! Interrupted streams and restarted orchestrators: every event is delivered once, and jobs continue. A data directory has one
-//! orchestrator.
+//! Interrupted streams and restarted orchestrators: every event is delivered once, and jobs continue. A data directory
+//! has one orchestrator.
 
 use protocol::{Event, JobId, JobState};
 use rstest::rstest;

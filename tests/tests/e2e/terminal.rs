@@ -1,6 +1,7 @@
 //! The command line on a terminal of 80 and of 120 columns, as `tmux` shows it.
 //!
-//! The recorded sessions are in `golden`, with ids, times and durations masked. `GANTRY_UPDATE_GOLDEN=1` writes them again.
+//! The recorded sessions are in `golden`, with ids, times and durations masked. `GANTRY_UPDATE_GOLDEN=1` writes them
+//! again.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,4 +1,5 @@
-//! The program that runs in the containers of the engine tests in place of the worker. Compiled by the tests with `rustc` alone.
+//! The program that runs in the containers of the engine tests in place of the worker. Compiled by the tests with
+//! `rustc` alone.
 //!
 //! Executes the orders in the file `do` of its workspace, one word per line. Not part of the product.
 

@@ -20,7 +20,7 @@ use tests::{
 
 use crate::{invariants::check_invariants, setup::install};
 
-/// Upper bound for noticing the end of a container (contract: sandbox, Cancel and end).
+/// Upper bound for noticing the end of a container.
 const MAX_NOTICE_DELAY: Duration = Duration::from_secs(2);
 
 #[rstest]

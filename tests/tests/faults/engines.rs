@@ -198,8 +198,8 @@ async fn a_routine_fails_at_once_while_the_engine_is_down_and_works_again_at_its
     stack.finish().await;
 }
 
-/// A proxy for the machine's engine. It can be suspended: it then accepts connections and forwards nothing. It can also ignore
-/// requests about some containers only.
+/// A proxy for the machine's engine. It can be suspended: it then accepts connections and forwards nothing. It can also
+/// ignore requests about some containers only.
 pub(crate) struct EngineProxy {
     directory: TempDir,
     suspended: watch::Sender<bool>,
@@ -238,7 +238,8 @@ impl EngineProxy {
         self.suspended.send_replace(false);
     }
 
-    /// From now on, requests that name one of these containers get no response, and neither does the rest of their connection.
+    /// From now on, requests that name one of these containers get no response, and neither does the rest of their
+    /// connection.
     fn ignore_requests_about(&self, names: &[&str]) {
         self.ignored.send_replace(names.iter().map(|name| (*name).to_owned()).collect());
     }

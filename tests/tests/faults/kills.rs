@@ -162,8 +162,8 @@ async fn approve_a_call(user: &User) -> Gate {
     gate
 }
 
-/// Asserts that the approved call is over with its process, and that its thread goes on: with an error for the user, and for the
-/// model a result that says what is known.
+/// Asserts that the approved call is over with its process, and that its thread goes on: with an error for the user,
+/// and for the model a result that says what is known.
 async fn is_interrupted(stack: &Stack, user: &User, gate: &Gate) {
     let idle = async |what: &str, roles: usize| {
         tests::poll(what, async || {

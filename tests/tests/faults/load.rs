@@ -1,5 +1,5 @@
-//! Load and races: two hundred jobs, cancels between states, prompts as a job ends, a reader that never reads, and a stop while
-//! jobs run.
+//! Load and races: two hundred jobs, cancels between states, prompts as a job ends, a reader that never reads, and a
+//! stop while jobs run.
 
 use std::{
     fs,

@@ -1,8 +1,9 @@
-//! A random walk: creates, prompts, cancels, kills at failpoints and at arbitrary moments, stops, and killed containers, in an
-//! order determined by a seed. At the end the invariants are checked.
+//! A random walk: creates, prompts, cancels, kills at failpoints and at arbitrary moments, stops, and killed
+//! containers, in an order determined by a seed. At the end the invariants are checked.
 //!
-//! To run it longer or again: `GANTRY_WALK_SECONDS=600 GANTRY_WALK_SEED=7 cargo test -p tests --test faults random_walk --
-//! --nocapture`. A seed reproduces the steps, not the timing.
+//! To run it longer or again:
+//! `GANTRY_WALK_SECONDS=600 GANTRY_WALK_SEED=7 cargo test -p tests --test faults random_walk -- --nocapture`. A seed
+//! reproduces the steps, not the timing.
 
 use std::{
     collections::BTreeMap,

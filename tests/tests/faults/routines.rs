@@ -1,5 +1,5 @@
-//! Routines while the process is killed, stopped or suspended and its clock is stepped: each firing has one run, each time of a schedule
-//! one outcome, and nothing is left running.
+//! Routines while the process is killed, stopped or suspended and its clock is stepped: each firing has one run, each
+//! time of a schedule one outcome, and nothing is left running.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -218,7 +218,8 @@ async fn a_process_that_is_stopped_for_a_minute_accounts_for_each_time() {
     wait_for_time(&ada, &routine, back).await;
     let runs = stop(&ada, &routine).await;
     let outcomes = check_times(&routine, PERIOD, &runs, &[(stopped - PERIOD, back)]);
-    // Times that are over a minute late were missed. The others run one after the other; while they do, further ones are skipped.
+    // Times that are over a minute late were missed. The others run one after the other; while they do, further ones
+    // are skipped.
     for (time, (status, reason)) in &outcomes {
         let expected = match (*time < back - TimeDelta::minutes(1), *time < back) {
             (true, _) if *time > stopped => *status == RunStatus::Missed,
@@ -431,7 +432,8 @@ impl Drop for Process {
     }
 }
 
-/// A wall clock that a test steps while the process runs; its monotonic time goes on, as it does when a real clock is stepped.
+/// A wall clock that a test steps while the process runs; its monotonic time goes on, as it does when a real clock is
+/// stepped.
 struct SteppedClock {
     directory: tempfile::TempDir,
 }

@@ -1,4 +1,5 @@
-//! A routine that fires at a fixed interval, and the check that each of its times has exactly the outcome that it should have.
+//! A routine that fires at a fixed interval, and the check that each of its times has exactly the outcome that it
+//! should have.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,8 @@ use protocol::{Routine, RoutineRun, RunReason, RunStatus};
 use serde_json::{Value, json};
 use tests::{User, routines::runs};
 
-/// How long after its time a run is recorded at the latest, while the process runs. Long, because a busy machine is no failure.
+/// How long after its time a run is recorded at the latest, while the process runs. Long, because a busy machine is no
+/// failure.
 pub(crate) const TOLERANCE: TimeDelta = TimeDelta::seconds(10);
 
 /// Creates a routine. Returns it with its id and its next time.
@@ -35,7 +37,8 @@ pub(crate) async fn ended_runs(user: &User, routine: &Routine, number: usize) ->
     .await
 }
 
-/// Waits until the run of a time at or after `time` has succeeded. Runs of earlier times that had to wait have ended then.
+/// Waits until the run of a time at or after `time` has succeeded. Runs of earlier times that had to wait have ended
+/// then.
 pub(crate) async fn wait_for_time(user: &User, routine: &Routine, time: DateTime<Utc>) {
     tests::until(&format!("the run of {time}"), async || {
         runs(user, routine.id).await.iter().any(|run| run.due_at >= Some(time) && run.status.is_success())
@@ -51,9 +54,9 @@ pub(crate) async fn stop(user: &User, routine: &Routine) -> Vec<RoutineRun> {
     runs
 }
 
-/// Asserts that each time from the first one to that of the last run has one outcome: a run that was recorded in its window, or a
-/// place in a row of missed times. `gaps`: when the process did not run, by its own clock; the window of a time in a gap opens with
-/// the end of the gap. Returns the outcomes.
+/// Asserts that each time from the first one to that of the last run has one outcome: a run that was recorded in its
+/// window, or a place in a row of missed times. `gaps`: when the process did not run, by its own clock; the window of a
+/// time in a gap opens with the end of the gap. Returns the outcomes.
 pub(crate) fn check_times(
     routine: &Routine,
     period: TimeDelta,

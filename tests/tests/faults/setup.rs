@@ -1,5 +1,5 @@
-//! The setup of the fault tests: an install with budgets, a model whose tool calls leave a trace, and a client that survives its
-//! server.
+//! The setup of the fault tests: an install with budgets, a model whose tool calls leave a trace, and a client that
+//! survives its server.
 
 use std::{os::unix::process::ExitStatusExt, time::Duration};
 

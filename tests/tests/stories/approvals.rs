@@ -1,5 +1,5 @@
-//! The table of approvals: what runs, what a person is asked for and what is refused, for each requirement, each permission of the
-//! user and each context.
+//! The table of approvals: what runs, what a person is asked for and what is refused, for each requirement, each
+//! permission of the user and each context.
 
 use orchestrator::auth::Role;
 use protocol::{ErrorCode, Gate, GateDecision, Page, PermissionState, ThreadState, ToolCallReply, ToolErrorKind};
@@ -9,7 +9,8 @@ use tests::{ManualWorker, Reply, User, World, script_of};
 
 use crate::chat::{answers, send, until_state};
 
-/// A call of a tool that never needs approval, of one that a user may approve for good, and of one that always needs it.
+/// A call of a tool that never needs approval, of one that a user may approve for good, and of one that always needs
+/// it.
 const CALLS: [(&str, &str); 3] = [
     ("echo", r#"{"message": "hi"}"#),
     ("message", r#"{"content": "hi"}"#),
@@ -88,8 +89,8 @@ async fn in_a_job_no_person_is_asked() {
 async fn no_spelling_of_a_denied_tool_reaches_it_and_no_list_lifts_the_denial() {
     let world = World::new().await;
     let ada = world.user("ada");
-    // Other case and separators are denied like the tool. Letters that only look alike are in no tool's name: a Cyrillic one, a
-    // full-width one, and a zero-width space.
+    // Other case and separators are denied like the tool. Letters that only look alike are in no tool's name: a
+    // Cyrillic one, a full-width one, and a zero-width space.
     let spellings = [
         ("secret_list", UNATTENDED),
         ("job_prompt", UNATTENDED),

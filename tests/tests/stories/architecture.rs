@@ -8,8 +8,8 @@ use std::{
 
 use orchestrator::telemetry::OWN_TARGETS;
 
-/// The only place that may use each dependency, as a prefix of a path under `orchestrator`, without `src`. The command line may
-/// use an HTTP client, too.
+/// The only place that may use each dependency, as a prefix of a path under `orchestrator`, without `src`. The command
+/// line may use an HTTP client, too.
 const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("sqlx", &["store"]),
     ("bollard", &["engine/docker"]),
@@ -27,7 +27,7 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("rmcp", &["mcp"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
     ("croner", &["schedule/times"]),
-    ("tokio_cron_scheduler", &["app/standing_jobs"]),
+    ("tokio_cron_scheduler", &["app/ticks"]),
 ];
 
 fn root() -> PathBuf {

@@ -32,8 +32,9 @@ fn space(free: &Arc<AtomicU64>) -> ReadDiskSpace {
     })
 }
 
-/// A workspace in which files are created and removed continuously until it is dropped, as in a build. A workspace counts as settled
-/// if nothing changes for 25 ms, so there are several threads: on a busy machine a single one may not be scheduled for that long.
+/// A workspace in which files are created and removed continuously until it is dropped, as in a build. A workspace
+/// counts as settled if nothing changes for 25 ms, so there are several threads: on a busy machine a single one may not
+/// be scheduled for that long.
 struct ChangingFiles {
     stop: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,

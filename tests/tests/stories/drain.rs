@@ -52,8 +52,8 @@ async fn a_long_poll_ends_with_the_process() {
     let id = ada.create_job("work").await;
     let worker = world.manual_worker(id).await;
     let mut polls: FuturesUnordered<_> = (0..2).map(|_| worker.prompt(PromptId::nil(), 60)).collect();
-    // The newer poll replaces the older one. So once one has ended, the other has arrived: a request that has not arrived
-    // when the connection is closed would fail, which is not what this test is about.
+    // The newer poll replaces the older one. So once one has ended, the other has arrived: a request that has not
+    // arrived when the connection is closed would fail, which is not what this test is about.
     assert_eq!(tests::within("the older poll to end", polls.next()).await, Some(None));
     let (none, ()) = tokio::join!(polls.next(), stop_within_grace(&mut world, Duration::from_secs(3)));
     assert_eq!(none, Some(None));
@@ -71,7 +71,8 @@ async fn a_long_model_call_is_aborted_and_retried_in_the_next_process() {
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
     let worker = world.manual_worker(id).await;
-    // The drain may interrupt the call before or after it has arrived. In both cases the next process receives it again.
+    // The drain may interrupt the call before or after it has arrived. In both cases the next process receives it
+    // again.
     let asking = async {
         if let Ok(reply) = AssertUnwindSafe(worker.ask("c1", "think hard")).catch_unwind().await {
             panic!("no response: {}", reply.body);

@@ -1,4 +1,5 @@
-//! Jobs that the orchestrator runs itself, where the operator disabled the sandbox: jobs like any other, without a container.
+//! Jobs that the orchestrator runs itself, where the operator disabled the sandbox: jobs like any other, without a
+//! container.
 
 use std::time::Instant;
 

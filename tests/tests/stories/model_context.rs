@@ -1,5 +1,5 @@
-//! What fits: a model with a small context window, tool results that are larger than it, prompts and reports of the largest
-//! size, and an attempt that resumes with nothing left.
+//! What fits: a model with a small context window, tool results that are larger than it, prompts and reports of the
+//! largest size, and an attempt that resumes with nothing left.
 
 use std::{
     sync::{

@@ -131,8 +131,8 @@ async fn a_failed_call_is_recorded_and_shown_in_the_events() {
     world.finish().await;
 }
 
-/// A provider may repeat what it knows. Its message is redacted before it is cut, which happens within the secret here, and before
-/// it is logged.
+/// A provider may repeat what it knows. Its message is redacted before it is cut, which happens within the secret here,
+/// and before it is logged.
 #[tokio::test]
 async fn the_error_of_a_provider_has_no_secret_of_the_user() {
     const SECRET: &str = "correct-horse-battery-staple";

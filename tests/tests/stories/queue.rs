@@ -88,7 +88,8 @@ async fn fifty_concurrent_jobs_each_run_once() {
     world.finish().await;
 }
 
-/// A job without a container: its user's budget is checked before a hook is asked, and its state after the hook's answer.
+/// A job without a container: its user's budget is checked before a hook is asked, and its state after the hook's
+/// answer.
 #[tokio::test]
 async fn the_first_check_that_refuses_a_start_decides() {
     let gate = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,5 @@
-//! Stuck jobs: detected by inactivity, nudged first, then restarted from the recorded transcript. Jobs without a container alike.
+//! Stuck jobs: detected by inactivity, nudged first, then restarted from the recorded transcript. Jobs without a
+//! container alike.
 
 use std::time::Duration;
 

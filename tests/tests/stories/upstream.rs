@@ -1,4 +1,5 @@
-//! A model provider of the story's own: an OpenAI-compatible server whose answers the story decides, request by request.
+//! A model provider of the story's own: an OpenAI-compatible server whose answers the story decides, request by
+//! request.
 //!
 //! Owns its listener and the wire format. Never checks a request by itself.
 

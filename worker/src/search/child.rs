@@ -1,7 +1,8 @@
 //! `gantry-worker search`: the process that runs one search.
 //!
-//! Sets its own resource limits before it reads anything. Holds no secret and starts no process. The worker kills it on a
-//! timeout and treats its response as untrusted. Like every process below a supervisor, it is the OOM killer's first choice.
+//! Sets its own resource limits before it reads anything. Holds no secret and starts no process. The worker kills it on
+//! a timeout and treats its response as untrusted. Like every process below a supervisor, it is the OOM killer's first
+//! choice.
 
 use std::io::{self, Read, Write};
 

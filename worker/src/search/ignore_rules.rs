@@ -1,7 +1,9 @@
-//! The rules of `.gitignore`, `.ignore` and `.git/info/exclude`, from the start of a walk down to its current directory.
+//! The rules of `.gitignore`, `.ignore` and `.git/info/exclude`, from the start of a walk down to its current
+//! directory.
 //!
 //! Ignore files belong to the workspace and are untrusted: they are opened like any other file (regular files only, no
-//! links, non-blocking) and read up to fixed limits. The `ignore` crate parses and matches lines; it never opens a file.
+//! links, non-blocking) and read up to fixed limits. The `ignore` crate parses and matches lines; it never opens a
+//! file.
 
 use std::{
     ffi::OsStr,

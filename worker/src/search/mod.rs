@@ -1,7 +1,7 @@
 //! Searches of the workspace for `glob` and `grep`, each in a separate process. Contents only.
 //!
-//! The workspace is untrusted: a search may hang or exhaust memory. A child process can be killed, and the OOM killer picks
-//! it before the worker.
+//! The workspace is untrusted: a search may hang or exhaust memory. A child process can be killed, and the OOM killer
+//! picks it before the worker.
 
 mod child;
 mod find;

@@ -1,8 +1,8 @@
 //! The directory walk: visits every regular file below a directory, ordered by name.
 //!
-//! Holds a handle on each directory from the start to the current one and opens one path component at a time, so links are
-//! not followed and concurrent renames cannot lead outside. Bounded in entries, depth and time. Never opens files: the
-//! visitor does.
+//! Holds a handle on each directory from the start to the current one and opens one path component at a time, so links
+//! are not followed and concurrent renames cannot lead outside. Bounded in entries, depth and time. Never opens files:
+//! the visitor does.
 
 use std::{
     ffi::{OsStr, OsString},

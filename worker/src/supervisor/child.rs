@@ -1,8 +1,8 @@
 //! `gantry-worker run -- PROGRAM [ARGUMENT…]`: the supervisor process of one tool call.
 //!
 //! Owns starting the command, adopting and reaping its descendants, and reporting how it ended. It runs until its last
-//! descendant has exited. It holds no secret and kills nothing: the worker ends processes, so a command gains nothing by
-//! stopping or killing its supervisor. Memory use does not depend on the command, and nothing is read from it.
+//! descendant has exited. It holds no secret and kills nothing: the worker ends processes, so a command gains nothing
+//! by stopping or killing its supervisor. Memory use does not depend on the command, and nothing is read from it.
 //!
 //! Standard input and output are the command's; standard error is the stream that the reports are written to.
 
@@ -47,8 +47,8 @@ pub fn run(command: &[&str]) -> Result<(), SupervisorError> {
     // Where the kernel has no subreapers, the separate session identifies the call's processes.
     setsid().map_err(io::Error::from)?;
     let is_subreaper = set_child_subreaper(Some(getpid())).is_ok();
-    // The supervisor must survive a command that signals every process it can (`kill -TERM -1`). The signals are handled
-    // rather than ignored because an ignored disposition would be inherited by the command.
+    // The supervisor must survive a command that signals every process it can (`kill -TERM -1`). The signals are
+    // handled rather than ignored because an ignored disposition would be inherited by the command.
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }

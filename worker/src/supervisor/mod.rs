@@ -1,8 +1,9 @@
-//! One supervisor per tool call: a process between the worker and the command, and the root of the command's process tree.
+//! One supervisor per tool call: a process between the worker and the command, and the root of the command's process
+//! tree.
 //!
 //! A process can leave its process group, its session and its parent (`setsid`, double fork) and can change its
-//! environment, but not its ancestors: an orphan becomes a child of the nearest subreaper, which is the call's supervisor.
-//! The supervisor's descendants are therefore exactly the processes of the call. Contents only.
+//! environment, but not its ancestors: an orphan becomes a child of the nearest subreaper, which is the call's
+//! supervisor. The supervisor's descendants are therefore exactly the processes of the call. Contents only.
 
 mod child;
 mod parent;

@@ -43,8 +43,8 @@ pub(crate) fn supervised_command(program: &str) -> Command {
 /// The supervisors of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
-    /// Locked while a supervisor is started, while processes are ended and while children are reaped. A child is therefore
-    /// never reaped before it is registered, and no pid is reused while it is about to be signalled.
+    /// Locked while a supervisor is started, while processes are ended and while children are reaped. A child is
+    /// therefore never reaped before it is registered, and no pid is reused while it is about to be signalled.
     calls: Mutex<Calls>,
 }
 
@@ -97,8 +97,8 @@ impl CallProcesses {
         }
     }
 
-    /// Waits for the command to exit. Cancel safe. Must not be called again once it has returned. Fails if the supervisor
-    /// was killed.
+    /// Waits for the command to exit. Cancel safe. Must not be called again once it has returned. Fails if the
+    /// supervisor was killed.
     pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
         match self.reports.next().await? {
             SupervisorReport::Ended(status) => Ok(status),
@@ -202,8 +202,8 @@ impl Processes {
         self.calls().by_supervisor.values().any(|call| !call.has_returned)
     }
 
-    /// Attributes a reached pids limit to a call: the only call, or the call with the most processes if it has at least a
-    /// quarter of `limit`. Otherwise no call is responsible. The background processes of a call that has returned are
+    /// Attributes a reached pids limit to a call: the only call, or the call with the most processes if it has at least
+    /// a quarter of `limit`. Otherwise no call is responsible. The background processes of a call that has returned are
     /// killed at once.
     pub(crate) fn attribute_pids_exhaustion(&self, limit: u32) {
         let mut calls = self.calls();
@@ -271,8 +271,8 @@ impl Processes {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
                     let supervisor = pid.as_raw_nonzero().get();
-                    // A supervisor exits by itself only after its last descendant. If it was killed, this process has adopted
-                    // its descendants.
+                    // A supervisor exits by itself only after its last descendant. If it was killed, this process has
+                    // adopted its descendants.
                     if calls.by_supervisor.remove(&supervisor).is_some() && status.exit_status() != Some(0) {
                         tracing::warn!("a supervisor was killed; killing the processes of its call");
                         calls.end_supervised(supervisor);

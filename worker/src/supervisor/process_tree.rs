@@ -73,10 +73,10 @@ pub(super) fn with_descendants(all: &[Process], is_root: impl Fn(&Process) -> bo
     }
 }
 
-/// Stops, then kills the processes that `select` returns and the children of `parents`. Ends when all `parents` have exited
-/// and `select` returned nothing twice in a row: one listing of `/proc` may miss a process that was created while it was
-/// read, and a subreaper among `parents` exits only after its last descendant. Blocks for little more than [`END_TIMEOUT`]
-/// at most.
+/// Stops, then kills the processes that `select` returns and the children of `parents`. Ends when all `parents` have
+/// exited and `select` returned nothing twice in a row: one listing of `/proc` may miss a process that was created
+/// while it was read, and a subreaper among `parents` exits only after its last descendant. Blocks for little more than
+/// [`END_TIMEOUT`] at most.
 pub(super) fn end(parents: &[i32], select: impl Fn(&[Process]) -> Vec<Process>) {
     let started_at = Instant::now();
     let mut stopped = HashSet::new();
@@ -111,9 +111,9 @@ pub(super) fn end(parents: &[i32], select: impl Fn(&[Process]) -> Vec<Process>) 
     }
 }
 
-/// Signals the children of `parents` for [`CHILD_SCAN_TIME`] or until all `parents` have exited, and returns whether one is
-/// alive. In a chain of processes that each start the next one and exit, none lives long enough to be found by a listing
-/// of all of `/proc`; the list of one process's children is read in microseconds.
+/// Signals the children of `parents` for [`CHILD_SCAN_TIME`] or until all `parents` have exited, and returns whether
+/// one is alive. In a chain of processes that each start the next one and exit, none lives long enough to be found by a
+/// listing of all of `/proc`; the list of one process's children is read in microseconds.
 fn signal_children(parents: &[i32], signal: Signal) -> bool {
     let started_at = Instant::now();
     loop {

@@ -1,7 +1,7 @@
 //! The reports of a supervisor to the worker, one line of JSON each: its command started, and how it ended.
 //!
-//! Supervisors run as the same user as the commands, so the worker treats their reports as untrusted: number and size are
-//! bounded, and anything unexpected is an error.
+//! Supervisors run as the same user as the commands, so the worker treats their reports as untrusted: number and size
+//! are bounded, and anything unexpected is an error.
 
 use std::io;
 
@@ -18,8 +18,8 @@ const MAX_LINE_BYTES: usize = 64;
 pub(super) enum SupervisorReport {
     /// The command has started.
     Started {
-        /// False if the kernel has no subreapers. A process that leaves both its session and its parent is then not among
-        /// the supervisor's descendants.
+        /// False if the kernel has no subreapers. A process that leaves both its session and its parent is then not
+        /// among the supervisor's descendants.
         is_subreaper: bool,
     },
     /// The command could not be started.

@@ -35,8 +35,8 @@ pub(crate) struct ToolDeps {
     pub(crate) client: Arc<OrchestratorClient>,
 }
 
-/// The context of every call in this worker: one job, without a person who could approve. The orchestrator checks approvals,
-/// quotas and the owner's permissions for the calls that it runs; a worker does not know the owner.
+/// The context of every call in this worker: one job, without a person who could approve. The orchestrator checks
+/// approvals, quotas and the owner's permissions for the calls that it runs; a worker does not know the owner.
 pub(crate) fn context(assignment: &JobAssignment) -> ToolContext {
     ToolContext {
         owner: UserId::default(),

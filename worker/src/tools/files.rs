@@ -98,7 +98,8 @@ fn with_truncation_notice(text: &[u8], rest: &mut impl BufRead, cut: bool, line_
     text
 }
 
-/// Reads the next line into `keep` up to [`MAX_READ_BYTES`]. Returns its length including the newline, or 0 at end-of-file.
+/// Reads the next line into `keep` up to [`MAX_READ_BYTES`]. Returns its length including the newline, or 0 at
+/// end-of-file.
 fn next_line(reader: &mut impl BufRead, mut keep: Option<&mut Vec<u8>>) -> io::Result<usize> {
     let mut length = 0;
     loop {
@@ -152,8 +153,8 @@ fn write_file(workspace: &Workspace, arguments: Value, _: &CancellationToken) ->
     Ok(format!("wrote {} bytes to {path}", content.len()))
 }
 
-/// Writes a file atomically: to a temporary file, which then replaces it. Creates missing parent directories. An existing
-/// file keeps its mode; a new file gets `permissions`.
+/// Writes a file atomically: to a temporary file, which then replaces it. Creates missing parent directories. An
+/// existing file keeps its mode; a new file gets `permissions`.
 pub(crate) fn put(dir: &Dir, path: &Path, content: &[u8], permissions: Option<&Permissions>) -> io::Result<()> {
     // A symbolic link stays a link: its target is written.
     let target = match dir.canonicalize(path) {

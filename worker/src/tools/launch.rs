@@ -57,9 +57,9 @@ impl From<LaunchError> for ToolError {
 }
 
 impl Launcher {
-    /// Starts the supervised command that `prepare` returns, together with this process's ends of its pipes. At the pids
-    /// limit the start is retried after background processes of earlier calls have been killed. If it still fails and no
-    /// other call is running, the session is stopped.
+    /// Starts the supervised command that `prepare` returns, together with this process's ends of its pipes. At the
+    /// pids limit the start is retried after background processes of earlier calls have been killed. If it still fails
+    /// and no other call is running, the session is stopped.
     pub(crate) async fn launch<P>(
         &self,
         prepare: impl Fn() -> io::Result<(Command, P)>,

@@ -1,7 +1,7 @@
 //! The container's limits that tool calls reach: detected, attributed to a call, recorded, and reported to the model.
 //!
-//! The kernel counts per container, so an increased counter does not identify the call. A memory kill is attributed to a
-//! call that failed or that ran alone, the pids limit to the call with the most processes.
+//! The kernel counts per container, so an increased counter does not identify the call. A memory kill is attributed to
+//! a call that failed or that ran alone, the pids limit to the call with the most processes.
 
 use std::{
     convert::Infallible,
@@ -76,8 +76,8 @@ impl LimitMonitor {
         }
     }
 
-    /// The limits that were reached since `before`. To be called when the call has ended or is about to be killed. `status`
-    /// is the exit status of its command, if it exited by itself.
+    /// The limits that were reached since `before`. To be called when the call has ended or is about to be killed.
+    /// `status` is the exit status of its command, if it exited by itself.
     pub(crate) fn hit_by(&self, call: &CallProcesses, before: Counters, status: Option<ExitStatus>) -> HitLimits {
         let now = self.examine();
         let mut seen = self.seen();

@@ -1,7 +1,8 @@
 //! The output of a call while it runs, as `log` events: few, of bounded size, and complete up to a bound.
 //!
-//! Owns when a piece is sent and where it ends. A call that ends before its first piece is due sends none, because its result
-//! follows at once. Never delays the command: a piece that the journal has no room for is sent later, with what came since.
+//! Owns when a piece is sent and where it ends. A call that ends before its first piece is due sends none, because its
+//! result follows at once. Never delays the command: a piece that the journal has no room for is sent later, with what
+//! came since.
 
 use std::{
     collections::VecDeque,

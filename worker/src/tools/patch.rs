@@ -103,8 +103,8 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// The canonical path of a file, so that edits of one file under several spellings (`./f`, `a/../f`, a symbolic link) do
-    /// not overwrite each other.
+    /// The canonical path of a file, so that edits of one file under several spellings (`./f`, `a/../f`, a symbolic
+    /// link) do not overwrite each other.
     fn resolved(&self, path: &str) -> Result<PathBuf, ToolError> {
         let relative = self.workspace.relative(path)?;
         match self.workspace.dir().canonicalize(&relative) {
@@ -132,8 +132,8 @@ impl Plan<'_> {
         Ok(relative)
     }
 
-    /// Refuses an update of a file that the patch already updates under another hard link. Writing replaces the file, so
-    /// each name would end up with only its own edits.
+    /// Refuses an update of a file that the patch already updates under another hard link. Writing replaces the file,
+    /// so each name would end up with only its own edits.
     fn check_hard_links(&mut self, path: &Path) -> Result<(), ToolError> {
         let Ok(metadata) = self.workspace.dir().symlink_metadata(path) else { return Ok(()) };
         if metadata.nlink() < 2 {

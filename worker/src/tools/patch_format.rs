@@ -232,8 +232,8 @@ impl Change<'_> {
     }
 }
 
-/// Applies a diff whose context was copied from the neutralized text. `None`: the text has nothing to neutralize, or the context
-/// differs in another way.
+/// Applies a diff whose context was copied from the neutralized text. `None`: the text has nothing to neutralize, or
+/// the context differs in another way.
 fn apply_to_neutralized(text: &str, patch: &Patch<'_, str>) -> Option<String> {
     if neutralize(text) == text {
         return None;
@@ -277,8 +277,8 @@ fn not_found(expected: &[&str]) -> String {
     format!("the lines starting with {:?} were not found: read the file and correct them", expected[0])
 }
 
-/// Finds the lines: first exactly, then ignoring trailing white space, then ignoring leading and trailing white space, then as
-/// the model read them, which is neutralized.
+/// Finds the lines: first exactly, then ignoring trailing white space, then ignoring leading and trailing white space,
+/// then as the model read them, which is neutralized.
 fn find(lines: &[&str], expected: &[&str], from: usize, at_end: bool) -> Option<usize> {
     let last = lines.len().checked_sub(expected.len())?;
     let from = if at_end { last.max(from) } else { from };

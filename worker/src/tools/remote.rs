@@ -12,8 +12,8 @@ use crate::client::{Call, CallError, OrchestratorClient};
 
 /// Timeout of a tool that declares none. Older orchestrators send none.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 600;
-/// The orchestrator applies each tool's own timeout. The worker waits this much longer, for a response in transit and for
-/// retries after 429.
+/// The orchestrator applies each tool's own timeout. The worker waits this much longer, for a response in transit and
+/// for retries after 429.
 const RESPONSE_MARGIN_SECONDS: u64 = 60;
 /// Retry delay after a 429 without Retry-After.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -58,8 +58,8 @@ impl RemoteTool {
         Duration::from_secs(own.saturating_add(RESPONSE_MARGIN_SECONDS))
     }
 
-    /// Sends the call, and retries while the orchestrator responds with 429, which a model cannot act on. Bounded by the
-    /// tool's timeout.
+    /// Sends the call, and retries while the orchestrator responds with 429, which a model cannot act on. Bounded by
+    /// the tool's timeout.
     async fn reply(&self, request: &ToolCallRequest) -> Result<ToolCallReply, CallError> {
         loop {
             let call = Call::post(&["tools", &self.definition.name], request)?;

@@ -1,7 +1,8 @@
-//! `glob` and `grep`: searches in a supervised process, so that hostile files cannot hang the worker or exhaust its memory.
+//! `glob` and `grep`: searches in a supervised process, so that hostile files cannot hang the worker or exhaust its
+//! memory.
 //!
-//! Owns the search process: its request, its response (in bounded memory), and its end on a timeout, on a stop and with the
-//! job. Never reads a file of the workspace.
+//! Owns the search process: its request, its response (in bounded memory), and its end on a timeout, on a stop and with
+//! the job. Never reads a file of the workspace.
 
 use std::{io, path::PathBuf, process::Command, sync::Arc, time::Duration};
 

@@ -1,7 +1,7 @@
 //! `shell`: runs a command in the workspace and returns its output as a terminal would show it.
 //!
-//! Owns the command's timeout, its output (in bounded memory, and streamed while it runs) and all its processes. Never passes on the worker's own
-//! environment.
+//! Owns the command's timeout, its output (in bounded memory, and streamed while it runs) and all its processes. Never
+//! passes on the worker's own environment.
 
 use std::{
     io,
@@ -134,7 +134,8 @@ impl Shell {
         let timeout_seconds =
             arguments.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS).min(MAX_SHELL_TIMEOUT_SECONDS);
         let deadline = Instant::now() + Duration::from_secs(timeout_seconds);
-        // The deadline covers the launch too: a command may stop its supervisor before the supervisor reports the start.
+        // The deadline covers the launch too: a command may stop its supervisor before the supervisor reports the
+        // start.
         let launched = timeout_at(deadline, self.launcher.launch(|| self.prepare(&arguments.command, directory)));
         let (mut call, mut output) = launched.await.map_err(|_| timeout_error(timeout_seconds, ""))??;
         let mut read = OutputReader { capture: Capture::default(), stream };

@@ -1,7 +1,7 @@
 //! The workspace: the only directory that file tools can access.
 //!
-//! Resolves paths from the model below the workspace through a directory capability. Never follows `..`, an absolute path
-//! or a link out of it.
+//! Resolves paths from the model below the workspace through a directory capability. Never follows `..`, an absolute
+//! path or a link out of it.
 
 use std::{
     io,

@@ -90,8 +90,8 @@ async fn large_output_keeps_its_head_and_tail() {
     assert!(text.len() < 70_000);
 }
 
-/// Changes everything that a process can change about itself: signals, group, session, parent, environment and name. One
-/// process also ends its main thread.
+/// Changes everything that a process can change about itself: signals, group, session, parent, environment and name.
+/// One process also ends its main thread.
 const EVASIVE_COMMAND: &str = r#"trap '' TERM
 setsid sleep 7101 &
 (setsid bash -c 'sleep 7102 & disown' &)

@@ -7,14 +7,15 @@ use base64::{
     prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD},
 };
 
-/// A longer text is looked for in parts of at most this length. It bounds what a stream holds back; the parts of a whole
-/// occurrence touch each other, so that it is replaced as a whole.
+/// A longer text is looked for in parts of at most this length. It bounds what a stream holds back; the parts of a
+/// whole occurrence touch each other, so that it is replaced as a whole.
 const MAX_PATTERN_BYTES: usize = 256;
 
 /// Bytes that base64 encodes together.
 const BASE64_GROUP_BYTES: usize = 3;
 
-/// Every pattern of a value but those with percent-encoding or other escapes of JSON, which are found in the decoded text.
+/// Every pattern of a value but those with percent-encoding or other escapes of JSON, which are found in the decoded
+/// text.
 pub(super) fn patterns_of(value: &str) -> BTreeSet<String> {
     let mut texts = BTreeSet::from([value.to_owned()]);
     if let Ok(quoted) = serde_json::to_string(value) {

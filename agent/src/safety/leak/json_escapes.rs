@@ -1,7 +1,7 @@
 //! A text with the escapes of JSON strings undone, once and twice, while it is being read.
 //!
-//! Encoders escape different characters: some all that are not ASCII, some `/`, some those that HTML reserves. A document in a
-//! string of another one is escaped twice.
+//! Encoders escape different characters: some all that are not ASCII, some `/`, some those that HTML reserves. A
+//! document in a string of another one is escaped twice.
 
 use super::{LeakDetector, scanner::Hits, views::View};
 

@@ -1,7 +1,7 @@
 //! Credentials that are recognised by their format. Pure.
 //!
-//! A rule looks at one word at a time: a run of the characters that such credentials consist of. That makes it independent of
-//! how a text is cut into pieces.
+//! A rule reads one word at a time: a run of the characters that such credentials consist of. That makes it independent
+//! of how a text is cut into pieces.
 
 use std::{ops::Range, sync::LazyLock};
 
@@ -9,13 +9,14 @@ use regex::Regex;
 
 use super::{Finding, LeakAction, LeakSource};
 
-/// A longer word is looked at in parts of this length. Only the largest JWTs are longer.
+/// A longer word is read in parts of this length. Only the largest JWTs are longer.
 pub(super) const MAX_WORD_BYTES: usize = 4096;
 
 /// The shortest credential that a rule describes, prefix included.
 const MIN_WORD_BYTES: usize = 15;
 
-/// Random keys have a run of letters and digits of this length; names made of words and hyphens have not, nor have UUIDs.
+/// Random keys have a run of letters and digits of this length; names made of words and hyphens have not, nor have
+/// UUIDs.
 const MIN_RANDOM_RUN: usize = 16;
 
 /// The index of the source of private key blocks, which `key_block` finds.

@@ -1,6 +1,7 @@
 //! Redaction of a text that arrives in pieces, such as the deltas of an answer.
 //!
-//! Holds back no more than could still become a credential: a word, or the part that a known secret begins with, encoded.
+//! Holds back no more than could still become a credential: a word, or the part that a known secret begins with,
+//! encoded.
 
 use std::sync::Arc;
 

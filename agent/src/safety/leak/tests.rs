@@ -279,7 +279,8 @@ fn a_stream_shows_what_cannot_become_a_credential() {
     assert_eq!((rest.as_str(), findings.len()), ("not", 1));
 }
 
-/// The text without the beginning of an escape at its end: what follows would be a part of another character, and no secret.
+/// The text without the beginning of an escape at its end: what follows would be a part of another character, and no
+/// secret.
 fn without_open_escape(text: &str) -> &str {
     let last = text.rfind("\\u").filter(|at| text.len() - at < "\\u0000".len());
     last.map_or(text, |at| text[..at].trim_end_matches('\\'))

@@ -1,7 +1,8 @@
-//! A text as it reads after an encoding is undone, while it is being read: percent-encoding, and line breaks within base64.
+//! A text as it reads after an encoding is undone, while it is being read: percent-encoding, and line breaks within
+//! base64.
 //!
-//! A view exists only while it can differ from the text: it begins at the first encoded character and ends once it is at the
-//! start of the automaton.
+//! A view exists only while it can differ from the text: it begins at the first encoded character and ends once it is
+//! at the start of the automaton.
 
 use std::collections::VecDeque;
 

@@ -61,7 +61,8 @@ fn unlinked(sees_processes: bool) -> Check {
     )
 }
 
-/// Whether the engine's processes are visible in this pid namespace; the processes of its containers are then visible too.
+/// Whether the engine's processes are visible in this pid namespace; the processes of its containers are then visible
+/// too.
 async fn sees_engine(docker_host: Option<&str>) -> bool {
     let Some(socket) = docker_host.map_or(Some(DEFAULT_SOCKET), |host| host.strip_prefix("unix://")) else {
         return false;

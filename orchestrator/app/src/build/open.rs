@@ -59,7 +59,7 @@ pub(super) async fn open_workspaces(config: &Config, store: &Store) -> Workspace
 /// Checks the addresses in the configuration, which only the parts that use them can parse. Opens nothing.
 pub fn check(config: &Config) -> Result<(), ServeError> {
     egress_client(config, Vec::new())?;
-    notify_targets(config, Vec::new())?;
+    notification_destinations(config, Vec::new())?;
     for server in &config.mcp {
         ConfiguredServer::new(server)?;
     }
@@ -79,14 +79,18 @@ pub(super) fn egress_client(config: &Config, own: Vec<SocketAddr>) -> Result<Egr
 }
 
 /// The destinations of notifications.
-pub(super) fn notify_targets(config: &Config, own: Vec<SocketAddr>) -> Result<NotificationDestinations, ServeError> {
+pub(super) fn notification_destinations(
+    config: &Config,
+    own: Vec<SocketAddr>,
+) -> Result<NotificationDestinations, ServeError> {
     NotificationDestinations::new(&config.notify_allow, own, system_look_up()).map_err(|(index, source)| {
         let entry = config.notify_allow.get(index).map(|entry| mask_urls(entry)).unwrap_or_default();
         ServeError::NotifyAllow { entry, source }
     })
 }
 
-/// What no job and no hook may reach over the network, whatever the operator allows: this daemon's listeners and the engine.
+/// What no job and no hook may reach over the network, whatever the operator allows: this daemon's listeners and the
+/// engine.
 pub(super) async fn own_addresses(config: &Config) -> Vec<SocketAddr> {
     let mut own = vec![config.bind];
     own.extend(config.metrics_bind);

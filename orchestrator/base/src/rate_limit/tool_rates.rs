@@ -10,13 +10,13 @@ use std::{
 
 use super::{Bucket, Rate};
 
-/// Tools whose calls reach a person, cost more, or store: calls at once, which are refilled in a minute, and calls an hour
-/// (contract: agent, Rates).
+/// Tools whose calls reach a person, cost more, or store: calls at once, which are refilled in a minute, and calls an
+/// hour.
 const TOOLS_WITH_OWN_RATES: [(&str, u32, u32); 4] =
     [("message", 10, 100), ("create_job", 5, 30), ("http", 30, 500), ("memory_write", 20, 200)];
 
-/// Maximum number of (user, tool) pairs remembered. Beyond it full buckets are dropped (a full bucket equals none), then the
-/// least recently used ones.
+/// Maximum number of (user, tool) pairs remembered. Beyond it full buckets are dropped (a full bucket equals none),
+/// then the least recently used ones.
 const MAX_BUCKETS: usize = 10_000;
 /// Number of least recently used pairs dropped at once, so that a scan pays for many calls.
 const EVICTED_AT_ONCE: usize = MAX_BUCKETS / 10;
@@ -135,7 +135,8 @@ mod tests {
         (0..10_000).find(|_| limits.take(user, tool, at).is_err()).unwrap_or(10_000)
     }
 
-    /// What a user may call at once, how long the next call waits, and what a user who calls every second makes in an hour.
+    /// What a user may call at once, how long the next call waits, and what a user who calls every second makes in an
+    /// hour.
     #[rstest]
     #[case::message("message", 10, 6_000, 10 + 600, 100 + 100)]
     #[case::create_job("create_job", 5, 12_000, 5 + 300, 30 + 30)]

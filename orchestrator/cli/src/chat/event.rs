@@ -28,7 +28,7 @@ struct Entry {
 }
 
 #[derive(Deserialize)]
-struct State {
+struct ThreadStateEvent {
     thread_id: ThreadId,
     state: ThreadState,
 }
@@ -44,7 +44,7 @@ impl StreamEvent for ChatEvent {
             ChatEventKind::GateRequired => Self::GateRequired(from_str(data).ok()?),
             ChatEventKind::GateResolved => Self::GateResolved(from_str(data).ok()?),
             ChatEventKind::ThreadState => {
-                let State { thread_id, state } = from_str(data).ok()?;
+                let ThreadStateEvent { thread_id, state } = from_str(data).ok()?;
                 Self::State(thread_id, state)
             }
             ChatEventKind::Status => Self::Status(from_str(data).ok()?),

@@ -1,6 +1,7 @@
 //! What a person sees of a conversation: the text that is printed, and the question at its end.
 //!
-//! Owns where the cursor is: what arrives while a question is shown gets separate lines, and the question is shown again.
+//! Owns where the cursor is: what arrives while a question is shown gets separate lines, and the question is shown
+//! again.
 
 use protocol::{ChatHistory, Gate};
 use serde_json::Value;
@@ -41,7 +42,6 @@ impl<'a> Screen<'a> {
         self.output.raw(question.as_bytes())
     }
 
-    /// The person has entered a line.
     pub(super) const fn entered(&mut self) {
         self.is_question_shown = false;
     }

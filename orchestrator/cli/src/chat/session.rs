@@ -1,7 +1,7 @@
 //! One conversation: what the person types goes to the thread, and what happens there is printed.
 //!
-//! Owns when the next line is read: when the turn of the one before is over and all of it is printed, or to answer a tool call
-//! that waits.
+//! Owns when the next line is read: when the turn of the one before is over and all of it is printed, or to answer a
+//! tool call that waits.
 
 use protocol::{
     ChatContent, ChatHistory, ChatThread, Gate, GateDecision, GateResolution, MessageId, MessageReceipt, Page,
@@ -332,8 +332,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Ctrl-C: stops the turn, or tells an idle person how to leave. False: the program ends, because the person asks for the
-    /// second time, or no one types.
+    /// Ctrl-C: stops the turn, or tells an idle person how to leave. False: the program ends, because the person asks
+    /// for the second time, or no one types.
     pub(super) async fn interrupt(&mut self) -> Result<bool, CliError> {
         if std::mem::replace(&mut self.has_interrupted, true) {
             return Ok(false);

@@ -111,7 +111,8 @@ impl Activity {
         }
     }
 
-    /// The line: elapsed time, tokens, cost, and the phase with its own time. What can be long comes last, because it may be cut.
+    /// The line: elapsed time, tokens, cost, and the phase with its own time. What can be long comes last, because it
+    /// may be cut.
     pub(super) fn line(&self, now: DateTime<Utc>) -> String {
         let (phase, detail) = match &self.phase {
             Phase::Queued => match self.queue_position {

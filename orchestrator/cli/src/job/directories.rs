@@ -1,4 +1,5 @@
-//! Uploads and downloads whole directories of a job's workspace, as tar archives that are produced and read as they are sent.
+//! Uploads and downloads whole directories of a job's workspace, as tar archives that are produced and read as they are
+//! sent.
 
 use std::{
     io::{self, Write},

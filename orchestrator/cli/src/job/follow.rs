@@ -1,4 +1,5 @@
-//! Follows a job: prints its events as they arrive, what it is doing on the last line of a terminal, and its summary at the end.
+//! Follows a job: prints its events as they arrive, what it is doing on the last line of a terminal, and its summary at
+//! the end.
 
 use std::time::Duration;
 

@@ -19,7 +19,8 @@ pub struct RemoveArgs {
     ids: Vec<IdArg<JobId>>,
 }
 
-/// Deletes one job after the other. A job that cannot be deleted is reported, and the exit code is that of the first one.
+/// Deletes one job after the other. A job that cannot be deleted is reported, and the exit code is that of the first
+/// one.
 pub(super) async fn remove(client: &Client, args: RemoveArgs, output: &mut Output) -> Result<Exit, CliError> {
     // All of them first: `latest` changes with each deletion, and a wrong id deletes nothing.
     let mut ids = Vec::new();

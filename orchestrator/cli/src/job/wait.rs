@@ -19,7 +19,8 @@ pub struct WaitArgs {
     ids: Vec<IdArg<JobId>>,
 }
 
-/// Prints each job's state when it has finished or is submitted. The exit code is that of the first job that did not complete.
+/// Prints each job's state when it has finished or is submitted. The exit code is that of the first job that did not
+/// complete.
 pub(super) async fn wait(client: &Client, args: WaitArgs, output: &mut Output) -> Result<Exit, CliError> {
     let mut exit = Exit::Success;
     for id in args.ids {

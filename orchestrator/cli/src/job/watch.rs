@@ -1,7 +1,7 @@
 //! `gantry job list --watch`: polls the list and prints changes.
 //!
-//! On a terminal the table is redrawn when it has changed. Otherwise each changed job is printed as one line, or with `--json` as
-//! one object.
+//! On a terminal the table is redrawn when it has changed. Otherwise each changed job is printed as one line, or with
+//! `--json` as one object.
 
 use std::{collections::HashMap, time::Duration};
 

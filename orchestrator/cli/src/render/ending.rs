@@ -7,7 +7,8 @@ use protocol::{Job, JobState, PartialResult};
 use super::{state, written};
 use crate::{ids::short_id, output::Paint, table::cost, text::one_line};
 
-/// The last lines of a followed job: its partial result unless `last_said` is its text, its state with the reason, and its usage.
+/// The last lines of a followed job: its partial result unless `last_said` is its text, its state with the reason, and
+/// its usage.
 pub(crate) fn ending(paint: Paint, job: &Job, last_said: &str, width: Option<usize>) -> String {
     let partial = partial(paint, job, last_said, width).map(|text| format!("{text}\n")).unwrap_or_default();
     let reason = job.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();

@@ -27,8 +27,8 @@ pub(super) fn json(definition: &CreateRoutine) -> Result<Map<String, Value>, Cli
     }
 }
 
-/// The patch that makes a stored routine what `wanted` says. Secrets that are given are always part of it, because a stored one
-/// cannot be compared. What the server fills in when it is left out is taken from the stored routine.
+/// The patch that makes a stored routine what `wanted` says. Secrets that are given are always part of it, because a
+/// stored one cannot be compared. What the server fills in when it is left out is taken from the stored routine.
 pub(super) fn patch_to(
     routine: &Routine,
     mut wanted: CreateRoutine,

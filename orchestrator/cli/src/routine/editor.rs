@@ -15,7 +15,8 @@ const DEFAULT_EDITOR: &str = "vi";
 const HEAD: &str = "# Save and close to change the routine; close without changes to leave it as it is.\n\
                     # Secrets are kept unless a new one is added (trigger.secret, notify.webhook_secret).\n";
 
-/// Opens the definition in `$VISUAL` or `$EDITOR`. `None` if it was left as it is. What cannot be read is kept in its file.
+/// Opens the definition in `$VISUAL` or `$EDITOR`. `None` if it was left as it is. What cannot be read is kept in its
+/// file.
 pub(super) fn edit(current: &CreateRoutine, environment: &Environment) -> Result<Option<CreateRoutine>, CliError> {
     let named = environment.get("VISUAL").or_else(|| environment.get("EDITOR"));
     if named.is_none() && !std::io::stdin().is_terminal() {

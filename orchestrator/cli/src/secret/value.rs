@@ -1,4 +1,5 @@
-//! The value of a secret, read from standard input: never from an argument, which every process of the machine can read.
+//! The value of a secret, read from standard input: never from an argument, which every process of the machine can
+//! read.
 
 use std::io::{self, IsTerminal, Read};
 

@@ -1,7 +1,7 @@
 //! When an attempt was last heard from and when it last made progress.
 //!
-//! Measured by monotonic time, so that a step of the wall clock ends nothing, and kept in memory, so that a restart of the
-//! process grants each live attempt a fresh period. Only records; what an age means is decided in `plan`.
+//! Measured by monotonic time, so that a step of the wall clock ends nothing, and kept in memory, so that a restart of
+//! the process grants each live attempt a fresh period. Only records; what an age means is decided in `plan`.
 
 use std::time::Duration;
 

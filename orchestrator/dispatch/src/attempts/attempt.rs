@@ -1,7 +1,7 @@
 //! A live attempt of a job: what the process keeps of it in memory while its worker may call.
 //!
-//! Owns a copy of the job's record as the last committed transition left it. Nothing is written by this copy: every write is
-//! fenced in the database by attempt and state.
+//! Owns a copy of the job's record as the last committed transition left it. Nothing is written by this copy: every
+//! write is fenced in the database by attempt and state.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -1,7 +1,7 @@
 //! How many bytes of events one job may write in all, beside the rate, so that a long flood ends too.
 //!
-//! Counted in memory; what is stored already is read from the database once. Over the quota, log-like kinds are no longer
-//! stored while the conversation and the calls are; far over it, nothing is.
+//! Counted in memory; what is stored already is read from the database once. Over the quota, log-like kinds are no
+//! longer stored while the conversation and the calls are; far over it, nothing is.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -38,7 +38,8 @@ impl EventQuota {
         self.lock().get_or_insert(bytes);
     }
 
-    /// Which events of a batch of this size may be stored. Does not count them: [`Self::count_stored`] does, once they are stored.
+    /// Which events of a batch of this size may be stored. Does not count them: [`Self::count_stored`] does, once they
+    /// are stored.
     pub fn allowance(&self, bytes: u64) -> EventAllowance {
         let written = self.lock().unwrap_or(0);
         if written.saturating_add(bytes) > MAX_EVENT_BYTES_HARD {

@@ -11,7 +11,7 @@ use llm::metering::CallLimiter;
 const EVENTS: Rate = Rate { burst: 5_000, per_hour: 500 * 3_600 };
 /// Their size in KiB: a burst of about 300 outputs of 100 kB, the size they are cut at; then 256 KiB a second.
 const EVENT_KIB: Rate = Rate { burst: 32 * 1024, per_hour: 256 * 3_600 };
-/// Failed calls: five a second (contract: agent, Gateway), and a burst of ten, since the calls of a reply run in parallel.
+/// Failed calls: five a second, and a burst of ten, since the calls of a reply run in parallel.
 const FAILED_CALLS: Rate = Rate { burst: 10, per_hour: 5 * 3_600 };
 
 /// The limits of one job. Attempts of the same job share them.

@@ -1,8 +1,8 @@
 //! The ends of a job's log streams that are not stored yet, because they could be the beginning of a credential.
 //!
-//! A secret that a job prints in two pieces is in no event, whatever other calls print in between. Owns what is held back of each
-//! stream: at most the beginning of one secret, a word, or a private key. Never stores anything. What is held back when a
-//! container dies without a report is lost.
+//! A secret that a job prints in two pieces is in no event, whatever other calls print in between. Owns what is held
+//! back of each stream: at most the beginning of one secret, a word, or a private key. Never stores anything. What is
+//! held back when a container dies without a report is lost.
 
 use agent::safety::{LeakDetector, StreamRedactor};
 use protocol::{AgentEvent, CallId, LogStream};
@@ -40,8 +40,8 @@ impl LogTails {
         self.last_client_seq = Some(last_client_seq);
     }
 
-    /// Redacts an event, and returns what is stored in its place. Text of a log event comes after what its stream holds back; it
-    /// may be held back altogether. The result of a call comes after all that the call's streams held back.
+    /// Redacts an event, and returns what is stored in its place. Text of a log event comes after what its stream holds
+    /// back; it may be held back altogether. The result of a call comes after all that the call's streams held back.
     pub(crate) fn redact(&mut self, detector: &Arc<LeakDetector>, event: AgentEvent) -> Vec<AgentEvent> {
         match event {
             AgentEvent::Log { stream, text, call_id } => {

@@ -1,8 +1,17 @@
 //! The registry of live attempts.
 //!
-//! An attempt is registered when the transition that begins it is committed, or from its job's row where an earlier process
-//! began it. It leaves the registry once it is over and its socket is no longer served. Correct as long as one process serves
-//! a job's socket.
+//! An attempt is registered when the transition that begins it is committed, or from its job's row where an earlier
+//! process began it. It leaves the registry once it is over and its socket is no longer served. Correct as long as one
+//! process serves a job's socket.
+//!
+//! `reconcile` gets a list of jobs that is older than the registry: transitions are observed while it is read. So a row
+//! adds what is missing and never takes back what is newer: an attempt that began after `read_at`, or has a higher
+//! number than its row, is kept (`a_list_without_the_new_job_drops_no_attempt`,
+//! `an_outdated_list_does_not_affect_a_newer_attempt`), and one that has ended is not revived
+//! (`an_ended_attempt_is_not_revived_by_an_older_record`). An attempt that is over stays while its socket is served or
+//! its loop runs here, since both are stopped by way of the registry (`an_attempt_stays_while_its_socket_is_served`),
+//! and while its job is open: the next attempt shares its limits
+//! (`a_call_of_an_older_attempt_does_not_count_for_the_newer_one`).
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -85,9 +94,9 @@ impl AttemptRegistry {
         self.lock().range(all_of(job)).next_back().map(|(_, attempt)| Arc::clone(attempt)).filter(|one| one.is_live())
     }
 
-    /// Registers the live attempts among `jobs`, which were read after the monotonic time `read_at`, and returns the liveness of
-    /// each. Attempts of other jobs are dropped once they are over, unless they began after that time. Jobs in `unreadable`
-    /// keep theirs.
+    /// Registers the live attempts among `jobs`, which were read after the monotonic time `read_at`, and returns the
+    /// liveness of each. Attempts of other jobs are dropped once they are over, unless they began after that time. Jobs
+    /// in `unreadable` keep theirs.
     pub fn reconcile(
         &self,
         jobs: &[JobRecord],

@@ -1,8 +1,9 @@
 //! Deleted files of a workspace that its container still holds open: they occupy space that no walk finds.
 //!
-//! The container's processes are those in its `/proc`, read through `/proc/<pid>/root` of its first process. That works on
-//! the host and with `pid: host`; otherwise the PID belongs to another process, or to none, and nothing is found. Never opens
-//! a file of the container. Counts descriptors and mappings only: a descriptor in transit over a socket is not found.
+//! The container's processes are those in its `/proc`, read through `/proc/<pid>/root` of its first process. That works
+//! on the host and with `pid: host`; otherwise the PID belongs to another process, or to none, and nothing is found.
+//! Never opens a file of the container. Counts descriptors and mappings only: a descriptor in transit over a socket is
+//! not found.
 
 use std::{collections::HashSet, io, path::Path};
 
@@ -17,7 +18,8 @@ use workspace::{Cutoff, FileError};
 const BLOCK_BYTES: u64 = 512;
 /// File system type of procfs (statfs(2), `PROC_SUPER_MAGIC`).
 const PROC_MAGIC: u64 = 0x9fa0;
-/// Maximum number of descriptors and mappings in one measurement, which times out beyond it. 100 processes may have 256 each.
+/// Maximum number of descriptors and mappings in one measurement, which times out beyond it. 100 processes may have 256
+/// each.
 const MAX_ENTRIES: u64 = 500_000;
 
 /// Which open files of a process are counted.

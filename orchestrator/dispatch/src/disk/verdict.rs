@@ -1,18 +1,18 @@
-//! Decides what follows from a measurement of a workspace: when to measure again, when to pause the container, and when the
-//! job ends. Pure.
+//! Decides what follows from a measurement of a workspace: when to measure again, when to pause the container, and when
+//! the job ends. Pure.
 
 use std::time::Duration;
 
 use protocol::Limits;
 
-/// Time between two measurements of a small tree (contract: sandbox, Posture).
+/// Time between two measurements of a small tree.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait, whatever the last measurement cost. A drop of the free space ends it.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 /// Longest wait after a measurement for which the container was paused.
 const MAX_WAIT_AFTER_PAUSE: Duration = Duration::from_secs(5);
-/// The wait as a multiple of the last measurement's cost, so that at most a fifth of the time is spent measuring, unless
-/// [`MAX_WAIT`] is reached.
+/// The wait as a multiple of the last measurement's cost, so that at most a fifth of the time is spent measuring,
+/// unless [`MAX_WAIT`] is reached.
 const WAIT_FACTOR: u32 = 4;
 /// Wait after a measurement that failed.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -130,7 +130,7 @@ pub(super) fn wait_after_pause(cost: Duration) -> Duration {
     (cost * WAIT_FACTOR).clamp(INTERVAL, MAX_WAIT_AFTER_PAUSE)
 }
 
-/// A drop of the free space by this much triggers a measurement at once (contract: sandbox, Posture).
+/// A drop of the free space by this much triggers a measurement at once.
 const DROP_BYTES: u64 = 128 * 1024 * 1024;
 /// The same in inodes, one for each 4 KiB.
 const DROP_INODES: u64 = DROP_BYTES / 4096;

@@ -10,12 +10,12 @@ use domain::job::{AttemptFailure, JobRecord, JobVersion};
 
 use crate::AttemptKey;
 
-/// Time from SIGTERM to SIGKILL: the worker stops its children and flushes its events (contract: sandbox, Cancel and end).
+/// Time from SIGTERM to SIGKILL: the worker stops its children and flushes its events.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
 impl ActionExecutor {
-    /// The attempt ended without a report: its container is removed before the record is changed. Does nothing if the record
-    /// has changed since the plan: a worker that was silent may have called meanwhile.
+    /// The attempt ended without a report: its container is removed before the record is changed. Does nothing if the
+    /// record has changed since the plan: a worker that was silent may have called meanwhile.
     pub(super) async fn remove_and_fail_attempt(
         &self,
         id: JobId,
@@ -64,8 +64,8 @@ impl ActionExecutor {
         Ok(())
     }
 
-    /// Waits until the loop of a job's attempt has ended in this process, if it runs here. The transition that came before has
-    /// told it to stop.
+    /// Waits until the loop of a job's attempt has ended in this process, if it runs here. The transition that came
+    /// before has told it to stop.
     pub(super) async fn stop_host_run(&self, job: &JobRecord) {
         let key = AttemptKey { job: job.id, attempt: job.attempt };
         if let Some(attempt) = self.attempts.get(key) {

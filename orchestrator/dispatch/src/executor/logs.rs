@@ -15,8 +15,8 @@ const MAX_LOG_BYTES: usize = 256 * 1024;
 const MAX_LAST_LINE_BYTES: usize = 400;
 
 impl ActionExecutor {
-    /// Saves a container's output beside the database, redacted. Returns its last line. A failure is no reason to keep the
-    /// container.
+    /// Saves a container's output beside the database, redacted. Returns its last line. A failure is no reason to keep
+    /// the container.
     pub(super) async fn save_logs(&self, container: &str) -> Option<String> {
         let text = self.engine.logs(container, MAX_LOG_BYTES).await.ok()?;
         let text = self.redact_output(container, text).await?;

@@ -1,7 +1,7 @@
 //! Actions that start an attempt or take over an existing one.
 //!
-//! Owns the order of the steps: the row first, then the run directory, then the container, so that a crash in between leaves
-//! a state that the next process recognizes: it adopts the container, or fails the attempt.
+//! Owns the order of the steps: the row first, then the run directory, then the container, so that a crash in between
+//! leaves a state that the next process recognizes: it adopts the container, or fails the attempt.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -90,8 +90,8 @@ impl ActionExecutor {
         Ok(())
     }
 
-    /// Asks the hooks about a job that has not begun. One that is refused fails; while a hook that must allow it does not answer,
-    /// the job stays in the queue.
+    /// Asks the hooks about a job that has not begun. One that is refused fails; while a hook that must allow it does
+    /// not answer, the job stays in the queue.
     async fn is_start_allowed(&self, job: &JobRecord) -> Result<bool, ActionError> {
         let brief = &job.brief;
         let event = HookEvent::new(HookPoint::JobStart, &brief.user_id).of_job(job.id);
@@ -113,8 +113,8 @@ impl ActionExecutor {
         }
     }
 
-    /// Takes over an attempt that exists, after a restart or a start that was cut short. Its container is adopted as it is;
-    /// it is created again only if it was never started, since otherwise the work would be done twice.
+    /// Takes over an attempt that exists, after a restart or a start that was cut short. Its container is adopted as it
+    /// is; it is created again only if it was never started, since otherwise the work would be done twice.
     pub(super) async fn take_over(&self, id: JobId) -> Result<(), ActionError> {
         let Some(job) = self.store.job(id).await? else { return Ok(()) };
         let Some(container) = &job.container else { return Ok(()) };
@@ -175,7 +175,8 @@ impl ActionExecutor {
         self.create_container(&job, &container).await
     }
 
-    /// Records what the workspace has before the job's first container can change it. A job starts without a baseline, too.
+    /// Records what the workspace has before the job's first container can change it. A job starts without a baseline,
+    /// too.
     async fn record_baseline(&self, job: &JobRecord) {
         if job.attempt != 1 {
             return;

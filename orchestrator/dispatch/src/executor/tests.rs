@@ -1,4 +1,5 @@
-//! Actions whose facts are out of date change nothing: the engine here never answers, so one that went on would wait forever.
+//! Actions whose facts are out of date change nothing: the engine here never answers, so one that went on would wait
+//! forever.
 
 use agent::BoxFuture;
 use protocol::{ContainerInfo, InstanceId, JobState};

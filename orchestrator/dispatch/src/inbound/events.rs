@@ -1,7 +1,8 @@
-//! Fires routines for messages and events: for those that are posted, at once; for those that happen in Gantry, from the outbox.
+//! Fires routines for messages and events: for those that are posted, at once; for those that happen in Gantry, from
+//! the pending events.
 //!
-//! Owns that an event fires a limited number of routines, that an event which cannot be handled stops no other, and that the events
-//! of a user delay those of no other. What is recorded of a firing is the store's part.
+//! Guarantees that an event fires a limited number of routines, that an event which cannot be handled stops no other,
+//! and that the events of a user delay those of no other. What is recorded of a firing is the store's part.
 
 use std::{
     collections::HashSet,
@@ -31,9 +32,9 @@ const MAX_USERS: usize = 4;
 /// Users that are looked up together, and events of each: more than can be in progress, so that some of them are not.
 const USERS_PER_PAGE: u32 = 8;
 const EVENTS_PER_USER: u32 = 4;
-/// Time between two looks at the outbox if nothing wakes the task.
+/// Time between two polls of the pending events if nothing wakes the task.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Time after an error before the next look.
+/// Time after an error before the next poll.
 const ERROR_DELAY: Duration = Duration::from_secs(1);
 
 /// A message or an event that arrived.
@@ -68,7 +69,6 @@ pub struct EventHandler {
 /// An event that could not be handled.
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
-    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// It could not be compared.
@@ -173,7 +173,7 @@ fn runs_of(outcomes: Vec<FireOutcome>) -> impl Iterator<Item = RunId> {
     })
 }
 
-/// Fires routines for events that wait in the outbox.
+/// Fires routines for events that are pending.
 #[derive(Clone)]
 pub struct PendingEventWorker {
     pub handler: Arc<EventHandler>,
@@ -240,7 +240,8 @@ impl PendingEventWorker {
                 return;
             }
             if let Err(error) = self.handle(event, &user).await {
-                // Not fatal, since the database may be busy: the events still wait, and the user is not started again at once.
+                // Not fatal, since the database may be busy: the events still wait, and the user is not started again
+                // at once.
                 warn_of_store(&error);
                 tokio::select! {
                     () = drain.cancelled() => {}

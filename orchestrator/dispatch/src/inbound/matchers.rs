@@ -1,7 +1,7 @@
 //! Compares what arrived with triggers, on threads that may block.
 //!
-//! Owns the compiled triggers, by revision, and how much of the machine comparing may take: one thread for each user, two in total,
-//! and a limit of time for each event. Fires nothing.
+//! Owns the compiled triggers, by revision, and how much of the machine comparing may take: one thread for each user,
+//! two in total, and a limit of time for each event. Fires nothing.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -101,8 +101,8 @@ impl RoutineMatchers {
 }
 
 impl RoutineMatchers {
-    /// Compares an event with routines of its user. One that cannot be compared is logged and does not match. `since` is when the
-    /// event was first compared.
+    /// Compares an event with routines of its user. One that cannot be compared is logged and does not match. `since`
+    /// is when the event was first compared.
     pub(super) async fn compare(
         &self,
         user: &str,

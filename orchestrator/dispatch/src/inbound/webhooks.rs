@@ -1,7 +1,7 @@
 //! Decides about webhook deliveries: signature, repetition, rate, condition, firing.
 //!
-//! Owns the order of these checks and the rate of each webhook. A delivery that is not signed is known to nothing but the
-//! signature's check and the log. What a delivery does is recorded by the store, in one transaction.
+//! Owns the order of these checks and the rate of each webhook. A delivery that is not signed is known to nothing but
+//! the signature's check and the log. What a delivery does is recorded by the store, in one transaction.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -25,7 +25,7 @@ use store::{Delivered, DeliveryDigests, Firing, NewDelivery, RefusedDelivery, St
 
 use crate::RoutineWaker;
 
-/// Deliveries of one webhook in [`WINDOW`] (contract: routines, Webhooks).
+/// Deliveries of one webhook in [`WINDOW`].
 const MAX_PER_WINDOW: usize = 60;
 const WINDOW: Duration = Duration::from_mins(1);
 /// Refused and repeated deliveries of one webhook that are logged in a window: anyone can send them.
@@ -69,7 +69,6 @@ pub enum WebhookRefused {
         /// When the next one is accepted.
         retry_after: Duration,
     },
-    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The secret could not be read.
@@ -134,8 +133,8 @@ impl WebhookHandler {
             self.log_decided(target, display_id, known).await;
             return Ok(WebhookAnswer::Decided(known));
         }
-        // Counted before its condition is computed: otherwise deliveries at the same time, and those whose condition fails, would
-        // compute without limit.
+        // Counted before its condition is computed: otherwise deliveries at the same time, and those whose condition
+        // fails, would compute without limit.
         let has_condition = target.trigger.r#where.is_some();
         if has_condition && let Err(retry_after) = self.accepted.take(target.routine, self.clock.monotonic()) {
             return Err(self.too_many(target, display_id, retry_after).await);

@@ -9,7 +9,8 @@ use super::{Action, Facts, Plan, Subject};
 use domain::job::JobRecord;
 use engine::{ContainerRole, ContainerStatus, ContainerView};
 
-/// A worker that has reported exits by itself; its container is removed if it has not by then (contract: gone within 2 s).
+/// A worker that has reported exits by itself; its container is removed if it has not by then, so that it is
+/// gone within 2 s.
 pub(super) const EXIT_GRACE: TimeDelta = TimeDelta::milliseconds(1_200);
 
 /// Removes what belongs to no open attempt. Without an answer of the engine, nothing.

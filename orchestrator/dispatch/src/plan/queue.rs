@@ -9,7 +9,7 @@ use super::{Action, Facts, JobFacts, Plan, StartPolicy, leftovers::EXIT_GRACE, s
 use domain::job::{JobRecord, Stage};
 use engine::{ContainerRole, ContainerStatus, ContainerView};
 
-/// Twice the longest backoff between attempts (2 s; contract: jobs, "Attempt, lease, fencing"): a later time means that the
+/// Twice the longest backoff between attempts (2 s): a later time means that the
 /// clock was set back.
 const MAX_PLAUSIBLE_BACKOFF: TimeDelta = TimeDelta::seconds(4);
 
@@ -79,8 +79,8 @@ fn may_have_container(facts: &Facts<'_>, job: &JobFacts) -> bool {
     job.record.attempt > 0 && !job.record.is_on_host() && (facts.containers.is_none() || exists)
 }
 
-/// Containers and loops that still run although their jobs have ended: a slot is free only once they are gone. A container whose
-/// worker has just reported does not count, since it exits by itself.
+/// Containers and loops that still run although their jobs have ended: a slot is free only once they are gone. A
+/// container whose worker has just reported does not count, since it exits by itself.
 fn count_lingering(facts: &Facts<'_>, placement: Placement) -> usize {
     let with_slot: HashSet<JobId> =
         facts.jobs.iter().filter(|job| has_slot(facts, &job.record)).map(|job| job.record.id).collect();

@@ -1,4 +1,5 @@
-//! Jobs with an attempt in a container: cancelled, expired, over their quota, stuck, ended without a report, or to be taken over.
+//! Jobs with an attempt in a container: cancelled, expired, over their quota, stuck, ended without a report, or to be
+//! taken over.
 
 use std::time::Duration;
 
@@ -96,7 +97,8 @@ pub(super) fn fail_attempt(job: &JobFacts, failure: AttemptFailure) -> Action {
     Action::FailAttempt { job: job.record.id, version: job.record.version(), failure }
 }
 
-/// A job whose worker runs is stuck when the worker is silent or has made no progress for too long, never because of its age.
+/// A job whose worker runs is stuck when the worker is silent or has made no progress for too long, never because of
+/// its age.
 fn plan_liveness(facts: &Facts<'_>, job: &JobFacts, plan: &mut Plan) {
     let (lease, since_contact) = (facts.limits.lease, job.liveness.since_contact);
     if since_contact >= lease {
@@ -123,8 +125,8 @@ pub(super) fn plan_progress(facts: &Facts<'_>, job: &JobFacts, plan: &mut Plan) 
     plan.replan_in(stuck_after.saturating_sub(since_progress));
 }
 
-/// The next repair of a stuck job: first a message to its worker if that still calls, then new attempts. A new attempt waits
-/// until attempts may start.
+/// The next repair of a stuck job: first a message to its worker if that still calls, then new attempts. A new attempt
+/// waits until attempts may start.
 fn repair(facts: &Facts<'_>, job: &JobFacts) -> Option<Action> {
     let id = job.record.id;
     let repairs = job.record.repair_attempts;

@@ -1,8 +1,8 @@
 //! Slots: how many jobs of one placement may have an attempt at once, in total and for each user.
 //!
-//! A job that waits for a child lends its slot to one job below it, so that a parent and its children make progress with a
-//! single slot. It lends to no other job: otherwise each free slot would start one more parent, and the number of containers
-//! would have no bound. The bound is the slots times the levels of a tree of jobs.
+//! A job that waits for a child lends its slot to one job below it, so that a parent and its children make progress
+//! with a single slot. It lends to no other job: otherwise each free slot would start one more parent, and the number
+//! of containers would have no bound. The bound is the slots times the levels of a tree of jobs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,8 +23,8 @@ pub(super) struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// The slots of a placement, of which `taken` are taken already. Jobs of this placement that have a slot are to be added with
-    /// [`Self::add`].
+    /// The slots of a placement, of which `taken` are taken already. Jobs of this placement that have a slot are to be
+    /// added with [`Self::add`].
     pub(super) fn new(facts: &'a Facts<'_>, placement: Placement, taken: usize) -> Self {
         let parent = |job: &JobRecord| Some((job.id, job.brief.parent_id?));
         let lends = |job: &JobFacts| job.waits_for_child && job.record.brief.placement == placement;

@@ -1,4 +1,5 @@
-//! Changes of routines: patches, switches and deletions, each made again from the newest revision when another one came first.
+//! Changes of routines: patches, switches and deletions, each made again from the newest revision when another one came
+//! first.
 
 use protocol::{CreateRoutine, Routine, RoutineId, RoutinePatch, RoutineSaved, RoutineTrigger, RoutineWarning};
 use secrecy::ExposeSecret as _;
@@ -49,7 +50,8 @@ impl RoutineEditor {
         if patched == before {
             return Ok(Some(RoutineSaved { routine: current.clone(), warnings: self.warnings_of(current).await? }));
         }
-        // Switching a routine on or off checks nothing else: the operator's limits may have changed since it was stored.
+        // Switching a routine on or off checks nothing else: the operator's limits may have changed since it was
+        // stored.
         if patched == (CreateRoutine { enabled: patched.enabled, ..before.clone() }) {
             return self.switch_once(caller, current, patched.enabled).await;
         }

@@ -45,7 +45,6 @@ pub enum RoutineError {
     /// A secret could not be sealed.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

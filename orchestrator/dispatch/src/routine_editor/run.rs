@@ -12,7 +12,7 @@ use store::{FireOutcome, Firing, Topic};
 
 /// Largest payload of a run at a user's request, as JSON.
 const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
-/// Longest wait for a run (contract: routines, Decided in detail).
+/// Longest wait for a run.
 const MAX_WAIT_SECONDS: u64 = 300;
 
 /// A run that a user has asked for.

@@ -8,7 +8,7 @@ use engine::SandboxReadiness;
 
 /// Tools that only a container has: a lightweight run has none of them.
 const CONTAINER_TOOLS: [&str; 7] = ["shell", "read_file", "write_file", "list_dir", "apply_patch", "glob", "grep"];
-/// Tools that always need a person's approval (contract: agent, Approvals).
+/// Tools that always need a person's approval.
 const ALWAYS_APPROVED_TOOLS: [&str; 8] = [
     "routine_delete",
     "secret_delete",

@@ -6,7 +6,7 @@ use domain::request::{Accepted, Rejected};
 use egress::{EgressPolicy, HostPattern};
 use protocol::{Egress, FieldError};
 
-/// Maximum number of entries: each is looked at for every connection.
+/// Maximum number of entries: each is compared for every connection.
 const MAX_ENTRIES: usize = 64;
 /// Maximum length of an entry: a name has at most 253 characters.
 const MAX_ENTRY_BYTES: usize = 300;

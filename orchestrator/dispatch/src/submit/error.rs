@@ -61,7 +61,6 @@ pub enum SubmitError {
     /// The owner's secrets cannot be looked for.
     #[error(transparent)]
     Unsearched(#[from] DetectorError),
-    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The submission panicked.

@@ -25,7 +25,8 @@ impl JobSubmitter {
         Ok(self.file_work.run(&job.owner, fill).await?)
     }
 
-    /// Removes what was created for a job that is not stored. A process that dies meanwhile leaves the mark to the next one.
+    /// Removes what was created for a job that is not stored. A process that dies meanwhile leaves the mark to the next
+    /// one.
     pub(super) async fn discard_workspace(&self, id: JobId) {
         let workspaces = self.workspaces.clone();
         let _ = tokio::task::spawn_blocking(move || workspaces.discard_provisional(id)).await;

@@ -36,8 +36,8 @@ pub struct Brief {
     pub approve: Vec<String>,
     /// The hosts that it may reach, as they were requested.
     pub egress: Option<Egress>,
-    /// Of the markers around tool results in what its model reads: the same in all attempts, so that a provider's cache finds
-    /// their common beginning.
+    /// Of the markers around tool results in what its model reads: the same in all attempts, so that a provider's cache
+    /// finds their common beginning.
     pub delimiter_nonce: Option<DelimiterNonce>,
     /// The image of its containers.
     pub image: String,

@@ -6,7 +6,7 @@ use protocol::{JobId, JobState};
 
 use super::JobRecord;
 
-/// Ancestors that a job may have (contract: jobs, Budgets).
+/// Ancestors that a job may have.
 pub const MAX_DEPTH: u32 = 3;
 /// Maximum number of jobs below a job, in addition to its own limit.
 pub const MAX_CHILDREN: u32 = 10;
@@ -62,7 +62,8 @@ impl JobRecord {
         Ok(())
     }
 
-    /// The `max_children` of a child that is created now: what is left of each limit after it, and none at the maximum depth.
+    /// The `max_children` of a child that is created now: what is left of each limit after it, and none at the maximum
+    /// depth.
     pub fn max_children_of_child(&self, trees: &[Descendants]) -> u32 {
         if self.brief.depth + 1 >= MAX_DEPTH {
             return 0;

@@ -21,8 +21,8 @@ impl JobRecord {
     pub fn finish(mut self, now: DateTime<Utc>, report: &CompleteReport) -> Result<Step, Refused> {
         let Stage::Running(running) = &self.stage else { return Err(self.refuse("finish")) };
         if self.is_stopping() {
-            // The container still exists: the state follows once it is gone. A late success changes nothing; what a stopped
-            // worker reports of its work is kept.
+            // The container still exists: the state follows once it is gone. A late success changes nothing; what a
+            // stopped worker reports of its work is kept.
             let mut running = Running { token_hash: None, ..running.clone() };
             if report.outcome != ReportedOutcome::Completed {
                 running.reported = Some(partial_of(report));

@@ -5,7 +5,7 @@ use protocol::{ContainerInfo, JobReason};
 
 use super::{Activity, JobRecord, Queued, Refused, Running, Stage, Step, WorkerSession};
 
-/// Attempts that infrastructure failures may cost a job before it fails (contract: jobs, "three attempts in all").
+/// Attempts that infrastructure failures may cost a job before it fails.
 pub const MAX_ATTEMPTS: u32 = 3;
 /// Backoff after the first attempt; doubled after the second.
 const FIRST_BACKOFF_SECONDS: i64 = 1;

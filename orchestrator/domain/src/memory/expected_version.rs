@@ -9,7 +9,8 @@ pub enum ExpectedVersion {
 }
 
 impl ExpectedVersion {
-    /// Parses `*`, or versions separated by commas, each as in `ETag` or without its quotes. A weak tag matches no version.
+    /// Parses `*`, or versions separated by commas, each as in `ETag` or without its quotes. A weak tag matches no
+    /// version.
     pub fn parse(header: &str) -> Result<Self, &'static str> {
         if header.trim() == "*" {
             return Ok(Self::Any);

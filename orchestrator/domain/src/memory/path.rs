@@ -62,8 +62,8 @@ impl MemoryPath {
         &self.0
     }
 
-    /// Whether a model may write this document. Other spellings of the names in ASCII count, too, so that no reader has to
-    /// tell them apart.
+    /// Whether a model may write this document. Other spellings of the names in ASCII count, too, so that no reader has
+    /// to tell them apart.
     pub fn model_write(&self) -> ModelWrite {
         let begins_with = |start: &str| self.0.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start));
         if self.0.eq_ignore_ascii_case(IDENTITY) {

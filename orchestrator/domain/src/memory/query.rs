@@ -1,7 +1,7 @@
 //! A search query: plain words, and the full-text expressions made from them.
 //!
-//! Owns that no character of a query is ever syntax of the engine: an expression has only terms made of letters, digits, marks, `+`
-//! and `#`, in quotes.
+//! Guarantees that no character of a query is ever syntax of the engine: an expression has only terms made of letters,
+//! digits, marks, `+` and `#`, in quotes.
 
 use super::words::{IndexOwner, Word, WordKind, bigrams, fold, last_character, words};
 

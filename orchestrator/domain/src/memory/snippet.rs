@@ -11,7 +11,7 @@ use super::{
 const SNIPPET_BYTES: usize = 240;
 /// What is shown before the first word that matches.
 const LEAD_BYTES: usize = 60;
-/// Matches that are looked at: the best part of a document is rarely behind these.
+/// Maximum number of matches that are read: the best part of a document is rarely behind these.
 const MAX_MATCHES: usize = 100;
 /// Words that share this many bytes at their beginning may have the same stem.
 const MIN_STEM_BYTES: usize = 3;
@@ -49,7 +49,7 @@ fn hits(content: &str, query: &MemoryQuery) -> Vec<Hit> {
         if first_is_enough && !hits.is_empty() {
             break;
         }
-        // Most bytes begin no word of the query: they are skipped without a look at the word.
+        // Most bytes begin no word of the query: they are skipped without reading the word.
         let is_inside = at > 0 && bytes[at].is_ascii() && bytes[at - 1].is_ascii_alphanumeric();
         if is_inside || !begins[usize::from(bytes[at])] {
             at += 1;
@@ -77,8 +77,8 @@ fn hits(content: &str, query: &MemoryQuery) -> Vec<Hit> {
     hits
 }
 
-/// The bytes that a word of the query may begin with: ASCII in either case, and the first byte of any other character, which may
-/// lose an accent.
+/// The bytes that a word of the query may begin with: ASCII in either case, and the first byte of any other character,
+/// which may lose an accent.
 fn first_bytes(wanted: &[(WordKind, String)]) -> [bool; 256] {
     let mut begins = [false; 256];
     begins[0xc0..].fill(true);

@@ -1,9 +1,10 @@
 //! The words of a text as the search compares them, and the terms that the index has for them.
 //!
-//! Words are letters and digits in lower case, without the accents of Latin, Greek and Cyrillic letters. `+` and `#` directly after a
-//! word are a word, too, so that `C++` and `C#` differ from `C`. A run of a script that is written without spaces between words,
-//! such as Chinese, has a term for each two adjacent characters and one for the last character. So a text of two characters
-//! or more is a phrase of terms wherever it occurs in the run, and one character begins a term.
+//! Words are letters and digits in lower case, without the accents of Latin, Greek and Cyrillic letters. `+` and `#`
+//! directly after a word are a word, too, so that `C++` and `C#` differ from `C`. A run of a script that is written
+//! without spaces between words, such as Chinese, has a term for each two adjacent characters and one for the last
+//! character. So a text of two characters or more is a phrase of terms wherever it occurs in the run, and one character
+//! begins a term.
 
 use std::{
     fmt::{self, Write as _},
@@ -12,10 +13,12 @@ use std::{
 
 use unicode_normalization::{UnicodeNormalization as _, char::is_combining_mark};
 
-/// Longer words are cut, in documents and in queries alike: the rest of a digest or of encoded data is not searched for.
+/// Longer words are cut, in documents and in queries alike: the rest of a digest or of encoded data is not searched
+/// for.
 const MAX_WORD_BYTES: usize = 128;
 
-/// The number of a user. It begins each of the user's terms, followed by a letter, so that terms of two users are never equal.
+/// The number of a user. It begins each of the user's terms, followed by a letter, so that terms of two users are never
+/// equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexOwner(pub i64);
 
@@ -81,7 +84,8 @@ fn kind(character: char, follows_word: bool) -> Option<WordKind> {
     }
 }
 
-/// Whether the character is of a script that is written without spaces between words, or of Korean, whose words carry particles.
+/// Whether the character is of a script that is written without spaces between words, or of Korean, whose words carry
+/// particles.
 const fn is_unspaced(character: char) -> bool {
     matches!(
         character,

@@ -5,9 +5,9 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{Guardrails, Overlap, RunReason};
 
-/// Firings by routines that lead to one another (contract: routines, Guardrails).
+/// Firings by routines that lead to one another.
 pub const MAX_DEPTH: u32 = 5;
-/// Started runs of one routine within [`FIRE_RATE_WINDOW`] beyond which it is disabled (contract: routines, Decided in detail). Runs
+/// Started runs of one routine within [`FIRE_RATE_WINDOW`] beyond which it is disabled. Runs
 /// that a schedule fired do not count: their interval is limited by `routine_min_interval_seconds`.
 pub const MAX_STARTS_PER_WINDOW: u32 = 60;
 pub const FIRE_RATE_WINDOW: TimeDelta = TimeDelta::seconds(60);

@@ -15,12 +15,12 @@ use serde_json::{Map, Value, json};
 pub use normalize::{added, patch};
 pub use shown::{CronJobFacts, LastRun, MAX_SHOWN_CHARS, run_entry, shown};
 
-/// Rounds of tool calls of an agent's turn (contract: routines, RPC).
+/// Rounds of tool calls of an agent's turn.
 const TOOL_ROUNDS: u32 = 20;
 /// The provider that posts to a URL, and the one that tells the user only.
 const WEBHOOK: &str = "webhook";
 const LAST: &str = "last";
-/// Longest name of a routine in characters (contract: routines, Limits).
+/// Longest name of a routine in characters.
 const MAX_NAME_CHARS: usize = 128;
 /// Output tokens of each model call of an agent's turn: the default of the API.
 const MAX_TOKENS: u32 = 4096;
@@ -163,7 +163,8 @@ fn retry(runtime: CronRuntime) -> Result<Map<String, Value>, InvalidParam> {
     Ok(retry)
 }
 
-/// The action with another payload or the routine's new name; `None` if it stays as it is. What a payload does not say is kept.
+/// The action with another payload or the routine's new name; `None` if it stays as it is. What a payload does not say
+/// is kept.
 fn changed_action(
     routine: &Routine,
     name: &str,
@@ -230,7 +231,8 @@ fn prefix(id: RoutineId, name: &str) -> String {
     format!("[cron:{id}] {}: ", name.trim())
 }
 
-/// The message of an agent's turn; `None` if the prompt does not begin as one. The name may have been changed by another way.
+/// The message of an agent's turn; `None` if the prompt does not begin as one. The name may have been changed by
+/// another way.
 fn without_prefix<'p>(id: RoutineId, name: &str, prompt: &'p str) -> Option<&'p str> {
     prompt.strip_prefix(&prefix(id, name)).or_else(|| {
         let named = prompt.strip_prefix(&format!("[cron:{id}] "))?;

@@ -21,7 +21,7 @@ use crate::{
 const MAX_DESCRIPTION_CHARS: usize = 4_000;
 /// Longest line for a main session in bytes.
 pub const MAX_LINE_BYTES: usize = 16 * 1024;
-/// Longest path of a webhook (contract: routines, Decided in detail).
+/// Longest path of a webhook.
 const MAX_PATH_CHARS: usize = 64;
 /// Longest prefix of a summary and longest channel, in characters.
 const MAX_LABEL_CHARS: usize = 64;
@@ -33,14 +33,14 @@ const YEAR_SECONDS: u64 = 366 * 86_400;
 const MAX_CONCURRENT: u32 = 100;
 /// Most attempts of a run.
 const MAX_ATTEMPTS: u32 = 20;
-/// Most times that are caught up.
+/// The maximum number of missed times that are caught up.
 const MAX_CATCH_UP: u32 = 100;
-/// Most rounds of tool calls, whatever the operator allows (contract: routines, Actions).
+/// Most rounds of tool calls, whatever the operator allows.
 const MAX_TOOL_ROUNDS: u32 = 20;
 /// Highest `max_tokens` of a call.
 const MAX_CALL_TOKENS: u32 = 1_000_000;
 
-/// What the operator allows in definitions (contract: routines, Limits).
+/// What the operator allows in definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefinitionLimits {
     /// Minimum interval in seconds between two times of a schedule.
@@ -260,8 +260,8 @@ fn check_notify(notify: &Notify, errors: &mut Errors) {
     }
 }
 
-/// Applies a merge patch to a definition. `trigger` and `action` are replaced as a whole, and a new action has its own defaults of
-/// `session` and `persist_payload`.
+/// Applies a merge patch to a definition. `trigger` and `action` are replaced as a whole, and a new action has its own
+/// defaults of `session` and `persist_payload`.
 pub fn apply_patch(current: &CreateRoutine, patch: RoutinePatch) -> Result<CreateRoutine, FieldError> {
     let unreadable = |error: serde_json::Error| FieldError { field: String::new(), message: error.to_string() };
     let kind = current.action.kind();

@@ -1,13 +1,13 @@
 //! Conditions of routines (`where`): CEL expressions over what arrived; the only user of cel.
 //!
-//! cel has no limit of time or memory, and an evaluation cannot be stopped from outside. So an expression is checked when it is
-//! compiled, and changed so that it stops itself:
-//! - It has at most [`MAX_BYTES`], a bounded depth, and only names and functions that exist here. Lists and maps in it are
-//!   constants, patterns of `matches` are constants, and concatenations are few: one step of it is linear in the size of what
-//!   arrived.
-//! - CEL's only loops are the macros `exists`, `all`, `exists_one`, `filter` and `map`, which become comprehensions. Every round of
-//!   every loop first calls a function that fails once the rounds or the time are used up, and everything that `map` keeps
-//!   passes a function that counts its size.
+//! cel has no limit of time or memory, and an evaluation cannot be stopped from outside. So an expression is checked
+//! when it is compiled, and changed so that it stops itself:
+//! - It has at most [`MAX_BYTES`], a bounded depth, and only names and functions that exist here. Lists and maps in it
+//!   are constants, patterns of `matches` are constants, and concatenations are few: one step of it is linear in the
+//!   size of what arrived.
+//! - CEL's only loops are the macros `exists`, `all`, `exists_one`, `filter` and `map`, which become comprehensions.
+//!   Every round of every loop first calls a function that fails once the rounds or the time are used up, and
+//!   everything that `map` keeps passes a function that counts its size.
 //!
 //! An evaluation computes for as long as its limit of time: callers run it on a thread that may block.
 
@@ -45,7 +45,7 @@ const MAX_ADDITIONS: usize = 16;
 const MAX_PATTERNS: usize = 16;
 /// Maximum size of a compiled pattern.
 const MAX_PATTERN_BYTES: usize = 256 * 1024;
-/// Maximum length of a text that `matches` looks at.
+/// Maximum length of a text that `matches` searches.
 const MAX_MATCHED_BYTES: usize = 64 * 1024;
 
 /// The parser is recursive, and a chain such as `a.b.c` or `!!a` is as deep as it is long: a stack that is enough for
@@ -152,8 +152,8 @@ pub enum EvaluationError {
     /// The result is not a boolean.
     #[error("its result is not a boolean")]
     NotBoolean,
-    /// It fails, such as by comparing values of different types. Only the kind of the failure is told: cel's message has values of
-    /// what arrived, which must not reach the log.
+    /// It fails, such as by comparing values of different types. Only the kind of the failure is told: cel's message
+    /// has values of what arrived, which must not reach the log.
     #[error("{0}")]
     Failed(&'static str),
 }
@@ -443,8 +443,8 @@ fn is_constant(node: &IdedExpr) -> bool {
     }
 }
 
-/// Refuses what is nested too deeply before the parser, which is recursive, sees it. Quotes are not interpreted: a text with many
-/// brackets is refused, too.
+/// Refuses what is nested too deeply before the parser, which is recursive, sees it. Quotes are not interpreted: a text
+/// with many brackets is refused, too.
 fn check_brackets(source: &str) -> Result<(), InvalidExpression> {
     let mut depth = 0_usize;
     for character in source.chars() {

@@ -1,6 +1,7 @@
 //! Whether something that arrived fires a routine: messages, and events of systems.
 //!
-//! Owns the comparison of channels, sources and types, which ignores case, the limits of patterns, and the meaning of filters. Pure.
+//! Owns the comparison of channels, sources and types, which ignores case, the limits of patterns, and the meaning of
+//! filters. Pure.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +89,8 @@ impl Matcher {
         }
     }
 
-    /// Whether a message or an event of a system fires the routine. May compute for as long as a condition's limit of time.
+    /// Whether a message or an event of a system fires the routine. May compute for as long as a condition's limit of
+    /// time.
     pub fn matches(&self, arrival: MatchInput<'_>) -> Result<bool, EvaluationError> {
         match (self, arrival) {
             (Self::Message { channel, pattern }, MatchInput::Message { channel: of_message, content }) => {

@@ -1,6 +1,8 @@
-//! What the model of a run reads: the routine's task as its owner wrote it, and what fired the run as untrusted data. Pure.
+//! What the model of a run reads: the routine's task as its owner wrote it, and what fired the run as untrusted data.
+//! Pure.
 //!
-//! Owns which parts are trusted. Everything that did not come from the routine itself is between markers with the nonce of the run.
+//! Owns which parts are trusted. Everything that did not come from the routine itself is between markers with the nonce
+//! of the run.
 
 use std::fmt::Write as _;
 
@@ -98,7 +100,8 @@ pub fn task(prompt: &str, facts: &RunFacts<'_>, documents: &[ContextDocument], n
     text
 }
 
-/// The prompt of a job that a routine starts, at most as long as a job's prompt may be where the description leaves room.
+/// The prompt of a job that a routine starts, at most as long as a job's prompt may be where the description leaves
+/// room.
 pub fn job_prompt(description: &str, facts: &RunFacts<'_>, nonce: &DelimiterNonce) -> String {
     let room = MAX_PROMPT_BYTES.saturating_sub(description.len() + DELIMITER_NOTICE.len());
     let others = MARKERS_BYTES + 2 * MAX_DETAIL_BYTES + 4 * MAX_STATE_CHARS;

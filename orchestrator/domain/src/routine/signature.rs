@@ -1,7 +1,7 @@
 //! Signatures of webhooks: of deliveries that arrive, and of requests that Gantry sends.
 //!
-//! Owns the three schemes and the form of their secrets; the only user of hmac. Knows neither HTTP nor what a delivery does. Digests
-//! are compared in constant time.
+//! Owns the three schemes and the form of their secrets; the only user of hmac. Knows neither HTTP nor what a delivery
+//! does. Digests are compared in constant time.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -73,7 +73,8 @@ pub enum SignatureError {
     /// The timestamp differs from the clock by more than 300 s.
     #[error("the time of the signature is more than {} s from the present", TOLERANCE.num_seconds())]
     Expired,
-    /// The body is what another scheme, or the same one with another id, signs: a copy of a delivery whose time would not be checked.
+    /// The body is what another scheme, or the same one with another id, signs: a copy of a delivery whose time would
+    /// not be checked.
     #[error("the body begins like what a signature with a timestamp covers; send a JSON object or a form")]
     OtherScheme,
     /// No signature is that of the secret.
@@ -192,9 +193,9 @@ fn gantry(
     Ok(Verified { scheme: Scheme::Gantry, id, is_id_signed: false })
 }
 
-/// Whether a body begins as what another scheme signs, which are all signed with the same secret: `TIME.BODY` or `ID.TIME.BODY`,
-/// where the id is text that could be in a header and has none of the characters with which a JSON document begins. The forms that
-/// GitHub sends begin with the name of their only field.
+/// Whether a body begins as what another scheme signs, which are all signed with the same secret: `TIME.BODY` or
+/// `ID.TIME.BODY`, where the id is text that could be in a header and has none of the characters with which a JSON
+/// document begins. The forms that GitHub sends begin with the name of their only field.
 fn is_content_of_other_scheme(body: &[u8]) -> bool {
     if body.starts_with(b"payload=") {
         return false;

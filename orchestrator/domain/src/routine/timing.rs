@@ -1,16 +1,16 @@
 //! Which times of a schedule fire now, which were missed, and when the routine fires next. Pure.
 //!
-//! The stored `next_fire_at` is the first time without an outcome. A decision accounts for it and for every later time up to now
-//! exactly once, and its `next` is later than all of them, so a clock that is set back fires nothing again.
+//! The stored `next_fire_at` is the first time without an outcome. A decision accounts for it and for every later time
+//! up to now exactly once, and its `next` is later than all of them, so a clock that is set back fires nothing again.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{CatchUp, DisabledReason, RoutineId, RunReason};
 
 use schedule::Schedule;
 
-/// A time is late when it is looked at later than this after it was due.
+/// A time is late when it is decided on later than this after it was due.
 pub const LATE_AFTER: TimeDelta = TimeDelta::seconds(60);
-/// Most times that one decision catches up, whatever `catch_up_max` says.
+/// The maximum number of missed times that one decision catches up, whatever `catch_up_max` says.
 const MAX_CAUGHT_UP: u32 = 1_000;
 /// The smallest step of stored times.
 const TICK: TimeDelta = TimeDelta::microseconds(1);
@@ -28,7 +28,7 @@ pub struct TimingFacts {
     pub catch_up: CatchUp,
     /// How late a time may be caught up.
     pub catch_up_window_seconds: u64,
-    /// Most times that `catch_up: all` runs.
+    /// The maximum number of missed times that `catch_up: all` runs.
     pub catch_up_max: u32,
     /// No time after this one fires.
     pub until: Option<DateTime<Utc>>,

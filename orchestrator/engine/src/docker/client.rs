@@ -120,8 +120,8 @@ impl Client {
         self.call(CHANGE_TIMEOUT, |docker| docker.start_container(id, None)).await
     }
 
-    /// Attaches to standard input and output. The engine discards standard error, so that the program never waits for a reader of
-    /// it.
+    /// Attaches to standard input and output. The engine discards standard error, so that the program never waits for a
+    /// reader of it.
     pub(super) async fn attach(&self, id: &str) -> Result<AttachedStreams, ClientError> {
         let options = AttachContainerOptionsBuilder::new().stream(true).stdin(true).stdout(true).build();
         let attached = self.call(READ_TIMEOUT, |docker| docker.attach_container(id, Some(options))).await?;

@@ -1,7 +1,7 @@
 //! Creates, compares, starts and adopts containers.
 //!
-//! Owns the order of the calls and what each failure means for the container. Never starts a container that was not compared
-//! with its posture.
+//! Owns the order of the calls and what each failure means for the container. Never starts a container that was not
+//! compared with its posture.
 
 use std::time::Duration;
 
@@ -18,13 +18,14 @@ use crate::{Adoption, AdoptionSpec, ContainerRole, ContainerSpec, ContainerStatu
 
 /// Timeout of a whole start. After it the start has failed, even if the engine completes it later.
 pub(super) const START_TIMEOUT: Duration = Duration::from_mins(2);
-/// Time between two inspections of a container whose name is taken but which is not visible yet. The engine has no event for it.
+/// Time between two inspections of a container whose name is taken but which is not visible yet. The engine has no
+/// event for it.
 const INSPECT_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Docker {
-    /// Creates the container, compares it with its posture and starts it; returns its id. A container of this name that was
-    /// never started is replaced unless it is identical; one that runs or has run is adopted, since the response to an
-    /// earlier call may have been lost.
+    /// Creates the container, compares it with its posture and starts it; returns its id. A container of this name that
+    /// was never started is replaced unless it is identical; one that runs or has run is adopted, since the response to
+    /// an earlier call may have been lost.
     pub(super) async fn create_and_start(&self, spec: &ContainerSpec) -> Result<String, EngineError> {
         let posture = self.required_posture(spec).await?;
         let started = Box::pin(async {

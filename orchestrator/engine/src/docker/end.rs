@@ -9,7 +9,8 @@ use tokio::sync::SemaphorePermit;
 use super::{Docker, client::ClientError, wire};
 use crate::{ContainerStatus, EngineError};
 
-/// Longest time from SIGKILL to the container's end: the kernel has to free the memory of a large container or a fork bomb.
+/// Longest time from SIGKILL to the container's end: the kernel has to free the memory of a large container or a fork
+/// bomb.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time from the removal to the disappearance; another removal may be in progress.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -49,7 +49,8 @@ impl HostPaths {
 }
 
 /// The id of the container that this process runs in, from `/proc/self/mountinfo`: the engine mounts files such as
-/// `/etc/hostname` from a directory named by the id. A host's table contains ids as well, but never at these mount points.
+/// `/etc/hostname` from a directory named by the id. A host's table contains ids as well, but never at these mount
+/// points.
 pub(super) fn own_container_id(mountinfo: &str) -> Option<&str> {
     mountinfo.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(3);

@@ -40,8 +40,8 @@ impl Docker {
 
     /// All containers with these labels. One that disappears meanwhile is left out.
     ///
-    /// For a running container the engine's list is enough, unless an event has just reported a change: the engine reports an
-    /// exit before its list shows it, whereas an inspection waits until the exit is recorded.
+    /// For a running container the engine's list is enough, unless an event has just reported a change: the engine
+    /// reports an exit before its list shows it, whereas an inspection waits until the exit is recorded.
     pub(super) async fn list_containers(&self, labels: &[String]) -> Result<Vec<ContainerView>, EngineError> {
         let listed = self.client.with_labels(labels).await?;
         // Inspections of containers that are gone are no longer needed.

@@ -6,7 +6,8 @@ use super::{Docker, client::ClientError, create::START_TIMEOUT, posture::Posture
 use crate::{AttachedStreams, EngineError, McpContainerSpec};
 
 impl Docker {
-    /// Creates the container, compares it with its posture, attaches to it and starts it, in this order, so that no output is lost.
+    /// Creates the container, compares it with its posture, attaches to it and starts it, in this order, so that no
+    /// output is lost.
     pub(super) async fn start_mcp_container(&self, spec: &McpContainerSpec) -> Result<AttachedStreams, EngineError> {
         let profile = self.profile().await?;
         let image = self.image_facts(&spec.image).await?;

@@ -1,7 +1,7 @@
 //! The posture: all settings of a container that are verified before it starts.
 //!
-//! One type is both requested and observed: the engine's inspect response is read into it and compared field by field. Owns
-//! the comparison and the digest. Pure: never calls the engine, never decides what a job gets.
+//! One type is both requested and observed: the engine's inspect response is read into it and compared field by field.
+//! Owns the comparison and the digest. Pure: never calls the engine, never decides what a job gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -139,7 +139,8 @@ impl Posture {
         compare(&fields(self)?, &fields(observed)?)
     }
 
-    /// SHA-256 in hex of the settings that all containers of this posture share, without those of a job, an image or limits.
+    /// SHA-256 in hex of the settings that all containers of this posture share, without those of a job, an image or
+    /// limits.
     pub(super) fn digest(&self) -> Result<String, EngineError> {
         let mut shared = self.clone();
         for text in [&mut shared.image_id, &mut shared.image, &mut shared.hostname] {
@@ -164,8 +165,9 @@ impl Posture {
     }
 }
 
-/// The settings that can change while a container runs (`docker update`, `docker network connect`), under their names in an
-/// inspect response. Those of an adopted container are compared with its job's row; all others were compared before its start.
+/// The settings that can change while a container runs (`docker update`, `docker network connect`), under their names
+/// in an inspect response. Those of an adopted container are compared with its job's row; all others were compared
+/// before its start.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct LiveSettings {
     #[serde(rename = "HostConfig.Memory")]
@@ -220,7 +222,8 @@ pub(super) fn env_name(entry: &str) -> &str {
     entry.split_once('=').map_or(entry, |(name, _)| name)
 }
 
-/// Both values as text, `wanted` first. Of two lists only the items that the other one lacks, so that the message is short.
+/// Both values as text, `wanted` first. Of two lists only the items that the other one lacks, so that the message is
+/// short.
 fn only_differences(wanted: Option<&Value>, found: Option<&Value>) -> (String, String) {
     match (wanted, found) {
         (Some(Value::Array(wanted)), Some(Value::Array(found))) => {

@@ -1,8 +1,8 @@
-//! The readiness probe: a temporary container of the job image is created, compared with its posture, started, and its worker
-//! called over its socket.
+//! The readiness probe: a temporary container of the job image is created, compared with its posture, started, and its
+//! worker called over its socket.
 //!
-//! Owns what a probe creates and removes it, also after a probe that was interrupted. Never reports ready without having
-//! tried.
+//! Owns what a probe creates and removes it, also after a probe that was interrupted. Never reports ready without
+//! having tried.
 
 use std::{
     collections::HashSet,
@@ -85,8 +85,8 @@ impl Docker {
         Ok(EngineFacts { posture, ..survey.facts })
     }
 
-    /// Creates a temporary container and its socket, waits for its worker's call if `round_trip` is set, and removes both in any
-    /// case.
+    /// Creates a temporary container and its socket, waits for its worker's call if `round_trip` is set, and removes
+    /// both in any case.
     async fn try_container(&self, survey: &Survey, round_trip: bool) -> Result<String, NotReady> {
         let job_id = JobId::generate();
         let name = ContainerName::Probe { id: job_id }.to_string();

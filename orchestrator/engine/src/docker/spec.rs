@@ -1,7 +1,7 @@
 //! Builds the posture of a container from its specification.
 //!
-//! Owns every fixed value of the sandbox (user, mounts, environment, limits, labels). Pure: never calls the engine, reads no
-//! file and no clock.
+//! Owns every fixed value of the sandbox (user, mounts, environment, limits, labels). Pure: never calls the engine,
+//! reads no file and no clock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -53,15 +53,15 @@ const MAX_OPEN_FILES: i64 = 4_096;
 const MAX_PENDING_SIGNALS: i64 = 1_024;
 /// Bytes in POSIX message queues: none, for the same reason.
 const MAX_MESSAGE_QUEUE_BYTES: i64 = 0;
-/// Minimum, default and maximum bytes of a TCP socket's buffer in one direction. Small buffers are enough for loopback, and on
-/// cgroup v1 they do not count towards the container's memory limit.
+/// Minimum, default and maximum bytes of a TCP socket's buffer in one direction. Small buffers are enough for loopback,
+/// and on cgroup v1 they do not count towards the container's memory limit.
 const TCP_BUFFER_BYTES: &str = "4096 16384 65536";
 /// Without a name server the engine copies the host's into `resolv.conf`; nothing listens on this one.
 const NAME_SERVER: &str = "127.0.0.1";
 /// No search domain. Without it the engine copies the host's.
 const NO_SEARCH_DOMAIN: &str = ".";
-/// Under gVisor the engine counts the host's threads and not the job's processes. Threads of gVisor's kernel and file server: 68
-/// were counted for a container with one process.
+/// Under gVisor the engine counts the host's threads and not the job's processes. Threads of gVisor's kernel and file
+/// server: 68 were counted for a container with one process.
 const GVISOR_OWN_THREADS: i64 = 128;
 /// Threads per process of the job: 3 to 15 were counted, with the platform `ptrace`.
 const GVISOR_THREADS_PER_PROCESS: i64 = 16;
@@ -69,8 +69,8 @@ const RESTART_POLICY: &str = "no";
 const LOG_MAX_MB: &str = "10m";
 const BYTES_PER_MB: u64 = 1024 * 1024;
 
-/// Paths with information about the host, which are masked. Listed here and not left to the engine, so that all engines mask
-/// the same.
+/// Paths with information about the host, which are masked. Listed here and not left to the engine, so that all engines
+/// mask the same.
 const MASKED_PATHS: [&str; 12] = [
     "/proc/acpi",
     "/proc/asound",
@@ -136,8 +136,9 @@ pub(super) fn posture(
     Ok(posture)
 }
 
-/// The posture that the container of an MCP server must have: that of a job without a worker, a workspace and a socket. The
-/// program reads requests from its standard input, which ends when the orchestrator goes away. Its output is not stored.
+/// The posture that the container of an MCP server must have: that of a job without a worker, a workspace and a socket.
+/// The program reads requests from its standard input, which ends when the orchestrator goes away. Its output is not
+/// stored.
 pub(super) fn mcp_posture(spec: &McpContainerSpec, context: &EngineContext<'_>) -> Result<Posture, EngineError> {
     let mut posture = Posture {
         hostname: spec.server.clone(),

@@ -1,7 +1,7 @@
 //! The watch on the engine's events about this instance's containers.
 //!
-//! Owns the event stream, its reconnection and backoff. Carries no data: an event only wakes the dispatcher, and marks the
-//! container for inspection.
+//! Owns the event stream, its reconnection and backoff. Carries no data: an event only wakes the dispatcher, and marks
+//! the container for inspection.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::EngineError;
 
 const MIN_BACKOFF: Duration = Duration::from_millis(200);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
-/// Without an event for this long the engine is pinged: an engine that hangs or a broken network does not end the stream.
+/// Without an event for this long the engine is pinged: an engine that hangs or a broken network does not end the
+/// stream.
 const IDLE_BEFORE_PING: Duration = Duration::from_secs(15);
 
 /// Maximum number of containers marked for inspection. The change of one that is dropped is found a list later.
@@ -88,7 +89,8 @@ impl Docker {
         }
     }
 
-    /// The stream is opened at its first poll, so it starts at the engine's current time: events until then are included.
+    /// The stream is opened at its first poll, so it starts at the engine's current time: events until then are
+    /// included.
     async fn subscribe(&self) -> Result<Changes, EngineError> {
         self.client.ping().await?;
         let now = self.client.info().await?.system_time.unwrap_or_default();

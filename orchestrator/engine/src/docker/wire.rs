@@ -1,5 +1,5 @@
-//! Translates between Docker's API types and ours: a posture into a create request, an inspect response into a posture and a
-//! view.
+//! Translates between Docker's API types and ours: a posture into a create request, an inspect response into a posture
+//! and a view.
 //!
 //! Never calls the engine and never judges: a field that the engine omits is read as the value that no posture allows.
 
@@ -23,8 +23,8 @@ use crate::{ContainerStatus, ContainerView, SIGKILL_EXIT_CODE};
 #[cfg(test)]
 mod tests;
 
-/// Settings of a host configuration that a posture has fields for, or (mounts) that inspect reports elsewhere as they are in
-/// effect.
+/// Settings of a host configuration that a posture has fields for, or (mounts) that inspect reports elsewhere as they
+/// are in effect.
 const KNOWN_HOST_SETTINGS: [&str; 26] = [
     "CapDrop",
     "CgroupnsMode",
@@ -115,8 +115,8 @@ fn host_config(posture: &Posture) -> HostConfig {
     }
 }
 
-// `Mounts` and not `Binds`: a missing source is refused, whereas a bind would create it as root. The propagation is left to
-// the engine: for sources in its own directory (a named volume) it accepts only its own choice.
+// `Mounts` and not `Binds`: a missing source is refused, whereas a bind would create it as root. The propagation is
+// left to the engine: for sources in its own directory (a named volume) it accepts only its own choice.
 fn mount(mount: &ContainerMount) -> Mount {
     Mount {
         target: Some(mount.destination.clone()),
@@ -202,8 +202,8 @@ pub(super) fn live_settings(inspected: &Inspected) -> LiveSettings {
     }
 }
 
-/// Settings that a posture has no field for and that are not empty. A host configuration that cannot be serialized is refused
-/// with that as its only setting.
+/// Settings that a posture has no field for and that are not empty. A host configuration that cannot be serialized is
+/// refused with that as its only setting.
 fn other_settings(host: &HostConfig) -> BTreeMap<String, Value> {
     let Ok(Value::Object(settings)) = serde_json::to_value(host) else {
         return BTreeMap::from([("HostConfig".to_owned(), Value::from("unreadable"))]);
@@ -248,7 +248,8 @@ fn observed_mount(point: &MountPoint) -> ContainerMount {
     }
 }
 
-/// Neither `rslave` nor `rprivate` lets mounts inside the container propagate to the host; the engine chooses one of them.
+/// Neither `rslave` nor `rprivate` lets mounts inside the container propagate to the host; the engine chooses one of
+/// them.
 fn propagation(value: &str) -> String {
     if value == "rslave" { "rprivate".to_owned() } else { value.to_owned() }
 }

@@ -56,7 +56,7 @@ pub(super) async fn complete(
 /// Fails a job whose workspace exceeds its disk limit. Returns whether it did. Its container may stay paused; the dispatcher
 /// removes it as it is.
 async fn fail_over_quota(api: WorkerApi, job: Arc<JobRecord>) -> Result<bool, ApiError> {
-    let Some(violation) = api.workspace_meter.check_completed(&job).await else { return Ok(false) };
+    let Some(violation) = api.workspace_measurer.check_completed(&job).await else { return Ok(false) };
     let now = api.clock.now();
     let fail = move |job: JobRecord| job.fail(now, JobReason::DiskLimit, violation.message);
     api.store.transition(job.id, now, None, fail).await?;

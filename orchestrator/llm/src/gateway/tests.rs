@@ -99,8 +99,8 @@ fn build(
     gateway
 }
 
-/// Lets virtual time pass while sockets are used. A paused clock jumps to the next timer whenever all tasks wait, also for
-/// a socket; with this one it jumps a step at a time, and what is ready to be read is read between two steps.
+/// Lets virtual time pass while sockets are used. A paused clock jumps to the next timer whenever all tasks wait, also
+/// for a socket; with this one it jumps a step at a time, and what is ready to be read is read between two steps.
 struct VirtualTime {
     _ticking: JoinSet<()>,
 }

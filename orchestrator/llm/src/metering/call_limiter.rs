@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Calls of one job that are in flight at once; the next ones wait (contract: sandbox, Worker API).
+/// Calls of one job that are in flight at once; the next ones wait.
 const MAX_IN_FLIGHT: usize = 4;
 
 /// The calls in flight of one account. Clones share the limit.
@@ -13,7 +13,7 @@ pub struct CallLimiter(Arc<Semaphore>);
 
 /// The right to have one call in flight.
 #[derive(Debug)]
-pub struct Permit(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
+pub struct CallPermit(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
 
 impl Default for CallLimiter {
     fn default() -> Self {
@@ -23,14 +23,14 @@ impl Default for CallLimiter {
 
 impl CallLimiter {
     /// A permit, if one is free now.
-    pub fn try_acquire(&self) -> Option<Permit> {
-        Arc::clone(&self.0).try_acquire_owned().ok().map(Permit)
+    pub fn try_acquire(&self) -> Option<CallPermit> {
+        Arc::clone(&self.0).try_acquire_owned().ok().map(CallPermit)
     }
 
     /// Waits for a permit, in order of arrival.
-    pub async fn acquire(&self) -> Permit {
+    pub async fn acquire(&self) -> CallPermit {
         match Arc::clone(&self.0).acquire_owned().await {
-            Ok(permit) => Permit(permit),
+            Ok(permit) => CallPermit(permit),
             // The semaphore is never closed.
             Err(_) => std::future::pending().await,
         }
@@ -44,7 +44,7 @@ mod tests {
     #[tokio::test]
     async fn four_are_in_flight_at_once_and_the_next_one_waits() {
         let limiter = CallLimiter::default();
-        let mut held: Vec<Permit> = (0..MAX_IN_FLIGHT).map_while(|_| limiter.try_acquire()).collect();
+        let mut held: Vec<CallPermit> = (0..MAX_IN_FLIGHT).map_while(|_| limiter.try_acquire()).collect();
         assert_eq!((held.len(), limiter.try_acquire().is_none()), (MAX_IN_FLIGHT, true));
         let mut waits = Box::pin(limiter.acquire());
         assert!(futures_util::poll!(&mut waits).is_pending());

@@ -1,7 +1,7 @@
 //! Single flight: calls with the same id share one execution and its result.
 //!
-//! A call runs at most once at a time, and to its end even if all its callers have gone. A caller that comes after the end
-//! starts a new execution, which begins by looking for the recorded result.
+//! A call runs at most once at a time, and to its end even if all its callers have gone. A caller that comes after the
+//! end starts a new execution, which begins by looking for the recorded result.
 
 use std::{
     collections::HashMap,

@@ -1,7 +1,7 @@
 //! `status` events of a job whose model call has no answer for longer than usual.
 //!
-//! Owns when they are written and what they say. They are no progress of the job: one whose provider is silent for too long still
-//! becomes stuck. A failure to write one is logged and affects nothing else.
+//! Owns when they are written and what they say. They are no progress of the job: one whose provider is silent for too
+//! long still becomes stuck. A failure to write one is logged and affects nothing else.
 
 use std::{convert::Infallible, time::Duration};
 

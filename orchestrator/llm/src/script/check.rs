@@ -7,7 +7,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{
-    Action, Matcher, Reply, Rule, Script, ScriptedArguments, ScriptedCall, Template, TemplateValue, When,
+    Action, Matcher, ReplyTemplate, Rule, Script, ScriptedArguments, ScriptedCall, Template, TemplateValue, When,
     raw::{RawFinish, RawReply, RawRule, RawScript},
     template::Placeholder,
 };
@@ -111,7 +111,7 @@ fn check_rule(rule: Value) -> Result<Rule, RuleError> {
     }
 }
 
-fn check_reply(raw: RawReply, texts: &Texts) -> Result<Reply, RuleError> {
+fn check_reply(raw: RawReply, texts: &Texts) -> Result<ReplyTemplate, RuleError> {
     if raw.text.is_empty() && raw.reasoning.is_none() && raw.tool_calls.is_empty() && raw.finish_reason.is_none() {
         return Err(rule_error("reply", "must have text, reasoning, tool_calls or finish_reason"));
     }
@@ -130,7 +130,7 @@ fn check_reply(raw: RawReply, texts: &Texts) -> Result<Reply, RuleError> {
         };
         Ok(ScriptedCall { id: call.id, name: call.name, arguments, thought_signatures: call.thought_signatures })
     });
-    Ok(Reply {
+    Ok(ReplyTemplate {
         text: texts.template("reply.text", &raw.text)?,
         reasoning: raw.reasoning.map(|text| texts.template("reply.reasoning", &text)).transpose()?,
         tool_calls: tool_calls.collect::<Result<_, _>>()?,

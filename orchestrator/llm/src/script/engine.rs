@@ -13,7 +13,8 @@ use protocol::{FinishReason, Message, TokenUsage};
 use serde_json::Value;
 
 use super::{
-    Action, Reply, Rule, Script, ScriptedArguments, ScriptedCall, TemplateValue, Values, match_context::MatchContext,
+    Action, ReplyTemplate, Rule, Script, ScriptedArguments, ScriptedCall, TemplateValue, Values,
+    match_context::MatchContext,
 };
 
 /// A script with its counts of uses. Clones share them.
@@ -138,7 +139,7 @@ fn execute(action: &Action, context: &MatchContext<'_>, values: &Values<'_>) -> 
     }
 }
 
-fn answer(reply: &Reply, context: &MatchContext<'_>, values: &Values<'_>) -> ScriptedReply {
+fn answer(reply: &ReplyTemplate, context: &MatchContext<'_>, values: &Values<'_>) -> ScriptedReply {
     let text = reply.text.render(values);
     let reasoning = reply.reasoning.as_ref().map(|reasoning| reasoning.render(values));
     let calls: Vec<_> =

@@ -1,5 +1,5 @@
-//! Texts with placeholders: `{{last_message}}` and the like, checked when a script is loaded, filled when a rule answers.
-//! Never evaluates anything: a placeholder is a name, what fills it is text.
+//! Texts with placeholders: `{{last_message}}` and the like, checked when a script is loaded, filled when a rule
+//! answers. Never evaluates anything: a placeholder is a name, what fills it is text.
 
 use regex::Captures;
 

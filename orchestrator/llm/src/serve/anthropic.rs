@@ -7,8 +7,8 @@ use protocol::{FinishReason, Message, TokenUsage, ToolCall};
 use serde_json::{Value, json};
 
 use super::{
-    Outcome, Question, ScriptedReply, ServerState, job_title, model_of,
-    sending::{self, Ending, Piece, Refusal},
+    Question, ScriptedReply, ServedResponse, ServerState, job_title, model_of,
+    sending::{self, Ending, ErrorResponse, Piece},
     text_of,
 };
 use crate::arguments;
@@ -19,16 +19,16 @@ pub(super) async fn messages(State(state): State<ServerState>, headers: HeaderMa
         Err(refusal) => return refuse(&refusal),
     };
     if request["max_tokens"].as_u64().is_none_or(|limit| limit == 0) {
-        return refuse(&Refusal::bad_request("max_tokens: must be a number above 0"));
+        return refuse(&ErrorResponse::bad_request("max_tokens: must be a number above 0"));
     }
     let has_tools = request["tools"].as_array().is_some_and(|tools| !tools.is_empty())
         && request["tool_choice"]["type"].as_str() != Some("none");
     let streams = request["stream"].as_bool() == Some(true);
     let content_type = if streams { "text/event-stream" } else { "application/json" };
     match state.respond(Question { messages: &conversation, has_tools, job_title: job_title(&headers) }).await {
-        Outcome::Refusal(refusal) => refuse(&refusal),
-        Outcome::InvalidResponse => sending::invalid_named_event(content_type),
-        Outcome::Answer(reply) => {
+        ServedResponse::Error(refusal) => refuse(&refusal),
+        ServedResponse::InvalidResponse => sending::invalid_named_event(content_type),
+        ServedResponse::Answer(reply) => {
             let envelope = envelope(&reply, &state.next_id("msg_"), model_of(&request, &state));
             if streams {
                 let (frames, ending) = frames(&reply, envelope);
@@ -53,7 +53,7 @@ pub(super) fn models(state: &ServerState) -> Response {
     sending::json(200, json!({"data": [model], "has_more": false, "first_id": id, "last_id": id}).to_string())
 }
 
-fn refuse(refusal: &Refusal) -> Response {
+fn refuse(refusal: &ErrorResponse) -> Response {
     let kind = match refusal.status {
         401 => "authentication_error",
         402 => "billing_error",
@@ -68,11 +68,11 @@ fn refuse(refusal: &Refusal) -> Response {
     refusal.response(&json!({"type": "error", "error": {"type": kind, "message": refusal.message}}))
 }
 
-fn read(body: &[u8]) -> Result<(Value, Vec<Message>), Refusal> {
-    let request: Value =
-        serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))?;
+fn read(body: &[u8]) -> Result<(Value, Vec<Message>), ErrorResponse> {
+    let request: Value = serde_json::from_slice(body)
+        .map_err(|error| ErrorResponse::bad_request(format!("the body is not JSON: {error}")))?;
     let Some(messages) = request["messages"].as_array().filter(|messages| !messages.is_empty()) else {
-        return Err(Refusal::bad_request("messages: must be a list that is not empty"));
+        return Err(ErrorResponse::bad_request("messages: must be a list that is not empty"));
     };
     let mut conversation = Vec::new();
     let system = text_of(&request["system"]);
@@ -89,20 +89,22 @@ fn read(body: &[u8]) -> Result<(Value, Vec<Message>), Refusal> {
                 let content = text_of(&message["content"]);
                 conversation.push(Message::Assistant { content, tool_calls, reasoning: None });
             }
-            role => return Err(Refusal::bad_request(format!("messages: '{role}' is not a role"))),
+            role => return Err(ErrorResponse::bad_request(format!("messages: '{role}' is not a role"))),
         }
     }
     Ok((request, conversation))
 }
 
 /// One user message holds tool results, text, or both.
-fn read_user(content: &Value, names: &HashMap<String, String>, into: &mut Vec<Message>) -> Result<(), Refusal> {
+fn read_user(content: &Value, names: &HashMap<String, String>, into: &mut Vec<Message>) -> Result<(), ErrorResponse> {
     let parts = content.as_array().map(Vec::as_slice).unwrap_or_default();
     let mut results = 0;
     for part in parts.iter().filter(|part| part["type"] == "tool_result") {
         let tool_call_id = part["tool_use_id"].as_str().unwrap_or_default().to_owned();
         let Some(name) = names.get(&tool_call_id).cloned() else {
-            return Err(Refusal::bad_request(format!("messages: no earlier tool_use has the id '{tool_call_id}'")));
+            return Err(ErrorResponse::bad_request(format!(
+                "messages: no earlier tool_use has the id '{tool_call_id}'"
+            )));
         };
         into.push(Message::Tool { tool_call_id, name, content: text_of(&part["content"]) });
         results += 1;

@@ -5,8 +5,8 @@ use protocol::{FinishReason, Message, ToolCall};
 use serde_json::{Value, json};
 
 use super::{
-    Outcome, Question, ScriptedReply, ServerState, job_title, model_of,
-    sending::{self, Ending, Piece, Refusal},
+    Question, ScriptedReply, ServedResponse, ServerState, job_title, model_of,
+    sending::{self, Ending, ErrorResponse, Piece},
     text_of,
 };
 use crate::arguments;
@@ -17,23 +17,23 @@ const LINES: &str = "application/x-ndjson";
 pub(super) async fn chat(State(state): State<ServerState>, headers: HeaderMap, body: Bytes) -> Response {
     let request: Value = match serde_json::from_slice(&body) {
         Ok(request) => request,
-        Err(error) => return refuse(&Refusal::bad_request(format!("the body is not JSON: {error}"))),
+        Err(error) => return refuse(&ErrorResponse::bad_request(format!("the body is not JSON: {error}"))),
     };
     let Some(messages) = request["messages"].as_array() else {
-        return refuse(&Refusal::bad_request("messages: give a list"));
+        return refuse(&ErrorResponse::bad_request("messages: give a list"));
     };
     let messages = read_messages(messages);
     let has_tools = request["tools"].as_array().is_some_and(|tools| !tools.is_empty());
     // Streaming is the default of this wire.
     let streams = request["stream"].as_bool() != Some(false);
     match state.respond(Question { messages: &messages, has_tools, job_title: job_title(&headers) }).await {
-        Outcome::Refusal(refusal) => refuse(&refusal),
-        Outcome::InvalidResponse => sending::invalid_response(if streams { LINES } else { "application/json" }),
-        Outcome::Answer(reply) if streams => {
+        ServedResponse::Error(refusal) => refuse(&refusal),
+        ServedResponse::InvalidResponse => sending::invalid_response(if streams { LINES } else { "application/json" }),
+        ServedResponse::Answer(reply) if streams => {
             let (lines, ending) = lines(&reply, model_of(&request, &state));
             sending::streamed(LINES, sending::stream_frames(&state, &reply, lines, ending))
         }
-        Outcome::Answer(reply) => {
+        ServedResponse::Answer(reply) => {
             let calls: Vec<_> = (0..reply.calls.len()).map(|index| call(&reply, index)).collect();
             let mut message = json!({"role": "assistant", "content": reply.text});
             if let Some(reasoning) = &reply.reasoning {
@@ -53,7 +53,7 @@ pub(super) async fn tags(State(state): State<ServerState>) -> Response {
     sending::json(200, json!({"models": [model]}).to_string())
 }
 
-fn refuse(refusal: &Refusal) -> Response {
+fn refuse(refusal: &ErrorResponse) -> Response {
     refusal.response(&json!({"error": refusal.message}))
 }
 

@@ -7,8 +7,8 @@ use protocol::{FinishReason, Message, TokenUsage, ToolCall};
 use serde_json::{Value, json};
 
 use super::{
-    Outcome, Question, ScriptedReply, ServerState, job_title, model_of,
-    sending::{self, Ending, Piece, Refusal},
+    Question, ScriptedReply, ServedResponse, ServerState, job_title, model_of,
+    sending::{self, Ending, ErrorResponse, Piece},
     text_of,
 };
 use crate::arguments;
@@ -19,7 +19,7 @@ pub(super) const CREATED: u64 = 1_735_689_600;
 pub(super) async fn chat(State(state): State<ServerState>, headers: HeaderMap, body: Bytes) -> Response {
     let request: Value = match serde_json::from_slice(&body) {
         Ok(request) => request,
-        Err(error) => return refuse(&Refusal::bad_request(format!("the body is not JSON: {error}"))),
+        Err(error) => return refuse(&ErrorResponse::bad_request(format!("the body is not JSON: {error}"))),
     };
     let messages = match read_messages(&request["messages"]) {
         Ok(messages) => messages,
@@ -30,15 +30,15 @@ pub(super) async fn chat(State(state): State<ServerState>, headers: HeaderMap, b
     let streams = request["stream"].as_bool() == Some(true);
     let content_type = if streams { "text/event-stream" } else { "application/json" };
     match state.respond(Question { messages: &messages, has_tools, job_title: job_title(&headers) }).await {
-        Outcome::Refusal(refusal) => refuse(&refusal),
-        Outcome::InvalidResponse => sending::invalid_response(content_type),
-        Outcome::Answer(reply) if streams => {
+        ServedResponse::Error(refusal) => refuse(&refusal),
+        ServedResponse::InvalidResponse => sending::invalid_response(content_type),
+        ServedResponse::Answer(reply) if streams => {
             let with_usage = request["stream_options"]["include_usage"].as_bool() == Some(true);
             let envelope = Envelope { id: state.next_id("chatcmpl-"), model: model_of(&request, &state), with_usage };
             let (frames, ending) = frames(&reply, &envelope);
             sending::streamed(content_type, sending::stream_frames(&state, &reply, frames, ending))
         }
-        Outcome::Answer(reply) => {
+        ServedResponse::Answer(reply) => {
             let id = state.next_id("chatcmpl-");
             sending::at_once(&state, &reply, &response_body(&reply, &id, model_of(&request, &state)))
         }
@@ -50,7 +50,7 @@ pub(super) fn models(state: &ServerState) -> Response {
     sending::json(200, json!({"object": "list", "data": [model]}).to_string())
 }
 
-pub(super) fn refuse(refusal: &Refusal) -> Response {
+pub(super) fn refuse(refusal: &ErrorResponse) -> Response {
     let (kind, code) = match refusal.status {
         401 => ("authentication_error", json!("invalid_api_key")),
         404 => ("invalid_request_error", json!("model_not_found")),
@@ -61,9 +61,9 @@ pub(super) fn refuse(refusal: &Refusal) -> Response {
     refusal.response(&json!({"error": {"message": refusal.message, "type": kind, "param": null, "code": code}}))
 }
 
-fn read_messages(messages: &Value) -> Result<Vec<Message>, Refusal> {
+fn read_messages(messages: &Value) -> Result<Vec<Message>, ErrorResponse> {
     let Some(messages) = messages.as_array().filter(|messages| !messages.is_empty()) else {
-        return Err(Refusal::bad_request("'messages' must be a list that is not empty"));
+        return Err(ErrorResponse::bad_request("'messages' must be a list that is not empty"));
     };
     let mut names: HashMap<String, String> = HashMap::new();
     let read = messages.iter().map(|message| {
@@ -80,11 +80,13 @@ fn read_messages(messages: &Value) -> Result<Vec<Message>, Refusal> {
             "tool" => {
                 let tool_call_id = message["tool_call_id"].as_str().unwrap_or_default().to_owned();
                 let Some(name) = names.get(&tool_call_id).cloned() else {
-                    return Err(Refusal::bad_request(format!("no earlier tool call has the id '{tool_call_id}'")));
+                    return Err(ErrorResponse::bad_request(format!(
+                        "no earlier tool call has the id '{tool_call_id}'"
+                    )));
                 };
                 Message::Tool { tool_call_id, name, content }
             }
-            role => return Err(Refusal::bad_request(format!("'{role}' is not a role"))),
+            role => return Err(ErrorResponse::bad_request(format!("'{role}' is not a role"))),
         })
     });
     read.collect()

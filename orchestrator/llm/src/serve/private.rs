@@ -1,7 +1,7 @@
 //! A script served to this process alone, so that scripted models are called like all others.
 //!
-//! Owns a Unix socket in the abstract namespace: it leaves no file, its name is random, and connections of other processes
-//! are dropped.
+//! Owns a Unix socket in the abstract namespace: it leaves no file, its name is random, and connections of other
+//! processes are dropped.
 
 use std::{io, process, time::Duration};
 

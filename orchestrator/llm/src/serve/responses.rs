@@ -7,9 +7,9 @@ use protocol::{FinishReason, Message, TokenUsage, ToolCall};
 use serde_json::{Value, json};
 
 use super::{
-    Outcome, Question, ScriptedReply, ServerState, job_title, model_of,
+    Question, ScriptedReply, ServedResponse, ServerState, job_title, model_of,
     openai::{CREATED, refuse},
-    sending::{self, Ending, Piece, Refusal},
+    sending::{self, Ending, ErrorResponse, Piece},
     text_of,
 };
 use crate::arguments;
@@ -24,9 +24,9 @@ pub(super) async fn responses(State(state): State<ServerState>, headers: HeaderM
     let streams = request["stream"].as_bool() == Some(true);
     let content_type = if streams { "text/event-stream" } else { "application/json" };
     match state.respond(Question { messages: &conversation, has_tools, job_title: job_title(&headers) }).await {
-        Outcome::Refusal(refusal) => refuse(&refusal),
-        Outcome::InvalidResponse => sending::invalid_response(content_type),
-        Outcome::Answer(reply) => {
+        ServedResponse::Error(refusal) => refuse(&refusal),
+        ServedResponse::InvalidResponse => sending::invalid_response(content_type),
+        ServedResponse::Answer(reply) => {
             let response_body = response_body(&reply, &state.next_id("resp_"), model_of(&request, &state));
             if streams {
                 let (frames, ending) = frames(&reply, &response_body);
@@ -38,11 +38,11 @@ pub(super) async fn responses(State(state): State<ServerState>, headers: HeaderM
     }
 }
 
-fn read(body: &[u8]) -> Result<(Value, Vec<Message>), Refusal> {
-    let request: Value =
-        serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))?;
+fn read(body: &[u8]) -> Result<(Value, Vec<Message>), ErrorResponse> {
+    let request: Value = serde_json::from_slice(body)
+        .map_err(|error| ErrorResponse::bad_request(format!("the body is not JSON: {error}")))?;
     if request["previous_response_id"].is_string() {
-        return Err(Refusal::bad_request("previous_response_id: responses are not kept here"));
+        return Err(ErrorResponse::bad_request("previous_response_id: responses are not kept here"));
     }
     let mut conversation = Vec::new();
     if let Some(instructions) = request["instructions"].as_str() {
@@ -51,12 +51,12 @@ fn read(body: &[u8]) -> Result<(Value, Vec<Message>), Refusal> {
     match &request["input"] {
         Value::String(text) => conversation.push(Message::User { content: text.clone() }),
         Value::Array(items) if !items.is_empty() => read_items(items, &mut conversation)?,
-        _ => return Err(Refusal::bad_request("input: must be a string, or a list that is not empty")),
+        _ => return Err(ErrorResponse::bad_request("input: must be a string, or a list that is not empty")),
     }
     Ok((request, conversation))
 }
 
-fn read_items(items: &[Value], into: &mut Vec<Message>) -> Result<(), Refusal> {
+fn read_items(items: &[Value], into: &mut Vec<Message>) -> Result<(), ErrorResponse> {
     let mut names: HashMap<String, String> = HashMap::new();
     for item in items {
         match item["type"].as_str().unwrap_or("message") {
@@ -74,7 +74,7 @@ fn read_items(items: &[Value], into: &mut Vec<Message>) -> Result<(), Refusal> {
                 let tool_call_id = item["call_id"].as_str().unwrap_or_default().to_owned();
                 let Some(name) = names.get(&tool_call_id).cloned() else {
                     let message = format!("input: no earlier function_call has the call_id '{tool_call_id}'");
-                    return Err(Refusal::bad_request(message));
+                    return Err(ErrorResponse::bad_request(message));
                 };
                 into.push(Message::Tool { tool_call_id, name, content: text_of(&item["output"]) });
             }
@@ -85,13 +85,13 @@ fn read_items(items: &[Value], into: &mut Vec<Message>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn read_message(item: &Value) -> Result<Message, Refusal> {
+fn read_message(item: &Value) -> Result<Message, ErrorResponse> {
     let content = text_of(&item["content"]);
     match item["role"].as_str().unwrap_or_default() {
         "system" | "developer" => Ok(Message::System { content }),
         "user" => Ok(Message::User { content }),
         "assistant" => Ok(Message::Assistant { content, tool_calls: Vec::new(), reasoning: None }),
-        role => Err(Refusal::bad_request(format!("input: '{role}' is not a role"))),
+        role => Err(ErrorResponse::bad_request(format!("input: '{role}' is not a role"))),
     }
 }
 

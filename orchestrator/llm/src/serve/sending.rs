@@ -12,17 +12,18 @@ use serde_json::Value;
 
 use super::{ScriptedReply, ServerState};
 
-/// Delay before a cut, so that written bytes are sent before the connection drops; otherwise a cut would look like no answer.
+/// Delay before a cut, so that written bytes are sent before the connection drops; otherwise a cut would look like no
+/// answer.
 const FLUSH_BEFORE_CUT: Duration = Duration::from_millis(20);
 
 /// An error response.
-pub(super) struct Refusal {
+pub(super) struct ErrorResponse {
     pub(super) status: u16,
     pub(super) message: String,
     pub(super) retry_after: Option<Duration>,
 }
 
-impl Refusal {
+impl ErrorResponse {
     pub(super) fn shutting_down() -> Self {
         Self { status: 503, message: "shutting down".to_owned(), retry_after: None }
     }

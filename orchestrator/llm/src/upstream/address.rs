@@ -1,7 +1,7 @@
 //! The address of a provider's calls, and the secrets in it.
 //!
-//! A base URL may carry a user part and a query. Both are used and neither is shown: the user part becomes a header, the
-//! query stays at the end of the address.
+//! A base URL may carry a user part and a query. Both are used and neither is shown: the user part becomes a header,
+//! the query stays at the end of the address.
 
 use base::mask_urls;
 use base64::{Engine as _, prelude::BASE64_STANDARD};

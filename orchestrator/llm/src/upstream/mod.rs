@@ -1,5 +1,5 @@
-//! One provider over HTTP: its address, its key and one call. Owns timeouts, the authentication of each wire and that no
-//! secret leaves in an error. Never retries, chooses a provider or counts money.
+//! One provider over HTTP: its address, its key and one call. Owns timeouts, the authentication of each wire and that
+//! no secret leaves in an error. Never retries, chooses a provider or counts money.
 
 mod address;
 mod classify;
@@ -217,7 +217,8 @@ impl Upstream {
         }
     }
 
-    /// Providers quote the key, the address or what they received in their refusals. Nothing but this has seen the error before.
+    /// Providers quote the key, the address or what they received in their refusals. Nothing but this has seen the
+    /// error before.
     fn redacted(&self, mut error: AttemptError, detector: Option<&LeakDetector>) -> AttemptError {
         error.message = self.address.redact(&error.message);
         if let Some(key) = &self.api_key

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{
     Wire,
     framing::{Frame, Framer, Framing},
-    meter::UsageMeter,
+    usage_counter::UsageCounter,
 };
 
 /// Maximum length of a tool's name. Providers allow 64 to 128 characters.
@@ -47,7 +47,7 @@ pub(super) trait Assembler: Send {
     fn end_mark(&mut self);
 
     /// The usage reported, and the text written, so far.
-    fn meter(&self) -> &UsageMeter;
+    fn counter(&self) -> &UsageCounter;
 
     /// The answer. Its usage is filled in by the caller.
     fn into_completion(self: Box<Self>) -> Result<Completion, DecodeError>;
@@ -81,7 +81,7 @@ impl Decoder {
 
     /// The usage so far: as reported, else estimated; zero if nothing was received.
     pub fn usage(&self, prompt_tokens: u64) -> TokenUsage {
-        self.assembler.meter().usage(prompt_tokens)
+        self.assembler.counter().usage(prompt_tokens)
     }
 
     /// Ends the answer after the last bytes.

@@ -1,7 +1,8 @@
 //! Splits the bytes of an answer into its JSON payloads: server-sent events, lines, or one document.
 //!
 //! Tolerates deviations of servers: any line ending, a byte order mark, comments, keep-alives, a last event
-//! without its blank line, a JSON document where a stream was asked for, parts of characters. Never looks into a payload.
+//! without its blank line, a JSON document where a stream was asked for, parts of characters. Never looks into a
+//! payload.
 
 use serde_json::Value;
 
@@ -12,8 +13,8 @@ use super::{
 
 /// Maximum size of one event, line or document. The largest answers of today's models are some hundred kilobytes.
 const MAX_FRAME_BYTES: usize = 32 << 20;
-/// Maximum size of an answer's body: 512 bytes of stream for each of 128 000 tokens. What is decoded from it is sent to a worker
-/// in one response (`protocol::limits::MAX_WORKER_RESPONSE_BYTES`).
+/// Maximum size of an answer's body: 512 bytes of stream for each of 128 000 tokens. What is decoded from it is sent to
+/// a worker in one response (`protocol::limits::MAX_WORKER_RESPONSE_BYTES`).
 const MAX_BODY_BYTES: usize = 64 << 20;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 

@@ -1,5 +1,5 @@
-//! Wire formats of model providers: requests are encoded from Gantry's types and answers decoded into them. For a relay,
-//! requests are patched and usage is read from streams without knowing every field.
+//! Wire formats of model providers: requests are encoded from Gantry's types and answers decoded into them. For a
+//! relay, requests are patched and usage is read from streams without knowing every field.
 //!
 //! Everything here is pure: bytes and values in, values out. Never opens a connection, retries or counts money.
 
@@ -7,13 +7,13 @@ mod anthropic;
 mod decoder;
 mod framing;
 mod json;
-mod meter;
 mod ollama;
 mod openai;
 mod openai_chat;
 mod openai_responses;
 mod policy;
 mod tool_calls;
+mod usage_counter;
 
 #[cfg(test)]
 mod tests;
@@ -23,8 +23,8 @@ use serde_json::Value;
 
 pub use self::{
     decoder::{DecodeError, Decoder, Delta},
-    meter::UsageTap,
     policy::{Patched, RelayPolicy},
+    usage_counter::UsageTap,
 };
 
 /// A wire format.

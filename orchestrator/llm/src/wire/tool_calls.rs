@@ -1,8 +1,8 @@
 //! Assembles the tool calls of chat completions from the pieces that servers send.
 //!
 //! The format says that pieces of one call share an `index`, and that id and name come with the first. In practice
-//! servers count from 1, always send 0 or no index, give each piece a new id or none, and repeat the name. Two properties are
-//! reliable: a new call has a name, and nothing follows arguments that are complete.
+//! servers count from 1, always send 0 or no index, give each piece a new id or none, and repeat the name. Two
+//! properties are reliable: a new call has a name, and nothing follows arguments that are complete.
 
 use protocol::ToolCall;
 use serde::de::IgnoredAny;
@@ -32,7 +32,8 @@ struct PartialCall {
     is_object: Option<bool>,
     nesting: Nesting,
     extra: Option<Value>,
-    /// The id of a later piece that repeats this call's name without arguments. If arguments follow, they are another call's.
+    /// The id of a later piece that repeats this call's name without arguments. If arguments follow, they are another
+    /// call's.
     repeated_head: Option<String>,
 }
 
@@ -85,7 +86,8 @@ impl PartialCall {
         !piece.arguments.trim().is_empty() && (!self.is_placeholder() || is_object(&piece.arguments))
     }
 
-    /// Whether a piece with a new id is more of this call: some servers make up an id for each piece and repeat the name.
+    /// Whether a piece with a new id is more of this call: some servers make up an id for each piece and repeat the
+    /// name.
     fn is_continued_by(&self, piece: &Piece<'_>) -> bool {
         let begins_whole = self.arguments.is_empty() && is_object(&piece.arguments);
         let is_addressed = piece.index.is_some() && piece.index == self.index && piece.name == self.name;

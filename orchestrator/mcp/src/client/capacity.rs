@@ -1,7 +1,7 @@
 //! Which connection ends so that another one can be opened. Pure.
 //!
-//! Owns that users share the connections: a user who has more than an equal share gives one up first, and others keep one that they have
-//! just used, so that users who take turns do not end each other's connections again and again.
+//! Guarantees that users share the connections: a user who has more than an equal share gives one up first, and others
+//! keep one that they have just used, so that users who take turns do not end each other's connections again and again.
 
 use std::time::Duration;
 

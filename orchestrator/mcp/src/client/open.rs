@@ -48,7 +48,8 @@ impl McpClient {
         let call = self.slot(&server, user).begin_call(&self.clock);
         let (this, slot) = (Arc::clone(self), Arc::clone(call.slot()));
         let (name, drain) = (server.name.clone(), self.drain.clone());
-        // Continues if the caller goes away: another one may wait for the same connection, and a container is not left behind.
+        // Continues if the caller goes away: another one may wait for the same connection, and a container is not left
+        // behind.
         let opening = Arc::clone(&server);
         let opened = self.tasks.spawn(async move { drain.run_until_cancelled(this.open(&opening, &slot)).await });
         let ended = || McpError::Unavailable {
@@ -117,8 +118,8 @@ impl McpClient {
         }
     }
 
-    /// Starts the server's container, if it has one, and makes the handshake. The future is boxed because the compiler cannot see
-    /// that the protocol library's is `Send` for every lifetime.
+    /// Starts the server's container, if it has one, and makes the handshake. The future is boxed because the compiler
+    /// cannot see that the protocol library's is `Send` for every lifetime.
     fn connect(
         self: &Arc<Self>,
         server: Arc<ConfiguredServer>,

@@ -1,6 +1,6 @@
 //! Tool calls of chat threads and of runs of routines: listed, found after their thread was deleted, trimmed.
 //!
-//! Owns that such a call keeps no text once its thread is deleted.
+//! Guarantees that such a call keeps no text once its thread is deleted.
 
 use chrono::{DateTime, Utc};
 use protocol::{CallId, RunId, ThreadActionRecord, ThreadId, ToolActionRecord};

@@ -1,7 +1,8 @@
-//! Model calls of chat threads and of runs of routines: opened before a provider is asked, closed before the answer is used.
+//! Model calls of chat threads and of runs of routines: opened before a provider is asked, closed before the answer is
+//! used.
 //!
-//! They draw on the budget of their user's day and on no other. The thread itself has no totals. A run is a separate thread, which
-//! has its id and no entries; its attempts are the turns.
+//! They draw on the budget of their user's day and on no other. The thread itself has no totals. A run is a separate
+//! thread, which has its id and no entries; its attempts are the turns.
 
 use chrono::{DateTime, Utc};
 use protocol::{CallId, Completion, RunId, ThreadId};
@@ -49,8 +50,8 @@ pub struct RunUsage {
 }
 
 impl Store {
-    /// What the model calls of a run have used since a time. A call that is still open counts with the estimate that it is charged if it
-    /// is aborted. `None`: there is no call.
+    /// What the model calls of a run have used since a time. A call that is still open counts with the estimate that it
+    /// is charged if it is aborted. `None`: there is no call.
     pub async fn run_usage(&self, run: RunId, since: DateTime<Utc>) -> Result<Option<RunUsage>, StoreError> {
         let (calls, tokens, priced, micro_usd): (i64, i64, i64, i64) = sqlx::query_as(
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN is_open THEN estimated_tokens ELSE input_tokens + output_tokens END), 0), \

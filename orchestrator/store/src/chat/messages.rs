@@ -21,10 +21,10 @@ use super::{
 };
 use domain::chat::{ThreadRef, title_of};
 
-/// HTTP status of the response to a message that is stored (contract: agent, Chat and gates).
+/// HTTP status of the response to a message that is stored.
 const ACCEPTED: u16 = 202;
 
-/// Bytes of messages at which a page ends (contract: api, a page ends at 1 MiB).
+/// Bytes of messages at which a page ends.
 const MAX_PAGE_BYTES: usize = 1024 * 1024;
 
 /// Where a page of messages ends: before this position in the thread.
@@ -62,7 +62,8 @@ impl Store {
         self.write(transaction!(|tx| send(tx, &message).await)).await
     }
 
-    /// Stores a command that starts a new conversation: a thread that takes over the key of this one. The receipt names it.
+    /// Stores a command that starts a new conversation: a thread that takes over the key of this one. The receipt names
+    /// it.
     pub async fn start_conversation(&self, message: SentMessage) -> Result<Sent, StoreError> {
         self.write(transaction!(|tx| {
             if let Some(known) = known(tx, &message).await? {
@@ -85,8 +86,8 @@ impl Store {
         .await
     }
 
-    /// Appends an entry of Gantry's to a thread. False: the thread does not exist. With `due` the model reads it with the next
-    /// message.
+    /// Appends an entry of Gantry's to a thread. False: the thread does not exist. With `due` the model reads it with
+    /// the next message.
     pub async fn append_chat_notice(
         &self,
         thread: ThreadId,
@@ -102,8 +103,8 @@ impl Store {
         .await
     }
 
-    /// The messages before a position, the newest `limit` of them, with the state of the thread at that moment. The page without a
-    /// position ends with the queued ones.
+    /// The messages before a position, the newest `limit` of them, with the state of the thread at that moment. The
+    /// page without a position ends with the queued ones.
     pub async fn chat_messages(
         &self,
         thread: ThreadId,

@@ -1,4 +1,5 @@
-//! Turns that wait for a person, or whose answer has come and that have not gone on yet: parked with their gate, stopped.
+//! Turns that wait for a person, or whose answer has come and that have not gone on yet: parked with their gate,
+//! stopped.
 
 use std::time::Duration;
 
@@ -83,8 +84,8 @@ impl Store {
         row.map(|row| row.into_turn(thread)).transpose()
     }
 
-    /// Ends a turn that is parked, because its user stopped it, with the rows of the calls that do not run. False: it is no longer
-    /// parked at this gate.
+    /// Ends a turn that is parked, because its user stopped it, with the rows of the calls that do not run. False: it
+    /// is no longer parked at this gate.
     pub async fn stop_waiting_chat_turn(
         &self,
         key: TurnKey,

@@ -1,5 +1,5 @@
-//! Retention of chats: old entries of threads in which nothing happens, and the chats of the largest user when the database is too
-//! large.
+//! Retention of chats: old entries of threads in which nothing happens, and the chats of the largest user when the
+//! database is too large.
 //!
 //! Never deletes a thread, or anything of one with a turn, a call that waits or a queued message.
 
@@ -21,8 +21,8 @@ const EMPTY_THREAD: [&str; 2] = [
 ];
 
 impl Store {
-    /// Deletes entries from before a time of idle threads, and what the model has read in threads that were last used before it.
-    /// Returns how many entries and threads.
+    /// Deletes entries from before a time of idle threads, and what the model has read in threads that were last used
+    /// before it. Returns how many entries and threads.
     pub(crate) async fn trim_chats(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
         let mut trimmed = 0;
         while let rows @ 1.. = self.trim_chat_entries(before).await? {
@@ -66,8 +66,8 @@ impl Store {
         .await
     }
 
-    /// Deletes a batch of the oldest entries of the user whose chats are the largest, with the events and tool calls of that time, if
-    /// they have more than `bytes`. Returns how many rows.
+    /// Deletes a batch of the oldest entries of the user whose chats are the largest, with the events and tool calls of
+    /// that time, if they have more than `bytes`. Returns how many rows.
     pub(crate) async fn trim_largest_chats(&self, bytes: u64) -> Result<u64, StoreError> {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.write(transaction!(|tx| trim_largest(tx, bytes).await)).await

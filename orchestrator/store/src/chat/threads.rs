@@ -39,7 +39,8 @@ impl Store {
         rows.into_iter().map(|row| row.into_thread().map(|one| (one.thread.id, one.thread))).collect()
     }
 
-    /// Deletes a thread with its messages, its gates and the events about them. The record of its model and tool calls stays, without texts.
+    /// Deletes a thread with its messages, its gates and the events about them. The record of its model and tool calls
+    /// stays, without texts.
     pub async fn delete_chat_thread(
         &self,
         caller: &ThreadCaller,

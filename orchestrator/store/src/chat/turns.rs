@@ -83,8 +83,8 @@ pub struct TurnEnd {
 }
 
 impl Store {
-    /// Threads that a turn can begin or go on in, with their owners, those that have waited longest first: at most `per_user` of
-    /// each user, so that no user's threads hide another's.
+    /// Threads that a turn can begin or go on in, with their owners, those that have waited longest first: at most
+    /// `per_user` of each user, so that no user's threads hide another's.
     pub async fn runnable_chat_threads(&self, per_user: u32) -> Result<Vec<(ThreadId, String)>, StoreError> {
         Ok(sqlx::query_as(
             "SELECT id, user_id FROM (SELECT id, user_id, since, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY since, id) AS place \
@@ -183,8 +183,8 @@ impl Store {
         .await
     }
 
-    /// Ends the turns that an earlier process left unfinished, each with an error. Turns that wait for an answer, or whose answer
-    /// has come, are left as they are. Returns how many were ended.
+    /// Ends the turns that an earlier process left unfinished, each with an error. Turns that wait for an answer, or
+    /// whose answer has come, are left as they are. Returns how many were ended.
     pub async fn close_interrupted_chat_turns(&self, at: DateTime<Utc>) -> Result<usize, StoreError> {
         self.write(transaction!(|tx| {
             let threads: Vec<(Uuid, i64)> = sqlx::query_as(
@@ -303,8 +303,8 @@ async fn answer_of(tx: &mut WriteTx, thread: ThreadId, run: &str) -> Result<Appr
     }
 }
 
-/// Takes the next queued message as that of a turn, which with it begins. In the main session of a user, `main_of`, a message to
-/// the agent comes after the lines that wait.
+/// Takes the next queued message as that of a turn, which with it begins. In the main session of a user, `main_of`, a
+/// message to the agent comes after the lines that wait.
 async fn take_queued(
     tx: &mut WriteTx,
     key: TurnKey,

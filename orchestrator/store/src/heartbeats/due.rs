@@ -1,4 +1,4 @@
-//! Which users to look at, with what is decided on, and those that have no heartbeat now.
+//! Which users to poll, with what is decided on, and those that have no heartbeat now.
 
 use chrono::{DateTime, Utc};
 use protocol::UserSettings;
@@ -92,14 +92,14 @@ impl Store {
         Ok(sqlx::query_scalar("SELECT heartbeats_enabled FROM automation").fetch_one(&self.read).await?)
     }
 
-    /// The earliest time at which a user is to be looked at.
+    /// The earliest time at which a user is to be polled.
     pub async fn next_heartbeat_check(&self) -> Result<Option<DateTime<Utc>>, StoreError> {
         let next =
             "SELECT check_at FROM heartbeats WHERE check_at IS NOT NULL AND turn IS NULL ORDER BY check_at LIMIT 1";
         Ok(sqlx::query_scalar(next).fetch_optional(&self.read).await?)
     }
 
-    /// Notes when to look at users again. Those about whom something has changed meanwhile are left as they are.
+    /// Records when to poll users again. Those about whom something has changed meanwhile are left as they are.
     pub async fn defer_heartbeats(
         &self,
         deferred: Vec<DeferredHeartbeat>,
@@ -127,7 +127,7 @@ impl Store {
         .await
     }
 
-    /// Takes note of the operator's interval at the start: users whose time was computed with another are looked at again.
+    /// Takes note of the operator's interval at the start: users whose time was computed with another are polled again.
     pub async fn sync_default_interval(&self, default_seconds: u64, now: DateTime<Utc>) -> Result<(), StoreError> {
         self.write_one(transaction!(|tx| {
             sqlx::query(

@@ -89,11 +89,12 @@ async fn every_stage_of_a_job_is_rendered_as_its_record_is() {
     let first = stored[0].id;
     store.set_container(first, stored[0].attempt, &container).await.unwrap();
     let mut raw = crate::tests::raw(&directory).await;
-    sqlx::query("UPDATE jobs SET input_tokens = 12, cost_micro_usd = 1234567, llm_calls = 3 WHERE id = $1")
-        .bind(first)
-        .execute(&mut raw)
-        .await
-        .unwrap();
+    // Different values, so that two that are swapped are seen.
+    let counts = sqlx::query(
+        "UPDATE jobs SET attempt = 2, repair_attempts = 1, input_tokens = 12, output_tokens = 13, cache_read_tokens = 14, cache_write_tokens = 15, \
+         cost_micro_usd = 1234567, llm_calls = 3, tool_calls = 4, iterations = 5 WHERE id = $1",
+    );
+    counts.bind(first).execute(&mut raw).await.unwrap();
     let mut expected = vec![];
     for job in &stored {
         let record = store.job(job.id).await.unwrap().unwrap();

@@ -1,6 +1,7 @@
 //! Full-text search in a user's documents.
 //!
-//! Owns the order of the results. The index has no text of the documents: snippets are cut from the documents themselves.
+//! Owns the order of the results. The index has no text of the documents: snippets are cut from the documents
+//! themselves.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ const RANKED: &str = "SELECT d.path, v.content, -m.cost AS score FROM \
      JOIN memory_versions AS v ON v.document_id = d.id AND v.version = d.version \
      ORDER BY m.cost, d.path";
 
-/// Documents that a word of a query may have before it is left out where not every word must match: to rank this many takes about 5 ms.
+/// Documents that a word of a query may have before it is left out where not every word must match: to rank this many
+/// takes about 5 ms.
 const MAX_RANKED: i64 = 1_000;
 
 #[derive(FromRow)]
@@ -75,8 +77,8 @@ async fn search(
     }
 }
 
-/// The terms that some documents have. Those that most documents have, or very many, are left out if there are others: they tell
-/// few documents from the others, and ranking by them takes longest.
+/// The terms that some documents have. Those that most documents have, or very many, are left out if there are others:
+/// they tell few documents from the others, and ranking by them takes longest.
 async fn telling_terms(
     db: &mut Connection,
     owner: IndexOwner,

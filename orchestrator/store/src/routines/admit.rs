@@ -1,7 +1,7 @@
 //! Firings become runs: what is known of the routines is read, the domain decides, and the runs are recorded.
 //!
-//! Everything happens in one transaction, for one firing or for many. Whether a routine fires at all (its revision, its next
-//! time) is checked by the callers before.
+//! Everything happens in one transaction, for one firing or for many. Whether a routine fires at all (its revision, its
+//! next time) is checked by the callers before.
 
 use std::collections::HashMap;
 

@@ -15,7 +15,8 @@ pub struct Automation {
     pub is_on: bool,
     /// Whether main sessions have heartbeats.
     pub heartbeats_enabled: bool,
-    /// When triggers were last switched on: times of schedules before it that have no outcome are missed, and not caught up.
+    /// When triggers were last switched on: times of schedules before it that have no outcome are missed, and not
+    /// caught up.
     pub resumed_at: Option<DateTime<Utc>>,
 }
 

@@ -71,7 +71,8 @@ pub(super) fn is_over(budget: &Budget, tokens: i64, cost_usd: f64) -> bool {
     budget.max_tokens.is_some_and(|max| count(tokens) >= max) || budget.max_cost_usd.is_some_and(|max| cost_usd >= max)
 }
 
-/// Sums up the current period again, for a budget that is new or has another period. Runs that retention has deleted are not in it.
+/// Sums up the current period again, for a budget that is new or has another period. Runs that retention has deleted
+/// are not in it.
 pub(super) async fn recount(tx: &mut WriteTx, routine: &Routine, now: DateTime<Utc>) -> Result<(), StoreError> {
     let Some(budget) = routine.guardrails.budget else { return Ok(()) };
     let from = period_start(budget.per, &timezone(&mut tx.db, &routine.user_id).await?, now);

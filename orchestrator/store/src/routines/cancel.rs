@@ -25,7 +25,8 @@ pub enum CancelledRun {
 }
 
 impl Store {
-    /// Cancels a run at a user's request. A run in progress ends in the database at once; the one that works on it finds out.
+    /// Cancels a run at a user's request. A run in progress ends in the database at once; the one that works on it
+    /// finds out.
     pub async fn cancel_run(&self, run: RunId, entry: &AuditEntry) -> Result<CancelledRun, StoreError> {
         let entry = entry.clone();
         self.write(transaction!(|tx| {

@@ -1,7 +1,7 @@
 //! Times of schedules become runs: routines that are due are read, and what was planned for them is recorded.
 //!
-//! A plan is made without a lock. Its claim checks in its transaction that the routine's revision and next time are those that
-//! the plan was made from, so that of two sweeps, or of a sweep and an edit, only one has an effect.
+//! A plan is made without a lock. Its claim checks in its transaction that the routine's revision and next time are
+//! those that the plan was made from, so that of two sweeps, or of a sweep and an edit, only one has an effect.
 
 use std::collections::HashMap;
 
@@ -116,8 +116,8 @@ impl Store {
         Ok(count(rows))
     }
 
-    /// Records what was planned, in one transaction, and returns the runs. A plan for a routine that has changed since has no effect;
-    /// nor has any while automation is switched off.
+    /// Records what was planned, in one transaction, and returns the runs. A plan for a routine that has changed since
+    /// has no effect; nor has any while automation is switched off.
     pub async fn record_due(
         &self,
         planned: Vec<PlannedFiring>,

@@ -56,8 +56,8 @@ struct LastRunRow {
 }
 
 impl Store {
-    /// A user's cron jobs, newest first, at most `limit`; long texts are cut. One that cannot be read is logged and left out. The
-    /// second value is where the next page begins, if there is one.
+    /// A user's cron jobs, newest first, at most `limit`; long texts are cut. One that cannot be read is logged and
+    /// left out. The second value is where the next page begins, if there is one.
     pub async fn cron_jobs(
         &self,
         filter: &CronJobFilter,

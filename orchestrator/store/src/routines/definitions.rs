@@ -44,7 +44,8 @@ pub struct RoutineUpdate {
     /// The revision that the change was made from.
     pub rev: u64,
     pub definition: RoutineDefinition,
-    /// Whether `next_fire_at` is written: it is not where the schedule is unchanged, so that no time is lost or repeated.
+    /// Whether `next_fire_at` is written: it is not where the schedule is unchanged, so that no time is lost or
+    /// repeated.
     pub is_rescheduled: bool,
     /// Whether it needs a successful run again.
     pub clears_verified: bool,
@@ -133,7 +134,8 @@ impl Store {
         self.write(transaction!(|tx| switch(tx, routine, rev, (enabled, next_fire_at), &entry).await)).await
     }
 
-    /// Deletes a routine, and calls `committed` once that is committed. Its runs stay; those that wait end. False: no such routine.
+    /// Deletes a routine, and calls `committed` once that is committed. Its runs stay; those that wait end. False: no
+    /// such routine.
     pub async fn delete_routine(
         &self,
         routine: RoutineId,

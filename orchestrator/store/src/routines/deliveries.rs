@@ -1,7 +1,7 @@
 //! Deliveries of webhooks: whether one is new, its firing, and the log.
 //!
-//! Owns that a delivery which was answered uses up its id for [`ID_LIFETIME`], in the transaction that fires its routine, and that
-//! a routine's log is bounded. Knows neither signatures nor conditions.
+//! Guarantees that a delivery which was answered uses up its id for [`ID_LIFETIME`], in the transaction that fires its
+//! routine, and that a routine's log is bounded. Knows neither signatures nor conditions.
 
 use std::collections::BTreeSet;
 
@@ -23,9 +23,9 @@ use super::{
 };
 use base::failpoint;
 
-/// How long the id of a delivery, and the body of one whose id is not signed, are kept (contract: routines, Webhooks).
+/// How long the id of a delivery, and the body of one whose id is not signed, are kept.
 const ID_LIFETIME: TimeDelta = TimeDelta::hours(72);
-/// Entries of a routine's log (contract: routines, Triggers).
+/// Entries of a routine's log.
 const MAX_LOGGED: u32 = 200;
 /// How long an entry of the log is kept at most.
 const LOG_LIFETIME: TimeDelta = TimeDelta::days(90);
@@ -139,7 +139,8 @@ impl Store {
         Ok(owner.fetch_optional(&self.read).await?)
     }
 
-    /// What is known of a delivery before its condition is computed: it was answered before, or its routine does not fire.
+    /// What is known of a delivery before its condition is computed: it was answered before, or its routine does not
+    /// fire.
     pub async fn known_delivery(
         &self,
         target: &WebhookTarget,
@@ -155,7 +156,8 @@ impl Store {
         Ok((!automation::load(&self.read).await?.is_on).then_some(Delivered::AutomationDisabled))
     }
 
-    /// Records a delivery and fires its routine, in one transaction. `admit` is asked about one that was not answered before.
+    /// Records a delivery and fires its routine, in one transaction. `admit` is asked about one that was not answered
+    /// before.
     pub async fn deliver(
         &self,
         delivery: NewDelivery,

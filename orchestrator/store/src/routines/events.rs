@@ -1,8 +1,10 @@
-//! Messages and events of systems that may fire routines: those that wait, what they are compared with, and their firings.
+//! Messages and events of systems that may fire routines: those that wait, what they are compared with, and their
+//! firings.
 //!
-//! Owns that an event waits from the transaction that causes it until the transaction that fires the last of its routines, that
-//! a user has a limited number of waiting events, and the depth of an event: the firings of routines that led to it. A user
-//! without a routine that an event could fire pays for one look at an index. Never compares anything with a pattern.
+//! Guarantees that an event waits from the transaction that causes it until the transaction that fires the last of its
+//! routines, that a user has a limited number of waiting events, and the depth of an event: the firings of routines
+//! that led to it. A user without a routine that an event could fire pays for one read of an index. Never compares
+//! anything with a pattern.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{JobId, NotificationKind, RoutineEventId, RoutineId, RoutineTrigger, RunId, ThreadId};
@@ -25,7 +27,7 @@ use domain::routine::matching::folded;
 const MAX_WAITING_PER_USER: i64 = 1_000;
 /// How often a user is notified of dropped events.
 const DROPS_NOTICE: TimeDelta = TimeDelta::days(1);
-/// How many jobs above a job are searched for the run that caused it (contract: agent, Child jobs).
+/// How many jobs above a job are searched for the run that caused it.
 const MAX_ANCESTORS: i64 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,8 +148,8 @@ impl Store {
         row.map(EventRow::into_event).transpose()
     }
 
-    /// The enabled routines of a user that an event of this name may fire, after one of them. Those that cannot be read are logged
-    /// and left out.
+    /// The enabled routines of a user that an event of this name may fire, after one of them. Those that cannot be read
+    /// are logged and left out.
     pub async fn routines_of_event(
         &self,
         user: &str,
@@ -191,7 +193,8 @@ impl Store {
         Ok(outcomes)
     }
 
-    /// Fires the last routines of an event that waits, and ends its waiting, in one transaction. `None`: it does not wait any more.
+    /// Fires the last routines of an event that waits, and ends its waiting, in one transaction. `None`: it does not
+    /// wait any more.
     pub async fn complete_event(
         &self,
         event: RoutineEventId,

@@ -1,5 +1,14 @@
-//! The end of a run, in one transaction: the run, its next attempt, the counters of its routine, the notification of its owner, the
-//! line in the main session, and the events.
+//! The end of a run, in one transaction: the run, its next attempt, the counters of its routine, the notification of
+//! its owner, the line in the main session, and the events.
+//!
+//! The order in `end_of` matters. The budget is charged before it is asked whether the attempt may be repeated, so that
+//! an attempt that spends the budget is the last. The run ends before its routine counts it and before anyone is told,
+//! since what they are told is the row that was written. The routine is as it was read at the beginning: its failures
+//! do not count this run yet (`consecutive_failures + 1`). It is disabled last, since that cancels its queued runs and
+//! notifies by itself; the notification of the run must know of it, so that the owner is told once.
+//! `failures_in_a_row_notify_once_and_disable_the_routine_once`, `a_run_is_not_tried_again_once_the_budget_is_spent`
+//! and `a_failed_run_is_tried_again_after_a_while_as_the_same_run` (stories, `routines/guardrails`) fail when it is
+//! changed.
 
 use chrono::{DateTime, Utc};
 use protocol::{
@@ -105,7 +114,7 @@ impl Store {
         &self,
         run: RunId,
         attempt: u32,
-        outcome: AttemptResult,
+        result: AttemptResult,
         now: DateTime<Utc>,
     ) -> Result<Option<RoutineRun>, StoreError> {
         failpoint::reach("routine.before_end");
@@ -115,7 +124,7 @@ impl Store {
                 if live.row.status() != RunStatus::Running.as_str() || live.row.attempt() != i64::from(attempt) {
                     return Ok(None);
                 }
-                end(tx, live, outcome, now).await.map(Some)
+                end(tx, live, result, now).await.map(Some)
             }))
             .await?;
         failpoint::reach("routine.after_end");
@@ -149,8 +158,8 @@ pub(crate) async fn end_with_job(tx: &mut WriteTx, job: &JobRecord, now: DateTim
     }
     let cancelled_by = live.cancel_reason.as_deref().and_then(RunReason::parse);
     let is_account_refused = job.reason() == Some(JobReason::LlmError) && is_account_refused(tx, job.id).await?;
-    let outcome = if is_account_refused { account_refused(job) } else { outcome_of_job(job, cancelled_by) };
-    let ended = end(tx, live, outcome, now).await;
+    let result = if is_account_refused { account_refused(job) } else { result_of_job(job, cancelled_by) };
+    let ended = end(tx, live, result, now).await;
     match ended {
         // The job must end even if its routine cannot be read.
         Err(error @ StoreError::Inconsistent { .. }) => {
@@ -161,8 +170,8 @@ pub(crate) async fn end_with_job(tx: &mut WriteTx, job: &JobRecord, now: DateTim
     }
 }
 
-/// Whether the last model call of a job failed because the provider refused the key or the account: every other job would fail, too.
-/// The error of a call begins with its kind.
+/// Whether the last model call of a job failed because the provider refused the key or the account: every other job
+/// would fail, too. The error of a call begins with its kind.
 async fn is_account_refused(tx: &mut WriteTx, job: JobId) -> Result<bool, StoreError> {
     let error: Option<Option<String>> =
         sqlx::query_scalar("SELECT error FROM llm_calls WHERE job_id = $1 ORDER BY at DESC, attempt DESC LIMIT 1")
@@ -174,11 +183,11 @@ async fn is_account_refused(tx: &mut WriteTx, job: JobId) -> Result<bool, StoreE
 
 fn account_refused(job: &JobRecord) -> AttemptResult {
     let message = job.message().unwrap_or("the provider refused the key or the account").to_owned();
-    let result = outcome_of_job(job, None);
+    let result = result_of_job(job, None);
     AttemptResult { end: AttemptEnd::failed(RunReason::ProviderAccount, message), ..result }
 }
 
-fn outcome_of_job(job: &JobRecord, cancelled_by: Option<RunReason>) -> AttemptResult {
+fn result_of_job(job: &JobRecord, cancelled_by: Option<RunReason>) -> AttemptResult {
     let text = job.result().and_then(|result| result.text);
     let end = match job.state() {
         JobState::Completed | JobState::Accepted => match reply(text.as_deref().unwrap_or_default()) {
@@ -214,11 +223,11 @@ fn outcome_of_job(job: &JobRecord, cancelled_by: Option<RunReason>) -> AttemptRe
 pub(super) async fn end(
     tx: &mut WriteTx,
     live: UnfinishedRun,
-    outcome: AttemptResult,
+    result: AttemptResult,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
     let routine = readable_routine(tx, live.row.routine()).await?;
-    let run = end_of(tx, live, routine.as_ref(), outcome, now).await?;
+    let run = end_of(tx, live, routine.as_ref(), result, now).await?;
     publish::runs(tx, &[&run], now).await?;
     Ok(run)
 }
@@ -228,17 +237,17 @@ pub(super) async fn end_of(
     tx: &mut WriteTx,
     live: UnfinishedRun,
     routine: Option<&Routine>,
-    outcome: AttemptResult,
+    result: AttemptResult,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
-    charge_budget(tx, routine, &outcome, now).await?;
+    charge_budget(tx, routine, &result, now).await?;
     let may_retry = match routine {
         Some(routine) if allows_queued_runs(routine) => {
             routine.guardrails.budget.is_none() || !budgets::is_spent(tx, routine.id, now).await?
         }
         _ => false,
     };
-    let after = match &outcome.end {
+    let after = match &result.end {
         AttemptEnd::Failed { reason, retry_after, .. } => after_failure(&FailureFacts {
             reason: *reason,
             attempt: u32::try_from(live.row.attempt()).unwrap_or(u32::MAX),
@@ -254,17 +263,17 @@ pub(super) async fn end_of(
     };
     let next = routine.and_then(|routine| routine.next_fire_at);
     if let AfterFailure::Retry { at, counts_attempt } = after {
-        let run = requeue(tx, &live, &outcome, (at, counts_attempt)).await?;
+        let run = requeue(tx, &live, &result, (at, counts_attempt)).await?;
         run_log::ended(tx, &run, next, now);
         return Ok(run);
     }
     let (depth, rev) = (live.depth, live.routine_rev);
-    let run = finish(tx, &live, &outcome, routine, now).await?;
+    let run = finish(tx, &live, &result, routine, now).await?;
     if run.status != RunStatus::Skipped {
         own_events::run_ended(tx, &run, now).await?;
     }
     if let Some(routine) = routine {
-        count_outcome(tx, routine, &run, &outcome, rev).await?;
+        count_result(tx, routine, &run, &result, rev).await?;
         let disabled = disable_reason(routine, &run, after == AfterFailure::FinalAndDisable);
         notifications::run_ended(tx, routine, &run, disabled.is_some(), now).await?;
         if is_counted(&run) {
@@ -289,12 +298,15 @@ async fn readable_routine(tx: &mut WriteTx, routine: RoutineId) -> Result<Option
     }
 }
 
-/// Whether runs that were admitted may start or be tried again: the routine is enabled, or its schedule has come to its end.
+/// Whether runs that were admitted may start or be tried again: the routine is enabled, or its schedule has come to its
+/// end.
 pub(super) fn allows_queued_runs(routine: &Routine) -> bool {
     routine.enabled || routine.disabled_reason.is_some_and(DisabledReason::is_end_of_schedule)
 }
 
-/// A number in [0, 1) that spreads the retries of runs that failed together.
+/// A number in [0, 1) that spreads the retries of runs that failed together. It is derived from the run and the
+/// attempt, so that ending a run needs no randomness. The factor is 2³² divided by the golden ratio (multiplicative
+/// hashing): seeds that differ little, as those of consecutive attempts do, get numbers that are far apart.
 fn jitter(run: Uuid, attempt: i64) -> f64 {
     let bytes = run.into_bytes();
     let seed = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
@@ -305,10 +317,10 @@ fn jitter(run: Uuid, attempt: i64) -> f64 {
 async fn requeue(
     tx: &mut WriteTx,
     live: &UnfinishedRun,
-    outcome: &AttemptResult,
+    result: &AttemptResult,
     (at, counts_attempt): (DateTime<Utc>, bool),
 ) -> Result<RoutineRun, StoreError> {
-    let (reason, message) = reason_of(outcome);
+    let (reason, message) = reason_of(result);
     let row: RunRow = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = 'queued', reason = $2, message = $3, not_before = $4, \
          attempt = attempt + $5, rate_limit_waits = rate_limit_waits + 1 - $5, tokens_used = tokens_used + $6, \
@@ -320,15 +332,15 @@ async fn requeue(
     .bind(message)
     .bind(at)
     .bind(i64::from(counts_attempt))
-    .bind(column(outcome.tokens))
-    .bind(outcome.cost_usd)
+    .bind(column(result.tokens))
+    .bind(result.cost_usd)
     .fetch_one(&mut tx.db)
     .await?;
     row.into_run()
 }
 
-fn reason_of(outcome: &AttemptResult) -> (Option<RunReason>, Option<String>) {
-    match &outcome.end {
+fn reason_of(result: &AttemptResult) -> (Option<RunReason>, Option<String>) {
+    match &result.end {
         AttemptEnd::Failed { reason, message, .. } | AttemptEnd::Skipped { reason, message } => {
             (Some(*reason), Some(shortened(message, MAX_MESSAGE_CHARS)))
         }
@@ -339,17 +351,17 @@ fn reason_of(outcome: &AttemptResult) -> (Option<RunReason>, Option<String>) {
 async fn finish(
     tx: &mut WriteTx,
     live: &UnfinishedRun,
-    outcome: &AttemptResult,
+    result: &AttemptResult,
     routine: Option<&Routine>,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
-    let status = match outcome.end {
+    let status = match result.end {
         AttemptEnd::Ok => RunStatus::Ok,
         AttemptEnd::Attention => RunStatus::Attention,
         AttemptEnd::Skipped { .. } => RunStatus::Skipped,
         AttemptEnd::Failed { .. } => RunStatus::Failed,
     };
-    let (reason, message) = reason_of(outcome);
+    let (reason, message) = reason_of(result);
     let row: RunRow = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = $2, reason = $3, message = $4, completed_at = $5, result_summary = $6, \
          tokens_used = tokens_used + $7, cost_usd = cost_usd + $8, payload = CASE WHEN $9 THEN payload END \
@@ -361,9 +373,9 @@ async fn finish(
     .bind(reason.map(RunReason::as_str))
     .bind(message)
     .bind(now)
-    .bind(outcome.text.as_ref().map(|text| shortened(text, MAX_RESULT_CHARS)))
-    .bind(column(outcome.tokens))
-    .bind(outcome.cost_usd)
+    .bind(result.text.as_ref().map(|text| shortened(text, MAX_RESULT_CHARS)))
+    .bind(column(result.tokens))
+    .bind(result.cost_usd)
     .bind(routine.is_some_and(keeps_payload))
     .fetch_one(&mut tx.db)
     .await?;
@@ -379,11 +391,11 @@ fn keeps_payload(routine: &Routine) -> bool {
 async fn charge_budget(
     tx: &mut WriteTx,
     routine: Option<&Routine>,
-    outcome: &AttemptResult,
+    result: &AttemptResult,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let Some(routine) = routine else { return Ok(()) };
-    budgets::add(tx, routine, outcome.tokens, outcome.cost_usd.unwrap_or(0.0), now).await
+    budgets::add(tx, routine, result.tokens, result.cost_usd.unwrap_or(0.0), now).await
 }
 
 /// Whether the run counts toward the routine's successes and failures.
@@ -391,18 +403,18 @@ fn is_counted(run: &RoutineRun) -> bool {
     run.reason.is_none_or(counts_as_failure)
 }
 
-async fn count_outcome(
+async fn count_result(
     tx: &mut WriteTx,
     routine: &Routine,
     run: &RoutineRun,
-    outcome: &AttemptResult,
+    result: &AttemptResult,
     rev: i64,
 ) -> Result<(), StoreError> {
     if !is_counted(run) {
         return Ok(());
     }
     let is_success = run.status.is_success();
-    let state = outcome.text.as_ref().filter(|_| is_success).map(|text| shortened(text, MAX_STATE_CHARS));
+    let state = result.text.as_ref().filter(|_| is_success).map(|text| shortened(text, MAX_STATE_CHARS));
     sqlx::query(
         "UPDATE routines SET last_status = $2, consecutive_failures = CASE WHEN $3 THEN 0 ELSE consecutive_failures + 1 END, \
          verified = verified OR ($3 AND verify_rev <= $4), state = COALESCE($5, state) WHERE id = $1",

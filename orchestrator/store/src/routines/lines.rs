@@ -14,7 +14,7 @@ use super::{
     start::RunAttempt,
 };
 
-/// The first word of a summary (contract: routines, Sessions).
+/// The first word of a summary.
 const DEFAULT_PREFIX: &str = "Cron";
 
 /// Puts the line of a run into the main session, and what fired the run as a separate line, which is data.
@@ -47,7 +47,8 @@ const fn trigger_label(trigger: TriggerType) -> &'static str {
     }
 }
 
-/// Puts a summary of an isolated run into the main session, if `post_to_main` is set and the run has something to report.
+/// Puts a summary of an isolated run into the main session, if `post_to_main` is set and the run has something to
+/// report.
 pub(super) async fn post_summary(
     tx: &mut WriteTx,
     routine: &Routine,

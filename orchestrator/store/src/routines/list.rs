@@ -12,7 +12,7 @@ use super::{
     rows::{RoutineRow, RunRow, is_running, routine_columns, run_columns},
 };
 
-/// Bytes of definitions at which a page ends (contract: api, a page ends at 1 MiB).
+/// Bytes of definitions at which a page ends.
 const MAX_PAGE_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,8 +62,8 @@ pub struct RunFilter {
 }
 
 impl Store {
-    /// Routines, newest first. One that cannot be read is logged and left out. The page ends early where definitions are large: then
-    /// there are more although there are fewer than `limit`, which the flag says.
+    /// Routines, newest first. One that cannot be read is logged and left out. The page ends early where definitions
+    /// are large: then there are more although there are fewer than `limit`, which the flag says.
     pub async fn routines(&self, filter: &RoutineFilter) -> Result<(Vec<Routine>, bool), StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new("SELECT * FROM (SELECT ");
         query.push(routine_columns!());

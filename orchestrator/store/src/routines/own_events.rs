@@ -10,7 +10,7 @@ use super::{
 };
 use domain::job::JobRecord;
 
-/// The source of Gantry's own events (contract: routines, Triggers).
+/// The source of Gantry's own events.
 const GANTRY: &str = "gantry";
 /// The channel of messages in chats.
 const CHAT: &str = "chat";

@@ -1,4 +1,4 @@
-//! Old runs are deleted: after 90 days, and beyond 2,000 of a routine (contract: routines, Runs).
+//! Old runs are deleted: after 90 days, and beyond 2,000 of a routine.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;

@@ -33,8 +33,8 @@ macro_rules! is_running {
 }
 pub(super) use is_running;
 
-/// The start of a count of a routine's runs that have not ended. The index has only those: without it, the count would read all runs
-/// of the routine.
+/// The start of a count of a routine's runs that have not ended. The index has only those: without it, the count would
+/// read all runs of the routine.
 macro_rules! unfinished {
     ($routine:literal) => {
         concat!(

@@ -1,6 +1,6 @@
 //! The log lines of runs, written once what they report is committed.
 //!
-//! Owns their texts and fields (contract: routines, Logs). Never logs what a run has read or said.
+//! Owns their texts and fields. Never logs what a run has read or said.
 
 use chrono::{DateTime, Utc};
 use protocol::{RoutineRun, RoutineSession, RunReason, RunStatus, WakeMode};

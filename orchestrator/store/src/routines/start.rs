@@ -1,4 +1,15 @@
 //! Runs that wait become runs in progress.
+//!
+//! Runs in progress are counted by `status = 'running' AND status IN ('queued', 'running')`, which says the same twice:
+//! `routine_runs_live` is a partial index, and SQLite uses one only if the query has the condition of the index, here
+//! the second half. Without it the statement is an error ("no query solution", because of `INDEXED BY`); without
+//! `INDEXED BY` as well, it would read all runs that the routine ever had.
+//!
+//! What may start is read outside the transaction and checked again in it (`waiting_rows`, `stop_without_budget`):
+//! another start, a cancellation or a spent budget may have come between. So starting twice is harmless.
+//! `of_many_firings_at_once_a_routine_runs_one`, `the_cap_delays_runs_and_users_take_turns` (stories,
+//! `routines/lightweight`) and `a_queued_run_does_not_start_once_the_budget_is_spent` (`routines/guardrails`) fail when
+//! this is wrong.
 
 use std::collections::HashMap;
 
@@ -93,7 +104,7 @@ struct WaitingRow {
 }
 
 impl WaitingRow {
-    fn into_run(self) -> Result<RunAttempt, StoreError> {
+    fn into_attempt(self) -> Result<RunAttempt, StoreError> {
         let run = RowRef { table: "routine_runs", id: self.id };
         let routine = RowRef { table: "routines", id: *self.routine_id.as_uuid() };
         let guardrails: Guardrails = routine.json("guardrails", &self.guardrails)?;
@@ -122,8 +133,8 @@ impl WaitingRow {
     }
 }
 
-/// Runs of a kind that may start now, at most as many of a routine as it allows at once. Users take turns; the one whose last run
-/// started earliest is first.
+/// Runs of a kind that may start now, at most as many of a routine as it allows at once. Users take turns; the one
+/// whose last run started earliest is first.
 const STARTABLE: &str = "WITH waiting AS (SELECT q.id, q.user_id, q.routine_id, r.guardrails->>'max_concurrent' AS max_concurrent, \
      ROW_NUMBER() OVER (PARTITION BY q.routine_id ORDER BY q.id) AS nth, \
      (SELECT COUNT(*) FROM routine_runs AS live INDEXED BY routine_runs_live WHERE live.routine_id = q.routine_id AND live.status = 'running' \
@@ -168,7 +179,7 @@ impl Store {
         let mut runs = Vec::with_capacity(rows.len());
         for row in rows {
             let id = RunId::from_uuid(row.id);
-            match row.into_run() {
+            match row.into_attempt() {
                 Ok(run) => runs.push(run),
                 Err(error) => self.fail_queued(id, RunReason::Internal, &error.to_string(), now).await?,
             }
@@ -176,7 +187,8 @@ impl Store {
         Ok(runs)
     }
 
-    /// Puts the lines of runs that only have a line into the main sessions, and ends the runs. Returns how many were looked at.
+    /// Puts the lines of runs that only have a line into the main sessions, and ends the runs. Returns how many were
+    /// read.
     pub async fn post_lines(&self, max: usize, now: DateTime<Utc>) -> Result<usize, StoreError> {
         let ids = self.startable(RoutineActionKind::SystemEventText, max, now).await?;
         // Other writes wait for a transaction, so each has a few runs.
@@ -187,8 +199,8 @@ impl Store {
         Ok(ids.len())
     }
 
-    /// The earliest time at which a waiting run may start. One that may start already, and waits for another run or for room, may
-    /// at `now`.
+    /// The earliest time at which a waiting run may start. One that may start already, and waits for another run or for
+    /// room, may at `now`.
     pub async fn earliest_queued(&self, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>, StoreError> {
         let waits: bool = sqlx::query_scalar(
             "SELECT EXISTS (SELECT 1 FROM routine_runs WHERE status = 'queued' AND (not_before IS NULL OR not_before <= $1))",
@@ -266,8 +278,8 @@ impl Store {
             .await?;
             count_starts(tx, &[row.into_run()?], now).await?;
             let Some(live) = finish::load(tx, run).await? else { return Ok(()) };
-            let outcome = AttemptResult::unused(AttemptEnd::failed(reason, message));
-            finish::end(tx, live, outcome, now).await.map(drop)
+            let result = AttemptResult::unused(AttemptEnd::failed(reason, message));
+            finish::end(tx, live, result, now).await.map(drop)
         }))
         .await
     }
@@ -346,8 +358,8 @@ async fn post_lines(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Resul
     let mut runs = Vec::with_capacity(2 * started.len());
     for Started { attempt, run, row } in started {
         run_log::started(tx, &run, attempt.session, attempt.wake_mode);
-        let outcome = lines::deliver(tx, &attempt, now).await?;
-        let ended = finish::end_of(tx, row, routines.get(&attempt.routine), outcome, now).await?;
+        let result = lines::deliver(tx, &attempt, now).await?;
+        let ended = finish::end_of(tx, row, routines.get(&attempt.routine), result, now).await?;
         runs.extend([run, ended]);
     }
     publish::runs(tx, &runs.iter().collect::<Vec<_>>(), now).await
@@ -365,7 +377,7 @@ async fn start(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<Vec
     let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
     for row in waiting_rows(&mut tx.db, ids).await? {
         let id = row.id;
-        match row.into_run() {
+        match row.into_attempt() {
             Ok(run) if stop_without_budget(tx, &run, now).await? => {}
             Ok(run) => runs.push(run),
             Err(error) => unreadable.push((id, error)),

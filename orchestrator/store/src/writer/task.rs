@@ -1,7 +1,16 @@
 //! The writer's task: it owns the connection that writes, and commits what is queued in groups.
 //!
-//! Owns the transactions: `BEGIN IMMEDIATE`, the queued writes, `COMMIT`, then the answers, the notifications and the metrics. A
-//! write that fails is rolled back to its savepoint and does not affect the others of its group.
+//! Owns the transactions: `BEGIN IMMEDIATE`, the queued writes, `COMMIT`, then the answers, the notifications and the
+//! metrics. A write that fails is rolled back to its savepoint and does not affect the others of its group.
+//!
+//! A caller is answered only after the commit, and the effects come before the answers: who has an answer can read what
+//! it wrote and is notified of it. SQLite ends a transaction by itself when the disk is full, and nothing that ran in
+//! it is kept: then all writes of the group fail, and none runs outside a transaction. The connection is used again
+//! only if it is certain that no transaction is open (`is_clean`). Which `Statements` a write has decides whether it
+//! needs a savepoint; the savepoint itself is in `write_tx`.
+//! `a_transaction_that_the_database_ended_by_itself_fails_its_group_and_no_other` and
+//! `a_flood_of_batches_delays_a_write_by_one_group_and_a_bad_batch_fails_alone` (`writer_tests`) fail when this is
+//! wrong.
 
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
 

@@ -10,8 +10,8 @@ const MAX_HEADER_BYTES: usize = 10_000;
 /// The first status that reports a failure.
 const FIRST_ERROR_STATUS: u16 = 400;
 
-/// `{status, headers, body}`: the body as text, or a note where it is none. The body is last, because an output that is too long
-/// loses its end.
+/// `{status, headers, body}`: the body as text, or a note where it is none. The body is last, because an output that is
+/// too long loses its end.
 pub(super) fn output(response: OutboundResponse) -> ToolOutput {
     let OutboundResponse { status, headers, body, truncated } = response;
     let (headers, omitted) = shown_headers(headers);

@@ -1,4 +1,5 @@
-//! Shared by the job tools: what they work with, which jobs a caller reaches, and errors that tell the model what to do.
+//! Shared by the job tools: what they work with, which jobs a caller reaches, and errors that tell the model what to
+//! do.
 
 use std::sync::Arc;
 
@@ -46,7 +47,8 @@ impl JobAccess {
         &self.submitter.store
     }
 
-    /// The jobs that a caller reaches: a job those below it, a thread all of its user. None for a run: routines have no jobs yet.
+    /// The jobs that a caller reaches: a job those below it, a thread all of its user. None for a run: routines have no
+    /// jobs yet.
     pub(super) fn scope(invocation: &Invocation) -> Option<JobScope> {
         match invocation.context.origin {
             ToolOrigin::Job(job) => Some(JobScope::Below(job)),
@@ -55,8 +57,8 @@ impl JobAccess {
         }
     }
 
-    /// The job that the argument `job_id` names, if the caller reaches it. Another job, a missing one and a malformed id are the
-    /// same error.
+    /// The job that the argument `job_id` names, if the caller reaches it. Another job, a missing one and a malformed
+    /// id are the same error.
     pub(super) async fn find(&self, invocation: &Invocation) -> Result<JobRecord, ToolError> {
         let id: JobId = text(invocation, "job_id").trim().parse().map_err(|_| not_found())?;
         let is_reached = match Self::scope(invocation) {
@@ -71,7 +73,8 @@ impl JobAccess {
         job.filter(|job| job.brief.user_id == invocation.context.owner.as_str()).ok_or_else(not_found)
     }
 
-    /// The call's id as an idempotency key: a repeated call does not have its effect twice. The id is unique for its origin.
+    /// The call's id as an idempotency key: a repeated call does not have its effect twice. The id is unique for its
+    /// origin.
     pub(super) fn idempotency_key(invocation: &Invocation) -> IdempotencyKey {
         let origin = match invocation.context.origin {
             ToolOrigin::Job(id) => format!("job {id}"),

@@ -1,4 +1,5 @@
-//! The job tools called from a chat thread and from a run of a routine. Calls of jobs are stories of the whole orchestrator.
+//! The job tools called from a chat thread and from a run of a routine. Calls of jobs are stories of the whole
+//! orchestrator.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Waiting for a job's end within a tool call.
 //!
-//! Owns that a job that waits lends its slot. Never polls: each commit of the job's events is a notification.
+//! Guarantees that a job that waits lends its slot. Never polls: each commit of the job's events is a notification.
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use super::access::{JobAccess, failed};
 use dispatch::Attempt;
 use store::Topic;
 
-/// Longest wait of a call (contract: agent, "Jobs from tools"). Shorter than a tool's time limit.
+/// Longest wait of a call. Shorter than a tool's time limit.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(50);
 
 impl JobAccess {
-    /// Waits until a job has ended, the monotonic time `until` is reached, or the call is stopped or the process drains.
+    /// Waits until a job has ended, the monotonic time `until` is reached, or the call is stopped or the process
+    /// drains.
     pub(super) async fn wait_for_end(
         &self,
         invocation: &Invocation,

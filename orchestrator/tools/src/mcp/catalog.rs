@@ -1,7 +1,7 @@
 //! The tools of each server as each user has them, kept between turns.
 //!
-//! Owns when a list is read again, and how long a turn waits for it: a server that does not answer costs a turn a few seconds once,
-//! and nothing when an earlier list is there. Never decides who may use a tool.
+//! Owns when a list is read again, and how long a turn waits for it: a server that does not answer costs a turn a few
+//! seconds once, and nothing when an earlier list is there. Never decides who may use a tool.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -28,7 +28,8 @@ use store::{DefinitionStatus, SeenDefinition, Store, StoreError};
 
 /// How long a turn waits for lists that it has no earlier version of.
 pub(super) const TURN_WAIT: Duration = Duration::from_secs(5);
-/// How long a call waits for the list with its tool, as after a restart: a busy machine takes several seconds to start a container.
+/// How long a call waits for the list with its tool, as after a restart: a busy machine takes several seconds to start
+/// a container.
 pub(super) const CALL_WAIT: Duration = Duration::from_secs(30);
 
 /// The lists.
@@ -88,7 +89,8 @@ impl Catalog {
             if state.is_current(version, self.clock.monotonic()) {
                 return state.known().unwrap_or_default();
             }
-            // An old list is used while it is read again; one that is known to be outdated is not, if another is there in time.
+            // An old list is used while it is read again; one that is known to be outdated is not, if another is there
+            // in time.
             let earlier = state.known().filter(|_| state.has_version(version));
             let reading = state.reading.get_or_insert_with(|| self.read(server, user, &list)).clone();
             (earlier, reading)
@@ -102,7 +104,8 @@ impl Catalog {
         list.lock().known().unwrap_or_default()
     }
 
-    /// The tools that the user had when the list was read last, if that is in memory and no definition was approved since.
+    /// The tools that the user had when the list was read last, if that is in memory and no definition was approved
+    /// since.
     pub(super) fn known(&self, server: &str, user: &str) -> Option<Tools> {
         let (list, version) = (self.lists.find(server, user)?, self.version(server, user));
         let state = list.lock();

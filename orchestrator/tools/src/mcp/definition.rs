@@ -1,4 +1,5 @@
-//! Tool definitions as a server lists them, and what becomes of them: a tool that a model can be offered, or a refusal. Pure.
+//! Tool definitions as a server lists them, and what becomes of them: a tool that a model can be offered, or a refusal.
+//! Pure.
 //!
 //! Owns the names and the digest. A name is never changed: a tool whose name is too long or unusual is refused.
 

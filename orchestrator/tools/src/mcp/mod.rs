@@ -1,7 +1,7 @@
 //! Tools of MCP servers: which of them a context has, and what an admin sees of the servers.
 //!
-//! Owns that a context without a person gets only the tools of MCP servers that it names. The calls go through the executor like
-//! those of any tool.
+//! Guarantees that a context without a person gets only the tools of MCP servers that it names. The calls go through
+//! the executor like those of any tool.
 
 mod admin;
 mod catalog;
@@ -72,7 +72,8 @@ impl McpTools {
         registry
     }
 
-    /// The tools of MCP servers that a user's chats have. No container is started for a server whose definitions are known.
+    /// The tools of MCP servers that a user's chats have. No container is started for a server whose definitions are
+    /// known.
     pub(super) async fn of_user(&self, user: &str) -> Vec<McpUserTool> {
         let lists = self.catalog.client.servers().map(|server| self.of_server(server, user));
         join_all(lists).await.into_iter().flatten().collect()
@@ -144,8 +145,9 @@ impl McpTools {
         tools.iter().map(|tool| of_definition(&tool.spec().definition, tool.default_requirement())).collect()
     }
 
-    /// Adds the tools of a server that needs a secret which is not stored: each call fails with the reason. A context that names no tools has those
-    /// whose names are known; nothing else of their definitions is shown, because another user's credentials may have led to it.
+    /// Adds the tools of a server that needs a secret which is not stored: each call fails with the reason. A context
+    /// that names no tools has those whose names are known; nothing else of their definitions is shown, because another
+    /// user's credentials may have led to it.
     async fn add_without_secret(&self, registry: &mut ToolRegistry, context: &ToolContext, server: &str) {
         let error = self.catalog.error(server, context.owner.as_str());
         let Some(error) = error.filter(|error| matches!(error, McpError::MissingSecret { .. })) else { return };

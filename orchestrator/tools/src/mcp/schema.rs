@@ -1,7 +1,7 @@
 //! Checks of a parameter schema that a server sent: its size, its references, and the texts in it. Pure.
 //!
-//! Owns that a schema is cheap to evaluate, and that it says nothing to the model that the model must not read. Whether it is valid
-//! is decided by the compiler of schemas.
+//! Guarantees that a schema is cheap to evaluate, and that it says nothing to the model that the model must not read.
+//! Whether it is valid is decided by the compiler of schemas.
 
 use std::collections::HashMap;
 

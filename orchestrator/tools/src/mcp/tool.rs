@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::output::output;
 use mcp::McpClient;
 
-/// Time limit of a call (contract: agent, Tools).
+/// Time limit of a call.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// One tool of one server.

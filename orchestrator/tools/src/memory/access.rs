@@ -12,8 +12,8 @@ use domain::memory::MemoryPath;
 use secrets::LeakDetectors;
 use store::{Store, StoreError};
 
-/// Concurrent reads of many rows by the memory tools in total: half of the connections of the control plane, which they share with
-/// workers' calls and the dispatcher.
+/// Concurrent reads of many rows by the memory tools in total: half of the connections of the control plane, which they
+/// share with workers' calls and the dispatcher.
 const MAX_LIST_READS: usize = 2;
 
 pub(crate) fn memory_tools(store: &Store, clock: &Clock, detectors: &LeakDetectors) -> [Box<dyn Tool>; 4] {

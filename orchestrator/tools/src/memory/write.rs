@@ -70,7 +70,8 @@ impl Tool for MemoryWriter {
 }
 
 impl MemoryWriter {
-    /// The text without the owner's secrets: a document outlives the work, and other models read it. A path with one is refused.
+    /// The text without the owner's secrets: a document outlives the work, and other models read it. A path with one is
+    /// refused.
     async fn redacted(&self, owner: &str, path: &MemoryPath, content: &str) -> Result<String, ToolError> {
         let detector = self.detectors.of(owner).await.map_err(|error| {
             tracing::error!(error = &error as &dyn std::error::Error, "a document could not be searched for secrets");

@@ -70,8 +70,8 @@ pub(super) fn check_reserved(definition: &Value) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// Refuses parts that are not objects: serde reads an array as the fields of a struct in their order, in which no field can be
-/// found by its name.
+/// Refuses parts that are not objects: serde reads an array as the fields of a struct in their order, in which no field
+/// can be found by its name.
 fn check_parts(definition: &Value) -> Result<(), ToolError> {
     for part in PARTS {
         if definition.get(part).is_some_and(|value| !value.is_object() && !value.is_null()) {

@@ -7,8 +7,8 @@ use std::ffi::OsString;
 /// `PATH_MAX`, which includes the final NUL.
 const PATH_MAX: usize = 4096;
 
-/// The target of a link that lies `depth` directories below the top, if it cannot lead out of the workspace: relative, with
-/// `..` only at its beginning and at most `depth` times. A `..` after a name could lead out through another link.
+/// The target of a link that lies `depth` directories below the top, if it cannot lead out of the workspace: relative,
+/// with `..` only at its beginning and at most `depth` times. A `..` after a name could lead out through another link.
 pub(super) fn confined(target: Vec<u8>, depth: usize) -> Option<OsString> {
     let target = String::from_utf8(target).ok()?;
     let ascents = target.split('/').take_while(|name| *name == "..").count();

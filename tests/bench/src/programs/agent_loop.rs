@@ -1,9 +1,9 @@
-//! `loop`: one tool turn of the agent loop with a model that answers at once, compared with a bare HTTP round trip on a job's
-//! socket.
+//! `loop`: one tool turn of the agent loop with a model that answers at once, compared with a bare HTTP round trip on a
+//! job's socket.
 //!
 //! A turn is a model call and a call of `echo`, both from the worker to the orchestrator and back, each recorded before
-//! its answer is used. A job makes 200 turns and then sleeps until it is cancelled. The round trips are made on the socket of
-//! another job, whose worker only sleeps, between the jobs.
+//! its answer is used. A job makes 200 turns and then sleeps until it is cancelled. The round trips are made on the
+//! socket of another job, whose worker only sleeps, between the jobs.
 
 use std::time::Instant;
 

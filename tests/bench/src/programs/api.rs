@@ -1,8 +1,8 @@
-//! `api`: `GET /api/jobs` and `GET /api/jobs/{id}` with 100 000 stored jobs, from 16 connections, compared with an axum handler
-//! in this process that returns the same bytes.
+//! `api`: `GET /api/jobs` and `GET /api/jobs/{id}` with 100 000 stored jobs, from 16 connections, compared with an axum
+//! handler in this process that returns the same bytes.
 //!
-//! The jobs are copies of one real job, inserted in one statement. A round makes the same number of requests to each side,
-//! alternating.
+//! The jobs are copies of one real job, inserted in one statement. A round makes the same number of requests to each
+//! side, alternating.
 
 use std::time::Instant;
 

@@ -1,7 +1,8 @@
-//! `chat`: turns of chat threads, from the message until the answer is on the stream, beside the same call to the provider directly.
+//! `chat`: turns of chat threads, from the message until the answer is on the stream, beside the same call to the
+//! provider directly.
 //!
-//! The provider is a server in this process that answers at once, so what is left is Gantry's own time. Each turn is the first of a
-//! new thread. First one turn at a time, in turns with the other side; then ten threads at once.
+//! The provider is a server in this process that answers at once, so what is left is Gantry's own time. Each turn is
+//! the first of a new thread. First one turn at a time, in turns with the other side; then ten threads at once.
 
 use std::{pin::Pin, time::Instant};
 

@@ -1,5 +1,5 @@
-//! `contain`: short jobs of one user and `GET /healthz` while another user's job floods, compared with the same without a flood;
-//! and the growth of the orchestrator's memory and log meanwhile.
+//! `contain`: short jobs of one user and `GET /healthz` while another user's job floods, compared with the same without
+//! a flood; and the growth of the orchestrator's memory and log meanwhile.
 //!
 //! `--runs` is the number of rounds. A round measures without a flood first, then during each flood in turn.
 

@@ -1,5 +1,5 @@
-//! `events`: 100 live jobs emit 20 events a second each, and each has one reader: latency from emit to reader, lost and duplicated
-//! events. Then the maximum rate, compared with SQLite's own inserts in the same batches.
+//! `events`: 100 live jobs emit 20 events a second each, and each has one reader: latency from emit to reader, lost and
+//! duplicated events. Then the maximum rate, compared with SQLite's own inserts in the same batches.
 //!
 //! The containers are real and sleep. The benchmark simulates the workers on the jobs' sockets.
 
@@ -216,7 +216,8 @@ async fn read(mut events: Events, index: u32, after: u64, deliveries_sender: Unb
     }
 }
 
-/// Emits at a fixed pace from `begin` on. Events that are due together go in one batch; one batch is in flight at a time.
+/// Emits at a fixed pace from `begin` on. Events that are due together go in one batch; one batch is in flight at a
+/// time.
 async fn emit_paced(
     mut worker: SimulatedWorker,
     begin: Instant,

@@ -1,9 +1,9 @@
-//! `gateway`: model calls through the gateway, each recorded and its budget reserved, beside the same calls to the provider
-//! directly.
+//! `gateway`: model calls through the gateway, each recorded and its budget reserved, beside the same calls to the
+//! provider directly.
 //!
-//! The jobs' containers are real and asleep; their model calls are made here, on their sockets, as the worker makes them. The
-//! provider is a server in this process that answers at once. First one call at a time on one connection, in turns with the
-//! other side; then sixteen jobs at once.
+//! The jobs' containers are real and asleep; their model calls are made here, on their sockets, as the worker makes
+//! them. The provider is a server in this process that answers at once. First one call at a time on one connection, in
+//! turns with the other side; then sixteen jobs at once.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! `job-burst`: 100 jobs posted at once, eight running at a time, compared with 100 `docker run` of the same image and posture,
-//! eight at a time.
+//! `job-burst`: 100 jobs posted at once, eight running at a time, compared with 100 `docker run` of the same image and
+//! posture, eight at a time.
 //!
 //! Each job makes a model call, a shell call and a final model call; each baseline container runs only the shell.
 //! Nothing reads the jobs' events meanwhile.

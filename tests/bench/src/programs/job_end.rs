@@ -1,8 +1,8 @@
-//! `job-end`: from a job's end, and from a cancel request, until its container is gone, compared with `docker rm -f` of a sleeping
-//! container.
+//! `job-end`: from a job's end, and from a cancel request, until its container is gone, compared with `docker rm -f` of
+//! a sleeping container.
 //!
-//! The end is the engine's `destroy` event. The start is, on the same host's clock, the final `state` event of a job that
-//! completes, the cancel request, or the start of the command.
+//! The end is the engine's `destroy` event. The start is, on the same host's clock, the final `state` event of a job
+//! that completes, the cancel request, or the start of the command.
 
 use protocol::EventData;
 

@@ -1,5 +1,5 @@
-//! `job-start`: from `POST /api/jobs` to the worker's first model call, compared with `docker run --rm` of the same image and
-//! posture running `true`. One at a time, alternating; the first of each is a warm-up.
+//! `job-start`: from `POST /api/jobs` to the worker's first model call, compared with `docker run --rm` of the same
+//! image and posture running `true`. One at a time, alternating; the first of each is a warm-up.
 
 use std::time::Instant;
 

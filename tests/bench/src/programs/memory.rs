@@ -1,7 +1,8 @@
 //! `memory`: searches in a memory of 10 000 documents, compared with the full-text index alone.
 //!
-//! The documents are written over the API. Their words follow Zipf's law, as in natural texts; one in ten is Chinese. The baseline runs
-//! the statement that ranks the documents, without the documents themselves, on a connection in this process.
+//! The documents are written over the API. Their words follow Zipf's law, as in natural texts; one in ten is Chinese.
+//! The baseline runs the statement that ranks the documents, without the documents themselves, on a connection in this
+//! process.
 
 use std::time::Instant;
 

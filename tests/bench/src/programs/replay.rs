@@ -1,5 +1,5 @@
-//! `replay`: a client resumes at event 0 of a job with 10 000 events and reads the stream to the last one, compared with reading
-//! the same rows from the database file.
+//! `replay`: a client resumes at event 0 of a job with 10 000 events and reads the stream to the last one, compared
+//! with reading the same rows from the database file.
 
 use std::time::Instant;
 

@@ -1,9 +1,9 @@
-//! `routines`: 100 000 stored routines. What they cost while none is due, how late 1 000 a second fire, and how the API answers
-//! while 10 000 fire at once; compared with tokio-cron-scheduler.
+//! `routines`: 100 000 stored routines. What they cost while none is due, how late 1 000 a second fire, and how the API
+//! answers while 10 000 fire at once; compared with tokio-cron-scheduler.
 //!
-//! The routines are copies of two that are created over the API. Those that fire in turns put a line into the main session of one of 90 users;
-//! their time is over when the run has ended. Those that fire at once ask a model, ten at a time. Times are set in the rows, as if
-//! the schedules had come to them.
+//! The routines are copies of two that are created over the API. Those that fire in turns put a line into the main
+//! session of one of 90 users; their time is over when the run has ended. Those that fire at once ask a model, ten at a
+//! time. Times are set in the rows, as if the schedules had come to them.
 
 use std::time::{Duration, Instant};
 
@@ -223,8 +223,8 @@ async fn at_once(bench: &mut Bench, store: &mut SqliteConnection, size: Size) ->
     Ok(())
 }
 
-/// Waits until `expected` runs that were due within some seconds have ended. Returns their lateness in milliseconds, and a failure
-/// for each run that is missing.
+/// Waits until `expected` runs that were due within some seconds have ended. Returns their lateness in milliseconds,
+/// and a failure for each run that is missing.
 async fn lateness(
     store: &mut SqliteConnection,
     (start, seconds): (DateTime<Utc>, i64),

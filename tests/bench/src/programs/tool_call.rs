@@ -1,8 +1,9 @@
 //! `tool-call`: calls of `echo`, one of the orchestrator's tools, compared with round trips on the same socket.
 //!
-//! A call passes the whole executor: the checks, the rate, the audit row before and after the run, and the search for the owner's
-//! secrets in arguments and result. The tool itself takes about a microsecond, and so does its direct call; the round trips show
-//! what the transport takes. The rates are lifted. The calls are measured without and with stored secrets, and with a result of 16 KiB.
+//! A call passes the whole executor: the checks, the rate, the audit row before and after the run, and the search for
+//! the owner's secrets in arguments and result. The tool itself takes about a microsecond, and so does its direct call;
+//! the round trips show what the transport takes. The rates are lifted. The calls are measured without and with stored
+//! secrets, and with a result of 16 KiB.
 
 use std::time::Instant;
 

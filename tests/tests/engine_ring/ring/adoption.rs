@@ -1,5 +1,5 @@
-//! Adoption of containers from an earlier process: recognised by name, id and labels, compared with the properties that can
-//! change while they run, and never ended because of today's settings.
+//! Adoption of containers from an earlier process: recognised by name, id and labels, compared with the properties that
+//! can change while they run, and never ended because of today's settings.
 
 use std::process::Command;
 
@@ -52,8 +52,8 @@ async fn changed_settings_end_no_running_container() {
     fixture.finish().await;
 }
 
-/// Container settings of an earlier version: an init process, other limits, another seccomp profile, the host's name server,
-/// and their digest.
+/// Container settings of an earlier version: an init process, other limits, another seccomp profile, the host's name
+/// server, and their digest.
 fn created_by_an_earlier_version(fixture: &Fixture, job: &Job, digest: &str) -> String {
     let spec = &job.spec;
     let labels = [

@@ -15,7 +15,8 @@ fn script() -> String {
     ])
 }
 
-/// Starts a turn that does not end in each of this many threads, with another message queued behind it. Returns the threads.
+/// Starts a turn that does not end in each of this many threads, with another message queued behind it. Returns the
+/// threads.
 async fn occupy(user: &User, threads: u32) -> Vec<String> {
     let mut occupied = vec![];
     for _ in 0..threads {

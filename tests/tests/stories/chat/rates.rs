@@ -9,7 +9,7 @@ use tests::{User, World, script_of};
 
 use super::turn;
 
-/// Tool, calls at once, and the seconds after which there is one more (contract: agent, Rates).
+/// Tool, calls at once, and the seconds after which there is one more.
 const RATES: [(&str, usize, u64); 5] =
     [("echo", 60, 1), ("message", 10, 6), ("memory_write", 20, 3), ("create_job", 5, 12), ("http", 30, 2)];
 

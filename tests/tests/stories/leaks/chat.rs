@@ -1,4 +1,5 @@
-//! A stored secret in chats: in answers piece by piece, in calls that wait for their user, and in what the user reads afterwards.
+//! A stored secret in chats: in answers piece by piece, in calls that wait for their user, and in what the user reads
+//! afterwards.
 
 use std::sync::{Arc, Mutex};
 

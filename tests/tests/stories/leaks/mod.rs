@@ -1,5 +1,5 @@
-//! A stored secret stays where it is: whatever a model and a worker do with it, it is in no event, log, result, audit entry or
-//! request to a provider, in any form.
+//! A stored secret stays where it is: whatever a model and a worker do with it, it is in no event, log, result, audit
+//! entry or request to a provider, in any form.
 
 mod chat;
 
@@ -216,8 +216,8 @@ async fn the_last_line_of_a_worker_that_crashed_is_redacted() {
     world.finish().await;
 }
 
-/// The prompt is the user's own text: it stays as it is for the user, and the secret in it leaves neither for the provider nor
-/// into an event.
+/// The prompt is the user's own text: it stays as it is for the user, and the secret in it leaves neither for the
+/// provider nor into an event.
 #[tokio::test]
 async fn a_secret_in_a_prompt_stays_with_its_user() {
     let (upstream, requests) = leaking_model().await;

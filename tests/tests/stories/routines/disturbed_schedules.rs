@@ -1,5 +1,5 @@
-//! Schedules while the machine is suspended, the clock is stepped, the process is down, several sweeps work at once, or a row is unreadable:
-//! each time has one outcome.
+//! Schedules while the machine is suspended, the clock is stepped, the process is down, several sweeps work at once, or
+//! a row is unreadable: each time has one outcome.
 
 use std::time::Duration;
 
@@ -168,7 +168,7 @@ async fn several_sweeps_at_once_make_one_run_of_each_time() {
             tests::until("each time to have its run", async || outcomes(&world, id).await.len() >= slots).await;
         }
     }
-    // The other sweeps do not wake this process's runner, which looks by itself after a while.
+    // The other sweeps do not wake this process's runner, which polls by itself after a while.
     time.advance(Duration::from_secs(15));
     let expected = ["ok 23 12:10", "ok 23 12:20", "ok 23 12:30", "ok 23 12:40", "ok 23 12:50"];
     for id in &ids {

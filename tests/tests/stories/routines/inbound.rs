@@ -1,7 +1,7 @@
 //! What arrives from outside and fires routines, and what is posted about them.
 
 mod events;
-mod notification_posts;
+mod notification_sender;
 mod webhooks;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};

@@ -31,8 +31,8 @@ fn is_below(jobs: &[JobRecord], job: &JobRecord, above: JobId) -> bool {
     std::iter::successors(job.brief.parent_id, |id| parent(*id)).any(|id| id == above)
 }
 
-/// The slots that jobs take: those that they have, less those that waiting jobs lend. From the deepest waiting job up, each
-/// lends to one job below it that has no lent slot yet.
+/// The slots that jobs take: those that they have, less those that waiting jobs lend. From the deepest waiting job up,
+/// each lends to one job below it that has no lent slot yet.
 fn taken(jobs: &[JobRecord], with_slot: &[JobId], waiting: &HashSet<JobId>, user: Option<&str>) -> usize {
     let of_user = |job: &&JobRecord| user.is_none_or(|user| job.brief.user_id == user);
     let mut holders: Vec<&JobRecord> = jobs.iter().filter(of_user).filter(|job| with_slot.contains(&job.id)).collect();

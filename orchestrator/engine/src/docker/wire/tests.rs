@@ -1,4 +1,5 @@
-//! The posture against inspect responses: a container as requested passes, and each altered field is refused by its name.
+//! The posture against inspect responses: a container as requested passes, and each altered field is refused by its
+//! name.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -191,7 +192,8 @@ fn put(document: &mut Value, pointer: &str, value: Value) {
     }
 }
 
-/// Of an adopted container only the settings that can change while it runs are checked, not those from today's configuration.
+/// Of an adopted container only the settings that can change while it runs are checked, not those from today's
+/// configuration.
 #[rstest]
 #[case::memory("/HostConfig/Memory", json!(1), Some("HostConfig.Memory"))]
 #[case::swap("/HostConfig/MemorySwap", json!(-1), Some("HostConfig.MemorySwap"))]

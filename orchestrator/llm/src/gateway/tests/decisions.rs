@@ -11,11 +11,11 @@ pub(super) fn gateway(providers: Vec<ProviderSettings>) -> Gateway {
     build(providers, &[], RetrySettings::default()).unwrap()
 }
 
-fn job_of(user: &str) -> Caller<'_> {
-    Caller { job: protocol::JobId::generate(), user }
+fn job_of(user: &str) -> CallOwner<'_> {
+    CallOwner { job: protocol::JobId::generate(), user }
 }
 
-async fn ask_as(gateway: &Gateway, caller: Caller<'_>, text: &str) -> Result<Answer, AskError> {
+async fn ask_as(gateway: &Gateway, caller: CallOwner<'_>, text: &str) -> Result<Answer, AskError> {
     let context = CallContext { caller, ..CallContext::default() };
     gateway.ask(&request_of(text), &context, std::future::pending()).await
 }

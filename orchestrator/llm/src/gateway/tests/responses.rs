@@ -1,4 +1,5 @@
-//! The responses format: what `llm::serve` sends is what the codec reads. No kind of provider speaks it yet, so it is asked directly.
+//! The responses format: what `llm::serve` sends is what the codec reads. No kind of provider speaks it yet, so it is
+//! asked directly.
 
 use protocol::{FinishReason, Message, ToolCall};
 use rstest::rstest;

@@ -19,7 +19,8 @@ pub(in crate::wire) fn body(request: &CompletionRequest, options: &RequestOption
         "max_tokens": options.max_output_tokens,
         "stream": true,
     });
-    // Each call of a conversation repeats the previous one: the prefix that is marked here is read from the cache by the next call.
+    // Each call of a conversation repeats the previous one: the prefix that is marked here is read from the cache by
+    // the next call.
     let mut system = system(&request.messages);
     if mark_last(&mut system) {
         body["system"] = Value::Array(system);

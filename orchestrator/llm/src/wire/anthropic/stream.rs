@@ -9,7 +9,7 @@ use crate::{
     wire::{
         decoder::{Assembler, DecodeError, Delta, OnDelta, check_end, empty_completion, finish_reason},
         json::{items, string, text},
-        meter::UsageMeter,
+        usage_counter::UsageCounter,
     },
 };
 
@@ -19,7 +19,7 @@ pub(in crate::wire) struct MessageAssembler {
     blocks: Vec<(Option<u64>, Block)>,
     finish: Option<FinishReason>,
     has_end_mark: bool,
-    meter: UsageMeter,
+    counter: UsageCounter,
 }
 
 enum Block {
@@ -47,7 +47,7 @@ impl Assembler for MessageAssembler {
         if kind == "error" || !value["error"].is_null() {
             return Err(DecodeError::Provider(value.clone()));
         }
-        usage::read(event, value, &mut self.meter);
+        usage::read(event, value, &mut self.counter);
         match kind {
             "content_block_start" => self.start(value["index"].as_u64(), &value["content_block"], on_delta),
             "content_block_delta" => self.extend(value["index"].as_u64(), &value["delta"], on_delta),
@@ -66,11 +66,11 @@ impl Assembler for MessageAssembler {
 
     fn end_mark(&mut self) {
         self.has_end_mark = true;
-        self.meter.complete();
+        self.counter.complete();
     }
 
-    fn meter(&self) -> &UsageMeter {
-        &self.meter
+    fn counter(&self) -> &UsageCounter {
+        &self.counter
     }
 
     fn into_completion(self: Box<Self>) -> Result<Completion, DecodeError> {

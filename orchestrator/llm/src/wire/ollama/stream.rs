@@ -9,7 +9,7 @@ use crate::{
     wire::{
         decoder::{Assembler, DecodeError, Delta, OnDelta, empty_completion, finish_reason},
         json::{items, string, text},
-        meter::UsageMeter,
+        usage_counter::UsageCounter,
     },
 };
 
@@ -20,7 +20,7 @@ pub(in crate::wire) struct LineAssembler {
     reasoning: String,
     calls: Vec<ToolCall>,
     finish: Option<FinishReason>,
-    meter: UsageMeter,
+    counter: UsageCounter,
 }
 
 impl Assembler for LineAssembler {
@@ -28,7 +28,7 @@ impl Assembler for LineAssembler {
         if !line["error"].is_null() {
             return Err(DecodeError::Provider(line.clone()));
         }
-        usage::read(None, line, &mut self.meter);
+        usage::read(None, line, &mut self.counter);
         let message = &line["message"];
         if !items(&message["images"]).is_empty() {
             return Err(DecodeError::Image);
@@ -55,8 +55,8 @@ impl Assembler for LineAssembler {
 
     fn end_mark(&mut self) {}
 
-    fn meter(&self) -> &UsageMeter {
-        &self.meter
+    fn counter(&self) -> &UsageCounter {
+        &self.counter
     }
 
     fn into_completion(self: Box<Self>) -> Result<Completion, DecodeError> {

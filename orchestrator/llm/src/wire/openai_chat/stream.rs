@@ -7,8 +7,8 @@ use super::usage::{self, choice, part};
 use crate::wire::{
     decoder::{Assembler, DecodeError, Delta, OnDelta, check_end, empty_completion, finish_reason},
     json::{items, text},
-    meter::UsageMeter,
     tool_calls::ToolCallAssembler,
+    usage_counter::UsageCounter,
 };
 
 /// An answer that is being received.
@@ -20,7 +20,7 @@ pub(in crate::wire) struct ChunkAssembler {
     finish: Option<FinishReason>,
     is_refusal: bool,
     has_end_mark: bool,
-    meter: UsageMeter,
+    counter: UsageCounter,
 }
 
 impl Assembler for ChunkAssembler {
@@ -34,7 +34,7 @@ impl Assembler for ChunkAssembler {
             let error = if choice["error"].is_null() { chunk } else { choice };
             return Err(DecodeError::Provider(error.clone()));
         }
-        usage::read(event, chunk, &mut self.meter);
+        usage::read(event, chunk, &mut self.counter);
         let part = part(choice);
         if !items(&part["images"]).is_empty() {
             return Err(DecodeError::Image);
@@ -62,11 +62,11 @@ impl Assembler for ChunkAssembler {
 
     fn end_mark(&mut self) {
         self.has_end_mark = true;
-        self.meter.complete();
+        self.counter.complete();
     }
 
-    fn meter(&self) -> &UsageMeter {
-        &self.meter
+    fn counter(&self) -> &UsageCounter {
+        &self.counter
     }
 
     fn into_completion(self: Box<Self>) -> Result<Completion, DecodeError> {

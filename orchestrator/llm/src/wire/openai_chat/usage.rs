@@ -4,35 +4,35 @@ use serde_json::Value;
 
 use crate::wire::{
     json::{count, items, text},
-    meter::{Reported, UsageMeter},
     tool_calls::arguments_of,
+    usage_counter::{ReportedUsage, UsageCounter},
 };
 
 /// Processes one chunk, or a complete answer.
-pub(in crate::wire) fn read(_event: Option<&str>, chunk: &Value, meter: &mut UsageMeter) {
+pub(in crate::wire) fn read(_event: Option<&str>, chunk: &Value, counter: &mut UsageCounter) {
     let choice = choice(chunk);
     // Moonshot reports usage in the choice, Groq in a separate field.
     for usage in [&choice["usage"], &chunk["x_groq"]["usage"], &chunk["usage"]] {
         if usage.is_object() {
-            meter.report(counts(usage));
+            counter.report(counts(usage));
         }
     }
     let part = part(choice);
     for written in [&part["reasoning_content"], &part["reasoning"], &part["refusal"]] {
-        meter.wrote(text(written).unwrap_or_default());
+        counter.wrote(text(written).unwrap_or_default());
     }
     match &part["content"] {
-        Value::Array(parts) => parts.iter().for_each(|part| meter.wrote(text(&part["text"]).unwrap_or_default())),
-        content => meter.wrote(text(content).unwrap_or_default()),
+        Value::Array(parts) => parts.iter().for_each(|part| counter.wrote(text(&part["text"]).unwrap_or_default())),
+        content => counter.wrote(text(content).unwrap_or_default()),
     }
     let calls = items(&part["tool_calls"]).iter().chain(Some(&part["function_call"]).filter(|call| call.is_object()));
     for call in calls {
         let name = text(&call["function"]["name"]).or_else(|| text(&call["name"]));
-        meter.wrote(name.unwrap_or_default());
-        meter.wrote(arguments_of(call).unwrap_or_default());
+        counter.wrote(name.unwrap_or_default());
+        counter.wrote(arguments_of(call).unwrap_or_default());
     }
     if text(&choice["finish_reason"]).is_some() {
-        meter.complete();
+        counter.complete();
     }
 }
 
@@ -48,10 +48,10 @@ pub(super) fn part(choice: &Value) -> &Value {
     if choice["delta"].is_object() { &choice["delta"] } else { &choice["message"] }
 }
 
-fn counts(usage: &Value) -> Reported {
+fn counts(usage: &Value) -> ReportedUsage {
     let details = &usage["prompt_tokens_details"];
     let first = |values: [&Value; 3]| values.into_iter().find_map(count);
-    Reported {
+    ReportedUsage {
         input: count(&usage["prompt_tokens"]),
         output: count(&usage["completion_tokens"]),
         cache_read: first([

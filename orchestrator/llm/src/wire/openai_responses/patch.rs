@@ -7,8 +7,8 @@ use crate::wire::{
     policy::{Patched, RelayPolicy, clamp, drop_fields, keep_tools},
 };
 
-/// Fields that refer to data stored at the provider: the operator's key would give access to other users' data, and the cost
-/// of reading it is unknown.
+/// Fields that refer to data stored at the provider: the operator's key would give access to other users' data, and the
+/// cost of reading it is unknown.
 const DROPPED: &[&str] = &["previous_response_id", "conversation", "prompt"];
 /// Tools that the client runs; all others run at the provider.
 const CLIENT_TOOLS: &[&str] = &["function", "custom", "local_shell", "apply_patch"];

@@ -1,4 +1,5 @@
-//! Builds requests of OpenAI's responses API. The whole conversation is sent with each request; the provider stores nothing.
+//! Builds requests of OpenAI's responses API. The whole conversation is sent with each request; the provider stores
+//! nothing.
 
 use protocol::{CompletionRequest, Message, ToolCall, ToolDefinition};
 use serde_json::{Value, json};
@@ -48,8 +49,8 @@ fn items(message: &Message) -> Vec<Value> {
     }
 }
 
-/// The reasoning items that came before a call. One that is not encrypted is known to the provider only by an id that it
-/// did not keep.
+/// The reasoning items that came before a call. One that is not encrypted is known to the provider only by an id that
+/// it did not keep.
 fn reasoning(call: &ToolCall) -> Vec<Value> {
     let known = call.thought_signatures.iter().filter_map(|signature| serde_json::from_str::<Value>(signature).ok());
     known.filter(|item| item["type"] == "reasoning" && item["encrypted_content"].is_string()).collect()

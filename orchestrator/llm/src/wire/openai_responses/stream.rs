@@ -9,7 +9,7 @@ use crate::{
     wire::{
         decoder::{Assembler, DecodeError, Delta, OnDelta, empty_completion, finish_reason},
         json::{items, string, text},
-        meter::UsageMeter,
+        usage_counter::UsageCounter,
     },
 };
 
@@ -18,7 +18,7 @@ use crate::{
 pub(in crate::wire) struct ResponseAssembler {
     outputs: Vec<Output>,
     end: Option<FinishReason>,
-    meter: UsageMeter,
+    counter: UsageCounter,
 }
 
 /// One output item. Its deltas are replaced by the complete item when that arrives.
@@ -39,7 +39,7 @@ impl Assembler for ResponseAssembler {
         if kind == "error" || !value["error"].is_null() {
             return Err(DecodeError::Provider(value.clone()));
         }
-        usage::read(event, value, &mut self.meter);
+        usage::read(event, value, &mut self.counter);
         match kind {
             "response.failed" => return Err(DecodeError::Provider(value["response"].clone())),
             "response.output_item.added" | "response.output_item.done" => {
@@ -70,8 +70,8 @@ impl Assembler for ResponseAssembler {
 
     fn end_mark(&mut self) {}
 
-    fn meter(&self) -> &UsageMeter {
-        &self.meter
+    fn counter(&self) -> &UsageCounter {
+        &self.counter
     }
 
     fn into_completion(mut self: Box<Self>) -> Result<Completion, DecodeError> {
@@ -88,7 +88,8 @@ impl Assembler for ResponseAssembler {
 }
 
 impl ResponseAssembler {
-    /// The output item that an event is about. An event with neither index nor id adds an item or is about the newest one.
+    /// The output item that an event is about. An event with neither index nor id adds an item or is about the newest
+    /// one.
     fn output(&mut self, kind: &str, event: &Value) -> &mut Output {
         let index = event["output_index"].as_u64();
         let id = text(&event["item_id"]).or_else(|| text(&event["item"]["id"])).unwrap_or_default();

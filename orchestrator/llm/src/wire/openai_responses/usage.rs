@@ -4,26 +4,26 @@ use serde_json::Value;
 
 use crate::wire::{
     json::{count, items, text},
-    meter::{Reported, UsageMeter},
+    usage_counter::{ReportedUsage, UsageCounter},
 };
 
 /// Processes one event, or a complete response.
-pub(in crate::wire) fn read(event: Option<&str>, value: &Value, meter: &mut UsageMeter) {
+pub(in crate::wire) fn read(event: Option<&str>, value: &Value, counter: &mut UsageCounter) {
     let kind = kind(event, value);
     if kind.rsplit('.').next() == Some("delta") {
-        meter.wrote(text(&value["delta"]).unwrap_or_default());
+        counter.wrote(text(&value["delta"]).unwrap_or_default());
     }
     match kind {
-        "response.output_item.added" => meter.wrote(text(&value["item"]["name"]).unwrap_or_default()),
-        "response.completed" | "response.incomplete" | "response.failed" => end(&value["response"], meter),
+        "response.output_item.added" => counter.wrote(text(&value["item"]["name"]).unwrap_or_default()),
+        "response.completed" | "response.incomplete" | "response.failed" => end(&value["response"], counter),
         _ if value["object"] == "response" => {
             for item in items(&value["output"]) {
                 let contents = items(&item["content"]).iter().map(|part| &part["text"]);
                 for written in contents.chain([&item["name"], &item["arguments"]]) {
-                    meter.wrote(text(written).unwrap_or_default());
+                    counter.wrote(text(written).unwrap_or_default());
                 }
             }
-            end(value, meter);
+            end(value, counter);
         }
         _ => {}
     }
@@ -34,13 +34,13 @@ pub(super) fn kind<'a>(event: Option<&'a str>, value: &'a Value) -> &'a str {
     value["type"].as_str().or(event).unwrap_or_default()
 }
 
-fn end(response: &Value, meter: &mut UsageMeter) {
+fn end(response: &Value, counter: &mut UsageCounter) {
     let usage = &response["usage"];
-    meter.report(Reported {
+    counter.report(ReportedUsage {
         input: count(&usage["input_tokens"]),
         output: count(&usage["output_tokens"]),
         cache_read: count(&usage["input_tokens_details"]["cached_tokens"]),
         cache_write: None,
     });
-    meter.complete();
+    counter.complete();
 }

@@ -266,8 +266,8 @@ proptest! {
         }
     }
 
-    /// An answer that ends anywhere is whole, interrupted or an error of the provider's, and never charged for more than
-    /// the whole one.
+    /// An answer that ends anywhere is whole, interrupted or an error of the provider's, and never charged for more
+    /// than the whole one.
     #[test]
     fn any_cut_is_noticed(at in 0.0..1.0_f64) {
         for name in all_fixtures() {

@@ -1,5 +1,5 @@
-//! A relayed client's requests: patched and estimated. The clients' shapes are those of the official libraries and of command
-//! line agents.
+//! A relayed client's requests: patched and estimated. The clients' shapes are those of the official libraries and of
+//! command line agents.
 
 use rstest::rstest;
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! MCP servers in real containers: an orchestrator whose jobs are driven by the test, and whose MCP servers run on the engine.
+//! MCP servers in real containers: an orchestrator whose jobs are driven by the test, and whose MCP servers run on the
+//! engine.
 
 mod containers;
 mod hostile;

@@ -27,7 +27,8 @@ struct Post {
     body: Value,
 }
 
-/// A server that answers the posts with these statuses, one after the other, and with the last one from then on; 0 is no answer.
+/// A server that answers the posts with these statuses, one after the other, and with the last one from then on; 0 is
+/// no answer.
 struct Receiver {
     address: String,
     posts: Arc<Mutex<Vec<Post>>>,

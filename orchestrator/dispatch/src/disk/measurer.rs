@@ -1,7 +1,7 @@
 //! Measures workspaces of running jobs: by a walk, and by the deleted files that the container still holds open.
 //!
-//! Each measurement runs on a separate thread with a deadline, so that one job's tree does not delay another's. Never ends a
-//! job.
+//! Each measurement runs on a separate thread with a deadline, so that one job's tree does not delay another's. Never
+//! ends a job.
 
 use std::{
     collections::HashMap,
@@ -25,8 +25,8 @@ use workspace::{Cutoff, FileError, Workspaces};
 
 /// Timeout of a measurement while the job runs; a tree of 100,000 files takes a tenth of it.
 const MEASURE_TIMEOUT: Duration = Duration::from_millis(700);
-/// Timeout with the container paused: enough for 2.6 million entries, the most at the default ceiling, on a busy machine.
-/// Shorter than a worker's lease, which is not renewed meanwhile.
+/// Timeout with the container paused: enough for 2.6 million entries, the most at the default ceiling, on a busy
+/// machine. Shorter than a worker's lease, which is not renewed meanwhile.
 const PAUSED_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a measurement that fails with the container paused is retried.
 const PAUSED_RETRY_LIMIT: Duration = Duration::from_secs(3);
@@ -61,28 +61,28 @@ impl Measurement {
 
 /// Measures workspaces. Clones share what they know of the containers.
 #[derive(Clone)]
-pub struct WorkspaceMeter {
+pub struct WorkspaceMeasurer {
     workspaces: Workspaces,
     engine: Arc<dyn Engine>,
-    containers: Arc<Mutex<HashMap<String, Arc<MeteredContainer>>>>,
+    containers: Arc<Mutex<HashMap<String, Arc<MeasuredContainer>>>>,
 }
 
 #[derive(Debug, Default)]
-struct MeteredContainer {
+struct MeasuredContainer {
     /// Host PID of the first process.
     pid: OnceLock<u32>,
     /// Held while it is paused: otherwise one measurement would unpause it during another.
     paused: tokio::sync::Mutex<()>,
 }
 
-impl WorkspaceMeter {
+impl WorkspaceMeasurer {
     /// Measures these workspaces, with the engine that runs the containers.
     pub fn new(workspaces: Workspaces, engine: Arc<dyn Engine>) -> Self {
         Self { workspaces, engine, containers: Arc::default() }
     }
 
-    /// Measures the workspace of a job that reports success, while its container still exists. The container is paused if the
-    /// result is not certain, and stays paused if the limit is exceeded. Must not be cancelled.
+    /// Measures the workspace of a job that reports success, while its container still exists. The container is paused
+    /// if the result is not certain, and stays paused if the limit is exceeded. Must not be cancelled.
     pub async fn check_completed(&self, job: &JobRecord) -> Option<Violation> {
         let job = RunningJob::of(job);
         for may_settle in [true, false] {
@@ -95,8 +95,8 @@ impl WorkspaceMeter {
         self.measure_paused(&job).await.err()
     }
 
-    /// Measures with the container paused. It is unpaused if the job may continue, and stays paused if it is to end. Must not
-    /// be cancelled: the container would stay paused.
+    /// Measures with the container paused. It is unpaused if the job may continue, and stays paused if it is to end.
+    /// Must not be cancelled: the container would stay paused.
     pub(super) async fn measure_paused(&self, job: &RunningJob) -> Result<(), Violation> {
         let container = self.container(job);
         let _paused = match &container {
@@ -167,17 +167,18 @@ impl WorkspaceMeter {
         Some(*container.pid.get_or_init(|| pid))
     }
 
-    fn container(&self, job: &RunningJob) -> Option<Arc<MeteredContainer>> {
+    fn container(&self, job: &RunningJob) -> Option<Arc<MeasuredContainer>> {
         let name = job.container.as_ref()?;
         Some(Arc::clone(self.known().entry(name.clone()).or_default()))
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<MeteredContainer>>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<MeasuredContainer>>> {
         self.containers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Runs on a new thread: the runtime's blocking threads may all be busy with requests. None if no thread can be started.
+/// Runs on a new thread: the runtime's blocking threads may all be busy with requests. None if no thread can be
+/// started.
 async fn run_on_new_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, result) = oneshot::channel();
     let started = std::thread::Builder::new().name("disk-measure".to_owned()).spawn(move || {
@@ -255,7 +256,7 @@ mod tests {
             run_dir: root.path().to_owned(),
             inet_datagrams: false,
         });
-        WorkspaceMeter::new(workspaces, Arc::new(engine)).measure(&job, Effort::Paused).await.finding
+        WorkspaceMeasurer::new(workspaces, Arc::new(engine)).measure(&job, Effort::Paused).await.finding
     }
 
     fn is_within(finding: &Finding) -> bool {

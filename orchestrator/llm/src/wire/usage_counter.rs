@@ -12,30 +12,30 @@ use crate::arguments::tokens_of_bytes;
 
 /// Token counts as a provider reports them; later reports replace earlier ones, since all are cumulative.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Reported {
+pub(super) struct ReportedUsage {
     pub(super) input: Option<u64>,
     pub(super) output: Option<u64>,
     pub(super) cache_read: Option<u64>,
     pub(super) cache_write: Option<u64>,
 }
 
-/// A larger count is an error of the server, and the estimate is used: sums of such counts would exceed the integers of the
-/// database. Today's largest context windows have 10 million tokens.
+/// A larger count is an error of the server, and the estimate is used: sums of such counts would exceed the integers of
+/// the database. Today's largest context windows have 10 million tokens.
 const MAX_REPORTED_TOKENS: u64 = 1_000_000_000;
 
 /// Counts one answer.
 #[derive(Debug, Clone, Default)]
-pub(super) struct UsageMeter {
-    reported: Reported,
+pub(super) struct UsageCounter {
+    reported: ReportedUsage,
     /// The reported input leaves out what was read from and written to the cache.
     input_excludes_cache: bool,
     written_bytes: usize,
     is_complete: bool,
 }
 
-impl UsageMeter {
+impl UsageCounter {
     /// Takes counts of a wire whose input includes the cached tokens.
-    pub(super) fn report(&mut self, counts: Reported) {
+    pub(super) fn report(&mut self, counts: ReportedUsage) {
         let known = &mut self.reported;
         let plausible = |count: Option<u64>| count.filter(|tokens| *tokens <= MAX_REPORTED_TOKENS);
         known.input = plausible(counts.input).or(known.input);
@@ -45,7 +45,7 @@ impl UsageMeter {
     }
 
     /// Takes counts of a wire whose input leaves the cached tokens out.
-    pub(super) fn report_excluding_cache(&mut self, counts: Reported) {
+    pub(super) fn report_excluding_cache(&mut self, counts: ReportedUsage) {
         self.input_excludes_cache = true;
         self.report(counts);
     }
@@ -61,7 +61,7 @@ impl UsageMeter {
     }
 
     pub(super) fn usage(&self, prompt_tokens: u64) -> TokenUsage {
-        let Reported { input, output, cache_read, cache_write } = self.reported;
+        let ReportedUsage { input, output, cache_read, cache_write } = self.reported;
         let (cache_read, cache_write) = (cache_read.unwrap_or(0), cache_write.unwrap_or(0));
         let cached = cache_read.saturating_add(cache_write);
         let reported_input =
@@ -91,8 +91,8 @@ impl UsageMeter {
 /// cannot read is estimated.
 pub struct UsageTap {
     framer: Framer,
-    read: fn(Option<&str>, &Value, &mut UsageMeter),
-    meter: UsageMeter,
+    read: fn(Option<&str>, &Value, &mut UsageCounter),
+    counter: UsageCounter,
     prompt_tokens: u64,
     is_readable: bool,
     unreadable_bytes: usize,
@@ -109,7 +109,7 @@ impl UsageTap {
         Self {
             framer: Framer::new(wire.framing()),
             read,
-            meter: UsageMeter::default(),
+            counter: UsageCounter::default(),
             prompt_tokens,
             is_readable: true,
             unreadable_bytes: 0,
@@ -122,10 +122,10 @@ impl UsageTap {
             self.unreadable_bytes += bytes.len();
             return;
         }
-        let Self { framer, read, meter, .. } = self;
+        let Self { framer, read, counter, .. } = self;
         self.is_readable = framer
             .push(bytes, &mut |frame| {
-                take(&frame, *read, meter);
+                take(&frame, *read, counter);
                 Ok(())
             })
             .is_ok();
@@ -134,22 +134,22 @@ impl UsageTap {
     /// The usage of the answer. One that was cut off is charged for what was received.
     pub fn finish(mut self) -> TokenUsage {
         if self.is_readable {
-            let Self { framer, read, meter, .. } = &mut self;
+            let Self { framer, read, counter, .. } = &mut self;
             // An incomplete payload at the end was cut off.
             let _ = framer.finish(&mut |frame| {
-                take(&frame, *read, meter);
+                take(&frame, *read, counter);
                 Ok(())
             });
         }
-        self.meter.written_bytes += self.unreadable_bytes;
-        self.meter.usage(self.prompt_tokens)
+        self.counter.written_bytes += self.unreadable_bytes;
+        self.counter.usage(self.prompt_tokens)
     }
 }
 
-fn take(frame: &Frame, read: fn(Option<&str>, &Value, &mut UsageMeter), meter: &mut UsageMeter) {
+fn take(frame: &Frame, read: fn(Option<&str>, &Value, &mut UsageCounter), counter: &mut UsageCounter) {
     match frame {
-        Frame::Json { event, value } => read(event.as_deref(), value, meter),
-        Frame::Done | Frame::EndOfDocument => meter.complete(),
+        Frame::Json { event, value } => read(event.as_deref(), value, counter),
+        Frame::Done | Frame::EndOfDocument => counter.complete(),
     }
 }
 
@@ -159,13 +159,18 @@ mod tests {
 
     #[test]
     fn an_implausible_count_is_estimated_and_an_earlier_one_is_kept() {
-        let mut meter = UsageMeter::default();
-        meter.report(Reported { cache_read: Some(7), ..Reported::default() });
+        let mut counter = UsageCounter::default();
+        counter.report(ReportedUsage { cache_read: Some(7), ..ReportedUsage::default() });
         let absurd = Some(MAX_REPORTED_TOKENS + 1);
-        meter.report(Reported { input: absurd, output: absurd, cache_read: Some(u64::MAX), cache_write: absurd });
-        meter.wrote(&"x".repeat(400));
-        meter.complete();
-        let usage = meter.usage(50);
+        counter.report(ReportedUsage {
+            input: absurd,
+            output: absurd,
+            cache_read: Some(u64::MAX),
+            cache_write: absurd,
+        });
+        counter.wrote(&"x".repeat(400));
+        counter.complete();
+        let usage = counter.usage(50);
         let expected = TokenUsage { input_tokens: 50, output_tokens: 100, cache_read_tokens: 7, cache_write_tokens: 0 };
         assert_eq!(usage, expected);
     }

@@ -32,8 +32,8 @@ pub enum InvalidDestination {
 }
 
 impl NotificationDestinations {
-    /// The destinations of this list. `own` are the orchestrator's addresses, which are never dialled. An error names the entry by
-    /// its index.
+    /// The destinations of this list. `own` are the orchestrator's addresses, which are never dialled. An error names
+    /// the entry by its index.
     pub fn new(allow: &[String], own: Vec<SocketAddr>, look_up: LookUp) -> Result<Self, (usize, InvalidPattern)> {
         let policy = EgressPolicy::new(allow, own)?;
         Ok(Self { client: EgressClient::new(Arc::new(policy), look_up) })
@@ -92,10 +92,14 @@ mod tests {
     #[case(&["*.example"], "https://other.test/", "not allowed by the operator")]
     #[case(&["*"], "file:///etc/passwd", "must be a URL")]
     #[case(&["*"], "https://user:secret@hooks.example/", "must be a URL")]
-    fn targets_are_those_that_the_operator_allows(#[case] allow: &[&str], #[case] url: &str, #[case] expected: &str) {
+    fn destinations_are_those_that_the_operator_allows(
+        #[case] allow: &[&str],
+        #[case] url: &str,
+        #[case] expected: &str,
+    ) {
         let allow: Vec<String> = allow.iter().map(|entry| (*entry).to_owned()).collect();
-        let targets = NotificationDestinations::new(&allow, vec![], egress::system_look_up()).unwrap();
-        match targets.check(url) {
+        let destinations = NotificationDestinations::new(&allow, vec![], egress::system_look_up()).unwrap();
+        match destinations.check(url) {
             Ok(()) => assert_eq!(expected, ""),
             Err(error) => assert!(!expected.is_empty() && error.to_string().contains(expected), "{error}"),
         }

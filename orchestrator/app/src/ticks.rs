@@ -1,10 +1,10 @@
-//! The standing jobs of the process: ticks that wake its periodic tasks.
+//! The ticks that wake the periodic tasks of the process.
 //!
-//! The only user of tokio-cron-scheduler. A tick carries no data and does no work; the task that it wakes has an owner and looks
-//! at the database. Never runs users' schedules, whose times are rows.
+//! The only user of tokio-cron-scheduler. A tick carries no data and does no work; the task that it wakes has an owner
+//! and reads the database. Never runs users' schedules, whose times are rows.
 //!
-//! The scheduler goes by the wall clock and is silent after the clock has been set back, until the old time is reached again. It
-//! is then replaced.
+//! The scheduler goes by the wall clock and is silent after the clock has been set back, until the old time is reached
+//! again. It is then replaced.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use tracing::{instrument::WithSubscriber as _, subscriber::NoSubscriber};
 /// Time without a tick after which the scheduler is replaced. One of its jobs ticks each second.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// How often a standing job ticks.
+/// How often a job ticks.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Tick {
     Second,
@@ -44,13 +44,13 @@ impl Tick {
 }
 
 #[derive(Default)]
-pub(super) struct StandingJobs {
+pub(super) struct Ticks {
     jobs: Vec<(Tick, TickCallback)>,
 }
 
 type TickCallback = Arc<dyn Fn() + Send + Sync>;
 
-impl StandingJobs {
+impl Ticks {
     /// Adds a job that calls `wake`, which must not block, at each tick.
     pub(super) fn with(mut self, tick: Tick, wake: impl Fn() + Send + Sync + 'static) -> Self {
         self.jobs.push((tick, Arc::new(wake)));
@@ -119,8 +119,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_standing_job_ticks_until_the_drain() {
-        let (mut jobs, drain) = (StandingJobs::default(), CancellationToken::new());
+    async fn a_job_ticks_until_the_drain() {
+        let (mut jobs, drain) = (Ticks::default(), CancellationToken::new());
         let ticked = jobs.notify(Tick::Second);
         let (running, stop) = (jobs.run(drain.clone()), drain.clone());
         let watching = async move {
