@@ -4,9 +4,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// From this number of users on, unused semaphores are removed.
@@ -59,7 +60,7 @@ impl PerUserSemaphore {
     }
 
     fn of_user(&self, user: &str) -> Arc<Semaphore> {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = self.users.lock();
         if users.len() >= MANY_USERS {
             users.retain(|_, semaphore| semaphore.strong_count() > 0);
         }

@@ -3,12 +3,9 @@
 //! Owns which threads are worked on at once. The database is the truth: a wake carries no data, and what is to be done
 //! is read again. Never decides what a turn does.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use protocol::ThreadId;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -80,7 +77,7 @@ impl ChatEngine {
 
     /// Stops the turn in progress of a thread. False: there is none.
     pub fn stop(&self, thread: ThreadId) -> bool {
-        let active = self.active();
+        let active = self.active.lock();
         let turn = active.get(&thread);
         if let Some(turn) = turn {
             turn.stop.cancel();
@@ -129,7 +126,7 @@ impl ChatEngine {
             tracing::error!(error = &error as &dyn std::error::Error, "the threads to work on could not be read");
         })?;
         let order = {
-            let active = self.active();
+            let active = self.active.lock();
             let waiting = runnable.into_iter().filter(|(thread, _)| !active.contains_key(thread));
             FairOrder::new(waiting, active.values().map(|turn| turn.user.as_str()))
         };
@@ -140,10 +137,6 @@ impl ChatEngine {
             turns.spawn(async move { active.engine.process(active.thread, &active.stop).await });
         }
         Ok(())
-    }
-
-    fn active(&self) -> MutexGuard<'_, HashMap<ThreadId, Active>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -158,13 +151,13 @@ pub(super) struct ActiveTurn {
 impl ActiveTurn {
     pub(super) fn begin(engine: &Arc<ChatEngine>, thread: ThreadId, user: String, permit: Permit) -> Self {
         let stop = CancellationToken::new();
-        engine.active().insert(thread, Active { user, stop: stop.clone() });
+        engine.active.lock().insert(thread, Active { user, stop: stop.clone() });
         Self { engine: Arc::clone(engine), thread, stop, _permit: permit }
     }
 }
 
 impl Drop for ActiveTurn {
     fn drop(&mut self) {
-        self.engine.active().remove(&self.thread);
+        self.engine.active.lock().remove(&self.thread);
     }
 }

@@ -3,11 +3,9 @@
 //! Owns the channel of each user with subscribers. Never stores anything: what is durable is in the thread. A
 //! subscriber that is too slow loses events and is told so.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::Mutex;
 use protocol::{ChatDelta, ChatStatus, ThreadId};
 use tokio::sync::broadcast;
 
@@ -60,20 +58,16 @@ impl LiveEvents {
     /// Subscribes to the events of a user's threads.
     pub fn subscribe(&self, user: &str) -> LiveSubscription {
         let receiver =
-            self.channels().entry(user.to_owned()).or_insert_with(|| broadcast::channel(CAPACITY).0).subscribe();
+            self.0.lock().entry(user.to_owned()).or_insert_with(|| broadcast::channel(CAPACITY).0).subscribe();
         LiveSubscription { events: self.clone(), user: user.to_owned(), receiver }
     }
 
     /// Sends an event to the subscribers of a user, if there are any. `event` is only made for them.
     pub fn send(&self, user: &str, event: impl FnOnce() -> LiveEvent) {
-        if let Some(channel) = self.channels().get(user) {
+        if let Some(channel) = self.0.lock().get(user) {
             // Without a receiver the channel is about to be removed.
             let _ = channel.send(event());
         }
-    }
-
-    fn channels(&self) -> MutexGuard<'_, Channels> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -95,7 +89,7 @@ impl LiveSubscription {
 
 impl Drop for LiveSubscription {
     fn drop(&mut self) {
-        let mut channels = self.events.channels();
+        let mut channels = self.events.0.lock();
         if channels.get(&self.user).is_some_and(|channel| channel.receiver_count() <= 1) {
             channels.remove(&self.user);
         }
@@ -122,6 +116,6 @@ mod tests {
         }
         assert_eq!(bob.next().await, Err(Lagged));
         drop((ada, bob));
-        assert!(events.channels().is_empty());
+        assert!(events.0.lock().is_empty());
     }
 }

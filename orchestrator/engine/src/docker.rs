@@ -7,7 +7,7 @@ use std::{
     collections::{HashMap, HashSet},
     path::{Path, PathBuf},
     sync::{
-        Arc, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -92,7 +92,7 @@ pub struct Docker {
     settings: DockerSettings,
     client: Arc<Client>,
     /// None until the first call that needs it.
-    profile: std::sync::Mutex<Option<Arc<EngineProfile>>>,
+    profile: parking_lot::Mutex<Option<Arc<EngineProfile>>>,
     /// Results of earlier probes.
     probe_cache: Mutex<ProbeCache>,
     /// An engine-wide call has failed since the last probe.
@@ -101,9 +101,9 @@ pub struct Docker {
     ends: Semaphore,
     watch: Mutex<Watch>,
     /// Ids of containers that an event named since their last inspection.
-    changed_containers: std::sync::Mutex<HashSet<String>>,
+    changed_containers: parking_lot::Mutex<HashSet<String>>,
     /// Inspections that took longer than a list waits, by container id.
-    pending_inspections: std::sync::Mutex<HashMap<String, PendingInspection>>,
+    pending_inspections: parking_lot::Mutex<HashMap<String, PendingInspection>>,
     /// Owns the inspections; each has a timeout.
     tasks: TaskTracker,
 }
@@ -122,13 +122,13 @@ impl Docker {
         Self {
             client: Arc::new(Client::new(settings.host.as_deref())),
             settings,
-            profile: std::sync::Mutex::new(None),
+            profile: parking_lot::Mutex::new(None),
             probe_cache: Mutex::new(ProbeCache::default()),
             probe_stale: AtomicBool::new(false),
             ends: Semaphore::new(MAX_CONCURRENT_ENDS),
             watch: Mutex::new(Watch::default()),
-            changed_containers: std::sync::Mutex::default(),
-            pending_inspections: std::sync::Mutex::default(),
+            changed_containers: parking_lot::Mutex::default(),
+            pending_inspections: parking_lot::Mutex::default(),
             tasks: TaskTracker::new(),
         }
     }
@@ -138,16 +138,8 @@ impl Docker {
         self.probe_stale.swap(false, Ordering::Relaxed)
     }
 
-    fn changed_containers(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.changed_containers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn pending_inspections(&self) -> MutexGuard<'_, HashMap<String, PendingInspection>> {
-        self.pending_inspections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes the next probe a full one after an engine-wide failure: a list that fails, or a container that does not
-    /// match its posture. A single container that is missing or hangs is not an engine-wide failure.
+    /// Makes the next probe a full one after an engine-wide failure: a list that fails, or a container that does not match its
+    /// posture. A single container that is missing or hangs is not an engine-wide failure.
     fn mark_stale_on_error<T>(
         &self,
         result: Result<T, EngineError>,
@@ -161,7 +153,7 @@ impl Docker {
 
     /// The cached profile, or a new one.
     async fn profile(&self) -> Result<Arc<EngineProfile>, EngineError> {
-        let cached = self.cached_profile().clone();
+        let cached = self.profile.lock().clone();
         if let Some(profile) = cached {
             return Ok(profile);
         }
@@ -169,16 +161,12 @@ impl Docker {
         self.update_profile(info.default_runtime.unwrap_or_default()).await
     }
 
-    fn cached_profile(&self) -> MutexGuard<'_, Option<Arc<EngineProfile>>> {
-        self.profile.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Replaces the cached profile.
     async fn update_profile(&self, default_runtime: String) -> Result<Arc<EngineProfile>, EngineError> {
         let runtime = self.settings.runtime.clone().unwrap_or(default_runtime);
         let seccomp = seccomp::profile(self.settings.inet_datagrams)?;
         let profile = Arc::new(EngineProfile { runtime, seccomp, paths: self.host_paths().await? });
-        *self.cached_profile() = Some(Arc::clone(&profile));
+        *self.profile.lock() = Some(Arc::clone(&profile));
         Ok(profile)
     }
 

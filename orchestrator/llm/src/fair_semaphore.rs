@@ -5,9 +5,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use protocol::JobId;
 use tokio::sync::oneshot;
 
@@ -57,7 +58,7 @@ impl FairSemaphore {
     pub(super) async fn acquire(&self, caller: CallOwner<'_>) -> SlotPermit {
         loop {
             let turn = {
-                let mut slots = self.lock();
+                let mut slots = self.0.lock();
                 if slots.free > 0 {
                     return self.take(&mut slots, caller.user);
                 }
@@ -77,7 +78,7 @@ impl FairSemaphore {
     }
 
     fn release(&self, user: &str) {
-        let mut slots = self.lock();
+        let mut slots = self.0.lock();
         slots.put_back(user);
         while slots.free > 0
             && let Some((user, call)) = slots.next_in_turn()
@@ -89,10 +90,6 @@ impl FairSemaphore {
                 slots.put_back(&user);
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Slots> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -185,7 +182,7 @@ mod tests {
             served.push(one);
         }
         tasks.join_all().await;
-        let slots = semaphore.lock();
+        let slots = semaphore.0.lock();
         assert_eq!((slots.free, slots.held.len(), slots.waiting.len()), (1, 0, 0));
         served
     }

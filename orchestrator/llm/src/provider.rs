@@ -1,12 +1,10 @@
 //! One provider behind the gateway: its endpoint, its concurrency slots, its circuit breaker and its attempts. Owns
 //! asking this provider until it answers or cannot; never knows of the others.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use agent::{Delta, DeltaSink, safety::LeakDetector};
+use parking_lot::Mutex;
 use protocol::{Completion, CompletionRequest, TokenUsage};
 use tokio::{
     sync::watch,
@@ -198,7 +196,7 @@ impl Provider {
     }
 
     fn with_breaker<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
-        act(&mut self.breaker.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.breaker.lock())
     }
 }
 

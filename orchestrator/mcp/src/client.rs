@@ -8,11 +8,12 @@ mod open;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use protocol::McpTransportKind;
 use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -21,7 +22,7 @@ use super::{
     answer::{Answer, ListedTool},
     error::McpError,
     server::{ConfiguredServer, InvalidServer},
-    slot::{Slot, lock},
+    slot::Slot,
     stdio::Containers,
 };
 use base::clock::Clock;
@@ -113,15 +114,15 @@ impl McpClient {
 
     /// How often the server has reported to this user that its list of tools has changed.
     pub fn changes(&self, (server, user): (&str, &str)) -> u64 {
-        let slots = lock(&self.slots);
+        let slots = self.slots.lock();
         slots.get(&(server.to_owned(), user.to_owned())).map_or(0, |slot| slot.changes.load(Ordering::Relaxed))
     }
 
     /// The state of a server's connections.
     pub fn status(&self, server: &str) -> ServerStatus {
-        let slots = lock(&self.slots);
-        let open = slots.iter().filter(|((name, _), slot)| name == server && lock(&slot.usage).is_open).count();
-        let error = lock(&self.errors).get(server).cloned();
+        let slots = self.slots.lock();
+        let open = slots.iter().filter(|((name, _), slot)| name == server && slot.usage.lock().is_open).count();
+        let error = self.errors.lock().get(server).cloned();
         ServerStatus { connections: u32::try_from(open).unwrap_or(u32::MAX), error }
     }
 
@@ -170,7 +171,7 @@ impl McpClient {
             }
         }
         self.drain.cancel();
-        let slots: Vec<Arc<Slot>> = lock(&self.slots).values().cloned().collect();
+        let slots: Vec<Arc<Slot>> = self.slots.lock().values().cloned().collect();
         let ends = slots.into_iter().map(|slot| {
             let this = Arc::clone(&self);
             async move { this.end(Arc::clone(&slot.state).lock_owned().await, slot).await }
@@ -184,7 +185,7 @@ impl McpClient {
 
     /// Remembers the last error of a server for the admin, or that there is none.
     fn note(&self, server: &str, error: Option<&McpError>) {
-        let mut errors = lock(&self.errors);
+        let mut errors = self.errors.lock();
         match error {
             Some(error) => drop(errors.insert(server.to_owned(), error.for_admin())),
             None => drop(errors.remove(server)),

@@ -3,15 +3,12 @@
 //! Guarantees that no redirect is followed, that a body is cut at the connection's limit while it is read, and that the
 //! server's event stream is opened again a limited number of times.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use http::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
 use rmcp::{
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
     transport::{
@@ -62,11 +59,11 @@ pub(super) struct LastFailure(Arc<Mutex<Option<String>>>);
 
 impl LastFailure {
     fn set(&self, message: &str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(message.to_owned());
+        *self.0.lock() = Some(message.to_owned());
     }
 
     pub(super) fn get(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 

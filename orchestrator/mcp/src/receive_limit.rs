@@ -4,10 +4,11 @@
 //! read.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum size of one message. A screenshot as base64 fits; a model reads much less of a text.
@@ -74,11 +75,11 @@ impl ReceiveLimit {
 
     /// Why this side closed the connection, if it did.
     pub(super) fn cause(&self) -> Option<&'static str> {
-        *self.0.cause.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.cause.lock()
     }
 
     fn exceeded(&self, cause: &'static str) -> LimitExceeded {
-        self.0.cause.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
+        self.0.cause.lock().get_or_insert(cause);
         self.0.exceeded.cancel();
         LimitExceeded(cause)
     }

@@ -3,11 +3,9 @@
 //! Owns the waits between attempts and their number. The protocol library opens a stream that broke at once, and after
 //! as little time as the server asks for.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Wait before the second attempt; doubled with each further one.
@@ -46,7 +44,7 @@ impl Reconnects {
 
     fn with<T>(&self, change: impl FnOnce(&mut Attempts) -> T) -> T {
         // No change can panic half-way.
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.0.lock())
     }
 }
 

@@ -3,10 +3,11 @@
 //! Owns when a connection that failed may be opened again.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use protocol::McpTransportKind;
 
 use super::{connection::Connection, error::McpError, server::ConfiguredServer};
@@ -68,7 +69,7 @@ impl Slot {
 
     /// Counts a call until the result is dropped.
     pub(super) fn begin_call(self: &Arc<Self>, clock: &Clock) -> ActiveCall {
-        lock(&self.usage).calls += 1;
+        self.usage.lock().calls += 1;
         ActiveCall { slot: Arc::clone(self), clock: clock.clone() }
     }
 }
@@ -81,7 +82,7 @@ impl ActiveCall {
 
 impl Drop for ActiveCall {
     fn drop(&mut self) {
-        let mut usage = lock(&self.slot.usage);
+        let mut usage = self.slot.usage.lock();
         usage.calls = usage.calls.saturating_sub(1);
         usage.last_used = self.clock.monotonic();
     }
@@ -129,12 +130,6 @@ impl SlotState {
     }
 }
 
-/// Locks what only this module and the client change.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No change of what is guarded can panic half-way.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,9 +164,9 @@ mod tests {
         let clock = Clock::system();
         let (first, second) = (slot.begin_call(&clock), slot.begin_call(&clock));
         drop(first);
-        assert_eq!(lock(&slot.usage).calls, 1);
+        assert_eq!(slot.usage.lock().calls, 1);
         drop(second);
-        assert_eq!(lock(&slot.usage).calls, 0);
-        assert!(lock(&slot.usage).last_used <= clock.monotonic());
+        assert_eq!(slot.usage.lock().calls, 0);
+        assert!(slot.usage.lock().last_used <= clock.monotonic());
     }
 }

@@ -5,10 +5,11 @@
 use std::{
     collections::HashSet,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
+use parking_lot::Mutex;
 use protocol::{ContainerName, JobId};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -53,7 +54,7 @@ impl Containers {
             return Err(failed(format!("the sandbox is not ready ({})", reason.as_str())));
         }
         let container = ContainerName::Mcp { id: JobId::generate() }.to_string();
-        self.live().insert(container.clone());
+        self.live.lock().insert(container.clone());
         let spec = McpContainerSpec {
             name: container.clone(),
             server: server.to_owned(),
@@ -69,7 +70,7 @@ impl Containers {
                 Ok(StartedServer { container, stdin: streams.stdin, stdout })
             }
             Err(error) => {
-                self.live().remove(&container);
+                self.live.lock().remove(&container);
                 tracing::warn!(mcp.server = server, %error, "the container of an MCP server does not start");
                 Err(failed(describe(&error)))
             }
@@ -82,7 +83,7 @@ impl Containers {
             tracing::warn!(container.name = container, %error, "the container of an MCP server cannot be removed yet");
         }
         // If it is still there, it is removed with the leftovers.
-        self.live().remove(container);
+        self.live.lock().remove(container);
     }
 
     /// Removes containers of MCP servers that belong to no connection, such as those of an earlier process.
@@ -95,15 +96,11 @@ impl Containers {
             }
         };
         for container in containers.into_iter().filter(|one| one.role == Some(ContainerRole::Mcp)) {
-            let is_leftover = !self.live().contains(&container.name);
+            let is_leftover = !self.live.lock().contains(&container.name);
             if is_leftover && let Err(error) = self.engine.remove(&container.name).await {
                 tracing::warn!(container.name = container.name, %error, "the container of an MCP server cannot be removed yet");
             }
         }
-    }
-
-    fn live(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

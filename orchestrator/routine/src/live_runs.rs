@@ -4,9 +4,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
+use parking_lot::Mutex;
 use protocol::RunId;
 use tokio_util::sync::CancellationToken;
 
@@ -40,29 +41,25 @@ impl LiveRuns {
     /// Adds a run that starts.
     pub(super) fn insert(&self, run: RunId) -> LiveRun {
         let entry = Entry { stop: CancellationToken::new(), cause: Arc::default() };
-        self.entries().insert(run, entry.clone());
+        self.0.lock().insert(run, entry.clone());
         LiveRun { runs: self.clone(), run, entry }
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.entries().len()
+        self.0.lock().len()
     }
 
     pub(super) fn ids(&self) -> Vec<RunId> {
-        self.entries().keys().copied().collect()
+        self.0.lock().keys().copied().collect()
     }
 
     /// Stops the work on a run. The first cause stays.
     pub(super) fn stop(&self, run: RunId, cause: RunStopCause) {
-        if let Some(entry) = self.entries().get(&run) {
+        if let Some(entry) = self.0.lock().get(&run) {
             let _ = entry.cause.set(cause);
             entry.stop.cancel();
         }
-    }
-
-    fn entries(&self) -> MutexGuard<'_, HashMap<RunId, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,7 +77,7 @@ impl LiveRun {
 
 impl Drop for LiveRun {
     fn drop(&mut self) {
-        let mut entries = self.runs.entries();
+        let mut entries = self.runs.0.lock();
         // The run may have started again, with its own entry.
         if entries.get(&self.run).is_some_and(|entry| Arc::ptr_eq(&entry.cause, &self.entry.cause)) {
             entries.remove(&self.run);

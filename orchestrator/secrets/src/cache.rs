@@ -2,11 +2,9 @@
 //!
 //! Owns what is remembered and when it is forgotten. Never reads the database.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretString};
 
 /// Memory for values. Beyond it everything is forgotten and read again when it is needed: an owner has at most 256 KiB.
@@ -40,14 +38,14 @@ struct CachedSecrets {
 impl Cache {
     /// The owner's values, if they are here; otherwise the generation to read them in.
     pub(super) fn get(&self, owner: &str) -> Result<Arc<[NamedSecret]>, Generation> {
-        let state = self.lock();
+        let state = self.0.lock();
         state.owners.get(owner).cloned().ok_or(Generation(state.changes))
     }
 
     /// Remembers values that were read in this generation, unless a secret has changed since. Returns those that
     /// another caller has read meanwhile, if there are any: all callers get the same ones.
     pub(super) fn insert(&self, owner: &str, values: Arc<[NamedSecret]>, read_in: Generation) -> Arc<[NamedSecret]> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if state.changes != read_in.0 {
             return values;
         }
@@ -65,14 +63,9 @@ impl Cache {
 
     /// Forgets an owner's values, also those that are being read.
     pub(super) fn invalidate(&self, owner: &str) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.changes += 1;
         state.remove(owner);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CachedSecrets> {
-        // No change of the state can panic half-way.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -128,11 +121,11 @@ mod tests {
         for owner in ["a", "b", "b", "c"] {
             let generation = Generation(0);
             cache.insert(owner, Arc::clone(&large), generation);
-            assert!(cache.lock().bytes <= MAX_BYTES);
+            assert!(cache.0.lock().bytes <= MAX_BYTES);
         }
         let kept = ["a", "b", "c"].map(|owner| cache.get(owner).is_ok());
         assert_eq!(kept, [false, false, true]);
         cache.invalidate("c");
-        assert_eq!(cache.lock().bytes, 0);
+        assert_eq!(cache.0.lock().bytes, 0);
     }
 }

@@ -3,12 +3,10 @@
 //! Owns which detectors are kept in memory and when one is built again. Never logs a value, and never returns a
 //! detector that does not know the secrets as they are now: a caller that gets an error must not pass the text on.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use agent::safety::{LeakDetector, LeakDetectorError, MAX_INDEXED_SECRET_BYTES, StoredSecret};
+use parking_lot::Mutex;
 use protocol::limits::MAX_SECRETS_TOTAL_BYTES;
 use secrecy::ExposeSecret as _;
 
@@ -108,12 +106,12 @@ impl LeakDetectors {
         if values.is_empty() {
             return Ok(Arc::clone(&shared.formats_only));
         }
-        if let Some(kept) = shared.kept().get(owner, &values) {
+        if let Some(kept) = shared.kept.lock().get(owner, &values) {
             return Ok(kept);
         }
         let _permit = shared.builds.acquire(owner).await.map_err(|_| DetectorError::Interrupted)?;
         // Another caller may have built it meanwhile.
-        if let Some(kept) = shared.kept().get(owner, &values) {
+        if let Some(kept) = shared.kept.lock().get(owner, &values) {
             return Ok(kept);
         }
         let secret_bytes = values.iter().map(|one| one.value.expose_secret().len()).sum();
@@ -121,7 +119,7 @@ impl LeakDetectors {
         let built = tokio::task::spawn_blocking(move || build(&of_values)).await;
         let detector = Arc::new(built.map_err(|_| DetectorError::Interrupted)??);
         let entry = Entry { values, detector: Arc::clone(&detector), secret_bytes, last_use: 0 };
-        shared.kept().insert(owner, entry);
+        shared.kept.lock().insert(owner, entry);
         Ok(detector)
     }
 }
@@ -135,13 +133,6 @@ impl LeakDetectors {
     pub async fn store_for_test(&self, owner: &str, value: &str) {
         let entry = store::AuditEntry::by_operator("secret.set", chrono::DateTime::UNIX_EPOCH);
         self.0.secrets.set(owner, "TOKEN", &secrecy::SecretString::from(value), &entry).await.expect("a secret");
-    }
-}
-
-impl Shared {
-    fn kept(&self) -> MutexGuard<'_, DetectorCache> {
-        // No change of the state can panic half-way.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

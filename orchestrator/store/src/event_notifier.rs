@@ -2,11 +2,9 @@
 //! heartbeats. They carry no
 //! data: the reader queries the database.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::Mutex;
 use protocol::JobId;
 use tokio::sync::{Notify, watch};
 
@@ -43,14 +41,14 @@ pub struct EventSubscription {
 impl EventNotifier {
     /// Subscribes to a topic. Every commit after this call notifies the subscription.
     pub fn subscribe(self: &Arc<Self>, topic: Topic) -> EventSubscription {
-        let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut topics = self.topics.lock();
         let changes = topics.entry(topic.clone()).or_insert_with(|| watch::channel(()).0).subscribe();
         EventSubscription { notifier: Arc::clone(self), topic, changes }
     }
 
     /// Notifies the subscribers of a topic. Called after the commit.
     pub(super) fn notify(&self, topic: &Topic) {
-        let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        let topics = self.topics.lock();
         let all = matches!(topic, Topic::User(_)).then_some(&Topic::AllUsers);
         for subscribers in all.into_iter().chain([topic]).filter_map(|topic| topics.get(topic)) {
             subscribers.send_replace(());
@@ -90,7 +88,7 @@ impl EventSubscription {
 
 impl Drop for EventSubscription {
     fn drop(&mut self) {
-        let mut topics = self.notifier.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut topics = self.notifier.topics.lock();
         if topics.get(&self.topic).is_some_and(|subscribers| subscribers.receiver_count() <= 1) {
             topics.remove(&self.topic);
         }

@@ -5,16 +5,14 @@
 //! read was dropped before it was complete goes back once its thread is idle again, so that abandoned reads cannot pile
 //! up. Never writes.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use agent::BoxFuture;
 use futures_util::{
     StreamExt as _, TryStreamExt as _,
     stream::{self, BoxStream},
 };
+use parking_lot::Mutex;
 use sqlx::{
     ConnectOptions as _, Connection as _, Describe, Either, Execute, Executor, SqlStr, Sqlite,
     sqlite::{SqliteConnectOptions, SqliteConnection, SqliteQueryResult, SqliteRow, SqliteStatement, SqliteTypeInfo},
@@ -58,7 +56,7 @@ impl Readers {
     pub(super) async fn acquire(&self) -> Result<Reader, sqlx::Error> {
         let permit = tokio::time::timeout(ACQUIRE_TIMEOUT, Arc::clone(&self.0.permits).acquire_owned());
         let permit = permit.await.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
-        let idle = self.0.idle().pop();
+        let idle = self.0.idle.lock().pop();
         let connection = match idle {
             Some(connection) => connection,
             None => self.0.options.connect().await?,
@@ -70,7 +68,7 @@ impl Readers {
     /// is returned after all are closed.
     pub(super) async fn close(&self) -> Result<(), sqlx::Error> {
         self.0.permits.close();
-        let idle = std::mem::take(&mut *self.0.idle());
+        let idle = std::mem::take(&mut *self.0.idle.lock());
         let mut result = Ok(());
         for connection in idle {
             result = result.and(connection.close().await);
@@ -80,13 +78,9 @@ impl Readers {
 }
 
 impl Shared {
-    fn idle(&self) -> MutexGuard<'_, Vec<SqliteConnection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn keep(&self, connection: SqliteConnection) {
         if !self.permits.is_closed() {
-            self.idle().push(connection);
+            self.idle.lock().push(connection);
         }
     }
 }
@@ -194,7 +188,7 @@ mod tests {
         drop(reader);
         let again = tokio::time::timeout(ACQUIRE_TIMEOUT, sqlx::query_scalar::<_, i64>("SELECT 7").fetch_one(&readers));
         assert_eq!(again.await.expect("the connection is free again").unwrap(), 7);
-        assert_eq!(readers.0.idle().len(), 1);
+        assert_eq!(readers.0.idle.lock().len(), 1);
         readers.close().await.unwrap();
         let closed = sqlx::query("SELECT 1").execute(&readers).await;
         assert!(matches!(closed, Err(sqlx::Error::PoolClosed)), "{closed:?}");
@@ -204,8 +198,8 @@ mod tests {
     async fn a_lost_connection_is_replaced() {
         let readers = Readers::new(SqliteConnectOptions::new().in_memory(true), 1);
         readers.acquire().await.unwrap().release(Some(&sqlx::Error::WorkerCrashed));
-        assert_eq!(readers.0.idle().len(), 0);
+        assert_eq!(readers.0.idle.lock().len(), 0);
         sqlx::query("SELECT 1").execute(&readers).await.unwrap();
-        assert_eq!(readers.0.idle().len(), 1);
+        assert_eq!(readers.0.idle.lock().len(), 1);
     }
 }

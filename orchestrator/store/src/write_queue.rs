@@ -5,10 +5,11 @@
 
 use std::{
     collections::{HashSet, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep_until, timeout_at},
@@ -111,7 +112,7 @@ impl WriteQueue {
     }
 
     fn push(self: &Arc<Self>, deadline: Instant, add: impl FnOnce(&mut Lists, u64)) -> Result<Position, StoreError> {
-        let mut lists = self.lists();
+        let mut lists = self.lists.lock();
         if lists.is_closed {
             return Err(StoreError::Closed);
         }
@@ -127,7 +128,7 @@ impl WriteQueue {
     pub(super) async fn next(&self) -> Option<Group> {
         loop {
             {
-                let mut lists = self.lists();
+                let mut lists = self.lists.lock();
                 let group = lists.take();
                 #[cfg(test)]
                 {
@@ -147,24 +148,20 @@ impl WriteQueue {
     /// The number of queued writes and batches.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        let lists = self.lists();
+        let lists = self.lists.lock();
         lists.writes.len() + lists.batches.len()
     }
 
     /// Whether the last group that was taken has not been written yet.
     #[cfg(test)]
     pub(super) fn is_group_taken(&self) -> bool {
-        self.lists().is_group_taken
+        self.lists.lock().is_group_taken
     }
 
     /// Refuses further writes and batches.
     pub(super) fn close(&self) {
-        self.lists().is_closed = true;
+        self.lists.lock().is_closed = true;
         self.arrived.notify_one();
-    }
-
-    fn lists(&self) -> MutexGuard<'_, Lists> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -224,7 +221,7 @@ impl Position {
 
     /// Removes the write from the queue; false when it has begun.
     pub(super) fn withdraw(&self) -> bool {
-        let mut lists = self.queue.lists();
+        let mut lists = self.queue.lists.lock();
         let id = self.id;
         remove(&mut lists.writes, id) || remove(&mut lists.batches, id)
     }

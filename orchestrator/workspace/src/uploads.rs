@@ -5,10 +5,11 @@
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use protocol::{JobId, Limits};
 use tokio_util::sync::CancellationToken;
 
@@ -70,20 +71,15 @@ impl UploadRegistry {
         cancelled: CancellationToken,
     ) -> Result<Upload, FileError> {
         self.0.free_space.ensure_available(0)?;
-        if !self.lock().jobs.insert(job) {
+        if !self.0.state.lock().jobs.insert(job) {
             return Err(FileError::UploadInProgress);
         }
         let (registry, user) = (self.clone(), user.to_owned());
         Ok(Upload { registry, user, job, limits, reserved_bytes: 0, written_bytes: 0, cancelled })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Reservations> {
-        // Every update completes while the lock is held, so a panic elsewhere leaves the state consistent.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn reserve(&self, user: &str, bytes: u64) -> Result<(), FileError> {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         let reserved_by_user = state.reserved_bytes_by_user.get(user).copied().unwrap_or_default();
         if reserved_by_user.saturating_add(bytes) > MAX_STAGED_BYTES_PER_USER {
             return Err(FileError::StagingFull("your uploads in progress use all of your staging space"));
@@ -119,7 +115,7 @@ impl Upload {
             self.reserve((written - self.reserved_bytes).max(RESERVATION_STEP_BYTES))?;
         }
         self.written_bytes = written;
-        self.registry.lock().written_bytes += bytes;
+        self.registry.0.state.lock().written_bytes += bytes;
         Ok(())
     }
 
@@ -131,7 +127,7 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        let mut state = self.registry.lock();
+        let mut state = self.registry.0.state.lock();
         state.jobs.remove(&self.job);
         state.reserved_bytes = state.reserved_bytes.saturating_sub(self.reserved_bytes);
         state.written_bytes = state.written_bytes.saturating_sub(self.written_bytes);
@@ -207,8 +203,8 @@ mod tests {
         let written = (0..1000).take_while(|_| upload.count_written(chunk).is_ok()).count() as u64;
         assert!(written > 0 && upload.reserved_bytes >= written * chunk);
         drop(upload);
-        assert_eq!(uploads.lock().reserved_bytes, 0);
-        assert_eq!(uploads.lock().written_bytes, 0);
-        assert!(uploads.lock().reserved_bytes_by_user.is_empty() && uploads.lock().jobs.is_empty());
+        assert_eq!(uploads.0.state.lock().reserved_bytes, 0);
+        assert_eq!(uploads.0.state.lock().written_bytes, 0);
+        assert!(uploads.0.state.lock().reserved_bytes_by_user.is_empty() && uploads.0.state.lock().jobs.is_empty());
     }
 }

@@ -2,11 +2,9 @@
 //!
 //! Owns the rates of the tools and the buckets of the users. In memory: a restart resets them.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
+
+use parking_lot::Mutex;
 
 use super::{Bucket, Rate};
 
@@ -67,7 +65,7 @@ impl ToolRateLimits {
 
     /// Takes one call, or returns how long to wait for it. A refused call takes nothing.
     pub fn take(&self, user: &str, tool: &str, now: Duration) -> Result<(), Duration> {
-        let mut all = self.lock();
+        let mut all = self.buckets.lock();
         if all.len() >= MAX_BUCKETS {
             all.retain(|_, buckets| !buckets.iter_mut().all(|limited| limited.is_full(now)));
             evict_oldest(&mut all);
@@ -87,15 +85,11 @@ impl ToolRateLimits {
 
     /// Gives back what [`Self::take`] took, for a call that was not made after all.
     pub fn give_back(&self, user: &str, tool: &str) {
-        if let Some(buckets) = self.lock().get_mut(&(user.to_owned(), tool.to_owned())) {
+        if let Some(buckets) = self.buckets.lock().get_mut(&(user.to_owned(), tool.to_owned())) {
             for LimitedBucket { rate, bucket } in buckets {
                 bucket.give_back(*rate);
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), Vec<LimitedBucket>>> {
-        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -191,7 +185,7 @@ mod tests {
         for user in 0..(MAX_BUCKETS as u64 + 5_000) {
             limits.take(&user.to_string(), "echo", Duration::from_millis(user)).unwrap();
         }
-        let kept = limits.lock();
+        let kept = limits.buckets.lock();
         assert!(kept.len() <= MAX_BUCKETS, "{} buckets", kept.len());
         assert!(kept.contains_key(&("14999".to_owned(), "echo".to_owned())));
     }

@@ -3,12 +3,10 @@
 //! Owns a copy of the job's record as the last committed transition left it. Nothing is written by this copy: every
 //! write is fenced in the database by attempt and state.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use agent::RecordError;
+use parking_lot::Mutex;
 use protocol::{CallId, Completion, JobId, ToolCallReply};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -163,22 +161,22 @@ impl Attempt {
 
     /// The session that a call must belong to, besides its token.
     pub fn session(&self) -> WorkerSession {
-        self.lock().session.clone()
+        self.state.lock().session.clone()
     }
 
     /// The session as the database has it now.
     pub fn set_session(&self, session: WorkerSession) {
-        self.lock().session = session;
+        self.state.lock().session = session;
     }
 
     /// Whether a call without the attempt's session was recorded.
     pub fn is_session_rejection_recorded(&self) -> bool {
-        self.lock().session_rejected
+        self.state.lock().session_rejected
     }
 
     /// Records that a call without the attempt's session is in the events.
     pub fn session_rejection_recorded(&self) {
-        self.lock().session_rejected = true;
+        self.state.lock().session_rejected = true;
     }
 
     /// Who pays for its model calls.
@@ -204,43 +202,43 @@ impl Attempt {
     /// Records that its worker called.
     pub fn record_contact(&self) {
         let now = self.clock.monotonic();
-        self.lock().activity.record_contact(now);
+        self.state.lock().activity.record_contact(now);
     }
 
     /// Records that it made progress.
     pub fn record_progress(&self) {
         let now = self.clock.monotonic();
-        self.lock().activity.record_progress(now);
+        self.state.lock().activity.record_progress(now);
     }
 
     /// Records a heartbeat, which is progress only when it reports a new iteration. Returns whether it does.
     pub fn record_iteration(&self, iteration: u32) -> bool {
         let now = self.clock.monotonic();
-        self.lock().activity.record_iteration(iteration, now)
+        self.state.lock().activity.record_iteration(iteration, now)
     }
 
     /// Counts a model or tool call as in flight for as long as the guard lives.
     pub fn start_call(self: &Arc<Self>) -> InFlightCall {
-        self.lock().activity.call_started();
+        self.state.lock().activity.call_started();
         InFlightCall(Arc::clone(self))
     }
 
     /// Counts a tool call as waiting for a child job for as long as the guard lives. Meanwhile the job lends its slot.
     pub fn start_child_wait(self: &Arc<Self>) -> ChildWait {
-        self.lock().child_waits += 1;
+        self.state.lock().child_waits += 1;
         ChildWait(Arc::clone(self))
     }
 
     pub(super) fn waits_for_child(&self) -> bool {
-        self.lock().child_waits > 0
+        self.state.lock().child_waits > 0
     }
 
     pub(super) fn liveness(&self, now: Duration) -> Liveness {
-        self.lock().activity.liveness(now, self.limits.clock.age(now))
+        self.state.lock().activity.liveness(now, self.limits.clock.age(now))
     }
 
     pub(super) fn began(&self) -> Duration {
-        self.lock().activity.began()
+        self.state.lock().activity.began()
     }
 
     /// Begins a long poll, which supersedes the one before it.
@@ -259,7 +257,7 @@ impl Attempt {
 
     /// Its socket is served, until `stop` is cancelled. A listener before this one is stopped.
     pub(crate) fn set_listener(&self, container: String, stop: CancellationToken) {
-        let old = self.lock().listener.replace(Listener { container, stop });
+        let old = self.state.lock().listener.replace(Listener { container, stop });
         if let Some(old) = old {
             old.stop.cancel();
         }
@@ -267,7 +265,7 @@ impl Attempt {
 
     /// Stops its listener if that serves the container.
     pub(super) fn stop_listener(&self, container: Option<&str>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(listener) = state.listener.take_if(|own| container.is_none_or(|name| name == own.container)) {
             listener.stop.cancel();
         }
@@ -275,12 +273,12 @@ impl Attempt {
 
     /// The container whose socket is served.
     pub(super) fn served_container(&self) -> Option<String> {
-        self.lock().listener.as_ref().map(|listener| listener.container.clone())
+        self.state.lock().listener.as_ref().map(|listener| listener.container.clone())
     }
 
     /// Begins the run of its loop in this process. `None`: it has begun before.
     pub(crate) fn begin_host_run(&self) -> Option<HostRun> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.host_run.is_some() {
             return None;
         }
@@ -289,19 +287,15 @@ impl Attempt {
 
     /// The run of its loop in this process, if one has begun.
     pub(crate) fn host_run(&self) -> Option<HostRun> {
-        self.lock().host_run.clone()
+        self.state.lock().host_run.clone()
     }
 
     pub(super) fn set_over_quota(&self, violation: Violation) {
-        self.lock().over_quota = Some(violation);
+        self.state.lock().over_quota = Some(violation);
     }
 
     pub(super) fn over_quota(&self) -> Option<Violation> {
-        self.lock().over_quota.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, AttemptState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().over_quota.clone()
     }
 }
 
@@ -320,7 +314,7 @@ pub struct InFlightCall(Arc<Attempt>);
 impl Drop for InFlightCall {
     fn drop(&mut self) {
         let now = self.0.clock.monotonic();
-        self.0.lock().activity.call_ended(now);
+        self.0.state.lock().activity.call_ended(now);
     }
 }
 
@@ -330,7 +324,7 @@ pub struct ChildWait(Arc<Attempt>);
 
 impl Drop for ChildWait {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         state.child_waits = state.child_waits.saturating_sub(1);
     }
 }

@@ -3,8 +3,7 @@
 //! Counted in memory; what is stored already is read from the database once. Over the quota, log-like kinds are no
 //! longer stored while the conversation and the calls are; far over it, nothing is.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use protocol::EventKind;
 
 /// Bytes of a job's events with all kinds in them: some 2,500 commands that each print the 100 kB that are kept.
@@ -30,18 +29,18 @@ pub enum EventAllowance {
 impl EventQuota {
     /// Whether the bytes written before are known.
     pub fn is_known(&self) -> bool {
-        self.lock().is_some()
+        self.written.lock().is_some()
     }
 
     /// Sets the bytes written before, unless they are known.
     pub fn initialize(&self, bytes: u64) {
-        self.lock().get_or_insert(bytes);
+        self.written.lock().get_or_insert(bytes);
     }
 
     /// Which events of a batch of this size may be stored. Does not count them: [`Self::count_stored`] does, once they
     /// are stored.
     pub fn allowance(&self, bytes: u64) -> EventAllowance {
-        let written = self.lock().unwrap_or(0);
+        let written = self.written.lock().unwrap_or(0);
         if written.saturating_add(bytes) > MAX_EVENT_BYTES_HARD {
             EventAllowance::None
         } else if written >= MAX_EVENT_BYTES {
@@ -53,15 +52,11 @@ impl EventQuota {
 
     /// Counts bytes that were stored. Returns whether they have reached the quota: the job is notified.
     pub fn count_stored(&self, bytes: u64) -> bool {
-        let mut written = self.lock();
+        let mut written = self.written.lock();
         let written = written.get_or_insert(0);
         let before = *written;
         *written = before.saturating_add(bytes);
         before < MAX_EVENT_BYTES && *written >= MAX_EVENT_BYTES
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<u64>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

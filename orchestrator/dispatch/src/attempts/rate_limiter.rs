@@ -1,11 +1,9 @@
 //! Token buckets of one job's worker, so that a flood of requests slows down its sender only.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use base::rate_limit::{Bucket, Rate};
+use parking_lot::Mutex;
 
 /// One token bucket. Shared by all calls of a job.
 #[derive(Debug)]
@@ -22,12 +20,12 @@ impl RateLimiter {
 
     /// Takes `tokens`, or returns how long to wait for them.
     pub fn take(&self, tokens: u64, now: Duration) -> Result<(), Duration> {
-        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(self.rate, tokens, now)
+        self.bucket.lock().take(self.rate, tokens, now)
     }
 
     /// Returns how long to wait while the bucket is empty. Takes nothing.
     pub fn check(&self, now: Duration) -> Result<(), Duration> {
-        let wait = self.bucket.lock().unwrap_or_else(PoisonError::into_inner).wait(self.rate, 1, now);
+        let wait = self.bucket.lock().wait(self.rate, 1, now);
         if wait.is_zero() { Ok(()) } else { Err(wait) }
     }
 }

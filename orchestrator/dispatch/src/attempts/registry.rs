@@ -16,10 +16,11 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     ops::RangeInclusive,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use protocol::{JobId, JobState};
 use tokio_util::task::TaskTracker;
 
@@ -67,7 +68,7 @@ impl AttemptRegistry {
     /// Registers the record's attempt if it is new. Returns it if it is live.
     pub fn observe(&self, record: &JobRecord) -> Option<Arc<Attempt>> {
         let key = AttemptKey { job: record.id, attempt: record.attempt };
-        let mut attempts = self.lock();
+        let mut attempts = self.attempts.lock();
         for (_, attempt) in attempts.range(all_of(record.id)) {
             attempt.update(record);
         }
@@ -87,11 +88,16 @@ impl AttemptRegistry {
 
     /// An attempt that is live, or whose end is not complete.
     pub fn get(&self, key: AttemptKey) -> Option<Arc<Attempt>> {
-        self.lock().get(&key).map(Arc::clone)
+        self.attempts.lock().get(&key).map(Arc::clone)
     }
 
     pub fn live(&self, job: JobId) -> Option<Arc<Attempt>> {
-        self.lock().range(all_of(job)).next_back().map(|(_, attempt)| Arc::clone(attempt)).filter(|one| one.is_live())
+        self.attempts
+            .lock()
+            .range(all_of(job))
+            .next_back()
+            .map(|(_, attempt)| Arc::clone(attempt))
+            .filter(|one| one.is_live())
     }
 
     /// Registers the live attempts among `jobs`, which were read after the monotonic time `read_at`, and returns the
@@ -106,7 +112,7 @@ impl AttemptRegistry {
         let now = self.clock.monotonic();
         let live = jobs.iter().filter_map(|job| Some((job.id, self.observe(job)?.liveness(now)))).collect();
         let open: HashMap<JobId, u32> = jobs.iter().map(|job| (job.id, job.attempt)).collect();
-        self.lock().retain(|key, attempt| {
+        self.attempts.lock().retain(|key, attempt| {
             let is_kept = match open.get(&key.job) {
                 // An attempt that is over is kept for the limits that the job's next one shares, until that is there.
                 Some(current) => key.attempt >= *current,
@@ -120,22 +126,22 @@ impl AttemptRegistry {
 
     /// Containers whose socket is served.
     pub fn served_containers(&self) -> HashSet<String> {
-        self.lock().values().filter_map(|attempt| attempt.served_container()).collect()
+        self.attempts.lock().values().filter_map(|attempt| attempt.served_container()).collect()
     }
 
     /// Stops serving the socket of a container.
     pub fn stop_listener(&self, container: &str) {
-        self.lock().values().for_each(|attempt| attempt.stop_listener(Some(container)));
+        self.attempts.lock().values().for_each(|attempt| attempt.stop_listener(Some(container)));
     }
 
     /// Stops serving all sockets.
     pub fn stop_listeners(&self) {
-        self.lock().values().for_each(|attempt| attempt.stop_listener(None));
+        self.attempts.lock().values().for_each(|attempt| attempt.stop_listener(None));
     }
 
     /// The attempts whose loop runs, or ran, in this process.
     pub fn host_runs(&self) -> HashMap<AttemptKey, HostRunState> {
-        let attempts = self.lock();
+        let attempts = self.attempts.lock();
         attempts.iter().filter_map(|(key, attempt)| Some((*key, attempt.host_run()?.state()))).collect()
     }
 
@@ -147,7 +153,7 @@ impl AttemptRegistry {
 
     /// Marks an attempt as over its disk quota. False when it is not registered, or over.
     pub fn mark_over_quota(&self, key: AttemptKey, violation: &Violation) -> bool {
-        let attempts = self.lock();
+        let attempts = self.attempts.lock();
         let Some(attempt) = attempts.get(&key).filter(|attempt| attempt.is_live()) else { return false };
         attempt.set_over_quota(violation.clone());
         true
@@ -160,20 +166,16 @@ impl AttemptRegistry {
 
     /// Jobs whose live attempt exceeds its disk quota.
     pub fn over_quota_jobs(&self) -> HashSet<JobId> {
-        let attempts = self.lock();
+        let attempts = self.attempts.lock();
         let over = attempts.iter().filter(|(_, attempt)| attempt.is_live() && attempt.over_quota().is_some());
         over.map(|(key, _)| key.job).collect()
     }
 
     /// Jobs whose live attempt waits for a child job.
     pub fn jobs_waiting_for_child(&self) -> HashSet<JobId> {
-        let attempts = self.lock();
+        let attempts = self.attempts.lock();
         let waiting = attempts.iter().filter(|(_, attempt)| attempt.is_live() && attempt.waits_for_child());
         waiting.map(|(key, _)| key.job).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<AttemptKey, Arc<Attempt>>> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,10 +5,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use protocol::{JobId, Limits};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -146,7 +147,7 @@ impl WorkspaceMeasurer {
     /// Removes what is known of a job's container.
     pub(super) fn forget(&self, job: &RunningJob) {
         if let Some(container) = &job.container {
-            self.known().remove(container);
+            self.containers.lock().remove(container);
         }
     }
 
@@ -169,11 +170,7 @@ impl WorkspaceMeasurer {
 
     fn container(&self, job: &RunningJob) -> Option<Arc<MeasuredContainer>> {
         let name = job.container.as_ref()?;
-        Some(Arc::clone(self.known().entry(name.clone()).or_default()))
-    }
-
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<MeasuredContainer>>> {
-        self.containers.lock().unwrap_or_else(PoisonError::into_inner)
+        Some(Arc::clone(self.containers.lock().entry(name.clone()).or_default()))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,6 +14,7 @@ use domain::routine::{
     expression::{EvaluationError, Input},
     matching::{InvalidMatcher, MatchInput, Matcher},
 };
+use parking_lot::Mutex;
 use protocol::{RoutineId, RoutineTrigger};
 use serde_json::Value;
 use store::{EventName, EventRoutine};
@@ -74,21 +75,17 @@ struct Compiled(Mutex<HashMap<RoutineId, (u64, Arc<Matcher>)>>);
 impl Compiled {
     /// The compiled trigger; `None` if it is of a kind that nothing is compared with.
     fn get(&self, routine: RoutineId, rev: u64, trigger: &RoutineTrigger) -> Result<Option<Arc<Matcher>>, MatchError> {
-        let known = self.lock().get(&routine).filter(|(of, _)| *of == rev).map(|(_, matcher)| Arc::clone(matcher));
+        let known = self.0.lock().get(&routine).filter(|(of, _)| *of == rev).map(|(_, matcher)| Arc::clone(matcher));
         if known.is_some() {
             return Ok(known);
         }
         let Some(matcher) = Matcher::compile(trigger)?.map(Arc::new) else { return Ok(None) };
-        let mut compiled = self.lock();
+        let mut compiled = self.0.lock();
         if compiled.len() >= MAX_COMPILED {
             compiled.clear();
         }
         compiled.insert(routine, (rev, Arc::clone(&matcher)));
         Ok(Some(matcher))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RoutineId, (u64, Arc<Matcher>)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,11 +5,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use protocol::{DeliveryId, DeliveryVerdict, RoutineId, RoutineTrigger, TriggerType};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
@@ -289,7 +290,7 @@ impl SlidingWindows {
 
     /// Counts a delivery, or says how long to wait.
     fn take(&self, routine: RoutineId, now: Duration) -> Result<(), Duration> {
-        let mut routines = self.routines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut routines = self.routines.lock();
         if routines.len() >= PRUNE_THRESHOLD {
             routines.retain(|_, times| times.back().is_some_and(|last| *last + WINDOW > now));
         }
@@ -306,7 +307,7 @@ impl SlidingWindows {
 
     /// How long to wait until a delivery is counted; `None` if it would be counted now.
     fn wait(&self, routine: RoutineId, now: Duration) -> Option<Duration> {
-        let routines = self.routines.lock().unwrap_or_else(PoisonError::into_inner);
+        let routines = self.routines.lock();
         let times = routines.get(&routine)?;
         let first = times.len().checked_sub(self.max).and_then(|index| times.get(index))?;
         (*first + WINDOW).checked_sub(now).filter(|wait| !wait.is_zero())

@@ -45,7 +45,7 @@ impl Docker {
     pub(super) async fn list_containers(&self, labels: &[String]) -> Result<Vec<ContainerView>, EngineError> {
         let listed = self.client.with_labels(labels).await?;
         // Inspections of containers that are gone are no longer needed.
-        self.pending_inspections().retain(|id, _| listed.iter().any(|listed| listed.id.as_ref() == Some(id)));
+        self.pending_inspections.lock().retain(|id, _| listed.iter().any(|listed| listed.id.as_ref() == Some(id)));
         let views = stream::iter(listed.into_iter().map(|listed| self.view_listed(listed)));
         Ok(views.buffered(MAX_CONCURRENT_INSPECTS).filter_map(std::future::ready).collect().await)
     }
@@ -56,17 +56,17 @@ impl Docker {
         let from_list = wire::view_of_listed(&listed);
         let unknown = ContainerView { status: ContainerStatus::Unknown, ..from_list.clone() };
         let id = listed.id?;
-        let pending = self.pending_inspections().remove(&id);
+        let pending = self.pending_inspections.lock().remove(&id);
         let inspected = match pending {
             Some(inspect) if !inspect.is_finished() => {
-                self.pending_inspections().insert(id, inspect);
+                self.pending_inspections.lock().insert(id, inspect);
                 return Some(unknown);
             }
             // Nothing has changed since.
-            Some(inspect) if !self.changed_containers().contains(&id) => inspect.await,
+            Some(inspect) if !self.changed_containers.lock().contains(&id) => inspect.await,
             _ => {
                 // Before the inspection: a change from now on is for the next list.
-                let has_changed = self.changed_containers().remove(&id);
+                let has_changed = self.changed_containers.lock().remove(&id);
                 if from_list.status == ContainerStatus::Running && !has_changed {
                     return Some(from_list);
                 }
@@ -74,7 +74,7 @@ impl Docker {
                 let mut inspect = self.tasks.spawn(async move { client.inspect(&name).await });
                 let Ok(inspected) = tokio::time::timeout(INSPECT_WAIT, &mut inspect).await else {
                     tracing::warn!(container = from_list.name, "the engine does not answer about this container yet");
-                    self.pending_inspections().insert(id, inspect);
+                    self.pending_inspections.lock().insert(id, inspect);
                     return Some(unknown);
                 };
                 inspected
@@ -85,7 +85,7 @@ impl Docker {
             Err(ClientError::NotFound(_)) => None,
             Err(error) => {
                 tracing::warn!(container = from_list.name, ?error, "cannot inspect this container");
-                self.changed_containers().insert(id);
+                self.changed_containers.lock().insert(id);
                 Some(unknown)
             }
         }

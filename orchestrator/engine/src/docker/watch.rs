@@ -56,7 +56,7 @@ impl Docker {
             match event {
                 Ok(Some(Ok(id))) => {
                     watch.failures = 0;
-                    let mut changed_containers = self.changed_containers();
+                    let mut changed_containers = self.changed_containers.lock();
                     // Containers that were removed before the next list stay in it.
                     if changed_containers.len() >= MAX_CHANGED_CONTAINERS {
                         changed_containers.clear();

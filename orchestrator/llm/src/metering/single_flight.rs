@@ -3,13 +3,10 @@
 //! A call runs at most once at a time, and to its end even if all its callers have gone. A caller that comes after the
 //! end starts a new execution, which begins by looking for the recorded result.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, hash::Hash, sync::Arc};
 
 use futures_util::{FutureExt, future::Shared};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
@@ -57,7 +54,7 @@ where
     ) -> Result<T, FlightError> {
         let (send, receive) = oneshot::channel();
         let joined = {
-            let mut calls = self.lock();
+            let mut calls = self.calls.lock();
             match calls.get(&id) {
                 Some(known) if known.request_digest == request_digest => Ok(known.result.clone()),
                 Some(_) => return Err(FlightError::IdReused),
@@ -88,12 +85,6 @@ where
     }
 }
 
-impl<K, T> SingleFlight<K, T> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, InFlight<T>>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Removes the call from the map however its task ends.
 struct RemoveOnDrop<K: Eq + Hash, T> {
     calls: Arc<SingleFlight<K, T>>,
@@ -102,7 +93,7 @@ struct RemoveOnDrop<K: Eq + Hash, T> {
 
 impl<K: Eq + Hash, T> Drop for RemoveOnDrop<K, T> {
     fn drop(&mut self) {
-        self.calls.lock().remove(&self.id);
+        self.calls.calls.lock().remove(&self.id);
     }
 }
 
@@ -118,7 +109,7 @@ mod tests {
     async fn a_call_that_panics_is_removed() {
         let calls = flights();
         assert_eq!(calls.run("c1", "q", async { panic!("expected by the test") }).await, Err(FlightError::Abandoned));
-        assert!(calls.lock().is_empty());
+        assert!(calls.calls.lock().is_empty());
         assert_eq!(calls.run("c1", "q", async { 7 }).await, Ok(7));
     }
 
@@ -134,7 +125,7 @@ mod tests {
             refused
         };
         assert_eq!(tokio::join!(first, second, other), (Ok(7), Ok(7), Err(FlightError::IdReused)));
-        assert!(calls.lock().is_empty());
+        assert!(calls.calls.lock().is_empty());
     }
 
     #[tokio::test]
@@ -165,6 +156,6 @@ mod tests {
         let mut caller = Box::pin(calls.run("c1", "q", async { 7 }));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(matches!(caller.as_mut().poll(&mut context), std::task::Poll::Ready(Err(FlightError::Abandoned))));
-        assert!(calls.lock().is_empty());
+        assert!(calls.calls.lock().is_empty());
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::OwnedMutexGuard;
 
 use super::McpClient;
-use crate::slot::{Slot, SlotState, lock};
+use crate::slot::{Slot, SlotState};
 
 /// Time without a call after which a connection ends.
 const IDLE: Duration = Duration::from_mins(5);
@@ -14,10 +14,10 @@ impl McpClient {
     /// Ends the connections that nothing uses, and those that are broken.
     pub(super) fn end_idle(self: &Arc<Self>) {
         let now = self.clock.monotonic();
-        let slots: Vec<Arc<Slot>> = lock(&self.slots).values().cloned().collect();
+        let slots: Vec<Arc<Slot>> = self.slots.lock().values().cloned().collect();
         for slot in slots {
             let (is_free, unused) = {
-                let usage = lock(&slot.usage);
+                let usage = slot.usage.lock();
                 (usage.is_open && usage.calls == 0, now.saturating_sub(usage.last_used))
             };
             if is_free && (unused >= IDLE || is_broken(&slot)) {
@@ -28,14 +28,14 @@ impl McpClient {
 
     pub(super) fn end_later(self: &Arc<Self>, slot: &Arc<Slot>) {
         // No longer counted from now on.
-        lock(&slot.usage).is_open = false;
+        slot.usage.lock().is_open = false;
         let (this, slot) = (Arc::clone(self), Arc::clone(slot));
         self.tasks.spawn(async move {
             let state = Arc::clone(&slot.state).lock_owned().await;
-            let is_used = lock(&slot.usage).calls > 0;
+            let is_used = slot.usage.lock().calls > 0;
             if is_used && state.connection.is_some() {
                 // A call has begun in the meantime.
-                lock(&slot.usage).is_open = true;
+                slot.usage.lock().is_open = true;
             } else {
                 this.end(state, slot).await;
             }
@@ -57,7 +57,7 @@ impl McpClient {
                 self.containers.remove(container).await;
             }
         }
-        lock(&slot.usage).is_open = false;
+        slot.usage.lock().is_open = false;
         state
     }
 }

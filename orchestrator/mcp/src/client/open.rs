@@ -20,7 +20,7 @@ use crate::{
     reconnects::Reconnects,
     redaction::Redaction,
     server::ConfiguredServer,
-    slot::{ActiveCall, Slot, lock},
+    slot::{ActiveCall, Slot},
 };
 
 /// Connections over HTTP in total. One user has at most one for each server.
@@ -72,10 +72,10 @@ impl McpClient {
     }
 
     fn slot(&self, server: &ConfiguredServer, user: &str) -> Arc<Slot> {
-        let mut slots = lock(&self.slots);
+        let mut slots = self.slots.lock();
         let key = (server.name.clone(), user.to_owned());
         if slots.len() >= MAX_SLOTS && !slots.contains_key(&key) {
-            slots.retain(|_, slot| lock(&slot.usage).is_open || Arc::strong_count(slot) > 1);
+            slots.retain(|_, slot| slot.usage.lock().is_open || Arc::strong_count(slot) > 1);
         }
         Arc::clone(slots.entry(key).or_insert_with(|| Slot::new(server.kind, user)))
     }
@@ -111,7 +111,7 @@ impl McpClient {
                 Ok(connection)
             }
             Err(error) => {
-                lock(&slot.usage).is_open = false;
+                slot.usage.lock().is_open = false;
                 state.failed(&error, self.clock.monotonic());
                 Err(error)
             }
@@ -160,11 +160,11 @@ impl McpClient {
 
     /// Makes room for one more connection, by ending one that is not in use if there are too many.
     fn reserve(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<(), McpError> {
-        let slots = lock(&self.slots);
+        let slots = self.slots.lock();
         let others = slots.values().filter(|one| one.kind == slot.kind && !Arc::ptr_eq(one, slot));
         let (mut open, mut connections) = (Vec::new(), Vec::new());
         for one in others {
-            let usage = lock(&one.usage);
+            let usage = one.usage.lock();
             if usage.is_open {
                 open.push(one);
                 let (is_idle, last_used) = (usage.calls == 0, usage.last_used);
@@ -181,7 +181,7 @@ impl McpClient {
             Capacity::After(index) => self.end_later(open[index]),
             Capacity::None => return Err(McpError::TooManyConnections),
         }
-        let mut usage = lock(&slot.usage);
+        let mut usage = slot.usage.lock();
         usage.is_open = true;
         usage.last_used = now;
         Ok(())

@@ -6,19 +6,20 @@
 use std::{
     collections::{BTreeMap, HashSet},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use agent::RegisteredTool;
+use parking_lot::Mutex;
 use protocol::UnavailableMcpServer;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
     definition::{CheckedDefinition, RefusedTool, check},
-    lists::{List, Lists, ReadList, Reading, Tools, Version, lock},
+    lists::{List, Lists, ReadList, Reading, Tools, Version},
     schema::clean_text,
     tool::McpTool,
 };
@@ -128,13 +129,13 @@ impl Catalog {
 
     /// The refused tools of a server's last list.
     pub(super) fn refused(&self, server: &str) -> Vec<RefusedTool> {
-        lock(&self.refused).get(server).cloned().unwrap_or_default()
+        self.refused.lock().get(server).cloned().unwrap_or_default()
     }
 
     /// Every list is read again when it is needed next.
     pub(super) fn approved(&self, server: &str) {
         self.approvals.fetch_add(1, Ordering::Relaxed);
-        lock(&self.logged).remove(&(server.to_owned(), "withheld"));
+        self.logged.lock().remove(&(server.to_owned(), "withheld"));
     }
 
     fn version(&self, server: &str, user: &str) -> Version {
@@ -206,13 +207,13 @@ impl Catalog {
         }
         self.log_once(server, "refused", refused.len());
         self.log_once(server, "withheld", withheld);
-        lock(&self.refused).insert(server.to_owned(), refused);
+        self.refused.lock().insert(server.to_owned(), refused);
         Ok(ReadList { tools: tools.into(), bytes, changes })
     }
 
     /// Reports that a server has tools which are not offered, once, and without anything that it sent.
     fn log_once(&self, server: &str, what: &'static str, count: usize) {
-        if count > 0 && lock(&self.logged).insert((server.to_owned(), what)) {
+        if count > 0 && self.logged.lock().insert((server.to_owned(), what)) {
             tracing::warn!(
                 mcp.server = server,
                 count,

@@ -2,14 +2,11 @@
 //!
 //! Owns how long they are kept and how much memory they take. Never reads one.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use agent::RegisteredTool;
 use mcp::McpError;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::Instant};
 
 /// Age from which a list is read again, although the server has not reported a change.
@@ -79,7 +76,7 @@ impl Lists {
     /// The list of this server and user, which is in use now.
     pub(super) fn of(&self, server: &str, user: &str, now: Duration) -> Arc<List> {
         let key = (server.to_owned(), user.to_owned());
-        let mut lists = lock(&self.0);
+        let mut lists = self.0.lock();
         if lists.len() >= MAX_LISTS && !lists.contains_key(&key) {
             // Those that are not in use: they are read again when they are needed.
             lists.retain(|_, list| Arc::strong_count(list) > 1);
@@ -91,7 +88,7 @@ impl Lists {
 
     /// The list of this server and user, if there is one in memory.
     pub(super) fn find(&self, server: &str, user: &str) -> Option<Arc<List>> {
-        lock(&self.0).get(&(server.to_owned(), user.to_owned())).cloned()
+        self.0.lock().get(&(server.to_owned(), user.to_owned())).cloned()
     }
 
     /// Drops the lists that were not used for a long time, and the least recently used ones that take too much memory.
@@ -100,7 +97,7 @@ impl Lists {
     }
 
     fn trim_to(&self, max_bytes: usize, now: Duration) {
-        let mut lists = lock(&self.0);
+        let mut lists = self.0.lock();
         let is_in_use = |list: &Arc<List>| Arc::strong_count(list) > 1;
         lists.retain(|_, list| is_in_use(list) || now.saturating_sub(list.lock().used_at) < MAX_UNUSED);
         let mut bytes: usize = lists.values().map(|list| list.lock().bytes).sum();
@@ -118,7 +115,7 @@ impl Lists {
 
 impl List {
     pub(super) fn lock(&self) -> MutexGuard<'_, ListState> {
-        lock(&self.0)
+        self.0.lock()
     }
 }
 
@@ -174,12 +171,6 @@ impl ListState {
     }
 }
 
-/// Locks what only this module and the catalog change.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No change of what is guarded can panic half-way.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,7 +183,7 @@ mod tests {
     }
 
     fn users(lists: &Lists) -> Vec<String> {
-        let mut users: Vec<_> = lock(&lists.0).keys().map(|(_, user)| user.clone()).collect();
+        let mut users: Vec<_> = lists.0.lock().keys().map(|(_, user)| user.clone()).collect();
         users.sort();
         users
     }

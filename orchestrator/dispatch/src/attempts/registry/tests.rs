@@ -123,7 +123,7 @@ fn a_list_without_the_new_job_drops_no_attempt() {
     assert!(scene.registry.live(job.id).is_some());
     scene.pass(1);
     scene.reconcile(&[]);
-    assert!(scene.registry.lock().is_empty(), "a job that is not open has no live attempt");
+    assert!(scene.registry.attempts.lock().is_empty(), "a job that is not open has no live attempt");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn an_attempt_stays_while_its_socket_is_served() {
     scene.registry.stop_listener("gantry-job");
     assert!(stop.is_cancelled());
     scene.reconcile(&[]);
-    assert!(scene.registry.lock().is_empty());
+    assert!(scene.registry.attempts.lock().is_empty());
 }
 
 #[tokio::test]
