@@ -20,7 +20,7 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("similar", &["workspace"]),
     ("hyper", &["http/server"]),
     ("hyper_util", &["http/server"]),
-    ("reqwest", &["llm", "cli", "egress"]),
+    ("reqwest", &["llm", "cli", "egress", "admin/doctor"]),
     ("ipnet", &["egress"]),
     ("hmac", &["domain/routine/signature"]),
     ("cel", &["domain/routine/expression"]),
