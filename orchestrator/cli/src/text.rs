@@ -9,7 +9,7 @@ pub(crate) fn escape_control_chars(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(|c| if matches!(c, '\n' | '\t') { c } else { visible(c) }).collect()
 }
 
-/// Like [`escape_control_chars`], on one line.
+/// Like `escape_control_chars`, on one line.
 pub fn one_line(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { visible(c) }).collect()
 }
