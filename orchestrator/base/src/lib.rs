@@ -1,5 +1,5 @@
-//! What every part of the orchestrator needs and the command line, too: time, the environment, digests, key files,
-//! limits of rates and permits, and the points at which a fault test kills the process. Contents only.
+//! What the orchestrator and the command line both need: the clock, the environment, digests, key files, rate limits,
+//! per-user permits, and the points at which a fault test kills the process. Contents only.
 
 pub mod clock;
 pub mod digest;

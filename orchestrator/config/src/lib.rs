@@ -1,8 +1,7 @@
 //! The configuration: flags over `GANTRY_*` variables over `gantry.toml` over defaults.
 //!
-//! Owns every setting, declared once with its key, default, bounds and help. The only module that reads the
-//! environment. Opens no files that settings name, except secrets. The error for an invalid value is one line that
-//! names the setting.
+//! Owns every setting, declared once with its key, default, bounds and help. Opens no files that settings name, except
+//! secrets. The error for an invalid value is one line that names the setting.
 
 mod hooks;
 mod master_key;
