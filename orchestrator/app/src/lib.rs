@@ -8,6 +8,7 @@ mod error;
 mod gate_expiry;
 mod listeners;
 mod rotate_key;
+mod statistics;
 mod supervise;
 mod ticks;
 

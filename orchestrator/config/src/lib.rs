@@ -319,7 +319,9 @@ impl Config {
 pub fn log_for_commands(environment: &Environment) -> Result<LogSettings, ConfigError> {
     let mut reader = ConfigReader::new(environment, BTreeMap::new());
     let settings = LogSettings::read(&mut reader)?;
-    if reader.is_set("log.filter") { Ok(settings) } else { Ok(LogSettings { filter: "warn".to_owned(), ..settings }) }
+    // How long a statement took does not concern who runs a command.
+    let filter = "warn,sqlx::query=error".to_owned();
+    if reader.is_set("log.filter") { Ok(settings) } else { Ok(LogSettings { filter, ..settings }) }
 }
 
 fn read_file(path: Option<PathBuf>) -> Result<Option<(PathBuf, String)>, ConfigError> {

@@ -11,12 +11,14 @@ use std::{
 use secrecy::{ExposeSecret, SecretString};
 
 use super::master_key::MasterKey;
-use base::key_file;
+use base::{failpoint, key_file};
 
 /// The key in the data directory.
 const KEY_FILE: &str = "master.key";
 /// The next key, while a rotation is in progress.
 const NEXT_KEY_FILE: &str = "master.key.next";
+/// The key before the last rotation, until a start has opened a value with the present one.
+const PREVIOUS_KEY_FILE: &str = "master.key.previous";
 
 /// Why there is no master key. Each is one line that names what to change.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +104,13 @@ impl KeySource {
         }
     }
 
+    /// Removes the key before the last rotation, once the present one has opened a value.
+    pub(super) fn forget_previous(&self) -> Result<(), MasterKeyError> {
+        let Self::DataDir(data_dir) = self else { return Ok(()) };
+        let previous = data_dir.join(PREVIOUS_KEY_FILE);
+        key_file::remove(&previous).map_err(at(&previous))
+    }
+
     fn create(&self) -> Result<MasterKey, MasterKeyError> {
         let path = PathBuf::from(self.origin());
         let text = key_file::read_or_create(&path, || MasterKey::generate().to_base64()).map_err(at(&path))?;
@@ -141,18 +150,31 @@ pub(super) fn stage_next_key(data_dir: &Path, key: &MasterKey) -> Result<(), Mas
 }
 
 /// Completes a rotation whose process ended between its steps: the next key is in force exactly if the stored values
-/// are sealed with it.
+/// are sealed with it. If all of them are sealed with the previous key, as in a database that was restored from a copy,
+/// that one is in force again.
 pub(super) fn finish_rotation(data_dir: &Path, stored: &[String]) -> Result<(), MasterKeyError> {
     let next = data_dir.join(NEXT_KEY_FILE);
-    let Some(text) = key_file::read(&next).map_err(at(&next))? else { return Ok(()) };
     // A file that was cut off while it was written is no key, and nothing was sealed with it.
-    let in_force = MasterKey::from_base64(&text).is_some_and(|key| stored.iter().any(|id| id == key.id()));
-    if in_force { promote_next_key(data_dir) } else { key_file::remove(&next).map_err(at(&next)) }
+    if let Some(text) = key_file::read(&next).map_err(at(&next))? {
+        let in_force = MasterKey::from_base64(&text).is_some_and(|key| stored.iter().any(|id| id == key.id()));
+        return if in_force { promote_next_key(data_dir) } else { key_file::remove(&next).map_err(at(&next)) };
+    }
+    let (path, previous) = (key_path(data_dir), data_dir.join(PREVIOUS_KEY_FILE));
+    let Some(text) = key_file::read(&previous).map_err(at(&previous))? else { return Ok(()) };
+    if MasterKey::from_base64(&text).is_some_and(|key| [key.id()] == *stored) {
+        tracing::warn!("the stored secrets are sealed with the previous master key, which is in force again");
+        return key_file::rename(&previous, &path).map_err(at(&path));
+    }
+    Ok(())
 }
 
-/// Puts the next key in force.
+/// Puts the next key in force, and keeps the present one as the previous.
 pub(super) fn promote_next_key(data_dir: &Path) -> Result<(), MasterKeyError> {
-    let path = key_path(data_dir);
+    let (path, previous) = (key_path(data_dir), data_dir.join(PREVIOUS_KEY_FILE));
+    if let Some(present) = key_file::read(&path).map_err(at(&path))? {
+        key_file::write(&previous, &present).map_err(at(&previous))?;
+    }
+    failpoint::reach("rotate.before_rename");
     key_file::rename(&data_dir.join(NEXT_KEY_FILE), &path).map_err(at(&path))
 }
 

@@ -1,8 +1,8 @@
 //! Rotation of the master key, while no server runs on the data directory.
 //!
 //! Owns the order of the steps. The next key is on the disk before a secret is sealed with it, all secrets change in
-//! one transaction, and only then the next key replaces the present one; a start after an interruption completes or
-//! undoes it.
+//! one transaction, and only when that is on the disk, too, the next key replaces the present one, which is kept as the
+//! previous one until a start has opened a value. A start after an interruption completes or undoes the rotation.
 
 use base::failpoint;
 use store::{AuditEntry, ResealCounts, Resealed, SealedSecret, Store, StoreError};
@@ -12,7 +12,7 @@ use super::{
     master_key::MasterKey,
 };
 
-/// Why the key was not rotated. Nothing was changed.
+/// Why the key was not rotated. Nothing was changed, except with [`RotateError::NotOnDisk`].
 #[derive(Debug, thiserror::Error)]
 pub enum RotateError {
     /// The present key cannot be used.
@@ -29,6 +29,12 @@ pub enum RotateError {
     /// A secret does not open, or the database failed.
     #[error("cannot seal the stored secrets with the next key")]
     Store(#[from] StoreError),
+    /// The secrets are sealed with the next key, and that may not survive a power cut.
+    #[error(
+        "the stored secrets are encrypted with the next key, but the database could not be written to the disk; the next start \
+         of the server completes the rotation"
+    )]
+    NotOnDisk(#[source] StoreError),
 }
 
 /// What to do with secrets that the present key does not open.
@@ -85,6 +91,8 @@ pub async fn rotate(
     let key_id = next.id().to_owned();
     let counts = store.reseal_secrets(move |one| reseal(present.as_ref(), &next, unreadable, one), entry).await?;
     failpoint::reach("rotate.after_commit");
+    store.sync_to_disk().await.map_err(RotateError::NotOnDisk)?;
+    failpoint::reach("rotate.after_sync");
     if let Some(data_dir) = data_dir {
         promote_next_key(data_dir)?;
     }

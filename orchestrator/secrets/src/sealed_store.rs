@@ -44,6 +44,10 @@ impl Secrets {
     /// Loads the master key, which must open the stored secrets.
     pub async fn open(store: Store, source: &KeySource) -> Result<Self, MasterKeyError> {
         let key = source.load(&store.secret_key_ids().await?)?;
+        let opens = |one: SealedSecret| key.open(&one.owner, &one.name, &one.sealed).is_ok();
+        if store.any_sealed_secret().await?.is_none_or(opens) {
+            source.forget_previous()?;
+        }
         Ok(Self { store, key, cache: Arc::default() })
     }
 

@@ -48,6 +48,7 @@ mod secrets;
 mod sessions;
 mod settings;
 mod stage_columns;
+mod statistics;
 mod system_lines;
 pub mod tokens;
 mod tool_policy;
@@ -63,7 +64,7 @@ use std::{str::FromStr, sync::Arc, time::Duration};
 use agent::BoxFuture;
 use protocol::{InstanceId, JobId};
 use sqlx::{
-    ConnectOptions as _, SqliteConnection,
+    ConnectOptions as _, Connection as _, SqliteConnection,
     migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
@@ -133,6 +134,9 @@ const CONTROL_READERS: u32 = 4;
 /// How long a transaction waits for another process's lock (the token commands of the command line) before it fails.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Entries of an index that are read for its statistics.
+const ANALYSIS_LIMIT: u32 = 1_000;
+
 /// Prepared statements that each connection keeps. Batches of events differ in their number of rows.
 const STATEMENT_CACHE: usize = 400;
 
@@ -152,6 +156,7 @@ pub type JobObserver = Arc<dyn Fn(JobChange<'_>) + Send + Sync>;
 #[derive(Clone)]
 pub struct Store {
     writer: Arc<Writer>,
+    options: Arc<SqliteConnectOptions>,
     /// The connections that this handle reads from: the public API's or the control plane's.
     read: Readers,
     control: Readers,
@@ -170,9 +175,9 @@ impl Store {
 
     /// Like [`Self::open`], with the metrics to record in and an observer of what is committed.
     pub async fn open_observed(url: &str, metrics: Metrics, observer: JobObserver) -> Result<Self, StoreError> {
-        let options = options(url)?.create_if_missing(true);
+        let options = options(url)?;
         restrict_to_owner(url, options.get_filename());
-        let mut connection = options.connect().await?;
+        let mut connection = options.clone().create_if_missing(true).connect().await?;
         MIGRATIONS.run(&mut connection).await?;
         Ok(Self::with_writer(connection, options, Committed { metrics, observer, notifier: Arc::default() }))
     }
@@ -193,14 +198,14 @@ impl Store {
     }
 
     fn with_writer(connection: SqliteConnection, options: SqliteConnectOptions, committed: Committed) -> Self {
-        // To optimise is to write, which is the writer's.
-        let read_only = options.clone().read_only(true).optimize_on_close(false, None);
+        let read_only = options.clone().read_only(true);
         let read = Readers::new(read_only.clone(), PUBLIC_READERS);
         let control = Readers::new(read_only, CONTROL_READERS);
         let notifier = Arc::clone(&committed.notifier);
-        let writer = Writer::start(connection, options.create_if_missing(false), committed);
+        let writer = Writer::start(connection, options.clone(), committed);
         Self {
             writer: Arc::new(writer),
+            options: Arc::new(options),
             read,
             control,
             notifier,
@@ -241,14 +246,25 @@ impl Store {
         .await
     }
 
-    /// Refuses further writes, waits (bounded) for those that are queued, and closes all connections.
+    /// Refuses further reads and writes, waits (bounded) for the writes that are queued, and closes all connections.
+    /// The writer is last: SQLite moves the write-ahead log into the database when the last connection closes, and only
+    /// if that one may write.
     pub async fn close(&self) {
-        self.writer.close().await;
         for readers in [&self.read, &self.control] {
             if let Err(error) = readers.close().await {
                 tracing::warn!(%error, "a reading connection was not closed cleanly");
             }
         }
+        self.writer.close().await;
+    }
+
+    /// Moves the write-ahead log into the database and returns when all that was committed is on the disk, which a
+    /// commit by itself does not wait for. Fails while another connection reads an older state.
+    pub async fn sync_to_disk(&self) -> Result<(), StoreError> {
+        let mut connection = self.options.connect().await?;
+        let busy: bool = sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(&mut connection).await?;
+        connection.close().await?;
+        if busy { Err(StoreError::Busy) } else { Ok(()) }
     }
 
     /// Returns when the writer task has ended.
@@ -307,7 +323,7 @@ fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
         .busy_timeout(BUSY_TIMEOUT)
         .foreign_keys(true)
         .statement_cache_capacity(STATEMENT_CACHE)
-        .optimize_on_close(true, None))
+        .analysis_limit(ANALYSIS_LIMIT))
 }
 
 /// A connection of a pool, or the writer's.

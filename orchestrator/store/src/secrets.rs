@@ -102,6 +102,12 @@ impl Store {
         Ok(sqlx::query_as(query).bind(user).bind(name).fetch_optional(&self.read).await?)
     }
 
+    /// One secret of any user.
+    pub async fn any_sealed_secret(&self) -> Result<Option<SealedSecret>, StoreError> {
+        let query = "SELECT user_id, name, key_id, nonce, ciphertext FROM secrets LIMIT 1";
+        Ok(sqlx::query_as(query).fetch_optional(&self.read).await?)
+    }
+
     /// The ids of the keys that secrets are sealed with.
     pub async fn secret_key_ids(&self) -> Result<Vec<String>, StoreError> {
         Ok(sqlx::query_scalar("SELECT DISTINCT key_id FROM secrets ORDER BY key_id").fetch_all(&self.read).await?)

@@ -66,6 +66,52 @@ async fn fresh() -> (tempfile::TempDir, Store) {
 }
 
 #[tokio::test]
+async fn a_command_beside_the_server_analyses_no_table() {
+    let (directory, store) = fresh().await;
+    store.create_job(sample::job(JobState::Pending), None, None).await.unwrap();
+    let analysed = "SELECT COUNT(DISTINCT tbl) FROM sqlite_stat1";
+    let url = format!("sqlite://{}/gantry.db", directory.path().display());
+    for command in [Store::open_existing(&url).await.unwrap(), Store::open(&url).await.unwrap()] {
+        tokens::revoke(&command, "j1", sample::now()).await.unwrap();
+        command.close().await;
+        sqlx::query(analysed).execute(&mut raw(&directory).await).await.expect_err("there are no statistics");
+    }
+    // The server's connections that were open before use them, too.
+    store.ping().await.unwrap();
+    assert!(store.refresh_statistics().await.unwrap() > 3);
+    let known: i64 = sqlx::query_scalar(analysed).fetch_one(&mut raw(&directory).await).await.unwrap();
+    assert!(known > 3, "{known}");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_closed_store_leaves_nothing_in_the_write_ahead_log() {
+    let (directory, store) = fresh().await;
+    let log = directory.path().join("gantry.db-wal");
+    store.create_job(sample::job(JobState::Pending), None, None).await.unwrap();
+    store.ping().await.unwrap();
+    assert!(fs::metadata(&log).unwrap().len() > 0);
+    store.sync_to_disk().await.unwrap();
+    assert_eq!(fs::metadata(&log).unwrap().len(), 0);
+    store.instance_id().await.unwrap();
+    // An open read keeps its connection, and so the log's file.
+    let reader = store.read.acquire().await.unwrap();
+    store.close().await;
+    let (moved, all): (i64, i64) = {
+        let mut connection = raw(&directory).await;
+        let row: (i64, i64, i64) = sqlx::query_as("PRAGMA wal_checkpoint").fetch_one(&mut connection).await.unwrap();
+        (row.2, row.1)
+    };
+    assert_eq!(moved, all);
+    drop(reader);
+    let (directory, store) = fresh().await;
+    store.instance_id().await.unwrap();
+    store.ping().await.unwrap();
+    store.close().await;
+    assert!(!directory.path().join("gantry.db-wal").exists());
+}
+
+#[tokio::test]
 async fn a_full_queue_of_one_user_refuses_that_user_only() {
     let (directory, store) = fresh().await;
     let job = |user: &str| {

@@ -341,6 +341,8 @@ async fn the_command_line_sets_lists_and_deletes_secrets() {
 #[case::whole("")]
 #[case::killed_before_the_commit("rotate.before_commit")]
 #[case::killed_after_the_commit("rotate.after_commit")]
+#[case::killed_once_the_commit_is_on_the_disk("rotate.after_sync")]
+#[case::killed_before_the_keys_change("rotate.before_rename")]
 #[tokio::test]
 async fn the_master_key_is_rotated_while_the_server_is_stopped(#[case] failpoint: &str) {
     let mut world = World::new().await;
@@ -366,7 +368,9 @@ async fn the_master_key_is_rotated_while_the_server_is_stopped(#[case] failpoint
     world.start().await;
     let is_rotated = failpoint != "rotate.before_commit";
     assert_eq!(fs::read(&key).unwrap() != before, is_rotated);
-    assert!(!key.with_extension("key.next").exists());
+    for left in ["key.next", "key.previous"] {
+        assert!(!key.with_extension(left).exists());
+    }
     assert_eq!(values(&world, "ada").await, expected);
     set(&world.user("ada"), "S3", VALUE).await;
     let entries = audit(&world, "secret.rotate_key").await;

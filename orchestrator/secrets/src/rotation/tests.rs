@@ -64,11 +64,30 @@ async fn every_secret_is_sealed_with_the_next_key() {
     let after = (store.secret_key_ids().await.unwrap(), fs::read(key_path(directory.path())).unwrap());
     assert_eq!(after.0, [done.key_id]);
     assert!(before.0 != after.0 && before.1 != after.1);
-    assert_eq!(files(&directory), ["master.key"]);
+    assert_eq!(files(&directory), ["master.key", "master.key.previous"]);
+    assert_eq!(fs::read(directory.path().join("master.key.previous")).unwrap(), before.1);
+    let log = fs::metadata(directory.path().join("gantry.db-wal")).unwrap();
+    assert_eq!(log.len(), 0, "the sealed values are in the database before the key is replaced");
     let mode = fs::metadata(key_path(directory.path())).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(values(&store, &source).await.unwrap(), ALL);
+    assert_eq!(files(&directory), ["master.key"]);
     store.close().await;
+}
+
+#[tokio::test]
+async fn values_that_are_sealed_with_the_previous_key_put_it_in_force_again() {
+    let (directory, store, source) = install(in_data_dir).await;
+    let copy = directory.path().join("copy.db");
+    store::backup(&format!("sqlite://{}/gantry.db", directory.path().display()), &copy).await.unwrap();
+    let present = source.find().unwrap().unwrap();
+    rotated(&store, &source, UnreadableSecrets::Refuse).await.unwrap();
+    store.close().await;
+    let restored = Store::open(&format!("sqlite://{}", copy.display())).await.unwrap();
+    assert_eq!(values(&restored, &source).await.unwrap(), ALL);
+    assert_eq!(source.find().unwrap().unwrap().id(), present.id());
+    assert_eq!(files(&directory), ["master.key"]);
+    restored.close().await;
 }
 
 #[tokio::test]
@@ -109,6 +128,7 @@ async fn a_secret_that_does_not_open_stops_the_rotation_or_is_deleted() {
     assert_eq!(values(&store, &source).await.unwrap(), ALL[..2]);
     let done = rotated(&store, &source, UnreadableSecrets::Discard).await.unwrap();
     assert_eq!(done.counts, ResealCounts { resealed: 2, deleted: 1 });
+    assert_eq!(files(&directory), ["master.key", "master.key.previous"]);
     assert_eq!(values(&store, &source).await.unwrap(), ALL[..2]);
     assert_eq!(files(&directory), ["master.key"]);
     store.close().await;

@@ -61,7 +61,7 @@ impl WriterTask {
             self.connection = usable.then_some(tx.db);
         }
         if let Some(connection) = self.connection.take()
-            && let Err(error) = connection.close().await
+            && let Err(error) = close(connection).await
         {
             tracing::warn!(%error, "the writing connection was not closed cleanly");
         }
@@ -213,6 +213,13 @@ impl WriterTask {
             self.committed.notifier.notify(topic);
         }
     }
+}
+
+/// Closes the connection once all that was committed is on the disk. A commit by itself does not wait for that, and the
+/// close does only if no other connection is open.
+async fn close(mut connection: SqliteConnection) -> Result<(), sqlx::Error> {
+    sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut connection).await?;
+    connection.close().await
 }
 
 /// Runs a write. A panic is an error of that write alone.
