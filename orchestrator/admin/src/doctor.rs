@@ -163,14 +163,22 @@ async fn store(config: &Config) -> Check {
         Ok(facts) if facts.is_file() => {
             let answer = match Store::open_existing(&config.database_url).await {
                 Ok(store) => {
-                    let answer = store.ping().await;
+                    let excess = store.retention_excess().await;
                     store.close().await;
-                    answer
+                    excess
                 }
                 Err(error) => Err(error),
             };
             match answer {
-                Ok(()) => Check::ok("store", format!("{} ({} bytes)", path.display(), facts.len())),
+                Ok(None) => Check::ok("store", format!("{} ({} bytes)", path.display(), facts.len())),
+                Ok(Some(excess)) => Check::failed(
+                    "store",
+                    format!(
+                        "the records in {} exceed GANTRY_RECORD_RETENTION_MAX_MB by {excess} bytes, and nothing older than a day is left",
+                        path.display()
+                    ),
+                    "raise GANTRY_RECORD_RETENTION_MAX_MB, or find out which user writes so much (gantry usage --by job)",
+                ),
                 Err(StoreError::Schema { is_newer: false }) => {
                     let found = format!("{} has an older version", path.display());
                     Check::note("store", found, "the next start of the server upgrades it")

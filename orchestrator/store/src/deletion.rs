@@ -4,7 +4,8 @@
 //! and a notification's job become null; a restarted job and a run keep the id, which names no job then. Never deletes
 //! files: it records that they are to be removed.
 //!
-//! The usage is added up before the rows that it is read from are deleted. `forget_responses` keeps the idempotency
+//! The first transaction marks the job (`deleted_jobs`); further ones delete a bounded number of rows each. The usage is
+//! added up in the transaction that deletes the rows it is read from, so that the totals never change. `forget_responses` keeps the idempotency
 //! keys and empties their recorded responses: without the key a repeated request would create the job again, and with
 //! the response it would show what was deleted. A key does not have the id of its job, which is found in the beginning
 //! of the response instead (`idempotency::ID_WITHIN_CHARS`); a response that has the id later, or the id of another job
@@ -19,36 +20,44 @@ use super::{
     AuditEntry, Connection, Store, StoreError, audit,
     idempotency::{self, DELETED_STATUS},
     job_tree::state_of,
+    retention::ROWS_PER_STEP,
+    write_tx::WriteTx,
 };
 
-/// Adds up what a job used. The cost is unknown as soon as one is.
-const KEEP_USAGE: [&str; 3] = [
-    "INSERT INTO deleted_usage (user_id, day, model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, \
-     cost_micro_usd, tries) SELECT j.user_id, substr(c.at, 1, 10), c.model, SUM(c.input_tokens), SUM(c.output_tokens), \
-     SUM(c.cache_read_tokens), SUM(c.cache_write_tokens), \
-     CASE WHEN COUNT(c.cost_micro_usd) = COUNT(*) THEN SUM(c.cost_micro_usd) END, SUM(c.tries) \
-     FROM llm_calls AS c JOIN jobs AS j ON j.id = c.job_id WHERE c.job_id = $1 GROUP BY 1, 2, 3 \
-     ON CONFLICT (user_id, day, model) DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens, \
-     output_tokens = output_tokens + excluded.output_tokens, \
-     cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens, \
-     cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens, \
-     cost_micro_usd = cost_micro_usd + excluded.cost_micro_usd, tries = tries + excluded.tries",
-    "INSERT INTO deleted_usage (user_id, day, model, tool_calls) \
-     SELECT j.user_id, substr(c.at, 1, 10), '', COUNT(*) FROM job_actions AS c JOIN jobs AS j ON j.id = c.job_id \
-     WHERE c.job_id = $1 GROUP BY 1, 2, 3 \
-     ON CONFLICT (user_id, day, model) DO UPDATE SET tool_calls = tool_calls + excluded.tool_calls",
-    "INSERT INTO deleted_job_counts (state, reason, jobs) SELECT state, COALESCE(reason, ''), 1 FROM jobs WHERE id = $1 \
-     ON CONFLICT (state, reason) DO UPDATE SET jobs = jobs + 1",
+/// The rows of a job in other tables, deleted in this order, and what is to be done with at most `$2` of them.
+const ROWS: [&[&str]; 4] = [
+    &["DELETE FROM events WHERE cursor IN (SELECT cursor FROM events WHERE job_id = $1 LIMIT $2)"],
+    // The cost is unknown as soon as one is.
+    &[
+        "INSERT INTO deleted_usage (user_id, day, model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, \
+         cost_micro_usd, tries) SELECT j.user_id, substr(c.at, 1, 10), c.model, SUM(c.input_tokens), SUM(c.output_tokens), \
+         SUM(c.cache_read_tokens), SUM(c.cache_write_tokens), \
+         CASE WHEN COUNT(c.cost_micro_usd) = COUNT(*) THEN SUM(c.cost_micro_usd) END, SUM(c.tries) \
+         FROM llm_calls AS c JOIN jobs AS j ON j.id = c.job_id \
+         WHERE c.rowid IN (SELECT rowid FROM llm_calls WHERE job_id = $1 ORDER BY rowid LIMIT $2) GROUP BY 1, 2, 3 \
+         ON CONFLICT (user_id, day, model) DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens, \
+         output_tokens = output_tokens + excluded.output_tokens, \
+         cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens, \
+         cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens, \
+         cost_micro_usd = cost_micro_usd + excluded.cost_micro_usd, tries = tries + excluded.tries",
+        "DELETE FROM llm_calls WHERE rowid IN (SELECT rowid FROM llm_calls WHERE job_id = $1 ORDER BY rowid LIMIT $2)",
+    ],
+    &[
+        "INSERT INTO deleted_usage (user_id, day, model, tool_calls) \
+         SELECT j.user_id, substr(c.at, 1, 10), '', COUNT(*) FROM job_actions AS c JOIN jobs AS j ON j.id = c.job_id \
+         WHERE c.rowid IN (SELECT rowid FROM job_actions WHERE job_id = $1 ORDER BY rowid LIMIT $2) GROUP BY 1, 2, 3 \
+         ON CONFLICT (user_id, day, model) DO UPDATE SET tool_calls = tool_calls + excluded.tool_calls",
+        "DELETE FROM job_actions WHERE rowid IN (SELECT rowid FROM job_actions WHERE job_id = $1 ORDER BY rowid LIMIT $2)",
+    ],
+    &["DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE job_id = $1 LIMIT $2)"],
 ];
 
-/// Deletes a job and what belongs to it alone.
-const DELETE: [&str; 8] = [
+/// Deletes a job that has no other rows, and counts how it ended.
+const DELETE_JOB: [&str; 5] = [
+    "INSERT INTO deleted_job_counts (state, reason, jobs) SELECT state, COALESCE(reason, ''), 1 FROM jobs WHERE id = $1 \
+     ON CONFLICT (state, reason) DO UPDATE SET jobs = jobs + 1",
     "UPDATE jobs SET parent_id = NULL WHERE parent_id = $1",
     "UPDATE notifications SET job_id = NULL WHERE job_id = $1",
-    "DELETE FROM events WHERE job_id = $1",
-    "DELETE FROM llm_calls WHERE job_id = $1",
-    "DELETE FROM job_actions WHERE job_id = $1",
-    "DELETE FROM prompts WHERE job_id = $1",
     "DELETE FROM job_texts WHERE job_id = $1",
     "DELETE FROM jobs WHERE id = $1",
 ];
@@ -81,45 +90,20 @@ struct Deletable {
 }
 
 impl Store {
-    /// Deletes a finished job.
+    /// Deletes a finished job: marks it, and then deletes its rows in steps, so that other writes do not wait long. A
+    /// deletion that is cut off is finished by the retention sweep.
     pub async fn delete_job(&self, job: JobId, entry: AuditEntry) -> Result<JobDeletion, StoreError> {
-        let now = entry.at;
-        self.write(transaction!(|tx| {
-            let id = *job.as_uuid();
-            let found: Option<Deletable> = sqlx::query_as(
-                "SELECT user_id, state, finished_at IS NOT NULL AS is_finished, \
-                 EXISTS (SELECT 1 FROM llm_calls WHERE job_id = $1 AND is_open) AS has_open_call FROM jobs WHERE id = $1",
-            )
-            .bind(id)
-            .fetch_optional(&mut tx.db)
-            .await?;
-            let Some(found) = found else { return Ok(JobDeletion::Missing) };
-            if !found.is_finished {
-                return Ok(JobDeletion::NotFinished(state_of(id, &found.state)?));
-            }
-            if found.has_open_call {
-                return Ok(JobDeletion::CallInFlight);
-            }
-            let unfinished: i64 = sqlx::query_scalar(UNFINISHED_CHILDREN).bind(id).fetch_one(&mut tx.db).await?;
-            if unfinished > 0 {
-                return Ok(JobDeletion::UnfinishedChild);
-            }
-            for statement in KEEP_USAGE {
-                sqlx::query(statement).bind(id).execute(&mut tx.db).await?;
-            }
-            forget_responses(&mut tx.db, &found.user_id, job).await?;
-            for statement in DELETE {
-                sqlx::query(statement).bind(id).execute(&mut tx.db).await?;
-            }
-            sqlx::query("INSERT INTO deleted_jobs (job_id, deleted_at) VALUES ($1, $2)")
-                .bind(id)
-                .bind(now)
-                .execute(&mut tx.db)
-                .await?;
-            audit::record(&mut tx.db, Some(&entry), job).await?;
-            Ok(JobDeletion::Deleted)
-        }))
-        .await
+        let marked = self.write(transaction!(|tx| mark(tx, job, &entry).await)).await?;
+        if marked == JobDeletion::Deleted {
+            self.finish_deletion(job).await?;
+        }
+        Ok(marked)
+    }
+
+    /// Deletes the rows of a job that is marked as deleted, and then the job.
+    pub async fn finish_deletion(&self, job: JobId) -> Result<(), StoreError> {
+        while !self.write(transaction!(|tx| delete_some(tx, job).await)).await? {}
+        Ok(())
     }
 
     /// Deleted jobs whose files may not be removed yet, with the time of their deletion.
@@ -136,16 +120,58 @@ impl Store {
         }))
         .await
     }
+}
 
-    /// Deletes what is known of the usage of deleted jobs before a day.
-    pub(super) async fn trim_deleted_usage(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
-        let before = before.date_naive().to_string();
-        self.write_one(transaction!(|tx| {
-            sqlx::query("DELETE FROM deleted_usage WHERE day < $1").bind(before).execute(&mut tx.db).await?;
-            Ok(())
-        }))
-        .await
+/// Marks a job as deleted, with the audit entry.
+async fn mark(tx: &mut WriteTx, job: JobId, entry: &AuditEntry) -> Result<JobDeletion, StoreError> {
+    let id = *job.as_uuid();
+    let found: Option<Deletable> = sqlx::query_as(
+        "SELECT user_id, state, finished_at IS NOT NULL AS is_finished, \
+         EXISTS (SELECT 1 FROM llm_calls WHERE job_id = $1 AND is_open) AS has_open_call FROM jobs WHERE id = $1",
+    )
+    .bind(id)
+    .fetch_optional(&mut tx.db)
+    .await?;
+    let Some(found) = found else { return Ok(JobDeletion::Missing) };
+    if !found.is_finished {
+        return Ok(JobDeletion::NotFinished(state_of(id, &found.state)?));
     }
+    if found.has_open_call {
+        return Ok(JobDeletion::CallInFlight);
+    }
+    let unfinished: i64 = sqlx::query_scalar(UNFINISHED_CHILDREN).bind(id).fetch_one(&mut tx.db).await?;
+    if unfinished > 0 {
+        return Ok(JobDeletion::UnfinishedChild);
+    }
+    forget_responses(&mut tx.db, &found.user_id, job).await?;
+    sqlx::query("INSERT INTO deleted_jobs (job_id, deleted_at) VALUES ($1, $2) ON CONFLICT DO NOTHING")
+        .bind(id)
+        .bind(entry.at)
+        .execute(&mut tx.db)
+        .await?;
+    audit::record(&mut tx.db, Some(entry), job).await?;
+    Ok(JobDeletion::Deleted)
+}
+
+/// Deletes at most [`ROWS_PER_STEP`] rows of a job, and the job itself if these were the last. Returns whether the job
+/// is gone.
+async fn delete_some(tx: &mut WriteTx, job: JobId) -> Result<bool, StoreError> {
+    let mut left = ROWS_PER_STEP;
+    for statements in ROWS {
+        let mut deleted = 0;
+        for statement in statements {
+            let done = sqlx::query(*statement).bind(job).bind(left.cast_signed()).execute(&mut tx.db).await?;
+            deleted = done.rows_affected();
+        }
+        left = left.saturating_sub(deleted);
+        if left == 0 {
+            return Ok(false);
+        }
+    }
+    for statement in DELETE_JOB {
+        sqlx::query(statement).bind(job).execute(&mut tx.db).await?;
+    }
+    Ok(true)
 }
 
 /// A repeated create or restart is told that the job was deleted; the key does not create it again. A recorded response

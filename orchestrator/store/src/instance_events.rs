@@ -186,7 +186,7 @@ pub(super) async fn trim_of_thread(
 }
 
 /// Remembers the largest cursor that retention has deleted.
-async fn set_trimmed(tx: &mut WriteTx, cursors: &[i64]) -> Result<(), StoreError> {
+pub(super) async fn set_trimmed(tx: &mut WriteTx, cursors: &[i64]) -> Result<(), StoreError> {
     if let Some(last) = cursors.iter().max() {
         let trimmed = sqlx::query("UPDATE trimmed_events SET cursor = MAX(cursor, $1)").bind(last);
         trimmed.execute(&mut tx.db).await?;

@@ -155,11 +155,11 @@ impl Store {
         .await
     }
 
-    /// Deletes old notifications, and the oldest of users who have too many. Returns how many.
+    /// Deletes some old notifications, then of the oldest of users who have too many. Returns how many.
     pub(super) async fn trim_notifications(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
-        let mut trimmed = 0;
-        while let rows @ 1.. = self.trim_expired_notifications(now - LIFETIME).await? {
-            trimmed += rows;
+        let mut trimmed = self.trim_expired_notifications(now - LIFETIME).await?;
+        if trimmed > 0 {
+            return Ok(trimmed);
         }
         let users: Vec<String> =
             sqlx::query_scalar("SELECT user_id FROM notifications GROUP BY user_id HAVING COUNT(*) > $1")
@@ -167,9 +167,7 @@ impl Store {
                 .fetch_all(&self.read)
                 .await?;
         for user in users {
-            while let rows @ 1.. = self.trim_notifications_of(user.clone()).await? {
-                trimmed += rows;
-            }
+            trimmed += self.trim_notifications_of(user).await?;
         }
         Ok(trimmed)
     }

@@ -1,225 +1,237 @@
-//! Retention: rows of finished jobs and idle chats are deleted after a time, or when the database is too large.
+//! Retention: rows of finished jobs and idle chats are deleted after a time, or when the records are too large.
 //!
 //! A job's row with its result and usage is kept forever, and so are its last events from the result on; a reader that
 //! resumes gets their first number. Never changes a job that is not finished.
+//!
+//! Each step deletes a bounded number of rows in one transaction. The parts take turns, so that none keeps the others
+//! from their work; a part that fails does not affect the others.
 
+mod size;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
+
+use agent::BoxFuture;
 use chrono::{DateTime, TimeDelta, Utc};
+use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Store, StoreError, budget, idempotency};
+use super::{Store, StoreError, budget, idempotency, instance_events, write_tx::WriteTx};
 
-/// Jobs in one transaction, so that other writes do not wait long.
-const JOBS_PER_BATCH: i64 = 50;
-/// Audit entries in one transaction.
-const AUDIT_ROWS_PER_BATCH: i64 = 5_000;
+/// Rows that a step deletes, so that other writes do not wait long.
+pub(super) const ROWS_PER_STEP: u64 = 1_000;
+/// How long a sweep deletes. What remains is deleted by the next one, an hour later.
+const MAX_SWEEP: Duration = Duration::from_mins(30);
+/// Days for which an expired token is listed.
+const EXPIRED_TOKEN_DAYS: i64 = 30;
 
-/// The part of the maximum size that a user's chats may have before they are trimmed first: one sixteenth.
-const CHATS_SHARE: u64 = 16;
-
-/// Deletes the rows of a finished job in other tables, except its last events from the result on.
-const TRIM_JOB: [&str; 5] = [
-    "UPDATE trimmed_events SET cursor = MAX(cursor, COALESCE((SELECT MAX(e.cursor) FROM events e WHERE e.job_id = $1 \
-     AND e.seq < (SELECT MAX(r.seq) FROM events r WHERE r.job_id = $1 AND r.kind = 'result')), 0))",
-    "DELETE FROM events WHERE job_id = $1 AND seq < \
-     (SELECT MAX(r.seq) FROM events r WHERE r.job_id = $1 AND r.kind = 'result')",
-    "DELETE FROM llm_calls WHERE job_id = $1",
-    "DELETE FROM job_actions WHERE job_id = $1",
-    "DELETE FROM prompts WHERE job_id = $1",
-];
-
-/// How long rows are kept, and how large the database may become.
+/// How long rows are kept, and how large the records may become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionLimits {
     /// Days for which events, model calls and tool calls of finished jobs are kept.
     pub days: u64,
     /// Days for which audit entries are kept.
     pub audit_days: u64,
-    /// Database size in MiB above which the oldest rows are deleted earlier; 0 is no limit.
+    /// Size in MiB of the records above which the oldest rows are deleted earlier; 0 is no limit.
     pub max_mb: u64,
 }
 
-/// The rows that a sweep deleted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What a sweep did.
+#[derive(Debug, Default)]
 pub struct Trimmed {
-    /// Jobs whose events and calls were deleted.
-    pub jobs: u64,
-    pub keys: u64,
-    pub audit_rows: u64,
-    pub notifications: u64,
-    pub runs: u64,
-    /// Events of gates, threads and notifications.
-    pub instance_events: u64,
-    pub gates: u64,
-    /// Tool calls of chats.
-    pub thread_actions: u64,
-    /// Entries of chats, and what was stored with them.
-    pub chat_rows: u64,
+    /// The number of deleted rows, by part; only parts that deleted some.
+    pub rows: BTreeMap<&'static str, u64>,
+    /// The parts that failed.
+    pub errors: Vec<(&'static str, StoreError)>,
+    /// The bytes by which the records exceed the limit although nothing more may be deleted.
+    pub excess_bytes: Option<u64>,
 }
 
+impl Trimmed {
+    /// The number of rows that a part deleted.
+    pub fn rows_of(&self, part: &str) -> u64 {
+        self.rows.get(part).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, part: &'static str, rows: u64) {
+        if rows > 0 {
+            *self.rows.entry(part).or_default() += rows;
+        }
+    }
+}
+
+/// The times before which a sweep deletes.
+struct Sweep {
+    now: DateTime<Utc>,
+    records: DateTime<Utc>,
+    audit: DateTime<Utc>,
+}
+
+/// Deletes some rows, at most [`ROWS_PER_STEP`] in a transaction, and returns how many; 0 once there are none left.
+type Step = for<'s> fn(&'s Store, &'s Sweep) -> BoxFuture<'s, Result<u64, StoreError>>;
+
+const PARTS: &[(&str, Step)] = &[
+    ("idempotency_keys", |store, sweep| {
+        let keys = "DELETE FROM idempotency_keys WHERE rowid IN \
+                    (SELECT rowid FROM idempotency_keys WHERE created_at < $1 LIMIT $2)";
+        Box::pin(store.delete_before(keys, sweep.now - idempotency::LIFETIME))
+    }),
+    ("tokens", |store, sweep| {
+        // A token that was signed elsewhere has no user here, and nothing else says that it is revoked.
+        let tokens = "DELETE FROM tokens WHERE rowid IN \
+                      (SELECT rowid FROM tokens WHERE expires_at < $1 AND user_id <> '' LIMIT $2)";
+        Box::pin(store.delete_before(tokens, sweep.now - TimeDelta::days(EXPIRED_TOKEN_DAYS)))
+    }),
+    ("notifications", |store, sweep| Box::pin(store.trim_notifications(sweep.now))),
+    ("runs", |store, sweep| Box::pin(store.trim_runs(sweep.now))),
+    ("webhook_deliveries", |store, sweep| Box::pin(store.trim_webhook_deliveries(sweep.now))),
+    ("audit", |store, sweep| Box::pin(store.trim_audit(sweep.audit))),
+    ("user_days", |store, sweep| {
+        // Only for the budget of their day. A call that began on an earlier day is settled on that day: the two latest
+        // days always stay.
+        let days = "DELETE FROM user_days WHERE rowid IN (SELECT rowid FROM user_days WHERE day < $1 LIMIT $2)";
+        Box::pin(store.delete_before(days, budget::day_of(sweep.records - TimeDelta::days(1))))
+    }),
+    ("deleted_usage", |store, sweep| {
+        let usage = "DELETE FROM deleted_usage WHERE (user_id, day, model) IN \
+                     (SELECT user_id, day, model FROM deleted_usage WHERE day < $1 LIMIT $2)";
+        Box::pin(store.delete_before(usage, sweep.records.date_naive().to_string()))
+    }),
+    ("instance_events", |store, sweep| Box::pin(store.trim_instance_events(sweep.records))),
+    ("gates", |store, sweep| Box::pin(store.trim_gates(sweep.records))),
+    ("chats", |store, sweep| Box::pin(store.trim_chats(sweep.records))),
+    ("thread_calls", |store, sweep| {
+        let calls = "DELETE FROM thread_calls WHERE rowid IN \
+                     (SELECT rowid FROM thread_calls WHERE at < $1 AND NOT is_open LIMIT $2)";
+        Box::pin(store.delete_before(calls, sweep.records))
+    }),
+    ("thread_actions", |store, sweep| Box::pin(store.trim_thread_actions(sweep.records))),
+    ("jobs", |store, sweep| Box::pin(store.trim_jobs(sweep.records, sweep.now))),
+];
+
 impl Store {
-    /// Deletes expired rows, then the oldest ones while the database is too large.
-    pub async fn trim(&self, limits: &RetentionLimits, now: DateTime<Utc>) -> Result<Trimmed, StoreError> {
-        let mut trimmed = Trimmed { keys: self.trim_keys(now).await?, ..Trimmed::default() };
-        trimmed.notifications = self.trim_notifications(now).await?;
-        trimmed.runs = self.trim_runs(now).await?;
-        self.trim_webhook_deliveries(now).await?;
-        if let Some(before) = days_before(now, limits.audit_days) {
-            while let rows @ 1.. = self.trim_audit(before).await? {
-                trimmed.audit_rows += rows;
-            }
-        }
-        if let Some(before) = days_before(now, limits.days) {
-            self.trim_user_days(before).await?;
-            self.trim_deleted_usage(before).await?;
-            while let rows @ 1.. = self.trim_instance_events(before).await? {
-                trimmed.instance_events += rows;
-            }
-            while let rows @ 1.. = self.trim_gates(before).await? {
-                trimmed.gates += rows;
-            }
-            trimmed.chat_rows += self.trim_chats(before).await?;
-            self.trim_thread_calls(before).await?;
-            while let rows @ 1.. = self.trim_thread_actions(before).await? {
-                trimmed.thread_actions += rows;
-            }
-            while let batch @ 1.. = self.trim_batch(before, now).await? {
-                trimmed.jobs += batch;
-            }
-        }
-        let max_bytes = limits.max_mb.saturating_mul(1024 * 1024);
-        while max_bytes > 0 && self.used_bytes().await? > max_bytes {
-            // One user's chats must not displace the records of others.
-            if let rows @ 1.. = self.trim_largest_chats(max_bytes / CHATS_SHARE).await? {
-                trimmed.chat_rows += rows;
-                continue;
-            }
-            if self.trim_oldest(now, &mut trimmed).await? == 0 {
-                break;
-            }
-        }
-        Ok(trimmed)
+    /// Deletes expired rows, then the oldest ones while the records are too large.
+    pub async fn trim(&self, limits: &RetentionLimits, now: DateTime<Utc>) -> Trimmed {
+        self.trim_within(limits, now, MAX_SWEEP).await
     }
 
-    /// Deletes a batch of the oldest rows of all kinds, so that a flood of one kind does not displace the others.
-    /// Returns how many rows or jobs.
-    async fn trim_oldest(&self, now: DateTime<Utc>, trimmed: &mut Trimmed) -> Result<u64, StoreError> {
-        let [job, row, event] = self.oldest().await?;
-        let is_older = |one: Option<DateTime<Utc>>, other: Option<DateTime<Utc>>| {
-            one.is_some() && (other.is_none() || one < other)
-        };
-        let until = job.unwrap_or(now);
-        if is_older(row, job) && !is_older(event, row) {
-            let rows = self.trim_audit(until).await?;
-            trimmed.audit_rows += rows;
-            return Ok(rows);
+    async fn trim_within(&self, limits: &RetentionLimits, now: DateTime<Utc>, time: Duration) -> Trimmed {
+        let sweep = Sweep { now, records: days_before(now, limits.days), audit: days_before(now, limits.audit_days) };
+        let (mut trimmed, end) = (Trimmed::default(), Instant::now() + time);
+        let mut parts: Vec<&(&str, Step)> = PARTS.iter().collect();
+        while !parts.is_empty() && Instant::now() < end {
+            let mut complete = HashSet::new();
+            for (part, step) in &parts {
+                match paced(step(self, &sweep)).await {
+                    Ok(rows @ 1..) => trimmed.add(part, rows),
+                    Ok(0) => drop(complete.insert(*part)),
+                    Err(error) => {
+                        complete.insert(*part);
+                        trimmed.errors.push((part, error));
+                    }
+                }
+            }
+            parts.retain(|(part, _)| !complete.contains(part));
         }
-        if is_older(event, job) {
-            let rows = self.trim_instance_events(until).await?;
-            trimmed.instance_events += rows;
-            return Ok(rows);
+        if let Err(error) = self.trim_to_size(limits, &sweep, end, &mut trimmed).await {
+            trimmed.errors.push(("size", error));
         }
-        let jobs = self.trim_batch(now, now).await?;
-        trimmed.jobs += jobs;
-        Ok(jobs)
+        trimmed
     }
 
-    /// The size of the database without its free pages.
-    pub async fn used_bytes(&self) -> Result<u64, StoreError> {
-        let used: i64 = sqlx::query_scalar(
-            "SELECT (c.page_count - f.freelist_count) * s.page_size \
-             FROM pragma_page_count AS c, pragma_freelist_count AS f, pragma_page_size AS s",
-        )
-        .fetch_one(&self.read)
-        .await?;
-        Ok(u64::try_from(used).unwrap_or(0))
-    }
-
-    /// When the oldest untrimmed job finished, and the times of the oldest audit entry and the oldest event of the
-    /// instance.
-    async fn oldest(&self) -> Result<[Option<DateTime<Utc>>; 3], StoreError> {
-        let job = sqlx::query_scalar(
-            "SELECT finished_at FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL ORDER BY finished_at LIMIT 1",
-        )
-        .fetch_optional(&self.read)
-        .await?;
-        let row = sqlx::query_scalar("SELECT at FROM audit ORDER BY at LIMIT 1").fetch_optional(&self.read).await?;
-        let event =
-            sqlx::query_scalar("SELECT at FROM instance_events ORDER BY at LIMIT 1").fetch_optional(&self.read).await?;
-        Ok([job, row, event])
-    }
-
-    async fn trim_keys(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
+    /// Runs a statement that deletes at most `$2` rows from before `$1`. Returns how many.
+    async fn delete_before<T>(&self, statement: &'static str, before: T) -> Result<u64, StoreError>
+    where
+        T: for<'q> sqlx::Encode<'q, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite> + Send + 'static,
+    {
         self.write_one(transaction!(|tx| {
-            let keys =
-                sqlx::query("DELETE FROM idempotency_keys WHERE created_at < $1").bind(now - idempotency::LIFETIME);
-            Ok(keys.execute(&mut tx.db).await?.rows_affected())
-        }))
-        .await
-    }
-
-    /// Deletes the daily totals of past days. They are only for the budget of their day; usage by day is summed up from
-    /// calls.
-    async fn trim_user_days(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
-        // A call that began on an earlier day is settled on that day: the two latest days always stay.
-        let before = budget::day_of(before - TimeDelta::days(1));
-        self.write_one(transaction!(|tx| {
-            sqlx::query("DELETE FROM user_days WHERE day < $1").bind(before).execute(&mut tx.db).await?;
-            Ok(())
-        }))
-        .await
-    }
-
-    /// Deletes the records of model calls of chat threads.
-    async fn trim_thread_calls(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
-        self.write_one(transaction!(|tx| {
-            sqlx::query("DELETE FROM thread_calls WHERE at < $1 AND NOT is_open")
-                .bind(before)
-                .execute(&mut tx.db)
-                .await?;
-            Ok(())
-        }))
-        .await
-    }
-
-    async fn trim_audit(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(transaction!(|tx| {
-            let rows =
-                sqlx::query("DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < $1 ORDER BY at LIMIT $2)")
-                    .bind(before)
-                    .bind(AUDIT_ROWS_PER_BATCH);
+            let rows = sqlx::query(statement).bind(before).bind(ROWS_PER_STEP.cast_signed());
             Ok(rows.execute(&mut tx.db).await?.rows_affected())
         }))
         .await
     }
 
-    async fn trim_batch(&self, before: DateTime<Utc>, now: DateTime<Utc>) -> Result<u64, StoreError> {
+    async fn trim_audit(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        let entries = "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < $1 ORDER BY at LIMIT $2)";
+        self.delete_before(entries, before).await
+    }
+
+    /// Deletes records of the jobs that finished first. A job with more records than a step deletes takes several, and
+    /// is marked with the last one.
+    async fn trim_jobs(&self, before: DateTime<Utc>, now: DateTime<Utc>) -> Result<u64, StoreError> {
         self.write(transaction!(|tx| {
             let jobs: Vec<Uuid> = sqlx::query_scalar(
                 "SELECT id FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL AND finished_at < $1 \
                  ORDER BY finished_at LIMIT $2",
             )
             .bind(before)
-            .bind(JOBS_PER_BATCH)
+            .bind(JOBS_PER_STEP)
             .fetch_all(&mut tx.db)
             .await?;
-            for job in &jobs {
-                for statement in TRIM_JOB {
-                    sqlx::query(statement).bind(job).execute(&mut tx.db).await?;
+            let mut deleted = 0;
+            for job in jobs {
+                deleted += trim_job(tx, job, ROWS_PER_STEP - deleted).await?;
+                if deleted >= ROWS_PER_STEP {
+                    break;
                 }
-                sqlx::query("UPDATE jobs SET trimmed_at = $1 WHERE id = $2")
-                    .bind(now)
-                    .bind(job)
-                    .execute(&mut tx.db)
-                    .await?;
+                let mark = sqlx::query("UPDATE jobs SET trimmed_at = $1 WHERE id = $2").bind(now).bind(job);
+                mark.execute(&mut tx.db).await?;
+                deleted += 1;
             }
-            Ok(jobs.len() as u64)
+            Ok(deleted)
         }))
         .await
     }
 }
 
-/// `None` when the result is out of range.
-fn days_before(now: DateTime<Utc>, days: u64) -> Option<DateTime<Utc>> {
-    let days = i64::try_from(days).ok().and_then(TimeDelta::try_days)?;
-    now.checked_sub_signed(days)
+/// Jobs of which a step deletes records.
+const JOBS_PER_STEP: i64 = 50;
+
+/// The records of a finished job in other tables. Its events are deleted first, except the last ones from the result
+/// on.
+const TRIM_JOB: [&str; 3] = [
+    "DELETE FROM llm_calls WHERE rowid IN (SELECT rowid FROM llm_calls WHERE job_id = $1 LIMIT $2)",
+    "DELETE FROM job_actions WHERE rowid IN (SELECT rowid FROM job_actions WHERE job_id = $1 LIMIT $2)",
+    "DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE job_id = $1 LIMIT $2)",
+];
+
+/// Deletes at most `limit` records of a job. Returns how many.
+async fn trim_job(tx: &mut WriteTx, job: Uuid, limit: u64) -> Result<u64, StoreError> {
+    let cursors: Vec<i64> = sqlx::query_scalar(
+        "DELETE FROM events WHERE cursor IN (SELECT cursor FROM events WHERE job_id = $1 AND seq < (SELECT r.seq \
+         FROM events r WHERE r.job_id = $1 AND r.kind = 'result' ORDER BY r.seq DESC LIMIT 1) ORDER BY seq LIMIT $2) \
+         RETURNING cursor",
+    )
+    .bind(job)
+    .bind(limit.cast_signed())
+    .fetch_all(&mut tx.db)
+    .await?;
+    instance_events::set_trimmed(tx, &cursors).await?;
+    let mut deleted = cursors.len() as u64;
+    for statement in TRIM_JOB {
+        let rows = sqlx::query(statement).bind(job).bind((limit - deleted).cast_signed());
+        deleted += rows.execute(&mut tx.db).await?.rows_affected();
+    }
+    Ok(deleted)
 }
+
+/// Runs a step, and rests as long as it took: the writer has at least half of its time for others.
+async fn paced(step: BoxFuture<'_, Result<u64, StoreError>>) -> Result<u64, StoreError> {
+    let since = Instant::now();
+    let rows = step.await?;
+    if rows > 0 {
+        tokio::time::sleep(since.elapsed()).await;
+    }
+    Ok(rows)
+}
+
+/// The earliest time there is when the result is out of range.
+fn days_before(now: DateTime<Utc>, days: u64) -> DateTime<Utc> {
+    let days = i64::try_from(days).ok().and_then(TimeDelta::try_days);
+    days.and_then(|days| now.checked_sub_signed(days)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -352,10 +352,10 @@ async fn totals_of_past_days_are_deleted_with_the_calls_of_their_time() {
     }
     let mut limits = RetentionLimits { days: 2, audit_days: 2, max_mb: 0 };
     let days = || sqlx::query_scalar::<_, String>("SELECT day FROM user_days ORDER BY day DESC").fetch_all(&store.read);
-    store.trim(&limits, now).await.unwrap();
+    store.trim(&limits, now).await;
     assert_eq!(days().await.unwrap(), [0, 1, 2, 3].map(day));
     limits.days = 0;
-    store.trim(&limits, now).await.unwrap();
+    store.trim(&limits, now).await;
     assert_eq!(days().await.unwrap(), [0, 1].map(day), "calls may still be settled on these");
     store.close().await;
 }

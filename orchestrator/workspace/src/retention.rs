@@ -60,15 +60,15 @@ pub struct RetentionSweep {
 }
 
 impl RetentionSweep {
-    /// Sweeps at once and then at each tick until `drain` fires.
+    /// Sweeps at once and then at each tick until `drain` fires. A sweep that is cut off is continued by the next one.
     pub async fn run(self, tick: Arc<Notify>, drain: CancellationToken) {
-        loop {
-            self.sweep().await;
-            tokio::select! {
-                () = drain.cancelled() => return,
-                () = tick.notified() => {}
+        let sweeps = async {
+            loop {
+                self.sweep().await;
+                tick.notified().await;
             }
-        }
+        };
+        drain.run_until_cancelled(sweeps).await;
     }
 
     /// Removes files first: a write to the database may need the space that they take.
@@ -78,7 +78,6 @@ impl RetentionSweep {
             ("deleted jobs", self.sweep_deleted().await),
             ("workspaces", self.sweep_workspaces().await),
             ("container logs", self.sweep_logs().await),
-            ("records", self.trim_records().await),
         ];
         for (part, result) in parts {
             // Not fatal, since the database may be busy or full: the next sweep retries.
@@ -86,29 +85,32 @@ impl RetentionSweep {
                 tracing::warn!(part, error = &error as &dyn std::error::Error, "retention sweep failed");
             }
         }
+        self.trim_records().await;
     }
 
-    async fn trim_records(&self) -> Result<(), StoreError> {
-        let trimmed = self.store.trim(&self.records, self.clock.now()).await?;
-        if trimmed != Trimmed::default() {
-            tracing::info!(
-                jobs = trimmed.jobs,
-                idempotency_keys = trimmed.keys,
-                audit_rows = trimmed.audit_rows,
-                notifications = trimmed.notifications,
-                instance_events = trimmed.instance_events,
-                gates = trimmed.gates,
-                thread_actions = trimmed.thread_actions,
-                chat_rows = trimmed.chat_rows,
-                "records trimmed"
+    async fn trim_records(&self) {
+        let Trimmed { rows, errors, excess_bytes } = self.store.trim(&self.records, self.clock.now()).await;
+        for (part, error) in &errors {
+            // Not fatal, since the database may be busy or full: the next sweep retries.
+            tracing::warn!(part, error = error as &dyn std::error::Error, "records could not be trimmed");
+        }
+        if let Some(excess_bytes) = excess_bytes {
+            let max_mb = self.records.max_mb;
+            tracing::error!(
+                excess_bytes,
+                max_mb,
+                "the records exceed their limit although nothing older than a day is left"
             );
         }
-        Ok(())
+        if !rows.is_empty() {
+            tracing::info!(?rows, "records trimmed");
+        }
     }
 
     /// Removes what is left of deleted jobs: a container that had not ended may have written again.
     async fn sweep_deleted(&self) -> Result<(), StoreError> {
         for (job, deleted_at) in self.store.deleted_jobs().await? {
+            self.store.finish_deletion(job).await?;
             let (workspaces, logs) = (self.workspaces.clone(), self.logs.clone());
             let remove = move || workspaces.remove(job) && remove_container_logs(&logs, job);
             let is_removed = tokio::task::spawn_blocking(remove).await.unwrap_or(false);
@@ -237,7 +239,6 @@ mod tests {
             logs,
             clock: Clock::system(),
         };
-        sweep.trim_records().await.unwrap_err();
         sweep.sweep().await;
         assert!(!workspaces.path(finished.id).exists() && !log.exists());
         sweep.store.close().await;

@@ -21,17 +21,13 @@ const EMPTY_THREAD: [&str; 2] = [
 ];
 
 impl Store {
-    /// Deletes entries from before a time of idle threads, and what the model has read in threads that were last used
-    /// before it. Returns how many entries and threads.
+    /// Deletes some entries from before a time of idle threads, then what the model has read in some threads that were
+    /// last used before it. Returns how many entries or threads.
     pub(crate) async fn trim_chats(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        let mut trimmed = 0;
-        while let rows @ 1.. = self.trim_chat_entries(before).await? {
-            trimmed += rows;
+        match self.trim_chat_entries(before).await? {
+            0 => self.empty_unused_threads(before).await,
+            entries => Ok(entries),
         }
-        while let threads @ 1.. = self.empty_unused_threads(before).await? {
-            trimmed += threads;
-        }
-        Ok(trimmed)
     }
 
     async fn trim_chat_entries(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
@@ -66,11 +62,11 @@ impl Store {
         .await
     }
 
-    /// Deletes a batch of the oldest entries of the user whose chats are the largest, with the events and tool calls of
-    /// that time, if they have more than `bytes`. Returns how many rows.
-    pub(crate) async fn trim_largest_chats(&self, bytes: u64) -> Result<u64, StoreError> {
+    /// Deletes a batch of the oldest entries, from before a time, of the user whose chats are the largest, with the
+    /// events and tool calls of that time, if they have more than `bytes`. Returns how many rows.
+    pub(crate) async fn trim_largest_chats(&self, bytes: u64, before: DateTime<Utc>) -> Result<u64, StoreError> {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.write(transaction!(|tx| trim_largest(tx, bytes).await)).await
+        self.write(transaction!(|tx| trim_largest(tx, bytes, before).await)).await
     }
 }
 
@@ -79,24 +75,27 @@ struct DeletedEntry {
     at: DateTime<Utc>,
 }
 
-async fn trim_largest(tx: &mut WriteTx, bytes: i64) -> Result<u64, StoreError> {
+async fn trim_largest(tx: &mut WriteTx, bytes: i64, before: DateTime<Utc>) -> Result<u64, StoreError> {
     // The thread that was not used for longest.
     let thread: Option<Uuid> = sqlx::query_scalar(
-        "SELECT id FROM chat_threads WHERE user_id = (SELECT user_id FROM chat_usage WHERE bytes > $1 ORDER BY bytes DESC LIMIT 1) \
-         AND state = 'idle' AND (id IN (SELECT thread_id FROM chat_transcripts) \
-         OR EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = chat_threads.id AND seq IS NOT NULL) \
-         OR EXISTS (SELECT 1 FROM thread_actions WHERE thread_id = chat_threads.id AND reply IS NOT NULL)) \
-         ORDER BY updated_at LIMIT 1",
+        "SELECT t.id FROM chat_usage AS u JOIN chat_threads AS t ON t.user_id = u.user_id WHERE u.bytes > $1 AND t.state = 'idle' \
+         AND (EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = t.id AND seq IS NOT NULL AND NOT due AND at < $2) \
+         OR (t.updated_at < $2 AND (t.id IN (SELECT thread_id FROM chat_transcripts) \
+         OR EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = t.id AND seq IS NOT NULL) \
+         OR EXISTS (SELECT 1 FROM thread_actions WHERE thread_id = t.id AND reply IS NOT NULL)))) \
+         ORDER BY u.bytes DESC, t.updated_at LIMIT 1",
     )
     .bind(bytes)
+    .bind(before)
     .fetch_optional(&mut tx.db)
     .await?;
     let Some(thread) = thread else { return Ok(0) };
     let entries: Vec<DeletedEntry> = sqlx::query_as(
         "DELETE FROM chat_messages WHERE id IN (SELECT id FROM chat_messages WHERE thread_id = $1 AND seq IS NOT NULL \
-         AND NOT due ORDER BY seq LIMIT $2) RETURNING at",
+         AND NOT due AND at < $2 ORDER BY seq LIMIT $3) RETURNING at",
     )
     .bind(thread)
+    .bind(before)
     .bind(ENTRIES_PER_BATCH)
     .fetch_all(&mut tx.db)
     .await?;
@@ -106,9 +105,10 @@ async fn trim_largest(tx: &mut WriteTx, bytes: i64) -> Result<u64, StoreError> {
         rows += empty(tx, thread).await?;
     }
     let calls = sqlx::query(
-        "DELETE FROM thread_actions WHERE thread_id = $1 AND ($2 IS NULL OR at <= $2) AND reply IS NOT NULL",
+        "DELETE FROM thread_actions WHERE rowid IN (SELECT rowid FROM thread_actions WHERE thread_id = $1 \
+         AND ($2 IS NULL OR at <= $2) AND reply IS NOT NULL LIMIT $3)",
     );
-    rows += calls.bind(thread).bind(until).execute(&mut tx.db).await?.rows_affected();
+    rows += calls.bind(thread).bind(until).bind(ENTRIES_PER_BATCH).execute(&mut tx.db).await?.rows_affected();
     rows += instance_events::trim_of_thread(tx, thread, until).await?;
     Ok(rows)
 }

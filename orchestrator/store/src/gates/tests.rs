@@ -292,9 +292,9 @@ async fn resolved_gates_are_kept_as_long_as_other_records() {
     idle.execute(&mut super::super::tests::raw(&directory).await).await.unwrap();
     let limits = RetentionLimits { days: 1, audit_days: 1, max_mb: 0 };
     let resolved_at = answer_of("ada", GateDecision::Deny).entry.at;
-    assert_eq!(store.trim(&limits, resolved_at + TimeDelta::days(1)).await.unwrap().gates, 0);
+    assert_eq!(store.trim(&limits, resolved_at + TimeDelta::days(1)).await.rows_of("gates"), 0);
     let later = resolved_at + TimeDelta::days(1) + TimeDelta::seconds(1);
-    assert_eq!(store.trim(&limits, later).await.unwrap().gates, 1);
+    assert_eq!(store.trim(&limits, later).await.rows_of("gates"), 1);
     let kept = store.gates(&GateFilter { limit: 10, ..GateFilter::default() }).await.unwrap();
     assert_eq!(kept.into_iter().map(|(id, _)| id).collect::<Vec<_>>(), [gates[2].id, gates[0].id]);
     store.close().await;

@@ -268,10 +268,10 @@ async fn the_largest_deleted_cursor_is_known() {
     let all = InstanceEventFilter::default();
     assert_eq!(cursors(&store, &all, 0).await, [1, 2, 3, 4, 5]);
     let limits = RetentionLimits { days: 1, audit_days: 1, max_mb: 0 };
-    let trimmed = store.trim(&limits, now + TimeDelta::days(1)).await.unwrap();
-    assert_eq!((trimmed.jobs, trimmed.instance_events), (0, 0), "a day is not over");
-    let trimmed = store.trim(&limits, now + TimeDelta::days(2)).await.unwrap();
-    assert_eq!((trimmed.jobs, trimmed.instance_events), (1, 1));
+    let trimmed = store.trim(&limits, now + TimeDelta::days(1)).await;
+    assert!(trimmed.rows.is_empty(), "a day is not over: {trimmed:?}");
+    let trimmed = store.trim(&limits, now + TimeDelta::days(2)).await;
+    assert!(trimmed.rows_of("jobs") > 0 && trimmed.rows_of("instance_events") == 1, "{trimmed:?}");
     let page = store.instance_events(&all, 0, 10).await.unwrap();
     let kept: Vec<i64> = page.items.iter().map(|event| event.cursor).collect();
     // The job's result and its final state stay.

@@ -19,6 +19,7 @@ use workspace::remove_container_logs;
 
 use super::create::rejected;
 use crate::{
+    completion::run_to_completion,
     extract::{ApiJson, ApiPath, OptionalJson},
     problem::ApiError,
     public::{
@@ -252,7 +253,9 @@ pub(super) async fn delete(
 ) -> Result<StatusCode, ApiError> {
     authorize_job(&api, &who, id).await?;
     let refused = |detail: String| Err(ApiError::new(ErrorCode::NotFinished, detail));
-    match api.store.delete_job(id, entry).await? {
+    let store = api.store.clone();
+    let deletion = run_to_completion(&api.tasks, async move { Ok(store.delete_job(id, entry).await?) });
+    match deletion.await? {
         JobDeletion::Deleted => {}
         JobDeletion::NotFinished(state) => return refused(format!("the job is {state}; cancel it first")),
         JobDeletion::CallInFlight => {
