@@ -99,6 +99,7 @@ pub const EXAMPLES: &[Example] = &[
     client("job remove", "gantry job list --state failed,cancelled -aq | xargs -r gantry job remove"),
     client("summary", "gantry summary"),
     client("usage", "gantry usage --by model"),
+    client("storage", "gantry storage"),
     client("chat", r#"echo "hello" | gantry chat"#),
     client("chat threads", "gantry chat threads"),
     client("chat", r#"echo "remember milk" | gantry chat --thread latest || gantry gate list"#),

@@ -1,5 +1,7 @@
 //! Audit, usage and lists, as the public API returns them.
 
+use std::fmt;
+
 use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -95,6 +97,61 @@ pub struct UsageLine {
     /// Absent in sums by model: a tool call belongs to no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<u64>,
+}
+
+wire_enum! {
+    /// What a user stores. The texts of jobs and runs are without events and calls, which are deleted after a time.
+    pub enum StorageKind {
+        /// Documents with their versions.
+        Memory,
+        /// Entries of chats, what models have read, and tool calls of chats.
+        Chats,
+        /// Definitions and states of routines.
+        Routines,
+        /// Prompts, results and metadata of jobs.
+        Jobs,
+        /// Details and results of runs.
+        Runs,
+        /// What fired runs: of runs that have not ended, and of those whose routine keeps it.
+        Payloads,
+    }
+}
+
+/// The bytes that a user stores of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[expect(missing_docs, reason = "name and unit say it")]
+pub struct StoredBytes {
+    pub kind: StorageKind,
+    pub bytes: u64,
+}
+
+/// `GET /api/storage`: what a user stores.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UserStorage {
+    /// Of all kinds.
+    pub bytes: u64,
+    /// Maximum size; null without a limit. When it is reached, requests that would add to it are refused.
+    pub max_bytes: Option<u64>,
+    /// The largest first; only those that are not empty.
+    pub kinds: Vec<StoredBytes>,
+}
+
+impl UserStorage {
+    /// Whether the user may store no more.
+    pub fn is_full(&self) -> bool {
+        self.max_bytes.is_some_and(|max| self.bytes >= max)
+    }
+}
+
+/// What a user is told who may store no more.
+impl fmt::Display for UserStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds = self.kinds.iter().take(3).map(|one| format!("{}: {}", one.kind, one.bytes));
+        let (kinds, max) = (kinds.collect::<Vec<_>>().join(", "), self.max_bytes.unwrap_or_default());
+        write!(f, "your data takes {} of {max} bytes ({kinds}); delete some", self.bytes)
+    }
 }
 
 /// One page of a list.

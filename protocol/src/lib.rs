@@ -34,7 +34,7 @@ mod workspace_path;
 
 pub use account::{
     ActorRole, AuditOutcome, AuditRecord, JobCounts, LlmCallRecord, Page, StateCounts, ThreadActionRecord,
-    ToolActionRecord, UsageBy, UsageLine, is_user_name,
+    StorageKind, StoredBytes, ToolActionRecord, UsageBy, UsageLine, UserStorage, is_user_name,
 };
 pub use agent_event::AgentEvent;
 pub use chat::{

@@ -148,6 +148,8 @@ codes! {
     LlmError => "llm_error", 502, "Model call failed";
     /// The disk is full, or nearly so.
     InsufficientStorage => "insufficient_storage", 507, "Insufficient storage";
+    /// The user may store no more.
+    UserStorageFull => "user_storage_full", 507, "User storage full";
     /// No sandbox; `reason` says why.
     SandboxUnavailable => "sandbox_unavailable", 503, "Sandbox unavailable";
     /// The server is shutting down or its database is unavailable.

@@ -18,7 +18,7 @@ use super::{
 };
 use domain::memory::MemoryPath;
 use llm::metering::retry_write;
-use store::{MAX_CHAT_BYTES_PER_USER, ParkedTurn, StoreError, Turn, TurnEnd, TurnError, TurnKey, TurnRequest};
+use store::{ParkedTurn, StoreError, Turn, TurnEnd, TurnError, TurnKey, TurnRequest};
 
 /// Delay after a turn that could not begin, so that a failing database is not asked in a loop.
 const BEGIN_RETRY: Duration = Duration::from_secs(1);
@@ -182,9 +182,7 @@ fn storage_full() -> TurnEnd {
 }
 
 pub(super) fn storage_is_full() -> TurnError {
-    let message = format!(
-        "your chats have the maximum of {MAX_CHAT_BYTES_PER_USER} bytes; delete threads, then send the message again"
-    );
+    let message = "your data has the maximum size; delete some, then send the message again".to_owned();
     error(JobReason::DiskLimit, message)
 }
 

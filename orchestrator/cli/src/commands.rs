@@ -8,7 +8,7 @@ use super::{
     exit::{CliError, Exit},
     gate, job, login, memory, notification,
     output::Output,
-    routine, runs, settings, summary, tool, usage, wake,
+    routine, runs, settings, storage, summary, tool, usage, wake,
 };
 
 /// Commands that talk to a server, which have the options that select it.
@@ -28,6 +28,7 @@ pub const COMMANDS: [&str; 21] = [
     "audit",
     "summary",
     "usage",
+    "storage",
     "gate",
     "notification",
     "settings",
@@ -76,6 +77,8 @@ pub enum Command {
     Summary,
     /// Show token, cost and call totals
     Usage(usage::UsageArgs),
+    /// Show how much you store, by kind
+    Storage(storage::StorageArgs),
     /// List tool calls that wait for your approval, approve and deny them
     #[command(subcommand)]
     Gate(gate::GateCommand),
@@ -117,6 +120,7 @@ impl Command {
             Self::Audit(args) => audit::run(args, environment, output).await,
             Self::Summary => summary::run(environment, output).await,
             Self::Usage(args) => usage::run(args, environment, output).await,
+            Self::Storage(args) => storage::run(args, environment, output).await,
             Self::Gate(command) => gate::run(command, environment, output).await,
             Self::Notification(command) => notification::run(command, environment, output).await,
             Self::Settings(command) => settings::run(command, environment, output).await,

@@ -34,6 +34,7 @@ mod runs;
 mod secret;
 mod server_checks;
 mod settings;
+mod storage;
 mod stream;
 mod summary;
 mod table;

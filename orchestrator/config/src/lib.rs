@@ -230,11 +230,13 @@ settings! {
         pub user_day_max_tokens: u64 = setting("user_day.max_tokens").default("0").range(0, 1_000_000_000_000);
         /// Maximum cost in US dollars per user and day (UTC); 0 for no limit.
         pub user_day_max_cost_usd: f64 = setting("user_day.max_cost_usd").default("0").number_range(0.0, 1_000_000.0);
-        /// Days for which the events, model calls and tool calls of a finished job are kept, and the entries of idle chats.
+        /// What each user may store in MB: memory, chats, routines, kept payloads, texts of jobs and runs; 0 for no limit.
+        pub user_storage_max_mb: u64 = setting("user_storage_max_mb").default("4096").range(0, 67_108_864);
+        /// Days for which the events, model calls, tool calls and whole texts of a finished job are kept, and the entries of idle chats.
         pub record_retention_days: u64 = setting("record_retention_days").default("90").range(0, 3650);
         /// Days for which audit entries are kept.
         pub audit_retention_days: u64 = setting("audit_retention_days").default("365").range(0, 3650);
-        /// Size of the database in MB above which the entries of large chats and the oldest records of finished jobs are deleted early; 0 for no limit.
+        /// Size in MB of the records of jobs, of the audit and of large chats above which the oldest are deleted early; 0 for no limit.
         pub record_retention_max_mb: u64 = setting("record_retention_max_mb").default("0").range(0, 67_108_864);
         /// Days for which the workspace of a finished job is kept.
         pub workspace_retention_days: u64 = setting("workspace_retention_days").default("7").range(0, 3650);

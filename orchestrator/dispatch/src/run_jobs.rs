@@ -90,7 +90,9 @@ impl RunJobs {
 fn reason_of(error: &SubmitError) -> RunReason {
     match error {
         SubmitError::SandboxUnavailable { .. } => RunReason::SandboxUnavailable,
-        SubmitError::QueueFull(_) | SubmitError::NoDiskSpace(_) => RunReason::LimitReached,
+        SubmitError::QueueFull(_) | SubmitError::NoDiskSpace(_) | SubmitError::UserStorageFull(_) => {
+            RunReason::LimitReached
+        },
         SubmitError::Workspace(_) | SubmitError::Unsearched(_) | SubmitError::Aborted(_) | SubmitError::Store(_) => {
             RunReason::Internal
         }

@@ -17,8 +17,6 @@ pub use words::{IndexOwner, index_terms};
 pub const MAX_DOCUMENTS: u64 = 20_000;
 /// Versions that are kept of a document, with the current one.
 pub const MAX_VERSIONS: u64 = 50;
-/// Maximum size of all kept versions of a user's documents. The other limits alone would let one user fill any disk.
-pub const MAX_USER_BYTES: u64 = 1024 * 1024 * 1024;
 
 /// The text of a document after text was added at its end. The added text begins on a new line.
 pub fn appended(mut content: String, added: &str) -> String {

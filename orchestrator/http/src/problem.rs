@@ -250,6 +250,9 @@ impl From<secrets::DetectorError> for ApiError {
 
 impl From<store::StoreError> for ApiError {
     fn from(error: store::StoreError) -> Self {
+        if let store::StoreError::UserStorageFull(storage) = &error {
+            return Self::new(ErrorCode::UserStorageFull, storage.to_string());
+        }
         if error.is_transient() {
             return Self::new(ErrorCode::Unavailable, "the database is busy; try again later")
                 .with_retry_after(STORE_RETRY)

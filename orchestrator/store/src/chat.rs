@@ -38,9 +38,6 @@ use domain::chat::ThreadRef;
 pub const MAX_THREADS_PER_USER: u32 = 1_000;
 /// Maximum number of queued messages of one user, in all threads.
 pub const MAX_QUEUED_PER_USER: u32 = 100;
-/// Maximum size of a user's chats: entries, what models have read, tool calls. The other limits alone would let one
-/// user fill any disk. A turn that has begun may exceed it by what it writes.
-pub const MAX_CHAT_BYTES_PER_USER: u64 = 256 * 1024 * 1024;
 /// Entries of one thread that are kept; the oldest are deleted when a turn ends.
 const MAX_MESSAGES_PER_THREAD: i64 = 10_000;
 
@@ -82,8 +79,6 @@ pub enum Sent {
     TooManyThreads,
     /// The user has the maximum number of queued messages.
     QueueFull,
-    /// The user's chats have the maximum size.
-    StorageFull,
     /// The user sends too many messages; one may be sent after this time.
     TooMany(Duration),
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::{Connection as _, SqliteConnection};
 
-use super::StoreError;
+use super::{StoreError, retention, user_storage};
 
 /// Rows of one transaction: some 20 ms for rows of a kilobyte.
 const STEP_ROWS: i64 = 5_000;
@@ -15,18 +15,23 @@ const STEP_ROWS: i64 = 5_000;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The migrations, in their order. One that has finished on every installation may be removed.
-const MIGRATIONS: &[DataMigration] = &[];
+const MIGRATIONS: &[DataMigration] = &[
+    user_storage::COUNT_JOBS,
+    user_storage::COUNT_ROUTINES,
+    user_storage::COUNT_RUNS,
+    retention::CUT_TEXTS,
+];
 
 /// Moves or changes the rows of one table.
 pub(super) struct DataMigration {
     /// Names it in the database and in the log. Never changed.
-    name: &'static str,
+    pub(super) name: &'static str,
     /// The table whose rows it reads. It has row ids.
-    table: &'static str,
+    pub(super) table: &'static str,
     /// Statements of one step, for the rows with `rowid > ?1 AND rowid <= ?2`.
-    step: &'static [&'static str],
+    pub(super) step: &'static [&'static str],
     /// Statements that run once, after the last step: what nothing needs any longer is dropped.
-    finish: &'static [&'static str],
+    pub(super) finish: &'static [&'static str],
 }
 
 /// Whether a migration of the data has not finished.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use protocol::UserStorage;
+
 /// SQLite's primary result code for an error in the statement itself.
 const SQLITE_ERROR: u32 = 1;
 /// SQLite's primary result code for an input/output error.
@@ -37,6 +39,9 @@ pub enum StoreError {
         /// Whether the schema is newer than this program.
         is_newer: bool,
     },
+    /// The user may store no more. Nothing was written.
+    #[error("{0}")]
+    UserStorageFull(Box<UserStorage>),
     #[error("inconsistent row: {table}.{column} of {id}")]
     Inconsistent { table: &'static str, column: &'static str, id: String },
 }
@@ -66,6 +71,7 @@ impl StoreError {
             | Self::Closed
             | Self::WriterFailed
             | Self::Schema { .. }
+            | Self::UserStorageFull(_)
             | Self::Inconsistent { .. } => false,
         }
     }

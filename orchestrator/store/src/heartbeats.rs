@@ -20,7 +20,7 @@ pub use self::{
     end::{HeartbeatEnd, HeartbeatReply},
 };
 use super::{
-    MAX_CHAT_BYTES_PER_USER, Store, StoreError, SystemLine, Turn, TurnKey, TurnRequest,
+    Store, StoreError, SystemLine, Turn, TurnKey, TurnRequest,
     chat::{self, MessageRow, message_columns},
     rows::{RowRef, count},
     system_lines,
@@ -166,7 +166,7 @@ async fn begin(
         remembered: BTreeSet::new(),
         is_autonomous: true,
         request: TurnRequest::Message,
-        is_storage_full: thread.bytes.is_some_and(|bytes| count(bytes) >= MAX_CHAT_BYTES_PER_USER),
+        is_storage_full: tx.user_storage_limit.is_reached(count(thread.bytes.unwrap_or_default())),
         worked: Duration::ZERO,
         transcript: None,
         due: Vec::new(),
@@ -200,7 +200,7 @@ async fn begin_thread(tx: &mut WriteTx, user: &str, now: DateTime<Utc>) -> Resul
     let begun: Option<BegunRow> = sqlx::query_as(
         "UPDATE chat_threads SET state = 'processing', turn = turn + 1, updated_at = $3 \
          WHERE user_id = $1 AND key = $2 AND state = 'idle' \
-         RETURNING id, turn, (SELECT bytes FROM chat_usage u WHERE u.user_id = chat_threads.user_id) AS bytes",
+         RETURNING id, turn, (SELECT SUM(bytes) FROM user_bytes u WHERE u.user_id = chat_threads.user_id) AS bytes",
     )
     .bind(user)
     .bind(HEARTBEAT_THREAD)

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
 use protocol::{ContainerInfo, JobCounts, JobId, JobState, Limits, PROMPT_PREVIEW_CHARS, StateCounts};
-use sqlx::{FromRow as _, Row as _, sqlite::SqliteRow};
+use sqlx::{FromRow, Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{
@@ -14,18 +14,24 @@ use super::{
     idempotency::{self, CreateOutcome, IdempotencyKey, RecordedResponse},
     job_tree, lifecycle,
     rows::{JobRow, RowRef, column, count, job_columns, job_tables, text},
+    user_storage,
     write_tx::WriteTx,
 };
 use domain::job::{ChildRefused, JobRecord, Step};
 
-/// Maximum number of pending jobs of one user, including held ones.
+/// Maximum number of pending jobs of one user, without held ones.
 pub const MAX_PENDING_PER_USER: u32 = 10_000;
-/// Maximum number of pending jobs of all users: ten full queues.
+/// Maximum number of held jobs of one user.
+pub const MAX_HELD_PER_USER: u32 = 1_000;
+/// Number of pending jobs of all users, without held ones, above which only users with fewer than the average create
+/// more: ten full queues.
 pub const MAX_PENDING: u32 = 10 * MAX_PENDING_PER_USER;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueFull {
     User,
+    /// The user has the maximum number of held jobs.
+    Held,
     /// The queue of all users together.
     Instance,
 }
@@ -114,6 +120,12 @@ impl Store {
             }
         }
         Ok(found)
+    }
+
+    /// Whether of the job's texts only the beginnings are kept, since it finished long ago.
+    pub async fn has_cut_texts(&self, id: JobId) -> Result<bool, StoreError> {
+        let cut = sqlx::query_scalar("SELECT trimmed_at IS NOT NULL FROM jobs WHERE id = $1");
+        Ok(cut.bind(id).fetch_optional(&self.read).await?.unwrap_or(false))
     }
 
     /// Where a job stands in the queue of its placement by priority and age, from 1 for the next; `None` if it is not
@@ -223,8 +235,12 @@ pub(super) async fn create(
     {
         return Ok(known.into());
     }
-    if let Some(full) = full_queue(&mut tx.db, &job.brief.user_id).await? {
+    let facts = QueueFacts::read(&mut tx.db, &job.brief.user_id).await?;
+    if let Some(full) = facts.full_queue(job.is_held()) {
         return Ok(CreateOutcome::QueueFull(full));
+    }
+    if tx.user_storage_limit.is_reached(count(facts.stored_bytes)) {
+        user_storage::ensure_room(tx, &job.brief.user_id).await?;
     }
     if let Some(parent) = job.brief.parent_id
         && let Err(refused) = check_parent(&mut tx.db, parent).await?
@@ -242,17 +258,46 @@ pub(super) async fn create(
     Ok(CreateOutcome::Created)
 }
 
-/// The queue that is full for a user's next job, if one is.
-async fn full_queue(tx: &mut Connection, user: &str) -> Result<Option<QueueFull>, StoreError> {
-    let own: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE user_id = $1 AND state = 'pending'")
+/// What decides whether a user's next job is admitted.
+#[derive(FromRow)]
+struct QueueFacts {
+    own: i64,
+    held: i64,
+    /// The pending jobs of all users, and the number of these users; the latter only if it matters.
+    all: i64,
+    users: i64,
+    stored_bytes: i64,
+}
+
+impl QueueFacts {
+    async fn read(tx: &mut Connection, user: &str) -> Result<Self, StoreError> {
+        Ok(sqlx::query_as(
+            "WITH n (own, held, total) AS (SELECT \
+             (SELECT COUNT(*) FROM jobs WHERE state = 'pending' AND held = FALSE AND user_id = $1), \
+             (SELECT COUNT(*) FROM jobs WHERE state = 'pending' AND held = TRUE AND user_id = $1), \
+             (SELECT COUNT(*) FROM jobs WHERE state = 'pending' AND held = FALSE)) \
+             SELECT own, held, total AS \"all\", CASE WHEN total < $2 THEN 1 ELSE \
+             (SELECT COUNT(DISTINCT user_id) FROM jobs WHERE state = 'pending' AND held = FALSE) END AS users, \
+             (SELECT IFNULL(SUM(bytes), 0) FROM user_bytes WHERE user_id = $1) AS stored_bytes FROM n",
+        )
         .bind(user)
-        .fetch_one(&mut *tx)
-        .await?;
-    if own >= i64::from(MAX_PENDING_PER_USER) {
-        return Ok(Some(QueueFull::User));
+        .bind(i64::from(MAX_PENDING))
+        .fetch_one(tx)
+        .await?)
     }
-    let all: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM jobs WHERE state = 'pending'").fetch_one(tx).await?;
-    Ok((all >= i64::from(MAX_PENDING)).then_some(QueueFull::Instance))
+
+    /// The queue that is full for the user's next job, if one is. A user with fewer jobs than the average has a place
+    /// whatever the others do.
+    fn full_queue(&self, is_held: bool) -> Option<QueueFull> {
+        if is_held {
+            return (self.held >= i64::from(MAX_HELD_PER_USER)).then_some(QueueFull::Held);
+        }
+        if self.own >= i64::from(MAX_PENDING_PER_USER) {
+            return Some(QueueFull::User);
+        }
+        let is_full = self.all >= i64::from(MAX_PENDING) && self.own * self.users >= self.all;
+        is_full.then_some(QueueFull::Instance)
+    }
 }
 
 /// Whether a job may create one more child, as of this transaction.
@@ -315,4 +360,30 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
         .execute(tx)
         .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::room(9_999, 999, 99_999, 1, (None, None))]
+    #[case::own_queue(10_000, 0, 10_000, 1, (Some(QueueFull::User), None))]
+    #[case::own_held(0, 1_000, 0, 1, (None, Some(QueueFull::Held)))]
+    #[case::above_the_average(2_000, 0, 100_000, 100, (Some(QueueFull::Instance), None))]
+    #[case::at_the_average(1_000, 0, 100_000, 100, (Some(QueueFull::Instance), None))]
+    #[case::below_the_average(999, 0, 100_000, 100, (None, None))]
+    #[case::none_of_its_own(0, 0, 100_000, 10, (None, None))]
+    fn a_user_below_the_average_is_admitted(
+        #[case] own: i64,
+        #[case] held: i64,
+        #[case] all: i64,
+        #[case] users: i64,
+        #[case] full: (Option<QueueFull>, Option<QueueFull>),
+    ) {
+        let facts = QueueFacts { own, held, all, users, stored_bytes: 0 };
+        assert_eq!((facts.full_queue(false), facts.full_queue(true)), full);
+    }
 }

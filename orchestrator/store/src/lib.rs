@@ -56,6 +56,7 @@ mod tool_policy;
 mod transcript;
 mod transition_metrics;
 mod usage;
+mod user_storage;
 mod write_queue;
 mod write_tx;
 mod writer;
@@ -79,7 +80,7 @@ pub use calls::{
     CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, RunUsage, ThreadCallKey,
 };
 pub use chat::{
-    ChatJob, Delivery, MAX_CHAT_BYTES_PER_USER, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage,
+    ChatJob, Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage,
     MessagePosition, OwnedThread, ParkedTurn, Sent, SentMessage, ThreadCaller, ThreadChange, ThreadFilter, Turn,
     TurnEnd, TurnError, TurnKey, TurnRequest, WaitingTurn,
 };
@@ -95,7 +96,7 @@ pub use instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstance
 pub use job_json::{JobJson, JobPage, TokenChecked};
 pub use job_list::JobFilter;
 pub use job_tree::{JobScope, ListedJob};
-pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs, Unfinished};
+pub use jobs::{MAX_HELD_PER_USER, MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs, Unfinished};
 pub use lifecycle::{Reported, Transition};
 pub use mcp::{DefinitionApproval, DefinitionStatus, SeenDefinition, StoredDefinition};
 pub use memory::{MemoryDeleteOutcome, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome};
@@ -113,6 +114,7 @@ pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStore
 pub use system_lines::{LineOrigin, MAX_SYSTEM_LINES, NewSystemLine, SystemLine};
 pub use tool_policy::StoredPolicy;
 pub use usage::{DayPage, UsageFilter, first_day_of_model_sums};
+pub use user_storage::UserStorageLimit;
 
 use self::{
     file_mode::restrict_to_owner,
@@ -200,22 +202,29 @@ pub struct Store {
     transcripts: Arc<tokio::sync::Mutex<()>>,
     /// Held while a document is written to memory.
     memory_writes: Arc<PerUserSemaphore>,
+    user_storage_limit: UserStorageLimit,
 }
 
 impl Store {
     /// Opens or creates the database (`sqlite:…`) and migrates its schema. Its metrics are not exported.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
-        Self::open_observed(url, Metrics::default(), Arc::new(|_| {})).await
+        Self::open_observed(url, UserStorageLimit::default(), Metrics::default(), Arc::new(|_| {})).await
     }
 
-    /// Like [`Self::open`], with the metrics to record in and an observer of what is committed.
-    pub async fn open_observed(url: &str, metrics: Metrics, observer: JobObserver) -> Result<Self, StoreError> {
+    /// Like [`Self::open`], with a limit on what each user stores, the metrics to record in and an observer of what is
+    /// committed.
+    pub async fn open_observed(
+        url: &str,
+        user_storage_limit: UserStorageLimit,
+        metrics: Metrics,
+        observer: JobObserver,
+    ) -> Result<Self, StoreError> {
         let options = options(url)?;
         restrict_to_owner(url, options.get_filename());
         let mut connection = options.clone().create_if_missing(true).connect().await?;
         MIGRATIONS.run(&mut connection).await?;
         data_migrations::run(&mut connection).await?;
-        Ok(Self::with_writer(connection, options, Committed { metrics, observer, notifier: Arc::default() }))
+        Ok(Self::with_writer(connection, options, user_storage_limit, Committed { metrics, observer, notifier: Arc::default() }))
     }
 
     /// Opens an existing database without migrating it: a server may be using it.
@@ -227,15 +236,20 @@ impl Store {
             return Err(StoreError::Schema { is_newer: newest > known });
         }
         let (metrics, observer): (_, JobObserver) = (Metrics::default(), Arc::new(|_| {}));
-        Ok(Self::with_writer(connection, options, Committed { metrics, observer, notifier: Arc::default() }))
+        Ok(Self::with_writer(connection, options, UserStorageLimit::default(), Committed { metrics, observer, notifier: Arc::default() }))
     }
 
-    fn with_writer(connection: SqliteConnection, options: SqliteConnectOptions, committed: Committed) -> Self {
+    fn with_writer(
+        connection: SqliteConnection,
+        options: SqliteConnectOptions,
+        user_storage_limit: UserStorageLimit,
+        committed: Committed,
+    ) -> Self {
         let read_only = options.clone().read_only(true);
         let read = Readers::new(read_only.clone(), PUBLIC_READERS);
         let control = Readers::new(read_only, CONTROL_READERS);
         let notifier = Arc::clone(&committed.notifier);
-        let writer = Writer::start(connection, options.clone(), committed);
+        let writer = Writer::start(connection, options.clone(), user_storage_limit, committed);
         Self {
             writer: Arc::new(writer),
             options: Arc::new(options),
@@ -244,6 +258,7 @@ impl Store {
             notifier,
             transcripts: Arc::default(),
             memory_writes: Arc::new(PerUserSemaphore::new(memory::MAX_WRITES, 1)),
+            user_storage_limit,
         }
     }
 

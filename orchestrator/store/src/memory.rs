@@ -1,7 +1,7 @@
 //! Memory: documents of users with their last versions.
 //!
-//! Guarantees that a write is one transaction: the version, the index of its words, the user's totals and the audit
-//! entry. Every statement names the user, so a document of another user is a missing one.
+//! Guarantees that a write is one transaction: the version, the index of its words and the audit entry. Triggers
+//! count what the user stores. Every statement names the user, so a document of another user is a missing one.
 
 mod rows;
 mod search;
@@ -12,15 +12,16 @@ use chrono::{DateTime, Utc};
 use protocol::{AuditOutcome, MemoryAuthor, MemoryDocument, MemoryEntry, MemoryVersion};
 
 use self::rows::{
-    EntryRow, OwnerRow, VersionRow, add_to_totals, bytes_before, current_content, ensure_owner, find, index,
+    EntryRow, OwnerRow, VersionRow, current_content, ensure_owner, find, index,
     insert_version, remove_before, upsert,
 };
 use super::{
     AuditEntry, Connection, Store, StoreError, audit, routines,
     rows::{column, count},
+    user_storage,
 };
 use domain::memory::{
-    ExpectedVersion, IndexOwner, MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MAX_USER_BYTES, MAX_VERSIONS, MemoryPath,
+    ExpectedVersion, IndexOwner, MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MAX_VERSIONS, MemoryPath,
     appended, index_terms,
 };
 
@@ -64,8 +65,6 @@ pub enum MemoryWriteOutcome {
     TooLarge { bytes: usize },
     /// The user has the maximum number of documents.
     TooManyDocuments,
-    /// The user's documents have the maximum size.
-    StorageFull,
 }
 
 /// A document to delete, with all its versions.
@@ -96,6 +95,7 @@ impl Store {
         let _permit = self.memory_writes.acquire(&write.user).await.map_err(|_| StoreError::Closed)?;
         self.write(transaction!(|tx| {
             let (user, author, now) = (write.user.clone(), write.author.clone(), write.audit.at);
+            user_storage::ensure_room(tx, &user).await?;
             let outcome = put(&mut tx.db, write).await?;
             if let MemoryWriteOutcome::Stored { entry, .. } = &outcome {
                 let version = (entry.path.as_str(), entry.version);
@@ -236,14 +236,6 @@ async fn put(tx: &mut Connection, write: MemoryWrite) -> Result<MemoryWriteOutco
     }
     let next = version.unwrap_or(0) + 1;
     let oldest_kept = next.saturating_sub(MAX_VERSIONS) + 1;
-    let freed = match &current {
-        Some(row) => bytes_before(tx, row.id, oldest_kept).await?,
-        None => 0,
-    };
-    let added = column(bytes as u64) - freed;
-    if count(owner.bytes + added) > MAX_USER_BYTES && added > 0 {
-        return Ok(MemoryWriteOutcome::StorageFull);
-    }
     let entry =
         MemoryEntry { path: path.as_str().to_owned(), version: next, bytes: bytes as u64, updated_at: audit.at };
     let id = upsert(tx, &user, &entry).await?;
@@ -259,7 +251,6 @@ async fn put(tx: &mut Connection, write: MemoryWrite) -> Result<MemoryWriteOutco
     insert_version(tx, &new, &content).await?;
     let path_terms = index_terms(IndexOwner(owner.number), path.as_str());
     index(tx, id, &path_terms, &content_terms).await?;
-    add_to_totals(tx, &user, i64::from(current.is_none()), added).await?;
     audit::insert(tx, &audit, AuditOutcome::Done, None).await?;
     Ok(MemoryWriteOutcome::Stored { entry, is_new: current.is_none() })
 }
@@ -271,11 +262,9 @@ async fn delete(tx: &mut Connection, deletion: MemoryDeletion) -> Result<MemoryD
     if expected.is_some_and(|expected| !expected.allows(Some(version))) {
         return Ok(MemoryDeleteOutcome::VersionMismatch { current: version });
     }
-    let freed = bytes_before(tx, row.id, version + 1).await?;
     remove_before(tx, row.id, version + 1).await?;
     sqlx::query("DELETE FROM memory_documents WHERE id = $1").bind(row.id).execute(&mut *tx).await?;
     sqlx::query("DELETE FROM memory_index WHERE rowid = $1").bind(row.id).execute(&mut *tx).await?;
-    add_to_totals(tx, &user, -1, -freed).await?;
     audit::insert(tx, &audit, AuditOutcome::Done, None).await?;
     Ok(MemoryDeleteOutcome::Deleted)
 }

@@ -1,7 +1,7 @@
 //! Retention: rows of finished jobs and idle chats are deleted after a time, or when the records are too large.
 //!
-//! A job's row with its result and usage is kept forever, and so are its last events from the result on; a reader that
-//! resumes gets their first number. Never changes a job that is not finished.
+//! A job's row with its usage is kept forever, and so are the beginnings of its texts and its last events from the
+//! result on; a reader that resumes gets their first number. Never changes a job that is not finished.
 //!
 //! Each step deletes a bounded number of rows in one transaction. The parts take turns, so that none keeps the others
 //! from their work; a part that fails does not affect the others.
@@ -18,7 +18,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Store, StoreError, budget, idempotency, instance_events, write_tx::WriteTx};
+use super::{
+    Store, StoreError, budget, data_migrations::DataMigration, idempotency, instance_events, write_tx::WriteTx,
+};
 
 /// Rows that a step deletes, so that other writes do not wait long.
 pub(super) const ROWS_PER_STEP: u64 = 1_000;
@@ -176,6 +178,9 @@ impl Store {
                 if deleted >= ROWS_PER_STEP {
                     break;
                 }
+                for statement in CUT_TEXTS_OF_JOB {
+                    sqlx::query(statement).bind(job).execute(&mut tx.db).await?;
+                }
                 let mark = sqlx::query("UPDATE jobs SET trimmed_at = $1 WHERE id = $2").bind(now).bind(job);
                 mark.execute(&mut tx.db).await?;
                 deleted += 1;
@@ -196,6 +201,55 @@ const TRIM_JOB: [&str; 3] = [
     "DELETE FROM job_actions WHERE rowid IN (SELECT rowid FROM job_actions WHERE job_id = $1 LIMIT $2)",
     "DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE job_id = $1 LIMIT $2)",
 ];
+
+/// The beginning of a text, which is kept of a finished job.
+macro_rules! beginning {
+    ($text:literal) => {
+        concat!("CASE WHEN length(", $text, ") > 1000 THEN substr(", $text, ", 1, 1000) || '…' ELSE ", $text, " END")
+    };
+}
+
+macro_rules! cut_job_texts {
+    ($jobs:literal) => {
+        concat!(
+            "UPDATE job_texts SET metadata = '{}', prompt = ",
+            beginning!("prompt"),
+            ", result_text = ",
+            beginning!("result_text"),
+            ", result_partial = json_replace(result_partial, '$.text', ",
+            beginning!("(result_partial ->> 'text')"),
+            ") WHERE job_id ",
+            $jobs
+        )
+    };
+}
+
+macro_rules! cut_results {
+    ($jobs:literal) => {
+        concat!(
+            "UPDATE events SET data = json_replace(data, '$.text', ",
+            beginning!("(data ->> 'text')"),
+            ", '$.partial.text', ",
+            beginning!("(data -> 'partial' ->> 'text')"),
+            ") WHERE kind = 'result' AND octet_length(data) > 1000 AND job_id ",
+            $jobs
+        )
+    };
+}
+
+/// Keeps the beginnings of a finished job's texts.
+const CUT_TEXTS_OF_JOB: [&str; 2] = [cut_job_texts!("= $1"), cut_results!("= $1")];
+
+/// The same for jobs whose records were deleted while their texts were kept forever.
+pub(super) const CUT_TEXTS: DataMigration = DataMigration {
+    name: "cut_texts_of_jobs",
+    table: "jobs",
+    step: &[
+        cut_job_texts!("IN (SELECT id FROM jobs WHERE rowid > ?1 AND rowid <= ?2 AND trimmed_at IS NOT NULL)"),
+        cut_results!("IN (SELECT id FROM jobs WHERE rowid > ?1 AND rowid <= ?2 AND trimmed_at IS NOT NULL)"),
+    ],
+    finish: &[],
+};
 
 /// Deletes at most `limit` records of a job. Returns how many.
 async fn trim_job(tx: &mut WriteTx, job: Uuid, limit: u64) -> Result<u64, StoreError> {

@@ -114,10 +114,10 @@ async fn a_closed_store_leaves_nothing_in_the_write_ahead_log() {
 #[tokio::test]
 async fn a_full_queue_of_one_user_refuses_that_user_only() {
     let (directory, store) = fresh().await;
-    let job = |user: &str| {
-        let held = Stage::Queued(Queued { held: true, ..Queued::default() });
-        let job = sample::job(JobState::Pending).with_brief(|brief| brief.user_id = user.to_owned());
-        JobRecord { stage: held, ..job }
+    let job = |user: &str| sample::job(JobState::Pending).with_brief(|brief| user.clone_into(&mut brief.user_id));
+    let held = |user: &str| {
+        let stage = Stage::Queued(Queued { held: true, ..Queued::default() });
+        JobRecord { stage, ..job(user) }
     };
     assert_eq!(store.create_job(job("ada"), None, None).await.unwrap(), CreateOutcome::Created);
     let columns: Vec<String> = sqlx::query_scalar("SELECT name FROM pragma_table_info('jobs') WHERE name <> 'id'")
@@ -132,6 +132,7 @@ async fn a_full_queue_of_one_user_refuses_that_user_only() {
     );
     sqlx::query(sqlx::AssertSqlSafe(copy)).execute(&mut raw(&directory).await).await.unwrap();
     assert_eq!(store.create_job(job("ada"), None, None).await.unwrap(), CreateOutcome::QueueFull(QueueFull::User));
+    assert_eq!(store.create_job(held("ada"), None, None).await.unwrap(), CreateOutcome::Created, "held jobs are not queued");
     assert_eq!(store.create_job(job("bob"), None, None).await.unwrap(), CreateOutcome::Created);
     sqlx::query("UPDATE jobs SET state = 'cancelled' WHERE id = (SELECT id FROM jobs WHERE user_id = 'ada' LIMIT 1)")
         .execute(&mut raw(&directory).await)

@@ -21,7 +21,7 @@ use sqlx::{
     sqlite::{SqliteArguments, SqliteConnection, SqliteRow},
 };
 
-use super::{EventNotifier, JobObserver, StoreError, Topic};
+use super::{EventNotifier, JobObserver, StoreError, Topic, UserStorageLimit};
 use telemetry::metrics::Metrics;
 
 /// The receivers of committed changes. They are called before the writer's caller is answered.
@@ -80,6 +80,7 @@ impl StatementBatch {
 /// The transaction that a write runs in.
 pub(super) struct WriteTx {
     pub(super) db: SqliteConnection,
+    pub(super) user_storage_limit: UserStorageLimit,
     effects: Effects,
     /// Statements that the next batch begins with.
     pending: Option<Pending>,
@@ -143,9 +144,10 @@ impl StatementResult {
 }
 
 impl WriteTx {
-    pub(super) fn new(db: SqliteConnection) -> Self {
+    pub(super) fn new(db: SqliteConnection, user_storage_limit: UserStorageLimit) -> Self {
         Self {
             db,
+            user_storage_limit,
             effects: Effects::default(),
             pending: None,
             is_alone: false,

@@ -15,6 +15,7 @@ use self::task::WriterTask;
 use super::{
     StoreError,
     event_batch::{self, PendingBatch},
+    user_storage::UserStorageLimit,
     write_queue::{Position, WriteQueue},
     write_tx::{Committed, WriteTx},
 };
@@ -83,9 +84,20 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the task on a connection.
-    pub(super) fn start(connection: SqliteConnection, options: SqliteConnectOptions, committed: Committed) -> Self {
+    pub(super) fn start(
+        connection: SqliteConnection,
+        options: SqliteConnectOptions,
+        user_storage_limit: UserStorageLimit,
+        committed: Committed,
+    ) -> Self {
         let (queue, tasks, ended) = (Arc::new(WriteQueue::default()), TaskTracker::new(), CancellationToken::new());
-        let task = WriterTask { queue: Arc::clone(&queue), connection: Some(connection), options, committed };
+        let task = WriterTask {
+            queue: Arc::clone(&queue),
+            connection: Some(connection),
+            options,
+            user_storage_limit,
+            committed,
+        };
         let guard = ended.clone().drop_guard();
         tasks.spawn(async move {
             let _guard = guard;

@@ -245,7 +245,7 @@ async fn a_transaction_that_the_database_ended_by_itself_fails_its_group_and_no_
 #[tokio::test]
 async fn a_write_whose_savepoint_cannot_be_set_does_not_undo_the_one_before_it() {
     let (directory, store) = store().await;
-    let mut tx = WriteTx::new(other(&directory).await);
+    let mut tx = WriteTx::new(other(&directory).await, UserStorageLimit::default());
     run(&mut tx.db, "BEGIN IMMEDIATE").await;
     tx.set_savepoint().await.unwrap();
     // SQLite refuses to release a savepoint while another statement writes; here it is not there to be released.

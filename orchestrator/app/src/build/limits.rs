@@ -13,7 +13,7 @@ use domain::{
     routine::definition::DefinitionLimits,
     settings::SettingsBounds,
 };
-use store::RetentionLimits;
+use store::{RetentionLimits, UserStorageLimit};
 use tools::BuiltinTools;
 use workspace::RetentionPeriod;
 
@@ -81,6 +81,10 @@ pub(super) fn ceiling(config: &Config, tools: &BuiltinTools) -> Ceiling {
         tools: tools.names_for_jobs(),
         mcp_servers: tools.mcp().server_names(),
     }
+}
+
+pub(super) const fn user_storage_limit(config: &Config) -> UserStorageLimit {
+    UserStorageLimit::from_mb(config.user_storage_max_mb)
 }
 
 pub(super) fn record_retention(config: &Config) -> RetentionLimits {

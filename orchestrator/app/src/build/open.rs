@@ -6,6 +6,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use protocol::InstanceId;
 
+use super::limits::user_storage_limit;
 use super::super::{DatabaseError, ServeError, migrating::serve_during};
 use base::{clock::Clock, mask_urls};
 use config::Config;
@@ -30,7 +31,7 @@ pub(super) async fn open_store(
 ) -> Result<(Store, InstanceId), ServeError> {
     let at_url = |source| DatabaseError { url: mask_urls(&config.database_url), source };
     let observer = attempts.observer();
-    let open = Store::open_observed(&config.database_url, metrics.clone(), observer);
+    let open = Store::open_observed(&config.database_url, user_storage_limit(config), metrics.clone(), observer);
     let store = match store::pending_migration(&config.database_url).await.map_err(at_url)? {
         None => open.await,
         Some(database_bytes) => {

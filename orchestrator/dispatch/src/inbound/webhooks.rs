@@ -134,6 +134,7 @@ impl WebhookHandler {
             self.log_decided(target, display_id, known).await;
             return Ok(WebhookAnswer::Decided(known));
         }
+        self.store.ensure_user_storage(&target.user).await?;
         // Counted before its condition is computed: otherwise deliveries at the same time, and those whose condition
         // fails, would compute without limit.
         let has_condition = target.trigger.r#where.is_some();

@@ -6,9 +6,9 @@ use domain::{job::ChildRefused, request::Rejected};
 use engine::ReadinessReason;
 use hooks::HookRefused;
 use llm::UnpricedModel;
-use protocol::JobState;
+use protocol::{JobState, UserStorage};
 use secrets::DetectorError;
-use store::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, StoreError};
+use store::{MAX_HELD_PER_USER, MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, StoreError};
 use tokio::task::JoinError;
 use workspace::FileError;
 
@@ -24,6 +24,9 @@ pub enum SubmitError {
     /// The job to restart has neither failed nor been cancelled.
     #[error("the job is {0}; only failed and cancelled jobs restart")]
     NotRestartable(JobState),
+    /// Of the prompt of the job to restart only the beginning is kept.
+    #[error("of the job's prompt only the beginning is kept; give the prompt, or create a new job")]
+    PromptNotKept,
     /// The idempotency key was used for another request.
     #[error("this Idempotency-Key was used for another request; use a new key")]
     KeyReused,
@@ -61,11 +64,23 @@ pub enum SubmitError {
     /// The owner's secrets cannot be looked for.
     #[error(transparent)]
     Unsearched(#[from] DetectorError),
+    /// The owner may store no more.
+    #[error("{0}")]
+    UserStorageFull(Box<UserStorage>),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
     /// The submission panicked.
     #[error("the submission did not complete")]
     Aborted(#[from] JoinError),
+}
+
+impl From<StoreError> for SubmitError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::UserStorageFull(storage) => Self::UserStorageFull(storage),
+            error => Self::Store(error),
+        }
+    }
 }
 
 impl From<Rejected> for SubmitError {
@@ -87,8 +102,9 @@ impl From<FileError> for SubmitError {
 fn queue_full(full: QueueFull) -> String {
     match full {
         QueueFull::User => {
-            format!("too many pending jobs: at most {MAX_PENDING_PER_USER} per user, including held ones")
+            format!("too many pending jobs: at most {MAX_PENDING_PER_USER} per user")
         }
+        QueueFull::Held => format!("too many held jobs: at most {MAX_HELD_PER_USER} per user; start or cancel some"),
         QueueFull::Instance => format!("too many pending jobs: at most {MAX_PENDING}; try again later"),
     }
 }

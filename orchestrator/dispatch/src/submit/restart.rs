@@ -33,6 +33,9 @@ impl JobSubmitter {
         if !matches!(earlier.state(), JobState::Failed | JobState::Cancelled) {
             return Err(SubmitError::NotRestartable(earlier.state()));
         }
+        if request.prompt.is_none() && self.store.has_cut_texts(earlier.id).await? {
+            return Err(SubmitError::PromptNotKept);
+        }
         let job =
             NewJob { allows_host: submission.allows_host, ..self.continuation(earlier, request.prompt.as_deref()) };
         self.submit_validated(job, submission).await

@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use domain::memory::{
-    ExpectedVersion, MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MAX_USER_BYTES, MemoryPath, MemoryQuery,
+    ExpectedVersion, MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MemoryPath, MemoryQuery,
 };
 use protocol::{
     ErrorCode, MemoryAuthor, MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, Page, UserId,
@@ -183,11 +183,6 @@ async fn put(
         }
         MemoryWriteOutcome::TooManyDocuments => {
             let detail = format!("there are {MAX_DOCUMENTS} documents, which is the maximum; delete some");
-            Err(ApiError::new(ErrorCode::Conflict, detail))
-        }
-        MemoryWriteOutcome::StorageFull => {
-            let detail =
-                format!("the documents and their versions have the maximum of {MAX_USER_BYTES} bytes; delete some");
             Err(ApiError::new(ErrorCode::Conflict, detail))
         }
     }

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State, response::Response};
 use chrono::{DateTime, Utc};
-use protocol::{AuditRecord, ErrorCode, JobId, Page, UsageBy, UsageLine};
+use protocol::{AuditRecord, ErrorCode, JobId, Page, UsageBy, UsageLine, UserStorage};
 use serde::Deserialize;
 use store::{AuditFilter, DayPage, UsageFilter, first_day_of_model_sums};
 use utoipa::IntoParams;
@@ -18,7 +18,7 @@ use super::{
 use crate::{extract::ApiQuery, metrics::MetricsEndpoint, problem::ApiError};
 
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
-    OpenApiRouter::new().routes(routes!(usage)).routes(routes!(audit)).routes(routes!(metrics))
+    OpenApiRouter::new().routes(routes!(usage)).routes(routes!(storage)).routes(routes!(audit)).routes(routes!(metrics))
 }
 
 /// Query parameters.
@@ -91,6 +91,34 @@ async fn by_day(
     };
     let DayPage { lines, next } = api.store.usage_by_day(user, before, days).await?;
     Ok(Json(Page { items: lines, next_cursor: next.map(|day| cursor::write(&day.to_string())) }))
+}
+
+/// Query parameters.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct StorageParams {
+    /// What this user stores; admins only. Default: the caller.
+    user: Option<String>,
+}
+
+/// Shows how much a user stores.
+///
+/// When the limit is reached, requests that would add to it are answered with 507 `user_storage_full`; jobs, runs and turns that
+/// are in progress store their end nevertheless.
+#[utoipa::path(
+    get, path = "/api/storage", operation_id = "get_storage", tag = "operation", params(StorageParams),
+    responses(
+        (status = 200, body = UserStorage, description = "The bytes by kind, and the limit."),
+    )
+)]
+async fn storage(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiQuery(params): ApiQuery<StorageParams>,
+) -> Result<Json<UserStorage>, ApiError> {
+    let user = filter::user(&who, params.user, "see what other users store")?;
+    Ok(Json(api.store.user_storage(&user.unwrap_or(who.user)).await?))
 }
 
 /// Query parameters.

@@ -14,7 +14,7 @@ use super::{
         rows::{RowRef, count, text},
         write_tx::WriteTx,
     },
-    Delivery, MAX_CHAT_BYTES_PER_USER, MAX_QUEUED_PER_USER, OwnedThread, Sent, SentMessage, answer_words,
+    Delivery, MAX_QUEUED_PER_USER, OwnedThread, Sent, SentMessage, answer_words,
     rows::{MessageRow, NewMessage, append, data_of, message_columns, publish},
     threads::{self, create, find, move_key, set_title},
     turns::trim,
@@ -73,9 +73,7 @@ impl Store {
                 Ok(owned) => owned.thread,
                 Err(refused) => return Ok(refused),
             };
-            if is_storage_full(tx, &message.user).await? {
-                return Ok(Sent::StorageFull);
-            }
+            user_storage::ensure_room(tx, &message.user).await?;
             let Some(new) = create(tx, &message.user, None, message.audit.at).await? else {
                 return Ok(Sent::TooManyThreads);
             };
@@ -172,9 +170,7 @@ async fn send(tx: &mut WriteTx, message: &SentMessage) -> Result<Sent, StoreErro
         let id = insert(tx, thread.id, &shown).await?;
         return finish(tx, message, threads::receipt(thread.id, id)).await;
     }
-    if is_storage_full(tx, &message.user).await? {
-        return Ok(Sent::StorageFull);
-    }
+    user_storage::ensure_room(tx, &message.user).await?;
     if message.delivery != Delivery::Show && queued_of(tx, &message.user).await? >= i64::from(MAX_QUEUED_PER_USER) {
         return Ok(Sent::QueueFull);
     }
@@ -205,15 +201,6 @@ async fn writable(tx: &mut WriteTx, message: &SentMessage) -> Result<Result<Owne
     }
     let created = create(tx, &message.user, Some(MAIN_THREAD), message.audit.at).await?;
     Ok(created.ok_or(Sent::TooManyThreads))
-}
-
-/// Whether the user's chats have the maximum size.
-async fn is_storage_full(tx: &mut WriteTx, user: &str) -> Result<bool, StoreError> {
-    let bytes: Option<i64> = sqlx::query_scalar("SELECT bytes FROM chat_usage WHERE user_id = $1")
-        .bind(user)
-        .fetch_optional(&mut tx.db)
-        .await?;
-    Ok(bytes.is_some_and(|bytes| count(bytes) >= MAX_CHAT_BYTES_PER_USER))
 }
 
 async fn queued_of(tx: &mut WriteTx, user: &str) -> Result<i64, StoreError> {

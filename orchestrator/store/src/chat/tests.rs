@@ -100,7 +100,7 @@ async fn the_threads_of_some_users_do_not_hide_those_of_others() {
 async fn the_bytes_of_a_user_are_those_of_the_rows() {
     const COUNTED: &str = "SELECT IFNULL((SELECT SUM(LENGTH(CAST(data AS BLOB))) FROM chat_messages), 0) \
         + IFNULL((SELECT SUM(IFNULL(LENGTH(CAST(transcript AS BLOB)), 0) + IFNULL(LENGTH(CAST(run AS BLOB)), 0)) \
-        FROM chat_transcripts), 0), (SELECT SUM(bytes) FROM chat_threads), (SELECT bytes FROM chat_usage WHERE user_id = 'ada')";
+        FROM chat_transcripts), 0), (SELECT SUM(bytes) FROM chat_threads), (SELECT bytes FROM user_bytes WHERE user_id = 'ada' AND kind = 'chats')";
     let (directory, store) = fresh().await;
     let check = async || {
         let (rows, threads, user): (i64, Option<i64>, i64) =

@@ -22,7 +22,7 @@ use super::{
         system_lines,
         write_tx::WriteTx,
     },
-    At, MAX_CHAT_BYTES_PER_USER, MAX_MESSAGES_PER_THREAD, TurnError, TurnKey,
+    At, MAX_MESSAGES_PER_THREAD, TurnError, TurnKey,
     rows::{MessageRow, NewMessage, append, message_columns},
     threads::{publish_state, set_state},
 };
@@ -47,7 +47,7 @@ pub struct Turn {
     pub is_autonomous: bool,
     /// What the turn begins with.
     pub request: TurnRequest,
-    /// Whether the user's chats have the maximum size, so that it must not begin.
+    /// Whether the user may store no more, so that it must not begin.
     pub is_storage_full: bool,
     /// How long it has worked before it waited for a person.
     pub worked: Duration,
@@ -234,7 +234,7 @@ struct QueuedRow {
 async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn>, StoreError> {
     let row: Option<BeforeTurnRow> = sqlx::query_as(
         "SELECT user_id, key, title, state, turn, remembered, run, worked_ms, \
-         (SELECT bytes FROM chat_usage u WHERE u.user_id = chat_threads.user_id) AS bytes \
+         (SELECT SUM(bytes) FROM user_bytes u WHERE u.user_id = chat_threads.user_id) AS bytes \
          FROM chat_threads LEFT JOIN chat_transcripts ON thread_id = id WHERE id = $1",
     )
     .bind(thread)
@@ -275,7 +275,7 @@ async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn
         title: row.title,
         remembered: row_ref.json("remembered", &row.remembered)?,
         request,
-        is_storage_full: row.bytes.is_some_and(|bytes| count(bytes) >= MAX_CHAT_BYTES_PER_USER),
+        is_storage_full: tx.user_storage_limit.is_reached(count(row.bytes.unwrap_or_default())),
         is_autonomous: false,
         worked,
         transcript: None,

@@ -10,13 +10,13 @@ use super::super::{
 };
 use domain::memory::MemoryPath;
 
-/// The user's number and totals; a user without documents gets a number.
+/// The user's number and documents; a user without documents gets a number.
 pub(super) async fn ensure_owner(tx: &mut Connection, user: &str) -> Result<OwnerRow, StoreError> {
     sqlx::query("INSERT INTO memory_users (user_id) VALUES ($1) ON CONFLICT DO NOTHING")
         .bind(user)
         .execute(&mut *tx)
         .await?;
-    Ok(sqlx::query_as("SELECT number, documents, bytes FROM memory_users WHERE user_id = $1")
+    Ok(sqlx::query_as("SELECT number, documents FROM memory_users WHERE user_id = $1")
         .bind(user)
         .fetch_one(tx)
         .await?)
@@ -36,12 +36,6 @@ pub(super) async fn current_content(tx: &mut Connection, row: &CurrentRow) -> Re
         .bind(row.version)
         .fetch_one(tx)
         .await?)
-}
-
-/// The size of the versions before this one.
-pub(super) async fn bytes_before(tx: &mut Connection, document: i64, version: u64) -> Result<i64, StoreError> {
-    let sum = "SELECT COALESCE(SUM(bytes), 0) FROM memory_versions WHERE document_id = $1 AND version < $2";
-    Ok(sqlx::query_scalar(sum).bind(document).bind(column(version)).fetch_one(tx).await?)
 }
 
 /// Deletes the versions before this one.
@@ -96,26 +90,10 @@ pub(super) async fn index(tx: &mut Connection, document: i64, path: &str, conten
     Ok(())
 }
 
-pub(super) async fn add_to_totals(
-    tx: &mut Connection,
-    user: &str,
-    documents: i64,
-    bytes: i64,
-) -> Result<(), StoreError> {
-    sqlx::query("UPDATE memory_users SET documents = documents + $2, bytes = bytes + $3 WHERE user_id = $1")
-        .bind(user)
-        .bind(documents)
-        .bind(bytes)
-        .execute(tx)
-        .await?;
-    Ok(())
-}
-
 #[derive(FromRow)]
 pub(super) struct OwnerRow {
     pub(super) number: i64,
     pub(super) documents: i64,
-    pub(super) bytes: i64,
 }
 
 #[derive(FromRow)]

@@ -59,11 +59,11 @@ async fn search(
     limit: u32,
 ) -> Result<Vec<MemoryMatch>, StoreError> {
     let owner: Option<OwnerRow> =
-        sqlx::query_as("SELECT number, documents, bytes FROM memory_users WHERE user_id = $1")
+        sqlx::query_as("SELECT number, documents FROM memory_users WHERE user_id = $1")
             .bind(user)
             .fetch_optional(&mut *db)
             .await?;
-    let Some(OwnerRow { number, documents, .. }) = owner else { return Ok(vec![]) };
+    let Some(OwnerRow { number, documents }) = owner else { return Ok(vec![]) };
     let number = IndexOwner(number);
     let Some(all) = query.all(number) else { return Ok(vec![]) };
     let found = ranked(db, user, query, &all, limit).await?;

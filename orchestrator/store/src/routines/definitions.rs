@@ -15,7 +15,7 @@ use super::{
     super::{
         AuditEntry, SealedSecret, Store, StoreError, audit,
         rows::{column, text},
-        secrets,
+        secrets, user_storage,
         write_tx::WriteTx,
     },
     budgets, cancel, publish,
@@ -256,6 +256,7 @@ async fn create(
     entry: &AuditEntry,
 ) -> Result<RoutineStored, StoreError> {
     let user = &entry.user;
+    user_storage::ensure_room(tx, user).await?;
     let count: i64 =
         sqlx::query_scalar("SELECT COUNT(*) FROM routines WHERE user_id = $1").bind(user).fetch_one(&mut tx.db).await?;
     if count >= i64::from(max_of_user) {
@@ -307,6 +308,7 @@ async fn change(tx: &mut WriteTx, update: RoutineUpdate, entry: &AuditEntry) -> 
     if before.rev != update.rev {
         return Ok(RoutineStored::Changed);
     }
+    user_storage::ensure_room(tx, &before.user_id).await?;
     let request = &update.definition.request;
     let columns = Columns::of(request)?;
     sqlx::query(

@@ -22,6 +22,7 @@ use super::{
     super::{
         Store, StoreError,
         rows::{RowRef, column},
+        user_storage,
         write_tx::WriteTx,
     },
     budgets, definitions, disable, lines, notifications, own_events, publish,
@@ -321,6 +322,8 @@ async fn requeue(
     (at, counts_attempt): (DateTime<Utc>, bool),
 ) -> Result<RoutineRun, StoreError> {
     let (reason, message) = reason_of(result);
+    let is_payload_kept = routine.is_some_and(keeps_payload)
+        && !user_storage::is_full(tx, &live.row.user_id).await?;
     let row: RunRow = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = 'queued', reason = $2, message = $3, not_before = $4, \
          attempt = attempt + $5, rate_limit_waits = rate_limit_waits + 1 - $5, tokens_used = tokens_used + $6, \
@@ -376,7 +379,7 @@ async fn finish(
     .bind(result.text.as_ref().map(|text| shortened(text, MAX_RESULT_CHARS)))
     .bind(column(result.tokens))
     .bind(result.cost_usd)
-    .bind(routine.is_some_and(keeps_payload))
+    .bind(is_payload_kept)
     .fetch_one(&mut tx.db)
     .await?;
     row.into_run()

@@ -24,6 +24,7 @@ use super::{
     super::{
         StoreError,
         event_batch::{self, PendingBatch},
+        user_storage::UserStorageLimit,
         write_queue::{Group, WriteQueue},
         write_tx::Effects,
     },
@@ -36,6 +37,7 @@ pub(super) struct WriterTask {
     /// `None` after a failure that left it in an unknown state; reopened for the next group.
     pub(super) connection: Option<SqliteConnection>,
     pub(super) options: SqliteConnectOptions,
+    pub(super) user_storage_limit: UserStorageLimit,
     pub(super) committed: Committed,
 }
 
@@ -48,7 +50,7 @@ impl WriterTask {
                 None => self.options.connect().await,
             };
             let mut tx = match connection {
-                Ok(db) => WriteTx::new(db),
+                Ok(db) => WriteTx::new(db, self.user_storage_limit),
                 Err(error) => {
                     group.fail(StoreError::Database(error));
                     continue;

@@ -123,6 +123,9 @@ pub(super) fn rate_limited(message: String, retry_after_seconds: u64) -> ToolErr
 
 /// The store failed: logged here, because the model reads no cause.
 pub(super) fn failed(error: &StoreError) -> ToolError {
+    if let StoreError::UserStorageFull(storage) = error {
+        return ToolError::new(ToolErrorKind::Failed, storage.to_string());
+    }
     tracing::error!(error = error as &dyn std::error::Error, "a job tool could not read or write jobs");
     ToolError::new(ToolErrorKind::Failed, "jobs are not available now; try again")
 }

@@ -158,6 +158,8 @@ fn refused(error: SubmitError) -> ToolError {
         }
         SubmitError::ChildRefused(ChildRefused::NotRunning(_))
         | SubmitError::NotRestartable(_)
+        | SubmitError::PromptNotKept
+        | SubmitError::UserStorageFull(_)
         | SubmitError::RunGone
         | SubmitError::NoDiskSpace(_) => ToolErrorKind::Failed,
         SubmitError::Store(error) => return failed(&error),

@@ -42,6 +42,9 @@ pub(super) fn invalid(message: String) -> ToolError {
 
 /// The store failed: logged here, because the model reads no cause.
 pub(super) fn store_failed(error: &StoreError) -> ToolError {
+    if let StoreError::UserStorageFull(storage) = error {
+        return ToolError::new(ToolErrorKind::Failed, storage.to_string());
+    }
     tracing::error!(error = error as &dyn std::error::Error, "memory could not be read or written");
     ToolError::new(ToolErrorKind::Failed, "memory is not available now; try again")
 }

@@ -108,7 +108,6 @@ fn outcome(outcome: MemoryWriteOutcome) -> Result<ToolOutput, ToolError> {
         MemoryWriteOutcome::TooManyDocuments => {
             format!("the owner has {MAX_DOCUMENTS} documents, which is the maximum: write to an existing document")
         }
-        MemoryWriteOutcome::StorageFull => "the owner's memory is full; the owner must delete documents".to_owned(),
     };
     Err(ToolError::new(ToolErrorKind::Failed, message))
 }

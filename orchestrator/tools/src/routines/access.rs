@@ -136,6 +136,9 @@ pub(super) fn refused(error: RoutineError) -> ToolError {
 
 /// The store failed: logged here, because the model reads no cause.
 pub(super) fn failed(error: &StoreError) -> ToolError {
+    if let StoreError::UserStorageFull(storage) = error {
+        return ToolError::new(ToolErrorKind::Failed, storage.to_string());
+    }
     tracing::error!(error = error as &dyn std::error::Error, "a tool could not read or write routines");
     ToolError::new(ToolErrorKind::Failed, "routines are not available now; try again")
 }

@@ -1,6 +1,6 @@
 //! Turns of several users: a user with few turns does not wait behind one with many, and no user fills the server.
 
-use orchestrator::store::{MAX_CHAT_BYTES_PER_USER, RetentionLimits};
+use orchestrator::store::RetentionLimits;
 use protocol::{ErrorCode, JobReason, JobState, MessageReceipt, ThreadState};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -54,18 +54,18 @@ async fn a_fifth_user_gets_the_next_turn_though_four_have_all_and_waited_longer(
 }
 
 #[tokio::test]
-async fn a_user_whose_chats_are_full_deletes_threads() {
-    let world = World::builder().script(script()).build().await;
+async fn a_user_whose_account_is_full_deletes_threads() {
+    let world = World::builder().script(script()).set("GANTRY_USER_STORAGE_MAX_MB", 1).build().await;
     let (ada, bob) = (world.user("ada"), world.user("bob"));
     turn(&ada, "hello").await;
     let stored = stored_bytes(&world, "ada").await;
     assert!(stored > 100, "{stored}");
     // As if other threads had the rest.
-    set_stored_bytes(&world, i64::try_from(MAX_CHAT_BYTES_PER_USER).unwrap()).await;
+    set_stored_bytes(&world, 1024 * 1024).await;
     for content in ["more", "/help", "/unknown", "/new", "/compact"] {
         let refused = ada.post("/api/chat/send", &json!({"content": content})).await;
-        let problem = refused.problem(ErrorCode::Conflict).body;
-        assert!(problem["detail"].as_str().unwrap().contains("delete threads"), "{content}: {problem:#}");
+        let problem = refused.problem(ErrorCode::UserStorageFull).body;
+        assert!(problem["detail"].as_str().unwrap().contains("chats: 1048576"), "{content}: {problem:#}");
     }
     turn(&bob, "hello").await;
     set_stored_bytes(&world, stored).await;
@@ -76,14 +76,14 @@ async fn a_user_whose_chats_are_full_deletes_threads() {
 }
 
 #[tokio::test]
-async fn a_turn_that_was_queued_before_the_chats_were_full_does_not_begin() {
-    let world = World::builder().script(script()).build().await;
+async fn a_turn_that_was_queued_before_the_account_was_full_does_not_begin() {
+    let world = World::builder().script(script()).set("GANTRY_USER_STORAGE_MAX_MB", 1).build().await;
     let ada = world.user("ada");
     send(&ada, "wait forever").await;
     until_state(&ada, ThreadState::Processing).await;
     send(&ada, "hello").await;
     let stored = stored_bytes(&world, "ada").await;
-    set_stored_bytes(&world, i64::try_from(MAX_CHAT_BYTES_PER_USER).unwrap()).await;
+    set_stored_bytes(&world, 1024 * 1024).await;
     ada.post("/api/chat/threads/main/stop", &json!({})).await.expect(202);
     let full = tests::poll("the end of the queued turn", async || {
         let history = history(&ada).await;
@@ -99,12 +99,12 @@ async fn a_turn_that_was_queued_before_the_chats_were_full_does_not_begin() {
 }
 
 async fn stored_bytes(world: &World, user: &str) -> i64 {
-    let bytes = sqlx::query_scalar("SELECT bytes FROM chat_usage WHERE user_id = $1").bind(user);
+    let bytes = sqlx::query_scalar("SELECT bytes FROM user_bytes WHERE user_id = $1 AND kind = 'chats'").bind(user);
     bytes.fetch_one(&mut world.database().await).await.unwrap()
 }
 
 async fn set_stored_bytes(world: &World, bytes: i64) {
-    let set = sqlx::query("UPDATE chat_usage SET bytes = $1 WHERE user_id = 'ada'").bind(bytes);
+    let set = sqlx::query("UPDATE user_bytes SET bytes = $1 WHERE user_id = 'ada' AND kind = 'chats'").bind(bytes);
     set.execute(&mut world.database().await).await.unwrap();
 }
 

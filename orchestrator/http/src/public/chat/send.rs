@@ -11,7 +11,7 @@ use axum::{
 use chat::{ChatError, ChatMessageRequest};
 use domain::request::check_prompt;
 use protocol::{ErrorCode, MessageReceipt, SendMessage};
-use store::{MAX_CHAT_BYTES_PER_USER, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, Sent};
+use store::{MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, Sent};
 
 use crate::{
     completion::run_to_completion,
@@ -80,12 +80,6 @@ fn response(sent: Sent) -> Result<Response, ApiError> {
         Sent::NotOwner => Err(ApiError::not_owner()),
         Sent::TooManyThreads => {
             let detail = format!("there are {MAX_THREADS_PER_USER} threads, which is the maximum; delete some");
-            Err(ApiError::new(ErrorCode::Conflict, detail))
-        }
-        Sent::StorageFull => {
-            let detail = format!(
-                "your chats have the maximum of {MAX_CHAT_BYTES_PER_USER} bytes; delete threads to send messages"
-            );
             Err(ApiError::new(ErrorCode::Conflict, detail))
         }
         Sent::TooMany(wait) => Err(ApiError::new(ErrorCode::RateLimited, TOO_MANY).with_retry_after(wait)),

@@ -121,7 +121,7 @@ impl From<SubmitError> for ApiError {
         match error {
             SubmitError::Rejected(request) => rejected(request),
             SubmitError::Hook(refused) => refused.into(),
-            SubmitError::NotRestartable(_) => Self::new(ErrorCode::NotRestartable, detail),
+            SubmitError::NotRestartable(_) | SubmitError::PromptNotKept => Self::new(ErrorCode::NotRestartable, detail),
             SubmitError::KeyReused => Self::new(ErrorCode::IdempotencyMismatch, detail),
             SubmitError::QueueFull(_) => {
                 Self::new(ErrorCode::RateLimited, detail).with_retry_after(idempotent::QUEUE_FULL_RETRY)
@@ -137,6 +137,7 @@ impl From<SubmitError> for ApiError {
             SubmitError::Unpriced(_) => Self::new(ErrorCode::UnpricedModel, detail),
             SubmitError::NoDiskSpace(error) => to_api_error(error),
             SubmitError::Unsearched(error) => error.into(),
+            SubmitError::UserStorageFull(_) => Self::new(ErrorCode::UserStorageFull, detail),
             SubmitError::Store(error) => error.into(),
             SubmitError::Workspace(_) | SubmitError::Aborted(_) => Self::internal(error),
         }

@@ -59,6 +59,7 @@ fn event_id(key: Option<&str>) -> String {
 
 /// Fires routines for an event, and answers with its id and its runs.
 async fn receive(api: &PublicApi, event: InboundEvent) -> Result<EventReceipt, ApiError> {
+    api.store.ensure_user_storage(&event.user).await?;
     let id = event.id.clone();
     let fired = api.inbound.events.fire(event).await.map_err(ApiError::internal)?;
     Ok(EventReceipt { id, run_ids: fired.runs })
@@ -168,6 +169,7 @@ async fn post_system_event(
         (status = 409, description = "The routine is disabled, or a guardrail stopped it."),
         (status = 413, description = "The body has more than 1 MiB."),
         (status = 429, description = "There were more than 60 deliveries in a minute."),
+        (status = 507, description = "The owner may store no more."),
     )
 )]
 async fn receive_webhook(
