@@ -33,8 +33,8 @@ mod worker;
 mod workspace_path;
 
 pub use account::{
-    ActorRole, AuditOutcome, AuditRecord, JobCounts, LlmCallRecord, Page, StateCounts, ThreadActionRecord,
-    StorageKind, StoredBytes, ToolActionRecord, UsageBy, UsageLine, UserStorage, is_user_name,
+    ActorRole, AuditOutcome, AuditRecord, JobCounts, LlmCallRecord, Page, StateCounts, StorageKind, StoredBytes,
+    ThreadActionRecord, ToolActionRecord, UsageBy, UsageLine, UserStorage, is_user_name,
 };
 pub use agent_event::AgentEvent;
 pub use chat::{

@@ -92,7 +92,7 @@ fn reason_of(error: &SubmitError) -> RunReason {
         SubmitError::SandboxUnavailable { .. } => RunReason::SandboxUnavailable,
         SubmitError::QueueFull(_) | SubmitError::NoDiskSpace(_) | SubmitError::UserStorageFull(_) => {
             RunReason::LimitReached
-        },
+        }
         SubmitError::Workspace(_) | SubmitError::Unsearched(_) | SubmitError::Aborted(_) | SubmitError::Store(_) => {
             RunReason::Internal
         }

@@ -15,12 +15,8 @@ const STEP_ROWS: i64 = 5_000;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The migrations, in their order. One that has finished on every installation may be removed.
-const MIGRATIONS: &[DataMigration] = &[
-    user_storage::COUNT_JOBS,
-    user_storage::COUNT_ROUTINES,
-    user_storage::COUNT_RUNS,
-    retention::CUT_TEXTS,
-];
+const MIGRATIONS: &[DataMigration] =
+    &[user_storage::COUNT_JOBS, user_storage::COUNT_ROUTINES, user_storage::COUNT_RUNS, retention::CUT_TEXTS];
 
 /// Moves or changes the rows of one table.
 pub(super) struct DataMigration {

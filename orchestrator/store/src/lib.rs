@@ -80,9 +80,9 @@ pub use calls::{
     CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, RunUsage, ThreadCallKey,
 };
 pub use chat::{
-    ChatJob, Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage,
-    MessagePosition, OwnedThread, ParkedTurn, Sent, SentMessage, ThreadCaller, ThreadChange, ThreadFilter, Turn,
-    TurnEnd, TurnError, TurnKey, TurnRequest, WaitingTurn,
+    ChatJob, Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage, MessagePosition, OwnedThread,
+    ParkedTurn, Sent, SentMessage, ThreadCaller, ThreadChange, ThreadFilter, Turn, TurnEnd, TurnError, TurnKey,
+    TurnRequest, WaitingTurn,
 };
 pub use deletion::JobDeletion;
 pub use error::StoreError;
@@ -224,7 +224,12 @@ impl Store {
         let mut connection = options.clone().create_if_missing(true).connect().await?;
         MIGRATIONS.run(&mut connection).await?;
         data_migrations::run(&mut connection).await?;
-        Ok(Self::with_writer(connection, options, user_storage_limit, Committed { metrics, observer, notifier: Arc::default() }))
+        Ok(Self::with_writer(
+            connection,
+            options,
+            user_storage_limit,
+            Committed { metrics, observer, notifier: Arc::default() },
+        ))
     }
 
     /// Opens an existing database without migrating it: a server may be using it.
@@ -236,7 +241,12 @@ impl Store {
             return Err(StoreError::Schema { is_newer: newest > known });
         }
         let (metrics, observer): (_, JobObserver) = (Metrics::default(), Arc::new(|_| {}));
-        Ok(Self::with_writer(connection, options, UserStorageLimit::default(), Committed { metrics, observer, notifier: Arc::default() }))
+        Ok(Self::with_writer(
+            connection,
+            options,
+            UserStorageLimit::default(),
+            Committed { metrics, observer, notifier: Arc::default() },
+        ))
     }
 
     fn with_writer(

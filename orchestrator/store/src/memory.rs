@@ -12,8 +12,7 @@ use chrono::{DateTime, Utc};
 use protocol::{AuditOutcome, MemoryAuthor, MemoryDocument, MemoryEntry, MemoryVersion};
 
 use self::rows::{
-    EntryRow, OwnerRow, VersionRow, current_content, ensure_owner, find, index,
-    insert_version, remove_before, upsert,
+    EntryRow, OwnerRow, VersionRow, current_content, ensure_owner, find, index, insert_version, remove_before, upsert,
 };
 use super::{
     AuditEntry, Connection, Store, StoreError, audit, routines,
@@ -21,8 +20,8 @@ use super::{
     user_storage,
 };
 use domain::memory::{
-    ExpectedVersion, IndexOwner, MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MAX_VERSIONS, MemoryPath,
-    appended, index_terms,
+    ExpectedVersion, IndexOwner, MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MAX_VERSIONS, MemoryPath, appended,
+    index_terms,
 };
 
 /// Concurrent writes, one for each user. Indexing a document of the maximum size takes the writer about a tenth of a

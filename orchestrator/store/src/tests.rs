@@ -132,7 +132,11 @@ async fn a_full_queue_of_one_user_refuses_that_user_only() {
     );
     sqlx::query(sqlx::AssertSqlSafe(copy)).execute(&mut raw(&directory).await).await.unwrap();
     assert_eq!(store.create_job(job("ada"), None, None).await.unwrap(), CreateOutcome::QueueFull(QueueFull::User));
-    assert_eq!(store.create_job(held("ada"), None, None).await.unwrap(), CreateOutcome::Created, "held jobs are not queued");
+    assert_eq!(
+        store.create_job(held("ada"), None, None).await.unwrap(),
+        CreateOutcome::Created,
+        "held jobs are not queued"
+    );
     assert_eq!(store.create_job(job("bob"), None, None).await.unwrap(), CreateOutcome::Created);
     sqlx::query("UPDATE jobs SET state = 'cancelled' WHERE id = (SELECT id FROM jobs WHERE user_id = 'ada' LIMIT 1)")
         .execute(&mut raw(&directory).await)

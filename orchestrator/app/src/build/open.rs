@@ -6,8 +6,8 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use protocol::InstanceId;
 
-use super::limits::user_storage_limit;
 use super::super::{DatabaseError, ServeError, migrating::serve_during};
+use super::limits::user_storage_limit;
 use base::{clock::Clock, mask_urls};
 use config::Config;
 use dispatch::{AttemptRegistry, NotificationDestinations};

@@ -6,9 +6,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use domain::memory::{
-    ExpectedVersion, MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MemoryPath, MemoryQuery,
-};
+use domain::memory::{ExpectedVersion, MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MemoryPath, MemoryQuery};
 use protocol::{
     ErrorCode, MemoryAuthor, MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, Page, UserId,
 };

@@ -16,10 +16,7 @@ pub(super) async fn ensure_owner(tx: &mut Connection, user: &str) -> Result<Owne
         .bind(user)
         .execute(&mut *tx)
         .await?;
-    Ok(sqlx::query_as("SELECT number, documents FROM memory_users WHERE user_id = $1")
-        .bind(user)
-        .fetch_one(tx)
-        .await?)
+    Ok(sqlx::query_as("SELECT number, documents FROM memory_users WHERE user_id = $1").bind(user).fetch_one(tx).await?)
 }
 
 pub(super) async fn find(tx: &mut Connection, user: &str, path: &MemoryPath) -> Result<Option<CurrentRow>, StoreError> {

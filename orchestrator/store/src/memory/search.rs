@@ -58,11 +58,10 @@ async fn search(
     query: &Arc<MemoryQuery>,
     limit: u32,
 ) -> Result<Vec<MemoryMatch>, StoreError> {
-    let owner: Option<OwnerRow> =
-        sqlx::query_as("SELECT number, documents FROM memory_users WHERE user_id = $1")
-            .bind(user)
-            .fetch_optional(&mut *db)
-            .await?;
+    let owner: Option<OwnerRow> = sqlx::query_as("SELECT number, documents FROM memory_users WHERE user_id = $1")
+        .bind(user)
+        .fetch_optional(&mut *db)
+        .await?;
     let Some(OwnerRow { number, documents }) = owner else { return Ok(vec![]) };
     let number = IndexOwner(number);
     let Some(all) = query.all(number) else { return Ok(vec![]) };

@@ -43,7 +43,7 @@ async fn ended(directory: &TempDir, store: &Store, at: DateTime<Utc>, events: u3
     run(
         directory,
         format!(
-            "UPDATE events SET seq = seq + {events} WHERE job_id = x'{hex}'; WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL \
+            "UPDATE events SET seq = seq + 1000000 WHERE job_id = x'{hex}'; WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL \
              SELECT n + 1 FROM n WHERE n < {events}) INSERT INTO events (job_id, seq, attempt, at, kind, data) \
              SELECT x'{hex}', n, 1, '2026-01-01T00:00:00Z', 'log', printf('%.*c', {bytes}, 'x') FROM n"
         ),

@@ -322,8 +322,7 @@ async fn requeue(
     (at, counts_attempt): (DateTime<Utc>, bool),
 ) -> Result<RoutineRun, StoreError> {
     let (reason, message) = reason_of(result);
-    let is_payload_kept = routine.is_some_and(keeps_payload)
-        && !user_storage::is_full(tx, &live.row.user_id).await?;
+    let is_payload_kept = routine.is_some_and(keeps_payload) && !user_storage::is_full(tx, &live.row.user_id).await?;
     let row: RunRow = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = 'queued', reason = $2, message = $3, not_before = $4, \
          attempt = attempt + $5, rate_limit_waits = rate_limit_waits + 1 - $5, tokens_used = tokens_used + $6, \

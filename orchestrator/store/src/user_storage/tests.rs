@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use super::{super::tests::raw, *};
 use crate::{
-    AuditEntry, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome, RetentionLimits, Transition, data_migrations,
+    AuditEntry, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome, RetentionLimits, Transition,
+    data_migrations,
 };
 use telemetry::metrics::Metrics;
 
