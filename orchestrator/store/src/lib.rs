@@ -145,7 +145,7 @@ const STATEMENT_CACHE: usize = 400;
 
 /// The size in bytes of a database that [`Store::open`] will migrate; `None` if it is up to date or does not exist yet.
 pub async fn pending_migration(url: &str) -> Result<Option<u64>, StoreError> {
-    let options = options(url)?.optimize_on_close(false, None);
+    let options = options(url)?;
     if !options.get_filename().exists() {
         return Ok(None);
     }

@@ -322,7 +322,6 @@ async fn requeue(
     (at, counts_attempt): (DateTime<Utc>, bool),
 ) -> Result<RoutineRun, StoreError> {
     let (reason, message) = reason_of(result);
-    let is_payload_kept = routine.is_some_and(keeps_payload) && !user_storage::is_full(tx, &live.row.user_id).await?;
     let row: RunRow = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = 'queued', reason = $2, message = $3, not_before = $4, \
          attempt = attempt + $5, rate_limit_waits = rate_limit_waits + 1 - $5, tokens_used = tokens_used + $6, \
@@ -364,6 +363,10 @@ async fn finish(
         AttemptEnd::Failed { .. } => RunStatus::Failed,
     };
     let (reason, message) = reason_of(result);
+    let is_payload_kept = match routine {
+        Some(routine) if keeps_payload(routine) => !user_storage::is_full(tx, &routine.user_id).await?,
+        _ => false,
+    };
     let row: RunRow = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = $2, reason = $3, message = $4, completed_at = $5, result_summary = $6, \
          tokens_used = tokens_used + $7, cost_usd = cost_usd + $8, payload = CASE WHEN $9 THEN payload END \
