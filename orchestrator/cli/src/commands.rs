@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Commands that talk to a server, which have the options that select it.
-pub const COMMANDS: [&str; 21] = [
+pub const COMMANDS: [&str; 22] = [
     "job",
     "chat",
     "routine",

@@ -111,6 +111,8 @@ mod upstream;
 #[cfg(test)]
 mod usage;
 #[cfg(test)]
+mod user_storage;
+#[cfg(test)]
 mod worker_api;
 #[cfg(test)]
 mod worker_tools;
