@@ -159,7 +159,9 @@ mod tests {
         let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|(_, item)| item).collect();
         assert_eq!(order, ["1a", "2a", "1c", "2b"]);
         assert_eq!(queue.in_progress("ada"), 4);
-        order.iter().for_each(|_| queue.finish("ada"));
+        for _ in &order {
+            queue.finish("ada");
+        }
         assert!(queue.is_empty());
     }
 }

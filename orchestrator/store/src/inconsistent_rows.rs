@@ -119,7 +119,7 @@ mod tests {
             assert_eq!(rows.read_each(numbers, read).unwrap(), [1, 3]);
         }
         assert!(matches!(rows.read_each(vec![Row(Ok(1)), Row(Ok(9))], read), Err(StoreError::Busy)));
-        let metrics = metrics.render(&Default::default());
+        let metrics = metrics.render(&telemetry::metrics::DbCounts::default());
         for line in
             ["gantry_inconsistent_rows_total{table=\"gates\"} 1", "gantry_inconsistent_rows_total{table=\"unknown\"} 1"]
         {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
 use protocol::{ContainerInfo, JobCounts, JobId, JobState, Limits, PROMPT_PREVIEW_CHARS, StateCounts};
-use sqlx::{FromRow as _, Row as _, sqlite::SqliteRow};
+use sqlx::{FromRow, Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{
@@ -55,6 +55,27 @@ impl RunningJob {
     pub fn of(job: &JobRecord) -> Self {
         let container = job.container.as_ref().map(|container| container.name.clone());
         Self { id: job.id, attempt: job.attempt, limits: job.brief.limits, container }
+    }
+}
+
+#[derive(FromRow)]
+struct RunningRow {
+    id: Uuid,
+    attempt: i64,
+    limits: String,
+    container: Option<String>,
+}
+
+impl RunningRow {
+    fn into_job(self) -> Result<RunningJob, StoreError> {
+        let row = RowRef { table: "jobs", id: self.id };
+        let container = self.container.map(|text| row.json::<ContainerInfo>("container", &text)).transpose()?;
+        Ok(RunningJob {
+            id: JobId::from_uuid(self.id),
+            attempt: row.number("attempt", self.attempt)?,
+            limits: row.json("limits", &self.limits)?,
+            container: container.map(|container| container.name),
+        })
     }
 }
 
@@ -128,20 +149,11 @@ impl Store {
 
     /// All running jobs that have a container. An inconsistent row does not affect the others.
     pub async fn running(&self) -> Result<Vec<RunningJob>, StoreError> {
-        let rows: Vec<Row<(Uuid, i64, String, Option<String>)>> =
+        let rows: Vec<Row<RunningRow>> =
             sqlx::query_as("SELECT id, attempt, limits, container FROM jobs WHERE state IN ('in_progress', 'stuck') AND placement = 'container'")
                 .fetch_all(&self.read)
                 .await?;
-        self.inconsistent.read_each(rows, |(id, attempt, limits, container)| {
-            let row = RowRef { table: "jobs", id };
-            let container: Option<ContainerInfo> = container.map(|text| row.json("container", &text)).transpose()?;
-            Ok(RunningJob {
-                id: JobId::from_uuid(id),
-                attempt: row.number("attempt", attempt)?,
-                limits: row.json("limits", &limits)?,
-                container: container.map(|container| container.name),
-            })
-        })
+        self.inconsistent.read_each(rows, RunningRow::into_job)
     }
 
     /// Open jobs without a request to cancel whose parent is no longer at work: it has ended, is submitted, or is to be

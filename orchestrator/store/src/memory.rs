@@ -138,8 +138,8 @@ impl Store {
         let (content, added_to) = match &write.text {
             MemoryText::Replace(content) => (content.clone(), None),
             MemoryText::Append(added) => match self.memory_document(&write.user, &write.path, None).await? {
-                Some(current) => (appended(current.content, added), Some(Some(current.version))),
-                None => (added.clone(), Some(None)),
+                Some(current) => (appended(current.content, added), Some(current.version)),
+                None => (added.clone(), Some(0)),
             },
         };
         if content.len() > MAX_MEMORY_DOCUMENT_BYTES {
@@ -252,8 +252,8 @@ struct NewText {
     content: String,
     content_terms: String,
     path_terms: String,
-    /// The version that it was added to; `None` if it replaces any.
-    added_to: Option<Option<u64>>,
+    /// The version that it was added to, 0 for a document that did not exist; `None` if it replaces any.
+    added_to: Option<u64>,
 }
 
 async fn terms(owner: IndexOwner, text: String) -> Result<(String, String), StoreError> {
@@ -277,7 +277,7 @@ async fn put(tx: &mut Connection, write: MemoryWrite, text: NewText) -> Result<O
     if expected.is_some_and(|expected| !expected.allows(version)) {
         return Ok(Some(MemoryWriteOutcome::VersionMismatch { current: version }));
     }
-    if text.added_to.is_some_and(|added_to| added_to != version) {
+    if text.added_to.is_some_and(|added_to| added_to != version.unwrap_or(0)) {
         return Ok(None);
     }
     let bytes = text.content.len();

@@ -338,17 +338,17 @@ async fn what_is_added_to_a_document_that_is_deleted_meanwhile_begins_it_again()
     let (directory, store) = fresh().await;
     put(&store, "ada", "a.md", "old words").await;
     let (mut lock, first) = occupied(&store, &directory).await;
-    let (deletes, adds) = (store.clone(), store.clone());
+    let (first_store, second_store) = (store.clone(), store.clone());
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move {
-        let deleted = deletes.delete_memory(deletion("ada", "a.md")).await;
+        let deleted = first_store.delete_memory(deletion("ada", "a.md")).await;
         assert_eq!(deleted.unwrap(), MemoryDeleteOutcome::Deleted);
     });
     while store.writer.waiting() < 1 {
         tokio::task::yield_now().await;
     }
     let added = write("ada", "a.md", MemoryText::Append("new words".to_owned()));
-    tasks.spawn(async move { drop(adds.write_memory(added).await.unwrap()) });
+    tasks.spawn(async move { drop(second_store.write_memory(added).await.unwrap()) });
     while store.writer.waiting() < 2 {
         tokio::task::yield_now().await;
     }
