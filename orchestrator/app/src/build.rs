@@ -88,7 +88,11 @@ impl App {
             retention: core.retention_sweep(&config),
             mcp: core.mcp,
             submitter,
-            job_end_notices: JobEndNotices { hooks: Arc::clone(&core.hooks), store: core.store.control() },
+            job_end_notices: JobEndNotices {
+                hooks: Arc::clone(&core.hooks),
+                store: core.store.control(),
+                metrics: core.metrics.clone(),
+            },
             gate_expiry: GateExpiry { store: core.store.control(), clock: core.clock.clone() },
             ticks,
             pending_events,

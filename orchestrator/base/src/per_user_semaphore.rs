@@ -35,7 +35,6 @@ impl PerUserSemaphore {
     }
 
     /// Free permits.
-    #[cfg(any(test, feature = "test-util"))]
     pub fn available(&self) -> usize {
         self.all.available_permits()
     }

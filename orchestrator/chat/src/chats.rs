@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use protocol::MessageReceipt;
+
 use super::{commands::CommandCall, engine::ChatEngine};
 use base::{
     clock::Clock,
@@ -18,7 +20,7 @@ use domain::{
 };
 use hooks::{HookEvent, HookRefused};
 use secrets::{DetectorError, LeakDetectors, search};
-use store::{AuditEntry, Delivery, IdempotencyKey, Sent, SentMessage, Store, StoreError};
+use store::{AuditEntry, Delivery, IdempotencyKey, Lookup, Sent, SentMessage, Store, StoreError};
 
 /// Rate at which the messages and commands that a user may send at once are refilled, in messages per second.
 const SENDS_PER_SECOND: u32 = 1;
@@ -85,6 +87,15 @@ impl Chats {
     /// Sends a message, or does what its command says.
     pub async fn send(&self, request: ChatMessageRequest) -> Result<Sent, ChatError> {
         let ChatMessageRequest { user, thread, content, key, audit } = request;
+        let known = match &key {
+            Some(key) => self.store.idempotency(key, self.clock.now()).await?,
+            None => None,
+        };
+        if let Some(known) = known
+            && self.pending_command(&known).await?.is_none()
+        {
+            return Ok(Sent::Known(known));
+        }
         if let Err(wait) = self.rates.take(&user, SEND, self.clock.monotonic()) {
             return Ok(Sent::TooMany(wait));
         }
@@ -103,12 +114,13 @@ impl Chats {
         let delivery = match &command {
             None => Delivery::Queue,
             Some(Command::Compact) => Delivery::QueueCommand,
-            Some(_) => Delivery::Show,
+            Some(Command::New) => Delivery::Show,
+            Some(_) => Delivery::Command,
         };
         let message = SentMessage { user, thread, content, delivery, key, audit };
         match command {
             Some(Command::New) => Ok(self.store.start_conversation(message).await?),
-            Some(command) if delivery == Delivery::Show => self.command(command, message).await,
+            Some(command) if delivery == Delivery::Command => self.command(command, message).await,
             _ => Ok(self.store.send_chat_message(message).await?),
         }
     }
@@ -123,13 +135,26 @@ impl Chats {
         .await
     }
 
-    /// Shows the command in the thread, then does it: a command that is sent again with its key is done once.
+    /// Shows the command in the thread, then does it. One that is sent again with its key is done if it was not, because
+    /// the request failed after the command was shown.
     async fn command(&self, command: Command, message: SentMessage) -> Result<Sent, ChatError> {
         let sent = self.store.send_chat_message(message.clone()).await?;
-        if let Sent::Stored(receipt) = &sent {
-            let call = CommandCall { thread: receipt.thread_id, user: message.user, audit: message.audit };
-            self.run_command(command, call).await?;
-        }
+        let receipt = match &sent {
+            Sent::Stored(receipt) => Some(receipt.clone()),
+            Sent::Known(known) => self.pending_command(known).await?,
+            _ => None,
+        };
+        let Some(MessageReceipt { thread_id: thread, message_id, .. }) = receipt else { return Ok(sent) };
+        let call = CommandCall { thread, message: message_id, user: message.user, audit: message.audit };
+        self.run_command(command, call).await?;
         Ok(sent)
+    }
+
+    /// The receipt of a message that was sent before, if it is a command that has not been done.
+    async fn pending_command(&self, known: &Lookup) -> Result<Option<MessageReceipt>, StoreError> {
+        let Lookup::Replayed { body, .. } = known else { return Ok(None) };
+        let Ok(receipt) = serde_json::from_str::<MessageReceipt>(body) else { return Ok(None) };
+        let is_pending = self.store.is_chat_command_pending(receipt.message_id).await?;
+        Ok(is_pending.then_some(receipt))
     }
 }

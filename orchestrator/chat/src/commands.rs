@@ -1,7 +1,7 @@
 //! The commands of a chat. Each answers with an entry in the thread.
 
 use agent::elide;
-use protocol::{ChatContent, CreateJob, JobId, JobState, Source, ThreadId};
+use protocol::{ChatContent, CreateJob, Job, JobId, JobState, MessageId, Source, ThreadId};
 
 use super::chats::{ChatError, Chats};
 use dispatch::{Submission, SubmitError, Submitted};
@@ -9,7 +9,7 @@ use domain::{
     chat::{Command, HELP, ThreadRef},
     request::Rejected,
 };
-use store::{AuditEntry, ChatJob, StoreError, Transition};
+use store::{AuditEntry, ChatJob, IdempotencyKey, StoreError, Transition};
 
 /// Jobs that `/status` lists.
 const MAX_LISTED_JOBS: u32 = 20;
@@ -23,6 +23,8 @@ const MAX_REPEATED_BYTES: usize = 200;
 /// On whose behalf a command is done.
 pub(super) struct CommandCall {
     pub(super) thread: ThreadId,
+    /// The message with the command.
+    pub(super) message: MessageId,
     pub(super) user: String,
     pub(super) audit: AuditEntry,
 }
@@ -40,7 +42,8 @@ impl From<String> for Answer {
 }
 
 impl Chats {
-    /// Does a command that is shown in the thread already.
+    /// Does a command that is shown in the thread already. It may be begun again after a failure, so what it does must
+    /// not be done twice.
     pub(super) async fn run_command(&self, command: Command, call: CommandCall) -> Result<(), ChatError> {
         let answer = match command {
             Command::Job(prompt) if prompt.is_empty() => "Usage: /job TEXT".to_owned().into(),
@@ -48,16 +51,22 @@ impl Chats {
             Command::Status => self.status(&call).await?.into(),
             Command::Cancel(id) => self.cancel_job(&id, &call).await?.into(),
             Command::Help => HELP.to_owned().into(),
-            // The turn says that it was stopped.
-            Command::Stop if self.stop(call.thread).await? => return Ok(()),
+            Command::Stop if self.stop(call.thread).await? => {
+                // The turn says that it was stopped.
+                return self.answer(&call, None, false).await;
+            }
             Command::Stop => "There is no turn to stop.".to_owned().into(),
             Command::Unknown(name) => format!("/{} is not a command.\n{HELP}", elide(&name, MAX_REPEATED_BYTES)).into(),
             // These are not done at once.
             Command::New | Command::Compact => return Ok(()),
         };
         let Answer { text, is_for_model } = answer;
-        let content = ChatContent::notice(text);
-        self.store.append_chat_notice(call.thread, content, is_for_model, self.clock.now()).await?;
+        self.answer(&call, Some(ChatContent::notice(text)), is_for_model).await
+    }
+
+    async fn answer(&self, call: &CommandCall, content: Option<ChatContent>, due: bool) -> Result<(), ChatError> {
+        let command = (call.thread, call.message);
+        self.store.answer_chat_command(command, content, due, self.clock.now()).await?;
         Ok(())
     }
 
@@ -74,23 +83,27 @@ impl Chats {
         let shown = elide(&prompt, MAX_REPEATED_BYTES);
         let request = CreateJob { prompt, ..CreateJob::default() };
         let audit = AuditEntry { action: "job.create".to_owned(), ..call.audit.clone() };
+        // A command makes one job, also if its first try failed after that.
+        let message = call.message.to_string();
+        let key = IdempotencyKey { user: call.user.clone(), key: format!("chat:{message}"), digest: message };
         let submission = Submission {
             source: Source::Chat,
-            key: None,
+            key: Some(key),
             audit: Some(audit),
             thread: Some(call.thread),
             allows_host: true,
         };
-        match self.submitter.submit_request(call.user.clone(), submission, request).await {
-            Ok(Submitted::Created(job)) => {
-                let text = format!("The job {} was created: {shown}\nIts end is posted here.", job.id);
-                Ok(Answer { text, is_for_model: true })
-            }
-            // It has no key.
-            Ok(Submitted::Replayed { .. }) => Ok("The job was created before.".to_owned().into()),
-            Err(SubmitError::Store(error)) => Err(error.into()),
-            Err(error) => Ok(format!("The job was not created: {}", describe(&error)).into()),
-        }
+        let id = match self.submitter.submit_request(call.user.clone(), submission, request).await {
+            Ok(Submitted::Created(job)) => job.id,
+            Ok(Submitted::Replayed { body, .. }) => match serde_json::from_str::<Job>(&body) {
+                Ok(job) => job.id,
+                Err(_) => return Ok("The job was created before.".to_owned().into()),
+            },
+            Err(SubmitError::Store(error)) => return Err(error.into()),
+            Err(error) => return Ok(format!("The job was not created: {}", describe(&error)).into()),
+        };
+        let text = format!("The job {id} was created: {shown}\nIts end is posted here.");
+        Ok(Answer { text, is_for_model: true })
     }
 
     async fn status(&self, call: &CommandCall) -> Result<String, ChatError> {

@@ -10,9 +10,10 @@ use protocol::ThreadId;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{fair_order::FairOrder, live::LiveEvents};
+use super::live::LiveEvents;
 use base::{
     clock::Clock,
+    fair_queue::FairQueue,
     per_user_semaphore::{PerUserSemaphore, Permit},
 };
 use hooks::Hooks;
@@ -125,13 +126,18 @@ impl ChatEngine {
         let runnable = store.runnable_chat_threads(self.parts.max_turns_per_user).await.map_err(|error| {
             tracing::error!(error = &error as &dyn std::error::Error, "the threads to work on could not be read");
         })?;
-        let order = {
+        let mut queue = FairQueue::default();
+        {
             let active = self.active.lock();
-            let waiting = runnable.into_iter().filter(|(thread, _)| !active.contains_key(thread));
-            FairOrder::new(waiting, active.values().map(|turn| turn.user.as_str()))
-        };
-        for (thread, user) in order {
-            // Without a permit the thread waits until another turn has ended.
+            active.values().for_each(|turn| queue.begin(&turn.user));
+            for (thread, user) in runnable.into_iter().filter(|(thread, _)| !active.contains_key(thread)) {
+                queue.push(&user, (), thread);
+            }
+        }
+        while self.permits.available() > 0
+            && let Some((user, thread)) = queue.pop()
+        {
+            // Without a permit of its user the thread waits until another turn has ended.
             let Some(permit) = self.permits.try_acquire(&user) else { continue };
             let active = ActiveTurn::begin(self, thread, user, permit);
             turns.spawn(async move { active.engine.process(active.thread, &active.stop).await });

@@ -40,7 +40,7 @@ impl TurnJournal {
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(thread.id = %self.turn.thread, error, "an entry of a turn could not be stored");
-                Err(JournalError::Closed)
+                Err(JournalError::Failed("an entry of the turn could not be stored".to_owned()))
             }
         }
     }

@@ -4,7 +4,6 @@ mod chats;
 mod commands;
 mod conversation;
 mod engine;
-mod fair_order;
 mod heartbeat_prompt;
 mod heartbeat_turn;
 mod heartbeats;

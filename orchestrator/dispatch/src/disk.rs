@@ -114,14 +114,8 @@ impl DiskSweep {
                 return false;
             }
         };
-        for row in running.unreadable {
-            if watched.unreadable.insert(row) {
-                tracing::error!(job.id = %row, "invalid job row; the job's disk quota is not enforced");
-            }
-        }
         // By container, since each attempt has another one.
-        let attempts: HashSet<(JobId, &Option<String>)> =
-            running.jobs.iter().map(|job| (job.id, &job.container)).collect();
+        let attempts: HashSet<(JobId, &Option<String>)> = running.iter().map(|job| (job.id, &job.container)).collect();
         watched.running.retain(|id, (container, stop)| {
             let runs = attempts.contains(&(*id, container));
             if !runs {
@@ -129,7 +123,7 @@ impl DiskSweep {
             }
             runs
         });
-        for job in running.jobs {
+        for job in running {
             if let Entry::Vacant(entry) = watched.running.entry(job.id) {
                 let stop = CancellationToken::new();
                 entry.insert((job.container.clone(), stop.clone()));
@@ -149,7 +143,6 @@ struct Watched {
     /// Each with its container and the token that stops its watch.
     running: HashMap<JobId, (Option<String>, CancellationToken)>,
     tasks: JoinSet<()>,
-    unreadable: HashSet<uuid::Uuid>,
 }
 
 /// Watches one running job.

@@ -60,8 +60,6 @@ pub struct Dispatcher {
 struct ReportedConditions {
     /// The pending jobs' messages do not say that they wait for the sandbox.
     messages_cleared: bool,
-    /// Jobs with an invalid row.
-    unreadable: HashSet<JobId>,
     /// The sandbox's state at the last plan.
     sandbox: Option<SandboxReadiness>,
 }
@@ -209,8 +207,7 @@ impl Dispatcher {
         // Twice what may run: the first jobs of a user's queue may be in their backoff, no more of them than may run.
         let pending_per_user =
             self.limits.container_slots.per_user.max(self.limits.host_slots.per_user).saturating_mul(2);
-        let Unfinished { jobs, unreadable } = executor.store.unfinished(pending_per_user).await?;
-        let mut unreadable = self.report_unreadable(unreadable);
+        let Unfinished { jobs, mut unreadable } = executor.store.unfinished(pending_per_user).await?;
         let open: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
         let mut ended = HashMap::new();
         for job in containers.iter().flatten().filter_map(|container| container.job_id) {
@@ -220,7 +217,10 @@ impl Dispatcher {
             match executor.store.ended_at(job).await {
                 Ok(at) => ended.extend(at.map(|at| (job, at))),
                 Err(error) if error.is_transient() => return Err(error),
-                Err(error) => unreadable.extend(self.report_unreadable(vec![(job, error)])),
+                Err(error) => {
+                    executor.store.report_inconsistent_row(&error);
+                    unreadable.insert(job);
+                }
             }
         }
         Ok(Snapshot { containers, run_dirs, read_at, jobs, unreadable, ended })
@@ -298,18 +298,6 @@ impl Dispatcher {
             (false, true) => StartPolicy::Allow,
             (false, false) => StartPolicy::Wait,
         }
-    }
-
-    /// The ids of jobs with an invalid row. Each is logged and counted once.
-    fn report_unreadable(&mut self, unreadable: Vec<(JobId, StoreError)>) -> HashSet<JobId> {
-        for (job, error) in &unreadable {
-            if self.reported.unreadable.insert(*job) {
-                let error: &dyn std::error::Error = error;
-                tracing::error!(job.id = %job, error, "invalid job row; the job is skipped");
-                self.executor.metrics.inconsistent_job();
-            }
-        }
-        unreadable.into_iter().map(|(job, _)| job).collect()
     }
 }
 

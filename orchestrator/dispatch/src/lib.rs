@@ -12,6 +12,7 @@ mod inbound;
 mod listeners;
 mod notification_destinations;
 mod notification_sender;
+mod notification_slots;
 pub mod plan;
 mod routine_editor;
 mod routine_waker;

@@ -2,18 +2,23 @@
 //!
 //! Owns when a post is tried again: only if the receiver certainly did not accept it, because it was not reached or
 //! answered so. All attempts of a notification have the same `webhook-id`. A post that was sent and not answered, and
-//! one that the process does not survive, is `unknown`, and not repeated.
+//! one that the process does not survive, is `unknown`, and not repeated. Which posts are next is decided by
+//! `notification_slots`.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
+use parking_lot::Mutex;
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::notification_destinations::{NotificationDestinations, SendError};
+use super::{
+    notification_destinations::{NotificationDestinations, SendError},
+    notification_slots::{MAX_POSTS_PER_USER, PostSlots},
+};
 use base::clock::Clock;
 use domain::routine::{
     secret::RoutineSecret,
@@ -21,14 +26,13 @@ use domain::routine::{
 };
 use egress::OutboundRequest;
 use secrets::Secrets;
-use store::{ClaimedDelivery, DeliveryOutcome, Store, StoreError, Topic};
+use store::{ClaimedDelivery, DeliveryOutcome, DueDelivery, Store, StoreError, Topic};
 
-/// Posts at the same time, of all users and of one.
-const MAX_POSTS: u32 = 16;
-const MAX_POSTS_PER_USER: u32 = 4;
 /// Time for one post: longer than the look-up of its name and the connection may take, so that one whose time is up was
 /// sent.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// A post without an answer that took this long has timed out: its server may let further ones wait as well.
+const SLOW: Duration = Duration::from_secs(5);
 /// Seconds between the attempts of a post: eight in about 28 hours, as Standard Webhooks recommends.
 const DELAYS_SECONDS: [u32; 7] = [5, 300, 1_800, 7_200, 18_000, 36_000, 36_000];
 /// A delay is up to a tenth longer, so that posts which failed together are not repeated together.
@@ -53,6 +57,21 @@ pub struct NotificationSender {
     pub process: Uuid,
 }
 
+/// The slot of a post, given back on drop.
+struct PostSlot {
+    slots: Arc<Mutex<PostSlots>>,
+    clock: Clock,
+    post: DueDelivery,
+    /// Whether the post has timed out, once it was made.
+    timed_out: Option<bool>,
+}
+
+impl Drop for PostSlot {
+    fn drop(&mut self) {
+        self.slots.lock().give_back(&self.post, self.timed_out, self.clock.monotonic());
+    }
+}
+
 impl NotificationSender {
     /// Runs until `drain` fires.
     pub async fn run(self, drain: CancellationToken) {
@@ -68,9 +87,9 @@ impl NotificationSender {
                 () = tokio::time::sleep(ERROR_DELAY) => {}
             }
         }
-        let mut posts = JoinSet::new();
+        let (slots, mut posts) = (Arc::default(), JoinSet::new());
         loop {
-            let delay = match this.start(&mut posts).await {
+            let delay = match this.start(&slots, &mut posts).await {
                 Ok(delay) => delay,
                 Err(error) => {
                     // Not fatal, since the database may be busy: what is due stays due.
@@ -90,32 +109,45 @@ impl NotificationSender {
     }
 
     /// Starts posts that are due. Returns how long to wait for further ones.
-    async fn start(self: &Arc<Self>, posts: &mut JoinSet<()>) -> Result<Duration, StoreError> {
-        let free = MAX_POSTS.saturating_sub(u32::try_from(posts.len()).unwrap_or(u32::MAX));
-        if free == 0 {
-            return Ok(MAX_SLEEP);
+    async fn start(
+        self: &Arc<Self>,
+        slots: &Arc<Mutex<PostSlots>>,
+        posts: &mut JoinSet<()>,
+    ) -> Result<Duration, StoreError> {
+        let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
+        let full = slots.lock().full_hosts(monotonic);
+        let due = self.store.due_notification_posts(&full, MAX_POSTS_PER_USER, now).await?;
+        let taken = slots.lock().take(due, monotonic);
+        if taken.is_empty() {
+            // What is due and has no slot waits for a post to end.
+            let next = self.store.next_notification_post(now).await?;
+            let delay = next.map_or(MAX_SLEEP, |next| (next - now).to_std().unwrap_or_default());
+            return Ok(delay.min(MAX_SLEEP));
         }
-        let Some(next) = self.store.next_notification_post().await? else { return Ok(MAX_SLEEP) };
-        let now = self.clock.now();
-        if next > now {
-            return Ok((next - now).to_std().unwrap_or_default().min(MAX_SLEEP));
-        }
-        let claimed = self.store.claim_notification_deliveries(self.process, (free, MAX_POSTS_PER_USER), now).await?;
-        // What is due and not claimed waits for a post of its user to end.
-        let delay = if claimed.is_empty() { ERROR_DELAY } else { Duration::ZERO };
-        for post in claimed {
+        let slot = |post: &DueDelivery| PostSlot {
+            slots: Arc::clone(slots),
+            clock: self.clock.clone(),
+            post: post.clone(),
+            timed_out: None,
+        };
+        let mut taken_slots: HashMap<_, _> = taken.iter().map(|post| (post.id, slot(post))).collect();
+        for post in self.store.claim_notification_deliveries(self.process, &taken, now).await? {
+            let Some(slot) = taken_slots.remove(&post.id) else { continue };
             let this = Arc::clone(self);
-            posts.spawn(async move { this.make(post).await });
+            posts.spawn(async move { this.make(post, slot).await });
         }
-        Ok(delay)
+        // Further ones may be due.
+        Ok(Duration::ZERO)
     }
 
     /// Makes one attempt, and records its outcome.
-    async fn make(&self, post: ClaimedDelivery) {
-        let attempted = match tokio::time::timeout(TIMEOUT, self.attempt(&post)).await {
-            Ok(attempted) => attempted,
-            Err(_) => Attempted::NoAnswer(format!("no answer within {} s", TIMEOUT.as_secs())),
+    async fn make(&self, post: ClaimedDelivery, mut slot: PostSlot) {
+        let began = self.clock.monotonic();
+        let (attempted, is_over) = match tokio::time::timeout(TIMEOUT, self.attempt(&post)).await {
+            Ok(attempted) => (attempted, self.clock.monotonic().saturating_sub(began) >= SLOW),
+            Err(_) => (Attempted::NoAnswer(format!("no answer within {} s", TIMEOUT.as_secs())), true),
         };
+        slot.timed_out = Some(is_over && matches!(attempted, Attempted::NotSent(_) | Attempted::NoAnswer(_)));
         let outcome = outcome(attempted, post.attempt, self.clock.now(), rand::random());
         match &outcome {
             DeliveryOutcome::Failed { status, error } => {

@@ -46,7 +46,7 @@ pub use health::Health;
 pub use routines::Inbound;
 
 use self::{
-    request::{audit_entry, refusal_rate::RefusalRate},
+    request::{audit_entry, user_rate::UserRate},
     response::compression,
 };
 
@@ -57,9 +57,11 @@ pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 #[derive(Clone)]
 pub struct PublicApi(Arc<PublicParts>);
 
-/// What all requests share: limits of streams, of reads of many rows, and of audit entries for refused requests.
+/// What all requests share: limits of streams, of reads of many rows, of audit entries for refused requests, and of text
+/// for memory.
 pub struct RequestLimits {
-    refusals: RefusalRate,
+    refusals: UserRate,
+    memory_kib: UserRate,
     list_reads: PerUserSemaphore,
     streams: PerUserSemaphore,
 }
@@ -67,7 +69,8 @@ pub struct RequestLimits {
 impl Default for RequestLimits {
     fn default() -> Self {
         Self {
-            refusals: RefusalRate::default(),
+            refusals: UserRate::of_refusals(),
+            memory_kib: UserRate::of_memory_kib(),
             list_reads: PerUserSemaphore::new(MAX_LIST_READS, MAX_LIST_READS_PER_USER),
             streams: PerUserSemaphore::new(MAX_STREAMS, MAX_STREAMS_PER_USER),
         }
@@ -150,7 +153,11 @@ impl PublicApi {
     }
 
     /// Limits audit entries for refused requests.
-    fn refusals(&self) -> &RefusalRate {
+    fn memory_kib(&self) -> &UserRate {
+        &self.limits.memory_kib
+    }
+
+    fn refusals(&self) -> &UserRate {
         &self.limits.refusals
     }
 }

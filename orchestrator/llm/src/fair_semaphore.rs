@@ -1,18 +1,16 @@
 //! A semaphore over a provider's concurrency slots that is fair to users, then to jobs, instead of first come, first
 //! served. Many calls of one user delay another user's call by one turn.
 //!
-//! Owns the order of waiting calls. Never knows what a slot is used for.
+//! Owns the slots; the order of the calls that wait is the queue's. Never knows what a slot is used for.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use protocol::JobId;
 use tokio::sync::oneshot;
 
 use super::breaker::CallOwner;
+use base::fair_queue::FairQueue;
 
 /// The slots; clones share them.
 #[derive(Debug, Clone)]
@@ -29,29 +27,13 @@ pub(super) struct SlotPermit {
 #[derive(Debug)]
 struct Slots {
     free: usize,
-    /// Slots that each user holds; users with none are not listed.
-    held: HashMap<String, usize>,
-    /// Users with calls that wait, the next one first.
-    waiting: VecDeque<WaitingUser>,
-}
-
-#[derive(Debug)]
-struct WaitingUser {
-    name: String,
-    /// The next one first.
-    jobs: VecDeque<WaitingJob>,
-}
-
-#[derive(Debug)]
-struct WaitingJob {
-    id: JobId,
-    /// The calls, in the order in which they came.
-    calls: VecDeque<oneshot::Sender<SlotPermit>>,
+    /// The calls that wait, and the slots that each user holds.
+    calls: FairQueue<JobId, oneshot::Sender<SlotPermit>>,
 }
 
 impl FairSemaphore {
     pub(super) fn new(slots: usize) -> Self {
-        Self(Arc::new(Mutex::new(Slots { free: slots, held: HashMap::new(), waiting: VecDeque::new() })))
+        Self(Arc::new(Mutex::new(Slots { free: slots, calls: FairQueue::default() })))
     }
 
     /// Waits for a slot. Cancel-safe: a dropped future holds none.
@@ -60,7 +42,9 @@ impl FairSemaphore {
             let turn = {
                 let mut slots = self.0.lock();
                 if slots.free > 0 {
-                    return self.take(&mut slots, caller.user);
+                    slots.free -= 1;
+                    slots.calls.begin(caller.user);
+                    return self.permit(caller.user.to_owned());
                 }
                 slots.enqueue(caller)
             };
@@ -71,20 +55,18 @@ impl FairSemaphore {
         }
     }
 
-    fn take(&self, slots: &mut Slots, user: &str) -> SlotPermit {
-        slots.free -= 1;
-        *slots.held.entry(user.to_owned()).or_default() += 1;
-        SlotPermit { semaphore: self.clone(), user: Some(user.to_owned()) }
+    fn permit(&self, user: String) -> SlotPermit {
+        SlotPermit { semaphore: self.clone(), user: Some(user) }
     }
 
     fn release(&self, user: &str) {
         let mut slots = self.0.lock();
         slots.put_back(user);
         while slots.free > 0
-            && let Some((user, call)) = slots.next_in_turn()
+            && let Some((user, call)) = slots.calls.pop()
         {
-            let permit = self.take(&mut slots, &user);
-            if let Err(mut unwanted) = call.send(permit) {
+            slots.free -= 1;
+            if let Err(mut unwanted) = call.send(self.permit(user.clone())) {
                 // The call was given up. Disarmed here, since dropping the permit would lock again.
                 unwanted.user = None;
                 slots.put_back(&user);
@@ -104,47 +86,15 @@ impl Drop for SlotPermit {
 impl Slots {
     fn enqueue(&mut self, caller: CallOwner<'_>) -> oneshot::Receiver<SlotPermit> {
         let (call, turn) = oneshot::channel();
-        let at = self.waiting.iter().position(|user| user.name == caller.user).unwrap_or_else(|| {
-            self.waiting.push_back(WaitingUser { name: caller.user.to_owned(), jobs: VecDeque::new() });
-            self.waiting.len() - 1
-        });
-        let jobs = &mut self.waiting[at].jobs;
-        let at = jobs.iter().position(|job| job.id == caller.job).unwrap_or_else(|| {
-            jobs.push_back(WaitingJob { id: caller.job, calls: VecDeque::new() });
-            jobs.len() - 1
-        });
         // Calls that were given up while they waited would pile up behind slots that stay taken.
-        jobs[at].calls.retain(|call| !call.is_closed());
-        jobs[at].calls.push_back(call);
+        self.calls.retain(caller.user, |call| !call.is_closed());
+        self.calls.push(caller.user, caller.job, call);
         turn
     }
 
     fn put_back(&mut self, user: &str) {
         self.free += 1;
-        if let Some(held) = self.held.get_mut(user) {
-            *held -= 1;
-            if *held == 0 {
-                self.held.remove(user);
-            }
-        }
-    }
-
-    /// The next call of the next job of the user who holds the fewest slots; of several such users, of the one whose
-    /// turn is the longest ago.
-    fn next_in_turn(&mut self) -> Option<(String, oneshot::Sender<SlotPermit>)> {
-        let fewest = |(place, user): &(usize, &WaitingUser)| (self.held.get(&user.name).copied(), *place);
-        let at = self.waiting.iter().enumerate().min_by_key(fewest).map(|(at, _)| at)?;
-        let mut user = self.waiting.remove(at)?;
-        let mut job = user.jobs.pop_front()?;
-        let call = job.calls.pop_front()?;
-        if !job.calls.is_empty() {
-            user.jobs.push_back(job);
-        }
-        let name = user.name.clone();
-        if !user.jobs.is_empty() {
-            self.waiting.push_back(user);
-        }
-        Some((name, call))
+        self.calls.finish(user);
     }
 }
 
@@ -183,7 +133,7 @@ mod tests {
         }
         tasks.join_all().await;
         let slots = semaphore.0.lock();
-        assert_eq!((slots.free, slots.held.len(), slots.waiting.len()), (1, 0, 0));
+        assert!(slots.free == 1 && slots.calls.is_empty());
         served
     }
 

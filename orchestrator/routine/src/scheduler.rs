@@ -101,8 +101,8 @@ impl RoutineScheduler {
         }
         let due = self.store.due_routines(BATCH, now).await?;
         let found = due.routines.len() + due.unreadable.len();
-        for (routine, error) in due.unreadable {
-            self.disable_unreadable(routine, &error.to_string()).await?;
+        for routine in due.unreadable {
+            self.disable_unreadable(routine, "its row makes no sense").await?;
         }
         let keys: HashSet<_> = due.routines.iter().map(|routine| (routine.id, routine.next_fire_at)).collect();
         // A routine that is due again with the same time was claimed by another scheduler just now, or cannot be: it

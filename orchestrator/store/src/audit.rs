@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use protocol::{ActorRole, AuditOutcome, AuditRecord, JobId};
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 
-use super::{Connection, Store, StoreError, rows::RowRef};
+use super::{Connection, Store, StoreError, inconsistent_rows::Row, rows::RowRef};
 
 /// An entry of the audit log, before its outcome is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,8 +96,8 @@ impl Store {
         self.write_one(transaction!(|tx| insert(&mut tx.db, &entry, outcome, code.as_deref()).await)).await
     }
 
-    /// Audit entries, newest first, each with its number.
-    pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<(i64, AuditRecord)>, StoreError> {
+    /// Audit entries, newest first, each with its number; `None` for one that cannot be read.
+    pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<(i64, Option<AuditRecord>)>, StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new(
             "SELECT id, at, user_id, role, action, job_id, outcome, code, request_id, jti, source FROM audit WHERE 1 = 1",
         );
@@ -120,8 +120,8 @@ impl Store {
             query.push(" AND id < ").push_bind(before);
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
-        let rows: Vec<AuditRow> = query.build_query_as().fetch_all(&self.read).await?;
-        rows.into_iter().map(AuditRow::into_record).collect()
+        let rows: Vec<Row<AuditRow>> = query.build_query_as().fetch_all(&self.read).await?;
+        self.inconsistent.read_page(rows, |row| row.id, AuditRow::into_record)
     }
 }
 
@@ -179,10 +179,10 @@ struct AuditRow {
 }
 
 impl AuditRow {
-    fn into_record(self) -> Result<(i64, AuditRecord), StoreError> {
+    fn into_record(self) -> Result<AuditRecord, StoreError> {
         let row_ref = RowRef { table: "audit", id: *self.job_id.unwrap_or(JobId::nil()).as_uuid() };
         let outcome = AuditOutcome::parse(&self.outcome).ok_or_else(|| row_ref.invalid("outcome"))?;
-        let record = AuditRecord {
+        Ok(AuditRecord {
             at: self.at,
             user: self.user_id,
             role: ActorRole::parse(&self.role).ok_or_else(|| row_ref.invalid("role"))?,
@@ -193,7 +193,6 @@ impl AuditRow {
             request_id: self.request_id,
             jti: self.jti,
             source: self.source,
-        };
-        Ok((self.id, record))
+        })
     }
 }

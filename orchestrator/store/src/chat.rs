@@ -63,6 +63,14 @@ pub enum Delivery {
     QueueCommand,
     /// It is shown in the thread only.
     Show,
+    /// It is shown, and a command that is not done yet: its sender does it, once (`Store::answer_chat_command`).
+    Command,
+}
+
+impl Delivery {
+    const fn is_queued(self) -> bool {
+        matches!(self, Self::Queue | Self::QueueCommand)
+    }
 }
 
 /// The outcome of storing a message.

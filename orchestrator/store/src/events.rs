@@ -9,6 +9,7 @@ use sqlx::{FromRow, QueryBuilder, Sqlite};
 
 use super::{
     Connection, Store, StoreError, StoredEvent,
+    inconsistent_rows::{InconsistentRows, Row},
     rows::{EventRow, RowRef, column, count, tagged_data},
     write_tx::{StatementBatch, WriteTx},
 };
@@ -175,7 +176,7 @@ impl Store {
         limit: u32,
         kind: Option<EventKind>,
     ) -> Result<EventPage, StoreError> {
-        let query = sqlx::query_as::<_, EventRow>(
+        let query = sqlx::query_as::<_, Row<EventRow>>(
             "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events \
              WHERE job_id = $1 AND seq > $2 AND ($3 IS NULL OR kind = $3) ORDER BY seq LIMIT $4",
         )
@@ -185,7 +186,7 @@ impl Store {
         // One more, to know whether there is a next page.
         .bind(i64::from(limit) + 1);
         let mut reader = self.read.acquire().await?;
-        let page = EventPage::read(query.fetch(reader.connection()?), limit as usize).await?;
+        let page = EventPage::read(query.fetch(reader.connection()?), &self.inconsistent, limit as usize).await?;
         if !page.more {
             reader.release(None);
         }
@@ -196,18 +197,24 @@ impl Store {
 impl EventPage {
     /// Reads rows up to the end of the page.
     async fn read(
-        mut rows: impl Stream<Item = Result<EventRow, sqlx::Error>> + Unpin,
+        mut rows: impl Stream<Item = Result<Row<EventRow>, sqlx::Error>> + Unpin,
+        inconsistent: &InconsistentRows,
         limit: usize,
     ) -> Result<Self, StoreError> {
-        let (mut items, mut bytes) = (Vec::new(), 0);
+        let (mut items, mut bytes, mut found) = (Vec::new(), 0, 0);
         while let Some(row) = rows.try_next().await? {
             if items.len() == limit || bytes >= PAGE_BYTES {
                 return Ok(Self { items, more: true });
             }
-            bytes += row.bytes();
-            items.push(row.into_event()?);
+            found += 1;
+            let event = row.get().and_then(|row| {
+                bytes += row.bytes();
+                row.into_event()
+            });
+            items.extend(inconsistent.skip(event)?);
         }
-        Ok(Self { items, more: false })
+        // Some that were left out may have been in the place of the one more.
+        Ok(Self { more: found > limit && !items.is_empty(), items })
     }
 }
 

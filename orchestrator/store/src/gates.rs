@@ -16,7 +16,9 @@ use uuid::Uuid;
 pub use self::resolve::{GateAnswer, GateOutcome, GateTarget};
 pub(super) use self::resolve::{deny_pending, resolve};
 use super::{
-    NewNotification, Store, StoreError, instance_events, notifications,
+    NewNotification, Store, StoreError,
+    inconsistent_rows::Row,
+    instance_events, notifications,
     rows::{RowRef, text},
     write_tx::WriteTx,
 };
@@ -49,7 +51,6 @@ macro_rules! columns {
          created_at, expires_at, resolved_at, resolved_by, decision, reason"
     };
 }
-use columns;
 
 /// Opens a gate in the transaction that parks the turn and sets its thread to `awaiting_approval`. The parked run names
 /// it from then on.
@@ -180,8 +181,8 @@ impl Store {
         row.map(GateRow::into_gate).transpose()
     }
 
-    /// Gates, newest first, each with its id.
-    pub async fn gates(&self, filter: &GateFilter) -> Result<Vec<(GateId, Gate)>, StoreError> {
+    /// Gates, newest first, each with its id; `None` for one that cannot be read.
+    pub async fn gates(&self, filter: &GateFilter) -> Result<Vec<(GateId, Option<Gate>)>, StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new(concat!("SELECT ", columns!(), " FROM gates WHERE TRUE"));
         if let Some(user) = &filter.user {
             query.push(" AND user_id = ").push_bind(user);
@@ -202,8 +203,8 @@ impl Store {
             query.push(" AND id < ").push_bind(before);
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
-        let rows: Vec<GateRow> = query.build_query_as().fetch_all(&self.read).await?;
-        rows.into_iter().map(|row| row.into_gate().map(|gate| (gate.id, gate))).collect()
+        let rows: Vec<Row<GateRow>> = query.build_query_as().fetch_all(&self.read).await?;
+        self.inconsistent.read_page(rows, |row| GateId::from_uuid(row.id), GateRow::into_gate)
     }
 }
 
@@ -214,7 +215,8 @@ impl Store {
         self.write_one(transaction!(|tx| {
             let rows = sqlx::query(
                 "DELETE FROM gates WHERE id IN (SELECT id FROM gates WHERE resolved_at < $1 \
-                 AND thread_id NOT IN (SELECT id FROM chat_threads WHERE state = 'processing') LIMIT $2)",
+                 AND thread_id NOT IN (SELECT id FROM chat_threads INDEXED BY chat_threads_busy \
+                 WHERE state = 'processing' AND state <> 'idle') LIMIT $2)",
             )
             .bind(before)
             .bind(ROWS_PER_BATCH);

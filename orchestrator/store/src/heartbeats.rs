@@ -22,6 +22,7 @@ pub use self::{
 use super::{
     Store, StoreError, SystemLine, Turn, TurnKey, TurnRequest,
     chat::{self, MessageRow, message_columns},
+    inconsistent_rows::Row,
     rows::{RowRef, count},
     system_lines,
     write_tx::WriteTx,
@@ -105,7 +106,7 @@ impl Store {
     }
 
     async fn newest_due_entries(&self, thread: ThreadId) -> Result<Vec<ChatMessage>, StoreError> {
-        let rows: Vec<MessageRow> = sqlx::query_as(concat!(
+        let rows: Vec<Row<MessageRow>> = sqlx::query_as(concat!(
             "SELECT ",
             message_columns!(),
             " FROM chat_messages WHERE thread_id = $1 AND due AND seq IS NOT NULL ORDER BY seq DESC LIMIT $2"
@@ -114,7 +115,9 @@ impl Store {
         .bind(MAX_DUE_ENTRIES)
         .fetch_all(&self.read)
         .await?;
-        rows.into_iter().rev().map(MessageRow::into_message).collect()
+        let mut entries = self.inconsistent.read_each(rows, MessageRow::into_message)?;
+        entries.reverse();
+        Ok(entries)
     }
 }
 

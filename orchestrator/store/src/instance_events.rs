@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::{
     Store, StoreError, Topic,
+    inconsistent_rows::{InconsistentRows, Row},
     rows::{RowRef, tagged_data},
     write_tx::{StatementBatch, StatementResult, WriteTx},
 };
@@ -65,7 +66,7 @@ pub struct StoredInstanceEvent {
     pub cursor: i64,
     at: DateTime<Utc>,
     pub kind: InstanceEventKind,
-    user_id: String,
+    pub user_id: String,
     #[serde(flatten)]
     subject: EventSubject,
     data: Box<RawValue>,
@@ -204,7 +205,7 @@ impl Store {
         limit: u32,
     ) -> Result<InstanceEventPage, StoreError> {
         let mut reader = self.read.acquire().await?;
-        let page = read(reader.connection()?, filter, after, limit as usize).await?;
+        let page = read(reader.connection()?, &self.inconsistent, filter, (after, limit as usize)).await?;
         reader.release(None);
         Ok(page)
     }
@@ -261,23 +262,31 @@ impl Span {
 
 async fn read(
     db: &mut SqliteConnection,
+    inconsistent: &InconsistentRows,
     filter: &InstanceEventFilter,
-    after: i64,
-    limit: usize,
+    (after, limit): (i64, usize),
 ) -> Result<InstanceEventPage, StoreError> {
     let Span { first, last } = Span::after(db, after).await?;
     // What `last` covers is committed, so later statements see all of it.
     let end = last.min(first.saturating_add(MAX_SCANNED - 1));
     let (mut items, mut bytes, mut read_to) = (Vec::new(), 0, end.max(after));
     let mut query = statement(filter, after, end, limit);
-    let rows: Vec<EventRow> = query.build_query_as().fetch_all(&mut *db).await?;
-    for row in rows {
+    let rows: Vec<CursorRow> = query.build_query_as().fetch_all(&mut *db).await?;
+    let is_whole = rows.len() <= limit;
+    let mut last_read = after;
+    for CursorRow { cursor, event } in rows {
         if items.len() == limit || bytes >= PAGE_BYTES {
-            read_to = items.last().map_or(after, |event: &StoredInstanceEvent| event.cursor);
+            read_to = last_read;
             break;
         }
-        bytes += row.data.len();
-        items.push(row.into_event()?);
+        last_read = cursor;
+        let event = inconsistent.skip(event.get().and_then(|row| row.into_event(cursor)))?;
+        bytes += event.as_ref().map_or(0, |event| event.data.get().len());
+        items.extend(event);
+    }
+    if !is_whole {
+        // Those that were left out may have been the ones that the page ends with.
+        read_to = last_read;
     }
     // Last, so that it includes all that was deleted before the events were read.
     let trimmed = sqlx::query_scalar("SELECT cursor FROM trimmed_events").fetch_one(db).await?;
@@ -334,9 +343,16 @@ fn push_kinds(query: &mut QueryBuilder<Sqlite>, column: &'static str, kinds: &[I
     query.push(")");
 }
 
+/// A row with its cursor, which is known even if the rest makes no sense.
+#[derive(FromRow)]
+struct CursorRow {
+    cursor: i64,
+    #[sqlx(flatten)]
+    event: Row<EventRow>,
+}
+
 #[derive(FromRow)]
 struct EventRow {
-    cursor: i64,
     at: DateTime<Utc>,
     kind: String,
     user_id: String,
@@ -349,13 +365,14 @@ struct EventRow {
 }
 
 impl EventRow {
-    fn into_event(self) -> Result<StoredInstanceEvent, StoreError> {
-        let row = RowRef { table: "instance_events", id: *self.job_id.unwrap_or(JobId::nil()).as_uuid() };
+    fn into_event(self, cursor: i64) -> Result<StoredInstanceEvent, StoreError> {
+        let invalid =
+            |column| StoreError::Inconsistent { table: "instance_events", column, id: format!("cursor {cursor}") };
         Ok(StoredInstanceEvent {
             v: 1,
-            cursor: self.cursor,
+            cursor,
             at: self.at,
-            kind: row.known("kind", InstanceEventKind::parse(&self.kind))?,
+            kind: InstanceEventKind::parse(&self.kind).ok_or_else(|| invalid("kind"))?,
             user_id: self.user_id,
             subject: EventSubject {
                 job_id: self.job_id,
@@ -364,7 +381,7 @@ impl EventRow {
                 thread_id: self.thread_id,
                 gate_id: self.gate_id,
             },
-            data: RawValue::from_string(self.data).map_err(|_| row.invalid("data"))?,
+            data: RawValue::from_string(self.data).map_err(|_| invalid("data"))?,
         })
     }
 }

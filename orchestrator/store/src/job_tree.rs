@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::{
     Store, StoreError,
+    inconsistent_rows::Row,
     rows::{RowRef, count},
 };
 use domain::job::{Descendants, MAX_DEPTH};
@@ -104,8 +105,8 @@ impl Store {
             query.push(" AND state = ").push_bind(state.as_str());
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(limit));
-        let rows: Vec<ListedRow> = query.build_query_as().fetch_all(&self.read).await?;
-        rows.into_iter().map(ListedRow::into_job).collect()
+        let rows: Vec<Row<ListedRow>> = query.build_query_as().fetch_all(&self.read).await?;
+        self.inconsistent.read_each(rows, ListedRow::into_job)
     }
 }
 

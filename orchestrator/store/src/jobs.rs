@@ -12,6 +12,7 @@ use super::{
     AuditEntry, Connection, Store, StoreError, audit,
     events::{self, EventStamp},
     idempotency::{self, CreateOutcome, IdempotencyKey, RecordedResponse},
+    inconsistent_rows::Row,
     job_tree, lifecycle,
     rows::{JobRow, RowRef, column, count, job_columns, job_tables, text},
     user_storage,
@@ -41,8 +42,8 @@ pub enum QueueFull {
 pub struct Unfinished {
     /// Jobs with valid rows.
     pub jobs: Vec<JobRecord>,
-    /// Jobs with inconsistent rows, each with its error.
-    pub unreadable: Vec<(JobId, StoreError)>,
+    /// Jobs with inconsistent rows.
+    pub unreadable: HashSet<JobId>,
 }
 
 /// A running job, as the disk sweep needs it.
@@ -63,12 +64,25 @@ impl RunningJob {
     }
 }
 
-#[derive(Debug, Default, PartialEq)]
-pub struct RunningJobs {
-    /// Jobs with valid rows.
-    pub jobs: Vec<RunningJob>,
-    /// Ids of jobs with inconsistent rows.
-    pub unreadable: Vec<Uuid>,
+#[derive(FromRow)]
+struct RunningRow {
+    id: Uuid,
+    attempt: i64,
+    limits: String,
+    container: Option<String>,
+}
+
+impl RunningRow {
+    fn into_job(self) -> Result<RunningJob, StoreError> {
+        let row = RowRef { table: "jobs", id: self.id };
+        let container = self.container.map(|text| row.json::<ContainerInfo>("container", &text)).transpose()?;
+        Ok(RunningJob {
+            id: JobId::from_uuid(self.id),
+            attempt: row.number("attempt", self.attempt)?,
+            limits: row.json("limits", &self.limits)?,
+            container: container.map(|container| container.name),
+        })
+    }
 }
 
 impl Store {
@@ -110,12 +124,12 @@ impl Store {
         .await?;
         let mut found = Unfinished::default();
         for row in rows {
-            match JobRow::from_row(&row).map_err(StoreError::from).and_then(JobRow::into_record) {
-                Ok(job) => found.jobs.push(job),
-                Err(error) => {
-                    // The id may be unreadable as well.
-                    let id = row.try_get("id").map_or_else(|_| JobId::nil(), JobId::from_uuid);
-                    found.unreadable.push((id, error));
+            let job = JobRow::from_row(&row).map_err(StoreError::from).and_then(JobRow::into_record);
+            match self.inconsistent.skip(job)? {
+                Some(job) => found.jobs.push(job),
+                // The id may be unreadable as well.
+                None => {
+                    found.unreadable.insert(row.try_get("id").map_or_else(|_| JobId::nil(), JobId::from_uuid));
                 }
             }
         }
@@ -146,23 +160,12 @@ impl Store {
     }
 
     /// All running jobs that have a container. An inconsistent row does not affect the others.
-    pub async fn running(&self) -> Result<RunningJobs, StoreError> {
-        let rows: Vec<(Uuid, i64, String, Option<String>)> =
+    pub async fn running(&self) -> Result<Vec<RunningJob>, StoreError> {
+        let rows: Vec<Row<RunningRow>> =
             sqlx::query_as("SELECT id, attempt, limits, container FROM jobs WHERE state IN ('in_progress', 'stuck') AND placement = 'container'")
                 .fetch_all(&self.read)
                 .await?;
-        let mut running = RunningJobs::default();
-        for (id, attempt, limits, container) in rows {
-            let container = container.map(|text| serde_json::from_str::<ContainerInfo>(&text)).transpose();
-            match (u32::try_from(attempt), serde_json::from_str(&limits), container) {
-                (Ok(attempt), Ok(limits), Ok(container)) => {
-                    let (id, container) = (JobId::from_uuid(id), container.map(|container| container.name));
-                    running.jobs.push(RunningJob { id, attempt, limits, container });
-                }
-                _ => running.unreadable.push(id),
-            }
-        }
-        Ok(running)
+        self.inconsistent.read_each(rows, RunningRow::into_job)
     }
 
     /// Open jobs without a request to cancel whose parent is no longer at work: it has ended, is submitted, or is to be

@@ -16,6 +16,7 @@ mod actions;
 mod audit;
 mod backup;
 mod budget;
+mod by_turns;
 mod call_position;
 mod calls;
 mod chat;
@@ -30,6 +31,7 @@ mod file_mode;
 mod gates;
 mod heartbeats;
 mod idempotency;
+mod inconsistent_rows;
 mod instance_events;
 mod job_json;
 mod job_list;
@@ -96,11 +98,11 @@ pub use instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstance
 pub use job_json::{JobJson, JobPage, TokenChecked};
 pub use job_list::JobFilter;
 pub use job_tree::{JobScope, ListedJob};
-pub use jobs::{MAX_HELD_PER_USER, MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs, Unfinished};
+pub use jobs::{MAX_HELD_PER_USER, MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, Unfinished};
 pub use lifecycle::{Reported, Transition};
 pub use mcp::{DefinitionApproval, DefinitionStatus, SeenDefinition, StoredDefinition};
 pub use memory::{MemoryDeleteOutcome, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome};
-pub use notification_deliveries::{ClaimedDelivery, DeliveryOutcome};
+pub use notification_deliveries::{ClaimedDelivery, DeliveryOutcome, DueDelivery};
 pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
 pub use prompts::Prompted;
 pub use routines::{
@@ -118,6 +120,7 @@ pub use user_storage::UserStorageLimit;
 
 use self::{
     file_mode::restrict_to_owner,
+    inconsistent_rows::InconsistentRows,
     readers::Readers,
     write_tx::{Committed, WriteTx},
     writer::{Statements, Writer},
@@ -198,6 +201,7 @@ pub struct Store {
     read: Readers,
     control: Readers,
     notifier: Arc<EventNotifier>,
+    inconsistent: Arc<InconsistentRows>,
     /// Held while a transcript is rebuilt.
     transcripts: Arc<tokio::sync::Mutex<()>>,
     /// Held while a document is written to memory.
@@ -259,6 +263,7 @@ impl Store {
         let read = Readers::new(read_only.clone(), PUBLIC_READERS);
         let control = Readers::new(read_only, CONTROL_READERS);
         let notifier = Arc::clone(&committed.notifier);
+        let inconsistent = Arc::new(InconsistentRows::new(committed.metrics.clone()));
         let writer = Writer::start(connection, options.clone(), user_storage_limit, committed);
         Self {
             writer: Arc::new(writer),
@@ -266,6 +271,7 @@ impl Store {
             read,
             control,
             notifier,
+            inconsistent,
             transcripts: Arc::default(),
             memory_writes: Arc::new(PerUserSemaphore::new(memory::MAX_WRITES, 1)),
             user_storage_limit,
@@ -281,6 +287,11 @@ impl Store {
     /// Notifications of new events, by job and by user.
     pub fn event_notifier(&self) -> &Arc<EventNotifier> {
         &self.notifier
+    }
+
+    /// Logs and counts a row that makes no sense, unless that was done before.
+    pub fn report_inconsistent_row(&self, error: &StoreError) {
+        self.inconsistent.report(error);
     }
 
     /// Checks that the database answers.

@@ -12,10 +12,12 @@ use chrono::{DateTime, Utc};
 use protocol::{AuditOutcome, MemoryAuthor, MemoryDocument, MemoryEntry, MemoryVersion};
 
 use self::rows::{
-    EntryRow, OwnerRow, VersionRow, current_content, ensure_owner, find, index, insert_version, remove_before, upsert,
+    EntryRow, OwnerRow, VersionRow, ensure_owner, find, index, insert_version, remove_before, upsert,
 };
 use super::{
-    AuditEntry, Connection, Store, StoreError, audit, routines,
+    AuditEntry, Connection, Store, StoreError, audit,
+    inconsistent_rows::Row,
+    routines,
     rows::{column, count},
     user_storage,
 };
@@ -24,8 +26,8 @@ use domain::memory::{
     index_terms,
 };
 
-/// Concurrent writes, one for each user. Indexing a document of the maximum size takes the writer about a tenth of a
-/// second, and so only two of them delay other writes at a time.
+/// Concurrent writes, one for each user: to split a document of the maximum size into words and to write its index
+/// takes tens of milliseconds each, and so only two of them delay others at a time.
 pub(super) const MAX_WRITES: usize = 2;
 /// Texts over this size are split into words off the runtime's threads: 64 KiB take about 1 ms.
 const MAX_INLINE_BYTES: usize = 64 * 1024;
@@ -92,17 +94,59 @@ impl Store {
     /// Writes a new version of a document, and deletes the versions over the limit.
     pub async fn write_memory(&self, write: MemoryWrite) -> Result<MemoryWriteOutcome, StoreError> {
         let _permit = self.memory_writes.acquire(&write.user).await.map_err(|_| StoreError::Closed)?;
-        self.write(transaction!(|tx| {
-            let (user, author, now) = (write.user.clone(), write.author.clone(), write.audit.at);
-            user_storage::ensure_room(tx, &user).await?;
-            let outcome = put(&mut tx.db, write).await?;
-            if let MemoryWriteOutcome::Stored { entry, .. } = &outcome {
-                let version = (entry.path.as_str(), entry.version);
-                routines::own_events::memory_written(tx, &user, version, &author, now).await?;
+        let owner = self.index_owner(&write.user).await?;
+        loop {
+            let text = match self.new_text(&write, owner).await? {
+                Ok(text) => text,
+                Err(bytes) => return Ok(MemoryWriteOutcome::TooLarge { bytes }),
+            };
+            let write = write.clone();
+            let stored = self.write(transaction!(|tx| {
+                let (user, author, now) = (write.user.clone(), write.author.clone(), write.audit.at);
+                user_storage::ensure_room(tx, &user).await?;
+                let Some(outcome) = put(&mut tx.db, write, text).await? else { return Ok(None) };
+                if let MemoryWriteOutcome::Stored { entry, .. } = &outcome {
+                    let version = (entry.path.as_str(), entry.version);
+                    routines::own_events::memory_written(tx, &user, version, &author, now).await?;
+                }
+                Ok(Some(outcome))
+            }));
+            // Else the document has changed since it was read, and the text is added to what it is now.
+            if let Some(outcome) = stored.await? {
+                return Ok(outcome);
             }
-            Ok(outcome)
-        }))
-        .await
+        }
+    }
+
+    /// The number of a user in the index. It never changes, so that texts can be split before their transaction.
+    async fn index_owner(&self, user: &str) -> Result<IndexOwner, StoreError> {
+        let known: Option<i64> = sqlx::query_scalar("SELECT number FROM memory_users WHERE user_id = $1")
+            .bind(user)
+            .fetch_optional(&self.read)
+            .await?;
+        if let Some(number) = known {
+            return Ok(IndexOwner(number));
+        }
+        let user = user.to_owned();
+        let owner = self.write(transaction!(|tx| ensure_owner(&mut tx.db, &user).await)).await?;
+        Ok(IndexOwner(owner.number))
+    }
+
+    /// The whole text of the new version with its terms, or its size if it is too large.
+    async fn new_text(&self, write: &MemoryWrite, owner: IndexOwner) -> Result<Result<NewText, usize>, StoreError> {
+        let (content, added_to) = match &write.text {
+            MemoryText::Replace(content) => (content.clone(), None),
+            MemoryText::Append(added) => match self.memory_document(&write.user, &write.path, None).await? {
+                Some(current) => (appended(current.content, added), Some(current.version)),
+                None => (added.clone(), Some(0)),
+            },
+        };
+        if content.len() > MAX_MEMORY_DOCUMENT_BYTES {
+            return Ok(Err(content.len()));
+        }
+        let path_terms = index_terms(owner, write.path.as_str());
+        let (content, content_terms) = terms(owner, content).await?;
+        Ok(Ok(NewText { content, content_terms, path_terms, added_to }))
     }
 
     /// Deletes a document with its versions.
@@ -141,7 +185,7 @@ impl Store {
         user: &str,
         path: &MemoryPath,
     ) -> Result<Option<Vec<MemoryVersion>>, StoreError> {
-        let rows: Vec<VersionRow> = sqlx::query_as(
+        let rows: Vec<Row<VersionRow>> = sqlx::query_as(
             "SELECT v.document_id, v.version, v.bytes, v.created_at, v.author FROM memory_documents AS d \
              JOIN memory_versions AS v ON v.document_id = d.id WHERE d.user_id = $1 AND d.path = $2 \
              ORDER BY v.version DESC",
@@ -153,7 +197,7 @@ impl Store {
         if rows.is_empty() {
             return Ok(None);
         }
-        rows.into_iter().map(VersionRow::into_version).collect::<Result<_, _>>().map(Some)
+        self.inconsistent.read_each(rows, VersionRow::into_version).map(Some)
     }
 
     /// The documents in a directory and below it, or all, by path, after a path.
@@ -202,6 +246,15 @@ impl Store {
     }
 }
 
+/// The text of a new version, split into terms.
+struct NewText {
+    content: String,
+    content_terms: String,
+    path_terms: String,
+    /// The version that it was added to, 0 for a document that did not exist; `None` if it replaces any.
+    added_to: Option<u64>,
+}
+
 async fn terms(owner: IndexOwner, text: String) -> Result<(String, String), StoreError> {
     if text.len() <= MAX_INLINE_BYTES {
         let terms = index_terms(owner, &text);
@@ -214,24 +267,21 @@ async fn terms(owner: IndexOwner, text: String) -> Result<(String, String), Stor
     split.await.map_err(|_| StoreError::WriterFailed)
 }
 
-async fn put(tx: &mut Connection, write: MemoryWrite) -> Result<MemoryWriteOutcome, StoreError> {
-    let MemoryWrite { user, path, text, author, expected, audit } = write;
+/// Stores a new version. `None`: it was added to a version that is no longer the current one.
+async fn put(tx: &mut Connection, write: MemoryWrite, text: NewText) -> Result<Option<MemoryWriteOutcome>, StoreError> {
+    let MemoryWrite { user, path, author, expected, audit, .. } = write;
     let owner = ensure_owner(tx, &user).await?;
     let current = find(tx, &user, &path).await?;
     let version = current.as_ref().map(|row| count(row.version));
     if expected.is_some_and(|expected| !expected.allows(version)) {
-        return Ok(MemoryWriteOutcome::VersionMismatch { current: version });
+        return Ok(Some(MemoryWriteOutcome::VersionMismatch { current: version }));
     }
-    let content = match (text, &current) {
-        (MemoryText::Replace(content), _) | (MemoryText::Append(content), None) => content,
-        (MemoryText::Append(added), Some(row)) => appended(current_content(tx, row).await?, &added),
-    };
-    let bytes = content.len();
-    if bytes > MAX_MEMORY_DOCUMENT_BYTES {
-        return Ok(MemoryWriteOutcome::TooLarge { bytes });
+    if text.added_to.is_some_and(|added_to| added_to != version.unwrap_or(0)) {
+        return Ok(None);
     }
+    let bytes = text.content.len();
     if current.is_none() && count(owner.documents) >= MAX_DOCUMENTS {
-        return Ok(MemoryWriteOutcome::TooManyDocuments);
+        return Ok(Some(MemoryWriteOutcome::TooManyDocuments));
     }
     let next = version.unwrap_or(0) + 1;
     let oldest_kept = next.saturating_sub(MAX_VERSIONS) + 1;
@@ -239,7 +289,6 @@ async fn put(tx: &mut Connection, write: MemoryWrite) -> Result<MemoryWriteOutco
         MemoryEntry { path: path.as_str().to_owned(), version: next, bytes: bytes as u64, updated_at: audit.at };
     let id = upsert(tx, &user, &entry).await?;
     remove_before(tx, id, oldest_kept).await?;
-    let (content, content_terms) = terms(IndexOwner(owner.number), content).await?;
     let new = VersionRow {
         document_id: id,
         version: column(next),
@@ -247,11 +296,10 @@ async fn put(tx: &mut Connection, write: MemoryWrite) -> Result<MemoryWriteOutco
         created_at: audit.at,
         author: author.to_string(),
     };
-    insert_version(tx, &new, &content).await?;
-    let path_terms = index_terms(IndexOwner(owner.number), path.as_str());
-    index(tx, id, &path_terms, &content_terms).await?;
+    insert_version(tx, &new, &text.content).await?;
+    index(tx, id, &text.path_terms, &text.content_terms).await?;
     audit::insert(tx, &audit, AuditOutcome::Done, None).await?;
-    Ok(MemoryWriteOutcome::Stored { entry, is_new: current.is_none() })
+    Ok(Some(MemoryWriteOutcome::Stored { entry, is_new: current.is_none() }))
 }
 
 async fn delete(tx: &mut Connection, deletion: MemoryDeletion) -> Result<MemoryDeleteOutcome, StoreError> {

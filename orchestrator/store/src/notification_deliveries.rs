@@ -10,7 +10,9 @@ use uuid::Uuid;
 
 use super::{
     Store, StoreError, Topic,
-    rows::{RowRef, text},
+    by_turns::users_with,
+    inconsistent_rows::Row,
+    rows::{RowRef, column, text},
     write_tx::WriteTx,
 };
 
@@ -18,6 +20,23 @@ use super::{
 const MAX_PENDING_PER_USER: i64 = 1_000;
 /// Why a post fails that exceeds the limit.
 const TOO_MANY: &str = "too many notifications wait to be posted";
+
+/// The first posts of each user that are due.
+const DUE: &str = concat!(
+    users_with!("notification_deliveries", "status = 'pending'"),
+    "SELECT d.id, d.user_id, d.host FROM users CROSS JOIN notification_deliveries AS d ON d.id IN ( \
+     SELECT id FROM notification_deliveries WHERE user_id = users.user_id AND status = 'pending' AND next_attempt_at <= $1 \
+     AND host NOT IN (SELECT value FROM json_each($2)) ORDER BY next_attempt_at LIMIT $3) ORDER BY d.next_attempt_at, d.id"
+);
+
+/// A post that is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueDelivery {
+    pub id: DeliveryId,
+    pub user: String,
+    /// The server, with its port if the URL names one.
+    pub host: String,
+}
 
 /// A post that this process makes.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,30 +80,42 @@ pub enum DeliveryOutcome {
 }
 
 impl Store {
-    /// Claims posts that are due, at most `per_user` of each user, the longest due first.
+    /// Posts that are due, the longest due first: at most `per_user` of each user, and none to the servers in `except`.
+    pub async fn due_notification_posts(
+        &self,
+        except: &[String],
+        per_user: usize,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<DueDelivery>, StoreError> {
+        let rows: Vec<(Uuid, String, String)> = sqlx::query_as(DUE)
+            .bind(now)
+            .bind(text(&except)?)
+            .bind(column(per_user as u64))
+            .fetch_all(&self.read)
+            .await?;
+        let due = |(id, user, host)| DueDelivery { id: DeliveryId::from_uuid(id), user, host };
+        Ok(rows.into_iter().map(due).collect())
+    }
+
+    /// Claims posts that are due. Those that no longer are, and those that cannot be read, are left out.
     pub async fn claim_notification_deliveries(
         &self,
         process: Uuid,
-        (max, per_user): (u32, u32),
+        posts: &[DueDelivery],
         now: DateTime<Utc>,
     ) -> Result<Vec<ClaimedDelivery>, StoreError> {
+        let ids: Vec<String> = posts.iter().map(|post| post.id.as_uuid().simple().to_string()).collect();
+        let ids = text(&ids)?;
         let claimed: Vec<ClaimedRow> = self
-            .write(transaction!(|tx| {
-                // A user's number of posts in progress counts as well.
+            .write_one(transaction!(|tx| {
                 let rows = sqlx::query_as(
                     "UPDATE notification_deliveries SET claimed_by = $1, attempts = attempts + 1, last_attempt_at = $2, \
-                     next_attempt_at = NULL WHERE id IN (SELECT id FROM (SELECT id, user_id, next_attempt_at, \
-                     ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY next_attempt_at, id) AS place \
-                     FROM notification_deliveries WHERE status = 'pending' AND next_attempt_at <= $2) AS due \
-                     WHERE place <= $4 AND place + (SELECT COUNT(*) FROM notification_deliveries AS claimed \
-                     WHERE claimed.user_id = due.user_id AND claimed.claimed_by IS NOT NULL) <= $4 \
-                     ORDER BY next_attempt_at LIMIT $3) \
-                     RETURNING id, notification_id, routine_id, user_id, url, attempts",
+                     next_attempt_at = NULL WHERE id IN (SELECT unhex(value) FROM json_each($3)) AND status = 'pending' \
+                     AND next_attempt_at <= $2 RETURNING id, notification_id, routine_id, user_id, url, attempts",
                 )
                 .bind(process)
                 .bind(now)
-                .bind(i64::from(max))
-                .bind(i64::from(per_user))
+                .bind(ids)
                 .fetch_all(&mut tx.db)
                 .await?;
                 Ok(rows)
@@ -92,13 +123,8 @@ impl Store {
             .await?;
         let mut posts = Vec::with_capacity(claimed.len());
         for row in claimed {
-            match self.post_of(&row).await {
-                Ok(post) => posts.push(post),
-                // Isolated: it stays claimed, and so becomes `unknown` at the next start.
-                Err(error) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "a notification cannot be posted");
-                }
-            }
+            // One that makes no sense stays claimed, and so becomes `unknown` at the next start.
+            posts.extend(self.inconsistent.skip(self.post_of(&row).await)?);
         }
         Ok(posts)
     }
@@ -160,13 +186,13 @@ impl Store {
         .await
     }
 
-    /// When the next post is due.
-    pub async fn next_notification_post(&self) -> Result<Option<DateTime<Utc>>, StoreError> {
+    /// When the next post after those that are due is due.
+    pub async fn next_notification_post(&self, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>, StoreError> {
         let next = sqlx::query_scalar(
-            "SELECT next_attempt_at FROM notification_deliveries WHERE status = 'pending' AND next_attempt_at IS NOT NULL \
+            "SELECT next_attempt_at FROM notification_deliveries WHERE status = 'pending' AND next_attempt_at > $1 \
              ORDER BY next_attempt_at LIMIT 1",
         );
-        Ok(next.fetch_optional(&self.read).await?)
+        Ok(next.bind(now).fetch_optional(&self.read).await?)
     }
 
     /// The deliveries of notifications, for their list.
@@ -175,14 +201,14 @@ impl Store {
         notifications: &[Uuid],
     ) -> Result<Vec<(Uuid, NotificationDelivery)>, StoreError> {
         let ids: Vec<String> = notifications.iter().map(|id| id.simple().to_string()).collect();
-        let rows: Vec<DeliveryRow> = sqlx::query_as(
+        let rows: Vec<Row<DeliveryRow>> = sqlx::query_as(
             "SELECT d.id, notification_id, url, status, attempts, last_attempt_at, next_attempt_at, response_status, error \
              FROM json_each($1) AS j CROSS JOIN notification_deliveries AS d ON notification_id = unhex(j.value) ORDER BY d.id",
         )
         .bind(text(&ids)?)
         .fetch_all(&self.read)
         .await?;
-        rows.into_iter().map(DeliveryRow::into_delivery).collect()
+        self.inconsistent.read_each(rows, DeliveryRow::into_delivery)
     }
 }
 
@@ -258,5 +284,47 @@ impl DeliveryRow {
             error: self.error,
         };
         Ok((self.notification_id, delivery))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::tests::{plan, raw};
+
+    #[rstest]
+    #[case("https://Hooks.Example/a/b", "hooks.example")]
+    #[case("http://127.0.0.1:8080", "127.0.0.1:8080")]
+    #[case("https://[::1]:8443/hook?x=/y#z", "[::1]:8443")]
+    #[case("https://hooks.example?token=a/b", "hooks.example")]
+    #[case("https://hooks.example#a", "hooks.example")]
+    #[case("https://hooks.example\\a", "hooks.example")]
+    #[tokio::test]
+    async fn the_host_of_a_post_is_the_server_of_its_url(#[case] url: &str, #[case] host: &str) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
+        let insert = "INSERT INTO notification_deliveries (id, notification_id, routine_id, user_id, url, status, created_at) \
+                      VALUES (x'01', x'02', x'03', 'ada', $1, 'pending', '') RETURNING host";
+        let mut db = raw(&directory).await;
+        sqlx::query("PRAGMA foreign_keys = OFF").execute(&mut db).await.unwrap();
+        let found: String = sqlx::query_scalar(insert).bind(url).fetch_one(&mut db).await.unwrap();
+        assert_eq!(found, host);
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn due_posts_are_found_by_the_users_who_have_some() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
+        let steps = plan(&store, DUE).await;
+        let by_user = |step: &&String| step.contains("COVERING INDEX notification_deliveries_by_user");
+        assert_eq!(steps.iter().filter(by_user).count(), 2, "each next user: {steps:#?}");
+        let of_a_user = "USING INDEX notification_deliveries_by_user (user_id=? AND next_attempt_at<?)";
+        assert!(steps.iter().any(|step| step.contains(of_a_user)), "{steps:#?}");
+        let walks = |step: &&String| step.starts_with("SCAN") && step.contains("deliveries");
+        assert_eq!(steps.iter().find(walks), None, "{steps:#?}");
+        store.close().await;
     }
 }

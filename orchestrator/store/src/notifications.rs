@@ -10,7 +10,9 @@ use protocol::{
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
-use super::{AuditEntry, Store, StoreError, audit, instance_events, rows::RowRef, write_tx::WriteTx};
+use super::{
+    AuditEntry, Store, StoreError, audit, inconsistent_rows::Row, instance_events, rows::RowRef, write_tx::WriteTx,
+};
 
 /// How long a notification is kept.
 const LIFETIME: TimeDelta = TimeDelta::days(90);
@@ -84,7 +86,7 @@ impl Store {
     pub async fn notifications(
         &self,
         filter: &NotificationFilter,
-    ) -> Result<Vec<(NotificationId, Notification)>, StoreError> {
+    ) -> Result<Vec<(NotificationId, Option<Notification>)>, StoreError> {
         let mut query =
             QueryBuilder::<Sqlite>::new(concat!("SELECT ", columns!(), " FROM notifications WHERE user_id = "));
         query.push_bind(&filter.user);
@@ -99,17 +101,20 @@ impl Store {
             query.push(" AND id < ").push_bind(before);
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
-        let rows: Vec<NotificationRow> = query.build_query_as().fetch_all(&self.read).await?;
-        let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+        let rows: Vec<Row<NotificationRow>> = query.build_query_as().fetch_all(&self.read).await?;
+        let id = |row: &NotificationRow| NotificationId::from_uuid(row.id);
+        let mut notifications = self.inconsistent.read_page(rows, id, NotificationRow::into_notification)?;
+        let ids: Vec<Uuid> = notifications.iter().map(|(id, _)| *id.as_uuid()).collect();
         let mut deliveries: HashMap<Uuid, Vec<NotificationDelivery>> = HashMap::new();
         for (notification, delivery) in self.deliveries_of(&ids).await? {
             deliveries.entry(notification).or_default().push(delivery);
         }
-        let with_deliveries = |row: NotificationRow| {
-            let deliveries = deliveries.remove(&row.id).unwrap_or_default();
-            row.into_notification().map(|one| (one.id, Notification { deliveries, ..one }))
-        };
-        rows.into_iter().map(with_deliveries).collect()
+        for (id, notification) in &mut notifications {
+            if let (Some(one), Some(deliveries)) = (notification, deliveries.remove(id.as_uuid())) {
+                one.deliveries = deliveries;
+            }
+        }
+        Ok(notifications)
     }
 
     /// A notification, without its deliveries.

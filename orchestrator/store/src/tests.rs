@@ -48,15 +48,29 @@ async fn running_jobs_are_listed_without_an_inconsistent_row() {
         .await
         .unwrap();
     let running = store.running().await.unwrap();
-    let mut seen: Vec<JobId> = running.jobs.iter().map(|job| job.id).collect();
+    let mut seen: Vec<JobId> = running.iter().map(|job| job.id).collect();
     seen.sort();
-    assert_eq!((seen, running.unreadable), (ids[..2].to_vec(), vec![*ids[2].as_uuid()]));
+    assert_eq!(seen, ids[..2]);
     store.close().await;
 }
 
 /// A connection beside the store's own.
 pub(super) async fn raw(directory: &tempfile::TempDir) -> SqliteConnection {
     options(&format!("sqlite://{}/gantry.db", directory.path().display())).unwrap().connect().await.unwrap()
+}
+
+/// The steps in which the database runs a statement.
+pub(super) async fn plan(store: &Store, statement: &str) -> Vec<String> {
+    let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
+    let steps: Vec<(i64, i64, i64, String)> = sqlx::query_as(explain).fetch_all(&store.read).await.unwrap();
+    steps.into_iter().map(|(.., step)| step).collect()
+}
+
+/// The steps of a statement that walk over a whole table or index, except those that are named: of partial indexes,
+/// which have only what there is to do, and of what the statement has selected before.
+pub(super) async fn walks(store: &Store, statement: &str, allowed: &[&str]) -> Vec<String> {
+    let is_walk = |step: &String| step.starts_with("SCAN") && !allowed.iter().any(|part| step.contains(part));
+    plan(store, statement).await.into_iter().filter(is_walk).collect()
 }
 
 async fn fresh() -> (tempfile::TempDir, Store) {
@@ -156,10 +170,8 @@ async fn a_full_queue_of_one_user_refuses_that_user_only() {
             "COVERING INDEX jobs_queue",
         ),
     ] {
-        let explain = format!("EXPLAIN QUERY PLAN {statement}");
-        let plan: Vec<(i64, i64, i64, String)> =
-            sqlx::query_as(sqlx::AssertSqlSafe(explain)).fetch_all(&store.read).await.unwrap();
-        assert!(plan.iter().any(|(.., step)| step.contains(index)), "{plan:?}");
+        let plan = plan(&store, statement).await;
+        assert!(plan.iter().any(|step| step.contains(index)), "{plan:?}");
     }
     store.close().await;
 }

@@ -25,7 +25,7 @@ async fn other(directory: &TempDir) -> SqliteConnection {
     options(&url(directory)).unwrap().connect().await.unwrap()
 }
 
-async fn run(connection: &mut SqliteConnection, statement: &'static str) {
+pub(super) async fn run(connection: &mut SqliteConnection, statement: &'static str) {
     sqlx::query(statement).execute(connection).await.unwrap();
 }
 
@@ -49,7 +49,7 @@ async fn tokens(store: &Store) -> Vec<String> {
 }
 
 /// Occupies the writer until the lock is released, so that what comes meanwhile is one group.
-async fn occupied(store: &Store, directory: &TempDir) -> (SqliteConnection, tokio::task::JoinHandle<()>) {
+pub(super) async fn occupied(store: &Store, directory: &TempDir) -> (SqliteConnection, tokio::task::JoinHandle<()>) {
     let mut lock = other(directory).await;
     run(&mut lock, "BEGIN IMMEDIATE").await;
     let waits = store.clone();

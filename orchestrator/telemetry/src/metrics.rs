@@ -24,7 +24,8 @@ const REPAIRS: &str = "gantry_repairs_total";
 const WORKERS_LOST: &str = "gantry_workers_lost_total";
 const REQUESTS_FENCED: &str = "gantry_fenced_requests_total";
 const ORPHANS_REMOVED: &str = "gantry_orphans_removed_total";
-const JOBS_INCONSISTENT: &str = "gantry_inconsistent_jobs_total";
+const ROWS_INCONSISTENT: &str = "gantry_inconsistent_rows_total";
+const JOB_ENDS_DROPPED: &str = "gantry_job_end_notices_dropped_total";
 const MODEL_TOKENS: &str = "gantry_model_tokens_total";
 const MODEL_COST: &str = "gantry_model_cost_micro_usd_total";
 const CONNECTIONS_TIMED_OUT: &str = "gantry_slow_readers_dropped_total";
@@ -54,7 +55,8 @@ const COUNTERS: &[(&str, &str)] = &[
     (WORKERS_LOST, "Attempts that ended without their worker's report and without an error."),
     (REQUESTS_FENCED, "Worker requests rejected because their attempt has been replaced."),
     (ORPHANS_REMOVED, "Removed containers and run directories that belonged to no job."),
-    (JOBS_INCONSISTENT, "Jobs with an invalid row, which are left alone."),
+    (ROWS_INCONSISTENT, "Rows of the database that make no sense and are left out, by table."),
+    (JOB_ENDS_DROPPED, "Ends of jobs that were not announced because too many waited for the hooks."),
     (MODEL_TOKENS, "Tokens of model calls by kind."),
     (MODEL_COST, "Cost of model calls in micro-dollars; calls without a known price count as 0."),
     (CONNECTIONS_TIMED_OUT, "Connections closed because the client stopped reading."),
@@ -79,7 +81,7 @@ const UNLABELLED_COUNTERS: &[&str] = &[
     JOBS_STUCK,
     WORKERS_LOST,
     REQUESTS_FENCED,
-    JOBS_INCONSISTENT,
+    JOB_ENDS_DROPPED,
     MODEL_COST,
     CONNECTIONS_TIMED_OUT,
     CONNECTIONS_REFUSED,
@@ -235,9 +237,14 @@ impl Metrics {
         self.histogram(ATTEMPT_START, &[]).record(elapsed);
     }
 
-    /// Counts a job with an invalid row. The caller counts each job once.
-    pub fn inconsistent_job(&self) {
-        self.counter(JOBS_INCONSISTENT, &[]).increment(1);
+    /// Counts a row of a table that makes no sense. The caller counts each row once.
+    pub fn inconsistent_row(&self, table: &'static str) {
+        self.counter(ROWS_INCONSISTENT, &[("table", table)]).increment(1);
+    }
+
+    /// Counts an end of a job that is not announced.
+    pub fn job_end_dropped(&self) {
+        self.counter(JOB_ENDS_DROPPED, &[]).increment(1);
     }
 
     /// Records the removal of a finished job's container, `elapsed` after the job's end.

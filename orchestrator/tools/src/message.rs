@@ -133,7 +133,8 @@ mod tests {
             .unwrap()
             .into_iter()
             .rev()
-            .map(|(_, one)| (one.text, one.title, one.job_id, one.run_id))
+            .filter_map(|(_, one)| one)
+            .map(|one| (one.text, one.title, one.job_id, one.run_id))
             .collect();
         let generic = || "Message".to_owned();
         let expected = [

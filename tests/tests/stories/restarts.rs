@@ -80,7 +80,7 @@ async fn an_invalid_row_affects_no_other_job() {
     world.manual_worker(is_cancelled).await;
     ada.cancel(is_cancelled).await;
     ada.wait_for(is_cancelled, JobState::Cancelled).await;
-    world.until_metric("gantry_inconsistent_jobs_total", 1.0).await;
+    world.until_metric("gantry_inconsistent_rows_total{table=\"jobs\"}", 1.0).await;
     assert!(
         world.engine().containers().iter().any(|container| container.spec.job_id == bad),
         "the job must not be changed"

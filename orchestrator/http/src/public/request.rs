@@ -5,4 +5,4 @@ pub(super) mod caller;
 pub(super) mod cursor;
 pub(super) mod filter;
 pub(super) mod idempotent;
-pub(super) mod refusal_rate;
+pub(super) mod user_rate;

@@ -7,7 +7,10 @@ use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{
-    super::{AuditEntry, CreateOutcome, IdempotencyKey, Store, StoreError, jobs, rows::RowRef, write_tx::WriteTx},
+    super::{
+        AuditEntry, CreateOutcome, IdempotencyKey, Store, StoreError, inconsistent_rows::Row, jobs, rows::RowRef,
+        write_tx::WriteTx,
+    },
     rows::{NewMessage, append},
 };
 use domain::job::JobRecord;
@@ -62,19 +65,19 @@ impl ChatJobRow {
 impl Store {
     /// A user's unfinished jobs, newest first.
     pub async fn unfinished_jobs_of(&self, user: &str, limit: u32) -> Result<Vec<ChatJob>, StoreError> {
-        let rows: Vec<ChatJobRow> = sqlx::query_as(
+        let rows: Vec<Row<ChatJobRow>> = sqlx::query_as(
             "SELECT id, state, title FROM jobs WHERE user_id = $1 AND finished_at IS NULL ORDER BY id DESC LIMIT $2",
         )
         .bind(user)
         .bind(i64::from(limit))
         .fetch_all(&self.read)
         .await?;
-        rows.into_iter().map(ChatJobRow::into_job).collect()
+        self.inconsistent.read_each(rows, ChatJobRow::into_job)
     }
 
     /// A user's jobs whose id begins or ends with these lower-case hexadecimal digits, newest first.
     pub async fn jobs_by_id_part(&self, user: &str, digits: &str, limit: u32) -> Result<Vec<ChatJob>, StoreError> {
-        let rows: Vec<ChatJobRow> = sqlx::query_as(
+        let rows: Vec<Row<ChatJobRow>> = sqlx::query_as(
             "SELECT id, state, title FROM jobs WHERE user_id = $1 \
              AND (lower(hex(id)) LIKE $2 || '%' OR lower(hex(id)) LIKE '%' || $2) ORDER BY id DESC LIMIT $3",
         )
@@ -83,7 +86,7 @@ impl Store {
         .bind(i64::from(limit))
         .fetch_all(&self.read)
         .await?;
-        rows.into_iter().map(ChatJobRow::into_job).collect()
+        self.inconsistent.read_each(rows, ChatJobRow::into_job)
     }
 }
 

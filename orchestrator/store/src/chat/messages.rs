@@ -25,6 +25,10 @@ use domain::chat::{ThreadRef, title_of};
 /// HTTP status of the response to a message that is stored.
 const ACCEPTED: u16 = 202;
 
+/// The queued messages of a user: from the user's threads, not from the queued messages of all.
+pub(super) const QUEUED_OF_USER: &str = "SELECT COUNT(*) FROM chat_threads AS t CROSS JOIN chat_messages AS m \
+     INDEXED BY chat_messages_queued ON m.thread_id = t.id WHERE t.user_id = $1 AND m.seq IS NULL";
+
 /// Bytes of messages at which a page ends.
 const MAX_PAGE_BYTES: usize = 1024 * 1024;
 
@@ -85,19 +89,36 @@ impl Store {
         .await
     }
 
-    /// Appends an entry of Gantry's to a thread. False: the thread does not exist. With `due` the model reads it with
-    /// the next message.
-    pub async fn append_chat_notice(
+    /// Whether a command has not been done yet.
+    pub async fn is_chat_command_pending(&self, message: MessageId) -> Result<bool, StoreError> {
+        let pending: Option<bool> = sqlx::query_scalar("SELECT command_pending FROM chat_messages WHERE id = $1")
+            .bind(message)
+            .fetch_optional(&self.read)
+            .await?;
+        Ok(pending.unwrap_or_default())
+    }
+
+    /// Records that a command is done, and appends Gantry's answer, if there is one. With `due` the model reads it with
+    /// the next message. False: that was recorded before, or the thread does not exist any more.
+    pub async fn answer_chat_command(
         &self,
-        thread: ThreadId,
-        content: ChatContent,
+        (thread, message): (ThreadId, MessageId),
+        answer: Option<ChatContent>,
         due: bool,
         at: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
         self.write(transaction!(|tx| {
-            let notice = NewMessage { content, turn: None, due, at };
-            trim(tx, thread).await?;
-            Ok(append(tx, thread, notice).await?.is_some())
+            let done = sqlx::query(
+                "UPDATE chat_messages SET command_pending = FALSE WHERE id = $1 AND thread_id = $2 AND command_pending",
+            );
+            if done.bind(message).bind(thread).execute(&mut tx.db).await?.rows_affected() == 0 {
+                return Ok(false);
+            }
+            if let Some(content) = answer {
+                trim(tx, thread).await?;
+                append(tx, thread, NewMessage { content, turn: None, due, at }).await?;
+            }
+            Ok(true)
         }))
         .await
     }
@@ -133,19 +154,19 @@ impl Store {
         let (queued, older): (Vec<_>, Vec<_>) =
             rows.into_iter().map(|row| row.message).partition(|row| row.seq.is_none());
         let found = older.len();
-        let (mut bytes, mut messages) = (0, Vec::new());
+        let (mut bytes, mut messages, mut shown, mut oldest) = (0, Vec::new(), 0, None);
         for row in older.into_iter().take(limit as usize) {
             bytes += row.bytes();
             if bytes > MAX_PAGE_BYTES && !messages.is_empty() {
                 break;
             }
-            messages.push(row.into_message()?);
+            (shown, oldest) = (shown + 1, row.seq);
+            messages.extend(self.inconsistent.skip(row.into_message())?);
         }
-        let is_more = found > messages.len();
-        let next = messages.last().and_then(|oldest: &ChatMessage| oldest.seq).filter(|_| is_more).map(MessagePosition);
+        let next = oldest.filter(|_| found > shown).map(MessagePosition);
         messages.reverse();
         for row in queued {
-            messages.push(row.into_message()?);
+            messages.extend(self.inconsistent.skip(row.into_message())?);
         }
         Ok(MessagePage { state, messages, next })
     }
@@ -172,7 +193,7 @@ async fn send(tx: &mut WriteTx, message: &SentMessage) -> Result<Sent, StoreErro
         return finish(tx, message, threads::receipt(thread.id, id)).await;
     }
     user_storage::ensure_room(tx, &message.user).await?;
-    if message.delivery != Delivery::Show && queued_of(tx, &message.user).await? >= i64::from(MAX_QUEUED_PER_USER) {
+    if message.delivery.is_queued() && queued_of(tx, &message.user).await? >= i64::from(MAX_QUEUED_PER_USER) {
         return Ok(Sent::QueueFull);
     }
     if message.delivery == Delivery::Queue {
@@ -182,7 +203,7 @@ async fn send(tx: &mut WriteTx, message: &SentMessage) -> Result<Sent, StoreErro
     if message.delivery == Delivery::Queue {
         routines::own_events::chat_message_sent(tx, &message.user, &message.content, message.audit.at).await?;
     }
-    let waiting_for_gate = message.delivery != Delivery::Show && thread.state == ThreadState::AwaitingApproval;
+    let waiting_for_gate = message.delivery.is_queued() && thread.state == ThreadState::AwaitingApproval;
     finish(tx, message, MessageReceipt { thread_id: thread.id, message_id: id, waiting_for_gate }).await
 }
 
@@ -205,17 +226,20 @@ async fn writable(tx: &mut WriteTx, message: &SentMessage) -> Result<Result<Owne
 }
 
 async fn queued_of(tx: &mut WriteTx, user: &str) -> Result<i64, StoreError> {
-    let count = "SELECT COUNT(*) FROM chat_messages m JOIN chat_threads t ON t.id = m.thread_id \
-                 WHERE m.seq IS NULL AND t.user_id = $1";
-    Ok(sqlx::query_scalar(count).bind(user).fetch_one(&mut tx.db).await?)
+    Ok(sqlx::query_scalar(QUEUED_OF_USER).bind(user).fetch_one(&mut tx.db).await?)
 }
 
 async fn insert(tx: &mut WriteTx, thread: ThreadId, message: &SentMessage) -> Result<MessageId, StoreError> {
     let content = ChatContent::User { content: message.content.clone() };
     let at = message.audit.at;
-    if message.delivery == Delivery::Show {
+    if !message.delivery.is_queued() {
         let shown = append(tx, thread, NewMessage { content, turn: None, due: false, at }).await?;
-        return Ok(shown.map_or_else(MessageId::generate, |shown| shown.id));
+        let id = shown.map_or_else(MessageId::generate, |shown| shown.id);
+        if message.delivery == Delivery::Command {
+            let pending = sqlx::query("UPDATE chat_messages SET command_pending = TRUE WHERE id = $1").bind(id);
+            pending.execute(&mut tx.db).await?;
+        }
+        return Ok(id);
     }
     let id = MessageId::generate();
     sqlx::query("INSERT INTO chat_messages (id, thread_id, role, data, due, at) VALUES ($1, $2, $3, $4, $5, $6)")

@@ -9,7 +9,10 @@ use serde_json::json;
 use super::*;
 use domain::{gate::GateResolver, job::sample};
 
-use crate::{GateAnswer, GateOutcome, GateTarget, Store, tests::raw};
+use crate::{
+    GateAnswer, GateOutcome, GateTarget, Store,
+    tests::{raw, walks},
+};
 
 async fn fresh() -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
@@ -93,6 +96,16 @@ async fn the_threads_of_some_users_do_not_hide_those_of_others() {
     let of = |user: &str| runnable.iter().filter(|(_, owner)| owner == user).count();
     assert_eq!((of("ada"), of("bob"), of("cleo")), (16, 16, 1));
     assert_eq!(runnable.last().map(|(_, user)| user.as_str()), Some("cleo"), "the others have waited longer");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn no_step_of_the_engine_walks_over_threads_or_transcripts() {
+    let (_directory, store) = fresh().await;
+    let selected = ["chat_messages_queued", "waiting", "subquery"];
+    for statement in turns::OF_A_STEP.into_iter().chain([messages::QUEUED_OF_USER]) {
+        assert_eq!(walks(&store, statement, &selected).await, Vec::<String>::new(), "{statement}");
+    }
     store.close().await;
 }
 

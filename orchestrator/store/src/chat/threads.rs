@@ -5,8 +5,8 @@ use sqlx::{Executor, QueryBuilder, Sqlite};
 
 use super::{
     super::{
-        AuditEntry, Connection, Store, StoreError, actions, audit, calls::forget_answers, instance_events,
-        write_tx::WriteTx,
+        AuditEntry, Connection, Store, StoreError, actions, audit, calls::forget_answers, inconsistent_rows::Row,
+        instance_events, write_tx::WriteTx,
     },
     At, MAX_THREADS_PER_USER, OwnedThread, ThreadCaller, ThreadChange, ThreadFilter,
     rows::{ThreadRow, thread_columns},
@@ -19,11 +19,11 @@ impl Store {
         find(&self.read, user, thread).await
     }
 
-    /// A user's threads, newest first.
+    /// A user's threads, newest first, each with its id; `None` for one that cannot be read.
     pub async fn chat_threads(
         &self,
         filter: &ThreadFilter,
-    ) -> Result<Vec<(ThreadId, protocol::ChatThread)>, StoreError> {
+    ) -> Result<Vec<(ThreadId, Option<protocol::ChatThread>)>, StoreError> {
         let mut query =
             QueryBuilder::<Sqlite>::new(concat!("SELECT ", thread_columns!(), " FROM chat_threads WHERE user_id = "));
         query.push_bind(&filter.user);
@@ -35,8 +35,8 @@ impl Store {
             query.push(" AND id < ").push_bind(before);
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
-        let rows: Vec<ThreadRow> = query.build_query_as().fetch_all(&self.read).await?;
-        rows.into_iter().map(|row| row.into_thread().map(|one| (one.thread.id, one.thread))).collect()
+        let rows: Vec<Row<ThreadRow>> = query.build_query_as().fetch_all(&self.read).await?;
+        self.inconsistent.read_page(rows, ThreadRow::id, |row| row.into_thread().map(|one| one.thread))
     }
 
     /// Deletes a thread with its messages, its gates and the events about them. The record of its model and tool calls

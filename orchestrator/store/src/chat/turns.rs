@@ -18,6 +18,7 @@ use super::{
         Store, StoreError,
         calls::forget_answers,
         gates, heartbeats,
+        inconsistent_rows::Row,
         rows::{RowRef, count},
         system_lines,
         write_tx::WriteTx,
@@ -33,6 +34,31 @@ const INTERRUPTED: &str = "the server restarted during this turn; send the messa
 
 /// The message of a turn whose parked run cannot be read.
 const UNREADABLE: &str = "the state of this turn cannot be read; send the message again";
+
+/// Threads that a turn can begin or go on in: those with an answer that has come, and idle ones with a queued message.
+/// It begins at the indexes of busy threads and of queued messages, which say in words what the indexes are limited to,
+/// so it costs as much as there is to do, however many threads and transcripts there are.
+const RUNNABLE: &str = "WITH waiting (id, user_id, since) AS ( \
+     SELECT t.id, t.user_id, t.updated_at FROM chat_threads AS t INDEXED BY chat_threads_busy \
+     WHERE t.state = 'processing' AND t.state <> 'idle' \
+     AND EXISTS (SELECT 1 FROM chat_transcripts AS p WHERE p.thread_id = t.id AND p.run IS NOT NULL) \
+     UNION ALL SELECT t.id, t.user_id, MIN(m.at) FROM chat_messages AS m INDEXED BY chat_messages_queued \
+     CROSS JOIN chat_threads AS t ON t.id = m.thread_id WHERE m.seq IS NULL AND t.state = 'idle' GROUP BY m.thread_id) \
+     SELECT id, user_id FROM (SELECT id, user_id, since, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY since, id) AS place \
+     FROM waiting) WHERE place <= $1 ORDER BY since, id";
+
+/// Threads whose turn an earlier process has left unfinished.
+const LEFT_UNFINISHED: &str = "SELECT t.id, t.turn FROM chat_threads AS t INDEXED BY chat_threads_busy \
+     WHERE t.state = 'processing' AND t.state <> 'idle' \
+     AND NOT EXISTS (SELECT 1 FROM chat_transcripts AS p WHERE p.thread_id = t.id AND p.run IS NOT NULL)";
+
+/// The next queued message of a thread.
+const NEXT_QUEUED: &str =
+    "SELECT id, data, due FROM chat_messages WHERE thread_id = $1 AND seq IS NULL ORDER BY rowid LIMIT 1";
+
+/// The statements of a step of the engine, for the test of their plans.
+#[cfg(test)]
+pub(super) const OF_A_STEP: [&str; 3] = [RUNNABLE, LEFT_UNFINISHED, NEXT_QUEUED];
 
 /// A turn that has begun.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,17 +112,7 @@ impl Store {
     /// Threads that a turn can begin or go on in, with their owners, those that have waited longest first: at most
     /// `per_user` of each user, so that no user's threads hide another's.
     pub async fn runnable_chat_threads(&self, per_user: u32) -> Result<Vec<(ThreadId, String)>, StoreError> {
-        Ok(sqlx::query_as(
-            "SELECT id, user_id FROM (SELECT id, user_id, since, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY since, id) AS place \
-             FROM (SELECT id, user_id, updated_at AS since FROM chat_threads WHERE state = 'processing' \
-             AND id IN (SELECT thread_id FROM chat_transcripts WHERE run IS NOT NULL) \
-             UNION ALL SELECT t.id, t.user_id, MIN(m.at) AS since FROM chat_messages m JOIN chat_threads t ON t.id = m.thread_id \
-             WHERE m.seq IS NULL AND t.state = 'idle' GROUP BY t.id)) \
-             WHERE place <= $1 ORDER BY since, id",
-        )
-        .bind(per_user)
-        .fetch_all(&self.read)
-        .await?)
+        Ok(sqlx::query_as(RUNNABLE).bind(per_user).fetch_all(&self.read).await?)
     }
 
     /// Begins the next turn of a thread, or goes on with the one whose answer has come. `None`: there is nothing to do.
@@ -115,7 +131,7 @@ impl Store {
     }
 
     async fn due_chat_messages(&self, key: TurnKey) -> Result<Vec<ChatMessage>, StoreError> {
-        let rows: Vec<MessageRow> = sqlx::query_as(concat!(
+        let rows: Vec<Row<MessageRow>> = sqlx::query_as(concat!(
             "SELECT ",
             message_columns!(),
             " FROM chat_messages WHERE thread_id = $1 AND due AND turn = $2 ORDER BY seq"
@@ -124,7 +140,7 @@ impl Store {
         .bind(i64::from(key.turn))
         .fetch_all(&self.read)
         .await?;
-        rows.into_iter().map(MessageRow::into_message).collect()
+        self.inconsistent.read_each(rows, MessageRow::into_message)
     }
 
     /// The ids of the tool calls that a turn has recorded.
@@ -187,12 +203,7 @@ impl Store {
     /// whose answer has come, are left as they are. Returns how many were ended.
     pub async fn close_interrupted_chat_turns(&self, at: DateTime<Utc>) -> Result<usize, StoreError> {
         self.write(transaction!(|tx| {
-            let threads: Vec<(Uuid, i64)> = sqlx::query_as(
-                "SELECT id, turn FROM chat_threads WHERE state = 'processing' \
-                 AND id NOT IN (SELECT thread_id FROM chat_transcripts WHERE run IS NOT NULL)",
-            )
-            .fetch_all(&mut tx.db)
-            .await?;
+            let threads: Vec<(Uuid, i64)> = sqlx::query_as(LEFT_UNFINISHED).fetch_all(&mut tx.db).await?;
             heartbeats::reset_interrupted(tx, at).await?;
             for (id, turn) in &threads {
                 let thread = ThreadId::from_uuid(*id);
@@ -312,12 +323,7 @@ async fn take_queued(
     at: At,
 ) -> Result<Option<TurnRequest>, StoreError> {
     let thread = *key.thread.as_uuid();
-    let queued: Option<QueuedRow> = sqlx::query_as(
-        "SELECT id, data, due FROM chat_messages WHERE thread_id = $1 AND seq IS NULL ORDER BY rowid LIMIT 1",
-    )
-    .bind(thread)
-    .fetch_optional(&mut tx.db)
-    .await?;
+    let queued: Option<QueuedRow> = sqlx::query_as(NEXT_QUEUED).bind(thread).fetch_optional(&mut tx.db).await?;
     let Some(queued) = queued else { return Ok(None) };
     if let Some(user) = main_of.filter(|_| queued.due) {
         system_lines::take(tx, user, key).await?;

@@ -1,19 +1,24 @@
 //! Resolutions of gates: by a person, by the end of their turn, and by time.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use protocol::{
     AuditOutcome, Gate, GateDecision, GateId, GateResolution, GateScope, GateState, InstanceEventData, PermissionState,
     ResolveGate, ThreadId, ThreadState,
 };
+use uuid::Uuid;
 
 use super::{
     super::{
-        AuditEntry, Store, StoreError, audit, chat, instance_events, notifications, rows::RowRef, rows::text,
-        tool_policy, write_tx::WriteTx,
+        AuditEntry, Store, StoreError, audit, chat,
+        inconsistent_rows::InconsistentRows,
+        instance_events, notifications,
+        rows::{RowRef, text},
+        tool_policy,
+        write_tx::WriteTx,
     },
-    GateRow, columns, find, notification_id,
+    find, notification_id,
 };
 use domain::gate::{self, GateRefused, GateResolver};
 
@@ -53,17 +58,27 @@ impl Store {
         self.write(transaction!(|tx| resolve(tx, target, &answer).await)).await
     }
 
-    /// Resolves the gates that have expired, which wakes their threads. Returns how many.
+    /// Resolves the gates that have expired, which wakes their threads. Returns how many. One that makes no sense, or
+    /// whose thread does not wait, is left as it is.
     pub async fn expire_gates(&self, now: DateTime<Utc>) -> Result<usize, StoreError> {
-        let is_due: bool =
-            sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM gates WHERE state = 'pending' AND expires_at <= $1)")
-                .bind(now)
-                .fetch_one(&self.read)
-                .await?;
-        if !is_due {
-            return Ok(0);
+        let (mut expired, mut after) = (0, (String::new(), Uuid::nil()));
+        loop {
+            let due: Vec<(String, Uuid)> = sqlx::query_as(
+                "SELECT expires_at, id FROM gates INDEXED BY gates_to_expire WHERE state = 'pending' AND expires_at <= $1 \
+                 AND (expires_at, id) > ($2, $3) ORDER BY expires_at, id LIMIT $4",
+            )
+            .bind(now)
+            .bind(&after.0)
+            .bind(after.1)
+            .bind(EXPIRED_PER_BATCH)
+            .fetch_all(&self.read)
+            .await?;
+            let Some(last) = due.last() else { return Ok(expired) };
+            after = last.clone();
+            let due: Vec<Uuid> = due.into_iter().map(|(_, id)| id).collect();
+            let rows = Arc::clone(&self.inconsistent);
+            expired += self.write(transaction!(|tx| expire(tx, &due, &rows, now).await)).await?;
         }
-        self.write(transaction!(|tx| expire(tx, now).await)).await
     }
 }
 
@@ -122,23 +137,36 @@ pub(crate) async fn deny_pending(
     close(tx, &gate, None).await
 }
 
-async fn expire(tx: &mut WriteTx, now: DateTime<Utc>) -> Result<usize, StoreError> {
-    let rows: Vec<GateRow> = sqlx::query_as(concat!(
-        "SELECT ",
-        columns!(),
-        " FROM gates WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2"
-    ))
-    .bind(now)
-    .bind(EXPIRED_PER_BATCH)
-    .fetch_all(&mut tx.db)
-    .await?;
-    let expired = rows.len();
-    for row in rows {
-        let gate = Gate { state: GateState::Expired, resolved_at: Some(now), ..row.into_gate()? };
+async fn expire(
+    tx: &mut WriteTx,
+    due: &[Uuid],
+    rows: &InconsistentRows,
+    now: DateTime<Utc>,
+) -> Result<usize, StoreError> {
+    let mut expired = 0;
+    for id in due {
+        let Some(gate) = rows.skip(waiting(tx, *id).await)?.flatten() else { continue };
+        let gate = Gate { state: GateState::Expired, resolved_at: Some(now), ..gate };
         close(tx, &gate, None).await?;
         continue_thread(tx, &gate, now).await?;
+        expired += 1;
     }
     Ok(expired)
+}
+
+/// A pending gate, whose thread waits for it. `None`: it is resolved.
+async fn waiting(tx: &mut WriteTx, id: Uuid) -> Result<Option<Gate>, StoreError> {
+    let Some(gate) = find(tx, GateTarget::Gate(GateId::from_uuid(id))).await? else { return Ok(None) };
+    if gate.state != GateState::Pending {
+        return Ok(None);
+    }
+    let thread: Option<String> = sqlx::query_scalar("SELECT state FROM chat_threads WHERE id = $1")
+        .bind(gate.thread_id)
+        .fetch_optional(&mut tx.db)
+        .await?;
+    let is_waiting = thread.is_some_and(|state| state == ThreadState::AwaitingApproval.as_str());
+    let row = RowRef { table: "chat_threads", id: *gate.thread_id.as_uuid() };
+    row.known("state", is_waiting.then_some(Some(gate)))
 }
 
 /// Writes the end of a pending gate, and its event.

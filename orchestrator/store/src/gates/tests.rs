@@ -88,7 +88,7 @@ async fn kinds(store: &Store) -> Vec<InstanceEventKind> {
 
 async fn actions(store: &Store) -> Vec<(String, String)> {
     let rows = store.audit(&AuditFilter { limit: 100, ..AuditFilter::default() }).await.unwrap();
-    rows.into_iter().map(|(_, row)| (row.user, row.action)).collect()
+    rows.into_iter().filter_map(|(_, row)| row).map(|row| (row.user, row.action)).collect()
 }
 
 #[tokio::test]
@@ -101,8 +101,9 @@ async fn a_gate_shows_what_would_run_and_keeps_no_secret() {
     assert_eq!(kinds(&store).await, [InstanceEventKind::GateRequired, InstanceEventKind::Notification]);
     let filter = NotificationFilter { user: "ada".to_owned(), limit: 10, ..NotificationFilter::default() };
     let notifications = store.notifications(&filter).await.unwrap();
-    assert_eq!(notifications[0].1.kind, NotificationKind::GateRequired);
-    assert!(notifications[0].1.text.contains(&gate.id.to_string()));
+    let notification = notifications[0].1.as_ref().unwrap();
+    assert_eq!(notification.kind, NotificationKind::GateRequired);
+    assert!(notification.text.contains(&gate.id.to_string()));
     let events = store.instance_events(&InstanceEventFilter::default(), 0, 10).await.unwrap().items;
     let stored = format!("{gate:?} {} {notifications:?}", serde_json::to_string(&events).unwrap());
     assert!(stored.contains("[redacted]") && !stored.contains("secret"), "{stored}");
@@ -271,8 +272,23 @@ async fn a_gate_whose_thread_does_not_wait_is_left_as_it_is() {
     store.execute("UPDATE chat_threads SET state = 'idle'").await.unwrap();
     let failed = store.resolve_gate(GateTarget::Gate(gate.id), answer_of("ada", GateDecision::Approve)).await;
     assert!(matches!(failed, Err(StoreError::Inconsistent { table: "chat_threads", .. })), "{failed:?}");
-    assert_eq!(store.gate(gate.id).await.unwrap(), Some(gate));
+    assert_eq!(store.gate(gate.id).await.unwrap(), Some(gate.clone()));
     assert_eq!((kinds(&store).await.len(), actions(&store).await.len()), (2, 0));
+    // Nor does it stop the expiry of others, nor does one that cannot be read.
+    let unreadable = waiting(&store, request("http", true)).await;
+    store
+        .execute(
+            "UPDATE gates SET parameters = '{' WHERE thread_id <> (SELECT id FROM chat_threads WHERE state = 'idle')",
+        )
+        .await
+        .unwrap();
+    let good = waiting(&store, request("http", true)).await;
+    assert_eq!(store.expire_gates(good.expires_at).await.unwrap(), 1);
+    assert_eq!(store.gate(good.id).await.unwrap().map(|gate| gate.state), Some(GateState::Expired));
+    assert_eq!(store.expire_gates(good.expires_at).await.unwrap(), 0);
+    let listed = store.gates(&GateFilter { limit: 10, ..GateFilter::default() }).await.unwrap();
+    let shown: Vec<_> = listed.iter().map(|(id, gate)| (*id, gate.is_some())).collect();
+    assert_eq!(shown, [(good.id, true), (unreadable.id, false), (gate.id, true)]);
     store.close().await;
 }
 

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use protocol::UserSettings;
 use sqlx::FromRow;
 
-use super::super::{Store, StoreError, rows::column};
+use super::super::{Store, StoreError, inconsistent_rows::Row, rows::column};
 
 /// A user whose heartbeat may be due.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,7 +68,7 @@ impl DueRow {
 impl Store {
     /// Users whose heartbeat may be due, those that have waited longest first.
     pub async fn due_heartbeats(&self, now: DateTime<Utc>, limit: u32) -> Result<Vec<DueHeartbeat>, StoreError> {
-        let rows: Vec<DueRow> = sqlx::query_as(
+        let rows: Vec<Row<DueRow>> = sqlx::query_as(
             "SELECT h.user_id, h.rev, h.since, h.requested_at, s.settings, \
              (EXISTS (SELECT 1 FROM system_lines l WHERE l.user_id = h.user_id AND l.thread_id IS NULL) \
              OR EXISTS (SELECT 1 FROM memory_documents d JOIN memory_versions v ON v.document_id = d.id AND v.version = d.version \
@@ -84,7 +84,7 @@ impl Store {
         .bind(limit)
         .fetch_all(&self.read)
         .await?;
-        Ok(rows.into_iter().map(DueRow::into_due).collect())
+        self.inconsistent.read_each(rows, |row| Ok(row.into_due()))
     }
 
     /// Whether an administrator lets main sessions have heartbeats.

@@ -246,12 +246,35 @@ async fn a_read_among_the_events_of_others_is_bounded_and_continues_where_it_end
     let page = store.instance_events(&of("ada"), 0, 10).await.unwrap();
     assert_eq!((page.items.len(), page.has_more()), (1, false));
     let statement = statement(&of("ada"), 7, 9, 10);
-    let explain = format!("EXPLAIN QUERY PLAN {}", statement.sql().as_str());
-    let plan: Vec<(i64, i64, i64, String)> =
-        sqlx::query_as(sqlx::AssertSqlSafe(explain)).fetch_all(&store.read).await.unwrap();
-    let steps: Vec<&str> = plan.iter().map(|(.., step)| step.as_str()).collect();
+    let steps = crate::tests::plan(&store, statement.sql().as_str()).await;
     assert!(steps.iter().any(|step| step.starts_with("SEARCH events USING INTEGER PRIMARY KEY")), "{steps:?}");
     assert!(steps.iter().all(|step| !step.starts_with("SCAN") && !step.contains("TEMP B-TREE")), "{steps:?}");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn an_event_that_makes_no_sense_hides_no_other() {
+    let (directory, store) = fresh().await;
+    for _ in 0..5 {
+        store.notify(notification("ada"), sample::now()).await.unwrap();
+    }
+    for broken in ["kind = 'from_the_future' WHERE cursor = 2", "at = 'soon' WHERE cursor = 3"] {
+        let update = sqlx::AssertSqlSafe(format!("UPDATE instance_events SET {broken}"));
+        sqlx::query(update).execute(&mut raw(&directory).await).await.unwrap();
+    }
+    assert_eq!(cursors(&store, &of("ada"), 0).await, [1, 4, 5]);
+    for limit in [1, 2, 3] {
+        let (mut read, mut after) = (vec![], 0);
+        loop {
+            let page = store.instance_events(&of("ada"), after, limit).await.unwrap();
+            read.extend(page.items.iter().map(|event| event.cursor));
+            after = page.read_to;
+            if !page.has_more() {
+                break;
+            }
+        }
+        assert_eq!(read, [1, 4, 5], "{limit} at a time");
+    }
     store.close().await;
 }
 

@@ -27,14 +27,6 @@ pub(super) async fn find(tx: &mut Connection, user: &str, path: &MemoryPath) -> 
         .await?)
 }
 
-pub(super) async fn current_content(tx: &mut Connection, row: &CurrentRow) -> Result<String, StoreError> {
-    Ok(sqlx::query_scalar("SELECT content FROM memory_versions WHERE document_id = $1 AND version = $2")
-        .bind(row.id)
-        .bind(row.version)
-        .fetch_one(tx)
-        .await?)
-}
-
 /// Deletes the versions before this one.
 pub(super) async fn remove_before(tx: &mut Connection, document: i64, version: u64) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM memory_versions WHERE document_id = $1 AND version < $2")

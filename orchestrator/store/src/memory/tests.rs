@@ -11,6 +11,8 @@ use tempfile::TempDir;
 use super::*;
 use domain::memory::MemoryQuery;
 
+use crate::writer_tests::{occupied, run};
+
 async fn fresh() -> (TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
@@ -324,4 +326,35 @@ fn every_substring_of_chinese_text_is_found() {
         prop_assert_eq!(found, 1, "{} in {}", part, text);
         Ok(())
     });
+}
+
+#[tokio::test]
+async fn what_is_added_to_a_document_that_is_deleted_meanwhile_begins_it_again() {
+    let (directory, store) = fresh().await;
+    put(&store, "ada", "a.md", "old words").await;
+    let (mut lock, first) = occupied(&store, &directory).await;
+    let (first_store, second_store) = (store.clone(), store.clone());
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
+        let deleted = first_store.delete_memory(deletion("ada", "a.md")).await;
+        assert_eq!(deleted.unwrap(), MemoryDeleteOutcome::Deleted);
+    });
+    while store.writer.waiting() < 1 {
+        tokio::task::yield_now().await;
+    }
+    let added = write("ada", "a.md", MemoryText::Append("new words".to_owned()));
+    tasks.spawn(async move { drop(second_store.write_memory(added).await.unwrap()) });
+    while store.writer.waiting() < 2 {
+        tokio::task::yield_now().await;
+    }
+    run(&mut lock, "COMMIT").await;
+    first.await.unwrap();
+    tasks.join_all().await;
+    let document = store.memory_document("ada", &path("a.md"), None).await.unwrap().unwrap();
+    assert_eq!((document.content.as_str(), document.version), ("new words", 1));
+    assert_eq!(
+        (found(&store, "ada", "old").await, found(&store, "ada", "new").await),
+        (vec![], vec!["a.md".to_owned()])
+    );
+    store.close().await;
 }

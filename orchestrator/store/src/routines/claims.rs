@@ -42,8 +42,8 @@ pub struct DueRoutine {
 pub struct DueRoutines {
     /// Those with valid rows.
     pub routines: Vec<DueRoutine>,
-    /// Those with inconsistent rows, each with its error.
-    pub unreadable: Vec<(RoutineId, StoreError)>,
+    /// Those with inconsistent rows.
+    pub unreadable: Vec<RoutineId>,
 }
 
 /// What is to be recorded for a due routine.
@@ -92,9 +92,9 @@ impl Store {
         let mut due = DueRoutines::default();
         for row in rows {
             let id = RoutineId::from_uuid(row.id);
-            match row.into_due() {
-                Ok(routine) => due.routines.push(routine),
-                Err(error) => due.unreadable.push((id, error)),
+            match self.inconsistent.skip(row.into_due())? {
+                Some(routine) => due.routines.push(routine),
+                None => due.unreadable.push(id),
             }
         }
         Ok(due)

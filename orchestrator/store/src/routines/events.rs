@@ -14,7 +14,9 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        Connection, NewNotification, Store, StoreError, Topic, notifications,
+        Connection, NewNotification, Store, StoreError, Topic,
+        by_turns::users_with,
+        notifications,
         rows::{RowRef, count, text},
         write_tx::WriteTx,
     },
@@ -125,12 +127,12 @@ impl Store {
         users: u32,
         per_user: u32,
     ) -> Result<Vec<(RoutineEventId, String)>, StoreError> {
-        Ok(sqlx::query_as(
-            "SELECT e.id, e.user_id FROM \
-             (SELECT DISTINCT user_id FROM routine_events WHERE user_id > $1 ORDER BY user_id LIMIT $2) AS u \
-             JOIN routine_events AS e ON e.id IN (SELECT id FROM routine_events WHERE user_id = u.user_id ORDER BY id LIMIT $3) \
-             ORDER BY e.user_id, e.id",
-        )
+        Ok(sqlx::query_as(concat!(
+            users_with!("routine_events", "user_id > $1"),
+            "SELECT e.id, e.user_id FROM (SELECT user_id FROM users WHERE user_id IS NOT NULL LIMIT $2) AS u \
+             CROSS JOIN routine_events AS e ON e.id IN (SELECT id FROM routine_events WHERE user_id = u.user_id ORDER BY id LIMIT $3) \
+             ORDER BY e.user_id, e.id"
+        ))
         .bind(after)
         .bind(i64::from(users))
         .bind(i64::from(per_user))
@@ -177,13 +179,13 @@ impl Store {
         .await?;
         let is_full = rows.len() >= limit as usize;
         let next = rows.last().filter(|_| is_full).map(|(id, ..)| RoutineId::from_uuid(*id));
-        let read = |(id, rev, trigger): (Uuid, i64, String)| {
+        let mut routines = Vec::with_capacity(rows.len());
+        for (id, rev, trigger) in rows {
             let trigger = RowRef { table: "routines", id }.json("trigger", &trigger);
-            let trigger =
-                trigger.inspect_err(|error| tracing::warn!(%error, "the trigger of a routine cannot be read"));
-            Some(EventRoutine { id: RoutineId::from_uuid(id), rev: count(rev), trigger: trigger.ok()? })
-        };
-        Ok(EventRoutines { routines: rows.into_iter().filter_map(read).collect(), next })
+            let routine = |trigger| EventRoutine { id: RoutineId::from_uuid(id), rev: count(rev), trigger };
+            routines.extend(self.inconsistent.skip(trigger)?.map(routine));
+        }
+        Ok(EventRoutines { routines, next })
     }
 
     /// Fires routines for an event, in one transaction.

@@ -1,11 +1,12 @@
 //! Routines and runs as lists show them.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{
     Routine, RoutineActionKind, RoutineId, RoutineRun, RoutineStatus, RoutineSummary, RunId, RunStatus, TriggerType,
 };
 use serde_json::Value;
 use sqlx::{QueryBuilder, Sqlite};
+use uuid::Uuid;
 
 use super::{
     super::{Store, StoreError, rows::count},
@@ -61,6 +62,42 @@ pub struct RunFilter {
     pub limit: u32,
 }
 
+/// The numbers of [`RoutineSummary`]: routines, enabled ones, running, failing and unverified ones, runs since $1, and
+/// the earliest time at which one fires.
+type SummaryRow = (i64, i64, i64, i64, i64, i64, Option<DateTime<Utc>>);
+
+/// Ids of runs have the time of their creation, by a clock that may since have been corrected by up to this much.
+const ID_TOLERANCE: TimeDelta = TimeDelta::days(1);
+
+macro_rules! summary {
+    ($running:literal, $runs:literal, $of:literal) => {
+        concat!(
+            "SELECT COUNT(*), COALESCE(SUM(enabled), 0), ",
+            $running,
+            ", COALESCE(SUM(enabled AND consecutive_failures > 0), 0), COALESCE(SUM(enabled AND NOT verified), 0), \
+             (SELECT COUNT(*) FROM routine_runs INDEXED BY ",
+            $runs,
+            "), MIN(CASE WHEN enabled THEN next_fire_at END) FROM routines INDEXED BY routines_summary",
+            $of
+        )
+    };
+}
+
+/// The numbers of a user's routines. Reads nothing of another user's, nor runs from before the day.
+const SUMMARY_OF_USER: &str = summary!(
+    "COALESCE(SUM(EXISTS (SELECT 1 FROM routine_runs AS live INDEXED BY routine_runs_live WHERE live.routine_id = routines.id \
+     AND live.status = 'running' AND live.status IN ('queued', 'running'))), 0)",
+    "routine_runs_by_user WHERE user_id = $2 AND id >= $3 AND created_at >= $1",
+    " WHERE user_id = $2"
+);
+
+/// The numbers of all routines.
+const SUMMARY_OF_ALL: &str = summary!(
+    "(SELECT COUNT(DISTINCT routine_id) FROM routine_runs INDEXED BY routine_runs_running WHERE status = 'running')",
+    "routine_runs_by_time WHERE created_at >= $1",
+    ""
+);
+
 impl Store {
     /// Routines, newest first. One that cannot be read is logged and left out. The page ends early where definitions
     /// are large: then there are more although there are fewer than `limit`, which the flag says.
@@ -81,10 +118,7 @@ impl Store {
         let has_more = rows.len() > filter.limit as usize || self.has_routines_after(filter, rows.last()).await?;
         let mut routines = Vec::with_capacity(rows.len());
         for row in rows.into_iter().take(filter.limit as usize) {
-            match row.into_routine() {
-                Ok(routine) => routines.push(routine),
-                Err(error) => tracing::error!(%error, "a list leaves out a routine that cannot be read"),
-            }
+            routines.extend(self.inconsistent.skip(row.into_routine())?);
         }
         Ok((routines, has_more))
     }
@@ -114,25 +148,14 @@ impl Store {
         user: Option<&str>,
         midnight: DateTime<Utc>,
     ) -> Result<RoutineSummary, StoreError> {
-        let (total, enabled, running, failing, unverified, runs_today, next_fire_at): (
-            i64,
-            i64,
-            i64,
-            i64,
-            i64,
-            i64,
-            Option<DateTime<Utc>>,
-        ) = sqlx::query_as(
-            "SELECT COUNT(*), COALESCE(SUM(enabled), 0), \
-             (SELECT COUNT(DISTINCT routine_id) FROM routine_runs WHERE status = 'running' AND ($1 IS NULL OR user_id = $1)), \
-             COALESCE(SUM(enabled AND consecutive_failures > 0), 0), COALESCE(SUM(enabled AND NOT verified), 0), \
-             (SELECT COUNT(*) FROM routine_runs WHERE created_at >= $2 AND ($1 IS NULL OR user_id = $1)), \
-             MIN(CASE WHEN enabled THEN next_fire_at END) FROM routines WHERE $1 IS NULL OR user_id = $1",
-        )
-        .bind(user)
-        .bind(midnight)
-        .fetch_one(&self.read)
-        .await?;
+        let query = match user {
+            Some(user) => {
+                sqlx::query_as(SUMMARY_OF_USER).bind(midnight).bind(user).bind(first_id_after(midnight - ID_TOLERANCE))
+            }
+            None => sqlx::query_as(SUMMARY_OF_ALL).bind(midnight),
+        };
+        let (total, enabled, running, failing, unverified, runs_today, next_fire_at): SummaryRow =
+            query.fetch_one(&self.read).await?;
         Ok(RoutineSummary {
             total: count(total),
             enabled: count(enabled),
@@ -172,10 +195,7 @@ impl Store {
         let has_more = rows.len() > filter.limit as usize;
         let mut runs = Vec::with_capacity(rows.len());
         for row in rows.into_iter().take(filter.limit as usize) {
-            match row.into_run() {
-                Ok(run) => runs.push(run),
-                Err(error) => tracing::error!(%error, "a list leaves out a run that cannot be read"),
-            }
+            runs.extend(self.inconsistent.skip(row.into_run())?);
         }
         Ok((runs, has_more))
     }
@@ -253,6 +273,12 @@ fn push_id_part(query: &mut QueryBuilder<Sqlite>, part: Option<&String>) {
     }
 }
 
+/// The id that a run has at least, if it was created at this time or later.
+fn first_id_after(at: DateTime<Utc>) -> Uuid {
+    let millis = u128::try_from(at.timestamp_millis()).unwrap_or_default();
+    Uuid::from_u128(millis << 80)
+}
+
 /// The condition for a status (`domain::routine::outcome::routine_status`).
 const fn condition_of(status: RoutineStatus) -> &'static str {
     match status {
@@ -272,5 +298,26 @@ const fn condition_of(status: RoutineStatus) -> &'static str {
             is_running!(),
             " AND verified AND consecutive_failures = 0 AND last_status IS NOT 'attention')"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{plan, walks};
+
+    #[tokio::test]
+    async fn the_numbers_of_a_user_are_read_from_the_users_rows() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
+        assert_eq!(walks(&store, SUMMARY_OF_USER, &[]).await, Vec::<String>::new());
+        for index in ["routines_summary (user_id=?)", "routine_runs_by_user (user_id=? AND id>?)", "live (routine_id=?"]
+        {
+            let steps = plan(&store, SUMMARY_OF_USER).await;
+            assert!(steps.iter().any(|step| step.contains(index)), "{index} in {steps:#?}");
+        }
+        let of_all = ["COVERING INDEX routines_summary", "routine_runs_running"];
+        assert_eq!(walks(&store, SUMMARY_OF_ALL, &of_all).await, Vec::<String>::new());
+        store.close().await;
     }
 }

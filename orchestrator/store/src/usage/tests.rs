@@ -15,10 +15,7 @@ async fn store() -> (tempfile::TempDir, Store) {
 }
 
 async fn plan(store: &Store, mut query: QueryBuilder<Sqlite>) -> String {
-    let explained = format!("EXPLAIN QUERY PLAN {}", query.build().sql().as_str());
-    let steps: Vec<(i64, i64, i64, String)> =
-        sqlx::query_as(sqlx::AssertSqlSafe(explained)).fetch_all(&store.read).await.unwrap();
-    steps.into_iter().map(|(.., step)| step).collect::<Vec<_>>().join("\n")
+    crate::tests::plan(store, query.build().sql().as_str()).await.join("\n")
 }
 
 #[tokio::test]

@@ -2,8 +2,11 @@
 
 use orchestrator::engine::ReadinessReason;
 use protocol::{ChatContent, ChatHistory, Job, JobState, JobSummary, Page, Placement, Source};
+use reqwest::Method;
+use rstest::rstest;
 use serde_json::json;
-use tests::{User, World, script_of};
+use sqlx::{AssertSqlSafe, Executor as _};
+use tests::{Reply, User, World, script_of};
 
 use super::{answers, history, notices, send, turn};
 
@@ -50,6 +53,34 @@ async fn a_job_that_is_made_in_a_chat_posts_its_end_there() {
     };
     assert_eq!((*job_id, content.as_str()), (job.id, "There are 42 lines."));
     assert!(command(&ada, "/status").await.contains("You have no unfinished jobs."));
+    world.finish().await;
+}
+
+#[rstest]
+#[case::before_its_job("BEFORE INSERT ON jobs")]
+#[case::before_its_answer("BEFORE INSERT ON chat_messages WHEN NEW.role = 'system'")]
+#[tokio::test]
+async fn a_command_that_failed_after_its_message_was_stored_is_done_once_by_its_repetition(#[case] fails: &str) {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let repeat = async || {
+        let request = ada.request(Method::POST, "/api/chat/send").header("Idempotency-Key", "k1");
+        Reply::of(request.json(&json!({"content": "/job count the lines"}))).await
+    };
+    let mut database = world.database().await;
+    let trigger = format!("CREATE TRIGGER fails {fails} BEGIN SELECT RAISE(ABORT, 'no'); END");
+    database.execute(AssertSqlSafe(trigger)).await.unwrap();
+    for _ in 0..2 {
+        repeat().await.expect(503);
+    }
+    assert_eq!(notices(&history(&ada).await), Vec::<&str>::new());
+    database.execute("DROP TRIGGER fails").await.unwrap();
+    for _ in 0..2 {
+        repeat().await.expect(202);
+        let (job, history) = (only_job(&ada).await, history(&ada).await);
+        assert_eq!(history.messages.len(), 2, "the command and its answer: {history:#?}");
+        assert!(last_notice(&history).contains(&job.id.to_string()), "{history:#?}");
+    }
     world.finish().await;
 }
 

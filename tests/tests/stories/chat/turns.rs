@@ -2,6 +2,7 @@
 
 use protocol::{ChatContent, ErrorCode, JobReason, MessageReceipt, ThreadState, UsageLine};
 use serde_json::{Value, json};
+use sqlx::Executor as _;
 use tests::{User, World, script_of};
 
 use super::{answers, history, history_of, notices, roles, send, turn, until_state};
@@ -22,6 +23,18 @@ fn script() -> String {
         json!({"when": {"last_message": "take your time"}, "reply": {"text": "Slow: {{last_message}}", "delay_ms": 300}}),
         json!({"reply": {"text": "You said: {{last_message}}"}}),
     ])
+}
+
+#[tokio::test]
+async fn a_turn_whose_answer_cannot_be_stored_ends_with_an_error() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let fails =
+        "CREATE TRIGGER fails BEFORE INSERT ON chat_messages WHEN NEW.role = 'assistant' BEGIN SELECT json('{'); END";
+    world.database().await.execute(fails).await.unwrap();
+    let history = turn(&ada, "hello").await;
+    assert_eq!((errors(&history), notices(&history)), (vec![JobReason::Internal], vec![]));
+    world.finish().await;
 }
 
 #[tokio::test]

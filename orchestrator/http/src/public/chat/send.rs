@@ -60,9 +60,6 @@ pub(super) async fn send(
     body: ApiJson<SendMessage>,
 ) -> Result<Response, ApiError> {
     let key = client.bind(&who.user, "POST /api/chat/send".to_owned(), body.bytes).await?;
-    if let Some(replayed) = idempotent::find(&api, key.as_ref()).await? {
-        return Ok(replayed);
-    }
     let SendMessage { thread_id, content } = body.value;
     check_prompt("content", &content).map_err(rejected)?;
     let request = ChatMessageRequest { user: who.user, thread: thread_id, content, key, audit: entry };

@@ -147,7 +147,7 @@ pub(in crate::public) async fn refusals(State(api): State<PublicApi>, request: R
         }
         return response;
     };
-    if !api.refusals().take(&entry.user, api.clock.monotonic()) {
+    if api.refusals().take(&entry.user, 1, api.clock.monotonic()).is_err() {
         api.metrics.refusal_unrecorded();
         return response;
     }

@@ -54,11 +54,16 @@ pub(in crate::public) fn invalid() -> ApiError {
 }
 
 /// Makes a page of `items` with their keys. One more than `limit` was requested, to know whether there is a next page.
-pub(in crate::public) fn page<K, T>(mut items: Vec<(K, T)>, limit: u32, key: impl FnOnce(&K) -> String) -> Page<T> {
+/// An item that is `None` could not be read, and is left out.
+pub(in crate::public) fn page<K, T>(
+    mut items: Vec<(K, impl Into<Option<T>>)>,
+    limit: u32,
+    key: impl FnOnce(&K) -> String,
+) -> Page<T> {
     let more = items.len() > limit as usize;
     items.truncate(limit as usize);
     let next_cursor = items.last().filter(|_| more).map(|(last, _)| write(&key(last)));
-    Page { items: items.into_iter().map(|(_, item)| item).collect(), next_cursor }
+    Page { items: items.into_iter().filter_map(|(_, item)| item.into()).collect(), next_cursor }
 }
 
 pub(in crate::public) fn limit(asked: Option<u32>) -> Result<u32, ApiError> {

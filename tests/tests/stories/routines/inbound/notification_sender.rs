@@ -72,9 +72,13 @@ impl Receiver {
 
 /// A routine whose runs fail at once, since no sandbox is ready.
 async fn failing(user: &User, receiver: &Receiver) -> String {
+    failing_as(user, "fails", receiver).await
+}
+
+async fn failing_as(user: &User, name: &str, receiver: &Receiver) -> String {
     let url = format!("http://{}/hook?token=x", receiver.address);
     let notify = json!({"notify": {"channel": "ops", "webhook_url": url, "webhook_secret": ENCODED_SECRET}});
-    let routine = create(user, "fails", json!({"type": "manual"}), notify).await;
+    let routine = create(user, name, json!({"type": "manual"}), notify).await;
     user.post(&format!("/api/routines/{routine}/trigger"), &json!({})).await.expect(202);
     routine
 }
@@ -123,6 +127,28 @@ async fn a_notification_is_posted_signed_and_tried_again() {
         (&posts[0].body["type"], &posts[0].body["data"]["id"]),
         (&json!("notification.run_failed"), &json!(notification.id))
     );
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_hangs_delays_no_posts_to_others() {
+    let (hanging, healthy) = (Receiver::start(&[0]).await, Receiver::start(&[204]).await);
+    let world = World::builder()
+        .not_ready(ReadinessReason::EngineUnreachable)
+        .set("GANTRY_NOTIFY_ALLOW", &format!("{},{}", hanging.address, healthy.address))
+        .build()
+        .await;
+    let users = ["ada", "bob", "cleo", "dan", "eve"].map(|name| world.user(name));
+    for number in 0..12 {
+        for user in &users {
+            failing_as(user, &format!("fails-{number}"), &hanging).await;
+        }
+    }
+    tests::until("the posts that hang", async || hanging.posts().len() == 4).await;
+    let fay = world.user("fay");
+    failing(&fay, &healthy).await;
+    until_delivery(&fay, DeliveryStatus::Delivered, 1).await;
+    assert_eq!((hanging.posts().len(), healthy.posts().len()), (4, 1), "none has timed out yet");
     world.finish().await;
 }
 
