@@ -21,7 +21,7 @@ const STEPS_PER_CHECK: u32 = 16_384;
 
 /// A pattern that was compiled.
 #[derive(Debug)]
-pub(super) struct Pattern {
+pub struct Pattern {
     regex: Regex,
     states: NFA,
 }
