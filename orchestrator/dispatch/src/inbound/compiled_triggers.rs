@@ -78,7 +78,7 @@ mod tests {
         let small = matcher("a");
         let mut compiled = CompiledTriggers::new(3 * small.memory_bytes());
         let ids: Vec<_> = (0..4).map(|_| RoutineId::generate()).collect();
-        let kept = |compiled: &mut CompiledTriggers| -> Vec<bool> {
+        let kept = |compiled: &CompiledTriggers| -> Vec<bool> {
             ids.iter().map(|id| compiled.by_routine.contains_key(id)).collect()
         };
         for id in &ids[..3] {
@@ -87,12 +87,12 @@ mod tests {
         assert!(compiled.get(ids[0], 1).is_some());
         assert!(compiled.get(ids[1], 2).is_none(), "another revision");
         compiled.insert(ids[3], 1, Arc::clone(&small));
-        assert_eq!(kept(&mut compiled), [true, false, true, true]);
+        assert_eq!(kept(&compiled), [true, false, true, true]);
         compiled.insert(ids[2], 2, Arc::clone(&small));
-        assert_eq!((kept(&mut compiled), compiled.bytes), (vec![true, false, true, true], 3 * small.memory_bytes()));
+        assert_eq!((kept(&compiled), compiled.bytes), (vec![true, false, true, true], 3 * small.memory_bytes()));
         let large = matcher(r"\w{3}");
         compiled.insert(ids[1], 1, Arc::clone(&large));
-        assert_eq!((kept(&mut compiled), compiled.bytes), (vec![false, true, false, false], large.memory_bytes()));
+        assert_eq!((kept(&compiled), compiled.bytes), (vec![false, true, false, false], large.memory_bytes()));
         assert_eq!((compiled.by_use.len(), compiled.by_routine.len()), (1, 1));
     }
 }
