@@ -50,7 +50,7 @@ impl Pattern {
         if self.states.states().len().saturating_mul(text.len()) <= MAX_UNINTERRUPTED_STEPS {
             return Ok(self.regex.is_match(text));
         }
-        Search::new(&self.states, text, deadline).is_match()
+        Search::new(&self.states, text, deadline).finds()
     }
 
     /// An estimate of the memory of the pattern, with what `regex` keeps for its searches.
@@ -77,7 +77,7 @@ impl<'s> Search<'s> {
         Self { states, text, deadline, steps: 0, reached: vec![0; states.states().len()], stack: Vec::new() }
     }
 
-    fn is_match(mut self) -> Result<bool, TimeUp> {
+    fn finds(mut self) -> Result<bool, TimeUp> {
         let (mut current, mut next) = (Vec::new(), Vec::new());
         for (at, byte) in self.text.bytes().enumerate() {
             if self.start(at, &mut current)? {
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     fn followed(pattern: &Pattern, text: &str) -> bool {
-        Search::new(&pattern.states, text, Instant::now() + Duration::from_mins(1)).is_match().unwrap()
+        Search::new(&pattern.states, text, Instant::now() + Duration::from_mins(1)).finds().unwrap()
     }
 
     #[rstest]
