@@ -1,6 +1,6 @@
 //! The commands, and running one of them.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -135,6 +135,10 @@ fn message_of(error: &clap::Error) -> String {
     parts.join("; ")
 }
 
+/// Time for what still computes on a blocking thread at the end: it cannot be cancelled, and nothing waits for its
+/// result any more.
+const BLOCKING_TASK_TIMEOUT: Duration = Duration::from_millis(250);
+
 fn run(command: Command, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -143,7 +147,7 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
     if !matches!(command, Command::Serve(_)) {
         admin::init_log(environment)?;
     }
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         match command {
             Command::Serve(args) => admin::serve(args, environment).await,
             Command::Client(command) => command.run(environment, output).await,
@@ -154,7 +158,9 @@ fn run(command: Command, environment: &Environment, output: &mut Output) -> Resu
             Command::Config(args) => admin::run_config(args, environment, output),
             Command::Completion(args) => args.run(output),
         }
-    })
+    });
+    runtime.shutdown_timeout(BLOCKING_TASK_TIMEOUT);
+    result
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use super::{
     ticks::{Tick, Ticks},
 };
 use auth::{SigningKey, WorkerTokens};
-use base::clock::Clock;
+use base::{clock::Clock, rate_limit::ToolRateLimits};
 use chat::{ChatEngine, ChatParts, Chats, Heartbeats, LiveEvents, send_rates};
 use config::{Config, SandboxMode};
 use dispatch::{
@@ -193,6 +193,7 @@ impl Core {
             routine_waker: RoutineWaker::default(),
             request_tasks,
             drain: CancellationToken::new(),
+            routine_matchers: Arc::new(RoutineMatchers::new(clock.clone())),
             clock,
             metrics,
             store,
@@ -201,7 +202,6 @@ impl Core {
             sandbox,
             egress,
             notification_destinations,
-            routine_matchers: Arc::default(),
             key,
             mcp,
             workspaces,
@@ -378,10 +378,11 @@ impl Core {
         ))
     }
 
-    fn inbound(&self) -> Inbound {
+    fn inbound(&self, config: &Config) -> Inbound {
         let (secrets, matchers) = (Arc::clone(&self.secrets), Arc::clone(&self.routine_matchers));
         Inbound {
             events: self.event_handler(self.store.clone()),
+            rates: ToolRateLimits::new(config.inbound_rate),
             webhooks: WebhookHandler::new(
                 self.store.clone(),
                 secrets,
@@ -422,7 +423,7 @@ impl Core {
             gateway: Arc::clone(&self.gateway),
             waker: self.waker.clone(),
             tools,
-            inbound: self.inbound(),
+            inbound: self.inbound(config),
             submitter: Arc::clone(&chats.submitter),
             chats,
             routines,

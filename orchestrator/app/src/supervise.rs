@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{App, ControlLoops, PublicServer, ServeError, listeners, statistics, ticks::Tick};
 
-/// Time for requests and container actions to finish once the drain fires. With the three timeouts below this stays
-/// under the 10 s after which `docker stop` kills; what is cut off is harmless, since the next process finds it in the
-/// database.
+/// Time for requests and container actions to finish once the drain fires. With the three timeouts below and the 250 ms
+/// that the program has for its blocking threads this stays under the 10 s after which `docker stop` kills; what is cut
+/// off is harmless, since the next process finds it in the database.
 const TASK_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for model calls in flight to be recorded and for submissions to end.
 const REQUEST_TASK_DRAIN_TIMEOUT: Duration = Duration::from_secs(3);

@@ -51,6 +51,7 @@ pub fn all_specs() -> impl Iterator<Item = &'static SettingSpec> {
         SandboxSettings::SPECS,
         LIMIT_SPECS,
         ToolRateSettings::SPECS,
+        InboundRateSettings::SPECS,
         LlmSettings::SPECS,
         ProviderSettings::SPECS,
         RoutineSettings::SPECS,
@@ -138,6 +139,22 @@ settings! {
 impl ToolRateSettings {
     const fn rates(&self) -> ToolRates {
         ToolRates { burst: self.burst, per_second: self.per_second, per_hour: self.per_hour }
+    }
+}
+
+settings! {
+    /// How often each user may post messages and events that can fire routines.
+    struct InboundRateSettings {
+        /// Messages and events of systems that a user may post at once; 0 for no limit.
+        burst: u32 = setting("inbound_rate.burst").default("600").range(0, 1_000_000);
+        /// Rate in posts per second at which `inbound_rate.burst` is refilled.
+        per_second: u32 = setting("inbound_rate.per_second").default("10").range(1, 1_000);
+    }
+}
+
+impl InboundRateSettings {
+    const fn rates(&self) -> ToolRates {
+        ToolRates { burst: self.burst, per_second: self.per_second, per_hour: 0 }
     }
 }
 
@@ -252,6 +269,8 @@ settings! {
         pub limits_ceiling: Limits = limits_ceiling(reader)?;
         /// How often each user may call each of the orchestrator's tools.
         pub tool_rates: ToolRates = ToolRateSettings::read(reader)?.rates();
+        /// How often each user may post messages and events that can fire routines.
+        pub inbound_rate: ToolRates = InboundRateSettings::read(reader)?.rates();
         /// The models.
         pub llm: LlmSettings = model::read(reader)?;
         /// Routines.

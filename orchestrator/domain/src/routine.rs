@@ -7,6 +7,7 @@ pub mod definition;
 pub mod expression;
 pub mod matching;
 pub mod outcome;
+mod pattern;
 pub mod prompt;
 pub mod secret;
 pub mod signature;

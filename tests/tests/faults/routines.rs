@@ -1,7 +1,11 @@
 //! Routines while the process is killed, stopped or suspended and its clock is stepped: each firing has one run, each
 //! time of a schedule one outcome, and nothing is left running.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::future::join_all;
@@ -130,6 +134,35 @@ async fn a_delivery_of_a_webhook_fires_one_run_around_a_kill_at(#[case] point: &
     assert!(again.iter().flatten().all(|(_, body)| body["run_id"] == json!(runs[0].id)), "{again:?}");
     finish(stack, &ada).await;
 }
+
+/// Each condition computes for as long as it may.
+#[tokio::test]
+async fn a_stop_does_not_wait_for_conditions() {
+    let mut stack = hosted().start_unchecked().await;
+    let ada = stack.user("ada").await;
+    let condition = vec!["payload.a.matches('a[ab]{3500}[^ab]')"; 40].join(" || ");
+    for number in 0..20 {
+        let trigger = json!({"type": "system_event", "source": "ci", "event_type": "slow", "where": condition});
+        create(&ada, &format!("slow {number}"), trigger, ask("look"), json!({})).await;
+    }
+    let event = json!({"source": "ci", "event_type": "slow", "payload": {"a": "ab".repeat(32 * 1024)}});
+    let before = Process::of(&stack).ticks();
+    let stop = async {
+        let process = Process::of(&stack);
+        tests::until("the conditions to be computed", async || process.ticks() > before + 50).await;
+        let asked = Instant::now();
+        stack.stop().await;
+        asked.elapsed()
+    };
+    let (answer, took) = tokio::join!(send(ada.request(Method::POST, "/api/system-events").json(&event)), stop);
+    assert!(took < STOP_TIME_LIMIT, "{took:?}");
+    assert!(answer.is_none_or(|(status, _)| status == 503), "it was not compared with all routines");
+    stack.restart().await;
+    finish(stack, &ada).await;
+}
+
+/// After this time `docker stop` kills.
+const STOP_TIME_LIMIT: Duration = Duration::from_secs(10);
 
 const WEBHOOK_SECRET: &str = "a secret of the sender";
 
@@ -414,6 +447,13 @@ impl Process {
     fn of(stack: &Stack) -> Self {
         let id = i32::try_from(stack.pid()).expect("a process id");
         Self(Pid::from_raw(id).expect("a process id"))
+    }
+
+    /// Processor time in user space, in hundredths of a second.
+    fn ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.as_raw_nonzero())).expect("it runs");
+        let (_, fields) = stat.rsplit_once(") ").expect("the name of the program");
+        fields.split(' ').nth(11).and_then(|ticks| ticks.parse().ok()).expect("a number")
     }
 
     fn stop(&self) {

@@ -24,6 +24,7 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("ipnet", &["egress"]),
     ("hmac", &["domain/routine/signature"]),
     ("cel", &["domain/routine/expression"]),
+    ("regex_automata", &["domain/routine/pattern"]),
     ("rmcp", &["mcp"]),
     ("metrics_exporter_prometheus", &["telemetry"]),
     ("croner", &["schedule/times"]),

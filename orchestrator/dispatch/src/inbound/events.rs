@@ -4,18 +4,17 @@
 //! Guarantees that an event fires a limited number of routines, that an event which cannot be handled stops no other,
 //! and that the events of a user delay those of no other. What is recorded of a firing is the store's part.
 
-use std::{
-    collections::HashSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use protocol::{RoutineEventId, RoutineId, RunId, TriggerType};
 use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::matchers::{EventContent, MatchError, RoutineMatchers};
+use super::{
+    matchers::{EventContent, MatchError, Round, RoutineMatchers},
+    problems::{AutomationProblem, MAX_ROUNDS, report_automation_problem},
+};
 use base::clock::Clock;
 use store::{EventName, FireOutcome, Firing, PendingEvent, Store, StoreError, Topic};
 
@@ -23,8 +22,8 @@ use crate::RoutineWaker;
 
 /// Routines that are compared at a time.
 const ROUTINES_PER_PAGE: u32 = 200;
-/// Routines that one event fires. Further ones are not fired, which is logged.
-const MAX_FIRED: usize = 100;
+/// Routines that one event fires in a round. Further ones are not fired, which is reported.
+pub(super) const MAX_FIRED: usize = 100;
 /// Firings in one transaction, so that other writes do not wait long.
 const FIRINGS_PER_WRITE: usize = 20;
 /// Users whose events are handled at the same time.
@@ -71,9 +70,12 @@ pub struct EventHandler {
 pub enum EventError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It could not be compared.
+    /// It could not be compared, and has fired nothing.
     #[error(transparent)]
     Match(#[from] MatchError),
+    /// The time was up before it was compared with all routines. It has fired nothing.
+    #[error("comparing it with the routines takes too long")]
+    TimeUp,
 }
 
 impl EventHandler {
@@ -82,9 +84,17 @@ impl EventHandler {
         Self { store, matchers, waker, clock }
     }
 
-    /// Fires the user's routines that an event matches. The same event again fires none of them again.
+    /// Fires the user's routines that an event matches, once it was compared with all of them. The same event again
+    /// fires none of them again.
     pub async fn fire(&self, event: InboundEvent) -> Result<FiredRoutines, EventError> {
-        let firings = self.firings(event).await?;
+        let InboundEvent { user, name, payload, id, depth } = event;
+        let arrived = Arc::new(EventContent { name, payload });
+        let round = self.compare(&user, &arrived, None).await?;
+        if round.is_cut_off {
+            report_automation_problem(&user, round.compared_to, &AutomationProblem::TimeUp);
+            return Err(EventError::TimeUp);
+        }
+        let firings = firings(round, &arrived, &id, depth);
         let mut runs = Vec::new();
         for chunk in firings.chunks(FIRINGS_PER_WRITE) {
             runs.extend(runs_of(self.fire_isolated(chunk.to_vec()).await?));
@@ -112,32 +122,35 @@ impl EventHandler {
         Ok(outcomes)
     }
 
-    /// The firings of the routines that an event matches.
-    async fn firings(&self, event: InboundEvent) -> Result<Vec<Firing>, EventError> {
-        let InboundEvent { user, name, payload, id, depth } = event;
-        let (since, arrived) = (Instant::now(), Arc::new(EventContent { name, payload }));
-        let (mut matched, mut after, mut is_cut_off) = (Vec::new(), None, false);
+    /// Compares an event with its user's routines after one of them, in one round.
+    async fn compare(
+        &self,
+        user: &str,
+        arrived: &Arc<EventContent>,
+        mut after: Option<RoutineId>,
+    ) -> Result<Round, EventError> {
+        let mut round = Round::default();
         loop {
-            let page = self.store.routines_of_event(&user, &arrived.name, after, ROUTINES_PER_PAGE).await?;
-            let compared = self.matchers.compare(&user, &arrived, page.routines, since).await?;
-            matched.extend(compared.matched);
-            is_cut_off |= compared.is_cut_off;
+            let page = self.store.routines_of_event(user, &arrived.name, after, ROUTINES_PER_PAGE).await?;
+            self.matchers.compare(user, arrived, page.routines, &mut round).await?;
             after = page.next;
-            if after.is_none() || is_cut_off || matched.len() > MAX_FIRED {
+            if after.is_none() || round.is_cut_off || round.matched.len() > MAX_FIRED {
                 break;
             }
         }
-        if is_cut_off || matched.len() > MAX_FIRED {
-            tracing::warn!(
-                user,
-                matched = matched.len(),
-                is_cut_off,
-                "an event matches more routines than it may fire"
-            );
-            matched.truncate(MAX_FIRED);
+        for (routine, error) in round.failed.drain(..) {
+            report_automation_problem(user, Some(routine), &error.into());
         }
-        Ok(matched.into_iter().map(|routine| firing(routine, &arrived, &id, depth)).collect())
+        if let Some((routine, _)) = round.matched.get(MAX_FIRED) {
+            report_automation_problem(user, Some(*routine), &AutomationProblem::TooManyRoutines);
+            round.matched.truncate(MAX_FIRED);
+        }
+        Ok(round)
     }
+}
+
+fn firings(round: Round, arrived: &EventContent, id: &str, depth: u32) -> Vec<Firing> {
+    round.matched.into_iter().map(|routine| firing(routine, arrived, id, depth)).collect()
 }
 
 /// The firing of a routine, which was compared at a revision. Its identity is the event's.
@@ -252,39 +265,61 @@ impl PendingEventWorker {
         }
     }
 
-    /// Handles one event. One that cannot be handled is logged and discarded.
+    /// Handles one event. One that makes no sense is logged and discarded.
     async fn handle(&self, id: RoutineEventId, user: &str) -> Result<(), StoreError> {
         let outcome = match self.handler.store.waiting_event(id).await {
             Ok(Some(event)) => self.fire(event).await,
             Ok(None) => return Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         };
         match outcome {
-            Ok(()) => Ok(()),
-            Err(EventError::Store(error)) if !matches!(error, StoreError::Inconsistent { .. }) => Err(error),
-            Err(error) => {
+            Err(error @ StoreError::Inconsistent { .. }) => {
                 tracing::error!(error = &error as &dyn std::error::Error, user, event = %id, "an event cannot be handled");
                 self.handler.store.complete_event(id, Vec::new(), self.handler.clock.now()).await.map(drop)
             }
+            outcome => outcome,
         }
     }
 
-    async fn fire(&self, event: PendingEvent) -> Result<(), EventError> {
-        let PendingEvent { id, user, name, payload, depth } = event;
-        let mut firings = self.handler.firings(InboundEvent { user, name, payload, id: id.to_string(), depth }).await?;
+    /// Compares an event in one round and fires the routines that match. It waits for another round if the time was up
+    /// or the comparison was interrupted.
+    async fn fire(&self, event: PendingEvent) -> Result<(), StoreError> {
+        let PendingEvent { id, user, name, payload, depth, rounds, compared_to } = event;
+        let arrived = Arc::new(EventContent { name, payload });
+        let round = match self.handler.compare(&user, &arrived, compared_to).await {
+            Ok(round) => round,
+            Err(EventError::Store(error)) => return Err(error),
+            Err(_) => Round { compared_to, is_cut_off: true, ..Round::default() },
+        };
+        let (compared_to, is_cut_off) = (round.compared_to, round.is_cut_off);
+        let mut firings = firings(round, &arrived, &id.to_string(), depth);
         let last = firings.split_off(firings.len() - firings.len().min(FIRINGS_PER_WRITE));
         for chunk in firings.chunks(FIRINGS_PER_WRITE) {
             self.handler.fire_isolated(chunk.to_vec()).await?;
         }
-        match self.handler.store.complete_event(id, last.clone(), self.handler.clock.now()).await {
-            Err(StoreError::Inconsistent { .. }) => {
-                self.handler.fire_isolated(last).await?;
-                self.handler.store.complete_event(id, Vec::new(), self.handler.clock.now()).await?;
+        if is_cut_off && rounds + 1 < MAX_ROUNDS {
+            self.handler.fire_isolated(last).await?;
+            self.handler.store.postpone_event(id, compared_to).await?;
+        } else {
+            if is_cut_off {
+                report_automation_problem(&user, compared_to, &AutomationProblem::TooManyRounds);
             }
-            outcome => drop(outcome?),
+            self.complete(id, last).await?;
         }
         self.handler.waker.wake_runs();
         Ok(())
+    }
+
+    /// Fires the last routines of an event, which waits no longer.
+    async fn complete(&self, id: RoutineEventId, last: Vec<Firing>) -> Result<(), StoreError> {
+        let store = &self.handler.store;
+        match store.complete_event(id, last.clone(), self.handler.clock.now()).await {
+            Err(StoreError::Inconsistent { .. }) => {
+                self.handler.fire_isolated(last).await?;
+                store.complete_event(id, Vec::new(), self.handler.clock.now()).await.map(drop)
+            }
+            outcome => outcome.map(drop),
+        }
     }
 }
 
@@ -317,47 +352,4 @@ fn warn_of_store(error: &StoreError) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Waits until this many events of a user wait.
-    async fn until_waiting(store: &Store, user: &str, count: usize) {
-        let wait = async {
-            loop {
-                let waiting = store.pending_events("", USERS_PER_PAGE, EVENTS_PER_USER).await.unwrap();
-                if waiting.iter().filter(|(_, of)| of == user).count() == count {
-                    return;
-                }
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_mins(1), wait).await.expect("the events are handled");
-    }
-
-    #[tokio::test]
-    async fn a_user_whose_conditions_are_slow_delays_no_other() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
-        let insert = "INSERT INTO routine_events (id, user_id, kind, source, event_type, payload, depth, created_at) \
-                      SELECT randomblob(16), u.column1, 'system', 's', 't', '{}', 0, '1970-01-01T00:00:00+00:00' \
-                      FROM (VALUES ('ada'), ('bob'), ('carol'), ('dan'), ('eve'), ('frank')) AS u, \
-                      (VALUES (0), (1), (2), (3), (4), (5))";
-        store.execute(insert).await.unwrap();
-        let matchers = Arc::new(RoutineMatchers::default());
-        let slow = matchers.hold("ada").await;
-        let handler = EventHandler::new(store.clone(), Arc::clone(&matchers), RoutineWaker::default(), Clock::system());
-        let (worker, drain) = (PendingEventWorker { handler: Arc::new(handler) }, CancellationToken::new());
-        let stop = drain.clone();
-        let observe = async {
-            for user in ["bob", "carol", "dan", "eve", "frank"] {
-                until_waiting(&store, user, 0).await;
-            }
-            until_waiting(&store, "ada", EVENTS_PER_USER as usize).await;
-            drop(slow);
-            until_waiting(&store, "ada", 0).await;
-            stop.cancel();
-        };
-        tokio::join!(worker.run(drain), observe);
-        store.close().await;
-    }
-}
+mod tests;

@@ -1,15 +1,12 @@
 //! Compares what arrived with triggers, on threads that may block.
 //!
 //! Owns the compiled triggers, by revision, and how much of the machine comparing may take: one thread for each user,
-//! two in total, and a limit of time for each event. Fires nothing.
+//! four in total, users by turns, and a limit of time for each event. The time that a user waits for a turn does not
+//! count. Fires nothing.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration, vec};
 
-use base::per_user_semaphore::PerUserSemaphore;
+use base::{clock::Clock, per_user_semaphore::PerUserSemaphore};
 use domain::routine::{
     expression::{EvaluationError, Input},
     matching::{InvalidMatcher, MatchInput, Matcher},
@@ -19,12 +16,17 @@ use protocol::{RoutineId, RoutineTrigger};
 use serde_json::Value;
 use store::{EventName, EventRoutine};
 
-/// Comparisons at the same time, of all users: conditions may compute for as long as their limit of time.
-const MAX_COMPARISONS: usize = 2;
-/// Compiled triggers that are kept. Each takes at most a few hundred KiB, and most take a few.
-const MAX_COMPILED: usize = 512;
-/// Time for comparing one event with all routines of a user.
-const EVENT_TIME_LIMIT: Duration = Duration::from_secs(5);
+use super::compiled_triggers::CompiledTriggers;
+
+/// Comparisons at the same time, of all users.
+const MAX_COMPARISONS: usize = 4;
+/// Time after which the comparison of an event waits for its next turn. Conditions in it may exceed it by their own
+/// limit of time.
+const TURN: Duration = Duration::from_millis(250);
+/// Time for comparing one event with the routines of a user in a round.
+const ROUND_TIME_LIMIT: Duration = Duration::from_secs(5);
+/// Memory of the compiled triggers that are kept. Most take some KiB.
+const MAX_COMPILED_BYTES: usize = 64 * 1024 * 1024;
 
 /// A comparison without a result.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +34,7 @@ pub enum MatchError {
     /// The stored trigger is invalid.
     #[error("the trigger is invalid: {0}")]
     Trigger(#[from] InvalidMatcher),
-    /// The condition could not be computed.
+    /// The condition or the pattern could not be computed.
     #[error("the condition could not be computed: {0}")]
     Condition(#[from] EvaluationError),
     /// The task that compares ended early.
@@ -47,45 +49,46 @@ pub(super) struct EventContent {
     pub(super) payload: Value,
 }
 
-/// The routines of a page that match, and how far the page was compared.
+/// What a round of comparisons of an event has found.
 #[derive(Debug, Default)]
-pub(super) struct Compared {
-    /// Each with the revision that was compared.
+pub(super) struct Round {
+    /// The routines that match, each with the revision that was compared.
     pub(super) matched: Vec<(RoutineId, u64)>,
-    /// Whether the time was up before the end of the page.
+    /// Those that could not be compared. They do not match.
+    pub(super) failed: Vec<(RoutineId, MatchError)>,
+    /// The last one that was compared.
+    pub(super) compared_to: Option<RoutineId>,
+    /// Whether the time was up before the last one.
     pub(super) is_cut_off: bool,
+    /// The time that comparing took.
+    pub(super) used: Duration,
 }
 
 /// Compares what arrived with triggers.
 pub struct RoutineMatchers {
     compiled: Arc<Compiled>,
     permits: PerUserSemaphore,
+    round_time_limit: Duration,
+    clock: Clock,
 }
 
-impl Default for RoutineMatchers {
-    fn default() -> Self {
-        Self { compiled: Arc::default(), permits: PerUserSemaphore::new(MAX_COMPARISONS, 1) }
-    }
-}
-
-/// Compiled triggers by routine, each with the revision that it is of.
-#[derive(Default)]
-struct Compiled(Mutex<HashMap<RoutineId, (u64, Arc<Matcher>)>>);
+struct Compiled(Mutex<CompiledTriggers>);
 
 impl Compiled {
     /// The compiled trigger; `None` if it is of a kind that nothing is compared with.
     fn get(&self, routine: RoutineId, rev: u64, trigger: &RoutineTrigger) -> Result<Option<Arc<Matcher>>, MatchError> {
-        let known = self.0.lock().get(&routine).filter(|(of, _)| *of == rev).map(|(_, matcher)| Arc::clone(matcher));
+        let known = self.0.lock().get(routine, rev);
         if known.is_some() {
             return Ok(known);
         }
         let Some(matcher) = Matcher::compile(trigger)?.map(Arc::new) else { return Ok(None) };
-        let mut compiled = self.0.lock();
-        if compiled.len() >= MAX_COMPILED {
-            compiled.clear();
-        }
-        compiled.insert(routine, (rev, Arc::clone(&matcher)));
+        self.0.lock().insert(routine, rev, Arc::clone(&matcher));
         Ok(Some(matcher))
+    }
+
+    fn matches(&self, routine: &EventRoutine, input: MatchInput<'_>) -> Result<bool, MatchError> {
+        let matcher = self.get(routine.id, routine.rev, &routine.trigger)?;
+        Ok(matcher.map_or(Ok(false), |matcher| matcher.matches(input))?)
     }
 }
 
@@ -95,25 +98,52 @@ impl RoutineMatchers {
     pub(super) async fn hold(&self, user: &str) -> base::per_user_semaphore::Permit {
         self.permits.acquire(user).await.unwrap()
     }
+
+    /// Matchers whose rounds end after one routine.
+    pub(super) fn without_time(clock: Clock) -> Self {
+        Self { round_time_limit: Duration::ZERO, ..Self::new(clock) }
+    }
 }
 
 impl RoutineMatchers {
-    /// Compares an event with routines of its user. One that cannot be compared is logged and does not match. `since`
-    /// is when the event was first compared.
+    pub fn new(clock: Clock) -> Self {
+        Self {
+            compiled: Arc::new(Compiled(Mutex::new(CompiledTriggers::new(MAX_COMPILED_BYTES)))),
+            permits: PerUserSemaphore::new(MAX_COMPARISONS, 1),
+            round_time_limit: ROUND_TIME_LIMIT,
+            clock,
+        }
+    }
+
+    /// Compares an event with further routines of its user, until the time of the round is up, but with at least one.
     pub(super) async fn compare(
         &self,
         user: &str,
         arrived: &Arc<EventContent>,
         routines: Vec<EventRoutine>,
-        since: Instant,
-    ) -> Result<Compared, MatchError> {
-        let permit = self.permits.acquire(user).await.map_err(|_| MatchError::Interrupted)?;
-        let (compiled, arrived) = (Arc::clone(&self.compiled), Arc::clone(arrived));
-        let compared = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            compare(&compiled, &arrived, &routines, since)
-        });
-        compared.await.map_err(|_| MatchError::Interrupted)
+        round: &mut Round,
+    ) -> Result<(), MatchError> {
+        let mut rest = routines.into_iter();
+        while rest.len() > 0 {
+            let left = self.round_time_limit.saturating_sub(round.used);
+            if left.is_zero() && round.compared_to.is_some() {
+                round.is_cut_off = true;
+                break;
+            }
+            let permit = self.permits.acquire(user).await.map_err(|_| MatchError::Interrupted)?;
+            let (compiled, arrived, clock) = (Arc::clone(&self.compiled), Arc::clone(arrived), self.clock.clone());
+            let mut turn = std::mem::take(round);
+            let compared = tokio::task::spawn_blocking(move || {
+                let _permit = permit;
+                let since = clock.monotonic();
+                let is_over = || clock.monotonic().saturating_sub(since) >= left.min(TURN);
+                compare_until(is_over, &compiled, &arrived, &mut rest, &mut turn);
+                turn.used += clock.monotonic().saturating_sub(since);
+                (rest, turn)
+            });
+            (rest, *round) = compared.await.map_err(|_| MatchError::Interrupted)?;
+        }
+        Ok(())
     }
 
     /// Whether the condition of a webhook is true of a delivery. A body that is not JSON is a string.
@@ -138,8 +168,14 @@ impl RoutineMatchers {
     }
 }
 
-fn compare(compiled: &Compiled, arrived: &EventContent, routines: &[EventRoutine], since: Instant) -> Compared {
-    let arrival = match &arrived.name {
+fn compare_until(
+    is_over: impl Fn() -> bool,
+    compiled: &Compiled,
+    arrived: &EventContent,
+    rest: &mut vec::IntoIter<EventRoutine>,
+    round: &mut Round,
+) {
+    let input = match &arrived.name {
         EventName::Message { channel } => MatchInput::Message {
             channel: channel.as_deref(),
             content: arrived.payload.get("content").and_then(Value::as_str).unwrap_or_default(),
@@ -148,20 +184,15 @@ fn compare(compiled: &Compiled, arrived: &EventContent, routines: &[EventRoutine
             MatchInput::System { source, event_type, payload: &arrived.payload }
         }
     };
-    let mut compared = Compared::default();
-    for routine in routines {
-        if since.elapsed() > EVENT_TIME_LIMIT {
-            return Compared { is_cut_off: true, ..compared };
-        }
-        let matched = compiled.get(routine.id, routine.rev, &routine.trigger);
-        match matched.and_then(|matcher| Ok(matcher.map_or(Ok(false), |matcher| matcher.matches(arrival))?)) {
-            Ok(true) => compared.matched.push((routine.id, routine.rev)),
+    for routine in rest {
+        match compiled.matches(&routine, input) {
+            Ok(true) => round.matched.push((routine.id, routine.rev)),
             Ok(false) => {}
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, routine.id = %routine.id, "an event cannot be compared with a routine");
-            }
+            Err(error) => round.failed.push((routine.id, error)),
+        }
+        round.compared_to = Some(routine.id);
+        if is_over() {
+            return;
         }
     }
-    compared
 }

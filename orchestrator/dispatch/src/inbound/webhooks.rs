@@ -15,7 +15,10 @@ use protocol::{DeliveryId, DeliveryVerdict, RoutineId, RoutineTrigger, TriggerTy
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
-use super::matchers::{MatchError, RoutineMatchers};
+use super::{
+    matchers::{MatchError, RoutineMatchers},
+    problems::report_automation_problem,
+};
 use base::{clock::Clock, digest::sha256_hex};
 use domain::routine::{
     secret::RoutineSecret,
@@ -145,7 +148,7 @@ impl WebhookHandler {
             Ok(condition_matches) => condition_matches,
             Err(MatchError::Interrupted) => return Err(WebhookRefused::Match(MatchError::Interrupted)),
             Err(error) => {
-                warn_of_condition(target, &error);
+                report_automation_problem(&target.user, Some(target.routine), &error.into());
                 self.log(target, display_id, DeliveryVerdict::WhereFailed, 200).await;
                 return Ok(WebhookAnswer::WhereFailed);
             }
@@ -212,11 +215,6 @@ impl WebhookHandler {
             tracing::warn!(error = &error as &dyn std::error::Error, "a webhook delivery could not be logged");
         }
     }
-}
-
-fn warn_of_condition(target: &WebhookTarget, error: &MatchError) {
-    let error = error as &dyn std::error::Error;
-    tracing::warn!(error, routine.id = %target.routine, "the condition of a webhook failed");
 }
 
 /// What identifies a delivery.

@@ -8,6 +8,8 @@
 //! - CEL's only loops are the macros `exists`, `all`, `exists_one`, `filter` and `map`, which become comprehensions.
 //!   Every round of every loop first calls a function that fails once the rounds or the time are used up, and
 //!   everything that `map` keeps passes a function that counts its size.
+//! - Outside of loops, too, every use of a variable first calls a function that fails once the time is used up. A use
+//!   of `matches` counts as a round, and its search ends with the time.
 //!
 //! An evaluation computes for as long as its limit of time: callers run it on a thread that may block.
 
@@ -26,14 +28,15 @@ use cel::{
     extractors::This,
     objects::{Key, Map},
 };
-use regex::{Regex, RegexBuilder};
 use serde_json::Value;
+
+use super::pattern::{Pattern, TimeUp};
 
 /// Maximum length of an expression.
 pub const MAX_BYTES: usize = 4 * 1024;
-/// Maximum time of an evaluation.
-const TIME_LIMIT: Duration = Duration::from_secs(1);
-/// Maximum number of rounds of all loops of an evaluation.
+/// Maximum time of an evaluation, and of the search of a pattern.
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(1);
+/// Maximum number of rounds of all loops and of uses of `matches` in an evaluation.
 const MAX_ROUNDS: usize = 100_000;
 /// Maximum size of what the loops of an evaluation keep.
 const MAX_KEPT_BYTES: usize = 4 * 1024 * 1024;
@@ -41,16 +44,17 @@ const MAX_KEPT_BYTES: usize = 4 * 1024 * 1024;
 const MAX_DEPTH: usize = 48;
 /// Maximum number of concatenations and additions.
 const MAX_ADDITIONS: usize = 16;
-/// Maximum number of uses of `matches`.
+/// Maximum number of different patterns of `matches`.
 const MAX_PATTERNS: usize = 16;
-/// Maximum size of a compiled pattern.
-const MAX_PATTERN_BYTES: usize = 256 * 1024;
 /// Maximum length of a text that `matches` searches.
 const MAX_MATCHED_BYTES: usize = 64 * 1024;
 
 /// The parser is recursive, and a chain such as `a.b.c` or `!!a` is as deep as it is long: a stack that is enough for
 /// [`MAX_BYTES`]. What it makes of one is dropped on that stack, too, unless it is at most [`MAX_DEPTH`] deep.
 const PARSER_STACK_BYTES: usize = 64 * 1024 * 1024;
+
+/// An estimate of the memory that a byte of an expression takes once it is compiled.
+const BYTES_PER_SOURCE_BYTE: usize = 64;
 
 /// Functions that an expression may call, beside operators and macros.
 const FUNCTIONS: &[&str] =
@@ -80,6 +84,8 @@ const OPERATORS: &[&str] = &[
 ];
 /// Fails when the rounds or the time are used up. No expression can name it.
 const WITHIN_LIMITS: &str = "@within_limits";
+/// Fails when the time is used up. No expression can name it.
+const WITHIN_TIME: &str = "@within_time";
 /// Returns its argument, and fails when too much is kept. No expression can name it.
 const KEPT: &str = "@kept";
 
@@ -113,7 +119,8 @@ pub struct Input<'i> {
 #[derive(Debug)]
 pub struct Expression {
     root: IdedExpr,
-    patterns: Arc<HashMap<String, Regex>>,
+    patterns: Arc<HashMap<String, Pattern>>,
+    memory_bytes: usize,
 }
 
 /// An expression that is refused.
@@ -136,7 +143,7 @@ pub enum InvalidExpression {
     #[error("must have at most {MAX_ADDITIONS} additions")]
     Additions,
     /// There are too many patterns.
-    #[error("must use `matches` at most {MAX_PATTERNS} times")]
+    #[error("must use `matches` with at most {MAX_PATTERNS} different patterns")]
     Patterns,
     /// A pattern is no constant or no regular expression, or is too large.
     #[error("the pattern of `matches` must be a constant regular expression: {0}")]
@@ -147,7 +154,10 @@ pub enum InvalidExpression {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     /// It needs too much time, too many rounds or too much memory.
-    #[error("it exceeds the limit of {} s, {MAX_ROUNDS} rounds of loops or {MAX_KEPT_BYTES} bytes", TIME_LIMIT.as_secs())]
+    #[error(
+        "it exceeds the limit of {} s, {MAX_ROUNDS} rounds of loops and uses of `matches`, or {MAX_KEPT_BYTES} bytes",
+        TIME_LIMIT.as_secs()
+    )]
     LimitExceeded,
     /// The result is not a boolean.
     #[error("its result is not a boolean")]
@@ -180,7 +190,14 @@ impl Expression {
         let scope = names.all().iter().map(|name| (*name).to_owned()).collect();
         let mut check = Check { scope, additions: 0, patterns: HashMap::new() };
         check.expression(&mut root, 0)?;
-        Ok(Self { root, patterns: Arc::new(check.patterns) })
+        let of_patterns: usize = check.patterns.values().map(Pattern::memory_bytes).sum();
+        let memory_bytes = source.len() * BYTES_PER_SOURCE_BYTE + of_patterns;
+        Ok(Self { root, patterns: Arc::new(check.patterns), memory_bytes })
+    }
+
+    /// An estimate of its memory.
+    pub(super) const fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 
     /// Whether the expression is true of the input. A field or an element that is absent makes it false.
@@ -216,16 +233,19 @@ impl Expression {
     fn add_functions(&self, context: &mut Context<'_, '_>, limits: &Arc<Limits>) -> Result<(), cel::DeclarationError> {
         let of_rounds = Arc::clone(limits);
         context.add_function(WITHIN_LIMITS, move || of_rounds.next_round())?;
+        let of_time = Arc::clone(limits);
+        context.add_function(WITHIN_TIME, move || of_time.check(Instant::now() < of_time.deadline))?;
         let of_kept = Arc::clone(limits);
         context.add_function(KEPT, move |value: CelValue| of_kept.keep(value))?;
-        let patterns = Arc::clone(&self.patterns);
+        let (patterns, of_matches) = (Arc::clone(&self.patterns), Arc::clone(limits));
         context.add_function("matches", move |This(text): This<Arc<String>>, pattern: Arc<String>| {
             let failed = |message: &str| ExecutionError::function_error("matches", message);
             if text.len() > MAX_MATCHED_BYTES {
                 return Err(failed("the text is too long"));
             }
             let pattern = patterns.get(pattern.as_str()).ok_or_else(|| failed("the pattern is not a constant"))?;
-            Ok(pattern.is_match(&text))
+            of_matches.next_round()?;
+            pattern.is_match(&text, of_matches.deadline).or_else(|TimeUp| of_matches.check(false))
         })
     }
 }
@@ -287,7 +307,7 @@ struct Check {
     /// Names that are known here.
     scope: Vec<String>,
     additions: usize,
-    patterns: HashMap<String, Regex>,
+    patterns: HashMap<String, Pattern>,
 }
 
 impl Check {
@@ -297,7 +317,18 @@ impl Check {
         }
         match &mut node.expr {
             Expr::Literal(_) => Ok(()),
-            Expr::Ident(name) => self.name(name),
+            Expr::Ident(name) => {
+                if self.scope.iter().any(|known| known == name) {
+                    // No operation on values takes long without a variable among its operands.
+                    let variable = std::mem::take(node);
+                    *node = conditional(call(WITHIN_TIME, vec![]), variable, literal(false));
+                    Ok(())
+                } else if TYPES.contains(&name.as_str()) {
+                    Ok(())
+                } else {
+                    Err(InvalidExpression::Unavailable(name.clone()))
+                }
+            }
             Expr::Select(SelectExpr { operand, .. }) => self.expression(operand, depth + 1),
             Expr::Call(call) => self.call(call, depth),
             Expr::Comprehension(comprehension) => self.comprehension(comprehension, depth),
@@ -319,13 +350,6 @@ impl Check {
             Expr::Struct(one) => Err(InvalidExpression::Unavailable(one.type_name.clone())),
             Expr::Unspecified => Err(InvalidExpression::Syntax("it is empty".to_owned())),
         }
-    }
-
-    fn name(&self, name: &str) -> Result<(), InvalidExpression> {
-        if self.scope.iter().any(|known| known == name) || TYPES.contains(&name) {
-            return Ok(());
-        }
-        Err(InvalidExpression::Unavailable(name.to_owned()))
     }
 
     fn call(&mut self, call: &mut CallExpr, depth: usize) -> Result<(), InvalidExpression> {
@@ -361,9 +385,9 @@ impl Check {
         if self.patterns.len() >= MAX_PATTERNS {
             return Err(InvalidExpression::Patterns);
         }
-        let regex = RegexBuilder::new(&pattern).size_limit(MAX_PATTERN_BYTES).dfa_size_limit(MAX_PATTERN_BYTES).build();
-        let regex = regex.map_err(|error| InvalidExpression::Pattern(last_line(&error.to_string())))?;
-        self.patterns.insert(pattern, regex);
+        let compiled = Pattern::compile(&pattern);
+        let compiled = compiled.map_err(|error| InvalidExpression::Pattern(last_line(&error.to_string())))?;
+        self.patterns.insert(pattern, compiled);
         Ok(())
     }
 

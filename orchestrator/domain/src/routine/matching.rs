@@ -3,18 +3,18 @@
 //! Owns the comparison of channels, sources and types, which ignores case, the limits of patterns, and the meaning of
 //! filters. Pure.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 use protocol::RoutineTrigger;
-use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-use super::expression::{EvaluationError, Expression, Input, InvalidExpression, Names};
+use super::{
+    expression::{EvaluationError, Expression, Input, InvalidExpression, Names, TIME_LIMIT},
+    pattern::{MAX_COMPILED_BYTES, Pattern, TimeUp},
+};
 
 /// Maximum length of a pattern.
 pub const MAX_PATTERN_BYTES: usize = 4 * 1024;
-/// Maximum size of a compiled pattern.
-const MAX_COMPILED_BYTES: usize = 256 * 1024;
 /// Maximum length of a channel, a source and a type.
 pub const MAX_NAME_BYTES: usize = 128;
 /// Maximum number of filters.
@@ -43,7 +43,7 @@ pub enum Matcher {
     Message {
         channel: Option<String>,
         /// What the text must match.
-        pattern: Regex,
+        pattern: Pattern,
     },
     System {
         source: String,
@@ -89,15 +89,31 @@ impl Matcher {
         }
     }
 
-    /// Whether a message or an event of a system fires the routine. May compute for as long as a condition's limit of
-    /// time.
+    /// An estimate of its memory.
+    pub fn memory_bytes(&self) -> usize {
+        const OF_NAMES_AND_FILTERS: usize = 1024;
+        let compiled = match self {
+            Self::Message { pattern, .. } => pattern.memory_bytes(),
+            Self::System { condition, .. } | Self::Webhook { condition } => {
+                condition.as_ref().map_or(0, Expression::memory_bytes)
+            }
+        };
+        OF_NAMES_AND_FILTERS + compiled
+    }
+
+    /// Whether a message or an event of a system fires the routine. May compute for as long as the limit of time of a
+    /// condition, which a pattern has, too.
     pub fn matches(&self, arrival: MatchInput<'_>) -> Result<bool, EvaluationError> {
         match (self, arrival) {
             (Self::Message { channel, pattern }, MatchInput::Message { channel: of_message, content }) => {
                 let is_channel = channel
                     .as_deref()
                     .is_none_or(|channel| of_message.is_some_and(|of_message| same_name(channel, of_message)));
-                Ok(is_channel && pattern.is_match(content))
+                if !is_channel {
+                    return Ok(false);
+                }
+                let searched = pattern.is_match(content, Instant::now() + TIME_LIMIT);
+                searched.map_err(|TimeUp| EvaluationError::LimitExceeded)
             }
             (
                 Self::System { source, event_type, filters, condition },
@@ -160,13 +176,12 @@ fn check_filters(filters: &BTreeMap<String, Value>) -> Result<(), InvalidMatcher
     Ok(())
 }
 
-fn compile_pattern(pattern: &str) -> Result<Regex, InvalidMatcher> {
+fn compile_pattern(pattern: &str) -> Result<Pattern, InvalidMatcher> {
     let invalid = |detail: String| InvalidMatcher { field: "pattern", detail };
     if pattern.len() > MAX_PATTERN_BYTES {
         return Err(invalid(format!("must have at most {MAX_PATTERN_BYTES} bytes")));
     }
-    let compiled = RegexBuilder::new(pattern).size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_COMPILED_BYTES).build();
-    compiled.map_err(|error| match error {
+    Pattern::compile(pattern).map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => {
             invalid(format!("must have at most {MAX_COMPILED_BYTES} bytes when it is compiled"))
         }

@@ -1,5 +1,4 @@
-//! Messages and events of systems that may fire routines: those that wait, what they are compared with, and their
-//! firings.
+//! Messages and events of systems that may fire routines: those that wait, and their firings.
 //!
 //! Guarantees that an event waits from the transaction that causes it until the transaction that fires the last of its
 //! routines, that a user has a limited number of waiting events, and the depth of an event: the firings of routines
@@ -7,7 +6,7 @@
 //! anything with a pattern.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use protocol::{JobId, NotificationKind, RoutineEventId, RoutineId, RoutineTrigger, RunId, ThreadId};
+use protocol::{JobId, NotificationKind, RoutineEventId, RoutineId, RunId, ThreadId};
 use serde_json::Value;
 use sqlx::FromRow;
 use uuid::Uuid;
@@ -17,7 +16,7 @@ use super::{
         Connection, NewNotification, Store, StoreError, Topic,
         by_turns::users_with,
         notifications,
-        rows::{RowRef, count, text},
+        rows::{RowRef, text},
         write_tx::WriteTx,
     },
     firing::{FireOutcome, Firing, fire_in},
@@ -95,23 +94,10 @@ pub struct PendingEvent {
     pub payload: Value,
     /// Firings by routines that led to it.
     pub depth: u32,
-}
-
-/// A routine that an event may fire.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EventRoutine {
-    pub id: RoutineId,
-    pub rev: u64,
-    pub trigger: RoutineTrigger,
-}
-
-/// A page of routines that an event may fire.
-#[derive(Debug, Default)]
-pub struct EventRoutines {
-    /// Those that can be read.
-    pub routines: Vec<EventRoutine>,
-    /// The last of the page; `None` if there are no further ones.
-    pub next: Option<RoutineId>,
+    /// Rounds in which it was compared with some of the user's routines.
+    pub rounds: u32,
+    /// The last routine that it was compared with.
+    pub compared_to: Option<RoutineId>,
 }
 
 impl Store {
@@ -142,7 +128,8 @@ impl Store {
 
     pub async fn waiting_event(&self, id: RoutineEventId) -> Result<Option<PendingEvent>, StoreError> {
         let row: Option<EventRow> = sqlx::query_as(
-            "SELECT id, user_id, kind, source, event_type, payload, depth FROM routine_events WHERE id = $1",
+            "SELECT id, user_id, kind, source, event_type, payload, depth, rounds, compared_to FROM routine_events \
+             WHERE id = $1",
         )
         .bind(id)
         .fetch_optional(&self.read)
@@ -150,49 +137,28 @@ impl Store {
         row.map(EventRow::into_event).transpose()
     }
 
-    /// The enabled routines of a user that an event of this name may fire, after one of them. Those that cannot be read
-    /// are logged and left out.
-    pub async fn routines_of_event(
-        &self,
-        user: &str,
-        name: &EventName,
-        after: Option<RoutineId>,
-        limit: u32,
-    ) -> Result<EventRoutines, StoreError> {
-        let (kind, source, event_type) = match name {
-            EventName::Message { .. } => ("event", None, None),
-            EventName::System { source, event_type } => {
-                ("system_event", Some(folded(source)), Some(folded(event_type)))
-            }
-        };
-        let rows: Vec<(Uuid, i64, String)> = sqlx::query_as(
-            "SELECT id, rev, trigger FROM routines WHERE user_id = $1 AND enabled AND trigger_type = $2 AND id > $3 \
-             AND ($4 IS NULL OR (event_source = $4 AND event_type = $5)) ORDER BY id LIMIT $6",
-        )
-        .bind(user)
-        .bind(kind)
-        .bind(*after.unwrap_or(RoutineId::nil()).as_uuid())
-        .bind(source)
-        .bind(event_type)
-        .bind(i64::from(limit))
-        .fetch_all(&self.read)
-        .await?;
-        let is_full = rows.len() >= limit as usize;
-        let next = rows.last().filter(|_| is_full).map(|(id, ..)| RoutineId::from_uuid(*id));
-        let mut routines = Vec::with_capacity(rows.len());
-        for (id, rev, trigger) in rows {
-            let trigger = RowRef { table: "routines", id }.json("trigger", &trigger);
-            let routine = |trigger| EventRoutine { id: RoutineId::from_uuid(id), rev: count(rev), trigger };
-            routines.extend(self.inconsistent.skip(trigger)?.map(routine));
-        }
-        Ok(EventRoutines { routines, next })
-    }
-
     /// Fires routines for an event, in one transaction.
     pub async fn fire_all(&self, firings: Vec<Firing>, now: DateTime<Utc>) -> Result<Vec<FireOutcome>, StoreError> {
         let outcomes = self.write(transaction!(|tx| fire_all(tx, firings, now).await)).await?;
         failpoint::reach("routine.after_fire");
         Ok(outcomes)
+    }
+
+    /// Has an event wait for its next round.
+    pub async fn postpone_event(
+        &self,
+        event: RoutineEventId,
+        compared_to: Option<RoutineId>,
+    ) -> Result<(), StoreError> {
+        self.write(transaction!(|tx| {
+            sqlx::query("UPDATE routine_events SET rounds = rounds + 1, compared_to = $2 WHERE id = $1")
+                .bind(event)
+                .bind(compared_to)
+                .execute(&mut tx.db)
+                .await?;
+            Ok(())
+        }))
+        .await
     }
 
     /// Fires the last routines of an event that waits, and ends its waiting, in one transaction. `None`: it does not
@@ -358,6 +324,8 @@ struct EventRow {
     event_type: Option<String>,
     payload: String,
     depth: i64,
+    rounds: i64,
+    compared_to: Option<Uuid>,
 }
 
 impl EventRow {
@@ -377,6 +345,8 @@ impl EventRow {
             name,
             payload: row.json("payload", &self.payload)?,
             depth: row.number("depth", self.depth)?,
+            rounds: row.number("rounds", self.rounds)?,
+            compared_to: self.compared_to.map(RoutineId::from_uuid),
         })
     }
 }

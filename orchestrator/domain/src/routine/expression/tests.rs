@@ -115,6 +115,33 @@ fn endless_evaluations_are_cut_off(#[case] source: &str) {
     assert!(error.contains("exceeds the limit"), "{error}");
 }
 
+/// Each search and each comparison alone is within the limit.
+#[rstest]
+#[case::searches("payload.text.matches('a[ab]{3500}[^ab]')", 40)]
+#[case::comparisons("payload.items == payload.same", 120)]
+#[case::comparisons_in_a_round("payload.one.exists(x, payload.items == payload.same)", 70)]
+fn operations_between_rounds_are_cut_off(#[case] operation: &str, #[case] times: usize) {
+    let source = vec![operation; times].join(" || ");
+    let items: Vec<_> = (0..100_000).collect();
+    let mut same = items.clone();
+    same[99_999] = 0;
+    let payload = json!({"text": "ab".repeat(32 * 1024), "items": items, "same": same, "one": [1]});
+    let expression = Expression::compile(&source, Names::Payload).unwrap();
+    let (headers, start) = (BTreeMap::new(), Instant::now());
+    let deadline = start + Duration::from_millis(100);
+    let evaluated = expression.evaluate_until(Input { payload: &payload, headers: &headers }, deadline);
+    assert_eq!(evaluated, Err(EvaluationError::LimitExceeded));
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn the_patterns_of_an_expression_are_limited() {
+    let uses = |patterns: usize| (0..40).map(move |at| format!("payload.a.matches('{}')", at % patterns));
+    let compile = |patterns| Expression::compile(&uses(patterns).collect::<Vec<_>>().join(" || "), Names::Payload);
+    assert!(compile(MAX_PATTERNS).is_ok());
+    assert_eq!(compile(MAX_PATTERNS + 1).unwrap_err(), InvalidExpression::Patterns);
+}
+
 #[test]
 fn an_evaluation_ends_at_its_deadline() {
     let expression = Expression::compile("payload.exists(x, x < 0)", Names::Payload).unwrap();

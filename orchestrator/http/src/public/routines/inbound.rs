@@ -1,13 +1,14 @@
 //! What arrives from outside and may fire routines: messages, events of systems, webhook deliveries.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{
     Json,
     extract::{FromRequest as _, Request, State},
     http::{HeaderMap, StatusCode},
 };
-use dispatch::{EventHandler, InboundEvent, WebhookAnswer, WebhookHandler, WebhookRefused, WebhookRequest};
+use base::rate_limit::ToolRateLimits;
+use dispatch::{EventError, EventHandler, InboundEvent, WebhookAnswer, WebhookHandler, WebhookRefused, WebhookRequest};
 use protocol::{
     DeliveryId, EmitSystemEvent, ErrorCode, EventReceipt, Page, PostMessage, RoutineId, RunReason, WebhookDelivery,
     WebhookReceipt,
@@ -37,6 +38,8 @@ use crate::{
 pub struct Inbound {
     /// Messages and events of systems.
     pub events: Arc<EventHandler>,
+    /// How often each user may post messages and events.
+    pub rates: ToolRateLimits,
     pub webhooks: WebhookHandler,
 }
 
@@ -57,11 +60,26 @@ fn event_id(key: Option<&str>) -> String {
     key.map_or_else(|| DeliveryId::generate().to_string(), str::to_owned)
 }
 
+/// What the rate of messages and events is counted under.
+const POST: &str = "inbound";
+/// When an event that was not compared with all routines may be posted again.
+const NOT_COMPARED_RETRY: Duration = Duration::from_secs(30);
+
 /// Fires routines for an event, and answers with its id and its runs.
 async fn receive(api: &PublicApi, event: InboundEvent) -> Result<EventReceipt, ApiError> {
     api.store.ensure_user_storage(&event.user).await?;
+    let inbound = &api.inbound;
+    if let Err(wait) = inbound.rates.take(&event.user, POST, api.clock.monotonic()) {
+        return Err(ApiError::new(ErrorCode::RateLimited, "too many messages and events").with_retry_after(wait));
+    }
     let id = event.id.clone();
-    let fired = api.inbound.events.fire(event).await.map_err(ApiError::internal)?;
+    let fired = inbound.events.fire(event).await.map_err(|error| match error {
+        EventError::Store(error) => error.into(),
+        error @ (EventError::TimeUp | EventError::Match(_)) => {
+            let detail = "it was not compared with all routines and has fired none; post it again later";
+            ApiError::new(ErrorCode::Unavailable, detail).with_retry_after(NOT_COMPARED_RETRY).with_source(error)
+        }
+    })?;
     Ok(EventReceipt { id, run_ids: fired.runs })
 }
 
@@ -90,7 +108,11 @@ const MAX_CONTENT_BYTES: usize = 64 * 1024;
     post, path = "/api/messages", operation_id = "post_message", tag = "routines",
     params(("Idempotency-Key" = Option<String>, Header, description = "The id of the message.")),
     request_body(content = PostMessage, example = json!({"channel": "support", "content": "The printer is on fire.", "sender": "ada"})),
-    responses((status = 202, body = EventReceipt, description = "The message was compared with all routines."))
+    responses(
+        (status = 202, body = EventReceipt, description = "The message was compared with all routines."),
+        (status = 429, description = "The user posts too many messages and events."),
+        (status = 503, description = "Comparing it took too long. It has fired no routine."),
+    )
 )]
 async fn post_message(
     State(api): State<PublicApi>,
@@ -126,7 +148,11 @@ const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
     post, path = "/api/system-events", operation_id = "post_system_event", tag = "routines",
     params(("Idempotency-Key" = Option<String>, Header, description = "The id of the event.")),
     request_body(content = EmitSystemEvent, example = json!({"source": "github", "event_type": "issue.opened", "payload": {"number": 7}})),
-    responses((status = 202, body = EventReceipt, description = "The event was compared with all routines."))
+    responses(
+        (status = 202, body = EventReceipt, description = "The event was compared with all routines."),
+        (status = 429, description = "The user posts too many messages and events."),
+        (status = 503, description = "Comparing it took too long. It has fired no routine."),
+    )
 )]
 async fn post_system_event(
     State(api): State<PublicApi>,

@@ -177,3 +177,43 @@ async fn while_automation_is_off_nothing_from_outside_fires() {
     end_runs(&ada).await;
     world.finish().await;
 }
+
+/// One of the two patterns takes longer than a search may, so that only the other one fires.
+#[tokio::test]
+async fn messages_of_a_user_with_a_slow_pattern_are_all_compared() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let slow = create(&ada, "slow", json!({"type": "event", "pattern": "a[ab]{3500}[^ab]"}), unlimited()).await;
+    let quick = create(&ada, "quick", json!({"type": "event", "pattern": "^[ab]"}), unlimited()).await;
+    let message = json!({"content": "ab".repeat(32 * 1024)});
+    let posts = (0..12).map(|_| ada.post("/api/messages", &message));
+    let fired: Vec<EventReceipt> =
+        futures_util::future::join_all(posts).await.into_iter().map(|reply| reply.expect(202).json()).collect();
+    assert!(fired.iter().all(|receipt| receipt.run_ids.len() == 1), "{fired:#?}");
+    assert_eq!((runs(&ada, &quick).await.len(), runs(&ada, &slow).await.len()), (12, 0));
+    end_runs(&ada).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn each_user_may_post_at_a_rate() {
+    let time = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
+    let world =
+        World::builder().clock(&time).set("GANTRY_INBOUND_RATE_BURST", 3).set("GANTRY_INBOUND_RATE_PER_SECOND", 1);
+    let world = world.build().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let (message, event) = (json!({"content": "hello"}), json!({"source": "s", "event_type": "t", "payload": {}}));
+    for _ in 0..2 {
+        ada.post("/api/messages", &message).await.expect(202);
+    }
+    ada.post("/api/system-events", &event).await.expect(202);
+    for (path, body) in [("/api/messages", &message), ("/api/system-events", &event)] {
+        let refused = ada.post(path, body).await.problem(ErrorCode::RateLimited);
+        assert_eq!(refused.header("retry-after"), Some("1"));
+    }
+    bob.post("/api/messages", &message).await.expect(202);
+    time.advance(Duration::from_secs(1));
+    ada.post("/api/messages", &message).await.expect(202);
+    ada.post("/api/messages", &message).await.problem(ErrorCode::RateLimited);
+    world.finish().await;
+}
