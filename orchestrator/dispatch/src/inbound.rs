@@ -7,6 +7,6 @@ mod events;
 mod matchers;
 mod webhooks;
 
-pub use events::{EventHandler, FiredRoutines, InboundEvent, PendingEventWorker};
+pub use events::{EventHandler, InboundEvent, PendingEventWorker};
 pub use matchers::{MatchError, RoutineMatchers};
 pub use webhooks::{WebhookAnswer, WebhookHandler, WebhookRefused, WebhookRequest};

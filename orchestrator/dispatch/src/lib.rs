@@ -32,8 +32,8 @@ pub use event_ingestion::{EventIngestion, IngestError};
 pub use executor::ActionExecutor;
 pub use host_runs::{HostRuns, RunHostJob};
 pub use inbound::{
-    EventHandler, FiredRoutines, InboundEvent, MatchError, PendingEventWorker, RoutineMatchers, WebhookAnswer,
-    WebhookHandler, WebhookRefused, WebhookRequest,
+    EventHandler, InboundEvent, MatchError, PendingEventWorker, RoutineMatchers, WebhookAnswer, WebhookHandler,
+    WebhookRefused, WebhookRequest,
 };
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners, bind_sockets};
 pub use notification_destinations::{InvalidDestination, NotificationDestinations};

@@ -3,6 +3,8 @@
 //! Runs each as bounded transactions in the order of the table's row ids, and keeps its position in the database, so that
 //! a process that is killed goes on where it was. Never changes the schema, except what `finish` removes at its end.
 
+mod accepted;
+
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection as _, SqliteConnection};
@@ -15,7 +17,7 @@ const STEP_ROWS: i64 = 5_000;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The migrations, in their order. One that has finished on every installation may be removed.
-const MIGRATIONS: &[DataMigration] = &[];
+const MIGRATIONS: &[DataMigration] = &[accepted::KEYS, accepted::DELIVERIES, accepted::RUNS];
 
 /// Moves or changes the rows of one table.
 pub(super) struct DataMigration {

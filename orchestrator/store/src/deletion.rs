@@ -4,22 +4,16 @@
 //! and a notification's job become null; a restarted job and a run keep the id, which names no job then. Never deletes
 //! files: it records that they are to be removed.
 //!
-//! The usage is added up before the rows that it is read from are deleted. `forget_responses` keeps the idempotency
-//! keys and empties their recorded responses: without the key a repeated request would create the job again, and with
-//! the response it would show what was deleted. A key does not have the id of its job, which is found in the beginning
-//! of the response instead (`idempotency::ID_WITHIN_CHARS`); a response that has the id later, or the id of another job
-//! within it, would be missed or forgotten by mistake. `a_deleted_job_is_gone_and_what_it_used_stays_counted` (stories,
-//! `deletion`) fails when any of this is wrong.
+//! The usage is added up before the rows that it is read from are deleted. The idempotency key that created the job stays
+//! without its response: without the key a repeated request would create the job again, and with the response it would
+//! show what was deleted. `a_deleted_job_is_gone_and_what_it_used_stays_counted` (stories, `deletion`) fails when any of
+//! this is wrong.
 
 use chrono::{DateTime, Utc};
 use protocol::{JobId, JobState};
 use sqlx::FromRow;
 
-use super::{
-    AuditEntry, Connection, Store, StoreError, audit,
-    idempotency::{self, DELETED_STATUS},
-    job_tree::state_of,
-};
+use super::{AuditEntry, Store, StoreError, audit, job_tree::state_of};
 
 /// Adds up what a job used. The cost is unknown as soon as one is.
 const KEEP_USAGE: [&str; 3] = [
@@ -42,7 +36,8 @@ const KEEP_USAGE: [&str; 3] = [
 ];
 
 /// Deletes a job and what belongs to it alone.
-const DELETE: [&str; 8] = [
+const DELETE: [&str; 9] = [
+    "UPDATE accepted SET body = NULL WHERE job_id = $1",
     "UPDATE jobs SET parent_id = NULL WHERE parent_id = $1",
     "UPDATE notifications SET job_id = NULL WHERE job_id = $1",
     "DELETE FROM events WHERE job_id = $1",
@@ -74,7 +69,6 @@ pub enum JobDeletion {
 
 #[derive(FromRow)]
 struct Deletable {
-    user_id: String,
     state: String,
     is_finished: bool,
     has_open_call: bool,
@@ -87,7 +81,7 @@ impl Store {
         self.write(transaction!(|tx| {
             let id = *job.as_uuid();
             let found: Option<Deletable> = sqlx::query_as(
-                "SELECT user_id, state, finished_at IS NOT NULL AS is_finished, \
+                "SELECT state, finished_at IS NOT NULL AS is_finished, \
                  EXISTS (SELECT 1 FROM llm_calls WHERE job_id = $1 AND is_open) AS has_open_call FROM jobs WHERE id = $1",
             )
             .bind(id)
@@ -107,7 +101,6 @@ impl Store {
             for statement in KEEP_USAGE {
                 sqlx::query(statement).bind(id).execute(&mut tx.db).await?;
             }
-            forget_responses(&mut tx.db, &found.user_id, job).await?;
             for statement in DELETE {
                 sqlx::query(statement).bind(id).execute(&mut tx.db).await?;
             }
@@ -146,19 +139,4 @@ impl Store {
         }))
         .await
     }
-}
-
-/// A repeated create or restart is told that the job was deleted; the key does not create it again. A recorded response
-/// begins with the job's id.
-async fn forget_responses(tx: &mut Connection, owner: &str, job: JobId) -> Result<(), StoreError> {
-    sqlx::query(
-        "UPDATE idempotency_keys SET status = $1, body = '' WHERE user_id = $2 AND instr(substr(body, 1, $3), $4) > 0",
-    )
-    .bind(i64::from(DELETED_STATUS))
-    .bind(owner)
-    .bind(idempotency::ID_WITHIN_CHARS)
-    .bind(job.to_string())
-    .execute(tx)
-    .await?;
-    Ok(())
 }

@@ -6,7 +6,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
-use super::{Store, StoreError, budget, idempotency};
+use super::{Store, StoreError, budget};
 
 /// Jobs in one transaction, so that other writes do not wait long.
 const JOBS_PER_BATCH: i64 = 50;
@@ -43,7 +43,8 @@ pub struct RetentionLimits {
 pub struct Trimmed {
     /// Jobs whose events and calls were deleted.
     pub jobs: u64,
-    pub keys: u64,
+    /// Idempotency keys, deliveries and payloads that had expired.
+    pub accepted: u64,
     pub audit_rows: u64,
     pub notifications: u64,
     pub runs: u64,
@@ -59,7 +60,7 @@ pub struct Trimmed {
 impl Store {
     /// Deletes expired rows, then the oldest ones while the database is too large.
     pub async fn trim(&self, limits: &RetentionLimits, now: DateTime<Utc>) -> Result<Trimmed, StoreError> {
-        let mut trimmed = Trimmed { keys: self.trim_keys(now).await?, ..Trimmed::default() };
+        let mut trimmed = Trimmed { accepted: self.trim_accepted(now).await?, ..Trimmed::default() };
         trimmed.notifications = self.trim_notifications(now).await?;
         trimmed.runs = self.trim_runs(now).await?;
         self.trim_webhook_deliveries(now).await?;
@@ -146,15 +147,6 @@ impl Store {
         let event =
             sqlx::query_scalar("SELECT at FROM instance_events ORDER BY at LIMIT 1").fetch_optional(&self.read).await?;
         Ok([job, row, event])
-    }
-
-    async fn trim_keys(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(transaction!(|tx| {
-            let keys =
-                sqlx::query("DELETE FROM idempotency_keys WHERE created_at < $1").bind(now - idempotency::LIFETIME);
-            Ok(keys.execute(&mut tx.db).await?.rows_affected())
-        }))
-        .await
     }
 
     /// Deletes the daily totals of past days. They are only for the budget of their day; usage by day is summed up from

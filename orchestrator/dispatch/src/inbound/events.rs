@@ -10,14 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use protocol::{RoutineEventId, RoutineId, RunId, TriggerType};
+use protocol::{RoutineEventId, RoutineId, TriggerType};
 use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::matchers::{EventContent, MatchError, RoutineMatchers};
 use base::clock::Clock;
-use store::{EventName, FireOutcome, Firing, PendingEvent, Store, StoreError, Topic};
+use store::{EventAnswer, EventName, Firing, IdempotencyKey, PendingEvent, Store, StoreError, Topic};
 
 use crate::RoutineWaker;
 
@@ -25,8 +25,6 @@ use crate::RoutineWaker;
 const ROUTINES_PER_PAGE: u32 = 200;
 /// Routines that one event fires. Further ones are not fired, which is logged.
 const MAX_FIRED: usize = 100;
-/// Firings in one transaction, so that other writes do not wait long.
-const FIRINGS_PER_WRITE: usize = 20;
 /// Users whose events are handled at the same time.
 const MAX_USERS: usize = 4;
 /// Users that are looked up together, and events of each: more than can be in progress, so that some of them are not.
@@ -45,17 +43,10 @@ pub struct InboundEvent {
     pub name: EventName,
     /// The text of a message as `content`, or the payload of an event of a system.
     pub payload: Value,
-    /// What makes it unique among the user's events.
+    /// Its id, which what it fires shows.
     pub id: String,
     /// Firings by routines that led to it.
     pub depth: u32,
-}
-
-/// The outcome of an event.
-#[derive(Debug, Default)]
-pub struct FiredRoutines {
-    /// The runs that it fired, now or when it was posted first.
-    pub runs: Vec<RunId>,
 }
 
 /// Fires routines for events that are posted.
@@ -82,34 +73,13 @@ impl EventHandler {
         Self { store, matchers, waker, clock }
     }
 
-    /// Fires the user's routines that an event matches. The same event again fires none of them again.
-    pub async fn fire(&self, event: InboundEvent) -> Result<FiredRoutines, EventError> {
+    /// Fires the user's routines that an event matches. One that is posted again with its key fires none.
+    pub async fn fire(&self, event: InboundEvent, key: Option<IdempotencyKey>) -> Result<EventAnswer, EventError> {
+        let id = event.id.clone();
         let firings = self.firings(event).await?;
-        let mut runs = Vec::new();
-        for chunk in firings.chunks(FIRINGS_PER_WRITE) {
-            runs.extend(runs_of(self.fire_isolated(chunk.to_vec()).await?));
-            self.waker.wake_runs();
-        }
-        Ok(FiredRoutines { runs })
-    }
-
-    /// Fires routines together, or, if one of them cannot be read, each by itself.
-    async fn fire_isolated(&self, firings: Vec<Firing>) -> Result<Vec<FireOutcome>, StoreError> {
-        match self.store.fire_all(firings.clone(), self.clock.now()).await {
-            Err(StoreError::Inconsistent { .. }) => {}
-            outcome => return outcome,
-        }
-        let mut outcomes = Vec::new();
-        for firing in firings {
-            let routine = firing.routine;
-            match self.store.fire(firing, self.clock.now()).await {
-                Err(error @ StoreError::Inconsistent { .. }) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, routine.id = %routine, "a routine cannot be fired");
-                }
-                outcome => outcomes.push(outcome?),
-            }
-        }
-        Ok(outcomes)
+        let answer = self.store.fire_event(id, key, firings, self.clock.now()).await?;
+        self.waker.wake_runs();
+        Ok(answer)
     }
 
     /// The firings of the routines that an event matches.
@@ -140,37 +110,22 @@ impl EventHandler {
     }
 }
 
-/// The firing of a routine, which was compared at a revision. Its identity is the event's.
+/// The firing of a routine, which was compared at a revision.
 fn firing((routine, rev): (RoutineId, u64), arrived: &EventContent, id: &str, depth: u32) -> Firing {
-    let (trigger, kind, detail, content) = match &arrived.name {
+    let (trigger, detail, content) = match &arrived.name {
         EventName::Message { channel } => {
             let detail = json!({"event_id": id, "channel": channel, "sender": arrived.payload.get("sender")});
             let mut content = arrived.payload.clone();
             content["channel"] = json!(channel);
-            (TriggerType::Event, "message", detail, content)
+            (TriggerType::Event, detail, content)
         }
         EventName::System { source, event_type } => {
             let detail = json!({"event_id": id, "source": source, "event_type": event_type});
             let content = json!({"source": source, "event_type": event_type, "payload": arrived.payload});
-            (TriggerType::SystemEvent, "event", detail, content)
+            (TriggerType::SystemEvent, detail, content)
         }
     };
-    Firing {
-        routine,
-        rev: Some(rev),
-        trigger,
-        identity: format!("{kind}:{id}"),
-        detail,
-        payload: Some(content.to_string()),
-        depth,
-    }
-}
-
-fn runs_of(outcomes: Vec<FireOutcome>) -> impl Iterator<Item = RunId> {
-    outcomes.into_iter().filter_map(|outcome| match outcome {
-        FireOutcome::Fired(run) | FireOutcome::Duplicate(run) => Some(run),
-        _ => None,
-    })
+    Firing { routine, rev: Some(rev), trigger, detail, payload: Some(content.to_string()), depth }
 }
 
 /// Fires routines for events that are pending.
@@ -264,25 +219,15 @@ impl PendingEventWorker {
             Err(EventError::Store(error)) if !matches!(error, StoreError::Inconsistent { .. }) => Err(error),
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, user, event = %id, "an event cannot be handled");
-                self.handler.store.complete_event(id, Vec::new(), self.handler.clock.now()).await.map(drop)
+                self.handler.store.complete_event(id, Vec::new(), self.handler.clock.now()).await
             }
         }
     }
 
     async fn fire(&self, event: PendingEvent) -> Result<(), EventError> {
         let PendingEvent { id, user, name, payload, depth } = event;
-        let mut firings = self.handler.firings(InboundEvent { user, name, payload, id: id.to_string(), depth }).await?;
-        let last = firings.split_off(firings.len() - firings.len().min(FIRINGS_PER_WRITE));
-        for chunk in firings.chunks(FIRINGS_PER_WRITE) {
-            self.handler.fire_isolated(chunk.to_vec()).await?;
-        }
-        match self.handler.store.complete_event(id, last.clone(), self.handler.clock.now()).await {
-            Err(StoreError::Inconsistent { .. }) => {
-                self.handler.fire_isolated(last).await?;
-                self.handler.store.complete_event(id, Vec::new(), self.handler.clock.now()).await?;
-            }
-            outcome => drop(outcome?),
-        }
+        let firings = self.handler.firings(InboundEvent { user, name, payload, id: id.to_string(), depth }).await?;
+        self.handler.store.complete_event(id, firings, self.handler.clock.now()).await?;
         self.handler.waker.wake_runs();
         Ok(())
     }
