@@ -29,6 +29,11 @@ pub async fn until_run(user: &User, run: RunId, status: RunStatus) -> RoutineRun
         .await
 }
 
+/// How many firings runs and entries of skipped firings stand for.
+pub fn firings(runs: &[RoutineRun]) -> u64 {
+    runs.iter().map(|run| run.skipped_count.unwrap_or(1)).sum()
+}
+
 /// All runs of a routine, newest first. At most 200.
 pub async fn runs(user: &User, routine: impl Display) -> Vec<RoutineRun> {
     let page: Page<RoutineRun> = user.get(&format!("/api/routines/{routine}/runs?limit=200")).await.expect(200).json();

@@ -189,8 +189,9 @@ pub(super) const RUNS: List<RoutineRun> = List {
 
 fn with_reason(run: &RoutineRun) -> String {
     let reason = run.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
-    let missed = run.missed_count.filter(|count| *count > 1).map(|count| format!(" ×{count}")).unwrap_or_default();
-    format!("{}{reason}{missed}", run.status)
+    let count = run.missed_count.or(run.skipped_count).filter(|count| *count > 1);
+    let times = count.map(|count| format!(" ×{count}")).unwrap_or_default();
+    format!("{}{reason}{times}", run.status)
 }
 
 fn took(run: &RoutineRun) -> Option<String> {
@@ -213,6 +214,10 @@ pub(super) fn describe(paint: Paint, run: &RoutineRun, zone: Tz) -> String {
         let range = run.missed_from.zip(run.missed_to).map(|(from, to)| format!(", {} to {}", time(from), time(to)));
         format!("{count} times{}", range.unwrap_or_default())
     });
+    let skipped = run.skipped_count.zip(run.last_skipped_at).filter(|(count, _)| *count > 1).map(|(count, last)| {
+        let detail = run.last_skipped_detail.as_ref().map(|detail| one_line(&detail.to_string())).unwrap_or_default();
+        format!("{count} firings, the last at {}: {detail}", time(last))
+    });
     let rows = [
         ("id", Some(run.id.to_string())),
         ("routine", Some(format!("{} ({})", one_line(&run.routine_name), run.routine_id))),
@@ -228,6 +233,7 @@ pub(super) fn describe(paint: Paint, run: &RoutineRun, zone: Tz) -> String {
         ("completed", run.completed_at.map(time)),
         ("took", took(run)),
         ("missed", missed),
+        ("skipped", skipped),
         ("attempt", (run.attempt > 1).then(|| run.attempt.to_string())),
         ("tokens", Some(run.tokens_used.to_string())),
         ("cost", Some(cost(run.cost_usd))),

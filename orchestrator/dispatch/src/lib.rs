@@ -33,8 +33,8 @@ pub use event_ingestion::{EventIngestion, IngestError};
 pub use executor::ActionExecutor;
 pub use host_runs::{HostRuns, RunHostJob};
 pub use inbound::{
-    EventError, EventHandler, FiredRoutines, InboundEvent, MatchError, PendingEventWorker, RoutineMatchers,
-    WebhookAnswer, WebhookHandler, WebhookRefused, WebhookRequest,
+    EventError, EventHandler, InboundEvent, MatchError, PendingEventWorker, RoutineMatchers, WebhookAnswer,
+    WebhookHandler, WebhookRefused, WebhookRequest,
 };
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners, bind_sockets};
 pub use notification_destinations::{InvalidDestination, NotificationDestinations};

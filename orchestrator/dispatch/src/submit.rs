@@ -31,7 +31,7 @@ use engine::SandboxReadiness;
 use hooks::{HookEvent, Hooks};
 use llm::Gateway;
 use secrets::LeakDetectors;
-use store::{AuditEntry, CreateOutcome, IdempotencyKey, Store, StoreError};
+use store::{AuditEntry, CreateOutcome, IdempotencyKey, Lookup, Store, StoreError};
 use telemetry::traces;
 use workspace::{FileWork, RetentionPeriod, UploadRegistry, Workspaces};
 
@@ -215,7 +215,7 @@ impl JobSubmitter {
     pub async fn replay(&self, key: Option<&IdempotencyKey>) -> Result<Option<Submitted>, SubmitError> {
         let Some(key) = key else { return Ok(None) };
         match self.store.idempotency(key, self.clock.now()).await? {
-            Some(lookup) => replayed(lookup.into()),
+            Some(lookup) => replayed(CreateOutcome::Known(lookup)),
             None => Ok(None),
         }
     }
@@ -316,9 +316,9 @@ impl JobSubmitter {
 fn replayed(outcome: CreateOutcome) -> Result<Option<Submitted>, SubmitError> {
     match outcome {
         CreateOutcome::Created => Ok(None),
-        CreateOutcome::Replayed { status, body } => Ok(Some(Submitted::Replayed { status, body })),
-        CreateOutcome::KeyMismatch => Err(SubmitError::KeyReused),
-        CreateOutcome::JobDeleted => Err(SubmitError::JobDeleted),
+        CreateOutcome::Known(Lookup::Replayed { status, body }) => Ok(Some(Submitted::Replayed { status, body })),
+        CreateOutcome::Known(Lookup::KeyMismatch) => Err(SubmitError::KeyReused),
+        CreateOutcome::Known(Lookup::JobDeleted) => Err(SubmitError::JobDeleted),
         CreateOutcome::QueueFull(full) => Err(SubmitError::QueueFull(full)),
         CreateOutcome::ChildRefused(refused) => Err(SubmitError::ChildRefused(refused)),
         CreateOutcome::RunGone => Err(SubmitError::RunGone),

@@ -3,6 +3,8 @@
 //! Runs each as bounded transactions in the order of the table's row ids, and keeps its position in the database, so that
 //! a process that is killed goes on where it was. Never changes the schema, except what `finish` removes at its end.
 
+mod accepted;
+
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection as _, SqliteConnection};
@@ -15,8 +17,15 @@ const STEP_ROWS: i64 = 5_000;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The migrations, in their order. One that has finished on every installation may be removed.
-const MIGRATIONS: &[DataMigration] =
-    &[user_storage::COUNT_JOBS, user_storage::COUNT_ROUTINES, user_storage::COUNT_RUNS, retention::CUT_TEXTS];
+const MIGRATIONS: &[DataMigration] = &[
+    accepted::KEYS,
+    accepted::DELIVERIES,
+    accepted::RUNS,
+    user_storage::COUNT_JOBS,
+    user_storage::COUNT_ROUTINES,
+    user_storage::COUNT_RUNS,
+    retention::CUT_TEXTS,
+];
 
 /// Moves or changes the rows of one table.
 pub(super) struct DataMigration {

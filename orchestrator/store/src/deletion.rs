@@ -5,23 +5,17 @@
 //! files: it records that they are to be removed.
 //!
 //! The first transaction marks the job (`deleted_jobs`); further ones delete a bounded number of rows each. The usage is
-//! added up in the transaction that deletes the rows it is read from, so that the totals never change. `forget_responses` keeps the idempotency
-//! keys and empties their recorded responses: without the key a repeated request would create the job again, and with
-//! the response it would show what was deleted. A key does not have the id of its job, which is found in the beginning
-//! of the response instead (`idempotency::ID_WITHIN_CHARS`); a response that has the id later, or the id of another job
-//! within it, would be missed or forgotten by mistake. `a_deleted_job_is_gone_and_what_it_used_stays_counted` (stories,
-//! `deletion`) fails when any of this is wrong.
+//! added up in the transaction that deletes the rows it is read from, so that the totals never change. The idempotency
+//! key that created the job stays without its response: without the key a repeated request would create the job again,
+//! and with the response it would show what was deleted. `a_deleted_job_is_gone_and_what_it_used_stays_counted`
+//! (stories, `deletion`) fails when any of this is wrong.
 
 use chrono::{DateTime, Utc};
 use protocol::{JobId, JobState};
 use sqlx::FromRow;
 
 use super::{
-    AuditEntry, Connection, Store, StoreError, audit,
-    idempotency::{self, DELETED_STATUS},
-    job_tree::state_of,
-    retention::ROWS_PER_STEP,
-    write_tx::WriteTx,
+    AuditEntry, Store, StoreError, audit, job_tree::state_of, retention::ROWS_PER_STEP, write_tx::WriteTx,
 };
 
 /// The rows of a job in other tables, deleted in this order, and what is to be done with at most `$2` of them.
@@ -83,7 +77,6 @@ pub enum JobDeletion {
 
 #[derive(FromRow)]
 struct Deletable {
-    user_id: String,
     state: String,
     is_finished: bool,
     has_open_call: bool,
@@ -126,7 +119,7 @@ impl Store {
 async fn mark(tx: &mut WriteTx, job: JobId, entry: &AuditEntry) -> Result<JobDeletion, StoreError> {
     let id = *job.as_uuid();
     let found: Option<Deletable> = sqlx::query_as(
-        "SELECT user_id, state, finished_at IS NOT NULL AS is_finished, \
+        "SELECT state, finished_at IS NOT NULL AS is_finished, \
          EXISTS (SELECT 1 FROM llm_calls WHERE job_id = $1 AND is_open) AS has_open_call FROM jobs WHERE id = $1",
     )
     .bind(id)
@@ -143,7 +136,8 @@ async fn mark(tx: &mut WriteTx, job: JobId, entry: &AuditEntry) -> Result<JobDel
     if unfinished > 0 {
         return Ok(JobDeletion::UnfinishedChild);
     }
-    forget_responses(&mut tx.db, &found.user_id, job).await?;
+    // A repeated create or restart is told that the job was deleted; the key does not create it again.
+    sqlx::query("UPDATE accepted SET body = NULL WHERE job_id = $1").bind(id).execute(&mut tx.db).await?;
     sqlx::query("INSERT INTO deleted_jobs (job_id, deleted_at) VALUES ($1, $2) ON CONFLICT DO NOTHING")
         .bind(id)
         .bind(entry.at)
@@ -172,19 +166,4 @@ async fn delete_some(tx: &mut WriteTx, job: JobId) -> Result<bool, StoreError> {
         sqlx::query(statement).bind(job).execute(&mut tx.db).await?;
     }
     Ok(true)
-}
-
-/// A repeated create or restart is told that the job was deleted; the key does not create it again. A recorded response
-/// begins with the job's id.
-async fn forget_responses(tx: &mut Connection, owner: &str, job: JobId) -> Result<(), StoreError> {
-    sqlx::query(
-        "UPDATE idempotency_keys SET status = $1, body = '' WHERE user_id = $2 AND instr(substr(body, 1, $3), $4) > 0",
-    )
-    .bind(i64::from(DELETED_STATUS))
-    .bind(owner)
-    .bind(idempotency::ID_WITHIN_CHARS)
-    .bind(job.to_string())
-    .execute(tx)
-    .await?;
-    Ok(())
 }

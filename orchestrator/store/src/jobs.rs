@@ -9,9 +9,10 @@ use sqlx::{FromRow, Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{
-    AuditEntry, Connection, Store, StoreError, audit,
+    AuditEntry, Connection, Store, StoreError,
+    accepted::{self, IdempotencyKey, Lookup},
+    audit,
     events::{self, EventStamp},
-    idempotency::{self, CreateOutcome, IdempotencyKey, RecordedResponse},
     inconsistent_rows::Row,
     job_tree, lifecycle,
     rows::{JobRow, RowRef, column, count, job_columns, job_tables, text},
@@ -35,6 +36,20 @@ pub enum QueueFull {
     Held,
     /// The queue of all users together.
     Instance,
+}
+
+/// The outcome of creating a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CreateOutcome {
+    Created,
+    /// The idempotency key was seen before; nothing is stored.
+    Known(Lookup),
+    /// Nothing is stored because the queue is full.
+    QueueFull(QueueFull),
+    /// Nothing is stored because the job's parent may not create another child.
+    ChildRefused(ChildRefused),
+    /// Nothing is stored because the run that the job is for no longer waits.
+    RunGone,
 }
 
 /// The jobs that the dispatcher manages.
@@ -234,9 +249,9 @@ pub(super) async fn create(
 ) -> Result<CreateOutcome, StoreError> {
     let now = job.brief.created_at;
     if let Some(key) = key
-        && let Some(known) = idempotency::lookup(&mut tx.db, key, now).await?
+        && let Some(known) = accepted::lookup(&mut tx.db, key, now).await?
     {
-        return Ok(known.into());
+        return Ok(CreateOutcome::Known(known));
     }
     let facts = QueueFacts::read(&mut tx.db, &job.brief.user_id).await?;
     if let Some(full) = facts.full_queue(job.is_held()) {
@@ -254,8 +269,7 @@ pub(super) async fn create(
     insert(&mut tx.db, &job).await?;
     events::append(tx, EventStamp { job: job.id, attempt: 0, at: now }, &events).await?;
     if let Some(key) = key {
-        let response = RecordedResponse { status: 201, body: &text(&job.to_api())? };
-        idempotency::insert(&mut tx.db, key, now, response).await?;
+        accepted::answer(&mut tx.db, key, (201, text(&job.to_api())?), Some(job.id), now).await?;
     }
     audit::record(&mut tx.db, audit, job.id).await?;
     Ok(CreateOutcome::Created)

@@ -12,6 +12,7 @@ macro_rules! transaction {
     };
 }
 
+mod accepted;
 mod actions;
 mod audit;
 mod backup;
@@ -30,7 +31,6 @@ mod events;
 mod file_mode;
 mod gates;
 mod heartbeats;
-mod idempotency;
 mod inconsistent_rows;
 mod instance_events;
 mod job_json;
@@ -73,6 +73,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
+pub use accepted::{IdempotencyKey, Lookup};
 pub use actions::{ClosedToolCall, NewToolCall, OpenedToolCall, ToolCallKey, ToolCallOutcome, ToolCaller};
 pub use audit::{AuditEntry, AuditFilter};
 pub use backup::{BackupError, backup};
@@ -93,12 +94,13 @@ pub use event_notifier::{EventNotifier, EventSubscription, Topic};
 pub use events::EventPage;
 pub use gates::{GateAnswer, GateFilter, GateOutcome, GateTarget};
 pub use heartbeats::{DeferredHeartbeat, DueHeartbeat, HeartbeatEnd, HeartbeatReply, StartedHeartbeat};
-pub use idempotency::{CreateOutcome, IdempotencyKey, Lookup};
 pub use instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstanceEvent};
 pub use job_json::{JobJson, JobPage, TokenChecked};
 pub use job_list::JobFilter;
 pub use job_tree::{JobScope, ListedJob};
-pub use jobs::{MAX_HELD_PER_USER, MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, Unfinished};
+pub use jobs::{
+    CreateOutcome, MAX_HELD_PER_USER, MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, Unfinished,
+};
 pub use lifecycle::{Reported, Transition};
 pub use mcp::{DefinitionApproval, DefinitionStatus, SeenDefinition, StoredDefinition};
 pub use memory::{MemoryDeleteOutcome, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome};
@@ -107,9 +109,9 @@ pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
 pub use prompts::Prompted;
 pub use routines::{
     AbandonedRun, AttemptEnd, AttemptResult, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests,
-    DueRoutine, DueRoutines, EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery,
-    NewRoutineEvent, PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored,
-    RoutineUpdate, RunAttempt, RunFilter, WebhookTarget,
+    DueRoutine, DueRoutines, EventAnswer, EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing,
+    NewDelivery, NewRoutineEvent, PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter,
+    RoutineStored, RoutineUpdate, RunAttempt, RunFilter, Triggered, WebhookTarget,
 };
 pub use rows::StoredEvent;
 pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored};

@@ -5,9 +5,9 @@ use protocol::{JobId, JobState, PromptDelivery, PromptId, PromptMode, PromptRece
 use uuid::Uuid;
 
 use super::{
-    AuditEntry, Connection, JobChange, Store, StoreError, Transition, audit, events,
-    idempotency::{self, IdempotencyKey, Lookup, RecordedResponse},
-    lifecycle,
+    AuditEntry, Connection, JobChange, Store, StoreError, Transition,
+    accepted::{self, IdempotencyKey, Lookup},
+    audit, events, lifecycle,
     rows::{RowRef, text},
 };
 use domain::job::JobRecord;
@@ -47,7 +47,7 @@ impl Store {
         let (audit, request) = (audit.cloned(), request.clone());
         self.write(transaction!(|tx| {
             if let Some(key) = &key
-                && let Some(known) = idempotency::lookup(&mut tx.db, key, now).await?
+                && let Some(known) = accepted::lookup(&mut tx.db, key, now).await?
             {
                 return Ok(Prompted::Known(known));
             }
@@ -81,8 +81,7 @@ impl Store {
                     .await?;
             }
             if let Some(key) = &key {
-                let response = RecordedResponse { status: 202, body: &text(&receipt)? };
-                idempotency::insert(&mut tx.db, key, now, response).await?;
+                accepted::answer(&mut tx.db, key, (202, text(&receipt)?), None, now).await?;
             }
             audit::record(&mut tx.db, audit.as_ref(), job).await?;
             tx.notify_job(job, &record.brief.user_id);

@@ -18,9 +18,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{
-    Store, StoreError, budget, data_migrations::DataMigration, idempotency, instance_events, write_tx::WriteTx,
-};
+use super::{Store, StoreError, budget, data_migrations::DataMigration, instance_events, write_tx::WriteTx};
 
 /// Rows that a step deletes, so that other writes do not wait long.
 pub(super) const ROWS_PER_STEP: u64 = 1_000;
@@ -75,10 +73,9 @@ struct Sweep {
 type Step = for<'s> fn(&'s Store, &'s Sweep) -> BoxFuture<'s, Result<u64, StoreError>>;
 
 const PARTS: &[(&str, Step)] = &[
-    ("idempotency_keys", |store, sweep| {
-        let keys = "DELETE FROM idempotency_keys WHERE rowid IN \
-                    (SELECT rowid FROM idempotency_keys WHERE created_at < $1 LIMIT $2)";
-        Box::pin(store.delete_before(keys, sweep.now - idempotency::LIFETIME))
+    ("accepted", |store, sweep| {
+        let expired = "DELETE FROM accepted WHERE rowid IN (SELECT rowid FROM accepted WHERE until < $1 LIMIT $2)";
+        Box::pin(store.delete_before(expired, sweep.now))
     }),
     ("tokens", |store, sweep| {
         // A token that was signed elsewhere has no user here, and nothing else says that it is revoked.

@@ -204,11 +204,17 @@ async fn an_idempotency_key_that_is_over_is_used_again_before_the_sweep_takes_it
     let now = job.brief.created_at;
     let key = || Some(IdempotencyKey { user: "a".to_owned(), key: "k".to_owned(), digest: "d".to_owned() });
     assert_eq!(store.create_job(job.clone(), key(), None).await.unwrap(), CreateOutcome::Created);
-    assert!(matches!(store.create_job(job.clone(), key(), None).await.unwrap(), CreateOutcome::Replayed { .. }));
+    assert!(matches!(
+        store.create_job(job.clone(), key(), None).await.unwrap(),
+        CreateOutcome::Known(Lookup::Replayed { .. })
+    ));
     let later = JobRecord { id: JobId::generate(), ..job }
         .with_brief(|brief| brief.created_at = now + chrono::TimeDelta::days(2));
     assert_eq!(store.create_job(later.clone(), key(), None).await.unwrap(), CreateOutcome::Created);
-    assert!(matches!(store.create_job(later, key(), None).await.unwrap(), CreateOutcome::Replayed { .. }));
+    assert!(matches!(
+        store.create_job(later, key(), None).await.unwrap(),
+        CreateOutcome::Known(Lookup::Replayed { .. })
+    ));
     store.close().await;
 }
 

@@ -230,7 +230,7 @@ mod tests {
         fs::create_dir(&logs).unwrap();
         let log = logs.join(format!("{}.log", ContainerName::job(finished.id, 1)));
         fs::write(&log, "printed").unwrap();
-        store.execute("ALTER TABLE idempotency_keys RENAME TO hidden").await.unwrap();
+        store.execute("ALTER TABLE accepted RENAME TO hidden").await.unwrap();
         let sweep = RetentionSweep {
             retention: RetentionPeriod::from_days(0),
             records: RetentionLimits { days: 0, audit_days: 0, max_mb: 0 },

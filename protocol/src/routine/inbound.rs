@@ -42,7 +42,7 @@ pub struct EmitSystemEvent {
 pub struct EventReceipt {
     /// The id of the event: the `Idempotency-Key`, or a new UUID.
     pub id: String,
-    /// The runs that it fired.
+    /// The runs that it fired, not those of firings that a guardrail stopped.
     pub run_ids: Vec<RunId>,
 }
 
@@ -50,7 +50,7 @@ pub struct EventReceipt {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WebhookReceipt {
-    /// The run that it fired, or for a duplicate the run of the first delivery.
+    /// The run that it fired; for a duplicate the run of the first delivery, or the entry that counts duplicates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
     /// False when `where` is not true of the delivery.
@@ -73,7 +73,7 @@ pub struct WebhookDelivery {
     pub verdict: DeliveryVerdict,
     /// The HTTP status of the answer.
     pub status: u16,
-    /// The run that it fired.
+    /// The run that it fired, or the entry that counts it if a guardrail stopped it.
     pub run_id: Option<RunId>,
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{JobId, RoutineId, RunId, names::wire_enum};
 
-/// One firing of a routine, and its outcome.
+/// One firing of a routine, and its outcome; or firings that were skipped or missed, which are counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RoutineRun {
@@ -56,6 +56,16 @@ pub struct RoutineRun {
     /// For `missed`: the number of times that were missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed_count: Option<u64>,
+    /// For firings that were skipped: how many there were for this reason within the minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped_count: Option<u64>,
+    /// For firings that were skipped: when the last of them was. The first was at `created_at`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_skipped_at: Option<DateTime<Utc>>,
+    /// For firings that were skipped: what is known of what fired the last of them; `trigger_detail` is of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub last_skipped_detail: Option<Value>,
     /// When the firing was recorded.
     pub created_at: DateTime<Utc>,
 }

@@ -201,10 +201,8 @@ async fn no_file_and_no_table_contains_a_value_in_any_encoding() {
     );
     assert_eq!(mode & 0o777, 0o600);
     world.start().await;
-    let kept: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM idempotency_keys")
-        .fetch_one(&mut world.database().await)
-        .await
-        .unwrap();
+    let kept: i64 =
+        sqlx::query_scalar("SELECT COUNT(*) FROM accepted").fetch_one(&mut world.database().await).await.unwrap();
     assert_eq!(kept, 0, "a request with a value is not kept for its idempotency key");
     world.finish().await;
 }

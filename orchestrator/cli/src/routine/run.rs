@@ -29,13 +29,17 @@ pub struct RunArgs {
     /// Data for the run, which it reads as untrusted: JSON, @FILE, or - for standard input
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     payload: Option<String>,
+    /// Idempotency key: a repeated request returns the first run
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
 }
 
 pub(super) async fn run(client: &Client, args: RunArgs, output: &mut Output) -> Result<Exit, CliError> {
     let payload = args.payload.map(|payload| input::json_argument("--payload", &payload)).transpose()?;
     let id = id_of(client, &args.routine).await?;
     let body = TriggerRoutine { payload, wait_seconds: args.wait.then_some(WAIT_SECONDS) };
-    let mut run: RoutineRun = client.post(&format!("{PATH}/{id}/trigger"), &body, None).await?;
+    let mut run: RoutineRun =
+        client.post(&format!("{PATH}/{id}/trigger"), &body, args.idempotency_key.as_deref()).await?;
     if !args.wait {
         output.either(&run, |_| format!("{} {}", run.id, run.status))?;
         return Ok(Exit::Success);

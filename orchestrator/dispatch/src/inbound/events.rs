@@ -6,7 +6,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use protocol::{RoutineEventId, RoutineId, RunId, TriggerType};
+use protocol::{RoutineEventId, RoutineId, TriggerType};
 use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,7 @@ use super::{
     problems::{AutomationProblem, MAX_ROUNDS, report_automation_problem},
 };
 use base::clock::Clock;
-use store::{EventName, FireOutcome, Firing, PendingEvent, Store, StoreError, Topic};
+use store::{EventAnswer, EventName, Firing, IdempotencyKey, PendingEvent, Store, StoreError, Topic};
 
 use crate::RoutineWaker;
 
@@ -24,8 +24,6 @@ use crate::RoutineWaker;
 const ROUTINES_PER_PAGE: u32 = 200;
 /// Routines that one event fires in a round. Further ones are not fired, which is reported.
 pub(super) const MAX_FIRED: usize = 100;
-/// Firings in one transaction, so that other writes do not wait long.
-const FIRINGS_PER_WRITE: usize = 20;
 /// Users whose events are handled at the same time.
 const MAX_USERS: usize = 4;
 /// Users that are looked up together, and events of each: more than can be in progress, so that some of them are not.
@@ -44,17 +42,10 @@ pub struct InboundEvent {
     pub name: EventName,
     /// The text of a message as `content`, or the payload of an event of a system.
     pub payload: Value,
-    /// What makes it unique among the user's events.
+    /// Its id, which what it fires shows.
     pub id: String,
     /// Firings by routines that led to it.
     pub depth: u32,
-}
-
-/// The outcome of an event.
-#[derive(Debug, Default)]
-pub struct FiredRoutines {
-    /// The runs that it fired, now or when it was posted first.
-    pub runs: Vec<RunId>,
 }
 
 /// Fires routines for events that are posted.
@@ -84,9 +75,9 @@ impl EventHandler {
         Self { store, matchers, waker, clock }
     }
 
-    /// Fires the user's routines that an event matches, once it was compared with all of them. The same event again
-    /// fires none of them again.
-    pub async fn fire(&self, event: InboundEvent) -> Result<FiredRoutines, EventError> {
+    /// Fires the user's routines that an event matches, once it was compared with all of them. One that is posted again
+    /// with its key fires none.
+    pub async fn fire(&self, event: InboundEvent, key: Option<IdempotencyKey>) -> Result<EventAnswer, EventError> {
         let InboundEvent { user, name, payload, id, depth } = event;
         let arrived = Arc::new(EventContent { name, payload });
         let round = self.compare(&user, &arrived, None).await?;
@@ -95,31 +86,9 @@ impl EventHandler {
             return Err(EventError::TimeUp);
         }
         let firings = firings(round, &arrived, &id, depth);
-        let mut runs = Vec::new();
-        for chunk in firings.chunks(FIRINGS_PER_WRITE) {
-            runs.extend(runs_of(self.fire_isolated(chunk.to_vec()).await?));
-            self.waker.wake_runs();
-        }
-        Ok(FiredRoutines { runs })
-    }
-
-    /// Fires routines together, or, if one of them cannot be read, each by itself.
-    async fn fire_isolated(&self, firings: Vec<Firing>) -> Result<Vec<FireOutcome>, StoreError> {
-        match self.store.fire_all(firings.clone(), self.clock.now()).await {
-            Err(StoreError::Inconsistent { .. }) => {}
-            outcome => return outcome,
-        }
-        let mut outcomes = Vec::new();
-        for firing in firings {
-            let routine = firing.routine;
-            match self.store.fire(firing, self.clock.now()).await {
-                Err(error @ StoreError::Inconsistent { .. }) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, routine.id = %routine, "a routine cannot be fired");
-                }
-                outcome => outcomes.push(outcome?),
-            }
-        }
-        Ok(outcomes)
+        let answer = self.store.fire_event(id, key, firings, self.clock.now()).await?;
+        self.waker.wake_runs();
+        Ok(answer)
     }
 
     /// Compares an event with its user's routines after one of them, in one round.
@@ -153,37 +122,22 @@ fn firings(round: Round, arrived: &EventContent, id: &str, depth: u32) -> Vec<Fi
     round.matched.into_iter().map(|routine| firing(routine, arrived, id, depth)).collect()
 }
 
-/// The firing of a routine, which was compared at a revision. Its identity is the event's.
+/// The firing of a routine, which was compared at a revision.
 fn firing((routine, rev): (RoutineId, u64), arrived: &EventContent, id: &str, depth: u32) -> Firing {
-    let (trigger, kind, detail, content) = match &arrived.name {
+    let (trigger, detail, content) = match &arrived.name {
         EventName::Message { channel } => {
             let detail = json!({"event_id": id, "channel": channel, "sender": arrived.payload.get("sender")});
             let mut content = arrived.payload.clone();
             content["channel"] = json!(channel);
-            (TriggerType::Event, "message", detail, content)
+            (TriggerType::Event, detail, content)
         }
         EventName::System { source, event_type } => {
             let detail = json!({"event_id": id, "source": source, "event_type": event_type});
             let content = json!({"source": source, "event_type": event_type, "payload": arrived.payload});
-            (TriggerType::SystemEvent, "event", detail, content)
+            (TriggerType::SystemEvent, detail, content)
         }
     };
-    Firing {
-        routine,
-        rev: Some(rev),
-        trigger,
-        identity: format!("{kind}:{id}"),
-        detail,
-        payload: Some(content.to_string()),
-        depth,
-    }
-}
-
-fn runs_of(outcomes: Vec<FireOutcome>) -> impl Iterator<Item = RunId> {
-    outcomes.into_iter().filter_map(|outcome| match outcome {
-        FireOutcome::Fired(run) | FireOutcome::Duplicate(run) => Some(run),
-        _ => None,
-    })
+    Firing { routine, rev: Some(rev), trigger, detail, payload: Some(content.to_string()), depth }
 }
 
 /// Fires routines for events that are pending.
@@ -275,7 +229,7 @@ impl PendingEventWorker {
         match outcome {
             Err(error @ StoreError::Inconsistent { .. }) => {
                 tracing::error!(error = &error as &dyn std::error::Error, user, event = %id, "an event cannot be handled");
-                self.handler.store.complete_event(id, Vec::new(), self.handler.clock.now()).await.map(drop)
+                self.handler.store.complete_event(id, Vec::new(), self.handler.clock.now()).await
             }
             outcome => outcome,
         }
@@ -292,34 +246,17 @@ impl PendingEventWorker {
             Err(_) => Round { compared_to, is_cut_off: true, ..Round::default() },
         };
         let (compared_to, is_cut_off) = (round.compared_to, round.is_cut_off);
-        let mut firings = firings(round, &arrived, &id.to_string(), depth);
-        let last = firings.split_off(firings.len() - firings.len().min(FIRINGS_PER_WRITE));
-        for chunk in firings.chunks(FIRINGS_PER_WRITE) {
-            self.handler.fire_isolated(chunk.to_vec()).await?;
-        }
+        let (firings, now) = (firings(round, &arrived, &id.to_string(), depth), self.handler.clock.now());
         if is_cut_off && rounds + 1 < MAX_ROUNDS {
-            self.handler.fire_isolated(last).await?;
-            self.handler.store.postpone_event(id, compared_to).await?;
+            self.handler.store.postpone_event(id, firings, compared_to, now).await?;
         } else {
             if is_cut_off {
                 report_automation_problem(&user, compared_to, &AutomationProblem::TooManyRounds);
             }
-            self.complete(id, last).await?;
+            self.handler.store.complete_event(id, firings, now).await?;
         }
         self.handler.waker.wake_runs();
         Ok(())
-    }
-
-    /// Fires the last routines of an event, which waits no longer.
-    async fn complete(&self, id: RoutineEventId, last: Vec<Firing>) -> Result<(), StoreError> {
-        let store = &self.handler.store;
-        match store.complete_event(id, last.clone(), self.handler.clock.now()).await {
-            Err(StoreError::Inconsistent { .. }) => {
-                self.handler.fire_isolated(last).await?;
-                store.complete_event(id, Vec::new(), self.handler.clock.now()).await.map(drop)
-            }
-            outcome => outcome.map(drop),
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use protocol::{DeliveryId, DeliveryVerdict, RoutineId, RoutineTrigger, TriggerType};
+use protocol::{DeliveryVerdict, RoutineId, RoutineTrigger, TriggerType};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
@@ -244,8 +244,6 @@ fn firing(target: &WebhookTarget, request: &WebhookRequest, display_id: &str) ->
         routine: target.routine,
         rev: Some(target.rev),
         trigger: TriggerType::Webhook,
-        // The store compares the delivery with those of the last 72 hours: here it is a new one.
-        identity: format!("webhook:{}", DeliveryId::generate()),
         detail: json!({
             "delivery_id": display_id,
             "event": event,

@@ -39,9 +39,12 @@ pub enum RoutineError {
     /// Automation is switched off.
     #[error("automation is switched off by the operator")]
     AutomationDisabled,
-    /// A guardrail stopped the firing; the run is recorded as skipped.
+    /// A guardrail stopped the firing; `run` is the entry that counts it.
     #[error("the firing was skipped: {reason}")]
     Skipped { run: RunId, reason: RunReason },
+    /// The idempotency key was used with another request.
+    #[error("the idempotency key was used with another request")]
+    KeyReused,
     /// A secret could not be sealed.
     #[error(transparent)]
     Secret(#[from] SecretError),

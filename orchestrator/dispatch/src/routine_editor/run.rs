@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{RoutineCaller, RoutineEditor, RoutineError, invalid, schedule_of};
 use domain::routine::timing::{stagger_offset, upcoming};
-use store::{FireOutcome, Firing, Topic};
+use store::{FireOutcome, Firing, IdempotencyKey, Lookup, Topic, Triggered};
 
 /// Largest payload of a run at a user's request, as JSON.
 const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
@@ -22,15 +22,19 @@ pub struct ManualRun {
     pub run: RoutineRun,
     /// Whether it has ended while the caller waited.
     pub is_finished: bool,
+    /// Whether an earlier request with the same key has fired it.
+    pub is_replayed: bool,
 }
 
 impl RoutineEditor {
-    /// Fires a routine at a user's request, and waits for the end of the run as long as the request says.
+    /// Fires a routine at a user's request, and waits for the end of the run as long as the request says. A request that
+    /// is repeated with its key waits for the run of the first one.
     pub async fn trigger(
         &self,
         caller: &RoutineCaller,
         id: RoutineId,
         request: TriggerRoutine,
+        key: Option<IdempotencyKey>,
     ) -> Result<ManualRun, RoutineError> {
         let payload = request.payload.as_ref().map(ToString::to_string);
         let mut errors = Vec::new();
@@ -48,22 +52,27 @@ impl RoutineEditor {
             routine: id,
             rev: None,
             trigger: TriggerType::Manual,
-            identity: format!("manual:{}", RunId::generate()),
             detail: json!({"by": caller.user}),
             payload,
             depth: 0,
         };
-        let run = self.fire(firing).await?;
-        let wait = Duration::from_secs(request.wait_seconds.unwrap_or(0));
-        self.wait_for_run(&routine.user_id, run, wait).await
-    }
-
-    /// Fires a routine. A firing that a guardrail stops is an error with its run.
-    pub async fn fire(&self, firing: Firing) -> Result<RunId, RoutineError> {
-        let outcome = self.store().fire(firing, self.now()).await?;
+        let triggered = self.store().trigger(firing, key, self.now()).await?;
         self.waker.wake_runs();
+        let wait = Duration::from_secs(request.wait_seconds.unwrap_or(0));
+        let outcome = match triggered {
+            Triggered::Decided(outcome) => outcome,
+            Triggered::Known(Lookup::Replayed { body, .. }) => {
+                let first: RoutineRun = serde_json::from_str(&body).map_err(|_| RoutineError::KeyReused)?;
+                // The run may have been deleted since.
+                return match self.wait_for_run(&routine.user_id, first.id, wait).await {
+                    Err(RoutineError::NotFound) => Ok(ManualRun { run: first, is_finished: false, is_replayed: true }),
+                    run => Ok(ManualRun { is_replayed: true, ..run? }),
+                };
+            }
+            Triggered::Known(Lookup::KeyMismatch | Lookup::JobDeleted) => return Err(RoutineError::KeyReused),
+        };
         match outcome {
-            FireOutcome::Fired(run) | FireOutcome::Duplicate(run) => Ok(run),
+            FireOutcome::Fired(run) => self.wait_for_run(&routine.user_id, run, wait).await,
             FireOutcome::Skipped { run, reason } => Err(RoutineError::Skipped { run, reason }),
             FireOutcome::Disabled => Err(RoutineError::Disabled),
             FireOutcome::AutomationDisabled => Err(RoutineError::AutomationDisabled),
@@ -110,11 +119,13 @@ impl RoutineEditor {
             // A caller that does not wait gets the same answer however fast the run is.
             let is_finished = now.status.is_finished() && !wait.is_zero();
             if is_finished || wait.is_zero() {
-                return Ok(ManualRun { run: now, is_finished });
+                return Ok(ManualRun { run: now, is_finished, is_replayed: false });
             }
             tokio::select! {
                 () = changes.changed() => {}
-                () = self.submitter.clock.sleep_until(until) => return Ok(ManualRun { run: now, is_finished: false }),
+                () = self.submitter.clock.sleep_until(until) => {
+                    return Ok(ManualRun { run: now, is_finished: false, is_replayed: false });
+                }
             }
         }
     }

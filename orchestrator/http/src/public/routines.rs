@@ -25,7 +25,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     MAX_BODY_BYTES, PublicApi,
-    request::audit_entry::{AuditedCaller, audited},
+    request::{
+        audit_entry::{AuditedCaller, audited},
+        idempotent::{self, ClientHeaders},
+    },
 };
 use crate::{
     extract::{ApiJson, ApiPath, ApiQuery, OptionalJson},
@@ -235,27 +238,36 @@ async fn toggle(
 
 /// Fires a routine manually.
 ///
-/// The cooldown does not apply, and the next time of the schedule stays as it is.
+/// The cooldown does not apply, and the next time of the schedule stays as it is. With `Idempotency-Key`, a repeated request fires
+/// nothing and answers with the run of the first one.
 #[utoipa::path(
     post, path = "/api/routines/{id}/trigger", operation_id = "trigger_routine", tag = "routines",
-    params(("id" = String, Path, description = "Routine id.")),
+    params(
+        ("id" = String, Path, description = "Routine id."),
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h return the run of the first request."),
+    ),
     request_body(content = Option<TriggerRoutine>, example = json!({"wait_seconds": 30})),
     responses(
         (status = 200, body = RoutineRun, description = "The run has ended within `wait_seconds`."),
         (status = 202, body = RoutineRun, description = "The run waits or is in progress."),
         (status = 404, description = "No such routine."),
         (status = 409, description = "The routine is disabled or busy, or a guardrail stopped the firing."),
+        (status = 422, description = "Invalid, or the idempotency key was used with another request."),
     )
 )]
 async fn trigger(
     State(api): State<PublicApi>,
     AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<RoutineId>,
+    client: ClientHeaders,
     OptionalJson(request): OptionalJson<TriggerRoutine>,
 ) -> Result<Response, ApiError> {
-    let triggered = api.routines.trigger(&caller(&who, entry), id, request).await?;
+    let body = serde_json::to_vec(&request).map_err(ApiError::internal)?;
+    let key = client.bind(&who.user, format!("POST /api/routines/{id}/trigger"), body.into()).await?;
+    let triggered = api.routines.trigger(&caller(&who, entry), id, request, key).await?;
     let status = if triggered.is_finished { StatusCode::OK } else { StatusCode::ACCEPTED };
-    Ok((status, Json::<RoutineRun>(triggered.run)).into_response())
+    let response = (status, Json::<RoutineRun>(triggered.run)).into_response();
+    Ok(if triggered.is_replayed { idempotent::mark_replayed(response) } else { response })
 }
 
 /// The caller of a request.
@@ -279,6 +291,7 @@ impl From<RoutineError> for ApiError {
             RoutineError::NotFound => Self::not_found(),
             RoutineError::NotOwner => Self::not_owner(),
             RoutineError::Changed { .. } => Self::new(ErrorCode::PreconditionFailed, detail),
+            RoutineError::KeyReused => Self::new(ErrorCode::IdempotencyMismatch, detail),
             RoutineError::Disabled => Self::new(ErrorCode::RoutineDisabled, detail),
             RoutineError::AutomationDisabled => Self::new(ErrorCode::AutomationDisabled, detail),
             RoutineError::Skipped { run, reason } => {

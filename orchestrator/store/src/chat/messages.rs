@@ -8,9 +8,7 @@ use sqlx::FromRow;
 
 use super::{
     super::{
-        Store, StoreError, audit,
-        idempotency::{self, RecordedResponse},
-        routines,
+        Store, StoreError, accepted, audit, routines,
         rows::{RowRef, text},
         user_storage,
         write_tx::WriteTx,
@@ -210,7 +208,7 @@ async fn send(tx: &mut WriteTx, message: &SentMessage) -> Result<Sent, StoreErro
 /// The response to an earlier message with this key.
 async fn known(tx: &mut WriteTx, message: &SentMessage) -> Result<Option<Sent>, StoreError> {
     let Some(key) = &message.key else { return Ok(None) };
-    Ok(idempotency::lookup(&mut tx.db, key, message.audit.at).await?.map(Sent::Known))
+    Ok(accepted::lookup(&mut tx.db, key, message.audit.at).await?.map(Sent::Known))
 }
 
 /// The thread that a user may write to. The thread `main` is created where there is none.
@@ -259,8 +257,7 @@ async fn insert(tx: &mut WriteTx, thread: ThreadId, message: &SentMessage) -> Re
 /// Records the response and the audit entry.
 async fn finish(tx: &mut WriteTx, message: &SentMessage, receipt: MessageReceipt) -> Result<Sent, StoreError> {
     if let Some(key) = &message.key {
-        let response = RecordedResponse { status: ACCEPTED, body: &text(&receipt)? };
-        idempotency::insert(&mut tx.db, key, message.audit.at, response).await?;
+        accepted::answer(&mut tx.db, key, (ACCEPTED, text(&receipt)?), None, message.audit.at).await?;
     }
     audit::insert(&mut tx.db, &message.audit, AuditOutcome::Done, None).await?;
     Ok(Sent::Stored(receipt))

@@ -1,4 +1,4 @@
-//! Firings become runs: what is known of the routines is read, the domain decides, and the runs are recorded.
+//! Firings become runs, or are recorded as skipped or missed: what is known of the routines is read, the domain decides.
 //!
 //! Everything happens in one transaction, for one firing or for many. Whether a routine fires at all (its revision, its
 //! next time) is checked by the callers before.
@@ -20,7 +20,7 @@ use super::{
         rows::{RowRef, count, text},
         write_tx::WriteTx,
     },
-    budgets, cancel, publish,
+    budgets, cancel, firings, publish,
     rows::{hex, time_text, unfinished},
     run_log,
 };
@@ -85,10 +85,8 @@ pub(super) async fn facts(
 pub(super) struct Candidate {
     pub(super) trigger: TriggerType,
     pub(super) kind: FiringKind,
-    pub(super) identity: String,
     pub(super) detail: Value,
     pub(super) payload: Option<String>,
-    pub(super) payload_digest: Option<String>,
     pub(super) is_duplicate: bool,
     pub(super) depth: u32,
 }
@@ -98,31 +96,27 @@ impl Candidate {
         Self {
             trigger,
             kind: FiringKind::Scheduled { due_at, is_backlog },
-            identity: format!("due:{}", time_text(due_at)),
             detail: json!({}),
             payload: None,
-            payload_digest: None,
             is_duplicate: false,
             depth: 0,
         }
     }
 }
 
-/// A run that is about to be stored.
+/// A run, or a firing that leads to none, that is about to be stored.
 pub(super) struct NewRun {
     pub(super) run: RoutineRun,
-    pub(super) identity: String,
     kind: String,
     rev: i64,
     payload: Option<String>,
-    payload_digest: Option<String>,
     depth: u32,
 }
 
 /// What the admission of a routine's firings leads to.
 #[derive(Default)]
 pub(super) struct Admitted {
-    /// The runs, to be stored together.
+    /// The runs and the firings that were stopped, to be stored together.
     pub(super) runs: Vec<NewRun>,
     /// Why the routine does not fire any more.
     pub(super) disable: Option<DisabledReason>,
@@ -184,12 +178,14 @@ impl RoutineFacts {
             FiringKind::Scheduled { due_at, .. } => Some(due_at),
             FiringKind::Event | FiringKind::Manual => None,
         };
+        let is_skipped = status == RunStatus::Skipped;
         let run = RoutineRun {
             id: RunId::generate(),
             routine_id: RoutineId::from_uuid(self.id),
             routine_name: self.name.clone(),
             user_id: self.user_id.clone(),
             trigger_type: candidate.trigger,
+            last_skipped_detail: is_skipped.then(|| candidate.detail.clone()),
             trigger_detail: candidate.detail,
             due_at,
             started_at: None,
@@ -206,21 +202,20 @@ impl RoutineFacts {
             missed_from: None,
             missed_to: None,
             missed_count: None,
+            skipped_count: is_skipped.then_some(1),
+            last_skipped_at: is_skipped.then_some(now),
             created_at: now,
         };
         NewRun {
             run,
-            identity: candidate.identity,
             kind: self.action_type.clone(),
             rev: self.rev,
-            // A run that does not start reads nothing.
-            payload: candidate.payload.filter(|_| !status.is_finished()),
-            payload_digest: candidate.payload_digest,
+            payload: candidate.payload,
             depth: candidate.depth,
         }
     }
 
-    /// A row for times that passed unnoticed.
+    /// Times that passed unnoticed.
     pub(super) fn missed_run(
         &self,
         trigger: TriggerType,
@@ -228,8 +223,7 @@ impl RoutineFacts {
         reason: RunReason,
         now: DateTime<Utc>,
     ) -> NewRun {
-        let mut candidate = Candidate::scheduled(trigger, from, false);
-        candidate.identity = format!("missed:{}", time_text(from));
+        let candidate = Candidate::scheduled(trigger, from, false);
         let mut new = self.new_run(candidate, RunStatus::Missed, Some(reason), now);
         (new.run.missed_from, new.run.missed_to, new.run.missed_count) = (Some(from), Some(to), Some(number));
         new
@@ -284,35 +278,42 @@ pub(super) async fn admit_all(
     Ok(admitted)
 }
 
-/// Stores runs and returns those that were not known. Their events are added to `events`.
+/// Stores runs and the firings that led to none, and returns them. A time of a schedule that has a run gets no other.
+/// The events of runs, and of the first firing of each entry, are added to `events`.
 pub(super) async fn insert(
     tx: &mut WriteTx,
     runs: Vec<NewRun>,
     next: impl Fn(&RoutineRun) -> Option<DateTime<Utc>>,
     events: &mut Vec<NewInstanceEvent>,
 ) -> Result<Vec<RoutineRun>, StoreError> {
+    let (stopped, runs): (Vec<NewRun>, Vec<NewRun>) = runs.into_iter().partition(|new| new.run.status.is_finished());
+    let mut recorded = Vec::with_capacity(stopped.len() + runs.len());
+    for firings::Recorded { run, is_first } in
+        firings::record(tx, stopped.into_iter().map(|new| new.run).collect()).await?
+    {
+        if is_first {
+            run_log::not_run(tx, &run);
+            events.extend(publish::of_run(&run, next(&run)));
+        }
+        recorded.push(run);
+    }
     if runs.is_empty() {
-        return Ok(Vec::new());
+        return Ok(recorded);
     }
     let rows: Vec<Value> = runs.iter().map(NewRun::to_json).collect();
     let stored: Vec<Uuid> = sqlx::query_scalar(
         "INSERT INTO routine_runs (id, routine_id, user_id, routine_name, identity, kind, trigger_type, trigger_detail, payload, \
-         payload_digest, depth, routine_rev, status, reason, due_at, completed_at, missed_from, missed_to, missed_count, created_at) \
+         depth, routine_rev, status, due_at, created_at) \
          SELECT unhex(j.value->>'id'), unhex(j.value->>'routine'), j.value->>'user', j.value->>'name', j.value->>'identity', \
-         j.value->>'kind', j.value->>'trigger', j.value->>'detail', j.value->>'payload', unhex(j.value->>'digest'), \
-         j.value->>'depth', j.value->>'rev', j.value->>'status', j.value->>'reason', j.value->>'due', j.value->>'completed', \
-         j.value->>'from', j.value->>'to', j.value->>'count', j.value->>'created' FROM json_each($1) AS j WHERE TRUE \
+         j.value->>'kind', j.value->>'trigger', j.value->>'detail', j.value->>'payload', j.value->>'depth', j.value->>'rev', \
+         j.value->>'status', j.value->>'due', j.value->>'created' FROM json_each($1) AS j WHERE TRUE \
          ON CONFLICT DO NOTHING RETURNING id",
     )
     .bind(text(&rows)?)
     .fetch_all(&mut tx.db)
     .await?;
-    let mut recorded = Vec::with_capacity(stored.len());
     for NewRun { run, .. } in runs {
         if stored.contains(run.id.as_uuid()) {
-            if run.status.is_finished() {
-                run_log::not_run(tx, &run);
-            }
             events.extend(publish::of_run(&run, next(&run)));
             recorded.push(run);
         }
@@ -323,13 +324,14 @@ pub(super) async fn insert(
 impl NewRun {
     fn to_json(&self) -> Value {
         let run = &self.run;
+        let due = run.due_at.map(time_text);
+        // Unique in the routine: the time of the schedule, or the run's own id.
+        let identity = due.as_ref().map_or_else(|| run.id.to_string(), |due| format!("due:{due}"));
         json!({
             "id": hex(run.id.as_uuid()), "routine": hex(run.routine_id.as_uuid()), "user": run.user_id,
-            "name": run.routine_name, "identity": self.identity, "kind": self.kind, "trigger": run.trigger_type,
-            "detail": run.trigger_detail.to_string(), "payload": self.payload, "digest": self.payload_digest, "depth": self.depth,
-            "rev": self.rev, "status": run.status, "reason": run.reason, "due": run.due_at.map(time_text),
-            "completed": run.completed_at.map(time_text), "from": run.missed_from.map(time_text),
-            "to": run.missed_to.map(time_text), "count": run.missed_count, "created": time_text(run.created_at),
+            "name": run.routine_name, "identity": identity, "kind": self.kind, "trigger": run.trigger_type,
+            "detail": run.trigger_detail.to_string(), "payload": self.payload, "depth": self.depth, "rev": self.rev,
+            "status": run.status, "due": due, "created": time_text(run.created_at),
         })
     }
 }

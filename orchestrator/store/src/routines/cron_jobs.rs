@@ -5,7 +5,10 @@ use protocol::{Retry, RoutineActionKind, RoutineId, RoutineSession, RunReason, R
 use sqlx::FromRow;
 use uuid::Uuid;
 
-use super::super::{Store, StoreError, rows::RowRef};
+use super::{
+    super::{Store, StoreError, rows::RowRef},
+    list::RunFilter,
+};
 use domain::routine::cron_job::{CronJobFacts, LastRun, MAX_SHOWN_CHARS};
 
 /// Which cron jobs to list.
@@ -70,10 +73,13 @@ impl Store {
              json_extract(notify, '$.webhook_url') AS target, json_extract(guardrails, '$.timeout_seconds') AS timeout_seconds, \
              json_extract(guardrails, '$.retry.max_attempts') AS max_attempts, \
              json_extract(guardrails, '$.retry.backoff_seconds') AS backoff_seconds, post_to_main_prefix, next_fire_at, \
-             last_run_at, run.status AS last_run_status, run.reason AS last_run_reason, run.message AS last_run_message, \
-             run.started_at AS last_run_started_at, run.completed_at AS last_run_completed_at \
-             FROM routines LEFT JOIN routine_runs AS run ON run.id = (SELECT ended.id FROM routine_runs AS ended \
-             WHERE ended.routine_id = routines.id AND ended.status NOT IN ('queued', 'running') ORDER BY ended.id DESC LIMIT 1) \
+             last_run_at, COALESCE(run.status, firing.status) AS last_run_status, \
+             COALESCE(run.reason, firing.reason) AS last_run_reason, run.message AS last_run_message, \
+             run.started_at AS last_run_started_at, COALESCE(run.completed_at, firing.created_at) AS last_run_completed_at \
+             FROM (SELECT *, (SELECT ended.id FROM routine_runs AS ended \
+             WHERE ended.routine_id = routines.id AND ended.status NOT IN ('queued', 'running') UNION ALL \
+             SELECT id FROM firings WHERE firings.routine_id = routines.id ORDER BY 1 DESC LIMIT 1) AS last FROM routines) AS routines \
+             LEFT JOIN routine_runs AS run ON run.id = last LEFT JOIN firings AS firing ON firing.id = last \
              WHERE routines.user_id = $1 AND routines.trigger_type IN ('at', 'every', 'cron') AND (enabled OR $2) \
              AND ($3 IS NULL OR routines.id < $3) ORDER BY routines.id DESC LIMIT $4",
         )
@@ -97,17 +103,18 @@ impl Store {
         Ok((jobs, next))
     }
 
-    /// The last run of a routine that has ended.
+    /// The last run of a routine that has ended, or the last firing that led to none.
     pub async fn last_ended_run(&self, routine: RoutineId) -> Result<Option<LastRun>, StoreError> {
-        let row: Option<LastRunRow> = sqlx::query_as(
-            "SELECT status AS last_run_status, reason AS last_run_reason, message AS last_run_message, \
-             started_at AS last_run_started_at, completed_at AS last_run_completed_at FROM routine_runs \
-             WHERE routine_id = $1 AND status NOT IN ('queued', 'running') ORDER BY id DESC LIMIT 1",
-        )
-        .bind(routine)
-        .fetch_optional(&self.read)
-        .await?;
-        row.map_or(Ok(None), |row| row.into_run(&RowRef { table: "routine_runs", id: *routine.as_uuid() }))
+        let statuses = RunStatus::ALL.iter().copied().filter(|status| status.is_finished()).collect();
+        let filter = RunFilter { routine: Some(routine), statuses, limit: 1, ..RunFilter::default() };
+        let (runs, _) = self.runs(&filter).await?;
+        Ok(runs.into_iter().next().map(|run| LastRun {
+            status: run.status,
+            reason: run.reason,
+            message: run.message,
+            started_at: run.started_at,
+            completed_at: run.completed_at,
+        }))
     }
 }
 

@@ -3,8 +3,6 @@
 //! Guarantees that a delivery which was answered uses up its id for [`ID_LIFETIME`], in the transaction that fires its
 //! routine, and that a routine's log is bounded. Knows neither signatures nor conditions.
 
-use std::collections::BTreeSet;
-
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{
     DeliveryId, DeliveryVerdict, RoutineId, RoutineTrigger, RunId, RunReason, WebhookDelivery, WebhookTrigger,
@@ -15,6 +13,7 @@ use uuid::Uuid;
 use super::{
     super::{
         Store, StoreError,
+        accepted::{self, Accepted, Scope},
         rows::{RowRef, count},
         write_tx::WriteTx,
     },
@@ -29,7 +28,7 @@ const ID_LIFETIME: TimeDelta = TimeDelta::hours(72);
 const MAX_LOGGED: u32 = 200;
 /// How long an entry of the log is kept at most.
 const LOG_LIFETIME: TimeDelta = TimeDelta::days(90);
-/// Rows in one transaction of the retention sweep, so that other writes do not wait long.
+/// Rows that one transaction deletes, so that other writes do not wait long.
 const ROWS_PER_BATCH: i64 = 1_000;
 
 /// The routine of a webhook path.
@@ -69,7 +68,7 @@ pub struct NewDelivery {
 pub enum Delivered {
     /// It fired a run, which may wait.
     Fired(RunId),
-    /// A guardrail stopped it; the run is recorded as skipped.
+    /// A guardrail stopped it; `run` is the entry that counts it.
     Skipped {
         run: RunId,
         reason: RunReason,
@@ -181,14 +180,7 @@ impl Store {
     /// Logs a delivery that was decided without being recorded.
     pub async fn log_delivery(&self, refused: RefusedDelivery, now: DateTime<Utc>) -> Result<(), StoreError> {
         self.write(transaction!(|tx| {
-            let entry = Entry {
-                display_id: &refused.display_id,
-                verdict: refused.verdict,
-                status: refused.status,
-                run: None,
-                digests: None,
-            };
-            log(tx, refused.routine, entry, now).await
+            log(tx, refused.routine, &refused.display_id, (refused.verdict, refused.status, None), now).await
         }))
         .await
     }
@@ -213,18 +205,9 @@ impl Store {
         rows.into_iter().map(DeliveryRow::into_delivery).collect()
     }
 
-    /// Forgets ids that are too old, and deletes old entries of logs. Returns how many entries were deleted.
+    /// Deletes old entries of logs. Returns how many.
     pub(crate) async fn trim_webhook_deliveries(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
         let mut trimmed = 0;
-        loop {
-            let routines = self.forget_delivery_ids(now - ID_LIFETIME).await?;
-            if routines.is_empty() {
-                break;
-            }
-            for routine in routines {
-                trimmed += self.trim_log(routine).await?;
-            }
-        }
         while let rows @ 1.. = self.trim_expired_deliveries(now - LOG_LIFETIME).await? {
             trimmed += rows;
         }
@@ -240,27 +223,6 @@ impl Store {
             }
         }
         Ok(trimmed)
-    }
-
-    /// Forgets a batch of ids. Returns the routines that they were delivered to.
-    async fn forget_delivery_ids(&self, before: DateTime<Utc>) -> Result<BTreeSet<Uuid>, StoreError> {
-        self.write_one(transaction!(|tx| {
-            let routines: Vec<Uuid> = sqlx::query_scalar(
-                "UPDATE webhook_deliveries SET id_digest = NULL, body_digest = NULL WHERE id IN \
-                 (SELECT id FROM webhook_deliveries WHERE id_digest IS NOT NULL AND received_at < $1 \
-                 ORDER BY received_at LIMIT $2) RETURNING routine_id",
-            )
-            .bind(before)
-            .bind(ROWS_PER_BATCH)
-            .fetch_all(&mut tx.db)
-            .await?;
-            Ok(routines.into_iter().collect())
-        }))
-        .await
-    }
-
-    async fn trim_log(&self, routine: Uuid) -> Result<u64, StoreError> {
-        self.write_one(transaction!(|tx| trim(tx, routine).await)).await
     }
 
     /// Deletes a batch of old entries.
@@ -306,16 +268,20 @@ async fn record(
         (None, Some(firing)) => match fire_in(tx, firing, now).await? {
             FireOutcome::Fired(run) => Delivered::Fired(run),
             FireOutcome::Skipped { run, reason } => Delivered::Skipped { run, reason },
-            FireOutcome::Duplicate(run) => Delivered::Duplicate(Some(run)),
             FireOutcome::Disabled => Delivered::Disabled,
             FireOutcome::AutomationDisabled => Delivered::AutomationDisabled,
             FireOutcome::Changed => Delivered::Changed,
             FireOutcome::NotFound => Delivered::NotFound,
         },
     };
-    if let Some((verdict, status, run)) = delivered.logged() {
-        let digests = delivered.consumes_id().then_some(&digests);
-        log(tx, routine, Entry { display_id: &display_id, verdict, status, run, digests }, now).await?;
+    if let Some(entry @ (_, _, run)) = delivered.logged() {
+        log(tx, routine, &display_id, entry, now).await?;
+        if delivered.consumes_id() {
+            for key in digests.keys() {
+                let answered = Accepted { run_id: run, ..Accepted::default() };
+                accepted::insert(&mut tx.db, (Scope::Delivery(routine), &key), answered, now, ID_LIFETIME).await?;
+            }
+        }
     }
     Ok(delivered)
 }
@@ -327,60 +293,51 @@ async fn find<'c>(
     digests: &DeliveryDigests,
     now: DateTime<Utc>,
 ) -> Result<Option<Option<RunId>>, StoreError> {
-    let run: Option<Option<Uuid>> = sqlx::query_scalar(
-        "SELECT run_id FROM (SELECT run_id, id FROM webhook_deliveries \
-         WHERE routine_id = $1 AND id_digest = unhex($2) AND id_digest IS NOT NULL AND received_at > $4 \
-         UNION ALL SELECT run_id, id FROM webhook_deliveries \
-         WHERE routine_id = $1 AND body_digest = unhex($3) AND body_digest IS NOT NULL AND received_at > $4) \
-         ORDER BY id LIMIT 1",
-    )
-    .bind(routine)
-    .bind(&digests.id)
-    .bind(&digests.body)
-    .bind(now - ID_LIFETIME)
-    .fetch_optional(db)
-    .await?;
-    Ok(run.map(|run| run.map(RunId::from_uuid)))
+    let keys: Vec<String> = digests.keys().collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let known = accepted::find(db, Scope::Delivery(routine), &keys, None, now).await?;
+    Ok(known.map(|known| known.run_id))
 }
 
-/// An entry of a log.
-struct Entry<'e> {
-    display_id: &'e str,
-    verdict: DeliveryVerdict,
-    status: u16,
-    run: Option<RunId>,
-    /// If the id is used up.
-    digests: Option<&'e DeliveryDigests>,
+impl DeliveryDigests {
+    /// The keys of what was accepted.
+    fn keys(&self) -> impl Iterator<Item = String> {
+        let body = self.body.as_ref().map(|digest| format!("body:{digest}"));
+        [Some(format!("id:{}", self.id)), body].into_iter().flatten()
+    }
 }
 
-async fn log(tx: &mut WriteTx, routine: RoutineId, entry: Entry<'_>, now: DateTime<Utc>) -> Result<(), StoreError> {
+/// Adds an entry to the log of a routine, which keeps the newest ones.
+async fn log(
+    tx: &mut WriteTx,
+    routine: RoutineId,
+    display_id: &str,
+    (verdict, status, run): (DeliveryVerdict, u16, Option<RunId>),
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
     sqlx::query(
-        "INSERT INTO webhook_deliveries (id, routine_id, received_at, delivery_id, id_digest, body_digest, verdict, status, run_id) \
-         VALUES ($1, $2, $3, $4, unhex($5), unhex($6), $7, $8, $9)",
+        "INSERT INTO webhook_deliveries (id, routine_id, received_at, delivery_id, verdict, status, run_id) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
     )
     .bind(*DeliveryId::generate().as_uuid())
     .bind(routine)
     .bind(now)
-    .bind(entry.display_id)
-    .bind(entry.digests.map(|digests| &digests.id))
-    .bind(entry.digests.and_then(|digests| digests.body.as_ref()))
-    .bind(entry.verdict.as_str())
-    .bind(i64::from(entry.status))
-    .bind(entry.run.map(|run| *run.as_uuid()))
+    .bind(display_id)
+    .bind(verdict.as_str())
+    .bind(i64::from(status))
+    .bind(run)
     .execute(&mut tx.db)
     .await?;
-    trim(tx, *routine.as_uuid()).await.map(drop)
-}
-
-/// Deletes what is beyond the newest entries of a log, except ids that are kept.
-async fn trim(tx: &mut WriteTx, routine: Uuid) -> Result<u64, StoreError> {
-    let rows = sqlx::query(
-        "DELETE FROM webhook_deliveries WHERE routine_id = $1 AND id_digest IS NULL AND id <= \
-         (SELECT id FROM webhook_deliveries WHERE routine_id = $1 ORDER BY id DESC LIMIT 1 OFFSET $2)",
+    sqlx::query(
+        "DELETE FROM webhook_deliveries WHERE id IN \
+         (SELECT id FROM webhook_deliveries WHERE routine_id = $1 ORDER BY id DESC LIMIT $2 OFFSET $3)",
     )
     .bind(routine)
-    .bind(i64::from(MAX_LOGGED));
-    Ok(rows.execute(&mut tx.db).await?.rows_affected())
+    .bind(ROWS_PER_BATCH)
+    .bind(i64::from(MAX_LOGGED))
+    .execute(&mut tx.db)
+    .await?;
+    Ok(())
 }
 
 #[derive(FromRow)]

@@ -1,12 +1,11 @@
 //! Messages and events of systems that may fire routines: those that wait, and their firings.
 //!
-//! Guarantees that an event waits from the transaction that causes it until the transaction that fires the last of its
-//! routines, that a user has a limited number of waiting events, and the depth of an event: the firings of routines
+//! Guarantees that an event waits from the transaction that causes it until the transaction that fires its routines, that a user has a limited number of waiting events, and the depth of an event: the firings of routines
 //! that led to it. A user without a routine that an event could fire pays for one read of an index. Never compares
 //! anything with a pattern.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use protocol::{JobId, NotificationKind, RoutineEventId, RoutineId, RunId, ThreadId};
+use protocol::{EventReceipt, JobId, NotificationKind, RoutineEventId, RoutineId, RunId, ThreadId};
 use serde_json::Value;
 use sqlx::FromRow;
 use uuid::Uuid;
@@ -14,12 +13,13 @@ use uuid::Uuid;
 use super::{
     super::{
         Connection, NewNotification, Store, StoreError, Topic,
+        accepted::{self, IdempotencyKey, Lookup},
         by_turns::users_with,
         notifications,
         rows::{RowRef, text},
         write_tx::WriteTx,
     },
-    firing::{FireOutcome, Firing, fire_in},
+    firing::{FireOutcome, Firing, fire_all},
 };
 use base::failpoint;
 use domain::routine::matching::folded;
@@ -100,6 +100,17 @@ pub struct PendingEvent {
     pub compared_to: Option<RoutineId>,
 }
 
+/// The answer to an event that was posted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EventAnswer {
+    Fired(EventReceipt),
+    /// The idempotency key was seen before. Nothing was written.
+    Known(Lookup),
+}
+
+/// The status of the response to an event that was posted.
+const ACCEPTED: u16 = 202;
+
 impl Store {
     /// Has an event wait, unless no routine could be fired by it. False: it was dropped, since too many wait.
     pub async fn emit_routine_event(&self, event: NewRoutineEvent, now: DateTime<Utc>) -> Result<bool, StoreError> {
@@ -137,58 +148,78 @@ impl Store {
         row.map(EventRow::into_event).transpose()
     }
 
-    /// Fires routines for an event, in one transaction.
-    pub async fn fire_all(&self, firings: Vec<Firing>, now: DateTime<Utc>) -> Result<Vec<FireOutcome>, StoreError> {
-        let outcomes = self.write(transaction!(|tx| fire_all(tx, firings, now).await)).await?;
+    /// Fires different routines for an event that was posted, and records the answer if it has a key, in one transaction.
+    pub async fn fire_event(
+        &self,
+        id: String,
+        key: Option<IdempotencyKey>,
+        firings: Vec<Firing>,
+        now: DateTime<Utc>,
+    ) -> Result<EventAnswer, StoreError> {
+        if key.is_none() && firings.is_empty() {
+            return Ok(EventAnswer::Fired(EventReceipt { id, run_ids: Vec::new() }));
+        }
+        let answer = self
+            .write(transaction!(|tx| {
+                if let Some(key) = &key
+                    && let Some(known) = accepted::lookup(&mut tx.db, key, now).await?
+                {
+                    return Ok(EventAnswer::Known(known));
+                }
+                let run_of = |outcome| if let FireOutcome::Fired(run) = outcome { Some(run) } else { None };
+                let run_ids = fire_all(tx, firings, now).await?.into_iter().filter_map(run_of).collect();
+                let receipt = EventReceipt { id, run_ids };
+                if let Some(key) = &key {
+                    accepted::answer(&mut tx.db, key, (ACCEPTED, text(&receipt)?), None, now).await?;
+                }
+                Ok(EventAnswer::Fired(receipt))
+            }))
+            .await?;
         failpoint::reach("routine.after_fire");
-        Ok(outcomes)
+        Ok(answer)
     }
 
-    /// Has an event wait for its next round.
+    /// Fires different routines that an event matched in a round, and has it wait for the next one, in one transaction.
+    /// One that does not wait any more fires none.
     pub async fn postpone_event(
         &self,
         event: RoutineEventId,
+        firings: Vec<Firing>,
         compared_to: Option<RoutineId>,
+        now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
         self.write(transaction!(|tx| {
-            sqlx::query("UPDATE routine_events SET rounds = rounds + 1, compared_to = $2 WHERE id = $1")
-                .bind(event)
-                .bind(compared_to)
-                .execute(&mut tx.db)
-                .await?;
+            let next = "UPDATE routine_events SET rounds = rounds + 1, compared_to = $2 WHERE id = $1";
+            let updated = sqlx::query(next).bind(event).bind(compared_to);
+            if updated.execute(&mut tx.db).await?.rows_affected() > 0 {
+                fire_all(tx, firings, now).await?;
+            }
             Ok(())
         }))
-        .await
+        .await?;
+        failpoint::reach("routine.after_fire");
+        Ok(())
     }
 
-    /// Fires the last routines of an event that waits, and ends its waiting, in one transaction. `None`: it does not
-    /// wait any more.
+    /// Fires different routines for an event that waits, and ends its waiting, in one transaction. One that does not wait
+    /// any more fires none.
     pub async fn complete_event(
         &self,
         event: RoutineEventId,
         firings: Vec<Firing>,
         now: DateTime<Utc>,
-    ) -> Result<Option<Vec<FireOutcome>>, StoreError> {
-        let outcomes = self
-            .write(transaction!(|tx| {
-                let deleted = sqlx::query("DELETE FROM routine_events WHERE id = $1").bind(event);
-                if deleted.execute(&mut tx.db).await?.rows_affected() == 0 {
-                    return Ok(None);
-                }
-                fire_all(tx, firings, now).await.map(Some)
-            }))
-            .await?;
+    ) -> Result<(), StoreError> {
+        self.write(transaction!(|tx| {
+            let deleted = sqlx::query("DELETE FROM routine_events WHERE id = $1").bind(event);
+            if deleted.execute(&mut tx.db).await?.rows_affected() > 0 {
+                fire_all(tx, firings, now).await?;
+            }
+            Ok(())
+        }))
+        .await?;
         failpoint::reach("routine.after_fire");
-        Ok(outcomes)
+        Ok(())
     }
-}
-
-async fn fire_all(tx: &mut WriteTx, firings: Vec<Firing>, now: DateTime<Utc>) -> Result<Vec<FireOutcome>, StoreError> {
-    let mut outcomes = Vec::with_capacity(firings.len());
-    for firing in firings {
-        outcomes.push(fire_in(tx, firing, now).await?);
-    }
-    Ok(outcomes)
 }
 
 /// Has an event wait, in the transaction that causes it, unless no routine could be fired by it. False: it was dropped.

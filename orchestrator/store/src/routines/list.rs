@@ -97,6 +97,17 @@ const SUMMARY_OF_ALL: &str = summary!(
     "routine_runs_by_time WHERE created_at >= $1",
     ""
 );
+/// Runs as [`RunRow`]s.
+const RUNS: &str = concat!(
+    "SELECT ",
+    run_columns!(),
+    ", NULL AS missed_from, NULL AS missed_to, NULL AS missed_count, NULL AS skipped_count, NULL AS last_at, \
+     NULL AS last_detail FROM routine_runs WHERE TRUE"
+);
+/// Continues [`RUNS`] with firings that led to none.
+const FIRINGS: &str = " UNION ALL SELECT id, routine_id, routine_name, user_id, trigger_type, detail, due_at, NULL, created_at, \
+     status, reason, NULL, NULL, 0, 0.0, NULL, 1, NULL, created_at, missed_from, missed_to, missed_count, skipped_count, last_at, \
+     last_detail FROM firings WHERE TRUE";
 
 impl Store {
     /// Routines, newest first. One that cannot be read is logged and left out. The page ends early where definitions
@@ -168,27 +179,15 @@ impl Store {
         })
     }
 
-    /// Runs, newest first. One that cannot be read is logged and left out.
+    /// Runs, and firings that were skipped or missed, newest first. One that cannot be read is logged and left out.
     pub async fn runs(&self, filter: &RunFilter) -> Result<(Vec<RoutineRun>, bool), StoreError> {
-        let mut query =
-            QueryBuilder::<Sqlite>::new(concat!("SELECT ", run_columns!(), " FROM routine_runs WHERE TRUE"));
-        if let Some(user) = &filter.user {
-            query.push(" AND user_id = ").push_bind(user.clone());
-        }
-        if let Some(routine) = filter.routine {
-            query.push(" AND routine_id = ").push_bind(routine);
-        }
-        push_names(&mut query, " AND status IN (", filter.statuses.iter().map(|status| status.as_str()));
-        push_names(&mut query, " AND trigger_type IN (", filter.triggers.iter().map(|trigger| trigger.as_str()));
-        if let Some(since) = filter.since {
-            query.push(" AND created_at >= ").push_bind(since);
-        }
-        if let Some(until) = filter.until {
-            query.push(" AND created_at < ").push_bind(until);
-        }
-        push_id_part(&mut query, filter.id_part.as_ref());
-        if let Some(before) = filter.before {
-            query.push(" AND id < ").push_bind(before);
+        let mut query = QueryBuilder::<Sqlite>::new(RUNS);
+        push_run_conditions(&mut query, filter);
+        // The other table is not searched for statuses that none of its rows has.
+        let leads_to_no_run = |status: &RunStatus| matches!(status, RunStatus::Skipped | RunStatus::Missed);
+        if filter.statuses.is_empty() || filter.statuses.iter().any(leads_to_no_run) {
+            query.push(FIRINGS);
+            push_run_conditions(&mut query, filter);
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit) + 1);
         let rows: Vec<RunRow> = query.build_query_as().fetch_all(&self.read).await?;
@@ -200,25 +199,44 @@ impl Store {
         Ok((runs, has_more))
     }
 
-    /// One run. If it has ended and its routine keeps payloads, its details have the payload.
+    /// One run, or firings that were skipped or missed. If it has ended and its routine keeps payloads, its details have the payload.
     pub async fn routine_run(&self, run: RunId) -> Result<Option<RoutineRun>, StoreError> {
-        let row: Option<RunRow> =
-            sqlx::query_as(concat!("SELECT ", run_columns!(), " FROM routine_runs WHERE id = $1"))
-                .bind(run)
-                .fetch_optional(&self.read)
-                .await?;
+        let mut query = QueryBuilder::<Sqlite>::new(RUNS);
+        query.push(" AND id = ").push_bind(run).push(FIRINGS).push(" AND id = ").push_bind(run);
+        let row: Option<RunRow> = query.build_query_as().fetch_optional(&self.read).await?;
         let Some(mut run) = row.map(RunRow::into_run).transpose()? else { return Ok(None) };
         if let (true, Some(detail)) = (run.status.is_finished(), run.trigger_detail.as_object_mut()) {
-            let kept: Option<String> = sqlx::query_scalar("SELECT payload FROM routine_runs WHERE id = $1")
+            let kept: Option<Option<String>> = sqlx::query_scalar("SELECT payload FROM routine_runs WHERE id = $1")
                 .bind(run.id)
-                .fetch_one(&self.read)
+                .fetch_optional(&self.read)
                 .await?;
-            if let Some(payload) = kept {
+            if let Some(payload) = kept.flatten() {
                 let payload = serde_json::from_str(&payload).unwrap_or(Value::String(payload));
                 detail.insert("payload".to_owned(), payload);
             }
         }
         Ok(Some(run))
+    }
+}
+
+fn push_run_conditions(query: &mut QueryBuilder<Sqlite>, filter: &RunFilter) {
+    if let Some(user) = &filter.user {
+        query.push(" AND user_id = ").push_bind(user.clone());
+    }
+    if let Some(routine) = filter.routine {
+        query.push(" AND routine_id = ").push_bind(routine);
+    }
+    push_names(query, " AND status IN (", filter.statuses.iter().map(|status| status.as_str()));
+    push_names(query, " AND trigger_type IN (", filter.triggers.iter().map(|trigger| trigger.as_str()));
+    if let Some(since) = filter.since {
+        query.push(" AND created_at >= ").push_bind(since);
+    }
+    if let Some(until) = filter.until {
+        query.push(" AND created_at < ").push_bind(until);
+    }
+    push_id_part(query, filter.id_part.as_ref());
+    if let Some(before) = filter.before {
+        query.push(" AND id < ").push_bind(before);
     }
 }
 

@@ -1,59 +1,56 @@
-//! Old runs are deleted: after 90 days, and beyond 2,000 of a routine.
+//! Old runs and old entries of firings that led to none are deleted: after 90 days, and beyond 2,000 of each of a routine.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::super::{Store, StoreError};
 
-/// How long runs are kept.
+/// How long they are kept.
 const LIFETIME: TimeDelta = TimeDelta::days(90);
-/// Runs of one routine.
+/// Runs of one routine, and entries of one routine.
 const MAX_PER_ROUTINE: i64 = 2_000;
 /// Rows in one transaction, so that other writes do not wait long.
 const ROWS_PER_BATCH: i64 = 1_000;
 
+/// The tables, each counted by itself, with the condition for what may be deleted.
+const TABLES: [(&str, &str); 2] = [("routine_runs", "status NOT IN ('queued', 'running')"), ("firings", "TRUE")];
+
 impl Store {
-    /// Deletes runs that have ended long ago, and the oldest of routines that have too many. Returns how many.
+    /// Deletes what has ended long ago, and the oldest of routines that have too many. Returns how many.
     pub(crate) async fn trim_runs(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
         let mut trimmed = 0;
-        while let rows @ 1.. = self.trim_expired_runs(now - LIFETIME).await? {
-            trimmed += rows;
-        }
-        let routines: Vec<Uuid> =
-            sqlx::query_scalar("SELECT routine_id FROM routine_runs GROUP BY routine_id HAVING COUNT(*) > $1")
-                .bind(MAX_PER_ROUTINE)
-                .fetch_all(&self.read)
-                .await?;
-        for routine in routines {
-            while let rows @ 1.. = self.trim_runs_of(routine).await? {
+        for (table, condition) in TABLES {
+            let expired = format!(
+                "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE created_at < $1 AND {condition} \
+                 ORDER BY created_at LIMIT {ROWS_PER_BATCH})"
+            );
+            while let rows @ 1.. = self.trim_batch_of(&expired, now - LIFETIME).await? {
                 trimmed += rows;
+            }
+            let full =
+                format!("SELECT routine_id FROM {table} GROUP BY routine_id HAVING COUNT(*) > {MAX_PER_ROUTINE}");
+            let routines: Vec<Uuid> = sqlx::query_scalar(AssertSqlSafe(full)).fetch_all(&self.read).await?;
+            let oldest = format!(
+                "DELETE FROM {table} WHERE id IN (SELECT id FROM (SELECT id, status FROM {table} WHERE routine_id = $1 \
+                 ORDER BY id DESC LIMIT {ROWS_PER_BATCH} OFFSET {MAX_PER_ROUTINE}) WHERE {condition})"
+            );
+            for routine in routines {
+                while let rows @ 1.. = self.trim_batch_of(&oldest, routine).await? {
+                    trimmed += rows;
+                }
             }
         }
         Ok(trimmed)
     }
 
-    async fn trim_expired_runs(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+    async fn trim_batch_of<T>(&self, statement: &str, argument: T) -> Result<u64, StoreError>
+    where
+        T: for<'q> sqlx::Encode<'q, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite> + Send + 'static,
+    {
+        let statement = statement.to_owned();
         self.write_one(transaction!(|tx| {
-            let rows = sqlx::query(
-                "DELETE FROM routine_runs WHERE id IN (SELECT id FROM routine_runs WHERE created_at < $1 \
-                 AND status NOT IN ('queued', 'running') ORDER BY created_at LIMIT $2)",
-            )
-            .bind(before)
-            .bind(ROWS_PER_BATCH);
-            Ok(rows.execute(&mut tx.db).await?.rows_affected())
-        }))
-        .await
-    }
-
-    async fn trim_runs_of(&self, routine: Uuid) -> Result<u64, StoreError> {
-        self.write_one(transaction!(|tx| {
-            let rows = sqlx::query(
-                "DELETE FROM routine_runs WHERE id IN (SELECT id FROM (SELECT id, status FROM routine_runs \
-                 WHERE routine_id = $1 ORDER BY id DESC LIMIT $2 OFFSET $3) WHERE status NOT IN ('queued', 'running'))",
-            )
-            .bind(routine)
-            .bind(ROWS_PER_BATCH)
-            .bind(MAX_PER_ROUTINE);
+            let rows = sqlx::query(AssertSqlSafe(statement)).bind(argument);
             Ok(rows.execute(&mut tx.db).await?.rows_affected())
         }))
         .await

@@ -150,16 +150,16 @@ impl RoutineRow {
     }
 }
 
-/// The columns of [`RunRow`], for SELECT.
+/// The columns of [`RunRow`], for SELECT from `routine_runs`.
 macro_rules! run_columns {
     () => {
         "id, routine_id, routine_name, user_id, trigger_type, trigger_detail, due_at, started_at, completed_at, status, reason, \
-         message, result_summary, tokens_used, cost_usd, job_id, attempt, not_before, missed_from, missed_to, missed_count, created_at"
+         message, result_summary, tokens_used, cost_usd, job_id, attempt, not_before, created_at"
     };
 }
 pub(super) use run_columns;
 
-/// One row of `routine_runs`.
+/// One row of `routine_runs`, or of `firings`.
 #[derive(Clone, FromRow)]
 pub(super) struct RunRow {
     pub(super) id: Uuid,
@@ -180,9 +180,18 @@ pub(super) struct RunRow {
     job_id: Option<JobId>,
     attempt: i64,
     not_before: Option<DateTime<Utc>>,
+    #[sqlx(default)]
     missed_from: Option<DateTime<Utc>>,
+    #[sqlx(default)]
     missed_to: Option<DateTime<Utc>>,
+    #[sqlx(default)]
     missed_count: Option<i64>,
+    #[sqlx(default)]
+    skipped_count: Option<i64>,
+    #[sqlx(default)]
+    last_at: Option<DateTime<Utc>>,
+    #[sqlx(default)]
+    last_detail: Option<String>,
     created_at: DateTime<Utc>,
 }
 
@@ -233,6 +242,9 @@ impl RunRow {
             missed_from: self.missed_from,
             missed_to: self.missed_to,
             missed_count: self.missed_count.map(count),
+            skipped_count: self.skipped_count.map(count),
+            last_skipped_at: self.last_at,
+            last_skipped_detail: self.last_detail.map(|text| row.json("last_detail", &text)).transpose()?,
             created_at: self.created_at,
         })
     }

@@ -1,5 +1,6 @@
 //! Migrations of a database that has rows in every table: no row is lost, and each is read back.
 
+use protocol::RunStatus;
 use sqlx::sqlite::SqlitePool;
 
 use super::*;
@@ -88,4 +89,102 @@ async fn a_database_that_is_opened_as_it_is_keeps_its_schema() {
     pool.close().await;
     Store::open(&url).await.unwrap().close().await;
     Store::open_existing(&url).await.unwrap().close().await;
+}
+
+/// Before `accepted` and `firings` had the rows of the tables that had them.
+const BEFORE_ACCEPTED: i64 = 360;
+
+/// The time of a row, so many seconds before now.
+macro_rules! ago {
+    ($seconds:literal) => {
+        concat!("strftime('%Y-%m-%dT%H:%M:00.000+00:00', 'now', '-", $seconds, " seconds')")
+    };
+}
+
+const ACCEPTED_ROWS: &[&str] = &[
+    concat!(
+        "INSERT INTO idempotency_keys (user_id, key, digest, created_at, status, body) VALUES \
+         ('ada', 'job', 'd', ",
+        ago!(600),
+        ", 201, '{\"id\":\"0193b1f0-5b6e-7c3a-9b1e-2f4d5a6b7c8d\"}'), ('ada', 'gone', 'd', ",
+        ago!(600),
+        ", 410, '')"
+    ),
+    "INSERT INTO routines (id, user_id, name, enabled, trigger_type, trigger, action_type, action, guardrails, notify, session, \
+     wake_mode, deliver, post_to_main, persist_payload, created_at, updated_at) VALUES (x'0193b1f05b6e7c3a9b1e2f4d5a6b7c01', \
+     'ada', 'r', 1, 'webhook', '{}', 'lightweight', '{}', '{\"dedup_window_seconds\":3600}', '{}', 'isolated', 'now', 0, 0, 0, \
+     '2026-11-22T12:00:00+00:00', '2026-11-22T12:00:00+00:00')",
+    concat!(
+        "INSERT INTO webhook_deliveries (id, routine_id, received_at, delivery_id, id_digest, body_digest, verdict, status, \
+         run_id) VALUES (x'0d', x'0193b1f05b6e7c3a9b1e2f4d5a6b7c01', ",
+        ago!(600),
+        ", 'd', x'aabb', x'ccdd', 'accepted', 202, x'0193b1f05b6e7c3a9b1e2f4d5a6b7c11')"
+    ),
+    concat!(
+        "INSERT INTO routine_runs (id, routine_id, user_id, routine_name, identity, kind, trigger_type, trigger_detail, \
+         payload_digest, routine_rev, status, reason, missed_from, missed_to, missed_count, created_at, completed_at) \
+         SELECT unhex('0193b1f05b6e7c3a9b1e2f4d5a6b7c' || r.column1), x'0193b1f05b6e7c3a9b1e2f4d5a6b7c01', 'ada', 'r', \
+         r.column2, 'lightweight', 'event', '{}', r.column3, 1, r.column4, r.column5, t, t, r.column6, t, \
+         CASE WHEN r.column7 THEN t ELSE '2027-11-22T12:00:00+00:00' END FROM (VALUES \
+         ('11', 'message:k', x'ee', 'ok', NULL, NULL, FALSE), ('12', 'message:j', x'ff', 'skipped', 'cooldown', NULL, TRUE), \
+         ('13', '13', NULL, 'skipped', 'cooldown', NULL, TRUE), ('14', '14', NULL, 'skipped', 'routine_changed', NULL, FALSE), \
+         ('15', 'missed:1', NULL, 'missed', 'late', 7, TRUE)) AS r, (SELECT ",
+        ago!(600),
+        " AS t)"
+    ),
+    concat!(
+        "INSERT INTO routine_runs (id, routine_id, user_id, routine_name, identity, kind, trigger_type, trigger_detail, \
+         routine_rev, status, created_at) VALUES (x'0193b1f05b6e7c3a9b1e2f4d5a6b7c21', x'0193b1f05b6e7c3a9b1e2f4d5a6b7c02', \
+         'ada', 's', 'message:k', 'lightweight', 'event', '{}', 1, 'queued', ",
+        ago!(600),
+        ")"
+    ),
+];
+
+#[tokio::test]
+async fn what_was_accepted_and_what_was_stopped_are_known_after_the_migration() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/gantry.db", directory.path().display());
+    let options = SqliteConnectOptions::from_str(&url).unwrap().create_if_missing(true);
+    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    MIGRATIONS.run_to(BEFORE_ACCEPTED, &pool).await.unwrap();
+    for statement in ACCEPTED_ROWS {
+        sqlx::query(*statement).execute(&pool).await.unwrap();
+    }
+    pool.close().await;
+    let store = Store::open(&url).await.unwrap();
+    let now = base::clock::Clock::system().now();
+    let known = async |key: &str, digest: &str| {
+        let key = IdempotencyKey { user: "ada".to_owned(), key: key.to_owned(), digest: digest.to_owned() };
+        store.idempotency(&key, now).await.unwrap()
+    };
+    assert!(matches!(known("job", "d").await, Some(Lookup::Replayed { status: 201, .. })));
+    assert_eq!(known("job", "other").await, Some(Lookup::KeyMismatch));
+    assert_eq!(known("gone", "d").await, Some(Lookup::JobDeleted));
+    let run_ids = r#"["0193b1f0-5b6e-7c3a-9b1e-2f4d5a6b7c11","0193b1f0-5b6e-7c3a-9b1e-2f4d5a6b7c21"]"#;
+    let receipt = |key: &str, run_ids: &str| {
+        Some(Lookup::Replayed { status: 202, body: format!(r#"{{"id":"{key}","run_ids":{run_ids}}}"#) })
+    };
+    assert_eq!(known("k", "any").await, receipt("k", run_ids));
+    assert_eq!(known("j", "any").await, receipt("j", "[]"), "it was stopped");
+    let keys: Vec<(String, bool)> = sqlx::query_as(
+        "SELECT key, until > $1 FROM accepted WHERE scope LIKE '%:0193b1f05b6e7c3a9b1e2f4d5a6b7c01' ORDER BY key",
+    )
+    .bind(now + chrono::TimeDelta::minutes(40))
+    .fetch_all(&store.read)
+    .await
+    .unwrap();
+    let expected = ["body:ccdd", "ee", "id:aabb"].map(|key| (key.to_owned(), true));
+    assert_eq!(keys, expected);
+    let (runs, _) = store.runs(&RunFilter { limit: 10, ..RunFilter::default() }).await.unwrap();
+    let runs: Vec<_> = runs.iter().map(|run| (run.status, run.skipped_count, run.missed_count)).collect();
+    let expected = [
+        (RunStatus::Queued, None, None),
+        (RunStatus::Missed, None, Some(7)),
+        (RunStatus::Skipped, None, None),
+        (RunStatus::Skipped, Some(2), None),
+        (RunStatus::Ok, None, None),
+    ];
+    assert_eq!(runs, expected);
+    store.close().await;
 }

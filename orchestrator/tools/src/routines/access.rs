@@ -97,7 +97,7 @@ pub(super) fn run_brief(run: &RoutineRun) -> Value {
     json!({
         "run_id": run.id, "status": run.status, "reason": run.reason, "message": run.message, "trigger": run.trigger_type,
         "created_at": run.created_at, "started_at": run.started_at, "completed_at": run.completed_at,
-        "result": run.result_summary, "job_id": run.job_id
+        "result": run.result_summary, "job_id": run.job_id, "skipped_count": run.skipped_count, "missed_count": run.missed_count
     })
 }
 
@@ -125,6 +125,7 @@ pub(super) fn refused(error: RoutineError) -> ToolError {
         RoutineError::Changed { .. }
         | RoutineError::Contended
         | RoutineError::Disabled
+        | RoutineError::KeyReused
         | RoutineError::Skipped { .. } => ToolError::new(ToolErrorKind::Failed, message),
         RoutineError::Store(error) => failed(&error),
         RoutineError::Secret(error) => {

@@ -30,7 +30,8 @@ impl Tool for FireRoutine {
         Box::pin(async move {
             let routine = self.0.find(&invocation).await?;
             let caller = self.0.caller(&invocation, "routine.trigger");
-            let fired = self.0.0.trigger(&caller, routine.id, TriggerRoutine::default()).await.map_err(refused)?;
+            let fired =
+                self.0.0.trigger(&caller, routine.id, TriggerRoutine::default(), None).await.map_err(refused)?;
             Ok(ToolOutput::success(run_brief(&fired.run)))
         })
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use orchestrator::{
     clock::ManualClock,
-    store::{FireOutcome, Firing},
+    store::{FireOutcome, Firing, Triggered},
 };
 use protocol::{ErrorCode, Routine, RoutineSaved, RunReason, RunStatus, TriggerType};
 use reqwest::Method;
@@ -200,22 +200,22 @@ async fn a_firing_that_was_compared_with_an_old_definition_is_void() {
     let event = json!({"type": "event", "pattern": "refund"});
     let routine = create(&ada, "answer", json!({"trigger": event, "action": ask("quick")})).await;
     let store = world.store().await;
-    let fire = async |rev, identity: &str| {
+    let fire = async |rev| {
         let firing = Firing {
             routine: routine.id,
             rev: Some(rev),
             trigger: TriggerType::Event,
-            identity: identity.to_owned(),
             detail: json!({}),
             payload: None,
             depth: 0,
         };
-        store.fire(firing, world.clock().now()).await.unwrap()
+        store.trigger(firing, None, world.clock().now()).await.unwrap()
     };
     patched(&ada, &routine, json!({"trigger": {"type": "event", "pattern": "invoice"}})).await;
-    assert_eq!(fire(routine.rev, "message:1").await, FireOutcome::Changed);
+    assert_eq!(fire(routine.rev).await, Triggered::Decided(FireOutcome::Changed));
     patched(&ada, &routine, json!({"name": "renamed"})).await;
-    assert!(matches!(fire(routine.rev + 1, "message:2").await, FireOutcome::Fired(_)), "the trigger is the same");
+    let fired = fire(routine.rev + 1).await;
+    assert!(matches!(fired, Triggered::Decided(FireOutcome::Fired(_))), "the trigger is the same");
     tests::until("the run to end", async || {
         let runs = tests::routines::runs(&ada, routine.id).await;
         runs.len() == 1 && runs[0].status == RunStatus::Ok

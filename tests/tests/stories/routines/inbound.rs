@@ -1,5 +1,6 @@
 //! What arrives from outside and fires routines, and what is posted about them.
 
+mod accepted;
 mod events;
 mod notification_sender;
 mod webhooks;

@@ -104,7 +104,12 @@ pub(in crate::public) fn replay(status: u16, body: String) -> Response {
     if let Some(location) = location {
         headers.insert(header::LOCATION, location);
     }
-    headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
+    mark_replayed(response)
+}
+
+/// Says that the request was answered before.
+pub(in crate::public) fn mark_replayed(mut response: Response) -> Response {
+    response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
     response
 }
 

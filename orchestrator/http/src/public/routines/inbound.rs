@@ -6,6 +6,7 @@ use axum::{
     Json,
     extract::{FromRequest as _, Request, State},
     http::{HeaderMap, StatusCode},
+    response::{IntoResponse as _, Response},
 };
 use base::rate_limit::ToolRateLimits;
 use dispatch::{EventError, EventHandler, InboundEvent, WebhookAnswer, WebhookHandler, WebhookRefused, WebhookRequest};
@@ -15,7 +16,7 @@ use protocol::{
 };
 use serde::Deserialize;
 use serde_json::json;
-use store::{Delivered, EventName};
+use store::{Delivered, EventAnswer, EventName, IdempotencyKey};
 use utoipa::IntoParams;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -28,7 +29,7 @@ use crate::{
         request::{
             caller::{Caller, Writer},
             cursor,
-            idempotent::ClientHeaders,
+            idempotent::{self, ClientHeaders},
         },
     },
     server::BodyReservation,
@@ -66,21 +67,26 @@ const POST: &str = "inbound";
 const NOT_COMPARED_RETRY: Duration = Duration::from_secs(30);
 
 /// Fires routines for an event, and answers with its id and its runs.
-async fn receive(api: &PublicApi, event: InboundEvent) -> Result<EventReceipt, ApiError> {
+async fn receive(api: &PublicApi, event: InboundEvent, key: Option<IdempotencyKey>) -> Result<Response, ApiError> {
+    if let Some(replayed) = idempotent::find(api, key.as_ref()).await? {
+        return Ok(replayed);
+    }
     api.store.ensure_user_storage(&event.user).await?;
     let inbound = &api.inbound;
     if let Err(wait) = inbound.rates.take(&event.user, POST, api.clock.monotonic()) {
         return Err(ApiError::new(ErrorCode::RateLimited, "too many messages and events").with_retry_after(wait));
     }
-    let id = event.id.clone();
-    let fired = inbound.events.fire(event).await.map_err(|error| match error {
+    let answer = inbound.events.fire(event, key).await.map_err(|error| match error {
         EventError::Store(error) => error.into(),
         error @ (EventError::TimeUp | EventError::Match(_)) => {
             let detail = "it was not compared with all routines and has fired none; post it again later";
             ApiError::new(ErrorCode::Unavailable, detail).with_retry_after(NOT_COMPARED_RETRY).with_source(error)
         }
     })?;
-    Ok(EventReceipt { id, run_ids: fired.runs })
+    match answer {
+        EventAnswer::Fired(receipt) => Ok((StatusCode::ACCEPTED, Json(receipt)).into_response()),
+        EventAnswer::Known(lookup) => idempotent::respond(lookup),
+    }
 }
 
 fn check_name(field: &str, name: &str) -> Result<(), ApiError> {
@@ -103,10 +109,10 @@ const MAX_CONTENT_BYTES: usize = 64 * 1024;
 /// Posts a message that can fire routines.
 ///
 /// It fires the caller's routines with a trigger of type `event` that it matches.
-/// It starts no turn of a chat. With `Idempotency-Key` a repeated message fires no routine again.
+/// It starts no turn of a chat. `run_ids` has the runs that it fired: a firing that a guardrail stops has none.
 #[utoipa::path(
     post, path = "/api/messages", operation_id = "post_message", tag = "routines",
-    params(("Idempotency-Key" = Option<String>, Header, description = "The id of the message.")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "The id of the message. The same key and body within 24 h fire nothing and return the first response again.")),
     request_body(content = PostMessage, example = json!({"channel": "support", "content": "The printer is on fire.", "sender": "ada"})),
     responses(
         (status = 202, body = EventReceipt, description = "The message was compared with all routines."),
@@ -119,22 +125,23 @@ async fn post_message(
     Writer(who): Writer,
     client: ClientHeaders,
     body: ApiJson<PostMessage>,
-) -> Result<(StatusCode, Json<EventReceipt>), ApiError> {
+) -> Result<Response, ApiError> {
     let PostMessage { channel, content, sender } = body.value;
     channel.as_deref().map_or(Ok(()), |channel| check_name("channel", channel))?;
     sender.as_deref().map_or(Ok(()), |sender| check_name("sender", sender))?;
     if content.len() > MAX_CONTENT_BYTES {
         return Err(too_large("content", MAX_CONTENT_BYTES));
     }
+    let id = event_id(client.key());
+    let key = client.bind(&who.user, "POST /api/messages".to_owned(), body.bytes).await?;
     let event = InboundEvent {
         user: who.user,
         payload: json!({"content": content, "sender": sender}),
         name: EventName::Message { channel },
-        id: event_id(client.key()),
+        id,
         depth: 0,
     };
-    let receipt = receive(&api, event).await?;
-    Ok((StatusCode::ACCEPTED, Json(receipt)))
+    receive(&api, event, key).await
 }
 
 /// Maximum size of a payload as JSON.
@@ -143,10 +150,10 @@ const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
 /// Posts an event of a system that can fire routines.
 ///
 /// It fires the caller's routines with a trigger of type `system_event` that it matches.
-/// With `Idempotency-Key` a repeated event fires no routine again.
+/// `run_ids` has the runs that it fired: a firing that a guardrail stops has none.
 #[utoipa::path(
     post, path = "/api/system-events", operation_id = "post_system_event", tag = "routines",
-    params(("Idempotency-Key" = Option<String>, Header, description = "The id of the event.")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "The id of the event. The same key and body within 24 h fire nothing and return the first response again.")),
     request_body(content = EmitSystemEvent, example = json!({"source": "github", "event_type": "issue.opened", "payload": {"number": 7}})),
     responses(
         (status = 202, body = EventReceipt, description = "The event was compared with all routines."),
@@ -159,22 +166,17 @@ async fn post_system_event(
     Writer(who): Writer,
     client: ClientHeaders,
     body: ApiJson<EmitSystemEvent>,
-) -> Result<(StatusCode, Json<EventReceipt>), ApiError> {
+) -> Result<Response, ApiError> {
     let EmitSystemEvent { source, event_type, payload } = body.value;
     check_name("source", &source)?;
     check_name("event_type", &event_type)?;
     if body.bytes.len() > MAX_PAYLOAD_BYTES && payload.to_string().len() > MAX_PAYLOAD_BYTES {
         return Err(too_large("payload", MAX_PAYLOAD_BYTES));
     }
-    let event = InboundEvent {
-        user: who.user,
-        name: EventName::System { source, event_type },
-        payload,
-        id: event_id(client.key()),
-        depth: 0,
-    };
-    let receipt = receive(&api, event).await?;
-    Ok((StatusCode::ACCEPTED, Json(receipt)))
+    let id = event_id(client.key());
+    let key = client.bind(&who.user, "POST /api/system-events".to_owned(), body.bytes).await?;
+    let event = InboundEvent { user: who.user, name: EventName::System { source, event_type }, payload, id, depth: 0 };
+    receive(&api, event, key).await
 }
 
 /// Receives a delivery, which fires the routine of the webhook.

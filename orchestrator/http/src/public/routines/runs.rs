@@ -61,7 +61,8 @@ struct ListParams {
 
 /// Lists runs, newest first.
 ///
-/// Also those of routines that were deleted. An admin sees those of all users.
+/// Also those of routines that were deleted, and firings that were skipped or missed, which stand among the runs. An admin sees
+/// those of all users.
 #[utoipa::path(
     get, path = "/api/runs", operation_id = "list_runs", tag = "routines", params(ListParams),
     responses(
@@ -107,7 +108,8 @@ struct OfRoutineParams {
 
 /// Lists the runs of a routine, newest first.
 ///
-/// Each firing is a run, including those that a guardrail prevented or that were missed.
+/// Among them are firings that were skipped or missed: one entry for each reason and minute in which a guardrail stopped firings,
+/// with `skipped_count`, and one for each gap of missed times.
 #[utoipa::path(
     get, path = "/api/routines/{id}/runs", operation_id = "list_routine_runs", tag = "routines",
     params(("id" = String, Path, description = "Routine id."), OfRoutineParams),
@@ -209,13 +211,20 @@ async fn cancel(
     if !who.may_see(&run.user_id) {
         return Err(ApiError::not_owner());
     }
+    if run.status.is_finished() {
+        return Err(finished());
+    }
     match api.store.cancel_run(id, &entry).await? {
         CancelledRun::Done(run) => {
             api.waker.wake();
             api.routines.waker.wake_runs();
             Ok((StatusCode::ACCEPTED, Json(*run)))
         }
-        CancelledRun::Finished => Err(ApiError::new(ErrorCode::RunFinished, "the run has ended")),
+        CancelledRun::Finished => Err(finished()),
         CancelledRun::NotFound => Err(ApiError::not_found()),
     }
+}
+
+fn finished() -> ApiError {
+    ApiError::new(ErrorCode::RunFinished, "the run has ended")
 }

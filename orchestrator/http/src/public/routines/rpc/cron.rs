@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 use dispatch::{RoutineCaller, RoutineError};
 use domain::routine::cron_job::{self, CronJobFacts};
 use protocol::{
-    CronJob, CronJobs, CronPayload, CronRan, CronRuns, CronStatus, ErrorCode, Routine, RoutineId, RoutineSaved,
-    RpcError, RunId, RunStatus, TriggerRoutine, TriggerType,
+    CronJob, CronJobs, CronPayload, CronRan, CronRuns, CronStatus, ErrorCode, Routine, RoutineId, RoutineRun,
+    RoutineSaved, RpcError, RunId, RunStatus, TriggerRoutine, TriggerType,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -30,8 +30,6 @@ const MAX_NAMES: u32 = 100;
 /// How long a call waits until the sweep has claimed what is due; the sweep looks once a second.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(3);
 const SCHEDULES: [TriggerType; 3] = [TriggerType::Cron, TriggerType::Every, TriggerType::At];
-const ENDED: [RunStatus; 5] =
-    [RunStatus::Ok, RunStatus::Attention, RunStatus::Failed, RunStatus::Skipped, RunStatus::Missed];
 
 /// Parameters of `cron.list`.
 #[derive(Debug, Default, Deserialize)]
@@ -180,7 +178,7 @@ pub(super) async fn run(api: &PublicApi, caller: RoutineCaller, params: RunParam
     if params.mode == RunMode::Due {
         return to_result(&run_due(api, &routine).await?);
     }
-    match api.routines.trigger(&caller, routine.id, TriggerRoutine::default()).await {
+    match api.routines.trigger(&caller, routine.id, TriggerRoutine::default(), None).await {
         Ok(triggered) => to_result(&ran(triggered.run.id)),
         Err(RoutineError::Skipped { run, reason }) => {
             to_result(&CronRan { ok: true, ran: false, run_id: Some(run), reason: Some(reason.to_string()) })
@@ -228,7 +226,9 @@ async fn claimed(api: &PublicApi, routine: RoutineId, due_at: DateTime<Utc>) -> 
     let filter = RunFilter { routine: Some(routine), limit: 5, ..RunFilter::default() };
     let (runs, _) = api.store.runs(&filter).await.map_err(of_store)?;
     // A time that was missed by a wide margin is recorded as missed, and the newest one runs instead.
-    let of_time = runs.iter().filter(|run| run.due_at.is_some_and(|due| due >= due_at));
+    // Several times that were skipped within a minute are one entry.
+    let last_of = |run: &RoutineRun| run.due_at.map(|due| run.last_skipped_at.map_or(due, |last| last.max(due)));
+    let of_time = runs.iter().filter(|run| last_of(run).is_some_and(|due| due >= due_at));
     let Some(run) = of_time.min_by_key(|run| matches!(run.status, RunStatus::Skipped | RunStatus::Missed)) else {
         return Ok(None);
     };
@@ -243,9 +243,10 @@ async fn claimed(api: &PublicApi, routine: RoutineId, due_at: DateTime<Utc>) -> 
 
 pub(super) async fn runs(api: &PublicApi, caller: &RpcCaller, params: RunsParams) -> Result<Value, RpcError> {
     let routine = scheduled(api, &caller.reader(), params.id).await?;
+    let statuses = RunStatus::ALL.iter().copied().filter(|status| status.is_finished()).collect();
     let filter = RunFilter {
         routine: Some(routine.id),
-        statuses: ENDED.to_vec(),
+        statuses,
         limit: limit(params.limit, DEFAULT_RUNS, MAX_RUNS)?,
         ..RunFilter::default()
     };
