@@ -74,7 +74,8 @@ pub use backup::{BackupError, backup};
 pub use budget::Reserved;
 pub use call_position::CallPosition;
 pub use calls::{
-    CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, RunUsage, ThreadCallKey,
+    CallFailure, CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, RunUsage,
+    ThreadCallKey,
 };
 pub use chat::{
     ChatJob, Delivery, MAX_CHAT_BYTES_PER_USER, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage,
@@ -101,10 +102,10 @@ pub use notification_deliveries::{ClaimedDelivery, DeliveryOutcome};
 pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
 pub use prompts::Prompted;
 pub use routines::{
-    AbandonedRun, AttemptEnd, AttemptResult, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests,
-    DueRoutine, DueRoutines, EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery,
-    NewRoutineEvent, PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored,
-    RoutineUpdate, RunAttempt, RunFilter, WebhookTarget,
+    AbandonedRun, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests, DueRoutine, DueRoutines,
+    EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery, NewRoutineEvent,
+    PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored, RoutineUpdate,
+    RunAttempt, RunFilter, WebhookTarget,
 };
 pub use rows::StoredEvent;
 pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored};

@@ -59,7 +59,8 @@ pub(super) async fn raw(directory: &tempfile::TempDir) -> SqliteConnection {
     options(&format!("sqlite://{}/gantry.db", directory.path().display())).unwrap().connect().await.unwrap()
 }
 
-async fn fresh() -> (tempfile::TempDir, Store) {
+/// A new database.
+pub(super) async fn fresh() -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
     (directory, store)

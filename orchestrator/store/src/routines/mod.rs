@@ -16,11 +16,13 @@ mod lines;
 mod list;
 mod notifications;
 pub(super) mod own_events;
+mod problems;
 mod publish;
 mod retention;
 mod rows;
 mod run_log;
 mod start;
+mod startable;
 
 pub use automation::Automation;
 pub use cancel::CancelledRun;
@@ -29,9 +31,11 @@ pub use cron_jobs::CronJobFilter;
 pub use definitions::{RoutineDefinition, RoutineStored, RoutineUpdate};
 pub use deliveries::{Delivered, DeliveryDigests, NewDelivery, RefusedDelivery, WebhookTarget};
 pub use events::{EventCause, EventName, EventRoutine, EventRoutines, NewRoutineEvent, PendingEvent};
-pub use finish::{AttemptEnd, AttemptResult};
 pub use firing::{FireOutcome, Firing};
 pub use list::{RoutineFilter, RunFilter};
-pub use start::{AbandonedRun, RunAttempt};
+pub use startable::{AbandonedRun, RunAttempt};
 
 pub(super) use finish::end_with_job;
+
+#[cfg(test)]
+mod tests;
