@@ -73,6 +73,11 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
+    /// The database of an earlier version cannot be migrated.
+    #[error(
+        "migrating the database needs {needed_mb} MB of free space and {free_mb} MB are free; free some and start again"
+    )]
+    MigrationSpace { needed_mb: u64, free_mb: u64 },
     /// Any other I/O error.
     #[error("{action}")]
     Io {

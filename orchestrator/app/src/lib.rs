@@ -7,6 +7,7 @@ mod data_dir_lock;
 mod error;
 mod gate_expiry;
 mod listeners;
+mod migrating;
 mod rotate_key;
 mod supervise;
 mod ticks;

@@ -41,6 +41,27 @@ pub(super) struct MetricsServer {
     pub(super) server: Server,
 }
 
+/// The servers of workers' sockets, which share a budget of body bytes and half of the descriptors.
+pub(super) struct WorkerServers {
+    share: usize,
+    bodies: BodyBudget,
+    connections: Arc<Semaphore>,
+    metrics: Metrics,
+}
+
+impl WorkerServers {
+    /// The server of one socket.
+    pub(super) fn server(&self) -> Server {
+        Server {
+            policy: Policy::worker(self.share),
+            own_bodies: Some(BodyBudget::worker_socket()),
+            bodies: self.bodies.clone(),
+            connections: Some(Arc::clone(&self.connections)),
+            metrics: self.metrics.clone(),
+        }
+    }
+}
+
 impl Listeners {
     /// Divides the open files that the process may have between the listeners.
     pub(super) fn new(metrics: &Metrics, max_parallel_jobs: u32) -> Self {
@@ -53,21 +74,25 @@ impl Listeners {
         PublicServer { router, server: self.tcp_server() }
     }
 
-    /// Serves the workers' sockets, which share a budget of body bytes and half of the descriptors.
+    /// Serves the workers' sockets.
     pub(super) fn worker(&self, router: Router) -> ServeSocket {
-        let router = self.layers(layers::WORKER_SIDE, None, worker::MAX_BODY_BYTES).apply(router);
-        let (metrics, descriptors) = (self.metrics.clone(), self.descriptors);
-        let (bodies, connections) = (BodyBudget::workers(), Arc::new(Semaphore::new(descriptors.workers)));
+        let (servers, router) = (self.worker_servers(), self.worker_layers(router));
         Arc::new(move |listener, attempt, stop| {
-            let server = Server {
-                policy: Policy::worker(descriptors.worker_share),
-                own_bodies: Some(BodyBudget::worker_socket()),
-                bodies: bodies.clone(),
-                connections: Some(Arc::clone(&connections)),
-                metrics: metrics.clone(),
-            };
-            Box::pin(server.serve(listener, router.clone().layer(Extension(attempt)), stop))
+            Box::pin(servers.server().serve(listener, router.clone().layer(Extension(attempt)), stop))
         })
+    }
+
+    pub(super) fn worker_layers(&self, router: Router) -> Router {
+        self.layers(layers::WORKER_SIDE, None, worker::MAX_BODY_BYTES).apply(router)
+    }
+
+    pub(super) fn worker_servers(&self) -> WorkerServers {
+        WorkerServers {
+            share: self.descriptors.worker_share,
+            bodies: BodyBudget::workers(),
+            connections: Arc::new(Semaphore::new(self.descriptors.workers)),
+            metrics: self.metrics.clone(),
+        }
     }
 
     /// Where the metrics are served: on `address` if there is one, otherwise on the public address.

@@ -35,7 +35,7 @@ pub use inbound::{
     EventHandler, FiredRoutines, InboundEvent, MatchError, PendingEventWorker, RoutineMatchers, WebhookAnswer,
     WebhookHandler, WebhookRefused, WebhookRequest,
 };
-pub use listeners::{ServeSocket, TokenFiles, WorkerListeners};
+pub use listeners::{ServeSocket, TokenFiles, WorkerListeners, bind_sockets};
 pub use notification_destinations::{InvalidDestination, NotificationDestinations};
 pub use notification_sender::NotificationSender;
 pub use routine_editor::{ManualRun, RoutineCaller, RoutineEditor, RoutineError};

@@ -117,21 +117,7 @@ impl WorkerListeners {
 
     /// The names of all run directories of jobs on disk.
     pub fn run_dirs(&self) -> io::Result<Vec<String>> {
-        let entries = match fs::read_dir(&self.run_root) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
-            other => other?,
-        };
-        let mut names = vec![];
-        for entry in entries {
-            let entry = entry?;
-            if entry.file_type()?.is_dir()
-                && let Ok(name) = entry.file_name().into_string()
-                && ContainerName::has_job_prefix(&name)
-            {
-                names.push(name);
-            }
-        }
-        Ok(names)
+        run_dirs(&self.run_root)
     }
 
     /// Stops serving all sockets and waits for the requests in progress. The run directories stay, since the containers
@@ -141,6 +127,29 @@ impl WorkerListeners {
         self.tasks.close();
         self.tasks.wait().await;
     }
+}
+
+/// Binds the sockets in all run directories that an earlier process left, before anything is known of their jobs.
+pub fn bind_sockets(run_root: &Path) -> io::Result<Vec<UnixListener>> {
+    run_dirs(run_root)?.iter().map(|name| bind(&run_root.join(name).join("worker.sock"))).collect()
+}
+
+fn run_dirs(run_root: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(run_root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+        other => other?,
+    };
+    let mut names = vec![];
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir()
+            && let Ok(name) = entry.file_name().into_string()
+            && ContainerName::has_job_prefix(&name)
+        {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 fn bind(path: &Path) -> io::Result<UnixListener> {

@@ -42,6 +42,7 @@ use workspace::{FileWork, RetentionPeriod, UploadRegistry, Workspaces};
 use crate::{metrics::MetricsEndpoint, problem::ApiError};
 
 pub use docs::document;
+pub use health::Health;
 pub use routines::Inbound;
 
 use self::{

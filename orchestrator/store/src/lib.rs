@@ -19,6 +19,7 @@ mod budget;
 mod call_position;
 mod calls;
 mod chat;
+mod data_migrations;
 mod db_counts;
 mod deletion;
 mod error;
@@ -137,6 +138,40 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Prepared statements that each connection keeps. Batches of events differ in their number of rows.
 const STATEMENT_CACHE: usize = 400;
 
+/// The size in bytes of a database that [`Store::open`] will migrate; `None` if it is up to date or does not exist yet.
+pub async fn pending_migration(url: &str) -> Result<Option<u64>, StoreError> {
+    let options = options(url)?.optimize_on_close(false, None);
+    if !options.get_filename().exists() {
+        return Ok(None);
+    }
+    let mut connection = options.connect().await?;
+    if newest_migration(&mut connection).await? == known_migration()
+        && !data_migrations::are_pending(&mut connection).await?
+    {
+        return Ok(None);
+    }
+    let bytes: i64 = sqlx::query_scalar("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+        .fetch_one(&mut connection)
+        .await?;
+    Ok(u64::try_from(bytes).ok())
+}
+
+/// The newest migration of the schema that a database has; `None` if it has no schema.
+async fn newest_migration(db: &mut SqliteConnection) -> Result<Option<i64>, StoreError> {
+    let has_schema: bool =
+        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = '_sqlx_migrations')")
+            .fetch_one(&mut *db)
+            .await?;
+    if !has_schema {
+        return Ok(None);
+    }
+    Ok(sqlx::query_scalar("SELECT MAX(version) FROM _sqlx_migrations WHERE success").fetch_one(db).await?)
+}
+
+fn known_migration() -> Option<i64> {
+    MIGRATIONS.iter().map(|migration| migration.version).max()
+}
+
 /// A committed change.
 #[derive(Debug, Clone, Copy)]
 pub enum JobChange<'a> {
@@ -175,6 +210,7 @@ impl Store {
         restrict_to_owner(url, options.get_filename());
         let mut connection = options.connect().await?;
         MIGRATIONS.run(&mut connection).await?;
+        data_migrations::run(&mut connection).await?;
         Ok(Self::with_writer(connection, options, Committed { metrics, observer, notifier: Arc::default() }))
     }
 
@@ -182,11 +218,8 @@ impl Store {
     pub async fn open_existing(url: &str) -> Result<Self, StoreError> {
         let options = options(url)?;
         let mut connection = options.connect().await?;
-        let newest: Option<i64> = sqlx::query_scalar("SELECT MAX(version) FROM _sqlx_migrations WHERE success")
-            .fetch_one(&mut connection)
-            .await?;
-        let known = MIGRATIONS.iter().map(|migration| migration.version).max();
-        if newest != known {
+        let (newest, known) = (newest_migration(&mut connection).await?, known_migration());
+        if newest != known || data_migrations::are_pending(&mut connection).await? {
             return Err(StoreError::Schema { is_newer: newest > known });
         }
         let (metrics, observer): (_, JobObserver) = (Metrics::default(), Arc::new(|_| {}));

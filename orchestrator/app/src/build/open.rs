@@ -6,7 +6,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use protocol::InstanceId;
 
-use super::super::{DatabaseError, ServeError};
+use super::super::{DatabaseError, ServeError, migrating::serve_during};
 use base::{clock::Clock, mask_urls};
 use config::Config;
 use dispatch::{AttemptRegistry, NotificationDestinations};
@@ -16,7 +16,11 @@ use mcp::ConfiguredServer;
 use secrets::{KeySource, Secrets};
 use store::Store;
 use telemetry::metrics::Metrics;
-use workspace::Workspaces;
+use workspace::{FreeSpace, Workspaces};
+
+const MB: u64 = 1024 * 1024;
+/// Space that the smallest migration needs.
+const MIN_MIGRATION_BYTES: u64 = 64 * MB;
 
 pub(super) async fn open_store(
     config: &Config,
@@ -26,7 +30,16 @@ pub(super) async fn open_store(
 ) -> Result<(Store, InstanceId), ServeError> {
     let at_url = |source| DatabaseError { url: mask_urls(&config.database_url), source };
     let observer = attempts.observer();
-    let store = Store::open_observed(&config.database_url, metrics.clone(), observer).await.map_err(at_url)?;
+    let open = Store::open_observed(&config.database_url, metrics.clone(), observer);
+    let store = match store::pending_migration(&config.database_url).await.map_err(at_url)? {
+        None => open.await,
+        Some(database_bytes) => {
+            ensure_space(config, database_bytes)?;
+            tracing::info!(database_mb = database_bytes / MB, "migrating the database of an earlier version");
+            serve_during(config, clock, open).await
+        }
+    };
+    let store = store.map_err(at_url)?;
     let instance = match config.instance_id {
         Some(instance) => instance,
         None => store.instance_id().await.map_err(at_url)?,
@@ -40,6 +53,17 @@ pub(super) async fn open_store(
     }
     store.sync_cron_setting(config.routines.cron_enabled, clock.now()).await.map_err(at_url)?;
     Ok((store, instance))
+}
+
+/// Migrating moves rows within the database, whose pages are used again, but needs its log and what new indexes take.
+fn ensure_space(config: &Config, database_bytes: u64) -> Result<(), ServeError> {
+    let needed = database_bytes / 4 + MIN_MIGRATION_BYTES;
+    let space = FreeSpace::new(config.data_dir.clone(), None).read();
+    let free = space.map_err(|source| ServeError::Io { action: "cannot read the free space", source })?.free_bytes;
+    if free >= needed {
+        return Ok(());
+    }
+    Err(ServeError::MigrationSpace { needed_mb: needed / MB, free_mb: free / MB })
 }
 
 /// Users' secrets, with the key that opens them.

@@ -14,11 +14,23 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
 
 /// Liveness.
 #[derive(Debug, Serialize, ToSchema)]
-struct Health {
-    /// Always `ok`.
+pub struct Health {
+    /// `ok`; `migrating` while the database of an earlier version is migrated, when everything else is refused.
     status: &'static str,
     /// Version of the orchestrator.
     version: &'static str,
+}
+
+impl Health {
+    /// The answer of a server that migrates its database.
+    #[must_use]
+    pub fn migrating() -> Self {
+        Self { status: "migrating", ..Self::ok() }
+    }
+
+    fn ok() -> Self {
+        Self { status: "ok", version: env!("CARGO_PKG_VERSION") }
+    }
 }
 
 /// Checks that the process is alive.
@@ -27,7 +39,7 @@ struct Health {
 #[utoipa::path(get, path = "/healthz", operation_id = "get_health", tag = "health", security(()),
     responses((status = 200, body = Health, description = "The process is alive.")))]
 async fn health() -> Json<Health> {
-    Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
+    Json(Health::ok())
 }
 
 /// Readiness of the server and its parts.
