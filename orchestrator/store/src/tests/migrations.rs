@@ -118,7 +118,7 @@ async fn facts_that_were_texts_are_read_from_rows_of_earlier_versions() {
     assert_eq!((restarted.prompt.as_str(), restarted.note.as_deref()), ("the task", Some(note)));
     // One that was never restarted may say so in its prompt.
     let quoted = job(5).await.brief;
-    assert_eq!((quoted.prompt, quoted.note.clone()), (format!("the task{note}"), None));
+    assert_eq!((&quoted.prompt, &quoted.note), (&format!("the task{note}"), &None));
     store.close().await;
 }
 
