@@ -157,7 +157,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
                 Ok(wait) => wait,
                 Err(given_up) => {
                     let message = format!("{given_up}: {message}");
-                    return Flow::Continue(Err(Refused::Failed(FailureReason::LlmError, message)));
+                    return Flow::Continue(Err(Refused::Failed(FailureReason::ProviderOutage, message)));
                 }
             };
             let messages = state.transcript.messages().len();

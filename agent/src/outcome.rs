@@ -57,6 +57,8 @@ pub enum LimitKind {
 pub enum FailureReason {
     /// The model did not answer.
     LlmError,
+    /// No provider answered for longer than the loop waits.
+    ProviderOutage,
     /// A provider refuses the key, or the account is empty.
     ProviderAccount,
     /// A provider asks to wait, which this work does not.
@@ -100,7 +102,9 @@ impl FailureReason {
     /// The reason of a job or turn that fails for it.
     pub const fn job_reason(self) -> JobReason {
         match self {
-            Self::LlmError | Self::ProviderAccount | Self::RateLimited { .. } => JobReason::LlmError,
+            Self::LlmError | Self::ProviderOutage | Self::ProviderAccount | Self::RateLimited { .. } => {
+                JobReason::LlmError
+            }
             Self::DuplicateCalls => JobReason::DuplicateCalls,
             Self::EmptyReply => JobReason::EmptyReply,
             Self::PidsLimit => JobReason::PidsLimit,

@@ -22,6 +22,8 @@ wire_enum! {
         RoutineDisabled,
         /// The budget of a routine is spent.
         BudgetSpent,
+        /// Gantry could not do something for a routine, through no fault of the routine; at most one a day for each.
+        AutomationProblem,
         /// The heartbeat of the main session has something to report.
         Heartbeat,
         /// Heartbeats of the main session failed.

@@ -45,7 +45,7 @@ async fn without_retry_after_the_waits_grow() {
 #[tokio::test(start_paused = true)]
 async fn ten_in_a_row_fail_and_nine_do_not() {
     let mut world = World::new((0..10).map(|_| limited(Some(1))).chain([say("Done.")]));
-    assert!(matches!(world.run().await, LoopOutcome::Failed { reason: FailureReason::LlmError, .. }));
+    assert!(matches!(world.run().await, LoopOutcome::Failed { reason: FailureReason::ProviderOutage, .. }));
     assert_eq!(world.asked().len(), 10);
 
     let mut world = World::new((0..9).map(|_| limited(Some(1))).chain([say("Done.")]));
@@ -68,7 +68,7 @@ async fn a_model_without_an_answer_is_retried_until_the_outage_patience_ends() {
     let mut world = World::new((0..100).map(|_| limited(None)));
     world.settings.outage_patience = Duration::from_secs(20);
     let started_at = tokio::time::Instant::now();
-    let LoopOutcome::Failed { reason: FailureReason::LlmError, message } = world.run().await else {
+    let LoopOutcome::Failed { reason: FailureReason::ProviderOutage, message } = world.run().await else {
         panic!("it cannot complete")
     };
     assert_eq!(

@@ -349,6 +349,12 @@ impl CallResult {
         Self { duration: Duration::from_millis(duration_ms), ..result }
     }
 
+    /// The result of a call that is not run.
+    pub fn of_error(ToolError(failure): ToolError) -> Self {
+        let text = failure.message.clone();
+        Self::of_text(CallOutcome::Error(failure), text, false)
+    }
+
     /// The result of a call that could not be recorded.
     pub(crate) fn of_record_error(error: &RecordError) -> Self {
         let failure = ToolFailure { kind: ToolErrorKind::Failed, message: String::new(), retry_after_seconds: None };

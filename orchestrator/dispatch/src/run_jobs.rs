@@ -12,7 +12,10 @@ use super::{JobSubmitter, NewJob, SubmitError, Submitted};
 use domain::{
     job::RunLink,
     request,
-    routine::prompt::{RunFacts, job_prompt},
+    routine::{
+        attempt::AttemptEnd,
+        prompt::{RunFacts, job_prompt},
+    },
 };
 use store::{RunAttempt, StoreError};
 
@@ -40,9 +43,9 @@ impl RunJobs {
                     return Err(error);
                 }
                 Err(error) => {
-                    let (reason, message) = (reason_of(&error), explain(&error));
-                    tracing::info!(run.id = %id, %reason, message, "the job of a run was not created");
-                    store.fail_queued(id, reason, &message, self.submitter.clock.now()).await?;
+                    let end = end_of(&error);
+                    tracing::info!(run.id = %id, ?end, "the job of a run was not created");
+                    store.fail_queued(id, end, self.submitter.clock.now()).await?;
                 }
             }
         }
@@ -75,6 +78,7 @@ impl RunJobs {
             request,
             accepted,
             restarted_from: None,
+            note: None,
             parent: None,
             routine: Some(RunLink { routine: run.routine, run: run.run }),
             allows_host: true,
@@ -87,16 +91,18 @@ impl RunJobs {
     }
 }
 
-fn reason_of(error: &SubmitError) -> RunReason {
+/// How an attempt ends whose job cannot be created. What the server lacks is not the routine's failure.
+fn end_of(error: &SubmitError) -> AttemptEnd {
+    let message = explain(error);
     match error {
-        SubmitError::SandboxUnavailable { .. } => RunReason::SandboxUnavailable,
+        SubmitError::SandboxUnavailable { .. } => AttemptEnd::failed(RunReason::SandboxUnavailable, message),
         SubmitError::QueueFull(_) | SubmitError::NoDiskSpace(_) | SubmitError::UserStorageFull(_) => {
-            RunReason::LimitReached
+            AttemptEnd::infrastructure(RunReason::LimitReached, message)
         }
         SubmitError::Workspace(_) | SubmitError::Unsearched(_) | SubmitError::Aborted(_) | SubmitError::Store(_) => {
-            RunReason::Internal
+            AttemptEnd::failed(RunReason::Internal, message)
         }
-        _ => RunReason::JobRefused,
+        _ => AttemptEnd::failed(RunReason::JobRefused, message),
     }
 }
 

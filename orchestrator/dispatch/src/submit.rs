@@ -92,6 +92,8 @@ pub struct NewJob {
     pub accepted: Accepted,
     /// The job whose files it continues with.
     pub restarted_from: Option<JobId>,
+    /// What its agent is told of that job.
+    pub note: Option<String>,
     /// The job whose tool creates it.
     pub parent: Option<Parent>,
     /// The run of a routine that it is for.
@@ -141,6 +143,7 @@ impl JobSubmitter {
             request,
             accepted,
             restarted_from: None,
+            note: None,
             parent: None,
             routine: None,
             allows_host: submission.allows_host,
@@ -170,6 +173,7 @@ impl JobSubmitter {
             request,
             accepted,
             restarted_from: None,
+            note: None,
             parent: Some(parent.as_parent()),
             routine: parent.brief.routine,
             allows_host: submission.allows_host,
@@ -336,11 +340,12 @@ struct JobOrigin {
 
 fn record(origin: JobOrigin, job: NewJob) -> JobRecord {
     let JobOrigin { id, at, source, placement } = origin;
-    let NewJob { owner, request, accepted, restarted_from, parent, routine, allows_host: _, message } = job;
+    let NewJob { owner, request, accepted, restarted_from, note, parent, routine, allows_host: _, message } = job;
     let brief = Brief {
         user_id: owner,
         title: accepted.title,
         prompt: request.prompt,
+        note,
         mode: request.mode.unwrap_or_default(),
         placement,
         priority: request.priority,

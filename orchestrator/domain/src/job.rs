@@ -263,7 +263,7 @@ impl JobRecord {
             id: self.id,
             user_id: brief.user_id.clone(),
             title: brief.title.clone(),
-            prompt: brief.prompt.clone(),
+            prompt: brief.task(),
             mode: brief.mode,
             placement: brief.placement,
             state: self.state(),

@@ -6,6 +6,7 @@ pub mod gate;
 pub mod heartbeat;
 pub mod job;
 pub mod memory;
+pub mod model_call;
 pub mod request;
 pub mod routine;
 pub mod settings;

@@ -113,7 +113,7 @@ impl HostJobs {
             deltas: &deltas,
         };
         let nonce = job.brief.delimiter_nonce.clone();
-        let (transcript, run) = start_attempt(system_prompt(), &job.brief.prompt, &recorded, nonce);
+        let (transcript, run) = start_attempt(system_prompt(), &job.brief.task(), &recorded, nonce);
         agent.run_job(transcript, run, &HostSession { jobs: self, attempt }).await
     }
 

@@ -29,7 +29,7 @@ use super::{Answer, AskError, CallContext, CallCost, CallOwner, CallPhase, Failu
 use base::{clock::Clock, failpoint};
 use domain::budget::{CallEstimate, DayLimits, ExhaustedBudget};
 use secrets::{DetectorError, LeakDetectors};
-use store::{CallRow, CallsMade, KnownCall, NewCall, OpenedCall, Reserved, Store, StoreError};
+use store::{CallFailure, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, Reserved, Store, StoreError};
 
 /// Calls of any end for each that may be answered, and those that every job may make besides.
 const CALLS_PER_ITERATION: u64 = 3;
@@ -166,7 +166,8 @@ impl Meter {
                 Err(CallError::Failed(failure))
             }
             Err(AskError { failure, cost, .. }) => {
-                open.settle(cost, Err(failure.to_string())).await?;
+                let unanswered = CallFailure { kind: failure.kind(), message: failure.to_string() };
+                open.settle(cost, Err(unanswered)).await?;
                 Err(CallError::Failed(failure))
             }
             Ok(Answer { mut completion, cost }) => {
@@ -283,7 +284,7 @@ impl OpenCall {
     pub async fn settle(
         mut self,
         cost: CallCost,
-        answer: Result<Completion, String>,
+        answer: Result<Completion, CallFailure>,
     ) -> Result<Option<String>, StoreError> {
         failpoint::reach("llm.after_answer");
         let Some(call) = &self.call else { return Ok(None) };

@@ -14,6 +14,7 @@ use config::HookPoint;
 use domain::{
     memory::MemoryPath,
     routine::{
+        attempt::{AttemptEnd, AttemptResult, FailureOrigin},
         outcome::{MAX_RESULT_CHARS, Reply, reply, shortened},
         prompt::{ContextDocument, NOTHING_TO_REPORT, RunFacts, system_prompt, task},
     },
@@ -21,7 +22,7 @@ use domain::{
 use hooks::{HookEvent, Hooks};
 use llm::metering::{Account, AccountOwner, CallLimiter, Meter, MeteredModel};
 use protocol::{LightweightAction, RunReason, UserSettings};
-use store::{AttemptEnd, AttemptResult, RunAttempt, Store, StoreError};
+use store::{RunAttempt, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use tools::BuiltinTools;
 
@@ -219,8 +220,8 @@ impl Lightweight {
 
     fn settings(&self, action: &LightweightAction, rounds: u32) -> Settings {
         Settings {
-            max_iterations: if action.use_tools { rounds.saturating_add(1 + RETRY_CALLS) } else { 1 },
-            max_tool_calls: rounds.saturating_mul(MAX_CALLS_PER_ROUND),
+            max_iterations: if action.use_tools { rounds + 1 + RETRY_CALLS } else { 1 },
+            max_tool_calls: rounds * MAX_CALLS_PER_ROUND,
             max_tool_rounds: Some(rounds),
             temperature: Some(TEMPERATURE),
             use_tools: action.use_tools,
@@ -240,7 +241,7 @@ impl Lightweight {
         work: impl Future<Output = LoopOutcome>,
     ) -> (LoopOutcome, Ended) {
         tokio::pin!(work);
-        let until = self.clock.monotonic().saturating_add(limit);
+        let until = self.clock.monotonic() + limit;
         tokio::select! {
             outcome = &mut work => (outcome, Ended::Finished),
             () = self.clock.sleep_until(until) => {
@@ -273,7 +274,7 @@ fn account(run: &RunAttempt, model: String, max_iterations: u32) -> Account {
         model,
         title: run.routine_name.clone(),
         // The loop keeps its own limit; this is one of the row's calls, which an attempt has of earlier starts, too.
-        max_iterations: max_iterations.saturating_mul(MAX_STARTS),
+        max_iterations: max_iterations * MAX_STARTS,
         has_budget: false,
         has_cost_limit: false,
         limiter: CallLimiter::default(),
@@ -291,11 +292,16 @@ fn failure(outcome: LoopOutcome) -> AttemptEnd {
     let (reason, message) = match outcome {
         LoopOutcome::Failed { reason: FailureReason::RateLimited { retry_after }, message } => {
             let retry_after = retry_after.and_then(|wait| TimeDelta::from_std(wait).ok());
-            return AttemptEnd::Failed { reason: RunReason::RateLimited, message, retry_after };
+            let origin = FailureOrigin::Infrastructure;
+            return AttemptEnd::Failed { reason: RunReason::RateLimited, message, retry_after, origin };
+        }
+        LoopOutcome::Failed { reason: FailureReason::ProviderOutage, message } => {
+            return AttemptEnd::infrastructure(RunReason::LlmError, message);
         }
         LoopOutcome::Failed { reason, message } => {
             let reason = match reason {
-                FailureReason::LlmError | FailureReason::RateLimited { .. } => RunReason::LlmError,
+                FailureReason::LlmError | FailureReason::ProviderOutage => RunReason::LlmError,
+                FailureReason::RateLimited { .. } => RunReason::RateLimited,
                 FailureReason::ProviderAccount => RunReason::ProviderAccount,
                 FailureReason::EmptyReply => RunReason::EmptyReply,
                 FailureReason::DuplicateCalls => RunReason::IterationLimit,
@@ -330,6 +336,13 @@ mod tests {
             }
             AttemptEnd::Ok | AttemptEnd::Attention | AttemptEnd::Skipped { .. } => None,
         }
+    }
+
+    #[test]
+    fn an_outage_is_not_the_failure_of_the_routine() {
+        let expected = AttemptEnd::infrastructure(RunReason::LlmError, "m".to_owned());
+        assert_eq!(failure(failed(FailureReason::ProviderOutage)), expected);
+        assert_ne!(failure(failed(FailureReason::LlmError)), expected);
     }
 
     fn failed(reason: FailureReason) -> LoopOutcome {

@@ -22,8 +22,9 @@ use super::{
 };
 use base::clock::Clock;
 use dispatch::{RoutineWaker, RunJobs};
+use domain::routine::attempt::{AttemptEnd, AttemptResult};
 use llm::metering::retry_write;
-use store::{AbandonedRun, AttemptEnd, AttemptResult, RunAttempt, Store, StoreError};
+use store::{AbandonedRun, RunAttempt, Store, StoreError};
 
 /// Delay before the database is asked again after it failed.
 const STORE_RETRY: Duration = Duration::from_secs(1);
@@ -35,8 +36,10 @@ const MIN_SLEEP: Duration = Duration::from_millis(20);
 const IDLE_SLEEP: Duration = Duration::from_secs(15);
 /// Interval of the search for runs that no task works on.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
-/// Runs of a kind that are read in one pass, so that no kind waits long for another.
+/// Full-job runs that are read at once.
 const BATCH: usize = 100;
+/// Runs that no task works on that are read at once.
+const ABANDONED_BATCH: u32 = 100;
 /// Runs that only post a line that are read in one pass: they take less than a millisecond each.
 const LINE_BATCH: usize = 500;
 /// Passes over lines until other kinds have their turn.
@@ -77,20 +80,14 @@ impl Runner {
     /// Works until the drain fires. Runs in progress then have a moment to end, and are ended.
     pub async fn run(self, drain: CancellationToken) {
         let runner = Arc::new(self);
-        tokio::join!(runner.start_runs(&drain), runner.start_jobs(&drain));
+        tokio::join!(runner.start_runs(&drain), runner.start_jobs(&drain), runner.end_abandoned(&drain));
     }
 
-    /// Starts lines and lightweight runs until the drain fires, and ends what no task works on.
+    /// Starts lines and lightweight runs until the drain fires.
     async fn start_runs(self: &Arc<Self>, drain: &CancellationToken) {
         let runner = self;
         let mut tasks = JoinSet::new();
-        let mut reconcile_at = runner.parts.clock.monotonic();
         while !drain.is_cancelled() {
-            let now = runner.parts.clock.monotonic();
-            if now >= reconcile_at {
-                runner.reconcile().await;
-                reconcile_at = now.saturating_add(RECONCILE_INTERVAL);
-            }
             runner.jobs.notify_one();
             let sleep = match runner.pass(&mut tasks).await {
                 Ok(sleep) => sleep,
@@ -99,7 +96,7 @@ impl Runner {
                     STORE_RETRY
                 }
             };
-            let until = runner.parts.clock.monotonic().saturating_add(sleep).min(reconcile_at);
+            let until = runner.parts.clock.monotonic() + sleep;
             tokio::select! {
                 () = runner.parts.waker.runs() => {}
                 Some(_) = tasks.join_next() => {}
@@ -134,7 +131,7 @@ impl Runner {
         self.stop_ended().await?;
         let mut is_more = false;
         for pass in 1..=MAX_LINE_PASSES {
-            if store.post_lines(LINE_BATCH, clock.now()).await? < LINE_BATCH {
+            if store.post_lines(LINE_BATCH, clock.now()).await? == 0 {
                 break;
             }
             is_more = pass == MAX_LINE_PASSES;
@@ -163,25 +160,28 @@ impl Runner {
     /// there may be more.
     async fn start_waiting_jobs(&self) -> Result<bool, StoreError> {
         if !self.parts.jobs.run_on_host() {
-            return Ok(self.parts.jobs.start_waiting(BATCH).await? == BATCH);
+            return Ok(self.parts.jobs.start_waiting(BATCH).await? > 0);
         }
         let _starting = self.starting.lock().await;
         let room = self.room().await?.min(BATCH);
-        if room > 0 {
-            self.parts.jobs.start_waiting(room).await?;
-        }
-        Ok(false)
+        Ok(room > 0 && self.parts.jobs.start_waiting(room).await? > 0)
     }
 
     /// Starts lightweight runs as far as there is room. Further ones wait until one has ended.
     async fn start_lightweight(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), StoreError> {
         let _starting = self.starting.lock().await;
-        let room = self.room().await?;
+        while self.start_some(tasks, self.room().await?).await? {}
+        Ok(())
+    }
+
+    /// Starts at most `room` lightweight runs. Returns whether there may be more.
+    async fn start_some(self: &Arc<Self>, tasks: &mut JoinSet<()>, room: usize) -> Result<bool, StoreError> {
         if room == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let kind = RoutineActionKind::Lightweight;
         let started = self.parts.store.start_runs_of(kind, room, self.parts.clock.now()).await?;
+        let is_more = !started.is_empty();
         for run in started {
             let live = self.live.insert(run.run);
             let runner = Arc::clone(self);
@@ -191,7 +191,7 @@ impl Runner {
             );
             tasks.spawn(async move { runner.work(&run, &live).await }.instrument(span));
         }
-        Ok(())
+        Ok(is_more)
     }
 
     /// Works on an attempt and ends it.
@@ -242,15 +242,31 @@ impl Runner {
         Ok(())
     }
 
-    /// Ends the runs that are in progress in the database and that no task works on: those of an earlier process, and
-    /// those whose end could not be stored.
-    async fn reconcile(&self) {
-        let abandoned = match self.parts.store.abandoned_runs(&self.live.ids(), BATCH).await {
-            Ok(abandoned) => abandoned,
-            Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "the runs in progress could not be read");
-                return;
+    /// Ends the runs that are in progress in the database and that no task works on, at the start and at intervals, until
+    /// the drain fires: those of an earlier process, and those whose end could not be stored.
+    async fn end_abandoned(&self, drain: &CancellationToken) {
+        while !drain.is_cancelled() {
+            match self.end_abandoned_batch().await {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "the runs in progress could not be read");
+                }
             }
+            let until = self.parts.clock.monotonic() + RECONCILE_INTERVAL;
+            tokio::select! {
+                () = self.parts.clock.sleep_until(until) => {}
+                () = drain.cancelled() => {}
+            }
+        }
+    }
+
+    /// Ends some of the runs that no task works on. Returns whether there may be more.
+    async fn end_abandoned_batch(&self) -> Result<bool, StoreError> {
+        let abandoned = {
+            // A run that starts meanwhile would be in progress and not be known here yet.
+            let _starting = self.starting.lock().await;
+            self.parts.store.abandoned_runs(&self.live.ids(), ABANDONED_BATCH).await?
         };
         let found = abandoned.len();
         let mut ended = 0;
@@ -267,6 +283,8 @@ impl Runner {
         if found > 0 {
             tracing::warn!(found, ended, "ended runs that no task worked on");
         }
+        // Those that cannot be ended are first again, so that only a batch without them leads to others.
+        Ok(found == ABANDONED_BATCH as usize && ended == found)
     }
 
     /// The result of an attempt whose process has ended, with what its model calls used.

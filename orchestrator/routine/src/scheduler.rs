@@ -95,6 +95,10 @@ impl RoutineScheduler {
             return Ok(TickOutcome::Off);
         }
         let now = self.clock.now();
+        if automation.resumed_at.is_some_and(|resumed_at| resumed_at > now) {
+            self.store.limit_resumed_at(now).await?;
+            return Ok(TickOutcome::More);
+        }
         let next = self.store.earliest_fire().await?;
         if next.is_none_or(|next| next > now) {
             return Ok(TickOutcome::Until(next));

@@ -18,7 +18,10 @@ use super::{
     Reserved, Store, StoreError, budget,
     rows::{RowRef, column},
 };
-use domain::budget::{CallEstimate, DayLimits, ExhaustedBudget};
+use domain::{
+    budget::{CallEstimate, DayLimits, ExhaustedBudget},
+    model_call::ErrorKind,
+};
 
 /// Names a model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,8 +98,15 @@ pub struct CallRow {
     /// How long it took.
     pub duration_ms: u64,
     pub reserved: Reserved,
-    /// The answer, or the error's kind and message.
-    pub answer: Result<Completion, String>,
+    pub answer: Result<Completion, CallFailure>,
+}
+
+/// Why a model call has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallFailure {
+    pub kind: ErrorKind,
+    /// The kind and a human-readable message.
+    pub message: String,
 }
 
 /// How many model calls a job has made.
@@ -232,7 +242,7 @@ impl CallRow {
             cost_micro_usd: call.estimate.prompt_cost().map(column),
             duration_ms: u64::try_from((at - call.at).num_milliseconds()).unwrap_or(0),
             reserved,
-            answer: Err("aborted: the call was dropped".to_owned()),
+            answer: Err(CallFailure { kind: ErrorKind::Aborted, message: "aborted: the call was dropped".to_owned() }),
         }
     }
 }

@@ -18,6 +18,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The migrations, in their order. One that has finished on every installation may be removed.
 const MIGRATIONS: &[DataMigration] = &[
+    RESTART_NOTES,
     accepted::KEYS,
     accepted::DELIVERIES,
     accepted::RUNS,
@@ -26,6 +27,19 @@ const MIGRATIONS: &[DataMigration] = &[
     user_storage::COUNT_RUNS,
     retention::CUT_TEXTS,
 ];
+
+/// Earlier versions stored the note about the job that a job continues at the end of its prompt.
+const RESTART_NOTES: DataMigration = DataMigration {
+    name: "restart_notes",
+    table: "jobs",
+    step: &[
+        "UPDATE job_texts SET note = substr(prompt, instr(prompt, char(10, 10) || '[Note: an earlier attempt at this task ended as ')), \
+         prompt = substr(prompt, 1, instr(prompt, char(10, 10) || '[Note: an earlier attempt at this task ended as ') - 1) \
+         WHERE job_id IN (SELECT id FROM jobs WHERE rowid > ?1 AND rowid <= ?2 AND restarted_from IS NOT NULL) \
+         AND instr(prompt, char(10, 10) || '[Note: an earlier attempt at this task ended as ') > 0",
+    ],
+    finish: &[],
+};
 
 /// Moves or changes the rows of one table.
 pub(super) struct DataMigration {

@@ -118,7 +118,7 @@ const JOB: &str = concat!(
     "SELECT ",
     "COALESCE((SELECT revoked_at IS NOT NULL FROM tokens WHERE jti = $1), FALSE), CASE WHEN job_texts.job_id IS NOT NULL THEN jobs.user_id END, ",
     job_json!(
-        ("\"prompt\":%s", "json_quote(prompt)"),
+        ("\"prompt\":%s", "json_quote(prompt || ifnull(note, ''))"),
         ("\"metadata\":%s,", "metadata, "),
         (
             "\"result\":%s,",

@@ -370,9 +370,10 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     .bind(brief.routine.map(|link| link.run))
     .execute(&mut *tx)
     .await?;
-    sqlx::query("INSERT INTO job_texts (job_id, prompt, metadata) VALUES ($1, $2, $3)")
+    sqlx::query("INSERT INTO job_texts (job_id, prompt, note, metadata) VALUES ($1, $2, $3, $4)")
         .bind(job.id)
         .bind(&brief.prompt)
+        .bind(&brief.note)
         .bind(text(&brief.metadata)?)
         .execute(tx)
         .await?;

@@ -80,7 +80,8 @@ pub use backup::{BackupError, backup};
 pub use budget::Reserved;
 pub use call_position::CallPosition;
 pub use calls::{
-    CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, RunUsage, ThreadCallKey,
+    CallFailure, CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, RunUsage,
+    ThreadCallKey,
 };
 pub use chat::{
     ChatJob, Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage, MessagePosition, OwnedThread,
@@ -108,10 +109,10 @@ pub use notification_deliveries::{ClaimedDelivery, DeliveryOutcome, DueDelivery}
 pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
 pub use prompts::Prompted;
 pub use routines::{
-    AbandonedRun, AttemptEnd, AttemptResult, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests,
-    DueRoutine, DueRoutines, EventAnswer, EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing,
-    NewDelivery, NewRoutineEvent, PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter,
-    RoutineStored, RoutineUpdate, RunAttempt, RunFilter, Triggered, WebhookTarget,
+    AbandonedRun, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests, DueRoutine, DueRoutines,
+    EventAnswer, EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery, NewRoutineEvent,
+    PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored, RoutineUpdate,
+    RunAttempt, RunFilter, Triggered, WebhookTarget,
 };
 pub use rows::StoredEvent;
 pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored};

@@ -151,13 +151,13 @@ impl Store {
         .await
     }
 
-    /// Sets the message of pending jobs that explains why they wait for the sandbox.
+    /// Sets the message of pending jobs that says what they wait for. A message of another kind stays.
     pub async fn explain_pending(&self, message: Option<&str>) -> Result<(), StoreError> {
         let message = message.map(str::to_owned);
         self.write_one(transaction!(|tx| {
             sqlx::query(
-                "UPDATE jobs SET message = $1 WHERE state = 'pending' AND NOT held AND placement = 'container' AND message IS DISTINCT FROM $1 \
-                 AND (message IS NULL OR message LIKE 'waiting:%')",
+                "UPDATE jobs SET message = $1, message_is_wait = $1 IS NOT NULL WHERE state = 'pending' AND NOT held \
+                 AND placement = 'container' AND message IS DISTINCT FROM $1 AND (message IS NULL OR message_is_wait)",
             )
             .bind(message)
             .execute(&mut tx.db)
@@ -220,7 +220,8 @@ pub(super) async fn apply(
 async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result<(), StoreError> {
     let columns = StageColumns::of(&job.stage)?;
     let written = sqlx::query(
-        "UPDATE jobs SET rev = $1, state = $2, reason = $3, message = $4, attempt = $5, repair_attempts = $6, \
+        "UPDATE jobs SET rev = $1, state = $2, reason = $3, message = $4, \
+         message_is_wait = message_is_wait AND message IS $4, attempt = $5, repair_attempts = $6, \
          started_at = $7, last_activity_at = $8, cancel_requested_at = $9, cancel_message = $10, finished_at = $11, \
          not_before = $12, token_hash = $13, lease_expires_at = $14, \
          container = $15, last_client_seq = CASE WHEN $16 THEN 0 ELSE last_client_seq END, \

@@ -18,11 +18,13 @@ mod lines;
 mod list;
 mod notifications;
 pub(super) mod own_events;
+mod problems;
 mod publish;
 mod retention;
 mod rows;
 mod run_log;
 mod start;
+mod startable;
 
 pub use automation::Automation;
 pub use cancel::CancelledRun;
@@ -32,9 +34,11 @@ pub use definitions::{RoutineDefinition, RoutineStored, RoutineUpdate};
 pub use deliveries::{Delivered, DeliveryDigests, NewDelivery, RefusedDelivery, WebhookTarget};
 pub use event_routines::{EventRoutine, EventRoutines};
 pub use events::{EventAnswer, EventCause, EventName, NewRoutineEvent, PendingEvent};
-pub use finish::{AttemptEnd, AttemptResult};
 pub use firing::{FireOutcome, Firing, Triggered};
 pub use list::{RoutineFilter, RunFilter};
-pub use start::{AbandonedRun, RunAttempt};
+pub use startable::{AbandonedRun, RunAttempt};
 
 pub(super) use finish::end_with_job;
+
+#[cfg(test)]
+mod tests;

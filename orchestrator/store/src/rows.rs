@@ -26,6 +26,7 @@ pub(super) struct JobRow {
     user_id: String,
     title: String,
     prompt: String,
+    note: Option<String>,
     mode: String,
     placement: String,
     #[sqlx(flatten)]
@@ -73,7 +74,7 @@ pub(super) struct JobRow {
 /// The columns of [`JobRow`], for SELECT.
 macro_rules! job_columns {
     () => {
-        "id, rev, user_id, title, prompt, mode, placement, state, reason, message, priority, labels, metadata, limits, \
+        "id, rev, user_id, title, prompt, note, mode, placement, state, reason, message, priority, labels, metadata, limits, \
          tools, approve, egress, delimiter_nonce, image, model, plan, review, source, routine_id, run_id, restarted_from, parent_id, depth, attempt, repair_attempts, \
          created_at, started_at, last_activity_at, cancel_requested_at, cancel_message, cancelled_by_parent, finished_at, \
          not_before, result_text, result_partial, token_hash, session_attempt, session_hash, session_rejected_attempt, \
@@ -99,6 +100,7 @@ impl JobRow {
             user_id: self.user_id,
             title: self.title,
             prompt: self.prompt,
+            note: self.note,
             mode: row.known("mode", JobMode::parse(&self.mode))?,
             placement: row.known("placement", placement(&self.placement))?,
             priority: row.number("priority", self.priority)?,

@@ -73,7 +73,8 @@ pub(super) async fn walks(store: &Store, statement: &str, allowed: &[&str]) -> V
     plan(store, statement).await.into_iter().filter(is_walk).collect()
 }
 
-async fn fresh() -> (tempfile::TempDir, Store) {
+/// A new database.
+pub(super) async fn fresh() -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
     (directory, store)

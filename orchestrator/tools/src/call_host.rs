@@ -11,7 +11,7 @@ use agent::{
     ToolOrigin, ToolPolicy,
     safety::{LeakDetector, REDACTED, StreamRedactor, screen_outbound},
 };
-use protocol::{CallId, ToolCall, ToolCallReply, ToolErrorKind, ToolFailure};
+use protocol::{CallId, ToolCall, ToolErrorKind, ToolFailure};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -154,20 +154,9 @@ pub(super) async fn stopped_calls(
         let (call_id, error) = (CallId(id.clone()), ToolError::new(ToolErrorKind::NotAuthorized, agent::STOPPED_CALL));
         let refused = executor.refuse(call_id.clone(), name, arguments.clone(), error.clone()).await;
         let call = host.new_row(refused.view()).await;
-        let ToolError(failure) = error;
-        let outcome = ToolCallOutcome {
-            at: call.at,
-            input: None,
-            output: format!("error ({}): {}", failure.kind.as_str(), failure.message),
-            cost_micro_usd: None,
-            reply: ToolCallReply {
-                success: false,
-                output: None,
-                truncated: false,
-                duration_ms: 0,
-                error: Some(failure),
-            },
-        };
+        let result = CallResult::of_error(error);
+        let reply = result.to_reply();
+        let outcome = ToolCallOutcome { at: call.at, input: None, output: result.output, cost_micro_usd: None, reply };
         stopped.push(ClosedToolCall { call, outcome });
     }
     stopped

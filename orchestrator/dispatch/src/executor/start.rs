@@ -99,7 +99,7 @@ impl ActionExecutor {
             return Ok(true);
         }
         let facts = json!({
-            "title": brief.title, "prompt": brief.prompt, "image": brief.image, "model": brief.model, "tools": brief.tools,
+            "title": brief.title, "prompt": brief.task(), "image": brief.image, "model": brief.model, "tools": brief.tools,
             "approve": brief.approve, "limits": brief.limits, "labels": brief.labels, "source": brief.source,
         });
         match self.hooks.ask(&event, &facts).await {

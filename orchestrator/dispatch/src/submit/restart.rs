@@ -1,6 +1,6 @@
 //! Restarts: a new job that continues with the files of one that failed or was cancelled.
 //!
-//! Owns what the new job takes over, held to today's ceilings, and the note about the earlier attempt in its prompt.
+//! Owns what the new job takes over, held to today's ceilings, and the note about the earlier attempt.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -10,13 +10,11 @@ use protocol::{CreateJob, JobState, RestartRequest};
 use super::{JobSubmitter, NewJob, Submission, SubmitError, Submitted, egress};
 use domain::{
     job::JobRecord,
-    request::{Accepted, MAX_PROMPT_BYTES, check_prompt, within_priorities},
+    request::{Accepted, check_prompt, within_priorities},
 };
 
 /// Bytes of the earlier job's last text that the note quotes.
 const MAX_QUOTED_BYTES: usize = 4_000;
-/// Begins the note; a second restart replaces the note of the first.
-const NOTE_START: &str = "\n\n[Note: an earlier attempt at this task ended as ";
 
 impl JobSubmitter {
     /// Creates a job that continues `earlier`, for its owner, even if an admin restarts it.
@@ -55,7 +53,7 @@ impl JobSubmitter {
         NewJob {
             owner: brief.user_id.clone(),
             request: CreateJob {
-                prompt: with_note(prompt.unwrap_or(&brief.prompt), earlier, has_files),
+                prompt: prompt.unwrap_or(&brief.prompt).to_owned(),
                 mode: Some(brief.mode),
                 tools: allowed.tools,
                 approve: brief.approve.clone(),
@@ -75,6 +73,7 @@ impl JobSubmitter {
                 files: vec![],
             },
             restarted_from: Some(earlier.id),
+            note: Some(note(earlier, has_files)),
             // A person restarts it: its parent does not wait for it.
             parent: None,
             // The run has ended with the earlier job.
@@ -85,15 +84,15 @@ impl JobSubmitter {
     }
 }
 
-/// The task, followed by a note about how the earlier attempt ended.
-fn with_note(prompt: &str, earlier: &JobRecord, has_files: bool) -> String {
+/// How the earlier attempt ended, to be read after the prompt.
+fn note(earlier: &JobRecord, has_files: bool) -> String {
     let reason = earlier.reason().map_or("for no recorded reason".to_owned(), |reason| format!("with reason {reason}"));
     let files = if has_files {
         "The files it left are in the workspace; look at them before you start."
     } else {
         "The files it left are no longer kept."
     };
-    let mut note = format!("{NOTE_START}{} {reason}. {files}", earlier.state());
+    let mut note = format!("\n\n[Note: an earlier attempt at this task ended as {} {reason}. {files}", earlier.state());
     let last_text = earlier.result().and_then(|result| result.partial).map(|partial| partial.text);
     if let Some(text) = last_text.as_deref().filter(|text| !text.is_empty()) {
         // What an agent wrote is no part of the task, whatever it says.
@@ -102,6 +101,5 @@ fn with_note(prompt: &str, earlier: &JobRecord, has_files: bool) -> String {
         let _ = write!(note, " The last text of its agent was:\n{marked}\n{DELIMITER_NOTICE}");
     }
     note.push(']');
-    let task = prompt.split(NOTE_START).next().unwrap_or(prompt);
-    format!("{}{note}", &task[..task.floor_char_boundary(MAX_PROMPT_BYTES)])
+    note
 }

@@ -62,6 +62,7 @@ fn new_job(request: CreateJob, accepted: Accepted) -> NewJob {
         request,
         accepted,
         restarted_from: None,
+        note: None,
         parent: None,
         routine: None,
         allows_host: false,
@@ -148,12 +149,12 @@ async fn a_restart_continues_a_failed_job_for_its_owner() {
     let failed = earlier.fail(now, JobReason::Internal, "broken".to_owned()).unwrap().job;
     let job = created(restart(failed.clone()).await);
     assert_eq!((job.brief.restarted_from, &job.brief.user_id), (Some(failed.id), &failed.brief.user_id));
-    assert!(job.brief.prompt.starts_with("work\n\n[Note: "), "{}", job.brief.prompt);
+    assert!(job.brief.task().starts_with("work\n\n[Note: "), "{}", job.brief.task());
     assert!(scene.submitter.workspaces.path(job.id).join("notes.txt").exists());
     // The note of the first restart is replaced.
     let failed_again = job.fail(now, JobReason::Internal, "broken".to_owned()).unwrap().job;
     let again = created(restart(failed_again).await);
-    assert_eq!(again.brief.prompt.matches("[Note: ").count(), 1);
+    assert_eq!((again.brief.prompt.as_str(), again.brief.task().matches("[Note: ").count()), ("work", 1));
 }
 
 #[tokio::test]

@@ -19,6 +19,8 @@ pub struct Brief {
     pub user_id: String,
     pub title: String,
     pub prompt: String,
+    /// What its agent is told of the job that it continues, after the prompt.
+    pub note: Option<String>,
     /// How the worker carries out the task.
     pub mode: JobMode,
     pub placement: Placement,
@@ -61,6 +63,11 @@ pub struct Brief {
 }
 
 impl Brief {
+    /// What its agent is told to do: the prompt, and the note.
+    pub fn task(&self) -> String {
+        format!("{}{}", self.prompt, self.note.as_deref().unwrap_or_default())
+    }
+
     /// The hosts that the job's tools may reach.
     pub fn egress_view(&self) -> EgressView {
         let allow = self.egress.as_ref().map(|egress| egress.allow.clone()).unwrap_or_default();

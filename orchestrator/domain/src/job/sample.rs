@@ -18,6 +18,7 @@ pub fn brief() -> Brief {
         user_id: "a".to_owned(),
         title: "t".to_owned(),
         prompt: "p".to_owned(),
+        note: None,
         mode: JobMode::Worker,
         placement: Placement::Container,
         priority: 0,

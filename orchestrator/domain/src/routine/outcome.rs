@@ -91,7 +91,7 @@ pub struct FailureFacts {
     /// How long the provider asks to wait.
     pub retry_after: Option<TimeDelta>,
     pub now: DateTime<Utc>,
-    /// A random number from 0 to 1.
+    /// A random number, at least 0 and less than 1.
     pub jitter: f64,
 }
 
@@ -104,33 +104,29 @@ pub fn after_failure(facts: &FailureFacts) -> AfterFailure {
         reason if !is_retried(reason) || facts.attempt >= facts.retry.max_attempts => AfterFailure::Final,
         _ => {
             let (first, longest) = (seconds(facts.retry.backoff_seconds), seconds(facts.retry.backoff_max_seconds));
-            let wait = backoff(first, longest, facts.attempt.saturating_sub(1));
-            retry_at(facts.now, reduced(wait, facts.jitter), true)
+            let wait = backoff(first, longest, facts.attempt - 1);
+            AfterFailure::Retry { at: facts.now + reduced(wait, facts.jitter), counts_attempt: true }
         }
     }
 }
 
 /// A rate limit is waited for without a separate attempt, until the run has waited too often or for too long.
 fn after_rate_limit(facts: &FailureFacts) -> AfterFailure {
+    if facts.rate_limit_waits >= MAX_RATE_LIMIT_WAITS {
+        return AfterFailure::Final;
+    }
     let wait = match facts.retry_after {
+        Some(asked) if asked > MAX_RATE_LIMIT_TIME => return AfterFailure::Final,
         // Not earlier than the provider says. What was limited together is tried again apart.
-        Some(asked) => {
-            let asked = asked.max(TimeDelta::zero());
-            asked.checked_add(&random_part(asked.min(RATE_LIMIT_BACKOFF_MAX), facts.jitter)).unwrap_or(asked)
-        }
+        Some(asked) => asked + random_part(asked.min(RATE_LIMIT_BACKOFF_MAX), facts.jitter),
         None => reduced(backoff(RATE_LIMIT_BACKOFF, RATE_LIMIT_BACKOFF_MAX, facts.rate_limit_waits), facts.jitter),
     };
     let wait = wait.max(TimeDelta::seconds(1));
     let waited = (facts.now - facts.started_at).max(TimeDelta::zero());
-    let is_too_long = waited.checked_add(&wait).is_none_or(|all| all > MAX_RATE_LIMIT_TIME);
-    if facts.rate_limit_waits >= MAX_RATE_LIMIT_WAITS || is_too_long {
+    if waited + wait > MAX_RATE_LIMIT_TIME {
         return AfterFailure::Final;
     }
-    retry_at(facts.now, wait, false)
-}
-
-fn retry_at(now: DateTime<Utc>, wait: TimeDelta, counts_attempt: bool) -> AfterFailure {
-    now.checked_add_signed(wait).map_or(AfterFailure::Final, |at| AfterFailure::Retry { at, counts_attempt })
+    AfterFailure::Retry { at: facts.now + wait, counts_attempt: false }
 }
 
 /// Whether the failure is retryable.
@@ -178,10 +174,9 @@ pub const fn counts_as_failure(reason: RunReason) -> bool {
     )
 }
 
-/// `first`, doubled `doublings` times, at most `longest`.
+/// `first`, doubled `doublings` times, at most `longest`. Attempts and waits are limited to a few.
 fn backoff(first: TimeDelta, longest: TimeDelta, doublings: u32) -> TimeDelta {
-    let factor = 1_i32.checked_shl(doublings.min(30)).unwrap_or(i32::MAX);
-    first.checked_mul(factor).map_or(longest, |wait| wait.min(longest))
+    (first * (1 << doublings)).min(longest)
 }
 
 /// Without its random part, so that what failed together is not tried again together.
@@ -189,15 +184,14 @@ fn reduced(wait: TimeDelta, jitter: f64) -> TimeDelta {
     wait - random_part(wait, jitter)
 }
 
-/// The random part of a wait of any length. `jitter` is from 0 to 1.
+/// The random part of a wait; none of one that is over.
 fn random_part(wait: TimeDelta, jitter: f64) -> TimeDelta {
-    let jitter = if jitter.is_finite() { jitter.clamp(0.0, 1.0) } else { 0.0 };
     let wait = wait.to_std().unwrap_or_default();
     TimeDelta::from_std(wait.mul_f64(JITTER * jitter)).unwrap_or_default()
 }
 
-fn seconds(seconds: u64) -> TimeDelta {
-    i64::try_from(seconds).ok().and_then(TimeDelta::try_seconds).unwrap_or(TimeDelta::MAX)
+const fn seconds(seconds: u64) -> TimeDelta {
+    TimeDelta::seconds(seconds.cast_signed())
 }
 
 /// A failure of a routine whose owner has been notified of it since its last successful run.

@@ -74,9 +74,8 @@ pub struct NextFiring {
 pub fn stagger_offset(routine: RoutineId, stagger_seconds: u64) -> TimeDelta {
     // The second half of an id is random.
     let (_, random) = routine.as_uuid().as_u64_pair();
-    let range = u32::try_from(stagger_seconds).unwrap_or(u32::MAX);
-    let seconds = (random & u64::from(u32::MAX)) % (u64::from(range) + 1);
-    TimeDelta::seconds(i64::try_from(seconds).unwrap_or_default())
+    let seconds = (random & u64::from(u32::MAX)) % (stagger_seconds + 1);
+    TimeDelta::seconds(seconds.cast_signed())
 }
 
 /// When a routine fires first after `instant`, such as when it is created, changed or enabled.
@@ -86,9 +85,8 @@ pub fn next_firing(
     until: Option<DateTime<Utc>>,
     instant: DateTime<Utc>,
 ) -> NextFiring {
-    let next = instant.checked_sub_signed(stagger).and_then(|base| schedule.next_after(base));
-    match next.and_then(|time| time.checked_add_signed(stagger)) {
-        Some(time) => until_checked(time, until),
+    match schedule.next_after(instant - stagger) {
+        Some(time) => until_checked(time + stagger, until),
         None if matches!(schedule, Schedule::At(_)) => NextFiring { next: None, end: Some(DisabledReason::Completed) },
         None => NextFiring { next: None, end: Some(DisabledReason::ScheduleEnded) },
     }
@@ -147,13 +145,13 @@ pub fn decide(facts: &TimingFacts) -> TimingDecision {
 impl TimingFacts {
     /// The first time of the schedule after `instant`, with the delay.
     fn slot_after(&self, instant: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        self.schedule.next_after(instant.checked_sub_signed(self.stagger)?)?.checked_add_signed(self.stagger)
+        Some(self.schedule.next_after(instant - self.stagger)? + self.stagger)
     }
 
     /// The newest time that is to be accounted for, at or before `instant`, which is not before the stored first time.
     fn newest_at(&self, instant: DateTime<Utc>) -> DateTime<Utc> {
-        let base = instant.checked_sub_signed(self.stagger).and_then(|base| self.schedule.newest_at(base));
-        base.map_or(self.next_fire_at, |time| (time + self.stagger).max(self.next_fire_at))
+        let newest = self.schedule.newest_at(instant - self.stagger);
+        newest.map_or(self.next_fire_at, |time| (time + self.stagger).max(self.next_fire_at))
     }
 
     /// The times from `from` to `newest` that fire, and those that were missed.
@@ -188,7 +186,7 @@ impl TimingFacts {
     fn missed(&self, from: DateTime<Utc>, to: DateTime<Utc>, reason: RunReason) -> MissedSlots {
         // `from` counts even if the schedule has changed beneath it, as it does with the rules of a time zone.
         let later = self.schedule.count(from - self.stagger, to - self.stagger);
-        MissedSlots { from, to, count: later.saturating_add(1), reason }
+        MissedSlots { from, to, count: later + 1, reason }
     }
 }
 

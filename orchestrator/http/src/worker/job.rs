@@ -35,7 +35,7 @@ pub(super) async fn get(
         tools: api.tools.offered(api.tools.context_of(&job).await?).await,
         approve: job.brief.approve.clone(),
         title: job.brief.title.clone(),
-        prompt: job.brief.prompt.clone(),
+        prompt: job.brief.task(),
         mode: job.brief.mode,
         command: vec![],
         plan: job.brief.plan,

@@ -11,9 +11,9 @@ use super::{
         readers::Readers,
         rows::{RowRef, count},
     },
-    CallKey, CallRow, ModelCallKey, ThreadCallKey,
+    CallFailure, CallKey, CallRow, ModelCallKey, ThreadCallKey,
 };
-use domain::budget::Reservation;
+use domain::{budget::Reservation, model_call::ErrorKind};
 
 /// The error of a call that was in flight when its process ended.
 pub(super) const RESTARTED: &str = "aborted: the orchestrator restarted during the call";
@@ -82,7 +82,7 @@ impl AbandonedCall {
             cost_micro_usd: self.estimated_micro_usd,
             duration_ms: 0,
             reserved: Reserved::of(amount, self.reserved_day),
-            answer: Err(RESTARTED.to_owned()),
+            answer: Err(CallFailure { kind: ErrorKind::Aborted, message: RESTARTED.to_owned() }),
         }
     }
 }

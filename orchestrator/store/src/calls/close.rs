@@ -12,8 +12,9 @@ use super::{
         rows::{column, dollars, text},
         write_tx::{StatementBatch, StatementResult},
     },
-    CallKey, CallRow,
+    CallFailure, CallKey, CallRow,
 };
+use domain::model_call::ErrorKind;
 use telemetry::metrics::ModelCall;
 
 /// Writes the outcome of a call into its row, while the row is open. A try without a price makes the cost NULL.
@@ -27,7 +28,7 @@ const CLOSE_CALL: &str = "UPDATE llm_calls SET is_open = FALSE, at = $4, provide
 const COUNT_CALL: &str = "UPDATE jobs SET input_tokens = input_tokens + $7, output_tokens = output_tokens + $8, \
      cache_read_tokens = cache_read_tokens + $9, cache_write_tokens = cache_write_tokens + $10, \
      cost_micro_usd = cost_micro_usd + COALESCE($11, 0), has_unpriced_calls = has_unpriced_calls OR $11 IS NULL, llm_calls = llm_calls + 1, \
-     iterations = iterations + ($15 IS NOT NULL), last_activity_at = $4, \
+     iterations = iterations + ($15 IS NOT NULL), last_activity_at = $4, last_call_error = $22, \
      last_seq = last_seq + (attempt = $2 AND state IN ('in_progress', 'stuck')), \
      reserved_tokens = reserved_tokens - $16, reserved_micro_usd = reserved_micro_usd - $17 \
      WHERE id = $1 AND changes() = 1 \
@@ -41,10 +42,11 @@ const CALL_EVENT: &str = "INSERT INTO events (job_id, seq, attempt, at, kind, da
 
 /// Closes a call and settles what it cost, once.
 pub(super) async fn close(tx: &mut WriteTx, key: CallKey, call: CallRow) -> Result<Option<String>, StoreError> {
-    let (finish, error, answer) = match &call.answer {
-        Ok(completion) => (Some(completion.finish_reason.as_str()), None, Some(text(completion)?)),
-        Err(error) => (None, Some(error.clone()), None),
+    let (finish, answer) = match &call.answer {
+        Ok(completion) => (Some(completion.finish_reason.as_str()), Some(text(completion)?)),
+        Err(_) => (None, None),
     };
+    let failure = call.answer.as_ref().err();
     let event = call.event();
     // Each statement takes effect only where the one before it did.
     let batch = StatementBatch::new(&[CLOSE_CALL, COUNT_CALL, budget::SETTLE_DAY, CALL_EVENT])
@@ -61,14 +63,15 @@ pub(super) async fn close(tx: &mut WriteTx, key: CallKey, call: CallRow) -> Resu
         .bind(call.cost_micro_usd)
         .bind(column(call.duration_ms))
         .bind(finish)
-        .bind(error)
+        .bind(failure.map(|failure| failure.message.clone()))
         .bind(answer)
         .bind(column(call.reserved.amount.tokens))
         .bind(column(call.reserved.amount.micro_usd))
         .bind(event.kind().as_str())
         .bind(events::data_json(&event, key.job)?)
         .bind(call.reserved.day().map_or_else(|| budget::day_of(call.at), str::to_owned))
-        .bind(column(call.usage.input_tokens.saturating_add(call.usage.output_tokens)));
+        .bind(column(call.usage.input_tokens.saturating_add(call.usage.output_tokens)))
+        .bind(failure.map(|failure| failure.kind.as_str()));
     // The budgets above a job are settled in the same transaction, which is therefore not over.
     let results = if call.reserved.draws_on_parents() { tx.run(batch).await? } else { tx.run_last(batch).await? };
     let after = results.get(1).map(StatementResult::decode_first::<AfterCall>).transpose()?.flatten();
@@ -93,8 +96,7 @@ impl CallRow {
             provider: &self.provider,
             outcome: match &self.answer {
                 Ok(_) => "answered",
-                Err(error) if error.starts_with("aborted") => "aborted",
-                Err(error) if error.starts_with("rate limited") => "rate_limited",
+                Err(CallFailure { kind: kind @ (ErrorKind::Aborted | ErrorKind::RateLimited), .. }) => kind.as_str(),
                 Err(_) => "failed",
             },
             usage: self.usage,

@@ -125,6 +125,30 @@ async fn a_call_is_closed_once() {
     scene.store.close().await;
 }
 
+#[tokio::test]
+async fn a_job_has_the_kind_of_the_error_of_its_last_call() {
+    let scene = Scene::new().await;
+    let failed = |kind: ErrorKind| Err(CallFailure { kind, message: format!("{kind}: m") });
+    let quota = Some("quota".to_owned());
+    for (id, answer, expected) in [
+        ("c1", Some(failed(ErrorKind::Quota)), quota),
+        ("c2", None, None),
+        ("c3", Some(failed(ErrorKind::Server)), Some("server".to_owned())),
+    ] {
+        let reserved = scene.reserved(id).await;
+        let row = scene.answered(id, reserved);
+        let row = CallRow { answer: answer.unwrap_or_else(|| row.answer.clone()), ..row };
+        scene.store.close_model_call(&row).await.unwrap();
+        let last: Option<String> = sqlx::query_scalar("SELECT last_call_error FROM jobs WHERE id = $1")
+            .bind(scene.job)
+            .fetch_one(&scene.store.read)
+            .await
+            .unwrap();
+        assert_eq!(last, expected, "{id}");
+    }
+    scene.store.close().await;
+}
+
 /// The calls of the last answer are open when nothing reports them. The wall clock was set back before that answer.
 #[tokio::test]
 async fn the_last_answer_is_the_one_that_was_made_last() {

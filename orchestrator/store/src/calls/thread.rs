@@ -241,7 +241,7 @@ pub(super) async fn known<'c>(
 pub(super) async fn close(tx: &mut WriteTx, key: ThreadCallKey, call: CallRow) -> Result<Option<String>, StoreError> {
     let (finish, error, answer) = match &call.answer {
         Ok(completion) => (Some(completion.finish_reason.as_str()), None, Some(text(completion)?)),
-        Err(error) => (None, Some(error.clone()), None),
+        Err(failure) => (None, Some(failure.message.clone()), None),
     };
     let user: Option<String> = sqlx::query_scalar(
         "UPDATE thread_calls SET is_open = FALSE, at = $4, provider = $5, model = $6, \

@@ -52,6 +52,19 @@ impl Store {
         .await
     }
 
+    /// Moves a time of switching on that is in the future to now: it was taken from a clock that has been set back since,
+    /// and no time of a schedule would fire until then.
+    pub async fn limit_resumed_at(&self, now: DateTime<Utc>) -> Result<(), StoreError> {
+        self.write_one(transaction!(|tx| {
+            sqlx::query("UPDATE automation SET resumed_at = $1 WHERE resumed_at > $1")
+                .bind(now)
+                .execute(&mut tx.db)
+                .await?;
+            Ok(())
+        }))
+        .await
+    }
+
     /// Takes note of the environment's switch at the start: triggers that were off until now have missed their times.
     pub async fn sync_cron_setting(&self, by_environment: bool, now: DateTime<Utc>) -> Result<(), StoreError> {
         self.write_one(transaction!(|tx| note(&mut tx.db, by_environment, now).await)).await

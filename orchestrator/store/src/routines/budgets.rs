@@ -88,7 +88,8 @@ pub(super) async fn recount(tx: &mut WriteTx, routine: &Routine, now: DateTime<U
     Ok(())
 }
 
-async fn timezone(db: &mut Connection, user: &str) -> Result<String, StoreError> {
+/// The time zone of a user.
+pub(super) async fn timezone(db: &mut Connection, user: &str) -> Result<String, StoreError> {
     let zone: Option<Option<String>> =
         sqlx::query_scalar("SELECT settings->>'timezone' FROM user_settings WHERE user_id = $1")
             .bind(user)

@@ -11,8 +11,9 @@ use super::{
         rows::text,
         write_tx::WriteTx,
     },
-    finish::{self, AttemptEnd, AttemptResult, UnfinishedRun},
+    finish::{self, UnfinishedRun},
 };
+use domain::routine::attempt::{AttemptEnd, AttemptResult};
 
 /// The outcome of a request to cancel a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,29 +120,13 @@ async fn cancel(
     end(tx, live, reason, now).await
 }
 
-/// Whether a run that did not start was cancelled, and not skipped.
-const fn counts_as_cancelled(reason: RunReason) -> bool {
-    matches!(reason, RunReason::CancelledByUser | RunReason::CancelledByOverlap)
-}
-
 async fn end(
     tx: &mut WriteTx,
     live: UnfinishedRun,
     reason: RunReason,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
-    let message = match reason {
-        RunReason::CancelledByOverlap => "a later firing replaced it",
-        RunReason::RoutineChanged => "the routine was changed, disabled or deleted before the run started",
-        RunReason::FireRate => "the routine started too many runs within a minute and was disabled",
-        _ => "a user cancelled it",
-    };
-    let message = message.to_owned();
-    let end = if live.has_started() || counts_as_cancelled(reason) {
-        AttemptEnd::failed(reason, message)
-    } else {
-        AttemptEnd::Skipped { reason, message }
-    };
+    let end = AttemptEnd::cancelled(reason, live.has_started());
     finish::end(tx, live, AttemptResult::unused(end), now).await
 }
 

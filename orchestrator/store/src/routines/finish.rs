@@ -1,20 +1,15 @@
-//! The end of a run, in one transaction: the run, its next attempt, the counters of its routine, the notification of
+//! The end of a run, in one transaction: the run or its next attempt, the counters of its routine, the notification of
 //! its owner, the line in the main session, and the events.
 //!
-//! The order in `end_of` matters. The budget is charged before it is asked whether the attempt may be repeated, so that
-//! an attempt that spends the budget is the last. The run ends before its routine counts it and before anyone is told,
-//! since what they are told is the row that was written. The routine is as it was read at the beginning: its failures
-//! do not count this run yet (`consecutive_failures + 1`). It is disabled last, since that cancels its queued runs and
-//! notifies by itself; the notification of the run must know of it, so that the owner is told once.
-//! `failures_in_a_row_notify_once_and_disable_the_routine_once`, `a_run_is_not_tried_again_once_the_budget_is_spent`
-//! and `a_failed_run_is_tried_again_after_a_while_as_the_same_run` (stories, `routines/guardrails`) fail when it is
+//! What follows is decided in `domain::routine::ending`; this reads what the decision needs and writes it. The budget is
+//! charged before the decision, so that an attempt that spends it is the last. The routine is disabled last, since that
+//! cancels its queued runs. `failures_in_a_row_notify_once_and_disable_the_routine_once`,
+//! `a_run_is_not_tried_again_once_the_budget_is_spent` and
+//! `a_failed_run_is_tried_again_after_a_while_as_the_same_run` (stories, `routines/guardrails`) fail when the order is
 //! changed.
 
 use chrono::{DateTime, Utc};
-use protocol::{
-    DisabledReason, JobId, JobReason, JobState, Retry, Routine, RoutineActionKind, RoutineId, RoutineRun, RunId,
-    RunReason, RunStatus,
-};
+use protocol::{JobId, NotificationKind, Routine, RoutineId, RoutineRun, RunId, RunReason, RunStatus};
 use sqlx::FromRow;
 use uuid::Uuid;
 
@@ -25,70 +20,22 @@ use super::{
         user_storage,
         write_tx::WriteTx,
     },
-    budgets, definitions, disable, lines, notifications, own_events, publish,
+    budgets, definitions, disable, lines,
+    notifications::{self, RoutineNotification},
+    own_events, problems, publish,
     rows::{RunRow, run_columns},
     run_log,
 };
 use base::failpoint;
 use domain::{
     job::JobRecord,
-    routine::outcome::{
-        AfterFailure, FailureFacts, MAX_RESULT_CHARS, MAX_STATE_CHARS, Reply, after_failure, counts_as_failure, reply,
-        shortened,
+    model_call::ErrorKind,
+    routine::{
+        attempt::{AttemptEnd, AttemptResult},
+        ending::{AfterAttempt, Counted, EndFacts, Notice, RetryPlan, RunEnd, after_attempt},
+        outcome::NotifiedFailure,
     },
 };
-
-/// Characters of a failure's message.
-const MAX_MESSAGE_CHARS: usize = 1_000;
-
-/// How an attempt of a run ended, and what it used.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AttemptResult {
-    pub end: AttemptEnd,
-    pub text: Option<String>,
-    /// Tokens of its model calls.
-    pub tokens: u64,
-    /// Cost of its model calls; `None` when a call had no price.
-    pub cost_usd: Option<f64>,
-}
-
-/// How an attempt of a run ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AttemptEnd {
-    /// Successfully, with nothing to report.
-    Ok,
-    /// Successfully, with something to report.
-    Attention,
-    /// It did not start.
-    Skipped {
-        /// Why it did not.
-        reason: RunReason,
-        /// A human-readable message.
-        message: String,
-    },
-    Failed {
-        /// Why it failed.
-        reason: RunReason,
-        /// A human-readable message.
-        message: String,
-        /// How long a provider asked to wait.
-        retry_after: Option<chrono::TimeDelta>,
-    },
-}
-
-impl AttemptEnd {
-    /// A failure that no provider has asked to wait for.
-    pub const fn failed(reason: RunReason, message: String) -> Self {
-        Self::Failed { reason, message, retry_after: None }
-    }
-}
-
-impl AttemptResult {
-    /// The result of an attempt that made no model call.
-    pub const fn unused(end: AttemptEnd) -> Self {
-        Self { end, text: None, tokens: 0, cost_usd: Some(0.0) }
-    }
-}
 
 /// The columns of [`UnfinishedRun`] beside those of the run.
 macro_rules! unfinished_columns {
@@ -104,8 +51,8 @@ pub(super) struct UnfinishedRun {
     #[sqlx(flatten)]
     row: RunRow,
     routine_rev: i64,
-    depth: i64,
-    rate_limit_waits: i64,
+    depth: u32,
+    rate_limit_waits: u32,
     cancel_reason: Option<String>,
 }
 
@@ -122,7 +69,7 @@ impl Store {
         let ended = self
             .write(transaction!(|tx| {
                 let Some(live) = load(tx, run).await? else { return Ok(None) };
-                if live.row.status() != RunStatus::Running.as_str() || live.row.attempt() != i64::from(attempt) {
+                if live.row.status() != RunStatus::Running.as_str() || live.row.attempt != attempt {
                     return Ok(None);
                 }
                 end(tx, live, result, now).await.map(Some)
@@ -158,9 +105,12 @@ pub(crate) async fn end_with_job(tx: &mut WriteTx, job: &JobRecord, now: DateTim
         return Ok(());
     }
     let cancelled_by = live.cancel_reason.as_deref().and_then(RunReason::parse);
-    let is_account_refused = job.reason() == Some(JobReason::LlmError) && is_account_refused(tx, job.id).await?;
-    let result = if is_account_refused { account_refused(job) } else { result_of_job(job, cancelled_by) };
-    let ended = end(tx, live, result, now).await;
+    let last_error: Option<Option<String>> = sqlx::query_scalar("SELECT last_call_error FROM jobs WHERE id = $1")
+        .bind(job.id)
+        .fetch_optional(&mut tx.db)
+        .await?;
+    let last_error = last_error.flatten().as_deref().and_then(ErrorKind::parse);
+    let ended = end(tx, live, AttemptResult::of_job(job, cancelled_by, last_error), now).await;
     match ended {
         // The job must end even if its routine cannot be read.
         Err(error @ StoreError::Inconsistent { .. }) => {
@@ -169,55 +119,6 @@ pub(crate) async fn end_with_job(tx: &mut WriteTx, job: &JobRecord, now: DateTim
         }
         other => other.map(drop),
     }
-}
-
-/// Whether the last model call of a job failed because the provider refused the key or the account: every other job
-/// would fail, too. The error of a call begins with its kind.
-async fn is_account_refused(tx: &mut WriteTx, job: JobId) -> Result<bool, StoreError> {
-    let error: Option<Option<String>> =
-        sqlx::query_scalar("SELECT error FROM llm_calls WHERE job_id = $1 ORDER BY at DESC, attempt DESC LIMIT 1")
-            .bind(job)
-            .fetch_optional(&mut tx.db)
-            .await?;
-    Ok(error.flatten().is_some_and(|error| ["auth: ", "quota: "].iter().any(|kind| error.starts_with(kind))))
-}
-
-fn account_refused(job: &JobRecord) -> AttemptResult {
-    let message = job.message().unwrap_or("the provider refused the key or the account").to_owned();
-    let result = result_of_job(job, None);
-    AttemptResult { end: AttemptEnd::failed(RunReason::ProviderAccount, message), ..result }
-}
-
-fn result_of_job(job: &JobRecord, cancelled_by: Option<RunReason>) -> AttemptResult {
-    let text = job.result().and_then(|result| result.text);
-    let end = match job.state() {
-        JobState::Completed | JobState::Accepted => match reply(text.as_deref().unwrap_or_default()) {
-            Reply::Nothing => AttemptEnd::Ok,
-            Reply::Attention(_) => AttemptEnd::Attention,
-            Reply::Empty => AttemptEnd::failed(RunReason::EmptyReply, "the job's result has no text".to_owned()),
-        },
-        JobState::Cancelled => {
-            let reason = cancelled_by.unwrap_or(RunReason::JobCancelled);
-            AttemptEnd::failed(reason, job.message().unwrap_or("the job was cancelled").to_owned())
-        }
-        _ => {
-            let reason = match job.reason() {
-                Some(JobReason::SandboxUnavailable | JobReason::ImageMissing | JobReason::EngineError) => {
-                    RunReason::SandboxUnavailable
-                }
-                Some(JobReason::WallClock) => RunReason::Timeout,
-                _ => RunReason::JobFailed,
-            };
-            let name = job.reason().map_or("failed", JobReason::as_str);
-            AttemptEnd::failed(
-                reason,
-                job.message().map_or_else(|| name.to_owned(), |message| format!("{name}: {message}")),
-            )
-        }
-    };
-    let usage = &job.usage;
-    let tokens = usage.input_tokens + usage.output_tokens;
-    AttemptResult { end, text, tokens, cost_usd: usage.cost_usd }
 }
 
 /// Ends a run, or has it tried again.
@@ -241,51 +142,79 @@ pub(super) async fn end_of(
     result: AttemptResult,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
-    charge_budget(tx, routine, &result, now).await?;
-    let may_retry = match routine {
-        Some(routine) if allows_queued_runs(routine) => {
-            routine.guardrails.budget.is_none() || !budgets::is_spent(tx, routine.id, now).await?
-        }
-        _ => false,
-    };
-    let after = match &result.end {
-        AttemptEnd::Failed { reason, retry_after, .. } => after_failure(&FailureFacts {
-            reason: *reason,
-            attempt: u32::try_from(live.row.attempt()).unwrap_or(u32::MAX),
-            started_at: live.row.started_at().unwrap_or(now),
-            rate_limit_waits: u32::try_from(live.rate_limit_waits).unwrap_or(u32::MAX),
-            retry: routine.map_or_else(Retry::default, |routine| routine.guardrails.retry),
-            may_retry,
-            retry_after: *retry_after,
-            now,
-            jitter: jitter(live.row.id, live.row.attempt()),
-        }),
-        AttemptEnd::Ok | AttemptEnd::Attention | AttemptEnd::Skipped { .. } => AfterFailure::Final,
-    };
-    let next = routine.and_then(|routine| routine.next_fire_at);
-    if let AfterFailure::Retry { at, counts_attempt } = after {
-        let run = requeue(tx, &live, &result, (at, counts_attempt)).await?;
-        run_log::ended(tx, &run, next, now);
-        return Ok(run);
+    let mut is_budget_spent = false;
+    if let Some(routine) = routine.filter(|routine| routine.guardrails.budget.is_some()) {
+        budgets::add(tx, routine, result.tokens, result.cost_usd.unwrap_or(0.0), now).await?;
+        is_budget_spent = budgets::is_spent(tx, routine.id, now).await?;
     }
-    let (depth, rev) = (live.depth, live.routine_rev);
-    let run = finish(tx, &live, &result, routine, now).await?;
-    if run.status != RunStatus::Skipped {
+    let notified: Vec<NotifiedFailure> = if matches!(result.end, AttemptEnd::Failed { .. }) {
+        notifications::known_alerts(tx, *live.row.routine().as_uuid()).await?
+    } else {
+        Vec::new()
+    };
+    let after = after_attempt(
+        &result,
+        &EndFacts {
+            run: RunId::from_uuid(live.row.id),
+            attempt: live.row.attempt,
+            started_at: live.row.started_at().unwrap_or(now),
+            rate_limit_waits: live.rate_limit_waits,
+            routine,
+            is_budget_spent,
+            notified: &notified,
+            now,
+        },
+    );
+    let run = match after {
+        AfterAttempt::Retry(plan) => requeue(tx, &live, &result, plan).await?,
+        AfterAttempt::End(end) => finish(tx, &live, &result, routine, *end, now).await?,
+    };
+    run_log::ended(tx, &run, routine.and_then(|routine| routine.next_fire_at), now);
+    Ok(run)
+}
+
+/// Writes the end of a run, and what it means for its routine and its owner.
+async fn finish(
+    tx: &mut WriteTx,
+    live: &UnfinishedRun,
+    result: &AttemptResult,
+    routine: Option<&Routine>,
+    end: RunEnd,
+    now: DateTime<Utc>,
+) -> Result<RoutineRun, StoreError> {
+    let run = write_end(tx, live, result, &end, now).await?;
+    if end.is_event {
         own_events::run_ended(tx, &run, now).await?;
     }
-    if let Some(routine) = routine {
-        count_result(tx, routine, &run, &result, rev).await?;
-        let disabled = disable_reason(routine, &run, after == AfterFailure::FinalAndDisable);
-        notifications::run_ended(tx, routine, &run, disabled.is_some(), now).await?;
-        if is_counted(&run) {
-            lines::post_summary(tx, routine, &run, u32::try_from(depth).unwrap_or(u32::MAX), now).await?;
+    let Some(routine) = routine else { return Ok(run) };
+    count(tx, routine, &run, end.counted, live.routine_rev).await?;
+    match end.notice {
+        Some(Notice::Run { kind, title, text }) => notify(tx, routine, &run, (kind, title, text), now).await?,
+        Some(Notice::Failure { reason, title, text }) => {
+            notifications::note_alert(tx, routine.id, reason, now).await?;
+            notify(tx, routine, &run, (NotificationKind::RunFailed, title, text), now).await?;
         }
-        if let Some(reason) = disabled {
-            disable::disable(tx, routine.id, reason, now).await?;
-        }
+        Some(Notice::Problem(problem)) => problems::report(tx, routine.id, &problem, now).await?,
+        None => {}
     }
-    run_log::ended(tx, &run, next, now);
+    if let Some(text) = end.line {
+        lines::post_summary(tx, routine, text, live.depth, now).await?;
+    }
+    if let Some(reason) = end.disable {
+        disable::disable(tx, routine.id, reason, now).await?;
+    }
     Ok(run)
+}
+
+async fn notify(
+    tx: &mut WriteTx,
+    routine: &Routine,
+    run: &RoutineRun,
+    (kind, title, text): (NotificationKind, String, String),
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let notice = RoutineNotification { kind, title, text, run: Some(run.id), job: run.job_id };
+    notifications::insert(tx, routine.id, &routine.user_id, notice, now).await
 }
 
 /// The routine of a run; `None` if it was deleted, or cannot be read: its run ends nevertheless.
@@ -299,29 +228,12 @@ async fn readable_routine(tx: &mut WriteTx, routine: RoutineId) -> Result<Option
     }
 }
 
-/// Whether runs that were admitted may start or be tried again: the routine is enabled, or its schedule has come to its
-/// end.
-pub(super) fn allows_queued_runs(routine: &Routine) -> bool {
-    routine.enabled || routine.disabled_reason.is_some_and(DisabledReason::is_end_of_schedule)
-}
-
-/// A number in [0, 1) that spreads the retries of runs that failed together. It is derived from the run and the
-/// attempt, so that ending a run needs no randomness. The factor is 2³² divided by the golden ratio (multiplicative
-/// hashing): seeds that differ little, as those of consecutive attempts do, get numbers that are far apart.
-fn jitter(run: Uuid, attempt: i64) -> f64 {
-    let bytes = run.into_bytes();
-    let seed = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
-    let mixed = seed.wrapping_add(u32::try_from(attempt).unwrap_or(0)).wrapping_mul(0x9E37_79B9);
-    f64::from(mixed) / (f64::from(u32::MAX) + 1.0)
-}
-
 async fn requeue(
     tx: &mut WriteTx,
     live: &UnfinishedRun,
     result: &AttemptResult,
-    (at, counts_attempt): (DateTime<Utc>, bool),
+    plan: RetryPlan,
 ) -> Result<RoutineRun, StoreError> {
-    let (reason, message) = reason_of(result);
     let row: RunRow = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = 'queued', reason = $2, message = $3, not_before = $4, \
          attempt = attempt + $5, rate_limit_waits = rate_limit_waits + 1 - $5, tokens_used = tokens_used + $6, \
@@ -329,10 +241,10 @@ async fn requeue(
         run_columns!()
     ))
     .bind(live.row.id)
-    .bind(reason.map(RunReason::as_str))
-    .bind(message)
-    .bind(at)
-    .bind(i64::from(counts_attempt))
+    .bind(plan.reason.as_str())
+    .bind(plan.message)
+    .bind(plan.at)
+    .bind(i64::from(plan.counts_attempt))
     .bind(column(result.tokens))
     .bind(result.cost_usd)
     .fetch_one(&mut tx.db)
@@ -340,33 +252,14 @@ async fn requeue(
     row.into_run()
 }
 
-fn reason_of(result: &AttemptResult) -> (Option<RunReason>, Option<String>) {
-    match &result.end {
-        AttemptEnd::Failed { reason, message, .. } | AttemptEnd::Skipped { reason, message } => {
-            (Some(*reason), Some(shortened(message, MAX_MESSAGE_CHARS)))
-        }
-        AttemptEnd::Ok | AttemptEnd::Attention => (None, None),
-    }
-}
-
-async fn finish(
+async fn write_end(
     tx: &mut WriteTx,
     live: &UnfinishedRun,
     result: &AttemptResult,
-    routine: Option<&Routine>,
+    end: &RunEnd,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
-    let status = match result.end {
-        AttemptEnd::Ok => RunStatus::Ok,
-        AttemptEnd::Attention => RunStatus::Attention,
-        AttemptEnd::Skipped { .. } => RunStatus::Skipped,
-        AttemptEnd::Failed { .. } => RunStatus::Failed,
-    };
-    let (reason, message) = reason_of(result);
-    let is_payload_kept = match routine {
-        Some(routine) if keeps_payload(routine) => !user_storage::is_full(tx, &routine.user_id).await?,
-        _ => false,
-    };
+    let keeps_payload = end.keeps_payload && !user_storage::is_full(tx, &live.row.user_id).await?;
     let row: RunRow = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = $2, reason = $3, message = $4, completed_at = $5, result_summary = $6, \
          tokens_used = tokens_used + $7, cost_usd = cost_usd + $8, payload = CASE WHEN $9 THEN payload END \
@@ -374,52 +267,32 @@ async fn finish(
         run_columns!()
     ))
     .bind(live.row.id)
-    .bind(status.as_str())
-    .bind(reason.map(RunReason::as_str))
-    .bind(message)
+    .bind(end.status.as_str())
+    .bind(end.reason.map(RunReason::as_str))
+    .bind(&end.message)
     .bind(now)
-    .bind(result.text.as_ref().map(|text| shortened(text, MAX_RESULT_CHARS)))
+    .bind(&end.summary)
     .bind(column(result.tokens))
     .bind(result.cost_usd)
-    .bind(is_payload_kept)
+    .bind(keeps_payload)
     .fetch_one(&mut tx.db)
     .await?;
     row.into_run()
 }
 
-/// Whether the run keeps what fired it. The prompt of a full job has it, as long as the job is kept.
-fn keeps_payload(routine: &Routine) -> bool {
-    routine.persist_payload && routine.action.kind() != RoutineActionKind::FullJob
-}
-
-/// Adds what an attempt used to the budget of the current period.
-async fn charge_budget(
-    tx: &mut WriteTx,
-    routine: Option<&Routine>,
-    result: &AttemptResult,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    let Some(routine) = routine else { return Ok(()) };
-    budgets::add(tx, routine, result.tokens, result.cost_usd.unwrap_or(0.0), now).await
-}
-
-/// Whether the run counts toward the routine's successes and failures.
-fn is_counted(run: &RoutineRun) -> bool {
-    run.reason.is_none_or(counts_as_failure)
-}
-
-async fn count_result(
+/// Counts a run in its routine. `rev` is the revision of the routine that the run started with.
+async fn count(
     tx: &mut WriteTx,
     routine: &Routine,
     run: &RoutineRun,
-    result: &AttemptResult,
+    counted: Counted,
     rev: i64,
 ) -> Result<(), StoreError> {
-    if !is_counted(run) {
-        return Ok(());
-    }
-    let is_success = run.status.is_success();
-    let state = result.text.as_ref().filter(|_| is_success).map(|text| shortened(text, MAX_STATE_CHARS));
+    let (is_success, state) = match counted {
+        Counted::Nothing => return Ok(()),
+        Counted::Failure => (false, None),
+        Counted::Success { state } => (true, state),
+    };
     sqlx::query(
         "UPDATE routines SET last_status = $2, consecutive_failures = CASE WHEN $3 THEN 0 ELSE consecutive_failures + 1 END, \
          verified = verified OR ($3 AND verify_rev <= $4), state = COALESCE($5, state) WHERE id = $1",
@@ -435,17 +308,6 @@ async fn count_result(
         sqlx::query("DELETE FROM routine_alerts WHERE routine_id = $1").bind(routine.id).execute(&mut tx.db).await?;
     }
     Ok(())
-}
-
-fn disable_reason(routine: &Routine, run: &RoutineRun, is_account_refused: bool) -> Option<DisabledReason> {
-    if !routine.enabled || run.status != RunStatus::Failed || !is_counted(run) {
-        return None;
-    }
-    if is_account_refused {
-        return Some(DisabledReason::ProviderAccount);
-    }
-    let max = routine.guardrails.disable_after_failures;
-    (max > 0 && routine.consecutive_failures + 1 >= max).then_some(DisabledReason::Failures)
 }
 
 impl UnfinishedRun {

@@ -1,7 +1,7 @@
-//! What runs put into their owner's main session, and the event that other routines can fire on.
+//! What runs put into their owner's main session.
 
 use chrono::{DateTime, Utc};
-use protocol::{Routine, RoutineAction, RoutineRun, RunReason, RunStatus, TriggerType, WakeMode};
+use protocol::{Routine, RoutineAction, RoutineId, TriggerType, WakeMode};
 
 use super::{
     super::{
@@ -10,12 +10,13 @@ use super::{
         system_lines::{self, LineOrigin, NewSystemLine},
         write_tx::WriteTx,
     },
-    finish::{AttemptEnd, AttemptResult},
-    start::RunAttempt,
+    problems,
+    startable::RunAttempt,
 };
-
-/// The first word of a summary.
-const DEFAULT_PREFIX: &str = "Cron";
+use domain::routine::{
+    attempt::{AttemptEnd, AttemptResult},
+    problem::AutomationProblem,
+};
 
 /// Puts the line of a run into the main session, and what fired the run as a separate line, which is data.
 pub(super) async fn deliver(
@@ -31,10 +32,10 @@ pub(super) async fn deliver(
         let text = format!("{} of routine \"{}\": {payload}", trigger_label(run.trigger), run.routine_name);
         let line =
             NewSystemLine { text, origin: LineOrigin::External, wake: WakeMode::NextHeartbeat, depth: run.depth };
-        system_lines::append(tx, &run.user, &line, now).await?;
+        append(tx, run.routine, &run.user, &line, now).await?;
     }
     let line = NewSystemLine { text: text.clone(), origin: LineOrigin::Owner, wake: run.wake_mode, depth: run.depth };
-    system_lines::append(tx, &run.user, &line, now).await?;
+    append(tx, run.routine, &run.user, &line, now).await?;
     Ok(AttemptResult::unused(AttemptEnd::Ok))
 }
 
@@ -47,29 +48,29 @@ const fn trigger_label(trigger: TriggerType) -> &'static str {
     }
 }
 
-/// Puts a summary of an isolated run into the main session, if `post_to_main` is set and the run has something to
-/// report.
+/// Puts a summary of an isolated run into the main session.
 pub(super) async fn post_summary(
     tx: &mut WriteTx,
     routine: &Routine,
-    run: &RoutineRun,
+    text: String,
     depth: u32,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    if !routine.post_to_main || matches!(routine.action, RoutineAction::SystemEventText { .. }) {
-        return Ok(());
-    }
-    let text = match run.status {
-        RunStatus::Attention => run.result_summary.clone().unwrap_or_default(),
-        RunStatus::Failed => {
-            let reason = run.reason.map(RunReason::as_str).unwrap_or_default();
-            format!("failed ({reason}): {}", run.message.as_deref().unwrap_or_default())
-        }
-        _ => return Ok(()),
-    };
-    let prefix = routine.post_to_main_prefix.as_deref().unwrap_or(DEFAULT_PREFIX);
-    let text = format!("{prefix}: {}: {text}", routine.name);
     // A model wrote it, from what it read.
     let line = NewSystemLine { text, origin: LineOrigin::External, wake: routine.wake_mode, depth };
-    system_lines::append(tx, &routine.user_id, &line, now).await.map(drop)
+    append(tx, routine.id, &routine.user_id, &line, now).await
+}
+
+/// Queues a line of a routine, whose owner is told if it pushed older lines out.
+async fn append(
+    tx: &mut WriteTx,
+    routine: RoutineId,
+    user: &str,
+    line: &NewSystemLine,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    if system_lines::append(tx, user, line, now).await? {
+        return Ok(());
+    }
+    problems::report(tx, routine, &AutomationProblem::LinesDropped, now).await
 }

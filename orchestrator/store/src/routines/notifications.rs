@@ -1,16 +1,14 @@
 //! Notifications about routines and their runs, in the transactions that cause them.
 
 use chrono::{DateTime, Utc};
-use protocol::{
-    JobId, NotificationId, NotificationKind, Notify, Routine, RoutineId, RoutineRun, RunId, RunReason, RunStatus,
-};
+use protocol::{JobId, NotificationId, NotificationKind, Notify, RoutineId, RunId, RunReason};
 use uuid::Uuid;
 
 use super::{
     super::{NewNotification, StoreError, notification_deliveries, notifications, rows::RowRef, write_tx::WriteTx},
     admit::SpentBudget,
 };
-use domain::routine::outcome::{NotifiedFailure, counts_as_failure, should_notify};
+use domain::routine::outcome::NotifiedFailure;
 
 /// What a notification about a routine says.
 pub(super) struct RoutineNotification {
@@ -101,56 +99,18 @@ pub(super) async fn known_alerts(tx: &mut WriteTx, routine: Uuid) -> Result<Vec<
         .collect()
 }
 
-/// Notifies the owner of a run, as the routine says. A failure that disables the routine has the notification of that.
-pub(super) async fn run_ended(
+/// Notes that the owner is told of a failure.
+pub(super) async fn note_alert(
     tx: &mut WriteTx,
-    routine: &Routine,
-    run: &RoutineRun,
-    is_disabled: bool,
+    routine: RoutineId,
+    reason: RunReason,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let notify: &Notify = &routine.notify;
-    let (kind, verb) = match run.status {
-        RunStatus::Attention if notify.on_attention || routine.deliver => (NotificationKind::RunAttention, "Attention"),
-        RunStatus::Ok if notify.on_success => (NotificationKind::RunOk, "Done"),
-        RunStatus::Failed if notify.on_failure && !is_disabled && run.reason.is_none_or(counts_as_failure) => {
-            if !is_new_failure(tx, routine, run, now).await? {
-                return Ok(());
-            }
-            (NotificationKind::RunFailed, "Failed")
-        }
-        _ => return Ok(()),
-    };
-    let failure = || {
-        let reason = run.reason.map(RunReason::as_str).unwrap_or_default();
-        run.message.as_ref().map_or_else(|| reason.to_owned(), |message| format!("{reason}: {message}"))
-    };
-    let text = match run.status {
-        RunStatus::Failed => failure(),
-        _ => run.result_summary.clone().unwrap_or_else(|| "The run had nothing to report.".to_owned()),
-    };
-    let title = format!("{verb}: {}", routine.name);
-    let notice = RoutineNotification { kind, title, text, run: Some(run.id), job: run.job_id };
-    insert(tx, routine.id, &routine.user_id, notice, now).await
-}
-
-/// Whether the owner does not know of this failure yet. If so, it is noted as known.
-async fn is_new_failure(
-    tx: &mut WriteTx,
-    routine: &Routine,
-    run: &RoutineRun,
-    now: DateTime<Utc>,
-) -> Result<bool, StoreError> {
-    let Some(reason) = run.reason else { return Ok(true) };
-    let known = known_alerts(tx, *routine.id.as_uuid()).await?;
-    if !should_notify(reason, &known, now) {
-        return Ok(false);
-    }
     sqlx::query("INSERT OR REPLACE INTO routine_alerts (routine_id, reason, notified_at) VALUES ($1, $2, $3)")
-        .bind(routine.id)
+        .bind(routine)
         .bind(reason.as_str())
         .bind(now)
         .execute(&mut tx.db)
         .await?;
-    Ok(true)
+    Ok(())
 }

@@ -178,7 +178,7 @@ pub(super) struct RunRow {
     tokens_used: i64,
     cost_usd: Option<f64>,
     job_id: Option<JobId>,
-    attempt: i64,
+    pub(super) attempt: u32,
     not_before: Option<DateTime<Utc>>,
     #[sqlx(default)]
     missed_from: Option<DateTime<Utc>>,
@@ -198,10 +198,6 @@ pub(super) struct RunRow {
 impl RunRow {
     pub(super) fn status(&self) -> &str {
         &self.status
-    }
-
-    pub(super) const fn attempt(&self) -> i64 {
-        self.attempt
     }
 
     pub(super) const fn started_at(&self) -> Option<DateTime<Utc>> {
@@ -237,7 +233,7 @@ impl RunRow {
             tokens_used: count(self.tokens_used),
             cost_usd: self.cost_usd,
             job_id: self.job_id,
-            attempt: row.number("attempt", self.attempt)?,
+            attempt: self.attempt,
             not_before: self.not_before.filter(|_| !status.is_finished()),
             missed_from: self.missed_from,
             missed_to: self.missed_to,

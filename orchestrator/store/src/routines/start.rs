@@ -1,152 +1,37 @@
 //! Runs that wait become runs in progress.
 //!
-//! Runs in progress are counted by `status = 'running' AND status IN ('queued', 'running')`, which says the same twice:
-//! `routine_runs_live` is a partial index, and SQLite uses one only if the query has the condition of the index, here
-//! the second half. Without it the statement is an error ("no query solution", because of `INDEXED BY`); without
-//! `INDEXED BY` as well, it would read all runs that the routine ever had.
-//!
-//! What may start is read outside the transaction and checked again in it (`waiting_rows`, `stop_without_budget`):
-//! another start, a cancellation or a spent budget may have come between. So starting twice is harmless.
-//! `of_many_firings_at_once_a_routine_runs_one`, `the_cap_delays_runs_and_users_take_turns` (stories,
+//! What may start is read outside the transaction (`startable`) and checked again in it (`waiting_rows`,
+//! `stop_without_budget`): another start, a cancellation or a spent budget may have come between. So starting twice is
+//! harmless. `of_many_firings_at_once_a_routine_runs_one`, `the_cap_delays_runs_and_users_take_turns` (stories,
 //! `routines/lightweight`) and `a_queued_run_does_not_start_once_the_budget_is_spent` (`routines/guardrails`) fail when
 //! this is wrong.
 
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use protocol::{
-    DisabledReason, Guardrails, RoutineAction, RoutineActionKind, RoutineId, RoutineRun, RoutineSession, RunId,
-    RunReason, TriggerType, WakeMode,
-};
-use serde_json::Value;
-use sqlx::FromRow;
+use protocol::{DisabledReason, RoutineActionKind, RoutineId, RoutineRun, RunId, RunReason};
 use uuid::Uuid;
 
 use super::{
-    super::{
-        CreateOutcome, Store, StoreError, jobs,
-        rows::{RowRef, text},
-        write_tx::WriteTx,
-    },
+    super::{CreateOutcome, Store, StoreError, jobs, rows::text, write_tx::WriteTx},
     budgets, definitions, disable,
-    finish::{self, AttemptEnd, AttemptResult, UnfinishedRun, unfinished_columns},
+    finish::{self, UnfinishedRun, unfinished_columns},
     lines, publish,
     rows::{RunRow, hex, run_columns},
     run_log,
+    startable::{RunAttempt, waiting_rows},
 };
 use base::failpoint;
 use domain::{
     job::JobRecord,
-    routine::admission::{FIRE_RATE_WINDOW, MAX_STARTS_PER_WINDOW},
+    routine::{
+        admission::{FIRE_RATE_WINDOW, MAX_STARTS_PER_WINDOW},
+        attempt::{AttemptEnd, AttemptResult},
+    },
 };
 
 /// Runs whose lines are posted in one transaction.
 const LINES_PER_TRANSACTION: usize = 50;
-
-/// An attempt of a run that is to be worked on.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RunAttempt {
-    pub run: RunId,
-    pub routine: RoutineId,
-    pub user: String,
-    pub routine_name: String,
-    /// What it does, as the routine has it now.
-    pub action: RoutineAction,
-    /// Whether the routine has a budget.
-    pub has_budget: bool,
-    /// Longest time of the attempt, if the guardrails say one.
-    pub timeout_seconds: Option<u64>,
-    pub trigger: TriggerType,
-    /// What is known of what fired it.
-    pub detail: Value,
-    /// The time of the schedule that it is for.
-    pub due_at: Option<DateTime<Utc>>,
-    /// What it reads, as untrusted data.
-    pub payload: Option<String>,
-    /// The text of the last successful run.
-    pub state: Option<String>,
-    /// Firings by routines that led to it.
-    pub depth: u32,
-    /// The number of the attempt.
-    pub attempt: u32,
-    pub session: RoutineSession,
-    /// When the main session processes its line.
-    pub wake_mode: WakeMode,
-}
-
-/// A run in progress that no task works on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AbandonedRun {
-    pub run: RunId,
-    /// The number of its attempt.
-    pub attempt: u32,
-    pub started_at: DateTime<Utc>,
-}
-
-#[derive(FromRow)]
-struct WaitingRow {
-    id: Uuid,
-    routine_id: RoutineId,
-    user_id: String,
-    routine_name: String,
-    kind: String,
-    action: String,
-    guardrails: String,
-    trigger_type: String,
-    trigger_detail: String,
-    due_at: Option<DateTime<Utc>>,
-    payload: Option<String>,
-    state: Option<String>,
-    depth: i64,
-    attempt: i64,
-    session: String,
-    wake_mode: String,
-}
-
-impl WaitingRow {
-    fn into_attempt(self) -> Result<RunAttempt, StoreError> {
-        let run = RowRef { table: "routine_runs", id: self.id };
-        let routine = RowRef { table: "routines", id: *self.routine_id.as_uuid() };
-        let guardrails: Guardrails = routine.json("guardrails", &self.guardrails)?;
-        let action: RoutineAction = routine.json("action", &self.action)?;
-        if action.kind().as_str() != self.kind {
-            return Err(run.invalid("kind"));
-        }
-        Ok(RunAttempt {
-            run: RunId::from_uuid(self.id),
-            routine: self.routine_id,
-            user: self.user_id,
-            routine_name: self.routine_name,
-            action,
-            has_budget: guardrails.budget.is_some(),
-            timeout_seconds: guardrails.timeout_seconds,
-            trigger: run.known("trigger_type", TriggerType::parse(&self.trigger_type))?,
-            detail: run.json("trigger_detail", &self.trigger_detail)?,
-            due_at: self.due_at,
-            payload: self.payload,
-            state: self.state,
-            depth: run.number("depth", self.depth)?,
-            attempt: run.number("attempt", self.attempt)?,
-            session: routine.known("session", RoutineSession::parse(&self.session))?,
-            wake_mode: routine.known("wake_mode", WakeMode::parse(&self.wake_mode))?,
-        })
-    }
-}
-
-/// Runs of a kind that may start now, at most as many of a routine as it allows at once. Users take turns; the one
-/// whose last run started earliest is first.
-const STARTABLE: &str = "WITH waiting AS (SELECT q.id, q.user_id, q.routine_id, r.guardrails->>'max_concurrent' AS max_concurrent, \
-     ROW_NUMBER() OVER (PARTITION BY q.routine_id ORDER BY q.id) AS nth, \
-     (SELECT COUNT(*) FROM routine_runs AS live INDEXED BY routine_runs_live WHERE live.routine_id = q.routine_id AND live.status = 'running' \
-     AND live.status IN ('queued', 'running')) AS running \
-     FROM routine_runs AS q JOIN routines AS r ON r.id = q.routine_id \
-     WHERE q.status = 'queued' AND q.kind = $1 AND (q.not_before IS NULL OR q.not_before <= $2)), \
-     users AS (SELECT u.user_id, (SELECT MAX(attempt_started_at) FROM routine_runs AS last \
-     WHERE last.user_id = u.user_id AND last.attempt_started_at IS NOT NULL) AS last_start \
-     FROM (SELECT DISTINCT user_id FROM waiting) AS u) \
-     SELECT s.id FROM (SELECT id, user_id, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY id) AS turn FROM waiting \
-     WHERE nth + running <= max_concurrent) AS s JOIN users ON users.user_id = s.user_id \
-     ORDER BY s.turn, users.last_start, s.id LIMIT $3";
 
 impl Store {
     /// Starts runs of a kind, users by turns. A run whose routine cannot be read fails.
@@ -181,7 +66,10 @@ impl Store {
             let id = RunId::from_uuid(row.id);
             match row.into_attempt() {
                 Ok(run) => runs.push(run),
-                Err(error) => self.fail_queued(id, RunReason::Internal, &error.to_string(), now).await?,
+                Err(error) => {
+                    let end = AttemptEnd::failed(RunReason::Internal, error.to_string());
+                    self.fail_queued(id, end, now).await?;
+                }
             }
         }
         Ok(runs)
@@ -199,52 +87,29 @@ impl Store {
         Ok(ids.len())
     }
 
-    /// The earliest time at which a waiting run may start. One that may start already, and waits for another run or for
-    /// room, may at `now`.
-    pub async fn earliest_queued(&self, now: DateTime<Utc>) -> Result<Option<DateTime<Utc>>, StoreError> {
-        let waits: bool = sqlx::query_scalar(
-            "SELECT EXISTS (SELECT 1 FROM routine_runs WHERE status = 'queued' AND (not_before IS NULL OR not_before <= $1))",
-        )
-        .bind(now)
-        .fetch_one(&self.read)
-        .await?;
-        if waits {
-            return Ok(Some(now));
-        }
-        let earliest =
-            sqlx::query_scalar("SELECT MIN(not_before) FROM routine_runs WHERE status = 'queued' AND not_before > $1");
-        Ok(earliest.bind(now).fetch_one(&self.read).await?)
-    }
-
     /// Stores the job of a run and starts the run, in one transaction. Nothing is stored if the run no longer waits.
     pub async fn create_run_job(&self, attempt: RunAttempt, job: JobRecord) -> Result<CreateOutcome, StoreError> {
         let run = attempt.run;
         self.write(transaction!(|tx| {
-            let now = job.brief.created_at;
-            if stop_without_budget(tx, &attempt, now).await? {
+            let (id, now) = (job.id, job.brief.created_at);
+            if stop_without_budget(tx, &attempt, now).await? || !is_queued(tx, run).await? {
                 return Ok(CreateOutcome::RunGone);
             }
-            let row: Option<RunRow> = sqlx::query_as(concat!(
+            let created = jobs::create(tx, job, None, None).await?;
+            if created != CreateOutcome::Created {
+                return Ok(created);
+            }
+            let row: RunRow = sqlx::query_as(concat!(
                 "UPDATE routine_runs SET status = 'running', started_at = COALESCE(started_at, $2), attempt_started_at = $2, \
                  job_id = $3, reason = NULL, message = NULL, not_before = NULL, \
-                 routine_rev = COALESCE((SELECT rev FROM routines WHERE id = routine_id), routine_rev) \
-                 WHERE id = $1 AND status = 'queued' RETURNING ",
+                 routine_rev = COALESCE((SELECT rev FROM routines WHERE id = routine_id), routine_rev) WHERE id = $1 RETURNING ",
                 run_columns!()
             ))
             .bind(run)
             .bind(now)
-            .bind(job.id)
-            .fetch_optional(&mut tx.db)
+            .bind(id)
+            .fetch_one(&mut tx.db)
             .await?;
-            let Some(row) = row else { return Ok(CreateOutcome::RunGone) };
-            let created = jobs::create(tx, job, None, None).await?;
-            if created != CreateOutcome::Created {
-                sqlx::query("UPDATE routine_runs SET status = 'queued', job_id = NULL WHERE id = $1")
-                    .bind(run)
-                    .execute(&mut tx.db)
-                    .await?;
-                return Ok(created);
-            }
             let run = row.into_run()?;
             count_starts(tx, std::slice::from_ref(&run), now).await?;
             announce_starts(tx, &[(run, &attempt)], now).await?;
@@ -253,101 +118,33 @@ impl Store {
         .await
     }
 
-    /// Fails a run that waits and cannot start.
-    pub async fn fail_queued(
-        &self,
-        run: RunId,
-        reason: RunReason,
-        message: &str,
-        now: DateTime<Utc>,
-    ) -> Result<(), StoreError> {
-        let message = message.to_owned();
+    /// Ends the attempt of a run that waits and cannot start. An attempt that cannot start is an attempt.
+    pub async fn fail_queued(&self, run: RunId, end: AttemptEnd, now: DateTime<Utc>) -> Result<(), StoreError> {
         self.write(transaction!(|tx| {
-            let Some(live) = finish::load(tx, run).await? else { return Ok(()) };
-            if live.status()? != protocol::RunStatus::Queued {
-                return Ok(());
-            }
-            // An attempt that cannot start is an attempt.
-            let row: RunRow = sqlx::query_as(concat!(
-                "UPDATE routine_runs SET started_at = COALESCE(started_at, $2), attempt_started_at = $2 WHERE id = $1 RETURNING ",
-                run_columns!()
+            let live: Option<UnfinishedRun> = sqlx::query_as(concat!(
+                "UPDATE routine_runs SET started_at = COALESCE(started_at, $2), attempt_started_at = $2 \
+                 WHERE id = $1 AND status = 'queued' RETURNING ",
+                run_columns!(),
+                ", ",
+                unfinished_columns!()
             ))
             .bind(run)
             .bind(now)
-            .fetch_one(&mut tx.db)
+            .fetch_optional(&mut tx.db)
             .await?;
-            count_starts(tx, &[row.into_run()?], now).await?;
-            let Some(live) = finish::load(tx, run).await? else { return Ok(()) };
-            let result = AttemptResult::unused(AttemptEnd::failed(reason, message));
-            finish::end(tx, live, result, now).await.map(drop)
+            let Some(live) = live else { return Ok(()) };
+            count_starts(tx, &[live.clone().into_run()?], now).await?;
+            finish::end(tx, live, AttemptResult::unused(end), now).await.map(drop)
         }))
         .await
     }
-
-    /// Runs in progress whose job has no container.
-    pub async fn count_host_runs(&self) -> Result<usize, StoreError> {
-        let number: i64 = sqlx::query_scalar(
-            "SELECT COUNT(*) FROM routine_runs JOIN jobs ON jobs.id = routine_runs.job_id \
-             WHERE routine_runs.status = 'running' AND routine_runs.kind = 'full_job' AND jobs.placement = 'host'",
-        )
-        .fetch_one(&self.read)
-        .await?;
-        Ok(usize::try_from(number).unwrap_or_default())
-    }
-
-    /// Runs in progress that no job and none of the given runs account for: the process that worked on them has ended.
-    pub async fn abandoned_runs(&self, working_on: &[RunId], limit: usize) -> Result<Vec<AbandonedRun>, StoreError> {
-        let ids: Vec<String> = working_on.iter().map(|run| hex(run.as_uuid())).collect();
-        let rows: Vec<(Uuid, i64, DateTime<Utc>)> = sqlx::query_as(
-            "SELECT id, attempt, COALESCE(attempt_started_at, created_at) FROM routine_runs WHERE status = 'running' \
-             AND id NOT IN (SELECT unhex(value) FROM json_each($1)) \
-             AND (job_id IS NULL OR NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = job_id AND finished_at IS NULL)) \
-             ORDER BY id LIMIT $2",
-        )
-        .bind(text(&ids)?)
-        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-        .fetch_all(&self.read)
-        .await?;
-        let abandoned = rows.into_iter().map(|(id, attempt, started_at)| AbandonedRun {
-            run: RunId::from_uuid(id),
-            attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
-            started_at,
-        });
-        Ok(abandoned.collect())
-    }
-
-    async fn startable(
-        &self,
-        kind: RoutineActionKind,
-        max: usize,
-        now: DateTime<Utc>,
-    ) -> Result<Vec<Uuid>, StoreError> {
-        Ok(sqlx::query_scalar(STARTABLE)
-            .bind(kind.as_str())
-            .bind(now)
-            .bind(i64::try_from(max).unwrap_or(i64::MAX))
-            .fetch_all(&self.read)
-            .await?)
-    }
 }
 
-async fn waiting_rows<'c>(
-    db: impl sqlx::Executor<'c, Database = sqlx::Sqlite>,
-    ids: &[Uuid],
-) -> Result<Vec<WaitingRow>, StoreError> {
-    let ids: Vec<String> = ids.iter().map(hex).collect();
-    Ok(sqlx::query_as(
-        "SELECT q.id, q.routine_id, q.user_id, q.routine_name, q.kind, r.action, r.guardrails, q.trigger_type, q.trigger_detail, q.due_at, \
-         q.payload, r.state, q.depth, q.attempt, r.session, r.wake_mode FROM json_each($1) AS j \
-         CROSS JOIN routine_runs AS q ON q.id = unhex(j.value) JOIN routines AS r ON r.id = q.routine_id \
-         WHERE q.status = 'queued' \
-         AND (SELECT COUNT(*) FROM routine_runs AS live INDEXED BY routine_runs_live WHERE live.routine_id = q.routine_id AND live.status = 'running' \
-     AND live.status IN ('queued', 'running')) \
-         < r.guardrails->>'max_concurrent' ORDER BY j.key",
-    )
-    .bind(text(&ids)?)
-    .fetch_all(db)
-    .await?)
+async fn is_queued(tx: &mut WriteTx, run: RunId) -> Result<bool, StoreError> {
+    Ok(sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM routine_runs WHERE id = $1 AND status = 'queued')")
+        .bind(run)
+        .fetch_one(&mut tx.db)
+        .await?)
 }
 
 /// Starts runs, posts their lines and ends them. Their events are appended together.
@@ -420,12 +217,7 @@ async fn stop_without_budget(tx: &mut WriteTx, attempt: &RunAttempt, now: DateTi
         return Ok(false);
     }
     let Some(live) = finish::load(tx, attempt.run).await? else { return Ok(true) };
-    let message = "the budget of the routine was exhausted before the run started".to_owned();
-    let end = if live.has_started() {
-        AttemptEnd::failed(RunReason::LimitReached, message)
-    } else {
-        AttemptEnd::Skipped { reason: RunReason::Budget, message }
-    };
+    let end = AttemptEnd::out_of_budget(live.has_started());
     finish::end(tx, live, AttemptResult::unused(end), now).await?;
     Ok(true)
 }

@@ -74,6 +74,55 @@ async fn a_store_of_the_first_version_comes_up_to_date_with_its_rows() {
     store.close().await;
 }
 
+/// What earlier versions said in texts is in columns, of rows that are still to be worked on.
+#[tokio::test]
+async fn facts_that_were_texts_are_read_from_rows_of_earlier_versions() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/gantry.db", directory.path().display());
+    let options = SqliteConnectOptions::from_str(&url).unwrap().create_if_missing(true);
+    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    MIGRATIONS.run_to(1, &pool).await.unwrap();
+    let id = |n: u8| format!("0193b1f05b6e7c3a9b1e2f4d5a6b7c{n:02x}");
+    for (n, state) in [(1, "pending"), (2, "pending"), (3, "in_progress"), (4, "failed"), (5, "failed")] {
+        let row = ROWS[0].replace(&id(0x8d), &id(n)).replace("'completed'", &format!("'{state}'"));
+        sqlx::query(sqlx::AssertSqlSafe(row)).execute(&pool).await.unwrap();
+    }
+    MIGRATIONS.run_to(360, &pool).await.unwrap();
+    let note = "\n\n[Note: an earlier attempt at this task ended as failed with reason internal. And so on.]";
+    for statement in [
+        format!("UPDATE jobs SET message = 'waiting: the engine does not answer' WHERE id = x'{}'", id(1)),
+        format!("UPDATE jobs SET message = 'adjusted' WHERE id = x'{}'", id(2)),
+        format!(
+            "INSERT INTO llm_calls (job_id, attempt, call_id, at, provider, model, input_tokens, output_tokens, \
+             cache_read_tokens, cache_write_tokens, duration_ms, tries, is_open, error) VALUES \
+             (x'{0}', 1, 'c1', '2026-11-22T12:00:00+00:00', 'p', 'm', 7, 1, 0, 0, 5, 1, FALSE, 'auth: no key'), \
+             (x'{0}', 1, 'c2', '2026-11-22T12:00:01+00:00', 'p', 'm', 7, 1, 0, 0, 5, 1, FALSE, 'rate limited: slow down')",
+            id(3)
+        ),
+        format!("UPDATE jobs SET restarted_from = id WHERE id = x'{}'", id(4)),
+        format!("UPDATE job_texts SET prompt = 'the task{note}' WHERE job_id IN (x'{}', x'{}')", id(4), id(5)),
+    ] {
+        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&pool).await.unwrap();
+    }
+    pool.close().await;
+    let store = Store::open(&url).await.unwrap();
+    store.explain_pending(Some("waiting: the disk is full")).await.unwrap();
+    let job = async |n| store.job(id(n).parse().unwrap()).await.unwrap().unwrap();
+    assert_eq!(job(1).await.message(), Some("waiting: the disk is full"));
+    assert_eq!(job(2).await.message(), Some("adjusted"));
+    let last: Option<String> = sqlx::query_scalar("SELECT last_call_error FROM jobs WHERE state = 'in_progress'")
+        .fetch_one(&mut raw(&directory).await)
+        .await
+        .unwrap();
+    assert_eq!(last.as_deref(), Some("rate_limited"));
+    let restarted = job(4).await.brief;
+    assert_eq!((restarted.prompt.as_str(), restarted.note.as_deref()), ("the task", Some(note)));
+    // One that was never restarted may say so in its prompt.
+    let quoted = job(5).await.brief;
+    assert_eq!((&quoted.prompt, &quoted.note), (&format!("the task{note}"), &None));
+    store.close().await;
+}
+
 #[tokio::test]
 async fn a_database_that_is_opened_as_it_is_keeps_its_schema() {
     let directory = tempfile::tempdir().unwrap();

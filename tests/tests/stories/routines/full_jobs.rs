@@ -123,12 +123,21 @@ async fn without_a_sandbox_a_run_fails_at_once_and_the_next_one_works_again() {
     let world = World::builder().not_ready(ReadinessReason::EngineUnreachable).build().await;
     let ada = world.user("ada");
     let id = routine(&ada, job_action()).await;
-    let failed = triggered(&ada, &id).await;
-    assert_eq!((failed.status, failed.reason), (RunStatus::Failed, Some(RunReason::SandboxUnavailable)), "{failed:?}");
-    assert_eq!((failed.job_id, ada.jobs().await.len()), (None, 0));
-    // The sandbox is asked about at intervals, so a few firings may still fail.
+    // Which says nothing about the routine.
     let patch = ada.request(Method::PATCH, &format!("/api/routines/{id}"));
-    Reply::of(patch.json(&json!({"guardrails": {"disable_after_failures": 0}}))).await.expect(200);
+    Reply::of(patch.json(&json!({"guardrails": {"disable_after_failures": 1}}))).await.expect(200);
+    for _ in 0..2 {
+        let failed = triggered(&ada, &id).await;
+        assert_eq!(
+            (failed.status, failed.reason),
+            (RunStatus::Failed, Some(RunReason::SandboxUnavailable)),
+            "{failed:?}"
+        );
+        assert_eq!((failed.job_id, ada.jobs().await.len()), (None, 0));
+    }
+    let told = ada.get("/api/notifications").await.expect(200).body;
+    let kinds: Vec<_> = told["items"].as_array().unwrap().iter().map(|one| &one["kind"]).collect();
+    assert_eq!(kinds, ["automation_problem"], "{told:#}");
     world.engine().ready();
     let run = poll("the sandbox to be ready", async || {
         let run = triggered_or_started(&ada, &id).await;

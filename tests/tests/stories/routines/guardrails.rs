@@ -167,6 +167,24 @@ async fn failures_in_a_row_notify_once_and_disable_the_routine_once() {
     world.finish().await;
 }
 
+#[rstest]
+#[case::outage(json!({"error": {"status": 503, "message": "down"}}), RunReason::LlmError)]
+#[case::rate_limit(json!({"rate_limit": {"retry_after_seconds": 86_400}}), RunReason::RateLimited)]
+#[tokio::test]
+async fn a_provider_that_does_not_answer_disables_no_routine(#[case] rule: Value, #[case] reason: RunReason) {
+    let world = World::builder().script(script_of(&[rule])).set("GANTRY_LLM_OUTAGE_PATIENCE_SECONDS", 1).build().await;
+    let ada = world.user("ada");
+    let id = guarded(&ada, json!({"disable_after_failures": 1})).await;
+    let run = triggered(&ada, &id).await;
+    assert_eq!((run.status, run.reason), (RunStatus::Failed, Some(reason)), "{run:?}");
+    let now = routine(&ada, &id).await;
+    assert_eq!((now.enabled, now.consecutive_failures, now.run_count), (true, 0, 1));
+    let told = notifications(&ada).await;
+    assert_eq!(kinds(&told), ["automation_problem"]);
+    assert!(told[0].text.contains(reason.as_str()), "{told:?}");
+    world.finish().await;
+}
+
 #[tokio::test]
 async fn a_spent_budget_stops_firings_until_the_next_period_and_notifies_once() {
     let clock = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
@@ -249,7 +267,8 @@ async fn many_queued_runs_that_start_within_a_minute_disable_the_routine() {
     futures_util::future::join_all((0..80).map(|_| ada.post("/api/messages", &message))).await;
     until("the routine to be disabled", async || !routine(&ada, &id).await.enabled).await;
     assert_eq!(routine(&ada, &id).await.disabled_reason, Some(DisabledReason::FireRate));
-    assert_eq!(kinds(&notifications(&ada).await), ["routine_disabled"]);
+    let told = "each run has two lines, and more than 100 wait";
+    assert_eq!(kinds(&notifications(&ada).await), ["routine_disabled", "automation_problem"], "{told}");
     until("the runs to end", async || runs(&ada, &id).await.iter().all(|run| run.status.is_finished())).await;
     world.finish().await;
 }

@@ -143,6 +143,22 @@ async fn times_while_automation_is_off_are_missed_and_not_caught_up() {
 }
 
 #[tokio::test]
+async fn automation_that_was_switched_on_while_the_clock_was_ahead_fires_once_the_clock_is_right() {
+    let clock = ManualClock::at(start());
+    let mut world = world(&clock).build().await;
+    world.restart_with(|config| config.routines.cron_enabled = false).await;
+    clock.step_wall_to(at(86_400));
+    world.restart_with(|config| config.routines.cron_enabled = true).await;
+    clock.step_wall_to(start());
+    let ada = world.user("ada");
+    let id = scheduled(&ada, every_minute(), json!({})).await;
+    clock.advance(Duration::from_mins(1));
+    let all = ended(&ada, &id, 1).await;
+    assert_eq!(outcomes(&all), [(Some(at(60)), RunStatus::Ok)]);
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn an_edit_replays_no_time_and_a_change_of_the_name_moves_none() {
     let clock = ManualClock::at(start());
     let world = world(&clock).build().await;

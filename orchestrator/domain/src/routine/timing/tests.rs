@@ -109,7 +109,6 @@ fn a_delay_is_in_its_range_and_stays_the_same() {
     assert!((0..=9).all(|delay| delays.contains(&delay)), "{delays:?}");
     assert!(ids.iter().zip(&delays).all(|(id, delay)| stagger_offset(*id, 9).num_seconds() == *delay));
     assert_eq!(stagger_offset(ids[0], 0), TimeDelta::zero());
-    stagger_offset(ids[0], u64::MAX);
 }
 
 #[test]
