@@ -165,7 +165,7 @@ pub(super) struct RunRow {
     pub(super) id: Uuid,
     routine_id: RoutineId,
     routine_name: String,
-    user_id: String,
+    pub(super) user_id: String,
     trigger_type: String,
     trigger_detail: String,
     due_at: Option<DateTime<Utc>>,
