@@ -81,6 +81,9 @@ async fn a_command_that_failed_after_its_message_was_stored_is_done_once_by_its_
         assert_eq!(history.messages.len(), 2, "the command and its answer: {history:#?}");
         assert!(last_notice(&history).contains(&job.id.to_string()), "{history:#?}");
     }
+    let job = only_job(&ada).await.id;
+    ada.cancel(job).await.expect(202);
+    ada.wait_for_end(job).await;
     world.finish().await;
 }
 
