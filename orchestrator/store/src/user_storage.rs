@@ -1,7 +1,7 @@
 //! The account of what each user stores: bytes by kind, which triggers count (`user_bytes`), and its limit.
 //!
-//! When the account is full, a write that a user asks for and that would add to it is refused. What is at work, a job, a run or a turn,
-//! still stores its end, so an account may exceed the limit by that.
+//! When the account is full, a write that a user asks for and that would add to it is refused. What is at work (a job, a
+//! run or a turn) still stores its end, so an account may exceed the limit by that.
 
 use protocol::{StorageKind, StoredBytes, UserStorage};
 use sqlx::FromRow;
