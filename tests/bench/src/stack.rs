@@ -1,7 +1,7 @@
 //! The Gantry under test: a real `gantry serve` on a real engine, with a scripted model.
 //!
-//! Owns the tokens of its two users, the requests that programs share, and the containers it leaves in the engine. Never
-//! measures.
+//! Owns the tokens of its two users, the requests that programs share, and the containers it leaves in the engine.
+//! Never measures.
 
 use std::{
     path::{Path, PathBuf},

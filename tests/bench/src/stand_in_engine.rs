@@ -1,11 +1,15 @@
-//! A container engine without containers, for jobs whose workers are simulated: it answers the calls of Docker's API that
-//! Gantry makes, from memory. A container runs from its start until it is killed or removed; one of a probe ends at once.
+//! A container engine without containers, for jobs whose workers are simulated: it answers the calls of Docker's API
+//! that Gantry makes, from memory. A container runs from its start until it is killed or removed; one of a probe ends
+//! at once.
 //!
 //! Owns its socket and what it was told to create. Never starts a process, and never measures.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use axum::{
@@ -35,6 +39,8 @@ pub(crate) struct StandInEngine {
 #[derive(Default)]
 struct Engine {
     containers: Mutex<BTreeMap<String, Container>>,
+    /// Number of the next container.
+    created: AtomicU64,
     changed: Notify,
 }
 
@@ -113,7 +119,7 @@ impl Engine {
         if containers.values().any(|container| container.name == *name) {
             return problem(StatusCode::CONFLICT, "the name is in use");
         }
-        let id = format!("{:064x}", uuid::Uuid::new_v4().as_u128());
+        let id = format!("{:064x}", self.created.fetch_add(1, Ordering::Relaxed));
         containers.insert(id.clone(), Container { name: name.clone(), request, status: "created", exit_code: 0 });
         (StatusCode::CREATED, Json(json!({"Id": id, "Warnings": []}))).into_response()
     }

@@ -203,7 +203,7 @@ async fn in_turns(bench: &mut Bench, store: &mut SqliteConnection, size: Size) -
     }
     let runs = ended_runs(store, (start, size.seconds), usize::try_from(size.seconds * size.per_second)?).await?;
     let latest = runs.iter().flatten().map(EndedRun::lateness).fold(0.0, f64::max);
-    let parts: [(&str, fn(&EndedRun) -> f64); 4] = [
+    let parts: [(&str, Part); 4] = [
         (LATENESS, EndedRun::lateness),
         (CLAIMED, |run| clock::milliseconds_between(run.due, run.claimed)),
         (STARTED, |run| clock::milliseconds_between(run.claimed, run.started)),
@@ -240,6 +240,9 @@ struct EndedRun {
     ended: DateTime<Utc>,
 }
 
+/// A part of the time of a run, in milliseconds.
+type Part = fn(&EndedRun) -> f64;
+
 impl EndedRun {
     /// Milliseconds from due until ended.
     fn lateness(&self) -> f64 {
@@ -247,8 +250,8 @@ impl EndedRun {
     }
 }
 
-/// Waits until `expected` runs that were due within some seconds have ended. Returns them, and a failure for each run that
-/// is missing.
+/// Waits until `expected` runs that were due within some seconds have ended. Returns them, and a failure for each run
+/// that is missing.
 async fn ended_runs(
     store: &mut SqliteConnection,
     (start, seconds): (DateTime<Utc>, i64),

@@ -1,8 +1,8 @@
-//! `scale`: the server on a large database, which an earlier version made: its migration, with a kill in the middle, its
-//! lists, searches, chat turns, starts and runs, and the commands of an operator, while 1,000 jobs are at work.
+//! `scale`: the server on a large database, which an earlier version made: its migration, with a kill in the middle,
+//! its lists, searches, chat turns, starts and runs, and the commands of an operator, while 1,000 jobs are at work.
 //!
-//! The database is generated, and its jobs have no workspaces. The jobs at work have containers of a stand-in engine; the
-//! benchmark simulates their workers.
+//! The database is generated, and its jobs have no workspaces. The jobs at work have containers of a stand-in engine;
+//! the benchmark simulates their workers.
 
 mod caller;
 mod commands;
@@ -45,8 +45,8 @@ pub(crate) fn live_jobs(thousandths: u32) -> u32 {
     thousandths.max(5)
 }
 
-/// Brings a database of an earlier version into an installation, and has the server migrate it. `kept` is a database that
-/// is used, or made if it does not exist; without it, one is made and deleted.
+/// Brings a database of an earlier version into an installation, and has the server migrate it. `kept` is a database
+/// that is used, or made if it does not exist; without it, one is made and deleted.
 pub(crate) async fn start(
     installation: &Installation,
     report: &mut Report,
@@ -63,13 +63,15 @@ pub(crate) async fn start(
         }
         None => generate::database(&database, Size::of(thousandths)).await?,
     }
-    upgrade::run(installation, report).await
+    upgrade::run(installation, report, thousandths).await
 }
 
-/// Runs the benchmark.
+/// Runs the benchmark. A part that fails is reported, and the others are measured.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let jobs = bench.stack.installation().settings.max_parallel_jobs;
-    let mut live = LiveJobs::start(&bench.stack, jobs).await?;
+    let mut live = LiveJobs::default();
+    let started = live.start(&bench.stack, jobs).await;
+    report_failure(bench, "jobs at work", started);
     sleep(bench.size(IDLE, SMOKE_IDLE) / 2).await;
     let cpu = super::routines::idle_cpu(bench.stack.process_id()?, bench.size(IDLE, SMOKE_IDLE)).await?;
     bench.report.figure(IDLE_CPU, Unit::Ms, cpu);
@@ -80,14 +82,29 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     for user in ["user001", "user002", "user009"] {
         users.push(Caller::new(bench.stack.installation(), user, "user").await?);
     }
-    lists::run(bench, users.iter().chain([&admin])).await?;
-    searches::run(bench, &admin, &users[1]).await?;
-    turns::run(bench).await?;
-    commands::run(bench).await?;
+    let listed = lists::run(bench, users.iter().chain([&admin])).await;
+    report_failure(bench, "lists", listed);
+    let searched = searches::run(bench, &admin, &users[1]).await;
+    report_failure(bench, "searches", searched);
+    let turned = turns::run(bench).await;
+    report_failure(bench, "chat turns", turned);
+    let commanded = commands::run(bench).await;
+    report_failure(bench, "commands", commanded);
     live.pause();
-    starts(bench).await?;
+    let started = starts(bench).await;
+    report_failure(bench, "starts", started);
     live.work();
-    runs::run(bench, &admin).await
+    let ran = runs::run(bench, &admin).await;
+    report_failure(bench, "runs", ran);
+    Ok(())
+}
+
+fn report_failure(bench: &mut Bench, part: &'static str, result: Result<(), Failure>) {
+    if let Err(failure) = result {
+        let mut series = Series::new(part, Unit::Count);
+        series.add(Err(failure));
+        bench.report.side(series);
+    }
 }
 
 async fn starts(bench: &mut Bench) -> Result<(), Failure> {

@@ -41,7 +41,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<(), Failure> {
         Ok(())
     })
     .await?;
-    let usual = alone.percentile(50).unwrap_or_default();
+    let slowest = alone.percentile(100).unwrap_or_default();
     bench.report.side(alone);
     for arguments in COMMANDS {
         let shown = arguments[..arguments.len().min(2)].join(" ");
@@ -58,7 +58,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<(), Failure> {
         };
         write_until(&writer, &mut series, command).await?;
         let added = format!("slowest write during `gantry {shown}`, added");
-        bench.report.figure(added.clone(), Unit::Ms, series.percentile(100).unwrap_or_default() - usual);
+        bench.report.figure(added.clone(), Unit::Ms, series.percentile(100).unwrap_or_default() - slowest);
         bench.report.side(series);
         bench.report.limit(&added, MAX_ADDED_MS);
     }
@@ -80,7 +80,7 @@ async fn write_until(
         has_ended.set(true);
         result
     };
-    let writes = async {
+    let loop_of_writes = async {
         while !has_ended.get() {
             ticks.tick().await;
             let written = writer.request(Method::PUT, "/api/memory?path=bench.md", Some(&body)).await;
@@ -90,5 +90,5 @@ async fn write_until(
             }));
         }
     };
-    tokio::join!(ended, writes).0
+    tokio::join!(ended, loop_of_writes).0
 }

@@ -20,6 +20,7 @@ const GROUP: u32 = 50;
 const EVENT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The workers. They stop when it is dropped.
+#[derive(Default)]
 pub(super) struct LiveJobs {
     workers: Vec<Arc<Mutex<SimulatedWorker>>>,
     at_work: JoinSet<()>,
@@ -27,18 +28,17 @@ pub(super) struct LiveJobs {
 
 impl LiveJobs {
     /// Creates jobs and attaches their workers, which do nothing yet.
-    pub(super) async fn start(stack: &Stack, jobs: u32) -> Result<Self, Failure> {
-        let mut workers = Vec::new();
+    pub(super) async fn start(&mut self, stack: &Stack, jobs: u32) -> Result<(), Failure> {
         for group in 0..jobs.div_ceil(GROUP) {
             let mut pending = Vec::new();
             for _ in 0..GROUP.min(jobs - group * GROUP) {
                 pending.push(PendingWorker::of(stack.create("bench: live", None).await?));
             }
             for job in pending {
-                workers.push(Arc::new(Mutex::new(job.attach(stack).await?)));
+                self.workers.push(Arc::new(Mutex::new(job.attach(stack).await?)));
             }
         }
-        Ok(Self { workers, at_work: JoinSet::new() })
+        Ok(())
     }
 
     /// Has each worker send an event every five seconds.

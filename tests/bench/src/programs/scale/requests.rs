@@ -1,5 +1,5 @@
-//! The requests that are timed: every GET of the API's document that reads the database and ends, with its filters and a
-//! page in the middle.
+//! The requests that are timed: every GET of the API's document that reads the database and ends, with its filters and
+//! a page in the middle.
 
 use serde_json::Value;
 

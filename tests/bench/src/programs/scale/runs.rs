@@ -1,5 +1,5 @@
-//! The start of runs while many wait: half of the routines become due while the provider holds its answers, so that their
-//! runs are queued. Then it answers at once, and each run that ends makes room for the next one.
+//! The start of runs while many wait: half of the routines become due while the provider holds its answers, so that
+//! their runs are queued. Then it answers at once, and each run that ends makes room for the next one.
 
 use std::time::{Duration, Instant};
 

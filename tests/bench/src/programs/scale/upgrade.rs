@@ -9,7 +9,6 @@ use std::{
 use protocol::ErrorCode;
 use reqwest::{Client, Method, StatusCode, header::CONTENT_TYPE};
 use sqlx::SqliteConnection;
-use tokio::time::sleep;
 
 use super::Caller;
 use crate::{
@@ -19,9 +18,9 @@ use crate::{
 };
 
 const MIGRATION_TIMEOUT: Duration = Duration::from_hours(1);
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How far into the migration of the data the process is killed, unless it has ended by then.
-const KILLED_AFTER: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How far into the migration of the data the process is killed, for each thousandth of the full size.
+const KILLED_AFTER: Duration = Duration::from_millis(5);
 
 const BEFORE: &str = "database before the migration";
 const AFTER: &str = "database after the migration";
@@ -31,15 +30,16 @@ const WHOLE: &str = "migration";
 const SAID_SO: &str = "GET /healthz: migrating";
 const COUNTS: &str = "counts that the API shows as they were stored";
 
-/// Starts the server on the database of an earlier version, with a kill in the middle of the migration.
-pub(super) async fn run(installation: &Installation, report: &mut Report) -> Result<Server, Failure> {
+/// Starts the server on the database of an earlier version, with a kill in the middle of the migration, unless that has
+/// ended before.
+pub(super) async fn run(installation: &Installation, report: &mut Report, thousandths: u32) -> Result<Server, Failure> {
     let path = installation.database();
     report.figure(BEFORE, Unit::Mb, megabytes(&path)?);
     let stored = Stored::read(&path).await?;
     let started = Instant::now();
     let mut server = installation.serve()?;
     let mut health = Series::new(SAID_SO, Unit::Ms);
-    if is_listening_before_the_middle(installation, &mut server, &mut health).await? {
+    if listens_within(installation, &mut server, KILLED_AFTER * thousandths, &mut health).await? {
         report.figure(WHOLE, Unit::Ms, started.elapsed().as_secs_f64() * 1_000.0);
     } else {
         server.kill().await?;
@@ -60,18 +60,16 @@ fn megabytes(path: &Path) -> Result<f64, Failure> {
     Ok(f64::from(kilobytes) / 1_000.0)
 }
 
-/// Waits until the migration of the data is in its middle, or until the server listens. Asks the health check meanwhile.
-async fn is_listening_before_the_middle(
+/// Whether the server listens before its migration of the data has taken `limit`. Asks the health check meanwhile.
+async fn listens_within(
     installation: &Installation,
     server: &mut Server,
+    limit: Duration,
     health: &mut Series,
 ) -> Result<bool, Failure> {
     let mut database = database::open(&installation.database()).await?;
     let (client, mut begun) = (Client::new(), None);
-    loop {
-        if server.is_listening(POLL_INTERVAL).await? {
-            return Ok(true);
-        }
+    while !server.is_listening(POLL_INTERVAL).await? {
         // The table does not exist before the schema is migrated.
         let unfinished = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM data_migrations WHERE NOT is_finished)");
         if begun.is_none() && unfinished.fetch_one(&mut database).await.unwrap_or(false) {
@@ -79,11 +77,11 @@ async fn is_listening_before_the_middle(
         }
         let Some(begun) = begun else { continue };
         health.add(said_migrating(installation, &client).await);
-        if begun.elapsed() > KILLED_AFTER {
+        if begun.elapsed() > limit {
             return Ok(false);
         }
-        sleep(POLL_INTERVAL).await;
     }
+    Ok(true)
 }
 
 async fn said_migrating(installation: &Installation, client: &Client) -> Result<f64, Failure> {
@@ -146,10 +144,10 @@ impl Stored {
                 let role = if *user == "root" { "admin" } else { "user" };
                 Ok(Caller::new(installation, user, role).await?.items(path).await?.len())
             };
-            series.add(same(path, *expected, found.await));
+            series.add(same(path, expected, found.await));
         }
-        series.add(same("routines", self.routines, self.routines(installation).await));
-        series.add(same("input tokens", self.input_tokens, input_tokens(installation).await));
+        series.add(same("routines", &self.routines, self.routines(installation).await));
+        series.add(same("input tokens", &self.input_tokens, input_tokens(installation).await));
         series.add(self.key_is_known(installation).await);
         series
     }
@@ -179,9 +177,9 @@ async fn input_tokens(installation: &Installation) -> Result<i64, Failure> {
     Ok(lines.iter().filter_map(|line| line["input_tokens"].as_i64()).sum())
 }
 
-fn same<T: PartialEq + std::fmt::Display>(what: &str, expected: T, found: Result<T, Failure>) -> Result<f64, Failure> {
+fn same<T: PartialEq + std::fmt::Display>(what: &str, expected: &T, found: Result<T, Failure>) -> Result<f64, Failure> {
     let found = found?;
-    if found == expected { Ok(1.0) } else { Err(format!("{what}: {expected} were stored, {found} are shown").into()) }
+    if found == *expected { Ok(1.0) } else { Err(format!("{what}: {expected} were stored, {found} are shown").into()) }
 }
 
 async fn count_of(db: &mut SqliteConnection, query: &str) -> Result<i64, Failure> {
