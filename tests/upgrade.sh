@@ -45,7 +45,7 @@ use() {
 
 gantry() { "${environment[@]}" "$program" "$@"; }
 
-# Starts a version and waits until it responds.
+# Starts a version and waits until it has migrated the database and responds.
 start() {
   local deadline=$((SECONDS + WAIT_SECONDS))
   docker tag "$2" "$image"
@@ -53,7 +53,7 @@ start() {
   # Not through the function: signals must reach the program, not a shell around it.
   "${environment[@]}" "$program" serve >>"$data/log" 2>&1 &
   server=$!
-  until curl -fsS -o /dev/null "http://127.0.0.1:$port/healthz" 2>/dev/null; do
+  until curl -fsS "http://127.0.0.1:$port/healthz" 2>/dev/null | grep -q '"status":"ok"'; do
     kill -0 "$server" 2>/dev/null || fail "$program ended"
     [ "$SECONDS" -lt "$deadline" ] || fail "$program does not respond"
     sleep 0.1

@@ -6,10 +6,12 @@
 mod clock;
 mod containers;
 mod database;
+mod installation;
 mod programs;
 mod report;
 mod simulated_worker;
 mod stack;
+mod stand_in_engine;
 mod upstream;
 
 use std::{
@@ -25,9 +27,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::{
     containers::DestroyEvents,
-    programs::Bench,
+    installation::{Installation, Settings},
+    programs::{Bench, scale},
     report::{Report, comparison},
-    stack::{Stack, StackSettings},
+    stack::{READY_TIMEOUT, Stack},
+    stand_in_engine::StandInEngine,
     upstream::Upstream,
 };
 
@@ -66,6 +70,12 @@ struct Arguments {
     /// Job image for both sides
     #[arg(long, default_value = "gantry-worker:latest")]
     image: String,
+    /// Size of the database of scale, 0.001 to 1
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = thousandths)]
+    scale: u32,
+    /// Database of scale, made if it does not exist and kept [default: one that is deleted]
+    #[arg(long, value_name = "FILE")]
+    database: Option<PathBuf>,
     /// Also write the reports, with every sample, to this file as a JSON array
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -102,6 +112,8 @@ enum Program {
     Chat,
     /// 100 000 stored routines, 1 000 due each second, against tokio-cron-scheduler
     Routines,
+    /// A database with 1,000,000 jobs, and 1,000 jobs at work, without an engine
+    Scale,
     /// Memory over many short jobs
     Soak,
 }
@@ -117,17 +129,24 @@ impl Program {
             Self::Soak => 4,
             Self::Routines => 1,
             Self::Footprint | Self::Memory => 50,
+            Self::Scale => 100,
         }
     }
 
     /// How many jobs the stack runs concurrently.
-    fn parallel_jobs(self, runs: u32) -> u32 {
+    fn parallel_jobs(self, runs: u32, thousandths: u32) -> u32 {
         match self {
             Self::JobBurst => programs::job_burst::AT_ONCE,
             Self::Events => programs::events::JOBS,
             Self::Gateway => programs::gateway::JOBS,
+            Self::Scale => scale::live_jobs(thousandths),
             _ => runs.max(PARALLEL_JOBS),
         }
+    }
+
+    /// Whether its jobs have containers of a real engine.
+    const fn needs_engine(self) -> bool {
+        !matches!(self, Self::Scale)
     }
 
     fn name(self) -> String {
@@ -150,6 +169,7 @@ impl Program {
             Self::ToolCall => programs::tool_call::run(bench).await,
             Self::Chat => programs::chat::run(bench).await,
             Self::Routines => programs::routines::run(bench).await,
+            Self::Scale => scale::run(bench).await,
             Self::Soak => programs::soak::run(bench).await,
         }
     }
@@ -208,26 +228,14 @@ async fn measure(
     program: Program,
     gantry: &Path,
     arguments: &Arguments,
-    interrupted: Pin<&mut impl Future<Output = ()>>,
+    mut interrupted: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<Report, Failure> {
-    let runs = arguments.runs.unwrap_or(program.default_runs(arguments.smoke));
-    let report = Report::new(program.name(), runs, gantry)?;
-    containers::require_image(&arguments.image).await?;
-    let destroyed = DestroyEvents::watch().await?;
-    let upstream = match program {
-        Program::Gateway | Program::Loop | Program::Chat => Some(Upstream::start().await?),
-        _ => None,
-    };
-    let stack = Stack::start(StackSettings {
-        gantry: gantry.to_owned(),
-        image: arguments.image.clone(),
-        max_parallel_jobs: program.parallel_jobs(runs),
-        provider_url: upstream.as_ref().map(|upstream| upstream.base_url().to_owned()),
-    })
-    .await?;
-    let (minutes, smoke) = (arguments.minutes, arguments.smoke);
-    let mut bench = Bench { stack, upstream, destroyed, report, runs, minutes, smoke };
     // An interrupt ends the measurement; cleaning up still runs.
+    let started = tokio::select! {
+        started = start(program, gantry, arguments) => started,
+        () = interrupted.as_mut() => Err(Failure::from("interrupted")),
+    };
+    let mut bench = started?;
     let ran = tokio::select! {
         ran = program.run(&mut bench) => ran,
         () = interrupted => Err(Failure::from("interrupted")),
@@ -235,6 +243,41 @@ async fn measure(
     let stopped = bench.stack.stop().await;
     ran.and(stopped)?;
     Ok(bench.report)
+}
+
+/// Starts what a program needs.
+async fn start(program: Program, gantry: &Path, arguments: &Arguments) -> Result<Bench, Failure> {
+    let (minutes, smoke) = (arguments.minutes, arguments.smoke);
+    let runs = arguments.runs.unwrap_or(program.default_runs(smoke));
+    let thousandths = if smoke { scale::SMOKE } else { arguments.scale };
+    let mut report = Report::new(program.name(), runs, gantry)?;
+    let (mut engine, mut destroyed) = (None, None);
+    if program.needs_engine() {
+        containers::require_image(&arguments.image).await?;
+        destroyed = Some(DestroyEvents::watch().await?);
+    } else {
+        engine = Some(StandInEngine::start()?);
+    }
+    let upstream = match program {
+        Program::Gateway | Program::Loop | Program::Chat | Program::Scale => Some(Upstream::start().await?),
+        _ => None,
+    };
+    let installation = Installation::new(Settings {
+        gantry: gantry.to_owned(),
+        image: arguments.image.clone(),
+        max_parallel_jobs: program.parallel_jobs(runs, thousandths),
+        provider_url: upstream.as_ref().map(|upstream| upstream.base_url().to_owned()),
+        engine: engine.as_ref().map(|engine| engine.address().to_owned()),
+    })?;
+    let server = if program == Program::Scale {
+        scale::start(&installation, &mut report, (thousandths, arguments.database.as_deref())).await?
+    } else {
+        let mut server = installation.serve()?;
+        server.listening(READY_TIMEOUT).await?;
+        server
+    };
+    let stack = Stack::new(installation, server).await?;
+    Ok(Bench { stack, upstream, destroyed, report, runs, minutes, smoke, _engine: engine })
 }
 
 /// An error with its causes.
@@ -252,4 +295,14 @@ fn asked_to_end() -> Result<impl Future<Output = ()>, Failure> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+/// A factor of a size, in thousandths.
+fn thousandths(text: &str) -> Result<u32, String> {
+    let error = || format!("must be from 0.001 to 1, not {text}");
+    let factor: f64 = text.parse().map_err(|_| error())?;
+    (1..=scale::FULL)
+        .find(|part| f64::from(*part) >= factor * f64::from(scale::FULL) - 0.5)
+        .filter(|_| factor > 0.0)
+        .ok_or_else(error)
 }

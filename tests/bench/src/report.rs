@@ -4,7 +4,7 @@
 
 pub(crate) mod comparison;
 
-use std::path::Path;
+use std::{borrow::Cow, path::Path};
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use comfy_table::{CellAlignment, Table, presets};
@@ -62,7 +62,7 @@ impl Unit {
 /// Statistics of one series of samples.
 #[derive(Debug, Serialize)]
 struct Side {
-    name: &'static str,
+    name: Cow<'static, str>,
     unit: Unit,
     success_rate: f64,
     p50: Option<f64>,
@@ -86,7 +86,7 @@ struct Ratio {
 /// Target for a percentile of one side.
 #[derive(Debug, Serialize)]
 struct Limit {
-    name: &'static str,
+    name: String,
     unit: Unit,
     percentile: usize,
     value: Option<f64>,
@@ -98,7 +98,7 @@ struct Limit {
 /// A series of samples.
 #[derive(Debug)]
 pub(crate) struct Series {
-    name: &'static str,
+    name: Cow<'static, str>,
     unit: Unit,
     samples: Vec<f64>,
     failures: Vec<String>,
@@ -106,8 +106,8 @@ pub(crate) struct Series {
 
 impl Series {
     /// An empty series.
-    pub(crate) const fn new(name: &'static str, unit: Unit) -> Self {
-        Self { name, unit, samples: Vec::new(), failures: Vec::new() }
+    pub(crate) fn new(name: impl Into<Cow<'static, str>>, unit: Unit) -> Self {
+        Self { name: name.into(), unit, samples: Vec::new(), failures: Vec::new() }
     }
 
     /// Adds a sample. A failure lowers the success rate and is in no percentile.
@@ -116,6 +116,11 @@ impl Series {
             Ok(sample) => self.samples.push(sample),
             Err(failure) => self.failures.push(chain(&*failure)),
         }
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Adds several samples.
@@ -139,6 +144,13 @@ impl Report {
             ratios: Vec::new(),
             limits: Vec::new(),
         })
+    }
+
+    /// Adds a side that is one figure.
+    pub(crate) fn figure(&mut self, name: impl Into<Cow<'static, str>>, unit: Unit, value: f64) {
+        let mut series = Series::new(name, unit);
+        series.add(Ok(value));
+        self.side(series);
     }
 
     /// Adds a side.
@@ -177,12 +189,12 @@ impl Report {
     }
 
     /// Sets a target for a side's median.
-    pub(crate) fn limit(&mut self, name: &'static str, at_most: f64) {
+    pub(crate) fn limit(&mut self, name: &str, at_most: f64) {
         self.limit_at(name, 50, at_most);
     }
 
     /// Sets a target for a side's 50th, 95th or 99th percentile.
-    pub(crate) fn limit_at(&mut self, name: &'static str, percentile: usize, at_most: f64) {
+    pub(crate) fn limit_at(&mut self, name: &str, percentile: usize, at_most: f64) {
         if let Some(side) = self.find(name) {
             let value = match percentile {
                 99 => side.p99,
@@ -190,15 +202,22 @@ impl Report {
                 _ => side.p50,
             };
             let (at_most, at_least) = (Some(at_most), None);
-            self.limits.push(Limit { name, unit: side.unit, percentile, value, at_most, at_least });
+            self.limits.push(Limit { name: name.to_owned(), unit: side.unit, percentile, value, at_most, at_least });
         }
     }
 
     /// Sets a minimum for the median of a side where more is better.
-    pub(crate) fn limit_at_least(&mut self, name: &'static str, at_least: f64) {
+    pub(crate) fn limit_at_least(&mut self, name: &str, at_least: f64) {
         if let Some(side) = self.find(name) {
             let (value, at_most, at_least) = (side.p50, None, Some(at_least));
-            self.limits.push(Limit { name, unit: side.unit, percentile: 50, value, at_most, at_least });
+            self.limits.push(Limit {
+                name: name.to_owned(),
+                unit: side.unit,
+                percentile: 50,
+                value,
+                at_most,
+                at_least,
+            });
         }
     }
 
@@ -245,7 +264,7 @@ impl Report {
         table.set_header(["measured", "unit", "p50", "p95", "p99", "samples", "success"]);
         for side in &self.sides {
             table.add_row([
-                side.name.to_owned(),
+                side.name.to_string(),
                 side.unit.name().to_owned(),
                 figure(side.p50),
                 figure(side.p95),
@@ -275,7 +294,7 @@ impl Report {
         for limit in &self.limits {
             let unit = limit.unit.name();
             let name = match limit.percentile {
-                50 => limit.name.to_owned(),
+                50 => limit.name.clone(),
                 percentile => format!("{}, p{percentile}", limit.name),
             };
             let target = match (limit.at_most, limit.at_least) {
@@ -317,6 +336,15 @@ pub(crate) fn resident_mb(process: u32) -> Result<f64, Failure> {
 
 fn stamp(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+impl Series {
+    /// A percentile of the samples so far.
+    pub(crate) fn percentile(&self, percent: usize) -> Option<f64> {
+        let mut sorted = self.samples.clone();
+        sorted.sort_by(f64::total_cmp);
+        percentile(&sorted, percent)
+    }
 }
 
 /// Nearest-rank percentile: always a measured value.

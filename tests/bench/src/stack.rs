@@ -1,56 +1,29 @@
 //! The Gantry under test: a real `gantry serve` on a real engine, with a scripted model.
 //!
-//! Owns its data directory, port, process and the containers it leaves in the engine. Never measures.
+//! Owns the tokens of its two users, the requests that programs share, and the containers it leaves in the engine.
+//! Never measures.
 
 use std::{
-    net::TcpListener,
     path::{Path, PathBuf},
-    process::Stdio,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures_util::{Stream, StreamExt};
-use protocol::{CreateJob, Event, EventData, InputFile, InstanceId, Job, JobId, LimitsRequest};
+use protocol::{CreateJob, Event, EventData, InputFile, Job, JobId, LimitsRequest};
 use reqwest::{Client, Method, RequestBuilder, header::ACCEPT};
-use rustix::process::{Pid, Signal};
 use serde::de::DeserializeOwned;
 use sse_stream::SseStream;
-use tempfile::TempDir;
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, ChildStderr, Command},
-    sync::oneshot,
-    task::JoinSet,
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use crate::{
     Failure,
     containers::{self, BaselineContainers},
-    upstream,
+    installation::{Installation, Server},
 };
 
-const SCRIPT: &str = include_str!("../assets/script.yaml");
 /// The first sandbox probe creates a container.
-const READY_TIMEOUT: Duration = Duration::from_mins(1);
+pub(crate) const READY_TIMEOUT: Duration = Duration::from_mins(1);
 const EVENT_TIMEOUT: Duration = Duration::from_mins(2);
-const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Settings of a stack.
-pub(crate) struct StackSettings {
-    /// Path of the `gantry` program.
-    pub(crate) gantry: PathBuf,
-    /// The job image.
-    pub(crate) image: String,
-    /// Maximum concurrent jobs, also for one user.
-    pub(crate) max_parallel_jobs: u32,
-    /// Base URL of an OpenAI-compatible provider, used instead of the script.
-    pub(crate) provider_url: Option<String>,
-}
 
 /// A user of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,116 +40,75 @@ pub(crate) struct Stack {
     url: String,
     token: String,
     hostile_token: String,
-    instance: InstanceId,
-    image: String,
-    directory: TempDir,
-    process: Child,
-    printed_bytes: Arc<AtomicU64>,
-    // Drains the log, so that the process never blocks on writing it.
-    _log: JoinSet<()>,
+    server: Server,
+    installation: Installation,
 }
 
 impl Stack {
-    /// Starts the process and waits until it listens.
-    pub(crate) async fn start(settings: StackSettings) -> Result<Self, Failure> {
-        // Not in TMPDIR, which may be long: a socket path has at most 107 bytes.
-        let directory = tempfile::Builder::new().prefix("gantry-bench-").tempdir_in("/tmp")?;
-        std::fs::write(directory.path().join("script.yaml"), SCRIPT)?;
-        let instance = InstanceId::generate();
-        // Another program may take the port before the process binds it; its error message then names the port.
-        let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
-        let command = || {
-            let mut command = Command::new(&settings.gantry);
-            let data = directory.path();
-            command.current_dir(data).env("GANTRY_DATA_DIR", data.join("data")).env("GANTRY_RUN_DIR", data.join("run"));
-            command.env("GANTRY_BIND", address.to_string()).env("GANTRY_INSTANCE_ID", instance.to_string());
-            match &settings.provider_url {
-                Some(url) => {
-                    command.env("GANTRY_LLM_PROVIDER", "openai").env("GANTRY_LLM_BASE_URL", url);
-                    command.env("GANTRY_LLM_MODEL", upstream::MODEL).env("GANTRY_LIMITS_MAX_ITERATIONS", "1000000");
-                }
-                None => {
-                    command.env("GANTRY_LLM_PROVIDER", "scripted").env("GANTRY_LLM_SCRIPT", data.join("script.yaml"));
-                }
-            }
-            command.env("GANTRY_MAX_PARALLEL_JOBS", settings.max_parallel_jobs.to_string());
-            command.env("GANTRY_MAX_PARALLEL_JOBS_PER_USER", settings.max_parallel_jobs.to_string());
-            command.env("GANTRY_SANDBOX_IMAGES", containers::IDLE_IMAGE);
-            command.env("GANTRY_SANDBOX_IMAGE", &settings.image).env("GANTRY_SANDBOX", "docker");
-            // Simulated workers send no heartbeats.
-            command.env("GANTRY_LEASE_SECONDS", "600");
-            // `loop` calls one tool, and `chat` sends messages, more often than the default rate limits allow.
-            command.env("GANTRY_TOOL_RATE_BURST", "0").env("GANTRY_TOOL_RATE_PER_HOUR", "0");
-            command.env("GANTRY_CHAT_SEND_BURST", "0").env("GANTRY_INBOUND_RATE_BURST", "0");
-            command.env("GANTRY_LOG_FORMAT", "json").env("RUST_LOG", "info");
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-            // An interrupt from the terminal must reach only the benchmark, which needs the process for cleaning up.
-            command.process_group(0);
-            command
-        };
-        let process = command().arg("serve").stdout(Stdio::null()).spawn();
-        let mut process = process.map_err(|error| format!("{}: {error}", settings.gantry.display()))?;
-        let log = process.stderr.take().ok_or("the log cannot be read")?;
-        let printed_bytes = Arc::new(AtomicU64::new(0));
-        let reader = listening(log, Arc::clone(&printed_bytes)).await?;
-        // The server has made the key that signs them.
-        let (token, hostile_token) = (token_of(command(), "bench").await?, token_of(command(), "hostile").await?);
-        Ok(Self {
-            client: Client::builder().build()?,
-            url: format!("http://{address}"),
-            token,
-            hostile_token,
-            instance,
-            image: settings.image,
-            directory,
-            process,
-            printed_bytes,
-            _log: reader,
-        })
+    /// The stack of an installation whose server listens.
+    pub(crate) async fn new(installation: Installation, server: Server) -> Result<Self, Failure> {
+        let token = installation.token("bench", "user").await?;
+        let hostile_token = installation.token("hostile", "user").await?;
+        let url = format!("http://{}", installation.address);
+        Ok(Self { client: Client::builder().build()?, url, token, hostile_token, server, installation })
+    }
+
+    /// Stops the server and starts it again; how long the start took until it listens.
+    pub(crate) async fn restart(&mut self) -> Result<Duration, Failure> {
+        self.server.stop().await?;
+        let started = Instant::now();
+        self.server = self.installation.serve()?;
+        self.server.listening(READY_TIMEOUT).await?;
+        Ok(started.elapsed())
+    }
+
+    /// What is served.
+    pub(crate) const fn installation(&self) -> &Installation {
+        &self.installation
     }
 
     /// The directory with the stack's data. Programs may keep their own files in it.
     pub(crate) fn directory(&self) -> &Path {
-        self.directory.path()
+        self.installation.directory()
     }
 
     /// The job image, used by both sides.
     pub(crate) fn image(&self) -> &str {
-        &self.image
+        &self.installation.settings.image
     }
 
     /// Baseline containers, removed with the stack's own when it stops.
     pub(crate) fn baseline(&self) -> Result<BaselineContainers, Failure> {
-        BaselineContainers::new(self.directory.path(), self.baseline_label(), self.image.clone())
+        BaselineContainers::new(self.installation.directory(), self.baseline_label(), self.image().to_owned())
     }
 
     fn baseline_label(&self) -> String {
-        format!("gantry-bench={}", self.instance)
+        format!("gantry-bench={}", self.installation.instance)
     }
 
     /// The run directory of a job's first attempt, with its socket.
     pub(crate) fn run_directory(&self, job: JobId) -> PathBuf {
-        self.directory.path().join("run").join(container_name(job))
+        self.installation.directory().join("run").join(container_name(job))
     }
 
     /// The directory that contains the run directories.
     pub(crate) fn run_dir(&self) -> PathBuf {
-        self.directory.path().join("run")
+        self.installation.directory().join("run")
     }
 
     /// A job's workspace.
     pub(crate) fn workspace(&self, job: JobId) -> PathBuf {
-        self.directory.path().join("data/workspaces").join(job.to_string())
+        self.installation.directory().join("data/workspaces").join(job.to_string())
     }
 
     /// Bytes that the process has logged.
     pub(crate) fn printed_bytes(&self) -> u64 {
-        self.printed_bytes.load(Ordering::Relaxed)
+        self.server.printed_bytes()
     }
 
     /// Path of the database, for programs that fill it or read its rows.
     pub(crate) fn database(&self) -> PathBuf {
-        self.directory.path().join("data/gantry.db")
+        self.installation.database()
     }
 
     /// Base URL of the API.
@@ -196,7 +128,7 @@ impl Stack {
 
     /// Process id of `gantry serve`.
     pub(crate) fn process_id(&self) -> Result<u32, Failure> {
-        self.process.id().ok_or_else(|| "gantry serve has ended".into())
+        self.server.process_id()
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -220,7 +152,7 @@ impl Stack {
 
     /// Creates a job whose worker only sleeps.
     pub(crate) async fn create_idle(&self, limits: LimitsRequest) -> Result<JobId, Failure> {
-        let image = containers::build_idle_image(&self.image).await?;
+        let image = containers::build_idle_image(self.image()).await?;
         let (prompt, limits) = ("bench: idle".to_owned(), Some(limits));
         let body = CreateJob { prompt, limits, image: Some(image.to_owned()), ..CreateJob::default() };
         let job: Job = answer(self.request(Method::POST, "/api/jobs").json(&body)).await?;
@@ -266,15 +198,12 @@ impl Stack {
 
     /// Stops the process, and removes the containers that are left.
     pub(crate) async fn stop(&mut self) -> Result<(), Failure> {
-        if let Ok(id) = i32::try_from(self.process_id()?)
-            && let Some(process) = Pid::from_raw(id)
-        {
-            rustix::process::kill_process(process, Signal::TERM)?;
+        self.server.stop().await?;
+        // Another engine ends with the benchmark.
+        if self.installation.settings.engine.is_some() {
+            return Ok(());
         }
-        if timeout(STOP_TIMEOUT, self.process.wait()).await.is_err() {
-            self.process.kill().await?;
-        }
-        containers::remove_with_label(&format!("gantry.instance-id={}", self.instance)).await?;
+        containers::remove_with_label(&format!("gantry.instance-id={}", self.installation.instance)).await?;
         containers::remove_with_label(&self.baseline_label()).await
     }
 }
@@ -329,43 +258,4 @@ async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Failu
         return Ok(serde_json::from_slice(&body)?);
     }
     Err(format!("{status}: {}", String::from_utf8_lossy(&body)).into())
-}
-
-/// Creates a token for one of the two users.
-async fn token_of(mut gantry: Command, user: &str) -> Result<String, Failure> {
-    let made = gantry.args(["token", "create", "--user", user, "--ttl", "1d"]).output().await?;
-    if !made.status.success() {
-        return Err(format!("no token: {}", String::from_utf8_lossy(&made.stderr).trim()).into());
-    }
-    Ok(String::from_utf8(made.stdout)?.trim().to_owned())
-}
-
-/// Reads the log until the process listens, and keeps draining it.
-async fn listening(log: ChildStderr, printed_bytes: Arc<AtomicU64>) -> Result<JoinSet<()>, Failure> {
-    let (ready_sender, ready) = oneshot::channel();
-    let mut reader = JoinSet::new();
-    reader.spawn(async move {
-        let mut lines = BufReader::new(log).lines();
-        let mut ready_sender = Some(ready_sender);
-        let mut last = String::new();
-        while let Ok(Some(line)) = lines.next_line().await {
-            printed_bytes.fetch_add(line.len() as u64 + 1, Ordering::Relaxed);
-            if line.contains("\"message\":\"listening\"")
-                && let Some(ready_sender) = ready_sender.take()
-            {
-                // The receiver may have timed out.
-                let _ = ready_sender.send(Ok(()));
-            }
-            last = line;
-        }
-        if let Some(ready_sender) = ready_sender.take() {
-            let _ = ready_sender.send(Err(last));
-        }
-    });
-    match timeout(READY_TIMEOUT, ready).await {
-        Ok(Ok(Ok(()))) => Ok(reader),
-        Ok(Ok(Err(last))) => Err(format!("gantry serve ended; its last line: {last}").into()),
-        Ok(Err(_)) => Err("the log's reader ended".into()),
-        Err(_) => Err(format!("gantry serve did not listen within {} s", READY_TIMEOUT.as_secs()).into()),
-    }
 }

@@ -1,16 +1,17 @@
 //! A model provider of the benchmark's own: an OpenAI-compatible server that answers at once.
 //!
 //! Owns its listener. A job whose prompt is "bench: loop N" gets N calls of `echo` and then one of a shell that sleeps;
-//! everything else gets the same short answer. Answers are streams. Never measures.
+//! everything else gets the same short answer. Answers are streams. It can be told to hold its answers. Never measures.
 
 use axum::{
     Router,
+    extract::State,
     http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
     routing::post,
 };
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 use crate::Failure;
 
@@ -22,6 +23,7 @@ const SLEEP: &str = r#"{"command":"sleep 600","timeout_seconds":600}"#;
 /// The server. It stops when it is dropped.
 pub(crate) struct Upstream {
     base_url: String,
+    is_held: watch::Sender<bool>,
     _server: JoinSet<()>,
 }
 
@@ -30,13 +32,19 @@ impl Upstream {
     pub(crate) async fn start() -> Result<Self, Failure> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let base_url = format!("http://{}/v1", listener.local_addr()?);
-        let router = Router::new().route("/v1/chat/completions", post(complete));
+        let is_held = watch::Sender::new(false);
+        let router = Router::new().route("/v1/chat/completions", post(complete)).with_state(is_held.clone());
         let mut server = JoinSet::new();
         server.spawn(async move {
             // It serves until it is dropped; a failure shows in every call.
             let _ = axum::serve(listener, router).await;
         });
-        Ok(Self { base_url, _server: server })
+        Ok(Self { base_url, is_held, _server: server })
+    }
+
+    /// Holds all answers, or gives them.
+    pub(crate) fn hold(&self, is_held: bool) {
+        self.is_held.send_replace(is_held);
     }
 
     /// Its base URL, for the provider's settings.
@@ -50,7 +58,9 @@ impl Upstream {
     }
 }
 
-async fn complete(request: String) -> Response {
+async fn complete(State(is_held): State<watch::Sender<bool>>, request: String) -> Response {
+    // An error says that the server has ended.
+    let _ = is_held.subscribe().wait_for(|is_held| !is_held).await;
     let (message, finish_reason) = match call(&request) {
         Some((name, arguments)) => {
             let function = json!({"name": name, "arguments": arguments});

@@ -51,7 +51,7 @@ async fn one_job(bench: &mut Bench, number: u32) -> Result<f64, Failure> {
     let cancelled = bench.stack.cancel(job).await;
     let turn = turn?;
     cancelled?;
-    bench.destroyed.wait_for(&container_name(job)).await?;
+    bench.destroyed()?.wait_for(&container_name(job)).await?;
     Ok(turn)
 }
 

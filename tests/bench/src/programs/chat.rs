@@ -37,16 +37,12 @@ const RATE: &str = "turns of 10 threads at once";
 const MAX_ADDED_MS: f64 = 10.0;
 const PROMPT: &str = "What is the state of the parser's tests?";
 
-type Messages = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;
+pub(super) type Messages = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;
 
 /// Runs it.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let url = bench.upstream.as_ref().ok_or("the provider is not running")?.completions_url();
-    let user = User {
-        client: Client::builder().build()?,
-        base: bench.stack.base().to_owned(),
-        token: bench.stack.token().to_owned(),
-    };
+    let user = User::of(&bench.stack)?;
     let provider = Client::builder().build()?;
     let (mut ours, mut direct) = (Series::new(OURS, Unit::Ms), Series::new(DIRECT, Unit::Ms));
     let (mut added, mut rate) = (Series::new(ADDED, Unit::Ms), Series::new(RATE, Unit::PerSecond));
@@ -75,32 +71,38 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
 
 /// A user of the API.
 #[derive(Clone)]
-struct User {
+pub(super) struct User {
     client: Client,
     base: String,
     token: String,
 }
 
 impl User {
+    /// The owner of what is measured.
+    pub(super) fn of(stack: &Stack) -> Result<Self, Failure> {
+        let (base, token) = (stack.base().to_owned(), stack.token().to_owned());
+        Ok(Self { client: Client::builder().build()?, base, token })
+    }
+
     async fn send(&self, body: Value) -> Result<MessageReceipt, Failure> {
         let request = self.client.post(format!("{}/api/chat/send", self.base)).bearer_auth(&self.token).json(&body);
         let answer = request.send().await?.error_for_status()?.bytes().await?;
         Ok(serde_json::from_slice(&answer)?)
     }
 
-    async fn new_thread(&self) -> Result<String, Failure> {
+    pub(super) async fn new_thread(&self) -> Result<String, Failure> {
         Ok(self.send(json!({"content": "/new"})).await?.thread_id.to_string())
     }
 
     /// The stream of all threads.
-    async fn stream(&self, stack: &Stack) -> Result<Messages, Failure> {
+    pub(super) async fn stream(&self, stack: &Stack) -> Result<Messages, Failure> {
         let request = self.client.get(stack.url("/api/chat/events")).bearer_auth(&self.token);
         let response = request.send().await?.error_for_status()?;
         Ok(Box::pin(SseStream::from_bytes_stream(response.bytes_stream())))
     }
 
     /// The time of a turn, in milliseconds.
-    async fn turn(&self, thread: &str, stream: &mut Messages) -> Result<f64, Failure> {
+    pub(super) async fn turn(&self, thread: &str, stream: &mut Messages) -> Result<f64, Failure> {
         let started = Instant::now();
         self.send(json!({"thread_id": thread, "content": PROMPT})).await?;
         let mut taken = None;
@@ -142,7 +144,7 @@ async fn at_once(user: &User, stack: &Stack, turns: u32) -> Result<f64, Failure>
     Ok(f64::from(THREADS * turns) / started.elapsed().as_secs_f64())
 }
 
-async fn call_provider(client: &Client, url: &str) -> Result<f64, Failure> {
+pub(super) async fn call_provider(client: &Client, url: &str) -> Result<f64, Failure> {
     let messages = json!([{"role": "system", "content": "You are an assistant."}, {"role": "user", "content": PROMPT}]);
     let options = json!({"include_usage": true});
     let body = json!({"model": MODEL, "messages": messages, "stream": true, "stream_options": options});
@@ -151,7 +153,7 @@ async fn call_provider(client: &Client, url: &str) -> Result<f64, Failure> {
     Ok(started.elapsed().as_secs_f64() * 1_000.0)
 }
 
-fn median(samples: &[f64]) -> f64 {
+pub(super) fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()

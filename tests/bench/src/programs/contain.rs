@@ -110,7 +110,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
 }
 
 impl PhaseSeries {
-    const fn of(phase: &'static Phase) -> Self {
+    fn of(phase: &'static Phase) -> Self {
         Self {
             phase,
             jobs: Series::new(phase.jobs, Unit::Ms),

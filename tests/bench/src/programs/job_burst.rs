@@ -78,7 +78,7 @@ async fn jobs(bench: &mut Bench, finished: &mut Series, gone: &mut Series, job: 
 
 /// When a job finished, and when its container was removed.
 async fn end_of(bench: &mut Bench, id: JobId) -> Result<(DateTime<Utc>, DateTime<Utc>), Failure> {
-    let gone = bench.destroyed.wait_for(&container_name(id)).await?;
+    let gone = bench.destroyed()?.wait_for(&container_name(id)).await?;
     let job = bench.stack.job(id).await?;
     match job.finished_at {
         Some(at) if job.state == JobState::Completed => Ok((at, gone)),

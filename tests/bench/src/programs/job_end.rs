@@ -42,7 +42,7 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
 async fn complete(bench: &mut Bench) -> Result<f64, Failure> {
     let job = bench.stack.create("bench: end", None).await?;
     let last = bench.stack.events(job).await?.until(is_final).await?;
-    let gone = bench.destroyed.wait_for(&container_name(job)).await?;
+    let gone = bench.destroyed()?.wait_for(&container_name(job)).await?;
     Ok(clock::milliseconds_between(last.at, gone))
 }
 
@@ -52,7 +52,7 @@ async fn cancel(bench: &mut Bench) -> Result<f64, Failure> {
     events.until(|data| matches!(data, EventData::ToolUse { .. })).await?;
     let asked = clock::wall();
     bench.stack.cancel(job).await?;
-    let gone = bench.destroyed.wait_for(&container_name(job)).await?;
+    let gone = bench.destroyed()?.wait_for(&container_name(job)).await?;
     events.until(is_final).await?;
     Ok(clock::milliseconds_between(asked, gone))
 }
@@ -68,6 +68,6 @@ async fn remove(bench: &mut Bench, baseline: &BaselineContainers) -> Result<f64,
     let name = name.trim_start_matches('/');
     let asked = clock::wall();
     containers::remove(name).await?;
-    let gone = bench.destroyed.wait_for(name).await?;
+    let gone = bench.destroyed()?.wait_for(name).await?;
     Ok(clock::milliseconds_between(asked, gone))
 }

@@ -45,7 +45,7 @@ async fn start_job(bench: &mut Bench) -> Result<f64, Failure> {
     let taken = started.elapsed();
     // The job's end must not overlap the next sample.
     events.until(is_final).await?;
-    bench.destroyed.wait_for(&container_name(job)).await?;
+    bench.destroyed()?.wait_for(&container_name(job)).await?;
     Ok(taken.as_secs_f64() * 1_000.0)
 }
 

@@ -50,7 +50,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     };
     let length = Duration::from_mins(u64::from(bench.minutes));
     let (length, cancel_one_of) = bench.size((length, CANCEL_ONE_OF), (SMOKE_LENGTH, SMOKE_CANCEL_ONE_OF));
-    soak(&bench.stack, &mut bench.destroyed, (bench.runs, length, cancel_one_of), &mut results).await?;
+    let destroyed = bench.destroyed.as_mut().ok_or("the engine is a stand-in")?;
+    soak(&bench.stack, destroyed, (bench.runs, length, cancel_one_of), &mut results).await?;
     let Results { completed, cancelled, done, curve } = results;
     let at = |part: usize, of: usize| curve.get((curve.len().saturating_sub(1)) * part / of).copied();
     let most = curve.iter().copied().max_by(f64::total_cmp);

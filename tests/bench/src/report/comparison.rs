@@ -11,9 +11,9 @@ pub(crate) fn table(reports: &[Report]) -> String {
     table.load_style(presets::ASCII_MARKDOWN);
     table.set_header(["measured", "unit", "p50", "against", "ratio", "p95", "against", "ratio"]);
     for side in &first.sides {
-        let mut row = vec![side.name.to_owned(), side.unit.name().to_owned()];
+        let mut row = vec![side.name.to_string(), side.unit.name().to_owned()];
         for value in [|side: &Side| side.p50, |side: &Side| side.p95] {
-            let [ours, other] = [0, 1].map(|build| median(&reports[build..], side.name, value));
+            let [ours, other] = [0, 1].map(|build| median(&reports[build..], &side.name, value));
             row.extend([figure(ours), figure(other), times(quotient(ours, other))]);
         }
         table.add_row(row);

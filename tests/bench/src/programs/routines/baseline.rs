@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::{sync::mpsc, time::sleep};
 use tokio_cron_scheduler::{Job, JobScheduler};
 
-use super::{super::Bench, Size, one};
+use super::{super::Bench, Size};
 use crate::{
     Failure, clock,
     report::{Series, Unit},
@@ -24,7 +24,7 @@ pub(super) async fn run(bench: &mut Bench, size: Size) -> Result<(), Failure> {
         let mut series = Series::new(name, Unit::Ms);
         series.extend(times.into_iter().map(Ok));
         bench.report.side(series);
-        one(bench, lost, Unit::Count, f64::from(size.at_once.saturating_sub(number)));
+        bench.report.figure(lost, Unit::Count, f64::from(size.at_once.saturating_sub(number)));
     }
     Ok(())
 }

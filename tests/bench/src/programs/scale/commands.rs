@@ -1,0 +1,94 @@
+//! Writes of a user while an operator uses the commands that work on the server's machine.
+
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
+
+use reqwest::Method;
+use serde_json::json;
+use tokio::time::{interval, sleep};
+
+use super::{super::Bench, Caller};
+use crate::{
+    Failure,
+    report::{Series, Unit},
+};
+
+const USER: &str = "writer";
+const COMMANDS: [&[&str]; 5] = [
+    &["token", "create", "--user", "someone"],
+    &["token", "list"],
+    &["token", "revoke", "token-001-01"],
+    &["doctor"],
+    &["backup", "backup.db"],
+];
+const WRITE_INTERVAL: Duration = Duration::from_millis(5);
+/// How long writes are timed without a command, and at least with one.
+const WATCHED: Duration = Duration::from_secs(2);
+const SMOKE_WATCHED: Duration = Duration::from_millis(200);
+
+const ALONE: &str = "a write without a command";
+const MAX_ADDED_MS: f64 = 50.0;
+
+/// Times them.
+pub(super) async fn run(bench: &mut Bench) -> Result<(), Failure> {
+    let writer = Caller::new(bench.stack.installation(), USER, "user").await?;
+    let watched = bench.size(WATCHED, SMOKE_WATCHED);
+    let mut alone = Series::new(ALONE, Unit::Ms);
+    write_until(&writer, &mut alone, async {
+        sleep(watched).await;
+        Ok(())
+    })
+    .await?;
+    let slowest = alone.percentile(100).unwrap_or_default();
+    bench.report.side(alone);
+    for arguments in COMMANDS {
+        let shown = arguments[..arguments.len().min(2)].join(" ");
+        let mut series = Series::new(format!("a write during `gantry {shown}`"), Unit::Ms);
+        let command = async {
+            let started = Instant::now();
+            let output = bench.stack.installation().command().args(arguments).output().await?;
+            sleep(watched.saturating_sub(started.elapsed())).await;
+            // The checks of `doctor` judge the machine.
+            if output.status.success() || arguments == ["doctor"] {
+                return Ok(());
+            }
+            Err(format!("gantry {shown}: {}", String::from_utf8_lossy(&output.stderr)).into())
+        };
+        write_until(&writer, &mut series, command).await?;
+        let added = format!("slowest write during `gantry {shown}`, added");
+        bench.report.figure(added.clone(), Unit::Ms, series.percentile(100).unwrap_or_default() - slowest);
+        bench.report.side(series);
+        bench.report.limit(&added, MAX_ADDED_MS);
+    }
+    // It may be as large as the database.
+    std::fs::remove_file(bench.stack.directory().join("backup.db"))?;
+    Ok(())
+}
+
+/// Writes a small document again and again until `ended` is, and the write in flight then to its end.
+async fn write_until(
+    writer: &Caller,
+    series: &mut Series,
+    ended: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let (mut ticks, has_ended) = (interval(WRITE_INTERVAL), Cell::new(false));
+    let body = json!({"content": "The printer drops the last line."});
+    let ended = async {
+        let result = ended.await;
+        has_ended.set(true);
+        result
+    };
+    let loop_of_writes = async {
+        while !has_ended.get() {
+            ticks.tick().await;
+            let written = writer.request(Method::PUT, "/api/memory?path=bench.md", Some(&body)).await;
+            series.add(written.and_then(|answer| {
+                answer.success("PUT /api/memory")?;
+                Ok(answer.ms)
+            }));
+        }
+    };
+    tokio::join!(ended, loop_of_writes).0
+}
