@@ -241,7 +241,8 @@ struct Advanced {
     user_id: String,
 }
 
-/// Assigns event numbers to all parts that continue their job's sequence. Returns each such job.
+/// Assigns event numbers to all parts that continue their job's sequence. Returns each such job. Calls beyond the
+/// job's limit are recorded as refused and are not counted.
 async fn advance(tx: &mut WriteTx, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uuid, Advanced>, StoreError> {
     if parts.is_empty() {
         return Ok(BTreeMap::new());
@@ -260,7 +261,8 @@ async fn advance(tx: &mut WriteTx, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uui
     });
     update.push(
         ") UPDATE jobs SET last_seq = jobs.last_seq + batch.events, last_client_seq = batch.until, last_activity_at = batch.at, \
-         tool_calls = jobs.tool_calls + batch.tool_calls FROM batch WHERE jobs.id = batch.id \
+         tool_calls = MIN(jobs.tool_calls + batch.tool_calls, json_extract(jobs.limits, '$.max_tool_calls')) \
+         FROM batch WHERE jobs.id = batch.id \
          AND jobs.attempt = batch.attempt AND jobs.last_client_seq = batch.known AND jobs.state IN ('in_progress', 'stuck') \
          RETURNING jobs.id, jobs.last_seq, jobs.user_id",
     );
