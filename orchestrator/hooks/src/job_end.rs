@@ -87,7 +87,7 @@ impl JobEndNotices {
 }
 
 async fn announce(hooks: Arc<Hooks>, job: JobRecord) {
-    let event = HookEvent::new(HookPoint::JobEnd, &job.brief.user_id).of_job(job.id);
+    let event = HookEvent::new(HookPoint::JobEnd, &job.brief.user_id).of(job.id);
     if let Err(error) = hooks.notify(&event, facts(&job)).await {
         tracing::warn!(job.id = %job.id, error = &error as &dyn std::error::Error, "a job's end was not announced");
     }

@@ -15,7 +15,37 @@ const STEP_ROWS: i64 = 5_000;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The migrations, in their order. One that has finished on every installation may be removed.
-const MIGRATIONS: &[DataMigration] = &[];
+const MIGRATIONS: &[DataMigration] = &[
+    DataMigration {
+        name: "model_calls_of_threads",
+        table: "thread_calls",
+        step: &[
+            "INSERT INTO model_calls (work_id, kind, attempt, call_id, user_id, at, provider, model, input_tokens, output_tokens, \
+             cache_read_tokens, cache_write_tokens, cost_micro_usd, duration_ms, request_digest, tries, is_open, \
+             estimated_tokens, estimated_micro_usd, reserved_tokens, reserved_micro_usd, reserved_day, finish_reason, \
+             error, answer) SELECT thread_id, CASE WHEN thread_id IN (SELECT id FROM routine_runs) THEN 'run' ELSE 'thread' END, \
+             turn, call_id, user_id, at, provider, model, input_tokens, output_tokens, cache_read_tokens, \
+             cache_write_tokens, cost_micro_usd, duration_ms, request_digest, tries, is_open, estimated_tokens, \
+             estimated_micro_usd, reserved_tokens, reserved_micro_usd, reserved_day, finish_reason, error, answer \
+             FROM thread_calls WHERE rowid > ?1 AND rowid <= ?2 ORDER BY rowid",
+            "DELETE FROM thread_calls WHERE rowid > ?1 AND rowid <= ?2",
+        ],
+        finish: &["DROP TABLE thread_calls"],
+    },
+    DataMigration {
+        name: "tool_calls_of_threads",
+        table: "thread_actions",
+        step: &[
+            "INSERT INTO tool_calls (work_id, kind, attempt, call_id, user_id, at, tool, input, success, output, duration_ms, \
+             reply, request_digest, estimated_cost_micro_usd, cost_micro_usd) SELECT thread_id, \
+             CASE WHEN thread_id IN (SELECT id FROM routine_runs) THEN 'run' ELSE 'thread' END, turn, call_id, user_id, \
+             at, tool, input, success, output, duration_ms, reply, request_digest, estimated_cost_micro_usd, \
+             cost_micro_usd FROM thread_actions WHERE rowid > ?1 AND rowid <= ?2 ORDER BY rowid",
+            "DELETE FROM thread_actions WHERE rowid > ?1 AND rowid <= ?2",
+        ],
+        finish: &["DROP TABLE thread_actions"],
+    },
+];
 
 /// Moves or changes the rows of one table.
 pub(super) struct DataMigration {

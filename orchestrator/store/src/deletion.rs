@@ -27,15 +27,15 @@ const KEEP_USAGE: [&str; 3] = [
      cost_micro_usd, tries) SELECT j.user_id, substr(c.at, 1, 10), c.model, SUM(c.input_tokens), SUM(c.output_tokens), \
      SUM(c.cache_read_tokens), SUM(c.cache_write_tokens), \
      CASE WHEN COUNT(c.cost_micro_usd) = COUNT(*) THEN SUM(c.cost_micro_usd) END, SUM(c.tries) \
-     FROM llm_calls AS c JOIN jobs AS j ON j.id = c.job_id WHERE c.job_id = $1 GROUP BY 1, 2, 3 \
+     FROM model_calls AS c JOIN jobs AS j ON j.id = c.work_id WHERE c.work_id = $1 GROUP BY 1, 2, 3 \
      ON CONFLICT (user_id, day, model) DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens, \
      output_tokens = output_tokens + excluded.output_tokens, \
      cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens, \
      cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens, \
      cost_micro_usd = cost_micro_usd + excluded.cost_micro_usd, tries = tries + excluded.tries",
     "INSERT INTO deleted_usage (user_id, day, model, tool_calls) \
-     SELECT j.user_id, substr(c.at, 1, 10), '', COUNT(*) FROM job_actions AS c JOIN jobs AS j ON j.id = c.job_id \
-     WHERE c.job_id = $1 GROUP BY 1, 2, 3 \
+     SELECT j.user_id, substr(c.at, 1, 10), '', COUNT(*) FROM tool_calls AS c JOIN jobs AS j ON j.id = c.work_id \
+     WHERE c.work_id = $1 GROUP BY 1, 2, 3 \
      ON CONFLICT (user_id, day, model) DO UPDATE SET tool_calls = tool_calls + excluded.tool_calls",
     "INSERT INTO deleted_job_counts (state, reason, jobs) SELECT state, COALESCE(reason, ''), 1 FROM jobs WHERE id = $1 \
      ON CONFLICT (state, reason) DO UPDATE SET jobs = jobs + 1",
@@ -46,8 +46,8 @@ const DELETE: [&str; 8] = [
     "UPDATE jobs SET parent_id = NULL WHERE parent_id = $1",
     "UPDATE notifications SET job_id = NULL WHERE job_id = $1",
     "DELETE FROM events WHERE job_id = $1",
-    "DELETE FROM llm_calls WHERE job_id = $1",
-    "DELETE FROM job_actions WHERE job_id = $1",
+    "DELETE FROM model_calls WHERE work_id = $1",
+    "DELETE FROM tool_calls WHERE work_id = $1",
     "DELETE FROM prompts WHERE job_id = $1",
     "DELETE FROM job_texts WHERE job_id = $1",
     "DELETE FROM jobs WHERE id = $1",
@@ -88,7 +88,7 @@ impl Store {
             let id = *job.as_uuid();
             let found: Option<Deletable> = sqlx::query_as(
                 "SELECT user_id, state, finished_at IS NOT NULL AS is_finished, \
-                 EXISTS (SELECT 1 FROM llm_calls WHERE job_id = $1 AND is_open) AS has_open_call FROM jobs WHERE id = $1",
+                 EXISTS (SELECT 1 FROM model_calls WHERE work_id = $1 AND is_open) AS has_open_call FROM jobs WHERE id = $1",
             )
             .bind(id)
             .fetch_optional(&mut tx.db)

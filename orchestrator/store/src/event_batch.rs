@@ -297,19 +297,19 @@ fn push_calls(statements: &mut QueryBuilder<Sqlite>, parts: &[Part<'_>]) -> Resu
     }
     let (made, done): (Vec<_>, Vec<_>) = (made.into_iter().collect(), done.into_iter().collect());
     for chunk in made.chunks(CALLS_PER_STATEMENT) {
-        statements.push("; INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input) ");
+        statements.push("; INSERT INTO tool_calls (work_id, attempt, call_id, at, tool, input) ");
         statements.push_values(chunk, |mut row, ((job, attempt, call), (at, tool, input))| {
             row.push_bind(*job).push_bind(i64::from(*attempt)).push_bind(*call);
             row.push_bind(**at).push_bind(tool.as_str()).push_bind(input.as_str());
         });
         statements.push(
-            " ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET input = excluded.input \
-             WHERE job_actions.reply IS NULL AND job_actions.request_digest IS NULL",
+            " ON CONFLICT (work_id, attempt, call_id) DO UPDATE SET input = excluded.input \
+             WHERE tool_calls.reply IS NULL AND tool_calls.request_digest IS NULL",
         );
     }
     for chunk in done.chunks(CALLS_PER_STATEMENT) {
         statements.push(
-            "; INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, success, output, duration_ms) ",
+            "; INSERT INTO tool_calls (work_id, attempt, call_id, at, tool, input, success, output, duration_ms) ",
         );
         statements.push_values(chunk, |mut row, ((job, attempt, call), (at, tool, success, output, duration_ms))| {
             row.push_bind(*job).push_bind(i64::from(*attempt)).push_bind(*call);
@@ -317,9 +317,9 @@ fn push_calls(statements: &mut QueryBuilder<Sqlite>, parts: &[Part<'_>]) -> Resu
             row.push_bind(*success).push_bind(output.as_str()).push_bind(column(*duration_ms));
         });
         statements.push(
-            " ON CONFLICT (job_id, attempt, call_id) DO UPDATE \
+            " ON CONFLICT (work_id, attempt, call_id) DO UPDATE \
              SET success = excluded.success, output = excluded.output, duration_ms = excluded.duration_ms \
-             WHERE job_actions.reply IS NULL AND job_actions.request_digest IS NULL",
+             WHERE tool_calls.reply IS NULL AND tool_calls.request_digest IS NULL",
         );
     }
     Ok(())

@@ -12,12 +12,10 @@ macro_rules! transaction {
     };
 }
 
-mod actions;
 mod audit;
 mod backup;
 mod budget;
-mod call_position;
-mod calls;
+mod call_key;
 mod chat;
 mod data_migrations;
 mod db_counts;
@@ -38,6 +36,7 @@ mod jobs;
 mod lifecycle;
 mod mcp;
 mod memory;
+mod model_calls;
 mod notification_deliveries;
 mod notifications;
 mod prompts;
@@ -51,6 +50,7 @@ mod settings;
 mod stage_columns;
 mod system_lines;
 pub mod tokens;
+mod tool_calls;
 mod tool_policy;
 mod transcript;
 mod transition_metrics;
@@ -69,14 +69,10 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
-pub use actions::{ClosedToolCall, NewToolCall, OpenedToolCall, ToolCallKey, ToolCallOutcome, ToolCaller};
 pub use audit::{AuditEntry, AuditFilter};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
-pub use call_position::CallPosition;
-pub use calls::{
-    CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, RunUsage, ThreadCallKey,
-};
+pub use call_key::{CallKey, CallPosition};
 pub use chat::{
     ChatJob, Delivery, MAX_CHAT_BYTES_PER_USER, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage,
     MessagePosition, OwnedThread, ParkedTurn, Sent, SentMessage, ThreadCaller, ThreadChange, ThreadFilter, Turn,
@@ -98,18 +94,20 @@ pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, Running
 pub use lifecycle::{Reported, Transition};
 pub use mcp::{DefinitionApproval, DefinitionStatus, SeenDefinition, StoredDefinition};
 pub use memory::{MemoryDeleteOutcome, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome};
+pub use model_calls::{CallRow, CallsMade, KnownCall, NewCall, OpenedCall, RunUsage};
 pub use notification_deliveries::{ClaimedDelivery, DeliveryOutcome};
 pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
 pub use prompts::Prompted;
 pub use routines::{
     AbandonedRun, AttemptEnd, AttemptResult, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests,
-    DueRoutine, DueRoutines, EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery,
-    NewRoutineEvent, PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored,
-    RoutineUpdate, RunAttempt, RunFilter, WebhookTarget,
+    DueRoutine, DueRoutines, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery, NewRoutineEvent,
+    PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored, RoutineUpdate,
+    RunAttempt, RunFilter, WebhookTarget,
 };
 pub use rows::StoredEvent;
 pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored};
 pub use system_lines::{LineOrigin, MAX_SYSTEM_LINES, NewSystemLine, SystemLine};
+pub use tool_calls::{ClosedToolCall, NewToolCall, OpenedToolCall, ToolCallOutcome};
 pub use tool_policy::StoredPolicy;
 pub use usage::{DayPage, UsageFilter, first_day_of_model_sums};
 

@@ -22,8 +22,8 @@ const TRIM_JOB: [&str; 5] = [
      AND e.seq < (SELECT MAX(r.seq) FROM events r WHERE r.job_id = $1 AND r.kind = 'result')), 0))",
     "DELETE FROM events WHERE job_id = $1 AND seq < \
      (SELECT MAX(r.seq) FROM events r WHERE r.job_id = $1 AND r.kind = 'result')",
-    "DELETE FROM llm_calls WHERE job_id = $1",
-    "DELETE FROM job_actions WHERE job_id = $1",
+    "DELETE FROM model_calls WHERE work_id = $1",
+    "DELETE FROM tool_calls WHERE work_id = $1",
     "DELETE FROM prompts WHERE job_id = $1",
 ];
 
@@ -79,7 +79,7 @@ impl Store {
             }
             trimmed.chat_rows += self.trim_chats(before).await?;
             self.trim_thread_calls(before).await?;
-            while let rows @ 1.. = self.trim_thread_actions(before).await? {
+            while let rows @ 1.. = self.trim_thread_tool_calls(before).await? {
                 trimmed.thread_actions += rows;
             }
             while let batch @ 1.. = self.trim_batch(before, now).await? {
@@ -172,7 +172,7 @@ impl Store {
     /// Deletes the records of model calls of chat threads.
     async fn trim_thread_calls(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
         self.write_one(transaction!(|tx| {
-            sqlx::query("DELETE FROM thread_calls WHERE at < $1 AND NOT is_open")
+            sqlx::query("DELETE FROM model_calls WHERE kind <> 'job' AND at < $1 AND NOT is_open")
                 .bind(before)
                 .execute(&mut tx.db)
                 .await?;

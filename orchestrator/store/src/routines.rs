@@ -28,7 +28,7 @@ pub use claims::{DueRoutine, DueRoutines, PlannedFiring};
 pub use cron_jobs::CronJobFilter;
 pub use definitions::{RoutineDefinition, RoutineStored, RoutineUpdate};
 pub use deliveries::{Delivered, DeliveryDigests, NewDelivery, RefusedDelivery, WebhookTarget};
-pub use events::{EventCause, EventName, EventRoutine, EventRoutines, NewRoutineEvent, PendingEvent};
+pub use events::{EventName, EventRoutine, EventRoutines, NewRoutineEvent, PendingEvent};
 pub use finish::{AttemptEnd, AttemptResult};
 pub use firing::{FireOutcome, Firing};
 pub use list::{RoutineFilter, RunFilter};

@@ -85,7 +85,7 @@ async fn trim_largest(tx: &mut WriteTx, bytes: i64) -> Result<u64, StoreError> {
         "SELECT id FROM chat_threads WHERE user_id = (SELECT user_id FROM chat_usage WHERE bytes > $1 ORDER BY bytes DESC LIMIT 1) \
          AND state = 'idle' AND (id IN (SELECT thread_id FROM chat_transcripts) \
          OR EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = chat_threads.id AND seq IS NOT NULL) \
-         OR EXISTS (SELECT 1 FROM thread_actions WHERE thread_id = chat_threads.id AND reply IS NOT NULL)) \
+         OR EXISTS (SELECT 1 FROM tool_calls WHERE work_id = chat_threads.id AND reply IS NOT NULL)) \
          ORDER BY updated_at LIMIT 1",
     )
     .bind(bytes)
@@ -105,9 +105,8 @@ async fn trim_largest(tx: &mut WriteTx, bytes: i64) -> Result<u64, StoreError> {
     if until.is_none() {
         rows += empty(tx, thread).await?;
     }
-    let calls = sqlx::query(
-        "DELETE FROM thread_actions WHERE thread_id = $1 AND ($2 IS NULL OR at <= $2) AND reply IS NOT NULL",
-    );
+    let calls =
+        sqlx::query("DELETE FROM tool_calls WHERE work_id = $1 AND ($2 IS NULL OR at <= $2) AND reply IS NOT NULL");
     rows += calls.bind(thread).bind(until).execute(&mut tx.db).await?.rows_affected();
     rows += instance_events::trim_of_thread(tx, thread, until).await?;
     Ok(rows)

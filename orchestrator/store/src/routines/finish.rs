@@ -174,7 +174,7 @@ pub(crate) async fn end_with_job(tx: &mut WriteTx, job: &JobRecord, now: DateTim
 /// would fail, too. The error of a call begins with its kind.
 async fn is_account_refused(tx: &mut WriteTx, job: JobId) -> Result<bool, StoreError> {
     let error: Option<Option<String>> =
-        sqlx::query_scalar("SELECT error FROM llm_calls WHERE job_id = $1 ORDER BY at DESC, attempt DESC LIMIT 1")
+        sqlx::query_scalar("SELECT error FROM model_calls WHERE work_id = $1 ORDER BY at DESC, attempt DESC LIMIT 1")
             .bind(job)
             .fetch_optional(&mut tx.db)
             .await?;

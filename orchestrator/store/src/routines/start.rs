@@ -80,7 +80,6 @@ pub struct AbandonedRun {
     pub run: RunId,
     /// The number of its attempt.
     pub attempt: u32,
-    pub started_at: DateTime<Utc>,
 }
 
 #[derive(FromRow)]
@@ -298,8 +297,8 @@ impl Store {
     /// Runs in progress that no job and none of the given runs account for: the process that worked on them has ended.
     pub async fn abandoned_runs(&self, working_on: &[RunId], limit: usize) -> Result<Vec<AbandonedRun>, StoreError> {
         let ids: Vec<String> = working_on.iter().map(|run| hex(run.as_uuid())).collect();
-        let rows: Vec<(Uuid, i64, DateTime<Utc>)> = sqlx::query_as(
-            "SELECT id, attempt, COALESCE(attempt_started_at, created_at) FROM routine_runs WHERE status = 'running' \
+        let rows: Vec<(Uuid, i64)> = sqlx::query_as(
+            "SELECT id, attempt FROM routine_runs WHERE status = 'running' \
              AND id NOT IN (SELECT unhex(value) FROM json_each($1)) \
              AND (job_id IS NULL OR NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = job_id AND finished_at IS NULL)) \
              ORDER BY id LIMIT $2",
@@ -308,10 +307,9 @@ impl Store {
         .bind(i64::try_from(limit).unwrap_or(i64::MAX))
         .fetch_all(&self.read)
         .await?;
-        let abandoned = rows.into_iter().map(|(id, attempt, started_at)| AbandonedRun {
+        let abandoned = rows.into_iter().map(|(id, attempt)| AbandonedRun {
             run: RunId::from_uuid(id),
             attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
-            started_at,
         });
         Ok(abandoned.collect())
     }

@@ -1,52 +1,27 @@
 //! Model calls with their cost: what they are, opened before a provider is asked, closed before the answer is used.
 //!
-//! `open` and `close` own the rows of a job's call, `thread` those of a thread's; `list` reads them for the API. Never
-//! asks a provider.
+//! Those of jobs, chat threads and runs are in one table. They draw on the budget of their user's day, and those of a
+//! job on its budget and those above it. `open` and `close` own the rows, `list` reads them for the API. Never asks a
+//! provider.
 
 mod abandoned;
 mod close;
 mod list;
 mod open;
-mod thread;
 
 use chrono::{DateTime, Utc};
-use protocol::{CallId, Completion, JobId, TokenUsage};
+use protocol::{Completion, RunId, ThreadId, TokenUsage};
 
-pub(super) use self::thread::forget_answers;
-pub use self::thread::{RunUsage, ThreadCallKey};
 use super::{
-    Reserved, Store, StoreError, budget,
-    rows::{RowRef, column},
+    CallKey, Connection, Reserved, Store, StoreError, budget,
+    rows::{RowRef, column, count, dollars},
 };
 use domain::budget::{CallEstimate, DayLimits, ExhaustedBudget};
-
-/// Names a model call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ModelCallKey {
-    Job(CallKey),
-    Thread(ThreadCallKey),
-}
-
-/// Names a call of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallKey {
-    pub job: JobId,
-    pub attempt: u32,
-    /// Unique within the attempt.
-    pub call_id: CallId,
-}
-
-/// How many calls a job may make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CallQuota {
-    pub max_answers: u64,
-    pub max_calls: u64,
-}
 
 /// A model call that is about to be made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewCall {
-    pub key: ModelCallKey,
+    pub key: CallKey,
     /// Digest of the request's bytes.
     pub request_digest: String,
     pub at: DateTime<Utc>,
@@ -56,8 +31,10 @@ pub struct NewCall {
     pub user: String,
     /// Its worst-case cost.
     pub estimate: CallEstimate,
-    /// How many calls its job may make.
-    pub quota: CallQuota,
+    /// Answers that its job, turn or run may get in all.
+    pub max_answers: u64,
+    /// Calls with any outcome that it may make.
+    pub max_calls: u64,
     /// Each user's budget for a day; none where no budget at all applies.
     pub budget: Option<DayLimits>,
 }
@@ -76,14 +53,14 @@ pub enum OpenedCall {
     LimitReached(CallsMade),
     /// A budget has no room for it.
     BudgetExceeded(ExhaustedBudget),
-    /// Its attempt is over.
+    /// Its attempt or turn is over.
     NotLive,
 }
 
 /// A model call that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRow {
-    pub key: ModelCallKey,
+    pub key: CallKey,
     pub at: DateTime<Utc>,
     /// The provider that answered, or was asked last.
     pub provider: String,
@@ -99,7 +76,7 @@ pub struct CallRow {
     pub answer: Result<Completion, String>,
 }
 
-/// How many model calls a job has made.
+/// How many model calls a job, a turn or an attempt of a run has made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallsMade {
     pub answered: u64,
@@ -115,37 +92,39 @@ pub struct KnownCall {
 }
 
 impl KnownCall {
+    fn new(key: &CallKey, request_digest: Option<String>, answer: Option<String>) -> Result<Self, StoreError> {
+        let answer = answer.map(|json| key.row_ref("model_calls").json("answer", &json)).transpose()?;
+        Ok(Self { request_digest, answer })
+    }
+
     /// Whether its request was this one; true of calls from before digests were stored.
     pub fn is_same_request(&self, digest: &str) -> bool {
         self.request_digest.as_deref().is_none_or(|asked| asked == digest)
     }
 }
 
+/// What a run has used and was not charged for yet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RunUsage {
+    /// Tokens, input and output.
+    pub tokens: u64,
+    /// Cost; `None` when a call had no price.
+    pub cost_usd: Option<f64>,
+}
+
 impl Store {
-    /// Opens a model call: counts it against its job's quota, reserves its worst case, and writes its row.
+    /// Opens a model call: counts it against the quota of its execution, reserves its worst case, and writes its row.
     pub async fn open_model_call(&self, call: &NewCall) -> Result<OpenedCall, StoreError> {
         let call = call.clone();
-        match call.key.clone() {
-            ModelCallKey::Job(key) => self.write_batched(transaction!(|tx| open::open(tx, &key, &call).await)).await,
-            ModelCallKey::Thread(key) => self.write(transaction!(|tx| thread::open(tx, &key, &call).await)).await,
-        }
+        self.write_batched(transaction!(|tx| open::open(tx, &call).await)).await
     }
 
     /// Takes an open call back: no provider was asked, and it counts to nothing.
-    pub async fn release_model_call(
-        &self,
-        key: &ModelCallKey,
-        user: &str,
-        reserved: &Reserved,
-    ) -> Result<(), StoreError> {
+    pub async fn release_model_call(&self, key: &CallKey, user: &str, reserved: &Reserved) -> Result<(), StoreError> {
         let (key, user, reserved) = (key.clone(), user.to_owned(), reserved.clone());
         self.write(transaction!(|tx| {
-            let key = match key {
-                ModelCallKey::Job(key) => key,
-                ModelCallKey::Thread(key) => return thread::release(&mut tx.db, &key, &user, &reserved).await,
-            };
             if open::delete_open(&mut tx.db, &key).await? {
-                budget::release(&mut tx.db, key.job, &user, &reserved).await?;
+                budget::release(&mut tx.db, *key.execution.work.as_uuid(), &user, &reserved).await?;
             }
             Ok(())
         }))
@@ -153,30 +132,24 @@ impl Store {
     }
 
     /// A model call that was made before, by its name.
-    pub async fn model_call(&self, key: &ModelCallKey) -> Result<Option<KnownCall>, StoreError> {
-        let key = match key {
-            ModelCallKey::Job(key) => key,
-            ModelCallKey::Thread(key) => return thread::known(&self.read, key).await,
-        };
+    pub async fn model_call(&self, key: &CallKey) -> Result<Option<KnownCall>, StoreError> {
         let row: Option<(Option<String>, Option<String>)> = sqlx::query_as(
-            "SELECT request_digest, answer FROM llm_calls WHERE job_id = $1 AND attempt = $2 AND call_id = $3",
+            "SELECT request_digest, answer FROM model_calls WHERE work_id = $1 AND attempt = $2 AND call_id = $3",
         )
-        .bind(key.job)
-        .bind(i64::from(key.attempt))
+        .bind(*key.execution.work.as_uuid())
+        .bind(i64::from(key.execution.attempt))
         .bind(&key.call_id.0)
         .fetch_optional(&self.read)
         .await?;
-        row.map(|(request_digest, answer)| known_call(key, request_digest, answer)).transpose()
+        row.map(|(request_digest, answer)| KnownCall::new(key, request_digest, answer)).transpose()
     }
 
-    /// Closes a model call: its row, the job's usage and budgets, and the event while the attempt lives. A call that is
-    /// closed already stays as it is. Returns a new warning for the agent about its budget, if there is one.
+    /// Closes a model call: its row, the usage and budgets of its job and its user's day, and the job's event while the
+    /// attempt lives. A call that is closed already stays as it is. Returns a new warning for the agent about its
+    /// budget, if there is one.
     pub async fn close_model_call(&self, call: &CallRow) -> Result<Option<String>, StoreError> {
         let call = call.clone();
-        match call.key.clone() {
-            ModelCallKey::Job(key) => self.write_batched(transaction!(|tx| close::close(tx, key, call).await)).await,
-            ModelCallKey::Thread(key) => self.write(transaction!(|tx| thread::close(tx, key, call).await)).await,
-        }
+        self.write_batched(transaction!(|tx| close::close(tx, call).await)).await
     }
 
     /// Closes the calls that an earlier process left open: each is charged its prompt estimate and shown as aborted.
@@ -205,19 +178,54 @@ impl Store {
         self.write(transaction!(|tx| budget::clear_reservations(&mut tx.db).await)).await?;
         Ok(closed)
     }
+
+    /// The recorded answers of a turn, in order: what the model said, with the opaque signatures of its calls.
+    pub async fn chat_turn_answers(&self, thread: ThreadId) -> Result<Vec<Completion>, StoreError> {
+        let rows: Vec<String> = sqlx::query_scalar(
+            "SELECT answer FROM model_calls WHERE work_id = $1 AND kind <> 'job' AND answer IS NOT NULL ORDER BY rowid",
+        )
+        .bind(thread)
+        .fetch_all(&self.read)
+        .await?;
+        let row_ref = RowRef { table: "model_calls", id: *thread.as_uuid() };
+        rows.iter().map(|answer| row_ref.json("answer", answer)).collect()
+    }
+
+    /// [`run_usage`], read outside of a transaction.
+    pub async fn run_usage(&self, run: RunId) -> Result<RunUsage, StoreError> {
+        run_usage(&self.read, run).await
+    }
 }
 
-fn known_call(key: &CallKey, request_digest: Option<String>, answer: Option<String>) -> Result<KnownCall, StoreError> {
-    known_answer(RowRef { table: "llm_calls", id: *key.job.as_uuid() }, request_digest, answer)
+/// What the model calls of a run have used since an end of an attempt was stored. An attempt that waited for a provider
+/// starts again with its number, so the sum is of all calls, less what the run was charged for. A call that is still
+/// open counts with the estimate that it is charged if it is aborted. The clock has no part in it.
+pub(crate) async fn run_usage<'c>(
+    db: impl sqlx::Executor<'c, Database = sqlx::Sqlite>,
+    run: RunId,
+) -> Result<RunUsage, StoreError> {
+    let used: Option<(i64, Option<i64>)> = sqlx::query_as(
+        "SELECT calls.tokens - r.tokens_used, CAST(ROUND(calls.micro_usd - r.cost_usd * 1000000) AS INTEGER) \
+         FROM routine_runs AS r, (SELECT \
+         COALESCE(SUM(CASE WHEN is_open THEN estimated_tokens ELSE input_tokens + output_tokens END), 0) AS tokens, \
+         CASE WHEN COUNT(CASE WHEN is_open THEN estimated_micro_usd ELSE cost_micro_usd END) = COUNT(*) \
+         THEN COALESCE(SUM(CASE WHEN is_open THEN estimated_micro_usd ELSE cost_micro_usd END), 0) END AS micro_usd \
+         FROM model_calls WHERE work_id = $1) AS calls WHERE r.id = $1",
+    )
+    .bind(run)
+    .fetch_optional(db)
+    .await?;
+    let (tokens, micro_usd) = used.unwrap_or((0, Some(0)));
+    Ok(RunUsage { tokens: count(tokens), cost_usd: micro_usd.map(|micro| dollars(micro.max(0))) })
 }
 
-fn known_answer(
-    row_ref: RowRef,
-    request_digest: Option<String>,
-    answer: Option<String>,
-) -> Result<KnownCall, StoreError> {
-    let answer = answer.map(|json| row_ref.json("answer", &json)).transpose()?;
-    Ok(KnownCall { request_digest, answer })
+/// Forgets the answers of a thread's calls: its transcript has them, or the thread is deleted.
+pub(crate) async fn forget_answers(db: &mut Connection, thread: ThreadId) -> Result<(), StoreError> {
+    sqlx::query("UPDATE model_calls SET answer = NULL WHERE work_id = $1 AND kind <> 'job' AND answer IS NOT NULL")
+        .bind(thread)
+        .execute(db)
+        .await?;
+    Ok(())
 }
 
 impl CallRow {
