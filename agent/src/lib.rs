@@ -60,6 +60,6 @@ pub use tool::{Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 pub use tools::{
     Admission, Admitted, AllowList, ApprovalContext, CallHost, CallOutcome, CallResult, CallView, MAX_OUTPUT_BYTES,
     NeedsApproval, OpenedRow, RecordError, RegisterError, RegisteredTool, Rejected, ToolContext, ToolExecutor,
-    ToolOrigin, ToolPolicy, ToolRegistry, Unrecorded, is_denied_to_jobs, is_incomplete_escape, sanitize_piece,
+    ToolPolicy, ToolRegistry, Unrecorded, is_denied_to_jobs, is_incomplete_escape, sanitize_piece,
 };
 pub use transcript::{OpenCalls, Transcript};

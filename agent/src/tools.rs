@@ -13,7 +13,7 @@ mod registry;
 pub use approval::{AllowList, ApprovalContext};
 pub(crate) use call::STOPPED_BEFORE_START;
 pub use call::{Admission, Admitted, CallOutcome, CallResult, NeedsApproval, Rejected};
-pub use context::{ToolContext, ToolOrigin, is_denied_to_jobs};
+pub use context::{ToolContext, is_denied_to_jobs};
 pub use executor::ToolExecutor;
 pub use host::{CallHost, CallView, OpenedRow, RecordError, Unrecorded};
 pub use output::{MAX_OUTPUT_BYTES, is_incomplete_escape, sanitize_piece};

@@ -19,6 +19,14 @@ impl fmt::Display for ParseIdError {
 
 impl std::error::Error for ParseIdError {}
 
+/// One spelling per id: braces, URNs and undashed forms are refused.
+pub(crate) fn parse_uuid(text: &str) -> Result<Uuid, ParseIdError> {
+    if text.len() != 36 {
+        return Err(ParseIdError);
+    }
+    Uuid::try_parse(text).map_err(|_| ParseIdError)
+}
+
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -68,11 +76,7 @@ macro_rules! uuid_id {
         impl FromStr for $name {
             type Err = ParseIdError;
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                // One spelling per id: braces, URNs and undashed forms are refused.
-                if text.len() != 36 {
-                    return Err(ParseIdError);
-                }
-                Uuid::try_parse(text).map(Self).map_err(|_| ParseIdError)
+                parse_uuid(text).map(Self)
             }
         }
     };

@@ -305,6 +305,7 @@ pub struct Usage {
     /// The sum of all calls; null when any of them had no price.
     pub cost_usd: Option<f64>,
     pub llm_calls: u64,
+    /// Without calls that were refused for `limits.max_tool_calls`, which are recorded.
     pub tool_calls: u64,
     pub iterations: u64,
 }

@@ -11,6 +11,7 @@ mod chat;
 mod container_name;
 mod cron;
 mod event;
+mod execution;
 mod file;
 mod gate;
 mod ids;
@@ -48,6 +49,7 @@ pub use cron::{
     RpcErrorData, RpcRequest, RpcResponse, WakeRequest,
 };
 pub use event::{EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep};
+pub use execution::{Execution, WorkId};
 pub use file::{DiffOmitted, FileChange, FileChangeKind, FileChanges, FileEntry, FileKind, Unpacked};
 pub use gate::{Gate, GateDecision, GateKind, GateResolution, GateScope, GateState, ResolveGate, ResolveThreadGate};
 pub use ids::{

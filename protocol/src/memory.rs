@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{JobId, RunId, ThreadId, UserId};
+use crate::{ParseIdError, UserId, WorkId, ids::parse_uuid};
 
 /// `GET /api/memory`: one version of a document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,12 +76,15 @@ pub struct MemoryMatch {
 pub enum MemoryAuthor {
     /// The user, over the API.
     User(UserId),
-    /// The agent of a job.
-    Job(JobId),
-    /// The agent of a routine's run.
-    Run(RunId),
-    /// The agent of a chat thread.
-    Thread(ThreadId),
+    /// The agent of a job, a run of a routine or a chat thread.
+    Agent(WorkId),
+}
+
+impl MemoryAuthor {
+    /// What the author worked on; `None` for a user.
+    pub const fn work(&self) -> Option<WorkId> {
+        if let Self::Agent(work) = self { Some(*work) } else { None }
+    }
 }
 
 /// The text names no author.
@@ -100,9 +103,7 @@ impl fmt::Display for MemoryAuthor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(user) => write!(f, "user:{}", user.as_str()),
-            Self::Job(id) => write!(f, "job:{id}"),
-            Self::Run(id) => write!(f, "run:{id}"),
-            Self::Thread(id) => write!(f, "thread:{id}"),
+            Self::Agent(work) => work.fmt(f),
         }
     }
 }
@@ -112,14 +113,11 @@ impl FromStr for MemoryAuthor {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (kind, id) = text.split_once(':').ok_or(ParseMemoryAuthorError)?;
-        let author = match kind {
-            "user" => Some(Self::User(UserId(id.to_owned()))),
-            "job" => id.parse().ok().map(Self::Job),
-            "run" => id.parse().ok().map(Self::Run),
-            "thread" => id.parse().ok().map(Self::Thread),
-            _ => None,
-        };
-        author.ok_or(ParseMemoryAuthorError)
+        if kind == "user" {
+            return Ok(Self::User(UserId(id.to_owned())));
+        }
+        let id = parse_uuid(id).map_err(|ParseIdError| ParseMemoryAuthorError)?;
+        WorkId::of_kind(kind, id).map(Self::Agent).ok_or(ParseMemoryAuthorError)
     }
 }
 

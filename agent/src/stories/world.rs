@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use protocol::{
     AgentEvent, Completion, CompletionRequest, CompletionRequestRef, EgressView, FinishReason, JobId, Message,
-    PromptMode, TokenUsage, ToolCall, ToolDefinition, ToolDomain, ToolErrorKind, UserId,
+    PromptMode, TokenUsage, ToolCall, ToolDefinition, ToolDomain, ToolErrorKind, UserId, WorkId,
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Agent, ApprovalContext, ApprovalRequirement, Delta, DeltaSink, Inbox, Invocation, Journal, JournalError,
     LoopOutcome, Model, ModelError, Prompt, Run, Settings, Signals, Tool, ToolContext, ToolError, ToolExecutor,
-    ToolOrigin, ToolOutput, ToolPolicy, ToolRegistry, ToolSpec, Transcript, Unrecorded,
+    ToolOutput, ToolPolicy, ToolRegistry, ToolSpec, Transcript, Unrecorded,
 };
 
 /// The scripted behaviour of the model in one call.
@@ -283,7 +283,7 @@ impl World {
 pub(crate) fn context() -> ToolContext {
     ToolContext {
         owner: UserId("ada".to_owned()),
-        origin: ToolOrigin::Job(JobId::nil()),
+        work: WorkId::Job(JobId::nil()),
         approval: ApprovalContext::autonomous(),
         policy: ToolPolicy::default(),
         only: None,

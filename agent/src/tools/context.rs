@@ -1,6 +1,6 @@
 //! Who calls tools and under which policy: the value that decides which calls are admitted. Pure.
 
-use protocol::{EgressView, JobId, RunId, ThreadId, ToolErrorKind, UserId};
+use protocol::{EgressView, ToolErrorKind, UserId, WorkId};
 use serde_json::Value;
 
 use super::{
@@ -35,8 +35,8 @@ const AUTONOMOUS_DENY_LIST: [&str; 16] = [
 pub struct ToolContext {
     /// The user whose rights and quotas apply.
     pub owner: UserId,
-    /// The owner of the calls.
-    pub origin: ToolOrigin,
+    /// What the calls belong to.
+    pub work: WorkId,
     /// Whether a person can approve a call.
     pub approval: ApprovalContext,
     /// What the operator and the owner have decided about tools.
@@ -47,17 +47,6 @@ pub struct ToolContext {
     pub egress: EgressView,
     /// The job's `limits.max_children`; above 0, `create_job` is not denied.
     pub max_children: u32,
-}
-
-/// The job, run or thread that a tool call belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolOrigin {
-    /// A job, called by its worker or by the orchestrator on the worker's behalf.
-    Job(JobId),
-    /// A lightweight run of a routine.
-    Run(RunId),
-    /// A chat thread.
-    Thread(ThreadId),
 }
 
 impl ToolContext {

@@ -52,7 +52,7 @@ impl Journal for TurnJournal {
             AgentEvent::Message { role, content } => {
                 self.write(match role {
                     MessageRole::Assistant => {
-                        let event = HookEvent::new(HookPoint::OutboundMessage, &self.user).of_thread(self.turn.thread);
+                        let event = HookEvent::new(HookPoint::OutboundMessage, &self.user).of(self.turn.thread);
                         let content = self.hooks.replacement(&event, &content).await.unwrap_or(content);
                         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(content.clone());
                         ChatContent::Assistant { content }

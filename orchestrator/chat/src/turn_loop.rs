@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{engine::ChatEngine, journal::TurnJournal, live::LiveEvent, turn::WorkError};
 use config::HookPoint;
-use llm::metering::{Account, AccountOwner, CallLimiter, MeteredModel};
+use llm::metering::{Account, CallLimiter, MeteredModel};
 use store::{Turn, TurnRequest};
 
 /// Model calls of one turn.
@@ -101,16 +101,14 @@ impl ChatEngine {
     }
 
     async fn executor(&self, turn: &Turn) -> Result<ToolExecutor, WorkError> {
-        if turn.is_autonomous {
-            return Ok(self.parts.tools.executor_for_autonomous_turn(&turn.user, turn.key).await?);
-        }
-        Ok(self.parts.tools.executor_for_turn(&turn.user, turn.key, turn.remembered.clone()).await?)
+        let remembered = (!turn.is_autonomous).then(|| turn.remembered.clone());
+        Ok(self.parts.tools.executor_for_turn(&turn.user, turn.key, remembered).await?)
     }
 
     fn account(&self, turn: &Turn, settings: &UserSettings) -> Account {
         let chosen = settings.model.as_ref().filter(|model| self.parts.models.contains(model));
         Account {
-            owner: AccountOwner::Thread(turn.key),
+            execution: turn.key.into(),
             user: turn.user.clone(),
             model: chosen.unwrap_or(&self.parts.default_model).clone(),
             title: turn.title.clone(),

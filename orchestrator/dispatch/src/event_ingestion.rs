@@ -105,7 +105,7 @@ impl EventIngestion {
             report
         };
         let mut report = search(MAX_REPORT_BYTES, redact).await?;
-        let event = HookEvent::new(HookPoint::OutboundMessage, &job.brief.user_id).of_job(job.id);
+        let event = HookEvent::new(HookPoint::OutboundMessage, &job.brief.user_id).of(job.id);
         if let Some(shown) = self.hooks.replacement(&event, &report.text).await {
             if let Some(partial) = &mut report.partial {
                 partial.text.clone_from(&shown);

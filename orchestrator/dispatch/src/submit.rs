@@ -208,7 +208,7 @@ impl JobSubmitter {
         job: Option<JobId>,
         prompt: &mut String,
     ) -> Result<(), SubmitError> {
-        let event = HookEvent { job, ..HookEvent::new(HookPoint::InboundMessage, owner) };
+        let event = HookEvent { work: job.map(Into::into), ..HookEvent::new(HookPoint::InboundMessage, owner) };
         if let Some(changed) = self.hooks.ask_about_text(&event, prompt).await? {
             *prompt = changed;
         }

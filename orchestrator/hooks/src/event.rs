@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use config::HookPoint;
-use protocol::{CallId, JobId, ThreadId};
+use protocol::{CallId, JobId, ThreadId, WorkId};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -10,10 +10,9 @@ use serde_json::Value;
 #[derive(Debug, Clone, Copy)]
 pub struct HookEvent<'a> {
     pub point: HookPoint,
-    /// The owner of the job or thread.
+    /// The owner of the work.
     pub user: &'a str,
-    pub job: Option<JobId>,
-    pub thread: Option<ThreadId>,
+    pub work: Option<WorkId>,
     pub tool: Option<&'a str>,
     /// The tool call's id.
     pub call_id: Option<&'a CallId>,
@@ -22,21 +21,15 @@ pub struct HookEvent<'a> {
 }
 
 impl<'a> HookEvent<'a> {
-    /// An event of this user that concerns neither a job nor a thread.
+    /// An event of this user that concerns no job, thread or run.
     pub const fn new(point: HookPoint, user: &'a str) -> Self {
-        Self { point, user, job: None, thread: None, tool: None, call_id: None, input: None }
+        Self { point, user, work: None, tool: None, call_id: None, input: None }
     }
 
-    /// The same event, about a job.
+    /// The same event, about a job, a thread or a run.
     #[must_use]
-    pub const fn of_job(self, job: JobId) -> Self {
-        Self { job: Some(job), ..self }
-    }
-
-    /// The same event, about a thread.
-    #[must_use]
-    pub const fn of_thread(self, thread: ThreadId) -> Self {
-        Self { thread: Some(thread), ..self }
+    pub fn of(self, work: impl Into<WorkId>) -> Self {
+        Self { work: Some(work.into()), ..self }
     }
 
     /// The body of a webhook's request, in the form that Standard Webhooks recommends.
@@ -44,8 +37,8 @@ impl<'a> HookEvent<'a> {
         let data = Data {
             hook,
             user: self.user,
-            job_id: self.job,
-            thread_id: self.thread,
+            job_id: self.work.and_then(|work| work.job()),
+            thread_id: self.work.and_then(|work| work.thread()),
             tool: self.tool,
             call_id: self.call_id,
             input: self.input,

@@ -138,7 +138,7 @@ async fn announce(hooks: Arc<Hooks>, store: Store, (id, state): Ended) {
         }
     };
     let Some(job) = job else { return };
-    let event = HookEvent::new(HookPoint::JobEnd, &job.brief.user_id).of_job(job.id);
+    let event = HookEvent::new(HookPoint::JobEnd, &job.brief.user_id).of(job.id);
     if let Err(error) = hooks.notify(&event, facts(&job)).await {
         tracing::warn!(job.id = %job.id, error = &error as &dyn std::error::Error, "a job's end was not announced");
     }

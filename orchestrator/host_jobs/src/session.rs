@@ -92,7 +92,7 @@ impl HostJobs {
         let Some(job) = job else { return Ok(()) };
         let has_earlier_calls = job.running().is_some_and(|running| running.calls_before_attempt > 0);
         let recorded = if has_earlier_calls { self.store.transcript(job.id).await? } else { vec![] };
-        let tools = self.tools.executor_for_host_job(&job, key.attempt).await?;
+        let tools = self.tools.executor_for_job(&job, key.attempt, None).await?;
         let metered = MeteredModel {
             meter: self.meter.clone(),
             account: attempt.account(),

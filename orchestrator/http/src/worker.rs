@@ -69,7 +69,7 @@ pub struct WorkerApi {
 pub fn router(api: WorkerApi) -> Router {
     let model = Router::new()
         .route("/worker/{job_id}/llm/complete", post(llm::complete))
-        .route("/worker/{job_id}/llm/complete_with_tools", post(llm::complete_with_tools))
+        .route("/worker/{job_id}/llm/complete_with_tools", post(llm::complete))
         .layer(DefaultBodyLimit::max(MAX_MODEL_BODY_BYTES));
     let rest = Router::new()
         .route("/health", get(health))

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::JobId;
+use protocol::{JobId, WorkId};
 use tokio::time::Instant;
 
 use super::circuit::{BreakerSettings, BreakerState, Circuit, HealthOutcome, NotAdmitted};
@@ -31,20 +31,21 @@ const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 /// On whose behalf a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallOwner<'a> {
-    pub job: JobId,
+    /// What the call is made for; a thread and a run count as a job.
+    pub work: WorkId,
     pub user: &'a str,
 }
 
 impl Default for CallOwner<'_> {
     fn default() -> Self {
-        Self { job: JobId::nil(), user: "" }
+        Self { work: JobId::nil().into(), user: "" }
     }
 }
 
 /// An admitted call; its outcome is reported with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ticket {
-    job: JobId,
+    work: WorkId,
     user: String,
     /// The generations of the job's circuit and of the shared one.
     generations: (u64, u64),
@@ -58,9 +59,9 @@ pub(super) struct Breaker {
     /// The user whose jobs alone opened the shared circuit; it applies to no other user.
     opened_by: Option<String>,
     /// Jobs with failures; others have no entry.
-    jobs: HashMap<JobId, JobCircuit>,
+    jobs: HashMap<WorkId, JobCircuit>,
     /// Failed calls since the last success of any user.
-    failed_calls: HashMap<JobId, FailedCall>,
+    failed_calls: HashMap<WorkId, FailedCall>,
     /// When each user last made a call.
     active_users: HashMap<String, Instant>,
 }
@@ -94,7 +95,7 @@ impl Breaker {
     /// Admits a call or refuses it.
     pub(super) fn admit(&mut self, caller: CallOwner<'_>, now: Instant) -> Result<Ticket, NotAdmitted> {
         self.note_active(caller.user, now);
-        let of_job = match self.jobs.get_mut(&caller.job) {
+        let of_job = match self.jobs.get_mut(&caller.work) {
             Some(job) => {
                 job.used_at = now;
                 job.circuit.admit(now)?
@@ -103,10 +104,10 @@ impl Breaker {
         };
         let of_all = if self.applies_to(caller.user) { self.shared.admit(now) } else { Ok(NOT_APPLIED) };
         match of_all {
-            Ok(of_all) => Ok(Ticket { job: caller.job, user: caller.user.to_owned(), generations: (of_job, of_all) }),
+            Ok(of_all) => Ok(Ticket { work: caller.work, user: caller.user.to_owned(), generations: (of_job, of_all) }),
             Err(refusal) => {
                 // The trial that the job's own circuit granted is not made.
-                if let Some(job) = self.jobs.get_mut(&caller.job) {
+                if let Some(job) = self.jobs.get_mut(&caller.work) {
                     job.circuit.report(of_job, HealthOutcome::Neither, now);
                 }
                 Err(refusal)
@@ -116,26 +117,26 @@ impl Breaker {
 
     /// Whether a call would be refused now. Changes nothing.
     pub(super) fn refusal(&self, caller: CallOwner<'_>, now: Instant) -> Option<NotAdmitted> {
-        let of_job = self.jobs.get(&caller.job).and_then(|job| job.circuit.refusal(now));
+        let of_job = self.jobs.get(&caller.work).and_then(|job| job.circuit.refusal(now));
         of_job.or_else(|| self.shared.refusal(now).filter(|_| self.applies_to(caller.user)))
     }
 
     /// Takes the outcome of an attempt.
     pub(super) fn report(&mut self, ticket: &Ticket, outcome: HealthOutcome, now: Instant) {
         let (of_job, of_all) = ticket.generations;
-        match self.jobs.get_mut(&ticket.job) {
+        match self.jobs.get_mut(&ticket.work) {
             Some(job) => {
                 job.used_at = now;
                 job.circuit.report(of_job, outcome, now);
                 if job.circuit.is_pristine() {
-                    self.jobs.remove(&ticket.job);
+                    self.jobs.remove(&ticket.work);
                 }
             }
             None if outcome == HealthOutcome::Failure => {
                 self.make_room(now);
                 let mut circuit = Circuit::new(self.settings);
                 circuit.report(of_job, outcome, now);
-                self.jobs.insert(ticket.job, JobCircuit { circuit, used_at: now });
+                self.jobs.insert(ticket.work, JobCircuit { circuit, used_at: now });
             }
             None => {}
         }
@@ -156,7 +157,7 @@ impl Breaker {
         let is_recent = |at: Instant| now.saturating_duration_since(at) < SHARED_WINDOW;
         self.failed_calls.retain(|_, call| is_recent(call.at));
         self.active_users.retain(|_, at| is_recent(*at));
-        self.failed_calls.insert(caller.job, FailedCall { user: caller.user.to_owned(), at: now });
+        self.failed_calls.insert(caller.work, FailedCall { user: caller.user.to_owned(), at: now });
         let users: HashSet<&str> = self.failed_calls.values().map(|call| call.user.as_str()).collect();
         let is_alone = self.active_users.keys().all(|user| user == caller.user);
         if users.len() >= SHARED_USERS {
@@ -223,7 +224,7 @@ mod tests {
         }
 
         fn try_once(&mut self, user: &str, job: usize, outcome: HealthOutcome) -> Result<(), NotAdmitted> {
-            let ticket = self.breaker.admit(CallOwner { job: self.jobs[job], user }, self.now)?;
+            let ticket = self.breaker.admit(CallOwner { work: self.jobs[job].into(), user }, self.now)?;
             self.breaker.report(&ticket, outcome, self.now);
             Ok(())
         }
@@ -231,11 +232,11 @@ mod tests {
         /// A call of one try that fails.
         fn fail(&mut self, user: &str, job: usize) {
             self.try_once(user, job, HealthOutcome::Failure).expect("let through");
-            self.breaker.call_failed(CallOwner { job: self.jobs[job], user }, self.now);
+            self.breaker.call_failed(CallOwner { work: self.jobs[job].into(), user }, self.now);
         }
 
         fn refusal(&self, user: &str, job: usize) -> Option<NotAdmitted> {
-            self.breaker.refusal(CallOwner { job: self.jobs[job], user }, self.now)
+            self.breaker.refusal(CallOwner { work: self.jobs[job].into(), user }, self.now)
         }
     }
 
@@ -304,8 +305,10 @@ mod tests {
         provider.fail(ADA, 0);
         provider.fail(BOB, 1);
         provider.now += Duration::from_secs(30);
-        let first =
-            provider.breaker.admit(CallOwner { job: provider.jobs[5], user: CLEO }, provider.now).expect("a trial");
+        let first = provider
+            .breaker
+            .admit(CallOwner { work: provider.jobs[5].into(), user: CLEO }, provider.now)
+            .expect("a trial");
         provider.try_once(ADA, 0, HealthOutcome::Success).expect("the second trial");
         assert_eq!(provider.refusal(BOB, 1), Some(NotAdmitted::HalfOpen));
         provider.breaker.report(&first, HealthOutcome::Success, provider.now);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use protocol::JobId;
+use protocol::WorkId;
 use tokio::sync::oneshot;
 
 use super::breaker::CallOwner;
@@ -28,7 +28,7 @@ pub(super) struct SlotPermit {
 struct Slots {
     free: usize,
     /// The calls that wait, and the slots that each user holds.
-    calls: FairQueue<JobId, oneshot::Sender<SlotPermit>>,
+    calls: FairQueue<WorkId, oneshot::Sender<SlotPermit>>,
 }
 
 impl FairSemaphore {
@@ -88,7 +88,7 @@ impl Slots {
         let (call, turn) = oneshot::channel();
         // Calls that were given up while they waited would pile up behind slots that stay taken.
         self.calls.retain(caller.user, |call| !call.is_closed());
-        self.calls.push(caller.user, caller.job, call);
+        self.calls.push(caller.user, caller.work, call);
         turn
     }
 
@@ -102,6 +102,7 @@ impl Slots {
 mod tests {
     use std::time::Duration;
 
+    use protocol::JobId;
     use tokio::{
         sync::mpsc,
         time::{sleep, timeout},
@@ -113,13 +114,13 @@ mod tests {
     async fn served(callers: &[(&'static str, usize)]) -> Vec<(&'static str, usize)> {
         let jobs: Vec<JobId> = (0..10).map(|_| JobId::generate()).collect();
         let semaphore = FairSemaphore::new(1);
-        let first = semaphore.acquire(CallOwner { job: JobId::generate(), user: "first" }).await;
+        let first = semaphore.acquire(CallOwner { work: JobId::generate().into(), user: "first" }).await;
         let (done, mut order) = mpsc::unbounded_channel();
         let mut tasks = tokio::task::JoinSet::new();
         for &(user, job) in callers {
             let (semaphore, done, id) = (semaphore.clone(), done.clone(), jobs[job]);
             tasks.spawn(async move {
-                let permit = semaphore.acquire(CallOwner { job: id, user }).await;
+                let permit = semaphore.acquire(CallOwner { work: id.into(), user }).await;
                 done.send((user, job)).unwrap();
                 sleep(Duration::from_secs(1)).await;
                 drop(permit);
@@ -147,7 +148,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_user_who_holds_many_slots_waits_for_one_who_holds_none() {
         let semaphore = FairSemaphore::new(3);
-        let call = |user| CallOwner { job: JobId::generate(), user };
+        let call = |user| CallOwner { work: JobId::generate().into(), user };
         let mut held = Vec::new();
         for _ in 0..3 {
             held.push(semaphore.acquire(call("ada")).await);
@@ -166,7 +167,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_is_given_up_takes_no_slot() {
         let semaphore = FairSemaphore::new(1);
-        let call = |user| CallOwner { job: JobId::generate(), user };
+        let call = |user| CallOwner { work: JobId::generate().into(), user };
         let held = semaphore.acquire(call("ada")).await;
         assert!(timeout(Duration::from_secs(1), semaphore.acquire(call("bob"))).await.is_err());
         // One that is given up in the moment in which it is served.

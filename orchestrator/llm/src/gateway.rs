@@ -3,7 +3,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use agent::{DeltaSink, safety::LeakDetector};
+use agent::{Delta, DeltaSink, safety::LeakDetector};
 use protocol::{Completion, CompletionRequest, RateLimitOrigin, TokenUsage};
 use tokio::{sync::watch, time::Instant};
 use tracing::Instrument;
@@ -16,7 +16,7 @@ use super::{
     error::{ErrorKind, GatewayError},
     estimate,
     price::PriceTable,
-    provider::{Asked, CallProgress, Provider, add},
+    provider::{CallProgress, Provider, add},
     retry::RetrySettings,
 };
 use config::{LlmSettings, UnpricedModels};
@@ -59,6 +59,21 @@ pub struct CallContext<'a> {
     pub detector: Option<&'a LeakDetector>,
     /// Shows the phase of the call.
     pub phase: Option<&'a watch::Sender<CallPhase>>,
+}
+
+impl CallContext<'_> {
+    /// Passes a delta of the answer on.
+    pub(super) async fn send(&self, delta: Delta) {
+        if let Some(deltas) = self.deltas {
+            deltas.send(delta).await;
+        }
+    }
+
+    pub(super) fn enter(&self, phase: CallPhase) {
+        if let Some(shown) = self.phase {
+            shown.send_replace(phase);
+        }
+    }
 }
 
 /// An answer with its cost.
@@ -248,17 +263,6 @@ impl Gateway {
     ) -> Result<Answer, AskError> {
         let mut unwanted = pin!(unwanted);
         let mut cost = CostAccumulator { usage: TokenUsage::default(), cost_micro_usd: Some(0), began: Instant::now() };
-        let discard = DeltaSink::discard();
-        let deltas = context.deltas.unwrap_or(&discard);
-        let asked = Asked {
-            request,
-            caller: context.caller,
-            job_title: context.job_title,
-            has_budget: context.has_budget,
-            deltas,
-            detector: context.detector,
-            phase: context.phase,
-        };
         let mut errors: Vec<(&str, AttemptError)> = Vec::new();
         let (mut reached_provider, mut has_streamed) = (false, false);
         let mut last = (&self.primary, self.primary.model.as_str());
@@ -275,7 +279,7 @@ impl Gateway {
             let result = tokio::select! {
                 biased;
                 () = &mut unwanted => Err(AttemptError::new(Disposition::Fatal, ErrorKind::Aborted, "the caller is gone")),
-                result = provider.ask(model, asked, &self.retry, &mut progress).instrument(span.clone()) => result,
+                result = provider.ask(model, request, context, &self.retry, &mut progress).instrument(span.clone()) => result,
             };
             let mut used = progress.usage;
             reached_provider |= progress.reached_provider;

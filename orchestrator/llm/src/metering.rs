@@ -15,12 +15,12 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use agent::DeltaSink;
 use futures_util::FutureExt as _;
-use protocol::{Completion, CompletionRequest, EventData, Message, ToolCall};
+use protocol::{Completion, CompletionRequest, EventData, Execution, Message, ToolCall, WorkId};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
-    account::{Account, AccountOwner, CallName},
+    account::{Account, CallName},
     call_limiter::{CallLimiter, CallPermit},
     model::MeteredModel,
     single_flight::{FlightError, SingleFlight},
@@ -90,7 +90,7 @@ impl From<StoreError> for CallError {
 }
 
 /// The outcome of opening a call.
-pub enum Opened {
+enum Opened {
     /// It was answered before; its answer is not paid for again.
     Recorded(Box<Completion>),
     /// A provider may be asked.
@@ -108,7 +108,7 @@ impl Meter {
         deltas: &DeltaSink,
         stop: impl Fn() -> S + Send + Sync,
     ) -> Result<Completion, CallError> {
-        let caller = CallOwner { job: account.owner.counted_as(), user: &account.user };
+        let caller = CallOwner { work: account.execution.work, user: &account.user };
         let has_cost_limit = account.has_cost_limit || self.day_limits.max_micro_usd > 0;
         let context = CallContext {
             caller,
@@ -158,7 +158,7 @@ impl Meter {
         let asked = tokio::select! {
             biased;
             asked = redaction::ask(&self.gateway, &request, context, stop(), &detector) => asked,
-            never = Box::pin(self.report_wait(account.owner, shown)) => match never {},
+            never = Box::pin(self.report_wait(account.execution, shown)) => match never {},
         };
         match asked {
             Err(AskError { failure, reached_provider: false, .. }) => {
@@ -171,7 +171,7 @@ impl Meter {
                 Err(CallError::Failed(failure))
             }
             Ok(Answer { mut completion, cost }) => {
-                self.name_calls(account.owner, &request.messages, &mut completion.tool_calls).await;
+                self.name_calls(account.execution, &request.messages, &mut completion.tool_calls).await;
                 let notice = open.settle(cost, Ok(completion.clone())).await?;
                 Ok(Completion { notice, ..completion })
             }
@@ -190,7 +190,7 @@ impl Meter {
     }
 
     /// Opens a call: reserves its worst case in every budget that it draws on and writes its row, in one transaction.
-    pub async fn open(
+    async fn open(
         &self,
         account: &Account,
         name: CallName,
@@ -206,13 +206,14 @@ impl Meter {
             model: account.model.clone(),
             user: account.user.clone(),
             estimate: *estimate,
-            quota: account.quota(),
+            max_answers: account.max_iterations.into(),
+            max_calls: max_calls(account.max_iterations.into()),
             budget: self.has_budget(account).then_some(self.day_limits),
         };
         match self.store.open_model_call(&call).await? {
             OpenedCall::Open { reserved, made } => {
                 if account.has_cost_limit && estimate.prices.is_none() && made.all == 0 {
-                    self.report_missing_price(account.owner, &account.model).await?;
+                    self.report_missing_price(account.execution, &account.model).await?;
                 }
                 let meter = self.clone();
                 Ok(Opened::Open(OpenCall { meter, call: Some(Box::new(call)), reserved, _permit: permit }))
@@ -229,15 +230,10 @@ impl Meter {
     }
 
     /// Makes the ids of an answer's calls unique within the job, the turn, or the run.
-    async fn name_calls(&self, owner: AccountOwner, conversation: &[Message], calls: &mut [ToolCall]) {
+    async fn name_calls(&self, execution: Execution, conversation: &[Message], calls: &mut [ToolCall]) {
         let mut used = HashSet::new();
         if call_ids::may_repeat(calls) {
-            let ids = match owner {
-                AccountOwner::Job { job, .. } => self.store.tool_call_ids(job).await,
-                AccountOwner::Thread(turn) => self.store.chat_tool_call_ids(turn).await,
-                AccountOwner::Run { run, .. } => self.store.run_tool_call_ids(run).await,
-            };
-            match ids {
+            match self.store.tool_call_ids(execution).await {
                 Ok(ids) => used = ids,
                 // An answer that was paid for is not lost: every call gets a new id.
                 Err(_) => used.extend(calls.iter().map(|call| call.id.clone())),
@@ -256,8 +252,12 @@ impl Meter {
     }
 
     /// Says in a job's events that its cost limit is not enforced. Threads and runs have no limit.
-    async fn report_missing_price(&self, owner: AccountOwner, model: &str) -> Result<(), StoreError> {
-        let AccountOwner::Job { job, attempt } = owner else { return Ok(()) };
+    async fn report_missing_price(
+        &self,
+        Execution { work, attempt }: Execution,
+        model: &str,
+    ) -> Result<(), StoreError> {
+        let WorkId::Job(job) = work else { return Ok(()) };
         let message = format!("{model} has no price: limits.max_cost_usd is not enforced, only token limits are");
         let status = EventData::Status { message, iteration: 0 };
         self.store.append_if_live(job, attempt, self.clock.now(), status).await
@@ -266,7 +266,7 @@ impl Meter {
 
 /// A call that has its row. It can outlive its opener: dropped without being settled, it is settled as aborted and
 /// charged its prompt estimate.
-pub struct OpenCall {
+struct OpenCall {
     meter: Meter,
     /// None once it is settled.
     call: Option<Box<NewCall>>,
@@ -276,12 +276,12 @@ pub struct OpenCall {
 
 impl OpenCall {
     /// The most that the answer may have.
-    pub fn max_output_tokens(&self) -> u64 {
+    fn max_output_tokens(&self) -> u64 {
         self.reserved.amount.max_output_tokens
     }
 
     /// Closes the row with what the call cost. Returns a new warning for the agent about its budget, if there is one.
-    pub async fn settle(
+    async fn settle(
         mut self,
         cost: CallCost,
         answer: Result<Completion, CallFailure>,
@@ -306,7 +306,7 @@ impl OpenCall {
     }
 
     /// Takes the call back: no provider was asked.
-    pub async fn release(mut self) -> Result<(), StoreError> {
+    async fn release(mut self) -> Result<(), StoreError> {
         let Some(call) = self.call.take() else { return Ok(()) };
         let (store, reserved) = (&self.meter.store, &self.reserved);
         let release = || store.release_model_call(&call.key, &call.user, reserved);
@@ -372,10 +372,10 @@ const fn max_calls(max_iterations: u64) -> u64 {
 
 fn limit_reached(account: &Account, made: CallsMade) -> String {
     let iterations = u64::from(account.max_iterations);
-    let (owner, limit) = match account.owner {
-        AccountOwner::Job { .. } => ("job", "limits.max_iterations"),
-        AccountOwner::Thread(_) => ("turn", "the limit of model calls of a turn"),
-        AccountOwner::Run { .. } => ("run", "the limit of model calls of a run"),
+    let (owner, limit) = match account.execution.work {
+        WorkId::Job(_) => ("job", "limits.max_iterations"),
+        WorkId::Thread(_) => ("turn", "the limit of model calls of a turn"),
+        WorkId::Run(_) => ("run", "the limit of model calls of a run"),
     };
     if made.answered < iterations && made.all >= max_calls(iterations) {
         format!("the {owner} has made {} model calls, failed ones included; it may make no more", max_calls(iterations))

@@ -3,13 +3,10 @@
 
 use std::time::Duration;
 
-use agent::{Delta, DeltaSink, safety::LeakDetector};
+use agent::Delta;
 use parking_lot::Mutex;
 use protocol::{Completion, CompletionRequest, TokenUsage};
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     attempt_error::{AttemptError, Disposition},
@@ -18,11 +15,13 @@ use super::{
     circuit::{BreakerSettings, BreakerState, HealthOutcome, NotAdmitted},
     error::{ErrorKind, GatewayError},
     fair_semaphore::FairSemaphore,
+    gateway::CallContext,
     price::{Price, PriceTable},
     retry::RetrySettings,
     script::Script,
     serve::ScriptServer,
-    upstream::{Upstream, UpstreamCall},
+    upstream::Upstream,
+    wire::RequestOptions,
 };
 use config::{ProviderKind, ProviderSettings};
 
@@ -114,15 +113,16 @@ impl Provider {
     pub(super) async fn ask(
         &self,
         model: &str,
-        asked: Asked<'_>,
+        request: &CompletionRequest,
+        context: &CallContext<'_>,
         retry: &RetrySettings,
         progress: &mut CallProgress,
     ) -> Result<Completion, AttemptError> {
         let mut attempts = 0;
         let mut cause: Option<AttemptError> = None;
         let error = loop {
-            asked.enter(CallPhase::Asking { attempt: attempts + 1, of: retry.tries });
-            let error = match self.attempt(model, asked, progress).await {
+            context.enter(CallPhase::Asking { attempt: attempts + 1, of: retry.tries });
+            let error = match self.attempt(model, request, context, progress).await {
                 Ok(completion) => return Ok(completion),
                 // What the provider said is the cause; that it is not asked again is its consequence.
                 Err(error) if error.is_local() => break cause.unwrap_or(error),
@@ -132,19 +132,19 @@ impl Provider {
             tracing::warn!(
                 provider = self.name, model, attempts, kind = %error.kind, message = error.message, "model call failed"
             );
-            let is_reservation_used = asked.has_budget && progress.usage != TokenUsage::default();
+            let is_reservation_used = context.has_budget && progress.usage != TokenUsage::default();
             let wait = match error.disposition {
                 Disposition::Retry if !is_reservation_used => retry.wait(attempts, error.retry_after, rand::random()),
                 Disposition::Retry | Disposition::Failover | Disposition::Fatal => None,
             };
             let Some(wait) = wait else { break error };
             let at = Instant::now() + wait;
-            asked.enter(CallPhase::Retrying { attempt: attempts + 1, of: retry.tries, at, cause: error.kind });
+            context.enter(CallPhase::Retrying { attempt: attempts + 1, of: retry.tries, at, cause: error.kind });
             cause = Some(error);
             sleep(wait).await;
         };
         if error.disposition == Disposition::Retry {
-            self.with_breaker(|breaker| breaker.call_failed(asked.caller, Instant::now()));
+            self.with_breaker(|breaker| breaker.call_failed(context.caller, Instant::now()));
         }
         Err(error)
     }
@@ -157,34 +157,29 @@ impl Provider {
     async fn attempt(
         &self,
         model: &str,
-        asked: Asked<'_>,
+        request: &CompletionRequest,
+        context: &CallContext<'_>,
         progress: &mut CallProgress,
     ) -> Result<Completion, AttemptError> {
         // A call that is refused anyway takes no turn at a slot.
-        if let Some(refused) = self.refusal(asked.caller) {
+        if let Some(refused) = self.refusal(context.caller) {
             return Err(refused);
         }
         let full = || {
             AttemptError::local(ErrorKind::QueueTimeout, local_wait(), "too many calls wait for this model provider")
         };
-        let _permit = timeout(self.idle_timeout, self.slots.acquire(asked.caller)).await.map_err(|_| full())?;
-        let ticket = self.with_breaker(|breaker| breaker.admit(asked.caller, Instant::now())).map_err(circuit_open)?;
+        let _permit = timeout(self.idle_timeout, self.slots.acquire(context.caller)).await.map_err(|_| full())?;
+        let ticket =
+            self.with_breaker(|breaker| breaker.admit(context.caller, Instant::now())).map_err(circuit_open)?;
         progress.reached_provider = true;
         // A call that is dropped half-way must give its trial back.
         let mut trial = Trial { provider: self, ticket, outcome: HealthOutcome::Neither };
-        let call = UpstreamCall {
-            model,
-            request: asked.request,
-            max_output_tokens: self.max_output(asked.request),
-            job_title: asked.job_title,
-            deltas: asked.deltas,
-            detector: asked.detector,
-        };
+        let options = RequestOptions::new(model, self.max_output(request), self.context_tokens);
         if std::mem::take(&mut progress.has_streamed) {
-            asked.deltas.send(Delta::Start { call_id: asked.request.call_id.clone() }).await;
+            context.send(Delta::Start { call_id: request.call_id.clone() }).await;
         }
         let longest = self.idle_timeout.saturating_mul(CALL_TIMEOUT_FACTOR);
-        let result = timeout(longest, self.upstream.complete(call, progress))
+        let result = timeout(longest, self.upstream.complete(request, options, context, progress))
             .await
             .unwrap_or_else(|_| Err(AttemptError::transient(ErrorKind::Timeout, "the call took too long")));
         trial.outcome = match &result {
@@ -197,30 +192,6 @@ impl Provider {
 
     fn with_breaker<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
         act(&mut self.breaker.lock())
-    }
-}
-
-/// A question, and for which job it is asked.
-#[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
-    pub(super) request: &'a CompletionRequest,
-    pub(super) caller: CallOwner<'a>,
-    pub(super) job_title: Option<&'a str>,
-    /// No attempt follows one that was charged.
-    pub(super) has_budget: bool,
-    /// Where the deltas of the answer go.
-    pub(super) deltas: &'a DeltaSink,
-    /// Finds the user's secrets in errors.
-    pub(super) detector: Option<&'a LeakDetector>,
-    /// Shows the phase of the call.
-    pub(super) phase: Option<&'a watch::Sender<CallPhase>>,
-}
-
-impl Asked<'_> {
-    fn enter(&self, phase: CallPhase) {
-        if let Some(shown) = self.phase {
-            shown.send_replace(phase);
-        }
     }
 }
 

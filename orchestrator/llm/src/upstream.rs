@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use agent::{DeltaSink, safety::LeakDetector};
+use agent::safety::LeakDetector;
 use protocol::{Completion, CompletionRequest};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
@@ -20,6 +20,7 @@ use self::address::Address;
 use super::{
     attempt_error::AttemptError,
     error::{ErrorKind, GatewayError},
+    gateway::CallContext,
     provider::{CallProgress, add},
     serve::JOB_TITLE_HEADER,
     wire::{Decoder, Delta, OutputLimitField, RequestOptions, Wire},
@@ -42,21 +43,9 @@ pub(super) struct Upstream {
     headers: HeaderMap,
     api_key: Option<SecretString>,
     idle_timeout: Duration,
-    context_tokens: u64,
     /// The server takes the newer name of the output limit.
     uses_newer_limit: AtomicBool,
     sends_job_title: bool,
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct UpstreamCall<'a> {
-    pub(super) model: &'a str,
-    pub(super) request: &'a CompletionRequest,
-    pub(super) max_output_tokens: u64,
-    pub(super) job_title: Option<&'a str>,
-    pub(super) deltas: &'a DeltaSink,
-    /// Finds the user's secrets in errors.
-    pub(super) detector: Option<&'a LeakDetector>,
 }
 
 impl Upstream {
@@ -98,7 +87,6 @@ impl Upstream {
             headers,
             api_key: settings.api_key.clone(),
             idle_timeout,
-            context_tokens: settings.context_tokens,
             uses_newer_limit: AtomicBool::new(address.is_openai_or_azure()),
             address,
             sends_job_title: false,
@@ -108,7 +96,9 @@ impl Upstream {
     /// Makes one call. The usage of an answer that is not complete, or whose caller is gone, is added to `progress`.
     pub(super) async fn complete(
         &self,
-        call: UpstreamCall<'_>,
+        request: &CompletionRequest,
+        options: RequestOptions<'_>,
+        context: &CallContext<'_>,
         progress: &mut CallProgress,
     ) -> Result<Completion, AttemptError> {
         let limit = if self.uses_newer_limit.load(Ordering::Relaxed) {
@@ -116,14 +106,15 @@ impl Upstream {
         } else {
             OutputLimitField::MaxTokens
         };
-        let answer = self.ask(call, limit, progress).await;
+        let with_limit = |output_limit_field| RequestOptions { output_limit_field, ..options };
+        let answer = self.ask(request, with_limit(limit), context, progress).await;
         // Whether a server supports the older or the newer name is found out by its error, which names the other one.
         let is_about_limit = |error: &AttemptError| {
             error.kind == ErrorKind::BadRequest && error.message.contains(limit.other().as_str())
         };
         let answer = match answer {
             Err(error) if self.wire == Wire::OpenAiChat && is_about_limit(&error) => {
-                let second = self.ask(call, limit.other(), progress).await;
+                let second = self.ask(request, with_limit(limit.other()), context, progress).await;
                 if second.is_ok() {
                     let uses_newer = limit.other() == OutputLimitField::MaxCompletionTokens;
                     self.uses_newer_limit.store(uses_newer, Ordering::Relaxed);
@@ -132,19 +123,19 @@ impl Upstream {
             }
             answer => answer,
         };
-        answer.map_err(|error| self.redacted(error, call.detector))
+        answer.map_err(|error| self.redacted(error, context.detector))
     }
 
     async fn ask(
         &self,
-        call: UpstreamCall<'_>,
-        output_limit_field: OutputLimitField,
+        request: &CompletionRequest,
+        options: RequestOptions<'_>,
+        context: &CallContext<'_>,
         progress: &mut CallProgress,
     ) -> Result<Completion, AttemptError> {
-        let options = RequestOptions::new(call.model, call.max_output_tokens, self.context_tokens);
-        let body = self.wire.request(call.request, &RequestOptions { output_limit_field, ..options });
+        let body = self.wire.request(request, &options);
         let mut headers = self.headers.clone();
-        if let Some(title) = call.job_title.filter(|_| self.sends_job_title)
+        if let Some(title) = context.job_title.filter(|_| self.sends_job_title)
             && let Ok(title) = HeaderValue::from_bytes(title.replace(char::is_control, " ").as_bytes())
         {
             headers.insert(JOB_TITLE_HEADER, title);
@@ -153,7 +144,7 @@ impl Upstream {
         let answer =
             IncompleteAnswer { decoder: Some(self.wire.decoder()), prompt_tokens: self.wire.estimate(&body), progress };
         drop(body);
-        self.receive(response, answer, call.deltas).await
+        self.receive(response, answer, context).await
     }
 
     /// Sends a request body and waits for the head of the answer.
@@ -187,8 +178,9 @@ impl Upstream {
         &self,
         mut response: reqwest::Response,
         mut answer: IncompleteAnswer<'_>,
-        deltas: &DeltaSink,
+        context: &CallContext<'_>,
     ) -> Result<Completion, AttemptError> {
+        let is_streamed = context.deltas.is_some_and(|deltas| !deltas.discards());
         let mut pending = Vec::new();
         loop {
             let chunk = timeout(self.idle_timeout, response.chunk())
@@ -196,7 +188,7 @@ impl Upstream {
                 .map_err(|_| classify::idle_timeout(self.idle_timeout))?
                 .map_err(classify::transport)?;
             let mut on_delta = |delta: Delta<'_>| {
-                if !deltas.discards() {
+                if is_streamed {
                     pending.push(owned(delta));
                 }
             };
@@ -209,7 +201,7 @@ impl Upstream {
             };
             for delta in pending.drain(..) {
                 answer.progress.has_streamed = true;
-                deltas.send(delta).await;
+                context.send(delta).await;
             }
             if let Some(completion) = completion {
                 return Ok(completion);

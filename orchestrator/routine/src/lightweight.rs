@@ -20,9 +20,9 @@ use domain::{
     },
 };
 use hooks::{HookEvent, Hooks};
-use llm::metering::{Account, AccountOwner, CallLimiter, Meter, MeteredModel};
-use protocol::{LightweightAction, RunReason, UserSettings};
-use store::{RunAttempt, Store, StoreError};
+use llm::metering::{Account, CallLimiter, Meter, MeteredModel};
+use protocol::{Execution, LightweightAction, RunId, RunReason, UserSettings};
+use store::{RunAttempt, RunUsage, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use tools::BuiltinTools;
 
@@ -91,7 +91,6 @@ impl Lightweight {
         action: &LightweightAction,
         stop: &CancellationToken,
     ) -> AttemptResult {
-        let since = self.clock.now();
         let (end, text) = match Box::pin(self.work(run, action, stop)).await {
             Ok(ended) => ended,
             Err(error @ BeginError::Model(_)) => (AttemptEnd::failed(RunReason::LlmError, error.to_string()), None),
@@ -106,15 +105,7 @@ impl Lightweight {
                 )
             }
         };
-        let (tokens, cost_usd) = match self.store.run_usage(run.run, since).await {
-            Ok(Some(usage)) => (usage.tokens, usage.cost_usd),
-            Ok(None) => (0, Some(0.0)),
-            Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "the usage of a run could not be read");
-                (0, None)
-            }
-        };
-        AttemptResult { end, text, tokens, cost_usd }
+        AttemptResult { text, ..with_usage(&self.store, run.run, end).await }
     }
 
     async fn work(
@@ -267,9 +258,18 @@ impl Lightweight {
     }
 }
 
+/// The result of an attempt with what its model calls used, and no text.
+pub(super) async fn with_usage(store: &Store, run: RunId, end: AttemptEnd) -> AttemptResult {
+    let RunUsage { tokens, cost_usd } = store.run_usage(run).await.unwrap_or_else(|error| {
+        tracing::error!(run.id = %run, error = &error as &dyn std::error::Error, "the usage of a run could not be read");
+        RunUsage { tokens: 0, cost_usd: None }
+    });
+    AttemptResult { end, text: None, tokens, cost_usd }
+}
+
 fn account(run: &RunAttempt, model: String, max_iterations: u32) -> Account {
     Account {
-        owner: AccountOwner::Run { run: run.run, attempt: run.attempt },
+        execution: Execution::new(run.run, run.attempt),
         user: run.user.clone(),
         model,
         title: run.routine_name.clone(),

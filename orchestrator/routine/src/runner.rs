@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::{
-    lightweight::Lightweight,
+    lightweight::{Lightweight, with_usage},
     live_runs::{LiveRun, LiveRuns, RunStopCause},
 };
 use base::clock::Clock;
@@ -270,8 +270,8 @@ impl Runner {
         };
         let found = abandoned.len();
         let mut ended = 0;
-        for AbandonedRun { run, attempt, started_at } in abandoned {
-            let result = self.interrupted(run, started_at).await;
+        for AbandonedRun { run, attempt } in abandoned {
+            let result = with_usage(&self.parts.store, run, restarted()).await;
             match self.end(run, attempt, result).await {
                 Ok(_) => ended += 1,
                 // The others are ended nevertheless.
@@ -285,19 +285,6 @@ impl Runner {
         }
         // Those that cannot be ended are first again, so that only a batch without them leads to others.
         Ok(found == ABANDONED_BATCH as usize && ended == found)
-    }
-
-    /// The result of an attempt whose process has ended, with what its model calls used.
-    async fn interrupted(&self, run: RunId, started_at: DateTime<Utc>) -> AttemptResult {
-        let unused = AttemptResult::unused(restarted());
-        match self.parts.store.run_usage(run, started_at).await {
-            Ok(Some(usage)) => AttemptResult { tokens: usage.tokens, cost_usd: usage.cost_usd, ..unused },
-            Ok(None) => unused,
-            Err(error) => {
-                tracing::error!(run.id = %run, error = &error as &dyn std::error::Error, "the usage of a run could not be read");
-                AttemptResult { cost_usd: None, ..unused }
-            }
-        }
     }
 
     /// Gives runs in progress a moment to end, then ends them.

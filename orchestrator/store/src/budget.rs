@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     Connection, Store, StoreError,
-    calls::{CallRow, NewCall},
+    model_calls::{CallRow, NewCall},
     rows::{RowRef, column},
     write_tx::{StatementResult, WriteTx},
 };
@@ -106,7 +106,8 @@ impl Store {
 pub(super) const DAY: &str = "SELECT user_id, CAST(tokens AS INTEGER) AS tokens, \
      CAST(micro_usd AS INTEGER) AS micro_usd FROM user_days WHERE day = $1";
 
-/// Reads the budgets of a job ($1), of the jobs above it and of its user's day ($4, $5); decoded by [`budgets`].
+/// Reads the budgets of a job ($1), of the jobs above it and of its user's day ($4, $5); decoded by [`budgets`]. A
+/// thread or a run has only the last.
 pub(super) const READ_BUDGETS: [&str; 2] = [
     for_chain!(
         "SELECT j.id, j.limits, \
@@ -130,10 +131,12 @@ pub(super) const RESERVE: [&str; 2] = [
      reserved_micro_usd = user_days.reserved_micro_usd + excluded.reserved_micro_usd",
 ];
 
-/// Adds what a call took (tokens $21, money $11) to the day ($20) of its job's user, and frees what was reserved ($16,
-/// $17). Only where the statement before it changed the job.
+/// Adds what a call ($1, $2, $3) took (tokens $21, money $11) to the day ($20) of its user, and frees what was reserved
+/// ($16, $17). Only where the statement before it changed the call.
 pub(super) const SETTLE_DAY: &str = "INSERT INTO user_days (user_id, day, tokens, micro_usd, reserved_tokens, reserved_micro_usd) \
-     SELECT user_id, $20, $21, COALESCE($11, 0), -$16, -$17 FROM jobs WHERE id = $1 AND changes() = 1 \
+     SELECT COALESCE(c.user_id, j.user_id), $20, $21, COALESCE($11, 0), -$16, -$17 \
+     FROM model_calls AS c LEFT JOIN jobs AS j ON j.id = c.work_id \
+     WHERE c.work_id = $1 AND c.attempt = $2 AND c.call_id = $3 AND changes() = 1 \
      ON CONFLICT (user_id, day) DO UPDATE SET \
      tokens = user_days.tokens + excluded.tokens, micro_usd = user_days.micro_usd + excluded.micro_usd, \
      reserved_tokens = user_days.reserved_tokens + excluded.reserved_tokens, \
@@ -141,13 +144,13 @@ pub(super) const SETTLE_DAY: &str = "INSERT INTO user_days (user_id, day, tokens
 
 /// Decodes the rows of [`READ_BUDGETS`]: the budgets of the job and of the jobs above it, then of its user's day.
 pub(super) fn budgets(
-    job: JobId,
+    work: Uuid,
     limits: &DayLimits,
     results: &[StatementResult],
 ) -> Result<Vec<BudgetState>, StoreError> {
     let [chain, day] = results else { return Err(StoreError::WriterFailed) };
     let chain: Vec<BudgetRow> = chain.decode()?;
-    let mut budgets = chain.iter().map(|row| row.state(job)).collect::<Result<Vec<BudgetState>, StoreError>>()?;
+    let mut budgets = chain.iter().map(|row| row.state(work)).collect::<Result<Vec<BudgetState>, StoreError>>()?;
     let (tokens, micro_usd): (i64, i64) = day.decode_first()?.unwrap_or_default();
     budgets.push(BudgetState {
         scope: Scope::Day,
@@ -168,7 +171,7 @@ pub(super) fn reserve_for(call: &NewCall, budgets: &[BudgetState]) -> Result<Res
 /// Takes back what was reserved for a call that was not made.
 pub(super) async fn release(
     tx: &mut Connection,
-    job: JobId,
+    work: Uuid,
     user: &str,
     reserved: &Reserved,
 ) -> Result<(), StoreError> {
@@ -179,7 +182,7 @@ pub(super) async fn release(
         "UPDATE jobs SET reserved_tokens = reserved_tokens - $2, reserved_micro_usd = reserved_micro_usd - $3 \
          WHERE id IN (SELECT id FROM chain)"
     ))
-    .bind(job)
+    .bind(work)
     .bind(column(reserved.amount.tokens))
     .bind(column(reserved.amount.micro_usd))
     .execute(&mut *tx)
@@ -211,11 +214,11 @@ pub(super) async fn clear_reservations(tx: &mut Connection) -> Result<(), StoreE
 }
 
 impl BudgetRow {
-    fn state(&self, job: JobId) -> Result<BudgetState, StoreError> {
+    fn state(&self, work: Uuid) -> Result<BudgetState, StoreError> {
         let row_ref = RowRef { table: "jobs", id: self.id };
         let limits: Limits = row_ref.json("limits", &self.limits)?;
         Ok(BudgetState {
-            scope: if self.id == *job.as_uuid() { Scope::Job } else { Scope::Parent },
+            scope: if self.id == work { Scope::Job } else { Scope::Parent },
             max_tokens: limits.max_tokens,
             max_micro_usd: micro_dollars(limits.max_cost_usd),
             tokens: row_ref.number("input_tokens", self.tokens)?,

@@ -17,7 +17,7 @@ mod turns;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use protocol::{JobReason, MessageReceipt, ThreadId};
+use protocol::{Execution, JobReason, MessageReceipt, ThreadId};
 
 pub use self::{
     jobs::ChatJob,
@@ -106,6 +106,12 @@ pub struct TurnKey {
     pub thread: ThreadId,
     /// Number of the turn in its thread, from 1.
     pub turn: u32,
+}
+
+impl From<TurnKey> for Execution {
+    fn from(TurnKey { thread, turn }: TurnKey) -> Self {
+        Self::new(thread, turn)
+    }
 }
 
 /// Why a turn has no answer.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::{Connection as _, SqliteConnection};
 
-use super::{StoreError, retention, user_storage};
+use super::{StoreError, model_calls, retention, tool_calls, user_storage};
 
 /// Rows of one transaction: some 20 ms for rows of a kilobyte.
 const STEP_ROWS: i64 = 5_000;
@@ -19,6 +19,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// The migrations, in their order. One that has finished on every installation may be removed.
 const MIGRATIONS: &[DataMigration] = &[
     RESTART_NOTES,
+    model_calls::OF_THREADS,
+    tool_calls::OF_THREADS,
     accepted::KEYS,
     accepted::DELIVERIES,
     accepted::RUNS,

@@ -14,9 +14,7 @@ use chrono::{DateTime, Utc};
 use protocol::{JobId, JobState};
 use sqlx::FromRow;
 
-use super::{
-    AuditEntry, Store, StoreError, audit, job_tree::state_of, retention::ROWS_PER_STEP, write_tx::WriteTx,
-};
+use super::{AuditEntry, Store, StoreError, audit, job_tree::state_of, retention::ROWS_PER_STEP, write_tx::WriteTx};
 
 /// The rows of a job in other tables, deleted in this order, and what is to be done with at most `$2` of them.
 const ROWS: [&[&str]; 4] = [
@@ -27,21 +25,21 @@ const ROWS: [&[&str]; 4] = [
          cost_micro_usd, tries) SELECT j.user_id, substr(c.at, 1, 10), c.model, SUM(c.input_tokens), SUM(c.output_tokens), \
          SUM(c.cache_read_tokens), SUM(c.cache_write_tokens), \
          CASE WHEN COUNT(c.cost_micro_usd) = COUNT(*) THEN SUM(c.cost_micro_usd) END, SUM(c.tries) \
-         FROM llm_calls AS c JOIN jobs AS j ON j.id = c.job_id \
-         WHERE c.rowid IN (SELECT rowid FROM llm_calls WHERE job_id = $1 ORDER BY rowid LIMIT $2) GROUP BY 1, 2, 3 \
+         FROM model_calls AS c JOIN jobs AS j ON j.id = c.work_id \
+         WHERE c.rowid IN (SELECT rowid FROM model_calls WHERE work_id = $1 ORDER BY rowid LIMIT $2) GROUP BY 1, 2, 3 \
          ON CONFLICT (user_id, day, model) DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens, \
          output_tokens = output_tokens + excluded.output_tokens, \
          cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens, \
          cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens, \
          cost_micro_usd = cost_micro_usd + excluded.cost_micro_usd, tries = tries + excluded.tries",
-        "DELETE FROM llm_calls WHERE rowid IN (SELECT rowid FROM llm_calls WHERE job_id = $1 ORDER BY rowid LIMIT $2)",
+        "DELETE FROM model_calls WHERE rowid IN (SELECT rowid FROM model_calls WHERE work_id = $1 ORDER BY rowid LIMIT $2)",
     ],
     &[
         "INSERT INTO deleted_usage (user_id, day, model, tool_calls) \
-         SELECT j.user_id, substr(c.at, 1, 10), '', COUNT(*) FROM job_actions AS c JOIN jobs AS j ON j.id = c.job_id \
-         WHERE c.rowid IN (SELECT rowid FROM job_actions WHERE job_id = $1 ORDER BY rowid LIMIT $2) GROUP BY 1, 2, 3 \
+         SELECT j.user_id, substr(c.at, 1, 10), '', COUNT(*) FROM tool_calls AS c JOIN jobs AS j ON j.id = c.work_id \
+         WHERE c.rowid IN (SELECT rowid FROM tool_calls WHERE work_id = $1 ORDER BY rowid LIMIT $2) GROUP BY 1, 2, 3 \
          ON CONFLICT (user_id, day, model) DO UPDATE SET tool_calls = tool_calls + excluded.tool_calls",
-        "DELETE FROM job_actions WHERE rowid IN (SELECT rowid FROM job_actions WHERE job_id = $1 ORDER BY rowid LIMIT $2)",
+        "DELETE FROM tool_calls WHERE rowid IN (SELECT rowid FROM tool_calls WHERE work_id = $1 ORDER BY rowid LIMIT $2)",
     ],
     &["DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE job_id = $1 LIMIT $2)"],
 ];
@@ -120,7 +118,7 @@ async fn mark(tx: &mut WriteTx, job: JobId, entry: &AuditEntry) -> Result<JobDel
     let id = *job.as_uuid();
     let found: Option<Deletable> = sqlx::query_as(
         "SELECT state, finished_at IS NOT NULL AS is_finished, \
-         EXISTS (SELECT 1 FROM llm_calls WHERE job_id = $1 AND is_open) AS has_open_call FROM jobs WHERE id = $1",
+         EXISTS (SELECT 1 FROM model_calls WHERE work_id = $1 AND is_open) AS has_open_call FROM jobs WHERE id = $1",
     )
     .bind(id)
     .fetch_optional(&mut tx.db)

@@ -241,7 +241,8 @@ struct Advanced {
     user_id: String,
 }
 
-/// Assigns event numbers to all parts that continue their job's sequence. Returns each such job.
+/// Assigns event numbers to all parts that continue their job's sequence. Returns each such job. Calls beyond the
+/// job's limit are recorded as refused and are not counted.
 async fn advance(tx: &mut WriteTx, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uuid, Advanced>, StoreError> {
     if parts.is_empty() {
         return Ok(BTreeMap::new());
@@ -260,7 +261,8 @@ async fn advance(tx: &mut WriteTx, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uui
     });
     update.push(
         ") UPDATE jobs SET last_seq = jobs.last_seq + batch.events, last_client_seq = batch.until, last_activity_at = batch.at, \
-         tool_calls = jobs.tool_calls + batch.tool_calls FROM batch WHERE jobs.id = batch.id \
+         tool_calls = MIN(jobs.tool_calls + batch.tool_calls, json_extract(jobs.limits, '$.max_tool_calls')) \
+         FROM batch WHERE jobs.id = batch.id \
          AND jobs.attempt = batch.attempt AND jobs.last_client_seq = batch.known AND jobs.state IN ('in_progress', 'stuck') \
          RETURNING jobs.id, jobs.last_seq, jobs.user_id",
     );
@@ -295,19 +297,19 @@ fn push_calls(statements: &mut QueryBuilder<Sqlite>, parts: &[Part<'_>]) -> Resu
     }
     let (made, done): (Vec<_>, Vec<_>) = (made.into_iter().collect(), done.into_iter().collect());
     for chunk in made.chunks(CALLS_PER_STATEMENT) {
-        statements.push("; INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input) ");
+        statements.push("; INSERT INTO tool_calls (work_id, attempt, call_id, at, tool, input) ");
         statements.push_values(chunk, |mut row, ((job, attempt, call), (at, tool, input))| {
             row.push_bind(*job).push_bind(i64::from(*attempt)).push_bind(*call);
             row.push_bind(**at).push_bind(tool.as_str()).push_bind(input.as_str());
         });
         statements.push(
-            " ON CONFLICT (job_id, attempt, call_id) DO UPDATE SET input = excluded.input \
-             WHERE job_actions.reply IS NULL AND job_actions.request_digest IS NULL",
+            " ON CONFLICT (work_id, attempt, call_id) DO UPDATE SET input = excluded.input \
+             WHERE tool_calls.reply IS NULL AND tool_calls.request_digest IS NULL",
         );
     }
     for chunk in done.chunks(CALLS_PER_STATEMENT) {
         statements.push(
-            "; INSERT INTO job_actions (job_id, attempt, call_id, at, tool, input, success, output, duration_ms) ",
+            "; INSERT INTO tool_calls (work_id, attempt, call_id, at, tool, input, success, output, duration_ms) ",
         );
         statements.push_values(chunk, |mut row, ((job, attempt, call), (at, tool, success, output, duration_ms))| {
             row.push_bind(*job).push_bind(i64::from(*attempt)).push_bind(*call);
@@ -315,9 +317,9 @@ fn push_calls(statements: &mut QueryBuilder<Sqlite>, parts: &[Part<'_>]) -> Resu
             row.push_bind(*success).push_bind(output.as_str()).push_bind(column(*duration_ms));
         });
         statements.push(
-            " ON CONFLICT (job_id, attempt, call_id) DO UPDATE \
+            " ON CONFLICT (work_id, attempt, call_id) DO UPDATE \
              SET success = excluded.success, output = excluded.output, duration_ms = excluded.duration_ms \
-             WHERE job_actions.reply IS NULL AND job_actions.request_digest IS NULL",
+             WHERE tool_calls.reply IS NULL AND tool_calls.request_digest IS NULL",
         );
     }
     Ok(())

@@ -13,13 +13,11 @@ macro_rules! transaction {
 }
 
 mod accepted;
-mod actions;
 mod audit;
 mod backup;
 mod budget;
 mod by_turns;
-mod call_position;
-mod calls;
+mod call_key;
 mod chat;
 mod data_migrations;
 mod db_counts;
@@ -40,6 +38,7 @@ mod jobs;
 mod lifecycle;
 mod mcp;
 mod memory;
+mod model_calls;
 mod notification_deliveries;
 mod notifications;
 mod prompts;
@@ -54,6 +53,7 @@ mod stage_columns;
 mod statistics;
 mod system_lines;
 pub mod tokens;
+mod tool_calls;
 mod tool_policy;
 mod transcript;
 mod transition_metrics;
@@ -74,15 +74,10 @@ use sqlx::{
 };
 
 pub use accepted::{IdempotencyKey, Lookup};
-pub use actions::{ClosedToolCall, NewToolCall, OpenedToolCall, ToolCallKey, ToolCallOutcome, ToolCaller};
 pub use audit::{AuditEntry, AuditFilter};
 pub use backup::{BackupError, backup};
 pub use budget::Reserved;
-pub use call_position::CallPosition;
-pub use calls::{
-    CallFailure, CallKey, CallQuota, CallRow, CallsMade, KnownCall, ModelCallKey, NewCall, OpenedCall, RunUsage,
-    ThreadCallKey,
-};
+pub use call_key::{CallKey, CallPosition};
 pub use chat::{
     ChatJob, Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage, MessagePosition, OwnedThread,
     ParkedTurn, Sent, SentMessage, ThreadCaller, ThreadChange, ThreadFilter, Turn, TurnEnd, TurnError, TurnKey,
@@ -105,18 +100,20 @@ pub use jobs::{
 pub use lifecycle::{Reported, Transition};
 pub use mcp::{DefinitionApproval, DefinitionStatus, SeenDefinition, StoredDefinition};
 pub use memory::{MemoryDeleteOutcome, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome};
+pub use model_calls::{CallFailure, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, RunUsage};
 pub use notification_deliveries::{ClaimedDelivery, DeliveryOutcome, DueDelivery};
 pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
 pub use prompts::Prompted;
 pub use routines::{
     AbandonedRun, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests, DueRoutine, DueRoutines,
-    EventAnswer, EventCause, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery, NewRoutineEvent,
+    EventAnswer, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery, NewRoutineEvent,
     PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored, RoutineUpdate,
     RunAttempt, RunFilter, Triggered, WebhookTarget,
 };
 pub use rows::StoredEvent;
 pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored};
 pub use system_lines::{LineOrigin, MAX_SYSTEM_LINES, NewSystemLine, SystemLine};
+pub use tool_calls::{ClosedToolCall, NewToolCall, OpenedToolCall, ToolCallOutcome};
 pub use tool_policy::StoredPolicy;
 pub use usage::{DayPage, UsageFilter, first_day_of_model_sums};
 pub use user_storage::UserStorageLimit;

@@ -11,9 +11,7 @@ mod tests;
 use chrono::{DateTime, Utc};
 use protocol::{AuditOutcome, MemoryAuthor, MemoryDocument, MemoryEntry, MemoryVersion};
 
-use self::rows::{
-    EntryRow, OwnerRow, VersionRow, ensure_owner, find, index, insert_version, remove_before, upsert,
-};
+use self::rows::{EntryRow, OwnerRow, VersionRow, ensure_owner, find, index, insert_version, remove_before, upsert};
 use super::{
     AuditEntry, Connection, Store, StoreError, audit,
     inconsistent_rows::Row,

@@ -101,12 +101,13 @@ const PARTS: &[(&str, Step)] = &[
     ("instance_events", |store, sweep| Box::pin(store.trim_instance_events(sweep.records))),
     ("gates", |store, sweep| Box::pin(store.trim_gates(sweep.records))),
     ("chats", |store, sweep| Box::pin(store.trim_chats(sweep.records))),
-    ("thread_calls", |store, sweep| {
-        let calls = "DELETE FROM thread_calls WHERE rowid IN \
-                     (SELECT rowid FROM thread_calls WHERE at < $1 AND NOT is_open LIMIT $2)";
+    ("model_calls", |store, sweep| {
+        // Those of jobs are deleted with the other records of their job.
+        let calls = "DELETE FROM model_calls WHERE rowid IN \
+                     (SELECT rowid FROM model_calls WHERE kind <> 'job' AND at < $1 AND NOT is_open LIMIT $2)";
         Box::pin(store.delete_before(calls, sweep.records))
     }),
-    ("thread_actions", |store, sweep| Box::pin(store.trim_thread_actions(sweep.records))),
+    ("tool_calls", |store, sweep| Box::pin(store.trim_thread_tool_calls(sweep.records))),
     ("jobs", |store, sweep| Box::pin(store.trim_jobs(sweep.records, sweep.now))),
 ];
 
@@ -194,8 +195,8 @@ const JOBS_PER_STEP: i64 = 50;
 /// The records of a finished job in other tables. Its events are deleted first, except the last ones from the result
 /// on.
 const TRIM_JOB: [&str; 3] = [
-    "DELETE FROM llm_calls WHERE rowid IN (SELECT rowid FROM llm_calls WHERE job_id = $1 LIMIT $2)",
-    "DELETE FROM job_actions WHERE rowid IN (SELECT rowid FROM job_actions WHERE job_id = $1 LIMIT $2)",
+    "DELETE FROM model_calls WHERE rowid IN (SELECT rowid FROM model_calls WHERE work_id = $1 LIMIT $2)",
+    "DELETE FROM tool_calls WHERE rowid IN (SELECT rowid FROM tool_calls WHERE work_id = $1 LIMIT $2)",
     "DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE job_id = $1 LIMIT $2)",
 ];
 

@@ -33,7 +33,7 @@ pub use cron_jobs::CronJobFilter;
 pub use definitions::{RoutineDefinition, RoutineStored, RoutineUpdate};
 pub use deliveries::{Delivered, DeliveryDigests, NewDelivery, RefusedDelivery, WebhookTarget};
 pub use event_routines::{EventRoutine, EventRoutines};
-pub use events::{EventAnswer, EventCause, EventName, NewRoutineEvent, PendingEvent};
+pub use events::{EventAnswer, EventName, NewRoutineEvent, PendingEvent};
 pub use firing::{FireOutcome, Firing, Triggered};
 pub use list::{RoutineFilter, RunFilter};
 pub use startable::{AbandonedRun, RunAttempt};

@@ -19,11 +19,11 @@ impl Store {
         // By insertion, not by time: the wall clock may be set back between two answers.
         let mut reader = self.read.acquire().await?;
         let mut rows = sqlx::query_scalar::<_, String>(
-            "SELECT answer FROM llm_calls WHERE job_id = $1 AND answer IS NOT NULL ORDER BY rowid DESC",
+            "SELECT answer FROM model_calls WHERE work_id = $1 AND answer IS NOT NULL ORDER BY rowid DESC",
         )
         .bind(job)
         .fetch(reader.connection()?);
-        let row_ref = RowRef { table: "llm_calls", id: *job.as_uuid() };
+        let row_ref = RowRef { table: "model_calls", id: *job.as_uuid() };
         let (mut answers, mut bytes) = (Vec::<Completion>::new(), 0);
         while let Some(answer) = rows.try_next().await? {
             bytes += answer.len();

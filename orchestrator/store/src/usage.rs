@@ -1,11 +1,9 @@
-//! Usage totals by day, job or model. Days and models include the calls of chat threads.
+//! Usage totals by day, job or model. Days and models include the calls of chat threads and runs, and what deleted jobs
+//! used.
 //!
 //! A job's totals are kept forever; days and models are limited by the retention of calls. Every statement starts from
-//! an index: of one user's jobs, of the jobs that ran on the requested days, or of the usage columns of calls.
-
-mod deleted;
-
-use std::collections::{BTreeMap, btree_map::Entry};
+//! an index: of one user's jobs, of the jobs that ran on the requested days, of the calls of threads and runs by time,
+//! or of the usage of deleted jobs by day.
 
 use chrono::{DateTime, Days, NaiveDate, NaiveTime, TimeDelta, Utc};
 use protocol::{JobId, Usage, UsageLine};
@@ -51,73 +49,41 @@ impl Store {
     pub async fn usage_by_day(&self, user: Option<&str>, before: NaiveDate, days: u32) -> Result<DayPage, StoreError> {
         let days = days.min(MAX_DAYS_A_PAGE);
         let first = before.checked_sub_days(Days::new(days.into())).unwrap_or(NaiveDate::MIN);
-        let period = Period { since: midnight(first), until: midnight(before) };
-        let calls: Vec<SumRow> = calls_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
-        let tools: Vec<(String, i64)> = tools_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
-        let mut lines: BTreeMap<String, UsageLine> = BTreeMap::new();
-        let of_threads: Vec<SumRow> = thread_calls_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
-        let tools_of_threads: Vec<(String, i64)> =
-            thread_tools_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
-        let of_deleted: Vec<SumRow> =
-            deleted::calls_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
-        let tools_of_deleted: Vec<(String, i64)> =
-            deleted::tools_by_day(user, period).build_query_as().fetch_all(&self.read).await?;
-        for row in merged(merged(calls, of_threads).collect(), of_deleted) {
-            lines.insert(row.key.clone(), row.totals.line(Some(0)));
-        }
-        for (day, tools) in tools.into_iter().chain(tools_of_threads).chain(tools_of_deleted) {
-            let without_calls = || UsageLine { cost_usd: Some(0.0), ..UsageLine::default() };
-            *lines.entry(day).or_insert_with(without_calls).tool_calls.get_or_insert(0) += count(tools);
-        }
-        // Usage before these days, of jobs that ran on them.
-        let has_earlier = lines.remove(EARLIER).is_some();
-        let row_ref = RowRef { table: "llm_calls", id: Uuid::nil() };
-        let line = |(day, line): (String, UsageLine)| {
-            let day = day.parse().map_err(|_| row_ref.invalid("at"))?;
-            Ok(UsageLine { day: Some(day), ..line })
+        let since = midnight(first);
+        let mut query = sums_by_day(user, since, midnight(before));
+        let mut rows: Vec<SumRow> = query.build_query_as().fetch_all(&self.read).await?;
+        // Usage before these days, of jobs that ran on them. It is the last row, since its key sorts first.
+        let has_earlier = rows.pop_if(|row| row.key == EARLIER).is_some();
+        let row_ref = RowRef { table: "model_calls", id: Uuid::nil() };
+        let line = |row: SumRow| {
+            let day = row.key.parse().map_err(|_| row_ref.invalid("at"))?;
+            Ok(UsageLine { day: Some(day), ..row.totals.line() })
         };
-        let lines: Vec<UsageLine> = lines.into_iter().rev().map(line).collect::<Result<_, StoreError>>()?;
-        let is_more = has_earlier || self.has_usage_before(user, period.since).await?;
+        let lines: Vec<UsageLine> = rows.into_iter().map(line).collect::<Result<_, StoreError>>()?;
+        let is_more = has_earlier || self.has_usage_before(user, since).await?;
         Ok(DayPage { lines, next: is_more.then_some(first) })
     }
 
-    /// Whether a job that ended before a day has retained calls, or a chat or a deleted job has usage before it.
+    /// Whether a job that ended before a day has retained calls, or a thread, a run or a deleted job has usage before
+    /// it.
     async fn has_usage_before(&self, user: Option<&str>, day: DateTime<Utc>) -> Result<bool, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT 1 FROM deleted_usage WHERE day < ");
-        query.push_bind(deleted::day_text(day));
+        let mut query = QueryBuilder::<Sqlite>::new("SELECT EXISTS (SELECT 1 FROM deleted_usage WHERE day < ");
+        query.push_bind(day_text(day));
         of_user(&mut query, user);
-        query.push(" LIMIT 1");
-        let found: Option<(i64,)> = query.build_query_as().fetch_optional(&self.read).await?;
-        if found.is_some() {
-            return Ok(true);
-        }
-        let time = earlier(day);
-        let mut query = QueryBuilder::<Sqlite>::new(
-            "SELECT 1 FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL AND finished_at < ",
+        query.push(
+            ") OR EXISTS (SELECT 1 FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL AND finished_at < ",
         );
-        query.push_bind(time);
+        query.push_bind(earlier(day));
         of_user(&mut query, user);
-        query.push(" LIMIT 1");
-        let found: Option<(i64,)> = query.build_query_as().fetch_optional(&self.read).await?;
-        if found.is_some() {
-            return Ok(true);
-        }
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT 1 FROM thread_calls WHERE at < ");
-        query.push_bind(time);
+        query.push(") OR EXISTS (SELECT 1 FROM model_calls WHERE kind <> 'job' AND at < ").push_bind(earlier(day));
         of_user(&mut query, user);
-        query.push(" LIMIT 1");
-        let found: Option<(i64,)> = query.build_query_as().fetch_optional(&self.read).await?;
-        Ok(found.is_some())
+        query.push(")");
+        Ok(query.build_query_scalar().fetch_one(&self.read).await?)
     }
 
     /// Total usage since a time.
     pub(super) async fn usage_since(&self, user: Option<&str>, since: DateTime<Utc>) -> Result<Usage, StoreError> {
-        let mut totals: Totals = calls_since(user, since).build_query_as().fetch_one(&self.read).await?;
-        totals.add(&thread_calls_since(user, since).build_query_as().fetch_one(&self.read).await?);
-        totals.add(&deleted::calls_since(user, since).build_query_as().fetch_one(&self.read).await?);
-        let of_deleted: i64 = deleted::tools_since(user, since).build_query_scalar().fetch_one(&self.read).await?;
-        let tools: i64 = tools_since(user, since).build_query_scalar().fetch_one(&self.read).await?;
-        let of_threads: i64 = thread_tools_since(user, since).build_query_scalar().fetch_one(&self.read).await?;
+        let totals: Totals = sums_since(user, since).build_query_as().fetch_one(&self.read).await?;
         Ok(Usage {
             input_tokens: count(totals.input),
             output_tokens: count(totals.output),
@@ -125,7 +91,7 @@ impl Store {
             cache_write_tokens: count(totals.cache_write),
             cost_usd: totals.cost.map(dollars),
             llm_calls: count(totals.calls),
-            tool_calls: count(tools) + count(of_threads) + count(of_deleted),
+            tool_calls: count(totals.tools),
             // An iteration is one model call.
             iterations: count(totals.calls),
         })
@@ -137,16 +103,12 @@ impl Store {
         filter: &UsageFilter,
         since: NaiveDate,
     ) -> Result<Vec<(String, UsageLine)>, StoreError> {
-        let since = midnight(since);
-        let rows: Vec<SumRow> = sums_by_model(filter, since).build_query_as().fetch_all(&self.read).await?;
-        let of_threads: Vec<SumRow> =
-            thread_sums_by_model(filter, since).build_query_as().fetch_all(&self.read).await?;
-        let line = |row: SumRow| (row.key.clone(), UsageLine { model: Some(row.key), ..row.totals.line(None) });
-        // Each list has the first models by name, so the first of both together are among them.
-        let of_deleted: Vec<SumRow> =
-            deleted::sums_by_model(filter, since).build_query_as().fetch_all(&self.read).await?;
-        let rows = merged(merged(rows, of_threads).collect(), of_deleted);
-        Ok(rows.map(line).take(filter.limit as usize).collect())
+        let rows: Vec<SumRow> = sums_by_model(filter, midnight(since)).build_query_as().fetch_all(&self.read).await?;
+        // A tool call is one of no model.
+        let line = |SumRow { key, totals }: SumRow| {
+            (key.clone(), UsageLine { model: Some(key), tool_calls: None, ..totals.line() })
+        };
+        Ok(rows.into_iter().map(line).collect())
     }
 
     /// Usage by job, newest first, each line with its key.
@@ -156,18 +118,10 @@ impl Store {
         let rows: Vec<JobSumRow> = sums_by_job(filter, after).build_query_as().fetch_all(&self.read).await?;
         let line = |row: JobSumRow| {
             let id = JobId::from_uuid(row.id);
-            let line = row.totals.line(Some(row.tools));
-            (id.to_string(), UsageLine { job_id: Some(id), user: Some(row.user_id), ..line })
+            (id.to_string(), UsageLine { job_id: Some(id), user: Some(row.user_id), ..row.totals.line() })
         };
         Ok(rows.into_iter().map(line).collect())
     }
-}
-
-/// A period: from `since`, before `until`.
-#[derive(Debug, Clone, Copy)]
-struct Period {
-    since: DateTime<Utc>,
-    until: DateTime<Utc>,
 }
 
 /// The key of usage before the first day.
@@ -182,125 +136,106 @@ fn midnight(day: NaiveDate) -> DateTime<Utc> {
     day.and_time(NaiveTime::MIN).and_utc()
 }
 
+/// The day of a time, as the usage of deleted jobs has it.
+fn day_text(time: DateTime<Utc>) -> String {
+    time.date_naive().to_string()
+}
+
 fn of_user(query: &mut QueryBuilder<Sqlite>, user: Option<&str>) {
     if let Some(user) = user {
         query.push(" AND user_id = ").push_bind(user.to_owned());
     }
 }
 
-/// Appends the jobs, as `r`, that may have calls since a time: open ones, and those that ended after it.
-fn from_jobs(query: &mut QueryBuilder<Sqlite>, user: Option<&str>, since: DateTime<Utc>) {
-    query.push(" FROM (SELECT id FROM jobs WHERE finished_at IS NULL");
-    of_user(query, user);
-    query.push(" UNION ALL SELECT id FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL");
-    of_user(query, user);
-    query.push(" AND finished_at >= ").push_bind(earlier(since));
-    query.push(") AS r ");
+/// Totals over [`Calls`]; the cost is NULL when any of them had no price.
+const SUMS: &str = "COALESCE(SUM(input_tokens), 0) AS input, COALESCE(SUM(output_tokens), 0) AS output, \
+    COALESCE(SUM(cache_read_tokens), 0) AS cache_read, COALESCE(SUM(cache_write_tokens), 0) AS cache_write, \
+    CASE WHEN COUNT(cost_micro_usd) = COUNT(*) THEN COALESCE(SUM(cost_micro_usd), 0) END AS cost, \
+    COALESCE(SUM(tries), 0) AS calls, COALESCE(SUM(tools), 0) AS tools";
+
+/// What is summed up of a row of each table.
+const OF_MODEL_CALL: &str = "c.at, c.model, c.input_tokens, c.output_tokens, c.cache_read_tokens, c.cache_write_tokens, \
+    c.cost_micro_usd, c.tries, 0 AS tools FROM ";
+const OF_TOOL_CALL: &str = "c.at, '', 0, 0, 0, 0, 0, 0, 1 FROM ";
+const OF_DELETED: &str = "day, model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, \
+    cost_micro_usd, tries, tool_calls FROM deleted_usage WHERE day >= ";
+
+/// The calls of a period.
+#[derive(Clone, Copy)]
+struct Calls<'a> {
+    user: Option<&'a str>,
+    since: DateTime<Utc>,
+    /// Before this time, if there is one. The calls of jobs then begin before the period, too: they tell whether there
+    /// is usage before it.
+    until: Option<DateTime<Utc>>,
+    /// Whether tool calls are among them.
+    tools: bool,
 }
 
-/// Totals over calls `c`; the cost is NULL when any of them had no price.
-const SUMS: &str = "COALESCE(SUM(c.input_tokens), 0) AS input, COALESCE(SUM(c.output_tokens), 0) AS output, \
-    COALESCE(SUM(c.cache_read_tokens), 0) AS cache_read, COALESCE(SUM(c.cache_write_tokens), 0) AS cache_write, \
-    CASE WHEN COUNT(c.cost_micro_usd) = COUNT(*) THEN COALESCE(SUM(c.cost_micro_usd), 0) END AS cost, COALESCE(SUM(c.tries), 0) AS calls";
-
-/// Totals of a period by day; usage before it has the key [`EARLIER`]. SQLite keeps the table order of a cross join:
-/// the jobs first.
-fn by_day(sums: &str, table: &str, user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new("SELECT CASE WHEN c.at < ");
-    query.push_bind(period.since).push(format!(" THEN '{EARLIER}' ELSE substr(c.at, 1, 10) END AS key, {sums}"));
-    from_jobs(&mut query, user, period.since);
-    query.push(format!("CROSS JOIN {table} AS c WHERE c.job_id = r.id AND c.at < ")).push_bind(period.until);
-    query.push(" GROUP BY key");
-    query
-}
-
-/// Rows of both lists, those with the same key added, ordered by key.
-fn merged(rows: Vec<SumRow>, others: Vec<SumRow>) -> impl Iterator<Item = SumRow> {
-    let mut by_key: BTreeMap<String, Totals> = rows.into_iter().map(|row| (row.key, row.totals)).collect();
-    for SumRow { key, totals } in others {
-        match by_key.entry(key) {
-            Entry::Occupied(mut known) => known.get_mut().add(&totals),
-            Entry::Vacant(new) => {
-                new.insert(totals);
-            }
+impl Calls<'_> {
+    /// Appends the calls as rows of FROM.
+    fn push(&self, query: &mut QueryBuilder<Sqlite>) {
+        query.push(" FROM (SELECT ");
+        self.push_table(query, OF_MODEL_CALL, "model_calls");
+        if self.tools {
+            query.push(" UNION ALL SELECT ");
+            self.push_table(query, OF_TOOL_CALL, "tool_calls");
         }
+        query.push(" UNION ALL SELECT ").push(OF_DELETED).push_bind(day_text(self.since));
+        if let Some(until) = self.until {
+            query.push(" AND day < ").push_bind(day_text(until));
+        }
+        if !self.tools {
+            query.push(" AND model <> ''");
+        }
+        of_user(query, self.user);
+        query.push(") AS calls");
     }
-    by_key.into_iter().map(|(key, totals)| SumRow { key, totals })
-}
 
-fn thread_calls_by_day(user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
-    threads_by_day(SUMS, "thread_calls", user, period)
-}
-
-fn thread_tools_by_day(user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
-    threads_by_day("COUNT(*) AS tools", "thread_actions", user, period)
-}
-
-fn threads_by_day(columns: &str, table: &str, user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
-    let mut query =
-        QueryBuilder::new(format!("SELECT substr(c.at, 1, 10) AS key, {columns} FROM {table} AS c WHERE c.at >= "));
-    query.push_bind(period.since).push(" AND c.at < ").push_bind(period.until);
-    of_user(&mut query, user);
-    query.push(" GROUP BY key");
-    query
-}
-
-fn thread_calls_since(user: Option<&str>, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
-    threads_since(SUMS, "thread_calls", user, since)
-}
-
-fn thread_tools_since(user: Option<&str>, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
-    threads_since("COUNT(*)", "thread_actions", user, since)
-}
-
-fn threads_since(columns: &str, table: &str, user: Option<&str>, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new(format!("SELECT {columns} FROM {table} AS c WHERE c.at >= "));
-    query.push_bind(since);
-    of_user(&mut query, user);
-    query
-}
-
-fn thread_sums_by_model(filter: &UsageFilter, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new(format!("SELECT c.model AS key, {SUMS} FROM thread_calls AS c WHERE c.at >= "));
-    query.push_bind(since);
-    of_user(&mut query, filter.user.as_deref());
-    if let Some(after) = &filter.after {
-        query.push(" AND c.model > ").push_bind(after.clone());
+    /// The calls of one table: of the jobs that may have calls since then, which are open or ended after it, and of
+    /// threads and runs. SQLite keeps the table order of a cross join: the jobs first.
+    fn push_table(&self, query: &mut QueryBuilder<Sqlite>, columns: &str, table: &str) {
+        query.push(columns).push("(SELECT id FROM jobs WHERE finished_at IS NULL");
+        of_user(query, self.user);
+        query.push(" UNION ALL SELECT id FROM jobs WHERE trimmed_at IS NULL AND finished_at IS NOT NULL");
+        of_user(query, self.user);
+        query.push(" AND finished_at >= ").push_bind(earlier(self.since));
+        query.push(format!(") AS r CROSS JOIN {table} AS c WHERE c.work_id = r.id AND c.at "));
+        match self.until {
+            Some(until) => query.push("< ").push_bind(until),
+            None => query.push(">= ").push_bind(self.since),
+        };
+        query.push(format!(" UNION ALL SELECT {columns}{table} AS c WHERE c.kind <> 'job' AND c.at >= "));
+        query.push_bind(self.since);
+        if let Some(until) = self.until {
+            query.push(" AND c.at < ").push_bind(until);
+        }
+        of_user(query, self.user);
     }
-    query.push(" GROUP BY c.model ORDER BY c.model LIMIT ").push_bind(i64::from(filter.limit));
+}
+
+/// Totals of a period by day, newest first; usage before it has the key [`EARLIER`].
+fn sums_by_day(user: Option<&str>, since: DateTime<Utc>, until: DateTime<Utc>) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new("SELECT CASE WHEN at < ");
+    query.push_bind(day_text(since)).push(format!(" THEN '{EARLIER}' ELSE substr(at, 1, 10) END AS key, {SUMS}"));
+    Calls { user, since, until: Some(until), tools: true }.push(&mut query);
+    query.push(" GROUP BY key ORDER BY key DESC");
     query
 }
 
-fn calls_by_day(user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
-    by_day(SUMS, "llm_calls", user, period)
-}
-
-fn tools_by_day(user: Option<&str>, period: Period) -> QueryBuilder<Sqlite> {
-    by_day("COUNT(*) AS tools", "job_actions", user, period)
-}
-
-fn calls_since(user: Option<&str>, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
+fn sums_since(user: Option<&str>, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new(format!("SELECT {SUMS}"));
-    from_jobs(&mut query, user, since);
-    query.push("CROSS JOIN llm_calls AS c WHERE c.job_id = r.id AND c.at >= ").push_bind(since);
-    query
-}
-
-fn tools_since(user: Option<&str>, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new("SELECT COUNT(*)");
-    from_jobs(&mut query, user, since);
-    query.push("CROSS JOIN job_actions AS c WHERE c.job_id = r.id AND c.at >= ").push_bind(since);
+    Calls { user, since, until: None, tools: true }.push(&mut query);
     query
 }
 
 fn sums_by_model(filter: &UsageFilter, since: DateTime<Utc>) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new(format!("SELECT c.model AS key, {SUMS}"));
-    from_jobs(&mut query, filter.user.as_deref(), since);
-    query.push("CROSS JOIN llm_calls AS c WHERE c.job_id = r.id AND c.at >= ").push_bind(since);
+    let mut query = QueryBuilder::new(format!("SELECT model AS key, {SUMS}"));
+    Calls { user: filter.user.as_deref(), since, until: None, tools: false }.push(&mut query);
     if let Some(after) = &filter.after {
-        query.push(" AND c.model > ").push_bind(after.clone());
+        query.push(" WHERE model > ").push_bind(after.clone());
     }
-    query.push(" GROUP BY c.model ORDER BY c.model LIMIT ").push_bind(i64::from(filter.limit));
+    query.push(" GROUP BY model ORDER BY model LIMIT ").push_bind(i64::from(filter.limit));
     query
 }
 
@@ -327,6 +262,7 @@ struct Totals {
     cache_write: i64,
     cost: Option<i64>,
     calls: i64,
+    tools: i64,
 }
 
 #[derive(FromRow)]
@@ -340,23 +276,12 @@ struct SumRow {
 struct JobSumRow {
     id: Uuid,
     user_id: String,
-    tools: i64,
     #[sqlx(flatten)]
     totals: Totals,
 }
 
 impl Totals {
-    /// Adds other totals. The cost is known if both are.
-    fn add(&mut self, other: &Self) {
-        self.input += other.input;
-        self.output += other.output;
-        self.cache_read += other.cache_read;
-        self.cache_write += other.cache_write;
-        self.cost = self.cost.zip(other.cost).map(|(cost, others)| cost + others);
-        self.calls += other.calls;
-    }
-
-    fn line(&self, tools: Option<i64>) -> UsageLine {
+    fn line(&self) -> UsageLine {
         UsageLine {
             input_tokens: count(self.input),
             output_tokens: count(self.output),
@@ -364,7 +289,7 @@ impl Totals {
             cache_write_tokens: count(self.cache_write),
             cost_usd: self.cost.map(dollars),
             llm_calls: count(self.calls),
-            tool_calls: tools.map(count),
+            tool_calls: Some(count(self.tools)),
             ..UsageLine::default()
         }
     }

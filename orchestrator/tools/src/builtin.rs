@@ -4,9 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use agent::{
     AllowList, ApprovalContext, ApprovalRequirement, RecordError, RegisterError, RegisteredTool, Tool, ToolContext,
-    ToolExecutor, ToolOrigin, ToolPolicy, ToolRegistry, ToolSpec, Unrecorded, container_tool_requirement,
+    ToolExecutor, ToolPolicy, ToolRegistry, ToolSpec, Unrecorded, container_tool_requirement,
 };
-use protocol::{EgressView, JobId, LightweightAction, RunId, ToolCall, ToolDefinition, ToolDomain, UserId};
+use protocol::{
+    EgressView, Execution, JobId, LightweightAction, RunId, ToolCall, ToolDefinition, ToolDomain, UserId, WorkId,
+};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +37,7 @@ use domain::job::JobRecord;
 use egress::EgressClient;
 use hooks::Hooks;
 use secrets::LeakDetectors;
-use store::{ClosedToolCall, Store, StoreError, ToolCaller, TurnKey};
+use store::{ClosedToolCall, Store, StoreError, TurnKey};
 
 /// Default time limit of one call.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -128,43 +130,41 @@ impl BuiltinTools {
         &self.mcp
     }
 
-    /// The executor of a call of `tool` by a job's attempt: it is checked, held to the owner's rates and recorded in
-    /// the job's list of calls. Of the tools of MCP servers it has this one only, so that a call waits for no other
-    /// server.
+    /// The executor of the calls of a job's attempt: they are checked, held to the owner's rates and recorded in the
+    /// job's list of calls. There are no container tools. For the call of one tool, of the tools of MCP servers it has
+    /// this one only, so that the call waits for no other server.
     pub async fn executor_for_job(
         &self,
         job: &JobRecord,
         attempt: u32,
-        tool: &str,
+        tool: Option<&str>,
     ) -> Result<ToolExecutor, RecordError> {
         let context = self.context_of(job).await.map_err(not_recorded)?;
-        let caller = ToolCaller::Job { job: job.id, attempt };
-        let registry = self.mcp.registry_for_call(&self.built_in(&context), &context, tool).await;
-        Ok(self.executor(registry, context, caller, Some(job.brief.limits.max_tool_calls)))
-    }
-
-    /// The executor of the calls of a job's attempt whose loop runs in this process. There are no container tools.
-    pub async fn executor_for_host_job(&self, job: &JobRecord, attempt: u32) -> Result<ToolExecutor, RecordError> {
-        let context = self.context_of(job).await.map_err(not_recorded)?;
-        let caller = ToolCaller::Job { job: job.id, attempt };
-        let registry = self.mcp.registry(&self.built_in(&context), &context).await;
-        Ok(self.executor(registry, context, caller, Some(job.brief.limits.max_tool_calls)))
+        let built_in = self.built_in(&context);
+        let registry = match tool {
+            Some(tool) => self.mcp.registry_for_call(&built_in, &context, tool).await,
+            None => self.mcp.registry(&built_in, &context).await,
+        };
+        Ok(self.executor(registry, context, attempt, Some(job.brief.limits.max_tool_calls)))
     }
 
     /// The executor of the calls of a chat turn, with the policy and permissions of this moment: make one for each run
     /// of the loop. Calls are checked, held to the user's rates and recorded with the thread. A call that needs
     /// approval parks the loop; it is recorded once it is answered, under the turn that made it, and runs at most once.
+    /// Without a person, for whom `remembered` says what they always allow, such calls are not offered and are refused.
     /// There are no container tools.
     pub async fn executor_for_turn(
         &self,
         owner: &str,
         turn: TurnKey,
-        remembered: AllowList,
+        remembered: Option<AllowList>,
     ) -> Result<ToolExecutor, RecordError> {
         let policy = self.calls.store.tool_policy_of(owner).await.map_err(not_recorded)?;
-        let context = ToolContext { policy, ..turn_context(owner, turn, remembered) };
+        // Without children `create_job` is denied, as everything on the deny-list is where no person can approve it.
+        let max_children = u32::from(remembered.is_some());
+        let context = ToolContext { policy, max_children, ..turn_context(owner, turn, remembered) };
         let registry = self.mcp.registry(&self.registry, &context).await;
-        Ok(self.executor(registry, context, ToolCaller::Turn(turn), None))
+        Ok(self.executor(registry, context, turn.turn, None))
     }
 
     /// The executor of the calls of an attempt of a routine's run, in the autonomous context of the routine's owner:
@@ -177,10 +177,9 @@ impl BuiltinTools {
         attempt: u32,
         action: &LightweightAction,
     ) -> Result<ToolExecutor, RecordError> {
-        let (context, caller) =
-            (self.run_context(owner, run, action).await.map_err(not_recorded)?, ToolCaller::Run { run, attempt });
+        let context = self.run_context(owner, run, action).await.map_err(not_recorded)?;
         if !action.use_tools {
-            return Ok(self.executor(ToolRegistry::new(), context, caller, None));
+            return Ok(self.executor(ToolRegistry::new(), context, attempt, None));
         }
         let mut registry = self.mcp.registry(&self.built_in(&context), &context).await;
         // A server's tool of this name is not offered: the run would not know what a call of it means.
@@ -188,7 +187,7 @@ impl BuiltinTools {
         if registry.add(Arc::clone(&self.nothing_to_report)).is_err() {
             tracing::warn!(run.id = %run, "a tool has a name that resembles nothing_to_report, which is not offered");
         }
-        Ok(self.executor(registry, context, caller, None))
+        Ok(self.executor(registry, context, attempt, None))
     }
 
     /// The context of the calls of a routine's run, with what the operator and the owner allow at this moment.
@@ -204,22 +203,11 @@ impl BuiltinTools {
             only: action.tools.as_ref().map(|tools| tools.iter().cloned().chain(nothing_to_report).collect()),
             approval: ApprovalContext::Autonomous { levels: vec![action.approve.iter().cloned().collect()] },
             owner: UserId(owner.to_owned()),
-            origin: ToolOrigin::Run(run),
+            work: run.into(),
             max_children: 0,
             policy,
             ..unrestricted()
         })
-    }
-
-    /// The executor of the calls of a chat turn without a person to approve them: calls that need approval are not
-    /// offered and are refused.
-    pub async fn executor_for_autonomous_turn(&self, owner: &str, turn: TurnKey) -> Result<ToolExecutor, RecordError> {
-        let policy = self.calls.store.tool_policy_of(owner).await.map_err(not_recorded)?;
-        let approval = ApprovalContext::autonomous();
-        // Without children `create_job` is denied, as everything on the deny-list is where no person can approve it.
-        let context = ToolContext { policy, approval, max_children: 0, ..turn_context(owner, turn, AllowList::new()) };
-        let registry = self.mcp.registry(&self.registry, &context).await;
-        Ok(self.executor(registry, context, ToolCaller::Turn(turn), None))
     }
 
     /// The rows of calls that the user stopped before they ran. No server is asked for its tools: theirs have no
@@ -230,10 +218,9 @@ impl BuiltinTools {
         turn: TurnKey,
         calls: impl IntoIterator<Item = &ToolCall>,
     ) -> Vec<ClosedToolCall> {
-        let caller = ToolCaller::Turn(turn);
-        let context = turn_context(owner, turn, AllowList::new());
-        let host = ToolCallHost { services: Arc::clone(&self.calls), caller, max_calls: None };
-        let executor = self.executor(self.registry.clone(), context, caller, None);
+        let context = turn_context(owner, turn, Some(AllowList::new()));
+        let host = ToolCallHost { services: Arc::clone(&self.calls), execution: turn.into(), max_calls: None };
+        let executor = self.executor(self.registry.clone(), context, turn.turn, None);
         call_host::stopped_calls(&executor, &host, calls).await
     }
 
@@ -241,14 +228,16 @@ impl BuiltinTools {
         usable_in(&self.registry, context)
     }
 
+    /// The executor of the calls of an attempt, or turn, of the context's work.
     fn executor(
         &self,
         registry: ToolRegistry,
         context: ToolContext,
-        caller: ToolCaller,
+        attempt: u32,
         max_calls: Option<u32>,
     ) -> ToolExecutor {
-        let host = ToolCallHost { services: Arc::clone(&self.calls), caller, max_calls };
+        let execution = Execution { work: context.work, attempt };
+        let host = ToolCallHost { services: Arc::clone(&self.calls), execution, max_calls };
         ToolExecutor::new(registry, context, Arc::new(host))
     }
 
@@ -303,7 +292,7 @@ impl BuiltinTools {
 
 /// The tools that are of use in a context: a job that may reach no host has none for `http`.
 pub(super) fn usable_in(registry: &ToolRegistry, context: &ToolContext) -> ToolRegistry {
-    let is_offline = matches!(context.origin, ToolOrigin::Job(_)) && !context.egress.enabled;
+    let is_offline = matches!(context.work, WorkId::Job(_)) && !context.egress.enabled;
     if is_offline { registry.without(http::NAME) } else { registry.clone() }
 }
 
@@ -322,7 +311,7 @@ fn job_context(job: &JobRecord) -> ToolContext {
     let brief = &job.brief;
     ToolContext {
         owner: UserId(brief.user_id.clone()),
-        origin: ToolOrigin::Job(job.id),
+        work: job.id.into(),
         egress: brief.egress_view(),
         max_children: brief.limits.max_children,
         only: brief.tools.clone(),
@@ -331,12 +320,14 @@ fn job_context(job: &JobRecord) -> ToolContext {
     }
 }
 
-/// The context of the calls of a chat turn, without policy and permissions: its user is there to approve.
-fn turn_context(owner: &str, turn: TurnKey, remembered: AllowList) -> ToolContext {
+/// The context of the calls of a chat turn, without policy and permissions. Without `remembered` no person is there to
+/// approve.
+fn turn_context(owner: &str, turn: TurnKey, remembered: Option<AllowList>) -> ToolContext {
     ToolContext {
         owner: UserId(owner.to_owned()),
-        origin: ToolOrigin::Thread(turn.thread),
-        approval: ApprovalContext::Interactive { remembered },
+        work: turn.thread.into(),
+        approval: remembered
+            .map_or_else(ApprovalContext::autonomous, |remembered| ApprovalContext::Interactive { remembered }),
         ..unrestricted()
     }
 }
@@ -345,7 +336,7 @@ fn turn_context(owner: &str, turn: TurnKey, remembered: AllowList) -> ToolContex
 fn unrestricted() -> ToolContext {
     ToolContext {
         owner: UserId::default(),
-        origin: ToolOrigin::Job(JobId::nil()),
+        work: JobId::nil().into(),
         approval: ApprovalContext::autonomous(),
         policy: ToolPolicy::default(),
         only: None,

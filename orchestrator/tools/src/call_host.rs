@@ -8,10 +8,10 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use agent::{
     BoxFuture, CallHost, CallResult, CallView, OpenedRow, RecordError, ToolContext, ToolError, ToolExecutor,
-    ToolOrigin, ToolPolicy,
+    ToolPolicy,
     safety::{LeakDetector, REDACTED, StreamRedactor, screen_outbound},
 };
-use protocol::{CallId, ToolCall, ToolErrorKind, ToolFailure};
+use protocol::{CallId, Execution, ToolCall, ToolErrorKind, ToolFailure, WorkId};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -21,9 +21,7 @@ use config::HookPoint;
 use hooks::{HookEvent, Hooks};
 use llm::metering::retry_write;
 use secrets::LeakDetectors;
-use store::{
-    ClosedToolCall, NewToolCall, OpenedToolCall, Store, StoreError, ToolCallKey, ToolCallOutcome, ToolCaller, TurnKey,
-};
+use store::{CallKey, ClosedToolCall, NewToolCall, OpenedToolCall, Store, StoreError, ToolCallOutcome};
 
 /// Size of a call's arguments that its row keeps: enough to see what was asked for.
 const MAX_KEPT_INPUT_BYTES: usize = 64 * 1024;
@@ -49,7 +47,7 @@ pub(super) struct CallServices {
 /// The host of the calls of one attempt of a job or of a run of a routine, or of one turn of a chat.
 pub(super) struct ToolCallHost {
     pub(super) services: Arc<CallServices>,
-    pub(super) caller: ToolCaller,
+    pub(super) execution: Execution,
     /// The loop keeps this limit, too; a worker that does not is held to it here. `None`: the loop of this process
     /// keeps it alone, and its calls beyond the limit are recorded.
     pub(super) max_calls: Option<u32>,
@@ -57,13 +55,13 @@ pub(super) struct ToolCallHost {
 
 impl fmt::Debug for ToolCallHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToolCallHost").field("caller", &self.caller).finish_non_exhaustive()
+        f.debug_struct("ToolCallHost").field("execution", &self.execution).finish_non_exhaustive()
     }
 }
 
 impl ToolCallHost {
-    fn key(&self, call_id: &CallId) -> ToolCallKey {
-        ToolCallKey { caller: self.caller, call_id: call_id.clone() }
+    fn key(&self, call_id: &CallId) -> CallKey {
+        CallKey { execution: self.execution, call_id: call_id.clone() }
     }
 
     async fn new_row(&self, call: CallView<'_>) -> NewToolCall {
@@ -75,7 +73,7 @@ impl ToolCallHost {
             input: kept(call.input),
             estimated_cost_micro_usd: call.estimated_cost_micro_usd,
             // A call that a person approved runs at most once.
-            is_repeatable: call.is_repeatable && matches!(self.caller, ToolCaller::Job { .. }),
+            is_repeatable: call.is_repeatable && self.execution.work.job().is_some(),
             max_calls: self.max_calls.map(u64::from),
         }
     }
@@ -115,14 +113,14 @@ impl ToolCallHost {
             reply: result.to_reply(),
         };
         let store = &self.services.store;
-        let closed = retry_write(&self.services.drain, &self.caller, || store.close_tool_call(&key, &outcome)).await;
+        let closed = retry_write(&self.services.drain, &key, || store.close_tool_call(&key, &outcome)).await;
         closed.map_err(not_recorded)
     }
 
     /// Whether the arguments of a call that was refused are kept. A worker may be refused again and again, and did
     /// nothing; what a person refused in a chat is worth knowing.
     const fn keeps_refused_input(&self) -> bool {
-        matches!(self.caller, ToolCaller::Turn(_))
+        matches!(self.execution.work, WorkId::Thread(_))
     }
 
     /// Asks the hooks before a call. A notification is a message to a person as well.
@@ -185,10 +183,7 @@ impl CallHost for ToolCallHost {
 
     fn invocation_id(&self, call_id: &CallId) -> CallId {
         // The attempts of a job or a run, and the turns of a thread, may repeat each other's ids.
-        match self.caller {
-            ToolCaller::Job { attempt, .. } | ToolCaller::Run { attempt, .. } => CallId(format!("{attempt}:{call_id}")),
-            ToolCaller::Turn(TurnKey { turn, .. }) => CallId(format!("{turn}:{call_id}")),
-        }
+        CallId(format!("{}:{call_id}", self.execution.attempt))
     }
 
     fn redact_input<'a>(
@@ -283,12 +278,7 @@ impl CallServices {
 /// What a hook learns of a call.
 fn hook_event(point: HookPoint, call: CallView<'_>) -> HookEvent<'_> {
     let event = HookEvent::new(point, call.context.owner.as_str());
-    let event = HookEvent { tool: Some(call.tool), call_id: Some(call.call_id), ..event };
-    match call.context.origin {
-        ToolOrigin::Job(job) => event.of_job(job),
-        ToolOrigin::Thread(thread) => event.of_thread(thread),
-        ToolOrigin::Run(_) => event,
-    }
+    HookEvent { tool: Some(call.tool), call_id: Some(call.call_id), ..event.of(call.context.work) }
 }
 
 /// The text without secrets. What could be the beginning of one at the end of an incomplete text is removed as well.

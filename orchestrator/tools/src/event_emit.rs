@@ -1,12 +1,12 @@
 //! `event_emit`: an event of a system, which may fire routines of the owner.
 
-use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOrigin, ToolOutput, ToolSpec};
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::ToolErrorKind;
 use serde_json::{Value, json};
 
 use super::builtin::spec;
 use base::clock::Clock;
-use store::{EventCause, EventName, NewRoutineEvent, Store};
+use store::{EventName, NewRoutineEvent, Store};
 
 pub(super) const NAME: &str = "event_emit";
 
@@ -78,11 +78,7 @@ fn event(invocation: &Invocation, user: String) -> Result<NewRoutineEvent, ToolE
     if payload.to_string().len() > MAX_PAYLOAD_BYTES {
         return Err(invalid(format!("payload must have at most {MAX_PAYLOAD_BYTES} bytes as JSON")));
     }
-    let cause = match invocation.context.origin {
-        ToolOrigin::Job(job) => EventCause::Job(job),
-        ToolOrigin::Run(run) => EventCause::Run(run),
-        ToolOrigin::Thread(thread) => EventCause::Thread(thread),
-    };
+    let cause = Some(invocation.context.work);
     Ok(NewRoutineEvent { user, name: EventName::System { source, event_type }, payload, cause })
 }
 
@@ -91,7 +87,7 @@ mod tests {
     use std::sync::Arc;
 
     use agent::{ApprovalContext, ToolContext, ToolPolicy};
-    use protocol::{CallId, EgressView, RunId, UserId};
+    use protocol::{CallId, EgressView, RunId, UserId, WorkId};
     use rstest::rstest;
     use tokio_util::sync::CancellationToken;
 
@@ -100,7 +96,7 @@ mod tests {
     fn invocation(arguments: Value) -> Invocation {
         let context = ToolContext {
             owner: UserId("ada".to_owned()),
-            origin: ToolOrigin::Run(RunId::generate()),
+            work: WorkId::Run(RunId::generate()),
             approval: ApprovalContext::autonomous(),
             policy: ToolPolicy::default(),
             only: None,

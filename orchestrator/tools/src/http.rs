@@ -6,8 +6,8 @@
 mod log;
 mod response;
 
-use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOrigin, ToolOutput, ToolSpec};
-use protocol::ToolErrorKind;
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use protocol::{ToolErrorKind, WorkId};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -71,10 +71,10 @@ impl Tool for Http {
         Box::pin(async move {
             let request = request(arguments)?;
             let policy = self.client.policy();
-            let rules = match context.origin {
-                ToolOrigin::Job(_) if context.egress.enabled => policy.rules_of_job(&context.egress.allow),
-                ToolOrigin::Job(_) => policy.rules_of_job(&[]),
-                ToolOrigin::Run(_) | ToolOrigin::Thread(_) => policy.rules(),
+            let rules = match context.work {
+                WorkId::Job(_) if context.egress.enabled => policy.rules_of_job(&context.egress.allow),
+                WorkId::Job(_) => policy.rules_of_job(&[]),
+                WorkId::Run(_) | WorkId::Thread(_) => policy.rules(),
             };
             let stopped = || ToolError::new(ToolErrorKind::Failed, "stopped before the response was complete");
             let mut records = Vec::new();
@@ -82,7 +82,7 @@ impl Tool for Http {
                 response = self.client.send(&rules, request, MAX_BODY_BYTES, &mut records) => Some(response),
                 () = stop.cancelled() => None,
             };
-            if let ToolOrigin::Job(job) = context.origin {
+            if let WorkId::Job(job) = context.work {
                 self.log.append(job, context.owner.as_str(), records).await?;
             }
             let response = response.ok_or_else(stopped)?;

@@ -1,6 +1,6 @@
 //! `message`: a notification to the owner of the work.
 
-use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOrigin, ToolOutput, ToolSpec};
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::{NotificationKind, ToolErrorKind};
 use serde_json::{Value, json};
 
@@ -59,21 +59,17 @@ impl Tool for Message {
 
 /// The notification of a call. Its title is the job's, where a job sends it.
 fn notification(invocation: &Invocation, content: &str) -> NewNotification {
-    let (job, run) = match invocation.context.origin {
-        ToolOrigin::Job(job) => (Some(job), None),
-        ToolOrigin::Run(run) => (None, Some(run)),
-        ToolOrigin::Thread(_) => (None, None),
-    };
+    let work = invocation.context.work;
     NewNotification {
         user: invocation.context.owner.as_str().to_owned(),
         kind: NotificationKind::Message,
-        title: if job.is_some() { None } else { Some("Message".to_owned()) },
+        title: if work.job().is_some() { None } else { Some("Message".to_owned()) },
         text: content.to_owned(),
         routine: None,
-        job,
-        run,
+        job: work.job(),
+        run: work.run(),
         // Only a job's worker repeats a call.
-        call_id: job.map(|_| invocation.call_id.as_str().to_owned()),
+        call_id: work.job().map(|_| invocation.call_id.as_str().to_owned()),
         channel: invocation.arguments.get("channel").and_then(Value::as_str).map(str::to_owned),
     }
 }
@@ -83,17 +79,17 @@ mod tests {
     use std::sync::Arc;
 
     use agent::{ApprovalContext, ToolContext, ToolPolicy};
-    use protocol::{CallId, EgressView, JobState, RunId, ThreadId, UserId};
+    use protocol::{CallId, EgressView, JobState, RunId, ThreadId, UserId, WorkId};
     use tokio_util::sync::CancellationToken;
 
     use super::*;
     use domain::job::sample;
     use store::NotificationFilter;
 
-    fn invocation(origin: ToolOrigin, text: &str) -> Invocation {
+    fn invocation(work: WorkId, text: &str) -> Invocation {
         let context = ToolContext {
             owner: UserId("ada".to_owned()),
-            origin,
+            work,
             approval: ApprovalContext::autonomous(),
             policy: ToolPolicy::default(),
             only: None,
@@ -118,13 +114,13 @@ mod tests {
         store.create_job(job, None, None).await.unwrap();
         let run = RunId::generate();
         let tool = Message { store: store.clone(), clock: Clock::system() };
-        let origins = [
-            (ToolOrigin::Job(id), "of a job"),
-            (ToolOrigin::Run(run), "of a run"),
-            (ToolOrigin::Thread(ThreadId::nil()), "of a thread"),
+        let works = [
+            (WorkId::Job(id), "of a job"),
+            (WorkId::Run(run), "of a run"),
+            (WorkId::Thread(ThreadId::nil()), "of a thread"),
         ];
-        for (origin, content) in origins {
-            assert!(tool.call(invocation(origin, content)).await.unwrap().success);
+        for (work, content) in works {
+            assert!(tool.call(invocation(work, content)).await.unwrap().success);
         }
         let filter = NotificationFilter { user: "ada".to_owned(), limit: 10, ..NotificationFilter::default() };
         let sent: Vec<_> = store
@@ -144,7 +140,7 @@ mod tests {
         ];
         assert_eq!(sent, expected);
         let too_long = "x".repeat(MAX_MESSAGE_BYTES + 1);
-        let refused = tool.call(invocation(ToolOrigin::Job(id), &too_long)).await.unwrap_err();
+        let refused = tool.call(invocation(WorkId::Job(id), &too_long)).await.unwrap_err();
         assert_eq!(refused.0.kind, ToolErrorKind::InvalidParameters);
         store.close().await;
     }

@@ -32,9 +32,9 @@ impl Tool for SecretList {
 mod tests {
     use std::sync::Arc;
 
-    use agent::{ApprovalContext, ApprovalRequirement, ToolContext, ToolOrigin};
+    use agent::{ApprovalContext, ApprovalRequirement, ToolContext};
     use chrono::DateTime;
-    use protocol::{CallId, EgressView, ThreadId, UserId};
+    use protocol::{CallId, EgressView, ThreadId, UserId, WorkId};
     use secrecy::SecretString;
 
     use super::*;
@@ -44,7 +44,7 @@ mod tests {
     fn invocation(owner: &str) -> Invocation {
         let context = ToolContext {
             owner: UserId(owner.to_owned()),
-            origin: ToolOrigin::Thread(ThreadId::nil()),
+            work: WorkId::Thread(ThreadId::nil()),
             approval: ApprovalContext::autonomous(),
             policy: agent::ToolPolicy::default(),
             only: None,

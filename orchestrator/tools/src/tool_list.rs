@@ -1,7 +1,7 @@
 //! `tool_list`: the tools that the caller is offered. Never those that its context hides.
 
-use agent::{BoxFuture, Invocation, Tool, ToolContext, ToolError, ToolOrigin, ToolOutput, ToolRegistry, ToolSpec};
-use protocol::{Placement, ToolDefinition, ToolDomain, ToolErrorKind};
+use agent::{BoxFuture, Invocation, Tool, ToolContext, ToolError, ToolOutput, ToolRegistry, ToolSpec};
+use protocol::{Placement, ToolDefinition, ToolDomain, ToolErrorKind, WorkId};
 use serde_json::{Value, json};
 
 use super::{
@@ -23,7 +23,7 @@ pub(super) struct ToolList {
 impl ToolList {
     /// Whether the caller runs in a container, which has its own tools.
     async fn is_in_container(&self, context: &ToolContext) -> Result<bool, StoreError> {
-        let ToolOrigin::Job(id) = context.origin else { return Ok(false) };
+        let WorkId::Job(id) = context.work else { return Ok(false) };
         Ok(self.store.job(id).await?.is_some_and(|job| job.brief.placement == Placement::Container))
     }
 

@@ -181,7 +181,7 @@ async fn is_interrupted(stack: &Stack, user: &User, gate: &Gate) {
     assert_eq!(*tool, gate.tool);
     let mut database = SqliteConnection::connect(&stack.database_url()).await.unwrap();
     let rows: Vec<(Option<bool>, Option<String>)> =
-        sqlx::query_as("SELECT success, output FROM thread_actions").fetch_all(&mut database).await.unwrap();
+        sqlx::query_as("SELECT success, output FROM tool_calls").fetch_all(&mut database).await.unwrap();
     database.close().await.unwrap();
     let [(Some(false), Some(output))] = &rows[..] else { panic!("one row, closed: {rows:?}") };
     assert!(output.starts_with("interrupted: "), "{output}");

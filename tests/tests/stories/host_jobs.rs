@@ -9,10 +9,11 @@ use orchestrator::{
         job::{AttemptStart, JobRecord},
         request::Rejected,
     },
-    store::{NewToolCall, ToolCallKey, ToolCaller},
+    store::{CallKey, NewToolCall},
 };
 use protocol::{
-    CreateJob, ErrorCode, EventData, InputFile, Job, JobId, JobReason, JobState, LimitsRequest, MessageRole, Placement,
+    CreateJob, ErrorCode, EventData, Execution, InputFile, Job, JobId, JobReason, JobState, LimitsRequest, MessageRole,
+    Placement,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -202,7 +203,7 @@ async fn a_job_of_a_process_that_died_fails_and_its_open_calls_are_closed() {
     store.transition(id, now, None, JobRecord::release).await.unwrap();
     store.transition(id, now, None, move |job| job.start(now, start)).await.unwrap();
     let call = NewToolCall {
-        key: ToolCallKey { caller: ToolCaller::Job { job: id, attempt: 1 }, call_id: "c1".into() },
+        key: CallKey { execution: Execution::new(id, 1), call_id: "c1".into() },
         request_digest: "digest".to_owned(),
         at: now,
         tool: "echo".to_owned(),

@@ -238,7 +238,7 @@ async fn a_job_uses_its_owners_memory() {
     assert_eq!(tool(&worker, "t2", "memory_read", json!({"path": "notes/a.md"})).await["output"], "one\ntwo");
     assert_eq!(ada.get(&at("notes/a.md")).await.expect(200).body["content"], "one\ntwo");
     let kept: Vec<MemoryVersion> = items(versions(&ada, "notes/a.md").await);
-    assert_eq!(kept[0].by, MemoryAuthor::Job(job));
+    assert_eq!(kept[0].by, MemoryAuthor::Agent(job.into()));
     let found = tool(&worker, "t3", "memory_search", json!({"query": "two", "limit": 1})).await;
     assert_eq!(output(&found)["items"][0]["path"], "notes/a.md");
     let tree = tool(&worker, "t4", "memory_tree", json!({})).await;

@@ -95,8 +95,8 @@ async fn at_the_limit_of_tool_calls_the_job_fails() {
     let call = json!({"reply": {"tool_calls": [{"name": "echo", "arguments": {"message": "{{turn}}"}}]}});
     let body = json!({"prompt": "p", "limits": {"max_tool_calls": 2}});
     let job = run_to_end(script_of(&[call]), body, JobState::Failed).await;
-    // The call beyond the limit is recorded as refused and is not executed.
-    assert_eq!((job.reason, job.usage.tool_calls), (Some(JobReason::ToolCallLimit), 3));
+    // The call beyond the limit is recorded as refused; it is neither executed nor counted.
+    assert_eq!((job.reason, job.usage.tool_calls), (Some(JobReason::ToolCallLimit), 2));
     let partial = job.result.and_then(|result| result.partial).unwrap();
     assert_eq!((partial.tool_calls, partial.last_actions), (2, vec!["echo: ok".to_owned(); 2]));
 }

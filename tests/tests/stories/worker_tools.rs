@@ -5,9 +5,9 @@ use std::time::Duration;
 use orchestrator::{
     clock::{Clock, ManualClock},
     digest::sha256_hex,
-    store::{NewToolCall, OpenedToolCall, ToolCallKey, ToolCaller},
+    store::{CallKey, NewToolCall, OpenedToolCall},
 };
-use protocol::{CallId, ErrorCode, JobState, ToolCallReply, ToolErrorKind};
+use protocol::{CallId, ErrorCode, Execution, JobState, ToolCallReply, ToolErrorKind};
 use serde_json::{Value, json};
 use tests::{ManualWorker, World};
 
@@ -187,7 +187,7 @@ async fn a_tool_call_interrupted_by_a_crash_is_never_run_again() {
     world.stop().await;
     // The state that a process leaves behind when it dies while the tool runs.
     let arguments = json!({"content": "hello"});
-    let key = ToolCallKey { caller: ToolCaller::Job { job: id, attempt: 1 }, call_id: CallId("t1".to_owned()) };
+    let key = CallKey { execution: Execution::new(id, 1), call_id: CallId("t1".to_owned()) };
     let digest = sha256_hex(&[b"message\0", arguments.to_string().as_bytes()].concat());
     let call = NewToolCall {
         key,

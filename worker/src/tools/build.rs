@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use agent::{ApprovalContext, Tool, ToolContext, ToolOrigin, ToolPolicy};
-use protocol::{JobAssignment, ToolDomain, UserId};
+use agent::{ApprovalContext, Tool, ToolContext, ToolPolicy};
+use protocol::{JobAssignment, ToolDomain, UserId, WorkId};
 use tokio_util::task::TaskTracker;
 
 use super::{
@@ -40,7 +40,7 @@ pub(crate) struct ToolDeps {
 pub(crate) fn context(assignment: &JobAssignment) -> ToolContext {
     ToolContext {
         owner: UserId::default(),
-        origin: ToolOrigin::Job(assignment.job_id),
+        work: WorkId::Job(assignment.job_id),
         approval: ApprovalContext::Autonomous { levels: vec![assignment.approve.iter().cloned().collect()] },
         policy: ToolPolicy::default(),
         only: None,

@@ -2,8 +2,8 @@
 
 use std::{fs, os::unix::fs::symlink, path::PathBuf, sync::Arc};
 
-use agent::{ApprovalContext, Invocation, Tool, ToolContext, ToolError, ToolOrigin, ToolPolicy};
-use protocol::{CallId, EgressView, JobId, ToolErrorKind, UserId};
+use agent::{ApprovalContext, Invocation, Tool, ToolContext, ToolError, ToolPolicy};
+use protocol::{CallId, EgressView, JobId, ToolErrorKind, UserId, WorkId};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -56,7 +56,7 @@ fn invocation(arguments: Value) -> Invocation {
         arguments,
         context: Arc::new(ToolContext {
             owner: UserId::default(),
-            origin: ToolOrigin::Job(JobId::nil()),
+            work: WorkId::Job(JobId::nil()),
             approval: ApprovalContext::autonomous(),
             policy: ToolPolicy::default(),
             only: None,

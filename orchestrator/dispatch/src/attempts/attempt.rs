@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use agent::RecordError;
 use parking_lot::Mutex;
-use protocol::{CallId, Completion, JobId, ToolCallReply};
+use protocol::{CallId, Completion, Execution, JobId, ToolCallReply};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -20,7 +20,7 @@ use super::{
 };
 use base::clock::Clock;
 use domain::job::{JobRecord, WorkerSession};
-use llm::metering::{Account, AccountOwner, CallError, SingleFlight};
+use llm::metering::{Account, CallError, SingleFlight};
 
 use crate::Violation;
 
@@ -30,6 +30,12 @@ pub struct AttemptKey {
     pub job: JobId,
     /// Its attempt, from 1.
     pub attempt: u32,
+}
+
+impl From<AttemptKey> for Execution {
+    fn from(AttemptKey { job, attempt }: AttemptKey) -> Self {
+        Self::new(job, attempt)
+    }
 }
 
 /// Why an attempt's worker is to stop.
@@ -184,7 +190,7 @@ impl Attempt {
         let (record, key) = (self.record(), self.key);
         let (brief, limits) = (&record.brief, &record.brief.limits);
         Account {
-            owner: AccountOwner::Job { job: key.job, attempt: key.attempt },
+            execution: key.into(),
             user: brief.user_id.clone(),
             model: brief.model.clone(),
             title: brief.title.clone(),

@@ -94,7 +94,7 @@ impl ActionExecutor {
     /// not answer, the job stays in the queue.
     async fn is_start_allowed(&self, job: &JobRecord) -> Result<bool, ActionError> {
         let brief = &job.brief;
-        let event = HookEvent::new(HookPoint::JobStart, &brief.user_id).of_job(job.id);
+        let event = HookEvent::new(HookPoint::JobStart, &brief.user_id).of(job.id);
         if job.attempt > 0 || !self.hooks.has(event.point) {
             return Ok(true);
         }

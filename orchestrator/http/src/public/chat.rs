@@ -120,14 +120,14 @@ async fn actions(
     let thread = thread_of_actions(&api, &who, &id).await?;
     let _permit = api.read_permit(&who).await?;
     // One more, to know whether there is a next page.
-    let calls = api.store.thread_actions(thread, after.as_ref(), limit + 1).await?;
+    let calls = api.store.thread_tool_calls(thread, after.as_ref(), limit + 1).await?;
     Ok(Json(cursor::page(calls, limit, ToString::to_string)))
 }
 
 /// The thread, which may be deleted, if the caller may see its calls.
 async fn thread_of_actions(api: &PublicApi, who: &Identity, name: &str) -> Result<ThreadId, ApiError> {
     let ThreadRef::Id(id) = named(name)? else { return Ok(authorize(api, who, name).await?.thread.id) };
-    match api.store.owner_of_thread_actions(id).await? {
+    match api.store.owner_of_thread_tool_calls(id).await? {
         Some(owner) if who.may_see(&owner) => Ok(id),
         Some(_) => Err(ApiError::not_owner()),
         // It has made no call.

@@ -36,11 +36,6 @@ pub(super) struct CallBody {
 struct ToolNames(Vec<String>);
 
 impl CallBody {
-    /// Offers no tools.
-    pub(super) fn without_tools(self) -> Self {
-        Self { tools: ToolNames::default(), ..self }
-    }
-
     /// Whether it offers a tool.
     pub(super) const fn names_tools(&self) -> bool {
         !self.tools.0.is_empty()

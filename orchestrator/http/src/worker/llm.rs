@@ -1,4 +1,4 @@
-//! `POST …/llm/complete` and `…/llm/complete_with_tools`: a model call of the job.
+//! `POST …/llm/complete` and `…/llm/complete_with_tools`: a model call of the job, with the tools that the body names.
 //!
 //! Maps between HTTP and the metered call: recording, budgets and permits are `llm::metering`'s. A call runs to its end even if
 //! its worker disconnects, and is aborted at once when its job is to stop.
@@ -30,27 +30,9 @@ use crate::{
 
 pub(super) async fn complete(
     State(api): State<WorkerApi>,
-    call: CallInFlight,
-    body: WorkerJson<CallBody>,
-) -> Result<Json<Completion>, ErrorExtension> {
-    let body = WorkerJson { value: body.value.without_tools(), bytes: body.bytes };
-    Box::pin(answer(api, call, body)).await
-}
-
-pub(super) async fn complete_with_tools(
-    State(api): State<WorkerApi>,
-    call: CallInFlight,
-    body: WorkerJson<CallBody>,
-) -> Result<Json<Completion>, ErrorExtension> {
-    Box::pin(answer(api, call, body)).await
-}
-
-async fn answer(
-    api: WorkerApi,
     CallInFlight { job, attempt, in_flight }: CallInFlight,
-    body: WorkerJson<CallBody>,
+    WorkerJson { value: body, bytes }: WorkerJson<CallBody>,
 ) -> Result<Json<Completion>, ErrorExtension> {
-    let WorkerJson { value: body, bytes } = body;
     check_call_id(&body.call_id)?;
     attempt.limits().failed_model_calls.check(api.clock.monotonic()).map_err(too_many_failed_calls)?;
     // A worker that retries sends the same bytes.

@@ -86,7 +86,7 @@ async fn run_once(
     call: ToolCall,
 ) -> Result<ToolCallReply, RecordError> {
     let ToolCall { call_id, tool, arguments } = call;
-    let executor = api.tools.executor_for_job(job, attempt.key().attempt, &tool).await?;
+    let executor = api.tools.executor_for_job(job, attempt.key().attempt, Some(&tool)).await?;
     let admission = match readable(&arguments) {
         Ok(arguments) => executor.admit(call_id, &tool, arguments).await,
         Err(error) => executor.refuse(call_id, &tool, Value::Null, error).await,

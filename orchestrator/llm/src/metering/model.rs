@@ -94,7 +94,7 @@ mod tests {
     use std::{borrow::Cow, sync::Arc};
 
     use agent::Delta;
-    use protocol::{CallId, JobState, Message, RateLimitOrigin, ToolChoice};
+    use protocol::{CallId, Execution, JobState, Message, RateLimitOrigin, ToolChoice};
     use rstest::rstest;
     use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -106,12 +106,9 @@ mod tests {
         job::sample,
     };
     use secrets::{KeySource, LeakDetectors, Secrets};
-    use store::{NewToolCall, Store, ToolCallKey, ToolCaller};
+    use store::{CallKey, NewToolCall, Store};
 
-    use crate::{
-        Gateway, UnpricedModel,
-        metering::{AccountOwner, CallLimiter},
-    };
+    use crate::{Gateway, UnpricedModel, metering::CallLimiter};
 
     /// A gateway to a script.
     fn gateway(directory: &tempfile::TempDir, rules: &str) -> Gateway {
@@ -133,7 +130,7 @@ mod tests {
         let job = sample::job(JobState::InProgress);
         let account = Account {
             // A new row is at no attempt yet.
-            owner: AccountOwner::Job { job: job.id, attempt: 0 },
+            execution: Execution::new(job.id, 0),
             user: "ada".to_owned(),
             model: "scripted".to_owned(),
             title: "t".to_owned(),
@@ -238,7 +235,7 @@ mod tests {
         let request = request(&call_id, &messages);
         let broke_off = model.complete(&request, &DeltaSink::discard()).await;
         assert!(matches!(broke_off, Err(ModelError::RateLimited { retry_after: None, .. })), "{broke_off:?}");
-        let job = model.account.owner.counted_as();
+        let job = model.account.execution.work.job().unwrap();
         let usage = async || model.meter.store.job(job).await.unwrap().unwrap().usage;
         assert_eq!((usage().await.output_tokens, model.meter.store.reserved().await.unwrap()), (2, (0, 0)));
         assert_eq!(model.complete(&request, &DeltaSink::discard()).await.unwrap().content, "an answer");
@@ -251,9 +248,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let calls = "[{name: echo, id: call_0, arguments: {}}, {name: echo, id: call_1, arguments: {}}]";
         let model = model(&directory, &format!("{{reply: {{tool_calls: {calls}}}}}")).await;
-        let (job, attempt) = (model.account.owner.counted_as(), 0);
         let earlier = NewToolCall {
-            key: ToolCallKey { caller: ToolCaller::Job { job, attempt }, call_id: "call_0".into() },
+            key: CallKey { execution: model.account.execution, call_id: "call_0".into() },
             request_digest: "digest".to_owned(),
             at: sample::now(),
             tool: "echo".to_owned(),

@@ -5,13 +5,13 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use protocol::EventData;
+use protocol::{EventData, Execution, WorkId};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
 };
 
-use super::{Meter, account::AccountOwner};
+use super::Meter;
 use crate::{CallPhase, ErrorKind};
 
 /// Time without an answer before the first event.
@@ -23,8 +23,12 @@ const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Meter {
     /// Reports the wait of a job until this is dropped. Chats and runs have other ways to show that they are at work.
-    pub(super) async fn report_wait(&self, owner: AccountOwner, mut phase: watch::Receiver<CallPhase>) -> Infallible {
-        let AccountOwner::Job { job, attempt } = owner else { return std::future::pending().await };
+    pub(super) async fn report_wait(
+        &self,
+        Execution { work, attempt }: Execution,
+        mut phase: watch::Receiver<CallPhase>,
+    ) -> Infallible {
+        let WorkId::Job(job) = work else { return std::future::pending().await };
         let began = Instant::now();
         let mut schedule = Schedule::new(began);
         loop {

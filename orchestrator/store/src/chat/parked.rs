@@ -10,11 +10,10 @@ use sqlx::FromRow;
 
 use super::{
     super::{
-        ClosedToolCall, Store, StoreError,
-        actions::insert_closed,
-        gates,
+        ClosedToolCall, Store, StoreError, gates,
         rows::{RowRef, column},
         system_lines,
+        tool_calls::insert_closed,
         write_tx::WriteTx,
     },
     TurnKey,

@@ -82,7 +82,7 @@ async fn trim_largest(tx: &mut WriteTx, bytes: i64, before: DateTime<Utc>) -> Re
          AND (EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = t.id AND seq IS NOT NULL AND NOT due AND at < $2) \
          OR (t.updated_at < $2 AND (t.id IN (SELECT thread_id FROM chat_transcripts) \
          OR EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = t.id AND seq IS NOT NULL) \
-         OR EXISTS (SELECT 1 FROM thread_actions WHERE thread_id = t.id AND reply IS NOT NULL)))) \
+         OR EXISTS (SELECT 1 FROM tool_calls WHERE work_id = t.id AND reply IS NOT NULL)))) \
          ORDER BY u.bytes DESC, t.updated_at LIMIT 1",
     )
     .bind(bytes)
@@ -105,7 +105,7 @@ async fn trim_largest(tx: &mut WriteTx, bytes: i64, before: DateTime<Utc>) -> Re
         rows += empty(tx, thread).await?;
     }
     let calls = sqlx::query(
-        "DELETE FROM thread_actions WHERE rowid IN (SELECT rowid FROM thread_actions WHERE thread_id = $1 \
+        "DELETE FROM tool_calls WHERE rowid IN (SELECT rowid FROM tool_calls WHERE work_id = $1 \
          AND ($2 IS NULL OR at <= $2) AND reply IS NOT NULL LIMIT $3)",
     );
     rows += calls.bind(thread).bind(until).bind(ENTRIES_PER_BATCH).execute(&mut tx.db).await?.rows_affected();

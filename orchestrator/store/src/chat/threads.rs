@@ -5,8 +5,8 @@ use sqlx::{Executor, QueryBuilder, Sqlite};
 
 use super::{
     super::{
-        AuditEntry, Connection, Store, StoreError, actions, audit, calls::forget_answers, inconsistent_rows::Row,
-        instance_events, write_tx::WriteTx,
+        AuditEntry, Connection, Store, StoreError, audit, inconsistent_rows::Row, instance_events,
+        model_calls::forget_answers, tool_calls, write_tx::WriteTx,
     },
     At, MAX_THREADS_PER_USER, OwnedThread, ThreadCaller, ThreadChange, ThreadFilter,
     rows::{ThreadRow, thread_columns},
@@ -54,7 +54,7 @@ impl Store {
                 Err(refused) => return Ok(refused),
             };
             instance_events::delete_of_thread(tx, found.id).await?;
-            actions::forget_texts(tx, found.id).await?;
+            tool_calls::forget_texts(tx, found.id).await?;
             sqlx::query("DELETE FROM chat_threads WHERE id = $1").bind(found.id).execute(&mut tx.db).await?;
             forget_answers(&mut tx.db, found.id).await?;
             audit::insert(&mut tx.db, &entry, protocol::AuditOutcome::Done, None).await?;

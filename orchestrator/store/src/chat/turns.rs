@@ -2,10 +2,7 @@
 //!
 //! Every write names the turn, and changes nothing once the thread is at another one.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use agent::{ApprovalAnswer, Run};
 use chrono::{DateTime, Utc};
@@ -15,10 +12,9 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        Store, StoreError,
-        calls::forget_answers,
-        gates, heartbeats,
+        Store, StoreError, gates, heartbeats,
         inconsistent_rows::Row,
+        model_calls::forget_answers,
         rows::{RowRef, count},
         system_lines,
         write_tx::WriteTx,
@@ -141,19 +137,6 @@ impl Store {
         .fetch_all(&self.read)
         .await?;
         self.inconsistent.read_each(rows, MessageRow::into_message)
-    }
-
-    /// The ids of the tool calls that a turn has recorded.
-    pub async fn chat_tool_call_ids(&self, key: TurnKey) -> Result<HashSet<String>, StoreError> {
-        let ids: Vec<String> = sqlx::query_scalar(
-            "SELECT json_extract(data, '$.call_id') FROM chat_messages \
-             WHERE thread_id = $1 AND role = 'tool_use' AND turn = $2",
-        )
-        .bind(key.thread)
-        .bind(i64::from(key.turn))
-        .fetch_all(&self.read)
-        .await?;
-        Ok(ids.into_iter().collect())
     }
 
     /// Appends an entry that the turn writes, and returns the cursor of its event. `None`: the turn is over.

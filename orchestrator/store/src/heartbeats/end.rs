@@ -6,8 +6,8 @@ use protocol::{ChatContent, MAIN_THREAD, NotificationKind, ThreadId, ThreadState
 use super::{
     super::{
         NewNotification, Store, StoreError, TurnError, TurnKey,
-        calls::forget_answers,
         chat::{self, NewMessage},
+        model_calls::forget_answers,
         notifications, system_lines,
         write_tx::WriteTx,
     },

@@ -264,7 +264,7 @@ async fn the_index_follows_the_current_version() {
     put(&store, "ada", "a.md", "second").await;
     assert_eq!(found(&store, "ada", "first").await, Vec::<String>::new());
     assert_eq!(found(&store, "ada", "second").await, ["a.md"]);
-    let author = MemoryAuthor::Job(JobId::generate());
+    let author = MemoryAuthor::Agent(JobId::generate().into());
     let append = MemoryWrite { author: author.clone(), ..write("ada", "a.md", MemoryText::Append("third".to_owned())) };
     store.write_memory(append).await.unwrap();
     assert_eq!(found(&store, "ada", "second third").await, ["a.md"]);

@@ -5,7 +5,7 @@
 //! anything with a pattern.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use protocol::{EventReceipt, JobId, NotificationKind, RoutineEventId, RoutineId, RunId, ThreadId};
+use protocol::{EventReceipt, JobId, NotificationKind, RoutineEventId, RoutineId, WorkId};
 use serde_json::Value;
 use sqlx::FromRow;
 use uuid::Uuid;
@@ -30,18 +30,6 @@ const MAX_WAITING_PER_USER: i64 = 1_000;
 const DROPS_NOTICE: TimeDelta = TimeDelta::days(1);
 /// How many jobs above a job are searched for the run that caused it.
 const MAX_ANCESTORS: i64 = 8;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventCause {
-    /// A person or a program.
-    User,
-    /// The agent of a job.
-    Job(JobId),
-    /// The agent of a run.
-    Run(RunId),
-    /// The agent of a thread.
-    Thread(ThreadId),
-}
 
 /// What an event is compared with first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +68,8 @@ pub struct NewRoutineEvent {
     pub name: EventName,
     /// The text of a message as `content`, or the payload of an event of a system.
     pub payload: Value,
-    pub cause: EventCause,
+    /// Whose agent caused it; `None`: a person or a program.
+    pub cause: Option<WorkId>,
 }
 
 /// An event that waits.
@@ -274,18 +263,18 @@ async fn may_fire(tx: &mut WriteTx, user: &str, name: &EventName) -> Result<bool
 }
 
 /// The firings of routines that led to what is caused now.
-async fn depth_of(tx: &mut WriteTx, cause: EventCause) -> Result<u32, StoreError> {
+async fn depth_of(tx: &mut WriteTx, cause: Option<WorkId>) -> Result<u32, StoreError> {
     let depth = match cause {
-        EventCause::User => None,
-        EventCause::Job(job) => depth_of_job(&mut tx.db, job).await?,
-        EventCause::Run(run) => {
+        None => None,
+        Some(WorkId::Job(job)) => depth_of_job(&mut tx.db, job).await?,
+        Some(WorkId::Run(run)) => {
             sqlx::query_scalar("SELECT depth + 1 FROM routine_runs WHERE id = $1")
                 .bind(run)
                 .fetch_optional(&mut tx.db)
                 .await?
         }
         // The lines that its turn reads, some of which routines have written.
-        EventCause::Thread(thread) => {
+        Some(WorkId::Thread(thread)) => {
             sqlx::query_scalar("SELECT MAX(depth) + 1 FROM system_lines WHERE thread_id = $1")
                 .bind(thread)
                 .fetch_one(&mut tx.db)

@@ -1,12 +1,12 @@
 //! Gantry's own events, which routines can fire on. They are enqueued in the transaction of what they tell about.
 
 use chrono::{DateTime, Utc};
-use protocol::{JobState, MemoryAuthor, RoutineRun};
+use protocol::{JobState, MemoryAuthor, RoutineRun, WorkId};
 use serde_json::{Value, json};
 
 use super::{
     super::{StoreError, write_tx::WriteTx},
-    events::{EventCause, EventName, NewRoutineEvent, enqueue},
+    events::{EventName, NewRoutineEvent, enqueue},
 };
 use domain::job::JobRecord;
 
@@ -23,14 +23,8 @@ pub(crate) async fn memory_written(
     author: &MemoryAuthor,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let cause = match author {
-        MemoryAuthor::User(_) => EventCause::User,
-        MemoryAuthor::Job(job) => EventCause::Job(*job),
-        MemoryAuthor::Run(run) => EventCause::Run(*run),
-        MemoryAuthor::Thread(thread) => EventCause::Thread(*thread),
-    };
     let payload = json!({"path": path, "version": version, "author": author.to_string()});
-    enqueue(tx, &gantry_event(user, "memory.write", payload, cause), now).await.map(drop)
+    enqueue(tx, &gantry_event(user, "memory.write", payload, author.work()), now).await.map(drop)
 }
 
 /// Enqueues the event `job.completed` or `job.failed` of a job that has ended.
@@ -50,7 +44,7 @@ pub(crate) async fn job_ended(tx: &mut WriteTx, job: &JobRecord, now: DateTime<U
         "source": brief.source,
         "labels": brief.labels,
     });
-    enqueue(tx, &gantry_event(&brief.user_id, event_type, payload, EventCause::Job(job.id)), now).await.map(drop)
+    enqueue(tx, &gantry_event(&brief.user_id, event_type, payload, Some(job.id.into())), now).await.map(drop)
 }
 
 /// Enqueues the event `routine.run` of a run that has ended.
@@ -64,7 +58,7 @@ pub(crate) async fn run_ended(tx: &mut WriteTx, run: &RoutineRun, now: DateTime<
         "reason": run.reason,
         "job_id": run.job_id,
     });
-    enqueue(tx, &gantry_event(&run.user_id, "routine.run", payload, EventCause::Run(run.id)), now).await.map(drop)
+    enqueue(tx, &gantry_event(&run.user_id, "routine.run", payload, Some(run.id.into())), now).await.map(drop)
 }
 
 /// Enqueues a message in a chat.
@@ -76,10 +70,10 @@ pub(crate) async fn chat_message_sent(
 ) -> Result<(), StoreError> {
     let name = EventName::Message { channel: Some(CHAT.to_owned()) };
     let payload = json!({"content": content});
-    enqueue(tx, &NewRoutineEvent { user: user.to_owned(), name, payload, cause: EventCause::User }, now).await.map(drop)
+    enqueue(tx, &NewRoutineEvent { user: user.to_owned(), name, payload, cause: None }, now).await.map(drop)
 }
 
-fn gantry_event(user: &str, event_type: &str, payload: Value, cause: EventCause) -> NewRoutineEvent {
+fn gantry_event(user: &str, event_type: &str, payload: Value, cause: Option<WorkId>) -> NewRoutineEvent {
     let name = EventName::System { source: GANTRY.to_owned(), event_type: event_type.to_owned() };
     NewRoutineEvent { user: user.to_owned(), name, payload, cause }
 }

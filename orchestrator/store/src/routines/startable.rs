@@ -56,7 +56,6 @@ pub struct AbandonedRun {
     pub run: RunId,
     /// The number of its attempt.
     pub attempt: u32,
-    pub started_at: DateTime<Utc>,
 }
 
 #[derive(FromRow)]
@@ -152,7 +151,7 @@ pub(super) const EARLIEST: &str =
     "SELECT MAX($1, (SELECT MIN(ready_at) FROM routine_runs INDEXED BY routine_runs_ready WHERE status = 'queued'))";
 
 /// At most $2 runs in progress that neither their job nor the runs of $1 account for.
-pub(super) const ABANDONED: &str = "SELECT id, attempt, COALESCE(attempt_started_at, created_at) AS started_at \
+pub(super) const ABANDONED: &str = "SELECT id, attempt \
      FROM routine_runs INDEXED BY routine_runs_running WHERE status = 'running' \
      AND id NOT IN (SELECT unhex(value) FROM json_each($1)) \
      AND (job_id IS NULL OR NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = job_id AND finished_at IS NULL)) LIMIT $2";

@@ -1,6 +1,6 @@
 //! Migrations of a database that has rows in every table: no row is lost, and each is read back.
 
-use protocol::RunStatus;
+use protocol::{RunId, RunStatus, ThreadId, ToolErrorKind, UsageLine};
 use sqlx::sqlite::SqlitePool;
 
 use super::*;
@@ -68,7 +68,7 @@ async fn a_store_of_the_first_version_comes_up_to_date_with_its_rows() {
     assert_eq!(store.events(id, 0, 10, None).await.unwrap().items.len(), 2);
     assert_eq!(store.events(id, 0, 10, Some(EventKind::Message)).await.unwrap().items.len(), 1);
     assert_eq!(store.model_calls(id, None, 10).await.unwrap().len(), 1);
-    assert_eq!(store.actions(id, None, 10).await.unwrap().len(), 1);
+    assert_eq!(store.tool_calls(id, None, 10).await.unwrap().len(), 1);
     assert_eq!(store.instance_id().await.unwrap().to_string(), id.to_string());
     assert_eq!(store.reserved().await.unwrap(), (0, 0));
     store.close().await;
@@ -235,5 +235,102 @@ async fn what_was_accepted_and_what_was_stopped_are_known_after_the_migration() 
         (RunStatus::Ok, None, None),
     ];
     assert_eq!(runs, expected);
+    store.close().await;
+}
+
+/// Calls of a job, a thread, a deleted thread and a run, as the version before one table had them; some are open. The
+/// rows of the thread come after a gap, as those of a table from which rows were deleted.
+const CALLS: &[&str] = &[
+    "UPDATE llm_calls SET cost_micro_usd = 20, finish_reason = 'stop', answer = '{\"content\":\"of the job\",\"tool_calls\":[],\
+     \"reasoning\":null,\"finish_reason\":\"stop\",\"usage\":{\"input_tokens\":7,\"output_tokens\":1,\"cache_read_tokens\":0,\
+     \"cache_write_tokens\":0}}'",
+    "INSERT INTO chat_threads (id, user_id, turn, state, created_at, updated_at) VALUES (x'01900000000070008000000000000001', \
+     'ada', 2, 'processing', '2026-11-22T12:00:00+00:00', '2026-11-22T12:00:00+00:00')",
+    "INSERT INTO routine_runs (id, routine_id, user_id, routine_name, identity, kind, trigger_type, trigger_detail, routine_rev, \
+     status, created_at, tokens_used, cost_usd) VALUES (x'01900000000070008000000000000002', x'03', 'ada', 'r', 'i', \
+     'lightweight', 'manual', '', 1, 'running', '2026-11-22T12:00:00+00:00', 100, 0.0001)",
+    "INSERT INTO thread_calls (rowid, thread_id, turn, call_id, user_id, at, provider, model, input_tokens, output_tokens, \
+     cost_micro_usd, request_digest, is_open, estimated_tokens, estimated_micro_usd, reserved_tokens, reserved_micro_usd, \
+     reserved_day, finish_reason, answer) VALUES \
+     (9000, x'01900000000070008000000000000001', 1, 'c1', 'ada', '2026-11-22T13:00:00+00:00', 'p', 'm', 10, 2, 5, 'd', FALSE, 0, 0, \
+     0, 0, NULL, 'stop', '{\"content\":\"of the thread\",\"tool_calls\":[],\"reasoning\":null,\"finish_reason\":\"stop\",\"usage\":\
+     {\"input_tokens\":10,\"output_tokens\":2,\"cache_read_tokens\":0,\"cache_write_tokens\":0}}'), \
+     (9001, x'01900000000070008000000000000001', 2, 'c1', 'ada', '2026-11-23T13:00:00+00:00', 'p', 'other', 0, 0, 0, 'd', TRUE, 40, 4, \
+     90, 9, '2026-11-23', NULL, NULL), \
+     (9002, x'01900000000070008000000000000002', 1, 'c1', 'ada', '2026-11-22T14:00:00+00:00', 'p', 'm', 300, 30, 300, 'd', FALSE, 0, 0, \
+     0, 0, NULL, 'stop', NULL), \
+     (9003, x'01900000000070008000000000000009', 1, 'c1', 'bob', '2026-11-22T15:00:00+00:00', 'p', 'm', 1000, 0, NULL, 'd', FALSE, 0, 0, \
+     0, 0, NULL, 'stop', NULL)",
+    "INSERT INTO user_days (user_id, day, tokens, micro_usd, reserved_tokens, reserved_micro_usd) VALUES \
+     ('ada', '2026-11-23', 1, 1, 90, 9)",
+    "INSERT INTO thread_actions (thread_id, turn, call_id, user_id, at, tool, input, success, output, duration_ms, reply, \
+     request_digest, cost_micro_usd) VALUES \
+     (x'01900000000070008000000000000001', 1, 't1', 'ada', '2026-11-22T13:00:01+00:00', 'echo', '{\"a\":1}', FALSE, 'o', 3, \
+     '{\"success\":false,\"output\":null,\"truncated\":false,\"duration_ms\":3,\"error\":{\"kind\":\"timeout\",\"message\":\"m\"}}', 'd', 7), \
+     (x'01900000000070008000000000000001', 2, 't1', 'ada', '2026-11-23T13:00:01+00:00', 'echo', '{}', NULL, NULL, NULL, NULL, 'd', NULL), \
+     (x'01900000000070008000000000000002', 1, 't1', 'ada', '2026-11-22T14:00:01+00:00', 'echo', '{}', TRUE, 'o', 3, \
+     '{\"success\":true,\"output\":1,\"truncated\":false,\"duration_ms\":3,\"error\":null}', 'd', NULL)",
+];
+
+#[tokio::test]
+async fn calls_read_the_same_after_those_of_all_work_share_tables() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/gantry.db", directory.path().display());
+    let options = SqliteConnectOptions::from_str(&url).unwrap().create_if_missing(true);
+    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    MIGRATIONS.run_to(1, &pool).await.unwrap();
+    for statement in ROWS {
+        sqlx::query(*statement).execute(&pool).await.unwrap();
+    }
+    MIGRATIONS.run_to(360, &pool).await.unwrap();
+    for statement in CALLS {
+        sqlx::query(*statement).execute(&pool).await.unwrap();
+    }
+    let bytes = "SELECT SUM(bytes) FROM chat_threads";
+    let bytes_before: i64 = sqlx::query_scalar(bytes).fetch_one(&pool).await.unwrap();
+    pool.close().await;
+    let store = Store::open(&url).await.unwrap();
+    let mut raw = raw(&directory).await;
+    assert_eq!(sqlx::query_scalar::<_, i64>(bytes).fetch_one(&mut raw).await.unwrap(), bytes_before);
+    let check: String = sqlx::query_scalar("PRAGMA integrity_check").fetch_one(&mut raw).await.unwrap();
+    assert_eq!(check, "ok");
+    let left = "SELECT COUNT(*) FROM sqlite_schema WHERE name IN ('llm_calls', 'job_actions', 'thread_calls', 'thread_actions') \
+                OR tbl_name IN ('model_calls', 'tool_calls') AND sql LIKE '%REFERENCES%'";
+    assert_eq!(sqlx::query_scalar::<_, i64>(left).fetch_one(&mut raw).await.unwrap(), 0);
+
+    let job: JobId = "0193b1f0-5b6e-7c3a-9b1e-2f4d5a6b7c8d".parse().unwrap();
+    let thread: ThreadId = "01900000-0000-7000-8000-000000000001".parse().unwrap();
+    let run: RunId = "01900000-0000-7000-8000-000000000002".parse().unwrap();
+    let [(_, call)] = store.model_calls(job, None, 10).await.unwrap().try_into().unwrap();
+    assert_eq!((call.usage.input_tokens, call.cost_usd, call.attempt), (7, Some(0.000_02), 1));
+    assert_eq!(store.tool_calls(job, None, 10).await.unwrap().len(), 1);
+    let [(_, first), (_, open)] = store.thread_tool_calls(thread, None, 10).await.unwrap().try_into().unwrap();
+    assert_eq!((first.turn, first.error, first.cost_usd), (1, Some(ToolErrorKind::Timeout), Some(0.000_007)));
+    assert_eq!((open.turn, open.success), (2, None));
+    let [(_, of_run)] = store.tool_calls(run, None, 10).await.unwrap().try_into().unwrap();
+    assert_eq!((of_run.attempt, of_run.output.as_deref()), (1, Some("o")));
+    assert_eq!(store.owner_of_thread_tool_calls(thread).await.unwrap().as_deref(), Some("ada"));
+    let answers = store.chat_turn_answers(thread).await.unwrap();
+    assert_eq!(answers.iter().map(|answer| answer.content.as_str()).collect::<Vec<_>>(), ["of the thread"]);
+    assert_eq!(store.run_usage(run).await.unwrap(), RunUsage { tokens: 230, cost_usd: Some(0.000_2) });
+
+    let usage = |user: Option<&'static str>| {
+        let store = &store;
+        async move {
+            let page = store.usage_by_day(user, "2026-11-24".parse().unwrap(), 3).await.unwrap();
+            let line = |line: UsageLine| (line.input_tokens, line.cost_usd, line.llm_calls, line.tool_calls.unwrap());
+            page.lines.into_iter().map(line).collect::<Vec<_>>()
+        }
+    };
+    let second_day = (0, Some(0.0), 1, 1);
+    assert_eq!(usage(Some("ada")).await, [second_day, (317, Some(0.000_325), 3, 3)]);
+    assert_eq!(usage(None).await, [second_day, (1317, None, 4, 3)]);
+
+    let now = "2026-11-23T14:00:00Z".parse().unwrap();
+    assert_eq!(store.close_abandoned_calls(now).await.unwrap(), 1);
+    assert_eq!(store.close_interrupted_tool_calls().await.unwrap(), 1);
+    let day = "SELECT tokens, micro_usd, reserved_tokens, reserved_micro_usd FROM user_days WHERE user_id = 'ada' AND day = '2026-11-23'";
+    let day: (i64, i64, i64, i64) = sqlx::query_as(day).fetch_one(&mut raw).await.unwrap();
+    assert_eq!(day, (41, 5, 0, 0));
     store.close().await;
 }

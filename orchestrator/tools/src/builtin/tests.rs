@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use agent::{Admission, CallResult, RecordError, ToolError};
 use chrono::DateTime;
-use protocol::{CallId, InstanceId, JobState, ToolErrorKind};
+use protocol::{CallId, InstanceId, JobState, ToolErrorKind, WorkId};
 use serde_json::json;
 
 use super::*;
@@ -15,7 +15,7 @@ use egress::{EgressPolicy, system_look_up};
 use engine::{Docker, DockerSettings, Engine};
 use mcp::{McpClient, McpParts};
 use secrets::{KeySource, Secrets};
-use store::{AuditEntry, Delivery, NewToolCall, NotificationFilter, Sent, SentMessage, ToolCallKey};
+use store::{AuditEntry, CallKey, Delivery, NewToolCall, NotificationFilter, Sent, SentMessage};
 
 #[test]
 fn the_context_of_a_call_is_its_jobs() {
@@ -25,7 +25,7 @@ fn the_context_of_a_call_is_its_jobs() {
     });
     let context = job_context(&job);
     assert_eq!(context.owner.as_str(), job.brief.user_id);
-    assert_eq!((context.origin, context.max_children), (ToolOrigin::Job(job.id), 2));
+    assert_eq!((context.work, context.max_children), (WorkId::Job(job.id), 2));
     assert_eq!((context.only, context.egress), (job.brief.tools.clone(), EgressView::default()));
 }
 
@@ -116,7 +116,7 @@ async fn the_calls_of_a_chat_turn_are_checked_recorded_and_run_once() {
     let turn = turn(&store).await;
     let entry = AuditEntry::by_operator("secret.set", DateTime::UNIX_EPOCH);
     secrets.set("ada", "KEY", &"correct-horse-battery".into(), &entry).await.unwrap();
-    let executor = tools.executor_for_turn("ada", turn, AllowList::new()).await.unwrap();
+    let executor = tools.executor_for_turn("ada", turn, Some(AllowList::new())).await.unwrap();
     let echo = json!({"message": "it is correct-horse-battery"});
     let echoed = finish(executor.admit(id("t1"), "echo", echo.clone()).await).await.unwrap();
     assert_eq!(echoed.output, "it is [redacted]");
@@ -149,10 +149,10 @@ async fn a_call_of_a_chat_turn_that_a_restart_interrupts_is_never_run_again() {
     let (tools, _secrets) = tools(&directory).await;
     let store = tools.calls.store.clone();
     let turn = turn(&store).await;
-    let executor = tools.executor_for_turn("ada", turn, AllowList::new()).await.unwrap();
+    let executor = tools.executor_for_turn("ada", turn, Some(AllowList::new())).await.unwrap();
     let message = json!({"content": "hi"});
     let open = NewToolCall {
-        key: ToolCallKey { caller: ToolCaller::Turn(turn), call_id: id("t1") },
+        key: CallKey { execution: turn.into(), call_id: id("t1") },
         request_digest: sha256_hex(&[b"message\0", message.to_string().as_bytes()].concat()),
         at: Clock::system().now(),
         tool: "message".to_owned(),

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use agent::{ApprovalContext, ToolContext, ToolPolicy};
 use axum::{Router, body::Bytes, http::HeaderMap, routing::any};
-use protocol::{CallId, EgressView, JobId, ThreadId, UserId};
+use protocol::{CallId, EgressView, JobId, ThreadId, UserId, WorkId};
 use rstest::rstest;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -54,10 +54,10 @@ async fn tool(ceiling: &[String]) -> Scene {
     Scene { tool: Http { client, log: EgressLog { store, clock: Clock::system(), detectors } }, _directory: directory }
 }
 
-fn invocation(origin: ToolOrigin, allow: Vec<String>, arguments: Value) -> Invocation {
+fn invocation(work: WorkId, allow: Vec<String>, arguments: Value) -> Invocation {
     let context = ToolContext {
         owner: UserId::default(),
-        origin,
+        work,
         approval: ApprovalContext::autonomous(),
         policy: ToolPolicy::default(),
         only: None,
@@ -83,7 +83,7 @@ async fn a_request_arrives_as_it_was_asked_for() {
         (Value::Null, "k||"),
     ] {
         let arguments = json!({"method": "POST", "url": url, "headers": {"X-Key": "k"}, "body": body});
-        let output = tool.call(invocation(ToolOrigin::Thread(ThreadId::nil()), vec![], arguments)).await.unwrap();
+        let output = tool.call(invocation(WorkId::Thread(ThreadId::nil()), vec![], arguments)).await.unwrap();
         assert!(output.success);
         assert_eq!((&output.content["status"], &output.content["body"]), (&json!(200), &json!(expected)));
     }
@@ -99,9 +99,9 @@ async fn a_job_is_held_to_its_list(#[case] is_job: bool, #[case] allow: Vec<&str
     let (address, _task) = server().await;
     let tool = tool(&[address.to_string(), "a.example".to_owned()]).await;
     let allow = allow.iter().map(|entry| entry.replace("SERVER", &address.to_string())).collect();
-    let origin = if is_job { ToolOrigin::Job(JobId::nil()) } else { ToolOrigin::Thread(ThreadId::nil()) };
+    let work = if is_job { WorkId::Job(JobId::nil()) } else { WorkId::Thread(ThreadId::nil()) };
     let arguments = json!({"method": "GET", "url": format!("http://{address}/echo")});
-    let result = tool.call(invocation(origin, allow, arguments)).await;
+    let result = tool.call(invocation(work, allow, arguments)).await;
     match (result, refused) {
         (Ok(output), None) => assert_eq!(output.content["status"], 200),
         (Err(error), Some(text)) => {
@@ -123,7 +123,7 @@ async fn a_job_is_held_to_its_list(#[case] is_job: bool, #[case] allow: Vec<&str
 #[tokio::test]
 async fn an_error_says_what_kind_it_is(#[case] arguments: Value, #[case] expected: ToolErrorKind) {
     let tool = tool(&["a.example".to_owned(), "*.invalid".to_owned()]).await;
-    let error = tool.call(invocation(ToolOrigin::Thread(ThreadId::nil()), vec![], arguments)).await.unwrap_err();
+    let error = tool.call(invocation(WorkId::Thread(ThreadId::nil()), vec![], arguments)).await.unwrap_err();
     assert_eq!(error.0.kind, expected, "{error}");
 }
 
@@ -131,7 +131,7 @@ async fn an_error_says_what_kind_it_is(#[case] arguments: Value, #[case] expecte
 async fn a_call_ends_when_it_is_stopped() {
     let (address, _task) = server().await;
     let arguments = json!({"method": "GET", "url": format!("http://{address}/never")});
-    let invocation = invocation(ToolOrigin::Thread(ThreadId::nil()), vec![], arguments);
+    let invocation = invocation(WorkId::Thread(ThreadId::nil()), vec![], arguments);
     let stop = invocation.stop.clone();
     let tool = tool(&[address.to_string()]).await;
     let (result, ()) = tokio::join!(tool.call(invocation), async { stop.cancel() });

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use agent::{Invocation, Tool, ToolError, ToolOrigin};
-use protocol::{FieldError, JobId, ToolErrorKind, ToolFailure};
+use agent::{Invocation, Tool, ToolError};
+use protocol::{FieldError, JobId, ToolErrorKind, ToolFailure, WorkId};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -50,10 +50,10 @@ impl JobAccess {
     /// The jobs that a caller reaches: a job those below it, a thread all of its user. None for a run: routines have no
     /// jobs yet.
     pub(super) fn scope(invocation: &Invocation) -> Option<JobScope> {
-        match invocation.context.origin {
-            ToolOrigin::Job(job) => Some(JobScope::Below(job)),
-            ToolOrigin::Thread(_) => Some(JobScope::OfUser(invocation.context.owner.as_str().to_owned())),
-            ToolOrigin::Run(_) => None,
+        match invocation.context.work {
+            WorkId::Job(job) => Some(JobScope::Below(job)),
+            WorkId::Thread(_) => Some(JobScope::OfUser(invocation.context.owner.as_str().to_owned())),
+            WorkId::Run(_) => None,
         }
     }
 
@@ -74,16 +74,12 @@ impl JobAccess {
     }
 
     /// The call's id as an idempotency key: a repeated call does not have its effect twice. The id is unique for its
-    /// origin.
+    /// job, thread or run.
     pub(super) fn idempotency_key(invocation: &Invocation) -> IdempotencyKey {
-        let origin = match invocation.context.origin {
-            ToolOrigin::Job(id) => format!("job {id}"),
-            ToolOrigin::Run(id) => format!("run {id}"),
-            ToolOrigin::Thread(id) => format!("thread {id}"),
-        };
+        let work = invocation.context.work;
         IdempotencyKey {
             user: invocation.context.owner.as_str().to_owned(),
-            key: format!("tool call {} of {origin}", invocation.call_id.as_str()),
+            key: format!("tool call {} of {} {}", invocation.call_id.as_str(), work.kind(), work.as_uuid()),
             digest: sha256_hex(invocation.arguments.to_string().as_bytes()),
         }
     }

@@ -1,7 +1,7 @@
 //! `cancel_job`: requests that a job stops.
 
-use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOrigin, ToolOutput, ToolSpec};
-use protocol::{JobState, ToolErrorKind};
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use protocol::{JobState, ToolErrorKind, WorkId};
 use serde_json::{Value, json};
 
 use super::{
@@ -41,7 +41,7 @@ impl Tool for CancelJob {
             }
             let now = self.0.submitter.clock.now();
             let entry = self.0.audit_entry(&invocation, "job.cancel", Some(job.id));
-            let by_job = matches!(invocation.context.origin, ToolOrigin::Job(_));
+            let by_job = matches!(invocation.context.work, WorkId::Job(_));
             let cancel = self.0.store().transition(job.id, now, Some(&entry), move |job| {
                 if by_job { job.cancel_by_ancestor(now) } else { job.request_cancel(now, None) }
             });

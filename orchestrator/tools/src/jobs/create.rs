@@ -1,7 +1,7 @@
 //! `create_job`: a child of the job that calls it, or a job of the person that a thread belongs to.
 
-use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOrigin, ToolOutput, ToolSpec};
-use protocol::{CreateJob, Job, JobId, LimitsRequest, Source, ToolErrorKind};
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use protocol::{CreateJob, Job, JobId, LimitsRequest, Source, ToolErrorKind, WorkId};
 use serde_json::{Value, json};
 
 use super::{
@@ -85,25 +85,22 @@ impl CreateJobTool {
             source: Source::Tool,
             key: Some(JobAccess::idempotency_key(invocation)),
             audit: Some(self.0.audit_entry(invocation, "job.create", None)),
-            thread: match invocation.context.origin {
-                ToolOrigin::Thread(thread) => Some(thread),
-                ToolOrigin::Job(_) | ToolOrigin::Run(_) => None,
-            },
+            thread: invocation.context.work.thread(),
             allows_host: true,
         };
         let asked = request(invocation)?;
-        let submitted = match invocation.context.origin {
-            ToolOrigin::Job(caller) => {
+        let submitted = match invocation.context.work {
+            WorkId::Job(caller) => {
                 let parent = self.0.store().job(caller).await.map_err(|error| failed(&error))?.ok_or_else(not_found)?;
                 submitter.submit_child(&parent, submission, asked).await
             }
-            ToolOrigin::Thread(_) => {
+            WorkId::Thread(_) => {
                 let ChildRequest { prompt, title, limits, tools } = asked;
                 let request = CreateJob { prompt, title, limits, tools, ..CreateJob::default() };
                 let owner = invocation.context.owner.as_str().to_owned();
                 submitter.submit_request(owner, submission, request).await
             }
-            ToolOrigin::Run(_) => {
+            WorkId::Run(_) => {
                 return Err(ToolError::new(ToolErrorKind::NotAuthorized, "a run of a routine cannot create jobs"));
             }
         };

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use agent::{
-    ApprovalContext, ApprovalRequirement, Invocation, Tool, ToolContext, ToolError, ToolOrigin, ToolOutput, ToolPolicy,
-};
+use agent::{ApprovalContext, ApprovalRequirement, Invocation, Tool, ToolContext, ToolError, ToolOutput, ToolPolicy};
 use chrono::DateTime;
-use protocol::{CallId, EgressView, JobId, JobReason, JobState, RunId, Source, ThreadId, ToolErrorKind, UserId};
+use protocol::{
+    CallId, EgressView, JobId, JobReason, JobState, RunId, Source, ThreadId, ToolErrorKind, UserId, WorkId,
+};
 use serde_json::{Value, json};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -35,26 +35,20 @@ impl Scene {
     }
 
     /// A call with its own id, by `owner`.
-    async fn call_as(
-        &self,
-        owner: &str,
-        origin: ToolOrigin,
-        name: &str,
-        arguments: Value,
-    ) -> Result<ToolOutput, ToolError> {
-        self.call_again(JobId::generate().to_string(), owner, origin, (name, arguments)).await
+    async fn call_as(&self, owner: &str, work: WorkId, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
+        self.call_again(JobId::generate().to_string(), owner, work, (name, arguments)).await
     }
 
     async fn call_again(
         &self,
         call_id: String,
         owner: &str,
-        origin: ToolOrigin,
+        work: WorkId,
         (name, arguments): (&str, Value),
     ) -> Result<ToolOutput, ToolError> {
         let context = ToolContext {
             owner: UserId(owner.to_owned()),
-            origin,
+            work,
             approval: ApprovalContext::autonomous(),
             policy: ToolPolicy::default(),
             only: None,
@@ -67,7 +61,7 @@ impl Scene {
 
     /// A call in a thread of ada's.
     async fn call(&self, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
-        self.call_as("ada", ToolOrigin::Thread(ThreadId::nil()), name, arguments).await
+        self.call_as("ada", WorkId::Thread(ThreadId::nil()), name, arguments).await
     }
 
     fn tool(&self, name: &str) -> &dyn Tool {
@@ -92,7 +86,7 @@ fn kind(result: &Result<ToolOutput, ToolError>) -> Option<ToolErrorKind> {
 #[tokio::test]
 async fn a_thread_creates_jobs_of_its_owner_once_for_each_call() {
     let scene = Scene::new().await;
-    let thread = ToolOrigin::Thread(ThreadId::nil());
+    let thread = WorkId::Thread(ThreadId::nil());
     let call = ("create_job", json!({"prompt": "work", "limits": {"max_tokens": 5}, "title": "A title"}));
     let first = scene.call_again("c1".to_owned(), "ada", thread, call.clone()).await.unwrap();
     let again = scene.call_again("c1".to_owned(), "ada", thread, call.clone()).await.unwrap();
@@ -106,7 +100,7 @@ async fn a_thread_creates_jobs_of_its_owner_once_for_each_call() {
     let other = ("create_job", json!({"prompt": "other"}));
     let reused = scene.call_again("c1".to_owned(), "ada", thread, other.clone()).await;
     assert_eq!(kind(&reused), Some(ToolErrorKind::InvalidParameters));
-    let elsewhere = ToolOrigin::Thread(ThreadId::generate());
+    let elsewhere = WorkId::Thread(ThreadId::generate());
     assert!(scene.call_again("c1".to_owned(), "ada", elsewhere, other).await.is_ok(), "another thread's call");
     let all = AuditFilter { limit: 10, ..AuditFilter::default() };
     let entries = scene.submit.submitter.store.audit(&all).await.unwrap();
@@ -145,7 +139,7 @@ async fn a_thread_follows_prompts_and_cancels_the_jobs_of_its_owner() {
     assert_eq!((&events["items"][0]["kind"], &events["items"][0]["seq"]), (&json!("state"), &json!(1)));
     assert_eq!(events["next_after"], Value::Null);
     let prompt = ("job_prompt", json!({"job_id": id, "content": "and this"}));
-    let thread = ToolOrigin::Thread(ThreadId::nil());
+    let thread = WorkId::Thread(ThreadId::nil());
     let sent = scene.call_again("p1".to_owned(), "ada", thread, prompt.clone()).await.unwrap();
     assert_eq!(scene.call_again("p1".to_owned(), "ada", thread, prompt).await.unwrap(), sent);
     let delivered = scene.submit.submitter.store.next_prompt(id, None, DateTime::UNIX_EPOCH).await.unwrap().unwrap();
@@ -171,8 +165,8 @@ async fn a_thread_follows_prompts_and_cancels_the_jobs_of_its_owner() {
 async fn other_users_and_runs_reach_no_job() {
     let scene = Scene::new().await;
     let id = scene.create().await;
-    let (thread, run) = (ToolOrigin::Thread(ThreadId::nil()), ToolOrigin::Run(RunId::generate()));
-    for (owner, origin, id) in [
+    let (thread, run) = (WorkId::Thread(ThreadId::nil()), WorkId::Run(RunId::generate()));
+    for (owner, work, id) in [
         ("bob", thread, json!(id)),
         ("ada", run, json!(id)),
         ("ada", thread, json!(JobId::generate())),
@@ -180,14 +174,14 @@ async fn other_users_and_runs_reach_no_job() {
     ] {
         for name in ["job_status", "job_events", "cancel_job", "job_prompt"] {
             let arguments = json!({"job_id": id, "content": "hi"});
-            let refused = scene.call_as(owner, origin, name, arguments).await;
+            let refused = scene.call_as(owner, work, name, arguments).await;
             assert_eq!(kind(&refused), Some(ToolErrorKind::NotFound), "{name} {id} {refused:?}");
         }
     }
     let created = scene.call_as("ada", run, "create_job", json!({"prompt": "work"})).await;
     assert_eq!(kind(&created), Some(ToolErrorKind::NotAuthorized));
-    for (owner, origin) in [("bob", thread), ("ada", run)] {
-        let listed = scene.call_as(owner, origin, "list_jobs", json!({})).await.unwrap().content;
+    for (owner, work) in [("bob", thread), ("ada", run)] {
+        let listed = scene.call_as(owner, work, "list_jobs", json!({})).await.unwrap().content;
         assert_eq!(listed, json!({"items": []}));
     }
     assert_eq!(scene.job(id).await.state(), JobState::Pending);

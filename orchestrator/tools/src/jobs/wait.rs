@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use agent::{Invocation, ToolError, ToolOrigin};
+use agent::{Invocation, ToolError};
 use protocol::{JobId, JobState};
 
 use super::access::{JobAccess, failed};
@@ -25,10 +25,7 @@ impl JobAccess {
     ) -> Result<(), ToolError> {
         // Before the first read, so that no event is missed.
         let mut events = self.store().event_notifier().subscribe(Topic::Job(job));
-        let attempt = match invocation.context.origin {
-            ToolOrigin::Job(caller) => self.attempts.live(caller),
-            ToolOrigin::Run(_) | ToolOrigin::Thread(_) => None,
-        };
+        let attempt = invocation.context.work.job().and_then(|caller| self.attempts.live(caller));
         let _lends_slot = attempt.as_ref().map(Attempt::start_child_wait);
         self.submitter.waker.wake();
         let end = async {

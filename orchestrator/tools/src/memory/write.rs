@@ -2,8 +2,8 @@
 //!
 //! Owns which documents a model may not write, and which it may write only with a person's approval.
 
-use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOrigin, ToolOutput, ToolSpec};
-use protocol::{JobId, MemoryAuthor, ToolErrorKind};
+use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use protocol::{MemoryAuthor, ToolErrorKind};
 use serde_json::{Value, json};
 
 use super::access::{invalid, path, store_failed, text};
@@ -54,14 +54,14 @@ impl Tool for MemoryWriter {
             }
             let content = self.redacted(invocation.context.owner.as_str(), &path, text(&invocation, "content")).await?;
             let appends = invocation.arguments.get("append").and_then(Value::as_bool).unwrap_or(false);
-            let (author, job) = author(invocation.context.origin);
+            let work = invocation.context.work;
             let user = invocation.context.owner.as_str().to_owned();
             let write = MemoryWrite {
-                audit: AuditEntry::by_agent("memory.write", &user, job, self.clock.now()),
+                audit: AuditEntry::by_agent("memory.write", &user, work.job(), self.clock.now()),
                 user,
                 path,
                 text: if appends { MemoryText::Append(content) } else { MemoryText::Replace(content) },
-                author,
+                author: MemoryAuthor::Agent(work),
                 expected: None,
             };
             outcome(self.store.write_memory(write).await.map_err(|error| store_failed(&error))?)
@@ -84,14 +84,6 @@ impl MemoryWriter {
         let redact = move || detector.redact(&content).0.into_owned();
         let failed = |_| ToolError::new(ToolErrorKind::Failed, "memory cannot be written now; try again");
         search(MAX_MEMORY_DOCUMENT_BYTES, redact).await.map_err(failed)
-    }
-}
-
-fn author(origin: ToolOrigin) -> (MemoryAuthor, Option<JobId>) {
-    match origin {
-        ToolOrigin::Job(id) => (MemoryAuthor::Job(id), Some(id)),
-        ToolOrigin::Run(id) => (MemoryAuthor::Run(id), None),
-        ToolOrigin::Thread(id) => (MemoryAuthor::Thread(id), None),
     }
 }
 

@@ -184,7 +184,7 @@ async fn a_call_that_a_crash_interrupted_finds_the_child_that_it_created() {
     world.stop().await;
     // The state that a process leaves behind when it dies between the child's row and the record of the reply.
     let open =
-        "UPDATE job_actions SET success = NULL, output = NULL, duration_ms = NULL, reply = NULL WHERE call_id = 't1'";
+        "UPDATE tool_calls SET success = NULL, output = NULL, duration_ms = NULL, reply = NULL WHERE call_id = 't1'";
     let opened = sqlx::query(open).execute(&mut world.database().await).await.unwrap();
     assert_eq!(opened.rows_affected(), 1);
     world.start().await;

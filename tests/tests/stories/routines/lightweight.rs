@@ -5,6 +5,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use chrono::TimeDelta;
+use orchestrator::clock::ManualClock;
 use protocol::{RoutineRun, RunReason, RunStatus};
 use reqwest::Method;
 use rstest::rstest;
@@ -360,6 +362,23 @@ async fn a_run_that_takes_too_long_is_stopped() {
     let run = triggered(&ada, &routine).await;
     assert_eq!((run.status, run.reason), (RunStatus::Failed, Some(RunReason::Timeout)), "{run:?}");
     assert!(run.tokens_used > 0, "the call that was cut off is charged its estimate: {run:?}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_run_is_charged_for_its_calls_when_the_clock_is_set_back_meanwhile() {
+    let now = "2026-11-22T12:00:00Z".parse().unwrap();
+    let clock = ManualClock::at(now);
+    let provider_clock = clock.clone();
+    let (upstream, _) = provider(move |_| {
+        provider_clock.step_wall_to(now - TimeDelta::minutes(1));
+        Answer::Text("ROUTINE_OK".to_owned())
+    })
+    .await;
+    let world = upstream.world().clock(&clock).build().await;
+    let ada = world.user("ada");
+    let routine = create(&ada, "set-back", action(json!({}))).await;
+    assert_eq!(triggered(&ada, &routine).await.tokens_used, 15);
     world.finish().await;
 }
 

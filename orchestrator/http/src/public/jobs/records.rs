@@ -41,7 +41,7 @@ pub(super) async fn actions(
     let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
     let _permit = api.read_permit(&who).await?;
     // One more, to know whether there is a next page.
-    let calls = api.store.actions(id, after.as_ref(), limit + 1).await?;
+    let calls = api.store.tool_calls(id, after.as_ref(), limit + 1).await?;
     Ok(Json(cursor::page(calls, limit, ToString::to_string)))
 }
 

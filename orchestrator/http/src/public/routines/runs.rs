@@ -186,7 +186,7 @@ async fn actions(
     }
     let _permit = api.read_permit(&who).await?;
     // One more, to know whether there is a next page.
-    let calls = api.store.run_actions(id, after.as_ref(), limit + 1).await?;
+    let calls = api.store.tool_calls(id, after.as_ref(), limit + 1).await?;
     Ok(Json(cursor::page(calls, limit, ToString::to_string)))
 }
 

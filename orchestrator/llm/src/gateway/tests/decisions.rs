@@ -12,7 +12,7 @@ pub(super) fn gateway(providers: Vec<ProviderSettings>) -> Gateway {
 }
 
 fn job_of(user: &str) -> CallOwner<'_> {
-    CallOwner { job: protocol::JobId::generate(), user }
+    CallOwner { work: protocol::JobId::generate().into(), user }
 }
 
 async fn ask_as(gateway: &Gateway, caller: CallOwner<'_>, text: &str) -> Result<Answer, AskError> {

@@ -1,4 +1,4 @@
-use protocol::{FinishReason, JobState, Limits};
+use protocol::{CallId, Execution, FinishReason, JobId, JobState, Limits};
 
 use super::*;
 use domain::job::sample;
@@ -39,12 +39,12 @@ impl Scene {
     }
 
     fn key(&self, call_id: &str) -> CallKey {
-        CallKey { job: self.job, attempt: 1, call_id: CallId(call_id.to_owned()) }
+        CallKey { execution: Execution::new(self.job, 1), call_id: CallId(call_id.to_owned()) }
     }
 
     fn call(&self, call_id: &str) -> NewCall {
         NewCall {
-            key: ModelCallKey::Job(self.key(call_id)),
+            key: self.key(call_id),
             request_digest: "digest".to_owned(),
             at: self.now,
             provider: "primary".to_owned(),
@@ -56,7 +56,8 @@ impl Scene {
                 prices: Some((1_000_000, 2_000_000)),
                 prompt_price: Some(1_000_000),
             },
-            quota: CallQuota { max_answers: 2, max_calls: 16 },
+            max_answers: 2,
+            max_calls: 16,
             budget: Some(DayLimits::default()),
         }
     }
@@ -188,8 +189,8 @@ async fn calls_in_flight_count_against_the_quota_until_they_are_released() {
 #[tokio::test]
 async fn a_call_of_an_attempt_that_is_over_is_not_opened() {
     let scene = Scene::new().await;
-    let key = CallKey { attempt: 2, ..scene.key("c1") };
-    let old = NewCall { key: ModelCallKey::Job(key), ..scene.call("c1") };
+    let key = CallKey { execution: Execution::new(scene.job, 2), ..scene.key("c1") };
+    let old = NewCall { key, ..scene.call("c1") };
     assert_eq!(scene.store.open_model_call(&old).await.unwrap(), OpenedCall::NotLive);
     scene.store.close().await;
 }
@@ -205,7 +206,7 @@ async fn a_call_that_cannot_be_closed_keeps_no_other_open() {
     other.job = good;
     other.reserved("c1").await;
     other.reserved("c2").await;
-    sqlx::query("UPDATE llm_calls SET attempt = -1 WHERE job_id = $1 AND call_id = 'c2'")
+    sqlx::query("UPDATE model_calls SET attempt = -1 WHERE work_id = $1 AND call_id = 'c2'")
         .bind(good)
         .execute(&mut raw)
         .await

@@ -1,10 +1,35 @@
-//! Positions in the lists of a job's calls, so that a page begins at a row and not at a count of rows.
+//! The names of model calls and tool calls, and positions in lists of them, so that a page begins at a row and not at a
+//! count of rows.
 
 use std::{fmt, str::FromStr};
 
 use chrono::{DateTime, Utc};
+use protocol::{CallId, Execution};
 
-/// Where a call is in its job's list: by attempt, then by time, then by id.
+use super::{rows::RowRef, write_tx::StatementBatch};
+
+/// Names a model call or a tool call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallKey {
+    /// Who makes it.
+    pub execution: Execution,
+    /// Unique within the execution.
+    pub call_id: CallId,
+}
+
+impl CallKey {
+    /// Binds its columns as the next three arguments: `work_id`, `attempt`, `call_id`.
+    pub(super) fn bind_to(&self, batch: StatementBatch) -> StatementBatch {
+        let Execution { work, attempt } = self.execution;
+        batch.bind(*work.as_uuid()).bind(i64::from(attempt)).bind(self.call_id.0.clone())
+    }
+
+    pub(super) fn row_ref(&self, table: &'static str) -> RowRef {
+        RowRef { table, id: *self.execution.work.as_uuid() }
+    }
+}
+
+/// Where a call is in the list of its work's calls: by attempt, then by time, then by id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallPosition {
     pub(super) attempt: u32,

@@ -20,8 +20,8 @@ impl Store {
         let (attempt, at, call_id) = CallPosition::bounds(after);
         let rows: Vec<CallListRow> = sqlx::query_as(
             "SELECT attempt, call_id, at, provider, model, input_tokens, output_tokens, cache_read_tokens, \
-             cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error FROM llm_calls \
-             WHERE job_id = $1 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5",
+             cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error FROM model_calls \
+             WHERE work_id = $1 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5",
         )
         .bind(job)
         .bind(attempt)
@@ -30,7 +30,7 @@ impl Store {
         .bind(i64::from(limit))
         .fetch_all(&self.read)
         .await?;
-        let row_ref = RowRef { table: "llm_calls", id: *job.as_uuid() };
+        let row_ref = RowRef { table: "model_calls", id: *job.as_uuid() };
         rows.into_iter().map(|row| row.into_record(row_ref)).collect()
     }
 }
