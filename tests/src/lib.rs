@@ -12,6 +12,7 @@ pub mod install;
 mod manual_worker;
 mod metrics;
 mod process;
+mod query_plans;
 mod reply;
 pub mod routines;
 mod script;

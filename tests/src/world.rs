@@ -3,7 +3,7 @@
 //! Owns its lifecycle. A test ends with [`World::finish`], which fails if anything is left over. A world that is
 //! dropped without it fails too.
 
-use std::{sync::Arc, time::Duration};
+use std::{str::FromStr as _, sync::Arc, time::Duration};
 
 use orchestrator::{
     Environment,
@@ -17,12 +17,12 @@ use orchestrator::{
     workspace::ReadDiskSpace,
 };
 use protocol::{CreateJob, Event, EventData, JobId, JobState, JobSummary, Source};
-use sqlx::{Connection as _, SqliteConnection};
+use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::{FakeEngine, ManualWorker, Metrics, User, Workers, echo_script};
+use crate::{FakeEngine, ManualWorker, Metrics, User, Workers, echo_script, query_plans};
 
 /// Signs every token of a world.
 const SECRET: &str = "a story's own secret, at least 32 bytes long";
@@ -249,6 +249,7 @@ impl World {
 
     /// Starts an orchestrator on this world's data.
     pub async fn start(&mut self) {
+        query_plans::record();
         let engine: Arc<dyn Engine> = Arc::new(self.engine.clone());
         let overrides =
             TestOverrides { engine: Some(engine), clock: Some(self.clock.clone()), space: self.space.clone() };
@@ -285,6 +286,7 @@ impl World {
         let store = self.store().await;
         assert_eq!(store.reserved().await.expect("the database responds"), (0, 0), "budget is still reserved");
         store.close().await;
+        query_plans::check(&mut self.database().await).await;
         self.engine.close().await;
     }
 
@@ -295,7 +297,8 @@ impl World {
 
     /// A connection to the database, for states that no API creates.
     pub async fn database(&self) -> SqliteConnection {
-        SqliteConnection::connect(&self.config.database_url).await.expect("the database opens")
+        let options = SqliteConnectOptions::from_str(&self.config.database_url).expect("a valid URL");
+        options.disable_statement_logging().connect().await.expect("the database opens")
     }
 
     /// Reads the metrics from their own address. Requires `GANTRY_METRICS_BIND`.

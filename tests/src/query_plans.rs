@@ -1,0 +1,190 @@
+//! The plan of every statement that a story runs: none may read the whole of a table that grows.
+//!
+//! Records the statements that sqlx logs, and explains each on an empty copy of the schema, without the statistics that
+//! a database may happen to have. Never changes the world's database.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fmt::Debug,
+    sync::{LazyLock, Mutex, PoisonError},
+};
+
+use regex::Regex;
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, SqliteConnection, sqlite::SqliteConnectOptions};
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    level_filters::LevelFilter,
+    span,
+};
+
+/// Tables with a bound that does not depend on how much was ever stored.
+const BOUNDED: &[&str] = &[
+    "_sqlx_migrations",
+    "automation",
+    "data_migrations",
+    // One row for each state and reason.
+    "deleted_job_counts",
+    "instance",
+    "sqlite_schema",
+    "sqlite_sequence",
+    "tool_policy",
+    "trimmed_events",
+];
+
+/// Parts of statements that read a whole table, each with its bound.
+const ALLOWED: &[(&str, &str)] = &[("AS all_of_them", "the harness compares what is reserved, once per test")];
+
+static STATEMENTS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+static ALIAS: LazyLock<Regex> = LazyLock::new(|| {
+    let pattern = r"(?i)\b(?:FROM|JOIN|INTO|UPDATE|,)\s+([a-z_]+)(?:\s+INDEXED\s+BY\s+\w+)?(?:\s+AS)?\s+([a-z_]\w*)";
+    Regex::new(pattern).expect("a valid pattern")
+});
+
+/// Begins to record the statements of this process, unless it has a log of its own.
+pub(crate) fn record() {
+    let _ = tracing::subscriber::set_global_default(Recorder);
+}
+
+/// Fails if a statement that was recorded reads the whole of a table that grows.
+pub(crate) async fn check(world: &mut SqliteConnection) {
+    let statements = std::mem::take(&mut *STATEMENTS.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut empty = empty_copy(world).await;
+    let schema = Schema::of(&mut empty).await;
+    let migrations = migrations();
+    let mut scans = vec![];
+    for text in statements.difference(&migrations) {
+        for statement in split(text) {
+            let plan = explain(&mut empty, statement).await;
+            let found = schema.scans(&plan, statement);
+            if !found.is_empty() && !ALLOWED.iter().any(|(part, _)| statement.contains(part)) {
+                scans.push(format!("{}\n{statement}\n", found.join("\n")));
+            }
+        }
+    }
+    assert!(scans.is_empty(), "statements that read a whole table:\n\n{}", scans.join("\n"));
+}
+
+async fn empty_copy(world: &mut SqliteConnection) -> SqliteConnection {
+    let mut empty = SqliteConnectOptions::new().in_memory(true).connect().await.expect("a database in memory");
+    let objects: Vec<String> = sqlx::query_scalar(
+        "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' AND name NOT IN \
+         (SELECT name FROM pragma_table_list WHERE type = 'shadow') ORDER BY rowid",
+    )
+    .fetch_all(world)
+    .await
+    .expect("the schema is read");
+    for object in objects {
+        empty.execute(AssertSqlSafe(object)).await.expect("the schema is copied");
+    }
+    empty
+}
+
+async fn explain(empty: &mut SqliteConnection, statement: &str) -> Vec<String> {
+    let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
+    let rows: Result<Vec<(i64, i64, i64, String)>, _> = sqlx::query_as(explain).fetch_all(empty).await;
+    match rows {
+        Ok(rows) => rows.into_iter().map(|(.., detail)| detail).collect(),
+        // A statement about tables that only the world has, such as those of a migration.
+        Err(_) => vec![],
+    }
+}
+
+/// The texts of the migrations, which read tables once.
+fn migrations() -> BTreeSet<String> {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../orchestrator/store/migrations/sqlite");
+    let files = std::fs::read_dir(directory).expect("the migrations").flatten();
+    files.map(|file| std::fs::read_to_string(file.path()).expect("a migration").trim().to_owned()).collect()
+}
+
+/// What decides whether a scan has a bound.
+struct Schema {
+    tables: HashSet<String>,
+    /// Indexes of the rows in a state that they leave: what waits, is open or not finished.
+    partial_indexes: Vec<String>,
+}
+
+impl Schema {
+    async fn of(empty: &mut SqliteConnection) -> Self {
+        let names = "SELECT name FROM sqlite_schema WHERE type = 'table'";
+        let partial = "SELECT i.name FROM sqlite_schema AS t, pragma_index_list(t.name) AS i WHERE t.type = 'table' AND i.partial";
+        let tables: Vec<String> =
+            sqlx::query_scalar(names).fetch_all(&mut *empty).await.expect("the tables are listed");
+        let partial_indexes = sqlx::query_scalar(partial).fetch_all(empty).await.expect("the indexes are listed");
+        Self { tables: tables.into_iter().collect(), partial_indexes }
+    }
+
+    /// The steps that read the whole of a table that grows. One that reads in the order of an index and stops at a limit
+    /// does not.
+    fn scans<'p>(&self, plan: &'p [String], statement: &str) -> Vec<&'p str> {
+        let aliases: HashMap<_, _> =
+            ALIAS.captures_iter(statement).map(|of| (of[2].to_owned(), of[1].to_owned())).collect();
+        let is_ordered = statement.contains("LIMIT") && !plan.iter().any(|step| step.starts_with("USE TEMP B-TREE"));
+        let reads_all = |step: &&str| {
+            let Some(scan) = step.strip_prefix("SCAN ") else { return false };
+            let (name, how) = scan.split_once(' ').unwrap_or((scan, ""));
+            let table = aliases.get(name).filter(|table| self.tables.contains(*table)).map_or(name, String::as_str);
+            let index = how.rsplit(' ').next().unwrap_or_default();
+            let has_bound = (is_ordered && statement.contains("ORDER BY"))
+                || self.partial_indexes.iter().any(|partial| partial == index);
+            self.tables.contains(table) && !BOUNDED.contains(&table) && !how.starts_with("VIRTUAL") && !has_bound
+        };
+        plan.iter().map(String::as_str).filter(reads_all).collect()
+    }
+}
+
+/// The statements of a text that has several, without those that SQLite does not explain. Statements of tests begin
+/// with a comment.
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    const WORDS: [&str; 6] = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "REPLACE"];
+    text.split(';').map(str::trim).filter(|statement| WORDS.iter().any(|word| statement.starts_with(word)))
+}
+
+/// A subscriber that records the statements that sqlx logs.
+struct Recorder;
+
+impl Subscriber for Recorder {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "sqlx::query"
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::DEBUG)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut statement = Statement::default();
+        event.record(&mut statement);
+        let text =
+            if statement.whole.trim().is_empty() { statement.summary } else { statement.whole.trim().to_owned() };
+        STATEMENTS.lock().unwrap_or_else(PoisonError::into_inner).insert(text);
+    }
+
+    fn new_span(&self, _span: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &span::Id, _values: &span::Record<'_>) {}
+    fn record_follows_from(&self, _span: &span::Id, _follows: &span::Id) {}
+    fn enter(&self, _span: &span::Id) {}
+    fn exit(&self, _span: &span::Id) {}
+}
+
+/// The fields of an event that have the statement. Short ones are their own summary.
+#[derive(Default)]
+struct Statement {
+    summary: String,
+    whole: String,
+}
+
+impl Visit for Statement {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "summary" => value.clone_into(&mut self.summary),
+            "db.statement" => value.clone_into(&mut self.whole),
+            _ => {}
+        }
+    }
+
+    fn record_debug(&mut self, _field: &Field, _value: &dyn Debug) {}
+}
