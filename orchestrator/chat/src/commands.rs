@@ -74,13 +74,7 @@ impl Chats {
         let shown = elide(&prompt, MAX_REPEATED_BYTES);
         let request = CreateJob { prompt, ..CreateJob::default() };
         let audit = AuditEntry { action: "job.create".to_owned(), ..call.audit.clone() };
-        let submission = Submission {
-            source: Source::Chat,
-            key: None,
-            audit: Some(audit),
-            thread: Some(call.thread),
-            allows_host: true,
-        };
+        let submission = Submission { source: Source::Chat, key: None, audit: Some(audit), thread: Some(call.thread) };
         match self.submitter.submit_request(call.user.clone(), submission, request).await {
             Ok(Submitted::Created(job)) => {
                 let text = format!("The job {} was created: {shown}\nIts end is posted here.", job.id);

@@ -12,7 +12,7 @@ mod queue;
 mod running;
 mod slots;
 
-use std::time::Duration;
+use std::{cmp::Reverse, collections::HashSet, time::Duration};
 
 use chrono::{DateTime, Utc};
 use protocol::JobId;
@@ -24,7 +24,7 @@ pub(super) use failures::{SANDBOX_DISABLED, vanished};
 /// Actions, and when to plan again if nothing wakes the dispatcher.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The actions, to be executed in any order.
+    /// The actions, in the order in which they are begun.
     pub actions: Vec<Action>,
     /// The longest time until the next plan.
     pub replan_in: Option<Duration>,
@@ -44,15 +44,30 @@ impl Plan {
 pub fn plan(facts: &Facts<'_>) -> Plan {
     let mut plan = Plan::default();
     leftovers::plan(facts, &mut plan);
-    for job in facts.jobs.iter().filter(|job| !facts.is_busy(job.record.id)) {
+    for job in facts.jobs.iter().filter(|job| !facts.is_busy(job.open.id)) {
         running::plan(facts, job, &mut plan);
     }
-    let is_free = |id: &&JobId| !facts.is_busy(**id) && !facts.unreadable.contains(*id);
-    for id in facts.orphaned_in_queue.iter().filter(is_free) {
-        plan.actions.push(Action::CancelWithParent { job: *id });
-    }
+    plan_orphaned_in_queue(facts, &mut plan);
     queue::plan(facts, &mut plan);
+    // Of several jobs over their quota, the one that frees most space is stopped first.
+    plan.actions.sort_by_key(|action| match action {
+        Action::FailOverQuota { bytes, .. } => Some(Reverse(*bytes)),
+        _ => None,
+    });
     plan
+}
+
+/// Cancels the orphaned jobs that are held or far back in a queue. The others were planned for one by one.
+fn plan_orphaned_in_queue(facts: &Facts<'_>, plan: &mut Plan) {
+    if facts.orphaned.is_empty() {
+        return;
+    }
+    let planned: HashSet<JobId> = facts.jobs.iter().map(|job| job.open.id).collect();
+    let left = facts
+        .orphaned
+        .iter()
+        .filter(|id| !planned.contains(*id) && !facts.is_busy(**id) && !facts.unreadable.contains(*id));
+    plan.actions.extend(left.map(|id| Action::CancelWithParent { job: *id }));
 }
 
 #[cfg(test)]

@@ -1,19 +1,16 @@
-//! Jobs: created, loaded and counted, and the jobs that the dispatcher manages.
-
-use std::collections::HashSet;
+//! Jobs: created, loaded and counted.
 
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
 use protocol::{ContainerInfo, JobCounts, JobId, JobState, Limits, PROMPT_PREVIEW_CHARS, StateCounts};
-use sqlx::{FromRow as _, Row as _, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{
-    AuditEntry, Connection, Store, StoreError, audit,
+    AuditEntry, Connection, JobChange, Store, StoreError, audit,
     events::{self, EventStamp},
     idempotency::{self, CreateOutcome, IdempotencyKey, RecordedResponse},
     job_tree, lifecycle,
-    rows::{JobRow, RowRef, column, count, job_columns, job_tables, text},
+    rows::{RowRef, count, text},
     write_tx::WriteTx,
 };
 use domain::job::{ChildRefused, JobRecord, Step};
@@ -28,15 +25,6 @@ pub enum QueueFull {
     User,
     /// The queue of all users together.
     Instance,
-}
-
-/// The jobs that the dispatcher manages.
-#[derive(Debug, Default)]
-pub struct Unfinished {
-    /// Jobs with valid rows.
-    pub jobs: Vec<JobRecord>,
-    /// Jobs with inconsistent rows, each with its error.
-    pub unreadable: Vec<(JobId, StoreError)>,
 }
 
 /// A running job, as the disk sweep needs it.
@@ -82,40 +70,6 @@ impl Store {
         lifecycle::load(&self.read, id).await
     }
 
-    /// The jobs that the dispatcher manages: all running ones, the first `pending_per_user` of each user's queue by
-    /// priority and age, and the queued children of running jobs, which may start in the slot of a job above them. A
-    /// long queue is not read to start a few jobs.
-    ///
-    /// An inconsistent row is an error about that job alone.
-    pub async fn unfinished(&self, pending_per_user: usize) -> Result<Unfinished, StoreError> {
-        let rows: Vec<SqliteRow> = sqlx::query(concat!(
-            "SELECT ",
-            job_columns!(),
-            " FROM ",
-            job_tables!(),
-            " WHERE state IN ('in_progress', 'stuck') OR id IN (SELECT id FROM (SELECT id, \
-             ROW_NUMBER() OVER (PARTITION BY user_id, placement ORDER BY priority DESC, id) AS place FROM jobs \
-             WHERE state = 'pending' AND held = FALSE) AS queue WHERE place <= $1) \
-             OR id IN (SELECT c.id FROM jobs p JOIN jobs c ON c.parent_id = p.id \
-             WHERE p.state IN ('in_progress', 'stuck') AND c.state = 'pending' AND c.held = FALSE) ORDER BY id"
-        ))
-        .bind(column(pending_per_user as u64))
-        .fetch_all(&self.read)
-        .await?;
-        let mut found = Unfinished::default();
-        for row in rows {
-            match JobRow::from_row(&row).map_err(StoreError::from).and_then(JobRow::into_record) {
-                Ok(job) => found.jobs.push(job),
-                Err(error) => {
-                    // The id may be unreadable as well.
-                    let id = row.try_get("id").map_or_else(|_| JobId::nil(), JobId::from_uuid);
-                    found.unreadable.push((id, error));
-                }
-            }
-        }
-        Ok(found)
-    }
-
     /// Where a job stands in the queue of its placement by priority and age, from 1 for the next; `None` if it is not
     /// in a queue.
     pub async fn queue_position(&self, id: JobId) -> Result<Option<u64>, StoreError> {
@@ -151,19 +105,6 @@ impl Store {
             }
         }
         Ok(running)
-    }
-
-    /// Open jobs without a request to cancel whose parent is no longer at work: it has ended, is submitted, or is to be
-    /// cancelled.
-    pub async fn orphaned(&self) -> Result<HashSet<JobId>, StoreError> {
-        let ids: Vec<JobId> = sqlx::query_scalar(
-            "SELECT c.id FROM jobs c JOIN jobs p ON p.id = c.parent_id \
-             WHERE c.state IN ('pending', 'in_progress', 'stuck') AND c.cancel_requested_at IS NULL \
-             AND (p.cancel_requested_at IS NOT NULL OR p.state NOT IN ('pending', 'in_progress', 'stuck'))",
-        )
-        .fetch_all(&self.read)
-        .await?;
-        Ok(ids.into_iter().collect())
     }
 
     /// When a job was finished or submitted; `None` while it is open or if it does not exist.
@@ -239,6 +180,7 @@ pub(super) async fn create(
         idempotency::insert(&mut tx.db, key, now, response).await?;
     }
     audit::record(&mut tx.db, audit, job.id).await?;
+    tx.after_commit(move |committed| (committed.observer)(JobChange::Created(&job)));
     Ok(CreateOutcome::Created)
 }
 

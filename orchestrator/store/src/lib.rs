@@ -40,6 +40,7 @@ mod mcp;
 mod memory;
 mod notification_deliveries;
 mod notifications;
+mod open_jobs;
 mod prompts;
 mod readers;
 mod retention;
@@ -62,7 +63,7 @@ mod writer;
 use std::{str::FromStr, sync::Arc, time::Duration};
 
 use agent::BoxFuture;
-use protocol::{InstanceId, JobId};
+use protocol::InstanceId;
 use sqlx::{
     ConnectOptions as _, SqliteConnection,
     migrate::Migrator,
@@ -94,12 +95,13 @@ pub use instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstance
 pub use job_json::{JobJson, JobPage, TokenChecked};
 pub use job_list::JobFilter;
 pub use job_tree::{JobScope, ListedJob};
-pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs, Unfinished};
+pub use jobs::{MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, RunningJobs};
 pub use lifecycle::{Reported, Transition};
 pub use mcp::{DefinitionApproval, DefinitionStatus, SeenDefinition, StoredDefinition};
 pub use memory::{MemoryDeleteOutcome, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome};
 pub use notification_deliveries::{ClaimedDelivery, DeliveryOutcome};
 pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
+pub use open_jobs::{JobChange, OpenJobs};
 pub use prompts::Prompted;
 pub use routines::{
     AbandonedRun, AttemptEnd, AttemptResult, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests,
@@ -120,7 +122,6 @@ use self::{
     writer::{Statements, Writer},
 };
 use base::per_user_semaphore::PerUserSemaphore;
-use domain::job::JobRecord;
 pub use retention::{RetentionLimits, Trimmed};
 use telemetry::metrics::Metrics;
 
@@ -171,16 +172,7 @@ fn known_migration() -> Option<i64> {
     MIGRATIONS.iter().map(|migration| migration.version).max()
 }
 
-/// A committed change.
-#[derive(Debug, Clone, Copy)]
-pub enum JobChange<'a> {
-    /// A transition; the record is as it left it.
-    Transitioned(&'a JobRecord),
-    /// A prompt for the job's worker.
-    PromptAdded(JobId),
-}
-
-/// Called after the commit and before the change's caller is answered. Must not block.
+/// Called in the order of commits, after each commit and before the change's caller is answered. Must not block.
 pub type JobObserver = Arc<dyn Fn(JobChange<'_>) + Send + Sync>;
 
 /// The store. Cheap to clone.

@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 
 use chrono::TimeDelta;
-use protocol::{ContainerName, JobId, JobState};
+use protocol::{ContainerName, JobId};
 
 use super::{Action, Facts, Plan, Subject};
-use domain::job::JobRecord;
+use domain::job::OpenJob;
 use engine::{ContainerRole, ContainerStatus, ContainerView};
 
 /// A worker that has reported exits by itself; its container is removed if it has not by then, so that it is
@@ -16,14 +16,14 @@ pub(super) const EXIT_GRACE: TimeDelta = TimeDelta::milliseconds(1_200);
 /// Removes what belongs to no open attempt. Without an answer of the engine, nothing.
 pub(super) fn plan(facts: &Facts<'_>, plan: &mut Plan) {
     let Some(containers) = facts.containers else { return };
-    let jobs: HashMap<JobId, &JobRecord> = facts.jobs.iter().map(|job| (job.record.id, &job.record)).collect();
+    let jobs: HashMap<JobId, &OpenJob> = facts.jobs.iter().map(|job| (job.open.id, &job.open)).collect();
     for container in containers {
         plan_container(facts, &jobs, container, plan);
     }
     plan_run_dirs(facts, &jobs, containers, plan);
 }
 
-fn plan_container(facts: &Facts<'_>, jobs: &HashMap<JobId, &JobRecord>, container: &ContainerView, plan: &mut Plan) {
+fn plan_container(facts: &Facts<'_>, jobs: &HashMap<JobId, &OpenJob>, container: &ContainerView, plan: &mut Plan) {
     // Probes and MCP servers have owners that remove them.
     let has_other_owner = matches!(container.role, Some(ContainerRole::Probe | ContainerRole::Mcp));
     if has_other_owner || facts.busy.contains(&Subject::Container(container.name.clone())) {
@@ -33,7 +33,7 @@ fn plan_container(facts: &Facts<'_>, jobs: &HashMap<JobId, &JobRecord>, containe
         if facts.is_busy(job) || facts.unreadable.contains(&job) {
             return;
         }
-        let is_current = |record: &&JobRecord| record.attempt == container.attempt && record.is_running();
+        let is_current = |open: &&OpenJob| open.attempt == container.attempt && open.is_running();
         if jobs.get(&job).is_some_and(is_current) {
             return;
         }
@@ -50,10 +50,10 @@ fn plan_container(facts: &Facts<'_>, jobs: &HashMap<JobId, &JobRecord>, containe
     plan.actions.push(Action::RemoveContainer { container: container.name.clone() });
 }
 
-fn plan_run_dirs(facts: &Facts<'_>, jobs: &HashMap<JobId, &JobRecord>, containers: &[ContainerView], plan: &mut Plan) {
+fn plan_run_dirs(facts: &Facts<'_>, jobs: &HashMap<JobId, &OpenJob>, containers: &[ContainerView], plan: &mut Plan) {
     let in_use: HashSet<&str> = jobs
         .values()
-        .filter(|job| job.state() != JobState::Pending)
+        .filter(|job| job.is_running())
         .filter_map(|job| job.container.as_ref().map(|container| container.name.as_str()))
         .chain(containers.iter().map(|container| container.name.as_str()))
         .collect();

@@ -33,8 +33,7 @@ impl JobSubmitter {
         if !matches!(earlier.state(), JobState::Failed | JobState::Cancelled) {
             return Err(SubmitError::NotRestartable(earlier.state()));
         }
-        let job =
-            NewJob { allows_host: submission.allows_host, ..self.continuation(earlier, request.prompt.as_deref()) };
+        let job = self.continuation(earlier, request.prompt.as_deref());
         self.submit_validated(job, submission).await
     }
 
@@ -76,7 +75,6 @@ impl JobSubmitter {
             parent: None,
             // The run has ended with the earlier job.
             routine: None,
-            allows_host: false,
             message,
         }
     }

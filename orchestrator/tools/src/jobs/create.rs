@@ -89,7 +89,6 @@ impl CreateJobTool {
                 ToolOrigin::Thread(thread) => Some(thread),
                 ToolOrigin::Job(_) | ToolOrigin::Run(_) => None,
             },
-            allows_host: true,
         };
         let asked = request(invocation)?;
         let submitted = match invocation.context.origin {

@@ -2,13 +2,10 @@
 //!
 //! Never decides what is refused.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use base::rate_limit::{Bucket, Rate};
+use parking_lot::Mutex;
 
 /// A burst for mistakes, then one per second: at most 86 400 rows of about 200 bytes per user and day.
 const RATE: Rate = Rate { burst: 60, per_hour: 3_600 };
@@ -24,7 +21,7 @@ pub(in crate::public) struct RefusalRate {
 impl RefusalRate {
     /// Whether another refusal of this user may be recorded.
     pub(in crate::public) fn take(&self, user: &str, now: Duration) -> bool {
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock();
         if buckets.len() >= MAX_USERS && !buckets.contains_key(user) {
             // Keep the buckets that are not full.
             buckets.retain(|_, bucket| bucket.take(RATE, RATE.burst.into(), now).is_err());
@@ -55,6 +52,6 @@ mod tests {
         for user in 0..=MAX_USERS {
             assert!(rate.take(&user.to_string(), Duration::from_secs(user as u64 * 2)), "{user}");
         }
-        assert!(rate.buckets.lock().unwrap().len() <= MAX_USERS);
+        assert!(rate.buckets.lock().len() <= MAX_USERS);
     }
 }
