@@ -12,10 +12,12 @@ mod queue;
 mod running;
 mod slots;
 
-use std::{cmp::Reverse, collections::HashSet, time::Duration};
+use std::{cmp::Reverse, time::Duration};
 
 use chrono::{DateTime, Utc};
 use protocol::JobId;
+
+use facts::JobsById;
 
 pub use action::{Action, Subject};
 pub use facts::{ContainerIndex, Facts, JobFacts, PlanLimits, SlotLimits, StartPolicy};
@@ -43,31 +45,23 @@ impl Plan {
 /// Plans the next actions.
 pub fn plan(facts: &Facts<'_>) -> Plan {
     let mut plan = Plan::default();
-    leftovers::plan(facts, &mut plan);
+    let by_id: JobsById<'_> = facts.jobs.iter().map(|job| (job.open.id, job)).collect();
+    leftovers::plan(facts, &by_id, &mut plan);
     for job in facts.jobs.iter().filter(|job| !facts.is_busy(job.open.id)) {
         running::plan(facts, job, &mut plan);
     }
-    plan_orphaned_in_queue(facts, &mut plan);
-    queue::plan(facts, &mut plan);
+    // Held or far back in a queue; the others were planned for one by one.
+    let is_left = |id: &&JobId| !by_id.contains_key(*id) && !facts.is_busy(**id) && !facts.unreadable.contains(*id);
+    for id in facts.orphaned.iter().filter(is_left) {
+        plan.actions.push(Action::CancelWithParent { job: *id });
+    }
+    queue::plan(facts, &by_id, &mut plan);
     // Of several jobs over their quota, the one that frees most space is stopped first.
     plan.actions.sort_by_key(|action| match action {
         Action::FailOverQuota { bytes, .. } => Some(Reverse(*bytes)),
         _ => None,
     });
     plan
-}
-
-/// Cancels the orphaned jobs that are held or far back in a queue. The others were planned for one by one.
-fn plan_orphaned_in_queue(facts: &Facts<'_>, plan: &mut Plan) {
-    if facts.orphaned.is_empty() {
-        return;
-    }
-    let planned: HashSet<JobId> = facts.jobs.iter().map(|job| job.open.id).collect();
-    let left = facts
-        .orphaned
-        .iter()
-        .filter(|id| !planned.contains(*id) && !facts.is_busy(**id) && !facts.unreadable.contains(*id));
-    plan.actions.extend(left.map(|id| Action::CancelWithParent { job: *id }));
 }
 
 #[cfg(test)]

@@ -72,8 +72,8 @@ impl Snapshot {
     /// The jobs with what the process knows of each.
     fn job_facts(&self) -> Vec<JobFacts<'_>> {
         let containers = ContainerIndex::new(self.containers.as_deref().unwrap_or_default());
-        let with_attempt = |open: &'_ OpenJob| {
-            let facts = JobFacts::new(open.clone(), &containers);
+        let with_attempt = |open| {
+            let facts = JobFacts::new(open, &containers);
             let is_orphaned = self.listed.orphaned.contains(&open.id);
             let attempt = self.attempts.get(&AttemptKey { job: open.id, attempt: open.attempt });
             let Some(attempt) = attempt.filter(|_| open.is_running()) else {

@@ -46,7 +46,7 @@ pub struct Facts<'a> {
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not one state")]
 pub struct JobFacts<'a> {
-    pub open: OpenJob,
+    pub open: &'a OpenJob,
     /// The container of its current attempt, if the engine reports one.
     pub container: Option<&'a ContainerView>,
     /// A container of another attempt exists: one that could not be removed when the current attempt began.
@@ -110,16 +110,24 @@ impl PlanLimits {
     }
 }
 
+/// The listed jobs by id.
+pub(super) type JobsById<'a> = HashMap<JobId, &'a JobFacts<'a>>;
+
 impl Facts<'_> {
     /// Whether an action works on a job.
     pub(super) fn is_busy(&self, job: JobId) -> bool {
         self.busy.contains(&Subject::Job(job))
     }
+
+    /// Whether an action works on a container or a run directory.
+    pub(super) fn is_container_busy(&self, name: &str) -> bool {
+        !self.busy.is_empty() && self.busy.contains(&Subject::Container(name.to_owned()))
+    }
 }
 
 impl<'a> JobFacts<'a> {
     /// A job with its containers; everything else is as for a job that has just begun.
-    pub fn new(open: OpenJob, containers: &ContainerIndex<'a>) -> Self {
+    pub fn new(open: &'a OpenJob, containers: &ContainerIndex<'a>) -> Self {
         let of_job = containers.0.get(&open.id).map(Vec::as_slice).unwrap_or_default();
         let is_current = |container: &&&ContainerView| open.attempt > 0 && container.attempt == open.attempt;
         Self {

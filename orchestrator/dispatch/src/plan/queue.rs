@@ -1,11 +1,11 @@
 //! Queued jobs: which start now, which fail instead, which wait.
 
-use std::{cmp::Reverse, collections::HashSet};
+use std::cmp::Reverse;
 
 use chrono::TimeDelta;
 use protocol::{JobId, Placement};
 
-use super::{Action, Facts, JobFacts, Plan, StartPolicy, leftovers::EXIT_GRACE, slots::Slots};
+use super::{Action, Facts, JobFacts, Plan, StartPolicy, facts::JobsById, leftovers::EXIT_GRACE, slots::Slots};
 use domain::job::{OpenJob, OpenStage};
 use engine::{ContainerRole, ContainerStatus, ContainerView};
 
@@ -14,10 +14,10 @@ use engine::{ContainerRole, ContainerStatus, ContainerView};
 const MAX_PLAUSIBLE_BACKOFF: TimeDelta = TimeDelta::seconds(4);
 
 /// Starts queued jobs by priority, then age, as far as the slots reach.
-pub(super) fn plan(facts: &Facts<'_>, plan: &mut Plan) {
-    plan_starts(facts, Placement::Host, plan);
+pub(super) fn plan(facts: &Facts<'_>, jobs: &JobsById<'_>, plan: &mut Plan) {
+    plan_starts(facts, jobs, Placement::Host, plan);
     match facts.start_policy {
-        StartPolicy::Allow => plan_starts(facts, Placement::Container, plan),
+        StartPolicy::Allow => plan_starts(facts, jobs, Placement::Container, plan),
         StartPolicy::Wait => {}
         StartPolicy::Disabled => {
             let in_containers = facts.jobs.iter().filter(|job| !job.open.is_on_host());
@@ -27,12 +27,12 @@ pub(super) fn plan(facts: &Facts<'_>, plan: &mut Plan) {
     }
 }
 
-fn plan_starts(facts: &Facts<'_>, placement: Placement, plan: &mut Plan) {
-    let mut slots = Slots::new(facts, placement, count_lingering(facts, placement));
+fn plan_starts(facts: &Facts<'_>, jobs: &JobsById<'_>, placement: Placement, plan: &mut Plan) {
+    let mut slots = Slots::new(facts, placement, count_lingering(facts, jobs, placement));
     let mut candidates: Vec<&JobFacts<'_>> = vec![];
     for job in facts.jobs.iter().filter(|job| job.open.placement == placement) {
-        if has_slot(facts, &job.open) {
-            slots.add(&job.open);
+        if has_slot(facts, job.open) {
+            slots.add(job.open);
         } else if is_startable(job) && !is_in_backoff(facts, &job.open, plan) {
             match facts.over_budget.get(&*job.open.user) {
                 Some(exceeded) => {
@@ -44,8 +44,8 @@ fn plan_starts(facts: &Facts<'_>, placement: Placement, plan: &mut Plan) {
     }
     candidates.sort_by_key(|job| (Reverse(job.open.priority), job.open.id));
     for job in candidates {
-        if slots.has_room_for(&job.open) && !may_have_container(facts, job) {
-            slots.add(&job.open);
+        if slots.has_room_for(job.open) && !may_have_container(facts, job) {
+            slots.add(job.open);
             plan.actions.push(Action::Start { job: job.open.id });
         }
     }
@@ -80,11 +80,10 @@ fn may_have_container(facts: &Facts<'_>, job: &JobFacts<'_>) -> bool {
 
 /// Containers and loops that still run although their jobs have ended: a slot is free only once they are gone. A
 /// container whose worker has just reported does not count, since it exits by itself.
-fn count_lingering(facts: &Facts<'_>, placement: Placement) -> usize {
-    let with_slot: HashSet<JobId> =
-        facts.jobs.iter().filter(|job| has_slot(facts, &job.open)).map(|job| job.open.id).collect();
+fn count_lingering(facts: &Facts<'_>, jobs: &JobsById<'_>, placement: Placement) -> usize {
+    let has_slot = |id: &JobId| jobs.get(id).is_some_and(|job| has_slot(facts, job.open));
     if placement == Placement::Host {
-        return facts.host_runs.difference(&with_slot).count();
+        return facts.host_runs.iter().filter(|id| !has_slot(id)).count();
     }
     let is_exiting = |job: JobId| {
         let has_just_ended = facts.ended.get(&job).is_some_and(|at| *at + EXIT_GRACE > facts.now && *at <= facts.now);
@@ -93,7 +92,7 @@ fn count_lingering(facts: &Facts<'_>, placement: Placement) -> usize {
     let is_lingering = |container: &&ContainerView| {
         container.role == Some(ContainerRole::Job)
             && matches!(container.status, ContainerStatus::Running | ContainerStatus::Unknown)
-            && container.job_id.is_some_and(|job| !with_slot.contains(&job) && !is_exiting(job))
+            && container.job_id.is_some_and(|job| !has_slot(&job) && !is_exiting(job))
     };
     facts.containers.into_iter().flatten().filter(is_lingering).count()
 }

@@ -30,7 +30,7 @@ impl<'a> Slots<'a> {
         let lends = |job: &JobFacts<'_>| job.waits_for_child && job.open.placement == placement;
         Self {
             limits: facts.limits.slots(placement),
-            parents: facts.jobs.iter().filter_map(|job| parent(&job.open)).collect(),
+            parents: facts.jobs.iter().filter_map(|job| parent(job.open)).collect(),
             lenders: facts.jobs.iter().filter(|job| lends(job)).map(|job| job.open.id).collect(),
             taken,
             taken_by_user: HashMap::new(),

@@ -17,7 +17,7 @@ use super::*;
 use domain::{
     budget::ExhaustedBudget,
     job::{
-        JobRecord, Queued, Stage,
+        JobRecord, OpenJob, Queued, Stage,
         sample::{self, now},
     },
 };
@@ -122,11 +122,11 @@ impl Scene {
         }
     }
 
-    fn job_facts(&self) -> Vec<JobFacts<'_>> {
+    fn job_facts<'a>(&'a self, open: &'a [OpenJob]) -> Vec<JobFacts<'a>> {
         let containers = ContainerIndex::new(self.containers.as_deref().unwrap_or_default());
-        let facts = |record: &JobRecord| {
-            let id = record.id;
-            let facts = JobFacts::new(record.to_open().unwrap(), &containers);
+        let facts = |open: &'a OpenJob| {
+            let id = open.id;
+            let facts = JobFacts::new(open, &containers);
             JobFacts {
                 is_served: facts.container.as_ref().is_some_and(|container| self.served.contains(&container.name)),
                 host_run: self.host_runs.get(&id).copied(),
@@ -138,14 +138,15 @@ impl Scene {
                 ..facts
             }
         };
-        self.jobs.iter().map(facts).collect()
+        open.iter().map(facts).collect()
     }
 
     fn plan(&self) -> Plan {
+        let open: Vec<OpenJob> = self.jobs.iter().map(|record| record.to_open().unwrap()).collect();
         plan(&Facts {
             now: self.now,
             start_policy: self.start_policy,
-            jobs: &self.job_facts(),
+            jobs: &self.job_facts(&open),
             orphaned: &self.orphaned,
             containers: self.containers.as_deref(),
             unreadable: &self.unreadable,
