@@ -24,7 +24,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Whether a call needs a person's approval (contract: agent, Approvals).
+    /// Whether a call needs a person's approval.
     pub enum ApprovalRequirement {
         /// The call runs.
         Never,

@@ -74,7 +74,7 @@ impl Ticks {
                 Ok(scheduler) => Some(scheduler),
                 // Not fatal: it is tried again below.
                 Err(error) => {
-                    tracing::error!(%error, "the standing jobs could not be started");
+                    tracing::error!(%error, "the ticks could not be started");
                     None
                 }
             };
@@ -87,7 +87,7 @@ impl Ticks {
                     () = tokio::time::sleep(SILENCE) => {}
                 }
             }
-            tracing::warn!("the standing jobs have not ticked for 10 seconds, and are started again");
+            tracing::warn!("there was no tick for 10 seconds; the scheduler is started again");
             stop(&mut scheduler).await;
         }
     }
@@ -110,7 +110,7 @@ async fn stop(scheduler: &mut Option<JobScheduler>) {
     if let Some(scheduler) = scheduler
         && let Err(error) = scheduler.shutdown().await
     {
-        tracing::debug!(%error, "the standing jobs could not be stopped");
+        tracing::debug!(%error, "the ticks could not be stopped");
     }
 }
 

@@ -9,7 +9,6 @@ mod session;
 mod threads;
 
 use clap::{Args, Subcommand};
-use tokio::signal::unix::{SignalKind, signal};
 
 use self::{event::ChatEvent, lines::Lines, session::Session};
 use super::{
@@ -18,6 +17,7 @@ use super::{
     ids,
     output::Output,
     stream::{EventFollower, StreamRequest},
+    unix,
 };
 use base::Environment;
 use protocol::MAIN_THREAD;
@@ -63,8 +63,7 @@ pub(super) async fn run(args: ChatArgs, environment: &Environment, output: &mut 
 
 /// Sends the lines of standard input, each after the turn before it, and prints what happens in the thread.
 async fn converse(client: &Client, thread: String, output: &mut Output) -> Result<Exit, CliError> {
-    let mut interrupts =
-        signal(SignalKind::interrupt()).map_err(|error| CliError::failed("cannot listen for SIGINT", error))?;
+    let mut interrupts = unix::interrupts()?;
     // Of all threads: `main` may not exist yet, and `/new` changes it.
     let request = StreamRequest { path: "/api/chat/events".to_owned(), query: vec![], after: None };
     let mut stream = EventFollower::<ChatEvent>::new(client, request);

@@ -6,22 +6,19 @@ use std::{
     collections::BTreeMap,
     fs,
     io::Write as _,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-use super::exit::CliError;
+use super::{exit::CliError, unix};
 use base::Environment;
 
 const DIRECTORY: &str = "gantry";
 const FILE: &str = "contexts.json";
 /// Maximum length of a name, in bytes.
 const MAX_NAME_BYTES: usize = 64;
-/// Permissions that other users have.
-const OTHERS: u32 = 0o077;
 
 /// A server and the token for it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,8 +63,7 @@ impl Contexts {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(invalid(format!("cannot read the file: {error}"))),
         };
-        let mode = fs::metadata(&file).map_err(|error| invalid(error.to_string()))?.permissions().mode();
-        if mode & OTHERS != 0 {
+        if unix::is_shared(&file).map_err(|error| invalid(error.to_string()))? {
             return Err(invalid(format!(
                 "other users can read the tokens in this file; run: chmod 600 {}",
                 file.display()
@@ -85,13 +81,12 @@ impl Contexts {
             .ok_or_else(|| CliError::Usage("set HOME or XDG_CONFIG_HOME: contexts are saved there".to_owned()))?;
         let directory = file.parent().unwrap_or(Path::new("/"));
         let failed = |error: std::io::Error| CliError::failed(&format!("cannot write {}", file.display()), error);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+        unix::create_private_dir(directory).map_err(failed)?;
         let text = serde_json::to_string_pretty(self).map_err(|error| CliError::failed("cannot write JSON", error))?;
         let temporary = directory.join(format!(".{FILE}.{}", std::process::id()));
         // One that is left over belonged to a process that no longer exists.
         let _ = fs::remove_file(&temporary);
-        let mut created =
-            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary).map_err(failed)?;
+        let mut created = unix::create_private_file(&temporary).map_err(failed)?;
         created.write_all(format!("{text}\n").as_bytes()).map_err(failed)?;
         created.sync_all().map_err(failed)?;
         fs::rename(&temporary, &file).map_err(failed)?;
@@ -160,6 +155,8 @@ pub(super) fn parse_name(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn home(directory: &Path) -> Environment {

@@ -16,7 +16,6 @@ mod emit;
 mod events;
 mod exit;
 mod gate;
-mod hidden_input;
 mod ids;
 mod input;
 mod job;
@@ -39,6 +38,8 @@ mod summary;
 mod table;
 mod text;
 mod tool;
+#[cfg(unix)]
+mod unix;
 mod usage;
 mod wake;
 

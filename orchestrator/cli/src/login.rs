@@ -16,10 +16,10 @@ use super::{
     connection::{Connection, DEFAULT_URL, read_token},
     contexts::{Context, Contexts, parse_name},
     exit::{CliError, Exit},
-    hidden_input::hidden_line,
     output::Output,
     table::{Column, View, local_time, table},
     text::one_line,
+    unix::hidden_line,
 };
 use base::{Environment, mask_urls};
 

@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use chrono_tz::Tz;
 use serde::Serialize;
 
-use super::exit::CliError;
+use super::{exit::CliError, unix};
 use base::Environment;
 
 /// Text or JSON.
@@ -163,8 +163,7 @@ impl Output {
 /// `COLUMNS`, else the width of the terminal on standard output.
 pub fn width(environment: &Environment) -> Option<usize> {
     let set = environment.get("COLUMNS").and_then(|columns| columns.parse().ok());
-    let of_terminal = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
-    set.or_else(of_terminal).filter(|columns| *columns > 0)
+    set.or_else(unix::terminal_width).filter(|columns| *columns > 0)
 }
 
 /// `TZ` if it is the name of a zone, else the zone of the machine.

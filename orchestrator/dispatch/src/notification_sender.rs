@@ -59,7 +59,10 @@ impl NotificationSender {
         let this = Arc::new(self);
         let mut wakes = this.store.event_notifier().subscribe(Topic::NotificationSender);
         while let Err(error) = this.store.give_up_interrupted_deliveries(this.process).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "posts of notifications could not be looked at");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the deliveries of notifications could not be read"
+            );
             tokio::select! {
                 () = drain.cancelled() => return,
                 () = tokio::time::sleep(ERROR_DELAY) => {}

@@ -9,7 +9,7 @@ use std::{
 use base::Environment;
 use protocol::CreateRoutine;
 
-use crate::{exit::CliError, input};
+use crate::{exit::CliError, input, unix::create_private_file};
 
 const DEFAULT_EDITOR: &str = "vi";
 const HEAD: &str = "# Save and close to change the routine; close without changes to leave it as it is.\n\
@@ -50,11 +50,9 @@ struct DefinitionFile {
 
 impl DefinitionFile {
     fn create(text: &str) -> Result<Self, CliError> {
-        use std::os::unix::fs::OpenOptionsExt;
         let path = std::env::temp_dir().join(format!("gantry-routine-{:016x}.yaml", rand::random::<u64>()));
         let failed = |error| CliError::failed("cannot write a temporary file", error);
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+        let mut file = create_private_file(&path).map_err(failed)?;
         file.write_all(text.as_bytes()).map_err(failed)?;
         Ok(Self { path })
     }

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal, Read};
 use protocol::limits::{MAX_SECRET_BYTES, MIN_SECRET_BYTES};
 use secrecy::{SecretString, zeroize::Zeroizing};
 
-use crate::{exit::CliError, hidden_input::hidden_line};
+use crate::{exit::CliError, unix::hidden_line};
 
 /// A line break that is removed.
 const LINE_BREAK_BYTES: usize = 2;

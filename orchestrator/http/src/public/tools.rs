@@ -86,7 +86,7 @@ async fn set_permission(
     Ok(Json(summary(tool, &BTreeMap::from([(name, permission)]))))
 }
 
-/// Maximum size of a policy as JSON (contract: agent, Approvals).
+/// Maximum size of a policy as JSON.
 const MAX_POLICY_BYTES: usize = 32 * 1024;
 
 /// Returns the operator's tool policy.

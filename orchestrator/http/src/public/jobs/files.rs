@@ -127,7 +127,7 @@ pub(super) async fn changes(
     Ok(Json(api.file_work.run(&who.user, compare).await.map_err(to_api_error)?))
 }
 
-/// Maximum size of a file (contract: api, Jobs).
+/// Maximum size of a file.
 const MAX_READ_BYTES: u64 = 64 * 1024 * 1024;
 const PIECE_BYTES: usize = 64 * 1024;
 

@@ -7,7 +7,7 @@ use utoipa::IntoParams;
 
 use crate::problem::ApiError;
 
-/// Items on a page by default, and at most (contract: api).
+/// Items on a page by default, and at most.
 pub(in crate::public) const DEFAULT_LIMIT: u32 = 50;
 pub(in crate::public) const MAX_LIMIT: u32 = 200;
 

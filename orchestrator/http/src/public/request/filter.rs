@@ -5,7 +5,7 @@ use protocol::ErrorCode;
 
 use crate::problem::ApiError;
 
-/// Minimum length of an id prefix or suffix (contract: api, Decided in detail).
+/// Minimum length of an id prefix or suffix.
 const MIN_ID_DIGITS: usize = 4;
 /// Hexadecimal digits of a whole id.
 const ID_DIGITS: usize = 32;

@@ -23,7 +23,7 @@ use crate::{problem::ApiError, public::PublicApi};
 
 /// Events read from the store at once.
 pub(in crate::public) const BATCH: u32 = 200;
-/// Interval of comments on a silent stream (contract: api, Events).
+/// Interval of comments on a silent stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Delay between a token's expiry and the check for it.
 const EXPIRY_CHECK_DELAY: Duration = Duration::from_millis(20);

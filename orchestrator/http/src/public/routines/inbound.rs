@@ -78,7 +78,7 @@ fn too_large(field: &str, max_bytes: usize) -> ApiError {
     ApiError::new(ErrorCode::TooLarge, format!("{field} must have at most {} KiB", max_bytes / 1024))
 }
 
-/// Maximum length of a message (contract: api).
+/// Maximum length of a message.
 const MAX_CONTENT_BYTES: usize = 64 * 1024;
 
 /// Posts a message that can fire routines.
@@ -114,7 +114,7 @@ async fn post_message(
     Ok((StatusCode::ACCEPTED, Json(receipt)))
 }
 
-/// Maximum size of a payload as JSON (contract: api).
+/// Maximum size of a payload as JSON.
 const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
 
 /// Posts an event of a system that can fire routines.

@@ -128,7 +128,7 @@ pub(super) async fn summary(
     Ok(Json(api.store.routine_summary(user, midnight).await?))
 }
 
-/// Times by default, and at most (contract: routines).
+/// Times by default, and at most.
 const DEFAULT_COUNT: usize = 10;
 const MAX_COUNT: usize = 200;
 
