@@ -1,8 +1,8 @@
 //! A model that cannot answer now: how long to wait before it is asked again, and when to give up. Pure.
 //!
 //! The loop gives up after a number of consecutive refusals by a provider, or after a time without an answer. A wait
-//! that a provider asked for does not count as time without an answer. Refusals by the orchestrator itself (an open
-//! circuit, a full queue) count towards neither limit.
+//! that a provider asked for does not count as time without an answer; the time in which an open circuit refuses does.
+//! Other refusals by the orchestrator itself, such as a full queue, count towards neither limit.
 
 use std::{
     fmt,
@@ -40,8 +40,9 @@ pub(crate) struct RateLimitRefusal {
 pub(crate) struct Outage {
     patience: Duration,
     refusals: u32,
+    /// Refusals without a provider being asked.
     local_refusals: u32,
-    /// Calls that failed, and the waits after them without a Retry-After.
+    /// Calls that failed, the waits after them without a Retry-After, and those for an open circuit.
     without_answer: Duration,
 }
 
@@ -78,24 +79,39 @@ impl Outage {
     /// and takes no source of randomness here.
     pub(crate) fn wait_after(&mut self, refusal: &RateLimitRefusal, call_id: &CallId) -> Result<Duration, GiveUp> {
         let asked_for = refusal.retry_after.map(|wait| wait.min(MAX_RETRY_AFTER));
-        if refusal.origin == RateLimitOrigin::Local {
-            self.local_refusals = self.local_refusals.saturating_add(1);
-            return Ok(asked_for.unwrap_or_else(|| backoff(self.local_refusals, call_id)));
+        match refusal.origin {
+            RateLimitOrigin::Local => Ok(self.local_wait(asked_for, call_id)),
+            RateLimitOrigin::Circuit => {
+                let wait = self.local_wait(asked_for, call_id);
+                self.spend_patience(refusal.took, wait)
+            }
+            RateLimitOrigin::Provider => {
+                self.refusals += 1;
+                if self.refusals >= MAX_PROVIDER_REFUSALS {
+                    return Err(GiveUp::Refused(self.refusals));
+                }
+                match asked_for {
+                    Some(wait) => Ok(wait),
+                    None => self.spend_patience(refusal.took, backoff(self.refusals, call_id)),
+                }
+            }
         }
-        self.refusals += 1;
-        if self.refusals >= MAX_PROVIDER_REFUSALS {
-            return Err(GiveUp::Refused(self.refusals));
-        }
-        if let Some(wait) = asked_for {
-            return Ok(wait);
-        }
-        self.without_answer += refusal.took;
+    }
+
+    fn local_wait(&mut self, asked_for: Option<Duration>, call_id: &CallId) -> Duration {
+        self.local_refusals = self.local_refusals.saturating_add(1);
+        asked_for.unwrap_or_else(|| backoff(self.local_refusals, call_id))
+    }
+
+    /// Counts a call and the wait after it as time without an answer. The last time the model is asked is when the
+    /// patience ends.
+    fn spend_patience(&mut self, took: Duration, wait: Duration) -> Result<Duration, GiveUp> {
+        self.without_answer += took;
         let left = self.patience.saturating_sub(self.without_answer);
         if left.is_zero() {
             return Err(GiveUp::Unanswered(self.without_answer));
         }
-        // The last time it is asked is when the patience ends.
-        let wait = backoff(self.refusals, call_id).min(left);
+        let wait = wait.min(left);
         self.without_answer += wait;
         Ok(wait)
     }
@@ -129,12 +145,22 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_the_orchestrators_own_count_to_nothing() {
+    fn other_refusals_of_the_orchestrator_count_towards_nothing() {
         let mut outage = Outage::new(seconds(1));
         for _ in 0..1_000 {
             assert_eq!(outage.wait_after(&refusal(RateLimitOrigin::Local, Some(30), 60), &id()), Ok(seconds(30)));
         }
         assert_eq!(outage.wait_after(&refusal(RateLimitOrigin::Provider, Some(7), 0), &id()), Ok(seconds(7)));
+    }
+
+    #[test]
+    fn the_time_of_an_open_circuit_spends_patience() {
+        let mut outage = Outage::new(seconds(20));
+        let refused = refusal(RateLimitOrigin::Circuit, Some(15), 0);
+        assert_eq!(outage.wait_after(&refused, &id()), Ok(seconds(15)));
+        assert_eq!(outage.wait_after(&refused, &id()), Ok(seconds(5)), "what is left");
+        assert_eq!(outage.wait_after(&refused, &id()), Err(GiveUp::Unanswered(seconds(20))));
+        assert_eq!(outage.next_attempt(), None, "no provider was asked");
     }
 
     #[test]

@@ -1,10 +1,8 @@
 //! The inputs of a running loop (stop, prompts), and the progress that it reports.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
+use parking_lot::Mutex;
 use protocol::PromptMode;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -57,7 +55,7 @@ pub struct InboxFull;
 impl Inbox {
     /// Adds a prompt, unless the inbox is full.
     pub fn push(&self, prompt: Prompt) -> Result<(), InboxFull> {
-        let mut queues = self.queues();
+        let mut queues = self.queues.lock();
         if !queues.has_room() {
             return Err(InboxFull);
         }
@@ -71,7 +69,7 @@ impl Inbox {
 
     /// Whether another prompt can be added.
     pub fn has_room(&self) -> bool {
-        self.queues().has_room()
+        self.queues.lock().has_room()
     }
 
     /// Waits until another prompt can be added.
@@ -87,13 +85,13 @@ impl Inbox {
 
     /// Whether no prompt waits.
     pub fn is_empty(&self) -> bool {
-        let queues = self.queues();
+        let queues = self.queues.lock();
         queues.steer.is_empty() && queues.queued.is_empty()
     }
 
     /// Takes every steer prompt, in order.
     pub(crate) fn take_steer(&self) -> VecDeque<String> {
-        let mut queues = self.queues();
+        let mut queues = self.queues.lock();
         let prompts = std::mem::take(&mut queues.steer);
         queues.bytes -= prompts.iter().map(String::len).sum::<usize>();
         drop(queues);
@@ -103,16 +101,12 @@ impl Inbox {
 
     /// Takes the next prompt when the agent would otherwise finish; steer prompts come first.
     pub(crate) fn take_next(&self) -> Option<String> {
-        let mut queues = self.queues();
+        let mut queues = self.queues.lock();
         let prompt = queues.steer.pop_front().or_else(|| queues.queued.pop_front())?;
         queues.bytes -= prompt.len();
         drop(queues);
         self.taken.notify_waiters();
         Some(prompt)
-    }
-
-    fn queues(&self) -> MutexGuard<'_, Queues> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

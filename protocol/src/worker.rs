@@ -69,8 +69,11 @@ wire_enum! {
     pub enum RateLimitOrigin {
         /// A provider that limits requests or does not answer. Several such refusals in a row end a job.
         Provider,
-        /// The orchestrator, before a provider was asked: an open circuit, a full queue, a limit on failed calls. The
-        /// caller waits for as long as it takes.
+        /// The orchestrator, since every provider that could be asked has failed repeatedly (an open circuit). The time
+        /// counts as one without an answer.
+        Circuit,
+        /// The orchestrator, before a provider was asked: a full queue, a limit on failed calls. The caller waits for
+        /// as long as it takes.
         Local,
     }
 }
@@ -79,9 +82,9 @@ wire_enum! {
 pub const CONTEXT_LENGTH: &str = "context_length";
 
 impl RateLimitOrigin {
-    /// By its name on the wire. Refusals that name no provider are the orchestrator's own, such as limits of its transport.
+    /// By its name on the wire. Refusals without one are the orchestrator's own, such as limits of its transport.
     pub fn from_reason(reason: Option<&str>) -> Self {
-        if reason == Some("provider") { Self::Provider } else { Self::Local }
+        reason.and_then(Self::parse).unwrap_or(Self::Local)
     }
 }
 

@@ -198,7 +198,7 @@ impl World {
 
     /// Creates a job as chats and tools do: where the sandbox is disabled, the orchestrator runs it itself.
     pub async fn submit(&self, user: &str, request: CreateJob) -> Result<JobId, SubmitError> {
-        let submission = Submission { source: Source::Tool, key: None, audit: None, thread: None, allows_host: true };
+        let submission = Submission { source: Source::Tool, key: None, audit: None, thread: None };
         let submitter = &self.running.as_ref().expect("the orchestrator runs").submitter;
         match submitter.submit_request(user.to_owned(), submission, request).await? {
             Submitted::Created(job) => Ok(job.id),

@@ -5,7 +5,7 @@
 //! response. That is safe because calls are idempotent (call ids, `client_seq`, `after`). Callers handle all other
 //! errors.
 
-use std::{fmt::Write, path::Path, sync::Mutex, time::Duration};
+use std::{fmt::Write, path::Path, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -13,6 +13,7 @@ use hyper::{
     Method, Request, Response, StatusCode, Uri,
     header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT},
 };
+use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use protocol::{ErrorCode, JobId, Problem, SESSION_HEADER};
 use serde::{Serialize, de::DeserializeOwned};
@@ -194,7 +195,7 @@ impl OrchestratorClient {
 
     /// Starts a lease of this length; `None` keeps the patience.
     pub(crate) fn set_lease(&self, length: Duration, patience: Option<Duration>) {
-        let mut lease = self.lease();
+        let mut lease = self.lease.lock();
         lease.patience = patience.unwrap_or(lease.patience);
         lease.length = length;
         lease.expires_at = Instant::now() + length;
@@ -202,7 +203,7 @@ impl OrchestratorClient {
 
     /// Restarts the lease after a successful heartbeat.
     pub(crate) fn renew_lease(&self) {
-        let mut lease = self.lease();
+        let mut lease = self.lease.lock();
         lease.expires_at = Instant::now() + lease.length;
     }
 
@@ -243,7 +244,7 @@ impl OrchestratorClient {
                 // The orchestrator is up but keeps failing this call: give up on the call, not on the orchestrator.
                 Some(refusal)
                     if !(refusal.is_transient() || call.retries_rate_limit(&refusal))
-                        || first_attempt.elapsed() > self.lease().patience =>
+                        || first_attempt.elapsed() > self.lease.lock().patience =>
                 {
                     return Err(CallError::Refused(refusal));
                 }
@@ -282,12 +283,8 @@ impl OrchestratorClient {
     }
 
     fn is_orchestrator_unreachable(&self) -> bool {
-        let lease = self.lease();
+        let lease = self.lease.lock();
         Instant::now() > lease.expires_at + lease.patience
-    }
-
-    fn lease(&self) -> std::sync::MutexGuard<'_, Lease> {
-        self.lease.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -22,6 +22,7 @@ use hyper::{
     client::conn::http1,
 };
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use protocol::limits::MAX_WORKER_RESPONSE_BYTES;
 use tokio::{
     net::UnixStream,
@@ -169,7 +170,7 @@ impl IdleConnections {
     }
 
     fn with<T>(&self, use_it: impl FnOnce(&mut Vec<Connection>) -> T) -> T {
-        use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        use_it(&mut self.0.lock())
     }
 }
 

@@ -97,7 +97,8 @@ mod tests {
 
     #[rstest]
     #[case::provider(Some("provider"), RateLimitOrigin::Provider)]
-    #[case::circuit(Some("local"), RateLimitOrigin::Local)]
+    #[case::circuit(Some("circuit"), RateLimitOrigin::Circuit)]
+    #[case::queue(Some("local"), RateLimitOrigin::Local)]
     #[case::transport(None, RateLimitOrigin::Local)]
     fn a_rate_limit_is_the_providers_only_if_the_reason_says_so(
         #[case] reason: Option<&str>,

@@ -3,8 +3,9 @@
 //! Owns which cause counts: the first, unless a later one means that no report can be delivered. Never acts on the
 //! cause.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// Why a session stops.
@@ -41,7 +42,7 @@ pub(crate) struct StopSwitch {
 impl StopSwitch {
     /// Stops the session.
     pub(crate) fn stop(&self, cause: StopCause) {
-        let mut first = self.lock();
+        let mut first = self.cause.lock();
         if first.is_none_or(|first| cause.is_final() && !first.is_final()) {
             tracing::info!(?cause, "stopping the session");
             *first = Some(cause);
@@ -52,16 +53,12 @@ impl StopSwitch {
 
     /// The cause, if the session has been stopped.
     pub(crate) fn cause(&self) -> Option<StopCause> {
-        *self.lock()
+        *self.cause.lock()
     }
 
     /// Cancelled when the session is stopped.
     pub(crate) const fn token(&self) -> &CancellationToken {
         &self.token
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<StopCause>> {
-        self.cause.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -78,9 +78,19 @@ async fn a_model_without_an_answer_is_retried_until_the_outage_patience_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_open_circuit_spends_the_outage_patience() {
+    let circuit = || refused(RateLimitOrigin::Circuit, Some(30));
+    let mut world = World::new([limited(None), limited(None), circuit(), circuit(), say("too late")]);
+    world.settings.outage_patience = Duration::from_secs(20);
+    let started_at = tokio::time::Instant::now();
+    assert!(matches!(world.run().await, LoopOutcome::Failed { reason: FailureReason::LlmError, .. }));
+    assert_eq!(started_at.elapsed().as_secs(), 20);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outage_of_thirty_seconds_ends_nothing() {
     // The provider fails, then the circuit is open, then the trial succeeds.
-    let turns = [limited(None), limited(None), refused(RateLimitOrigin::Local, Some(28)), say("Done.")];
+    let turns = [limited(None), limited(None), refused(RateLimitOrigin::Circuit, Some(28)), say("Done.")];
     let mut world = World::new(turns);
     assert_eq!(world.run().await, completed("Done."));
 }

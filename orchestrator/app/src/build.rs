@@ -27,9 +27,10 @@ use base::{clock::Clock, rate_limit::ToolRateLimits};
 use chat::{ChatEngine, ChatParts, Chats, Heartbeats, LiveEvents, send_rates};
 use config::{Config, SandboxMode};
 use dispatch::{
-    ActionExecutor, AttemptRegistry, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, EventHandler, EventIngestion,
-    HostRuns, JobSubmitter, NotificationDestinations, NotificationSender, PendingEventWorker, Prober, RoutineEditor,
-    RoutineMatchers, RoutineWaker, RunJobs, Sandbox, TokenFiles, WebhookHandler, WorkerListeners, WorkspaceMeasurer,
+    ActionExecutor, AttemptRegistry, DatabaseWatch, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, EventHandler,
+    EventIngestion, HostRuns, JobSubmitter, NotificationDestinations, NotificationSender, OpenJobs, PendingEventWorker,
+    Prober, RoutineEditor, RoutineMatchers, RoutineWaker, RunJobs, Sandbox, TokenFiles, WebhookHandler,
+    WorkerListeners, WorkspaceMeasurer,
 };
 use domain::request::Ceiling;
 use egress::EgressClient;
@@ -39,6 +40,7 @@ use host_jobs::HostJobs;
 use http_api::{
     metrics::MetricsEndpoint,
     public::{self, Inbound, PublicApi, PublicParts, RequestLimits},
+    server::Descriptors,
     worker::{self, WorkerApi},
 };
 use llm::{Gateway, metering::Meter};
@@ -54,9 +56,10 @@ impl App {
     /// Builds all parts and starts none.
     pub async fn build(config: Config, overrides: TestOverrides) -> Result<Self, ServeError> {
         let lock = DataDirLock::acquire(&config.data_dir, &config.run_dir)?;
-        let (core, prober) = Core::build(&config, overrides).await?;
+        let descriptors = Descriptors::in_force(config.max_parallel_jobs)?;
+        let (core, prober) = Core::build(&config, overrides, descriptors).await?;
         let (tools, submitter) = core.tools_and_submitter(&config)?;
-        let listeners = Listeners::new(&core.metrics, config.max_parallel_jobs);
+        let listeners = Listeners::new(&core.metrics, descriptors);
         let worker_listeners = Arc::new(WorkerListeners::new(
             config.run_dir.clone(),
             listeners.worker(worker::router(core.worker_api(&config, &tools))),
@@ -78,6 +81,7 @@ impl App {
                 prober,
                 dispatcher,
                 engine_watch: core.engine_watch(),
+                database_watch: core.database_watch(),
                 disk_sweep: core.disk_sweep(),
             },
             worker_listeners,
@@ -113,6 +117,7 @@ struct Core {
     clock: Clock,
     metrics: Metrics,
     store: Store,
+    open_jobs: Arc<OpenJobs>,
     attempts: Arc<AttemptRegistry>,
     engine: Arc<dyn Engine>,
     sandbox: Arc<Sandbox>,
@@ -140,12 +145,19 @@ struct Core {
 
 impl Core {
     /// The parts, and the task that probes the engine.
-    async fn build(config: &Config, overrides: TestOverrides) -> Result<(Self, Prober), ServeError> {
+    async fn build(
+        config: &Config,
+        overrides: TestOverrides,
+        descriptors: Descriptors,
+    ) -> Result<(Self, Prober), ServeError> {
         let clock = overrides.clock.unwrap_or_else(Clock::system);
         let metrics = Metrics::default();
         let request_tasks = TaskTracker::new();
+        let waker = DispatcherWaker::default();
+        let open_jobs = OpenJobs::new(metrics.clone(), waker.clone());
         let attempts = AttemptRegistry::new(clock.clone(), request_tasks.clone());
-        let (store, instance) = open_store(config, &metrics, &attempts, &clock).await?;
+        let observer = open_jobs.observer(&attempts);
+        let (store, instance) = open_store(config, &metrics, observer, &clock, descriptors).await?;
         // Also if the sandbox is disabled: containers that were started before are still supervised.
         let docker = || -> Arc<dyn Engine> { Arc::new(Docker::connect(DockerSettings::of(config, instance))) };
         let engine = overrides.engine.unwrap_or_else(docker);
@@ -189,7 +201,7 @@ impl Core {
             file_work: FileWork::default(),
             free_space,
             logs: config.data_dir.join("logs"),
-            waker: DispatcherWaker::default(),
+            waker,
             routine_waker: RoutineWaker::default(),
             request_tasks,
             drain: CancellationToken::new(),
@@ -197,6 +209,7 @@ impl Core {
             clock,
             metrics,
             store,
+            open_jobs,
             attempts,
             engine,
             sandbox,
@@ -278,6 +291,10 @@ impl Core {
         EngineWatch { engine: Arc::clone(&self.engine), waker: self.waker.clone() }
     }
 
+    fn database_watch(&self) -> DatabaseWatch {
+        DatabaseWatch { store: self.store.control(), jobs: Arc::clone(&self.open_jobs) }
+    }
+
     fn disk_sweep(&self) -> DiskSweep {
         DiskSweep {
             store: self.store.control(),
@@ -292,6 +309,7 @@ impl Core {
         let executor = ActionExecutor {
             host_runs: self.host_runs(config, tools),
             store: self.store.control(),
+            jobs: Arc::clone(&self.open_jobs),
             sandbox: Arc::clone(&self.sandbox),
             engine: Arc::clone(&self.engine),
             listeners: Arc::clone(listeners),

@@ -6,6 +6,7 @@ use super::LockError;
 use auth::KeyError;
 use egress::InvalidPattern;
 use hooks::InvalidHook;
+use http_api::server::TooFewDescriptors;
 use llm::GatewayError;
 use mcp::InvalidServer;
 use secrets::{DetectorError, MasterKeyError};
@@ -73,6 +74,9 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
+    /// The limit on open files is too low for the jobs that may run at once.
+    #[error(transparent)]
+    Descriptors(#[from] TooFewDescriptors),
     /// The database of an earlier version cannot be migrated.
     #[error(
         "migrating the database needs {needed_mb} MB of free space and {free_mb} MB are free; free some and start again"

@@ -33,7 +33,8 @@ use base::clock::Clock;
 use chat::{ChatEngine, Heartbeats};
 use config::Config;
 use dispatch::{
-    DiskSweep, Dispatcher, EngineWatch, JobSubmitter, NotificationSender, PendingEventWorker, Prober, WorkerListeners,
+    DatabaseWatch, DiskSweep, Dispatcher, EngineWatch, JobSubmitter, NotificationSender, PendingEventWorker, Prober,
+    WorkerListeners,
 };
 use engine::Engine;
 use hooks::JobEndNotices;
@@ -60,6 +61,7 @@ struct ControlLoops {
     prober: Prober,
     dispatcher: Dispatcher,
     engine_watch: EngineWatch,
+    database_watch: DatabaseWatch,
     disk_sweep: DiskSweep,
 }
 

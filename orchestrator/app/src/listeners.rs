@@ -64,8 +64,8 @@ impl WorkerServers {
 
 impl Listeners {
     /// Divides the open files that the process may have between the listeners.
-    pub(super) fn new(metrics: &Metrics, max_parallel_jobs: u32) -> Self {
-        Self { metrics: metrics.clone(), descriptors: Descriptors::in_force(max_parallel_jobs as usize) }
+    pub(super) fn new(metrics: &Metrics, descriptors: Descriptors) -> Self {
+        Self { metrics: metrics.clone(), descriptors }
     }
 
     /// The server of the public API.

@@ -19,16 +19,21 @@ use super::listeners::{self, Listeners};
 use base::clock::Clock;
 use config::Config;
 use dispatch::bind_sockets;
-use http_api::{problem::ApiError, public::Health};
+use http_api::{problem::ApiError, public::Health, server::Descriptors};
 use telemetry::metrics::Metrics;
 
 /// When a refused request may be repeated.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Answers clients and workers until `migration` has ended. The addresses are free again then.
-pub(super) async fn serve_during<T>(config: &Config, clock: &Clock, migration: impl Future<Output = T>) -> T {
+pub(super) async fn serve_during<T>(
+    config: &Config,
+    clock: &Clock,
+    descriptors: Descriptors,
+    migration: impl Future<Output = T>,
+) -> T {
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let listeners = Listeners::new(&Metrics::default(), config.max_parallel_jobs);
+    let listeners = Listeners::new(&Metrics::default(), descriptors);
     match listeners::bind(config.bind, "GANTRY_BIND").await {
         Ok(listener) => {
             let public = listeners.public(config.allowed_hosts.clone(), public_router());

@@ -48,11 +48,12 @@ impl App {
         tasks.spawn("ticks", |drain| self.ticks.run(drain));
         tasks.spawn("pending events", |drain| self.pending_events.run(drain));
         tasks.spawn("notification sender", |drain| self.notification_sender.run(drain));
-        let ControlLoops { prober, dispatcher, engine_watch, disk_sweep } = self.control;
+        let ControlLoops { prober, dispatcher, engine_watch, database_watch, disk_sweep } = self.control;
         tasks.spawn("sandbox prober", |drain| prober.run(drain));
         tasks.spawn("disk sweep", |drain| disk_sweep.run(drain));
         tasks.spawn("dispatcher", |drain| dispatcher.run(drain));
         tasks.spawn("engine watch", |drain| engine_watch.run(drain));
+        tasks.spawn("database watch", |drain| database_watch.run(drain));
         tasks.spawn("chat engine", |drain| self.chat_engine.run(drain));
         tasks.spawn("routine scheduler", |drain| self.routine_scheduler.run(drain));
         tasks.spawn("runner of routines", |drain| self.runner.run(drain));

@@ -86,13 +86,8 @@ impl Chats {
         // A command makes one job, also if its first try failed after that.
         let message = call.message.to_string();
         let key = IdempotencyKey { user: call.user.clone(), key: format!("chat:{message}"), digest: message };
-        let submission = Submission {
-            source: Source::Chat,
-            key: Some(key),
-            audit: Some(audit),
-            thread: Some(call.thread),
-            allows_host: true,
-        };
+        let submission =
+            Submission { source: Source::Chat, key: Some(key), audit: Some(audit), thread: Some(call.thread) };
         let id = match self.submitter.submit_request(call.user.clone(), submission, request).await {
             Ok(Submitted::Created(job)) => job.id,
             Ok(Submitted::Replayed { body, .. }) => match serde_json::from_str::<Job>(&body) {

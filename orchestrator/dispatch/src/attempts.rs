@@ -11,7 +11,8 @@ mod rate_limiter;
 mod registry;
 
 pub use activity::Liveness;
-pub use attempt::{Attempt, AttemptKey, ChildWait, InFlightCall, StopCause};
+pub(crate) use attempt::AttemptFacts;
+pub use attempt::{Attempt, AttemptKey, AttemptStopCause, ChildWait, InFlightCall};
 pub use event_quota::MAX_EVENT_BYTES_HARD;
 pub(super) use event_quota::{EventAllowance, MAX_EVENT_BYTES, is_essential};
 pub(super) use host_run::HostRun;

@@ -1,28 +1,31 @@
 //! The control loop that makes containers match the database: when woken, it collects the facts, plans, and hands out
-//! the actions. Wakes carry no data.
+//! the actions. Wakes carry no data. What a plan needs of jobs is in memory (`open_jobs`); of the database it reads only
+//! the end of a job whose container is still there, the budgets of users while jobs are queued, and the tool calls of a job
+//! that has made no progress for long.
+
+mod snapshot;
 
 use std::{
-    cmp::Reverse,
     collections::{HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
 
-use chrono::{DateTime, Utc};
-use protocol::{JobId, JobState};
+use protocol::JobId;
 use tokio::{
     sync::Notify,
     task::{JoinError, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::snapshot::{Conditions, Snapshot};
 use super::{
     ActionExecutor, AttemptKey, Liveness,
-    plan::{Action, ContainerIndex, Facts, JobFacts, Plan, PlanLimits, StartPolicy, Subject, plan},
+    plan::{Plan, PlanLimits, StartPolicy, Subject},
 };
-use domain::{budget::DayLimits, job::JobRecord};
-use engine::{ContainerView, ReadinessReason, SandboxReadiness};
-use store::{StoreError, Unfinished};
+use domain::{budget::DayLimits, job::OpenJob};
+use engine::{ReadinessReason, SandboxReadiness};
+use store::StoreError;
 use workspace::FreeSpace;
 
 /// Longest time between two plans while a job or container exists, so that a lost engine event delays a plan at most
@@ -62,30 +65,6 @@ struct ReportedConditions {
     messages_cleared: bool,
     /// The sandbox's state at the last plan.
     sandbox: Option<SandboxReadiness>,
-}
-
-/// Containers and jobs as they were read.
-struct Snapshot {
-    /// None if the engine does not answer.
-    containers: Option<Vec<ContainerView>>,
-    run_dirs: Vec<String>,
-    /// Monotonic time before the jobs were read.
-    read_at: Duration,
-    jobs: Vec<JobRecord>,
-    /// Open jobs with an invalid row.
-    unreadable: HashSet<JobId>,
-    /// When the jobs of containers that are not among `jobs` ended.
-    ended: HashMap<JobId, DateTime<Utc>>,
-}
-
-impl Snapshot {
-    fn has_queued_jobs(&self) -> bool {
-        self.jobs.iter().any(|job| job.state() == JobState::Pending && !job.is_held())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.jobs.is_empty() && self.containers.as_ref().is_some_and(Vec::is_empty)
-    }
 }
 
 impl Dispatcher {
@@ -153,45 +132,22 @@ impl Dispatcher {
         // Taken first: if an error returned earlier, `Sandbox::changed` would compare with an old state and wake the
         // loop at once.
         self.reported.sandbox = self.executor.sandbox.published();
-        let mut snapshot = self.snapshot().await?;
-        let (has_queued_jobs, is_idle) = (snapshot.has_queued_jobs(), snapshot.is_empty());
-        let start_policy = self.start_policy(&snapshot.jobs, has_queued_jobs).await;
+        let snapshot = self.snapshot().await?;
+        let start_policy = self.start_policy(&snapshot).await;
         let now = self.executor.clock.now();
-        let over_budget = if has_queued_jobs {
+        let over_budget = if snapshot.has_queued_jobs() {
             self.executor.store.users_over_budget(now, &self.day_limits).await?
         } else {
             HashMap::new()
         };
-        let mut orphaned = self.executor.store.orphaned().await?;
-        let jobs = self.job_facts(&mut snapshot, &mut orphaned).await?;
-        let mut planned = plan(&Facts {
-            now,
-            start_policy,
-            jobs: &jobs,
-            orphaned_in_queue: &orphaned,
-            containers: snapshot.containers.as_deref(),
-            unreadable: &snapshot.unreadable,
-            ended: &snapshot.ended,
-            run_dirs: &snapshot.run_dirs,
-            busy,
-            over_budget: &over_budget,
-            host_runs: &self.executor.attempts.jobs_run_here(),
-            limits: self.limits,
-        });
-        // Of several jobs over their quota, the one that frees most space is stopped first.
-        planned.actions.sort_by_key(|action| match action {
-            Action::FailOverQuota { job } => {
-                self.executor.attempts.over_quota(*job).map(|violation| Reverse(violation.bytes))
-            }
-            _ => None,
-        });
-        Ok((planned, is_idle))
+        let conditions = Conditions { now, start_policy, busy, over_budget: &over_budget, limits: self.limits };
+        Ok((snapshot.plan(conditions), snapshot.is_empty()))
     }
 
-    /// Reads containers, run directories and jobs. Containers are listed before jobs are read: a job that ends in
-    /// between is then seen as ended, and never as one whose container vanished.
-    async fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
-        let executor = Arc::clone(&self.executor);
+    /// Lists containers, run directories and jobs. Containers come before jobs: a job that ends in between is then seen
+    /// as ended, and never as one whose container vanished.
+    async fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        let executor = &self.executor;
         let containers = match executor.engine.list().await {
             Ok(containers) => Some(containers),
             Err(error) => {
@@ -203,63 +159,40 @@ impl Dispatcher {
             tracing::warn!(%error, "cannot list the run directories");
             vec![]
         });
-        let read_at = executor.clock.monotonic();
+        executor.jobs.ensure_read(&executor.store).await?;
         // Twice what may run: the first jobs of a user's queue may be in their backoff, no more of them than may run.
-        let pending_per_user =
-            self.limits.container_slots.per_user.max(self.limits.host_slots.per_user).saturating_mul(2);
-        let Unfinished { jobs, mut unreadable } = executor.store.unfinished(pending_per_user).await?;
-        let open: HashSet<JobId> = jobs.iter().map(|job| job.id).collect();
+        let pending_per_user = self.limits.container_slots.per_user.max(self.limits.host_slots.per_user) * 2;
+        let mut listed = executor.jobs.list(pending_per_user);
+        executor.register_attempts(&mut listed).await?;
+        executor.attempts.drop_ended(&executor.jobs);
+        let attempts = executor.attempts.facts();
+        let mut waiting_for_tools = HashSet::new();
+        for job in listed.jobs.iter().filter(|job| job.is_running()) {
+            let attempt = attempts.get(&AttemptKey { job: job.id, attempt: job.attempt });
+            if let Some(attempt) = attempt
+                && self.waits_for_tool(job, attempt.liveness).await?
+            {
+                waiting_for_tools.insert(job.id);
+            }
+        }
+        let open: HashSet<JobId> = listed.jobs.iter().map(|job| job.id).collect();
         let mut ended = HashMap::new();
         for job in containers.iter().flatten().filter_map(|container| container.job_id) {
-            if open.contains(&job) || unreadable.contains(&job) {
+            if open.contains(&job) || listed.unreadable.contains(&job) {
                 continue;
             }
             match executor.store.ended_at(job).await {
                 Ok(at) => ended.extend(at.map(|at| (job, at))),
                 Err(error) if error.is_transient() => return Err(error),
-                Err(error) => {
-                    executor.store.report_inconsistent_row(&error);
-                    unreadable.insert(job);
-                }
+                Err(error) => executor.set_unreadable(&mut listed, job, &error),
             }
         }
-        Ok(Snapshot { containers, run_dirs, read_at, jobs, unreadable, ended })
-    }
-
-    /// Takes the jobs of a snapshot, and adds what the process knows of each. Jobs in `orphaned` are taken from it.
-    async fn job_facts(
-        &self,
-        snapshot: &mut Snapshot,
-        orphaned: &mut HashSet<JobId>,
-    ) -> Result<Vec<JobFacts>, StoreError> {
-        let attempts = &self.executor.attempts;
-        let liveness = attempts.reconcile(&snapshot.jobs, &snapshot.unreadable, snapshot.read_at);
-        let host_runs = attempts.host_runs();
-        let (served, over_quota) = (attempts.served_containers(), attempts.over_quota_jobs());
-        let waiting_for_child = attempts.jobs_waiting_for_child();
-        let containers = ContainerIndex::new(snapshot.containers.as_deref().unwrap_or_default());
-        let mut jobs = Vec::with_capacity(snapshot.jobs.len());
-        for record in std::mem::take(&mut snapshot.jobs) {
-            let liveness = liveness.get(&record.id).copied().unwrap_or_default();
-            let facts = JobFacts::new(record, &containers);
-            let (id, container) = (facts.record.id, facts.container.as_ref());
-            jobs.push(JobFacts {
-                is_served: container.is_some_and(|container| served.contains(&container.name)),
-                host_run: host_runs.get(&AttemptKey { job: id, attempt: facts.record.attempt }).copied(),
-                liveness,
-                exceeds_quota: over_quota.contains(&id),
-                waits_for_tool: self.waits_for_tool(&facts.record, liveness).await?,
-                waits_for_child: waiting_for_child.contains(&id),
-                is_orphaned: orphaned.remove(&id),
-                ..facts
-            });
-        }
-        Ok(jobs)
+        Ok(Snapshot { containers, run_dirs, listed, attempts, ended, waiting_for_tools })
     }
 
     /// Whether a job without progress waits for a tool in its own container. Read only when it makes a difference.
-    async fn waits_for_tool(&self, job: &JobRecord, liveness: Liveness) -> Result<bool, StoreError> {
-        if job.state() != JobState::InProgress || liveness.since_progress < self.limits.stuck_after {
+    async fn waits_for_tool(&self, job: &OpenJob, liveness: Liveness) -> Result<bool, StoreError> {
+        if job.is_stuck() || liveness.since_progress < self.limits.stuck_after {
             return Ok(false);
         }
         self.executor.store.waits_for_tool(job.id, job.attempt).await
@@ -267,9 +200,9 @@ impl Dispatcher {
 
     /// Whether attempts may start, by the published state of the sandbox and the free space; while they may not, the
     /// queued jobs' messages say why. Never waits for a probe: it requests one, whose result wakes the loop.
-    async fn start_policy(&mut self, jobs: &[JobRecord], has_queued_jobs: bool) -> StartPolicy {
-        let sandbox = &self.executor.sandbox;
-        if has_queued_jobs || jobs.iter().any(|job| job.state() == JobState::Stuck) {
+    async fn start_policy(&mut self, snapshot: &Snapshot) -> StartPolicy {
+        let (sandbox, has_queued_jobs) = (&self.executor.sandbox, snapshot.has_queued_jobs());
+        if has_queued_jobs || snapshot.has_stuck_jobs() {
             sandbox.refresh();
         }
         let message = match &self.reported.sandbox {

@@ -13,12 +13,13 @@ use protocol::{JobId, JobReason};
 use tracing::{Instrument as _, Span};
 
 use super::{
-    AttemptRegistry, HostRuns, Sandbox, WorkerListeners,
+    AttemptKey, AttemptRegistry, HostRuns, OpenJobs, Sandbox, WorkerListeners,
+    open_jobs::ListedJobs,
     plan::{self, Action, Subject},
 };
 use auth::{TokenError, WorkerTokens};
 use base::clock::Clock;
-use domain::job::{AttemptFailure, JobRecord, Refused, Step};
+use domain::job::{AttemptFailure, JobRecord, OpenJob, Refused, Step};
 use engine::{Engine, EngineError};
 use hooks::{HookRefused, Hooks};
 use secrets::LeakDetectors;
@@ -36,6 +37,8 @@ const NUDGE: &str = "Nothing has happened in this job for a long time. If you wa
 /// Executes actions.
 pub struct ActionExecutor {
     pub store: Store,
+    /// The open jobs in memory.
+    pub jobs: Arc<OpenJobs>,
     /// Whether attempts can start.
     pub sandbox: Arc<Sandbox>,
     /// Runs the containers.
@@ -88,6 +91,11 @@ impl ActionExecutor {
                 error = &error as &dyn std::error::Error,
                 "action failed; it will be retried"
             );
+            if let (ActionError::Store(error), Subject::Job(job)) = (&error, &subject)
+                && error.concerns_one_row()
+            {
+                self.jobs.set_unreadable(*job, error);
+            }
             if matches!(error, ActionError::Engine(EngineError::Unreachable(_) | EngineError::Other(_))) {
                 self.sandbox.mark_stale();
             }
@@ -126,7 +134,7 @@ impl ActionExecutor {
             Action::CancelWithParent { job } => self.transition(job, JobRecord::cancel_with_parent).await,
             Action::Cancel { job } => self.cancel(job).await,
             Action::Expire { job } => self.expire(job).await,
-            Action::FailOverQuota { job } => self.fail_over_quota(job).await,
+            Action::FailOverQuota { job, .. } => self.fail_over_quota(job).await,
             Action::RemoveContainer { container } => self.remove_leftover(&container).await,
             Action::RemoveRunDir { run_dir } => {
                 self.listeners.close(&run_dir)?;
@@ -154,11 +162,35 @@ impl ActionExecutor {
 
     async fn nudge(&self, job: JobId) -> Result<(), ActionError> {
         let nudged = self.store.nudge(job, self.clock.now(), NUDGE).await?;
-        if let Some(attempt) = nudged.and_then(|job| self.attempts.observe(&job)) {
+        if let Some(attempt) = nudged.and_then(|job| self.attempts.live(job.id)) {
             // A whole period to act on it.
             attempt.record_progress();
         }
         Ok(())
+    }
+
+    /// Registers the attempts of running jobs that an earlier process began. A job whose row is invalid is left alone.
+    pub(super) async fn register_attempts(&self, listed: &mut ListedJobs) -> Result<(), StoreError> {
+        let running = listed.jobs.iter().filter(|job| job.is_running());
+        let is_new = |job: &&OpenJob| self.attempts.get(AttemptKey { job: job.id, attempt: job.attempt }).is_none();
+        let new: Vec<JobId> = running.filter(is_new).map(|job| job.id).collect();
+        for job in new {
+            match self.store.job(job).await {
+                Ok(record) => {
+                    record.and_then(|record| self.attempts.observe(&record));
+                }
+                Err(error) if error.concerns_one_row() => self.set_unreadable(listed, job, &error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves a job with an invalid row out of this plan and the next ones.
+    pub(super) fn set_unreadable(&self, listed: &mut ListedJobs, job: JobId, error: &StoreError) {
+        self.jobs.set_unreadable(job, error);
+        listed.jobs.retain(|one| one.id != job);
+        listed.unreadable.insert(job);
     }
 
     /// Records that an attempt whose container is gone ended without a report.

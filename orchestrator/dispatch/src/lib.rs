@@ -13,6 +13,7 @@ mod listeners;
 mod notification_destinations;
 mod notification_sender;
 mod notification_slots;
+mod open_jobs;
 pub mod plan;
 mod routine_editor;
 mod routine_waker;
@@ -23,8 +24,8 @@ mod submit;
 mod test_util;
 
 pub use attempts::{
-    Attempt, AttemptKey, AttemptRegistry, ChildWait, HostRunState, InFlightCall, JobLimits, Liveness,
-    MAX_EVENT_BYTES_HARD, Poll, RateLimiter, StopCause,
+    Attempt, AttemptKey, AttemptRegistry, AttemptStopCause, ChildWait, HostRunState, InFlightCall, JobLimits, Liveness,
+    MAX_EVENT_BYTES_HARD, Poll, RateLimiter,
 };
 pub use disk::{DiskSweep, Violation, WorkspaceMeasurer};
 pub use dispatcher::{Dispatcher, DispatcherWaker};
@@ -39,10 +40,11 @@ pub use inbound::{
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners, bind_sockets};
 pub use notification_destinations::{InvalidDestination, NotificationDestinations};
 pub use notification_sender::NotificationSender;
+pub use open_jobs::{DatabaseWatch, OpenJobs};
 pub use routine_editor::{ManualRun, RoutineCaller, RoutineEditor, RoutineError};
 pub use routine_waker::RoutineWaker;
 pub use run_jobs::RunJobs;
 pub use sandbox::{Prober, Sandbox};
 pub use submit::{JobSubmitter, NewJob, Submission, SubmitError, Submitted};
 #[cfg(any(test, feature = "test-util"))]
-pub use test_util::SubmitScene;
+pub use test_util::{PlanScene, SubmitScene};

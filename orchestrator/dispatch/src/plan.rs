@@ -12,10 +12,12 @@ mod queue;
 mod running;
 mod slots;
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use chrono::{DateTime, Utc};
 use protocol::JobId;
+
+use facts::JobsById;
 
 pub use action::{Action, Subject};
 pub use facts::{ContainerIndex, Facts, JobFacts, PlanLimits, SlotLimits, StartPolicy};
@@ -24,7 +26,7 @@ pub(super) use failures::{SANDBOX_DISABLED, vanished};
 /// Actions, and when to plan again if nothing wakes the dispatcher.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The actions, to be executed in any order.
+    /// The actions, in the order in which they are begun.
     pub actions: Vec<Action>,
     /// The longest time until the next plan.
     pub replan_in: Option<Duration>,
@@ -43,15 +45,22 @@ impl Plan {
 /// Plans the next actions.
 pub fn plan(facts: &Facts<'_>) -> Plan {
     let mut plan = Plan::default();
-    leftovers::plan(facts, &mut plan);
-    for job in facts.jobs.iter().filter(|job| !facts.is_busy(job.record.id)) {
+    let by_id: JobsById<'_> = facts.jobs.iter().map(|job| (job.open.id, job)).collect();
+    leftovers::plan(facts, &by_id, &mut plan);
+    for job in facts.jobs.iter().filter(|job| !facts.is_busy(job.open.id)) {
         running::plan(facts, job, &mut plan);
     }
-    let is_free = |id: &&JobId| !facts.is_busy(**id) && !facts.unreadable.contains(*id);
-    for id in facts.orphaned_in_queue.iter().filter(is_free) {
+    // Held or far back in a queue; the others were planned for one by one.
+    let is_left = |id: &&JobId| !by_id.contains_key(*id) && !facts.is_busy(**id) && !facts.unreadable.contains(*id);
+    for id in facts.orphaned.iter().filter(is_left) {
         plan.actions.push(Action::CancelWithParent { job: *id });
     }
-    queue::plan(facts, &mut plan);
+    queue::plan(facts, &by_id, &mut plan);
+    // Of several jobs over their quota, the one that frees most space is stopped first.
+    plan.actions.sort_by_key(|action| match action {
+        Action::FailOverQuota { bytes, .. } => Some(Reverse(*bytes)),
+        _ => None,
+    });
     plan
 }
 

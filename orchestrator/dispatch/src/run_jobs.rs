@@ -81,7 +81,6 @@ impl RunJobs {
             note: None,
             parent: None,
             routine: Some(RunLink { routine: run.routine, run: run.run }),
-            allows_host: true,
             message: None,
         };
         let commit = move |store: store::Store, record| async move { store.create_run_job(run, record).await };

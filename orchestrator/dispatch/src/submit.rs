@@ -77,9 +77,6 @@ pub struct Submission {
     pub audit: Option<AuditEntry>,
     /// The chat thread that the job is made in: its end is posted there.
     pub thread: Option<ThreadId>,
-    /// Where the operator disabled the sandbox, the orchestrator may run the job itself, with its own tools only.
-    /// False: the job is refused then.
-    pub allows_host: bool,
 }
 
 /// A validated job that is not stored yet.
@@ -98,8 +95,6 @@ pub struct NewJob {
     pub parent: Option<Parent>,
     /// The run of a routine that it is for.
     pub routine: Option<RunLink>,
-    /// [`Submission::allows_host`].
-    pub allows_host: bool,
     /// A human-readable message, shown while the job is queued.
     pub message: Option<String>,
 }
@@ -146,7 +141,6 @@ impl JobSubmitter {
             note: None,
             parent: None,
             routine: None,
-            allows_host: submission.allows_host,
             message: None,
         };
         self.submit_validated(job, submission).await
@@ -176,7 +170,6 @@ impl JobSubmitter {
             note: None,
             parent: Some(parent.as_parent()),
             routine: parent.brief.routine,
-            allows_host: submission.allows_host,
             message: None,
         };
         self.submit_validated(job, submission).await
@@ -230,7 +223,7 @@ impl JobSubmitter {
         job: NewJob,
         submission: Submission,
     ) -> Result<Submitted, SubmitError> {
-        let Submission { source, key, audit, thread, allows_host: _ } = submission;
+        let Submission { source, key, audit, thread } = submission;
         let commit = move |store: Store, record| async move {
             match thread {
                 Some(thread) => store.create_chat_job(thread, record, key, audit.as_ref()).await,
@@ -271,7 +264,7 @@ impl JobSubmitter {
         C: FnOnce(Store, JobRecord) -> F + Send,
         F: Future<Output = Result<CreateOutcome, StoreError>> + Send,
     {
-        let placement = self.placement(&job).await?;
+        let placement = self.placement(&job.request, source).await?;
         // Lists, notifications and their events show it.
         let detector = self.detectors.of(&job.owner).await?;
         job.accepted.title = detector.redact(&job.accepted.title).0.into_owned();
@@ -304,15 +297,24 @@ impl JobSubmitter {
     }
 
     /// Where a job runs, unless it can run nowhere.
-    async fn placement(&self, job: &NewJob) -> Result<Placement, SubmitError> {
-        if job.allows_host && self.sandbox.is_disabled() {
-            request::check_without_container(&job.request)?;
+    async fn placement(&self, request: &CreateJob, source: Source) -> Result<Placement, SubmitError> {
+        if self.sandbox.is_disabled() && allows_host(source) {
+            request::check_without_container(request)?;
             return Ok(Placement::Host);
         }
         match self.sandbox.state().await {
             SandboxReadiness::Ready(_) => Ok(Placement::Container),
             SandboxReadiness::NotReady { reason, detail } => Err(SubmitError::SandboxUnavailable { reason, detail }),
         }
+    }
+}
+
+/// Whether the orchestrator runs a job of this source itself, with its own tools only, where the operator disabled the
+/// sandbox. A client of the API is refused then.
+const fn allows_host(source: Source) -> bool {
+    match source {
+        Source::Routine | Source::Tool | Source::Chat => true,
+        Source::Api | Source::Cli => false,
     }
 }
 
@@ -340,7 +342,7 @@ struct JobOrigin {
 
 fn record(origin: JobOrigin, job: NewJob) -> JobRecord {
     let JobOrigin { id, at, source, placement } = origin;
-    let NewJob { owner, request, accepted, restarted_from, note, parent, routine, allows_host: _, message } = job;
+    let NewJob { owner, request, accepted, restarted_from, note, parent, routine, message } = job;
     let brief = Brief {
         user_id: owner,
         title: accepted.title,

@@ -1,5 +1,7 @@
 //! What the tests of this crate and of those above share: an engine that only probes, and a submitter on it.
 
+mod plan_scene;
+
 use std::{
     sync::{
         Arc,
@@ -24,6 +26,8 @@ use store::Store;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use workspace::{FileWork, FreeSpace, RetentionPeriod, UploadRegistry, Workspaces};
+
+pub use plan_scene::PlanScene;
 
 use crate::{DispatcherWaker, JobSubmitter, Prober, Sandbox};
 

@@ -7,6 +7,7 @@ mod brief;
 mod cancel;
 mod children;
 mod finish;
+mod open;
 mod run;
 mod session;
 mod stage;
@@ -20,6 +21,7 @@ use protocol::{
 
 pub use brief::{Brief, RunLink};
 pub use children::{ChildRefused, Descendants, MAX_CHILDREN, MAX_DEPTH, Parent};
+pub use open::{AttemptContainer, OpenActivity, OpenJob, OpenStage};
 pub use run::{AttemptFailure, AttemptStart, MAX_ATTEMPTS, WorkerStart};
 pub use session::{SessionMatch, WorkerSession};
 pub use stage::{Activity, CancelRequest, End, Finished, Queued, Running, Stage};

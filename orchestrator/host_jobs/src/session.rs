@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{journal::HostJournal, model::HostModel};
 use base::clock::Clock;
-use dispatch::{Attempt, DispatcherWaker, EventIngestion, RunHostJob, StopCause};
+use dispatch::{Attempt, AttemptStopCause, DispatcherWaker, EventIngestion, RunHostJob};
 use domain::job::{AttemptFailure, JobRecord};
 use llm::metering::{Meter, MeteredModel, retry_write};
 use secrets::DetectorError;
@@ -156,7 +156,7 @@ impl JobSession for HostSession<'_> {
     async fn deliver(&self, outcome: LoopOutcome, partial: PartialResult) -> Result<Delivery, SessionError> {
         let (jobs, key, cause) = (self.jobs, self.attempt.key(), self.attempt.stop_cause());
         let is_stopped = outcome == LoopOutcome::Stopped && cause.is_none();
-        if cause == Some(StopCause::Ended) {
+        if cause == Some(AttemptStopCause::Ended) {
             return Ok(Delivery::Done);
         }
         if is_stopped && jobs.drain.is_cancelled() {

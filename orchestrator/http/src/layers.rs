@@ -5,7 +5,7 @@
 use std::{
     any::Any,
     convert::Infallible,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -18,6 +18,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base::rate_limit::{Bucket, Rate};
+use parking_lot::Mutex;
 use protocol::ErrorCode;
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::{Instrument, debug, field::display, info, info_span, warn};
@@ -128,7 +129,7 @@ impl LayerState {
 
     /// Whether a server error may be logged.
     fn may_warn(&self) -> bool {
-        let mut lines = self.error_lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.error_lines.lock();
         !self.layers.is_untrusted() || lines.take(UNTRUSTED_ERROR_LINES, 1, self.since.elapsed()).is_ok()
     }
 }

@@ -42,7 +42,7 @@ use self::{
 pub use self::{
     bodies::{BodyBudget, BodyReservation},
     connection::ConnectionHandle,
-    descriptors::{Descriptors, raise_descriptor_limit},
+    descriptors::{Descriptors, TooFewDescriptors, raise_descriptor_limit},
     listener::Listener,
     policy::{Overflow, Policy, SessionPolicy},
 };

@@ -336,6 +336,10 @@ fn failure(mut errors: Vec<(&str, AttemptError)>) -> Failure {
     // A local circuit or queue never hides what a provider said.
     let (origin, waits): (_, Vec<&AttemptError>) = match transient(false).next() {
         Some(_) => (RateLimitOrigin::Provider, transient(false).collect()),
+        // A provider with a full queue does answer.
+        None if transient(true).all(|error| error.kind == ErrorKind::CircuitOpen) => {
+            (RateLimitOrigin::Circuit, transient(true).collect())
+        }
         None => (RateLimitOrigin::Local, transient(true).collect()),
     };
     // The one that can be asked first; one that says when comes before those that do not.

@@ -48,7 +48,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// Whether one row is at fault: reads and writes of other rows may succeed.
-    pub(super) const fn concerns_one_row(&self) -> bool {
+    pub const fn concerns_one_row(&self) -> bool {
         matches!(
             self,
             Self::Inconsistent { .. } | Self::Database(sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_))

@@ -1,21 +1,19 @@
-//! Jobs: created, loaded and counted, and the jobs that the dispatcher manages.
-
-use std::collections::HashSet;
+//! Jobs: created, loaded and counted.
 
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
 use protocol::{ContainerInfo, JobCounts, JobId, JobState, Limits, PROMPT_PREVIEW_CHARS, StateCounts};
-use sqlx::{FromRow, Row as _, sqlite::SqliteRow};
+use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{
-    AuditEntry, Connection, Store, StoreError,
+    AuditEntry, Connection, JobChange, Store, StoreError,
     accepted::{self, IdempotencyKey, Lookup},
     audit,
     events::{self, EventStamp},
     inconsistent_rows::Row,
     job_tree, lifecycle,
-    rows::{JobRow, RowRef, column, count, job_columns, job_tables, text},
+    rows::{RowRef, count, text},
     user_storage,
     write_tx::WriteTx,
 };
@@ -50,15 +48,6 @@ pub enum CreateOutcome {
     ChildRefused(ChildRefused),
     /// Nothing is stored because the run that the job is for no longer waits.
     RunGone,
-}
-
-/// The jobs that the dispatcher manages.
-#[derive(Debug, Default)]
-pub struct Unfinished {
-    /// Jobs with valid rows.
-    pub jobs: Vec<JobRecord>,
-    /// Jobs with inconsistent rows.
-    pub unreadable: HashSet<JobId>,
 }
 
 /// A running job, as the disk sweep needs it.
@@ -117,40 +106,6 @@ impl Store {
         lifecycle::load(&self.read, id).await
     }
 
-    /// The jobs that the dispatcher manages: all running ones, the first `pending_per_user` of each user's queue by
-    /// priority and age, and the queued children of running jobs, which may start in the slot of a job above them. A
-    /// long queue is not read to start a few jobs.
-    ///
-    /// An inconsistent row is an error about that job alone.
-    pub async fn unfinished(&self, pending_per_user: usize) -> Result<Unfinished, StoreError> {
-        let rows: Vec<SqliteRow> = sqlx::query(concat!(
-            "SELECT ",
-            job_columns!(),
-            " FROM ",
-            job_tables!(),
-            " WHERE state IN ('in_progress', 'stuck') OR id IN (SELECT id FROM (SELECT id, \
-             ROW_NUMBER() OVER (PARTITION BY user_id, placement ORDER BY priority DESC, id) AS place FROM jobs \
-             WHERE state = 'pending' AND held = FALSE) AS queue WHERE place <= $1) \
-             OR id IN (SELECT c.id FROM jobs p JOIN jobs c ON c.parent_id = p.id \
-             WHERE p.state IN ('in_progress', 'stuck') AND c.state = 'pending' AND c.held = FALSE) ORDER BY id"
-        ))
-        .bind(column(pending_per_user as u64))
-        .fetch_all(&self.read)
-        .await?;
-        let mut found = Unfinished::default();
-        for row in rows {
-            let job = JobRow::from_row(&row).map_err(StoreError::from).and_then(JobRow::into_record);
-            match self.inconsistent.skip(job)? {
-                Some(job) => found.jobs.push(job),
-                // The id may be unreadable as well.
-                None => {
-                    found.unreadable.insert(row.try_get("id").map_or_else(|_| JobId::nil(), JobId::from_uuid));
-                }
-            }
-        }
-        Ok(found)
-    }
-
     /// Whether of the job's texts only the beginnings are kept, since it finished long ago.
     pub async fn has_cut_texts(&self, id: JobId) -> Result<bool, StoreError> {
         let cut = sqlx::query_scalar("SELECT trimmed_at IS NOT NULL FROM jobs WHERE id = $1");
@@ -181,19 +136,6 @@ impl Store {
                 .fetch_all(&self.read)
                 .await?;
         self.inconsistent.read_each(rows, RunningRow::into_job)
-    }
-
-    /// Open jobs without a request to cancel whose parent is no longer at work: it has ended, is submitted, or is to be
-    /// cancelled.
-    pub async fn orphaned(&self) -> Result<HashSet<JobId>, StoreError> {
-        let ids: Vec<JobId> = sqlx::query_scalar(
-            "SELECT c.id FROM jobs c JOIN jobs p ON p.id = c.parent_id \
-             WHERE c.state IN ('pending', 'in_progress', 'stuck') AND c.cancel_requested_at IS NULL \
-             AND (p.cancel_requested_at IS NOT NULL OR p.state NOT IN ('pending', 'in_progress', 'stuck'))",
-        )
-        .fetch_all(&self.read)
-        .await?;
-        Ok(ids.into_iter().collect())
     }
 
     /// When a job was finished or submitted; `None` while it is open or if it does not exist.
@@ -272,6 +214,7 @@ pub(super) async fn create(
         accepted::answer(&mut tx.db, key, (201, text(&job.to_api())?), Some(job.id), now).await?;
     }
     audit::record(&mut tx.db, audit, job.id).await?;
+    tx.after_commit(move |committed| (committed.observer)(JobChange::Created(&job)));
     Ok(CreateOutcome::Created)
 }
 

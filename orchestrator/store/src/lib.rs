@@ -41,6 +41,7 @@ mod memory;
 mod model_calls;
 mod notification_deliveries;
 mod notifications;
+mod open_jobs;
 mod prompts;
 mod readers;
 mod retention;
@@ -66,7 +67,7 @@ mod writer;
 use std::{str::FromStr, sync::Arc, time::Duration};
 
 use agent::BoxFuture;
-use protocol::{InstanceId, JobId};
+use protocol::InstanceId;
 use sqlx::{
     ConnectOptions as _, Connection as _, SqliteConnection,
     migrate::Migrator,
@@ -94,15 +95,14 @@ pub use instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstance
 pub use job_json::{JobJson, JobPage, TokenChecked};
 pub use job_list::JobFilter;
 pub use job_tree::{JobScope, ListedJob};
-pub use jobs::{
-    CreateOutcome, MAX_HELD_PER_USER, MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob, Unfinished,
-};
+pub use jobs::{CreateOutcome, MAX_HELD_PER_USER, MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob};
 pub use lifecycle::{Reported, Transition};
 pub use mcp::{DefinitionApproval, DefinitionStatus, SeenDefinition, StoredDefinition};
 pub use memory::{MemoryDeleteOutcome, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome};
 pub use model_calls::{CallFailure, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, RunUsage};
 pub use notification_deliveries::{ClaimedDelivery, DeliveryOutcome, DueDelivery};
 pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
+pub use open_jobs::{JobChange, OpenJobs};
 pub use prompts::Prompted;
 pub use routines::{
     AbandonedRun, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests, DueRoutine, DueRoutines,
@@ -126,7 +126,6 @@ use self::{
     writer::{Statements, Writer},
 };
 use base::per_user_semaphore::PerUserSemaphore;
-use domain::job::JobRecord;
 pub use retention::{RetentionLimits, Trimmed};
 use telemetry::metrics::Metrics;
 
@@ -180,16 +179,7 @@ fn known_migration() -> Option<i64> {
     MIGRATIONS.iter().map(|migration| migration.version).max()
 }
 
-/// A committed change.
-#[derive(Debug, Clone, Copy)]
-pub enum JobChange<'a> {
-    /// A transition; the record is as it left it.
-    Transitioned(&'a JobRecord),
-    /// A prompt for the job's worker.
-    PromptAdded(JobId),
-}
-
-/// Called after the commit and before the change's caller is answered. Must not block.
+/// Called in the order of commits, after each commit and before the change's caller is answered. Must not block.
 pub type JobObserver = Arc<dyn Fn(JobChange<'_>) + Send + Sync>;
 
 /// The store. Cheap to clone.
@@ -287,11 +277,6 @@ impl Store {
     /// Notifications of new events, by job and by user.
     pub fn event_notifier(&self) -> &Arc<EventNotifier> {
         &self.notifier
-    }
-
-    /// Logs and counts a row that makes no sense, unless that was done before.
-    pub fn report_inconsistent_row(&self, error: &StoreError) {
-        self.inconsistent.report(error);
     }
 
     /// Checks that the database answers.

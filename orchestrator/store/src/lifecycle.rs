@@ -6,7 +6,7 @@ use sqlx::{Executor, Sqlite};
 use uuid::Uuid;
 
 use super::{
-    AuditEntry, Connection, Store, StoreError, audit, chat,
+    AuditEntry, Connection, JobChange, Store, StoreError, audit, chat,
     events::{self, EventStamp},
     prompts, routines,
     rows::{EventRow, JobRow, RowRef, job_columns, job_tables, text},
@@ -113,15 +113,21 @@ impl Store {
         attempt: u32,
         container: &protocol::ContainerInfo,
     ) -> Result<bool, StoreError> {
-        let container = text(container)?;
+        let container = container.clone();
         self.write_one(transaction!(|tx| {
             let updated = sqlx::query("UPDATE jobs SET container = $1 WHERE id = $2 AND attempt = $3")
-                .bind(container)
+                .bind(text(&container)?)
                 .bind(job)
                 .bind(i64::from(attempt))
                 .execute(&mut tx.db)
                 .await?;
-            Ok(updated.rows_affected() == 1)
+            let is_recorded = updated.rows_affected() == 1;
+            if is_recorded {
+                tx.after_commit(move |committed| {
+                    (committed.observer)(JobChange::ContainerRecorded { job, attempt, container: &container });
+                });
+            }
+            Ok(is_recorded)
         }))
         .await
     }
@@ -135,10 +141,10 @@ impl Store {
         lease_expires_at: DateTime<Utc>,
     ) -> Result<Option<bool>, StoreError> {
         self.write_one(transaction!(|tx| {
-            let cancel: Option<bool> = sqlx::query_scalar(
+            let renewed: Option<(bool, bool)> = sqlx::query_as(
                 "UPDATE jobs SET lease_expires_at = $1, worker_seen_at = COALESCE(worker_seen_at, $2) \
                  WHERE id = $3 AND attempt = $4 AND state IN ('in_progress', 'stuck') \
-                 RETURNING cancel_requested_at IS NOT NULL",
+                 RETURNING cancel_requested_at IS NOT NULL, worker_seen_at = $2",
             )
             .bind(lease_expires_at)
             .bind(now)
@@ -146,7 +152,10 @@ impl Store {
             .bind(i64::from(attempt))
             .fetch_optional(&mut tx.db)
             .await?;
-            Ok(cancel)
+            if let Some((_, true)) = renewed {
+                tx.after_commit(move |committed| (committed.observer)(JobChange::WorkerCalled { job, attempt }));
+            }
+            Ok(renewed.map(|(cancel, _)| cancel))
         }))
         .await
     }

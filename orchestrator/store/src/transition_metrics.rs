@@ -40,8 +40,8 @@ impl Before {
 
 /// Publishes a transition once it is committed.
 pub(super) fn publish(tx: &mut WriteTx, before: &Before, job: &JobRecord) {
-    let record = job.clone();
-    tx.after_commit(move |committed| (committed.observer)(JobChange::Transitioned(&record)));
+    let (from, record) = (before.rev, job.clone());
+    tx.after_commit(move |committed| (committed.observer)(JobChange::Transitioned { from, job: &record }));
     if before.attempt == 0 && job.attempt == 1 {
         let wait = between(Some(job.brief.created_at), job.started_at);
         tx.after_commit(move |committed| committed.metrics.job_started(wait));

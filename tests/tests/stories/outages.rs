@@ -6,7 +6,7 @@ use std::{
 };
 
 use orchestrator::clock::ManualClock;
-use protocol::{ErrorCode, EventData, JobId, JobState};
+use protocol::{ErrorCode, EventData, JobId, JobReason, JobState};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tests::{ManualWorker, User, World, script_of};
@@ -36,6 +36,11 @@ async fn statuses(who: &User, job: JobId) -> Vec<String> {
 /// Longer than the gateway itself waits, so that the worker waits.
 const LONG_RETRY_AFTER_SECONDS: u64 = 9;
 
+/// Long enough for the five tries that open a circuit.
+const OUTAGE_PATIENCE_SECONDS: u64 = 9;
+/// How long a circuit is open.
+const CIRCUIT_SECONDS: u64 = 30;
+
 #[tokio::test]
 async fn an_outage_with_a_long_retry_after_fails_no_job() {
     let away = json!({"times": 1, "error": {"status": 503, "message": "maintenance", "retry_after_seconds": LONG_RETRY_AFTER_SECONDS}});
@@ -57,6 +62,26 @@ async fn an_outage_with_a_long_retry_after_fails_no_job() {
     let messages = statuses(&ada, id).await;
     let expected = "waiting for the model: attempt 2 of 10, next try in 9 s: server: status 503: maintenance";
     assert_eq!(messages[0], expected, "{messages:?}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_whose_provider_is_dead_fails_when_the_patience_ends() {
+    let script = script_of(&[json!({"error": {"status": 500, "message": "oh no"}})]);
+    let world = World::builder()
+        .processes()
+        .script(script)
+        .set("GANTRY_LLM_OUTAGE_PATIENCE_SECONDS", OUTAGE_PATIENCE_SECONDS)
+        .build()
+        .await;
+    let ada = world.user("ada");
+    let started_at = Instant::now();
+    let id = ada.create_job("work").await;
+    let job = ada.wait_for_end(id).await;
+    let took = started_at.elapsed();
+    assert_eq!((job.state, job.reason), (JobState::Failed, Some(JobReason::LlmError)), "{job:#?}");
+    assert!(job.usage.llm_calls >= 2, "its circuit was opened: {job:#?}");
+    assert!(took < Duration::from_secs(CIRCUIT_SECONDS), "it waited for its circuit: {took:?}");
     world.finish().await;
 }
 
@@ -142,7 +167,7 @@ async fn one_users_failing_calls_affect_no_other_user_and_refusals_add_no_rows()
     // Five attempts have failed: this job's circuit is open, and only this job's.
     for call in ["c3", "c4", "c5"] {
         let refused = bad.ask(call, "bad").await.problem(ErrorCode::RateLimited);
-        assert_eq!(refused.body["reason"], "local", "{:#}", refused.body);
+        assert_eq!(refused.body["reason"], "circuit", "{:#}", refused.body);
         let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
         assert!((1..=30).contains(&wait), "{wait}");
         good.complete_llm(call, "hello").await;

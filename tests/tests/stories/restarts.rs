@@ -93,6 +93,20 @@ async fn an_invalid_row_affects_no_other_job() {
     world.finish().await;
 }
 
+#[tokio::test]
+async fn a_database_that_is_restored_beneath_is_acted_on() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let (ended, runs) = (ada.create_job("a").await, ada.create_job("b").await);
+    world.manual_worker(ended).await;
+    let worker = world.manual_worker(runs).await;
+    set(&world, ended, "state = 'failed', reason = 'internal', finished_at = created_at, token_hash = NULL").await;
+    world.engine().until_removed(ended).await;
+    worker.finish("done").await;
+    ada.wait_for(runs, JobState::Completed).await;
+    world.finish().await;
+}
+
 async fn set(world: &World, job: JobId, what: &str) {
     let mut database = world.database().await;
     let hex = job.as_uuid().simple();

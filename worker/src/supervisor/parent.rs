@@ -9,11 +9,12 @@ use std::{
     io,
     process::{Command, Stdio},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use rustix::{
     io::Errno,
     process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait},
@@ -118,13 +119,13 @@ impl CallProcesses {
 
     /// Whether no other call has processes.
     pub(crate) fn is_only_call(&self) -> bool {
-        self.processes.calls().by_supervisor.values().all(|call| Arc::ptr_eq(&call.facts, &self.facts))
+        self.processes.calls.lock().by_supervisor.values().all(|call| Arc::ptr_eq(&call.facts, &self.facts))
     }
 
     /// Marks the call as returned and lets its background processes continue.
     pub(crate) fn detach(mut self) {
         self.is_detached = true;
-        if let Some(call) = self.processes.calls().get_mut(&self) {
+        if let Some(call) = self.processes.calls.lock().get_mut(&self) {
             call.has_returned = true;
         }
     }
@@ -167,7 +168,7 @@ impl Processes {
         ours.set_nonblocking(true)?;
         let reports = Reports::new(UnixStream::from_std(ours)?);
         command.stderr(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         let supervisor = i32::try_from(command.spawn()?.id()).map_err(io::Error::other)?;
         let facts = calls.add(supervisor);
         Ok(CallProcesses { processes: Arc::clone(self), facts, supervisor, reports, is_detached: false })
@@ -175,7 +176,7 @@ impl Processes {
 
     /// Kills every process of every call. Blocks for as long as [`end`] does.
     pub(crate) fn end_all(&self) {
-        let calls = self.calls();
+        let calls = self.calls.lock();
         let own = own_pid();
         let supervisors: Vec<_> = calls.by_supervisor.keys().copied().collect();
         end(&supervisors, |all| {
@@ -187,7 +188,7 @@ impl Processes {
 
     /// Kills the background processes of calls that have returned. Blocks for as long as [`end`] does.
     pub(crate) fn end_background_processes(&self) {
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         let left: Vec<_> =
             calls.by_supervisor.iter().filter(|(_, call)| call.has_returned).map(|(pid, _)| *pid).collect();
         for supervisor in left {
@@ -199,14 +200,14 @@ impl Processes {
 
     /// Whether a call is still running.
     pub(crate) fn other_calls_running(&self) -> bool {
-        self.calls().by_supervisor.values().any(|call| !call.has_returned)
+        self.calls.lock().by_supervisor.values().any(|call| !call.has_returned)
     }
 
     /// Attributes a reached pids limit to a call: the only call, or the call with the most processes if it has at least
     /// a quarter of `limit`. Otherwise no call is responsible. The background processes of a call that has returned are
     /// killed at once.
     pub(crate) fn attribute_pids_exhaustion(&self, limit: u32) {
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         let all = live_processes();
         let count = |supervisor: i32| with_descendants(&all, |process| is_below(process, supervisor)).len();
         let counts: Vec<_> = calls.by_supervisor.keys().map(|supervisor| (count(*supervisor), *supervisor)).collect();
@@ -224,7 +225,7 @@ impl Processes {
 
     /// Whether a running call is responsible for the reached pids limit.
     pub(crate) fn any_call_exhausted_pids(&self) -> bool {
-        self.calls().by_supervisor.values().any(|call| call.facts.exhausted_pids.load(Ordering::Relaxed))
+        self.calls.lock().by_supervisor.values().any(|call| call.facts.exhausted_pids.load(Ordering::Relaxed))
     }
 
     /// Reaps dead children for as long as the session runs.
@@ -239,7 +240,7 @@ impl Processes {
     }
 
     fn end_call(&self, call: &CallProcesses) {
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         if calls.get_mut(call).is_none() {
             return;
         }
@@ -250,7 +251,7 @@ impl Processes {
     }
 
     fn expect_orphans(&self) {
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         if !calls.may_have_orphans {
             calls.may_have_orphans = true;
             tracing::warn!(
@@ -266,7 +267,7 @@ impl Processes {
 
     /// Reaps up to [`REAP_BATCH`] dead children. Returns whether there may be more.
     fn reap(&self) -> bool {
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         for _ in 0..REAP_BATCH {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
@@ -283,10 +284,6 @@ impl Processes {
             }
         }
         true
-    }
-
-    fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,13 +3,10 @@
 //! The kernel counts per container, so an increased counter does not identify the call. A memory kill is attributed to
 //! a call that failed or that ran alone, the pids limit to the call with the most processes.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use agent::Journal;
+use parking_lot::Mutex;
 use protocol::Limits;
 
 use crate::{
@@ -80,7 +77,7 @@ impl LimitMonitor {
     /// `status` is the exit status of its command, if it exited by itself.
     pub(crate) fn hit_by(&self, call: &CallProcesses, before: Counters, status: Option<ExitStatus>) -> HitLimits {
         let now = self.examine();
-        let mut seen = self.seen();
+        let mut seen = self.seen.lock();
         let mut result = HitLimits::default();
         for limit in now.since(before) {
             let is_responsible = match limit {
@@ -110,7 +107,7 @@ impl LimitMonitor {
     /// Records that a process could not be started because of the pids limit.
     pub(crate) async fn record_pids_exhausted(&self) {
         self.examine();
-        self.seen().recorded.advance(ContainerLimit::Pids, self.cgroup.counters());
+        self.seen.lock().recorded.advance(ContainerLimit::Pids, self.cgroup.counters());
         let _ = self.journal.record(ContainerLimit::Pids.event(&self.limits)).await;
     }
 
@@ -136,16 +133,12 @@ impl LimitMonitor {
 
     fn examine(&self) -> Counters {
         let now = self.cgroup.counters();
-        let no_more_pids = now.since(self.seen().examined).any(|limit| limit == ContainerLimit::Pids);
-        self.seen().examined = now;
+        let no_more_pids = now.since(self.seen.lock().examined).any(|limit| limit == ContainerLimit::Pids);
+        self.seen.lock().examined = now;
         if no_more_pids {
             self.processes.attribute_pids_exhaustion(self.limits.pids);
         }
         now
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,12 +10,13 @@ use super::super::{DatabaseError, ServeError, migrating::serve_during};
 use super::limits::user_storage_limit;
 use base::{clock::Clock, mask_urls};
 use config::Config;
-use dispatch::{AttemptRegistry, NotificationDestinations};
+use dispatch::NotificationDestinations;
 use egress::{EgressClient, EgressPolicy, system_look_up};
 use hooks::Hooks;
+use http_api::server::Descriptors;
 use mcp::ConfiguredServer;
 use secrets::{KeySource, Secrets};
-use store::Store;
+use store::{JobObserver, Store};
 use telemetry::metrics::Metrics;
 use workspace::{FreeSpace, Workspaces};
 
@@ -26,18 +27,18 @@ const MIN_MIGRATION_BYTES: u64 = 64 * MB;
 pub(super) async fn open_store(
     config: &Config,
     metrics: &Metrics,
-    attempts: &Arc<AttemptRegistry>,
+    observer: JobObserver,
     clock: &Clock,
+    descriptors: Descriptors,
 ) -> Result<(Store, InstanceId), ServeError> {
     let at_url = |source| DatabaseError { url: mask_urls(&config.database_url), source };
-    let observer = attempts.observer();
     let open = Store::open_observed(&config.database_url, user_storage_limit(config), metrics.clone(), observer);
     let store = match store::pending_migration(&config.database_url).await.map_err(at_url)? {
         None => open.await,
         Some(database_bytes) => {
             ensure_space(config, database_bytes)?;
             tracing::info!(database_mb = database_bytes / MB, "migrating the database of an earlier version");
-            serve_during(config, clock, open).await
+            serve_during(config, clock, descriptors, open).await
         }
     };
     let store = store.map_err(at_url)?;

@@ -36,11 +36,6 @@ impl Activity {
         Self { began: now, contact: now, progress: now, iteration: 0, calls_in_flight: 0 }
     }
 
-    /// When this process registered the attempt.
-    pub(super) const fn began(&self) -> Duration {
-        self.began
-    }
-
     pub(super) const fn record_contact(&mut self, now: Duration) {
         self.contact = now;
     }
@@ -63,7 +58,7 @@ impl Activity {
     }
 
     pub(super) const fn call_ended(&mut self, now: Duration) {
-        self.calls_in_flight = self.calls_in_flight.saturating_sub(1);
+        self.calls_in_flight -= 1;
         self.progress = now;
     }
 
@@ -94,7 +89,7 @@ impl JobClock {
     }
 
     /// How long the job has run.
-    pub(super) const fn age(&self, now: Duration) -> Duration {
-        self.ran_before.saturating_add(now.saturating_sub(self.seen))
+    pub(super) fn age(&self, now: Duration) -> Duration {
+        self.ran_before + now.saturating_sub(self.seen)
     }
 }

@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     activity::{Activity, JobClock, Liveness},
-    host_run::HostRun,
+    host_run::{HostRun, HostRunState},
     job_limits::JobLimits,
     log_tails::LogTails,
     long_poll::{LongPoll, Poll},
@@ -40,10 +40,24 @@ impl From<AttemptKey> for Execution {
 
 /// Why an attempt's worker is to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StopCause {
+pub enum AttemptStopCause {
     /// The job is being cancelled.
     Cancelled,
     Ended,
+}
+
+/// What a plan needs to know of an attempt.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AttemptFacts {
+    pub(crate) liveness: Liveness,
+    /// The container whose socket is served.
+    pub(crate) served_container: Option<String>,
+    /// The run of its loop, if this process has begun it.
+    pub(crate) host_run: Option<HostRunState>,
+    /// Bytes in its workspace, if it was found to exceed its quota.
+    pub(crate) over_quota_bytes: Option<u64>,
+    /// A tool call of its worker waits for a child job.
+    pub(crate) waits_for_child: bool,
 }
 
 /// The result of a call, shared by all requests that wait for it.
@@ -138,16 +152,16 @@ impl Attempt {
 
     /// Whether its worker may call.
     pub fn is_live(&self) -> bool {
-        self.stop_cause() != Some(StopCause::Ended)
+        self.stop_cause() != Some(AttemptStopCause::Ended)
     }
 
     /// Why its worker is to stop, if it is.
-    pub fn stop_cause(&self) -> Option<StopCause> {
+    pub fn stop_cause(&self) -> Option<AttemptStopCause> {
         stop_cause(self.key, &self.record.borrow())
     }
 
     /// Returns once its worker is to stop.
-    pub async fn stopped(&self) -> StopCause {
+    pub async fn stopped(&self) -> AttemptStopCause {
         let mut records = self.record.subscribe();
         loop {
             let cause = stop_cause(self.key, &records.borrow_and_update());
@@ -162,7 +176,7 @@ impl Attempt {
     /// Whether a token with this SHA-256 is the attempt's and valid.
     pub fn accepts_token(&self, digest: &str) -> bool {
         let record = self.record.borrow();
-        stop_cause(self.key, &record) != Some(StopCause::Ended) && record.token_hash() == Some(digest)
+        stop_cause(self.key, &record) != Some(AttemptStopCause::Ended) && record.token_hash() == Some(digest)
     }
 
     /// The session that a call must belong to, besides its token.
@@ -235,16 +249,15 @@ impl Attempt {
         ChildWait(Arc::clone(self))
     }
 
-    pub(super) fn waits_for_child(&self) -> bool {
-        self.state.lock().child_waits > 0
-    }
-
-    pub(super) fn liveness(&self, now: Duration) -> Liveness {
-        self.state.lock().activity.liveness(now, self.limits.clock.age(now))
-    }
-
-    pub(super) fn began(&self) -> Duration {
-        self.state.lock().activity.began()
+    pub(super) fn facts(&self, now: Duration) -> AttemptFacts {
+        let state = self.state.lock();
+        AttemptFacts {
+            liveness: state.activity.liveness(now, self.limits.clock.age(now)),
+            served_container: state.listener.as_ref().map(|listener| listener.container.clone()),
+            host_run: state.host_run.as_ref().map(HostRun::state),
+            over_quota_bytes: state.over_quota.as_ref().map(|violation| violation.bytes),
+            waits_for_child: state.child_waits > 0,
+        }
     }
 
     /// Begins a long poll, which supersedes the one before it.
@@ -305,11 +318,11 @@ impl Attempt {
     }
 }
 
-fn stop_cause(key: AttemptKey, record: &JobRecord) -> Option<StopCause> {
+fn stop_cause(key: AttemptKey, record: &JobRecord) -> Option<AttemptStopCause> {
     if record.attempt != key.attempt || !record.is_running() {
-        Some(StopCause::Ended)
+        Some(AttemptStopCause::Ended)
     } else {
-        record.is_stopping().then_some(StopCause::Cancelled)
+        record.is_stopping().then_some(AttemptStopCause::Cancelled)
     }
 }
 
@@ -330,8 +343,7 @@ pub struct ChildWait(Arc<Attempt>);
 
 impl Drop for ChildWait {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.child_waits = state.child_waits.saturating_sub(1);
+        self.0.state.lock().child_waits -= 1;
     }
 }
 

@@ -41,7 +41,7 @@ impl EventQuota {
     /// are stored.
     pub fn allowance(&self, bytes: u64) -> EventAllowance {
         let written = self.written.lock().unwrap_or(0);
-        if written.saturating_add(bytes) > MAX_EVENT_BYTES_HARD {
+        if written + bytes > MAX_EVENT_BYTES_HARD {
             EventAllowance::None
         } else if written >= MAX_EVENT_BYTES {
             EventAllowance::EssentialOnly
@@ -55,7 +55,7 @@ impl EventQuota {
         let mut written = self.written.lock();
         let written = written.get_or_insert(0);
         let before = *written;
-        *written = before.saturating_add(bytes);
+        *written = before + bytes;
         before < MAX_EVENT_BYTES && *written >= MAX_EVENT_BYTES
     }
 }

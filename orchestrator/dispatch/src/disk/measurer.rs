@@ -203,7 +203,7 @@ fn measure(workspaces: &Workspaces, job: JobId, limits: &Limits, pid: Option<u32
     let bytes = usage.bytes.saturating_add(unlinked);
     let finding = if usage.exceeds_walk_limits {
         Finding::OverWalkLimits
-    } else if bytes > limits.disk_mb.saturating_mul(1024 * 1024) {
+    } else if bytes > limits.disk_mb * 1024 * 1024 {
         Finding::Over
     } else if let Some(failure) = failure {
         failure

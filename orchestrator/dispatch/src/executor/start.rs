@@ -65,7 +65,7 @@ impl ActionExecutor {
             return self.record_attempt_failure(&job, failure).await;
         }
         self.record_baseline(&job).await;
-        let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
+        let Some(attempt) = self.attempts.live(job.id) else { return Ok(()) };
         if let Err(error) = self.listeners.open(&container.name, attempt, &token.token) {
             tracing::error!(job.id = %id, %error, "cannot create the run directory");
             let failure = internal("the run directory cannot be created; see the orchestrator's log");
@@ -84,7 +84,7 @@ impl ActionExecutor {
         failpoint::reach("start.after_row");
         // Its attempt is over, so it stops by itself; no two loops of a job run side by side.
         self.stop_host_run(earlier).await;
-        if let Some(attempt) = self.attempts.observe(&job) {
+        if let Some(attempt) = self.attempts.live(job.id) {
             self.host_runs.start(attempt);
         }
         Ok(())
@@ -126,7 +126,7 @@ impl ActionExecutor {
         match self.engine.adopt(&adoption_spec(&job, container)).await {
             Ok(Adoption::Adopted { id: engine_id }) => {
                 self.record_started(&job, container, engine_id, true).await?;
-                let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
+                let Some(attempt) = self.attempts.live(job.id) else { return Ok(()) };
                 self.serve_adopted(&job, container, attempt).await
             }
             Ok(Adoption::NotStarted) => self.create_again(job).await,
@@ -163,7 +163,7 @@ impl ActionExecutor {
         let Some(name) = job.container.as_ref().map(|container| container.name.clone()) else { return Ok(()) };
         self.engine.remove(&name).await?;
         let container = container_info(name, job.brief.image.clone(), facts);
-        let Some(attempt) = self.attempts.observe(&job) else { return Ok(()) };
+        let Some(attempt) = self.attempts.live(job.id) else { return Ok(()) };
         if let Err(error) = self.listeners.serve(&container.name, attempt) {
             tracing::error!(job.id = %job.id, %error, "cannot serve the run directory");
             let failure = internal("the run directory is gone; see the orchestrator's log");

@@ -50,7 +50,11 @@ pub enum Action {
     /// Fail a job that has run for longer than `limits.timeout_seconds`, and stop its container.
     Expire { job: JobId },
     /// Kill the container of a job whose workspace exceeds its quota, and fail the job.
-    FailOverQuota { job: JobId },
+    FailOverQuota {
+        job: JobId,
+        /// Bytes in its workspace.
+        bytes: u64,
+    },
     /// Remove a container that belongs to no open attempt, with its run directory.
     RemoveContainer { container: String },
     /// Remove a run directory that has no container.
@@ -71,7 +75,7 @@ impl Action {
             | Self::CancelWithParent { job }
             | Self::Cancel { job }
             | Self::Expire { job }
-            | Self::FailOverQuota { job } => Subject::Job(*job),
+            | Self::FailOverQuota { job, .. } => Subject::Job(*job),
             Self::RemoveContainer { container: name } | Self::RemoveRunDir { run_dir: name } => {
                 Subject::Container(name.clone())
             }

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use protocol::{JobId, Placement};
 
 use super::Subject;
-use domain::{budget::ExhaustedBudget, job::JobRecord};
+use domain::{budget::ExhaustedBudget, job::OpenJob};
 use engine::ContainerView;
 
 use crate::{HostRunState, Liveness};
@@ -21,9 +21,9 @@ pub struct Facts<'a> {
     /// Whether attempts may start.
     pub start_policy: StartPolicy,
     /// Every job with an attempt, and of the queued ones at least those that could start.
-    pub jobs: &'a [JobFacts],
-    /// Queued jobs that are not among `jobs`, held or far back, whose parent has ended or is to be cancelled.
-    pub orphaned_in_queue: &'a HashSet<JobId>,
+    pub jobs: &'a [JobFacts<'a>],
+    /// Open jobs, also held ones and ones far back in a queue, whose parent has ended or is to be cancelled.
+    pub orphaned: &'a HashSet<JobId>,
     /// Every container of this instance; none if the engine does not answer.
     pub containers: Option<&'a [ContainerView]>,
     /// Open jobs with an invalid row: they, their containers and their run directories are left alone.
@@ -45,10 +45,10 @@ pub struct Facts<'a> {
 /// The facts about one open job.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, not one state")]
-pub struct JobFacts {
-    pub record: JobRecord,
+pub struct JobFacts<'a> {
+    pub open: &'a OpenJob,
     /// The container of its current attempt, if the engine reports one.
-    pub container: Option<ContainerView>,
+    pub container: Option<&'a ContainerView>,
     /// A container of another attempt exists: one that could not be removed when the current attempt began.
     pub has_stale_container: bool,
     /// The socket of the current container is served.
@@ -57,8 +57,8 @@ pub struct JobFacts {
     pub host_run: Option<HostRunState>,
     /// When the current attempt was last heard from and last made progress.
     pub liveness: Liveness,
-    /// Its workspace exceeds its disk quota.
-    pub exceeds_quota: bool,
+    /// Bytes in its workspace, if they exceed its disk quota.
+    pub over_quota_bytes: Option<u64>,
     /// It waits for a tool in its own container.
     pub waits_for_tool: bool,
     /// A tool call of its worker waits for a child job.
@@ -110,29 +110,37 @@ impl PlanLimits {
     }
 }
 
+/// The listed jobs by id.
+pub(super) type JobsById<'a> = HashMap<JobId, &'a JobFacts<'a>>;
+
 impl Facts<'_> {
     /// Whether an action works on a job.
     pub(super) fn is_busy(&self, job: JobId) -> bool {
         self.busy.contains(&Subject::Job(job))
     }
+
+    /// Whether an action works on a container or a run directory.
+    pub(super) fn is_container_busy(&self, name: &str) -> bool {
+        !self.busy.is_empty() && self.busy.contains(&Subject::Container(name.to_owned()))
+    }
 }
 
-impl JobFacts {
+impl<'a> JobFacts<'a> {
     /// A job with its containers; everything else is as for a job that has just begun.
-    pub fn new(record: JobRecord, containers: &ContainerIndex<'_>) -> Self {
-        let of_job = containers.0.get(&record.id).map(Vec::as_slice).unwrap_or_default();
-        let is_current = |container: &&&ContainerView| record.attempt > 0 && container.attempt == record.attempt;
+    pub fn new(open: &'a OpenJob, containers: &ContainerIndex<'a>) -> Self {
+        let of_job = containers.0.get(&open.id).map(Vec::as_slice).unwrap_or_default();
+        let is_current = |container: &&&ContainerView| open.attempt > 0 && container.attempt == open.attempt;
         Self {
-            container: of_job.iter().find(is_current).map(|container| (*container).clone()),
-            has_stale_container: of_job.iter().any(|container| container.attempt != record.attempt),
+            container: of_job.iter().find(is_current).copied(),
+            has_stale_container: of_job.iter().any(|container| container.attempt != open.attempt),
             is_served: false,
             host_run: None,
             liveness: Liveness::default(),
-            exceeds_quota: false,
+            over_quota_bytes: None,
             waits_for_tool: false,
             waits_for_child: false,
             is_orphaned: false,
-            record,
+            open,
         }
     }
 }

@@ -1,12 +1,11 @@
 //! Containers and run directories that belong to no open attempt.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use chrono::TimeDelta;
-use protocol::{ContainerName, JobId, JobState};
+use protocol::ContainerName;
 
-use super::{Action, Facts, Plan, Subject};
-use domain::job::JobRecord;
+use super::{Action, Facts, JobFacts, Plan, facts::JobsById};
 use engine::{ContainerRole, ContainerStatus, ContainerView};
 
 /// A worker that has reported exits by itself; its container is removed if it has not by then, so that it is
@@ -14,26 +13,25 @@ use engine::{ContainerRole, ContainerStatus, ContainerView};
 pub(super) const EXIT_GRACE: TimeDelta = TimeDelta::milliseconds(1_200);
 
 /// Removes what belongs to no open attempt. Without an answer of the engine, nothing.
-pub(super) fn plan(facts: &Facts<'_>, plan: &mut Plan) {
+pub(super) fn plan(facts: &Facts<'_>, jobs: &JobsById<'_>, plan: &mut Plan) {
     let Some(containers) = facts.containers else { return };
-    let jobs: HashMap<JobId, &JobRecord> = facts.jobs.iter().map(|job| (job.record.id, &job.record)).collect();
     for container in containers {
-        plan_container(facts, &jobs, container, plan);
+        plan_container(facts, jobs, container, plan);
     }
-    plan_run_dirs(facts, &jobs, containers, plan);
+    plan_run_dirs(facts, containers, plan);
 }
 
-fn plan_container(facts: &Facts<'_>, jobs: &HashMap<JobId, &JobRecord>, container: &ContainerView, plan: &mut Plan) {
+fn plan_container(facts: &Facts<'_>, jobs: &JobsById<'_>, container: &ContainerView, plan: &mut Plan) {
     // Probes and MCP servers have owners that remove them.
     let has_other_owner = matches!(container.role, Some(ContainerRole::Probe | ContainerRole::Mcp));
-    if has_other_owner || facts.busy.contains(&Subject::Container(container.name.clone())) {
+    if has_other_owner || facts.is_container_busy(&container.name) {
         return;
     }
     if let Some(job) = container.job_id {
         if facts.is_busy(job) || facts.unreadable.contains(&job) {
             return;
         }
-        let is_current = |record: &&JobRecord| record.attempt == container.attempt && record.is_running();
+        let is_current = |job: &&JobFacts<'_>| job.open.attempt == container.attempt && job.open.is_running();
         if jobs.get(&job).is_some_and(is_current) {
             return;
         }
@@ -50,20 +48,15 @@ fn plan_container(facts: &Facts<'_>, jobs: &HashMap<JobId, &JobRecord>, containe
     plan.actions.push(Action::RemoveContainer { container: container.name.clone() });
 }
 
-fn plan_run_dirs(facts: &Facts<'_>, jobs: &HashMap<JobId, &JobRecord>, containers: &[ContainerView], plan: &mut Plan) {
-    let in_use: HashSet<&str> = jobs
-        .values()
-        .filter(|job| job.state() != JobState::Pending)
-        .filter_map(|job| job.container.as_ref().map(|container| container.name.as_str()))
-        .chain(containers.iter().map(|container| container.name.as_str()))
-        .collect();
-    for run_dir in facts.run_dirs {
+fn plan_run_dirs(facts: &Facts<'_>, containers: &[ContainerView], plan: &mut Plan) {
+    let running = facts.jobs.iter().filter(|job| job.open.is_running());
+    let of_jobs = running.filter_map(|job| job.open.container.as_ref()).map(|container| container.name.as_str());
+    let in_use: HashSet<&str> = of_jobs.chain(containers.iter().map(|container| container.name.as_str())).collect();
+    for run_dir in facts.run_dirs.iter().filter(|run_dir| !in_use.contains(run_dir.as_str())) {
         let job = run_dir.parse::<ContainerName>().ok().and_then(|name| name.job_id());
-        // A start in progress may have created its run directory after the rows were read.
-        let is_busy =
-            facts.busy.contains(&Subject::Container(run_dir.clone())) || job.is_some_and(|id| facts.is_busy(id));
-        let is_unreadable = job.is_some_and(|id| facts.unreadable.contains(&id));
-        if !is_busy && !is_unreadable && !in_use.contains(run_dir.as_str()) {
+        // A start in progress may have created its run directory after the jobs were listed.
+        let is_busy = facts.is_container_busy(run_dir) || job.is_some_and(|id| facts.is_busy(id));
+        if !is_busy && !job.is_some_and(|id| facts.unreadable.contains(&id)) {
             plan.actions.push(Action::RemoveRunDir { run_dir: run_dir.clone() });
         }
     }

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use protocol::{JobId, Placement};
 
 use super::{Facts, JobFacts, SlotLimits};
-use domain::job::{JobRecord, MAX_DEPTH};
+use domain::job::{MAX_DEPTH, OpenJob};
 
 /// The slots that are taken.
 pub(super) struct Slots<'a> {
@@ -26,31 +26,31 @@ impl<'a> Slots<'a> {
     /// The slots of a placement, of which `taken` are taken already. Jobs of this placement that have a slot are to be
     /// added with [`Self::add`].
     pub(super) fn new(facts: &'a Facts<'_>, placement: Placement, taken: usize) -> Self {
-        let parent = |job: &JobRecord| Some((job.id, job.brief.parent_id?));
-        let lends = |job: &JobFacts| job.waits_for_child && job.record.brief.placement == placement;
+        let parent = |job: &OpenJob| Some((job.id, job.parent?));
+        let lends = |job: &JobFacts<'_>| job.waits_for_child && job.open.placement == placement;
         Self {
             limits: facts.limits.slots(placement),
-            parents: facts.jobs.iter().filter_map(|job| parent(&job.record)).collect(),
-            lenders: facts.jobs.iter().filter(|job| lends(job)).map(|job| job.record.id).collect(),
+            parents: facts.jobs.iter().filter_map(|job| parent(job.open)).collect(),
+            lenders: facts.jobs.iter().filter(|job| lends(job)).map(|job| job.open.id).collect(),
             taken,
             taken_by_user: HashMap::new(),
         }
     }
 
     /// Counts a job that has a slot, whether or not there is room for it.
-    pub(super) fn add(&mut self, job: &'a JobRecord) {
+    pub(super) fn add(&mut self, job: &'a OpenJob) {
         if let Some(lender) = self.lender_of(job.id) {
             // The nearest one: it could lend to the fewest jobs.
             self.lenders.remove(&lender);
             return;
         }
         self.taken += 1;
-        *self.taken_by_user.entry(&job.brief.user_id).or_default() += 1;
+        *self.taken_by_user.entry(&job.user).or_default() += 1;
     }
 
     /// Whether there is a slot for one more job.
-    pub(super) fn has_room_for(&self, job: &JobRecord) -> bool {
-        let taken_by_user = self.taken_by_user.get(job.brief.user_id.as_str()).copied().unwrap_or_default();
+    pub(super) fn has_room_for(&self, job: &OpenJob) -> bool {
+        let taken_by_user = self.taken_by_user.get(&*job.user).copied().unwrap_or_default();
         let is_free = self.taken < self.limits.total && taken_by_user < self.limits.per_user;
         is_free || self.lender_of(job.id).is_some()
     }

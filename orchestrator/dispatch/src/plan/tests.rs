@@ -17,7 +17,7 @@ use super::*;
 use domain::{
     budget::ExhaustedBudget,
     job::{
-        JobRecord, Queued, Stage,
+        JobRecord, OpenJob, Queued, Stage,
         sample::{self, now},
     },
 };
@@ -87,7 +87,7 @@ struct Scene {
     served: HashSet<String>,
     host_runs: HashMap<JobId, HostRunState>,
     busy: HashSet<Subject>,
-    over_quota: HashSet<JobId>,
+    over_quota: HashMap<JobId, u64>,
     liveness: HashMap<JobId, Liveness>,
     waiting_for_tools: HashSet<JobId>,
     waiting_for_children: HashSet<JobId>,
@@ -111,7 +111,7 @@ impl Scene {
             served,
             host_runs: HashMap::new(),
             busy: HashSet::new(),
-            over_quota: HashSet::new(),
+            over_quota: HashMap::new(),
             liveness: HashMap::new(),
             waiting_for_tools: HashSet::new(),
             waiting_for_children: HashSet::new(),
@@ -122,32 +122,32 @@ impl Scene {
         }
     }
 
-    fn job_facts(&self) -> Vec<JobFacts> {
+    fn job_facts<'a>(&'a self, open: &'a [OpenJob]) -> Vec<JobFacts<'a>> {
         let containers = ContainerIndex::new(self.containers.as_deref().unwrap_or_default());
-        let facts = |record: &JobRecord| {
-            let id = record.id;
-            let facts = JobFacts::new(record.clone(), &containers);
+        let facts = |open: &'a OpenJob| {
+            let id = open.id;
+            let facts = JobFacts::new(open, &containers);
             JobFacts {
                 is_served: facts.container.as_ref().is_some_and(|container| self.served.contains(&container.name)),
                 host_run: self.host_runs.get(&id).copied(),
                 liveness: self.liveness.get(&id).copied().unwrap_or_default(),
-                exceeds_quota: self.over_quota.contains(&id),
+                over_quota_bytes: self.over_quota.get(&id).copied(),
                 waits_for_tool: self.waiting_for_tools.contains(&id),
                 waits_for_child: self.waiting_for_children.contains(&id),
                 is_orphaned: self.orphaned.contains(&id),
                 ..facts
             }
         };
-        self.jobs.iter().map(facts).collect()
+        open.iter().map(facts).collect()
     }
 
     fn plan(&self) -> Plan {
-        let listed: HashSet<JobId> = self.jobs.iter().map(|job| job.id).collect();
+        let open: Vec<OpenJob> = self.jobs.iter().map(|record| record.to_open().unwrap()).collect();
         plan(&Facts {
             now: self.now,
             start_policy: self.start_policy,
-            jobs: &self.job_facts(),
-            orphaned_in_queue: &self.orphaned.difference(&listed).copied().collect(),
+            jobs: &self.job_facts(&open),
+            orphaned: &self.orphaned,
             containers: self.containers.as_deref(),
             unreadable: &self.unreadable,
             ended: &self.ended,

@@ -34,8 +34,7 @@ impl JobSubmitter {
         if request.prompt.is_none() && self.store.has_cut_texts(earlier.id).await? {
             return Err(SubmitError::PromptNotKept);
         }
-        let job =
-            NewJob { allows_host: submission.allows_host, ..self.continuation(earlier, request.prompt.as_deref()) };
+        let job = self.continuation(earlier, request.prompt.as_deref());
         self.submit_validated(job, submission).await
     }
 
@@ -78,7 +77,6 @@ impl JobSubmitter {
             parent: None,
             // The run has ended with the earlier job.
             routine: None,
-            allows_host: false,
             message,
         }
     }

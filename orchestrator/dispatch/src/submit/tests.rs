@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use protocol::{InputFile, JobReason, JobState, LimitsRequest, RestartRequest};
+use protocol::{InputFile, JobReason, JobState, LimitsRequest, RestartRequest, StateCounts};
 
 use super::*;
 
@@ -44,7 +44,7 @@ async fn a_cost_limit_on_a_model_without_a_price_is_refused() {
 }
 
 fn submission(key: Option<&IdempotencyKey>) -> Submission {
-    Submission { source: Source::Tool, key: key.cloned(), audit: None, thread: None, allows_host: false }
+    Submission { source: Source::Api, key: key.cloned(), audit: None, thread: None }
 }
 
 fn key(digest: &str) -> IdempotencyKey {
@@ -65,7 +65,6 @@ fn new_job(request: CreateJob, accepted: Accepted) -> NewJob {
         note: None,
         parent: None,
         routine: None,
-        allows_host: false,
         message: None,
     }
 }
@@ -82,7 +81,7 @@ async fn a_created_job_is_stored_with_its_files_and_wakes_the_dispatcher() {
     let scene = SubmitScene::new().await;
     assert!(!scene.is_woken());
     let job = created(scene.create(request(), None).await);
-    assert_eq!((job.brief.user_id.as_str(), job.brief.source), ("ada", Source::Tool));
+    assert_eq!((job.brief.user_id.as_str(), job.brief.source), ("ada", Source::Api));
     assert_eq!(scene.submitter.store.job(job.id).await.unwrap().map(|stored| stored.brief), Some(job.brief));
     assert_eq!(scene.workspace_entries(), [job.id.to_string()], "the workspace and no mark");
     let notes = scene.submitter.workspaces.path(job.id).join("notes.txt");
@@ -132,7 +131,8 @@ async fn without_a_sandbox_or_with_an_invalid_request_nothing_is_stored() {
     let invalid = scene.create(CreateJob::default(), None).await;
     assert!(matches!(invalid, Err(SubmitError::Rejected(_))), "{invalid:?}");
     assert_eq!(scene.workspace_entries(), Vec::<String>::new());
-    assert_eq!(scene.submitter.store.unfinished(10).await.unwrap().jobs, []);
+    let counts = scene.submitter.store.summary(None, scene.submitter.clock.now()).await.unwrap();
+    assert_eq!(counts.states, StateCounts::default());
 }
 
 #[tokio::test]

@@ -3,14 +3,11 @@
 //!
 //! Owns the counts. Never closes a connection itself; it requests that the connection ends.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::http::{HeaderMap, header};
 use base::rate_limit::Bucket;
+use parking_lot::Mutex;
 use protocol::SESSION_HEADER;
 use tokio::{
     sync::Notify,
@@ -113,7 +110,7 @@ impl Admission {
         loop {
             let freed = self.freed.notified();
             let wait = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 match self.capacity(&mut state) {
                     Capacity::Available => return Some(self.register(&mut state)),
                     Capacity::RetryAfter(_) if self.policy.overflow == Overflow::Close => return None,
@@ -171,7 +168,7 @@ impl Admission {
         let is_first = connection.is_first_request();
         let has_session = connection.has_session();
         let claim = (is_first && !has_session).then(|| Claim::of(headers));
-        let state = &mut *self.lock();
+        let state = &mut *self.state.lock();
         let may_be_session = has_session || claim.is_some_and(|claim| claim.may_be(state.session_digest.as_deref()));
         let is_other = !may_be_session;
         if let Some(rates) = &mut state.rates {
@@ -193,10 +190,6 @@ impl Admission {
             state.other_requests += 1;
         }
         Ok(Answering(Arc::clone(slot)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -251,7 +244,7 @@ impl Slot {
     pub(super) fn assign_session(&self, session_digest: Option<&str>) -> bool {
         let fresh = self.connection.assign_session();
         if fresh {
-            let mut state = self.admission.lock();
+            let mut state = self.admission.state.lock();
             state.forget_other(self.connection.id);
             if let Some(digest) = session_digest {
                 state.session_digest = Some(digest.to_owned());
@@ -265,7 +258,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut state = self.admission.lock();
+        let mut state = self.admission.state.lock();
         state.connections -= 1;
         state.forget_other(self.connection.id);
         drop(state);
@@ -280,7 +273,7 @@ impl Drop for Answering {
         if admission.policy.session.is_none() {
             return;
         }
-        let mut state = admission.lock();
+        let mut state = admission.state.lock();
         state.requests -= 1;
         if let Some(other) = state.others.get_mut(&connection.id)
             && std::mem::take(&mut other.is_counted)

@@ -2,12 +2,10 @@
 //!
 //! Owns the reservations of a request. Never reads a body.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use base::per_user_semaphore::{PerUserSemaphore, Permit};
+use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
@@ -92,14 +90,14 @@ impl BodyReservation {
 
     /// Sets the user whose share the body counts to.
     pub fn belongs_to(&self, user: &str) {
-        user.clone_into(&mut self.user.lock().unwrap_or_else(PoisonError::into_inner));
+        user.clone_into(&mut self.user.lock());
     }
 
     /// Reserves memory for a body, waiting at most `RESERVE_TIMEOUT`: first of the listener's budget, then of the total, so that
     /// no request holds a part of the total while it waits for its listener's.
     pub async fn reserve(&self, bytes: usize) -> Result<(), NoCapacity> {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).map_err(|_| NoCapacity)?;
-        let user = self.user.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let user = self.user.lock().clone();
         let permits = async {
             let mut permits = Vec::with_capacity(2);
             for budget in self.limits.own.iter().chain([&self.limits.all]) {
@@ -109,7 +107,7 @@ impl BodyReservation {
             Ok(permits)
         };
         let permits = timeout(RESERVE_TIMEOUT, permits).await.unwrap_or(Err(NoCapacity))?;
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).extend(permits);
+        self.held.lock().extend(permits);
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, ready},
@@ -14,6 +14,7 @@ use std::{
 
 use axum::body::{Body, Bytes, HttpBody};
 use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
     time::{Instant, Sleep, sleep_until},
@@ -67,7 +68,7 @@ impl Connection {
 
     /// Bytes arrived.
     pub(super) fn received(&self) {
-        let mut phase = self.phase();
+        let mut phase = self.phase.lock();
         if matches!(*phase, Phase::Idle(_)) {
             *phase = Phase::Head(Instant::now());
         }
@@ -75,7 +76,7 @@ impl Connection {
 
     /// The peer is reading the rest of a response.
     pub(super) fn progressed(&self, now: Instant) {
-        let mut phase = self.phase();
+        let mut phase = self.phase.lock();
         if matches!(*phase, Phase::Idle(_)) {
             *phase = Phase::Idle(now);
         }
@@ -83,16 +84,16 @@ impl Connection {
 
     /// A request's head has arrived.
     pub(super) fn request_started(&self) {
-        *self.phase() = Phase::Answering;
+        *self.phase.lock() = Phase::Answering;
     }
 
     /// The response has been passed on to hyper.
     pub(super) fn request_answered(&self, now: Instant) {
-        *self.phase() = Phase::Idle(now);
+        *self.phase.lock() = Phase::Idle(now);
     }
 
     pub(super) fn is_answering(&self) -> bool {
-        *self.phase() == Phase::Answering
+        *self.phase.lock() == Phase::Answering
     }
 
     /// True the first time.
@@ -131,17 +132,13 @@ impl Connection {
 
     /// Its deadline; none while a request is being answered.
     fn deadline(&self) -> Option<Instant> {
-        let by_phase = match *self.phase() {
+        let by_phase = match *self.phase.lock() {
             Phase::Answering => return None,
             Phase::Head(since) => Some(since + self.head_timeout),
             Phase::Idle(since) => self.idle_timeout.map(|timeout| since + timeout),
         };
         let by_session = self.authenticate_by.filter(|_| !self.has_session());
         by_phase.into_iter().chain(by_session).min()
-    }
-
-    fn phase(&self) -> MutexGuard<'_, Phase> {
-        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Upper bound of the limit that is used; more connections are never served.
 const UNLIMITED: u64 = 1 << 20;
-/// Connections of one worker socket, however few descriptors there are.
+/// Connections that each worker socket must have: twice what a worker keeps open.
 const MIN_WORKER_SHARE: usize = 8;
 /// Connections of the public listener, however few descriptors there are.
 const MIN_PUBLIC_SHARE: usize = 16;
@@ -36,16 +36,32 @@ pub struct Descriptors {
     pub public: usize,
 }
 
+/// The limit on open files is too low for the jobs that may run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "max_parallel_jobs = {max_parallel_jobs} needs a limit of {} open files ({MIN_WORKER_SHARE} for each job, from half of \
+     the limit); the limit is {limit}, enough for {} jobs",
+    .max_parallel_jobs * MIN_WORKER_SHARE * 2,
+    .limit / 2 / MIN_WORKER_SHARE
+)]
+pub struct TooFewDescriptors {
+    max_parallel_jobs: usize,
+    limit: usize,
+}
+
 impl Descriptors {
     /// The shares of the current limit.
-    pub fn in_force(max_parallel_jobs: usize) -> Self {
-        Self::of(getrlimit(Resource::Nofile).current.unwrap_or(UNLIMITED), max_parallel_jobs)
+    pub fn in_force(max_parallel_jobs: u32) -> Result<Self, TooFewDescriptors> {
+        Self::of(getrlimit(Resource::Nofile).current.unwrap_or(UNLIMITED), max_parallel_jobs as usize)
     }
 
-    fn of(limit: u64, max_parallel_jobs: usize) -> Self {
+    fn of(limit: u64, max_parallel_jobs: usize) -> Result<Self, TooFewDescriptors> {
         let limit = usize::try_from(limit.min(UNLIMITED)).unwrap_or(usize::MAX);
-        let worker_share = (limit / 2 / max_parallel_jobs.max(1)).max(MIN_WORKER_SHARE);
-        Self { workers: (limit / 2).max(worker_share), worker_share, public: (limit / 4).max(MIN_PUBLIC_SHARE) }
+        let worker_share = limit / 2 / max_parallel_jobs;
+        if worker_share < MIN_WORKER_SHARE {
+            return Err(TooFewDescriptors { max_parallel_jobs, limit });
+        }
+        Ok(Self { workers: limit / 2, worker_share, public: (limit / 4).max(MIN_PUBLIC_SHARE) })
     }
 }
 
@@ -56,12 +72,27 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::usual(20_000, 5, Descriptors { workers: 10_000, worker_share: 2_000, public: 5_000 })]
-    #[case::small(1_024, 5, Descriptors { workers: 512, worker_share: 102, public: 256 })]
-    #[case::many_jobs(1_024, 200, Descriptors { workers: 512, worker_share: 8, public: 256 })]
-    #[case::tiny(8, 5, Descriptors { workers: 8, worker_share: 8, public: 16 })]
-    #[case::unlimited(u64::MAX, 1, Descriptors { workers: 1 << 19, worker_share: 1 << 19, public: 1 << 18 })]
-    fn are_shared_out(#[case] limit: u64, #[case] jobs: usize, #[case] expected: Descriptors) {
+    #[case::usual(20_000, 5, Ok(Descriptors { workers: 10_000, worker_share: 2_000, public: 5_000 }))]
+    #[case::small(1_024, 5, Ok(Descriptors { workers: 512, worker_share: 102, public: 256 }))]
+    #[case::just_enough(1_024, 64, Ok(Descriptors { workers: 512, worker_share: 8, public: 256 }))]
+    #[case::one_job_too_many(1_024, 65, Err(TooFewDescriptors { max_parallel_jobs: 65, limit: 1_024 }))]
+    #[case::tiny(16, 1, Ok(Descriptors { workers: 8, worker_share: 8, public: 16 }))]
+    #[case::unlimited(u64::MAX, 1, Ok(Descriptors { workers: 1 << 19, worker_share: 1 << 19, public: 1 << 18 }))]
+    fn are_shared_out(
+        #[case] limit: u64,
+        #[case] jobs: usize,
+        #[case] expected: Result<Descriptors, TooFewDescriptors>,
+    ) {
         assert_eq!(Descriptors::of(limit, jobs), expected);
+    }
+
+    #[test]
+    fn too_few_say_what_they_are_enough_for() {
+        let error = TooFewDescriptors { max_parallel_jobs: 1_000, limit: 1_024 };
+        assert_eq!(
+            error.to_string(),
+            "max_parallel_jobs = 1000 needs a limit of 16000 open files (8 for each job, from half of the limit); the limit \
+             is 1024, enough for 64 jobs"
+        );
     }
 }

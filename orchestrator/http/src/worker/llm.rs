@@ -17,7 +17,7 @@ use super::{
     check_call_id, flight_failed, not_recorded, too_many_failed_calls,
 };
 use base::digest::sha256_hex;
-use dispatch::{Attempt, StopCause};
+use dispatch::{Attempt, AttemptStopCause};
 use llm::{
     ErrorKind, Failure,
     metering::{CallError, CallName},
@@ -71,11 +71,11 @@ fn to_api_error(error: CallError, attempt: &Attempt) -> ApiError {
         }
         CallError::Unpriced(unpriced) => ApiError::new(ErrorCode::CostBudget, unpriced.to_string()),
         CallError::Stopped | CallError::Failed(Failure::Failed { kind: ErrorKind::Aborted, .. }) => {
-            match attempt.stop_cause().unwrap_or(StopCause::Ended) {
-                StopCause::Cancelled => {
+            match attempt.stop_cause().unwrap_or(AttemptStopCause::Ended) {
+                AttemptStopCause::Cancelled => {
                     ApiError::new(ErrorCode::JobCancelled, "the job is being cancelled; stop and report")
                 }
-                StopCause::Ended => ended(),
+                AttemptStopCause::Ended => ended(),
             }
         }
         CallError::Failed(Failure::RateLimited { kind, retry_after, origin, message }) => {

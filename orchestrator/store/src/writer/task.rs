@@ -22,7 +22,7 @@ use sqlx::{
 
 use super::{
     super::{
-        StoreError,
+        JobChange, StoreError,
         event_batch::{self, PendingBatch},
         user_storage::UserStorageLimit,
         write_queue::{Group, WriteQueue},
@@ -109,6 +109,7 @@ impl WriterTask {
             };
             tx.take_effects();
             if alone {
+                self.report_uncertain(&error);
                 write.finish(Err(error));
                 return is_clean(tx).await;
             }
@@ -117,6 +118,7 @@ impl WriterTask {
                 Statements::Several | Statements::Batched => tx.roll_back_to_savepoint().await,
             };
             if undone.is_err() || error.ends_transaction() {
+                self.report_uncertain(&error);
                 // A full disk, or the like: SQLite has rolled back the whole transaction.
                 done.push(write);
                 done.extend(writes);
@@ -134,6 +136,7 @@ impl WriterTask {
                 true
             }
             Err(error) => {
+                self.report_uncertain(&error);
                 fail_all(done, error);
                 is_clean(tx).await
             }
@@ -149,9 +152,17 @@ impl WriterTask {
                 true
             }
             Err(error) => {
+                self.report_uncertain(&error);
                 write.finish(Err(error));
                 is_clean(tx).await
             }
+        }
+    }
+
+    /// Tells the observer of a failure after which the writes may be committed nevertheless: their effects are lost.
+    fn report_uncertain(&self, error: &StoreError) {
+        if error.may_be_committed() {
+            (self.committed.observer)(JobChange::Uncertain);
         }
     }
 

@@ -86,7 +86,6 @@ impl CreateJobTool {
             key: Some(JobAccess::idempotency_key(invocation)),
             audit: Some(self.0.audit_entry(invocation, "job.create", None)),
             thread: invocation.context.work.thread(),
-            allows_host: true,
         };
         let asked = request(invocation)?;
         let submitted = match invocation.context.work {

@@ -1,64 +1,84 @@
-//! The registry as a stand-in for reads of the database: which attempts are live, and what their liveness is.
+//! The registry as a stand-in for reads of the database: which attempts are live, and what is known of each.
+
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio_util::sync::CancellationToken;
 
-use super::{super::attempt::StopCause, *};
+use super::{super::attempt::AttemptStopCause, *};
 use base::clock::ManualClock;
 use domain::job::sample;
+use telemetry::metrics::Metrics;
+
+use crate::{DispatcherWaker, Liveness};
 
 const ATTEMPT: u32 = 1;
 
 struct Scene {
     clock: ManualClock,
     registry: Arc<AttemptRegistry>,
+    open: Arc<OpenJobs>,
 }
 
 impl Scene {
     fn new() -> Self {
         let clock = ManualClock::at("2026-11-22T12:00:00Z".parse::<DateTime<Utc>>().unwrap());
         let registry = AttemptRegistry::new(Clock::Manual(clock.clone()), TaskTracker::new());
-        Self { clock, registry }
+        Self { clock, registry, open: OpenJobs::new(Metrics::default(), DispatcherWaker::default()) }
     }
 
-    fn running(&self, attempt: u32) -> JobRecord {
+    /// A running job, as its start is observed.
+    fn running(&self) -> JobRecord {
         let mut job = sample::job(JobState::InProgress);
-        (job.attempt, job.started_at) = (attempt, Some(Clock::Manual(self.clock.clone()).now()));
+        (job.attempt, job.started_at) = (ATTEMPT, Some(Clock::Manual(self.clock.clone()).now()));
+        self.observe(JobChange::Created(&job));
         job
     }
 
-    fn now(&self) -> Duration {
-        Clock::Manual(self.clock.clone()).monotonic()
+    fn observe(&self, change: JobChange<'_>) {
+        self.open.observer(&self.registry)(change);
+    }
+
+    /// A transition, as it is observed.
+    fn next(&self, job: &JobRecord, change: impl FnOnce(&mut JobRecord)) -> JobRecord {
+        let mut next = job.clone();
+        next.rev += 1;
+        change(&mut next);
+        self.observe(JobChange::Transitioned { from: job.rev, job: &next });
+        next
+    }
+
+    fn end(&self, job: &JobRecord) -> JobRecord {
+        self.next(job, |job| job.stage = sample::job(JobState::Completed).stage)
     }
 
     fn pass(&self, seconds: u64) {
         self.clock.advance(Duration::from_secs(seconds));
     }
 
-    fn reconcile(&self, jobs: &[JobRecord]) -> HashMap<JobId, Liveness> {
-        self.registry.reconcile(jobs, &HashSet::new(), self.now())
+    fn drop_ended(&self) {
+        self.registry.drop_ended(&self.open);
+    }
+
+    fn facts(&self, job: &JobRecord) -> AttemptFacts {
+        self.registry.facts().remove(&AttemptKey { job: job.id, attempt: job.attempt }).unwrap()
     }
 
     fn liveness(&self, job: &JobRecord) -> Liveness {
-        self.reconcile(std::slice::from_ref(job))[&job.id]
+        self.facts(job).liveness
+    }
+
+    fn is_empty(&self) -> bool {
+        self.registry.attempts.lock().is_empty()
     }
 }
 
-fn next(job: &JobRecord, change: impl FnOnce(&mut JobRecord)) -> JobRecord {
-    let mut job = job.clone();
-    job.rev += 1;
-    change(&mut job);
-    job
-}
-
 #[test]
-fn a_call_before_the_first_reconciliation_is_in_flight() {
+fn a_call_is_in_flight_from_the_start_of_its_attempt() {
     let scene = Scene::new();
-    let job = scene.running(ATTEMPT);
-    let call = scene.registry.observe(&job).unwrap().start_call();
-    scene.pass(200);
-    assert_eq!(scene.liveness(&job).since_progress, Duration::ZERO);
-    scene.pass(200);
+    let job = scene.running();
+    let call = scene.registry.live(job.id).unwrap().start_call();
+    scene.pass(400);
     let found = scene.liveness(&job);
     assert_eq!(
         (found.since_progress, found.job_age, found.attempt_age),
@@ -72,23 +92,24 @@ fn a_call_before_the_first_reconciliation_is_in_flight() {
 #[test]
 fn an_attempt_of_an_earlier_process_is_registered_from_its_row_with_a_fresh_period() {
     let scene = Scene::new();
-    let job = scene.running(ATTEMPT);
+    let started_at = Some(Clock::Manual(scene.clock.clone()).now());
+    let job = JobRecord { attempt: ATTEMPT, started_at, ..sample::job(JobState::InProgress) };
     scene.pass(1_000);
+    assert!(scene.registry.observe(&job).is_some());
     let found = scene.liveness(&job);
     assert_eq!((found.since_contact, found.job_age), (Duration::ZERO, Duration::from_secs(1_000)));
-    assert!(scene.registry.live(job.id).is_some());
 }
 
 #[test]
-fn an_outdated_list_does_not_affect_a_newer_attempt() {
+fn an_outdated_row_does_not_affect_a_newer_attempt() {
     let scene = Scene::new();
-    let job = scene.running(ATTEMPT);
-    scene.liveness(&job);
+    let job = scene.running();
     scene.pass(10);
-    let newer = next(&job, |job| job.attempt = 2);
-    let call = scene.registry.observe(&newer).unwrap().start_call();
+    let newer = scene.next(&job, |job| job.attempt = 2);
+    let call = scene.registry.live(job.id).unwrap().start_call();
     scene.pass(400);
-    assert!(scene.reconcile(std::slice::from_ref(&job)).is_empty(), "the row in the list is older than the attempt");
+    assert!(scene.registry.observe(&job).is_none(), "the row is older than the attempt");
+    scene.drop_ended();
     let found = scene.liveness(&newer);
     assert_eq!(
         (found.since_progress, found.attempt_age, found.job_age),
@@ -100,103 +121,101 @@ fn an_outdated_list_does_not_affect_a_newer_attempt() {
 #[test]
 fn a_call_of_an_older_attempt_does_not_count_for_the_newer_one() {
     let scene = Scene::new();
-    let job = scene.running(ATTEMPT);
-    let old = scene.registry.observe(&job).unwrap();
-    let newer = next(&job, |job| job.attempt = 2);
-    let attempt = scene.registry.observe(&newer).unwrap();
+    let job = scene.running();
+    let old = scene.registry.live(job.id).unwrap();
+    let newer = scene.next(&job, |job| job.attempt = 2);
+    let attempt = scene.registry.live(job.id).unwrap();
     let call = attempt.start_call();
     drop(old.start_call());
     scene.pass(400);
     assert_eq!(scene.liveness(&newer).since_progress, Duration::ZERO);
-    assert_eq!(old.stop_cause(), Some(StopCause::Ended));
+    assert_eq!(old.stop_cause(), Some(AttemptStopCause::Ended));
     assert!(Arc::ptr_eq(old.limits(), attempt.limits()), "attempts of a job share its limits");
     drop(call);
 }
 
 #[test]
-fn a_list_without_the_new_job_drops_no_attempt() {
+fn an_attempt_that_is_over_is_kept_until_the_next_one_of_its_job() {
     let scene = Scene::new();
-    let job = scene.running(ATTEMPT);
-    let read_at = scene.now();
-    scene.registry.observe(&job);
-    scene.registry.reconcile(&[], &HashSet::new(), read_at);
-    assert!(scene.registry.live(job.id).is_some());
-    scene.pass(1);
-    scene.reconcile(&[]);
-    assert!(scene.registry.attempts.lock().is_empty(), "a job that is not open has no live attempt");
+    let job = scene.running();
+    let queued = scene.next(&job, |job| job.stage = sample::job(JobState::Pending).stage);
+    scene.drop_ended();
+    assert!(!scene.is_empty(), "the next attempt shares its limits");
+    let again = scene.next(&queued, |job| (job.attempt, job.stage) = (2, sample::job(JobState::InProgress).stage));
+    scene.drop_ended();
+    assert_eq!(scene.registry.attempts.lock().len(), 1);
+    scene.end(&again);
+    scene.drop_ended();
+    assert!(scene.is_empty(), "a job that is not open has no live attempt");
 }
 
 #[test]
 fn an_ended_attempt_is_not_revived_by_an_older_record() {
     let scene = Scene::new();
-    let job = scene.running(ATTEMPT);
-    let attempt = scene.registry.observe(&job).unwrap();
-    let ended = next(&job, |job| job.stage = sample::job(JobState::Completed).stage);
-    assert!(scene.registry.observe(&ended).is_none());
-    assert!(!attempt.is_live());
+    let job = scene.running();
+    let attempt = scene.registry.live(job.id).unwrap();
+    scene.end(&job);
+    assert!(!attempt.is_live() && scene.registry.live(job.id).is_none());
     assert!(scene.registry.observe(&job).is_none());
-    assert!(scene.reconcile(std::slice::from_ref(&job)).is_empty());
 }
 
 #[test]
 fn an_attempt_stays_while_its_socket_is_served() {
     let scene = Scene::new();
-    let job = scene.running(ATTEMPT);
-    let attempt = scene.registry.observe(&job).unwrap();
+    let job = scene.running();
+    let attempt = scene.registry.live(job.id).unwrap();
     let stop = CancellationToken::new();
     attempt.set_listener("gantry-job".to_owned(), stop.clone());
-    scene.registry.observe(&next(&job, |job| job.stage = sample::job(JobState::Completed).stage));
-    scene.reconcile(&[]);
-    assert_eq!(scene.registry.served_containers(), HashSet::from(["gantry-job".to_owned()]));
+    scene.end(&job);
+    scene.drop_ended();
+    assert_eq!(scene.facts(&job).served_container.as_deref(), Some("gantry-job"));
     scene.registry.stop_listener("another");
     assert!(!stop.is_cancelled());
     scene.registry.stop_listener("gantry-job");
     assert!(stop.is_cancelled());
-    scene.reconcile(&[]);
-    assert!(scene.registry.attempts.lock().is_empty());
+    scene.drop_ended();
+    assert!(scene.is_empty());
 }
 
 #[tokio::test]
 async fn a_cancel_stops_the_calls_of_the_attempt_without_a_read() {
     let scene = Scene::new();
-    let job = scene.running(ATTEMPT);
-    let attempt = scene.registry.observe(&job).unwrap();
-    let observe = scene.registry.observer();
+    let job = scene.running();
+    let attempt = scene.registry.live(job.id).unwrap();
     let mut stopped = Box::pin(attempt.stopped());
     assert!(futures_util::poll!(&mut stopped).is_pending());
     let cancelled = job.clone().request_cancel(sample::now(), None).unwrap().job;
-    observe(JobChange::Transitioned(&cancelled));
-    assert_eq!(stopped.await, StopCause::Cancelled);
+    scene.observe(JobChange::Transitioned { from: job.rev, job: &cancelled });
+    assert_eq!(stopped.await, AttemptStopCause::Cancelled);
     assert!(attempt.is_live(), "its worker may still report");
 }
 
 #[tokio::test]
 async fn a_poll_is_woken_by_prompts_and_transitions_only() {
     let scene = Scene::new();
-    let job = scene.running(ATTEMPT);
-    let attempt = scene.registry.observe(&job).unwrap();
-    let observe = scene.registry.observer();
+    let job = scene.running();
+    let attempt = scene.registry.live(job.id).unwrap();
     let mut changes = attempt.subscribe();
     attempt.record_progress();
     assert!(futures_util::poll!(Box::pin(changes.changed())).is_pending());
-    observe(JobChange::PromptAdded(job.id));
+    scene.observe(JobChange::PromptAdded(job.id));
     changes.changed().await;
-    observe(JobChange::Transitioned(&next(&job, |job| job.stage = sample::job(JobState::Stuck).stage)));
+    scene.next(&job, |job| job.stage = sample::job(JobState::Stuck).stage);
     changes.changed().await;
 }
 
 #[test]
 fn a_violation_belongs_to_the_live_attempt() {
     let scene = Scene::new();
-    let job = scene.running(ATTEMPT);
     let violation = Violation { bytes: 1, message: "too much".to_owned() };
-    let mark = |attempt| scene.registry.mark_over_quota(AttemptKey { job: job.id, attempt }, &violation);
-    assert!(!mark(ATTEMPT), "an attempt that is not registered cannot be marked");
-    scene.registry.observe(&job);
-    assert!(mark(ATTEMPT));
-    assert_eq!(scene.registry.over_quota_jobs(), HashSet::from([job.id]));
-    scene.registry.observe(&next(&job, |job| job.attempt = 2));
-    assert!(scene.registry.over_quota_jobs().is_empty());
-    assert!(!mark(ATTEMPT), "a late measurement of an earlier attempt concerns no other");
-    assert!(scene.registry.over_quota_jobs().is_empty());
+    let mark =
+        |job: &JobRecord| scene.registry.mark_over_quota(AttemptKey { job: job.id, attempt: ATTEMPT }, &violation);
+    assert!(!mark(&sample::job(JobState::InProgress)), "an attempt that is not registered cannot be marked");
+    let job = scene.running();
+    assert!(mark(&job));
+    assert_eq!(scene.facts(&job).over_quota_bytes, Some(1));
+    let newer = scene.next(&job, |job| job.attempt = 2);
+    assert_eq!(scene.facts(&newer).over_quota_bytes, None);
+    assert!(!mark(&job), "a late measurement of an earlier attempt concerns no other");
+    assert!(scene.registry.over_quota(job.id).is_none());
 }

@@ -233,6 +233,6 @@ fn a_child_is_cancelled_with_its_parent(#[case] state: JobState, #[case] attempt
 fn a_job_over_its_disk_quota_is_stopped() {
     let full = job("a", JobState::InProgress, 1);
     let mut scene = Scene::of(vec![full.clone()], vec![container_of(&full, 1, RUNNING)]);
-    scene.over_quota.insert(full.id);
-    assert_eq!(scene.actions(), [Action::FailOverQuota { job: full.id }]);
+    scene.over_quota.insert(full.id, 7);
+    assert_eq!(scene.actions(), [Action::FailOverQuota { job: full.id, bytes: 7 }]);
 }

@@ -49,7 +49,7 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let source = client.source;
     let key = client.bind(&who.user, "POST /api/jobs".to_owned(), body.bytes).await?;
-    let submission = Submission { source, key, audit: Some(entry), thread: None, allows_host: false };
+    let submission = Submission { source, key, audit: Some(entry), thread: None };
     Ok(response(api.submitter.submit_request(who.user, submission, body.value).await?))
 }
 
@@ -87,7 +87,7 @@ pub(super) async fn restart(
         return Ok(response(replayed));
     }
     let earlier = authorize_job(&api, &who, id).await?;
-    let submission = Submission { source, key, audit: Some(entry), thread: None, allows_host: false };
+    let submission = Submission { source, key, audit: Some(entry), thread: None };
     Ok(response(api.submitter.restart(submission, &earlier, request).await?))
 }
 

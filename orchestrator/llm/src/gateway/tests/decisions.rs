@@ -161,7 +161,7 @@ async fn the_breaker_opens_refuses_and_closes_again() {
     assert_eq!((refused.failure.kind(), refused.cost.duration), (ErrorKind::CircuitOpen, Duration::ZERO));
     assert!(!refused.reached_provider);
     let (origin, wait) = wait_of(&refused);
-    assert!(origin == RateLimitOrigin::Local && wait.is_some_and(|wait| (18..=20).contains(&wait)), "{wait:?}");
+    assert!(origin == RateLimitOrigin::Circuit && wait.is_some_and(|wait| (18..=20).contains(&wait)), "{wait:?}");
     // It is this job's circuit: another one's calls go through.
     assert_eq!(gateway.health()[0].breaker, BreakerState::Closed);
     assert_eq!(ask_as(&gateway, job_of("bob"), "hello").await.unwrap().completion.content, "well");

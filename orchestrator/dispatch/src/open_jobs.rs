@@ -1,0 +1,150 @@
+//! The dispatcher's facts in memory: the open jobs, without their texts, as committed changes leave them.
+//!
+//! The database is the truth. The facts are read from it at the start and whenever they are in doubt: a change does not
+//! fit what is known, a write failed and may be committed nevertheless, or another program has written to the database.
+//! The store reads them in the order of commits and tells of every later change in that order, so there is no change
+//! that is neither in what was read nor told afterwards.
+
+mod index;
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use protocol::JobId;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{AttemptRegistry, DispatcherWaker};
+use store::{JobChange, JobObserver, Store, StoreError};
+use telemetry::metrics::Metrics;
+
+use self::index::JobIndex;
+pub(super) use self::index::ListedJobs;
+
+/// How often it is checked whether another program has written to the database.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the facts are read without a doubt, and compared.
+const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
+
+/// The open jobs. Shared by the store's observer and the dispatcher.
+#[derive(Debug)]
+pub struct OpenJobs {
+    state: Mutex<State>,
+    metrics: Metrics,
+    /// Woken when the facts come into doubt.
+    waker: DispatcherWaker,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    index: JobIndex,
+    /// When the facts were read; none while they are in doubt.
+    read_at: Option<Instant>,
+    /// Jobs with an invalid row that were reported.
+    reported: HashSet<JobId>,
+}
+
+impl OpenJobs {
+    /// Nothing is known yet.
+    pub fn new(metrics: Metrics, waker: DispatcherWaker) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), metrics, waker })
+    }
+
+    /// The observer that the store calls after each commit: the open jobs and the attempts are told.
+    pub fn observer(self: &Arc<Self>, attempts: &Arc<AttemptRegistry>) -> JobObserver {
+        let (jobs, attempts) = (Arc::clone(self), Arc::clone(attempts));
+        Arc::new(move |change| {
+            // First, so that an attempt is never registered before its job is known to be open.
+            jobs.observe(change);
+            attempts.observe_change(change);
+        })
+    }
+
+    fn observe(&self, change: JobChange<'_>) {
+        let mut state = self.state.lock();
+        if let JobChange::Read(read) = change {
+            let index = JobIndex::new(read);
+            if state.read_at.is_some() && !state.index.agrees_with(&index) {
+                tracing::error!("the facts about open jobs were not those of the database");
+            }
+            (state.index, state.read_at) = (index, Some(Instant::now()));
+            for (job, error) in &read.unreadable {
+                self.report_unreadable(&mut state, *job, error);
+            }
+        } else if let Err(doubt) = state.index.apply(change) {
+            tracing::info!(%doubt, "the open jobs are read again");
+            state.read_at = None;
+            self.waker.wake();
+        }
+    }
+
+    /// Has the facts read again before the next plan.
+    pub(super) fn doubt(&self) {
+        self.state.lock().read_at = None;
+        self.waker.wake();
+    }
+
+    /// Reads the facts if they are in doubt.
+    pub(super) async fn ensure_read(&self, store: &Store) -> Result<(), StoreError> {
+        let is_current = self.state.lock().read_at.is_some_and(|at| at.elapsed() < COMPARE_INTERVAL);
+        if is_current { Ok(()) } else { store.read_open_jobs().await }
+    }
+
+    /// The jobs that a plan is about: see [`JobIndex::list`].
+    pub(super) fn list(&self, pending_per_user: usize) -> ListedJobs {
+        self.state.lock().index.list(pending_per_user)
+    }
+
+    /// Leaves a job out of plans until its row is read again.
+    pub(super) fn set_unreadable(&self, job: JobId, error: &StoreError) {
+        let mut state = self.state.lock();
+        state.index.set_unreadable(job);
+        self.report_unreadable(&mut state, job, error);
+    }
+
+    pub(super) fn keeps_attempt(&self, job: JobId, attempt: u32) -> bool {
+        self.state.lock().index.keeps_attempt(job, attempt)
+    }
+
+    /// Logs and counts a job with an invalid row once.
+    fn report_unreadable(&self, state: &mut State, job: JobId, error: &StoreError) {
+        if state.reported.insert(job) {
+            tracing::error!(job.id = %job, error = error as &dyn std::error::Error, "invalid job row; the job is skipped");
+            self.metrics.inconsistent_row("jobs");
+        }
+    }
+}
+
+/// Has the open jobs read again when another program has written to the database, such as a copy that was restored. A
+/// separate task, because a check waits for its turn among the writes.
+pub struct DatabaseWatch {
+    pub store: Store,
+    pub jobs: Arc<OpenJobs>,
+}
+
+impl DatabaseWatch {
+    /// Runs until the drain fires.
+    pub async fn run(self, drain: CancellationToken) {
+        let mut known = None;
+        loop {
+            match self.store.data_version().await {
+                Ok(version) if known.is_some_and(|known| known != version) => {
+                    known = Some(version);
+                    self.jobs.doubt();
+                }
+                Ok(version) => known = Some(version),
+                // What the dispatcher needs the database for fails, too, and is reported there.
+                Err(error) => {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "cannot read the database's version");
+                }
+            }
+            tokio::select! {
+                () = drain.cancelled() => return,
+                () = tokio::time::sleep(WATCH_INTERVAL) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
