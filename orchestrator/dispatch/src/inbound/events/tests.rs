@@ -32,6 +32,7 @@ impl Setup {
             let trigger = RoutineTrigger::Event { channel: None, pattern: ".".to_owned() };
             let request = json!({
                 "name": format!("routine {number}"), "trigger": trigger,
+                "guardrails": {"cooldown_seconds": 0, "max_concurrent": 100},
                 "action": {"type": "full_job", "title": "t", "description": "d", "limits": {}, "egress": {}},
             });
             let definition = RoutineDefinition {
