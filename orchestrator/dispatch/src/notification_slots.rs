@@ -131,7 +131,9 @@ mod tests {
     fn a_server_that_timed_out_twice_has_one_post_at_a_time_for_five_minutes() {
         let (mut slots, second) = (PostSlots::default(), Duration::from_secs);
         let taken = slots.take(posts(4, "a", "hangs"), second(0));
-        taken.iter().for_each(|post| slots.give_back(post, Some(true), second(30)));
+        for post in &taken {
+            slots.give_back(post, Some(true), second(30));
+        }
         let one = slots.take(posts(4, "a", "hangs"), second(30));
         assert_eq!(one.len(), 1);
         assert_eq!(slots.full_hosts(second(30)), ["hangs"]);

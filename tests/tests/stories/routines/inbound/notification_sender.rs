@@ -135,7 +135,7 @@ async fn a_receiver_that_hangs_delays_no_posts_to_others() {
     let (hanging, healthy) = (Receiver::start(&[0]).await, Receiver::start(&[204]).await);
     let world = World::builder()
         .not_ready(ReadinessReason::EngineUnreachable)
-        .set("GANTRY_NOTIFY_ALLOW", &format!("{},{}", hanging.address, healthy.address))
+        .set("GANTRY_NOTIFY_ALLOW", format!("{},{}", hanging.address, healthy.address))
         .build()
         .await;
     let users = ["ada", "bob", "cleo", "dan", "eve"].map(|name| world.user(name));
