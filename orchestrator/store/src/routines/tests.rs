@@ -189,7 +189,7 @@ async fn runs_in_progress_that_nobody_works_on_are_found() {
     assert_eq!(store.abandoned_runs(&[], 100).await.unwrap().len(), 100);
     let working_on: Vec<RunId> = (0..299).map(run).collect();
     let abandoned = store.abandoned_runs(&working_on, 100).await.unwrap();
-    assert_eq!(abandoned.iter().map(|one| (one.run, one.started_at)).collect::<Vec<_>>(), [(run(299), now())]);
+    assert_eq!(abandoned.iter().map(|one| one.run).collect::<Vec<_>>(), [run(299)]);
     store.close().await;
 }
 
@@ -244,7 +244,7 @@ async fn data_version(db: &mut SqliteConnection) -> i64 {
 
 async fn notifications(store: &Store) -> Vec<Notification> {
     let filter = NotificationFilter { user: "user0".to_owned(), limit: 50, ..NotificationFilter::default() };
-    store.notifications(&filter).await.unwrap().into_iter().map(|(_, one)| one).collect()
+    store.notifications(&filter).await.unwrap().into_iter().filter_map(|(_, one)| one).collect()
 }
 
 #[tokio::test]
