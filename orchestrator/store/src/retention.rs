@@ -210,7 +210,7 @@ macro_rules! beginning {
 macro_rules! cut_job_texts {
     ($jobs:literal) => {
         concat!(
-            "UPDATE job_texts SET metadata = '{}', prompt = ",
+            "UPDATE job_texts SET metadata = '{}', note = NULL, prompt = ",
             beginning!("prompt"),
             ", result_text = ",
             beginning!("result_text"),

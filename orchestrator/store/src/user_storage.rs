@@ -8,8 +8,9 @@ use sqlx::FromRow;
 
 use super::{Store, StoreError, data_migrations::DataMigration, rows::count, write_tx::WriteTx};
 
-/// Counts the rows that were stored before there was an account. First of all migrations: what a later one deletes is
-/// counted by the triggers.
+/// Counts the rows that were stored before there was an account. Until then the triggers change nothing when a migration
+/// of the data updates or deletes rows, since they update a row of the account that is not there yet; afterwards they
+/// count it. So the order of the migrations does not matter as long as none inserts rows of these tables.
 pub(super) const COUNT_JOBS: DataMigration = DataMigration {
     name: "user_bytes_of_jobs",
     table: "job_texts",

@@ -20,10 +20,12 @@ const MIN_DAYS: i64 = 1;
 /// The part of the maximum size that a user's chats may have before they are trimmed first: one sixteenth.
 const CHATS_SHARE: u64 = 16;
 
-/// The pages of the records, and the bytes of chats over a user's share ($1). The walk over the pages reads no more
-/// than the operator allows, and what was added since the last sweep.
+/// The pages of the records, and the bytes of chats over a user's share ($1), which the tool calls of chats are a part
+/// of. The walk over the pages reads no more than the operator allows, and what was added since the last sweep.
 const RECORD_BYTES: &str = "SELECT IFNULL((SELECT SUM(d.pgsize) FROM sqlite_schema AS s JOIN dbstat AS d ON d.name = s.name \
      WHERE d.aggregate = TRUE AND s.tbl_name IN ('events', 'model_calls', 'tool_calls', 'prompts', 'audit', 'instance_events')), 0) \
+     - IFNULL((SELECT SUM(octet_length(input) + IFNULL(octet_length(output), 0) + IFNULL(octet_length(reply), 0)) \
+     FROM tool_calls WHERE kind <> 'job'), 0) \
      + IFNULL((SELECT SUM(bytes - $1) FROM user_bytes WHERE kind = 'chats' AND bytes > $1), 0)";
 
 /// The age of the oldest record of each kind, and what deletes the oldest ones. Jobs' records are as old as the end of
