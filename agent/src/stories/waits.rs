@@ -83,7 +83,7 @@ async fn an_open_circuit_spends_the_outage_patience() {
     let mut world = World::new([limited(None), limited(None), circuit(), circuit(), say("too late")]);
     world.settings.outage_patience = Duration::from_secs(20);
     let started_at = tokio::time::Instant::now();
-    assert!(matches!(world.run().await, LoopOutcome::Failed { reason: FailureReason::LlmError, .. }));
+    assert!(matches!(world.run().await, LoopOutcome::Failed { reason: FailureReason::ProviderOutage, .. }));
     assert_eq!(started_at.elapsed().as_secs(), 20);
 }
 

@@ -341,7 +341,7 @@ pub fn log_for_commands(environment: &Environment) -> Result<LogSettings, Config
     let mut reader = ConfigReader::new(environment, BTreeMap::new());
     let settings = LogSettings::read(&mut reader)?;
     // How long a statement took does not concern who runs a command.
-    let filter = "warn,sqlx::query=error".to_owned();
+    let filter = "warn,sqlx=error".to_owned();
     if reader.is_set("log.filter") { Ok(settings) } else { Ok(LogSettings { filter, ..settings }) }
 }
 

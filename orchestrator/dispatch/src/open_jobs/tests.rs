@@ -45,7 +45,8 @@ impl Scene {
             })
         };
         let url = format!("sqlite://{}/gantry.db", directory.path().display());
-        let store = Store::open_observed(&url, store::UserStorageLimit::default(), Metrics::default(), observer).await.unwrap();
+        let store =
+            Store::open_observed(&url, store::UserStorageLimit::default(), Metrics::default(), observer).await.unwrap();
         jobs.ensure_read(&store).await.unwrap();
         Self { store, jobs, compared, lost, directory }
     }

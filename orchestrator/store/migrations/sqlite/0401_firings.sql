@@ -29,6 +29,5 @@ CREATE INDEX firings_by_user ON firings (user_id, id);
 CREATE INDEX firings_by_time ON firings (created_at);
 
 -- The same as routine_runs_last_start.
-DROP INDEX routine_runs_by_start;
 -- No statement looks for the run of a job: a job has the id of its run.
 DROP INDEX routine_runs_by_job;

@@ -73,9 +73,9 @@ async fn a_job_with_many_records_takes_several_steps_and_is_marked_with_the_last
 async fn a_part_that_fails_does_not_keep_the_others_from_their_work() {
     let (directory, store) = fresh().await;
     ended(&directory, &store, sample::now(), 2, 10).await;
-    store.execute("ALTER TABLE idempotency_keys RENAME TO hidden").await.unwrap();
+    store.execute("ALTER TABLE accepted RENAME TO hidden").await.unwrap();
     let trimmed = store.trim(&RetentionLimits { days: 0, ..KEEP }, sample::now() + TimeDelta::days(1)).await;
-    assert_eq!(trimmed.errors.iter().map(|(part, _)| *part).collect::<Vec<_>>(), ["idempotency_keys"]);
+    assert_eq!(trimmed.errors.iter().map(|(part, _)| *part).collect::<Vec<_>>(), ["accepted"]);
     assert!(trimmed.rows_of("jobs") > 0, "{trimmed:?}");
     let none = store.trim_within(&RetentionLimits { days: 0, ..KEEP }, sample::now(), Duration::ZERO).await;
     assert!(none.rows.is_empty() && none.errors.is_empty(), "the time is up: {none:?}");
@@ -165,13 +165,13 @@ async fn a_deletion_that_was_cut_off_is_finished_and_counts_each_call_once() {
         &directory,
         format!(
             "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1500) \
-             INSERT INTO llm_calls (job_id, attempt, call_id, at, provider, model, input_tokens, output_tokens, \
+             INSERT INTO model_calls (work_id, attempt, call_id, at, provider, model, input_tokens, output_tokens, \
              cache_read_tokens, cache_write_tokens, cost_micro_usd, duration_ms, tries) \
              SELECT x'{hex}', 1, n, '2026-01-01T00:00:00Z', 'p', 'm', 2, 0, 0, 0, 3, 1, 1 FROM n"
         ),
     )
     .await;
-    let used = "SELECT (SELECT IFNULL(SUM(input_tokens), 0) FROM deleted_usage) + (SELECT IFNULL(SUM(input_tokens), 0) FROM llm_calls)";
+    let used = "SELECT (SELECT IFNULL(SUM(input_tokens), 0) FROM deleted_usage) + (SELECT IFNULL(SUM(input_tokens), 0) FROM model_calls)";
     let entry = AuditEntry::by_operator("job.delete", now);
     let mut steps = Box::pin(store.delete_job(job, entry.clone()));
     // Dropped after the mark and a few steps.

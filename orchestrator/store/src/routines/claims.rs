@@ -110,9 +110,11 @@ impl Store {
 
     /// The number of routines that have a next time.
     pub async fn count_scheduled(&self) -> Result<u64, StoreError> {
-        let rows: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM routines WHERE enabled AND next_fire_at IS NOT NULL")
-            .fetch_one(&self.read)
-            .await?;
+        let rows: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM routines INDEXED BY routines_due WHERE enabled AND next_fire_at IS NOT NULL",
+        )
+        .fetch_one(&self.read)
+        .await?;
         Ok(count(rows))
     }
 
