@@ -56,7 +56,7 @@ static ALIAS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(pattern).expect("a valid pattern")
 });
 
-/// Begins to record the statements of this process, unless it has a log of its own.
+/// Begins to record the statements of this process, unless it has its own log.
 pub(crate) fn record() {
     let _ = tracing::subscriber::set_global_default(Recorder);
 }

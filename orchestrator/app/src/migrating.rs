@@ -1,6 +1,6 @@
 //! What the daemon answers while it migrates the database of an earlier version, which may take minutes.
 //!
-//! `GET /healthz` says so, and every other request of a client is refused. Workers that an earlier process started are
+//! `GET /healthz` reports it, and every other request of a client is refused. Workers that an earlier process started are
 //! told to go on; their other calls wait. Never reads the database.
 
 use std::{future::Future, io, path::Path, time::Duration};

@@ -37,8 +37,8 @@ impl<'a> HookEvent<'a> {
         let data = Data {
             hook,
             user: self.user,
-            job_id: self.work.and_then(|work| work.job()),
-            thread_id: self.work.and_then(|work| work.thread()),
+            job_id: self.work.and_then(WorkId::job),
+            thread_id: self.work.and_then(WorkId::thread),
             tool: self.tool,
             call_id: self.call_id,
             input: self.input,

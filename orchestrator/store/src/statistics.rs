@@ -1,6 +1,6 @@
 //! Statistics of tables, which SQLite's planner chooses indexes by.
 //!
-//! Keeping them is the server's duty, not that of whoever closes a connection. Each table is a transaction of its own and
+//! Only the server refreshes them, not each program that closes a connection. Each table is a separate transaction that
 //! reads a bounded number of index entries (`ANALYSIS_LIMIT`), a few milliseconds however large it is.
 
 use sqlx::AssertSqlSafe;

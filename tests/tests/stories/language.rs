@@ -32,7 +32,6 @@ const WORDS: &[(&str, &str)] = &[
     ("Flipping", "RenamedTree"),
     ("Hands", "ActionExecutor"),
     ("LeftBehind", "ProcessGuard"),
-    ("Look", "PendingInspect"),
     ("Nobody", "no one, or name who is meant"),
     ("Reach", "ToolContext"),
     ("Told", "StreamMessage"),

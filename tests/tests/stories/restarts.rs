@@ -104,6 +104,8 @@ async fn a_database_that_is_restored_beneath_is_acted_on() {
     world.engine().until_removed(ended).await;
     worker.finish("done").await;
     ada.wait_for(runs, JobState::Completed).await;
+    // Its events are not those of a job that has failed.
+    assert_eq!(ada.delete(&format!("/api/jobs/{ended}")).await.status, 204);
     world.finish().await;
 }
 

@@ -45,8 +45,8 @@ async fn a_full_account_refuses_what_adds_to_it_and_lets_work_end() {
         let problem = reply.problem(ErrorCode::UserStorageFull).body;
         assert!(problem["detail"].as_str().unwrap().contains("(memory: 1200000, "), "{problem:#}");
     }
-    let said = worker.tool("memory_write", "t1", json!({"path": "d.md", "content": "x"})).await.expect(200).body;
-    assert!(said.to_string().contains("memory: 1200000"), "{said:#}");
+    let message = worker.tool("memory_write", "t1", json!({"path": "d.md", "content": "x"})).await.expect(200).body;
+    assert!(message.to_string().contains("memory: 1200000"), "{message:#}");
     worker.finish("the result").await;
     assert_eq!(ada.wait_for(job, JobState::Completed).await.result.unwrap().text.as_deref(), Some("the result"));
     ada.post(&format!("/api/routines/{made}/disable"), &json!({})).await.expect(200);

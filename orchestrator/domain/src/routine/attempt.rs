@@ -121,7 +121,7 @@ impl AttemptEnd {
         Self::Failed { reason, message, retry_after: None, origin: FailureOrigin::Infrastructure }
     }
 
-    /// The end of an attempt that somebody or something has ended. One that has not started is skipped, unless it was
+    /// The end of an attempt that a person or the server has ended. One that has not started is skipped, unless it was
     /// cancelled.
     pub fn cancelled(reason: RunReason, has_started: bool) -> Self {
         let message = match reason {

@@ -1,4 +1,4 @@
-//! What was accepted before, and firings that led to no run, had no tables of their own.
+//! What was accepted before, and firings that led to no run, had no separate tables.
 
 use super::DataMigration;
 

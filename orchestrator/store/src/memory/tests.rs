@@ -329,7 +329,7 @@ fn every_substring_of_chinese_text_is_found() {
 }
 
 #[tokio::test]
-async fn what_is_added_to_a_document_that_is_deleted_meanwhile_begins_it_again() {
+async fn a_text_for_a_document_that_is_deleted_meanwhile_begins_it_again() {
     let (directory, store) = fresh().await;
     put(&store, "ada", "a.md", "old words").await;
     let (mut lock, first) = occupied(&store, &directory).await;

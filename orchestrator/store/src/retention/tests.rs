@@ -118,7 +118,7 @@ async fn remember(store: &Store, path: &str) {
 }
 
 #[tokio::test]
-async fn what_users_keep_displaces_no_record() {
+async fn documents_of_users_displace_no_record() {
     let (directory, store) = fresh().await;
     let now = sample::now();
     ended(&directory, &store, now, 20, 1_000).await;

@@ -1,7 +1,7 @@
 //! Firings that led to no run: skipped ones and missed ones, which lists show among the runs.
 //!
 //! Guarantees that a firing which a guardrail stops writes at most one row for its routine, reason and minute; further
-//! ones are counted there. A missed gap has a row of its own. A run that waited and ended without starting is a run.
+//! ones are counted there. Each missed gap has one row. A run that waited and ended without starting is a run.
 
 use std::collections::HashMap;
 

@@ -203,7 +203,7 @@ async fn a_run_whose_job_finds_the_queue_full_has_started_once() {
             brief.created_at = now();
             brief.routine = run;
         });
-        JobRecord { stage: Stage::Queued(Queued { held: true, ..Queued::default() }), id: JobId::generate(), ..job }
+        JobRecord { stage: Stage::Queued(Queued::default()), id: JobId::generate(), ..job }
     };
     assert_eq!(store.create_job(job("user0", None), None, None).await.unwrap(), CreateOutcome::Created);
     let columns: Vec<String> = sqlx::query_scalar("SELECT name FROM pragma_table_info('jobs') WHERE name <> 'id'")
@@ -255,9 +255,12 @@ async fn the_owner_is_told_of_problems_once_for_each_routine_and_day() {
     let report = |n, problem, at| store.report_automation_problem(routine(n), problem, at);
     let condition = AutomationProblem::ConditionFailed { message: "no such field".to_owned() };
     report(0, condition.clone(), now()).await.unwrap();
-    let told = notifications(&store).await;
-    assert_eq!((told[0].kind, told[0].title.as_str()), (NotificationKind::AutomationProblem, "Automation problem: r0"));
-    assert!(told[0].text.contains("no such field"), "{told:?}");
+    let notified = notifications(&store).await;
+    assert_eq!(
+        (notified[0].kind, notified[0].title.as_str()),
+        (NotificationKind::AutomationProblem, "Automation problem: r0")
+    );
+    assert!(notified[0].text.contains("no such field"), "{notified:?}");
     // 2027-01-15 08:00 in UTC, and later that day.
     let before = data_version(&mut db).await;
     for hours in [0, 1, 15] {
@@ -287,7 +290,7 @@ async fn failures_of_the_infrastructure_leave_the_routine_as_it_is() {
     let counts: (i64, bool) =
         sqlx::query_as("SELECT consecutive_failures, enabled FROM routines").fetch_one(&mut db).await.unwrap();
     assert_eq!(counts, (0, true));
-    let told = notifications(&store).await;
-    assert_eq!(told.iter().map(|one| one.kind).collect::<Vec<_>>(), [NotificationKind::AutomationProblem]);
+    let notified = notifications(&store).await;
+    assert_eq!(notified.iter().map(|one| one.kind).collect::<Vec<_>>(), [NotificationKind::AutomationProblem]);
     store.close().await;
 }

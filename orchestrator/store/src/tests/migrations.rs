@@ -107,7 +107,7 @@ async fn facts_that_were_texts_are_read_from_rows_of_earlier_versions() {
     pool.close().await;
     let store = Store::open(&url).await.unwrap();
     store.explain_pending(Some("waiting: the disk is full")).await.unwrap();
-    let job = async |n| store.job(id(n).parse().unwrap()).await.unwrap().unwrap();
+    let job = async |n| store.job(JobId::from_uuid(uuid::Uuid::parse_str(&id(n)).unwrap())).await.unwrap().unwrap();
     assert_eq!(job(1).await.message(), Some("waiting: the disk is full"));
     assert_eq!(job(2).await.message(), Some("adjusted"));
     let last: Option<String> = sqlx::query_scalar("SELECT last_call_error FROM jobs WHERE state = 'in_progress'")
@@ -191,7 +191,7 @@ const ACCEPTED_ROWS: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn what_was_accepted_and_what_was_stopped_are_known_after_the_migration() {
+async fn accepted_requests_and_stopped_firings_are_known_after_the_migration() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/gantry.db", directory.path().display());
     let options = SqliteConnectOptions::from_str(&url).unwrap().create_if_missing(true);

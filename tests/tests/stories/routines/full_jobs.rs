@@ -135,9 +135,9 @@ async fn without_a_sandbox_a_run_fails_at_once_and_the_next_one_works_again() {
         );
         assert_eq!((failed.job_id, ada.jobs().await.len()), (None, 0));
     }
-    let told = ada.get("/api/notifications").await.expect(200).body;
-    let kinds: Vec<_> = told["items"].as_array().unwrap().iter().map(|one| &one["kind"]).collect();
-    assert_eq!(kinds, ["automation_problem"], "{told:#}");
+    let notified = ada.get("/api/notifications").await.expect(200).body;
+    let kinds: Vec<_> = notified["items"].as_array().unwrap().iter().map(|one| &one["kind"]).collect();
+    assert_eq!(kinds, ["automation_problem"], "{notified:#}");
     world.engine().ready();
     let run = poll("the sandbox to be ready", async || {
         let run = triggered_or_started(&ada, &id).await;

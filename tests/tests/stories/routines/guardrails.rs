@@ -179,9 +179,9 @@ async fn a_provider_that_does_not_answer_disables_no_routine(#[case] rule: Value
     assert_eq!((run.status, run.reason), (RunStatus::Failed, Some(reason)), "{run:?}");
     let now = routine(&ada, &id).await;
     assert_eq!((now.enabled, now.consecutive_failures, now.run_count), (true, 0, 1));
-    let told = notifications(&ada).await;
-    assert_eq!(kinds(&told), ["automation_problem"]);
-    assert!(told[0].text.contains(reason.as_str()), "{told:?}");
+    let notified = notifications(&ada).await;
+    assert_eq!(kinds(&notified), ["automation_problem"]);
+    assert!(notified[0].text.contains(reason.as_str()), "{notified:?}");
     world.finish().await;
 }
 
@@ -267,8 +267,8 @@ async fn many_queued_runs_that_start_within_a_minute_disable_the_routine() {
     futures_util::future::join_all((0..80).map(|_| ada.post("/api/messages", &message))).await;
     until("the routine to be disabled", async || !routine(&ada, &id).await.enabled).await;
     assert_eq!(routine(&ada, &id).await.disabled_reason, Some(DisabledReason::FireRate));
-    let told = "each run has two lines, and more than 100 wait";
-    assert_eq!(kinds(&notifications(&ada).await), ["routine_disabled", "automation_problem"], "{told}");
+    let notified = "each run has two lines, and more than 100 wait";
+    assert_eq!(kinds(&notifications(&ada).await), ["routine_disabled", "automation_problem"], "{notified}");
     until("the runs to end", async || runs(&ada, &id).await.iter().all(|run| run.status.is_finished())).await;
     world.finish().await;
 }

@@ -90,7 +90,7 @@ fn a_cancelled_job_has_the_reason_for_which_its_run_was_cancelled() {
 #[case(RunReason::RoutineChanged, true, false)]
 #[case(RunReason::FireRate, false, true)]
 #[case(RunReason::FireRate, true, false)]
-fn what_did_not_start_is_skipped_unless_it_was_cancelled(
+fn an_attempt_that_did_not_start_is_skipped_unless_it_was_cancelled(
     #[case] reason: RunReason,
     #[case] has_started: bool,
     #[case] is_skipped: bool,

@@ -116,11 +116,11 @@ fn a_run_with_nothing_to_report_is_silent_unless_successes_are_wanted() {
     assert_eq!(silent.counted, Counted::Success { state: None });
     routine.notify.on_success = true;
     let text = "The run had nothing to report.".to_owned();
-    let told = Notice::Run { kind: NotificationKind::RunOk, title: "Done: watch".to_owned(), text };
-    assert_eq!(end(&of(AttemptEnd::Ok), &facts(&routine)).notice, Some(told));
+    let notified = Notice::Run { kind: NotificationKind::RunOk, title: "Done: watch".to_owned(), text };
+    assert_eq!(end(&of(AttemptEnd::Ok), &facts(&routine)).notice, Some(notified));
 }
 
-/// Whether attention is wanted, whether it is delivered, and whether the owner is told.
+/// Whether attention is wanted, whether it is delivered, and whether the owner is notified.
 #[rstest]
 #[case(true, false, true)]
 #[case(false, true, true)]
@@ -131,7 +131,7 @@ fn attention_is_told_if_it_is_wanted(#[case] on_attention: bool, #[case] deliver
     assert_eq!(end(&of(AttemptEnd::Attention), &facts(&routine)).notice.is_some(), is_told);
 }
 
-/// A reason, and whether a final failure for it is the routine's own, another's, or nobody's.
+/// A reason, and whether a final failure for it is the routine's own, another's, or no one's.
 #[rstest]
 #[case(RunReason::LlmError, Some(FailureOrigin::Routine))]
 #[case(RunReason::Timeout, Some(FailureOrigin::Routine))]
@@ -188,7 +188,7 @@ fn failures_in_a_row_disable_the_routine(
     let routine = Routine { consecutive_failures: before, enabled, guardrails, ..routine() };
     let ended = end(&failed(RunReason::Timeout), &facts(&routine));
     assert_eq!((ended.counted, ended.disable), (Counted::Failure, expected));
-    // The owner is told once.
+    // The owner is notified once.
     assert_eq!(ended.notice.is_some(), expected.is_none());
 }
 

@@ -1,4 +1,4 @@
-//! A user of the API, with a connection of its own.
+//! A user of the API, with one connection.
 
 use std::time::Instant;
 
