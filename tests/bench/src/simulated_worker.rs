@@ -6,8 +6,8 @@
 use std::{io::ErrorKind, time::Duration};
 
 use protocol::{
-    AgentEvent, EventAck, EventBatch, EventData, JobId, JobState, LimitsRequest, MessageRole, SESSION_HEADER,
-    WorkerEvent,
+    AgentEvent, EventAck, EventBatch, EventData, Job, JobId, JobReason, JobState, LimitsRequest, MessageRole,
+    SESSION_HEADER, WorkerEvent,
 };
 use reqwest::{
     Client, Response, StatusCode,
@@ -69,8 +69,13 @@ impl PendingWorker {
             worker.authenticate().await?;
             Ok(worker)
         };
-        let started = tokio::time::timeout(START_TIMEOUT, started).await;
-        started.map_err(|_| format!("job {} did not start within {} s", self.job, START_TIMEOUT.as_secs()))?
+        if let Ok(started) = tokio::time::timeout(START_TIMEOUT, started).await {
+            return started;
+        }
+        let Job { id, state, reason, message, attempt, .. } = stack.job(self.job).await?;
+        let why = reason.map(JobReason::as_str).into_iter().chain(message.as_deref()).collect::<Vec<_>>().join(": ");
+        let limit = START_TIMEOUT.as_secs();
+        Err(format!("job {id} did not start within {limit} s: it is {state} at attempt {attempt} {why}").into())
     }
 
     async fn token(&self, stack: &Stack) -> Result<String, Failure> {

@@ -22,6 +22,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How far into the migration of the data the process is killed, for each thousandth of the full size.
 const KILLED_AFTER: Duration = Duration::from_millis(5);
 
+/// A user with few rows of each kind.
+const FEW: &str = "user009";
+
 const BEFORE: &str = "database before the migration";
 const AFTER: &str = "database after the migration";
 const UNTIL_KILLED: &str = "migration until SIGKILL";
@@ -51,7 +54,7 @@ pub(super) async fn run(installation: &Installation, report: &mut Report, thousa
         report.side(health);
     }
     report.figure(AFTER, Unit::Mb, megabytes(&path)?);
-    report.side(stored.compare(installation).await);
+    report.side(stored.compare(installation).await?);
     Ok(server)
 }
 
@@ -93,8 +96,8 @@ async fn said_migrating(installation: &Installation, client: &Client) -> Result<
 
 /// What the earlier version stored, as it is compared with the API.
 struct Stored {
-    /// A path of a list, who asks, and how many items it has.
-    lists: Vec<(String, &'static str, usize)>,
+    /// A path of a list, whether it is the user's or an admin's, and how many items it has.
+    lists: Vec<(String, bool, usize)>,
     /// Of the model calls of all users.
     input_tokens: i64,
     routines: i64,
@@ -116,13 +119,13 @@ impl Stored {
             ("routine_runs", format!("/api/routines/{routine}/runs"), ("routine_id", &routine)),
         ] {
             let count = format!("SELECT COUNT(*) FROM {table} WHERE {} = unhex(replace('{}', '-', ''))", of.0, of.1);
-            lists.push((path, "root", usize::try_from(count_of(db, &count).await?)?));
+            lists.push((path, false, usize::try_from(count_of(db, &count).await?)?));
         }
         for (table, path) in
             [("jobs", "/api/jobs"), ("routine_runs", "/api/runs"), ("notifications", "/api/notifications")]
         {
-            let count = format!("SELECT COUNT(*) FROM {table} WHERE user_id = 'user009'");
-            lists.push((path.to_owned(), "user009", usize::try_from(count_of(db, &count).await?)?));
+            let count = format!("SELECT COUNT(*) FROM {table} WHERE user_id = '{FEW}'");
+            lists.push((path.to_owned(), true, usize::try_from(count_of(db, &count).await?)?));
         }
         let tokens = "SELECT (SELECT SUM(input_tokens) FROM llm_calls) + (SELECT SUM(input_tokens) FROM thread_calls) \
                       + (SELECT SUM(input_tokens) FROM deleted_usage)";
@@ -137,24 +140,18 @@ impl Stored {
     }
 
     /// A sample for each count that is as it was, and a failure for each other.
-    async fn compare(&self, installation: &Installation) -> Series {
+    async fn compare(&self, installation: &Installation) -> Result<Series, Failure> {
+        let admin = Caller::new(installation, "root", "admin").await?;
+        let user = Caller::new(installation, FEW, "user").await?;
         let mut series = Series::new(COUNTS, Unit::Count);
-        for (path, user, expected) in &self.lists {
-            let found = async {
-                let role = if *user == "root" { "admin" } else { "user" };
-                Ok(Caller::new(installation, user, role).await?.items(path).await?.len())
-            };
-            series.add(same(path, expected, found.await));
+        for (path, of_user, expected) in &self.lists {
+            let caller = if *of_user { &user } else { &admin };
+            series.add(same(path, expected, caller.items(path).await.map(|items| items.len())));
         }
-        series.add(same("routines", &self.routines, self.routines(installation).await));
-        series.add(same("input tokens", &self.input_tokens, input_tokens(installation).await));
+        series.add(same("routines", &self.routines, routines(&admin).await));
+        series.add(same("input tokens", &self.input_tokens, input_tokens(&admin).await));
         series.add(self.key_is_known(installation).await);
-        series
-    }
-
-    async fn routines(&self, installation: &Installation) -> Result<i64, Failure> {
-        let summary = Caller::new(installation, "root", "admin").await?.json("/api/routines/summary").await?;
-        summary["total"].as_i64().ok_or_else(|| "no total".into())
+        Ok(series)
     }
 
     /// A key that was used is refused for another request.
@@ -172,8 +169,13 @@ impl Stored {
     }
 }
 
-async fn input_tokens(installation: &Installation) -> Result<i64, Failure> {
-    let lines = Caller::new(installation, "root", "admin").await?.items("/api/usage?by=model").await?;
+async fn routines(admin: &Caller) -> Result<i64, Failure> {
+    let summary = admin.json("/api/routines/summary").await?;
+    summary["total"].as_i64().ok_or_else(|| "no total".into())
+}
+
+async fn input_tokens(admin: &Caller) -> Result<i64, Failure> {
+    let lines = admin.items("/api/usage?by=model").await?;
     Ok(lines.iter().filter_map(|line| line["input_tokens"].as_i64()).sum())
 }
 
