@@ -94,7 +94,7 @@ enum Opened {
     /// It was answered before; its answer is not paid for again.
     Recorded(Box<Completion>),
     /// A provider may be asked.
-    Open(OpenCall),
+    Open(Box<OpenCall>),
 }
 
 impl Meter {
@@ -216,7 +216,7 @@ impl Meter {
                     self.report_missing_price(account.execution, &account.model).await?;
                 }
                 let meter = self.clone();
-                Ok(Opened::Open(OpenCall { meter, call: Some(Box::new(call)), reserved, _permit: permit }))
+                Ok(Opened::Open(Box::new(OpenCall { meter, call: Some(Box::new(call)), reserved, _permit: permit })))
             }
             OpenedCall::Known(known) => {
                 let same = known.is_same_request(&call.request_digest);

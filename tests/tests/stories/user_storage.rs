@@ -73,7 +73,7 @@ async fn a_full_account_refuses_what_adds_to_it_and_lets_work_end() {
 
 #[tokio::test]
 async fn of_a_long_prompt_whose_rest_is_deleted_no_job_is_restarted() {
-    let world = World::new().await;
+    let world = World::builder().set("GANTRY_RECORD_RETENTION_DAYS", 1).build().await;
     let ada = world.user("ada");
     let job = ada.create_job(&"long ".repeat(500)).await;
     let worker = world.manual_worker(job).await;

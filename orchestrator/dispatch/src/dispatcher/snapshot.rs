@@ -27,6 +27,7 @@ pub(crate) struct Snapshot {
 }
 
 /// What a plan rests on besides a snapshot.
+#[derive(Clone, Copy)]
 pub(crate) struct Conditions<'a> {
     pub(crate) now: DateTime<Utc>,
     pub(crate) start_policy: StartPolicy,

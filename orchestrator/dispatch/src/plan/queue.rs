@@ -33,7 +33,7 @@ fn plan_starts(facts: &Facts<'_>, jobs: &JobsById<'_>, placement: Placement, pla
     for job in facts.jobs.iter().filter(|job| job.open.placement == placement) {
         if has_slot(facts, job.open) {
             slots.add(job.open);
-        } else if is_startable(job) && !is_in_backoff(facts, &job.open, plan) {
+        } else if is_startable(job) && !is_in_backoff(facts, job.open, plan) {
             match facts.over_budget.get(&*job.open.user) {
                 Some(exceeded) => {
                     plan.actions.push(Action::FailOverBudget { job: job.open.id, exceeded: *exceeded });

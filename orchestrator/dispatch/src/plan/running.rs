@@ -52,7 +52,7 @@ pub(super) fn plan_wall_clock(job: &JobFacts<'_>, plan: &mut Plan) -> bool {
     if is_over {
         plan.actions.push(Action::Expire { job: job.open.id });
     } else {
-        plan.replan_in(timeout - job.liveness.job_age);
+        plan.replan_in(timeout.saturating_sub(job.liveness.job_age));
     }
     is_over
 }
@@ -84,7 +84,7 @@ fn plan_attempt(facts: &Facts<'_>, job: &JobFacts<'_>, status: Option<ContainerS
             } else if job.liveness.attempt_age >= facts.limits.start_timeout {
                 plan.actions.push(fail_attempt(job, failures::never_called(facts.limits.start_timeout)));
             } else {
-                plan.replan_in(facts.limits.start_timeout - job.liveness.attempt_age);
+                plan.replan_in(facts.limits.start_timeout.saturating_sub(job.liveness.attempt_age));
             }
         }
         // Handled by the caller.
@@ -105,7 +105,7 @@ fn plan_liveness(facts: &Facts<'_>, job: &JobFacts<'_>, plan: &mut Plan) {
         plan.actions.push(Action::MarkStuck { job: job.open.id, message });
         return;
     }
-    plan.replan_in(lease - since_contact);
+    plan.replan_in(lease.saturating_sub(since_contact));
     plan_progress(facts, job, plan);
 }
 
@@ -121,7 +121,7 @@ pub(super) fn plan_progress(facts: &Facts<'_>, job: &JobFacts<'_>, plan: &mut Pl
         plan.actions.push(Action::MarkStuck { job: job.open.id, message });
         return;
     }
-    plan.replan_in(stuck_after - since_progress);
+    plan.replan_in(stuck_after.saturating_sub(since_progress));
 }
 
 /// The next repair of a stuck job: first a message to its worker if that still calls, then new attempts. A new attempt

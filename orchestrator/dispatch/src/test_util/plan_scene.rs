@@ -111,16 +111,4 @@ mod tests {
     fn jobs_that_run_and_jobs_that_wait_for_slots_need_no_action() {
         assert_eq!(PlanScene::with_running_jobs(200).plan().actions, []);
     }
-
-    /// A measurement: `cargo test --release -p dispatch --lib plans_in -- --ignored --nocapture`.
-    #[test]
-    #[ignore = "a measurement"]
-    fn plans_in() {
-        let scene = PlanScene::with_running_jobs(10_000);
-        let started_at = std::time::Instant::now();
-        for _ in 0..20 {
-            scene.plan();
-        }
-        eprintln!("{:?} a plan", started_at.elapsed() / 20);
-    }
 }

@@ -76,6 +76,10 @@ async fn an_entry_stands_among_the_runs() {
     time.advance(Duration::from_mins(10));
     end_runs(&ada).await;
     post(&ada, "c", "3").await;
+    tests::poll("the run to begin", async || {
+        (runs(&ada, &routine).await[0].status == RunStatus::Running).then_some(())
+    })
+    .await;
     let all = runs(&ada, &routine).await;
     let statuses: Vec<_> = all.iter().map(|run| run.status == RunStatus::Skipped).collect();
     assert_eq!(statuses, [false, true, true, true, false]);
@@ -108,7 +112,7 @@ const MANY: usize = 2_102;
 #[tokio::test]
 async fn a_payload_is_a_duplicate_for_its_whole_window() {
     let time = noon();
-    let world = World::builder().clock(&time).build().await;
+    let world = World::builder().set("GANTRY_INBOUND_RATE_BURST", 0).clock(&time).build().await;
     let ada = world.user("ada");
     let guardrails =
         json!({"guardrails": {"cooldown_seconds": 0, "max_concurrent": 100, "dedup_window_seconds": 86_400}});
@@ -136,7 +140,7 @@ async fn a_payload_is_a_duplicate_for_its_whole_window() {
 #[tokio::test]
 async fn a_key_is_known_for_a_day_however_much_comes_after_it() {
     let time = noon();
-    let world = World::builder().clock(&time).build().await;
+    let world = World::builder().set("GANTRY_INBOUND_RATE_BURST", 0).clock(&time).build().await;
     let ada = world.user("ada");
     let routine = create(&ada, "order", json!({"type": "event", "pattern": "."}), json!({})).await;
     let order = json!({"channel": "orders", "content": "one book"});
