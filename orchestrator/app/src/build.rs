@@ -156,15 +156,16 @@ impl Core {
         let waker = DispatcherWaker::default();
         let open_jobs = OpenJobs::new(metrics.clone(), waker.clone());
         let attempts = AttemptRegistry::new(clock.clone(), request_tasks.clone());
-        let observer = open_jobs.observer(&attempts);
-        let (store, instance) = open_store(config, &metrics, observer, &clock, descriptors).await?;
+        let (store, instance) =
+            open_store(config, &metrics, open_jobs.observer(&attempts), &clock, descriptors).await?;
         // Also if the sandbox is disabled: containers that were started before are still supervised.
         let docker = || -> Arc<dyn Engine> { Arc::new(Docker::connect(DockerSettings::of(config, instance))) };
         let engine = overrides.engine.unwrap_or_else(docker);
-        let (sandbox, prober) = match config.sandbox.mode {
-            SandboxMode::Docker => Sandbox::new(Arc::clone(&engine), clock.clone()),
-            SandboxMode::Disabled => Sandbox::disabled(Arc::clone(&engine), clock.clone()),
+        let sandbox = match config.sandbox.mode {
+            SandboxMode::Docker => Sandbox::new,
+            SandboxMode::Disabled => Sandbox::disabled,
         };
+        let (sandbox, prober) = sandbox(Arc::clone(&engine), clock.clone());
         let sandbox = Arc::new(sandbox);
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
         let free_space = FreeSpace::new(config.workspace_dir.clone(), config.disk_floor_mb);
