@@ -83,10 +83,8 @@ async fn failing_as(user: &User, name: &str, receiver: &Receiver) -> String {
     routine
 }
 
-/// Those about runs: the first failure of a day for lack of a sandbox is also an automation problem.
 async fn notifications(user: &User) -> Vec<Notification> {
-    let all = user.get("/api/notifications").await.expect(200).json::<Page<Notification>>().items;
-    all.into_iter().filter(|one| one.kind == NotificationKind::RunFailed).collect()
+    user.get("/api/notifications").await.expect(200).json::<Page<Notification>>().items
 }
 
 async fn until_delivery(user: &User, status: DeliveryStatus, attempts: u32) -> NotificationDelivery {
@@ -102,7 +100,7 @@ async fn until_delivery(user: &User, status: DeliveryStatus, attempts: u32) -> N
 
 #[tokio::test]
 async fn a_notification_is_posted_signed_and_tried_again() {
-    let receiver = Receiver::start(&[503, 503, 204]).await;
+    let receiver = Receiver::start(&[503, 204]).await;
     let time = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
     let world = World::builder()
         .clock(&time)
@@ -118,17 +116,20 @@ async fn a_notification_is_posted_signed_and_tried_again() {
     time.advance(std::time::Duration::from_secs(6));
     let accepted = until_delivery(&ada, DeliveryStatus::Delivered, 2).await;
     assert_eq!((accepted.response_status, accepted.error, accepted.next_attempt_at), (Some(204), None, None));
-    let mut posts = receiver.posts();
-    posts.retain(|post| post.body["type"] == "notification.run_failed");
+    let posts = receiver.posts();
     assert_eq!((posts.len(), &posts[0].id, &posts[0].body), (2, &posts[1].id, &posts[1].body));
     let notification = &notifications(&ada).await[0];
-    assert_eq!((notification.kind, notification.channel.as_deref()), (NotificationKind::RunFailed, Some("ops")));
+    // The only one of the failed run, whose cause is not in the routine.
+    assert_eq!(
+        (notification.kind, notification.channel.as_deref()),
+        (NotificationKind::AutomationProblem, Some("ops"))
+    );
     let events = ada.request(Method::GET, "/api/events?kind=notification").header("accept", "application/json");
     let event = Reply::of(events).await.expect(200).body["items"][0].clone();
     assert_eq!((&event["data"]["channel"], &posts[0].body["data"]["channel"]), (&json!("ops"), &json!("ops")));
     assert_eq!(
         (&posts[0].body["type"], &posts[0].body["data"]["id"]),
-        (&json!("notification.run_failed"), &json!(notification.id))
+        (&json!("notification.automation_problem"), &json!(notification.id))
     );
     world.finish().await;
 }
@@ -207,8 +208,7 @@ async fn a_post_that_is_not_answered_is_unknown_and_not_repeated() {
     let unknown = until_delivery(&ada, DeliveryStatus::Unknown, 1).await;
     assert_eq!((unknown.next_attempt_at, unknown.response_status), (None, None));
     assert!(unknown.error.is_some());
-    // Of the run, and of the automation problem of the day: neither is repeated.
-    assert_eq!(posts.load(Ordering::Relaxed), 2);
+    assert_eq!(posts.load(Ordering::Relaxed), 1);
     world.finish().await;
 }
 
