@@ -161,18 +161,16 @@ impl Core {
         // Also if the sandbox is disabled: containers that were started before are still supervised.
         let docker = || -> Arc<dyn Engine> { Arc::new(Docker::connect(DockerSettings::of(config, instance))) };
         let engine = overrides.engine.unwrap_or_else(docker);
-        let sandbox = match config.sandbox.mode {
-            SandboxMode::Docker => Sandbox::new,
-            SandboxMode::Disabled => Sandbox::disabled,
+        let (sandbox, prober) = match config.sandbox.mode {
+            SandboxMode::Docker => Sandbox::new(Arc::clone(&engine), clock.clone()),
+            SandboxMode::Disabled => Sandbox::disabled(Arc::clone(&engine), clock.clone()),
         };
-        let (sandbox, prober) = sandbox(Arc::clone(&engine), clock.clone());
         let sandbox = Arc::new(sandbox);
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
-        let free_space = FreeSpace::new(config.workspace_dir.clone(), config.disk_floor_mb);
-        let free_space = match overrides.space {
-            Some(read) => free_space.with_reader(read),
-            None => free_space,
-        };
+        let mut free_space = FreeSpace::new(config.workspace_dir.clone(), config.disk_floor_mb);
+        if let Some(read) = overrides.space {
+            free_space = free_space.with_reader(read);
+        }
         let workspaces = open_workspaces(config, &store).await;
         let secrets = Arc::new(open_secrets(config, &store).await?);
         let detectors = LeakDetectors::new(Arc::clone(&secrets))?;

@@ -13,9 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     matchers::{EventContent, MatchError, Round, RoutineMatchers},
-    problems::{AutomationProblem, MAX_ROUNDS, report_automation_problem},
+    problems::report_problem,
 };
 use base::clock::Clock;
+use domain::routine::problem::AutomationProblem;
 use store::{EventAnswer, EventName, Firing, IdempotencyKey, PendingEvent, Store, StoreError, Topic};
 
 use crate::RoutineWaker;
@@ -23,7 +24,9 @@ use crate::RoutineWaker;
 /// Routines that are compared at a time.
 const ROUTINES_PER_PAGE: u32 = 200;
 /// Routines that one event fires in a round. Further ones are not fired, which is reported.
-pub(super) const MAX_FIRED: usize = 100;
+const MAX_FIRED: usize = 100;
+/// Rounds in which an event that waits is compared.
+const MAX_ROUNDS: u32 = 12;
 /// Users whose events are handled at the same time.
 const MAX_USERS: usize = 4;
 /// Users that are looked up together, and events of each: more than can be in progress, so that some of them are not.
@@ -82,7 +85,7 @@ impl EventHandler {
         let arrived = Arc::new(EventContent { name, payload });
         let round = self.compare(&user, &arrived, None).await?;
         if round.is_cut_off {
-            report_automation_problem(&user, round.compared_to, &AutomationProblem::TimeUp);
+            self.report(round.compared_to, AutomationProblem::NotCompared).await;
             return Err(EventError::TimeUp);
         }
         let firings = firings(round, &arrived, &id, depth);
@@ -108,13 +111,20 @@ impl EventHandler {
             }
         }
         for (routine, error) in round.failed.drain(..) {
-            report_automation_problem(user, Some(routine), &error.into());
+            self.report(Some(routine), AutomationProblem::ComparisonFailed { message: error.to_string() }).await;
         }
         if let Some((routine, _)) = round.matched.get(MAX_FIRED) {
-            report_automation_problem(user, Some(*routine), &AutomationProblem::TooManyRoutines);
+            self.report(Some(*routine), AutomationProblem::TooManyMatches { max: MAX_FIRED }).await;
             round.matched.truncate(MAX_FIRED);
         }
         Ok(round)
+    }
+
+    /// Notifies the owner of a routine. There is none if the time was up before the first one was compared.
+    async fn report(&self, routine: Option<RoutineId>, problem: AutomationProblem) {
+        if let Some(routine) = routine {
+            report_problem(&self.store, &self.clock, routine, problem).await;
+        }
     }
 }
 
@@ -251,7 +261,7 @@ impl PendingEventWorker {
             self.handler.store.postpone_event(id, firings, compared_to, now).await?;
         } else {
             if is_cut_off {
-                report_automation_problem(&user, compared_to, &AutomationProblem::TooManyRounds);
+                self.handler.report(compared_to, AutomationProblem::NotCompared).await;
             }
             self.handler.store.complete_event(id, firings, now).await?;
         }

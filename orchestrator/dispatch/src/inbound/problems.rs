@@ -1,36 +1,19 @@
-//! What the owner of a routine should know about its automation: firings that were not decided. Changes nothing.
+//! Tells the owner of a routine about what arrived and could not be decided.
 
 use protocol::RoutineId;
 
-use super::{events::MAX_FIRED, matchers::MatchError};
+use base::clock::Clock;
+use domain::routine::problem::AutomationProblem;
+use store::Store;
 
-/// Rounds in which an event that waits is compared.
-pub(super) const MAX_ROUNDS: u32 = 12;
-
-/// Why something that arrived may not have fired a routine.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum AutomationProblem {
-    /// The trigger of the routine could not be compared with it.
-    #[error(transparent)]
-    Match(#[from] MatchError),
-    /// The time was up after the routine.
-    #[error("an event was not compared with the routines after this one: those before it take too long")]
-    TimeUp,
-    /// The routine is the last one that was compared.
-    #[error("an event was not compared with the routines after this one in {MAX_ROUNDS} rounds")]
-    TooManyRounds,
-    /// The routine is the first one that was not fired.
-    #[error("an event matches more than the {MAX_FIRED} routines that it may fire")]
-    TooManyRoutines,
-}
-
-/// Reports a problem to the log.
-pub(super) fn report_automation_problem(user: &str, routine: Option<RoutineId>, problem: &AutomationProblem) {
-    let routine = routine.map(tracing::field::display);
-    tracing::warn!(
-        error = problem as &dyn std::error::Error,
-        user,
-        routine.id = routine,
-        "what arrived could not be compared with a routine"
-    );
+/// Logs a problem and notifies the routine's owner, at most once a day.
+pub(super) async fn report_problem(store: &Store, clock: &Clock, routine: RoutineId, problem: AutomationProblem) {
+    tracing::warn!(routine.id = %routine, problem = problem.text(), "what arrived was not compared or fires nothing");
+    if let Err(error) = store.report_automation_problem(routine, problem, clock.now()).await {
+        tracing::warn!(
+            routine.id = %routine,
+            error = &error as &dyn std::error::Error,
+            "the owner of a routine was not notified of a problem"
+        );
+    }
 }

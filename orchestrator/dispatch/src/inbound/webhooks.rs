@@ -17,10 +17,11 @@ use serde_json::json;
 
 use super::{
     matchers::{MatchError, RoutineMatchers},
-    problems::report_automation_problem,
+    problems::report_problem,
 };
 use base::{clock::Clock, digest::sha256_hex};
 use domain::routine::{
+    problem::AutomationProblem,
     secret::RoutineSecret,
     signature::{SignatureError, SignatureHeaders, Verified, verify},
 };
@@ -148,7 +149,8 @@ impl WebhookHandler {
             Ok(condition_matches) => condition_matches,
             Err(MatchError::Interrupted) => return Err(WebhookRefused::Match(MatchError::Interrupted)),
             Err(error) => {
-                report_automation_problem(&target.user, Some(target.routine), &error.into());
+                let problem = AutomationProblem::ComparisonFailed { message: error.to_string() };
+                report_problem(&self.store, &self.clock, target.routine, problem).await;
                 self.log(target, display_id, DeliveryVerdict::WhereFailed, 200).await;
                 return Ok(WebhookAnswer::WhereFailed);
             }

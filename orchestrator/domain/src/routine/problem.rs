@@ -7,10 +7,12 @@ use protocol::RunReason;
 pub enum AutomationProblem {
     /// A run failed because of what it needs.
     RunFailed { reason: RunReason, message: Option<String> },
-    /// A message or an event was not compared with its trigger.
+    /// A message or an event was not compared with the routines after this one.
     NotCompared,
-    /// The condition `where` of its trigger could not be evaluated.
-    ConditionFailed { message: String },
+    /// Its trigger could not be compared with what arrived.
+    ComparisonFailed { message: String },
+    /// A message or an event matched more routines than it may fire, and this one was not fired.
+    TooManyMatches { max: usize },
     /// Lines for the main session were dropped, because too many waited.
     LinesDropped,
 }
@@ -26,10 +28,13 @@ impl AutomationProblem {
                      count toward disabling it."
                 )
             }
-            Self::NotCompared => {
-                "A message or an event was not compared with its trigger, because that took too long.".to_owned()
+            Self::NotCompared => "A message or an event was not compared with the routines after this one, because the \
+                                  comparisons up to here took too long. Simplify the pattern or condition of its trigger."
+                .to_owned(),
+            Self::ComparisonFailed { message } => format!("Its trigger could not be compared with what arrived: {message}"),
+            Self::TooManyMatches { max } => {
+                format!("A message or an event matched more than {max} routines, and did not fire this one.")
             }
-            Self::ConditionFailed { message } => format!("The condition `where` could not be evaluated: {message}"),
             Self::LinesDropped => {
                 "Its line pushed older ones out of your main session, where too many wait to be read.".to_owned()
             }

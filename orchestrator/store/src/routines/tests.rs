@@ -253,7 +253,7 @@ async fn the_owner_is_told_of_problems_once_for_each_routine_and_day() {
     let mut db = raw(&directory).await;
     routines(&mut db, (2, 1), LIGHTWEIGHT).await;
     let report = |n, problem, at| store.report_automation_problem(routine(n), problem, at);
-    let condition = AutomationProblem::ConditionFailed { message: "no such field".to_owned() };
+    let condition = AutomationProblem::ComparisonFailed { message: "no such field".to_owned() };
     report(0, condition.clone(), now()).await.unwrap();
     let notified = notifications(&store).await;
     assert_eq!(
