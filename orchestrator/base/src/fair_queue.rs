@@ -2,7 +2,7 @@
 //! users the one whose turn is the longest ago. A user's lanes (jobs, hosts) take turns likewise. Pure.
 //!
 //! Owns the order, and the number of items of each user that are in progress. Never knows what an item is, nor how
-//! many may be in progress. Work that waits in the database is read by the statements of `store/by_turns`.
+//! many may be in progress. Work that waits in the database is read by the statements of `store/sqlite/by_turns`.
 
 use std::collections::{HashMap, VecDeque};
 

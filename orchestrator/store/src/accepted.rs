@@ -10,7 +10,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{JobId, RoutineId, RunId};
 use sqlx::{Executor, FromRow, Sqlite};
 
-use super::{Connection, Store, StoreError, rows::text};
+use super::{Connection, Store, StoreError, sqlite::rows::text};
 
 /// How long an idempotency key is honoured (docs/api.md).
 const KEY_LIFETIME: TimeDelta = TimeDelta::hours(24);

@@ -4,11 +4,14 @@
 //! such. Decides nothing about a turn: the chat engine does.
 
 mod answer_words;
+pub(crate) mod gates;
+pub(crate) mod heartbeats;
 mod jobs;
 mod messages;
 mod parked;
 mod retention;
 mod rows;
+pub(crate) mod system_lines;
 #[cfg(test)]
 mod tests;
 mod threads;

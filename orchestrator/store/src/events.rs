@@ -1,5 +1,9 @@
 //! Events: appended with gap-free numbers in the transaction of the change they describe, and read in order.
 
+pub(crate) mod batch;
+pub(crate) mod instance_events;
+pub(crate) mod notifier;
+
 use std::borrow::Cow;
 
 use chrono::{DateTime, Utc};
@@ -9,9 +13,11 @@ use sqlx::{FromRow, QueryBuilder, Sqlite};
 
 use super::{
     Connection, Store, StoreError, StoredEvent,
-    inconsistent_rows::{InconsistentRows, Row},
-    rows::{EventRow, RowRef, column, count, tagged_data},
-    write_tx::{StatementBatch, WriteTx},
+    sqlite::{
+        inconsistent_rows::{InconsistentRows, Row},
+        rows::{EventRow, RowRef, column, count, tagged_data},
+        write_tx::{StatementBatch, WriteTx},
+    },
 };
 
 /// Rows in one INSERT: six values each, far below SQLite's limit of bound values.

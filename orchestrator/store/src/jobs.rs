@@ -1,5 +1,17 @@
 //! Jobs: created, loaded and counted.
 
+pub(crate) mod deletion;
+pub(crate) mod json;
+pub(crate) mod lifecycle;
+pub(crate) mod list;
+pub(crate) mod open_jobs;
+pub(crate) mod prompts;
+pub(crate) mod sessions;
+pub(crate) mod stage_columns;
+pub(crate) mod transcript;
+pub(crate) mod transition_metrics;
+pub(crate) mod tree;
+
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
 use protocol::{ContainerInfo, JobCounts, JobId, JobState, Limits, PROMPT_PREVIEW_CHARS, StateCounts};
@@ -9,13 +21,14 @@ use uuid::Uuid;
 use super::{
     AuditEntry, Connection, JobChange, Store, StoreError,
     accepted::{self, IdempotencyKey, Lookup},
-    audit,
+    access::audit,
     events::{self, EventStamp},
-    inconsistent_rows::Row,
-    job_tree, lifecycle,
-    rows::{RowRef, count, text},
-    user_storage,
-    write_tx::WriteTx,
+    sqlite::{
+        inconsistent_rows::Row,
+        rows::{RowRef, count, text},
+        write_tx::WriteTx,
+    },
+    users::user_storage,
 };
 use domain::job::{ChildRefused, JobRecord, Step};
 
@@ -265,7 +278,7 @@ async fn check_parent(tx: &mut Connection, parent: JobId) -> Result<Result<(), C
     let Some(parent) = lifecycle::load(&mut *tx, parent).await? else {
         return Err(RowRef { table: "jobs", id: *parent.as_uuid() }.invalid("id"));
     };
-    let trees = job_tree::trees(tx, parent.id).await?;
+    let trees = tree::trees(tx, parent.id).await?;
     Ok(parent.check_child(&trees))
 }
 

@@ -13,56 +13,18 @@ macro_rules! transaction {
 }
 
 mod accepted;
-mod audit;
-mod backup;
-mod budget;
-mod by_turns;
-mod call_key;
+mod access;
+mod calls;
 mod chat;
-mod data_migrations;
-mod db_counts;
-mod deletion;
 mod error;
-mod event_batch;
-mod event_notifier;
 mod events;
-mod file_mode;
-mod gates;
-mod heartbeats;
-mod inconsistent_rows;
-mod instance_events;
-mod job_json;
-mod job_list;
-mod job_tree;
 mod jobs;
-mod lifecycle;
-mod mcp;
 mod memory;
-mod model_calls;
-mod notification_deliveries;
 mod notifications;
-mod open_jobs;
-mod prompts;
-mod readers;
 mod retention;
 mod routines;
-mod rows;
-mod secrets;
-mod sessions;
-mod settings;
-mod stage_columns;
-mod statistics;
-mod system_lines;
-pub mod tokens;
-mod tool_calls;
-mod tool_policy;
-mod transcript;
-mod transition_metrics;
-mod usage;
-mod user_storage;
-mod write_queue;
-mod write_tx;
-mod writer;
+mod sqlite;
+mod users;
 
 use std::{str::FromStr, sync::Arc, time::Duration};
 
@@ -75,50 +37,63 @@ use sqlx::{
 };
 
 pub use accepted::{IdempotencyKey, Lookup};
-pub use audit::{AuditEntry, AuditFilter};
-pub use backup::{BackupError, backup};
-pub use budget::Reserved;
-pub use call_key::{CallKey, CallPosition};
+pub use access::{
+    audit::{AuditEntry, AuditFilter},
+    mcp::{DefinitionApproval, DefinitionStatus, SeenDefinition, StoredDefinition},
+    secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored},
+    tokens,
+    tool_policy::StoredPolicy,
+};
+pub use calls::{
+    budget::Reserved,
+    call_key::{CallKey, CallPosition},
+    model_calls::{CallFailure, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, RunUsage},
+    tool_calls::{ClosedToolCall, NewToolCall, OpenedToolCall, ToolCallOutcome},
+    usage::{DayPage, UsageFilter, first_day_of_model_sums},
+};
 pub use chat::{
     ChatJob, Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage, MessagePosition, OwnedThread,
     ParkedTurn, Sent, SentMessage, ThreadCaller, ThreadChange, ThreadFilter, Turn, TurnEnd, TurnError, TurnKey,
     TurnRequest, WaitingTurn,
+    gates::{GateAnswer, GateFilter, GateOutcome, GateTarget},
+    heartbeats::{DeferredHeartbeat, DueHeartbeat, HeartbeatEnd, HeartbeatReply, StartedHeartbeat},
+    system_lines::{LineOrigin, MAX_SYSTEM_LINES, NewSystemLine, SystemLine},
 };
-pub use deletion::JobDeletion;
 pub use error::StoreError;
-pub use event_batch::{Appended, BatchEvent};
-pub use event_notifier::{EventNotifier, EventSubscription, Topic};
-pub use events::EventPage;
-pub use gates::{GateAnswer, GateFilter, GateOutcome, GateTarget};
-pub use heartbeats::{DeferredHeartbeat, DueHeartbeat, HeartbeatEnd, HeartbeatReply, StartedHeartbeat};
-pub use instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstanceEvent};
-pub use job_json::{JobJson, JobPage, TokenChecked};
-pub use job_list::JobFilter;
-pub use job_tree::{JobScope, ListedJob};
-pub use jobs::{CreateOutcome, MAX_HELD_PER_USER, MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob};
-pub use lifecycle::{Reported, Transition};
-pub use mcp::{DefinitionApproval, DefinitionStatus, SeenDefinition, StoredDefinition};
+pub use events::{
+    EventPage,
+    batch::{Appended, BatchEvent},
+    instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstanceEvent},
+    notifier::{EventNotifier, EventSubscription, Topic},
+};
+pub use jobs::{
+    CreateOutcome, MAX_HELD_PER_USER, MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob,
+    deletion::JobDeletion,
+    json::{JobJson, JobPage, TokenChecked},
+    lifecycle::{Reported, Transition},
+    list::JobFilter,
+    open_jobs::{JobChange, OpenJobs},
+    prompts::Prompted,
+    tree::{JobScope, ListedJob},
+};
 pub use memory::{MemoryDeleteOutcome, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome};
-pub use model_calls::{CallFailure, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, RunUsage};
-pub use notification_deliveries::{ClaimedDelivery, DeliveryOutcome, DueDelivery};
-pub use notifications::{MarkedRead, NewNotification, NotificationFilter};
-pub use open_jobs::{JobChange, OpenJobs};
-pub use prompts::Prompted;
+pub use notifications::{
+    MarkedRead, NewNotification, NotificationFilter,
+    deliveries::{ClaimedDelivery, DeliveryOutcome, DueDelivery},
+};
 pub use routines::{
     AbandonedRun, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests, DueRoutine, DueRoutines,
     EventAnswer, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery, NewRoutineEvent,
     PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored, RoutineUpdate,
     RunAttempt, RunFilter, Triggered, WebhookTarget,
 };
-pub use rows::StoredEvent;
-pub use secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored};
-pub use system_lines::{LineOrigin, MAX_SYSTEM_LINES, NewSystemLine, SystemLine};
-pub use tool_calls::{ClosedToolCall, NewToolCall, OpenedToolCall, ToolCallOutcome};
-pub use tool_policy::StoredPolicy;
-pub use usage::{DayPage, UsageFilter, first_day_of_model_sums};
-pub use user_storage::UserStorageLimit;
+pub use sqlite::{
+    backup::{BackupError, backup},
+    rows::StoredEvent,
+};
+pub use users::user_storage::UserStorageLimit;
 
-use self::{
+use self::sqlite::{
     file_mode::restrict_to_owner,
     inconsistent_rows::InconsistentRows,
     readers::Readers,
@@ -153,7 +128,7 @@ pub async fn pending_migration(url: &str) -> Result<Option<u64>, StoreError> {
     }
     let mut connection = options.connect().await?;
     if newest_migration(&mut connection).await? == known_migration()
-        && !data_migrations::are_pending(&mut connection).await?
+        && !sqlite::data_migrations::are_pending(&mut connection).await?
     {
         return Ok(None);
     }
@@ -217,7 +192,7 @@ impl Store {
         restrict_to_owner(url, options.get_filename());
         let mut connection = options.clone().create_if_missing(true).connect().await?;
         MIGRATIONS.run(&mut connection).await?;
-        data_migrations::run(&mut connection).await?;
+        sqlite::data_migrations::run(&mut connection).await?;
         Ok(Self::with_writer(
             connection,
             options,
@@ -231,7 +206,7 @@ impl Store {
         let options = options(url)?;
         let mut connection = options.connect().await?;
         let (newest, known) = (newest_migration(&mut connection).await?, known_migration());
-        if newest != known || data_migrations::are_pending(&mut connection).await? {
+        if newest != known || sqlite::data_migrations::are_pending(&mut connection).await? {
             return Err(StoreError::Schema { is_newer: newest > known });
         }
         let (metrics, observer): (_, JobObserver) = (Metrics::default(), Arc::new(|_| {}));
@@ -386,5 +361,3 @@ type Connection = SqliteConnection;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod writer_tests;

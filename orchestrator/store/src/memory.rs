@@ -13,11 +13,14 @@ use protocol::{AuditOutcome, MemoryAuthor, MemoryDocument, MemoryEntry, MemoryVe
 
 use self::rows::{EntryRow, OwnerRow, VersionRow, ensure_owner, find, index, insert_version, remove_before, upsert};
 use super::{
-    AuditEntry, Connection, Store, StoreError, audit,
-    inconsistent_rows::Row,
-    routines,
-    rows::{column, count},
-    user_storage,
+    AuditEntry, Connection, Store, StoreError,
+    access::audit,
+    routines::events::own_events,
+    sqlite::{
+        inconsistent_rows::Row,
+        rows::{column, count},
+    },
+    users::user_storage,
 };
 use domain::memory::{
     ExpectedVersion, IndexOwner, MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MAX_VERSIONS, MemoryPath, appended,
@@ -105,7 +108,7 @@ impl Store {
                 let Some(outcome) = put(&mut tx.db, write, text).await? else { return Ok(None) };
                 if let MemoryWriteOutcome::Stored { entry, .. } = &outcome {
                     let version = (entry.path.as_str(), entry.version);
-                    routines::own_events::memory_written(tx, &user, version, &author, now).await?;
+                    own_events::memory_written(tx, &user, version, &author, now).await?;
                 }
                 Ok(Some(outcome))
             }));

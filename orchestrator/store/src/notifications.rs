@@ -1,5 +1,7 @@
 //! Notifications of users: stored, listed, marked as read, and deleted after a time.
 
+pub(crate) mod deliveries;
+
 use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -11,7 +13,10 @@ use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
 use super::{
-    AuditEntry, Store, StoreError, audit, inconsistent_rows::Row, instance_events, rows::RowRef, write_tx::WriteTx,
+    AuditEntry, Store, StoreError,
+    access::audit,
+    events::instance_events,
+    sqlite::{inconsistent_rows::Row, rows::RowRef, write_tx::WriteTx},
 };
 
 /// How long a notification is kept.

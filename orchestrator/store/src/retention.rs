@@ -18,7 +18,12 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Store, StoreError, budget, data_migrations::DataMigration, instance_events, write_tx::WriteTx};
+use super::{
+    Store, StoreError,
+    calls::budget,
+    events::instance_events,
+    sqlite::{data_migrations::DataMigration, write_tx::WriteTx},
+};
 
 /// Rows that a step deletes, so that other writes do not wait long.
 pub(super) const ROWS_PER_STEP: u64 = 1_000;

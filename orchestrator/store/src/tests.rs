@@ -366,7 +366,7 @@ async fn rows_with_an_unknown_state_or_reason_stop_no_count() {
 async fn totals_of_past_days_are_deleted_with_the_calls_of_their_time() {
     let (directory, store) = fresh().await;
     let now = sample::now();
-    let day = |ago: i64| budget::day_of(now - chrono::TimeDelta::days(ago));
+    let day = |ago: i64| calls::budget::day_of(now - chrono::TimeDelta::days(ago));
     for ago in [0, 1, 2, 3, 400] {
         sqlx::query("INSERT INTO user_days (user_id, day, tokens) VALUES ('ada', $1, 7)")
             .bind(day(ago))

@@ -5,8 +5,8 @@ use protocol::{ChatThread, GateDecision, ResolveGate, ThreadState};
 use super::{
     super::{
         StoreError,
-        gates::{self, GateAnswer, GateOutcome, GateTarget},
-        write_tx::WriteTx,
+        chat::gates::{self, GateAnswer, GateOutcome, GateTarget},
+        sqlite::write_tx::WriteTx,
     },
     Delivery, SentMessage,
 };

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        AuditEntry, CreateOutcome, IdempotencyKey, Store, StoreError, inconsistent_rows::Row, jobs, rows::RowRef,
-        write_tx::WriteTx,
+        AuditEntry, CreateOutcome, IdempotencyKey, Store, StoreError, jobs,
+        sqlite::{inconsistent_rows::Row, rows::RowRef, write_tx::WriteTx},
     },
     rows::{NewMessage, append},
 };

@@ -8,10 +8,14 @@ use sqlx::FromRow;
 
 use super::{
     super::{
-        Store, StoreError, accepted, audit, routines,
-        rows::{RowRef, text},
-        user_storage,
-        write_tx::WriteTx,
+        Store, StoreError, accepted,
+        access::audit,
+        routines::events::own_events,
+        sqlite::{
+            rows::{RowRef, text},
+            write_tx::WriteTx,
+        },
+        users::user_storage,
     },
     Delivery, MAX_QUEUED_PER_USER, OwnedThread, Sent, SentMessage, answer_words,
     rows::{MessageRow, NewMessage, append, data_of, message_columns, publish},
@@ -199,7 +203,7 @@ async fn send(tx: &mut WriteTx, message: &SentMessage) -> Result<Sent, StoreErro
     }
     let id = insert(tx, thread.id, message).await?;
     if message.delivery == Delivery::Queue {
-        routines::own_events::chat_message_sent(tx, &message.user, &message.content, message.audit.at).await?;
+        own_events::chat_message_sent(tx, &message.user, &message.content, message.audit.at).await?;
     }
     let waiting_for_gate = message.delivery.is_queued() && thread.state == ThreadState::AwaitingApproval;
     finish(tx, message, MessageReceipt { thread_id: thread.id, message_id: id, waiting_for_gate }).await

@@ -10,11 +10,13 @@ use sqlx::FromRow;
 
 use super::{
     super::{
-        ClosedToolCall, Store, StoreError, gates,
-        rows::{RowRef, column},
-        system_lines,
-        tool_calls::insert_closed,
-        write_tx::WriteTx,
+        ClosedToolCall, Store, StoreError,
+        calls::tool_calls::insert_closed,
+        chat::{gates, system_lines},
+        sqlite::{
+            rows::{RowRef, column},
+            write_tx::WriteTx,
+        },
     },
     TurnKey,
     rows::{NewMessage, append},

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use sqlx::FromRow;
 use uuid::Uuid;
 
-use super::super::{Store, StoreError, instance_events, write_tx::WriteTx};
+use super::super::{Store, StoreError, events::instance_events, sqlite::write_tx::WriteTx};
 
 /// Entries in one transaction, so that other writes do not wait long; one has at most 256 KiB.
 const ENTRIES_PER_BATCH: i64 = 200;

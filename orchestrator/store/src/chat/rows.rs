@@ -7,7 +7,11 @@ use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{
-    super::{Connection, StoreError, instance_events, rows::RowRef, write_tx::WriteTx},
+    super::{
+        Connection, StoreError,
+        events::instance_events,
+        sqlite::{rows::RowRef, write_tx::WriteTx},
+    },
     OwnedThread,
 };
 

@@ -5,8 +5,11 @@ use sqlx::{Executor, QueryBuilder, Sqlite};
 
 use super::{
     super::{
-        AuditEntry, Connection, Store, StoreError, audit, inconsistent_rows::Row, instance_events,
-        model_calls::forget_answers, tool_calls, write_tx::WriteTx,
+        AuditEntry, Connection, Store, StoreError,
+        access::audit,
+        calls::{model_calls::forget_answers, tool_calls},
+        events::instance_events,
+        sqlite::{inconsistent_rows::Row, write_tx::WriteTx},
     },
     At, MAX_THREADS_PER_USER, OwnedThread, ThreadCaller, ThreadChange, ThreadFilter,
     rows::{ThreadRow, thread_columns},

@@ -12,12 +12,14 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        Store, StoreError, gates, heartbeats,
-        inconsistent_rows::Row,
-        model_calls::forget_answers,
-        rows::{RowRef, count},
-        system_lines,
-        write_tx::WriteTx,
+        Store, StoreError,
+        calls::model_calls::forget_answers,
+        chat::{gates, heartbeats, system_lines},
+        sqlite::{
+            inconsistent_rows::Row,
+            rows::{RowRef, count},
+            write_tx::WriteTx,
+        },
     },
     At, MAX_MESSAGES_PER_THREAD, TurnError, TurnKey,
     rows::{MessageRow, NewMessage, append, message_columns},

@@ -6,7 +6,7 @@ use sqlx::FromRow;
 
 use super::super::{
     Connection, StoreError,
-    rows::{column, count},
+    sqlite::rows::{column, count},
 };
 use domain::memory::MemoryPath;
 

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use domain::memory::MemoryQuery;
 
-use crate::writer_tests::{occupied, run};
+use crate::sqlite::writer::tests::{occupied, run};
 
 async fn fresh() -> (TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();

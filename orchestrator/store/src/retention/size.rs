@@ -8,7 +8,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
 use super::{
-    super::{Store, StoreError, rows::count},
+    super::{Store, StoreError, sqlite::rows::count},
     RetentionLimits, Step, Sweep, Trimmed, paced,
 };
 

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::{super::tests::raw, *};
 use crate::{
     AuditEntry, AuditFilter, JobDeletion, MemoryText, MemoryWrite,
-    tokens::{self, TokenRow},
+    access::tokens::{self, TokenRow},
 };
 
 const KEEP: RetentionLimits = RetentionLimits { days: 3650, audit_days: 3650, max_mb: 0 };

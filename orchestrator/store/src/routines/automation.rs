@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use protocol::AuditOutcome;
 use sqlx::{Executor, FromRow, Sqlite};
 
-use super::super::{AuditEntry, Store, StoreError, audit};
+use super::super::{AuditEntry, Store, StoreError, access::audit};
 
 /// The switches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]

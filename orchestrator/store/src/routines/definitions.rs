@@ -2,6 +2,9 @@
 //!
 //! Secrets of a routine are stored with their owner's, sealed, in the transaction of the definition.
 
+pub(super) mod cron_jobs;
+pub(super) mod disable;
+
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
@@ -13,13 +16,17 @@ use sqlx::{Executor, Sqlite};
 
 use super::{
     super::{
-        AuditEntry, SealedSecret, Store, StoreError, audit,
-        rows::{column, text},
-        secrets, user_storage,
-        write_tx::WriteTx,
+        AuditEntry, SealedSecret, Store, StoreError,
+        access::{audit, secrets},
+        sqlite::{
+            rows::{column, text},
+            write_tx::WriteTx,
+        },
+        users::user_storage,
     },
-    budgets, cancel, publish,
+    publish,
     rows::{RoutineRow, hex, routine_columns},
+    runs::{budgets, cancel},
 };
 use domain::routine::{matching::folded, secret::RoutineSecret};
 

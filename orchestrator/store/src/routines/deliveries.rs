@@ -14,11 +14,13 @@ use super::{
     super::{
         Store, StoreError,
         accepted::{self, Accepted, Scope},
-        rows::{RowRef, count},
-        write_tx::WriteTx,
+        sqlite::{
+            rows::{RowRef, count},
+            write_tx::WriteTx,
+        },
     },
     automation,
-    firing::{FireOutcome, Firing, fire_in},
+    firings::firing::{FireOutcome, Firing, fire_in},
 };
 use base::failpoint;
 

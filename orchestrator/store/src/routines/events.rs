@@ -4,6 +4,9 @@
 //! that led to it. A user without a routine that an event could fire pays for one read of an index. Never compares
 //! anything with a pattern.
 
+pub(super) mod event_routines;
+pub(crate) mod own_events;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{EventReceipt, JobId, NotificationKind, RoutineEventId, RoutineId, WorkId};
 use serde_json::Value;
@@ -14,12 +17,14 @@ use super::{
     super::{
         Connection, NewNotification, Store, StoreError, Topic,
         accepted::{self, IdempotencyKey, Lookup},
-        by_turns::users_with,
         notifications,
-        rows::{RowRef, text},
-        write_tx::WriteTx,
+        sqlite::{
+            by_turns::users_with,
+            rows::{RowRef, text},
+            write_tx::WriteTx,
+        },
     },
-    firing::{FireOutcome, Firing, fire_all},
+    firings::firing::{FireOutcome, Firing, fire_all},
 };
 use base::failpoint;
 use domain::routine::matching::folded;

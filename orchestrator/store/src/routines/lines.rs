@@ -6,12 +6,11 @@ use protocol::{Routine, RoutineAction, RoutineId, TriggerType, WakeMode};
 use super::{
     super::{
         StoreError,
-        rows::RowRef,
-        system_lines::{self, LineOrigin, NewSystemLine},
-        write_tx::WriteTx,
+        chat::system_lines::{self, LineOrigin, NewSystemLine},
+        sqlite::{rows::RowRef, write_tx::WriteTx},
     },
     problems,
-    startable::RunAttempt,
+    runs::startable::RunAttempt,
 };
 use domain::routine::{
     attempt::{AttemptEnd, AttemptResult},

@@ -9,7 +9,7 @@ use sqlx::{QueryBuilder, Sqlite};
 use uuid::Uuid;
 
 use super::{
-    super::{Store, StoreError, rows::count},
+    super::{Store, StoreError, sqlite::rows::count},
     rows::{RoutineRow, RunRow, is_running, routine_columns, run_columns},
 };
 

@@ -5,8 +5,12 @@ use protocol::{JobId, NotificationId, NotificationKind, Notify, RoutineId, RunId
 use uuid::Uuid;
 
 use super::{
-    super::{NewNotification, StoreError, notification_deliveries, notifications, rows::RowRef, write_tx::WriteTx},
-    admit::SpentBudget,
+    super::{
+        NewNotification, StoreError,
+        notifications::{self, deliveries},
+        sqlite::{rows::RowRef, write_tx::WriteTx},
+    },
+    firings::admit::SpentBudget,
 };
 use domain::routine::outcome::NotifiedFailure;
 
@@ -53,7 +57,7 @@ pub(super) async fn insert(
     let id = NotificationId::generate();
     notifications::insert_as(tx, id, &notification, now).await?;
     if let Some(url) = &notify.webhook_url {
-        notification_deliveries::insert(tx, id, (routine, user), url, now).await?;
+        deliveries::insert(tx, id, (routine, user), url, now).await?;
     }
     Ok(())
 }

@@ -4,9 +4,9 @@ use chrono::{DateTime, Utc};
 use protocol::{BudgetPeriod, NotificationKind, RoutineId};
 
 use super::{
-    super::{Store, StoreError, write_tx::WriteTx},
-    budgets,
+    super::{Store, StoreError, sqlite::write_tx::WriteTx},
     notifications::{self, RoutineNotification},
+    runs::budgets,
 };
 use domain::routine::problem::AutomationProblem;
 

@@ -12,9 +12,8 @@ use uuid::Uuid;
 use super::{
     super::{
         StoreError,
-        instance_events::{self, NewInstanceEvent},
-        rows::text,
-        write_tx::WriteTx,
+        events::instance_events::{self, NewInstanceEvent},
+        sqlite::{rows::text, write_tx::WriteTx},
     },
     rows::hex,
 };

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::super::{
     StoreError,
-    rows::{RowRef, count},
+    sqlite::rows::{RowRef, count},
 };
 use domain::routine::outcome::{StatusFacts, routine_status};
 

@@ -18,7 +18,7 @@ use rstest::rstest;
 use sqlx::{AssertSqlSafe, Connection as _, Sqlite, SqliteConnection, query::Query, sqlite::SqliteArguments};
 use uuid::Uuid;
 
-use super::startable::{ABANDONED, EARLIEST, STARTABLE};
+use super::runs::startable::{ABANDONED, EARLIEST, STARTABLE};
 use crate::{
     CreateOutcome, MAX_PENDING_PER_USER, NotificationFilter, QueueFull, Store,
     tests::{fresh, raw},

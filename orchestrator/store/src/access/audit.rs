@@ -1,0 +1,201 @@
+//! The audit log: changes with their actors, and refused requests.
+//!
+//! An entry is written in the transaction of the change it describes. Never contains a secret or a prompt.
+
+use chrono::{DateTime, Utc};
+use protocol::{ActorRole, AuditOutcome, AuditRecord, JobId};
+use sqlx::{FromRow, QueryBuilder, Sqlite};
+
+use crate::{
+    Connection, Store, StoreError,
+    sqlite::{inconsistent_rows::Row, rows::RowRef},
+};
+
+/// An entry of the audit log, before its outcome is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditEntry {
+    pub at: DateTime<Utc>,
+    /// The actor's user id.
+    pub user: String,
+    pub role: ActorRole,
+    /// The action, for example `job.create`.
+    pub action: String,
+    /// The job that the action concerns.
+    pub job: Option<JobId>,
+    pub request_id: Option<String>,
+    /// The token's id: the one that authorized the action, or the one that the action is about.
+    pub jti: Option<String>,
+    /// The client's address, or `cli`.
+    pub source: Option<String>,
+}
+
+impl AuditEntry {
+    /// An entry of a tool call, by which a model acts on behalf of a user. `job` is the job that it concerns.
+    pub fn by_agent(action: &str, user: &str, job: Option<JobId>, at: DateTime<Utc>) -> Self {
+        Self {
+            at,
+            user: user.to_owned(),
+            role: ActorRole::Agent,
+            action: action.to_owned(),
+            job,
+            request_id: None,
+            jti: None,
+            source: None,
+        }
+    }
+
+    /// An entry of the command line, which acts as the operator: it has write access to the data directory.
+    pub fn by_operator(action: &str, at: DateTime<Utc>) -> Self {
+        Self {
+            at,
+            user: "operator".to_owned(),
+            role: ActorRole::Operator,
+            action: action.to_owned(),
+            job: None,
+            request_id: None,
+            jti: None,
+            source: Some("cli".to_owned()),
+        }
+    }
+}
+
+/// Filter and page of audit entries.
+#[derive(Debug, Clone, Default)]
+pub struct AuditFilter {
+    /// Only entries of this user.
+    pub user: Option<String>,
+    /// Only entries with this action.
+    pub action: Option<String>,
+    /// Only entries about this job.
+    pub job: Option<JobId>,
+    /// Only entries at or after this time.
+    pub since: Option<DateTime<Utc>>,
+    /// Only entries before this time.
+    pub until: Option<DateTime<Utc>>,
+    /// Only entries with a smaller number.
+    pub before: Option<i64>,
+    /// Maximum number of entries.
+    pub limit: u32,
+}
+
+impl Store {
+    /// Records a change outside the database.
+    pub async fn record_done(&self, entry: &AuditEntry) -> Result<(), StoreError> {
+        self.record_alone(entry, AuditOutcome::Done, None).await
+    }
+
+    /// Records a refused request.
+    pub async fn record_refused(&self, entry: &AuditEntry, code: &str) -> Result<(), StoreError> {
+        self.record_alone(entry, AuditOutcome::Refused, Some(code.to_owned())).await
+    }
+
+    async fn record_alone(
+        &self,
+        entry: &AuditEntry,
+        outcome: AuditOutcome,
+        code: Option<String>,
+    ) -> Result<(), StoreError> {
+        let entry = entry.clone();
+        self.write_one(transaction!(|tx| insert(&mut tx.db, &entry, outcome, code.as_deref()).await)).await
+    }
+
+    /// Audit entries, newest first, each with its number; `None` for one that cannot be read.
+    pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<(i64, Option<AuditRecord>)>, StoreError> {
+        let mut query = QueryBuilder::<Sqlite>::new(
+            "SELECT id, at, user_id, role, action, job_id, outcome, code, request_id, jti, source FROM audit WHERE 1 = 1",
+        );
+        if let Some(user) = &filter.user {
+            query.push(" AND user_id = ").push_bind(user);
+        }
+        if let Some(action) = &filter.action {
+            query.push(" AND action = ").push_bind(action);
+        }
+        if let Some(job) = filter.job {
+            query.push(" AND job_id = ").push_bind(job);
+        }
+        if let Some(since) = filter.since {
+            query.push(" AND at >= ").push_bind(since);
+        }
+        if let Some(until) = filter.until {
+            query.push(" AND at < ").push_bind(until);
+        }
+        if let Some(before) = filter.before {
+            query.push(" AND id < ").push_bind(before);
+        }
+        query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
+        let rows: Vec<Row<AuditRow>> = query.build_query_as().fetch_all(&self.read).await?;
+        self.inconsistent.read_page(rows, |row| row.id, AuditRow::into_record)
+    }
+}
+
+/// Records a change of `job` in its transaction.
+pub(crate) async fn record(tx: &mut Connection, entry: Option<&AuditEntry>, job: JobId) -> Result<(), StoreError> {
+    match entry {
+        Some(entry) if entry.job.is_none() => {
+            let entry = AuditEntry { job: Some(job), ..entry.clone() };
+            insert(tx, &entry, AuditOutcome::Done, None).await
+        }
+        Some(entry) => insert(tx, entry, AuditOutcome::Done, None).await,
+        // A change by the dispatcher or a worker has no entry.
+        None => Ok(()),
+    }
+}
+
+pub(crate) async fn insert(
+    tx: &mut Connection,
+    entry: &AuditEntry,
+    outcome: AuditOutcome,
+    code: Option<&str>,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO audit (at, user_id, role, action, job_id, outcome, code, request_id, jti, source) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+    )
+    .bind(entry.at)
+    .bind(&entry.user)
+    .bind(entry.role.as_str())
+    .bind(&entry.action)
+    .bind(entry.job)
+    .bind(outcome.as_str())
+    .bind(code)
+    .bind(&entry.request_id)
+    .bind(&entry.jti)
+    .bind(&entry.source)
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+#[derive(FromRow)]
+struct AuditRow {
+    id: i64,
+    at: DateTime<Utc>,
+    user_id: String,
+    role: String,
+    action: String,
+    job_id: Option<JobId>,
+    outcome: String,
+    code: Option<String>,
+    request_id: Option<String>,
+    jti: Option<String>,
+    source: Option<String>,
+}
+
+impl AuditRow {
+    fn into_record(self) -> Result<AuditRecord, StoreError> {
+        let row_ref = RowRef { table: "audit", id: *self.job_id.unwrap_or(JobId::nil()).as_uuid() };
+        let outcome = AuditOutcome::parse(&self.outcome).ok_or_else(|| row_ref.invalid("outcome"))?;
+        Ok(AuditRecord {
+            at: self.at,
+            user: self.user_id,
+            role: ActorRole::parse(&self.role).ok_or_else(|| row_ref.invalid("role"))?,
+            action: self.action,
+            job_id: self.job_id,
+            outcome,
+            code: self.code,
+            request_id: self.request_id,
+            jti: self.jti,
+            source: self.source,
+        })
+    }
+}

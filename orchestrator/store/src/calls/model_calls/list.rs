@@ -1,0 +1,78 @@
+//! Lists of a job's model calls.
+
+use chrono::{DateTime, Utc};
+use protocol::{CallId, JobId, LlmCallRecord, TokenUsage};
+use sqlx::FromRow;
+
+use crate::{
+    CallPosition, Store, StoreError,
+    sqlite::rows::{RowRef, dollars},
+};
+
+impl Store {
+    /// A job's model calls after a position, oldest first, each with its position.
+    pub async fn model_calls(
+        &self,
+        job: JobId,
+        after: Option<&CallPosition>,
+        limit: u32,
+    ) -> Result<Vec<(CallPosition, LlmCallRecord)>, StoreError> {
+        let (attempt, at, call_id) = CallPosition::bounds(after);
+        let rows: Vec<CallListRow> = sqlx::query_as(
+            "SELECT attempt, call_id, at, provider, model, input_tokens, output_tokens, cache_read_tokens, \
+             cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error FROM model_calls \
+             WHERE work_id = $1 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5",
+        )
+        .bind(job)
+        .bind(attempt)
+        .bind(at)
+        .bind(call_id)
+        .bind(i64::from(limit))
+        .fetch_all(&self.read)
+        .await?;
+        let row_ref = RowRef { table: "model_calls", id: *job.as_uuid() };
+        rows.into_iter().map(|row| row.into_record(row_ref)).collect()
+    }
+}
+
+#[derive(FromRow)]
+struct CallListRow {
+    attempt: i64,
+    call_id: String,
+    at: DateTime<Utc>,
+    provider: String,
+    model: String,
+    input_tokens: i64,
+    output_tokens: i64,
+    cache_read_tokens: i64,
+    cache_write_tokens: i64,
+    cost_micro_usd: Option<i64>,
+    duration_ms: i64,
+    finish_reason: Option<String>,
+    error: Option<String>,
+}
+
+impl CallListRow {
+    fn into_record(self, row_ref: RowRef) -> Result<(CallPosition, LlmCallRecord), StoreError> {
+        let attempt = row_ref.number("attempt", self.attempt)?;
+        let position = CallPosition { attempt, at: self.at, call_id: self.call_id.clone() };
+        let record = LlmCallRecord {
+            call_id: CallId(self.call_id),
+            attempt,
+            provider: self.provider,
+            model: self.model,
+            usage: TokenUsage {
+                input_tokens: row_ref.number("input_tokens", self.input_tokens)?,
+                output_tokens: row_ref.number("output_tokens", self.output_tokens)?,
+                cache_read_tokens: row_ref.number("cache_read_tokens", self.cache_read_tokens)?,
+                cache_write_tokens: row_ref.number("cache_write_tokens", self.cache_write_tokens)?,
+            },
+            cost_usd: self.cost_micro_usd.map(dollars),
+            duration_ms: row_ref.number("duration_ms", self.duration_ms)?,
+            finish_reason: self.finish_reason,
+            error: self.error,
+            at: self.at,
+        };
+        Ok((position, record))
+    }
+}

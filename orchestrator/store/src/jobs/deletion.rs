@@ -1,0 +1,168 @@
+//! Deletion of a finished job on request: its row, and all rows that belong to it alone.
+//!
+//! What it used stays counted (`deleted_usage`), and so does how it ended. Other objects outlive it: a child's parent
+//! and a notification's job become null; a restarted job and a run keep the id, which names no job then. Never deletes
+//! files: it records that they are to be removed.
+//!
+//! The first transaction marks the job (`deleted_jobs`); further ones delete a bounded number of rows each. The usage is
+//! added up in the transaction that deletes the rows it is read from, so that the totals never change. The idempotency
+//! key that created the job stays without its response: without the key a repeated request would create the job again,
+//! and with the response it would show what was deleted. `a_deleted_job_is_gone_and_what_it_used_stays_counted`
+//! (stories, `deletion`) fails when any of this is wrong.
+
+use chrono::{DateTime, Utc};
+use protocol::{JobId, JobState};
+use sqlx::FromRow;
+
+use super::tree::state_of;
+use crate::{AuditEntry, Store, StoreError, access::audit, retention::ROWS_PER_STEP, sqlite::write_tx::WriteTx};
+
+/// The rows of a job in other tables, deleted in this order, and what is to be done with at most `$2` of them.
+const ROWS: [&[&str]; 4] = [
+    &["DELETE FROM events WHERE cursor IN (SELECT cursor FROM events WHERE job_id = $1 LIMIT $2)"],
+    // The cost is unknown as soon as one is.
+    &[
+        "INSERT INTO deleted_usage (user_id, day, model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, \
+         cost_micro_usd, tries) SELECT j.user_id, substr(c.at, 1, 10), c.model, SUM(c.input_tokens), SUM(c.output_tokens), \
+         SUM(c.cache_read_tokens), SUM(c.cache_write_tokens), \
+         CASE WHEN COUNT(c.cost_micro_usd) = COUNT(*) THEN SUM(c.cost_micro_usd) END, SUM(c.tries) \
+         FROM model_calls AS c JOIN jobs AS j ON j.id = c.work_id \
+         WHERE c.rowid IN (SELECT rowid FROM model_calls WHERE work_id = $1 ORDER BY rowid LIMIT $2) GROUP BY 1, 2, 3 \
+         ON CONFLICT (user_id, day, model) DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens, \
+         output_tokens = output_tokens + excluded.output_tokens, \
+         cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens, \
+         cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens, \
+         cost_micro_usd = cost_micro_usd + excluded.cost_micro_usd, tries = tries + excluded.tries",
+        "DELETE FROM model_calls WHERE rowid IN (SELECT rowid FROM model_calls WHERE work_id = $1 ORDER BY rowid LIMIT $2)",
+    ],
+    &[
+        "INSERT INTO deleted_usage (user_id, day, model, tool_calls) \
+         SELECT j.user_id, substr(c.at, 1, 10), '', COUNT(*) FROM tool_calls AS c JOIN jobs AS j ON j.id = c.work_id \
+         WHERE c.rowid IN (SELECT rowid FROM tool_calls WHERE work_id = $1 ORDER BY rowid LIMIT $2) GROUP BY 1, 2, 3 \
+         ON CONFLICT (user_id, day, model) DO UPDATE SET tool_calls = tool_calls + excluded.tool_calls",
+        "DELETE FROM tool_calls WHERE rowid IN (SELECT rowid FROM tool_calls WHERE work_id = $1 ORDER BY rowid LIMIT $2)",
+    ],
+    &["DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE job_id = $1 LIMIT $2)"],
+];
+
+/// Deletes a job that has no other rows, and counts how it ended.
+const DELETE_JOB: [&str; 5] = [
+    "INSERT INTO deleted_job_counts (state, reason, jobs) SELECT state, COALESCE(reason, ''), 1 FROM jobs WHERE id = $1 \
+     ON CONFLICT (state, reason) DO UPDATE SET jobs = jobs + 1",
+    "UPDATE jobs SET parent_id = NULL WHERE parent_id = $1",
+    "UPDATE notifications SET job_id = NULL WHERE job_id = $1",
+    "DELETE FROM job_texts WHERE job_id = $1",
+    "DELETE FROM jobs WHERE id = $1",
+];
+
+/// The number of child jobs of a job ($1), at any depth, that have not finished.
+const UNFINISHED_CHILDREN: &str = "WITH RECURSIVE below (id) AS (SELECT id FROM jobs WHERE parent_id = $1 UNION ALL \
+     SELECT j.id FROM jobs AS j JOIN below AS b ON j.parent_id = b.id) \
+     SELECT COUNT(*) FROM jobs WHERE id IN (SELECT id FROM below) AND finished_at IS NULL";
+
+/// What became of a request to delete a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobDeletion {
+    /// The job is gone; its files are to be removed.
+    Deleted,
+    NotFinished(JobState),
+    /// A model call of the job has not ended.
+    CallInFlight,
+    /// A child job, at any depth, has not finished.
+    UnfinishedChild,
+    /// There is no such job.
+    Missing,
+}
+
+#[derive(FromRow)]
+struct Deletable {
+    state: String,
+    is_finished: bool,
+    has_open_call: bool,
+}
+
+impl Store {
+    /// Deletes a finished job: marks it, and then deletes its rows in steps, so that other writes do not wait long. A
+    /// deletion that is cut off is finished by the retention sweep.
+    pub async fn delete_job(&self, job: JobId, entry: AuditEntry) -> Result<JobDeletion, StoreError> {
+        let marked = self.write(transaction!(|tx| mark(tx, job, &entry).await)).await?;
+        if marked == JobDeletion::Deleted {
+            self.finish_deletion(job).await?;
+        }
+        Ok(marked)
+    }
+
+    /// Deletes the rows of a job that is marked as deleted, and then the job.
+    pub async fn finish_deletion(&self, job: JobId) -> Result<(), StoreError> {
+        while !self.write(transaction!(|tx| delete_some(tx, job).await)).await? {}
+        Ok(())
+    }
+
+    /// Deleted jobs whose files may not be removed yet, with the time of their deletion.
+    pub async fn deleted_jobs(&self) -> Result<Vec<(JobId, DateTime<Utc>)>, StoreError> {
+        Ok(sqlx::query_as("SELECT job_id, deleted_at FROM deleted_jobs").fetch_all(&self.read).await?)
+    }
+
+    /// The files of a deleted job are removed.
+    pub async fn forget_deleted_job(&self, job: JobId) -> Result<(), StoreError> {
+        self.write_one(transaction!(|tx| {
+            let delete = sqlx::query("DELETE FROM deleted_jobs WHERE job_id = $1").bind(job);
+            delete.execute(&mut tx.db).await?;
+            Ok(())
+        }))
+        .await
+    }
+}
+
+/// Marks a job as deleted, with the audit entry.
+async fn mark(tx: &mut WriteTx, job: JobId, entry: &AuditEntry) -> Result<JobDeletion, StoreError> {
+    let id = *job.as_uuid();
+    let found: Option<Deletable> = sqlx::query_as(
+        "SELECT state, finished_at IS NOT NULL AS is_finished, \
+         EXISTS (SELECT 1 FROM model_calls WHERE work_id = $1 AND is_open) AS has_open_call FROM jobs WHERE id = $1",
+    )
+    .bind(id)
+    .fetch_optional(&mut tx.db)
+    .await?;
+    let Some(found) = found else { return Ok(JobDeletion::Missing) };
+    if !found.is_finished {
+        return Ok(JobDeletion::NotFinished(state_of(id, &found.state)?));
+    }
+    if found.has_open_call {
+        return Ok(JobDeletion::CallInFlight);
+    }
+    let unfinished: i64 = sqlx::query_scalar(UNFINISHED_CHILDREN).bind(id).fetch_one(&mut tx.db).await?;
+    if unfinished > 0 {
+        return Ok(JobDeletion::UnfinishedChild);
+    }
+    // A repeated create or restart is told that the job was deleted; the key does not create it again.
+    sqlx::query("UPDATE accepted SET body = NULL WHERE job_id = $1").bind(id).execute(&mut tx.db).await?;
+    sqlx::query("INSERT INTO deleted_jobs (job_id, deleted_at) VALUES ($1, $2) ON CONFLICT DO NOTHING")
+        .bind(id)
+        .bind(entry.at)
+        .execute(&mut tx.db)
+        .await?;
+    audit::record(&mut tx.db, Some(entry), job).await?;
+    Ok(JobDeletion::Deleted)
+}
+
+/// Deletes at most [`ROWS_PER_STEP`] rows of a job, and the job itself if these were the last. Returns whether the job
+/// is gone.
+async fn delete_some(tx: &mut WriteTx, job: JobId) -> Result<bool, StoreError> {
+    let mut left = ROWS_PER_STEP;
+    for statements in ROWS {
+        let mut deleted = 0;
+        for statement in statements {
+            let done = sqlx::query(*statement).bind(job).bind(left.cast_signed()).execute(&mut tx.db).await?;
+            deleted = done.rows_affected();
+        }
+        left = left.saturating_sub(deleted);
+        if left == 0 {
+            return Ok(false);
+        }
+    }
+    for statement in DELETE_JOB {
+        sqlx::query(statement).bind(job).execute(&mut tx.db).await?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,152 @@
+//! Jobs and the jobs below them: who is below whom, how many there are, and what the job tools list.
+//!
+//! A chain has at most [`MAX_DEPTH`] ancestors, so every walk here is short.
+
+use chrono::{DateTime, Utc};
+use protocol::{JobId, JobState, Limits};
+use sqlx::{Executor, FromRow, QueryBuilder, Sqlite};
+use uuid::Uuid;
+
+use crate::{
+    Store, StoreError,
+    sqlite::{
+        inconsistent_rows::Row,
+        rows::{RowRef, count},
+    },
+};
+use domain::job::{Descendants, MAX_DEPTH};
+
+/// Which jobs a list of the job tools covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobScope {
+    /// The jobs below this one, at any depth.
+    Below(JobId),
+    OfUser(String),
+}
+
+/// A job as the job tools list it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedJob {
+    pub id: JobId,
+    pub title: String,
+    pub state: JobState,
+    /// The job that created it.
+    pub parent_id: Option<JobId>,
+    pub created_at: DateTime<Utc>,
+}
+
+/// A job ($1) and the jobs above it, from the lowest, with the number of jobs below each. The depth is at most
+/// [`MAX_DEPTH`].
+const TREES: &str = "WITH RECURSIVE above (id, parent_id, level) AS (\
+     SELECT id, parent_id, 0 FROM jobs WHERE id = $1 UNION ALL \
+     SELECT j.id, j.parent_id, a.level + 1 FROM jobs j JOIN above a ON j.id = a.parent_id WHERE a.level < $2), \
+     below (root, id) AS (SELECT id, id FROM above UNION ALL \
+     SELECT b.root, j.id FROM jobs j JOIN below b ON j.parent_id = b.id) \
+     SELECT j.id, j.limits, (SELECT COUNT(*) - 1 FROM below WHERE root = j.id) AS descendants \
+     FROM above a JOIN jobs j ON j.id = a.id ORDER BY a.level";
+
+#[derive(FromRow)]
+struct TreeRow {
+    id: Uuid,
+    limits: String,
+    descendants: i64,
+}
+
+impl Store {
+    /// The jobs below a job and below each job above it, from the lowest.
+    pub async fn job_trees(&self, job: JobId) -> Result<Vec<Descendants>, StoreError> {
+        trees(&self.read, job).await
+    }
+
+    /// The state of a job; `None` if it does not exist. Reads no texts.
+    pub async fn job_state(&self, job: JobId) -> Result<Option<JobState>, StoreError> {
+        let state: Option<String> =
+            sqlx::query_scalar("SELECT state FROM jobs WHERE id = $1").bind(job).fetch_optional(&self.read).await?;
+        state.map(|state| state_of(*job.as_uuid(), &state)).transpose()
+    }
+
+    /// Whether a job is below another one, at any depth.
+    pub async fn is_below(&self, job: JobId, above: JobId) -> Result<bool, StoreError> {
+        let found: i64 = sqlx::query_scalar(
+            "WITH RECURSIVE above (id, level) AS (\
+             SELECT parent_id, 1 FROM jobs WHERE id = $1 AND parent_id IS NOT NULL UNION ALL \
+             SELECT j.parent_id, a.level + 1 FROM jobs j JOIN above a ON j.id = a.id \
+             WHERE j.parent_id IS NOT NULL AND a.level < $3) SELECT COUNT(*) FROM above WHERE id = $2",
+        )
+        .bind(job)
+        .bind(above)
+        .bind(i64::from(MAX_DEPTH))
+        .fetch_one(&self.read)
+        .await?;
+        Ok(found > 0)
+    }
+
+    /// The jobs of a scope, newest first; of all states, or of one.
+    pub async fn scoped_jobs(
+        &self,
+        scope: &JobScope,
+        state: Option<JobState>,
+        limit: u32,
+    ) -> Result<Vec<ListedJob>, StoreError> {
+        let mut query = QueryBuilder::<Sqlite>::new("");
+        match scope {
+            JobScope::Below(job) => {
+                query.push("WITH RECURSIVE below (id) AS (SELECT id FROM jobs WHERE parent_id = ");
+                query.push_bind(job);
+                query.push(" UNION ALL SELECT j.id FROM jobs j JOIN below b ON j.parent_id = b.id) ");
+                query.push(
+                    "SELECT id, title, state, parent_id, created_at FROM jobs WHERE id IN (SELECT id FROM below)",
+                );
+            }
+            JobScope::OfUser(user) => {
+                query.push("SELECT id, title, state, parent_id, created_at FROM jobs WHERE user_id = ");
+                query.push_bind(user.clone());
+            }
+        }
+        if let Some(state) = state {
+            query.push(" AND state = ").push_bind(state.as_str());
+        }
+        query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(limit));
+        let rows: Vec<Row<ListedRow>> = query.build_query_as().fetch_all(&self.read).await?;
+        self.inconsistent.read_each(rows, ListedRow::into_job)
+    }
+}
+
+/// The jobs below a job and below each job above it, from the lowest.
+pub(crate) async fn trees<'c>(
+    db: impl Executor<'c, Database = Sqlite>,
+    job: JobId,
+) -> Result<Vec<Descendants>, StoreError> {
+    let rows: Vec<TreeRow> = sqlx::query_as(TREES).bind(job).bind(i64::from(MAX_DEPTH)).fetch_all(db).await?;
+    let descendants = |row: TreeRow| {
+        let limits: Limits = RowRef { table: "jobs", id: row.id }.json("limits", &row.limits)?;
+        let below = u32::try_from(count(row.descendants)).unwrap_or(u32::MAX);
+        Ok(Descendants { max_children: limits.max_children, count: below })
+    };
+    rows.into_iter().map(descendants).collect()
+}
+
+#[derive(FromRow)]
+struct ListedRow {
+    id: Uuid,
+    title: String,
+    state: String,
+    parent_id: Option<JobId>,
+    created_at: DateTime<Utc>,
+}
+
+impl ListedRow {
+    fn into_job(self) -> Result<ListedJob, StoreError> {
+        Ok(ListedJob {
+            id: JobId::from_uuid(self.id),
+            title: self.title,
+            state: state_of(self.id, &self.state)?,
+            parent_id: self.parent_id,
+            created_at: self.created_at,
+        })
+    }
+}
+
+pub(crate) fn state_of(id: Uuid, state: &str) -> Result<JobState, StoreError> {
+    JobState::parse(state).ok_or_else(|| RowRef { table: "jobs", id }.invalid("state"))
+}

@@ -1,0 +1,8 @@
+//! Runs: which may start, how they start, what they may use, and how they end. Contents only.
+
+pub(super) mod budgets;
+pub(super) mod cancel;
+pub(super) mod finish;
+pub(super) mod run_log;
+pub(super) mod start;
+pub(super) mod startable;

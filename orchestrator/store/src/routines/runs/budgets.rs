@@ -1,0 +1,109 @@
+//! What the runs of a routine have used in the current period of its budget.
+
+use chrono::{DateTime, Utc};
+use chrono_tz::Tz;
+use protocol::{Budget, BudgetPeriod, Guardrails, Routine, RoutineId, UserSettings};
+use sqlx::FromRow;
+
+use crate::{
+    Connection, StoreError,
+    sqlite::{
+        rows::{RowRef, column, count},
+        write_tx::WriteTx,
+    },
+};
+use domain::routine::budget_period::period_at;
+
+/// When the current period of a budget began, in a user's time zone.
+pub(in crate::routines) fn period_start(per: BudgetPeriod, zone: &str, now: DateTime<Utc>) -> DateTime<Utc> {
+    period_at(per, zone.parse().unwrap_or(Tz::UTC), now).start
+}
+
+/// Adds what an attempt of a run used.
+pub(in crate::routines) async fn add(
+    tx: &mut WriteTx,
+    routine: &Routine,
+    tokens: u64,
+    cost_usd: f64,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let Some(budget) = routine.guardrails.budget else { return Ok(()) };
+    let from = period_start(budget.per, &timezone(&mut tx.db, &routine.user_id).await?, now);
+    sqlx::query(
+        "UPDATE routines SET budget_tokens = CASE WHEN budget_from = $2 THEN budget_tokens ELSE 0 END + $3, \
+         budget_cost_usd = CASE WHEN budget_from = $2 THEN budget_cost_usd ELSE 0 END + $4, \
+         budget_notified = CASE WHEN budget_from = $2 THEN budget_notified ELSE FALSE END, budget_from = $2 WHERE id = $1",
+    )
+    .bind(routine.id)
+    .bind(from)
+    .bind(column(tokens))
+    .bind(cost_usd)
+    .execute(&mut tx.db)
+    .await?;
+    Ok(())
+}
+
+#[derive(FromRow)]
+struct BudgetRow {
+    user_id: String,
+    guardrails: String,
+    budget_from: Option<DateTime<Utc>>,
+    budget_tokens: i64,
+    budget_cost_usd: f64,
+}
+
+/// Whether the budget of a routine's current period is spent.
+pub(in crate::routines) async fn is_spent(
+    tx: &mut WriteTx,
+    routine: RoutineId,
+    now: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    let row: Option<BudgetRow> = sqlx::query_as(
+        "SELECT user_id, guardrails, budget_from, budget_tokens, budget_cost_usd FROM routines WHERE id = $1",
+    )
+    .bind(routine)
+    .fetch_optional(&mut tx.db)
+    .await?;
+    let Some(row) = row else { return Ok(false) };
+    let guardrails: Guardrails =
+        RowRef { table: "routines", id: *routine.as_uuid() }.json("guardrails", &row.guardrails)?;
+    let Some(budget) = guardrails.budget else { return Ok(false) };
+    let from = period_start(budget.per, &timezone(&mut tx.db, &row.user_id).await?, now);
+    Ok(row.budget_from == Some(from) && is_over(&budget, row.budget_tokens, row.budget_cost_usd))
+}
+
+/// Whether what was used in the current period is all that the budget allows.
+pub(in crate::routines) fn is_over(budget: &Budget, tokens: i64, cost_usd: f64) -> bool {
+    budget.max_tokens.is_some_and(|max| count(tokens) >= max) || budget.max_cost_usd.is_some_and(|max| cost_usd >= max)
+}
+
+/// Sums up the current period again, for a budget that is new or has another period. Runs that retention has deleted
+/// are not in it.
+pub(in crate::routines) async fn recount(
+    tx: &mut WriteTx,
+    routine: &Routine,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let Some(budget) = routine.guardrails.budget else { return Ok(()) };
+    let from = period_start(budget.per, &timezone(&mut tx.db, &routine.user_id).await?, now);
+    sqlx::query(
+        "UPDATE routines SET budget_from = $2, budget_notified = FALSE, \
+         (budget_tokens, budget_cost_usd) = (SELECT COALESCE(SUM(tokens_used), 0), COALESCE(SUM(cost_usd), 0) \
+         FROM routine_runs WHERE routine_id = $1 AND completed_at >= $2) WHERE id = $1",
+    )
+    .bind(routine.id)
+    .bind(from)
+    .execute(&mut tx.db)
+    .await?;
+    Ok(())
+}
+
+/// The time zone of a user.
+pub(in crate::routines) async fn timezone(db: &mut Connection, user: &str) -> Result<String, StoreError> {
+    let zone: Option<Option<String>> =
+        sqlx::query_scalar("SELECT settings->>'timezone' FROM user_settings WHERE user_id = $1")
+            .bind(user)
+            .fetch_optional(db)
+            .await?;
+    Ok(zone.flatten().unwrap_or_else(|| UserSettings::default().timezone))
+}

@@ -1,0 +1,14 @@
+//! The database: the connections that write and read, its files, and how rows become records. Contents only.
+
+pub(crate) mod backup;
+pub(crate) mod by_turns;
+pub(crate) mod data_migrations;
+pub(crate) mod db_counts;
+pub(crate) mod file_mode;
+pub(crate) mod inconsistent_rows;
+pub(crate) mod readers;
+pub(crate) mod rows;
+pub(crate) mod statistics;
+pub(crate) mod write_queue;
+pub(crate) mod write_tx;
+pub(crate) mod writer;

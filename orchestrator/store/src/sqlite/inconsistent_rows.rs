@@ -1,0 +1,129 @@
+//! Rows that make no sense: each is an error about that row alone, and stops nothing else.
+//!
+//! Guarantees that such a row is logged once and counted. Every read of several rows goes through
+//! [`InconsistentRows::read_each`], which leaves it out; what a caller does about it besides is the caller's.
+
+use std::collections::HashSet;
+
+use parking_lot::Mutex;
+use sqlx::{FromRow, sqlite::SqliteRow};
+
+use crate::StoreError;
+use base::error_chain;
+use telemetry::metrics::Metrics;
+
+/// Rows that are remembered as logged. Then it begins again, so that the memory is bounded.
+const MAX_REMEMBERED: usize = 1_000;
+
+/// A row as it was read: of the type that its statement says, or not.
+pub(crate) struct Row<R>(Result<R, sqlx::Error>);
+
+impl<'r, R: FromRow<'r, SqliteRow>> FromRow<'r, SqliteRow> for Row<R> {
+    fn from_row(row: &'r SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(Self(R::from_row(row)))
+    }
+}
+
+impl<R> Row<R> {
+    /// The row, for a read of one.
+    pub(crate) fn get(self) -> Result<R, StoreError> {
+        self.0.map_err(StoreError::from)
+    }
+}
+
+/// Logs and counts rows that make no sense.
+#[derive(Debug)]
+pub(crate) struct InconsistentRows {
+    metrics: Metrics,
+    logged: Mutex<HashSet<String>>,
+}
+
+impl InconsistentRows {
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        Self { metrics, logged: Mutex::default() }
+    }
+
+    /// What is read of rows, without those that make no sense.
+    pub(crate) fn read_each<R, T>(
+        &self,
+        rows: Vec<Row<R>>,
+        mut read: impl FnMut(R) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        let mut items = Vec::with_capacity(rows.len());
+        for row in rows {
+            items.extend(self.skip(row.get().and_then(&mut read))?);
+        }
+        Ok(items)
+    }
+
+    /// Like [`Self::read_each`], for a page of a list: each row has its key, so that one which makes no sense, `None`,
+    /// does not end the list.
+    pub(crate) fn read_page<R, K, T>(
+        &self,
+        rows: Vec<Row<R>>,
+        key: impl Fn(&R) -> K,
+        read: impl Fn(R) -> Result<T, StoreError>,
+    ) -> Result<Vec<(K, Option<T>)>, StoreError> {
+        self.read_each(rows, |row| Ok((key(&row), self.skip(read(row))?)))
+    }
+
+    /// What is read of a row; `None` if it makes no sense.
+    pub(crate) fn skip<T>(&self, read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+        match read {
+            Ok(item) => Ok(Some(item)),
+            Err(error) if error.concerns_one_row() => {
+                self.report(&error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Logs and counts a row that makes no sense, unless that was done before.
+    pub(crate) fn report(&self, error: &StoreError) {
+        let text = error_chain(error);
+        {
+            let mut logged = self.logged.lock();
+            if logged.len() >= MAX_REMEMBERED {
+                logged.clear();
+            }
+            if !logged.insert(text.clone()) {
+                return;
+            }
+        }
+        let table = match error {
+            StoreError::Inconsistent { table, .. } => table,
+            _ => "unknown",
+        };
+        tracing::error!(error = text, "a row makes no sense and is left out");
+        self.metrics.inconsistent_row(table);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_makes_no_sense_is_left_out_and_counted_once() {
+        let metrics = Metrics::default();
+        let rows = InconsistentRows::new(metrics.clone());
+        let read = |number: i64| match number {
+            2 => Err(StoreError::Inconsistent { table: "gates", column: "state", id: number.to_string() }),
+            9 => Err(StoreError::Busy),
+            _ => Ok(number),
+        };
+        for _ in 0..3 {
+            let undecoded = Row(Err(sqlx::Error::Decode("no time".into())));
+            let numbers = vec![Row(Ok(1)), Row(Ok(2)), undecoded, Row(Ok(3))];
+            assert_eq!(rows.read_each(numbers, read).unwrap(), [1, 3]);
+        }
+        assert!(matches!(rows.read_each(vec![Row(Ok(1)), Row(Ok(9))], read), Err(StoreError::Busy)));
+        let metrics = metrics.render(&telemetry::metrics::DbCounts::default());
+        for line in
+            ["gantry_inconsistent_rows_total{table=\"gates\"} 1", "gantry_inconsistent_rows_total{table=\"unknown\"} 1"]
+        {
+            assert!(metrics.contains(line), "{line} in\n{metrics}");
+        }
+    }
+}
