@@ -1,17 +1,19 @@
 //! `gantry admin`: what only an admin can see and change.
 
+pub(crate) mod audit;
+pub(crate) mod mcp;
+
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use protocol::AdminToolPolicy;
 use serde_json::Value;
 
+use self::mcp::McpCommand;
 use super::{
     client::Client,
     exit::{CliError, Exit},
-    mcp::{self, McpCommand},
-    output::Output,
-    text::one_line,
+    output::{Output, text::one_line},
 };
 use base::Environment;
 

@@ -2,6 +2,7 @@
 
 mod actions;
 mod event;
+pub(crate) mod gate;
 mod lines;
 mod render;
 mod screen;
@@ -12,11 +13,13 @@ use clap::{Args, Subcommand};
 
 use self::{event::ChatEvent, lines::Lines, session::Session};
 use super::{
-    client::Client,
+    client::{
+        Client,
+        stream::{EventFollower, StreamRequest},
+    },
     exit::{CliError, Exit},
     ids,
     output::Output,
-    stream::{EventFollower, StreamRequest},
     unix,
 };
 use base::Environment;

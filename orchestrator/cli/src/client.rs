@@ -2,6 +2,14 @@
 //!
 //! Owns requests, the token, and the conversion of error responses.
 
+pub(crate) mod claims;
+pub mod connection;
+pub(crate) mod contexts;
+pub(crate) mod pages;
+pub(crate) mod rpc;
+pub(crate) mod server_checks;
+pub(crate) mod stream;
+
 use std::{error::Error as _, time::Duration};
 
 use protocol::Problem;
@@ -10,12 +18,12 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{
+use self::{
     claims::UnverifiedClaims,
     connection::{Connection, DEFAULT_URL},
-    exit::CliError,
     stream::StreamRequest,
 };
+use super::exit::CliError;
 use base::{Environment, error_chain, mask_urls};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -204,7 +212,7 @@ impl Client {
         if let Ok(problem) = serde_json::from_str::<Problem>(text) {
             return CliError::Refused(Box::new(problem));
         }
-        let text = super::text::truncate(&super::text::one_line(text), MAX_PROBLEM_CHARS);
+        let text = super::output::text::truncate(&super::output::text::one_line(text), MAX_PROBLEM_CHARS);
         CliError::NotGantry { url: mask_urls(self.base.as_str()), cause: format!("{status} {text}").trim().to_owned() }
     }
 

@@ -4,11 +4,15 @@ use base::Environment;
 use clap::Subcommand;
 
 use super::{
-    admin, audit, chat, cron, emit, events,
+    account::{login, memory, notification, settings, tool},
+    admin::{self, audit},
+    automation::{cron, emit, routine, runs, wake},
+    chat::{self, gate},
+    events,
     exit::{CliError, Exit},
-    gate, job, login, memory, notification,
+    job,
     output::Output,
-    routine, runs, settings, storage, summary, tool, usage, wake,
+    usage::{self, storage, summary},
 };
 
 /// Commands that talk to a server, which have the options that select it.

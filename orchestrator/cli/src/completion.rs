@@ -17,8 +17,10 @@ use super::{
     client::Client,
     exit::{CliError, Exit},
     ids::short_id,
-    output::{Format, Output},
-    text::{one_line, truncate},
+    output::{
+        Format, Output,
+        text::{one_line, truncate},
+    },
 };
 use base::Environment;
 

@@ -9,14 +9,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    client::Client,
+    client::{
+        Client,
+        stream::{EventFollower, Followed, StreamRequest},
+    },
     exit::{CliError, Exit},
     ids::short_id,
-    output::{Format, Output, Paint},
-    render::{arguments, outcome},
-    stream::{EventFollower, Followed, StreamRequest},
-    table::local_time,
-    text::{one_line, truncate},
+    output::{
+        Format, Output, Paint,
+        render::{arguments, outcome},
+        table::local_time,
+        text::{one_line, truncate},
+    },
 };
 use base::Environment;
 

@@ -99,7 +99,7 @@ pub enum CliError {
     #[error("{}", format_problem(.0))]
     Refused(Box<Problem>),
     /// A call over JSON-RPC failed.
-    #[error("{}", super::rpc::describe(.0))]
+    #[error("{}", super::client::rpc::describe(.0))]
     Call(Box<RpcError>),
     /// Writing to standard output failed.
     #[error("cannot write: {0}")]
@@ -122,7 +122,7 @@ fn format_problem(problem: &Problem) -> String {
     // Some details say all that the title does: `Run has ended: the run has ended`.
     let is_repeated = problem.detail.to_lowercase().contains(&problem.title.to_lowercase());
     let title = if is_repeated && reason.is_empty() { String::new() } else { format!("{}{reason}: ", problem.title) };
-    super::text::one_line(&format!("{title}{}{}{advice}", problem.detail, rest.concat()))
+    super::output::text::one_line(&format!("{title}{}{}{advice}", problem.detail, rest.concat()))
 }
 
 impl CliError {
@@ -179,7 +179,7 @@ impl CliError {
             Self::Failed(_) | Self::ApprovalRequired { .. } | Self::Output(_) => Exit::Failed,
             Self::Unreachable { .. } | Self::NotGantry { .. } => Exit::Unreachable,
             Self::Refused(problem) => Exit::of_status(problem.status),
-            Self::Call(error) => super::rpc::exit_of(error),
+            Self::Call(error) => super::client::rpc::exit_of(error),
         }
     }
 }

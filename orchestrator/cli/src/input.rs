@@ -5,7 +5,7 @@ use std::io::Read;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{exit::CliError, text::one_line};
+use super::{exit::CliError, output::text::one_line};
 
 const MAX_INPUT_BYTES: u64 = 4 * 1024 * 1024;
 

@@ -1,6 +1,7 @@
 //! `gantry job`: creates and manages jobs.
 
 mod activity;
+pub(crate) mod archive;
 pub(super) mod calls;
 pub(super) mod create;
 mod diff;
@@ -27,9 +28,11 @@ use super::{
     exit::{CliError, Exit},
     ids::{IdArg, short_id},
     input::text_or_stdin,
-    output::{Format, Output},
-    render::{self, Detail},
-    text::one_line,
+    output::{
+        Format, Output,
+        render::{self, Detail},
+        text::one_line,
+    },
 };
 use base::Environment;
 
@@ -286,7 +289,7 @@ async fn logs(client: &Client, id: JobId, output: &mut Output) -> Result<Exit, C
         }
     }
     let value = serde_json::json!({"job_id": id, "text": text});
-    output.either(&value, |_| super::text::escape_control_chars(text.trim_end()))?;
+    output.either(&value, |_| super::output::text::escape_control_chars(text.trim_end()))?;
     Ok(Exit::Success)
 }
 

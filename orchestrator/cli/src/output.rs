@@ -2,6 +2,11 @@
 //!
 //! Owns standard output and standard error. Text from jobs must be escaped by `text` before it is printed.
 
+pub(crate) mod progress;
+pub(crate) mod render;
+pub(crate) mod table;
+pub(crate) mod text;
+
 use std::io::{self, IsTerminal, Write};
 
 use chrono_tz::Tz;

@@ -1,15 +1,22 @@
 //! `gantry usage`: usage by day, job or model.
 
+pub(crate) mod storage;
+pub(crate) mod summary;
+
 use clap::{Args, ValueEnum};
 use protocol::{UsageBy, UsageLine};
 
 use super::{
-    client::Client,
+    client::{
+        Client,
+        pages::{List, PageArgs},
+    },
     exit::{CliError, Exit},
-    output::Output,
-    pages::{List, PageArgs},
-    table::{Column, cost},
-    text::one_line,
+    output::{
+        Output,
+        table::{Column, cost},
+        text::one_line,
+    },
 };
 use base::Environment;
 
@@ -85,7 +92,7 @@ fn label(line: &UsageLine) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{TableArgs, View, table};
+    use crate::output::table::{TableArgs, View, table};
 
     #[test]
     fn rows_start_with_their_group_and_are_escaped() {

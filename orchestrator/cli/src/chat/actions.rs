@@ -4,14 +4,13 @@ use clap::Args;
 use protocol::ThreadActionRecord;
 
 use crate::{
-    client::Client,
+    client::{
+        Client,
+        pages::{List, PageArgs},
+    },
     exit::{CliError, Exit},
     ids,
-    output::Output,
-    pages::{List, PageArgs},
-    render::arguments,
-    table::Column,
-    text::one_line,
+    output::{Output, render::arguments, table::Column, text::one_line},
 };
 
 /// Arguments.

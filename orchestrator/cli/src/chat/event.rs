@@ -4,7 +4,7 @@ use protocol::{ChatDelta, ChatEventKind, ChatMessage, ChatStatus, Gate, ThreadId
 use serde::Deserialize;
 use serde_json::{Value, from_str};
 
-use crate::stream::StreamEvent;
+use crate::client::stream::StreamEvent;
 
 /// An event of `GET /api/chat/events`.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,8 +6,8 @@ use agent::NotApproved;
 use protocol::{ChatContent, ChatHistory, ChatMessage, DeltaPiece, Gate};
 
 use super::event::ChatEvent;
-use crate::{
-    output::Paint,
+use crate::output::{
+    Paint,
     render::{arguments, outcome},
     text::{escape_control_chars, one_line, truncate},
 };

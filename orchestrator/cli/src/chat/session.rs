@@ -16,11 +16,12 @@ use super::{
 use protocol::MAIN_THREAD;
 
 use crate::{
-    client::Client,
+    client::{
+        Client,
+        stream::{Followed, is_transient},
+    },
     exit::{CliError, Exit},
-    output::Output,
-    stream::{Followed, is_transient},
-    text::one_line,
+    output::{Output, text::one_line},
 };
 
 /// The maximum of the API.

@@ -6,13 +6,13 @@ use protocol::ChatThread;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    client::Client,
+    client::{
+        Client,
+        pages::{List, PageArgs},
+    },
     exit::{CliError, Exit},
     ids,
-    output::Output,
-    pages::{List, PageArgs},
-    table::Column,
-    text::one_line,
+    output::{Output, table::Column, text::one_line},
 };
 
 const THREADS: List<ChatThread> = List {

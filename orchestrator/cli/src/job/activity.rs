@@ -5,7 +5,7 @@
 use chrono::{DateTime, Utc};
 use protocol::{CallId, Event, EventData, JobState, MessageRole};
 
-use crate::{
+use crate::output::{
     render::arguments,
     table::duration,
     text::{one_line, truncate},

@@ -4,14 +4,17 @@ use clap::Args;
 use protocol::{JobId, LlmCallRecord, ToolActionRecord};
 
 use crate::{
-    client::Client,
+    client::{
+        Client,
+        pages::{List, PageArgs},
+    },
     exit::{CliError, Exit},
     ids::IdArg,
-    output::Output,
-    pages::{List, PageArgs},
-    render,
-    table::{Column, cost},
-    text::one_line,
+    output::{
+        Output, render,
+        table::{Column, cost},
+        text::one_line,
+    },
 };
 
 /// Arguments of both commands.

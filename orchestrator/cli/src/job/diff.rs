@@ -9,8 +9,10 @@ use crate::{
     client::Client,
     exit::{CliError, Exit},
     ids::IdArg,
-    output::{Format, Output, Paint},
-    text::{escape_control_chars, one_line},
+    output::{
+        Format, Output, Paint,
+        text::{escape_control_chars, one_line},
+    },
 };
 
 /// Arguments of `diff`.

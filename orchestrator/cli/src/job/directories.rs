@@ -17,12 +17,10 @@ use tokio_util::{
 use super::create::remote_path;
 
 use crate::{
-    archive::{ArchiveCounts, pack_directory, unpack_directory},
     client::Client,
     exit::{CliError, Exit},
-    output::Output,
-    progress::Progress,
-    text::one_line,
+    job::archive::{ArchiveCounts, pack_directory, unpack_directory},
+    output::{Output, progress::Progress, text::one_line},
 };
 
 /// Pieces of an archive that wait to be sent.

@@ -18,14 +18,15 @@ use super::{create::remote_path, directories};
 use protocol::WorkspacePath;
 
 use crate::{
-    client::Client,
+    client::{Client, pages},
     exit::{CliError, Exit},
     ids::IdArg,
-    output::Output,
-    pages,
-    progress::Progress,
-    table::Column,
-    text::{escape_control_chars, one_line},
+    output::{
+        Output,
+        progress::Progress,
+        table::Column,
+        text::{escape_control_chars, one_line},
+    },
 };
 
 /// All characters of a path except the unreserved ones of RFC 3986 and the separator.
@@ -236,7 +237,7 @@ fn body(sent: Sent, mut progress: Progress) -> reqwest::Body {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{View, table};
+    use crate::output::table::{View, table};
 
     #[test]
     fn file_names_are_escaped_in_urls() {

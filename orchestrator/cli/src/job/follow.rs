@@ -10,13 +10,17 @@ use super::{activity::Activity, wait::review_hint};
 use base::clock::Clock;
 
 use crate::{
-    client::Client,
+    client::{
+        Client,
+        stream::{EventFollower, Followed, StreamRequest},
+    },
     exit::{CliError, Exit},
     ids::short_id,
-    output::{Format, Output},
-    progress::LiveLine,
-    render::{Detail, Renderer},
-    stream::{EventFollower, Followed, StreamRequest},
+    output::{
+        Format, Output,
+        progress::LiveLine,
+        render::{Detail, Renderer},
+    },
 };
 
 const REDRAW_INTERVAL: Duration = Duration::from_secs(1);

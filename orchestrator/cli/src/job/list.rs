@@ -5,12 +5,16 @@ use protocol::{JobId, JobState, JobSummary};
 
 use super::{super::ids::IdArg, create, watch};
 use crate::{
-    client::Client,
+    client::{
+        Client,
+        pages::{DEFAULT_LIMIT, List, PageArgs},
+    },
     exit::{CliError, Exit},
-    output::Output,
-    pages::{DEFAULT_LIMIT, List, PageArgs},
-    table::{Column, TableArgs, cost, duration},
-    text::one_line,
+    output::{
+        Output,
+        table::{Column, TableArgs, cost, duration},
+        text::one_line,
+    },
 };
 
 pub(super) const PATH: &str = "/api/jobs";

@@ -7,10 +7,11 @@ use serde_json::Value;
 use super::super::{
     client::Client,
     exit::{CliError, Exit},
-    output::{Format, Output, Paint},
-    render,
-    table::local_time,
-    text::{escape_control_chars, one_line, truncate, wrapped},
+    output::{
+        Format, Output, Paint, render,
+        table::local_time,
+        text::{escape_control_chars, one_line, truncate, wrapped},
+    },
 };
 
 const MAX_TITLE_CHARS: usize = 60;

@@ -4,11 +4,13 @@ use clap::Args;
 use protocol::{Event, EventData, Job, JobId, JobState};
 
 use crate::{
-    client::Client,
+    client::{
+        Client,
+        stream::{EventFollower, Followed, StreamRequest},
+    },
     exit::{CliError, Exit},
     ids::{IdArg, short_id},
     output::Output,
-    stream::{EventFollower, Followed, StreamRequest},
 };
 
 /// Arguments of `wait`.

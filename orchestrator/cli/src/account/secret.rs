@@ -1,0 +1,92 @@
+//! `gantry secret`: the caller's secrets.
+
+mod value;
+
+use clap::{Args, Subcommand};
+use protocol::{Page, SecretSummary, SetSecret, is_secret_name};
+use secrecy::ExposeSecret;
+
+use crate::{
+    client::Client,
+    exit::{CliError, Exit},
+    output::{
+        Output,
+        table::{Column, TableArgs, View, table},
+        text::one_line,
+    },
+};
+use base::{Environment, clock::Clock};
+
+/// Subcommands.
+#[derive(Debug, Subcommand)]
+pub enum SecretCommand {
+    /// Create or replace a secret; the value is read from standard input, without its last line break
+    Set(SetArgs),
+    /// List the names of your secrets
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Delete a secret
+    #[command(visible_alias = "delete")]
+    Rm {
+        /// Name of the secret
+        name: String,
+    },
+}
+
+/// Arguments of `set`.
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// Name: 1 to 64 letters, digits and _.-
+    name: String,
+    /// Keep the line break at the end of the input
+    #[arg(long)]
+    keep_newline: bool,
+}
+
+pub async fn run(command: SecretCommand, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+    match command {
+        SecretCommand::Set(args) => set(&Client::from_environment(environment)?, args, output).await,
+        SecretCommand::Ls => list(&Client::from_environment(environment)?, output).await,
+        SecretCommand::Rm { name } => {
+            delete(&Client::from_environment(environment)?, checked_name(&name)?, output).await
+        }
+    }
+}
+
+async fn set(client: &Client, args: SetArgs, output: &mut Output) -> Result<Exit, CliError> {
+    let name = checked_name(&args.name)?.to_owned();
+    let value = value::from_standard_input(args.keep_newline)?.expose_secret().to_owned();
+    let secret: SecretSummary = client.post("/api/secrets", &SetSecret { name, value }, None).await?;
+    output.either(&secret, |_| format!("{} set", one_line(&secret.name)))?;
+    Ok(Exit::Success)
+}
+
+async fn list(client: &Client, output: &mut Output) -> Result<Exit, CliError> {
+    // A user has no more than a page of them.
+    let page: Page<SecretSummary> = client.get("/api/secrets", &[("limit", "200".to_owned())]).await?;
+    let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
+    output.either(&page, |_| table(SECRETS, &page.items, &view))?;
+    Ok(Exit::Success)
+}
+
+async fn delete(client: &Client, name: &str, output: &mut Output) -> Result<Exit, CliError> {
+    client.delete_if_version(&format!("/api/secrets/{name}"), &[], None).await?;
+    output.either(&serde_json::json!({"name": name, "deleted": true}), |_| format!("{name} deleted"))?;
+    Ok(Exit::Success)
+}
+
+/// Checked here so that the name fits into a URL, and before a value is read.
+fn checked_name(name: &str) -> Result<&str, CliError> {
+    let invalid = || {
+        CliError::Usage(
+            "a secret's name must be 1 to 64 letters, digits and the characters _.-, and not . or ..".to_owned(),
+        )
+    };
+    if is_secret_name(name) { Ok(name) } else { Err(invalid()) }
+}
+
+const SECRETS: &[Column<SecretSummary>] = &[
+    Column::text("name", |secret, _| one_line(&secret.name)),
+    Column::text("updated", |secret, view| view.time(secret.updated_at)),
+    Column::text("created", |secret, view| view.time(secret.created_at)),
+];

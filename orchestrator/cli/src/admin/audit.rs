@@ -1,0 +1,81 @@
+//! `gantry audit`: the audit log of the installation.
+
+use clap::Args;
+use protocol::{AuditRecord, JobId};
+
+use crate::{
+    automation::runs::past,
+    client::{
+        Client,
+        pages::{List, PageArgs},
+    },
+    exit::{CliError, Exit},
+    ids::IdArg,
+    output::{Output, table::Column, text::one_line},
+};
+use base::{Environment, clock::Clock};
+
+const PATH: &str = "/api/audit";
+
+/// Arguments.
+#[derive(Debug, Args)]
+pub struct AuditArgs {
+    /// Only entries of this user
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Only entries with this action, such as job.cancel
+    #[arg(long)]
+    action: Option<String>,
+    /// Only entries about this job
+    #[arg(long, value_name = "ID")]
+    job: Option<IdArg<JobId>>,
+    /// Only entries since this time: RFC 3339, a time in UTC, or a duration ago such as 24h
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only entries before this time
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+const ENTRIES: List<AuditRecord> = List {
+    columns: &[
+        Column::text("time", |entry, view| view.time(entry.at)),
+        Column::text("user", |entry, _| one_line(&entry.user)),
+        Column::<AuditRecord>::text("role", |entry, _| entry.role.to_string()).wide(),
+        Column::text("action", |entry, _| one_line(&entry.action)),
+        Column::text("outcome", |entry, _| entry.outcome.to_string()),
+        Column::text("code", |entry, _| entry.code.as_deref().map(one_line).unwrap_or_default()),
+        Column::text("job", |entry, view| entry.job_id.map(|id| view.id(&id)).unwrap_or_default()),
+        Column::<AuditRecord>::text("token", |entry, _| entry.jti.as_deref().map(one_line).unwrap_or_default()).wide(),
+        Column::<AuditRecord>::text("request", |entry, _| {
+            entry.request_id.as_deref().map(one_line).unwrap_or_default()
+        })
+        .wide(),
+        Column::text("source", |entry, _| entry.source.as_deref().map(one_line).unwrap_or_default()),
+    ],
+    id: |entry| entry.request_id.clone().unwrap_or_default(),
+};
+
+pub(crate) async fn run(args: AuditArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+    let client = Client::from_environment(environment)?;
+    let job = match args.job {
+        Some(job) => Some(job.resolve(&client).await?.to_string()),
+        None => None,
+    };
+    let now = Clock::system().now();
+    let at = |text: Option<String>| text.map(|text| past(&text, now).map(|at| at.to_rfc3339())).transpose();
+    let query: Vec<_> = [
+        ("user", args.user),
+        ("action", args.action),
+        ("job", job),
+        ("since", at(args.since)?),
+        ("until", at(args.until)?),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)))
+    .collect();
+    ENTRIES.print(&client, (PATH, &query), &args.page, output).await?;
+    Ok(Exit::Success)
+}

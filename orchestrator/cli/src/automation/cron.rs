@@ -1,0 +1,179 @@
+//! `gantry cron`: schedules through the calls `cron.*`.
+
+mod job;
+mod show;
+
+use clap::{Args, Subcommand};
+use protocol::{CronJob, CronJobs, CronRan, CronRuns, CronStatus, RoutineId};
+use serde_json::{Value, json};
+
+use super::routine::{id_of, users_zone};
+use crate::{
+    client::{Client, rpc},
+    exit::{CliError, Exit},
+    output::{
+        Format, Output,
+        table::{TableArgs, View, table},
+        text::one_line,
+    },
+};
+use base::{Environment, clock::Clock};
+
+/// Subcommands.
+#[derive(Debug, Subcommand)]
+pub enum CronCommand {
+    /// List cron jobs
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+    /// Add a cron job
+    Add(Box<job::AddArgs>),
+    /// Change a cron job
+    Edit(Box<job::EditArgs>),
+    /// Remove a cron job
+    Rm {
+        /// Name or id
+        #[arg(value_name = "ROUTINE")]
+        routine: String,
+    },
+    /// Enable a cron job
+    Enable {
+        /// Name or id
+        #[arg(value_name = "ROUTINE")]
+        routine: String,
+    },
+    /// Disable a cron job
+    Disable {
+        /// Name or id
+        #[arg(value_name = "ROUTINE")]
+        routine: String,
+    },
+    /// Run a cron job if it is due
+    Run {
+        /// Name or id
+        #[arg(value_name = "ROUTINE")]
+        routine: String,
+        /// Run it even if it is not due
+        #[arg(long)]
+        force: bool,
+    },
+    /// List the ended runs of a cron job, newest first
+    Runs {
+        /// Name or id
+        #[arg(value_name = "ROUTINE", required_unless_present = "id")]
+        routine: Option<String>,
+        /// Name or id
+        #[arg(long, conflicts_with = "routine", hide = true)]
+        id: Option<String>,
+        /// Maximum number of runs
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
+        limit: u32,
+    },
+    /// Show whether schedules run, and when the next one does
+    Status,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Also disabled ones
+    #[arg(long)]
+    all: bool,
+}
+
+pub(crate) async fn run(
+    command: CronCommand,
+    environment: &Environment,
+    output: &mut Output,
+) -> Result<Exit, CliError> {
+    let client = Client::from_environment(environment)?;
+    let now = Clock::system().now();
+    match command {
+        CronCommand::List(args) => list(&client, args, output).await?,
+        CronCommand::Add(args) => {
+            let added: CronJob = rpc::call(&client, "cron.add", &args.params(now)?).await?;
+            show::print_warnings(&added, output);
+            output.either(&added, |_| added.id.to_string())?;
+        }
+        CronCommand::Edit(args) => {
+            let id = id_of(&client, &args.routine).await?;
+            let params = json!({"id": id, "patch": args.patch(now)?});
+            update(&client, &params, "updated", output).await?;
+        }
+        CronCommand::Enable { routine } => {
+            let id = id_of(&client, &routine).await?;
+            update(&client, &json!({"id": id, "patch": {"enabled": true}}), "enabled", output).await?;
+        }
+        CronCommand::Disable { routine } => {
+            let id = id_of(&client, &routine).await?;
+            update(&client, &json!({"id": id, "patch": {"enabled": false}}), "disabled", output).await?;
+        }
+        CronCommand::Rm { routine } => {
+            let id = id_of(&client, &routine).await?;
+            let removed: Value = rpc::call(&client, "cron.remove", &json!({"id": id})).await?;
+            output.either(&removed, |_| format!("{id} removed"))?;
+        }
+        CronCommand::Run { routine, force } => {
+            let id = id_of(&client, &routine).await?;
+            return run_now(&client, id, force, output).await;
+        }
+        CronCommand::Runs { routine, id, limit } => {
+            let id = id_of(&client, &routine.or(id).unwrap_or_default()).await?;
+            let runs: CronRuns = rpc::call(&client, "cron.runs", &json!({"id": id, "limit": limit})).await?;
+            let zone = users_zone(&client).await;
+            let view = View { zone, ..View::new(output, &TableArgs::default(), now, None) };
+            output.either(&runs, |_| table(show::RUNS, &runs.entries, &view))?;
+        }
+        CronCommand::Status => {
+            let status: CronStatus = rpc::call(&client, "cron.status", &json!({})).await?;
+            let zone = users_zone(&client).await;
+            output.either(&status, |paint| show::status(paint, &status, zone, now))?;
+        }
+    }
+    Ok(Exit::Success)
+}
+
+async fn update(client: &Client, params: &Value, verb: &str, output: &mut Output) -> Result<(), CliError> {
+    let updated: CronJob = rpc::call(client, "cron.update", params).await?;
+    show::print_warnings(&updated, output);
+    output.either(&updated, |_| format!("{} {verb}", updated.id))
+}
+
+async fn run_now(client: &Client, id: RoutineId, force: bool, output: &mut Output) -> Result<Exit, CliError> {
+    let mode = if force { "force" } else { "due" };
+    let ran: CronRan = rpc::call(client, "cron.run", &json!({"id": id, "mode": mode})).await?;
+    output.either(&ran, |_| match (&ran.run_id, &ran.reason) {
+        (Some(run), _) => run.to_string(),
+        (None, Some(reason)) if reason == "not_due" => "not run: it is not due; --force runs it now".to_owned(),
+        (None, Some(reason)) => format!("not run: {}", one_line(reason)),
+        (None, None) => "not run".to_owned(),
+    })?;
+    Ok(Exit::Success)
+}
+
+async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<(), CliError> {
+    let mut all = CronJobs::default();
+    let mut cursor: Option<String> = None;
+    loop {
+        let mut params = json!({"includeDisabled": args.all});
+        if let Some(cursor) = cursor {
+            params["cursor"] = json!(cursor);
+        }
+        let page: CronJobs = rpc::call(client, "cron.list", &params).await?;
+        all.jobs.extend(page.jobs);
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if output.format == Format::Json {
+        return output.json(&all);
+    }
+    if all.jobs.is_empty() {
+        output.note("gantry: no cron jobs");
+        return Ok(());
+    }
+    let zone = users_zone(client).await;
+    let view = View { zone, ..View::new(output, &TableArgs::default(), Clock::system().now(), None) };
+    let text = table(show::JOBS, &all.jobs, &view);
+    output.line(&text)
+}

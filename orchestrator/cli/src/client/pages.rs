@@ -1,0 +1,138 @@
+//! Lists that the API returns in pages.
+//!
+//! Owns how pages of a list are read and printed, and the hint at the next page. Never decides what a row shows.
+
+use clap::Args;
+use protocol::Page;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::Client;
+use crate::{
+    exit::CliError,
+    output::{
+        Format, Output,
+        table::{Column, TableArgs, View, table},
+    },
+};
+use base::clock::Clock;
+
+/// Entries of one request when all are read: the most that the API returns.
+const ENTRIES_PER_PAGE: u32 = 200;
+/// Items of a page unless another number is given.
+pub(crate) const DEFAULT_LIMIT: u32 = 50;
+
+/// Which part of a list is shown, and how.
+#[derive(Debug, Clone, Args)]
+pub struct PageArgs {
+    /// Maximum number of items
+    #[arg(long, default_value_t = DEFAULT_LIMIT, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub(crate) limit: u32,
+    /// Show all items, however many there are
+    #[arg(long, short, conflicts_with = "limit")]
+    pub(crate) all: bool,
+    /// Cursor of the next page
+    #[arg(long)]
+    pub(crate) cursor: Option<String>,
+    #[command(flatten)]
+    pub(crate) table: TableArgs,
+}
+
+impl PageArgs {
+    fn page_size(&self) -> u32 {
+        if self.all { ENTRIES_PER_PAGE } else { self.limit }
+    }
+}
+
+/// How the items of a list are shown.
+pub(crate) struct List<T: 'static> {
+    /// The columns of the table.
+    pub(crate) columns: &'static [Column<T>],
+    /// What `--quiet` prints of an item.
+    pub(crate) id: fn(&T) -> String,
+}
+
+impl<T: DeserializeOwned + Serialize> List<T> {
+    /// Prints the list at `url`: as JSON page by page, as one table, or as ids.
+    pub(crate) async fn print(
+        &self,
+        client: &Client,
+        (url, filter): (&str, &[(&str, String)]),
+        args: &PageArgs,
+        output: &mut Output,
+    ) -> Result<(), CliError> {
+        let Some((items, cursor)) = read(client, (url, filter), args, output).await? else { return Ok(()) };
+        if args.table.quiet {
+            items.iter().try_for_each(|item| output.line(&(self.id)(item)))?;
+        } else {
+            let view = View::new(output, &args.table, Clock::system().now(), client.user());
+            let text = table(self.columns, &items, &view);
+            output.line(&text)?;
+        }
+        note_next(cursor.as_deref(), output);
+        Ok(())
+    }
+}
+
+/// Reads a page of the list at `url`, or all of them, with the cursor of the next one. With JSON it prints them, and
+/// returns `None`.
+pub(crate) async fn read<T: DeserializeOwned + Serialize>(
+    client: &Client,
+    (url, filter): (&str, &[(&str, String)]),
+    args: &PageArgs,
+    output: &mut Output,
+) -> Result<Option<(Vec<T>, Option<String>)>, CliError> {
+    let mut items = Vec::new();
+    let mut cursor = args.cursor.clone();
+    loop {
+        let mut query = filter.to_vec();
+        query.push(("limit", args.page_size().to_string()));
+        query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
+        let page: Page<T> = client.get(url, &query).await?;
+        cursor.clone_from(&page.next_cursor);
+        match output.format {
+            Format::Json => output.json(&page)?,
+            Format::Text => items.extend(page.items),
+        }
+        if !args.all || cursor.is_none() {
+            break;
+        }
+    }
+    Ok((output.format == Format::Text).then_some((items, cursor)))
+}
+
+/// Prints every entry at `path` of the list at `url`: as JSON one by one, or as one table.
+pub(crate) async fn print_entries<T: DeserializeOwned + Serialize>(
+    client: &Client,
+    (url, path): (&str, &str),
+    columns: &[Column<T>],
+    output: &mut Output,
+) -> Result<(), CliError> {
+    let mut items = Vec::new();
+    let mut cursor = None;
+    loop {
+        let mut query = vec![("path", path.to_owned()), ("limit", ENTRIES_PER_PAGE.to_string())];
+        query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
+        let page: Page<T> = client.get(url, &query).await?;
+        cursor = page.next_cursor;
+        match output.format {
+            Format::Json => page.items.iter().try_for_each(|entry| output.json(entry))?,
+            Format::Text => items.extend(page.items),
+        }
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if output.format == Format::Text {
+        let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
+        let text = table(columns, &items, &view);
+        output.line(&text)?;
+    }
+    Ok(())
+}
+
+/// Tells how to get the rest of a list, if there is more.
+pub(crate) fn note_next(cursor: Option<&str>, output: &Output) {
+    if cursor.is_some() {
+        output.note("there are more; --all shows them");
+    }
+}

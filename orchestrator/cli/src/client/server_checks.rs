@@ -1,0 +1,173 @@
+//! Checks of `gantry doctor` about the server that the command line uses, as its user sees it: reachable, same version,
+//! token, ready.
+
+use chrono::{DateTime, Utc};
+use chrono_tz::Tz;
+use protocol::{ActorRole, ErrorCode, JobCounts};
+use secrecy::ExposeSecret as _;
+use serde::Serialize;
+use serde_json::Value;
+
+use base::{Environment, mask_urls};
+
+use crate::{
+    client::{Client, claims::UnverifiedClaims, connection::Connection},
+    exit::CliError,
+    output::{
+        table::{duration, local_time},
+        text::one_line,
+    },
+};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// A token that expires sooner is worth a note.
+const SOON: chrono::Duration = chrono::Duration::days(3);
+const TOKEN_ADVICE: &str = "create a token with `gantry token create --user NAME` where the server runs, then run `gantry login`; for the \
+                            Compose stack use docker/gantry, which manages the token";
+
+/// The result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Ok,
+    /// No problem, but worth knowing.
+    Note,
+    Failed,
+    /// Not checked because an earlier check failed.
+    NotChecked,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    pub name: &'static str,
+    pub verdict: Verdict,
+    pub found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+impl Check {
+    #[must_use]
+    pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Ok, found: found.into(), advice: None }
+    }
+
+    #[must_use]
+    pub fn note(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Note, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    #[must_use]
+    pub fn failed(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Failed, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    #[must_use]
+    pub fn not_checked(name: &'static str) -> Self {
+        Self { name, verdict: Verdict::NotChecked, found: "not checked".to_owned(), advice: None }
+    }
+}
+
+/// Runs the checks. A missing token is a failure unless the server is installed here: its operator needs none.
+pub async fn checks(
+    environment: &Environment,
+    is_installed_here: bool,
+    (now, zone): (DateTime<Utc>, Tz),
+) -> Vec<Check> {
+    let connection = match Connection::from_environment(environment) {
+        Ok(connection) => connection,
+        Err(error) => return vec![Check::failed("server", error.to_string(), "fix the option, variable or file")],
+    };
+    let client = match Client::new(&connection.url, connection.token.clone()) {
+        Ok(client) => client,
+        Err(error) => return vec![Check::failed("server", error.to_string(), "fix the URL")],
+    };
+    let has_token = connection.token.is_some();
+    let mut checks = Vec::new();
+    let reached = reach(&client, &connection, &mut checks).await;
+    if reached && (has_token || !is_installed_here) {
+        checks.push(token(&client, &connection, (now, zone)).await);
+        checks.push(readiness(&client).await);
+    }
+    if !reached && has_token {
+        checks.extend([Check::not_checked("token"), Check::not_checked("readiness")]);
+    }
+    checks
+}
+
+/// Whether the server answers.
+async fn reach(client: &Client, connection: &Connection, checks: &mut Vec<Check>) -> bool {
+    let place = format!("{} ({})", mask_urls(&connection.url), connection.source);
+    match client.probe("/healthz").await {
+        Ok((200, health)) if health["status"] == "ok" => {
+            let version = one_line(health["version"].as_str().unwrap_or_default());
+            let found = format!("{place}, gantry {version}");
+            checks.push(if version == VERSION {
+                Check::ok("server", found)
+            } else {
+                let advice = format!("this command line is gantry {VERSION}: use the same version as the server");
+                Check::note("server", found, advice)
+            });
+            true
+        }
+        Ok((status, _)) => {
+            let found = format!("{place}: is not a Gantry server (status {status})");
+            checks.push(Check::failed(
+                "server",
+                found,
+                "set the URL with --url, GANTRY_URL or `gantry login --url URL`",
+            ));
+            false
+        }
+        Err(CliError::Unreachable { cause, .. }) => {
+            let advice = "start the server, or set its URL with --url, GANTRY_URL or `gantry login --url URL`";
+            checks.push(Check::failed("server", format!("{place}: {cause}"), advice));
+            false
+        }
+        Err(error) => {
+            let advice = "set the URL with --url, GANTRY_URL or `gantry login --url URL`";
+            checks.push(Check::failed("server", error.to_string(), advice));
+            false
+        }
+    }
+}
+
+/// Whether the server accepts the token, and whose it is.
+async fn token(client: &Client, connection: &Connection, (now, zone): (DateTime<Utc>, Tz)) -> Check {
+    let Some(token) = &connection.token else { return Check::failed("token", "there is none", TOKEN_ADVICE) };
+    let claims = UnverifiedClaims::of(token.expose_secret());
+    let found = claims.as_ref().map_or_else(
+        || "unknown user".to_owned(),
+        |claims| {
+            let role = claims.role.map_or("unknown", ActorRole::as_str);
+            let expires = claims.expires_at.map(|at| format!(", expires {}", local_time(at, zone))).unwrap_or_default();
+            format!("{}, role {role}{expires}", claims.user)
+        },
+    );
+    match client.get::<JobCounts>("/api/jobs/summary", &[]).await {
+        Ok(_) => match claims.and_then(|claims| claims.expires_at).filter(|at| *at - now < SOON) {
+            Some(at) => Check::note("token", found, format!("it expires in {}; create a new one", duration(at - now))),
+            None => Check::ok("token", found),
+        },
+        Err(CliError::Refused(problem)) if problem.code == ErrorCode::Unauthorized => {
+            Check::failed("token", format!("{found}: {}", problem.detail), TOKEN_ADVICE)
+        }
+        Err(error) => Check::failed("token", format!("{found}: {error}"), "check the server's log"),
+    }
+}
+
+/// Whether the server can run jobs.
+async fn readiness(client: &Client) -> Check {
+    let answer = match client.probe("/readyz").await {
+        Ok((_, answer)) => answer,
+        Err(error) => return Check::failed("readiness", error.to_string(), "check the server's log"),
+    };
+    let sandbox = &answer["sandbox"];
+    let text = |value: &Value| value.as_str().map(one_line).unwrap_or_default();
+    if answer["status"] == "ready" {
+        return Check::ok("readiness", format!("jobs can run (sandbox {})", text(&sandbox["state"])));
+    }
+    let reason = [text(&sandbox["reason"]), text(&sandbox["detail"])].into_iter().filter(|part| !part.is_empty());
+    let found = format!("not ready: {}", reason.collect::<Vec<_>>().join(": "));
+    Check::failed("readiness", found, "run `gantry doctor` where the server runs")
+}
