@@ -12,9 +12,11 @@ use tracing::Instrument as _;
 use crate::{
     DeltaSink, FailureReason, Journal, JournalError, LimitKind, LoopOutcome, Model, Run, Settings, Signals,
     ToolExecutor, Transcript,
-    ask::{ModelTurn, PromptContext, failed},
-    guard::Guards,
-    run::Stage,
+    run::{
+        Stage,
+        ask::{ModelTurn, PromptContext, failed},
+        guard::Guards,
+    },
 };
 
 /// Continues with a value, or ends the work.

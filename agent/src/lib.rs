@@ -6,30 +6,15 @@
 
 #![warn(missing_docs)]
 
-mod act;
 mod agent;
-mod approvals;
-mod ask;
 mod clean;
-mod compact;
-mod container;
 mod event_size;
-mod guard;
-mod intent;
 mod journal;
 mod model;
-mod outage;
-mod outcome;
-mod plan;
-mod record;
-mod report;
-mod resume;
 mod run;
 pub mod safety;
 mod session;
 mod settings;
-mod signals;
-mod size;
 mod text;
 mod tool;
 mod tools;
@@ -39,27 +24,32 @@ mod transcript;
 mod stories;
 
 pub use agent::Agent;
-pub use approvals::{ApprovalAnswer, ApprovalRequest, NotApproved, NothingToApprove, STOPPED_CALL};
-pub use container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tool_requirement, container_tools};
 pub use event_size::{event_bytes, shortened_event};
 /// The type of [`Tool::call`]: tools are kept in lists, so their futures are boxed.
 pub use futures_util::future::BoxFuture;
 pub use journal::{Journal, JournalError};
 pub use model::{Delta, DeltaSink, Model, ModelError};
-pub use outcome::{FailureReason, LimitKind, LoopOutcome};
 /// Declared on the wire, and used by every [`Tool`].
 pub use protocol::ApprovalRequirement;
-pub use report::{failure_report, outcome_report, shortened_report};
-pub use resume::start_attempt;
-pub use run::Run;
-pub use session::{Delivery, JobSession};
+pub use run::{
+    Run,
+    approvals::{ApprovalAnswer, ApprovalRequest, NotApproved, NothingToApprove, STOPPED_CALL},
+    outcome::{FailureReason, LimitKind, LoopOutcome},
+    signals::{Inbox, InboxFull, Prompt, Signals},
+};
+pub use session::{
+    Delivery, JobSession,
+    report::{failure_report, outcome_report, shortened_report},
+    resume::start_attempt,
+};
 pub use settings::{DEFAULT_OUTAGE_PATIENCE, Settings};
-pub use signals::{Inbox, InboxFull, Prompt, Signals};
 pub use text::elide;
 pub use tool::{Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 pub use tools::{
     Admission, Admitted, AllowList, ApprovalContext, CallHost, CallOutcome, CallResult, CallView, MAX_OUTPUT_BYTES,
     NeedsApproval, OpenedRow, RecordError, RegisterError, RegisteredTool, Rejected, ToolContext, ToolExecutor,
-    ToolPolicy, ToolRegistry, Unrecorded, is_denied_to_jobs, is_incomplete_escape, sanitize_piece,
+    ToolPolicy, ToolRegistry, Unrecorded,
+    container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tool_requirement, container_tools},
+    is_denied_to_jobs, is_incomplete_escape, sanitize_piece,
 };
 pub use transcript::{OpenCalls, Transcript};

@@ -1,14 +1,22 @@
 //! A run: the counters and guards of one piece of work on a transcript.
 
+pub(crate) mod act;
+pub(crate) mod approvals;
+pub(crate) mod ask;
+pub(crate) mod guard;
+pub(crate) mod intent;
+pub(crate) mod outage;
+pub(crate) mod outcome;
+pub(crate) mod plan;
+pub(crate) mod signals;
+
 use std::collections::VecDeque;
 
 use protocol::{PartialResult, TokenUsage, ToolCall};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    ApprovalAnswer, ApprovalRequest, CallOutcome, CallResult, NothingToApprove, Transcript, approvals::ParkedCall,
-    guard::Guards,
-};
+use self::{approvals::ParkedCall, guard::Guards};
+use crate::{ApprovalAnswer, ApprovalRequest, CallOutcome, CallResult, NothingToApprove, Transcript};
 
 /// Maximum number of recent tool calls in a partial result.
 const MAX_LAST_ACTIONS: usize = 20;

@@ -3,6 +3,9 @@
 //! Owns when the loop goes on after it has ended, and the acknowledgement of prompts, so that each is delivered exactly once. Never
 //! knows how the orchestrator is reached: that is the [`JobSession`]'s part.
 
+pub(crate) mod report;
+pub(crate) mod resume;
+
 use std::{
     convert::Infallible,
     future::{Future, pending},

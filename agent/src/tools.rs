@@ -3,6 +3,7 @@
 mod approval;
 mod call;
 mod coerce;
+pub(crate) mod container;
 mod context;
 mod executor;
 mod host;

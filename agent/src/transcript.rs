@@ -3,16 +3,17 @@
 //! Guarantees that it is sound: call ids are unique and every call has its result. Never asks a model, never calls a
 //! tool.
 
+pub(crate) mod compact;
+pub(crate) mod record;
+pub(crate) mod size;
+
 use std::{borrow::Cow, collections::HashSet, ops::Range};
 
 use protocol::{CallId, Message, ToolCall};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{
-    record::record,
-    safety::{DelimiterNonce, wrap_untrusted},
-    size::message_bytes,
-};
+use self::{record::record, size::message_bytes};
+use crate::safety::{DelimiterNonce, wrap_untrusted};
 
 /// Result of a call that was in flight when its attempt ended.
 const RESULT_UNKNOWN: &str =

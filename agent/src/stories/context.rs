@@ -12,7 +12,7 @@ use serde_json::json;
 use super::world::{World, completion, context, spoken, tool_call};
 use crate::{
     Agent, DeltaSink, FailureReason, LoopOutcome, Model, ModelError, ToolExecutor, ToolOutput, Unrecorded,
-    size::{definition_bytes, estimate_tokens, message_bytes},
+    transcript::size::{definition_bytes, estimate_tokens, message_bytes},
 };
 
 /// A model with a small window: it refuses what does not fit, and calls tools until it has received this many results.

@@ -16,7 +16,7 @@ use super::{
     host::CallHost,
     registry::{RegisteredTool, ToolRegistry},
 };
-use crate::{ToolError, safety::tool_sends_arguments, size::definition_bytes};
+use crate::{ToolError, safety::tool_sends_arguments, transcript::size::definition_bytes};
 
 /// Why a call is refused whose approved arguments would now be redacted.
 const NO_LONGER_SAFE: &str = "not run: its arguments contain a secret that was stored after they were approved";

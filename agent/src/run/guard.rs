@@ -9,7 +9,7 @@ use protocol::FinishReason;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{FailureReason, intent::announces_action};
+use crate::{FailureReason, run::intent::announces_action};
 
 /// Failures of the same call until the model is warned.
 const WARN_AFTER: u32 = 3;

@@ -12,10 +12,12 @@ use serde_json::Value;
 use crate::{
     Admission, Agent, CallResult, FailureReason, Journal, LimitKind, Model, RecordError, ToolError,
     agent::{Flow, LoopState},
-    approvals::park,
-    ask::failed,
     clean::clean,
-    guard::{RepeatWarning, ReplyFacts, TextOnlyReason, Verdict},
+    run::{
+        approvals::park,
+        ask::failed,
+        guard::{RepeatWarning, ReplyFacts, TextOnlyReason, Verdict},
+    },
     tools::STOPPED_BEFORE_START,
 };
 

@@ -9,9 +9,8 @@ use serde_json::Value;
 
 use crate::{
     Admission, Agent, Journal, LoopOutcome, Model, NeedsApproval, ToolError,
-    act::PendingCalls,
     agent::{Flow, LoopState},
-    guard::RepeatWarning,
+    run::{act::PendingCalls, guard::RepeatWarning},
 };
 
 /// What a person is asked.

@@ -11,8 +11,10 @@ use tokio::time::{Instant, sleep_until};
 use crate::{
     Agent, Delta, DeltaSink, FailureReason, Journal, LimitKind, LoopOutcome, Model, ModelError,
     agent::{Flow, LoopState},
-    guard::TextOnlyReason,
-    outage::{Outage, RateLimitRefusal},
+    run::{
+        guard::TextOnlyReason,
+        outage::{Outage, RateLimitRefusal},
+    },
     settings::clamp_temperature,
     text::elide,
 };

@@ -10,9 +10,11 @@ use serde_json::{Map, Value};
 use crate::{
     Agent, Journal, Model,
     agent::{Flow, LoopState},
-    ask::{ModelTurn, PromptContext},
     clean::clean,
-    guard::{RepeatWarning, TextOnlyReason},
+    run::{
+        ask::{ModelTurn, PromptContext},
+        guard::{RepeatWarning, TextOnlyReason},
+    },
 };
 
 /// Plans with more steps are rejected.

@@ -8,13 +8,15 @@ use protocol::{Message, MessageRole, TokenUsage};
 use crate::{
     Agent, Journal, LoopOutcome, Model, Run, Transcript,
     agent::{Flow, LoopState},
-    ask::{ModelTurn, PromptContext},
     clean::clean,
-    guard::TextOnlyReason,
-    run::ReportedSize,
+    run::{
+        ReportedSize,
+        ask::{ModelTurn, PromptContext},
+        guard::TextOnlyReason,
+    },
     safety::{DELIMITER_NOTICE, neutralize},
-    size::{ContextBudget, common_limit, estimate_tokens, message_bytes},
     text::elide,
+    transcript::size::{ContextBudget, common_limit, estimate_tokens, message_bytes},
 };
 
 /// Minimum number of messages that are worth a summary: a single one may be the last summary itself.
