@@ -3,6 +3,8 @@
 //! the end of a job whose container is still there, the budgets of users while jobs are queued, and the tool calls of a job
 //! that has made no progress for long.
 
+pub(crate) mod engine_watch;
+pub(crate) mod executor;
 mod snapshot;
 
 use std::{

@@ -4,20 +4,14 @@
 mod attempts;
 mod disk;
 mod dispatcher;
-mod engine_watch;
 mod event_ingestion;
-mod executor;
 mod host_runs;
 mod inbound;
 mod listeners;
-mod notification_destinations;
-mod notification_sender;
-mod notification_slots;
+mod notifications;
 mod open_jobs;
 pub mod plan;
-mod routine_editor;
-mod routine_waker;
-mod run_jobs;
+mod routines;
 mod sandbox;
 mod submit;
 #[cfg(any(test, feature = "test-util"))]
@@ -28,22 +22,24 @@ pub use attempts::{
     MAX_EVENT_BYTES_HARD, Poll, RateLimiter,
 };
 pub use disk::{DiskSweep, Violation, WorkspaceMeasurer};
-pub use dispatcher::{Dispatcher, DispatcherWaker};
-pub use engine_watch::EngineWatch;
+pub use dispatcher::{Dispatcher, DispatcherWaker, engine_watch::EngineWatch, executor::ActionExecutor};
 pub use event_ingestion::{EventIngestion, IngestError};
-pub use executor::ActionExecutor;
 pub use host_runs::{HostRuns, RunHostJob};
 pub use inbound::{
     EventError, EventHandler, InboundEvent, MatchError, PendingEventWorker, RoutineMatchers, WebhookAnswer,
     WebhookHandler, WebhookRefused, WebhookRequest,
 };
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners, bind_sockets};
-pub use notification_destinations::{InvalidDestination, NotificationDestinations};
-pub use notification_sender::NotificationSender;
+pub use notifications::{
+    destinations::{InvalidDestination, NotificationDestinations},
+    sender::NotificationSender,
+};
 pub use open_jobs::{DatabaseWatch, OpenJobs};
-pub use routine_editor::{ManualRun, RoutineCaller, RoutineEditor, RoutineError};
-pub use routine_waker::RoutineWaker;
-pub use run_jobs::RunJobs;
+pub use routines::{
+    editor::{ManualRun, RoutineCaller, RoutineEditor, RoutineError},
+    run_jobs::RunJobs,
+    waker::RoutineWaker,
+};
 pub use sandbox::{Prober, Sandbox};
 pub use submit::{JobSubmitter, NewJob, Submission, SubmitError, Submitted};
 #[cfg(any(test, feature = "test-util"))]

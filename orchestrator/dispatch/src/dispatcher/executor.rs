@@ -12,7 +12,7 @@ use chrono::{DateTime, Utc};
 use protocol::{JobId, JobReason};
 use tracing::{Instrument as _, Span};
 
-use super::{
+use crate::{
     AttemptKey, AttemptRegistry, HostRuns, OpenJobs, Sandbox, WorkerListeners,
     open_jobs::ListedJobs,
     plan::{self, Action, Subject},
@@ -81,7 +81,7 @@ enum ActionError {
 
 impl ActionExecutor {
     /// Executes an action. A failure is logged, and delays the return, so that the action is not retried at once.
-    pub(super) async fn execute(&self, action: Action) {
+    pub(crate) async fn execute(&self, action: Action) {
         let subject = action.subject();
         let span = self.span(&action).await;
         if let Err(error) = self.try_execute(action.clone()).instrument(span).await {
@@ -170,7 +170,7 @@ impl ActionExecutor {
     }
 
     /// Registers the attempts of running jobs that an earlier process began. A job whose row is invalid is left alone.
-    pub(super) async fn register_attempts(&self, listed: &mut ListedJobs) -> Result<(), StoreError> {
+    pub(crate) async fn register_attempts(&self, listed: &mut ListedJobs) -> Result<(), StoreError> {
         let running = listed.jobs.iter().filter(|job| job.is_running());
         let is_new = |job: &&OpenJob| self.attempts.get(AttemptKey { job: job.id, attempt: job.attempt }).is_none();
         let new: Vec<JobId> = running.filter(is_new).map(|job| job.id).collect();
@@ -187,7 +187,7 @@ impl ActionExecutor {
     }
 
     /// Leaves a job with an invalid row out of this plan and the next ones.
-    pub(super) fn set_unreadable(&self, listed: &mut ListedJobs, job: JobId, error: &StoreError) {
+    pub(crate) fn set_unreadable(&self, listed: &mut ListedJobs, job: JobId, error: &StoreError) {
         self.jobs.set_unreadable(job, error);
         listed.jobs.retain(|one| one.id != job);
         listed.unreadable.insert(job);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use agent::safety::DelimiterNonce;
 use protocol::{JobReason, RoutineAction, RunReason, Source};
 
-use super::{JobSubmitter, NewJob, SubmitError, Submitted};
+use crate::{JobSubmitter, NewJob, SubmitError, Submitted};
 use domain::{
     job::RunLink,
     request,

@@ -53,7 +53,7 @@ impl NotificationDestinations {
     }
 
     /// Sends a request, and returns the status of its answer. Follows no redirect.
-    pub(super) async fn send(&self, request: &OutboundRequest) -> Result<u16, SendError> {
+    pub(crate) async fn send(&self, request: &OutboundRequest) -> Result<u16, SendError> {
         let answer = self.client.open(&self.client.policy().rules(), request).await;
         answer.map(|answer| answer.status()).map_err(|error| match error {
             EgressError::Denied(EgressDenied::AboveCeiling(_) | EgressDenied::NotListed(_)) => {
@@ -70,7 +70,7 @@ impl NotificationDestinations {
 
 /// A request without an answer.
 #[derive(Debug)]
-pub(super) enum SendError {
+pub(crate) enum SendError {
     /// The destination is not allowed.
     Refused(String),
     /// There was no connection: nothing was sent.

@@ -3,7 +3,7 @@
 //! Owns when a post is tried again: only if the receiver certainly did not accept it, because it was not reached or
 //! answered so. All attempts of a notification have the same `webhook-id`. A post that was sent and not answered, and
 //! one that the process does not survive, is `unknown`, and not repeated. Which posts are next is decided by
-//! `notification_slots`.
+//! `slots`.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    notification_destinations::{NotificationDestinations, SendError},
-    notification_slots::{MAX_POSTS_PER_USER, PostSlots},
+    destinations::{NotificationDestinations, SendError},
+    slots::{MAX_POSTS_PER_USER, PostSlots},
 };
 use base::clock::Clock;
 use domain::routine::{

@@ -19,7 +19,7 @@ use secrecy::SecretString;
 pub use error::RoutineError;
 pub use run::ManualRun;
 
-use super::{InvalidDestination, JobSubmitter, NotificationDestinations, RoutineWaker};
+use crate::{InvalidDestination, JobSubmitter, NotificationDestinations, RoutineWaker};
 use domain::routine::{
     definition::{CheckedDefinition, DefinitionBounds, DefinitionLimits, check},
     secret::RoutineSecret,

@@ -14,7 +14,7 @@ const MAX_POSTS: usize = 32;
 /// How many of them are only for users who have none in progress.
 const RESERVED_POSTS: usize = 16;
 /// Posts of one user at the same time.
-pub(super) const MAX_POSTS_PER_USER: usize = 4;
+pub(crate) const MAX_POSTS_PER_USER: usize = 4;
 /// Posts to one server at the same time.
 const MAX_POSTS_PER_HOST: usize = 4;
 /// A server that has let this many posts in a row wait for nothing gets one at a time.
@@ -24,7 +24,7 @@ const SLOW_FOR: Duration = Duration::from_mins(5);
 
 /// Posts in progress, and servers that do not answer.
 #[derive(Debug, Default)]
-pub(super) struct PostSlots {
+pub(crate) struct PostSlots {
     total: usize,
     users: HashMap<String, usize>,
     hosts: HashMap<String, Host>,
@@ -47,7 +47,7 @@ impl Host {
 
 impl PostSlots {
     /// Takes slots for posts that are due, as far as there are some, and returns these posts.
-    pub(super) fn take(&mut self, due: Vec<DueDelivery>, now: Duration) -> Vec<DueDelivery> {
+    pub(crate) fn take(&mut self, due: Vec<DueDelivery>, now: Duration) -> Vec<DueDelivery> {
         let mut queue = FairQueue::default();
         for (user, posts) in &self.users {
             (0..*posts).for_each(|_| queue.begin(user));
@@ -77,12 +77,12 @@ impl PostSlots {
     }
 
     /// The servers that get no further post now.
-    pub(super) fn full_hosts(&self, now: Duration) -> Vec<String> {
+    pub(crate) fn full_hosts(&self, now: Duration) -> Vec<String> {
         self.hosts.iter().filter(|(_, host)| host.is_full(now)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Gives a slot back. `timed_out`: whether there was no answer, after a long time; `None` if the post was not made.
-    pub(super) fn give_back(&mut self, post: &DueDelivery, timed_out: Option<bool>, now: Duration) {
+    pub(crate) fn give_back(&mut self, post: &DueDelivery, timed_out: Option<bool>, now: Duration) {
         self.total -= 1;
         if let Some(own) = self.users.get_mut(&post.user) {
             *own -= 1;

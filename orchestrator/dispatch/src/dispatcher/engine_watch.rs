@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::DispatcherWaker;
+use crate::DispatcherWaker;
 use engine::Engine;
 
 /// Waits for changes of the engine's containers.
