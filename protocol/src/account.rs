@@ -1,5 +1,12 @@
 //! Audit, usage and lists, as the public API returns them.
 
+pub(crate) mod mcp;
+pub(crate) mod memory;
+pub(crate) mod notification;
+pub(crate) mod secret;
+pub(crate) mod settings;
+pub(crate) mod tool;
+
 use std::fmt;
 
 use chrono::{DateTime, NaiveDate, Utc};

@@ -1,5 +1,8 @@
 //! A job's events: durable, and numbered from 1 without gaps.
 
+pub(crate) mod agent_event;
+pub(crate) mod instance_event;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,5 +1,11 @@
 //! A job, as the public API returns it.
 
+pub(crate) mod container_name;
+pub(crate) mod file;
+pub(crate) mod metadata;
+pub(crate) mod request;
+pub(crate) mod workspace_path;
+
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};

@@ -6,93 +6,80 @@
 #![warn(missing_docs)]
 
 mod account;
-mod agent_event;
 mod chat;
-mod container_name;
-mod cron;
 mod event;
 mod execution;
-mod file;
 mod gate;
 mod ids;
-mod instance_event;
 mod job;
 pub mod limits;
-mod mcp;
-mod memory;
-mod metadata;
 mod names;
-mod notification;
 mod problem;
-mod request;
 mod routine;
-mod secret;
-mod settings;
 mod thread;
-mod tool;
 mod worker;
-mod workspace_path;
 
 pub use account::{
     ActorRole, AuditOutcome, AuditRecord, JobCounts, LlmCallRecord, Page, StateCounts, StorageKind, StoredBytes,
     ThreadActionRecord, ToolActionRecord, UsageBy, UsageLine, UserStorage, is_user_name,
+    mcp::{ApproveMcpTool, McpServerSummary, McpToolStatus, McpToolSummary, McpTransportKind},
+    memory::{
+        MemoryAuthor, MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, ParseMemoryAuthorError,
+    },
+    notification::{DeliveryStatus, Notification, NotificationDelivery, NotificationKind},
+    secret::{SecretSummary, SetSecret, is_secret_name},
+    settings::{ParseTimeOfDayError, QuietHours, TimeOfDay, UserSettings},
+    tool::{
+        AdminToolPolicy, ApprovalRequirement, PermissionState, SetPermission, ToolPage, ToolSummary,
+        UnavailableMcpServer,
+    },
 };
-pub use agent_event::AgentEvent;
 pub use chat::{
     Completion, CompletionRequest, CompletionRequestRef, FinishReason, Message, TokenUsage, ToolCall, ToolChoice,
     ToolDefinition, ToolDomain,
 };
-pub use container_name::{ContainerName, ParseContainerNameError};
-pub use cron::{
-    AddCronJob, CronIsolation, CronJob, CronJobPatch, CronJobState, CronJobs, CronPayload, CronRan, CronRunEntry,
-    CronRunStatus, CronRuns, CronRuntime, CronSchedule, CronStatus, CronWakeMode, JSON_RPC_VERSION, RpcError,
-    RpcErrorData, RpcRequest, RpcResponse, WakeRequest,
+pub use event::{
+    EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep,
+    agent_event::AgentEvent,
+    instance_event::{AnyEventData, EventSubject, InstanceEvent, InstanceEventData, InstanceEventKind, RoutineChange},
 };
-pub use event::{EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep};
 pub use execution::{Execution, WorkId};
-pub use file::{DiffOmitted, FileChange, FileChangeKind, FileChanges, FileEntry, FileKind, Unpacked};
 pub use gate::{Gate, GateDecision, GateKind, GateResolution, GateScope, GateState, ResolveGate, ResolveThreadGate};
 pub use ids::{
     CallId, DeliveryId, GateId, InstanceId, JobId, MessageId, NotificationId, ParseIdError, PromptId, RoutineEventId,
     RoutineId, RunId, ThreadId, UserId,
 };
-pub use instance_event::{
-    AnyEventData, EventSubject, InstanceEvent, InstanceEventData, InstanceEventKind, RoutineChange,
-};
 pub use job::{
     ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
     PartialResult, Placement, Source, Usage,
+    container_name::{ContainerName, ParseContainerNameError},
+    file::{DiffOmitted, FileChange, FileChangeKind, FileChanges, FileEntry, FileKind, Unpacked},
+    metadata::Metadata,
+    request::{
+        CancelRequest, CreateJob, Egress, EgressInjection, InputFile, LimitsRequest, PromptMode, PromptReceipt,
+        PromptRequest, RejectRequest, RestartRequest,
+    },
+    workspace_path::{WorkspacePath, check_path},
 };
-pub use mcp::{ApproveMcpTool, McpServerSummary, McpToolStatus, McpToolSummary, McpTransportKind};
-pub use memory::{
-    MemoryAuthor, MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, ParseMemoryAuthorError,
-};
-pub use metadata::Metadata;
-pub use notification::{DeliveryStatus, Notification, NotificationDelivery, NotificationKind};
 pub use problem::{ErrorCode, FieldError, Problem};
-pub use request::{
-    CancelRequest, CreateJob, Egress, EgressInjection, InputFile, LimitsRequest, PromptMode, PromptReceipt,
-    PromptRequest, RejectRequest, RestartRequest,
-};
 pub use routine::{
     Budget, BudgetPeriod, CatchUp, CreateRoutine, DeliveryVerdict, DisabledReason, EmitSystemEvent, EventReceipt,
     FiringTime, FullJobAction, Guardrails, LightweightAction, Notify, Overlap, PostMessage, Retry, Routine,
     RoutineAction, RoutineActionKind, RoutineCronAction, RoutineCronEvent, RoutinePatch, RoutinePreview, RoutineRun,
     RoutineSaved, RoutineSession, RoutineStatus, RoutineSummary, RoutineTrigger, RoutineWarning, RunReason, RunStatus,
     TriggerRoutine, TriggerType, UpcomingFirings, WakeMode, WebhookDelivery, WebhookReceipt, WebhookTrigger,
+    cron::{
+        AddCronJob, CronIsolation, CronJob, CronJobPatch, CronJobState, CronJobs, CronPayload, CronRan, CronRunEntry,
+        CronRunStatus, CronRuns, CronRuntime, CronSchedule, CronStatus, CronWakeMode, JSON_RPC_VERSION, RpcError,
+        RpcErrorData, RpcRequest, RpcResponse, WakeRequest,
+    },
 };
-pub use secret::{SecretSummary, SetSecret, is_secret_name};
-pub use settings::{ParseTimeOfDayError, QuietHours, TimeOfDay, UserSettings};
 pub use thread::{
     ChatContent, ChatDelta, ChatEventKind, ChatHistory, ChatMessage, ChatStatus, ChatThread, DeltaPiece, LineOrigin,
     MAIN_THREAD, MessageReceipt, SendMessage, ThreadState,
-};
-pub use tool::{
-    AdminToolPolicy, ApprovalRequirement, PermissionState, SetPermission, ToolPage, ToolSummary, UnavailableMcpServer,
 };
 pub use worker::{
     CONTEXT_LENGTH, CompleteReply, CompleteReport, EgressView, EventAck, EventBatch, JobAssignment, PromptDelivery,
     RateLimitOrigin, ReportedOutcome, SESSION_HEADER, StatusReply, StatusReport, ToolCallReply, ToolCallRequest,
     ToolErrorKind, ToolFailure, ToolList, WorkerEvent,
 };
-pub use workspace_path::{WorkspacePath, check_path};

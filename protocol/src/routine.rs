@@ -4,6 +4,7 @@
 //! guardrails, runs, and the requests that fire them.
 
 mod action;
+pub(crate) mod cron;
 mod guardrails;
 mod inbound;
 mod run;
