@@ -1,5 +1,6 @@
 //! The public API: one resource per file. Owns the state that endpoints share, and the order of what wraps them.
 
+mod account;
 mod chat;
 mod docs;
 mod events;
@@ -9,13 +10,10 @@ mod home;
 mod jobs;
 mod mcp;
 mod memory;
-mod notifications;
 mod operation;
 mod request;
 mod response;
 mod routines;
-mod secrets;
-mod settings;
 mod tools;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -177,9 +175,9 @@ fn described() -> OpenApiRouter<PublicApi> {
         .merge(memory::routes())
         .merge(chat::routes())
         .merge(routines::routes())
-        .merge(settings::routes())
+        .merge(account::settings::routes())
         .merge(gates::routes())
-        .merge(notifications::routes())
+        .merge(account::notifications::routes())
         .merge(tools::routes())
         .merge(mcp::routes())
         .merge(operation::routes())
@@ -188,7 +186,7 @@ fn described() -> OpenApiRouter<PublicApi> {
 
 pub fn router(api: PublicApi) -> Router {
     let (router, _) = described().split_for_parts();
-    let (secrets, _) = secrets::routes().split_for_parts();
+    let (secrets, _) = account::secrets::routes().split_for_parts();
     let refusals = middleware::from_fn_with_state(api.clone(), audit_entry::refusals);
     let router = router.layer(compression::layer()).merge(secrets).with_state(api).layer(refusals);
     router.merge(docs::router()).route("/", get(home::home))

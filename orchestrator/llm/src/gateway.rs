@@ -9,15 +9,17 @@ use tokio::{sync::watch, time::Instant};
 use tracing::Instrument;
 
 use super::{
-    attempt_error::{AttemptError, Disposition},
-    breaker::CallOwner,
     call_phase::CallPhase,
-    circuit::{BreakerSettings, BreakerState},
     error::{ErrorKind, GatewayError},
     estimate,
     price::PriceTable,
-    provider::{CallProgress, Provider, add},
-    retry::RetrySettings,
+    provider::{
+        CallProgress, Provider, add,
+        attempt_error::{AttemptError, Disposition},
+        breaker::CallOwner,
+        circuit::{BreakerSettings, BreakerState},
+        retry::RetrySettings,
+    },
 };
 use config::{LlmSettings, UnpricedModels};
 use domain::budget::CallEstimate;

@@ -1,6 +1,12 @@
 //! One provider behind the gateway: its endpoint, its concurrency slots, its circuit breaker and its attempts. Owns
 //! asking this provider until it answers or cannot; never knows of the others.
 
+pub(crate) mod attempt_error;
+pub(crate) mod breaker;
+pub(crate) mod circuit;
+pub(crate) mod fair_semaphore;
+pub(crate) mod retry;
+
 use std::time::Duration;
 
 use agent::Delta;
@@ -8,16 +14,18 @@ use parking_lot::Mutex;
 use protocol::{Completion, CompletionRequest, TokenUsage};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{
+use self::{
     attempt_error::{AttemptError, Disposition},
     breaker::{Breaker, CallOwner, Ticket},
-    call_phase::CallPhase,
     circuit::{BreakerSettings, BreakerState, HealthOutcome, NotAdmitted},
-    error::{ErrorKind, GatewayError},
     fair_semaphore::FairSemaphore,
+    retry::RetrySettings,
+};
+use super::{
+    call_phase::CallPhase,
+    error::{ErrorKind, GatewayError},
     gateway::CallContext,
     price::{Price, PriceTable},
-    retry::RetrySettings,
     script::Script,
     serve::ScriptServer,
     upstream::Upstream,

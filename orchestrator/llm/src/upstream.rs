@@ -18,10 +18,9 @@ use tokio::time::timeout;
 
 use self::address::Address;
 use super::{
-    attempt_error::AttemptError,
     error::{ErrorKind, GatewayError},
     gateway::CallContext,
-    provider::{CallProgress, add},
+    provider::{CallProgress, add, attempt_error::AttemptError},
     serve::JOB_TITLE_HEADER,
     wire::{Decoder, Delta, OutputLimitField, RequestOptions, Wire},
 };

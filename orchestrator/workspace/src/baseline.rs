@@ -21,8 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Cutoff, FileError, Workspaces,
-    dir::{Dir, Metadata},
-    walk::Walk,
+    dir::{Dir, Metadata, walk::Walk},
 };
 use base::digest::sha256_hex;
 

@@ -19,8 +19,7 @@ use super::{
         Baseline, BaselineEntry, Content, MAX_DIGESTED_BYTES, MAX_DIGESTED_TOTAL_BYTES, MAX_TEXT_BYTES, is_compared,
         read,
     },
-    dir::{Dir, Metadata},
-    walk::Walk,
+    dir::{Dir, Metadata, walk::Walk},
 };
 use base::digest::sha256_hex;
 

@@ -4,6 +4,10 @@
 //! on the directory that was opened, and an entry is addressed by a single name without a slash. Only [`Dir::open`]
 //! takes a path, and only to one of the orchestrator's own directories.
 
+pub(crate) mod cutoff;
+pub(crate) mod remove_tree;
+pub(crate) mod walk;
+
 use std::{
     collections::VecDeque,
     ffi::{OsStr, OsString},

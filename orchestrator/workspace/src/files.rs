@@ -16,9 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Cutoff, FileError, PERMISSION_BITS, Quota, StagingDir, TarStream, Upload, Workspaces,
-    dir::{Dir, Metadata},
+    dir::{
+        Dir, Metadata,
+        walk::{CounterpartDir, Walk},
+    },
     unpack::unpack,
-    walk::{CounterpartDir, Walk},
 };
 
 /// Timeout of one walk over a workspace: 2.6 million entries, the most at the default ceiling, take about half of it.

@@ -2,7 +2,6 @@
 
 mod baseline;
 mod changes;
-mod cutoff;
 mod dir;
 mod error;
 mod file_work;
@@ -10,16 +9,14 @@ mod files;
 mod free_space;
 mod provisional;
 mod quota;
-mod remove_tree;
 mod retention;
 mod staging;
 mod tar_stream;
 mod unpack;
 mod uploads;
-mod walk;
 mod workspaces;
 
-pub use cutoff::Cutoff;
+pub use dir::cutoff::Cutoff;
 pub use error::FileError;
 pub use file_work::FileWork;
 pub use files::DirPage;

@@ -3,7 +3,10 @@
 use chrono::TimeDelta;
 use protocol::{FileKind, Limits};
 
-use super::{Cutoff, FileError, dir::Dir, walk::Walk};
+use super::{
+    Cutoff, FileError,
+    dir::{Dir, walk::Walk},
+};
 use base::clock::Clock;
 
 const MB: u64 = 1024 * 1024;

@@ -12,7 +12,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use super::{dir::Dir, remove_tree::remove_tree};
+use super::dir::{Dir, remove_tree::remove_tree};
 
 const STAGING_ROOT: &str = ".staging";
 const BODY_FILE: &str = "content";

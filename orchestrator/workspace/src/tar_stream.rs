@@ -15,9 +15,11 @@ use tar::{EntryType, Header};
 
 use super::{
     Cutoff, FileError, PERMISSION_BITS, Quota,
-    dir::{Dir, Metadata, SANDBOX_ID},
+    dir::{
+        Dir, Metadata, SANDBOX_ID,
+        walk::{DirEntry, Walk},
+    },
     quota::check_apparent_size,
-    walk::{DirEntry, Walk},
 };
 
 /// The unit of a tar archive (POSIX ustar).

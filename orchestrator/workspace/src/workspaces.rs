@@ -17,10 +17,12 @@ use protocol::{FileKind, JobId, Limits};
 
 use super::{
     Cutoff, DiskUsage, FileError, PERMISSION_BITS, Quota, StagingDir, Upload,
-    dir::Dir,
-    remove_tree::remove_tree,
+    dir::{
+        Dir,
+        remove_tree::remove_tree,
+        walk::{CounterpartDir, Walk},
+    },
     staging,
-    walk::{CounterpartDir, Walk},
 };
 use domain::request::WorkspaceFile;
 

@@ -67,7 +67,7 @@ impl Modify for Bearer {
 
 /// The complete document.
 pub fn document() -> Value {
-    let (_, described) = super::described().merge(super::secrets::routes()).split_for_parts();
+    let (_, described) = super::described().merge(super::account::secrets::routes()).split_for_parts();
     let mut merged = Base::openapi();
     merged.merge(described);
     let mut document = serde_json::to_value(merged).unwrap_or_default();

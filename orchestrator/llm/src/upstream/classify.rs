@@ -6,8 +6,8 @@ use base::error_chain;
 use reqwest::header::HeaderMap;
 
 use crate::{
-    attempt_error::{AttemptError, Disposition},
     error::ErrorKind,
+    provider::attempt_error::{AttemptError, Disposition},
     wire::DecodeError,
 };
 

@@ -14,11 +14,11 @@ use base::fair_queue::FairQueue;
 
 /// The slots; clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct FairSemaphore(Arc<Mutex<Slots>>);
+pub(crate) struct FairSemaphore(Arc<Mutex<Slots>>);
 
 /// One slot, released on drop.
 #[derive(Debug)]
-pub(super) struct SlotPermit {
+pub(crate) struct SlotPermit {
     semaphore: FairSemaphore,
     /// None once it was released.
     user: Option<String>,
@@ -32,12 +32,12 @@ struct Slots {
 }
 
 impl FairSemaphore {
-    pub(super) fn new(slots: usize) -> Self {
+    pub(crate) fn new(slots: usize) -> Self {
         Self(Arc::new(Mutex::new(Slots { free: slots, calls: FairQueue::default() })))
     }
 
     /// Waits for a slot. Cancel-safe: a dropped future holds none.
-    pub(super) async fn acquire(&self, caller: CallOwner<'_>) -> SlotPermit {
+    pub(crate) async fn acquire(&self, caller: CallOwner<'_>) -> SlotPermit {
         loop {
             let turn = {
                 let mut slots = self.0.lock();

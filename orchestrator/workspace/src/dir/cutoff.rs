@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::FileError;
+use crate::FileError;
 
 /// A deadline and a cancellation token. The default has no deadline and is never cancelled.
 #[derive(Debug, Clone, Default)]

@@ -4,17 +4,20 @@ use axum::{Json, extract::State};
 use protocol::UserSettings;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    PublicApi,
-    request::{
-        audit_entry::{AuditedCaller, audited},
-        caller::Caller,
+use crate::{
+    extract::ApiJson,
+    problem::ApiError,
+    public::{
+        PublicApi,
+        request::{
+            audit_entry::{AuditedCaller, audited},
+            caller::Caller,
+        },
     },
 };
-use crate::{extract::ApiJson, problem::ApiError};
 
 /// The endpoints, with the actions that the audit records.
-pub(super) fn routes() -> OpenApiRouter<PublicApi> {
+pub(in crate::public) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new().routes(routes!(get)).merge(audited("settings.put", routes!(put)))
 }
 

@@ -8,10 +8,10 @@ use std::{
     io,
 };
 
-use super::dir::Dir;
+use super::Dir;
 
 /// Removes an entry with everything below it.
-pub(super) fn remove_tree(parent: &Dir, name: &OsStr) -> io::Result<()> {
+pub(crate) fn remove_tree(parent: &Dir, name: &OsStr) -> io::Result<()> {
     match parent.unlink(name) {
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => {}
         other => return other,

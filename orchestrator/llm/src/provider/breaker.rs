@@ -44,7 +44,7 @@ impl Default for CallOwner<'_> {
 
 /// An admitted call; its outcome is reported with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ticket {
+pub(crate) struct Ticket {
     work: WorkId,
     user: String,
     /// The generations of the job's circuit and of the shared one.
@@ -53,7 +53,7 @@ pub(super) struct Ticket {
 
 /// The breaker of one provider.
 #[derive(Debug)]
-pub(super) struct Breaker {
+pub(crate) struct Breaker {
     settings: BreakerSettings,
     shared: Circuit,
     /// The user whose jobs alone opened the shared circuit; it applies to no other user.
@@ -79,7 +79,7 @@ struct FailedCall {
 }
 
 impl Breaker {
-    pub(super) fn new(settings: BreakerSettings) -> Self {
+    pub(crate) fn new(settings: BreakerSettings) -> Self {
         // The shared circuit is opened by `call_failed`, never by the number of failures alone.
         let shared = Circuit::new(BreakerSettings { failures: u32::MAX, ..settings });
         Self {
@@ -93,7 +93,7 @@ impl Breaker {
     }
 
     /// Admits a call or refuses it.
-    pub(super) fn admit(&mut self, caller: CallOwner<'_>, now: Instant) -> Result<Ticket, NotAdmitted> {
+    pub(crate) fn admit(&mut self, caller: CallOwner<'_>, now: Instant) -> Result<Ticket, NotAdmitted> {
         self.note_active(caller.user, now);
         let of_job = match self.jobs.get_mut(&caller.work) {
             Some(job) => {
@@ -116,13 +116,13 @@ impl Breaker {
     }
 
     /// Whether a call would be refused now. Changes nothing.
-    pub(super) fn refusal(&self, caller: CallOwner<'_>, now: Instant) -> Option<NotAdmitted> {
+    pub(crate) fn refusal(&self, caller: CallOwner<'_>, now: Instant) -> Option<NotAdmitted> {
         let of_job = self.jobs.get(&caller.work).and_then(|job| job.circuit.refusal(now));
         of_job.or_else(|| self.shared.refusal(now).filter(|_| self.applies_to(caller.user)))
     }
 
     /// Takes the outcome of an attempt.
-    pub(super) fn report(&mut self, ticket: &Ticket, outcome: HealthOutcome, now: Instant) {
+    pub(crate) fn report(&mut self, ticket: &Ticket, outcome: HealthOutcome, now: Instant) {
         let (of_job, of_all) = ticket.generations;
         match self.jobs.get_mut(&ticket.work) {
             Some(job) => {
@@ -153,7 +153,7 @@ impl Breaker {
     }
 
     /// Takes a call that has failed after all its attempts: opens the shared circuit when other calls fail, too.
-    pub(super) fn call_failed(&mut self, caller: CallOwner<'_>, now: Instant) {
+    pub(crate) fn call_failed(&mut self, caller: CallOwner<'_>, now: Instant) {
         let is_recent = |at: Instant| now.saturating_duration_since(at) < SHARED_WINDOW;
         self.failed_calls.retain(|_, call| is_recent(call.at));
         self.active_users.retain(|_, at| is_recent(*at));
@@ -176,7 +176,7 @@ impl Breaker {
     }
 
     /// The shared circuit's state.
-    pub(super) fn state(&self, now: Instant) -> BreakerState {
+    pub(crate) fn state(&self, now: Instant) -> BreakerState {
         self.shared.state(now)
     }
 

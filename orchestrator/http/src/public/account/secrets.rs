@@ -9,21 +9,21 @@ use secrecy::{ExposeSecret, SecretString};
 use store::SecretStored;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    PublicApi,
-    request::{
-        audit_entry::{AuditedCaller, audited},
-        caller::Caller,
-        cursor::{self, PageParams},
-    },
-};
 use crate::{
     extract::{ApiJson, ApiPath, ApiQuery},
     problem::ApiError,
+    public::{
+        PublicApi,
+        request::{
+            audit_entry::{AuditedCaller, audited},
+            caller::Caller,
+            cursor::{self, PageParams},
+        },
+    },
 };
 
 /// The endpoints for secrets.
-pub(super) fn routes() -> OpenApiRouter<PublicApi> {
+pub(in crate::public) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new()
         .routes(routes!(list))
         .merge(audited("secret.set", routes!(set)))

@@ -4,25 +4,25 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::error::ErrorKind;
+use crate::error::ErrorKind;
 
 const MAX_MESSAGE_CHARS: usize = 400;
 
 /// An attempt that brought no answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct AttemptError {
+pub(crate) struct AttemptError {
     /// Who acts next.
-    pub(super) disposition: Disposition,
-    pub(super) kind: ErrorKind,
+    pub(crate) disposition: Disposition,
+    pub(crate) kind: ErrorKind,
     /// How long the provider asks to wait.
-    pub(super) retry_after: Option<Duration>,
+    pub(crate) retry_after: Option<Duration>,
     /// For users; short and without secrets once the upstream has redacted it.
-    pub(super) message: String,
+    pub(crate) message: String,
 }
 
 /// Who acts after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Disposition {
+pub(crate) enum Disposition {
     /// The same provider, a little later.
     Retry,
     /// The next provider; this one cannot help now.
@@ -32,12 +32,12 @@ pub(super) enum Disposition {
 }
 
 impl AttemptError {
-    pub(super) fn new(disposition: Disposition, kind: ErrorKind, message: impl Into<String>) -> Self {
+    pub(crate) fn new(disposition: Disposition, kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { disposition, kind, retry_after: None, message: message.into() }
     }
 
     /// Cuts a long message. Only after secrets have been redacted: a part of one would no longer be recognised.
-    pub(super) fn shorten(&mut self) {
+    pub(crate) fn shorten(&mut self) {
         if let Some((end, _)) = self.message.char_indices().nth(MAX_MESSAGE_CHARS) {
             self.message.truncate(end);
             self.message.push('…');
@@ -45,27 +45,27 @@ impl AttemptError {
     }
 
     /// A refusal of this process itself: the provider was not asked.
-    pub(super) fn local(kind: ErrorKind, wait: Duration, message: &str) -> Self {
+    pub(crate) fn local(kind: ErrorKind, wait: Duration, message: &str) -> Self {
         Self { retry_after: Some(wait), ..Self::new(Disposition::Failover, kind, message) }
     }
 
-    pub(super) fn transient(kind: ErrorKind, message: impl Into<String>) -> Self {
+    pub(crate) fn transient(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self::new(Disposition::Retry, kind, message)
     }
 
     /// Whether the provider was not asked.
-    pub(super) fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         matches!(self.kind, ErrorKind::QueueTimeout | ErrorKind::CircuitOpen)
     }
 
     /// Whether asking again later may help. If not, and every provider refuses so, a person has to act: top up a quota,
     /// replace a key.
-    pub(super) fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         self.disposition == Disposition::Retry || self.kind == ErrorKind::RateLimited || self.is_local()
     }
 
     /// Classifies an HTTP status and its body.
-    pub(super) fn of_status(status: u16, body: &str, retry_after: Option<Duration>) -> Self {
+    pub(crate) fn of_status(status: u16, body: &str, retry_after: Option<Duration>) -> Self {
         let error = ErrorBody::read(body);
         let (disposition, kind) = match status {
             // Providers say "too many requests" or "bad request" of a spent quota, too; waiting does not fill it.
@@ -90,7 +90,7 @@ impl AttemptError {
     }
 
     /// Classifies an error inside an answer; it has no HTTP status, but often names one.
-    pub(super) fn of_event(body: &Value) -> Self {
+    pub(crate) fn of_event(body: &Value) -> Self {
         let text = body.to_string();
         let error = ErrorBody::read(&text);
         let status = match error.code.as_str() {

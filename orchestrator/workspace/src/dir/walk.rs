@@ -16,10 +16,8 @@ use std::{
 use chrono::{DateTime, Utc};
 use protocol::FileKind;
 
-use super::{
-    Cutoff, FileError,
-    dir::{Dir, Metadata},
-};
+use super::{Dir, Metadata};
+use crate::{Cutoff, FileError};
 use protocol::limits::MAX_PATH_DEPTH;
 
 /// Nested directories, and thus open descriptors, of one walk; a deeper tree is an error. Package managers and
@@ -32,11 +30,11 @@ const ENTRIES_PER_CHECK: u32 = 256;
 
 /// An entry found by a walk.
 #[derive(Debug)]
-pub(super) struct DirEntry {
+pub(crate) struct DirEntry {
     /// Depth of the directory that contains it; the top is 0.
-    pub(super) depth: usize,
-    pub(super) name: OsString,
-    pub(super) metadata: Metadata,
+    pub(crate) depth: usize,
+    pub(crate) name: OsString,
+    pub(crate) metadata: Metadata,
 }
 
 /// An open directory between the top and the current one.
@@ -48,7 +46,7 @@ struct DirNode {
 }
 
 /// A walk in progress.
-pub(super) struct Walk {
+pub(crate) struct Walk {
     /// The path of open directories, the top first.
     stack: Vec<DirNode>,
     /// The directory that was returned last and is entered next.
@@ -64,7 +62,7 @@ pub(super) struct Walk {
 
 impl Walk {
     /// A walk that fails with [`FileError::TooLarge`] after `max_entries`, and in a tree that is too deep.
-    pub(super) fn new(top: Dir, max_entries: u64) -> Self {
+    pub(crate) fn new(top: Dir, max_entries: u64) -> Self {
         Self {
             stack: vec![DirNode::new(top, OsString::new())],
             pending_dir: None,
@@ -79,23 +77,23 @@ impl Walk {
     }
 
     /// Fails with [`FileError::TimedOut`] past this cutoff.
-    pub(super) fn with_cutoff(self, cutoff: Cutoff) -> Self {
+    pub(crate) fn with_cutoff(self, cutoff: Cutoff) -> Self {
         Self { cutoff, ..self }
     }
 
     /// Replaces the cutoff for the rest of the walk.
-    pub(super) fn set_cutoff(&mut self, cutoff: Cutoff) {
+    pub(crate) fn set_cutoff(&mut self, cutoff: Cutoff) {
         self.cutoff = cutoff;
     }
 
     /// Also detects whether entries were added to or removed from a directory between `start` and the end of its
     /// reading.
-    pub(super) fn detecting_changes_since(self, start: DateTime<Utc>) -> Self {
+    pub(crate) fn detecting_changes_since(self, start: DateTime<Utc>) -> Self {
         Self { changes_since: Some(start), ..self }
     }
 
     /// The next entry; a directory before its content.
-    pub(super) fn next_entry(&mut self) -> Result<Option<DirEntry>, FileError> {
+    pub(crate) fn next_entry(&mut self) -> Result<Option<DirEntry>, FileError> {
         loop {
             self.check_cutoff()?;
             if let Some(name) = self.pending_dir.take() {
@@ -140,22 +138,22 @@ impl Walk {
     }
 
     /// The directory that contains the entry returned last.
-    pub(super) fn current_dir(&self) -> Option<&Dir> {
+    pub(crate) fn current_dir(&self) -> Option<&Dir> {
         self.stack.last().map(|node| &node.dir)
     }
 
     /// The path of that directory, relative to the top.
-    pub(super) fn current_path(&self) -> PathBuf {
+    pub(crate) fn current_path(&self) -> PathBuf {
         self.stack.iter().skip(1).map(|node| node.name.as_os_str()).collect()
     }
 
     /// Whether an entry vanished between being listed and being read: the walk may have missed others, too.
-    pub(super) const fn has_missed_entries(&self) -> bool {
+    pub(crate) const fn has_missed_entries(&self) -> bool {
         self.has_missed_entries
     }
 
     /// Whether a directory changed before it had been read to its end: an entry may have been moved past the walk.
-    pub(super) const fn has_changed(&self) -> bool {
+    pub(crate) const fn has_changed(&self) -> bool {
         self.has_changed
     }
 
@@ -208,19 +206,19 @@ impl DirNode {
 }
 
 /// The directory of a second tree at the same path as a walk's current directory.
-pub(super) struct CounterpartDir {
+pub(crate) struct CounterpartDir {
     /// The counterparts of the walk's stack; none where the second tree has no such directory.
     stack: Vec<Option<Dir>>,
 }
 
 impl CounterpartDir {
-    pub(super) fn new(top: Dir) -> Self {
+    pub(crate) fn new(top: Dir) -> Self {
         Self { stack: vec![Some(top)] }
     }
 
     /// The counterpart of the directory that contains `entry`; none if the second tree does not have it. Must be called
     /// for each entry that the walk returns, right after it.
-    pub(super) fn of(&mut self, walk: &Walk, entry: &DirEntry) -> Result<Option<&Dir>, FileError> {
+    pub(crate) fn of(&mut self, walk: &Walk, entry: &DirEntry) -> Result<Option<&Dir>, FileError> {
         self.stack.truncate(entry.depth + 1);
         if self.stack.len() == entry.depth {
             let dir = match self.stack.last() {

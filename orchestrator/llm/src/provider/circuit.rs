@@ -43,7 +43,7 @@ impl BreakerState {
 
 /// Why a call is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NotAdmitted {
+pub(crate) enum NotAdmitted {
     /// The circuit is open for this long.
     Open(Duration),
     /// Trial calls are running; their outcome is not known yet.
@@ -52,7 +52,7 @@ pub(super) enum NotAdmitted {
 
 /// The outcome of a call, as far as it concerns the provider's health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HealthOutcome {
+pub(crate) enum HealthOutcome {
     /// The provider answered.
     Success,
     /// The provider failed.
@@ -62,7 +62,7 @@ pub(super) enum HealthOutcome {
 }
 
 #[derive(Debug)]
-pub(super) struct Circuit {
+pub(crate) struct Circuit {
     settings: BreakerSettings,
     state: CircuitState,
     /// Counts changes of state, so that the outcome of a call that was admitted before one is ignored after it.
@@ -77,12 +77,12 @@ enum CircuitState {
 }
 
 impl Circuit {
-    pub(super) const fn new(settings: BreakerSettings) -> Self {
+    pub(crate) const fn new(settings: BreakerSettings) -> Self {
         Self { settings, state: CircuitState::Closed { failures: 0 }, generation: 0 }
     }
 
     /// Admits a call or refuses it; returns the generation that it belongs to.
-    pub(super) fn admit(&mut self, now: Instant) -> Result<u64, NotAdmitted> {
+    pub(crate) fn admit(&mut self, now: Instant) -> Result<u64, NotAdmitted> {
         if let Some(refusal) = self.refusal(now) {
             return Err(refusal);
         }
@@ -95,7 +95,7 @@ impl Circuit {
         Ok(self.generation)
     }
 
-    pub(super) fn refusal(&self, now: Instant) -> Option<NotAdmitted> {
+    pub(crate) fn refusal(&self, now: Instant) -> Option<NotAdmitted> {
         match self.state {
             CircuitState::Closed { .. } => None,
             CircuitState::Open { until } => (now < until).then(|| NotAdmitted::Open(until - now)),
@@ -105,7 +105,7 @@ impl Circuit {
         }
     }
 
-    pub(super) fn report(&mut self, generation: u64, outcome: HealthOutcome, now: Instant) {
+    pub(crate) fn report(&mut self, generation: u64, outcome: HealthOutcome, now: Instant) {
         if generation != self.generation {
             return;
         }
@@ -130,11 +130,11 @@ impl Circuit {
         }
     }
 
-    pub(super) fn open(&mut self, now: Instant) {
+    pub(crate) fn open(&mut self, now: Instant) {
         self.enter(CircuitState::Open { until: now + self.settings.open_for });
     }
 
-    pub(super) fn state(&self, now: Instant) -> BreakerState {
+    pub(crate) fn state(&self, now: Instant) -> BreakerState {
         match self.state {
             CircuitState::Closed { .. } => BreakerState::Closed,
             CircuitState::Open { until } if now < until => BreakerState::Open,
@@ -142,11 +142,11 @@ impl Circuit {
         }
     }
 
-    pub(super) const fn is_pristine(&self) -> bool {
+    pub(crate) const fn is_pristine(&self) -> bool {
         matches!(self.state, CircuitState::Closed { failures: 0 })
     }
 
-    pub(super) const fn has_trials(&self) -> bool {
+    pub(crate) const fn has_trials(&self) -> bool {
         matches!(self.state, CircuitState::HalfOpen { running: 1.., .. })
     }
 

@@ -20,7 +20,7 @@ impl Default for RetrySettings {
 
 impl RetrySettings {
     /// The wait after this many attempts; none if there is no other. `chance` is from 0 to 1.
-    pub(super) fn wait(&self, tries_done: u32, asked: Option<Duration>, chance: f64) -> Option<Duration> {
+    pub(crate) fn wait(&self, tries_done: u32, asked: Option<Duration>, chance: f64) -> Option<Duration> {
         if tries_done >= self.tries {
             return None;
         }

@@ -7,21 +7,21 @@ use store::{MarkedRead, NotificationFilter};
 use utoipa::IntoParams;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    PublicApi,
-    request::{
-        audit_entry::{AuditedCaller, audited},
-        caller::Caller,
-        cursor, filter,
-    },
-};
 use crate::{
     extract::{ApiPath, ApiQuery},
     problem::ApiError,
+    public::{
+        PublicApi,
+        request::{
+            audit_entry::{AuditedCaller, audited},
+            caller::Caller,
+            cursor, filter,
+        },
+    },
 };
 
 /// The endpoints, with the actions that the audit records.
-pub(super) fn routes() -> OpenApiRouter<PublicApi> {
+pub(in crate::public) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new().routes(routes!(list)).merge(audited("notification.read", routes!(read)))
 }
 
