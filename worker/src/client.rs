@@ -21,8 +21,10 @@ use tokio::time::Instant;
 
 use crate::{
     connection::{ConnectionPool, TransportError},
-    secret::SessionSecret,
-    stop::{StopCause, StopSwitch},
+    session::{
+        secret::SessionSecret,
+        stop::{StopCause, StopSwitch},
+    },
 };
 
 /// How long after its lease has expired the worker gives up, until the job assignment sets it.

@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     client::{Call, CallError, OrchestratorClient},
-    stop::StopCause,
+    session::stop::StopCause,
 };
 
 const QUEUE_EVENTS: usize = 64;
@@ -225,7 +225,10 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::{client::Identity, secret::SessionSecret, stop::StopSwitch};
+    use crate::{
+        client::Identity,
+        session::{secret::SessionSecret, stop::StopSwitch},
+    };
 
     fn result(output: String) -> AgentEvent {
         let (call_id, tool) = (CallId("c".to_owned()), "shell".to_owned());

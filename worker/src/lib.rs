@@ -8,15 +8,11 @@ mod cgroup;
 mod client;
 mod connection;
 mod environment;
-mod heartbeat;
 mod journal;
 mod model;
 mod probe;
-mod report;
 mod search;
-mod secret;
 mod session;
-mod stop;
 mod supervisor;
 mod tools;
 

@@ -3,6 +3,11 @@
 //! Owns the order of these steps and the lifetime of every part. All parts run in one future: none outlives it, and a stop
 //! stops them all.
 
+pub(crate) mod heartbeat;
+pub(crate) mod report;
+pub(crate) mod secret;
+pub(crate) mod stop;
+
 use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
 use agent::{
@@ -20,16 +25,18 @@ use tokio::{
     time::Instant,
 };
 
+use self::{
+    heartbeat::Heartbeat,
+    report::{completed_unrecorded, report, stopped_early},
+    secret::{SessionSecret, token},
+    stop::{StopCause, StopSwitch},
+};
 use crate::{
     cgroup::Cgroup,
     client::{Call, CallError, Identity, OrchestratorClient},
     environment::Environment,
-    heartbeat::Heartbeat,
     journal::{EventQueue, journal},
     model::GatewayModel,
-    report::{completed_unrecorded, report, stopped_early},
-    secret::{SessionSecret, token},
-    stop::{StopCause, StopSwitch},
     supervisor::Processes,
     tools::{Launcher, LimitMonitor, ToolDeps, Workspace, build_tools, context},
 };

@@ -20,7 +20,7 @@ use super::{
         Dir, Metadata,
         walk::{CounterpartDir, Walk},
     },
-    unpack::unpack,
+    uploads::unpack::unpack,
 };
 
 /// Timeout of one walk over a workspace: 2.6 million entries, the most at the default ceiling, take about half of it.

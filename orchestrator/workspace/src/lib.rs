@@ -10,9 +10,7 @@ mod free_space;
 mod provisional;
 mod quota;
 mod retention;
-mod staging;
 mod tar_stream;
-mod unpack;
 mod uploads;
 mod workspaces;
 
@@ -24,9 +22,8 @@ pub use free_space::{DiskSpace, FreeSpace, ReadDiskSpace};
 pub use protocol::WorkspacePath;
 pub use quota::{DiskUsage, Quota};
 pub use retention::{RetentionPeriod, RetentionSweep, remove_container_logs};
-pub use staging::StagingDir;
 pub use tar_stream::TarStream;
-pub use uploads::{Upload, UploadRegistry};
+pub use uploads::{Upload, UploadRegistry, staging::StagingDir};
 pub use workspaces::{WorkspaceError, Workspaces};
 
 /// The permissions of a mode that are kept when a file is copied or packed: no setuid, setgid or sticky bit.

@@ -3,6 +3,9 @@
 //!
 //! Owns the reservations. Never touches a file.
 
+pub(crate) mod staging;
+pub(crate) mod unpack;
+
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
     sync::Arc,

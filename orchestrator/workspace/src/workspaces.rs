@@ -22,7 +22,7 @@ use super::{
         remove_tree::remove_tree,
         walk::{CounterpartDir, Walk},
     },
-    staging,
+    uploads::staging,
 };
 use domain::request::WorkspaceFile;
 

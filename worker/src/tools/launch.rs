@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::limits::LimitMonitor;
 use crate::{
-    stop::{StopCause, StopSwitch},
+    session::stop::{StopCause, StopSwitch},
     supervisor::{CallProcesses, Processes},
 };
 
@@ -112,7 +112,7 @@ mod tests {
         cgroup::Cgroup,
         client::{Identity, OrchestratorClient},
         journal::{EventPump, journal},
-        secret::SessionSecret,
+        session::secret::SessionSecret,
     };
 
     fn launcher() -> (Launcher, EventPump) {

@@ -90,7 +90,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{client::Identity, secret::SessionSecret, stop::StopSwitch};
+    use crate::{
+        client::Identity,
+        session::{secret::SessionSecret, stop::StopSwitch},
+    };
 
     #[rstest]
     #[case::alone(false, Some(5), 65)]

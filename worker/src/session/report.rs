@@ -5,7 +5,7 @@
 use agent::{FailureReason, LoopOutcome, failure_report, outcome_report};
 use protocol::{CompleteReport, JobReason, PartialResult};
 
-use crate::stop::StopCause;
+use crate::session::stop::StopCause;
 
 const IMPERSONATED: &str =
     "another process in the container sent events in the worker's name; the record of this job is not reliable";

@@ -12,7 +12,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use super::dir::{Dir, remove_tree::remove_tree};
+use crate::dir::{Dir, remove_tree::remove_tree};
 
 const STAGING_ROOT: &str = ".staging";
 const BODY_FILE: &str = "content";
@@ -32,7 +32,7 @@ pub struct StagingDir {
 
 impl StagingDir {
     /// Creates one with an unused number from `next` as its name, below the directory of all workspaces.
-    pub(super) fn create(workspaces: &Path, next: &AtomicU64) -> io::Result<Self> {
+    pub(crate) fn create(workspaces: &Path, next: &AtomicU64) -> io::Result<Self> {
         let path = workspaces.join(STAGING_ROOT);
         fs::DirBuilder::new().recursive(true).mode(PRIVATE_DIR_MODE).create(&path)?;
         let root = Dir::open(&path)?;
@@ -55,12 +55,12 @@ impl StagingDir {
     }
 
     /// The directory and name of the received file.
-    pub(super) fn body_file(&self) -> (&Dir, &OsStr) {
+    pub(crate) fn body_file(&self) -> (&Dir, &OsStr) {
         (&self.dir, OsStr::new(BODY_FILE))
     }
 
     /// The directory that an archive is unpacked into, created on first use.
-    pub(super) fn tree(&self) -> io::Result<Dir> {
+    pub(crate) fn tree(&self) -> io::Result<Dir> {
         self.dir.create_or_open_dir(OsStr::new(TREE_DIR))
     }
 }
@@ -74,7 +74,7 @@ impl Drop for StagingDir {
 }
 
 /// Removes the staging directories of an earlier process.
-pub(super) fn remove_all(workspaces: &Path) -> io::Result<()> {
+pub(crate) fn remove_all(workspaces: &Path) -> io::Result<()> {
     match Dir::open(workspaces).and_then(|root| remove_tree(&root, OsStr::new(STAGING_ROOT))) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,

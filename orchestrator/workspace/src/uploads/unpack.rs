@@ -22,7 +22,7 @@ use self::{
     header::{ExtendedHeader, entry_path, printable},
     link_target::confined,
 };
-use super::{Cutoff, FileError, PERMISSION_BITS, Quota, Upload, dir::Dir};
+use crate::{Cutoff, FileError, PERMISSION_BITS, Quota, Upload, dir::Dir};
 use protocol::check_path;
 
 /// Files, directories and links in one archive.
@@ -40,7 +40,7 @@ const OWNER_DIR_BITS: u32 = 0o700;
 const COPY_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Unpacks a tar archive, compressed with gzip or not, into `tree`.
-pub(super) fn unpack(body: impl Read, gzip: bool, tree: &Dir, upload: &mut Upload) -> Result<Unpacked, FileError> {
+pub(crate) fn unpack(body: impl Read, gzip: bool, tree: &Dir, upload: &mut Upload) -> Result<Unpacked, FileError> {
     let (quota, cutoff) = (Quota::from_limits(&upload.limits), &upload.cutoff(UNPACK_TIMEOUT));
     let quota = Quota { entries: quota.entries.min(MAX_ENTRIES), ..quota };
     let header_bytes = MAX_HEADER_BYTES_PER_ENTRY.saturating_mul(quota.entries.saturating_add(SPARE_ENTRIES));

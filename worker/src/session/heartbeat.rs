@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::{
     client::{Call, CallError, OrchestratorClient},
-    stop::StopCause,
+    session::stop::StopCause,
 };
 
 /// Sends heartbeats to the orchestrator.
