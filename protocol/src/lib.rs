@@ -16,6 +16,7 @@ pub mod limits;
 mod names;
 mod problem;
 mod routine;
+mod rpc;
 mod thread;
 mod worker;
 
@@ -70,10 +71,10 @@ pub use routine::{
     TriggerRoutine, TriggerType, UpcomingFirings, WakeMode, WebhookDelivery, WebhookReceipt, WebhookTrigger,
     cron::{
         AddCronJob, CronIsolation, CronJob, CronJobPatch, CronJobState, CronJobs, CronPayload, CronRan, CronRunEntry,
-        CronRunStatus, CronRuns, CronRuntime, CronSchedule, CronStatus, CronWakeMode, JSON_RPC_VERSION, RpcError,
-        RpcErrorData, RpcRequest, RpcResponse, WakeRequest,
+        CronRunStatus, CronRuns, CronRuntime, CronSchedule, CronStatus, CronWakeMode, WakeRequest,
     },
 };
+pub use rpc::{JSON_RPC_VERSION, RpcError, RpcErrorData, RpcRequest, RpcResponse};
 pub use thread::{
     ChatContent, ChatDelta, ChatEventKind, ChatHistory, ChatMessage, ChatStatus, ChatThread, DeltaPiece, LineOrigin,
     MAIN_THREAD, MessageReceipt, SendMessage, ThreadState,
