@@ -2,8 +2,10 @@
 //!
 //! Starts nothing.
 
+mod jobs;
 mod limits;
 mod open;
+mod routines;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,10 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::open::check;
 use self::{
-    limits::{
-        ceiling, day_limits, definition_limits, heartbeat_settings, plan_limits, record_retention, settings_bounds,
-        workspace_retention,
-    },
+    limits::{heartbeat_settings, settings_bounds, workspace_retention},
     open::{egress_client, notification_destinations, open_secrets, open_store, open_workspaces, own_addresses},
 };
 use super::{
@@ -23,34 +22,29 @@ use super::{
     ticks::{Tick, Ticks},
 };
 use auth::{SigningKey, WorkerTokens};
-use base::{clock::Clock, rate_limit::ToolRateLimits};
+use base::clock::Clock;
 use chat::{ChatEngine, ChatParts, Chats, Heartbeats, LiveEvents, send_rates};
 use config::{Config, SandboxMode};
 use dispatch::{
-    ActionExecutor, AttemptRegistry, DatabaseWatch, DiskSweep, Dispatcher, DispatcherWaker, EngineWatch, EventHandler,
-    EventIngestion, HostRuns, JobSubmitter, NotificationDestinations, NotificationSender, OpenJobs, PendingEventWorker,
-    Prober, RoutineEditor, RoutineMatchers, RoutineWaker, RunJobs, Sandbox, TokenFiles, WebhookHandler,
-    WorkerListeners, WorkspaceMeasurer,
+    AttemptRegistry, DispatcherWaker, JobSubmitter, NotificationDestinations, OpenJobs, PendingEventWorker, Prober,
+    RoutineEditor, RoutineMatchers, RoutineWaker, Sandbox, WorkerListeners, WorkspaceMeasurer,
 };
-use domain::request::Ceiling;
 use egress::EgressClient;
 use engine::{Docker, DockerSettings, Engine};
 use hooks::{Hooks, JobEndNotices};
-use host_jobs::HostJobs;
 use http_api::{
     metrics::MetricsEndpoint,
-    public::{self, Inbound, PublicApi, PublicParts, RequestLimits},
+    public::{self, PublicApi, PublicParts, RequestLimits},
     server::Descriptors,
-    worker::{self, WorkerApi},
+    worker,
 };
-use llm::{Gateway, metering::Meter};
+use llm::Gateway;
 use mcp::{McpClient, McpParts};
-use routine::{Lightweight, RoutineScheduler, Runner, RunnerParts};
 use secrets::{LeakDetectors, Secrets};
 use store::Store;
 use telemetry::metrics::Metrics;
-use tools::{BuiltinTools, JobAccess, McpTools, ToolServices};
-use workspace::{FileWork, FreeSpace, RetentionSweep, UploadRegistry, Workspaces};
+use tools::BuiltinTools;
+use workspace::{FileWork, FreeSpace, UploadRegistry, Workspaces};
 
 impl App {
     /// Builds all parts and starts none.
@@ -221,146 +215,6 @@ impl Core {
         Ok((core, prober))
     }
 
-    /// The built-in tools, and what creates jobs for the public API. The tools create jobs as well, by the control
-    /// plane's connections; what a job may ask for includes the names of the tools.
-    fn tools_and_submitter(&self, config: &Config) -> Result<(Arc<BuiltinTools>, Arc<JobSubmitter>), ServeError> {
-        let tools = BuiltinTools::new(ToolServices {
-            store: self.store.control(),
-            clock: self.clock.clone(),
-            rates: config.tool_rates,
-            egress: self.egress.clone(),
-            mcp: McpTools::new(Arc::clone(&self.mcp), self.store.control(), self.clock.clone()),
-            detectors: self.detectors.clone(),
-            hooks: Arc::clone(&self.hooks),
-            drain: self.drain.clone(),
-        })?;
-        let ceiling = ceiling(config, &tools);
-        let access = JobAccess {
-            submitter: self.submitter(config, self.store.control(), ceiling.clone()),
-            attempts: Arc::clone(&self.attempts),
-            drain: self.drain.clone(),
-        };
-        let routines = self.routine_editor(config, Arc::clone(&access.submitter));
-        let tools = tools.with_job_tools(&access, &routines)?;
-        Ok((Arc::new(tools), self.submitter(config, self.store.clone(), ceiling)))
-    }
-
-    fn worker_api(&self, config: &Config, tools: &Arc<BuiltinTools>) -> WorkerApi {
-        WorkerApi {
-            token_files: TokenFiles::new(config.run_dir.clone()),
-            attempts: Arc::clone(&self.attempts),
-            store: self.store.control(),
-            auth: self.tokens.clone(),
-            clock: self.clock.clone(),
-            waker: self.waker.clone(),
-            meter: self.meter(config),
-            ingestion: self.event_ingestion(),
-            tools: Arc::clone(tools),
-            metrics: self.metrics.clone(),
-            workspace_measurer: self.workspace_measurer.clone(),
-            tasks: self.request_tasks.clone(),
-            lease: Duration::from_secs(config.lease_seconds),
-            outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
-            worker_patience: Duration::from_secs(config.worker_patience_seconds),
-            drain: self.drain.clone(),
-        }
-    }
-
-    fn event_ingestion(&self) -> EventIngestion {
-        EventIngestion {
-            store: self.store.control(),
-            detectors: self.detectors.clone(),
-            hooks: Arc::clone(&self.hooks),
-        }
-    }
-
-    fn meter(&self, config: &Config) -> Meter {
-        Meter {
-            store: self.store.control(),
-            detectors: self.detectors.clone(),
-            gateway: Arc::clone(&self.gateway),
-            clock: self.clock.clone(),
-            day_limits: day_limits(config),
-            tasks: self.request_tasks.clone(),
-            drain: self.drain.clone(),
-        }
-    }
-
-    fn engine_watch(&self) -> EngineWatch {
-        EngineWatch { engine: Arc::clone(&self.engine), waker: self.waker.clone() }
-    }
-
-    fn database_watch(&self) -> DatabaseWatch {
-        DatabaseWatch { store: self.store.control(), jobs: Arc::clone(&self.open_jobs) }
-    }
-
-    fn disk_sweep(&self) -> DiskSweep {
-        DiskSweep {
-            store: self.store.control(),
-            measurer: self.workspace_measurer.clone(),
-            free_space: self.free_space.clone(),
-            attempts: Arc::clone(&self.attempts),
-            waker: self.waker.clone(),
-        }
-    }
-
-    fn dispatcher(&self, config: &Config, listeners: &Arc<WorkerListeners>, tools: &Arc<BuiltinTools>) -> Dispatcher {
-        let executor = ActionExecutor {
-            host_runs: self.host_runs(config, tools),
-            store: self.store.control(),
-            jobs: Arc::clone(&self.open_jobs),
-            sandbox: Arc::clone(&self.sandbox),
-            engine: Arc::clone(&self.engine),
-            listeners: Arc::clone(listeners),
-            attempts: Arc::clone(&self.attempts),
-            workspaces: self.workspaces.clone(),
-            tokens: self.tokens.clone(),
-            detectors: self.detectors.clone(),
-            hooks: Arc::clone(&self.hooks),
-            clock: self.clock.clone(),
-            metrics: self.metrics.clone(),
-            logs: self.logs.clone(),
-            lease: Duration::from_secs(config.lease_seconds),
-        };
-        let (free_space, waker) = (self.free_space.clone(), self.waker.clone());
-        Dispatcher::new(executor, free_space, day_limits(config), plan_limits(config), waker)
-    }
-
-    /// What runs the jobs that have no container.
-    fn host_runs(&self, config: &Config, tools: &Arc<BuiltinTools>) -> HostRuns {
-        let jobs = HostJobs {
-            store: self.store.control(),
-            ingestion: self.event_ingestion(),
-            meter: self.meter(config),
-            tools: Arc::clone(tools),
-            clock: self.clock.clone(),
-            waker: self.waker.clone(),
-            outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
-            drain: self.drain.clone(),
-        };
-        HostRuns { run: jobs.into_runner(), waker: self.waker.clone(), tasks: self.request_tasks.clone() }
-    }
-
-    fn submitter(&self, config: &Config, store: Store, ceiling: Ceiling) -> Arc<JobSubmitter> {
-        Arc::new(JobSubmitter {
-            store,
-            sandbox: Arc::clone(&self.sandbox),
-            workspaces: self.workspaces.clone(),
-            retention: workspace_retention(config),
-            uploads: self.uploads.clone(),
-            file_work: self.file_work.clone(),
-            ceiling,
-            egress: Arc::clone(self.egress.policy()),
-            hooks: Arc::clone(&self.hooks),
-            gateway: Arc::clone(&self.gateway),
-            detectors: self.detectors.clone(),
-            day_limits: day_limits(config),
-            clock: self.clock.clone(),
-            waker: self.waker.clone(),
-            tasks: self.request_tasks.clone(),
-        })
-    }
-
     fn chats(&self, config: &Config, tools: &Arc<BuiltinTools>, submitter: Arc<JobSubmitter>) -> Arc<Chats> {
         let engine = ChatEngine::new(ChatParts {
             store: self.store.control(),
@@ -384,40 +238,6 @@ impl Core {
             waker: self.waker.clone(),
             clock: self.clock.clone(),
         })
-    }
-
-    fn event_handler(&self, store: Store) -> Arc<EventHandler> {
-        Arc::new(EventHandler::new(
-            store,
-            Arc::clone(&self.routine_matchers),
-            self.routine_waker.clone(),
-            self.clock.clone(),
-        ))
-    }
-
-    fn inbound(&self, config: &Config) -> Inbound {
-        let (secrets, matchers) = (Arc::clone(&self.secrets), Arc::clone(&self.routine_matchers));
-        Inbound {
-            events: self.event_handler(self.store.clone()),
-            rates: ToolRateLimits::new(config.inbound_rate),
-            webhooks: WebhookHandler::new(
-                self.store.clone(),
-                secrets,
-                matchers,
-                self.routine_waker.clone(),
-                self.clock.clone(),
-            ),
-        }
-    }
-
-    fn notification_sender(&self) -> NotificationSender {
-        NotificationSender {
-            store: self.store.control(),
-            secrets: Arc::clone(&self.secrets),
-            destinations: self.notification_destinations.clone(),
-            clock: self.clock.clone(),
-            process: uuid::Uuid::from_u128(rand::random()),
-        }
     }
 
     fn public_api(
@@ -463,61 +283,5 @@ impl Core {
             .with(Tick::Second, move || routines.wake_scheduler())
             // Runs that another process has claimed.
             .with(Tick::TenSeconds, move || runs.wake_runs())
-    }
-
-    /// Works on the runs of routines.
-    fn runner(&self, config: &Config, tools: &Arc<BuiltinTools>, submitter: Arc<JobSubmitter>) -> Runner {
-        Runner::new(RunnerParts {
-            store: self.store.control(),
-            lightweight: Lightweight {
-                store: self.store.control(),
-                meter: self.meter(config),
-                tools: Arc::clone(tools),
-                hooks: Arc::clone(&self.hooks),
-                clock: self.clock.clone(),
-                default_model: config.llm.primary.model.clone(),
-                models: settings_bounds(config).models,
-                max_tool_rounds: config.routines.max_tool_rounds,
-                outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),
-            },
-            jobs: Arc::new(RunJobs { submitter }),
-            waker: self.routine_waker.clone(),
-            clock: self.clock.clone(),
-            max_concurrent: config.routines.max_concurrent,
-        })
-    }
-
-    /// Fires routines at the times of their schedules.
-    fn routine_scheduler(&self, config: &Config) -> RoutineScheduler {
-        RoutineScheduler {
-            store: self.store.control(),
-            clock: self.clock.clone(),
-            waker: self.routine_waker.clone(),
-            cron_enabled: config.routines.cron_enabled,
-        }
-    }
-
-    /// Creates, changes and fires routines, with jobs as this submitter would create them.
-    fn routine_editor(&self, config: &Config, submitter: Arc<JobSubmitter>) -> Arc<RoutineEditor> {
-        Arc::new(RoutineEditor {
-            submitter,
-            destinations: self.notification_destinations.clone(),
-            secrets: Arc::clone(&self.secrets),
-            waker: self.routine_waker.clone(),
-            limits: definition_limits(&config.routines),
-            max_per_user: config.routines.max_per_user,
-            cron_enabled: config.routines.cron_enabled,
-        })
-    }
-
-    fn retention_sweep(&self, config: &Config) -> RetentionSweep {
-        RetentionSweep {
-            retention: workspace_retention(config),
-            records: record_retention(config),
-            store: self.store.clone(),
-            workspaces: self.workspaces.clone(),
-            logs: self.logs.clone(),
-            clock: self.clock.clone(),
-        }
     }
 }

@@ -3,6 +3,7 @@
 //! Owns every setting, declared once with its key, default, bounds and help. Opens no files that settings name, except
 //! secrets. The error for an invalid value is one line that names the setting.
 
+mod checks;
 mod hooks;
 mod master_key;
 mod mcp;
@@ -20,8 +21,8 @@ use std::{
 };
 
 use base::Environment;
-use protocol::{ContainerName, InstanceId, Limits};
-use secrecy::{ExposeSecret, SecretString};
+use protocol::{InstanceId, Limits};
+use secrecy::SecretString;
 
 use base::rate_limit::ToolRates;
 pub use hooks::{HookAction, HookFilter, HookPoint, HookSettings, WebhookSettings};
@@ -35,12 +36,6 @@ pub use setting::SettingSpec;
 use setting::{Kind, setting, settings};
 use setting_value::{RawValue, SettingValue, choose};
 
-/// HS256 needs a key as long as its hash.
-const MIN_JWT_SECRET_BYTES: usize = 32;
-/// `sun_path` has room for 108 bytes including the final NUL.
-const MAX_SOCKET_PATH_BYTES: usize = 107;
-/// A slash and `gantry-job-<uuid>-<attempt>/worker.sock`.
-const SOCKET_TAIL_BYTES: usize = 1 + ContainerName::MAX_JOB_NAME_BYTES + "/worker.sock".len();
 /// Tables of the file that are values of settings.
 const TABLES: [&str; 3] = ["llm.prices", "mcp", "hooks"];
 
@@ -305,30 +300,6 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks that need more than one value, or more than its type.
-    fn check(&mut self, reader: &mut ConfigReader<'_>) -> Result<(), ConfigError> {
-        check_socket_path(reader, &self.run_dir)?;
-        check_database_url(reader, &self.database_url)?;
-        for host in &mut self.allowed_hosts {
-            host.make_ascii_lowercase();
-            if !is_host(host) {
-                let expected = "must be host names such as gantry.example.org, with or without a port, or IPv6 addresses in brackets";
-                return Err(reader.invalid("allowed_hosts", expected));
-            }
-        }
-        if self.jwt_secret.as_ref().is_some_and(|secret| secret.expose_secret().len() < MIN_JWT_SECRET_BYTES) {
-            let expected = format!("must be at least {MIN_JWT_SECRET_BYTES} bytes (try: openssl rand -hex 32)");
-            return Err(reader.invalid("jwt_secret", expected));
-        }
-        if self.master_key.as_ref().is_some_and(|key| master_key_bytes(key.expose_secret()).is_none()) {
-            return Err(reader.invalid("master_key", "must be 32 bytes in base64 (try: openssl rand -base64 32)"));
-        }
-        if self.disk_floor_mb.is_none() {
-            reader.override_display("disk_floor_mb", "the larger of 2048 and 5 %");
-        }
-        Ok(())
-    }
-
     /// Warns about settings whose features are not available yet.
     fn warn(&mut self) {
         let unavailable = [(self.pool_size > 0, "pool_size: a pool of containers is not available yet")];
@@ -392,47 +363,6 @@ fn default_hosts(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
         }
     }
     Ok(hosts)
-}
-
-/// Whether this is a valid `Host` header: a name, an IPv4 address or an IPv6 address in brackets, with or without a port.
-fn is_host(host: &str) -> bool {
-    let (name, port) = match host.rsplit_once(':') {
-        // The colons of an address are inside its brackets.
-        Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
-        _ => (host, None),
-    };
-    let is_name = match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_".contains(&b)),
-    };
-    is_name && port.is_none_or(|port| port.parse::<u16>().is_ok())
-}
-
-fn check_socket_path(reader: &mut ConfigReader<'_>, run_dir: &Path) -> Result<(), ConfigError> {
-    let max = MAX_SOCKET_PATH_BYTES - SOCKET_TAIL_BYTES;
-    if run_dir.as_os_str().len() <= max {
-        return Ok(());
-    }
-    let key = if reader.is_set("run_dir") { "run_dir" } else { "data_dir" };
-    let expected = format!(
-        "the path of a worker's socket in {} would be longer than {MAX_SOCKET_PATH_BYTES} bytes: set run_dir to at most {max}",
-        run_dir.display()
-    );
-    Err(reader.invalid(key, expected))
-}
-
-fn check_database_url(reader: &ConfigReader<'_>, url: &str) -> Result<(), ConfigError> {
-    if url.starts_with("sqlite:") {
-        return Ok(());
-    }
-    // The URL of another database may contain a password: it is not shown.
-    Err(reader.missing(
-        "database_url",
-        match url.split_once(':') {
-            Some(("postgres" | "postgresql", _)) => "PostgreSQL is not available yet: use sqlite:",
-            _ => "must start with sqlite:",
-        },
-    ))
 }
 
 #[cfg(test)]

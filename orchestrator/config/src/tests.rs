@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use rstest::rstest;
+use secrecy::ExposeSecret as _;
 
 use super::*;
 
