@@ -4,6 +4,8 @@ mod actions;
 mod commands;
 mod context;
 mod fairness;
+mod gates;
+pub(crate) mod gates_in_chat;
 mod heartbeats;
 mod interactive;
 mod lines_of_routines;

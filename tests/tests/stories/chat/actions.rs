@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tests::{Reply, User, World, install::program, script_of};
 
 use super::{history, send, turn, until_state};
-use crate::gates_in_chat::waiting;
+use crate::chat::gates_in_chat::waiting;
 
 const SECRET: &str = "correct-horse-battery";
 /// Tool calls of one turn, at most.

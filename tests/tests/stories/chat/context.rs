@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tests::{Reply, User};
 
 use super::{answers, history, send, turn, until_state};
-use crate::upstream::{Answer, Upstream};
+use crate::models::upstream::{Answer, Upstream};
 
 const SECRET: &str = "s3cret-horse-battery-staple";
 

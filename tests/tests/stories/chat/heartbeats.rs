@@ -20,7 +20,7 @@ use super::{
     turns::errors,
     until_state,
 };
-use crate::upstream::Answer;
+use crate::models::upstream::Answer;
 
 const HEARTBEAT: &str = "This is a heartbeat";
 /// How long a request waits for others.

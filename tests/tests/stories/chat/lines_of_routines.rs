@@ -11,7 +11,7 @@ use super::{
     context::{last, provider},
     turn,
 };
-use crate::upstream::Answer;
+use crate::models::upstream::Answer;
 
 const HEARTBEAT: &str = "This is a heartbeat";
 

@@ -18,7 +18,7 @@ use tests::{
 };
 
 use super::create;
-use crate::upstream::{Answer, Upstream};
+use crate::models::upstream::{Answer, Upstream};
 
 /// The requests that a provider got.
 #[derive(Clone, Default)]

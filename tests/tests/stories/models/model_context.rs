@@ -15,7 +15,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tests::{Workers, World, script_of};
 
-use crate::upstream::{Answer, Upstream};
+use crate::models::upstream::{Answer, Upstream};
 
 /// Bytes in a token, as servers count on average.
 const BYTES_PER_TOKEN: usize = 4;

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use tests::{World, script_of};
 
 use crate::{
-    chat, leaks,
-    upstream::{Answer, Upstream},
+    access::leaks,
+    chat,
+    models::upstream::{Answer, Upstream},
 };
 
 async fn run_to_end(script: String, body: Value, state: JobState) -> Job {

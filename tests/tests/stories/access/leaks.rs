@@ -25,7 +25,7 @@ use crate::{
         self,
         server::{McpTestServer, tool},
     },
-    upstream::{Answer, Upstream},
+    models::upstream::{Answer, Upstream},
 };
 
 /// With characters that every encoding changes.

@@ -10,7 +10,7 @@ use protocol::{ErrorCode, EventData, JobReason, JobState, MessageRole};
 use serde_json::{Value, json};
 use tests::{World, script_of};
 
-use crate::upstream::{Answer, Upstream};
+use crate::models::upstream::{Answer, Upstream};
 
 /// Each answer uses 300 input and 100 output tokens.
 fn token_script() -> String {

@@ -9,9 +9,8 @@ use tests::{ChatStream, User};
 
 use super::{SECRET, assert_clean, assert_stored_clean, forms, leak, store_secret};
 use crate::{
-    chat::{events, history, until_state},
-    gates_in_chat::waiting,
-    upstream::{Answer, Upstream},
+    chat::{events, gates_in_chat::waiting, history, until_state},
+    models::upstream::{Answer, Upstream},
 };
 
 /// A model that repeats the secret in calls and in its answer, and a provider that refuses its last request with it.

@@ -1,0 +1,10 @@
+//! Stories of the public API: its document, streams of events, limits and refused requests.
+
+mod api_document;
+mod events;
+mod floods;
+mod instance_events;
+mod limits;
+mod metrics;
+mod refusals;
+mod refused_values;

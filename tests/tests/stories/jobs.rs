@@ -1,0 +1,15 @@
+//! Stories of jobs: from their creation to their end, and what happens to them in between.
+
+mod cancel;
+mod children;
+mod create;
+mod deletion;
+mod endings;
+mod hold;
+mod host_jobs;
+mod live_output;
+mod logs;
+mod prompts;
+mod queue;
+mod review;
+mod stuck;

@@ -1,0 +1,8 @@
+//! Stories of models: budgets and usage, small models, failing ones and outages.
+
+mod budgets;
+mod model_context;
+mod model_faults;
+mod outages;
+pub(crate) mod upstream;
+mod usage;

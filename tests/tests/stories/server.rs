@@ -1,0 +1,6 @@
+//! Stories of the server as its operator has it: backups, stops, restarts and retention.
+
+mod backup;
+mod drain;
+mod restarts;
+mod retention;

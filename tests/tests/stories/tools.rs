@@ -1,0 +1,6 @@
+//! Stories of the orchestrator's tools: approvals, and the tools as jobs meet them.
+
+mod approvals;
+mod http_tool;
+mod memory;
+mod worker_tools;
