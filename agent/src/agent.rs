@@ -1,7 +1,7 @@
 //! The loop: take signals, compact, ask, clean, act, record; until the work ends.
 //!
-//! Owns the order of a turn and how the work ends. The steps are in the files beside it: `ask` for the model, `act` for the
-//! reply, `plan` and `compact`. Never reads a clock but tokio's.
+//! Owns the order of a turn and how the work ends. The steps are elsewhere: `run/ask` for the model, `run/act` for the
+//! reply, `run/plan` and `transcript/compact`. Never reads a clock but tokio's.
 
 use std::{convert::Infallible, ops::ControlFlow};
 

@@ -1,9 +1,9 @@
 //! The store: the only SQL. Contents, the connections, errors.
 //!
-//! Statements use SQLite's dialect. SQLite has one writer, so one task owns the connection that
-//! writes (`writer`). All others read (`readers`), in two sets: one for the public API, and one for the control plane
-//! (workers' calls and the dispatcher), so that no public request delays it. A handle reads from the set it was made
-//! for ([`Store::control`]).
+//! Statements use SQLite's dialect. SQLite has one writer, so one task owns the connection that writes
+//! (`sqlite/writer`). All others read (`sqlite/readers`), in two sets: one for the public API, and one for the control
+//! plane (workers' calls and the dispatcher), so that no public request delays it. A handle reads from the set it was
+//! made for ([`Store::control`]).
 
 /// The work of [`Store::write`] and the like: an async closure cannot promise yet that its future is `Send`.
 macro_rules! transaction {
