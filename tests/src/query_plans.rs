@@ -46,6 +46,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("GROUP BY routine_id HAVING COUNT(*) >", "the hourly sweep"),
     ("SELECT user_id FROM notifications GROUP BY user_id", "the hourly sweep"),
     ("GROUP BY state, reason", "a scrape of the metrics"),
+    ("FROM user_bytes", "the hourly sweep: a row for each user and kind"),
     ("FROM mcp_definitions ORDER BY", "for an operator: a bounded number for each tool"),
     ("FROM secrets LIMIT 1", "reads one row"),
 ];
