@@ -83,7 +83,7 @@ pub use notifications::{
 };
 pub use routines::{
     AbandonedRun, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests, DueRoutine, DueRoutines,
-    EventAnswer, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery, NewRoutineEvent,
+    EventAnswer, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery, NewRoutine, NewRoutineEvent,
     PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored, RoutineUpdate,
     RunAttempt, RunFilter, Triggered, WebhookTarget,
 };

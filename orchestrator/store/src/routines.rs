@@ -15,7 +15,7 @@ mod rows;
 mod runs;
 
 pub use automation::Automation;
-pub use definitions::{RoutineDefinition, RoutineStored, RoutineUpdate, cron_jobs::CronJobFilter};
+pub use definitions::{NewRoutine, RoutineDefinition, RoutineStored, RoutineUpdate, cron_jobs::CronJobFilter};
 pub use deliveries::{Delivered, DeliveryDigests, NewDelivery, RefusedDelivery, WebhookTarget};
 pub use events::{
     EventAnswer, EventName, NewRoutineEvent, PendingEvent,

@@ -28,7 +28,7 @@ use domain::routine::{
 };
 use schedule::Schedule;
 use secrets::Secrets;
-use store::{AuditEntry, RoutineDefinition, RoutineStored, SealedSecret, Store};
+use store::{AuditEntry, IdempotencyKey, Lookup, NewRoutine, RoutineDefinition, RoutineStored, SealedSecret, Store};
 
 /// Times that a preview shows.
 const PREVIEW_TIMES: usize = 3;
@@ -62,7 +62,44 @@ pub struct RoutineEditor {
 
 impl RoutineEditor {
     pub async fn create(&self, caller: &RoutineCaller, request: CreateRoutine) -> Result<RoutineSaved, RoutineError> {
-        self.create_with_id(RoutineId::generate(), caller, request).await
+        self.create_with_id(RoutineId::generate(), caller, request, None).await
+    }
+
+    /// Creates a routine. A request that is repeated with its key creates nothing, and gets the routine as it is now,
+    /// without the secrets that were generated for the first request. Returns whether it is a repetition.
+    pub async fn create_once(
+        &self,
+        caller: &RoutineCaller,
+        request: CreateRoutine,
+        key: Option<IdempotencyKey>,
+    ) -> Result<(RoutineSaved, bool), RoutineError> {
+        if let Some(saved) = self.created_with(caller, key.as_ref()).await? {
+            return Ok((saved, true));
+        }
+        match self.create_with_id(RoutineId::generate(), caller, request, key.clone()).await {
+            // The other one may have the same key.
+            Err(taken @ (RoutineError::NameTaken | RoutineError::PathTaken)) => {
+                let saved = self.created_with(caller, key.as_ref()).await?;
+                saved.map(|saved| (saved, true)).ok_or(taken)
+            }
+            created => created.map(|saved| (saved, false)),
+        }
+    }
+
+    async fn created_with(
+        &self,
+        caller: &RoutineCaller,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<Option<RoutineSaved>, RoutineError> {
+        let Some(key) = key else { return Ok(None) };
+        let id = match self.store().idempotency(key, caller.entry.at).await? {
+            None => return Ok(None),
+            Some(Lookup::Replayed { body, .. }) => body.parse().map_err(|_| RoutineError::KeyReused)?,
+            Some(Lookup::KeyMismatch | Lookup::JobDeleted) => return Err(RoutineError::KeyReused),
+        };
+        let routine = self.get(caller, id).await?;
+        let warnings = self.warnings(&caller.user, &CreateRoutine::of(&routine)).await?;
+        Ok(Some(RoutineSaved { routine, warnings }))
     }
 
     /// Creates a routine whose definition names its own id.
@@ -71,6 +108,7 @@ impl RoutineEditor {
         id: RoutineId,
         caller: &RoutineCaller,
         request: CreateRoutine,
+        key: Option<IdempotencyKey>,
     ) -> Result<RoutineSaved, RoutineError> {
         // The `created_at` of its row, which times without an anchor are counted from.
         let now = caller.entry.at;
@@ -78,8 +116,8 @@ impl RoutineEditor {
         let (definition, shown) = self.definition(id, &caller.user, checked, (None, now), now)?;
         let warnings = self.warnings(&caller.user, &definition.request).await?;
         let committed = self.secrets.invalidation(&caller.user);
-        let max = self.max_per_user;
-        let stored = self.store().create_routine(id, definition, max, &caller.entry, committed).await?;
+        let new = NewRoutine { id, definition, max_of_user: self.max_per_user, key };
+        let stored = self.store().create_routine(new, &caller.entry, committed).await?;
         let routine = stored_routine(stored)?;
         self.waker.wake_scheduler();
         tracing::info!(routine.id = %id, user = caller.user, "routine created");

@@ -75,9 +75,14 @@ struct CreateParams {
 /// Creates a routine.
 ///
 /// The answer has warnings about what will not work in an unattended run. A secret of a webhook that was generated is shown in this
-/// answer only.
+/// answer only. With `Idempotency-Key`, a repeated request creates nothing and answers with the routine of the first one as it
+/// is now.
 #[utoipa::path(
-    post, path = "/api/routines", operation_id = "create_routine", tag = "routines", params(CreateParams),
+    post, path = "/api/routines", operation_id = "create_routine", tag = "routines",
+    params(
+        CreateParams,
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key and body within 24 h return the first routine."),
+    ),
     request_body(content = CreateRoutine, example = json!({
         "name": "morning-news",
         "trigger": {"type": "cron", "schedule": "0 9 * * mon-fri", "timezone": "Europe/Oslo"},
@@ -88,13 +93,14 @@ struct CreateParams {
             headers(("ETag" = String, description = "The revision in quotes, for If-Match."))),
         (status = 200, body = RoutinePreview, description = "With `dry_run`: the warnings and the next three times."),
         (status = 409, description = "The name or the webhook's path is taken, or the user has 10,000 routines."),
-        (status = 422, description = "Invalid fields."),
+        (status = 422, description = "Invalid fields, or the idempotency key was used with another request."),
     )
 )]
 async fn create(
     State(api): State<PublicApi>,
     AuditedCaller { who, entry }: AuditedCaller,
     ApiQuery(params): ApiQuery<CreateParams>,
+    client: ClientHeaders,
     body: ApiJson<CreateRoutine>,
 ) -> Result<Response, ApiError> {
     let caller = caller(&who, entry);
@@ -102,8 +108,10 @@ async fn create(
         let preview: RoutinePreview = api.routines.preview(&caller, body.value).await?;
         return Ok(Json(preview).into_response());
     }
-    let saved: RoutineSaved = api.routines.create(&caller, body.value).await?;
-    Ok((StatusCode::CREATED, [(header::ETAG, etag(saved.routine.rev)?)], Json(saved)).into_response())
+    let key = client.bind(&who.user, "POST /api/routines".to_owned(), body.bytes).await?;
+    let (saved, is_replayed): (RoutineSaved, bool) = api.routines.create_once(&caller, body.value, key).await?;
+    let response = (StatusCode::CREATED, [(header::ETAG, etag(saved.routine.rev)?)], Json(saved)).into_response();
+    Ok(if is_replayed { idempotent::mark_replayed(response) } else { response })
 }
 
 /// The revision that the caller has seen; none if the header is absent or `*`.

@@ -15,7 +15,7 @@ use sqlx::{Executor, Sqlite};
 use self::write::{change, create, delete, switch};
 use super::{
     super::{
-        AuditEntry, SealedSecret, Store, StoreError,
+        AuditEntry, IdempotencyKey, SealedSecret, Store, StoreError,
         sqlite::{rows::text, write_tx::WriteTx},
     },
     rows::{RoutineRow, hex, routine_columns},
@@ -34,6 +34,17 @@ pub struct RoutineDefinition {
     pub next_fire_at: Option<DateTime<Utc>>,
     /// Secrets that are set with it. A secret that the definition has no use for is deleted.
     pub secrets: Vec<(RoutineSecret, SealedSecret)>,
+}
+
+/// A routine to create.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRoutine {
+    pub id: RoutineId,
+    pub definition: RoutineDefinition,
+    /// How many the user may have.
+    pub max_of_user: u32,
+    /// The key of the request, for which the id is recorded.
+    pub key: Option<IdempotencyKey>,
 }
 
 /// A change of a routine.
@@ -85,16 +96,14 @@ impl Store {
     /// Stores a new routine, and calls `committed` once that is committed.
     pub async fn create_routine(
         &self,
-        id: RoutineId,
-        definition: RoutineDefinition,
-        max_of_user: u32,
+        new: NewRoutine,
         entry: &AuditEntry,
         committed: impl FnOnce() + Send + 'static,
     ) -> Result<RoutineStored, StoreError> {
         let entry = entry.clone();
         let stored = self
             .write(transaction!(|tx| {
-                let stored = create(tx, id, definition, max_of_user, &entry).await?;
+                let stored = create(tx, new, &entry).await?;
                 tx.after_commit(move |_| committed());
                 Ok(stored)
             }))

@@ -3,7 +3,7 @@
 use base::clock::ManualClock;
 use futures_util::FutureExt as _;
 use protocol::{CreateRoutine, RoutineSession, RoutineTrigger};
-use store::{AuditEntry, RoutineDefinition, RoutineStored, RunFilter};
+use store::{AuditEntry, NewRoutine, RoutineDefinition, RoutineStored, RunFilter};
 
 use super::*;
 
@@ -43,7 +43,8 @@ impl Setup {
                 secrets: Vec::new(),
             };
             let entry = AuditEntry::by_agent("routine.create", user, None, self.handler.clock.now());
-            let stored = self.store.create_routine(RoutineId::generate(), definition, 100, &entry, || {}).await;
+            let new = NewRoutine { id: RoutineId::generate(), definition, max_of_user: 100, key: None };
+            let stored = self.store.create_routine(new, &entry, || {}).await;
             assert!(matches!(stored.unwrap(), RoutineStored::Done(_)));
         }
     }

@@ -6,9 +6,9 @@ use protocol::{
     AuditOutcome, CreateRoutine, DisabledReason, Notify, RoutineChange, RoutineId, RoutineTrigger, RunReason,
 };
 
-use super::{RoutineDefinition, RoutineStored, RoutineUpdate, load};
+use super::{NewRoutine, RoutineDefinition, RoutineStored, RoutineUpdate, load};
 use crate::{
-    AuditEntry, StoreError,
+    AuditEntry, StoreError, accepted,
     access::{audit, secrets},
     routines::{
         publish,
@@ -63,9 +63,7 @@ impl Columns {
 
 pub(super) async fn create(
     tx: &mut WriteTx,
-    id: RoutineId,
-    definition: RoutineDefinition,
-    max_of_user: u32,
+    NewRoutine { id, definition, max_of_user, key }: NewRoutine,
     entry: &AuditEntry,
 ) -> Result<RoutineStored, StoreError> {
     let user = &entry.user;
@@ -112,6 +110,9 @@ pub(super) async fn create(
     .await?;
     store_secrets(tx, id, user, &definition, entry.at).await?;
     audit::insert(&mut tx.db, entry, AuditOutcome::Done, None).await?;
+    if let Some(key) = &key {
+        accepted::answer(&mut tx.db, key, (201, id.to_string()), None, entry.at).await?;
+    }
     published(tx, id, RoutineChange::Created, entry.at).await
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use orchestrator::{clock::ManualClock, store::RetentionLimits};
-use protocol::{ErrorCode, EventReceipt, Page, RoutineRun, RunReason, RunStatus};
+use protocol::{ErrorCode, EventReceipt, Page, RoutineRun, RoutineSaved, RoutineTrigger, RunReason, RunStatus};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tests::{
@@ -221,6 +221,30 @@ async fn a_routine_that_is_triggered_twice_with_a_key_has_one_run() {
     let later: RoutineRun = ada.post_once(&path, "k", &body).await.expect(202).json();
     assert_ne!(later.id, one.id);
     end_runs(&ada).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_routine_that_is_created_twice_with_a_key_is_one() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let body =
+        json!({"name": "deploys", "trigger": {"type": "webhook"}, "action": {"type": "lightweight", "prompt": "x"}});
+    let post = async || ada.post_once("/api/routines", "k", &body).await.expect(201).json::<RoutineSaved>();
+    let (one, other) = tokio::join!(post(), post());
+    assert_eq!(one.routine.id, other.routine.id);
+    let again = post().await;
+    assert_eq!(again.routine.id, one.routine.id);
+    let secrets = [&one, &other, &again].map(|saved| match &saved.routine.trigger {
+        RoutineTrigger::Webhook(webhook) => webhook.secret.is_some(),
+        _ => unreachable!(),
+    });
+    assert_eq!(secrets.iter().filter(|is_shown| **is_shown).count(), 1, "shown in the first response only");
+    let changed =
+        json!({"name": "other", "trigger": {"type": "manual"}, "action": {"type": "lightweight", "prompt": "x"}});
+    ada.post_once("/api/routines", "k", &changed).await.problem(ErrorCode::IdempotencyMismatch);
+    Reply::of(ada.request(Method::DELETE, &format!("/api/routines/{}", one.routine.id))).await.expect(204);
+    ada.post_once("/api/routines", "k", &body).await.problem(ErrorCode::NotFound);
     world.finish().await;
 }
 

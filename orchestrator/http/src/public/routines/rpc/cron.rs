@@ -127,7 +127,7 @@ pub(super) async fn add(api: &PublicApi, caller: RoutineCaller, params: Value) -
         }
         let routine = cron_job::to_routine(id, job, api.routines.limits.max_tool_rounds);
         let routine = routine.map_err(|error| invalid_param(&error))?;
-        match api.routines.create_with_id(id, &caller, routine).await {
+        match api.routines.create_with_id(id, &caller, routine, None).await {
             Ok(mut saved) => {
                 add_warning(api, &mut saved);
                 return to_result(&saved_job(saved)?);
