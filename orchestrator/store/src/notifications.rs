@@ -11,7 +11,8 @@ use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
 use super::{
-    AuditEntry, Store, StoreError, audit, inconsistent_rows::Row, instance_events, rows::RowRef, write_tx::WriteTx,
+    AuditEntry, Store, StoreError, audit, inconsistent_rows::Row, instance_events, key_walk::KeyWalk, rows::RowRef,
+    write_tx::WriteTx,
 };
 
 /// How long a notification is kept.
@@ -166,11 +167,7 @@ impl Store {
         if trimmed > 0 {
             return Ok(trimmed);
         }
-        let users: Vec<String> =
-            sqlx::query_scalar("SELECT user_id FROM notifications GROUP BY user_id HAVING COUNT(*) > $1")
-                .bind(MAX_PER_USER)
-                .fetch_all(&self.read)
-                .await?;
+        let users = self.keys(&KeyWalk::over("notifications", "user_id", MAX_PER_USER), String::new()).await?;
         for user in users {
             trimmed += self.trim_notifications_of(user).await?;
         }

@@ -22,6 +22,7 @@ mod problems;
 mod publish;
 mod retention;
 mod rows;
+mod run_list;
 mod run_log;
 mod start;
 mod startable;
@@ -35,7 +36,8 @@ pub use deliveries::{Delivered, DeliveryDigests, NewDelivery, RefusedDelivery, W
 pub use event_routines::{EventRoutine, EventRoutines};
 pub use events::{EventAnswer, EventName, NewRoutineEvent, PendingEvent};
 pub use firing::{FireOutcome, Firing, Triggered};
-pub use list::{RoutineFilter, RunFilter};
+pub use list::RoutineFilter;
+pub use run_list::RunFilter;
 pub use startable::{AbandonedRun, RunAttempt};
 
 pub(super) use finish::end_with_job;

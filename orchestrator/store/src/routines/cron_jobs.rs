@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     super::{Store, StoreError, rows::RowRef},
-    list::RunFilter,
+    run_list::RunFilter,
 };
 use domain::routine::cron_job::{CronJobFacts, LastRun, MAX_SHOWN_CHARS};
 

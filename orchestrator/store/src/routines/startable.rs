@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::{
     super::{
         Store, StoreError,
+        inconsistent_rows::Keyed,
         rows::{RowRef, text},
     },
     rows::hex,
@@ -60,7 +61,7 @@ pub struct AbandonedRun {
 
 #[derive(FromRow)]
 pub(super) struct WaitingRow {
-    pub(super) id: Uuid,
+    id: Uuid,
     routine_id: RoutineId,
     user_id: String,
     routine_name: String,
@@ -200,7 +201,7 @@ impl Store {
 pub(super) async fn waiting_rows<'c>(
     db: impl sqlx::Executor<'c, Database = sqlx::Sqlite>,
     ids: &[Uuid],
-) -> Result<Vec<WaitingRow>, StoreError> {
+) -> Result<Vec<Keyed<WaitingRow>>, StoreError> {
     let ids: Vec<String> = ids.iter().map(hex).collect();
     Ok(sqlx::query_as(concat!(
         "SELECT q.id, q.routine_id, q.user_id, q.routine_name, q.kind, r.action, r.guardrails, q.trigger_type, q.trigger_detail, q.due_at, \
