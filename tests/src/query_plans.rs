@@ -42,6 +42,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("UPDATE jobs SET reserved_tokens = 0, reserved_micro_usd = 0", "once at the start"),
     ("UPDATE user_days SET reserved_tokens = 0, reserved_micro_usd = 0", "once at the start"),
     ("UPDATE heartbeats SET rev = rev + 1, check_at = $2", "once at the start: a row for each user"),
+    ("FROM user_bytes", "the hourly sweep: a row for each user and kind"),
     ("FROM mcp_definitions ORDER BY", "for an operator: a bounded number for each tool"),
     ("FROM secrets LIMIT 1", "reads one row"),
 ];

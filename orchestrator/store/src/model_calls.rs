@@ -220,7 +220,7 @@ impl Store {
         rows.iter().map(|answer| row_ref.json("answer", answer)).collect()
     }
 
-    /// [`run_usage`], read outside of a transaction.
+    /// The usage of a run, read outside of a transaction.
     pub async fn run_usage(&self, run: RunId) -> Result<RunUsage, StoreError> {
         run_usage(&self.read, run).await
     }

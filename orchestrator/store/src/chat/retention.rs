@@ -77,9 +77,10 @@ struct DeletedEntry {
 }
 
 async fn trim_largest(tx: &mut WriteTx, bytes: i64, before: DateTime<Utc>) -> Result<u64, StoreError> {
-    // The thread that was not used for longest.
+    // The thread that was not used for longest. Users first, by a join that SQLite does not reorder.
     let thread: Option<Uuid> = sqlx::query_scalar(
-        "SELECT t.id FROM user_bytes AS u JOIN chat_threads AS t ON t.user_id = u.user_id WHERE u.kind = 'chats' AND u.bytes > $1 AND t.state = 'idle' \
+        "SELECT t.id FROM user_bytes AS u CROSS JOIN chat_threads AS t ON t.user_id = u.user_id \
+         WHERE u.kind = 'chats' AND u.bytes > $1 AND t.state = 'idle' \
          AND (EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = t.id AND seq IS NOT NULL AND NOT due AND at < $2) \
          OR (t.updated_at < $2 AND (t.id IN (SELECT thread_id FROM chat_transcripts) \
          OR EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = t.id AND seq IS NOT NULL) \
