@@ -1,6 +1,6 @@
 //! Lists of objects whose id begins or ends with some hexadecimal digits.
 //!
-//! An index finds each: the beginning is a range of ids, and the last four digits have an index of their own. So a list
+//! An index finds each: the beginning is a range of ids, and the last four digits have a separate index. So a list
 //! has two walks, and no object is in both.
 
 use sqlx::{QueryBuilder, Sqlite};

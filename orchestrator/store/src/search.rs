@@ -1,6 +1,6 @@
 //! Searches: lists with a filter that no index answers, such as a text.
 //!
-//! A search reads rows in the order of its list, in steps, on connections of its own, until its page is full or its time
+//! A search reads rows in the order of its list, in steps, on separate connections, until its page is full or its time
 //! is over. Then the page of a user's own search comes back as it is, with the position to go on from; one over all
 //! users that has found nothing is refused. So no search takes long, however much is stored.
 

@@ -237,7 +237,7 @@ async fn a_search_goes_on_where_its_time_was_over_and_one_over_all_users_needs_a
         JobFilter { user: user.clone(), text: Some(oldest.title.clone()), limit: 50, ..JobFilter::default() },
         JobFilter {
             user: user.clone(),
-            labels: oldest.labels.into_iter().collect(),
+            labels: oldest.labels.clone().into_iter().collect(),
             limit: 50,
             ..JobFilter::default()
         },
