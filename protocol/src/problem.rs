@@ -140,6 +140,8 @@ codes! {
     UnpricedModel => "unpriced_model", 422, "Model has no price";
     /// The idempotency key was used with another body.
     IdempotencyMismatch => "idempotency_mismatch", 422, "Idempotency key used with another request";
+    /// A search over all users found nothing in the time it may take; `detail` says what to add.
+    QueryTooBroad => "query_too_broad", 422, "Query too broad";
     /// Too many requests.
     RateLimited => "rate_limited", 429, "Too many requests";
     /// A defect of the server; the log has it under the request id.

@@ -253,11 +253,26 @@ impl From<store::StoreError> for ApiError {
         if let store::StoreError::UserStorageFull(storage) = &error {
             return Self::new(ErrorCode::UserStorageFull, storage.to_string());
         }
+        if matches!(error, store::StoreError::QueryTooBroad { .. }) {
+            return Self::new(ErrorCode::QueryTooBroad, error.to_string());
+        }
         if error.is_transient() {
             return Self::new(ErrorCode::Unavailable, "the database is busy; try again later")
                 .with_retry_after(STORE_RETRY)
                 .with_source(error);
         }
         Self::internal(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_that_is_too_broad_is_told_what_to_add() {
+        let error = ApiError::from(store::StoreError::QueryTooBroad { rows: 9_000, narrower: "user= or state=" });
+        assert_eq!((error.status(), error.code), (StatusCode::UNPROCESSABLE_ENTITY, ErrorCode::QueryTooBroad));
+        assert!(error.detail().contains("narrow the search, for example with user= or state="), "{}", error.detail());
     }
 }

@@ -31,7 +31,7 @@ use dispatch::{DispatcherWaker, JobSubmitter, RoutineEditor, Sandbox};
 use domain::settings::SettingsBounds;
 use llm::Gateway;
 use protocol::ErrorCode;
-use store::{PUBLIC_READERS, Store};
+use store::{PUBLIC_READERS, SEARCH_READERS, Store};
 use telemetry::metrics::Metrics;
 use tokio_util::task::TaskTracker;
 use utoipa_axum::router::OpenApiRouter;
@@ -55,12 +55,13 @@ pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 #[derive(Clone)]
 pub struct PublicApi(Arc<PublicParts>);
 
-/// What all requests share: limits of streams, of reads of many rows, of audit entries for refused requests, and of text
+/// What all requests share: limits of streams, of reads of many rows and searches, of audit entries for refused requests, and of text
 /// for memory.
 pub struct RequestLimits {
     refusals: UserRate,
     memory_kib: UserRate,
     list_reads: PerUserSemaphore,
+    searches: PerUserSemaphore,
     streams: PerUserSemaphore,
 }
 
@@ -70,6 +71,7 @@ impl Default for RequestLimits {
             refusals: UserRate::of_refusals(),
             memory_kib: UserRate::of_memory_kib(),
             list_reads: PerUserSemaphore::new(MAX_LIST_READS, MAX_LIST_READS_PER_USER),
+            searches: PerUserSemaphore::new(SEARCH_READERS as usize, MAX_SEARCHES_PER_USER),
             streams: PerUserSemaphore::new(MAX_STREAMS, MAX_STREAMS_PER_USER),
         }
     }
@@ -86,6 +88,8 @@ const STREAM_RETRY: Duration = Duration::from_secs(5);
 const MAX_LIST_READS: usize = PUBLIC_READERS as usize - 1;
 /// Concurrent reads of many rows of one user: each uses a core while it reads.
 const MAX_LIST_READS_PER_USER: usize = 2;
+/// Concurrent searches of one user. In total there are as many as there are connections for them.
+const MAX_SEARCHES_PER_USER: usize = 1;
 
 /// The parts of [`PublicApi`].
 pub struct PublicParts {
@@ -148,6 +152,14 @@ impl PublicApi {
     /// A permit to read many rows.
     async fn read_permit(&self, who: &Identity) -> Result<Permit, ApiError> {
         self.limits.list_reads.acquire(&who.user).await.map_err(ApiError::internal)
+    }
+
+    /// A permit to read a list that may be a search. Searches wait for each other only.
+    async fn list_permit(&self, who: &Identity, is_search: bool) -> Result<Permit, ApiError> {
+        if !is_search {
+            return self.read_permit(who).await;
+        }
+        self.limits.searches.acquire(&who.user).await.map_err(ApiError::internal)
     }
 
     /// Limits audit entries for refused requests.

@@ -42,6 +42,9 @@ pub enum StoreError {
     /// The user may store no more. Nothing was written.
     #[error("{0}")]
     UserStorageFull(Box<UserStorage>),
+    /// A search over all users has found nothing in its time.
+    #[error("nothing was found among the newest {rows}; narrow the search, for example with {narrower}")]
+    QueryTooBroad { rows: usize, narrower: &'static str },
     #[error("inconsistent row: {table}.{column} of {id}")]
     Inconsistent { table: &'static str, column: &'static str, id: String },
 }
@@ -72,6 +75,7 @@ impl StoreError {
             | Self::WriterFailed
             | Self::Schema { .. }
             | Self::UserStorageFull(_)
+            | Self::QueryTooBroad { .. }
             | Self::Inconsistent { .. } => false,
         }
     }

@@ -13,7 +13,7 @@ pub(crate) mod transition_metrics;
 pub(crate) mod tree;
 
 use agent::safety::DelimiterNonce;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use protocol::{ContainerInfo, JobCounts, JobId, JobState, Limits, PROMPT_PREVIEW_CHARS, StateCounts};
 use sqlx::FromRow;
 use uuid::Uuid;
@@ -162,8 +162,8 @@ impl Store {
         Ok(at.flatten())
     }
 
-    /// Counts by state, and the usage since `midnight`.
-    pub async fn summary(&self, user: Option<&str>, midnight: DateTime<Utc>) -> Result<JobCounts, StoreError> {
+    /// Counts by state, and the usage of a day and what follows it.
+    pub async fn summary(&self, user: Option<&str>, today: NaiveDate) -> Result<JobCounts, StoreError> {
         let counted: Vec<(String, i64)> = match user {
             Some(user) => sqlx::query_as(COUNT_OF_USER).bind(user).fetch_all(&self.read).await?,
             None => sqlx::query_as(COUNT_OF_ALL).fetch_all(&self.read).await?,
@@ -183,7 +183,7 @@ impl Store {
                 None => tracing::error!(state, jobs, "the summary leaves out jobs with an unknown state"),
             }
         }
-        Ok(JobCounts { states, usage_today: self.usage_since(user, midnight).await? })
+        Ok(JobCounts { states, usage_today: self.usage_since(user, today).await? })
     }
 }
 
@@ -192,8 +192,8 @@ const QUEUE_AHEAD: &str = "SELECT (SELECT COUNT(*) FROM jobs AS q WHERE q.state 
      AND q.placement = j.placement AND (q.priority > j.priority OR (q.priority = j.priority AND q.id < j.id))) \
      FROM jobs AS j WHERE j.id = $1 AND j.state = 'pending' AND j.held = FALSE AND j.cancel_requested_at IS NULL";
 
-pub(super) const COUNT_OF_USER: &str = "SELECT state, COUNT(*) FROM jobs WHERE user_id = $1 GROUP BY state";
-pub(super) const COUNT_OF_ALL: &str = "SELECT state, COUNT(*) FROM jobs GROUP BY state";
+pub(super) const COUNT_OF_USER: &str = "SELECT state, SUM(jobs) FROM job_counts WHERE user_id = $1 GROUP BY state";
+pub(super) const COUNT_OF_ALL: &str = "SELECT state, SUM(jobs) FROM job_counts GROUP BY state";
 
 /// Stores a new job in a transaction that may write more.
 pub(super) async fn create(

@@ -1,9 +1,9 @@
 //! The store: the only SQL. Contents, the connections, errors.
 //!
 //! Statements use SQLite's dialect. SQLite has one writer, so one task owns the connection that writes
-//! (`sqlite/writer`). All others read (`sqlite/readers`), in two sets: one for the public API, and one for the control
-//! plane (workers' calls and the dispatcher), so that no public request delays it. A handle reads from the set it was
-//! made for ([`Store::control`]).
+//! (`sqlite/writer`). All others read (`sqlite/readers`), in three sets: one for the public API, one for its searches,
+//! so that they delay no other request, and one for the control plane (workers' calls and the dispatcher), so that no
+//! public request delays it. A handle reads from the set it was made for ([`Store::control`]).
 
 /// The work of [`Store::write`] and the like: an async closure cannot promise yet that its future is `Send`.
 macro_rules! transaction {
@@ -90,6 +90,7 @@ pub use routines::{
 pub use sqlite::{
     backup::{BackupError, backup},
     rows::StoredEvent,
+    search::SEARCH_READERS,
 };
 pub use users::user_storage::UserStorageLimit;
 
@@ -165,6 +166,8 @@ pub struct Store {
     /// The connections that this handle reads from: the public API's or the control plane's.
     read: Readers,
     control: Readers,
+    /// The connections of searches.
+    search: Readers,
     notifier: Arc<EventNotifier>,
     inconsistent: Arc<InconsistentRows>,
     /// Held while a transcript is rebuilt.
@@ -226,7 +229,8 @@ impl Store {
     ) -> Self {
         let read_only = options.clone().read_only(true);
         let read = Readers::new(read_only.clone(), PUBLIC_READERS);
-        let control = Readers::new(read_only, CONTROL_READERS);
+        let control = Readers::new(read_only.clone(), CONTROL_READERS);
+        let search = Readers::new(read_only, SEARCH_READERS);
         let notifier = Arc::clone(&committed.notifier);
         let inconsistent = Arc::new(InconsistentRows::new(committed.metrics.clone()));
         let writer = Writer::start(connection, options.clone(), user_storage_limit, committed);
@@ -235,6 +239,7 @@ impl Store {
             options: Arc::new(options),
             read,
             control,
+            search,
             notifier,
             inconsistent,
             transcripts: Arc::default(),
@@ -279,7 +284,7 @@ impl Store {
     /// The writer is last: SQLite moves the write-ahead log into the database when the last connection closes, and only
     /// if that one may write.
     pub async fn close(&self) {
-        for readers in [&self.read, &self.control] {
+        for readers in [&self.read, &self.control, &self.search] {
             if let Err(error) = readers.close().await {
                 tracing::warn!(%error, "a reading connection was not closed cleanly");
             }

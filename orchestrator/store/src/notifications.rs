@@ -16,7 +16,7 @@ use super::{
     AuditEntry, Store, StoreError,
     access::audit,
     events::instance_events,
-    sqlite::{inconsistent_rows::Row, rows::RowRef, write_tx::WriteTx},
+    sqlite::{inconsistent_rows::Row, key_walk::KeyWalk, rows::RowRef, write_tx::WriteTx},
 };
 
 /// How long a notification is kept.
@@ -171,11 +171,7 @@ impl Store {
         if trimmed > 0 {
             return Ok(trimmed);
         }
-        let users: Vec<String> =
-            sqlx::query_scalar("SELECT user_id FROM notifications GROUP BY user_id HAVING COUNT(*) > $1")
-                .bind(MAX_PER_USER)
-                .fetch_all(&self.read)
-                .await?;
+        let users = self.keys(&KeyWalk::over("notifications", "user_id", MAX_PER_USER), String::new()).await?;
         for user in users {
             trimmed += self.trim_notifications_of(user).await?;
         }

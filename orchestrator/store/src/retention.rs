@@ -98,9 +98,9 @@ const PARTS: &[(&str, Step)] = &[
         let days = "DELETE FROM user_days WHERE rowid IN (SELECT rowid FROM user_days WHERE day < $1 LIMIT $2)";
         Box::pin(store.delete_before(days, budget::day_of(sweep.records - TimeDelta::days(1))))
     }),
-    ("deleted_usage", |store, sweep| {
-        let usage = "DELETE FROM deleted_usage WHERE (user_id, day, model) IN \
-                     (SELECT user_id, day, model FROM deleted_usage WHERE day < $1 LIMIT $2)";
+    ("daily_usage", |store, sweep| {
+        let usage = "DELETE FROM daily_usage WHERE (day, user_id, model) IN \
+                     (SELECT day, user_id, model FROM daily_usage WHERE day < $1 LIMIT $2)";
         Box::pin(store.delete_before(usage, sweep.records.date_naive().to_string()))
     }),
     ("instance_events", |store, sweep| Box::pin(store.trim_instance_events(sweep.records))),

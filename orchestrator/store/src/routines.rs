@@ -25,9 +25,10 @@ pub use firings::{
     claims::{DueRoutine, DueRoutines, PlannedFiring},
     firing::{FireOutcome, Firing, Triggered},
 };
-pub use list::{RoutineFilter, RunFilter};
+pub use list::RoutineFilter;
 pub use runs::{
     cancel::CancelledRun,
+    list::RunFilter,
     startable::{AbandonedRun, RunAttempt},
 };
 

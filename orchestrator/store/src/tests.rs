@@ -348,7 +348,7 @@ async fn rows_with_an_unknown_state_or_reason_stop_no_count() {
         change.execute(&mut raw(&directory).await).await.unwrap();
     }
     for user in [None, Some("a")] {
-        let states = store.summary(user, sample::now()).await.unwrap().states;
+        let states = store.summary(user, sample::now().date_naive()).await.unwrap().states;
         assert_eq!((states.pending, states.failed), (1, 1), "{user:?}");
     }
     let metrics = Metrics::default().render(&store.counts().await.unwrap());

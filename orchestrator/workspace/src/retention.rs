@@ -109,16 +109,21 @@ impl RetentionSweep {
 
     /// Removes what is left of deleted jobs: a container that had not ended may have written again.
     async fn sweep_deleted(&self) -> Result<(), StoreError> {
-        for (job, deleted_at) in self.store.deleted_jobs().await? {
-            self.store.finish_deletion(job).await?;
-            let (workspaces, logs) = (self.workspaces.clone(), self.logs.clone());
-            let remove = move || workspaces.remove(job) && remove_container_logs(&logs, job);
-            let is_removed = tokio::task::spawn_blocking(remove).await.unwrap_or(false);
-            if is_removed && self.clock.now() - deleted_at > MAX_CONTAINER_END {
-                self.store.forget_deleted_job(job).await?;
+        let mut after = None;
+        loop {
+            let deleted = self.store.deleted_jobs(after).await?;
+            let Some((last, _)) = deleted.last() else { return Ok(()) };
+            after = Some(*last);
+            for (job, deleted_at) in deleted {
+                self.store.finish_deletion(job).await?;
+                let (workspaces, logs) = (self.workspaces.clone(), self.logs.clone());
+                let remove = move || workspaces.remove(job) && remove_container_logs(&logs, job);
+                let is_removed = tokio::task::spawn_blocking(remove).await.unwrap_or(false);
+                if is_removed && self.clock.now() - deleted_at > MAX_CONTAINER_END {
+                    self.store.forget_deleted_job(job).await?;
+                }
             }
         }
-        Ok(())
     }
 
     async fn sweep_workspaces(&self) -> Result<(), StoreError> {

@@ -131,7 +131,7 @@ async fn without_a_sandbox_or_with_an_invalid_request_nothing_is_stored() {
     let invalid = scene.create(CreateJob::default(), None).await;
     assert!(matches!(invalid, Err(SubmitError::Rejected(_))), "{invalid:?}");
     assert_eq!(scene.workspace_entries(), Vec::<String>::new());
-    let counts = scene.submitter.store.summary(None, scene.submitter.clock.now()).await.unwrap();
+    let counts = scene.submitter.store.summary(None, scene.submitter.clock.now().date_naive()).await.unwrap();
     assert_eq!(counts.states, StateCounts::default());
 }
 

@@ -6,7 +6,10 @@ use std::{fmt, str::FromStr};
 use chrono::{DateTime, Utc};
 use protocol::{CallId, Execution};
 
-use crate::sqlite::{rows::RowRef, write_tx::StatementBatch};
+use crate::{
+    StoreError,
+    sqlite::{rows::RowRef, write_tx::StatementBatch},
+};
 
 /// Names a model call or a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +45,11 @@ pub struct CallPosition {
 pub struct InvalidPosition;
 
 impl CallPosition {
+    /// The position of a row.
+    pub(super) fn of(row: RowRef, attempt: i64, at: DateTime<Utc>, call_id: &str) -> Result<Self, StoreError> {
+        Ok(Self { attempt: row.number("attempt", attempt)?, at, call_id: call_id.to_owned() })
+    }
+
     /// The values of a row comparison with `(attempt, at, call_id)`. Attempts start at 0, so everything follows `None`.
     pub(crate) fn bounds(position: Option<&Self>) -> (i64, DateTime<Utc>, String) {
         position.map_or((-1, DateTime::UNIX_EPOCH, String::new()), |position| {

@@ -3,12 +3,13 @@
 use agent::elide;
 use chrono::{DateTime, Utc};
 use protocol::{ChatContent, JobId, JobState, ThreadId};
-use sqlx::FromRow;
+use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
 use super::{
     super::{
-        AuditEntry, CreateOutcome, IdempotencyKey, Store, StoreError, jobs,
+        AuditEntry, CreateOutcome, IdempotencyKey, JobFilter, Store, StoreError,
+        jobs::{self, list},
         sqlite::{inconsistent_rows::Row, rows::RowRef, write_tx::WriteTx},
     },
     rows::{NewMessage, append},
@@ -77,15 +78,12 @@ impl Store {
 
     /// A user's jobs whose id begins or ends with these lower-case hexadecimal digits, newest first.
     pub async fn jobs_by_id_part(&self, user: &str, digits: &str, limit: u32) -> Result<Vec<ChatJob>, StoreError> {
-        let rows: Vec<Row<ChatJobRow>> = sqlx::query_as(
-            "SELECT id, state, title FROM jobs WHERE user_id = $1 \
-             AND (lower(hex(id)) LIKE $2 || '%' OR lower(hex(id)) LIKE '%' || $2) ORDER BY id DESC LIMIT $3",
-        )
-        .bind(user)
-        .bind(digits)
-        .bind(i64::from(limit))
-        .fetch_all(&self.read)
-        .await?;
+        let filter =
+            JobFilter { user: Some(user.to_owned()), id_part: Some(digits.to_owned()), ..JobFilter::default() };
+        let mut query = QueryBuilder::<Sqlite>::new("SELECT id, state, title FROM jobs WHERE id IN (");
+        list::push_walks(&mut query, &filter, limit);
+        query.push(") ORDER BY id DESC");
+        let rows: Vec<Row<ChatJobRow>> = query.build_query_as().fetch_all(&self.read).await?;
         self.inconsistent.read_each(rows, ChatJobRow::into_job)
     }
 }

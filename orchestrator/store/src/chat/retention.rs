@@ -46,9 +46,10 @@ impl Store {
     async fn empty_unused_threads(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
         self.write(transaction!(|tx| {
             let threads: Vec<Uuid> = sqlx::query_scalar(
-                "SELECT id FROM chat_threads WHERE state = 'idle' AND updated_at < $1 \
+                "SELECT id FROM chat_threads WHERE state = 'idle' AND bytes > 0 AND updated_at < $1 \
                  AND (id IN (SELECT thread_id FROM chat_transcripts) \
-                 OR EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = chat_threads.id AND seq IS NOT NULL)) LIMIT $2",
+                 OR EXISTS (SELECT 1 FROM chat_messages WHERE thread_id = chat_threads.id AND seq IS NOT NULL)) \
+                 ORDER BY updated_at LIMIT $2",
             )
             .bind(before)
             .bind(THREADS_PER_BATCH)

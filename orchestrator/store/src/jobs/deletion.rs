@@ -1,11 +1,10 @@
 //! Deletion of a finished job on request: its row, and all rows that belong to it alone.
 //!
-//! What it used stays counted (`deleted_usage`), and so does how it ended. Other objects outlive it: a child's parent
+//! What it used stays counted (`daily_usage`), and so does how it ended (`deleted_job_counts`). Other objects outlive it: a child's parent
 //! and a notification's job become null; a restarted job and a run keep the id, which names no job then. Never deletes
 //! files: it records that they are to be removed.
 //!
-//! The first transaction marks the job (`deleted_jobs`); further ones delete a bounded number of rows each. The usage is
-//! added up in the transaction that deletes the rows it is read from, so that the totals never change. The idempotency
+//! The first transaction marks the job (`deleted_jobs`); further ones delete a bounded number of rows each. The idempotency
 //! key that created the job stays without its response: without the key a repeated request would create the job again,
 //! and with the response it would show what was deleted. `a_deleted_job_is_gone_and_what_it_used_stays_counted`
 //! (stories, `deletion`) fails when any of this is wrong.
@@ -13,36 +12,17 @@
 use chrono::{DateTime, Utc};
 use protocol::{JobId, JobState};
 use sqlx::FromRow;
+use uuid::Uuid;
 
 use super::tree::state_of;
 use crate::{AuditEntry, Store, StoreError, access::audit, retention::ROWS_PER_STEP, sqlite::write_tx::WriteTx};
 
-/// The rows of a job in other tables, deleted in this order, and what is to be done with at most `$2` of them.
-const ROWS: [&[&str]; 4] = [
-    &["DELETE FROM events WHERE cursor IN (SELECT cursor FROM events WHERE job_id = $1 LIMIT $2)"],
-    // The cost is unknown as soon as one is.
-    &[
-        "INSERT INTO deleted_usage (user_id, day, model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, \
-         cost_micro_usd, tries) SELECT j.user_id, substr(c.at, 1, 10), c.model, SUM(c.input_tokens), SUM(c.output_tokens), \
-         SUM(c.cache_read_tokens), SUM(c.cache_write_tokens), \
-         CASE WHEN COUNT(c.cost_micro_usd) = COUNT(*) THEN SUM(c.cost_micro_usd) END, SUM(c.tries) \
-         FROM model_calls AS c JOIN jobs AS j ON j.id = c.work_id \
-         WHERE c.rowid IN (SELECT rowid FROM model_calls WHERE work_id = $1 ORDER BY rowid LIMIT $2) GROUP BY 1, 2, 3 \
-         ON CONFLICT (user_id, day, model) DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens, \
-         output_tokens = output_tokens + excluded.output_tokens, \
-         cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens, \
-         cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens, \
-         cost_micro_usd = cost_micro_usd + excluded.cost_micro_usd, tries = tries + excluded.tries",
-        "DELETE FROM model_calls WHERE rowid IN (SELECT rowid FROM model_calls WHERE work_id = $1 ORDER BY rowid LIMIT $2)",
-    ],
-    &[
-        "INSERT INTO deleted_usage (user_id, day, model, tool_calls) \
-         SELECT j.user_id, substr(c.at, 1, 10), '', COUNT(*) FROM tool_calls AS c JOIN jobs AS j ON j.id = c.work_id \
-         WHERE c.rowid IN (SELECT rowid FROM tool_calls WHERE work_id = $1 ORDER BY rowid LIMIT $2) GROUP BY 1, 2, 3 \
-         ON CONFLICT (user_id, day, model) DO UPDATE SET tool_calls = tool_calls + excluded.tool_calls",
-        "DELETE FROM tool_calls WHERE rowid IN (SELECT rowid FROM tool_calls WHERE work_id = $1 ORDER BY rowid LIMIT $2)",
-    ],
-    &["DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE job_id = $1 LIMIT $2)"],
+/// The rows of a job in other tables, deleted in this order, at most `$2` at once.
+const ROWS: [&str; 4] = [
+    "DELETE FROM events WHERE cursor IN (SELECT cursor FROM events WHERE job_id = $1 LIMIT $2)",
+    "DELETE FROM model_calls WHERE rowid IN (SELECT rowid FROM model_calls WHERE work_id = $1 LIMIT $2)",
+    "DELETE FROM tool_calls WHERE rowid IN (SELECT rowid FROM tool_calls WHERE work_id = $1 LIMIT $2)",
+    "DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE job_id = $1 LIMIT $2)",
 ];
 
 /// Deletes a job that has no other rows, and counts how it ended.
@@ -54,6 +34,9 @@ const DELETE_JOB: [&str; 5] = [
     "DELETE FROM job_texts WHERE job_id = $1",
     "DELETE FROM jobs WHERE id = $1",
 ];
+
+/// Deleted jobs that one statement reads.
+const DELETED_PER_PAGE: i64 = 100;
 
 /// The number of child jobs of a job ($1), at any depth, that have not finished.
 const UNFINISHED_CHILDREN: &str = "WITH RECURSIVE below (id) AS (SELECT id FROM jobs WHERE parent_id = $1 UNION ALL \
@@ -98,9 +81,14 @@ impl Store {
         Ok(())
     }
 
-    /// Deleted jobs whose files may not be removed yet, with the time of their deletion.
-    pub async fn deleted_jobs(&self) -> Result<Vec<(JobId, DateTime<Utc>)>, StoreError> {
-        Ok(sqlx::query_as("SELECT job_id, deleted_at FROM deleted_jobs").fetch_all(&self.read).await?)
+    /// The next deleted jobs whose files may not be removed yet, with the time of their deletion. None after the last one.
+    pub async fn deleted_jobs(&self, after: Option<JobId>) -> Result<Vec<(JobId, DateTime<Utc>)>, StoreError> {
+        let next = "SELECT job_id, deleted_at FROM deleted_jobs WHERE job_id > $1 ORDER BY job_id LIMIT $2";
+        Ok(sqlx::query_as(next)
+            .bind(after.map_or(Uuid::nil(), |job| *job.as_uuid()))
+            .bind(DELETED_PER_PAGE)
+            .fetch_all(&self.read)
+            .await?)
     }
 
     /// The files of a deleted job are removed.
@@ -150,13 +138,9 @@ async fn mark(tx: &mut WriteTx, job: JobId, entry: &AuditEntry) -> Result<JobDel
 /// is gone.
 async fn delete_some(tx: &mut WriteTx, job: JobId) -> Result<bool, StoreError> {
     let mut left = ROWS_PER_STEP;
-    for statements in ROWS {
-        let mut deleted = 0;
-        for statement in statements {
-            let done = sqlx::query(*statement).bind(job).bind(left.cast_signed()).execute(&mut tx.db).await?;
-            deleted = done.rows_affected();
-        }
-        left = left.saturating_sub(deleted);
+    for statement in ROWS {
+        let deleted = sqlx::query(statement).bind(job).bind(left.cast_signed()).execute(&mut tx.db).await?;
+        left = left.saturating_sub(deleted.rows_affected());
         if left == 0 {
             return Ok(false);
         }

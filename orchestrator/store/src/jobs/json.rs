@@ -18,7 +18,10 @@ use serde::Deserialize;
 use sqlx::{QueryBuilder, Sqlite};
 
 use super::list;
-use crate::{JobFilter, Store, StoreError, sqlite::rows::RowRef};
+use crate::{
+    JobFilter, Store, StoreError,
+    sqlite::{rows::RowRef, search::Search},
+};
 
 /// Maximum size of a page's items: a page ends at 1 MiB (docs/api.md), less the rest of the body.
 const PAGE_BYTES: usize = 1024 * 1024 - 1024;
@@ -149,24 +152,62 @@ impl Store {
     }
 
     /// Jobs as JSON, newest first, for the bearer of the token `jti`: at most as many as requested, and as fit into a
-    /// page.
+    /// page. A page of a search also ends when its time is over.
     pub async fn job_summaries(&self, jti: &str, filter: &JobFilter) -> Result<TokenChecked<JobPage>, StoreError> {
-        let mut query = summaries(jti, filter);
-        let (is_revoked, items): (bool, Option<String>) = query.build_query_as().fetch_one(&self.read).await?;
-        if is_revoked {
-            return Ok(TokenChecked::Revoked);
+        self.job_summaries_within(jti, filter, Search::of(filter.user.as_deref())).await
+    }
+
+    async fn job_summaries_within(
+        &self,
+        jti: &str,
+        filter: &JobFilter,
+        mut search: Search,
+    ) -> Result<TokenChecked<JobPage>, StoreError> {
+        let mut filter = filter.clone();
+        // One more, to know whether there is a next page.
+        let is_search = filter.is_search();
+        let rows = if is_search { search.rows_per_step } else { filter.limit + 1 };
+        let (readers, limit) = (if is_search { &self.search } else { &self.read }, filter.limit as usize);
+        let (mut rendered, mut found) = (String::new(), 0);
+        loop {
+            let mut query = summaries(jti, &filter, rows);
+            let (is_revoked, items, read, last): (bool, Option<String>, u32, Option<JobId>) =
+                query.build_query_as().fetch_one(readers).await?;
+            if is_revoked {
+                return Ok(TokenChecked::Revoked);
+            }
+            if let Some(items) = items {
+                found += items.matches(SEPARATOR).count() + 1;
+                rendered.push_str(&items);
+                rendered.push(SEPARATOR);
+            }
+            let is_complete = !is_search || found > limit || read < rows;
+            if is_complete || search.ends(read as usize, found, NARROWER)? {
+                let mut page = JobPage::of(&rendered, limit);
+                if !is_complete && page.last.is_none() {
+                    page.last = last;
+                }
+                return Ok(TokenChecked::Valid(page));
+            }
+            filter.before = last;
         }
-        Ok(TokenChecked::Valid(JobPage::of(items.as_deref().unwrap_or_default(), filter.limit as usize)))
     }
 }
 
-/// The statement of a page of jobs.
-pub(crate) fn summaries(jti: &str, filter: &JobFilter) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new("SELECT COALESCE((SELECT revoked_at IS NOT NULL FROM tokens WHERE jti = ");
+/// What narrows a search.
+const NARROWER: &str = "user=, state= or parent=";
+
+/// The statement of a page of jobs, or of a step of a search, which reads `rows`: with how many were read, and the last
+/// of them.
+pub(crate) fn summaries(jti: &str, filter: &JobFilter, rows: u32) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new("WITH walked (id) AS MATERIALIZED (");
+    list::push_walks(&mut query, filter, rows);
+    query.push(") SELECT COALESCE((SELECT revoked_at IS NOT NULL FROM tokens WHERE jti = ");
     query.push_bind(jti.to_owned()).push("), FALSE), (SELECT group_concat(item, char(10)) FROM (SELECT ");
-    query.push(SUMMARY).push(" AS item FROM jobs WHERE TRUE");
-    list::push_conditions(&mut query, filter);
-    query.push("))");
+    query.push(SUMMARY).push(" AS item FROM jobs WHERE id IN (SELECT id FROM walked)");
+    list::push_search(&mut query, filter);
+    query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit) + 1);
+    query.push(")), (SELECT COUNT(*) FROM walked), (SELECT MIN(id) FROM walked)");
     query
 }
 

@@ -3,6 +3,8 @@
 use protocol::{JobId, JobState};
 use sqlx::{QueryBuilder, Sqlite};
 
+use crate::sqlite::id_part::Ids;
+
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobFilter {
     /// Only jobs of this user; `None` for all users.
@@ -23,20 +25,45 @@ pub struct JobFilter {
     pub limit: u32,
 }
 
-/// Appends a filter's conditions, the order and the limit to a statement that ends in a `WHERE` condition. A condition
-/// that does not apply is left out, so that SQLite can use its indexes.
-pub(crate) fn push_conditions(query: &mut QueryBuilder<Sqlite>, filter: &JobFilter) {
-    if let Some(user) = &filter.user {
-        query.push(" AND user_id = ").push_bind(user.clone());
+impl JobFilter {
+    /// Whether a page reads rows that it does not show, since no index has what they are filtered by.
+    pub fn is_search(&self) -> bool {
+        self.text.is_some() || !self.labels.is_empty()
     }
-    if !filter.states.is_empty() {
-        query.push(" AND state IN (");
-        let mut list = query.separated(", ");
-        for state in &filter.states {
-            list.push_bind(state.as_str());
+}
+
+/// Appends a statement that selects the ids of the next `rows` jobs, newest first: one walk over an index for each state
+/// and each way in which an id is found, merged. A condition that does not apply is left out.
+pub(crate) fn push_walks(query: &mut QueryBuilder<Sqlite>, filter: &JobFilter, rows: u32) {
+    let states: Vec<Option<JobState>> =
+        if filter.states.is_empty() { vec![None] } else { filter.states.iter().copied().map(Some).collect() };
+    let ids = Ids::walks(filter.id_part.as_deref());
+    let walks = states.iter().flat_map(|state| ids.iter().map(move |ids| (*state, *ids)));
+    for (number, (state, ids)) in walks.enumerate() {
+        query.push(if number == 0 { "SELECT id FROM jobs" } else { " UNION ALL SELECT id FROM jobs" });
+        if let Some(index) = ids.index("jobs_by_id_end") {
+            query.push(" INDEXED BY ").push(index);
         }
-        query.push(")");
+        query.push(" WHERE TRUE");
+        if let Some(user) = &filter.user {
+            query.push(" AND user_id = ").push_bind(user.clone());
+        }
+        if let Some(state) = state {
+            query.push(" AND state = ").push_bind(state.as_str());
+        }
+        if let Some(parent) = filter.parent {
+            query.push(" AND parent_id = ").push_bind(parent);
+        }
+        ids.push(query);
+        if let Some(before) = filter.before {
+            query.push(" AND id < ").push_bind(before);
+        }
     }
+    query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(rows));
+}
+
+/// Appends the conditions of a search.
+pub(crate) fn push_search(query: &mut QueryBuilder<Sqlite>, filter: &JobFilter) {
     for (key, value) in &filter.labels {
         // Invalid labels of one job are no error of the statement.
         query.push(" AND CASE WHEN json_valid(labels) THEN labels ->> ").push_bind(key.clone());
@@ -49,16 +76,4 @@ pub(crate) fn push_conditions(query: &mut QueryBuilder<Sqlite>, filter: &JobFilt
         query.push(" OR EXISTS (SELECT 1 FROM job_texts AS t WHERE t.job_id = jobs.id AND lower(t.prompt) LIKE ");
         query.push_bind(pattern).push(" ESCAPE '\\'))");
     }
-    if let Some(part) = &filter.id_part {
-        query.push(" AND (lower(hex(id)) LIKE ").push_bind(format!("{part}%"));
-        query.push(" OR lower(hex(id)) LIKE ").push_bind(format!("%{part}")).push(")");
-    }
-    if let Some(parent) = filter.parent {
-        query.push(" AND parent_id = ").push_bind(parent);
-    }
-    if let Some(before) = filter.before {
-        query.push(" AND id < ").push_bind(before);
-    }
-    // One more, to know whether there is a next page.
-    query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit) + 1);
 }

@@ -15,6 +15,8 @@ use super::{
         Store, StoreError,
         accepted::{self, Accepted, Scope},
         sqlite::{
+            inconsistent_rows::Row,
+            key_walk::KeyWalk,
             rows::{RowRef, count},
             write_tx::WriteTx,
         },
@@ -193,8 +195,8 @@ impl Store {
         routine: RoutineId,
         before: Option<DeliveryId>,
         limit: u32,
-    ) -> Result<Vec<(DeliveryId, WebhookDelivery)>, StoreError> {
-        let rows: Vec<DeliveryRow> = sqlx::query_as(
+    ) -> Result<Vec<(DeliveryId, Option<WebhookDelivery>)>, StoreError> {
+        let rows: Vec<Row<DeliveryRow>> = sqlx::query_as(
             "SELECT id, received_at, delivery_id, verdict, status, run_id FROM (SELECT * FROM webhook_deliveries \
              WHERE routine_id = $1 ORDER BY id DESC LIMIT $4) WHERE $2 IS NULL OR id < $2 ORDER BY id DESC LIMIT $3",
         )
@@ -204,7 +206,7 @@ impl Store {
         .bind(i64::from(MAX_LOGGED))
         .fetch_all(&self.read)
         .await?;
-        rows.into_iter().map(DeliveryRow::into_delivery).collect()
+        self.inconsistent.read_page(rows, |row| DeliveryId::from_uuid(row.id), DeliveryRow::into_delivery)
     }
 
     /// Deletes old entries of logs. Returns how many.
@@ -213,12 +215,12 @@ impl Store {
         while let rows @ 1.. = self.trim_expired_deliveries(now - LOG_LIFETIME).await? {
             trimmed += rows;
         }
-        let orphaned: Vec<Uuid> = sqlx::query_scalar(
-            "SELECT routine_id FROM (SELECT DISTINCT routine_id FROM webhook_deliveries) \
-             WHERE NOT EXISTS (SELECT 1 FROM routines WHERE routines.id = routine_id)",
-        )
-        .fetch_all(&self.read)
-        .await?;
+        let without_routine = KeyWalk {
+            table: "webhook_deliveries",
+            key: "routine_id",
+            condition: "NOT EXISTS (SELECT 1 FROM routines WHERE routines.id = keys.key)".to_owned(),
+        };
+        let orphaned: Vec<Uuid> = self.keys(&without_routine, Uuid::nil()).await?;
         for routine in orphaned {
             while let rows @ 1.. = self.trim_deliveries_of(routine).await? {
                 trimmed += rows;
@@ -353,15 +355,14 @@ struct DeliveryRow {
 }
 
 impl DeliveryRow {
-    fn into_delivery(self) -> Result<(DeliveryId, WebhookDelivery), StoreError> {
+    fn into_delivery(self) -> Result<WebhookDelivery, StoreError> {
         let row = RowRef { table: "webhook_deliveries", id: self.id };
-        let delivery = WebhookDelivery {
+        Ok(WebhookDelivery {
             at: self.received_at,
             id: self.delivery_id,
             verdict: row.known("verdict", DeliveryVerdict::parse(&self.verdict))?,
             status: row.number("status", self.status)?,
             run_id: self.run_id,
-        };
-        Ok((DeliveryId::from_uuid(self.id), delivery))
+        })
     }
 }

@@ -1,16 +1,22 @@
-//! Routines and runs as lists show them.
+//! Routines as lists show them, and their numbers.
 
-use chrono::{DateTime, TimeDelta, Utc};
-use protocol::{
-    Routine, RoutineActionKind, RoutineId, RoutineRun, RoutineStatus, RoutineSummary, RunId, RunStatus, TriggerType,
-};
-use serde_json::Value;
+use chrono::{DateTime, Utc};
+use protocol::{Routine, RoutineActionKind, RoutineId, RoutineStatus, RoutineSummary, TriggerType};
 use sqlx::{QueryBuilder, Sqlite};
 use uuid::Uuid;
 
 use super::{
-    super::{Store, StoreError, sqlite::rows::count},
-    rows::{RoutineRow, RunRow, is_running, routine_columns, run_columns},
+    super::{
+        Store, StoreError,
+        sqlite::{
+            id_part::Ids,
+            inconsistent_rows::Row,
+            rows::{count, text},
+            search::Search,
+        },
+    },
+    rows::{RoutineRow, hex, routine_columns},
+    runs::list::{ID_TOLERANCE, first_id_after},
 };
 
 /// Bytes of definitions at which a page ends.
@@ -40,34 +46,9 @@ pub struct RoutineFilter {
     pub limit: u32,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RunFilter {
-    /// Only those of this user.
-    pub user: Option<String>,
-    /// Only those of this routine.
-    pub routine: Option<RoutineId>,
-    /// Only those with one of these statuses; all if empty.
-    pub statuses: Vec<RunStatus>,
-    /// Only those whose id begins or ends with these lower-case hexadecimal digits.
-    pub id_part: Option<String>,
-    /// Only those with one of these triggers; all if empty.
-    pub triggers: Vec<TriggerType>,
-    /// Only those that were recorded at or after this time.
-    pub since: Option<DateTime<Utc>>,
-    /// Only those that were recorded before this time.
-    pub until: Option<DateTime<Utc>>,
-    /// Only those older than this one.
-    pub before: Option<RunId>,
-    /// Maximum number of runs.
-    pub limit: u32,
-}
-
 /// The numbers of [`RoutineSummary`]: routines, enabled ones, running, failing and unverified ones, runs since $1, and
 /// the earliest time at which one fires.
 type SummaryRow = (i64, i64, i64, i64, i64, i64, Option<DateTime<Utc>>);
-
-/// Ids of runs have the time of their creation, by a clock that may since have been corrected by up to this much.
-const ID_TOLERANCE: TimeDelta = TimeDelta::days(1);
 
 macro_rules! summary {
     ($running:literal, $runs:literal, $of:literal) => {
@@ -97,50 +78,109 @@ const SUMMARY_OF_ALL: &str = summary!(
     "routine_runs_by_time WHERE created_at >= $1",
     ""
 );
-/// Runs as [`RunRow`]s.
-const RUNS: &str = concat!(
-    "SELECT ",
-    run_columns!(),
-    ", NULL AS missed_from, NULL AS missed_to, NULL AS missed_count, NULL AS skipped_count, NULL AS last_at, \
-     NULL AS last_detail FROM routine_runs WHERE TRUE"
+impl RoutineFilter {
+    /// Whether a page reads routines that it does not show.
+    pub fn is_search(&self) -> bool {
+        self.text.is_some()
+    }
+}
+
+/// What narrows a search.
+const NARROWER: &str = "user=, trigger= or status=";
+
+/// The routines of a page ($1), newest first, as far as their definitions have at most $2 bytes; the first in any case.
+const PAGE: &str = concat!(
+    "SELECT * FROM (SELECT ",
+    routine_columns!(),
+    ", SUM(length(action) + length(trigger) + length(notify)) OVER (ORDER BY routines.id DESC) AS bytes, \
+     ROW_NUMBER() OVER (ORDER BY routines.id DESC) AS place FROM routines \
+     WHERE routines.id IN (SELECT unhex(value) FROM json_each($1))) WHERE place = 1 OR bytes <= $2 ORDER BY id DESC"
 );
-/// Continues [`RUNS`] with firings that led to none.
-const FIRINGS: &str = " UNION ALL SELECT id, routine_id, routine_name, user_id, trigger_type, detail, due_at, NULL, created_at, \
-     status, reason, NULL, NULL, 0, 0.0, NULL, 1, NULL, created_at, missed_from, missed_to, missed_count, skipped_count, last_at, \
-     last_detail FROM firings WHERE TRUE";
+
+/// Selects the ids of the next `rows` routines, newest first, each with whether it has the text that is searched for. What
+/// the others are filtered by is read from an index.
+fn walk(filter: &RoutineFilter, rows: u32) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::<Sqlite>::new("");
+    for (number, ids) in Ids::walks(filter.id_part.as_deref()).into_iter().enumerate() {
+        query.push(if number == 0 { "SELECT id, " } else { " UNION ALL SELECT id, " });
+        match &filter.text {
+            Some(text) => {
+                query.push("(instr(lower(name), lower(").push_bind(text.clone());
+                query
+                    .push(")) OR instr(lower(COALESCE(description, '')), lower(")
+                    .push_bind(text.clone())
+                    .push("))) > 0");
+            }
+            None => drop(query.push("TRUE")),
+        }
+        let in_order = if filter.user.is_some() { "routines_by_user" } else { "routines_in_order" };
+        let index = ids.index("routines_by_id_end").unwrap_or(in_order);
+        query.push(" FROM routines");
+        // The routine of a user that has a name is found by both.
+        if filter.user.is_none() || filter.name.is_none() || matches!(ids, Ids::EndWith(_)) {
+            query.push(" INDEXED BY ").push(index);
+        }
+        query.push(" WHERE TRUE");
+        push_routine_conditions(&mut query, filter);
+        ids.push(&mut query);
+        if let Some(before) = filter.before {
+            query.push(" AND id < ").push_bind(before);
+        }
+    }
+    query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(rows));
+    query
+}
 
 impl Store {
-    /// Routines, newest first. One that cannot be read is logged and left out. The page ends early where definitions
-    /// are large: then there are more although there are fewer than `limit`, which the flag says.
-    pub async fn routines(&self, filter: &RoutineFilter) -> Result<(Vec<Routine>, bool), StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT * FROM (SELECT ");
-        query.push(routine_columns!());
-        query.push(
-            ", SUM(length(action) + length(trigger) + length(notify)) OVER (ORDER BY routines.id DESC) AS bytes, ",
-        );
-        query.push("ROW_NUMBER() OVER (ORDER BY routines.id DESC) AS place FROM routines WHERE TRUE");
-        push_routine_conditions(&mut query, filter);
-        if let Some(before) = filter.before {
-            query.push(" AND routines.id < ").push_bind(before);
-        }
-        query.push(" ORDER BY routines.id DESC LIMIT ").push_bind(i64::from(filter.limit) + 1);
-        query.push(") WHERE place = 1 OR bytes <= ").push_bind(i64::try_from(MAX_PAGE_BYTES).unwrap_or(i64::MAX));
-        let rows: Vec<RoutineRow> = query.build_query_as().fetch_all(&self.read).await?;
-        let has_more = rows.len() > filter.limit as usize || self.has_routines_after(filter, rows.last()).await?;
-        let mut routines = Vec::with_capacity(rows.len());
-        for row in rows.into_iter().take(filter.limit as usize) {
-            routines.extend(self.inconsistent.skip(row.into_routine())?);
-        }
-        Ok((routines, has_more))
+    /// Routines, newest first, with where the next page begins. One that cannot be read is logged and left out. The page
+    /// ends early where definitions are large, and a page of a search when its time is over.
+    pub async fn routines(&self, filter: &RoutineFilter) -> Result<(Vec<Routine>, Option<RoutineId>), StoreError> {
+        self.routines_within(filter, Search::of(filter.user.as_deref())).await
     }
 
-    async fn has_routines_after(&self, filter: &RoutineFilter, last: Option<&RoutineRow>) -> Result<bool, StoreError> {
-        let Some(last) = last else { return Ok(false) };
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT EXISTS (SELECT 1 FROM routines WHERE id < ");
-        query.push_bind(last.id);
-        push_routine_conditions(&mut query, filter);
-        query.push(")");
-        Ok(query.build_query_scalar().fetch_one(&self.read).await?)
+    async fn routines_within(
+        &self,
+        filter: &RoutineFilter,
+        search: Search,
+    ) -> Result<(Vec<Routine>, Option<RoutineId>), StoreError> {
+        let (mut ids, ended_at) = self.listed_ids(filter, search).await?;
+        let has_more = ids.len() > filter.limit as usize;
+        ids.truncate(filter.limit as usize);
+        let rows: Vec<Row<RoutineRow>> = sqlx::query_as(PAGE)
+            .bind(text(&ids.iter().map(hex).collect::<Vec<_>>())?)
+            .bind(i64::try_from(MAX_PAGE_BYTES).unwrap_or(i64::MAX))
+            .fetch_all(&self.read)
+            .await?;
+        let is_cut = rows.len() < ids.len();
+        ids.truncate(rows.len());
+        let last = if has_more || is_cut { ids.last().copied() } else { ended_at };
+        Ok((self.inconsistent.read_each(rows, RoutineRow::into_routine)?, last.map(RoutineId::from_uuid)))
+    }
+
+    /// The ids of a page's routines and one more, and the last one that was read if the page ends before it is full.
+    async fn listed_ids(
+        &self,
+        filter: &RoutineFilter,
+        mut search: Search,
+    ) -> Result<(Vec<Uuid>, Option<Uuid>), StoreError> {
+        let limit = filter.limit as usize + 1;
+        let is_search = filter.is_search();
+        let rows = if is_search { search.rows_per_step } else { filter.limit + 1 };
+        let readers = if is_search { &self.search } else { &self.read };
+        let (mut ids, mut filter) = (Vec::new(), filter.clone());
+        loop {
+            let read: Vec<(Uuid, bool)> = walk(&filter, rows).build_query_as().fetch_all(readers).await?;
+            ids.extend(read.iter().filter(|(_, is_match)| *is_match).map(|(id, _)| *id));
+            ids.truncate(limit);
+            let last = read.last().map(|(id, _)| *id);
+            if !is_search || ids.len() == limit || read.len() < rows as usize {
+                return Ok((ids, None));
+            }
+            if search.ends(read.len(), ids.len(), NARROWER)? {
+                return Ok((ids, last));
+            }
+            filter.before = last.map(RoutineId::from_uuid);
+        }
     }
 
     /// The number of routines, and the earliest time at which one of them fires.
@@ -178,66 +218,6 @@ impl Store {
             next_fire_at,
         })
     }
-
-    /// Runs, and firings that were skipped or missed, newest first. One that cannot be read is logged and left out.
-    pub async fn runs(&self, filter: &RunFilter) -> Result<(Vec<RoutineRun>, bool), StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new(RUNS);
-        push_run_conditions(&mut query, filter);
-        // The other table is not searched for statuses that none of its rows has.
-        let leads_to_no_run = |status: &RunStatus| matches!(status, RunStatus::Skipped | RunStatus::Missed);
-        if filter.statuses.is_empty() || filter.statuses.iter().any(leads_to_no_run) {
-            query.push(FIRINGS);
-            push_run_conditions(&mut query, filter);
-        }
-        query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit) + 1);
-        let rows: Vec<RunRow> = query.build_query_as().fetch_all(&self.read).await?;
-        let has_more = rows.len() > filter.limit as usize;
-        let mut runs = Vec::with_capacity(rows.len());
-        for row in rows.into_iter().take(filter.limit as usize) {
-            runs.extend(self.inconsistent.skip(row.into_run())?);
-        }
-        Ok((runs, has_more))
-    }
-
-    /// One run, or firings that were skipped or missed. If it has ended and its routine keeps payloads, its details have the payload.
-    pub async fn routine_run(&self, run: RunId) -> Result<Option<RoutineRun>, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new(RUNS);
-        query.push(" AND id = ").push_bind(run).push(FIRINGS).push(" AND id = ").push_bind(run);
-        let row: Option<RunRow> = query.build_query_as().fetch_optional(&self.read).await?;
-        let Some(mut run) = row.map(RunRow::into_run).transpose()? else { return Ok(None) };
-        if let (true, Some(detail)) = (run.status.is_finished(), run.trigger_detail.as_object_mut()) {
-            let kept: Option<Option<String>> = sqlx::query_scalar("SELECT payload FROM routine_runs WHERE id = $1")
-                .bind(run.id)
-                .fetch_optional(&self.read)
-                .await?;
-            if let Some(payload) = kept.flatten() {
-                let payload = serde_json::from_str(&payload).unwrap_or(Value::String(payload));
-                detail.insert("payload".to_owned(), payload);
-            }
-        }
-        Ok(Some(run))
-    }
-}
-
-fn push_run_conditions(query: &mut QueryBuilder<Sqlite>, filter: &RunFilter) {
-    if let Some(user) = &filter.user {
-        query.push(" AND user_id = ").push_bind(user.clone());
-    }
-    if let Some(routine) = filter.routine {
-        query.push(" AND routine_id = ").push_bind(routine);
-    }
-    push_names(query, " AND status IN (", filter.statuses.iter().map(|status| status.as_str()));
-    push_names(query, " AND trigger_type IN (", filter.triggers.iter().map(|trigger| trigger.as_str()));
-    if let Some(since) = filter.since {
-        query.push(" AND created_at >= ").push_bind(since);
-    }
-    if let Some(until) = filter.until {
-        query.push(" AND created_at < ").push_bind(until);
-    }
-    push_id_part(query, filter.id_part.as_ref());
-    if let Some(before) = filter.before {
-        query.push(" AND id < ").push_bind(before);
-    }
 }
 
 fn push_routine_conditions(query: &mut QueryBuilder<Sqlite>, filter: &RoutineFilter) {
@@ -260,15 +240,10 @@ fn push_routine_conditions(query: &mut QueryBuilder<Sqlite>, filter: &RoutineFil
     if let Some(name) = &filter.name {
         query.push(" AND name = ").push_bind(name.clone());
     }
-    if let Some(text) = &filter.text {
-        query.push(" AND (instr(lower(name), lower(").push_bind(text.clone());
-        query.push(")) OR instr(lower(COALESCE(description, '')), lower(").push_bind(text.clone()).push(")))");
-    }
-    push_id_part(query, filter.id_part.as_ref());
 }
 
 /// Restricts a column to names; does nothing if there are none. `condition` ends with the opening bracket of the list.
-fn push_names(
+pub(super) fn push_names(
     query: &mut QueryBuilder<Sqlite>,
     condition: &'static str,
     names: impl ExactSizeIterator<Item = &'static str>,
@@ -284,36 +259,30 @@ fn push_names(
     query.push(")");
 }
 
-fn push_id_part(query: &mut QueryBuilder<Sqlite>, part: Option<&String>) {
-    if let Some(part) = part {
-        query.push(" AND (lower(hex(id)) LIKE ").push_bind(format!("{part}%"));
-        query.push(" OR lower(hex(id)) LIKE ").push_bind(format!("%{part}")).push(")");
-    }
-}
-
-/// The id that a run has at least, if it was created at this time or later.
-fn first_id_after(at: DateTime<Utc>) -> Uuid {
-    let millis = u128::try_from(at.timestamp_millis()).unwrap_or_default();
-    Uuid::from_u128(millis << 80)
+/// The routines with a run in progress, which are few.
+macro_rules! running {
+    () => {
+        "id IN (SELECT routine_id FROM routine_runs INDEXED BY routine_runs_running WHERE status = 'running')"
+    };
 }
 
 /// The condition for a status (`domain::routine::outcome::routine_status`).
 const fn condition_of(status: RoutineStatus) -> &'static str {
     match status {
         RoutineStatus::Disabled => "NOT enabled",
-        RoutineStatus::Running => concat!("(enabled AND ", is_running!(), ")"),
-        RoutineStatus::Unverified => concat!("(enabled AND NOT ", is_running!(), " AND NOT verified)"),
+        RoutineStatus::Running => concat!("(enabled AND ", running!(), ")"),
+        RoutineStatus::Unverified => concat!("(enabled AND NOT ", running!(), " AND NOT verified)"),
         RoutineStatus::Failing => {
-            concat!("(enabled AND NOT ", is_running!(), " AND verified AND consecutive_failures > 0)")
+            concat!("(enabled AND NOT ", running!(), " AND verified AND consecutive_failures > 0)")
         }
         RoutineStatus::Attention => concat!(
             "(enabled AND NOT ",
-            is_running!(),
+            running!(),
             " AND verified AND consecutive_failures = 0 AND last_status = 'attention')"
         ),
         RoutineStatus::Active => concat!(
             "(enabled AND NOT ",
-            is_running!(),
+            running!(),
             " AND verified AND consecutive_failures = 0 AND last_status IS NOT 'attention')"
         ),
     }
@@ -336,6 +305,67 @@ mod tests {
         }
         let of_all = ["COVERING INDEX routines_summary", "routine_runs_running"];
         assert_eq!(walks(&store, SUMMARY_OF_ALL, &of_all).await, Vec::<String>::new());
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn routines_are_filtered_and_searched_in_pages() {
+        let (directory, store) = crate::tests::fresh().await;
+        let rows = "WITH RECURSIVE n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < 11) \
+                    INSERT INTO routines (id, user_id, name, enabled, trigger_type, trigger, action_type, action, guardrails, \
+                    notify, session, wake_mode, deliver, post_to_main, persist_payload, created_at, updated_at) \
+                    SELECT unhex(printf('%032x', n)), iif(n % 2, 'eve', 'ada'), 'Routine ' || n, n % 4 > 0, \
+                    iif(n % 3, 'manual', 'event'), '{\"type\":\"manual\"}', 'lightweight', \
+                    '{\"type\":\"lightweight\",\"prompt\":\"p\"}', '{}', '{}', 'isolated', 'next_heartbeat', FALSE, FALSE, FALSE, \
+                    '2026-11-22T12:00:00+00:00', '2026-11-22T12:00:00+00:00' FROM n";
+        sqlx::query(rows).execute(&mut crate::tests::raw(&directory).await).await.unwrap();
+        let pages = async |filter: &RoutineFilter, time| {
+            let (mut names, mut number, mut before) = (Vec::new(), 0, None);
+            loop {
+                let search = Search::within(filter.user.as_deref(), 1, time);
+                let filter = RoutineFilter { before, limit: 2, ..filter.clone() };
+                let (page, next) = store.routines_within(&filter, search).await?;
+                names.extend(page.into_iter().map(|routine| routine.name));
+                (before, number) = (next, number + 1);
+                if next.is_none() {
+                    return Ok::<_, StoreError>((names, number));
+                }
+            }
+        };
+        let (none, long) = (std::time::Duration::ZERO, std::time::Duration::from_hours(1));
+        let ada = || Some("ada".to_owned());
+        let text = |text: &str| Some(text.to_owned());
+        for (filter, expected) in [
+            (
+                RoutineFilter { enabled: Some(false), ..RoutineFilter::default() },
+                vec!["Routine 8", "Routine 4", "Routine 0"],
+            ),
+            (RoutineFilter { name: text("Routine 7"), ..RoutineFilter::default() }, vec!["Routine 7"]),
+            (RoutineFilter { name: text("Routine 8"), user: ada(), ..RoutineFilter::default() }, vec!["Routine 8"]),
+            (RoutineFilter { id_part: text("000a"), ..RoutineFilter::default() }, vec!["Routine 10"]),
+            (
+                RoutineFilter { triggers: vec![TriggerType::Event], user: ada(), ..RoutineFilter::default() },
+                vec!["Routine 6", "Routine 0"],
+            ),
+            (
+                RoutineFilter {
+                    statuses: vec![RoutineStatus::Disabled, RoutineStatus::Running],
+                    user: ada(),
+                    ..RoutineFilter::default()
+                },
+                vec!["Routine 8", "Routine 4", "Routine 0"],
+            ),
+            (
+                RoutineFilter { text: text("ROUTINE 1"), ..RoutineFilter::default() },
+                vec!["Routine 11", "Routine 10", "Routine 1"],
+            ),
+        ] {
+            assert_eq!(pages(&filter, long).await.unwrap().0, expected, "{filter:?}");
+        }
+        let search = RoutineFilter { text: text("routine 4"), user: ada(), ..RoutineFilter::default() };
+        assert_eq!(pages(&search, none).await.unwrap(), (vec!["Routine 4".to_owned()], 7), "one row a page");
+        let refused = pages(&RoutineFilter { user: None, ..search }, none).await;
+        assert!(matches!(refused, Err(StoreError::QueryTooBroad { rows: 1, .. })), "{refused:?}");
         store.close().await;
     }
 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use super::super::{Store, StoreError};
+use crate::{Store, StoreError, sqlite::key_walk::KeyWalk};
 
 /// How long they are kept.
 const LIFETIME: TimeDelta = TimeDelta::days(90);
@@ -28,9 +28,8 @@ impl Store {
             while let rows @ 1.. = self.trim_batch_of(&expired, now - LIFETIME).await? {
                 trimmed += rows;
             }
-            let full =
-                format!("SELECT routine_id FROM {table} GROUP BY routine_id HAVING COUNT(*) > {MAX_PER_ROUTINE}");
-            let routines: Vec<Uuid> = sqlx::query_scalar(AssertSqlSafe(full)).fetch_all(&self.read).await?;
+            let full = KeyWalk::over(table, "routine_id", MAX_PER_ROUTINE);
+            let routines: Vec<Uuid> = self.keys(&full, Uuid::nil()).await?;
             let oldest = format!(
                 "DELETE FROM {table} WHERE id IN (SELECT id FROM (SELECT id, status FROM {table} WHERE routine_id = $1 \
                  ORDER BY id DESC LIMIT {ROWS_PER_BATCH} OFFSET {MAX_PER_ROUTINE}) WHERE {condition})"

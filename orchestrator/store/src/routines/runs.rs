@@ -3,6 +3,7 @@
 pub(super) mod budgets;
 pub(super) mod cancel;
 pub(super) mod finish;
+pub(super) mod list;
 pub(super) mod run_log;
 pub(super) mod start;
 pub(super) mod startable;

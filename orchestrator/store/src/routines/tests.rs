@@ -294,3 +294,23 @@ async fn failures_of_the_infrastructure_leave_the_routine_as_it_is() {
     assert_eq!(notified.iter().map(|one| one.kind).collect::<Vec<_>>(), [NotificationKind::AutomationProblem]);
     store.close().await;
 }
+
+#[tokio::test]
+async fn a_run_that_cannot_be_read_fails_and_the_others_start() {
+    let (directory, store) = fresh().await;
+    let mut db = raw(&directory).await;
+    routines(&mut db, (4, 1), LIGHTWEIGHT).await;
+    runs(&mut db, (0, 4, 4), "queued").await;
+    for (n, change) in [(1, "trigger_detail = '{'"), (2, "due_at = 'never'"), (3, "cost_usd = 'free'")] {
+        let change = format!("UPDATE routine_runs SET {change} WHERE id = $1");
+        sqlx::query(AssertSqlSafe(change)).bind(run(n)).execute(&mut db).await.unwrap();
+    }
+    let started = store.start_runs_of(RoutineActionKind::Lightweight, 10, now()).await.unwrap();
+    assert_eq!(started.iter().map(|attempt| attempt.run).collect::<Vec<_>>(), [run(0)]);
+    let statuses: Vec<(String, Option<String>)> =
+        sqlx::query_as("SELECT status, reason FROM routine_runs ORDER BY id").fetch_all(&mut db).await.unwrap();
+    let failed = ("failed".to_owned(), Some("internal".to_owned()));
+    assert_eq!(statuses, [("running".to_owned(), None), failed.clone(), failed.clone(), failed]);
+    assert!(store.start_runs_of(RoutineActionKind::Lightweight, 10, now()).await.unwrap().is_empty());
+    store.close().await;
+}

@@ -9,7 +9,7 @@ use telemetry::metrics::{DbCounts, JobCount, UNKNOWN};
 impl Store {
     /// Jobs and deleted jobs by state and reason, and the number of events ever written.
     pub async fn counts(&self) -> Result<DbCounts, StoreError> {
-        let jobs = self.count_jobs("SELECT state, reason, COUNT(*) FROM jobs GROUP BY state, reason").await?;
+        let jobs = self.count_jobs("SELECT state, NULLIF(reason, ''), SUM(jobs) FROM job_counts GROUP BY state, reason HAVING SUM(jobs) > 0").await?;
         let deleted = self.count_jobs("SELECT state, NULLIF(reason, ''), jobs FROM deleted_job_counts").await?;
         // Each event gets one cursor, also if it is deleted later.
         let last: Option<i64> = sqlx::query_scalar("SELECT seq FROM sqlite_sequence WHERE name = 'events'")

@@ -6,7 +6,8 @@
 use std::collections::HashSet;
 
 use parking_lot::Mutex;
-use sqlx::{FromRow, sqlite::SqliteRow};
+use sqlx::{FromRow, Row as _, sqlite::SqliteRow};
+use uuid::Uuid;
 
 use crate::StoreError;
 use base::error_chain;
@@ -28,6 +29,18 @@ impl<R> Row<R> {
     /// The row, for a read of one.
     pub(crate) fn get(self) -> Result<R, StoreError> {
         self.0.map_err(StoreError::from)
+    }
+}
+
+/// A row with its id, which can be read whatever else the row has.
+pub(crate) struct Keyed<R> {
+    pub(crate) id: Uuid,
+    pub(crate) row: Row<R>,
+}
+
+impl<'r, R: FromRow<'r, SqliteRow>> FromRow<'r, SqliteRow> for Keyed<R> {
+    fn from_row(row: &'r SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(Self { id: row.try_get("id")?, row: Row::from_row(row)? })
     }
 }
 
@@ -125,5 +138,40 @@ mod tests {
         {
             assert!(metrics.contains(line), "{line} in\n{metrics}");
         }
+    }
+
+    /// Of three rows of each list, one has a value that makes no sense, and one a time that is none.
+    #[tokio::test]
+    async fn lists_of_calls_and_deliveries_have_what_can_be_read() {
+        let (directory, store) = crate::tests::fresh().await;
+        let mut raw = crate::tests::raw(&directory).await;
+        for statement in [
+            "INSERT INTO model_calls (work_id, attempt, call_id, at, provider, model, input_tokens, output_tokens, \
+             cache_read_tokens, cache_write_tokens, duration_ms, tries) VALUES \
+             (zeroblob(16), 1, 'a', '2026-11-22T12:00:00+00:00', 'p', 'm', 1, 0, 0, 0, 1, 1), \
+             (zeroblob(16), 1, 'b', '2026-11-22T12:00:01+00:00', 'p', 'm', -1, 0, 0, 0, 1, 1), \
+             (zeroblob(16), 1, 'c', 'never', 'p', 'm', 1, 0, 0, 0, 1, 1)",
+            "INSERT INTO tool_calls (work_id, attempt, call_id, at, tool, input) VALUES \
+             (zeroblob(16), 1, 'a', '2026-11-22T12:00:00+00:00', 'echo', '{}'), \
+             (zeroblob(16), 1, 'b', '2026-11-22T12:00:01+00:00', 'echo', '{'), \
+             (zeroblob(16), 1, 'c', 'never', 'echo', '{}')",
+            "INSERT INTO webhook_deliveries (id, routine_id, received_at, delivery_id, verdict, status) VALUES \
+             (unhex(printf('%032x', 1)), zeroblob(16), '2026-11-22T12:00:00+00:00', 'a', 'accepted', 202), \
+             (unhex(printf('%032x', 2)), zeroblob(16), '2026-11-22T12:00:00+00:00', 'b', 'from the future', 202), \
+             (unhex(printf('%032x', 3)), zeroblob(16), 'never', 'c', 'accepted', 202)",
+        ] {
+            sqlx::query(statement).execute(&mut raw).await.unwrap();
+        }
+        let job = protocol::JobId::from_uuid(Uuid::nil());
+        let models = store.model_calls(job, None, 10).await.unwrap();
+        assert_eq!(models.iter().map(|(_, call)| call.is_some()).collect::<Vec<_>>(), [true, false]);
+        let tools = store.tool_calls(job, None, 10).await.unwrap();
+        assert_eq!(tools.iter().map(|(_, call)| call.is_some()).collect::<Vec<_>>(), [true, false]);
+        let thread = store.thread_tool_calls(protocol::ThreadId::from_uuid(Uuid::nil()), None, 10).await.unwrap();
+        assert_eq!(thread.iter().map(|(_, call)| call.is_some()).collect::<Vec<_>>(), [true, false]);
+        let routine = protocol::RoutineId::from_uuid(Uuid::nil());
+        let deliveries = store.webhook_deliveries(routine, None, 10).await.unwrap();
+        assert_eq!(deliveries.iter().map(|(_, delivery)| delivery.is_some()).collect::<Vec<_>>(), [false, true]);
+        store.close().await;
     }
 }

@@ -28,6 +28,7 @@ impl Store {
         if tables > 0 {
             self.read.renew().await?;
             self.control.renew().await?;
+            self.search.renew().await?;
         }
         Ok(tables)
     }

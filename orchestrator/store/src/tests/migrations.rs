@@ -302,12 +302,15 @@ async fn calls_read_the_same_after_those_of_all_work_share_tables() {
     let thread: ThreadId = "01900000-0000-7000-8000-000000000001".parse().unwrap();
     let run: RunId = "01900000-0000-7000-8000-000000000002".parse().unwrap();
     let [(_, call)] = store.model_calls(job, None, 10).await.unwrap().try_into().unwrap();
+    let call = call.unwrap();
     assert_eq!((call.usage.input_tokens, call.cost_usd, call.attempt), (7, Some(0.000_02), 1));
     assert_eq!(store.tool_calls(job, None, 10).await.unwrap().len(), 1);
     let [(_, first), (_, open)] = store.thread_tool_calls(thread, None, 10).await.unwrap().try_into().unwrap();
+    let (first, open) = (first.unwrap(), open.unwrap());
     assert_eq!((first.turn, first.error, first.cost_usd), (1, Some(ToolErrorKind::Timeout), Some(0.000_007)));
     assert_eq!((open.turn, open.success), (2, None));
     let [(_, of_run)] = store.tool_calls(run, None, 10).await.unwrap().try_into().unwrap();
+    let of_run = of_run.unwrap();
     assert_eq!((of_run.attempt, of_run.output.as_deref()), (1, Some("o")));
     assert_eq!(store.owner_of_thread_tool_calls(thread).await.unwrap().as_deref(), Some("ada"));
     let answers = store.chat_turn_answers(thread).await.unwrap();

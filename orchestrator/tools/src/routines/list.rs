@@ -27,9 +27,9 @@ impl Tool for ListRoutines {
         Box::pin(async move {
             let user = invocation.context.owner.as_str().to_owned();
             let filter = RoutineFilter { user: Some(user), limit: MAX_ITEMS, ..RoutineFilter::default() };
-            let (routines, has_more) = self.0.store().routines(&filter).await.map_err(|error| failed(&error))?;
+            let (routines, next) = self.0.store().routines(&filter).await.map_err(|error| failed(&error))?;
             let routines: Vec<Value> = routines.iter().map(brief).collect();
-            Ok(ToolOutput::success(json!({"routines": routines, "truncated": has_more})))
+            Ok(ToolOutput::success(json!({"routines": routines, "truncated": next.is_some()})))
         })
     }
 }

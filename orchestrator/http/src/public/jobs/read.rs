@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use axum::{Json, extract::State};
-use chrono::{NaiveTime, Utc};
 use domain::request::{MAX_LABELS, check_label_key};
 use protocol::{Job, JobCounts, JobId, JobState, JobSummary, Page};
 use serde::Deserialize;
@@ -43,7 +42,8 @@ pub(super) struct ListParams {
     id: Option<String>,
     /// Id of a job; only its children, which its tool calls created.
     parent: Option<String>,
-    /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB.
+    /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB, and one of a search (`q`, `label`) after a
+    /// moment: then it may be short or empty, and `next_cursor` goes on.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
     /// `next_cursor` of the previous page.
@@ -57,6 +57,8 @@ pub(super) struct ListParams {
     get, path = "/api/jobs", operation_id = "list_jobs", tag = "jobs", params(ListParams),
     responses(
         (status = 200, body = Page<JobSummary>, description = "A page."),
+        (status = 422, description = "A parameter is wrong, or a search over all users found nothing in the time it may take \
+            (`query_too_broad`)."),
     )
 )]
 pub(super) async fn list(
@@ -74,7 +76,7 @@ pub(super) async fn list(
         before: params.cursor.as_deref().map(cursor::read::<JobId>).transpose()?,
         limit: cursor::limit(params.limit)?,
     };
-    let _permit = api.read_permit(caller.unchecked()).await?;
+    let _permit = api.list_permit(caller.unchecked(), filter.is_search()).await?;
     let page = api.store.job_summaries(&caller.unchecked().jti, &filter).await?;
     let (_, JobPage { items, last }) = caller.checked(page)?;
     // A cursor is URL-safe base64: it needs no escapes.
@@ -161,9 +163,8 @@ fn add_member(object: &mut String, name: &str, value: Option<u64>) {
     responses((status = 200, body = JobCounts, description = "Counts and usage since midnight UTC."))
 )]
 pub(super) async fn summary(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<JobCounts>, ApiError> {
-    let midnight = api.clock.now().date_naive().and_time(NaiveTime::MIN).and_local_timezone(Utc);
+    let today = api.clock.now().date_naive();
     let user = (!who.role.sees_all()).then_some(who.user.as_str());
-    let midnight = midnight.single().unwrap_or_else(|| api.clock.now());
     let _permit = api.read_permit(&who).await?;
-    Ok(Json(api.store.summary(user, midnight).await?))
+    Ok(Json(api.store.summary(user, today).await?))
 }

@@ -45,7 +45,8 @@ pub(super) struct ListParams {
     id: Option<String>,
     /// Only routines of this user; admins only.
     user: Option<String>,
-    /// Maximum number of items, 1 to 200; default 50.
+    /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB, and one of a search (`q`) after a moment: then
+    /// it may be short or empty, and `next_cursor` goes on.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
     /// `next_cursor` of the previous page.
@@ -59,6 +60,8 @@ pub(super) struct ListParams {
     get, path = "/api/routines", operation_id = "list_routines", tag = "routines", params(ListParams),
     responses(
         (status = 200, body = Page<Routine>, description = "A page."),
+        (status = 422, description = "A parameter is wrong, or a search over all users found nothing in the time it may take \
+            (`query_too_broad`)."),
     )
 )]
 pub(super) async fn list(
@@ -79,9 +82,9 @@ pub(super) async fn list(
         before: params.cursor.as_deref().map(cursor::read::<RoutineId>).transpose()?,
         limit,
     };
-    let _permit = api.read_permit(&who).await?;
-    let (items, has_more) = api.store.routines(&filter).await?;
-    let next_cursor = items.last().filter(|_| has_more).map(|last| cursor::write(&last.id.to_string()));
+    let _permit = api.list_permit(&who, filter.is_search()).await?;
+    let (items, last) = api.store.routines(&filter).await?;
+    let next_cursor = last.map(|last| cursor::write(&last.to_string()));
     Ok(Json(Page { items, next_cursor }))
 }
 

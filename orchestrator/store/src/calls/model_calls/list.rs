@@ -6,19 +6,22 @@ use sqlx::FromRow;
 
 use crate::{
     CallPosition, Store, StoreError,
-    sqlite::rows::{RowRef, dollars},
+    sqlite::{
+        inconsistent_rows::Row,
+        rows::{RowRef, dollars},
+    },
 };
 
 impl Store {
-    /// A job's model calls after a position, oldest first, each with its position.
+    /// A job's model calls after a position, oldest first, each with its position. One that cannot be read is `None`.
     pub async fn model_calls(
         &self,
         job: JobId,
         after: Option<&CallPosition>,
         limit: u32,
-    ) -> Result<Vec<(CallPosition, LlmCallRecord)>, StoreError> {
+    ) -> Result<Vec<(CallPosition, Option<LlmCallRecord>)>, StoreError> {
         let (attempt, at, call_id) = CallPosition::bounds(after);
-        let rows: Vec<CallListRow> = sqlx::query_as(
+        let rows: Vec<Row<CallListRow>> = sqlx::query_as(
             "SELECT attempt, call_id, at, provider, model, input_tokens, output_tokens, cache_read_tokens, \
              cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error FROM model_calls \
              WHERE work_id = $1 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5",
@@ -31,7 +34,10 @@ impl Store {
         .fetch_all(&self.read)
         .await?;
         let row_ref = RowRef { table: "model_calls", id: *job.as_uuid() };
-        rows.into_iter().map(|row| row.into_record(row_ref)).collect()
+        self.inconsistent.read_each(rows, |row| {
+            let position = CallPosition::of(row_ref, row.attempt, row.at, &row.call_id)?;
+            Ok((position, self.inconsistent.skip(row.into_record(row_ref))?))
+        })
     }
 }
 
@@ -53,12 +59,10 @@ struct CallListRow {
 }
 
 impl CallListRow {
-    fn into_record(self, row_ref: RowRef) -> Result<(CallPosition, LlmCallRecord), StoreError> {
-        let attempt = row_ref.number("attempt", self.attempt)?;
-        let position = CallPosition { attempt, at: self.at, call_id: self.call_id.clone() };
-        let record = LlmCallRecord {
+    fn into_record(self, row_ref: RowRef) -> Result<LlmCallRecord, StoreError> {
+        Ok(LlmCallRecord {
             call_id: CallId(self.call_id),
-            attempt,
+            attempt: row_ref.number("attempt", self.attempt)?,
             provider: self.provider,
             model: self.model,
             usage: TokenUsage {
@@ -72,7 +76,6 @@ impl CallListRow {
             finish_reason: self.finish_reason,
             error: self.error,
             at: self.at,
-        };
-        Ok((position, record))
+        })
     }
 }

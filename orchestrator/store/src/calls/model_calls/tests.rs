@@ -102,11 +102,12 @@ async fn a_call_interrupted_by_a_crash_is_charged_its_prompt_once_and_repeated()
     assert_eq!(scene.store.reserved().await.unwrap(), (0, 0));
     assert_eq!(scene.usage().await, (1, 100, 0));
     let [(_, shown)] = scene.store.model_calls(scene.job, None, 10).await.unwrap().try_into().unwrap();
-    assert!(shown.error.unwrap().starts_with("aborted: "));
+    assert!(shown.unwrap().error.unwrap().starts_with("aborted: "));
     let reserved = scene.reserved("c1").await;
     scene.store.close_model_call(&scene.answered("c1", reserved)).await.unwrap();
     assert_eq!(scene.usage().await, (1, 190, 10), "one call, with what both tries took");
     let [(_, shown)] = scene.store.model_calls(scene.job, None, 10).await.unwrap().try_into().unwrap();
+    let shown = shown.unwrap();
     assert_eq!((shown.error, shown.usage.input_tokens, shown.cost_usd), (None, 190, Some(0.0002)));
     scene.store.close().await;
 }

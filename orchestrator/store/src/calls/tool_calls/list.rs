@@ -6,7 +6,10 @@ use sqlx::FromRow;
 
 use crate::{
     CallPosition, Store, StoreError,
-    sqlite::rows::{RowRef, dollars},
+    sqlite::{
+        inconsistent_rows::Row,
+        rows::{RowRef, dollars},
+    },
 };
 
 /// A page of the calls of some work. The first condition bounds the rows that are sorted.
@@ -15,15 +18,15 @@ const LIST: &str = "SELECT attempt, call_id, at, tool, input, success, output, d
      WHERE work_id = $1 AND attempt >= $2 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5";
 
 impl Store {
-    /// The tool calls of a job or a run after a position, by attempt, oldest first, each with its position.
+    /// The tool calls of a job or a run after a position, by attempt, oldest first, each with its position. One that
+    /// cannot be read is `None`.
     pub async fn tool_calls(
         &self,
         work: impl Into<WorkId>,
         after: Option<&CallPosition>,
         limit: u32,
-    ) -> Result<Vec<(CallPosition, ToolActionRecord)>, StoreError> {
-        let (row_ref, rows) = self.list_tool_calls(work.into(), after, limit).await?;
-        rows.into_iter().map(|row| row.into_record(row_ref)).collect()
+    ) -> Result<Vec<(CallPosition, Option<ToolActionRecord>)>, StoreError> {
+        self.list_tool_calls(work.into(), (after, limit), ToolCallRow::into_record).await
     }
 
     /// The same of a thread, by turn.
@@ -32,19 +35,18 @@ impl Store {
         thread: ThreadId,
         after: Option<&CallPosition>,
         limit: u32,
-    ) -> Result<Vec<(CallPosition, ThreadActionRecord)>, StoreError> {
-        let (row_ref, rows) = self.list_tool_calls(thread.into(), after, limit).await?;
-        rows.into_iter().map(|row| row.into_thread_record(row_ref)).collect()
+    ) -> Result<Vec<(CallPosition, Option<ThreadActionRecord>)>, StoreError> {
+        self.list_tool_calls(thread.into(), (after, limit), ToolCallRow::into_thread_record).await
     }
 
-    async fn list_tool_calls(
+    async fn list_tool_calls<T>(
         &self,
         work: WorkId,
-        after: Option<&CallPosition>,
-        limit: u32,
-    ) -> Result<(RowRef, Vec<ToolCallRow>), StoreError> {
+        (after, limit): (Option<&CallPosition>, u32),
+        into_record: impl Fn(ToolCallRow, RowRef) -> Result<T, StoreError>,
+    ) -> Result<Vec<(CallPosition, Option<T>)>, StoreError> {
         let (attempt, at, call_id) = CallPosition::bounds(after);
-        let rows = sqlx::query_as(LIST)
+        let rows: Vec<Row<ToolCallRow>> = sqlx::query_as(LIST)
             .bind(*work.as_uuid())
             .bind(attempt)
             .bind(at)
@@ -52,7 +54,11 @@ impl Store {
             .bind(i64::from(limit))
             .fetch_all(&self.read)
             .await?;
-        Ok((RowRef { table: "tool_calls", id: *work.as_uuid() }, rows))
+        let row_ref = RowRef { table: "tool_calls", id: *work.as_uuid() };
+        self.inconsistent.read_each(rows, |row| {
+            let position = CallPosition::of(row_ref, row.attempt, row.at, &row.call_id)?;
+            Ok((position, self.inconsistent.skip(into_record(row, row_ref))?))
+        })
     }
 }
 
@@ -73,12 +79,10 @@ struct ToolCallRow {
 }
 
 impl ToolCallRow {
-    fn into_record(self, row_ref: RowRef) -> Result<(CallPosition, ToolActionRecord), StoreError> {
-        let attempt = row_ref.number("attempt", self.attempt)?;
-        let position = CallPosition { attempt, at: self.at, call_id: self.call_id.clone() };
-        let record = ToolActionRecord {
+    fn into_record(self, row_ref: RowRef) -> Result<ToolActionRecord, StoreError> {
+        Ok(ToolActionRecord {
             call_id: CallId(self.call_id),
-            attempt,
+            attempt: row_ref.number("attempt", self.attempt)?,
             tool: self.tool,
             input: row_ref.json("input", &self.input)?,
             success: self.success,
@@ -87,15 +91,14 @@ impl ToolCallRow {
             estimated_cost_usd: dollars(self.estimated_cost_micro_usd),
             cost_usd: self.cost_micro_usd.map(dollars),
             at: self.at,
-        };
-        Ok((position, record))
+        })
     }
 
-    fn into_thread_record(mut self, row_ref: RowRef) -> Result<(CallPosition, ThreadActionRecord), StoreError> {
+    fn into_thread_record(mut self, row_ref: RowRef) -> Result<ThreadActionRecord, StoreError> {
         let kind = |name: String| serde_json::from_value(name.into()).map_err(|_| row_ref.invalid("reply"));
         let error = self.error.take().map(kind).transpose()?;
-        let (position, call) = self.into_record(row_ref)?;
-        let record = ThreadActionRecord {
+        let call = self.into_record(row_ref)?;
+        Ok(ThreadActionRecord {
             call_id: call.call_id,
             turn: call.attempt,
             tool: call.tool,
@@ -107,7 +110,6 @@ impl ToolCallRow {
             estimated_cost_usd: call.estimated_cost_usd,
             cost_usd: call.cost_usd,
             at: call.at,
-        };
-        Ok((position, record))
+        })
     }
 }

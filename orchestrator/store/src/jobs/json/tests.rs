@@ -214,3 +214,110 @@ async fn an_inconsistent_row_is_left_out_of_a_page_and_is_an_error_by_itself() {
     }
     store.close().await;
 }
+
+#[tokio::test]
+async fn a_search_goes_on_where_its_time_was_over_and_one_over_all_users_needs_a_result() {
+    let (_directory, store) = fresh().await;
+    let mut ids = vec![];
+    for number in 0..5 {
+        let job = sample::job(JobState::Pending).with_brief(|brief| {
+            brief.title = format!("Job {number}");
+            brief.labels = [("number".to_owned(), number.to_string())].into();
+        });
+        ids.push(job.id);
+        store.create_job(job, None, None).await.unwrap();
+    }
+    ids.sort();
+    let all = JobFilter { text: Some("jOB".to_owned()), limit: 50, ..JobFilter::default() };
+    let TokenChecked::Valid(page) = store.job_summaries(JTI, &all).await.unwrap() else { panic!("not revoked") };
+    assert_eq!((page.items.matches("\"id\"").count(), page.last), (5, None));
+    let oldest = store.job(ids[0]).await.unwrap().unwrap().brief;
+    let user = Some(oldest.user_id.clone());
+    for filter in [
+        JobFilter { user: user.clone(), text: Some(oldest.title.clone()), limit: 50, ..JobFilter::default() },
+        JobFilter {
+            user: user.clone(),
+            labels: oldest.labels.clone().into_iter().collect(),
+            limit: 50,
+            ..JobFilter::default()
+        },
+    ] {
+        // Each page has the time for one row.
+        let (mut seen, mut pages, mut before) = (vec![], 0, None);
+        loop {
+            let filter = JobFilter { before, ..filter.clone() };
+            let search = Search::within(user.as_deref(), 1, std::time::Duration::ZERO);
+            let page = store.job_summaries_within(JTI, &filter, search).await.unwrap();
+            let TokenChecked::Valid(page) = page else { panic!("not revoked") };
+            let items: Vec<JobSummary> = serde_json::from_str(&format!("[{}]", page.items)).unwrap();
+            seen.extend(items.iter().map(|job| job.id));
+            pages += 1;
+            before = page.last;
+            if before.is_none() {
+                break;
+            }
+        }
+        assert_eq!((seen, pages), (vec![ids[0]], 6));
+        // With time, one page has the result.
+        let search = Search::within(user.as_deref(), 1, std::time::Duration::from_hours(1));
+        let page = store.job_summaries_within(JTI, &filter, search).await.unwrap();
+        assert!(
+            matches!(page, TokenChecked::Valid(JobPage { last: None, items }) if items.contains(&ids[0].to_string()))
+        );
+        let of_all = JobFilter { user: None, ..filter };
+        let search = Search::within(None, 2, std::time::Duration::ZERO);
+        let refused = store.job_summaries_within(JTI, &of_all, search).await;
+        assert!(matches!(refused, Err(StoreError::QueryTooBroad { rows: 2, .. })), "{refused:?}");
+        assert!(refused.unwrap_err().to_string().contains("user="));
+    }
+    store.close().await;
+}
+
+#[tokio::test]
+async fn states_and_parts_of_ids_are_merged_in_the_order_of_the_list() {
+    let (directory, store) = fresh().await;
+    let states = ["completed", "failed", "cancelled"];
+    let mut raw = crate::tests::raw(&directory).await;
+    let mut jobs = vec![];
+    for number in 0..30_usize {
+        let job = sample::job(JobState::Pending);
+        jobs.push((job.id, states[number % 3]));
+        store.create_job(job, None, None).await.unwrap();
+        let end = sqlx::query("UPDATE jobs SET state = $2, finished_at = created_at WHERE id = $1");
+        end.bind(jobs[number].0).bind(states[number % 3]).execute(&mut raw).await.unwrap();
+    }
+    jobs.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
+    let hex = |id: JobId| id.as_uuid().simple().to_string();
+    let (whole, digits) = (hex(jobs[7].0), hex(jobs[9].0));
+    let parts = [None, Some(&whole[..4]), Some(&whole[28..]), Some(&digits[20..]), Some(&whole[..]), Some("ffffff")];
+    for (asked, part) in
+        [&states[..0], &states[..1], &states[1..]].into_iter().flat_map(|asked| parts.map(|part| (asked, part)))
+    {
+        let expected: Vec<JobId> = jobs
+            .iter()
+            .filter(|(_, state)| asked.is_empty() || asked.contains(state))
+            .map(|(id, _)| *id)
+            .filter(|id| part.is_none_or(|part| hex(*id).starts_with(part) || hex(*id).ends_with(part)))
+            .collect();
+        for user in [None, Some("a".to_owned())] {
+            let (mut seen, mut before) = (vec![], None);
+            loop {
+                let states = asked.iter().map(|state| JobState::parse(state).unwrap()).collect();
+                let id_part = part.map(str::to_owned);
+                let filter =
+                    JobFilter { user: user.clone(), states, id_part, before, limit: 4, ..JobFilter::default() };
+                let TokenChecked::Valid(page) = store.job_summaries(JTI, &filter).await.unwrap() else {
+                    panic!("revoked")
+                };
+                let items: Vec<JobSummary> = serde_json::from_str(&format!("[{}]", page.items)).unwrap();
+                seen.extend(items.iter().map(|job| job.id));
+                before = page.last;
+                if before.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(seen, expected, "{asked:?} {part:?} {user:?}");
+        }
+    }
+    store.close().await;
+}

@@ -5,7 +5,7 @@ use protocol::{Retry, RoutineActionKind, RoutineId, RoutineSession, RunReason, R
 use sqlx::FromRow;
 use uuid::Uuid;
 
-use crate::{Store, StoreError, routines::list::RunFilter, sqlite::rows::RowRef};
+use crate::{Store, StoreError, routines::runs::list::RunFilter, sqlite::rows::RowRef};
 use domain::routine::cron_job::{CronJobFacts, LastRun, MAX_SHOWN_CHARS};
 
 /// Which cron jobs to list.

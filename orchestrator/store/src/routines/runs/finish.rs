@@ -104,7 +104,12 @@ pub(crate) async fn end_with_job(tx: &mut WriteTx, job: &JobRecord, now: DateTim
     if !job.state().is_finished() {
         return Ok(());
     }
-    let Some(live) = load(tx, link.run).await? else { return Ok(()) };
+    let live = match load(tx, link.run).await {
+        // The job must end even if its run cannot be read.
+        Err(error) => return end_unreadable(tx, *link.run.as_uuid(), error, now).await,
+        Ok(live) => live,
+    };
+    let Some(live) = live else { return Ok(()) };
     if live.row.status() != RunStatus::Running.as_str() || live.row.job() != Some(job.id) {
         return Ok(());
     }
@@ -114,15 +119,33 @@ pub(crate) async fn end_with_job(tx: &mut WriteTx, job: &JobRecord, now: DateTim
         .fetch_optional(&mut tx.db)
         .await?;
     let last_error = last_error.flatten().as_deref().and_then(ErrorKind::parse);
-    let ended = end(tx, live, AttemptResult::of_job(job, cancelled_by, last_error), now).await;
-    match ended {
-        // The job must end even if its routine cannot be read.
-        Err(error @ StoreError::Inconsistent { .. }) => {
-            tracing::error!(run.id = %link.run, error = &error as &dyn std::error::Error, "the run of a job cannot be ended");
-            Ok(())
-        }
-        other => other.map(drop),
+    match end(tx, live, AttemptResult::of_job(job, cancelled_by, last_error), now).await {
+        Err(error) => end_unreadable(tx, *link.run.as_uuid(), error, now).await,
+        Ok(_) => Ok(()),
     }
+}
+
+/// Ends a run that cannot be read, so that it holds up no other. Its row has the error as its message. Another error is returned.
+pub(super) async fn end_unreadable(
+    tx: &mut WriteTx,
+    run: Uuid,
+    error: StoreError,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    if !error.concerns_one_row() {
+        return Err(error);
+    }
+    tracing::error!(run.id = %run, error = &error as &dyn std::error::Error, "a run cannot be read; it has failed");
+    sqlx::query(
+        "UPDATE routine_runs SET status = 'failed', reason = 'internal', message = $2, completed_at = $3 \
+         WHERE id = $1 AND status IN ('queued', 'running')",
+    )
+    .bind(run)
+    .bind(error.to_string())
+    .bind(now)
+    .execute(&mut tx.db)
+    .await?;
+    Ok(())
 }
 
 /// Ends a run, or has it tried again.
@@ -224,7 +247,7 @@ async fn notify(
 /// The routine of a run; `None` if it was deleted, or cannot be read: its run ends nevertheless.
 async fn readable_routine(tx: &mut WriteTx, routine: RoutineId) -> Result<Option<Routine>, StoreError> {
     match definitions::load(&mut tx.db, routine).await {
-        Err(error @ StoreError::Inconsistent { .. }) => {
+        Err(error) if error.concerns_one_row() => {
             tracing::error!(error = &error as &dyn std::error::Error, "a routine cannot be read");
             Ok(None)
         }

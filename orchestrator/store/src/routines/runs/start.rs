@@ -16,7 +16,7 @@ use super::{
     budgets,
     finish::{self, UnfinishedRun, unfinished_columns},
     run_log,
-    startable::{RunAttempt, waiting_rows},
+    startable::{RunAttempt, WaitingRow, waiting_rows},
 };
 use crate::{
     CreateOutcome, Store, StoreError, jobs,
@@ -25,7 +25,7 @@ use crate::{
         lines, publish,
         rows::{RunRow, hex, run_columns},
     },
-    sqlite::{rows::text, write_tx::WriteTx},
+    sqlite::{inconsistent_rows::Keyed, rows::text, write_tx::WriteTx},
 };
 use base::failpoint;
 use domain::{
@@ -68,14 +68,10 @@ impl Store {
         let ids = self.startable(RoutineActionKind::FullJob, max, now).await?;
         let rows = waiting_rows(&self.read, &ids).await?;
         let mut runs = Vec::with_capacity(rows.len());
-        for row in rows {
-            let id = RunId::from_uuid(row.id);
-            match row.into_attempt() {
+        for Keyed { id, row } in rows {
+            match row.get().and_then(WaitingRow::into_attempt) {
                 Ok(run) => runs.push(run),
-                Err(error) => {
-                    let end = AttemptEnd::failed(RunReason::Internal, error.to_string());
-                    self.fail_queued(id, end, now).await?;
-                }
+                Err(error) => self.write(transaction!(|tx| fail_unreadable(tx, id, error, now).await)).await?,
             }
         }
         Ok(runs)
@@ -178,22 +174,18 @@ struct Started {
 /// Starts the runs that still may. A run whose routine cannot be read fails.
 async fn start(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<Vec<Started>, StoreError> {
     let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
-    for row in waiting_rows(&mut tx.db, ids).await? {
-        let id = row.id;
-        match row.into_attempt() {
+    for Keyed { id, row } in waiting_rows(&mut tx.db, ids).await? {
+        match row.get().and_then(WaitingRow::into_attempt) {
             Ok(run) if stop_without_budget(tx, &run, now).await? => {}
             Ok(run) => runs.push(run),
             Err(error) => unreadable.push((id, error)),
         }
     }
     for (id, error) in unreadable {
-        tracing::error!(run.id = %id, error = &error as &dyn std::error::Error, "a run cannot start");
-        let Some(live) = finish::load(tx, RunId::from_uuid(id)).await? else { continue };
-        let end = AttemptEnd::failed(RunReason::Internal, error.to_string());
-        finish::end(tx, live, AttemptResult::unused(end), now).await?;
+        fail_unreadable(tx, id, error, now).await?;
     }
     let started: Vec<String> = runs.iter().map(|run| hex(run.run.as_uuid())).collect();
-    let rows: Vec<UnfinishedRun> = sqlx::query_as(concat!(
+    let rows: Vec<Keyed<UnfinishedRun>> = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = 'running', started_at = COALESCE(started_at, $2), attempt_started_at = $2, \
          reason = NULL, message = NULL, not_before = NULL, \
          routine_rev = (SELECT rev FROM routines WHERE id = routine_id) \
@@ -206,15 +198,39 @@ async fn start(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<Vec
     .bind(now)
     .fetch_all(&mut tx.db)
     .await?;
-    let mut rows: HashMap<Uuid, UnfinishedRun> = rows.into_iter().map(|row| (row.id(), row)).collect();
-    let mut started = Vec::with_capacity(runs.len());
-    for attempt in runs {
-        let Some(row) = rows.remove(attempt.run.as_uuid()) else { continue };
-        started.push(Started { run: row.clone().into_run()?, attempt, row });
+    let mut started = HashMap::with_capacity(rows.len());
+    for Keyed { id, row } in rows {
+        match row.get().and_then(|row| Ok((row.clone().into_run()?, row))) {
+            Ok(one) => drop(started.insert(id, one)),
+            Err(error) => finish::end_unreadable(tx, id, error, now).await?,
+        }
     }
+    let in_order = runs.into_iter().filter_map(|attempt| {
+        let (run, row) = started.remove(attempt.run.as_uuid())?;
+        Some(Started { attempt, run, row })
+    });
+    let started: Vec<Started> = in_order.collect();
     let runs: Vec<RoutineRun> = started.iter().map(|one| one.run.clone()).collect();
     count_starts(tx, &runs, now).await?;
     Ok(started)
+}
+
+/// Ends a run that waits and cannot be read, or whose routine cannot.
+async fn fail_unreadable(tx: &mut WriteTx, id: Uuid, error: StoreError, now: DateTime<Utc>) -> Result<(), StoreError> {
+    if !error.concerns_one_row() {
+        return Err(error);
+    }
+    tracing::error!(run.id = %id, error = &error as &dyn std::error::Error, "a run cannot start");
+    let end = AttemptEnd::failed(RunReason::Internal, error.to_string());
+    let ended = match finish::load(tx, RunId::from_uuid(id)).await {
+        Ok(Some(live)) => finish::end(tx, live, AttemptResult::unused(end), now).await.map(drop),
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    match ended {
+        Err(error) => finish::end_unreadable(tx, id, error, now).await,
+        ended => ended,
+    }
 }
 
 /// Ends a queued run whose routine has spent its budget since the run was admitted. Returns whether it has ended.

@@ -13,7 +13,10 @@ use uuid::Uuid;
 use crate::{
     Store, StoreError,
     routines::rows::hex,
-    sqlite::rows::{RowRef, text},
+    sqlite::{
+        inconsistent_rows::Keyed,
+        rows::{RowRef, text},
+    },
 };
 
 /// An attempt of a run that is to be worked on.
@@ -58,7 +61,7 @@ pub struct AbandonedRun {
 
 #[derive(FromRow)]
 pub(in crate::routines) struct WaitingRow {
-    pub(in crate::routines) id: Uuid,
+    id: Uuid,
     routine_id: RoutineId,
     user_id: String,
     routine_name: String,
@@ -198,7 +201,7 @@ impl Store {
 pub(in crate::routines) async fn waiting_rows<'c>(
     db: impl sqlx::Executor<'c, Database = sqlx::Sqlite>,
     ids: &[Uuid],
-) -> Result<Vec<WaitingRow>, StoreError> {
+) -> Result<Vec<Keyed<WaitingRow>>, StoreError> {
     let ids: Vec<String> = ids.iter().map(hex).collect();
     Ok(sqlx::query_as(concat!(
         "SELECT q.id, q.routine_id, q.user_id, q.routine_name, q.kind, r.action, r.guardrails, q.trigger_type, q.trigger_detail, q.due_at, \

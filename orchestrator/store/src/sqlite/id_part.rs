@@ -1,0 +1,76 @@
+//! Lists of objects whose id begins or ends with some hexadecimal digits.
+//!
+//! An index finds each: the beginning is a range of ids, and the last four digits have a separate index. So a list
+//! has two walks, and no object is in both.
+
+use sqlx::{QueryBuilder, Sqlite};
+use uuid::Uuid;
+
+/// Hexadecimal digits of an id.
+const ID_DIGITS: usize = 32;
+/// Digits of the end that the indexes `…_by_id_end` have.
+const INDEXED_DIGITS: usize = 4;
+
+/// Which ids a walk finds.
+#[derive(Clone, Copy)]
+pub(crate) enum Ids<'a> {
+    All,
+    BeginWith(&'a str),
+    /// Those that do not begin with them, too.
+    EndWith(&'a str),
+}
+
+impl<'a> Ids<'a> {
+    /// The walks of a list.
+    pub(crate) fn walks(digits: Option<&'a str>) -> Vec<Self> {
+        digits.map_or_else(|| vec![Self::All], |digits| vec![Self::BeginWith(digits), Self::EndWith(digits)])
+    }
+
+    /// The index of a walk, where only one will do: `by_end` is the table's index of the ends of ids.
+    pub(crate) fn index(self, by_end: &'static str) -> Option<&'static str> {
+        matches!(self, Self::EndWith(_)).then_some(by_end)
+    }
+
+    /// Appends the condition.
+    pub(crate) fn push(self, query: &mut QueryBuilder<Sqlite>) {
+        match self {
+            Self::All => {}
+            Self::BeginWith(digits) => {
+                let (first, last) = range(digits);
+                query.push(" AND id >= ").push_bind(first).push(" AND id <= ").push_bind(last);
+            }
+            Self::EndWith(digits) => {
+                let (first, last) = range(digits);
+                let end = digits.get(digits.len().saturating_sub(INDEXED_DIGITS)..).unwrap_or(digits);
+                query.push(" AND substr(id, -2) = unhex(").push_bind(end.to_owned());
+                query.push(") AND hex(id) LIKE ").push_bind(format!("%{digits}"));
+                query.push(" AND id NOT BETWEEN ").push_bind(first).push(" AND ").push_bind(last);
+            }
+        }
+    }
+}
+
+/// The first and the last id that begin with these digits.
+fn range(digits: &str) -> (Uuid, Uuid) {
+    let filled = |digit: char| {
+        let digits: String = digits.chars().chain(std::iter::repeat(digit)).take(ID_DIGITS).collect();
+        Uuid::try_parse(&digits)
+    };
+    // Other than digits matches no id.
+    (filled('0').unwrap_or(Uuid::max()), filled('f').unwrap_or(Uuid::nil()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_the_beginning_of_a_range_of_ids() {
+        let (first, last) = range("0193");
+        assert_eq!(first.to_string(), "01930000-0000-0000-0000-000000000000");
+        assert_eq!(last.to_string(), "0193ffff-ffff-ffff-ffff-ffffffffffff");
+        let whole = "0193b1f05b6e7c3a9b1e2f4d5a6b7c8d";
+        let (first, last) = range(whole);
+        assert_eq!((first, last.simple().to_string().as_str()), (last, whole));
+    }
+}
