@@ -124,8 +124,8 @@ const SUMS: &str = "COALESCE(SUM(input_tokens), 0) AS input, COALESCE(SUM(output
     CASE WHEN COALESCE(SUM(unpriced_calls), 0) = 0 THEN COALESCE(SUM(cost_micro_usd), 0) END AS cost, \
     COALESCE(SUM(tries), 0) AS calls, COALESCE(SUM(tool_calls), 0) AS tools";
 
-/// Appends FROM and the conditions for the days from `since` until before `until`. A row of a day that has no more calls
-/// is left out.
+/// Appends FROM and the conditions for the days from `since` until before `until`. A row of a day that has no more
+/// calls is left out.
 fn push_days(query: &mut QueryBuilder<Sqlite>, user: Option<&str>, since: NaiveDate, until: Option<NaiveDate>) {
     query.push(" FROM daily_usage WHERE (tries > 0 OR tool_calls > 0) AND day >= ").push_bind(day_text(since));
     if let Some(until) = until {

@@ -4,10 +4,10 @@
 //! and a notification's job become null; a restarted job and a run keep the id, which names no job then. Never deletes
 //! files: it records that they are to be removed.
 //!
-//! The first transaction marks the job (`deleted_jobs`); further ones delete a bounded number of rows each. The idempotency
-//! key that created the job stays without its response: without the key a repeated request would create the job again,
-//! and with the response it would show what was deleted. `a_deleted_job_is_gone_and_what_it_used_stays_counted`
-//! (stories, `deletion`) fails when any of this is wrong.
+//! The first transaction marks the job (`deleted_jobs`); further ones delete a bounded number of rows each. The
+//! idempotency key that created the job stays without its response: without the key a repeated request would create
+//! the job again, and with the response it would show what was deleted.
+//! `a_deleted_job_is_gone_and_what_it_used_stays_counted` (stories, `deletion`) fails when any of this is wrong.
 
 use chrono::{DateTime, Utc};
 use protocol::{JobId, JobState};
@@ -81,7 +81,8 @@ impl Store {
         Ok(())
     }
 
-    /// The next deleted jobs whose files may not be removed yet, with the time of their deletion. None after the last one.
+    /// The next deleted jobs whose files may not be removed yet, with the time of their deletion. None after the last
+    /// one.
     pub async fn deleted_jobs(&self, after: Option<JobId>) -> Result<Vec<(JobId, DateTime<Utc>)>, StoreError> {
         let next = "SELECT job_id, deleted_at FROM deleted_jobs WHERE job_id > $1 ORDER BY job_id LIMIT $2";
         Ok(sqlx::query_as(next)

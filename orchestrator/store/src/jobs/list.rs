@@ -32,8 +32,8 @@ impl JobFilter {
     }
 }
 
-/// Appends a statement that selects the ids of the next `rows` jobs, newest first: one walk over an index for each state
-/// and each way in which an id is found, merged. A condition that does not apply is left out.
+/// Appends a statement that selects the ids of the next `rows` jobs, newest first: one walk over an index for each
+/// state and each way in which an id is found, merged. A condition that does not apply is left out.
 pub(crate) fn push_walks(query: &mut QueryBuilder<Sqlite>, filter: &JobFilter, rows: u32) {
     let states: Vec<Option<JobState>> =
         if filter.states.is_empty() { vec![None] } else { filter.states.iter().copied().map(Some).collect() };

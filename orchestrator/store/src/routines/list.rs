@@ -97,8 +97,8 @@ const PAGE: &str = concat!(
      WHERE routines.id IN (SELECT unhex(value) FROM json_each($1))) WHERE place = 1 OR bytes <= $2 ORDER BY id DESC"
 );
 
-/// Selects the ids of the next `rows` routines, newest first, each with whether it has the text that is searched for. What
-/// the others are filtered by is read from an index.
+/// Selects the ids of the next `rows` routines, newest first, each with whether it has the text that is searched for.
+/// What the others are filtered by is read from an index.
 fn walk(filter: &RoutineFilter, rows: u32) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::<Sqlite>::new("");
     for (number, ids) in Ids::walks(filter.id_part.as_deref()).into_iter().enumerate() {
@@ -132,8 +132,8 @@ fn walk(filter: &RoutineFilter, rows: u32) -> QueryBuilder<Sqlite> {
 }
 
 impl Store {
-    /// Routines, newest first, with where the next page begins. One that cannot be read is logged and left out. The page
-    /// ends early where definitions are large, and a page of a search when its time is over.
+    /// Routines, newest first, with where the next page begins. One that cannot be read is logged and left out. The
+    /// page ends early where definitions are large, and a page of a search when its time is over.
     pub async fn routines(&self, filter: &RoutineFilter) -> Result<(Vec<Routine>, Option<RoutineId>), StoreError> {
         self.routines_within(filter, Search::of(filter.user.as_deref())).await
     }

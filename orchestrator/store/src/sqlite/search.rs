@@ -39,8 +39,8 @@ impl Search {
         Self { rows_per_step, end: Instant::now() + time, is_of_all: user.is_none(), rows: 0 }
     }
 
-    /// Whether the page ends after a step that has read `rows`. `found` rows of the page are known; `narrower` says which
-    /// filters a refused search may add.
+    /// Whether the page ends after a step that has read `rows`. `found` rows of the page are known; `narrower` says
+    /// which filters a refused search may add.
     pub(crate) fn ends(&mut self, rows: usize, found: usize, narrower: &'static str) -> Result<bool, StoreError> {
         self.rows += rows;
         if Instant::now() < self.end {

@@ -52,7 +52,8 @@ pub(super) struct ListParams {
 
 /// Lists jobs, newest first.
 ///
-/// An item is the job without its prompt, result and metadata, with `prompt_preview`. An admin sees the jobs of all users.
+/// An item is the job without its prompt, result and metadata, with `prompt_preview`. An admin sees the jobs of all
+/// users.
 #[utoipa::path(
     get, path = "/api/jobs", operation_id = "list_jobs", tag = "jobs", params(ListParams),
     responses(

@@ -45,8 +45,8 @@ pub(super) struct ListParams {
     id: Option<String>,
     /// Only routines of this user; admins only.
     user: Option<String>,
-    /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB, and one of a search (`q`) after a moment: then
-    /// it may be short or empty, and `next_cursor` goes on.
+    /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB, and one of a search (`q`) after a
+    /// moment: then it may be short or empty, and `next_cursor` goes on.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
     /// `next_cursor` of the previous page.

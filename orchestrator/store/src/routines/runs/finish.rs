@@ -125,7 +125,8 @@ pub(crate) async fn end_with_job(tx: &mut WriteTx, job: &JobRecord, now: DateTim
     }
 }
 
-/// Ends a run that cannot be read, so that it holds up no other. Its row has the error as its message. Another error is returned.
+/// Ends a run that cannot be read, so that it holds up no other. Its row has the error as its message. Another error
+/// is returned.
 pub(super) async fn end_unreadable(
     tx: &mut WriteTx,
     run: Uuid,

@@ -1,7 +1,7 @@
 //! Runs, and firings that led to none, as lists show them.
 //!
-//! A list is a merge of walks, each over an index that has the rows in the order of the list, so that a page reads no more
-//! than it shows: one walk for each table, trigger and status, and each way in which an id is found.
+//! A list is a merge of walks, each over an index that has the rows in the order of the list, so that a page reads no
+//! more than it shows: one walk for each table, trigger and status, and each way in which an id is found.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{RoutineId, RoutineRun, RunId, RunStatus, TriggerType};
@@ -131,7 +131,8 @@ const FIRING_WALKS: Walks = Walks {
 };
 
 fn push_walks(query: &mut QueryBuilder<Sqlite>, filter: &RunFilter, walks: &Walks) {
-    // A routine has a bounded number of runs; they are filtered as they are read. So are those that an end of an id finds.
+    // A routine has a bounded number of runs; they are filtered as they are read. So are those that an end of an id
+    // finds.
     let is_by_trigger = filter.routine.is_none() && !(filter.statuses.is_empty() && filter.triggers.is_empty());
     let mut is_first = true;
     for ids in Ids::walks(filter.id_part.as_deref()) {
