@@ -264,7 +264,7 @@ impl SigningKey {
     }
 
     /// Verifies a worker token.
-    pub fn verify_worker(
+    pub(crate) fn verify_worker(
         &self,
         token: &str,
         instance: InstanceId,

@@ -42,7 +42,7 @@ pub struct Client {
 
 impl Client {
     /// The client of the server that the options, variables and contexts select.
-    pub fn from_environment(environment: &Environment) -> Result<Self, CliError> {
+    pub(crate) fn from_environment(environment: &Environment) -> Result<Self, CliError> {
         let connection = Connection::from_environment(environment)?;
         Self::new(&connection.url, connection.token)
     }
@@ -113,7 +113,7 @@ impl Client {
     }
 
     /// Sends `POST` with query parameters and a JSON body.
-    pub async fn post_with_query<T: DeserializeOwned>(
+    pub(crate) async fn post_with_query<T: DeserializeOwned>(
         &self,
         path: &str,
         query: &[(&str, String)],
@@ -124,7 +124,7 @@ impl Client {
     }
 
     /// Sends `PATCH` with a JSON body, for an object that must have this version, if one is given.
-    pub async fn patch_if_version<T: DeserializeOwned>(
+    pub(crate) async fn patch_if_version<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
@@ -135,7 +135,7 @@ impl Client {
     }
 
     /// Sends `PUT` with a JSON body, for an object that must have this version, if one is given.
-    pub async fn put_if_version<T: DeserializeOwned>(
+    pub(crate) async fn put_if_version<T: DeserializeOwned>(
         &self,
         path: &str,
         query: &[(&str, String)],
@@ -147,7 +147,7 @@ impl Client {
     }
 
     /// Sends `DELETE`, for an object that must have this version, if one is given.
-    pub async fn delete_if_version(
+    pub(crate) async fn delete_if_version(
         &self,
         path: &str,
         query: &[(&str, String)],

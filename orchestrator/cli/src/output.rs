@@ -60,7 +60,7 @@ impl Paint {
         self.with("33", text)
     }
 
-    pub fn cyan(self, text: &str) -> String {
+    pub(crate) fn cyan(self, text: &str) -> String {
         self.with("36", text)
     }
 }
@@ -145,7 +145,7 @@ impl Output {
     }
 
     /// Prints why something could not be done to one of several objects. With JSON it has the object's id as `id`.
-    pub fn error_about(&self, id: &impl ToString, error: &CliError) {
+    pub(crate) fn error_about(&self, id: &impl ToString, error: &CliError) {
         match self.format {
             Format::Json => {
                 let mut value = error.to_json();

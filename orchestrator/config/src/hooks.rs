@@ -70,7 +70,7 @@ impl HookPoint {
     }
 
     /// Whether a hook may refuse what it is asked about.
-    pub const fn allows_denial(self) -> bool {
+    pub(crate) const fn allows_denial(self) -> bool {
         !matches!(self, Self::JobEnd)
     }
 }

@@ -51,7 +51,7 @@ impl ProviderKind {
     }
 
     /// The base URL when none is configured; empty for a script.
-    pub const fn default_base_url(self) -> &'static str {
+    pub(crate) const fn default_base_url(self) -> &'static str {
         match self {
             Self::OpenAi => "https://api.openai.com/v1",
             Self::Anthropic => "https://api.anthropic.com/v1",
@@ -61,12 +61,12 @@ impl ProviderKind {
     }
 
     /// Whether tool calls are recovered from text when nothing is configured.
-    pub const fn writes_tool_calls_as_text(self) -> bool {
+    pub(crate) const fn writes_tool_calls_as_text(self) -> bool {
         matches!(self, Self::Ollama)
     }
 
     /// The context size when none is configured.
-    pub const fn default_context_tokens(self) -> u64 {
+    pub(crate) const fn default_context_tokens(self) -> u64 {
         match self {
             Self::Ollama => DEFAULT_OLLAMA_CONTEXT_TOKENS,
             Self::OpenAi | Self::Anthropic | Self::Scripted => DEFAULT_CONTEXT_TOKENS,

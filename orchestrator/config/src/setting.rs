@@ -100,7 +100,7 @@ impl SettingSpec {
 
     /// Sets an integer default.
     #[must_use]
-    pub const fn default_integer(self, integer: u64) -> Self {
+    pub(crate) const fn default_integer(self, integer: u64) -> Self {
         Self { default: DefaultValue::Integer(integer), ..self }
     }
 
@@ -122,7 +122,7 @@ impl SettingSpec {
 
     /// Sets the bounds of a number, both included.
     #[must_use]
-    pub const fn number_range(self, min: f64, max: f64) -> Self {
+    pub(crate) const fn number_range(self, min: f64, max: f64) -> Self {
         Self { bounds: Bounds::Number(min, max), ..self }
     }
 
@@ -150,7 +150,7 @@ impl SettingSpec {
     }
 
     /// Every environment variable that sets it, including the `_FILE` form of a secret.
-    pub fn env_variables(&self) -> Vec<String> {
+    pub(crate) fn env_variables(&self) -> Vec<String> {
         let variable = self.env_variable();
         match self.kind {
             Kind::Secret => vec![variable.clone(), format!("{variable}_FILE")],

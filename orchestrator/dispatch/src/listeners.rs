@@ -116,7 +116,7 @@ impl WorkerListeners {
     }
 
     /// The names of all run directories of jobs on disk.
-    pub fn run_dirs(&self) -> io::Result<Vec<String>> {
+    pub(crate) fn run_dirs(&self) -> io::Result<Vec<String>> {
         run_dirs(&self.run_root)
     }
 

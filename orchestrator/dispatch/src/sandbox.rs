@@ -132,7 +132,7 @@ impl Sandbox {
     }
 
     /// Marks the published state as stale, after an engine error: the next caller waits for a new probe.
-    pub fn mark_stale(&self) {
+    pub(crate) fn mark_stale(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
     }
 

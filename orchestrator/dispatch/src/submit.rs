@@ -218,7 +218,7 @@ impl JobSubmitter {
     }
 
     /// Creates a validated job.
-    pub async fn submit_validated(
+    pub(crate) async fn submit_validated(
         self: &Arc<Self>,
         job: NewJob,
         submission: Submission,
@@ -235,7 +235,7 @@ impl JobSubmitter {
 
     /// Creates a validated job whose row `commit` stores, in a transaction that may write more than the row. Runs to
     /// its end even if the caller goes away, so that no workspace stays without a job.
-    pub async fn submit_with_commit<C, F>(
+    pub(crate) async fn submit_with_commit<C, F>(
         self: &Arc<Self>,
         job: NewJob,
         source: Source,

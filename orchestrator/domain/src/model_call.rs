@@ -55,12 +55,12 @@ impl ErrorKind {
     }
 
     /// Whether the provider refuses the key or the account, so that every other call would fail, too.
-    pub const fn is_account_refused(self) -> bool {
+    pub(crate) const fn is_account_refused(self) -> bool {
         matches!(self, Self::Auth | Self::Quota)
     }
 
     /// Whether what was asked for is refused. Otherwise the provider did not answer, whatever it was asked.
-    pub const fn is_request_refused(self) -> bool {
+    pub(crate) const fn is_request_refused(self) -> bool {
         matches!(self, Self::NotFound | Self::BadRequest | Self::ContextLength)
     }
 }

@@ -130,7 +130,7 @@ impl Errors {
 }
 
 /// Checks the lists `tools` and `approve` of work without a person, as they are in a request for a job.
-pub fn check_tool_lists(tools: Option<&[String]>, approve: &[String], ceiling: &Ceiling) -> Vec<FieldError> {
+pub(crate) fn check_tool_lists(tools: Option<&[String]>, approve: &[String], ceiling: &Ceiling) -> Vec<FieldError> {
     let mut errors = Errors::default();
     check_available_tools(tools, ceiling, &mut errors);
     if errors.0.is_empty() {

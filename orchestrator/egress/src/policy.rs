@@ -99,7 +99,7 @@ impl EgressPolicy {
 
 impl EgressRules<'_> {
     /// The entry that allows a destination: the job's, if the caller is a job.
-    pub fn rule_of(&self, to: &Destination) -> Option<String> {
+    pub(crate) fn rule_of(&self, to: &Destination) -> Option<String> {
         let list = self.job.as_ref().unwrap_or(&self.policy.ceiling);
         list.iter().find(|entry| entry.matches(to)).map(ToString::to_string)
     }
@@ -118,7 +118,7 @@ impl EgressRules<'_> {
 
     /// Decides about an address that an allowed destination resolved to. `is_own_host`: the address belongs to the host
     /// that the orchestrator runs on.
-    pub fn check_address(&self, to: &Destination, address: SocketAddr, is_own_host: bool) -> Result<(), EgressDenied> {
+    pub(crate) fn check_address(&self, to: &Destination, address: SocketAddr, is_own_host: bool) -> Result<(), EgressDenied> {
         let denied = |kind| Err(EgressDenied::Address { destination: to.clone(), address, kind });
         if self.policy.is_own(address, is_own_host) {
             return denied("the orchestrator's or its engine's");

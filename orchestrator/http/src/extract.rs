@@ -119,7 +119,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath
 }
 
 /// Parses a JSON object: 400 when it is not JSON, 422 with the field when it has the wrong shape.
-pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     if bytes.len() > MAX_INLINE_BYTES {
         return objects::read(bytes).map_err(|(path, error)| json_error(bytes, &path, &error));
     }

@@ -27,7 +27,7 @@ pub struct ApiError {
 }
 
 /// The result of a handler.
-pub type ApiResult<T> = Result<T, ApiError>;
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
     /// An error with this code; `detail` says what happened and what to do.
@@ -55,7 +55,7 @@ impl ApiError {
     }
 
     /// 404 for an object of another user. The caller cannot distinguish it from a missing one; the audit can.
-    pub fn not_owner() -> Self {
+    pub(crate) fn not_owner() -> Self {
         Self { not_owner: true, ..Self::not_found() }
     }
 
@@ -83,7 +83,7 @@ impl ApiError {
     }
 
     /// 422 for fields whose features are not available.
-    pub fn not_available_fields(errors: Vec<FieldError>) -> Self {
+    pub(crate) fn not_available_fields(errors: Vec<FieldError>) -> Self {
         Self { code: ErrorCode::NotAvailable, ..Self::invalid(errors) }
     }
 
@@ -103,7 +103,7 @@ impl ApiError {
 
     /// Adds the cause, for the log.
     #[must_use]
-    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub(crate) fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }

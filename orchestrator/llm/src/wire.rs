@@ -124,7 +124,7 @@ impl Wire {
     }
 
     /// A decoder of one answer.
-    pub fn decoder(self) -> Decoder {
+    pub(crate) fn decoder(self) -> Decoder {
         match self {
             Self::OpenAiChat => Decoder::new(self, Box::<openai_chat::stream::ChunkAssembler>::default()),
             Self::OpenAiResponses => Decoder::new(self, Box::<openai_responses::stream::ResponseAssembler>::default()),
@@ -149,7 +149,7 @@ impl Wire {
     }
 
     /// Headers of a client's request that are sent on to the provider, besides those of every HTTP request.
-    pub const fn forwarded_headers(self) -> &'static [&'static str] {
+    pub(crate) const fn forwarded_headers(self) -> &'static [&'static str] {
         match self {
             Self::OpenAiChat | Self::OpenAiResponses => &["openai-beta"],
             Self::Anthropic => &["anthropic-beta", "anthropic-version"],
@@ -158,7 +158,7 @@ impl Wire {
     }
 
     /// Reads usage off a relayed answer. `prompt_tokens` is the request's estimate, for answers that report none.
-    pub fn usage_tap(self, prompt_tokens: u64) -> UsageTap {
+    pub(crate) fn usage_tap(self, prompt_tokens: u64) -> UsageTap {
         UsageTap::new(self, prompt_tokens)
     }
 }

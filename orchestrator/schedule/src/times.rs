@@ -134,7 +134,7 @@ impl Schedule {
 
     /// The smallest interval between two consecutive times, in the calendar of a cron schedule without changes of the
     /// clock; reads a bounded number of times after `now`. `None` with fewer than two times.
-    pub fn smallest_gap(&self, now: DateTime<Utc>) -> Option<TimeDelta> {
+    pub(crate) fn smallest_gap(&self, now: DateTime<Utc>) -> Option<TimeDelta> {
         match self {
             Self::Cron(schedule) => schedule.smallest_gap(now),
             Self::Every { period, .. } => Some(*period),

@@ -10,7 +10,7 @@ use super::contexts::{Contexts, parse_name};
 use crate::exit::CliError;
 use base::Environment;
 
-pub const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 const HEADING: &str = "Server";
 /// The ids of the options that select a server.
 pub const OPTIONS: [&str; 3] = [URL, TOKEN_FILE, CONTEXT];
@@ -29,7 +29,7 @@ pub struct Connection {
 
 impl Connection {
     /// The connection that the environment and the contexts select.
-    pub fn from_environment(environment: &Environment) -> Result<Self, CliError> {
+    pub(crate) fn from_environment(environment: &Environment) -> Result<Self, CliError> {
         let set_url = environment.get("GANTRY_URL");
         let set_token = token(environment)?;
         let named = environment.get("GANTRY_CONTEXT");
@@ -65,7 +65,7 @@ fn token(environment: &Environment) -> Result<Option<SecretString>, CliError> {
     read_token(file).map(Some)
 }
 
-pub fn read_token(file: &str) -> Result<SecretString, CliError> {
+pub(crate) fn read_token(file: &str) -> Result<SecretString, CliError> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| CliError::Usage(format!("token file {file}: cannot read the file: {error}")))?;
     Ok(SecretString::from(text.trim()))

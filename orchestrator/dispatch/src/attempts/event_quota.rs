@@ -39,7 +39,7 @@ impl EventQuota {
 
     /// Which events of a batch of this size may be stored. Does not count them: [`Self::count_stored`] does, once they
     /// are stored.
-    pub fn allowance(&self, bytes: u64) -> EventAllowance {
+    pub(crate) fn allowance(&self, bytes: u64) -> EventAllowance {
         let written = self.written.lock().unwrap_or(0);
         if written + bytes > MAX_EVENT_BYTES_HARD {
             EventAllowance::None
@@ -51,7 +51,7 @@ impl EventQuota {
     }
 
     /// Counts bytes that were stored. Returns whether they have reached the quota: the job is notified.
-    pub fn count_stored(&self, bytes: u64) -> bool {
+    pub(crate) fn count_stored(&self, bytes: u64) -> bool {
         let mut written = self.written.lock();
         let written = written.get_or_insert(0);
         let before = *written;

@@ -112,17 +112,17 @@ impl AttemptRegistry {
     }
 
     /// Stops serving the socket of a container.
-    pub fn stop_listener(&self, container: &str) {
+    pub(crate) fn stop_listener(&self, container: &str) {
         self.attempts.lock().values().for_each(|attempt| attempt.stop_listener(Some(container)));
     }
 
     /// Stops serving all sockets.
-    pub fn stop_listeners(&self) {
+    pub(crate) fn stop_listeners(&self) {
         self.attempts.lock().values().for_each(|attempt| attempt.stop_listener(None));
     }
 
     /// Marks an attempt as over its disk quota. False when it is not registered, or over.
-    pub fn mark_over_quota(&self, key: AttemptKey, violation: &Violation) -> bool {
+    pub(crate) fn mark_over_quota(&self, key: AttemptKey, violation: &Violation) -> bool {
         let attempts = self.attempts.lock();
         let Some(attempt) = attempts.get(&key).filter(|attempt| attempt.is_live()) else { return false };
         attempt.set_over_quota(violation.clone());
@@ -130,7 +130,7 @@ impl AttemptRegistry {
     }
 
     /// How a job's live attempt exceeds its disk quota, if it was found to.
-    pub fn over_quota(&self, job: JobId) -> Option<Violation> {
+    pub(crate) fn over_quota(&self, job: JobId) -> Option<Violation> {
         self.live(job)?.over_quota()
     }
 }

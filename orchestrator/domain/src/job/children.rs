@@ -9,7 +9,7 @@ use super::JobRecord;
 /// Ancestors that a job may have.
 pub const MAX_DEPTH: u32 = 3;
 /// Maximum number of jobs below a job, in addition to its own limit.
-pub const MAX_CHILDREN: u32 = 10;
+pub(crate) const MAX_CHILDREN: u32 = 10;
 
 /// The parent of a child job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl JobRecord {
 
     /// The `max_children` of a child that is created now: what is left of each limit after it, and none at the maximum
     /// depth.
-    pub fn max_children_of_child(&self, trees: &[Descendants]) -> u32 {
+    pub(crate) fn max_children_of_child(&self, trees: &[Descendants]) -> u32 {
         if self.brief.depth + 1 >= MAX_DEPTH {
             return 0;
         }

@@ -14,7 +14,7 @@ pub const ROUTINE_OK: &str = "ROUTINE_OK";
 /// The longest text of a result that a run keeps.
 pub const MAX_RESULT_CHARS: usize = 4_000;
 /// The longest text of a result that the next run gets.
-pub const MAX_STATE_CHARS: usize = 2_000;
+pub(crate) const MAX_STATE_CHARS: usize = 2_000;
 
 /// Waits of one run that providers may ask for.
 const MAX_RATE_LIMIT_WAITS: u32 = 10;
@@ -96,7 +96,7 @@ pub struct FailureFacts {
 }
 
 /// Decides what follows a failed attempt.
-pub fn after_failure(facts: &FailureFacts) -> AfterFailure {
+pub(crate) fn after_failure(facts: &FailureFacts) -> AfterFailure {
     match facts.reason {
         RunReason::ProviderAccount => AfterFailure::FinalAndDisable,
         _ if !facts.may_retry => AfterFailure::Final,
@@ -167,7 +167,7 @@ const fn is_retried(reason: RunReason) -> bool {
 
 /// Whether a run that ended for this reason counts as a failure of its routine. One that was cancelled on purpose does not, and its
 /// owner is not notified.
-pub const fn counts_as_failure(reason: RunReason) -> bool {
+pub(crate) const fn counts_as_failure(reason: RunReason) -> bool {
     !matches!(
         reason,
         RunReason::CancelledByUser | RunReason::CancelledByOverlap | RunReason::RoutineChanged | RunReason::FireRate
@@ -204,7 +204,7 @@ pub struct NotifiedFailure {
 }
 
 /// Whether the owner is notified of a failed run. `known`: the notifications since the last successful run.
-pub fn should_notify(reason: RunReason, known: &[NotifiedFailure], now: DateTime<Utc>) -> bool {
+pub(crate) fn should_notify(reason: RunReason, known: &[NotifiedFailure], now: DateTime<Utc>) -> bool {
     // A time in the future is one from before the clock was set back.
     let is_recent = |alert: &NotifiedFailure| (now - alert.notified_at).abs() < ALERT_INTERVAL;
     counts_as_failure(reason) && !known.iter().any(|alert| alert.reason == reason && is_recent(alert))

@@ -5,7 +5,7 @@
 use protocol::RoutineId;
 
 /// What every name begins with.
-pub const PREFIX: &str = "routine/";
+pub(crate) const PREFIX: &str = "routine/";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoutineSecret {

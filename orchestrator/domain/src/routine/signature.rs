@@ -95,7 +95,7 @@ pub enum InvalidSecret {
 }
 
 /// Checks a secret that a user chose.
-pub fn check_secret(secret: &str) -> Result<(), InvalidSecret> {
+pub(crate) fn check_secret(secret: &str) -> Result<(), InvalidSecret> {
     if secret.len() > MAX_SECRET_BYTES {
         return Err(InvalidSecret::TooLong);
     }

@@ -9,7 +9,7 @@ use protocol::{CatchUp, DisabledReason, RoutineId, RunReason};
 use schedule::Schedule;
 
 /// A time is late when it is decided on later than this after it was due.
-pub const LATE_AFTER: TimeDelta = TimeDelta::seconds(60);
+pub(crate) const LATE_AFTER: TimeDelta = TimeDelta::seconds(60);
 /// The maximum number of missed times that one decision catches up, whatever `catch_up_max` says.
 const MAX_CAUGHT_UP: u32 = 1_000;
 /// The smallest step of stored times.

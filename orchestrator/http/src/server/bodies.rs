@@ -89,7 +89,7 @@ impl BodyReservation {
     }
 
     /// Sets the user whose share the body counts to.
-    pub fn belongs_to(&self, user: &str) {
+    pub(crate) fn belongs_to(&self, user: &str) {
         user.clone_into(&mut self.user.lock());
     }
 
@@ -112,7 +112,7 @@ impl BodyReservation {
     }
 
     /// Waits for a permit to parse a large body. It is kept until the body is parsed, even if the request is dropped.
-    pub async fn parse_turn(&self) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn parse_turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.limits.all.parses).acquire_owned().await.ok()
     }
 }

@@ -14,7 +14,7 @@ use super::{NewMessage, heartbeats};
 use crate::{AuditEntry, Store, StoreError, TurnKey, access::audit, chat, sqlite::write_tx::WriteTx};
 
 /// Maximum number of waiting lines of one user; the oldest are dropped.
-pub const MAX_SYSTEM_LINES: u32 = 100;
+pub(crate) const MAX_SYSTEM_LINES: u32 = 100;
 /// Maximum size of a line; a longer one is shortened.
 const MAX_LINE_BYTES: usize = 16 * 1024;
 
@@ -47,17 +47,6 @@ impl Store {
             audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
         }))
         .await
-    }
-
-    /// The highest number of firings by routines that led to a line which the turn reads; 0 if it reads none.
-    pub async fn depth_of_turn(&self, key: TurnKey) -> Result<u32, StoreError> {
-        let depth: Option<i64> =
-            sqlx::query_scalar("SELECT MAX(depth) FROM system_lines WHERE thread_id = $1 AND turn = $2")
-                .bind(key.thread)
-                .bind(i64::from(key.turn))
-                .fetch_one(&self.read)
-                .await?;
-        Ok(depth.and_then(|depth| u32::try_from(depth).ok()).unwrap_or_default())
     }
 }
 

@@ -68,6 +68,7 @@ async fn a_full_account_refuses_what_adds_to_it_and_lets_work_end() {
     Reply::of(ada.request(Method::DELETE, "/api/memory?path=a.md")).await.expect(204);
     let next = ada.create_job("more").await;
     ada.cancel(next).await.expect(202);
+    ada.wait_for_end(next).await;
     world.finish().await;
 }
 

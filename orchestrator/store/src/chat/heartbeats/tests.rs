@@ -50,21 +50,6 @@ async fn the_queue_keeps_the_newest_lines_in_order() {
 }
 
 #[tokio::test]
-async fn a_turn_is_as_deep_as_the_deepest_of_its_lines() {
-    let (_directory, store) = fresh().await;
-    for depth in [2, 4, 1] {
-        let line =
-            NewSystemLine { text: "x".to_owned(), origin: LineOrigin::External, wake: WakeMode::NextHeartbeat, depth };
-        let append = store.write(transaction!(|tx| system_lines::append(tx, "ada", &line, now()).await));
-        assert!(append.await.unwrap(), "the queue has room");
-    }
-    let key = begin(&store).await.turn.key;
-    assert_eq!(store.depth_of_turn(key).await.unwrap(), 4);
-    assert_eq!(store.depth_of_turn(TurnKey { turn: 9, ..key }).await.unwrap(), 0);
-    store.close().await;
-}
-
-#[tokio::test]
 async fn a_decision_about_facts_that_changed_is_void() {
     let (_directory, store) = fresh().await;
     wake(&store, "one", now()).await;
