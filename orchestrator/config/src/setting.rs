@@ -150,6 +150,7 @@ impl SettingSpec {
     }
 
     /// Every environment variable that sets it, including the `_FILE` form of a secret.
+    #[cfg(test)]
     pub(crate) fn env_variables(&self) -> Vec<String> {
         let variable = self.env_variable();
         match self.kind {

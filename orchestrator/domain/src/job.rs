@@ -20,7 +20,7 @@ use protocol::{
 };
 
 pub use brief::{Brief, RunLink};
-pub use children::{ChildRefused, Descendants, MAX_CHILDREN, MAX_DEPTH, Parent};
+pub use children::{ChildRefused, Descendants, MAX_DEPTH, Parent};
 pub use open::{AttemptContainer, OpenActivity, OpenJob, OpenStage};
 pub use run::{AttemptFailure, AttemptStart, MAX_ATTEMPTS, WorkerStart};
 pub use session::{SessionMatch, WorkerSession};

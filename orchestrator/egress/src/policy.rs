@@ -118,7 +118,12 @@ impl EgressRules<'_> {
 
     /// Decides about an address that an allowed destination resolved to. `is_own_host`: the address belongs to the host
     /// that the orchestrator runs on.
-    pub(crate) fn check_address(&self, to: &Destination, address: SocketAddr, is_own_host: bool) -> Result<(), EgressDenied> {
+    pub(crate) fn check_address(
+        &self,
+        to: &Destination,
+        address: SocketAddr,
+        is_own_host: bool,
+    ) -> Result<(), EgressDenied> {
         let denied = |kind| Err(EgressDenied::Address { destination: to.clone(), address, kind });
         if self.policy.is_own(address, is_own_host) {
             return denied("the orchestrator's or its engine's");

@@ -26,9 +26,6 @@ pub struct ApiError {
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// The result of a handler.
-pub(crate) type ApiResult<T> = Result<T, ApiError>;
-
 impl ApiError {
     /// An error with this code; `detail` says what happened and what to do.
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {

@@ -149,7 +149,7 @@ impl Wire {
     }
 
     /// Headers of a client's request that are sent on to the provider, besides those of every HTTP request.
-    pub(crate) const fn forwarded_headers(self) -> &'static [&'static str] {
+    pub const fn forwarded_headers(self) -> &'static [&'static str] {
         match self {
             Self::OpenAiChat | Self::OpenAiResponses => &["openai-beta"],
             Self::Anthropic => &["anthropic-beta", "anthropic-version"],
@@ -158,7 +158,7 @@ impl Wire {
     }
 
     /// Reads usage off a relayed answer. `prompt_tokens` is the request's estimate, for answers that report none.
-    pub(crate) fn usage_tap(self, prompt_tokens: u64) -> UsageTap {
+    pub fn usage_tap(self, prompt_tokens: u64) -> UsageTap {
         UsageTap::new(self, prompt_tokens)
     }
 }

@@ -178,7 +178,7 @@ impl RoutineScheduler {
             let routine = plan.routine.id;
             match self.store.record_due(vec![plan], now).await {
                 Ok(runs) => self.wake(&runs),
-                Err(error @ StoreError::Inconsistent { .. }) => {
+                Err(error) if error.concerns_one_row() => {
                     self.disable_unreadable(routine, &error.to_string()).await?;
                 }
                 Err(error) if failures < MAX_FAILURES => {

@@ -57,7 +57,7 @@ pub use chat::{
     TurnRequest, WaitingTurn,
     gates::{GateAnswer, GateFilter, GateOutcome, GateTarget},
     heartbeats::{DeferredHeartbeat, DueHeartbeat, HeartbeatEnd, HeartbeatReply, StartedHeartbeat},
-    system_lines::{LineOrigin, MAX_SYSTEM_LINES, NewSystemLine, SystemLine},
+    system_lines::{LineOrigin, NewSystemLine, SystemLine},
 };
 pub use error::StoreError;
 pub use events::{

@@ -9,7 +9,7 @@ use protocol::{
     AuditOutcome, InstanceEventData, JobId, Notification, NotificationDelivery, NotificationId, NotificationKind,
     RoutineId, RunId,
 };
-use sqlx::{FromRow, QueryBuilder, Sqlite};
+use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection};
 use uuid::Uuid;
 
 use super::{
@@ -120,16 +120,6 @@ impl Store {
             }
         }
         Ok(notifications)
-    }
-
-    /// A notification, without its deliveries.
-    pub(super) async fn notification(&self, id: NotificationId) -> Result<Option<Notification>, StoreError> {
-        let row: Option<NotificationRow> =
-            sqlx::query_as(concat!("SELECT ", columns!(), " FROM notifications WHERE id = $1"))
-                .bind(id)
-                .fetch_optional(&self.read)
-                .await?;
-        row.map(NotificationRow::into_notification).transpose()
     }
 
     /// Marks a user's notification as read. One that is read already is unchanged.
@@ -290,6 +280,16 @@ impl NotificationRow {
             deliveries: vec![],
         })
     }
+}
+
+/// A notification, without its deliveries.
+async fn find(db: &mut SqliteConnection, id: NotificationId) -> Result<Option<Notification>, StoreError> {
+    let row: Option<NotificationRow> =
+        sqlx::query_as(concat!("SELECT ", columns!(), " FROM notifications WHERE id = $1"))
+            .bind(id)
+            .fetch_optional(db)
+            .await?;
+    row.map(NotificationRow::into_notification).transpose()
 }
 
 #[cfg(test)]

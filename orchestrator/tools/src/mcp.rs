@@ -61,7 +61,12 @@ impl McpTools {
     }
 
     /// `base` and the tool of this name, if it is one of an MCP server that this context may have.
-    pub(crate) async fn registry_for_call(&self, base: &ToolRegistry, context: &ToolContext, tool: &str) -> ToolRegistry {
+    pub(crate) async fn registry_for_call(
+        &self,
+        base: &ToolRegistry,
+        context: &ToolContext,
+        tool: &str,
+    ) -> ToolRegistry {
         let servers = self.servers_of(context);
         let Some(server) = server_of(tool).filter(|server| servers.contains(*server)) else { return base.clone() };
         let mut registry = self.extended(base, context, [server.to_owned()].into(), CALL_WAIT).await;

@@ -19,7 +19,7 @@ pub struct EventQuota {
 
 /// Which events of a batch may be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventAllowance {
+pub(crate) enum EventAllowance {
     All,
     /// Only the conversation and the calls.
     EssentialOnly,

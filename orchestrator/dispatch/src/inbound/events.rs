@@ -237,7 +237,7 @@ impl PendingEventWorker {
             Err(error) => Err(error),
         };
         match outcome {
-            Err(error @ StoreError::Inconsistent { .. }) => {
+            Err(error) if error.concerns_one_row() => {
                 tracing::error!(error = &error as &dyn std::error::Error, user, event = %id, "an event cannot be handled");
                 self.handler.store.complete_event(id, Vec::new(), self.handler.clock.now()).await
             }

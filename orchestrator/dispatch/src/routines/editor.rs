@@ -77,10 +77,10 @@ impl RoutineEditor {
             return Ok((saved, true));
         }
         match self.create_with_id(RoutineId::generate(), caller, request, key.clone()).await {
-            // The other one may have the same key.
-            Err(taken @ (RoutineError::NameTaken | RoutineError::PathTaken)) => {
+            // By a request that came at the same time.
+            Err(RoutineError::KeyReused) => {
                 let saved = self.created_with(caller, key.as_ref()).await?;
-                saved.map(|saved| (saved, true)).ok_or(taken)
+                Ok((saved.ok_or(RoutineError::KeyReused)?, true))
             }
             created => created.map(|saved| (saved, false)),
         }
@@ -282,6 +282,7 @@ fn stored_routine(stored: RoutineStored) -> Result<Routine, RoutineError> {
         RoutineStored::TooMany { max } => Err(RoutineError::TooMany { max }),
         RoutineStored::Changed => Err(RoutineError::Contended),
         RoutineStored::NotFound => Err(RoutineError::NotFound),
+        RoutineStored::Known(_) => Err(RoutineError::KeyReused),
     }
 }
 

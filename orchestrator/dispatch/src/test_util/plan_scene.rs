@@ -35,7 +35,7 @@ pub struct PlanScene {
 impl PlanScene {
     /// # Panics
     /// If a registered attempt is not found.
-    pub(crate) fn with_running_jobs(count: usize) -> Self {
+    pub fn with_running_jobs(count: usize) -> Self {
         let slots = SlotLimits { total: count, per_user: count };
         let clock = Clock::system();
         let mut scene = Self {

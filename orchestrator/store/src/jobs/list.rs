@@ -41,7 +41,7 @@ pub(crate) fn push_walks(query: &mut QueryBuilder<Sqlite>, filter: &JobFilter, r
     let walks = states.iter().flat_map(|state| ids.iter().map(move |ids| (*state, *ids)));
     for (number, (state, ids)) in walks.enumerate() {
         query.push(if number == 0 { "SELECT id FROM jobs" } else { " UNION ALL SELECT id FROM jobs" });
-        if let Some(index) = ids.index("jobs_by_id_end") {
+        if let Some(index) = ids.index("jobs_by_id_end").or(filter.parent.map(|_| "jobs_by_parent")) {
             query.push(" INDEXED BY ").push(index);
         }
         query.push(" WHERE TRUE");

@@ -8,6 +8,7 @@ use protocol::{DeliveryId, DeliveryStatus, Notification, NotificationDelivery, N
 use sqlx::FromRow;
 use uuid::Uuid;
 
+use super::find;
 use crate::{
     Store, StoreError, Topic,
     sqlite::{
@@ -99,7 +100,8 @@ impl Store {
         Ok(rows.into_iter().map(due).collect())
     }
 
-    /// Claims posts that are due. Those that no longer are, and those that cannot be read, are left out.
+    /// Claims posts that are due, and reads what they post in the same transaction: a read that fails leaves all of them
+    /// due. Those that no longer are due, and those that cannot be read, are left out.
     pub async fn claim_notification_deliveries(
         &self,
         process: Uuid,
@@ -108,9 +110,9 @@ impl Store {
     ) -> Result<Vec<ClaimedDelivery>, StoreError> {
         let ids: Vec<String> = posts.iter().map(|post| post.id.as_uuid().simple().to_string()).collect();
         let ids = text(&ids)?;
-        let claimed: Vec<ClaimedRow> = self
-            .write_one(transaction!(|tx| {
-                let rows = sqlx::query_as(
+        let claimed = self
+            .write(transaction!(|tx| {
+                let rows: Vec<Row<ClaimedRow>> = sqlx::query_as(
                     "UPDATE notification_deliveries SET claimed_by = $1, attempts = attempts + 1, last_attempt_at = $2, \
                      next_attempt_at = NULL WHERE id IN (SELECT unhex(value) FROM json_each($3)) AND status = 'pending' \
                      AND next_attempt_at <= $2 RETURNING id, notification_id, routine_id, user_id, url, attempts",
@@ -120,28 +122,22 @@ impl Store {
                 .bind(ids)
                 .fetch_all(&mut tx.db)
                 .await?;
-                Ok(rows)
+                let mut claimed = Vec::with_capacity(rows.len());
+                for row in rows {
+                    match claimed_post(tx, row).await {
+                        Err(error) if !error.concerns_one_row() => return Err(error),
+                        post => claimed.push(post),
+                    }
+                }
+                Ok(claimed)
             }))
             .await?;
         let mut posts = Vec::with_capacity(claimed.len());
-        for row in claimed {
+        for post in claimed {
             // One that makes no sense stays claimed, and so becomes `unknown` at the next start.
-            posts.extend(self.inconsistent.skip(self.post_of(&row).await)?);
+            posts.extend(self.inconsistent.skip(post)?);
         }
         Ok(posts)
-    }
-
-    async fn post_of(&self, row: &ClaimedRow) -> Result<ClaimedDelivery, StoreError> {
-        let row_ref = RowRef { table: "notification_deliveries", id: row.id };
-        let found = self.notification(NotificationId::from_uuid(row.notification_id)).await?;
-        Ok(ClaimedDelivery {
-            id: DeliveryId::from_uuid(row.id),
-            routine: RoutineId::from_uuid(row.routine_id),
-            user: row.user_id.clone(),
-            url: row.url.clone(),
-            attempt: row_ref.number("attempts", row.attempts)?,
-            notification: row_ref.known("notification_id", found)?,
-        })
     }
 
     /// Records the outcome of an attempt. False: another process has given it up meanwhile.
@@ -287,6 +283,20 @@ impl DeliveryRow {
         };
         Ok((self.notification_id, delivery))
     }
+}
+
+async fn claimed_post(tx: &mut WriteTx, row: Row<ClaimedRow>) -> Result<ClaimedDelivery, StoreError> {
+    let row = row.get()?;
+    let row_ref = RowRef { table: "notification_deliveries", id: row.id };
+    let found = find(&mut tx.db, NotificationId::from_uuid(row.notification_id)).await?;
+    Ok(ClaimedDelivery {
+        id: DeliveryId::from_uuid(row.id),
+        routine: RoutineId::from_uuid(row.routine_id),
+        user: row.user_id,
+        url: row.url,
+        attempt: row_ref.number("attempts", row.attempts)?,
+        notification: row_ref.known("notification_id", found)?,
+    })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use sqlx::{Executor, Sqlite};
 use self::write::{change, create, delete, switch};
 use super::{
     super::{
-        AuditEntry, IdempotencyKey, SealedSecret, Store, StoreError,
+        AuditEntry, IdempotencyKey, Lookup, SealedSecret, Store, StoreError,
         sqlite::{rows::text, write_tx::WriteTx},
     },
     rows::{RoutineRow, hex, routine_columns},
@@ -76,6 +76,8 @@ pub enum RoutineStored {
     /// Nothing is stored: the routine has another revision now.
     Changed,
     NotFound,
+    /// Nothing is stored: a request with this key was accepted before.
+    Known(Lookup),
 }
 
 impl Store {

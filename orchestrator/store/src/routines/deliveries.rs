@@ -209,12 +209,9 @@ impl Store {
         self.inconsistent.read_page(rows, |row| DeliveryId::from_uuid(row.id), DeliveryRow::into_delivery)
     }
 
-    /// Deletes old entries of logs. Returns how many.
+    /// Deletes a batch of old entries, and one of each routine that is gone. Returns how many.
     pub(crate) async fn trim_webhook_deliveries(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
-        let mut trimmed = 0;
-        while let rows @ 1.. = self.trim_expired_deliveries(now - LOG_LIFETIME).await? {
-            trimmed += rows;
-        }
+        let mut trimmed = self.trim_expired_deliveries(now - LOG_LIFETIME).await?;
         let without_routine = KeyWalk {
             table: "webhook_deliveries",
             key: "routine_id",
@@ -222,9 +219,7 @@ impl Store {
         };
         let orphaned: Vec<Uuid> = self.keys(&without_routine, Uuid::nil()).await?;
         for routine in orphaned {
-            while let rows @ 1.. = self.trim_deliveries_of(routine).await? {
-                trimmed += rows;
-            }
+            trimmed += self.trim_deliveries_of(routine).await?;
         }
         Ok(trimmed)
     }

@@ -19,7 +19,6 @@ use super::{
         accepted::{self, IdempotencyKey, Lookup},
         notifications,
         sqlite::{
-            by_turns::users_with,
             rows::{RowRef, text},
             write_tx::WriteTx,
         },
@@ -119,7 +118,10 @@ impl Store {
         per_user: u32,
     ) -> Result<Vec<(RoutineEventId, String)>, StoreError> {
         Ok(sqlx::query_as(concat!(
-            users_with!("routine_events", "user_id > $1"),
+            // The condition of each step is the last user alone: SQLite would seek by `$1`.
+            "WITH RECURSIVE users (user_id) AS (SELECT MIN(user_id) FROM routine_events WHERE user_id > $1 UNION ALL \
+             SELECT (SELECT MIN(user_id) FROM routine_events WHERE user_id > users.user_id) FROM users \
+             WHERE user_id IS NOT NULL) ",
             "SELECT e.id, e.user_id FROM (SELECT user_id FROM users WHERE user_id IS NOT NULL LIMIT $2) AS u \
              CROSS JOIN routine_events AS e ON e.id IN (SELECT id FROM routine_events WHERE user_id = u.user_id ORDER BY id LIMIT $3) \
              ORDER BY e.user_id, e.id"

@@ -17,7 +17,7 @@ const ROWS_PER_BATCH: i64 = 1_000;
 const TABLES: [(&str, &str); 2] = [("routine_runs", "status NOT IN ('queued', 'running')"), ("firings", "TRUE")];
 
 impl Store {
-    /// Deletes what has ended long ago, and the oldest of routines that have too many. Returns how many.
+    /// Deletes a batch of what has ended long ago, and one of each routine that has too many. Returns how many.
     pub(crate) async fn trim_runs(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
         let mut trimmed = 0;
         for (table, condition) in TABLES {
@@ -25,9 +25,7 @@ impl Store {
                 "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE created_at < $1 AND {condition} \
                  ORDER BY created_at LIMIT {ROWS_PER_BATCH})"
             );
-            while let rows @ 1.. = self.trim_batch_of(&expired, now - LIFETIME).await? {
-                trimmed += rows;
-            }
+            trimmed += self.trim_batch_of(&expired, now - LIFETIME).await?;
             let full = KeyWalk::over(table, "routine_id", MAX_PER_ROUTINE);
             let routines: Vec<Uuid> = self.keys(&full, Uuid::nil()).await?;
             let oldest = format!(
@@ -35,9 +33,7 @@ impl Store {
                  ORDER BY id DESC LIMIT {ROWS_PER_BATCH} OFFSET {MAX_PER_ROUTINE}) WHERE {condition})"
             );
             for routine in routines {
-                while let rows @ 1.. = self.trim_batch_of(&oldest, routine).await? {
-                    trimmed += rows;
-                }
+                trimmed += self.trim_batch_of(&oldest, routine).await?;
             }
         }
         Ok(trimmed)

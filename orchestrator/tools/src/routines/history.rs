@@ -37,9 +37,9 @@ impl Tool for RoutineHistory {
             let limit = asked.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(DEFAULT_RUNS).clamp(1, MAX_RUNS);
             let routine = self.0.find(&invocation).await?;
             let filter = RunFilter { routine: Some(routine.id), limit, ..RunFilter::default() };
-            let (runs, has_more) = self.0.store().runs(&filter).await.map_err(|error| failed(&error))?;
+            let (runs, next) = self.0.store().runs(&filter).await.map_err(|error| failed(&error))?;
             let runs: Vec<Value> = runs.iter().map(run_brief).collect();
-            Ok(ToolOutput::success(json!({"name": routine.name, "runs": runs, "truncated": has_more})))
+            Ok(ToolOutput::success(json!({"name": routine.name, "runs": runs, "truncated": next.is_some()})))
         })
     }
 }

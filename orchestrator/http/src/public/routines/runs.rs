@@ -87,9 +87,8 @@ async fn list(
         limit,
     };
     let _permit = api.read_permit(&who).await?;
-    let (items, has_more) = api.store.runs(&filter).await?;
-    let next_cursor = items.last().filter(|_| has_more).map(|last| cursor::write(&last.id.to_string()));
-    Ok(Json(Page { items, next_cursor }))
+    let (items, next) = api.store.runs(&filter).await?;
+    Ok(Json(Page { items, next_cursor: next.map(|id| cursor::write(&id.to_string())) }))
 }
 
 /// Query parameters.
@@ -137,9 +136,8 @@ async fn of_routine(
         ..RunFilter::default()
     };
     let _permit = api.read_permit(&who).await?;
-    let (items, has_more) = api.store.runs(&filter).await?;
-    let next_cursor = items.last().filter(|_| has_more).map(|last| cursor::write(&last.id.to_string()));
-    Ok(Json(Page { items, next_cursor }))
+    let (items, next) = api.store.runs(&filter).await?;
+    Ok(Json(Page { items, next_cursor: next.map(|id| cursor::write(&id.to_string())) }))
 }
 
 /// Shows a run.

@@ -6,7 +6,7 @@ use protocol::{JobReason, WakeMode};
 use super::*;
 use domain::job::sample;
 
-use crate::{AuditEntry, LineOrigin, MAX_SYSTEM_LINES, NewSystemLine, ThreadCaller, TurnError};
+use crate::{AuditEntry, ThreadCaller, TurnError, chat::system_lines::MAX_SYSTEM_LINES};
 
 async fn fresh() -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();

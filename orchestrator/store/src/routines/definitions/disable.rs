@@ -29,8 +29,8 @@ pub(in crate::routines) async fn disable(
     tracing::info!(routine.id = %routine, %reason, "routine disabled");
     match definitions::load(&mut tx.db, routine).await {
         Ok(Some(changed)) => publish::routine(tx, RoutineChange::Disabled, &changed, now).await?,
-        Ok(None) | Err(StoreError::Inconsistent { .. }) => {}
-        Err(error) => return Err(error),
+        Err(error) if !error.concerns_one_row() => return Err(error),
+        Ok(None) | Err(_) => {}
     }
     if !reason.is_end_of_schedule() {
         let why = if reason == DisabledReason::FireRate { RunReason::FireRate } else { RunReason::RoutineChanged };

@@ -67,6 +67,11 @@ pub(super) async fn create(
     entry: &AuditEntry,
 ) -> Result<RoutineStored, StoreError> {
     let user = &entry.user;
+    if let Some(key) = &key
+        && let Some(known) = accepted::lookup(&mut tx.db, key, entry.at).await?
+    {
+        return Ok(RoutineStored::Known(known));
+    }
     user_storage::ensure_room(tx, user).await?;
     let count: i64 =
         sqlx::query_scalar("SELECT COUNT(*) FROM routines WHERE user_id = $1").bind(user).fetch_one(&mut tx.db).await?;

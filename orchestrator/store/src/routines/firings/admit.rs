@@ -23,6 +23,7 @@ use crate::{
         runs::{budgets, cancel, run_log},
     },
     sqlite::{
+        inconsistent_rows::Keyed,
         rows::{RowRef, count, text},
         write_tx::WriteTx,
     },
@@ -53,16 +54,16 @@ pub(in crate::routines) struct RoutineFacts {
     recent_starts: i64,
 }
 
-/// Reads the facts about routines. Missing routines have none.
+/// Reads the facts about routines. Missing routines, and those that cannot be read, have none.
 pub(in crate::routines) async fn facts(
     tx: &mut WriteTx,
     routines: &[RoutineId],
     now: DateTime<Utc>,
 ) -> Result<HashMap<Uuid, RoutineFacts>, StoreError> {
     let ids: Vec<String> = routines.iter().map(|id| hex(id.as_uuid())).collect();
-    let rows: Vec<RoutineFacts> = sqlx::query_as(concat!(
+    let rows: Vec<Keyed<RoutineFacts>> = sqlx::query_as(concat!(
         "SELECT r.id, r.user_id, r.name, r.rev, r.verify_rev, r.enabled, r.action_type, r.guardrails, r.run_count, r.last_run_at, \
-         r.budget_from, r.budget_tokens, r.budget_cost_usd, r.budget_notified, s.settings->>'timezone' AS timezone, \
+         r.budget_from, r.budget_tokens, r.budget_cost_usd, r.budget_notified, CASE WHEN json_valid(s.settings) THEN s.settings->>'timezone' END AS timezone, \
          (",
         unfinished!("r.id"),
         " AND status = 'running') AS running, \
@@ -81,7 +82,16 @@ pub(in crate::routines) async fn facts(
     .bind(now - FIRE_RATE_WINDOW)
     .fetch_all(&mut tx.db)
     .await?;
-    Ok(rows.into_iter().map(|row| (row.id, row)).collect())
+    let mut facts = HashMap::new();
+    for Keyed { id, row } in rows {
+        match row.get() {
+            Err(error) if error.concerns_one_row() => {
+                tracing::error!(routine.id = %id, error = &error as &dyn std::error::Error, "a routine cannot be read");
+            }
+            row => drop(facts.insert(id, row?)),
+        }
+    }
+    Ok(facts)
 }
 
 /// A firing that is about to be recorded.

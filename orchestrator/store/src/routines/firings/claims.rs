@@ -21,6 +21,7 @@ use crate::{
         rows::{hex, time_text},
     },
     sqlite::{
+        inconsistent_rows::Keyed,
         rows::{RowRef, count, text},
         write_tx::WriteTx,
     },
@@ -84,7 +85,7 @@ impl DueRow {
 impl Store {
     /// The routines whose next time has come, the earliest first.
     pub async fn due_routines(&self, limit: u32, now: DateTime<Utc>) -> Result<DueRoutines, StoreError> {
-        let rows: Vec<DueRow> = sqlx::query_as(
+        let rows: Vec<Keyed<DueRow>> = sqlx::query_as(
             "SELECT id, rev, next_fire_at, created_at, trigger, guardrails FROM routines \
              WHERE enabled AND next_fire_at <= $1 ORDER BY next_fire_at LIMIT $2",
         )
@@ -95,7 +96,7 @@ impl Store {
         let mut due = DueRoutines::default();
         for row in rows {
             let id = RoutineId::from_uuid(row.id);
-            match self.inconsistent.skip(row.into_due())? {
+            match self.inconsistent.skip(row.row.get().and_then(DueRow::into_due))? {
                 Some(routine) => due.routines.push(routine),
                 None => due.unreadable.push(id),
             }
@@ -158,13 +159,16 @@ async fn claim(
     let (mut runs, mut updates, mut after) = (Vec::new(), Vec::new(), Vec::new());
     let mut next: HashMap<Uuid, Option<DateTime<Utc>>> = HashMap::new();
     for PlannedFiring { routine, decision } in planned {
-        let Some(facts) = facts.get(routine.id.as_uuid()) else { continue };
+        let Some(facts) = facts.get(routine.id.as_uuid()) else {
+            after.push((routine.id, Some(DisabledReason::Unreadable), None));
+            continue;
+        };
         let (disable, budget) = match record(tx, facts, &routine, &decision, now).await {
             Ok((new, admitted)) => {
                 runs.extend(new);
                 (decision.end.or(admitted.disable), admitted.budget_spent)
             }
-            Err(error @ StoreError::Inconsistent { .. }) => {
+            Err(error) if error.concerns_one_row() => {
                 tracing::error!(routine.id = %routine.id, error = &error as &dyn std::error::Error, "a routine cannot be read");
                 (Some(DisabledReason::Unreadable), None)
             }

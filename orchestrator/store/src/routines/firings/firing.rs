@@ -133,7 +133,7 @@ pub(in crate::routines) async fn fire_all(
     for firing in firings {
         let routine = firing.routine;
         match fire(tx, &facts, firing, now).await {
-            Err(error @ StoreError::Inconsistent { .. }) => {
+            Err(error) if error.concerns_one_row() => {
                 tracing::error!(error = &error as &dyn std::error::Error, routine.id = %routine, "a routine cannot be fired");
             }
             outcome => outcomes.push(outcome?),

@@ -60,11 +60,14 @@ const FIRINGS: &str = " UNION ALL SELECT id, routine_id, routine_name, user_id, 
 
 impl Store {
     /// Runs, and firings that were skipped or missed, newest first. One that cannot be read is logged and left out.
-    pub async fn runs(&self, filter: &RunFilter) -> Result<(Vec<RoutineRun>, bool), StoreError> {
+    /// With it comes the position of the next page, if there is one.
+    pub async fn runs(&self, filter: &RunFilter) -> Result<(Vec<RoutineRun>, Option<RunId>), StoreError> {
         let mut rows: Vec<Row<RunRow>> = list(filter).build_query_as().fetch_all(&self.read).await?;
         let has_more = rows.len() > filter.limit as usize;
         rows.truncate(filter.limit as usize);
-        Ok((self.inconsistent.read_each(rows, RunRow::into_run)?, has_more))
+        let rows = self.inconsistent.read_page(rows, |row| RunId::from_uuid(row.id), RunRow::into_run)?;
+        let next = rows.last().filter(|_| has_more).map(|(id, _)| *id);
+        Ok((rows.into_iter().filter_map(|(_, run)| run).collect(), next))
     }
 
     /// One run, or firings that were skipped or missed. If it has ended and its routine keeps payloads, its details have the payload.
@@ -214,8 +217,8 @@ mod tests {
     async fn pages(store: &Store, filter: &RunFilter) -> Vec<RoutineRun> {
         let (mut runs, mut before) = (Vec::new(), None);
         loop {
-            let (page, has_more) = store.runs(&RunFilter { before, ..filter.clone() }).await.unwrap();
-            before = page.last().map(|run| run.id).filter(|_| has_more);
+            let (page, next) = store.runs(&RunFilter { before, ..filter.clone() }).await.unwrap();
+            before = next;
             runs.extend(page);
             if before.is_none() {
                 return runs;

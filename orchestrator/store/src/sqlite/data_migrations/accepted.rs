@@ -95,7 +95,10 @@ pub(super) const RUNS: DataMigration = DataMigration {
             " ORDER BY rowid ON CONFLICT (routine_id, reason, substr(created_at, 1, 16)) WHERE status = 'skipped' \
              DO UPDATE SET skipped_count = skipped_count + 1, last_at = excluded.last_at, last_detail = excluded.last_detail"
         ),
-        concat!("DELETE FROM routine_runs WHERE rowid > ?1 AND rowid <= ?2 AND ", leads_to_no_run!()),
+        concat!(
+            "DELETE FROM routine_runs WHERE rowid > ?1 AND rowid <= ?2 AND reason IS NOT NULL AND ",
+            leads_to_no_run!()
+        ),
     ],
     finish: &[],
 };

@@ -243,6 +243,13 @@ async fn a_routine_that_is_created_twice_with_a_key_is_one() {
     let changed =
         json!({"name": "other", "trigger": {"type": "manual"}, "action": {"type": "lightweight", "prompt": "x"}});
     ada.post_once("/api/routines", "k", &changed).await.problem(ErrorCode::IdempotencyMismatch);
+    let named = |name: &str| json!({"name": name, "trigger": {"type": "manual"}, "action": body["action"]});
+    let (two, three) = (named("two"), named("three"));
+    let (two, three) =
+        tokio::join!(ada.post_once("/api/routines", "l", &two), ada.post_once("/api/routines", "l", &three));
+    let mut statuses = [two.status, three.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [201, 422], "one of two requests at the same time has the key");
     Reply::of(ada.request(Method::DELETE, &format!("/api/routines/{}", one.routine.id))).await.expect(204);
     ada.post_once("/api/routines", "k", &body).await.problem(ErrorCode::NotFound);
     world.finish().await;
