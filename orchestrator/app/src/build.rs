@@ -148,7 +148,7 @@ impl Core {
         let metrics = Metrics::default();
         let request_tasks = TaskTracker::new();
         let waker = DispatcherWaker::default();
-        let open_jobs = OpenJobs::new(metrics.clone(), waker.clone());
+        let open_jobs = OpenJobs::new(waker.clone());
         let attempts = AttemptRegistry::new(clock.clone(), request_tasks.clone());
         let (store, instance) =
             open_store(config, &metrics, open_jobs.observer(&attempts), &clock, descriptors).await?;

@@ -7,7 +7,7 @@
 
 mod index;
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use protocol::JobId;
@@ -16,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{AttemptRegistry, DispatcherWaker};
 use store::{JobChange, JobObserver, Store, StoreError};
-use telemetry::metrics::Metrics;
 
 use self::index::JobIndex;
 pub(super) use self::index::ListedJobs;
@@ -30,7 +29,6 @@ const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 #[derive(Debug)]
 pub struct OpenJobs {
     state: Mutex<State>,
-    metrics: Metrics,
     /// Woken when the facts come into doubt.
     waker: DispatcherWaker,
 }
@@ -40,14 +38,12 @@ struct State {
     index: JobIndex,
     /// When the facts were read; none while they are in doubt.
     read_at: Option<Instant>,
-    /// Jobs with an invalid row that were reported.
-    reported: HashSet<JobId>,
 }
 
 impl OpenJobs {
     /// Nothing is known yet.
-    pub fn new(metrics: Metrics, waker: DispatcherWaker) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), metrics, waker })
+    pub fn new(waker: DispatcherWaker) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), waker })
     }
 
     /// The observer that the store calls after each commit: the open jobs and the attempts are told.
@@ -68,9 +64,6 @@ impl OpenJobs {
                 tracing::error!("the facts about open jobs were not those of the database");
             }
             (state.index, state.read_at) = (index, Some(Instant::now()));
-            for (job, error) in &read.unreadable {
-                self.report_unreadable(&mut state, *job, error);
-            }
         } else if let Err(doubt) = state.index.apply(change) {
             tracing::info!(%doubt, "the open jobs are read again");
             state.read_at = None;
@@ -96,22 +89,12 @@ impl OpenJobs {
     }
 
     /// Leaves a job out of plans until its row is read again.
-    pub(super) fn set_unreadable(&self, job: JobId, error: &StoreError) {
-        let mut state = self.state.lock();
-        state.index.set_unreadable(job);
-        self.report_unreadable(&mut state, job, error);
+    pub(super) fn set_unreadable(&self, job: JobId) {
+        self.state.lock().index.set_unreadable(job);
     }
 
     pub(super) fn keeps_attempt(&self, job: JobId, attempt: u32) -> bool {
         self.state.lock().index.keeps_attempt(job, attempt)
-    }
-
-    /// Logs and counts a job with an invalid row once.
-    fn report_unreadable(&self, state: &mut State, job: JobId, error: &StoreError) {
-        if state.reported.insert(job) {
-            tracing::error!(job.id = %job, error = error as &dyn std::error::Error, "invalid job row; the job is skipped");
-            self.metrics.inconsistent_row("jobs");
-        }
     }
 }
 

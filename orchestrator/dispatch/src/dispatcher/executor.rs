@@ -94,7 +94,8 @@ impl ActionExecutor {
             if let (ActionError::Store(error), Subject::Job(job)) = (&error, &subject)
                 && error.concerns_one_row()
             {
-                self.jobs.set_unreadable(*job, error);
+                self.store.report_inconsistent(error);
+                self.jobs.set_unreadable(*job);
             }
             if matches!(error, ActionError::Engine(EngineError::Unreachable(_) | EngineError::Other(_))) {
                 self.sandbox.mark_stale();
@@ -188,7 +189,8 @@ impl ActionExecutor {
 
     /// Leaves a job with an invalid row out of this plan and the next ones.
     pub(crate) fn set_unreadable(&self, listed: &mut ListedJobs, job: JobId, error: &StoreError) {
-        self.jobs.set_unreadable(job, error);
+        self.store.report_inconsistent(error);
+        self.jobs.set_unreadable(job);
         listed.jobs.retain(|one| one.id != job);
         listed.unreadable.insert(job);
     }

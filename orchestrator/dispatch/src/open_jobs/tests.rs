@@ -7,6 +7,7 @@ use protocol::{
     CompleteReport, ContainerInfo, JobReason, JobState, Placement, PromptMode, PromptRequest, ReportedOutcome,
 };
 use store::AuditEntry;
+use telemetry::metrics::Metrics;
 use tokio_util::task::TaskTracker;
 
 use super::*;
@@ -25,7 +26,7 @@ struct Scene {
 impl Scene {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let jobs = OpenJobs::new(Metrics::default(), DispatcherWaker::default());
+        let jobs = OpenJobs::new(DispatcherWaker::default());
         let attempts = AttemptRegistry::new(Clock::system(), TaskTracker::new());
         let (compared, lost) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(0_u32)));
         let tell = jobs.observer(&attempts);

@@ -11,7 +11,6 @@ use domain::job::sample;
 use engine::{ContainerRole, ContainerStatus, ContainerView};
 use protocol::{ContainerInfo, ContainerName, JobState};
 use store::JobChange;
-use telemetry::metrics::Metrics;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -39,7 +38,7 @@ impl PlanScene {
         let slots = SlotLimits { total: count, per_user: count };
         let clock = Clock::system();
         let mut scene = Self {
-            jobs: OpenJobs::new(Metrics::default(), DispatcherWaker::default()),
+            jobs: OpenJobs::new(DispatcherWaker::default()),
             attempts: AttemptRegistry::new(clock.clone(), TaskTracker::new()),
             clock,
             containers: Vec::new(),

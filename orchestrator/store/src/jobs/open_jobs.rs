@@ -1,7 +1,7 @@
 //! The open jobs as the dispatcher keeps them in memory, read at one point in the order of commits, and what the store
 //! tells of each later change.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use protocol::{ContainerInfo, JobId, JobState, Limits};
@@ -128,6 +128,7 @@ impl Store {
     /// Has the observer told of all open jobs ([`JobChange::Read`]). They are read on the connection that writes, so
     /// that no commit comes in between.
     pub async fn read_open_jobs(&self) -> Result<(), StoreError> {
+        let inconsistent = Arc::clone(&self.inconsistent);
         self.write(transaction!(|tx| {
             let rows = sqlx::query(
                 "SELECT id, rev, user_id, placement, priority, parent_id, limits, attempt, repair_attempts, state, message, \
@@ -136,10 +137,19 @@ impl Store {
             )
             .fetch_all(&mut tx.db)
             .await?;
-            tx.after_commit(move |committed| (committed.observer)(JobChange::Read(&OpenJobs::decode(&rows))));
+            tx.after_commit(move |committed| {
+                let open = OpenJobs::decode(&rows);
+                open.unreadable.iter().for_each(|(_, error)| inconsistent.report(error));
+                (committed.observer)(JobChange::Read(&open));
+            });
             Ok(())
         }))
         .await
+    }
+
+    /// Logs and counts a row that makes no sense, once.
+    pub fn report_inconsistent(&self, error: &StoreError) {
+        self.inconsistent.report(error);
     }
 
     /// A number that is another one once a program other than this process has written to the database.

@@ -8,7 +8,6 @@ use tokio_util::sync::CancellationToken;
 use super::{super::attempt::AttemptStopCause, *};
 use base::clock::ManualClock;
 use domain::job::sample;
-use telemetry::metrics::Metrics;
 
 use crate::{DispatcherWaker, Liveness};
 
@@ -24,7 +23,7 @@ impl Scene {
     fn new() -> Self {
         let clock = ManualClock::at("2026-11-22T12:00:00Z".parse::<DateTime<Utc>>().unwrap());
         let registry = AttemptRegistry::new(Clock::Manual(clock.clone()), TaskTracker::new());
-        Self { clock, registry, open: OpenJobs::new(Metrics::default(), DispatcherWaker::default()) }
+        Self { clock, registry, open: OpenJobs::new(DispatcherWaker::default()) }
     }
 
     /// A running job, as its start is observed.

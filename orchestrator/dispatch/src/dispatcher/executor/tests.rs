@@ -26,7 +26,7 @@ async fn executor(root: &std::path::Path) -> ActionExecutor {
     let detectors = LeakDetectors::new(Arc::new(secrets)).unwrap();
     ActionExecutor {
         store,
-        jobs: OpenJobs::new(Metrics::default(), DispatcherWaker::default()),
+        jobs: OpenJobs::new(DispatcherWaker::default()),
         hooks: Arc::new(Hooks::new(&[], &[], detectors.clone(), clock.clone()).unwrap()),
         detectors,
         sandbox: Arc::new(sandbox),
