@@ -110,6 +110,7 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Users, "/api/memory/search?q=parser"),
     (For::Users, "/api/memory/tree"),
     (For::Users, "/api/memory/versions?path=notes/01.md"),
+    (For::Everyone, "/api/storage"),
     (For::Everyone, "/api/usage?by=day"),
     (For::Everyone, "/api/usage?by=job"),
     (For::Everyone, "/api/usage?by=job&cursor={middle}"),
