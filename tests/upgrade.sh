@@ -78,7 +78,7 @@ wait_for() {
 }
 
 use "$old_gantry"
-token="$(gantry token create --user upgrade --ttl 1h)"
+token="$(gantry token create --init --user upgrade --ttl 1h)"
 start "$old_gantry" "$old_image"
 working="$(gantry job create "run: touch begun; until [ -e go ]; do sleep 0.1; done; echo done")"
 waiting="$(gantry job create "run: true")"
