@@ -22,12 +22,11 @@ const RENAME_RACE: &str = r#"
 import os, time
 deep = "a/" + "d/" * 100
 os.makedirs(deep)
+directory = os.open(deep, os.O_RDONLY)
 if os.fork() == 0:
     while True:
         os.rename("a", "b")
         os.rename("b", "a")
-fds = []
-directory = os.open(deep, os.O_RDONLY)
 block = b"x" * (1 << 20)
 for n in range(4000):
     fd = os.open(str(n // 40), os.O_WRONLY | os.O_CREAT | os.O_APPEND, dir_fd=directory)
