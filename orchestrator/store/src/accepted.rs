@@ -42,7 +42,8 @@ pub(super) struct Accepted {
     /// Digest of what was sent; `None` if the key alone tells whether it is the same.
     pub(super) digest: Option<String>,
     pub(super) status: Option<i64>,
-    /// The response; `None` if there was none, or the job that it showed was deleted.
+    /// The response, or the id of the routine that was created; `None` if there was none, or the job that it showed was
+    /// deleted.
     pub(super) body: Option<String>,
     pub(super) job_id: Option<JobId>,
     pub(super) run_id: Option<RunId>,

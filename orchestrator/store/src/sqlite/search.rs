@@ -15,9 +15,9 @@ pub const SEARCH_READERS: u32 = 2;
 /// Rows that one statement of a search reads, of which a text may have hundreds of kilobytes.
 const ROWS_PER_STEP: u32 = 200;
 /// How long one page of a search of a user's objects reads.
-const TIME_OF_USER: Duration = Duration::from_millis(20);
+const USER_TIME_LIMIT: Duration = Duration::from_millis(20);
 /// How long one page of a search over all users reads.
-const TIME_OF_ALL: Duration = Duration::from_millis(500);
+const ALL_USERS_TIME_LIMIT: Duration = Duration::from_millis(500);
 
 /// One page of a search.
 pub(crate) struct Search {
@@ -30,7 +30,7 @@ pub(crate) struct Search {
 impl Search {
     /// Begins a page of a search of the objects of a user, or of all users.
     pub(crate) fn of(user: Option<&str>) -> Self {
-        let time = if user.is_some() { TIME_OF_USER } else { TIME_OF_ALL };
+        let time = if user.is_some() { USER_TIME_LIMIT } else { ALL_USERS_TIME_LIMIT };
         Self::within(user, ROWS_PER_STEP, time)
     }
 
