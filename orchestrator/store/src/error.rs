@@ -6,6 +6,8 @@ use protocol::UserStorage;
 
 /// SQLite's primary result code for an error in the statement itself.
 const SQLITE_ERROR: u32 = 1;
+/// The code of a lock that another connection holds.
+const SQLITE_BUSY: u32 = 5;
 /// SQLite's primary result code for an input/output error.
 const SQLITE_IOERR: u32 = 10;
 /// Primary result codes after which SQLite may have rolled back the whole transaction: out of memory, interrupted,
@@ -89,6 +91,11 @@ impl StoreError {
             Self::WriterFailed => true,
             _ => false,
         }
+    }
+
+    /// Whether another connection holds the lock of writers.
+    pub(super) fn is_locked(&self) -> bool {
+        matches!(self, Self::Database(sqlx::Error::Database(error)) if primary_code(&**error) == Some(SQLITE_BUSY))
     }
 
     /// Whether SQLite may have rolled back the transaction by itself.

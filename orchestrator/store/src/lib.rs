@@ -113,7 +113,7 @@ pub const PUBLIC_READERS: u32 = 4;
 /// Connections that read for workers' calls and for the dispatcher.
 const CONTROL_READERS: u32 = 4;
 /// How long a transaction waits for another process's lock (the token commands of the command line) before it fails.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Prepared statements that each connection keeps. Batches of events differ in their number of rows.
 const STATEMENT_CACHE: usize = 400;
@@ -146,6 +146,18 @@ async fn newest_migration(db: &mut SqliteConnection) -> Result<Option<i64>, Stor
         return Ok(None);
     }
     Ok(sqlx::query_scalar("SELECT MAX(version) FROM _sqlx_migrations WHERE success").fetch_one(db).await?)
+}
+
+/// Brings the schema to the newest version, one migration after the other: a large table takes a while to index.
+async fn migrate_schema(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    if let Some(newest) = newest_migration(connection).await? {
+        for migration in MIGRATIONS.iter().filter(|migration| migration.version > newest) {
+            tracing::info!(version = migration.version, description = %migration.description, "migrating the schema");
+            MIGRATIONS.run_to(migration.version, &mut *connection).await?;
+        }
+    }
+    // Checks those that were applied before, too.
+    Ok(MIGRATIONS.run(connection).await?)
 }
 
 fn known_migration() -> Option<i64> {
@@ -191,7 +203,7 @@ impl Store {
         let options = options(url)?;
         restrict_to_owner(url, options.get_filename());
         let mut connection = options.clone().create_if_missing(true).connect().await?;
-        MIGRATIONS.run(&mut connection).await?;
+        migrate_schema(&mut connection).await?;
         sqlite::data_migrations::run(&mut connection).await?;
         Ok(Self::with_writer(
             connection,
@@ -209,6 +221,8 @@ impl Store {
         if newest != known || sqlite::data_migrations::are_pending(&mut connection).await? {
             return Err(StoreError::Schema { is_newer: newest > known });
         }
+        // The writer itself asks for the lock, more often than SQLite would.
+        sqlx::query("PRAGMA busy_timeout = 0").execute(&mut connection).await?;
         let (metrics, observer): (_, JobObserver) = (Metrics::default(), Arc::new(|_| {}));
         Ok(Self::with_writer(
             connection,

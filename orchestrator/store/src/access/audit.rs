@@ -202,3 +202,55 @@ impl AuditRow {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+    use crate::tests::{fresh, raw};
+
+    /// Entries of a minute each; the clock went back by an hour in their middle.
+    const ENTRIES: &str = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 400) \
+        INSERT INTO audit (at, user_id, role, action, outcome) \
+        SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00', 1790000000 + (n - iif(n > 200, 60, 0)) * 60, 'unixepoch'), \
+        iif(n % 3, 'ada', 'bob'), 'user', iif(n % 5, 'job.create', 'job.delete'), 'done' FROM n";
+
+    #[tokio::test]
+    async fn each_filter_finds_what_it_says_newest_first() {
+        let (directory, store) = fresh().await;
+        sqlx::query(ENTRIES).execute(&mut raw(&directory).await).await.unwrap();
+        let read = async |filter: &AuditFilter| -> Vec<(i64, AuditRecord)> {
+            let entries = store.audit(filter).await.unwrap().into_iter();
+            entries.map(|(id, entry)| (id, entry.unwrap())).collect()
+        };
+        let all = read(&AuditFilter { limit: 1_000, ..AuditFilter::default() }).await;
+        assert_eq!(all.len(), 400);
+        let middle = all[200].1.at - TimeDelta::minutes(30);
+        for user in [None, Some("ada"), Some("eve")] {
+            for action in [None, Some("job.delete"), Some("secret.delete")] {
+                for (since, until) in [
+                    (None, None),
+                    (Some(middle), None),
+                    (None, Some(middle)),
+                    (Some(middle), Some(middle + TimeDelta::minutes(20))),
+                    (Some(middle + TimeDelta::days(9)), None),
+                    (None, Some(middle - TimeDelta::days(9))),
+                ] {
+                    let (user, action) = (user.map(str::to_owned), action.map(str::to_owned));
+                    let filter = AuditFilter { user, action, since, until, limit: 1_000, ..AuditFilter::default() };
+                    let is_found = |(_, entry): &&(i64, AuditRecord)| {
+                        filter.user.as_ref().is_none_or(|user| *user == entry.user)
+                            && filter.action.as_ref().is_none_or(|action| *action == entry.action)
+                            && since.is_none_or(|since| entry.at >= since)
+                            && until.is_none_or(|until| entry.at < until)
+                    };
+                    let expected: Vec<i64> = all.iter().filter(is_found).map(|(id, _)| *id).collect();
+                    let found: Vec<i64> = read(&filter).await.iter().map(|(id, _)| *id).collect();
+                    assert_eq!(found, expected, "{filter:?}");
+                }
+            }
+        }
+        store.close().await;
+    }
+}

@@ -314,3 +314,20 @@ async fn a_run_that_cannot_be_read_fails_and_the_others_start() {
     assert!(store.start_runs_of(RoutineActionKind::Lightweight, 10, now()).await.unwrap().is_empty());
     store.close().await;
 }
+
+#[tokio::test]
+async fn a_schedule_that_cannot_be_read_stops_no_other() {
+    let (directory, store) = fresh().await;
+    let mut db = raw(&directory).await;
+    routines(&mut db, (4, 1), LIGHTWEIGHT).await;
+    sqlx::query("UPDATE routines SET next_fire_at = $1").bind(now()).execute(&mut db).await.unwrap();
+    for (n, change) in [(1, "trigger = '{'"), (2, "created_at = 'never'"), (3, "rev = 'many'")] {
+        let change = format!("UPDATE routines SET {change} WHERE id = $1");
+        sqlx::query(AssertSqlSafe(change)).bind(routine(n)).execute(&mut db).await.unwrap();
+    }
+    let mut due = store.due_routines(10, now()).await.unwrap();
+    assert_eq!(due.routines.iter().map(|due| due.id).collect::<Vec<_>>(), [routine(0)]);
+    due.unreadable.sort();
+    assert_eq!(due.unreadable, [routine(1), routine(2), routine(3)]);
+    store.close().await;
+}

@@ -282,6 +282,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_page_whose_runs_cannot_be_read_is_followed_by_the_next() {
+        let (directory, store) = fresh().await;
+        sqlx::query(RUNS_OF_TWO).execute(&mut raw(&directory).await).await.unwrap();
+        let unreadable = "UPDATE routine_runs SET created_at = 'never' WHERE identity BETWEEN 'i50' AND 'i59'";
+        sqlx::query(unreadable).execute(&mut raw(&directory).await).await.unwrap();
+        let readable = pages(&store, &RunFilter { limit: 3, ..RunFilter::default() }).await;
+        assert_eq!(readable.len(), 110);
+        store.close().await;
+    }
+
+    #[tokio::test]
     async fn a_page_sorts_no_rows_but_those_that_an_end_of_an_id_finds() {
         let (_directory, store) = fresh().await;
         for user in [None, Some("ada".to_owned())] {

@@ -12,13 +12,14 @@
 //! `a_flood_of_batches_delays_a_write_by_one_group_and_a_bad_batch_fails_alone` (`writer/tests`) fail when this is
 //! wrong.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
 use sqlx::{
     ConnectOptions as _, Connection as _,
     sqlite::{SqliteConnectOptions, SqliteConnection},
 };
+use tokio::time::{Instant, sleep};
 
 use super::{
     super::{
@@ -28,10 +29,13 @@ use super::{
     Committed, Statements, Write, WriteTx, fail_all,
 };
 use crate::{
-    JobChange, StoreError,
+    BUSY_TIMEOUT, JobChange, StoreError,
     events::batch::{self, PendingBatch},
     users::user_storage::UserStorageLimit,
 };
+
+/// How often a command asks for the lock of writers.
+const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The task that owns the writing connection.
 pub(super) struct WriterTask {
@@ -84,7 +88,7 @@ impl WriterTask {
         let begins_itself = alone && writes.iter().all(|write| write.statements() == Statements::Batched);
         if begins_itself {
             tx.begin_with_next_batch();
-        } else if let Err(error) = execute(tx, "BEGIN IMMEDIATE").await {
+        } else if let Err(error) = begin(tx).await {
             fail_all(writes, error);
             return is_clean(tx).await;
         }
@@ -250,9 +254,16 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown")
 }
 
-async fn execute(tx: &mut WriteTx, statement: &'static str) -> Result<(), StoreError> {
-    sqlx::query(statement).execute(&mut tx.db).await?;
-    Ok(())
+/// Begins a transaction. A server that has much to write holds the lock most of the time, with short gaps. A command
+/// beside it asks often (`Store::open_existing`): SQLite itself would ask every 100 ms, and find a gap by chance.
+async fn begin(tx: &mut WriteTx) -> Result<(), StoreError> {
+    let started = Instant::now();
+    loop {
+        match sqlx::query("BEGIN IMMEDIATE").execute(&mut tx.db).await.map_err(StoreError::from) {
+            Err(error) if error.is_locked() && started.elapsed() < BUSY_TIMEOUT => sleep(LOCK_INTERVAL).await,
+            begun => return begun.map(drop),
+        }
+    }
 }
 
 /// Rolls back the transaction that a failure may have left open. False when the connection must be replaced.
