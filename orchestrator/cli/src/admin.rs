@@ -12,10 +12,9 @@ use serde_json::Value;
 use self::mcp::McpCommand;
 use super::{
     client::Client,
-    exit::{CliError, Exit},
+    exit::CliError,
     output::{Output, text::one_line},
 };
-use base::Environment;
 
 const POLICY_HELP: &str = r#"Example of a policy:
   {"disabled_tools": ["shell"], "user_disabled_tools": {"ada": ["http"]}}"#;
@@ -34,26 +33,20 @@ pub enum AdminCommand {
     Mcp(McpCommand),
 }
 
-pub(super) async fn run(
-    command: AdminCommand,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(super) async fn run(command: AdminCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     match command {
-        AdminCommand::ToolPolicy { file } => tool_policy(file, &client, output).await,
-        AdminCommand::Mcp(command) => mcp::run(command, &client, output).await,
+        AdminCommand::ToolPolicy { file } => tool_policy(file, client, output).await,
+        AdminCommand::Mcp(command) => mcp::run(command, client, output).await,
     }
 }
 
-async fn tool_policy(file: Option<PathBuf>, client: &Client, output: &mut Output) -> Result<Exit, CliError> {
+async fn tool_policy(file: Option<PathBuf>, client: &Client, output: &mut Output) -> Result<(), CliError> {
     const PATH: &str = "/api/admin/tool-policy";
     let policy: AdminToolPolicy = match file {
         Some(file) => client.put_if_version(PATH, &[], &read(&file)?, None).await?,
         None => client.get(PATH, &[]).await?,
     };
-    output.either(&policy, |_| text(&policy))?;
-    Ok(Exit::Success)
+    output.either(&policy, |_| text(&policy))
 }
 
 /// Reads JSON; the server checks that it is a policy.

@@ -22,7 +22,6 @@ use super::{
     output::Output,
     unix,
 };
-use base::Environment;
 use protocol::MAIN_THREAD;
 
 /// Arguments.
@@ -50,18 +49,18 @@ pub(super) enum ChatCommand {
     Delete(threads::ThreadArgs),
 }
 
-pub(super) async fn run(args: ChatArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(super) async fn run(args: ChatArgs, client: &Client, output: &mut Output) -> Result<Exit, CliError> {
     match args.command {
-        Some(ChatCommand::Actions(args)) => actions::run(&client, args, output).await,
-        Some(ChatCommand::Threads(args)) => threads::list(&client, args, output).await,
-        Some(ChatCommand::Stop(args)) => threads::stop(&client, args, output).await,
-        Some(ChatCommand::Delete(args)) => threads::delete(&client, args, output).await,
+        Some(ChatCommand::Actions(args)) => actions::run(client, args, output).await?,
+        Some(ChatCommand::Threads(args)) => threads::list(client, args, output).await?,
+        Some(ChatCommand::Stop(args)) => threads::stop(client, args, output).await?,
+        Some(ChatCommand::Delete(args)) => threads::delete(client, args, output).await?,
         None => {
-            let thread = ids::thread(&client, args.thread).await?;
-            converse(&client, thread, output).await
+            let thread = ids::thread(client, args.thread).await?;
+            return converse(client, thread, output).await;
         }
     }
+    Ok(Exit::Success)
 }
 
 /// Sends the lines of standard input, each after the turn before it, and prints what happens in the thread.

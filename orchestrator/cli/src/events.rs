@@ -22,7 +22,6 @@ use super::{
         text::{one_line, truncate},
     },
 };
-use base::Environment;
 
 const PATH: &str = "/api/events";
 /// The maximum of the API.
@@ -52,11 +51,10 @@ struct EventPage {
     next_after: Option<i64>,
 }
 
-pub(super) async fn run(args: EventsArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(super) async fn run(args: EventsArgs, client: &Client, output: &mut Output) -> Result<Exit, CliError> {
     let query: Vec<_> = args.kind.map(|kind| ("kind", kind)).into_iter().collect();
     if args.follow {
-        return follow(&client, StreamRequest { path: PATH.to_owned(), query, after: args.after }, output).await;
+        return follow(client, StreamRequest { path: PATH.to_owned(), query, after: args.after }, output).await;
     }
     let mut after = args.after.unwrap_or(0);
     loop {

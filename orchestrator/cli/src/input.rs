@@ -1,13 +1,37 @@
 //! What commands read: texts from arguments, files and standard input, all bounded.
 
-use std::io::Read;
+use std::{error::Error, io::Read, str::FromStr};
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{exit::CliError, output::text::one_line};
 
 const MAX_INPUT_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Accepts the names of these values, which help and shells list.
+pub fn one_of<T>(values: &'static [T]) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Into<&'static str> + FromStr<Err: Error + Send + Sync> + Send + Sync + 'static,
+{
+    named(values.iter().map(|value| PossibleValue::new((*value).into())))
+}
+
+/// Like `one_of`, with an explanation of each value.
+pub(super) fn one_of_explained<T>(values: &'static [(T, &'static str)]) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Into<&'static str> + FromStr<Err: Error + Send + Sync> + Send + Sync + 'static,
+{
+    named(values.iter().map(|(value, help)| PossibleValue::new((*value).into()).help(*help)))
+}
+
+fn named<T>(values: impl Iterator<Item = PossibleValue>) -> impl TypedValueParser<Value = T>
+where
+    T: Clone + FromStr<Err: Error + Send + Sync> + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(values).try_map(|name| name.parse())
+}
 
 /// Returns the text, or reads standard input for `-`.
 pub(super) fn text_or_stdin(text: String) -> Result<String, CliError> {

@@ -26,6 +26,7 @@ pub use client::{
 pub use commands::{COMMANDS, Command, LoginCommand};
 pub use completion::{CompletionArgs, answer_shell};
 pub use exit::{CliError, Exit};
+pub use input::one_of;
 pub use output::{
     Format, Output, Paint,
     table::{Column, TableArgs, View, table},

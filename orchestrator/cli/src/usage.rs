@@ -3,7 +3,7 @@
 pub(crate) mod storage;
 pub(crate) mod summary;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use protocol::{UsageBy, UsageLine};
 
 use super::{
@@ -11,21 +11,21 @@ use super::{
         Client,
         pages::{List, PageArgs},
     },
-    exit::{CliError, Exit},
+    exit::CliError,
+    input::one_of,
     output::{
         Output,
         table::{Column, cost},
         text::one_line,
     },
 };
-use base::Environment;
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
 pub struct UsageArgs {
     /// Group by
-    #[arg(long, value_enum, default_value = "day")]
-    by: ByArg,
+    #[arg(long, value_parser = one_of(UsageBy::ALL), default_value = "day")]
+    by: UsageBy,
     /// Only this user (admins only)
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -33,34 +33,11 @@ pub struct UsageArgs {
     page: PageArgs,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ByArg {
-    Day,
-    Job,
-    Model,
-}
-
-impl From<ByArg> for UsageBy {
-    fn from(by: ByArg) -> Self {
-        match by {
-            ByArg::Day => Self::Day,
-            ByArg::Job => Self::Job,
-            ByArg::Model => Self::Model,
-        }
-    }
-}
-
-pub(super) async fn run(args: UsageArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
-    show(&Client::from_environment(environment)?, args, output).await
-}
-
-async fn show(client: &Client, args: UsageArgs, output: &mut Output) -> Result<Exit, CliError> {
-    let by = UsageBy::from(args.by);
-    let mut query = vec![("by", by.to_string())];
+pub(super) async fn run(args: UsageArgs, client: &Client, output: &mut Output) -> Result<(), CliError> {
+    let mut query = vec![("by", args.by.to_string())];
     query.extend(args.user.map(|user| ("user", user)));
-    let list = List { columns: columns(by), id: label };
-    list.print(client, ("/api/usage", &query), &args.page, output).await?;
-    Ok(Exit::Success)
+    let list = List { columns: columns(args.by), id: label };
+    list.print(client, ("/api/usage", &query), &args.page, output).await
 }
 
 const fn columns(by: UsageBy) -> &'static [Column<UsageLine>] {

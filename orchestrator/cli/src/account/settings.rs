@@ -5,10 +5,9 @@ use protocol::{QuietHours, TimeOfDay, UserSettings};
 
 use crate::{
     client::Client,
-    exit::{CliError, Exit},
+    exit::CliError,
     output::{Output, text::one_line},
 };
-use base::Environment;
 
 const PATH: &str = "/api/settings";
 
@@ -54,19 +53,13 @@ enum SettingArg {
     HeartbeatEvery,
 }
 
-pub(crate) async fn run(
-    command: SettingsCommand,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn run(command: SettingsCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     let mut settings: UserSettings = client.get(PATH, &[]).await?;
     if let SettingsCommand::Set(args) = command {
         args.apply(&mut settings);
         settings = client.put_if_version(PATH, &[], &settings, None).await?;
     }
-    output.either(&settings, |_| describe(&settings))?;
-    Ok(Exit::Success)
+    output.either(&settings, |_| describe(&settings))
 }
 
 impl SetArgs {

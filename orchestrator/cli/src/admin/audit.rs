@@ -9,11 +9,11 @@ use crate::{
         Client,
         pages::{List, PageArgs},
     },
-    exit::{CliError, Exit},
+    exit::CliError,
     ids::IdArg,
     output::{Output, table::Column, text::one_line},
 };
-use base::{Environment, clock::Clock};
+use base::clock::Clock;
 
 const PATH: &str = "/api/audit";
 
@@ -58,10 +58,9 @@ const ENTRIES: List<AuditRecord> = List {
     id: |entry| entry.request_id.clone().unwrap_or_default(),
 };
 
-pub(crate) async fn run(args: AuditArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn run(args: AuditArgs, client: &Client, output: &mut Output) -> Result<(), CliError> {
     let job = match args.job {
-        Some(job) => Some(job.resolve(&client).await?.to_string()),
+        Some(job) => Some(job.resolve(client).await?.to_string()),
         None => None,
     };
     let now = Clock::system().now();
@@ -76,6 +75,5 @@ pub(crate) async fn run(args: AuditArgs, environment: &Environment, output: &mut
     .into_iter()
     .filter_map(|(name, value)| Some((name, value?)))
     .collect();
-    ENTRIES.print(&client, (PATH, &query), &args.page, output).await?;
-    Ok(Exit::Success)
+    ENTRIES.print(client, (PATH, &query), &args.page, output).await
 }

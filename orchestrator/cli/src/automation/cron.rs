@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use super::routine::{id_of, users_zone};
 use crate::{
     client::{Client, rpc},
-    exit::{CliError, Exit},
+    exit::CliError,
     output::{
         Format, Output,
         table::{TableArgs, View, table},
         text::one_line,
     },
 };
-use base::{Environment, clock::Clock};
+use base::clock::Clock;
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -80,56 +80,50 @@ pub struct ListArgs {
     all: bool,
 }
 
-pub(crate) async fn run(
-    command: CronCommand,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn run(command: CronCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     let now = Clock::system().now();
     match command {
-        CronCommand::List(args) => list(&client, args, output).await?,
+        CronCommand::List(args) => list(client, args, output).await,
         CronCommand::Add(args) => {
-            let added: CronJob = rpc::call(&client, "cron.add", &args.params(now)?).await?;
+            let added: CronJob = rpc::call(client, "cron.add", &args.params(now)?).await?;
             show::print_warnings(&added, output);
-            output.either(&added, |_| added.id.to_string())?;
+            output.either(&added, |_| added.id.to_string())
         }
         CronCommand::Edit(args) => {
-            let id = id_of(&client, &args.routine).await?;
+            let id = id_of(client, &args.routine).await?;
             let params = json!({"id": id, "patch": args.patch(now)?});
-            update(&client, &params, "updated", output).await?;
+            update(client, &params, "updated", output).await
         }
         CronCommand::Enable { routine } => {
-            let id = id_of(&client, &routine).await?;
-            update(&client, &json!({"id": id, "patch": {"enabled": true}}), "enabled", output).await?;
+            let id = id_of(client, &routine).await?;
+            update(client, &json!({"id": id, "patch": {"enabled": true}}), "enabled", output).await
         }
         CronCommand::Disable { routine } => {
-            let id = id_of(&client, &routine).await?;
-            update(&client, &json!({"id": id, "patch": {"enabled": false}}), "disabled", output).await?;
+            let id = id_of(client, &routine).await?;
+            update(client, &json!({"id": id, "patch": {"enabled": false}}), "disabled", output).await
         }
         CronCommand::Rm { routine } => {
-            let id = id_of(&client, &routine).await?;
-            let removed: Value = rpc::call(&client, "cron.remove", &json!({"id": id})).await?;
-            output.either(&removed, |_| format!("{id} removed"))?;
+            let id = id_of(client, &routine).await?;
+            let removed: Value = rpc::call(client, "cron.remove", &json!({"id": id})).await?;
+            output.either(&removed, |_| format!("{id} removed"))
         }
         CronCommand::Run { routine, force } => {
-            let id = id_of(&client, &routine).await?;
-            return run_now(&client, id, force, output).await;
+            let id = id_of(client, &routine).await?;
+            return run_now(client, id, force, output).await;
         }
         CronCommand::Runs { routine, id, limit } => {
-            let id = id_of(&client, &routine.or(id).unwrap_or_default()).await?;
-            let runs: CronRuns = rpc::call(&client, "cron.runs", &json!({"id": id, "limit": limit})).await?;
-            let zone = users_zone(&client).await;
+            let id = id_of(client, &routine.or(id).unwrap_or_default()).await?;
+            let runs: CronRuns = rpc::call(client, "cron.runs", &json!({"id": id, "limit": limit})).await?;
+            let zone = users_zone(client).await;
             let view = View { zone, ..View::new(output, &TableArgs::default(), now, None) };
-            output.either(&runs, |_| table(show::RUNS, &runs.entries, &view))?;
+            output.either(&runs, |_| table(show::RUNS, &runs.entries, &view))
         }
         CronCommand::Status => {
-            let status: CronStatus = rpc::call(&client, "cron.status", &json!({})).await?;
-            let zone = users_zone(&client).await;
-            output.either(&status, |paint| show::status(paint, &status, zone, now))?;
+            let status: CronStatus = rpc::call(client, "cron.status", &json!({})).await?;
+            let zone = users_zone(client).await;
+            output.either(&status, |paint| show::status(paint, &status, zone, now))
         }
     }
-    Ok(Exit::Success)
 }
 
 async fn update(client: &Client, params: &Value, verb: &str, output: &mut Output) -> Result<(), CliError> {
@@ -138,7 +132,7 @@ async fn update(client: &Client, params: &Value, verb: &str, output: &mut Output
     output.either(&updated, |_| format!("{} {verb}", updated.id))
 }
 
-async fn run_now(client: &Client, id: RoutineId, force: bool, output: &mut Output) -> Result<Exit, CliError> {
+async fn run_now(client: &Client, id: RoutineId, force: bool, output: &mut Output) -> Result<(), CliError> {
     let mode = if force { "force" } else { "due" };
     let ran: CronRan = rpc::call(client, "cron.run", &json!({"id": id, "mode": mode})).await?;
     output.either(&ran, |_| match (&ran.run_id, &ran.reason) {
@@ -146,8 +140,7 @@ async fn run_now(client: &Client, id: RoutineId, force: bool, output: &mut Outpu
         (None, Some(reason)) if reason == "not_due" => "not run: it is not due; --force runs it now".to_owned(),
         (None, Some(reason)) => format!("not run: {}", one_line(reason)),
         (None, None) => "not run".to_owned(),
-    })?;
-    Ok(Exit::Success)
+    })
 }
 
 async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<(), CliError> {

@@ -88,28 +88,28 @@ pub struct RunsArgs {
 
 pub(crate) async fn run(
     command: RoutineCommand,
+    client: &Client,
     environment: &Environment,
     output: &mut Output,
 ) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
     let now = Clock::system().now();
     match command {
-        RoutineCommand::List(args) => list::list(&client, args, now, output).await?,
-        RoutineCommand::Show { routine } => show::show(&client, &routine, now, output).await?,
-        RoutineCommand::Create(args) => change::create(&client, *args, now, output).await?,
-        RoutineCommand::Edit(args) => change::edit(&client, *args, environment, now, output).await?,
-        RoutineCommand::Delete(names) => delete(&client, names, output).await?,
-        RoutineCommand::Enable(names) => switch(&client, names, "enable", output).await?,
-        RoutineCommand::Disable(names) => switch(&client, names, "disable", output).await?,
-        RoutineCommand::Run(args) => return run::run(&client, args, output).await,
+        RoutineCommand::List(args) => list::list(client, args, now, output).await?,
+        RoutineCommand::Show { routine } => show::show(client, &routine, now, output).await?,
+        RoutineCommand::Create(args) => change::create(client, *args, now, output).await?,
+        RoutineCommand::Edit(args) => change::edit(client, *args, environment, now, output).await?,
+        RoutineCommand::Delete(names) => delete(client, names, output).await?,
+        RoutineCommand::Enable(names) => switch(client, names, "enable", output).await?,
+        RoutineCommand::Disable(names) => switch(client, names, "disable", output).await?,
+        RoutineCommand::Run(args) => return run::run(client, args, output).await,
         RoutineCommand::Runs(args) => {
-            let id = id_of(&client, &args.routine).await?;
+            let id = id_of(client, &args.routine).await?;
             let query: Vec<_> = args.status.map(|status| ("status", status)).into_iter().collect();
-            runs::RUNS.print(&client, (&format!("{PATH}/{id}/runs"), &query), &args.page, output).await?;
+            runs::RUNS.print(client, (&format!("{PATH}/{id}/runs"), &query), &args.page, output).await?;
         }
-        RoutineCommand::Deliveries(args) => deliveries::list(&client, args, output).await?,
-        RoutineCommand::Upcoming(args) => list::upcoming(&client, args, now, output).await?,
-        RoutineCommand::Apply(args) => return apply::apply(&client, args, now, output).await,
+        RoutineCommand::Deliveries(args) => deliveries::list(client, args, output).await?,
+        RoutineCommand::Upcoming(args) => list::upcoming(client, args, now, output).await?,
+        RoutineCommand::Apply(args) => return apply::apply(client, args, now, output).await,
     }
     Ok(Exit::Success)
 }

@@ -6,11 +6,10 @@ use serde_json::Value;
 
 use crate::{
     client::{Client, rpc},
-    exit::{CliError, Exit},
+    exit::CliError,
     input::text_or_stdin,
     output::Output,
 };
-use base::Environment;
 
 /// Arguments.
 #[derive(Debug, Args)]
@@ -41,15 +40,13 @@ impl From<ModeArg> for CronWakeMode {
     }
 }
 
-pub(crate) async fn run(args: WakeArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn run(args: WakeArgs, client: &Client, output: &mut Output) -> Result<(), CliError> {
     let params = WakeRequest { mode: args.mode.into(), text: text_or_stdin(args.text)? };
-    let done: Value = rpc::call(&client, "wake", &params).await?;
+    let done: Value = rpc::call(client, "wake", &params).await?;
     output.either(&done, |_| match args.mode {
         ModeArg::Now => {
             "queued; a heartbeat reads it at once, unless heartbeats are off or it is a quiet hour".to_owned()
         }
         ModeArg::NextHeartbeat => "queued for the next heartbeat".to_owned(),
-    })?;
-    Ok(Exit::Success)
+    })
 }

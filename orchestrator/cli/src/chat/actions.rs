@@ -8,7 +8,7 @@ use crate::{
         Client,
         pages::{List, PageArgs},
     },
-    exit::{CliError, Exit},
+    exit::CliError,
     ids,
     output::{Output, render::arguments, table::Column, text::one_line},
 };
@@ -22,11 +22,10 @@ pub(crate) struct ActionsArgs {
     page: PageArgs,
 }
 
-pub(super) async fn run(client: &Client, args: ActionsArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn run(client: &Client, args: ActionsArgs, output: &mut Output) -> Result<(), CliError> {
     let thread = ids::thread(client, args.thread).await?;
     let path = format!("{}/actions", super::threads::path(&thread));
-    CALLS.print(client, (&path, &[]), &args.page, output).await?;
-    Ok(Exit::Success)
+    CALLS.print(client, (&path, &[]), &args.page, output).await
 }
 
 const CALLS: List<ThreadActionRecord> = List {

@@ -10,7 +10,7 @@ use crate::{
         Client,
         pages::{List, PageArgs},
     },
-    exit::{CliError, Exit},
+    exit::CliError,
     ids,
     output::{Output, table::Column, text::one_line},
 };
@@ -36,10 +36,9 @@ pub(crate) struct ListArgs {
     page: PageArgs,
 }
 
-pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<(), CliError> {
     let query: Vec<_> = args.id.map(|part| ("id", part)).into_iter().collect();
-    THREADS.print(client, ("/api/chat/threads", &query), &args.page, output).await?;
-    Ok(Exit::Success)
+    THREADS.print(client, ("/api/chat/threads", &query), &args.page, output).await
 }
 
 /// Arguments of `stop` and `delete`.
@@ -54,17 +53,15 @@ pub(super) fn path(thread: &str) -> String {
     format!("/api/chat/threads/{}", utf8_percent_encode(thread, NON_ALPHANUMERIC))
 }
 
-pub(super) async fn stop(client: &Client, args: ThreadArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn stop(client: &Client, args: ThreadArgs, output: &mut Output) -> Result<(), CliError> {
     let thread = ids::thread(client, args.thread).await?;
     let stopped: ChatThread =
         client.post(&format!("{}/stop", path(&thread)), &Map::<String, Value>::new(), None).await?;
-    output.either(&stopped, |_| format!("{} stopped", one_line(&thread)))?;
-    Ok(Exit::Success)
+    output.either(&stopped, |_| format!("{} stopped", one_line(&thread)))
 }
 
-pub(super) async fn delete(client: &Client, args: ThreadArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn delete(client: &Client, args: ThreadArgs, output: &mut Output) -> Result<(), CliError> {
     let thread = ids::thread(client, args.thread).await?;
     client.delete_if_version(&path(&thread), &[], None).await?;
-    output.either(&json!({"id": thread, "deleted": true}), |_| format!("{} deleted", one_line(&thread)))?;
-    Ok(Exit::Success)
+    output.either(&json!({"id": thread, "deleted": true}), |_| format!("{} deleted", one_line(&thread)))
 }

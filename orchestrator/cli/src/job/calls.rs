@@ -8,7 +8,7 @@ use crate::{
         Client,
         pages::{List, PageArgs},
     },
-    exit::{CliError, Exit},
+    exit::CliError,
     ids::IdArg,
     output::{
         Output, render,
@@ -69,14 +69,12 @@ fn milliseconds(duration: Option<u64>) -> String {
     duration.map(|duration| format!("{duration} ms")).unwrap_or_default()
 }
 
-pub(super) async fn actions(client: &Client, args: CallsArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn actions(client: &Client, args: CallsArgs, output: &mut Output) -> Result<(), CliError> {
     let id = args.id.resolve(client).await?;
-    TOOL_CALLS.print(client, (&format!("/api/jobs/{id}/actions"), &[]), &args.page, output).await?;
-    Ok(Exit::Success)
+    TOOL_CALLS.print(client, (&format!("/api/jobs/{id}/actions"), &[]), &args.page, output).await
 }
 
-pub(super) async fn llm_calls(client: &Client, args: CallsArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn llm_calls(client: &Client, args: CallsArgs, output: &mut Output) -> Result<(), CliError> {
     let id = args.id.resolve(client).await?;
-    LLM_CALLS.print(client, (&format!("/api/jobs/{id}/llm-calls"), &[]), &args.page, output).await?;
-    Ok(Exit::Success)
+    LLM_CALLS.print(client, (&format!("/api/jobs/{id}/llm-calls"), &[]), &args.page, output).await
 }

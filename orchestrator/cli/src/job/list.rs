@@ -10,6 +10,7 @@ use crate::{
         pages::{DEFAULT_LIMIT, List, PageArgs},
     },
     exit::{CliError, Exit},
+    input::one_of,
     output::{
         Output,
         table::{Column, TableArgs, cost, duration},
@@ -23,7 +24,7 @@ pub(super) const PATH: &str = "/api/jobs";
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only jobs in these states, separated by commas
-    #[arg(long, value_parser = super::state_parser(), value_delimiter = ',', hide_possible_values = true)]
+    #[arg(long, value_parser = one_of(JobState::ALL), value_delimiter = ',', hide_possible_values = true)]
     state: Vec<JobState>,
     #[command(flatten)]
     filter: Filter,
@@ -117,10 +118,9 @@ pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -
 }
 
 /// Lists the jobs that have not finished.
-pub(super) async fn ps(client: &Client, args: PsArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn ps(client: &Client, args: PsArgs, output: &mut Output) -> Result<(), CliError> {
     let query = args.filter.query(client, &unfinished()).await?;
-    JOBS.print(client, (PATH, &query), &args.page, output).await?;
-    Ok(Exit::Success)
+    JOBS.print(client, (PATH, &query), &args.page, output).await
 }
 
 /// Watches the jobs that have not finished.

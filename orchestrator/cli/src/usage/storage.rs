@@ -3,12 +3,7 @@
 use clap::Args;
 use protocol::UserStorage;
 
-use crate::{
-    client::Client,
-    exit::{CliError, Exit},
-    output::Output,
-};
-use base::Environment;
+use crate::{client::Client, exit::CliError, output::Output};
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -18,11 +13,10 @@ pub struct StorageArgs {
     user: Option<String>,
 }
 
-pub(crate) async fn run(args: StorageArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(args: StorageArgs, client: &Client, output: &mut Output) -> Result<(), CliError> {
     let query: Vec<_> = args.user.map(|user| ("user", user)).into_iter().collect();
-    let storage: UserStorage = Client::from_environment(environment)?.get("/api/storage", &query).await?;
-    output.either(&storage, |_| text(&storage))?;
-    Ok(Exit::Success)
+    let storage: UserStorage = client.get("/api/storage", &query).await?;
+    output.either(&storage, |_| text(&storage))
 }
 
 fn text(storage: &UserStorage) -> String {

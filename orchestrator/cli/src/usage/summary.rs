@@ -5,16 +5,13 @@ use serde_json::Value;
 
 use crate::{
     client::Client,
-    exit::{CliError, Exit},
+    exit::CliError,
     output::{Output, table::cost},
 };
-use base::Environment;
 
-pub(crate) async fn run(environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn run(client: &Client, output: &mut Output) -> Result<(), CliError> {
     let counts: JobCounts = client.get("/api/jobs/summary", &[]).await?;
-    output.either(&counts, |_| text(&counts))?;
-    Ok(Exit::Success)
+    output.either(&counts, |_| text(&counts))
 }
 
 fn text(counts: &JobCounts) -> String {

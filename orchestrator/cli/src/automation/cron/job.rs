@@ -1,7 +1,7 @@
 //! The fields of a cron job from the command line.
 
 use chrono::{DateTime, Utc};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use protocol::{
     AddCronJob, CronIsolation, CronJobPatch, CronPayload, CronRuntime, CronSchedule, CronWakeMode, RoutineSession,
 };
@@ -9,7 +9,7 @@ use protocol::{
 use crate::{
     automation::{routine::time, wake::ModeArg},
     exit::CliError,
-    input::text_or_stdin,
+    input::{one_of, text_or_stdin},
 };
 
 /// Arguments of `add`.
@@ -54,8 +54,8 @@ struct JobFields {
     #[arg(long, value_name = "ZONE", requires = "cron", conflicts_with_all = ["at", "every"])]
     tz: Option<String>,
     /// Session (default: main for --system-event, else isolated)
-    #[arg(long, value_enum)]
-    session: Option<SessionArg>,
+    #[arg(long, value_parser = one_of(&[RoutineSession::Main, RoutineSession::Isolated]))]
+    session: Option<RoutineSession>,
     /// When the main session looks at its line (default: next-heartbeat)
     #[arg(long, value_enum)]
     wake: Option<ModeArg>,
@@ -73,21 +73,6 @@ struct JobFields {
     to: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SessionArg {
-    Main,
-    Isolated,
-}
-
-impl From<SessionArg> for RoutineSession {
-    fn from(session: SessionArg) -> Self {
-        match session {
-            SessionArg::Main => Self::Main,
-            SessionArg::Isolated => Self::Isolated,
-        }
-    }
-}
-
 impl AddArgs {
     pub(super) fn params(self, now: DateTime<Utc>) -> Result<AddCronJob, CliError> {
         let missing = |what: &str| CliError::Usage(format!("{what} is missing"));
@@ -96,7 +81,7 @@ impl AddArgs {
             description: None,
             enabled: true,
             schedule: self.fields.schedule(now)?.ok_or_else(|| missing("--at, --every or --cron"))?,
-            session_target: self.fields.session.map(RoutineSession::from),
+            session_target: self.fields.session,
             wake_mode: self.fields.wake.map(CronWakeMode::from).unwrap_or_default(),
             payload: self.fields.payload()?.ok_or_else(|| missing("--system-event or --message"))?,
             isolation: CronIsolation::default(),
@@ -110,7 +95,7 @@ impl EditArgs {
         let patch = CronJobPatch {
             name: self.name,
             schedule: self.fields.schedule(now)?,
-            session_target: self.fields.session.map(RoutineSession::from),
+            session_target: self.fields.session,
             wake_mode: self.fields.wake.map(CronWakeMode::from),
             payload: self.fields.payload()?,
             ..CronJobPatch::default()
