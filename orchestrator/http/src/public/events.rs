@@ -19,19 +19,18 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     PublicApi,
-    request::{caller::Caller, cursor, filter},
+    request::{ApiQuery, Caller, cursor, filter},
     response::{
         negotiate::wants_page,
         stream::{self, BATCH, Batch, EventSource, Next, named},
     },
 };
-use crate::{extract::ApiQuery, problem::ApiError};
+use crate::problem::ApiError;
 
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new().routes(routes!(events))
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

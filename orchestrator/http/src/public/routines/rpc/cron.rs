@@ -19,7 +19,7 @@ use super::{
 };
 use crate::public::{
     PublicApi,
-    request::{audit_entry::RpcCaller, cursor},
+    request::{RpcCaller, cursor},
 };
 
 const MAX_JOBS: u32 = 1_000;
