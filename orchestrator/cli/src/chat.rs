@@ -24,7 +24,6 @@ use super::{
 };
 use protocol::MAIN_THREAD;
 
-/// Arguments.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct ChatArgs {

@@ -45,7 +45,6 @@ const LIMITS: [&str; 10] = [
     "disk_mb=",
 ];
 
-/// Arguments of the command.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct CompletionArgs {
     /// Shell

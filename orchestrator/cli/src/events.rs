@@ -31,7 +31,6 @@ const MAX_SUMMARY_CHARS: usize = 160;
 /// Shortest summary, on a narrow terminal.
 const MIN_SUMMARY_CHARS: usize = 10;
 
-/// Arguments.
 #[derive(Debug, Args)]
 pub struct EventsArgs {
     /// Follow: print events as they are written, until interrupted

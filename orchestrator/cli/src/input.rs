@@ -41,9 +41,13 @@ pub(super) fn text_or_stdin(text: String) -> Result<String, CliError> {
     Ok(read("-")?.trim_end().to_owned())
 }
 
+fn name(file: &str) -> String {
+    if file == "-" { "standard input".to_owned() } else { one_line(file) }
+}
+
 /// Reads a file, or standard input for `-`.
 pub(super) fn read(file: &str) -> Result<String, CliError> {
-    let name = if file == "-" { "standard input".to_owned() } else { one_line(file) };
+    let name = name(file);
     let failed = |error| CliError::Usage(format!("{name}: cannot read: {error}"));
     let source: Box<dyn Read> =
         if file == "-" { Box::new(std::io::stdin()) } else { Box::new(std::fs::File::open(file).map_err(failed)?) };
@@ -62,6 +66,12 @@ pub(super) fn json_argument(flag: &str, argument: &str) -> Result<Value, CliErro
         None => text_or_stdin(argument.to_owned())?,
     };
     serde_json::from_str(&text).map_err(|error| CliError::Usage(format!("{flag}: is not JSON: {error}")))
+}
+
+/// Reads a file with JSON, or standard input for `-`.
+pub(super) fn json(file: &str) -> Result<Value, CliError> {
+    let text = read(file)?;
+    serde_json::from_str(&text).map_err(|error| CliError::Usage(format!("{}: is not JSON: {error}", name(file))))
 }
 
 /// Parses YAML, of which JSON is a part.

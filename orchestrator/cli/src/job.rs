@@ -34,7 +34,6 @@ use super::{
 
 const EVENTS_PER_PAGE: &str = "200";
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum JobCommand {
     /// Create a job and follow it until it ends
@@ -119,7 +118,6 @@ pub enum JobCommand {
     },
 }
 
-/// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -132,7 +130,6 @@ pub struct RunArgs {
     verbose: bool,
 }
 
-/// Arguments of `events`.
 #[derive(Debug, Args)]
 pub struct EventsArgs {
     /// Job id
@@ -151,7 +148,6 @@ pub struct EventsArgs {
     verbose: bool,
 }
 
-/// Arguments of `prompt`.
 #[derive(Debug, Args)]
 pub struct PromptArgs {
     /// Job id

@@ -20,7 +20,6 @@ use super::{
     },
 };
 
-/// Arguments of the command.
 #[derive(Debug, Args)]
 pub struct UsageArgs {
     /// Group by

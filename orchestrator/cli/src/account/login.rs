@@ -31,7 +31,6 @@ const DEFAULT_NAME: &str = "default";
 /// Longer than any token.
 const MAX_INPUT_BYTES: u64 = 64 * 1024;
 
-/// Arguments of `login`.
 #[derive(Debug, Args)]
 pub struct LoginArgs {
     /// Name of the context to create or replace
@@ -45,7 +44,6 @@ pub struct LoginArgs {
     token_file: Option<String>,
 }
 
-/// Subcommands of `context`.
 #[derive(Debug, Subcommand)]
 pub enum ContextCommand {
     /// List the contexts
@@ -115,7 +113,6 @@ pub(crate) fn logout(environment: &Environment, output: &mut Output) -> Result<(
     remove(&name, environment, output)
 }
 
-/// Runs a subcommand of `context`.
 pub(crate) fn run(command: ContextCommand, environment: &Environment, output: &mut Output) -> Result<(), CliError> {
     let mut contexts = Contexts::load(environment)?;
     match command {

@@ -21,7 +21,6 @@ use crate::{
 };
 use base::clock::Clock;
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum MemoryCommand {
     /// List documents
@@ -57,7 +56,6 @@ pub enum MemoryCommand {
     },
 }
 
-/// Arguments of `put`.
 #[derive(Debug, Args)]
 pub struct PutArgs {
     /// Path of the document
@@ -69,7 +67,6 @@ pub struct PutArgs {
     if_version: Option<u64>,
 }
 
-/// Arguments of `search`.
 #[derive(Debug, Args)]
 pub struct SearchArgs {
     /// Words

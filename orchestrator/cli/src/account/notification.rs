@@ -17,7 +17,6 @@ use crate::{
     },
 };
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum NotificationCommand {
     /// List your notifications, newest first
@@ -31,7 +30,6 @@ pub enum NotificationCommand {
     },
 }
 
-/// Arguments of `ls`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only notifications that are not marked as read

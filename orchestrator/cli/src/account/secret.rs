@@ -17,7 +17,6 @@ use crate::{
 };
 use base::{Environment, clock::Clock};
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum SecretCommand {
     /// Create or replace a secret; the value is read from standard input, without its last line break
@@ -33,7 +32,6 @@ pub enum SecretCommand {
     },
 }
 
-/// Arguments of `set`.
 #[derive(Debug, Args)]
 pub struct SetArgs {
     /// Name: 1 to 64 letters, digits and _.-

@@ -11,7 +11,6 @@ use crate::{
 
 const PATH: &str = "/api/settings";
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum SettingsCommand {
     /// Show your settings
@@ -20,7 +19,6 @@ pub enum SettingsCommand {
     Set(SetArgs),
 }
 
-/// Arguments of `set`.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct SetArgs {

@@ -18,7 +18,6 @@ use crate::{
 };
 use base::clock::Clock;
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum ToolCommand {
     /// List tools with your permissions

@@ -17,7 +17,6 @@ use base::clock::Clock;
 
 const PATH: &str = "/api/audit";
 
-/// Arguments.
 #[derive(Debug, Args)]
 pub struct AuditArgs {
     /// Only entries of this user

@@ -17,7 +17,6 @@ use base::clock::Clock;
 
 const PATH: &str = "/api/admin/mcp";
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum McpCommand {
     /// List the MCP servers, their tools, and definitions that wait for approval

@@ -19,7 +19,6 @@ use crate::{
 };
 use base::clock::Clock;
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum CronCommand {
     /// List cron jobs
@@ -30,27 +29,14 @@ pub enum CronCommand {
     /// Change a cron job
     Edit(Box<job::EditArgs>),
     /// Remove a cron job
-    Rm {
-        /// Name or id
-        #[arg(value_name = "ROUTINE")]
-        routine: String,
-    },
+    Rm(Named),
     /// Enable a cron job
-    Enable {
-        /// Name or id
-        #[arg(value_name = "ROUTINE")]
-        routine: String,
-    },
+    Enable(Named),
     /// Disable a cron job
-    Disable {
-        /// Name or id
-        #[arg(value_name = "ROUTINE")]
-        routine: String,
-    },
+    Disable(Named),
     /// Run a cron job if it is due
     Run {
         /// Name or id
-        #[arg(value_name = "ROUTINE")]
         routine: String,
         /// Run it even if it is not due
         #[arg(long)]
@@ -59,7 +45,7 @@ pub enum CronCommand {
     /// List the ended runs of a cron job, newest first
     Runs {
         /// Name or id
-        #[arg(value_name = "ROUTINE", required_unless_present = "id")]
+        #[arg(required_unless_present = "id")]
         routine: Option<String>,
         /// Name or id
         #[arg(long, conflicts_with = "routine", hide = true)]
@@ -72,7 +58,13 @@ pub enum CronCommand {
     Status,
 }
 
-/// Arguments of `list`.
+/// One cron job.
+#[derive(Debug, Args)]
+pub struct Named {
+    /// Name or id
+    routine: String,
+}
+
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Also disabled ones
@@ -94,16 +86,10 @@ pub(crate) async fn run(command: CronCommand, client: &Client, output: &mut Outp
             let params = json!({"id": id, "patch": args.patch(now)?});
             update(client, &params, "updated", output).await
         }
-        CronCommand::Enable { routine } => {
-            let id = id_of(client, &routine).await?;
-            update(client, &json!({"id": id, "patch": {"enabled": true}}), "enabled", output).await
-        }
-        CronCommand::Disable { routine } => {
-            let id = id_of(client, &routine).await?;
-            update(client, &json!({"id": id, "patch": {"enabled": false}}), "disabled", output).await
-        }
-        CronCommand::Rm { routine } => {
-            let id = id_of(client, &routine).await?;
+        CronCommand::Enable(job) => switch(client, &job.routine, true, output).await,
+        CronCommand::Disable(job) => switch(client, &job.routine, false, output).await,
+        CronCommand::Rm(job) => {
+            let id = id_of(client, &job.routine).await?;
             let removed: Value = rpc::call(client, "cron.remove", &json!({"id": id})).await?;
             output.either(&removed, |_| format!("{id} removed"))
         }
@@ -124,6 +110,12 @@ pub(crate) async fn run(command: CronCommand, client: &Client, output: &mut Outp
             output.either(&status, |paint| show::status(paint, &status, zone, now))
         }
     }
+}
+
+async fn switch(client: &Client, routine: &str, enabled: bool, output: &mut Output) -> Result<(), CliError> {
+    let id = id_of(client, routine).await?;
+    let verb = if enabled { "enabled" } else { "disabled" };
+    update(client, &json!({"id": id, "patch": {"enabled": enabled}}), verb, output).await
 }
 
 async fn update(client: &Client, params: &Value, verb: &str, output: &mut Output) -> Result<(), CliError> {

@@ -12,7 +12,6 @@ use crate::{
     output::Output,
 };
 
-/// Arguments of `message`.
 #[derive(Debug, Args)]
 pub struct MessageArgs {
     /// The text, at most 64 KiB; - reads it from standard input
@@ -28,7 +27,6 @@ pub struct MessageArgs {
     idempotency_key: Option<String>,
 }
 
-/// Arguments of `system-event`.
 #[derive(Debug, Args)]
 pub struct SystemEventArgs {
     /// Who sends it, such as github

@@ -32,7 +32,6 @@ pub(crate) use trigger_fields::time;
 
 const PATH: &str = "/api/routines";
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum RoutineCommand {
     /// List routines: what fires them, and when next
@@ -74,7 +73,6 @@ pub struct Names {
     routines: Vec<String>,
 }
 
-/// Arguments of `runs`.
 #[derive(Debug, clap::Args)]
 pub struct RunsArgs {
     /// Name or id

@@ -3,14 +3,14 @@
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use clap::{Args, Subcommand};
-use protocol::{Page, RoutineRun, RunId, RunStatus};
+use protocol::{RoutineRun, RunId, RunStatus};
 use serde_json::Value;
 
 use super::routine::{id_of, time};
 use crate::{
     client::{
         Client,
-        pages::{List, PageArgs},
+        pages::{self, List, PageArgs},
     },
     exit::CliError,
     ids::{IdArg, short_id},
@@ -24,9 +24,7 @@ use crate::{
 use base::clock::Clock;
 
 const PATH: &str = "/api/runs";
-const RUNS_PER_PAGE: &str = "200";
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum RunsCommand {
     /// List runs, newest first
@@ -144,24 +142,11 @@ pub(crate) async fn run(command: RunsCommand, client: &Client, output: &mut Outp
             let run: RoutineRun = client.post(&format!("{PATH}/{id}/cancel"), &body, None).await?;
             output.either(&run, |_| format!("{id} {}", with_reason(&run)))
         }
-        RunsCommand::Export { filter } => export(client, filter.query(client, now).await?, output).await,
-    }
-}
-
-async fn export(client: &Client, filter: Vec<(&'static str, String)>, output: &mut Output) -> Result<(), CliError> {
-    let mut cursor: Option<String> = None;
-    loop {
-        let mut query = filter.clone();
-        query.push(("limit", RUNS_PER_PAGE.to_owned()));
-        query.extend(cursor.map(|cursor| ("cursor", cursor)));
-        // As the server sends them: fields that this program does not know are kept.
-        let page: Page<Value> = client.get(PATH, &query).await?;
-        for run in &page.items {
-            output.json(run)?;
-        }
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            return Ok(());
+        RunsCommand::Export { filter } => {
+            let query = filter.query(client, now).await?;
+            // As the server sends them: fields that this program does not know are kept.
+            let print = |runs: Vec<Value>| runs.iter().try_for_each(|run| output.json(run));
+            pages::for_each(client, (PATH, &query), print).await
         }
     }
 }

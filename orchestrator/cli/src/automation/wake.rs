@@ -11,7 +11,6 @@ use crate::{
     output::Output,
 };
 
-/// Arguments.
 #[derive(Debug, Args)]
 pub struct WakeArgs {
     /// When the agent looks at the line

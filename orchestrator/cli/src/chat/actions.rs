@@ -13,7 +13,6 @@ use crate::{
     output::{Output, render::arguments, table::Column, text::one_line},
 };
 
-/// Arguments.
 #[derive(Debug, Args)]
 pub(crate) struct ActionsArgs {
     /// The thread: its key, its id or a part of it, or latest

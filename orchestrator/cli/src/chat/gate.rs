@@ -18,7 +18,6 @@ use crate::{
     },
 };
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum GateCommand {
     /// List calls that wait for approval, newest first
@@ -41,7 +40,6 @@ pub enum GateCommand {
     },
 }
 
-/// Arguments of `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// State, or several separated by commas: pending, approved, denied, expired
@@ -54,7 +52,6 @@ pub struct ListArgs {
     page: PageArgs,
 }
 
-/// Arguments of `approve`.
 #[derive(Debug, Args)]
 pub struct ApproveArgs {
     /// Gate id

@@ -29,7 +29,6 @@ const GATES_PER_PAGE: &str = "200";
 /// Entries from before the conversation that a person sees: with a call or two, the last question and its answer.
 const EARLIER_ENTRIES: u32 = 6;
 
-/// A conversation.
 pub(super) struct Session<'a> {
     client: &'a Client,
     screen: Screen<'a>,

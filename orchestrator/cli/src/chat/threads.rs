@@ -26,7 +26,6 @@ const THREADS: List<ChatThread> = List {
     id: |thread| thread.id.to_string(),
 };
 
-/// Arguments.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// Only threads whose id starts or ends with this; at least 4 characters
@@ -41,7 +40,6 @@ pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -
     THREADS.print(client, ("/api/chat/threads", &query), &args.page, output).await
 }
 
-/// Arguments of `stop` and `delete`.
 #[derive(Debug, Args)]
 pub(crate) struct ThreadArgs {
     /// The thread: its key, its id or a part of it, or latest

@@ -100,6 +100,26 @@ pub(crate) async fn read<T: DeserializeOwned + Serialize>(
     Ok((output.format == Format::Text).then_some((items, cursor)))
 }
 
+/// Passes every page of the list at `url` to `each`.
+pub(crate) async fn for_each<T: DeserializeOwned>(
+    client: &Client,
+    (url, filter): (&str, &[(&str, String)]),
+    mut each: impl FnMut(Vec<T>) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let mut cursor = None;
+    loop {
+        let mut query = filter.to_vec();
+        query.push(("limit", ENTRIES_PER_PAGE.to_string()));
+        query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
+        let page: Page<T> = client.get(url, &query).await?;
+        each(page.items)?;
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return Ok(());
+        }
+    }
+}
+
 /// Prints every entry at `path` of the list at `url`: as JSON one by one, or as one table.
 pub(crate) async fn print_entries<T: DeserializeOwned + Serialize>(
     client: &Client,
@@ -108,20 +128,11 @@ pub(crate) async fn print_entries<T: DeserializeOwned + Serialize>(
     output: &mut Output,
 ) -> Result<(), CliError> {
     let mut items = Vec::new();
-    let mut cursor = None;
-    loop {
-        let mut query = vec![("path", path.to_owned()), ("limit", ENTRIES_PER_PAGE.to_string())];
-        query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
-        let page: Page<T> = client.get(url, &query).await?;
-        cursor = page.next_cursor;
-        match output.format {
-            Format::Json => page.items.iter().try_for_each(|entry| output.json(entry))?,
-            Format::Text => items.extend(page.items),
-        }
-        if cursor.is_none() {
-            break;
-        }
-    }
+    let add = |page: Vec<T>| match output.format {
+        Format::Json => page.iter().try_for_each(|entry| output.json(entry)),
+        Format::Text => Ok(items.extend(page)),
+    };
+    for_each(client, (url, &[("path", path.to_owned())]), add).await?;
     if output.format == Format::Text {
         let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
         let text = table(columns, &items, &view);

@@ -17,7 +17,6 @@ use crate::{
     },
 };
 
-/// Arguments of both commands.
 #[derive(Debug, Args)]
 pub struct CallsArgs {
     /// Job id

@@ -15,7 +15,6 @@ use crate::{
     },
 };
 
-/// Arguments of `diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
     /// Job id

@@ -35,7 +35,6 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// The first bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Arguments of `files`.
 #[derive(Debug, Args)]
 pub struct FilesArgs {
     /// Job id
@@ -45,7 +44,6 @@ pub struct FilesArgs {
     path: String,
 }
 
-/// Arguments of `get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
     /// Job id
@@ -61,7 +59,6 @@ pub struct GetArgs {
     output: Option<PathBuf>,
 }
 
-/// Arguments of `put`.
 #[derive(Debug, Args)]
 pub struct PutArgs {
     /// Job id

@@ -20,7 +20,6 @@ use crate::{
 
 pub(super) const PATH: &str = "/api/jobs";
 
-/// Arguments of `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only jobs in these states, separated by commas
@@ -55,7 +54,6 @@ pub(crate) struct Filter {
     parent: Option<IdArg<JobId>>,
 }
 
-/// Arguments of `ps`.
 #[derive(Debug, Args)]
 pub struct PsArgs {
     #[command(flatten)]
@@ -64,7 +62,6 @@ pub struct PsArgs {
     page: PageArgs,
 }
 
-/// Arguments of `top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
     #[command(flatten)]

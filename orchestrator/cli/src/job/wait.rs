@@ -13,7 +13,6 @@ use crate::{
     output::Output,
 };
 
-/// Arguments of `wait`.
 #[derive(Debug, Args)]
 pub struct WaitArgs {
     /// Job ids

@@ -5,7 +5,6 @@ use protocol::UserStorage;
 
 use crate::{client::Client, exit::CliError, output::Output};
 
-/// Arguments of the command.
 #[derive(Debug, Args)]
 pub struct StorageArgs {
     /// What this user stores (admins only)

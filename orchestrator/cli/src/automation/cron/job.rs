@@ -12,7 +12,6 @@ use crate::{
     input::{one_of, text_or_stdin},
 };
 
-/// Arguments of `add`.
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("schedule").args(["at", "every", "cron"]).required(true)))]
 #[command(group(clap::ArgGroup::new("payload").args(["system_event", "message"]).required(true)))]
@@ -24,13 +23,11 @@ pub struct AddArgs {
     fields: JobFields,
 }
 
-/// Arguments of `edit`.
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("schedule").args(["at", "every", "cron"])))]
 #[command(group(clap::ArgGroup::new("payload").args(["system_event", "message"])))]
 pub struct EditArgs {
     /// Name or id
-    #[arg(value_name = "ROUTINE")]
     pub(super) routine: String,
     /// New name
     #[arg(long)]

@@ -15,7 +15,6 @@ use crate::{
     output::{Format, Output, text::one_line},
 };
 
-/// Arguments of `create`.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// Name, unique among your routines (default: as in the file)
@@ -33,7 +32,6 @@ pub struct CreateArgs {
     dry_run: bool,
 }
 
-/// Arguments of `edit`.
 #[derive(Debug, Args)]
 pub struct EditArgs {
     /// Name or id

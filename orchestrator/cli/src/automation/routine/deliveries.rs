@@ -13,7 +13,6 @@ use crate::{
     output::{Output, table::Column, text::one_line},
 };
 
-/// Arguments.
 #[derive(Debug, Args)]
 pub struct DeliveriesArgs {
     /// Name or id of the routine

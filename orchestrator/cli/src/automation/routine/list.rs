@@ -20,7 +20,6 @@ use crate::{
     },
 };
 
-/// Arguments of `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only routines with these statuses, separated by commas: disabled, running, unverified, failing, attention, active
@@ -59,7 +58,6 @@ pub struct ListArgs {
     page: PageArgs,
 }
 
-/// Arguments of `upcoming`.
 #[derive(Debug, Args)]
 pub struct UpcomingArgs {
     /// Name or id
