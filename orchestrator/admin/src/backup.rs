@@ -12,7 +12,6 @@ use base::Environment;
 use config::Config;
 use secrets::key_path;
 
-/// Arguments of `backup`.
 #[derive(Debug, Args)]
 pub struct BackupArgs {
     /// File to write the backup to

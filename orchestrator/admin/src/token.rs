@@ -14,7 +14,6 @@ use store::tokens::{Revoked, TokenRow};
 
 const MAX_TTL_DAYS: i64 = 3650;
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
     /// Create a token and print it
@@ -33,7 +32,6 @@ pub enum TokenCommand {
     },
 }
 
-/// Arguments of `create`.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// User name

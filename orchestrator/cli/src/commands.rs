@@ -16,31 +16,15 @@ use super::{
     usage::{self, storage, summary},
 };
 
-/// Commands that talk to a server, which have the options that select it.
-pub const COMMANDS: [&str; 22] = [
-    "job",
-    "chat",
-    "routine",
-    "runs",
-    "cron",
-    "wake",
-    "message",
-    "system-event",
-    "events",
-    "memory",
-    "tool",
-    "admin",
-    "audit",
-    "summary",
-    "usage",
-    "storage",
-    "gate",
-    "notification",
-    "settings",
-    "secret",
-    "context",
-    "doctor",
-];
+/// Commands outside of [`Command`] that talk to a server, too.
+const OTHERS: [&str; 3] = ["secret", "context", "doctor"];
+
+/// The names of commands that talk to a server, which have the options that select it.
+pub fn server_commands() -> Vec<String> {
+    let commands = Command::augment_subcommands(clap::Command::new("gantry"));
+    let names = commands.get_subcommands().map(clap::Command::get_name);
+    names.chain(OTHERS).map(str::to_owned).collect()
+}
 
 #[derive(Debug, Subcommand)]
 pub enum Command {

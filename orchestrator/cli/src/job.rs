@@ -18,10 +18,10 @@ use clap::{Args, Subcommand};
 use protocol::{
     CancelRequest, Event, Job, JobId, JobState, PromptMode, PromptReceipt, PromptRequest, RejectRequest, RestartRequest,
 };
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::{
-    client::Client,
+    client::{Client, pages},
     exit::{CliError, Exit},
     ids::{IdArg, short_id},
     input::{one_of_explained, text_or_stdin},
@@ -31,8 +31,6 @@ use super::{
         text::one_line,
     },
 };
-
-const EVENTS_PER_PAGE: &str = "200";
 
 #[derive(Debug, Subcommand)]
 pub enum JobCommand {
@@ -165,12 +163,6 @@ pub struct PromptArgs {
 const MODES: &[(PromptMode, &str)] =
     &[(PromptMode::Steer, "Before the next model call"), (PromptMode::Queue, "When the agent would otherwise finish")];
 
-#[derive(Deserialize)]
-struct EventPage {
-    items: Vec<serde_json::Value>,
-    next_after: Option<i64>,
-}
-
 const fn detail(verbose: bool) -> Detail {
     if verbose { Detail::Verbose } else { Detail::Usual }
 }
@@ -272,27 +264,16 @@ async fn events(client: &Client, args: EventsArgs, output: &mut Output) -> Resul
         return follow::to_the_end(client, id, args.after, detail(args.verbose), output).await;
     }
     let mut renderer = render::Renderer::new(output.paint, detail(args.verbose)).with_width(output.width);
-    let mut after = args.after;
-    loop {
-        let mut query = vec![("after", after.to_string()), ("limit", EVENTS_PER_PAGE.to_owned())];
-        query.extend(args.kind.clone().map(|kind| ("kind", kind)));
-        let page: EventPage = client.get(&format!("/api/jobs/{id}/events"), &query).await?;
-        for raw in &page.items {
-            match output.format {
-                Format::Json => output.json(raw)?,
-                Format::Text => {
-                    let event: Option<Event> = serde_json::from_value(raw.clone()).ok();
-                    if let Some(text) = event.and_then(|event| renderer.event(&event)) {
-                        output.line(&text)?;
-                    }
-                }
-            }
+    let query: Vec<_> = args.kind.map(|kind| ("kind", kind)).into_iter().collect();
+    let print = |raw: Value| match output.format {
+        Format::Json => output.json(&raw),
+        Format::Text => {
+            let event: Option<Event> = serde_json::from_value(raw).ok();
+            event.and_then(|event| renderer.event(&event)).map_or(Ok(()), |text| output.line(&text))
         }
-        match page.next_after {
-            Some(next) if next > after && !page.items.is_empty() => after = next,
-            _ => return Ok(Exit::Success),
-        }
-    }
+    };
+    pages::for_each_event(client, (&format!("/api/jobs/{id}/events"), &query), args.after, print).await?;
+    Ok(Exit::Success)
 }
 
 async fn prompt(client: &Client, args: PromptArgs, output: &mut Output) -> Result<(), CliError> {

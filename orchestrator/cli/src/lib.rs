@@ -23,7 +23,7 @@ pub use client::{
     Client, connection,
     server_checks::{Check, Verdict, checks as server_checks},
 };
-pub use commands::{COMMANDS, Command, LoginCommand};
+pub use commands::{Command, LoginCommand, server_commands};
 pub use completion::{CompletionArgs, answer_shell};
 pub use exit::{CliError, Exit};
 pub use input::one_of;

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use protocol::{CronJob, CronJobs, CronRan, CronRuns, CronStatus, RoutineId};
 use serde_json::{Value, json};
 
-use super::routine::{id_of, users_zone};
+use super::routine::{id_of, print_warnings, users_zone};
 use crate::{
     client::{Client, rpc},
     exit::CliError,
@@ -78,7 +78,7 @@ pub(crate) async fn run(command: CronCommand, client: &Client, output: &mut Outp
         CronCommand::List(args) => list(client, args, output).await,
         CronCommand::Add(args) => {
             let added: CronJob = rpc::call(client, "cron.add", &args.params(now)?).await?;
-            show::print_warnings(&added, output);
+            print_warnings(&added.warnings, None, output);
             output.either(&added, |_| added.id.to_string())
         }
         CronCommand::Edit(args) => {
@@ -120,7 +120,7 @@ async fn switch(client: &Client, routine: &str, enabled: bool, output: &mut Outp
 
 async fn update(client: &Client, params: &Value, verb: &str, output: &mut Output) -> Result<(), CliError> {
     let updated: CronJob = rpc::call(client, "cron.update", params).await?;
-    show::print_warnings(&updated, output);
+    print_warnings(&updated.warnings, None, output);
     output.either(&updated, |_| format!("{} {verb}", updated.id))
 }
 

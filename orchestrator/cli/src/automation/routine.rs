@@ -169,13 +169,13 @@ pub(crate) async fn users_zone(client: &Client) -> Tz {
     settings.ok().and_then(|settings| settings.timezone.parse().ok()).unwrap_or(Tz::UTC)
 }
 
-/// Prints what will not work unattended on standard error. With `--json` the answer has it.
-fn print_warnings(warnings: &[RoutineWarning], name: &str, output: &Output) {
+/// Prints what will not work unattended on standard error, after the name of its routine. With `--json` the answer has it.
+pub(crate) fn print_warnings(warnings: &[RoutineWarning], name: Option<&str>, output: &Output) {
     if output.format == crate::output::Format::Json {
         return;
     }
+    let name = name.map(|name| format!("{}: ", one_line(name))).unwrap_or_default();
     for warning in warnings {
-        let (field, detail) = (one_line(&warning.field), one_line(&warning.detail));
-        output.note(&format!("warning: {}: {field}: {detail}", one_line(name)));
+        output.note(&format!("warning: {name}{}: {}", one_line(&warning.field), one_line(&warning.detail)));
     }
 }

@@ -4,7 +4,8 @@
 
 use clap::Args;
 use protocol::Page;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use super::Client;
 use crate::{
@@ -116,6 +117,31 @@ pub(crate) async fn for_each<T: DeserializeOwned>(
         cursor = page.next_cursor;
         if cursor.is_none() {
             return Ok(());
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct EventPage {
+    items: Vec<Value>,
+    next_after: Option<i64>,
+}
+
+/// Passes every event of the list at `url` after a position to `each`.
+pub(crate) async fn for_each_event(
+    client: &Client,
+    (url, filter): (&str, &[(&str, String)]),
+    mut after: i64,
+    mut each: impl FnMut(Value) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    loop {
+        let mut query = filter.to_vec();
+        query.extend([("after", after.to_string()), ("limit", ENTRIES_PER_PAGE.to_string())]);
+        let page: EventPage = client.get(url, &query).await?;
+        page.items.into_iter().try_for_each(&mut each)?;
+        match page.next_after {
+            Some(next) if next > after => after = next,
+            _ => return Ok(()),
         }
     }
 }

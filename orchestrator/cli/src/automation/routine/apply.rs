@@ -86,7 +86,7 @@ pub(super) async fn apply(
             exit = error.exit();
             Applied { error: Some(error.to_string()), ..Applied::new(name, id, "failed") }
         });
-        print_warnings(&one.warnings, &one.name, output);
+        print_warnings(&one.warnings, Some(&one.name), output);
         if output.format == Format::Text {
             let line = describe(output.paint, &one, args.dry_run);
             output.line(&line)?;
