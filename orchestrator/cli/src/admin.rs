@@ -11,7 +11,7 @@ use super::{
     client::Client,
     exit::CliError,
     input,
-    output::{Output, text::one_line},
+    output::{Output, one_line},
 };
 
 const POLICY_HELP: &str = r#"Example of a policy:

@@ -13,10 +13,7 @@ use clap::{Args, Subcommand};
 
 use self::{event::ChatEvent, lines::Lines, session::Session};
 use super::{
-    client::{
-        Client,
-        stream::{EventFollower, StreamRequest},
-    },
+    client::{Client, EventFollower, StreamRequest},
     exit::{CliError, Exit},
     ids,
     output::Output,

@@ -17,10 +17,7 @@ use super::{
     client::Client,
     exit::{CliError, Exit},
     ids::short_id,
-    output::{
-        Format, Output,
-        text::{one_line, truncate},
-    },
+    output::{Format, Output, one_line, truncate},
 };
 use base::Environment;
 

@@ -9,17 +9,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    client::{
-        Client, pages,
-        stream::{EventFollower, Followed, StreamRequest},
-    },
+    client::{Client, EventFollower, Followed, StreamRequest, pages},
     exit::{CliError, Exit},
     ids::short_id,
     output::{
-        Format, Output, Paint,
+        Format, Output, Paint, local_time, one_line,
         render::{arguments, outcome},
-        table::local_time,
-        text::{one_line, truncate},
+        truncate,
     },
 };
 

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{exit::CliError, output::text::one_line};
+use super::{exit::CliError, output::one_line};
 
 const MAX_INPUT_BYTES: u64 = 4 * 1024 * 1024;
 

@@ -26,9 +26,8 @@ use super::{
     ids::{IdArg, short_id},
     input::{one_of_explained, text_or_stdin},
     output::{
-        Format, Output,
+        Format, Output, one_line,
         render::{self, Detail},
-        text::one_line,
     },
 };
 

@@ -27,9 +27,4 @@ pub use commands::{Command, LoginCommand, server_commands};
 pub use completion::{CompletionArgs, answer_shell};
 pub use exit::{CliError, Exit};
 pub use input::one_of;
-pub use output::{
-    Format, Output, Paint,
-    table::{Column, TableArgs, View, table},
-    text::one_line,
-    width,
-};
+pub use output::{Column, Format, Output, Paint, TableArgs, View, one_line, table, width};

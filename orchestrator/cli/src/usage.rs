@@ -7,17 +7,10 @@ use clap::Args;
 use protocol::{UsageBy, UsageLine};
 
 use super::{
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
+    client::{Client, List, PageArgs},
     exit::CliError,
     input::one_of,
-    output::{
-        Output,
-        table::{Column, cost},
-        text::one_line,
-    },
+    output::{Column, Output, cost, one_line},
 };
 
 #[derive(Debug, Args)]

@@ -18,11 +18,7 @@ use crate::{
         contexts::{Context, Contexts, parse_name},
     },
     exit::CliError,
-    output::{
-        Output,
-        table::{Column, View, local_time, table},
-        text::one_line,
-    },
+    output::{Column, Output, View, local_time, one_line, table},
     unix::hidden_line,
 };
 use base::{Environment, mask_urls};

@@ -13,11 +13,7 @@ use protocol::{
 use crate::{
     client::{Client, pages},
     exit::CliError,
-    output::{
-        Format, Output, Paint,
-        table::{Column, TableArgs, View, table},
-        text::{escape_control_chars, one_line},
-    },
+    output::{Column, Format, Output, Paint, TableArgs, View, escape_control_chars, one_line, table},
 };
 use base::clock::Clock;
 

@@ -4,17 +4,10 @@ use clap::{Args, Subcommand};
 use protocol::{Notification, NotificationId};
 
 use crate::{
-    client::{
-        Client,
-        pages::{self, PageArgs},
-    },
+    client::{Client, PageArgs, pages},
     exit::CliError,
     ids::{IdArg, short_id},
-    output::{
-        Output,
-        table::{TableArgs, local_time},
-        text::{escape_control_chars, one_line},
-    },
+    output::{Output, TableArgs, escape_control_chars, local_time, one_line},
 };
 
 #[derive(Debug, Subcommand)]

@@ -9,11 +9,7 @@ use secrecy::ExposeSecret;
 use crate::{
     client::Client,
     exit::{CliError, Exit},
-    output::{
-        Output,
-        table::{Column, TableArgs, View, table},
-        text::one_line,
-    },
+    output::{Column, Output, TableArgs, View, one_line, table},
 };
 use base::{Environment, clock::Clock};
 

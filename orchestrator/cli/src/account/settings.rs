@@ -6,7 +6,7 @@ use protocol::{QuietHours, TimeOfDay, UserSettings};
 use crate::{
     client::Client,
     exit::CliError,
-    output::{Output, text::one_line},
+    output::{Output, one_line},
 };
 
 const PATH: &str = "/api/settings";

@@ -10,11 +10,7 @@ use crate::{
     client::Client,
     exit::CliError,
     input::one_of_explained,
-    output::{
-        Output,
-        table::{Column, TableArgs, View, table},
-        text::one_line,
-    },
+    output::{Column, Output, TableArgs, View, one_line, table},
 };
 use base::clock::Clock;
 

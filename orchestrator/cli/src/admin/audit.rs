@@ -5,13 +5,10 @@ use protocol::{AuditRecord, JobId};
 
 use crate::{
     automation::runs::past,
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
+    client::{Client, List, PageArgs},
     exit::CliError,
     ids::IdArg,
-    output::{Output, table::Column, text::one_line},
+    output::{Column, Output, one_line},
 };
 use base::clock::Clock;
 

@@ -7,11 +7,7 @@ use protocol::{ApproveMcpTool, McpServerSummary, McpToolStatus, McpToolSummary, 
 use crate::{
     client::Client,
     exit::CliError,
-    output::{
-        Output,
-        table::{Column, TableArgs, View, table},
-        text::one_line,
-    },
+    output::{Column, Output, TableArgs, View, one_line, table},
 };
 use base::clock::Clock;
 

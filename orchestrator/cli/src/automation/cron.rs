@@ -11,11 +11,7 @@ use super::routine::{id_of, print_warnings, users_zone};
 use crate::{
     client::{Client, rpc},
     exit::CliError,
-    output::{
-        Format, Output,
-        table::{TableArgs, View, table},
-        text::one_line,
-    },
+    output::{Format, Output, TableArgs, View, one_line, table},
 };
 use base::clock::Clock;
 

@@ -21,10 +21,10 @@ use protocol::{Page, Routine, RoutineId, RoutineWarning, UserSettings};
 
 use super::runs;
 use crate::{
-    client::{Client, pages::PageArgs},
+    client::{Client, PageArgs},
     exit::{CliError, Exit},
     ids::IdArg,
-    output::{Output, text::one_line},
+    output::{Output, one_line},
 };
 use base::{Environment, clock::Clock};
 

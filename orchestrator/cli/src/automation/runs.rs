@@ -8,18 +8,11 @@ use serde_json::Value;
 
 use super::routine::{id_of, time};
 use crate::{
-    client::{
-        Client,
-        pages::{self, List, PageArgs},
-    },
+    client::{Client, List, PageArgs, pages},
     exit::CliError,
     ids::{IdArg, short_id},
     job::calls::TOOL_CALLS,
-    output::{
-        Output, Paint,
-        table::{Column, cost, duration, local_time},
-        text::{escape_control_chars, one_line},
-    },
+    output::{Column, Output, Paint, cost, duration, escape_control_chars, local_time, one_line},
 };
 use base::clock::Clock;
 

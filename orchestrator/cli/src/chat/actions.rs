@@ -4,13 +4,10 @@ use clap::Args;
 use protocol::ThreadActionRecord;
 
 use crate::{
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
+    client::{Client, List, PageArgs},
     exit::CliError,
     ids,
-    output::{Output, render::arguments, table::Column, text::one_line},
+    output::{Column, Output, one_line, render::arguments},
 };
 
 #[derive(Debug, Args)]

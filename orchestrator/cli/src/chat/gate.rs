@@ -4,18 +4,11 @@ use clap::{Args, Subcommand};
 use protocol::{Gate, GateDecision, GateId, GateResolution, GateScope, GateState, ResolveGate};
 
 use crate::{
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
+    client::{Client, List, PageArgs},
     exit::CliError,
     ids::IdArg,
     input::one_of_explained,
-    output::{
-        Output, Paint,
-        table::Column,
-        text::{escape_control_chars, one_line},
-    },
+    output::{Column, Output, Paint, escape_control_chars, one_line},
 };
 
 #[derive(Debug, Subcommand)]

@@ -16,12 +16,9 @@ use super::{
 use protocol::MAIN_THREAD;
 
 use crate::{
-    client::{
-        Client,
-        stream::{Followed, is_transient},
-    },
+    client::{Client, Followed, stream::is_transient},
     exit::{CliError, Exit},
-    output::{Output, text::one_line},
+    output::{Output, one_line},
 };
 
 /// The maximum of the API.

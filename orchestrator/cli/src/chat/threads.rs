@@ -6,13 +6,10 @@ use protocol::ChatThread;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
+    client::{Client, List, PageArgs},
     exit::CliError,
     ids,
-    output::{Output, table::Column, text::one_line},
+    output::{Column, Output, one_line},
 };
 
 const THREADS: List<ChatThread> = List {

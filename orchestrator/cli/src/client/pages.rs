@@ -10,10 +10,7 @@ use serde_json::Value;
 use super::Client;
 use crate::{
     exit::CliError,
-    output::{
-        Format, Output,
-        table::{Column, TableArgs, View, table},
-    },
+    output::{Column, Format, Output, TableArgs, View, table},
 };
 use base::clock::Clock;
 

@@ -4,17 +4,10 @@ use clap::Args;
 use protocol::{JobId, LlmCallRecord, ToolActionRecord};
 
 use crate::{
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
+    client::{Client, List, PageArgs},
     exit::CliError,
     ids::IdArg,
-    output::{
-        Output, render,
-        table::{Column, cost},
-        text::one_line,
-    },
+    output::{Column, Output, cost, one_line, render},
 };
 
 #[derive(Debug, Args)]

@@ -9,10 +9,7 @@ use crate::{
     client::Client,
     exit::CliError,
     ids::IdArg,
-    output::{
-        Format, Output, Paint,
-        text::{escape_control_chars, one_line},
-    },
+    output::{Format, Output, Paint, escape_control_chars, one_line},
 };
 
 #[derive(Debug, Args)]

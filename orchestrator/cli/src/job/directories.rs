@@ -20,7 +20,7 @@ use crate::{
     client::Client,
     exit::CliError,
     job::archive::{ArchiveCounts, pack_directory, unpack_directory},
-    output::{Output, progress::Progress, text::one_line},
+    output::{Output, one_line, progress::Progress},
 };
 
 /// Pieces of an archive that wait to be sent.

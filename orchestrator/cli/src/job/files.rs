@@ -21,12 +21,7 @@ use crate::{
     client::{Client, pages},
     exit::CliError,
     ids::IdArg,
-    output::{
-        Output,
-        progress::Progress,
-        table::Column,
-        text::{escape_control_chars, one_line},
-    },
+    output::{Column, Output, escape_control_chars, one_line, progress::Progress},
 };
 
 /// All characters of a path except the unreserved ones of RFC 3986 and the separator.

@@ -5,17 +5,10 @@ use protocol::{JobId, JobState, JobSummary};
 
 use super::{super::ids::IdArg, create, watch};
 use crate::{
-    client::{
-        Client,
-        pages::{DEFAULT_LIMIT, List, PageArgs},
-    },
+    client::{Client, List, PageArgs, pages::DEFAULT_LIMIT},
     exit::{CliError, Exit},
     input::one_of,
-    output::{
-        Output,
-        table::{Column, TableArgs, cost, duration},
-        text::one_line,
-    },
+    output::{Column, Output, TableArgs, cost, duration, one_line},
 };
 
 pub(super) const PATH: &str = "/api/jobs";

@@ -7,11 +7,7 @@ use serde_json::Value;
 use super::super::{
     client::Client,
     exit::CliError,
-    output::{
-        Format, Output, Paint, render,
-        table::local_time,
-        text::{escape_control_chars, one_line, truncate, wrapped},
-    },
+    output::{Format, Output, Paint, escape_control_chars, local_time, one_line, render, truncate, wrapped},
 };
 
 const MAX_TITLE_CHARS: usize = 60;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     client::Client,
     exit::CliError,
-    output::{Output, table::cost},
+    output::{Output, cost},
 };
 
 pub(crate) async fn run(client: &Client, output: &mut Output) -> Result<(), CliError> {

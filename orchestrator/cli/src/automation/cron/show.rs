@@ -6,7 +6,7 @@ use protocol::{CronJob, CronPayload, CronRunEntry, CronSchedule, CronStatus, Rou
 
 use crate::{
     automation::routine::describe,
-    output::{Paint, table::Column, text::one_line},
+    output::{Column, Paint, one_line},
 };
 
 pub(super) const JOBS: &[Column<CronJob>] = &[

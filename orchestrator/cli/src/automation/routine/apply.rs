@@ -15,7 +15,7 @@ use crate::{
     client::{Client, pages},
     exit::{CliError, Exit},
     input,
-    output::{Format, Output, Paint, text::one_line},
+    output::{Format, Output, Paint, one_line},
 };
 
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use crate::{
     client::Client,
     exit::CliError,
     input,
-    output::{Format, Output, text::one_line},
+    output::{Format, Output, one_line},
 };
 
 #[derive(Debug, Args)]

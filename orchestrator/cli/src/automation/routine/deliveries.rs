@@ -5,12 +5,9 @@ use protocol::WebhookDelivery;
 
 use super::{PATH, id_of};
 use crate::{
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
+    client::{Client, List, PageArgs},
     exit::CliError,
-    output::{Output, table::Column, text::one_line},
+    output::{Column, Output, one_line},
 };
 
 #[derive(Debug, Args)]

@@ -8,16 +8,9 @@ use protocol::{FiringTime, Routine, RoutineActionKind, RoutineStatus, TriggerTyp
 
 use super::{PATH, describe, find, users_zone};
 use crate::{
-    client::{
-        Client,
-        pages::{self, PageArgs},
-    },
+    client::{Client, PageArgs, pages},
     exit::CliError,
-    output::{
-        Format, Output, Paint,
-        table::{self, Column, TableArgs, View},
-        text::one_line,
-    },
+    output::{Column, Format, Output, Paint, TableArgs, View, one_line, table},
 };
 
 #[derive(Debug, Args)]
