@@ -1,6 +1,5 @@
 //! `gantry chat`: a conversation with the agent in the terminal, and the record of its tool calls.
 
-mod actions;
 mod event;
 pub(crate) mod gate;
 mod lines;
@@ -35,7 +34,7 @@ pub struct ChatArgs {
 #[derive(Debug, Subcommand)]
 pub(super) enum ChatCommand {
     /// List the tool calls of a thread, oldest first, also of one that was deleted
-    Actions(actions::ActionsArgs),
+    Actions(threads::ActionsArgs),
     /// List your threads, newest first
     Threads(threads::ListArgs),
     /// Stop the turn in progress of a thread
@@ -47,7 +46,7 @@ pub(super) enum ChatCommand {
 
 pub(super) async fn run(args: ChatArgs, client: &Client, output: &mut Output) -> Result<Exit, CliError> {
     match args.command {
-        Some(ChatCommand::Actions(args)) => actions::run(client, args, output).await?,
+        Some(ChatCommand::Actions(args)) => threads::actions(client, args, output).await?,
         Some(ChatCommand::Threads(args)) => threads::list(client, args, output).await?,
         Some(ChatCommand::Stop(args)) => threads::stop(client, args, output).await?,
         Some(ChatCommand::Delete(args)) => threads::delete(client, args, output).await?,

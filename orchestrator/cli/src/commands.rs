@@ -13,7 +13,7 @@ use super::{
     exit::{CliError, Exit},
     job,
     output::Output,
-    usage::{self, storage, summary},
+    usage,
 };
 
 /// Commands outside of [`Command`] that talk to a server, too.
@@ -67,7 +67,7 @@ pub enum Command {
     /// Show token, cost and call totals
     Usage(usage::UsageArgs),
     /// Show how much you store, by kind
-    Storage(storage::StorageArgs),
+    Storage(usage::StorageArgs),
     /// List tool calls that wait for your approval, approve and deny them
     #[command(subcommand)]
     Gate(gate::GateCommand),
@@ -108,9 +108,9 @@ impl Command {
             Self::Tool(command) => tool::run(command, client, output).await?,
             Self::Admin(command) => admin::run(command, client, output).await?,
             Self::Audit(args) => audit::run(args, client, output).await?,
-            Self::Summary => summary::run(client, output).await?,
+            Self::Summary => usage::summary(client, output).await?,
             Self::Usage(args) => usage::run(args, client, output).await?,
-            Self::Storage(args) => storage::run(args, client, output).await?,
+            Self::Storage(args) => usage::storage(args, client, output).await?,
             Self::Gate(command) => gate::run(command, client, output).await?,
             Self::Notification(command) => notification::run(command, client, output).await?,
             Self::Settings(command) => settings::run(command, client, output).await?,

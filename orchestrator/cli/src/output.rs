@@ -18,7 +18,7 @@ pub use self::{
 };
 pub(crate) use self::{
     table::{cost, duration, local_time},
-    text::{escape_control_chars, truncate, wrapped, wrapped_lines},
+    text::{escape_control_chars, truncate, wrapped},
 };
 use super::{exit::CliError, unix};
 use base::Environment;

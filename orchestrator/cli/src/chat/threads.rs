@@ -1,15 +1,15 @@
-//! `gantry chat threads`, `stop` and `delete`: the caller's threads.
+//! `gantry chat threads`, `stop`, `delete` and `actions`: the caller's threads and their tool calls.
 
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use protocol::ChatThread;
+use protocol::{ChatThread, ThreadActionRecord};
 use serde_json::{Map, Value, json};
 
 use crate::{
     client::{Client, List, PageArgs},
     exit::CliError,
     ids,
-    output::{Column, Output, one_line},
+    output::{Column, Output, one_line, render::arguments},
 };
 
 const THREADS: List<ChatThread> = List {
@@ -59,4 +59,39 @@ pub(super) async fn delete(client: &Client, args: ThreadArgs, output: &mut Outpu
     let thread = ids::thread(client, args.thread).await?;
     client.delete_if_version(&path(&thread), &[], None).await?;
     output.either(&json!({"id": thread, "deleted": true}), |_| format!("{} deleted", one_line(&thread)))
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ActionsArgs {
+    /// The thread: its key, its id or a part of it, or latest
+    thread: String,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+pub(super) async fn actions(client: &Client, args: ActionsArgs, output: &mut Output) -> Result<(), CliError> {
+    let thread = ids::thread(client, args.thread).await?;
+    let path = format!("{}/actions", path(&thread));
+    CALLS.print(client, (&path, &[]), &args.page, output).await
+}
+
+const CALLS: List<ThreadActionRecord> = List {
+    columns: &[
+        Column::number("turn", |call, _| call.turn.to_string()),
+        Column::text("call", |call, _| one_line(&call.call_id.0)),
+        Column::text("time", |call, view| view.time(call.at)),
+        Column::text("tool", |call, _| one_line(&call.tool)),
+        Column::text("outcome", |call, _| outcome(call).to_owned()),
+        Column::flexible("arguments", |call, _| one_line(&arguments(&call.tool, &call.input))),
+    ],
+    id: |call| call.call_id.0.clone(),
+};
+
+fn outcome(call: &ThreadActionRecord) -> &'static str {
+    match (call.success, call.error) {
+        (None, _) => "running",
+        (Some(true), _) => "ok",
+        (Some(false), Some(kind)) => kind.as_str(),
+        (Some(false), None) => "failed",
+    }
 }

@@ -35,12 +35,6 @@ pub struct PageArgs {
     pub(crate) table: TableArgs,
 }
 
-impl PageArgs {
-    fn page_size(&self) -> u32 {
-        if self.all { ENTRIES_PER_PAGE } else { self.limit }
-    }
-}
-
 /// How the items of a list are shown.
 pub(crate) struct List<T: 'static> {
     /// The columns of the table.
@@ -81,9 +75,10 @@ pub(crate) async fn read<T: DeserializeOwned + Serialize>(
 ) -> Result<Option<(Vec<T>, Option<String>)>, CliError> {
     let mut items = Vec::new();
     let mut cursor = args.cursor.clone();
+    let limit = if args.all { ENTRIES_PER_PAGE } else { args.limit };
     loop {
         let mut query = filter.to_vec();
-        query.push(("limit", args.page_size().to_string()));
+        query.push(("limit", limit.to_string()));
         query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
         let page: Page<T> = client.get(url, &query).await?;
         cursor.clone_from(&page.next_cursor);

@@ -153,7 +153,7 @@ async fn put(
     body: ApiJson<MemoryContent>,
 ) -> Result<Response, ApiError> {
     let kib = body.value.content.len().div_ceil(1024) as u64;
-    if let Err(wait) = api.memory_kib().take(&who.user, kib, api.clock.monotonic()) {
+    if let Err(wait) = api.limits.memory_kib.take(&who.user, kib, api.clock.monotonic()) {
         let detail = "too much text is written to memory; try again later";
         return Err(ApiError::new(ErrorCode::RateLimited, detail).with_retry_after(wait));
     }

@@ -7,9 +7,9 @@ use protocol::{
 };
 
 use crate::{
-    automation::{routine::time, wake::ModeArg},
+    automation::{routine::time, wake},
     exit::CliError,
-    input::{one_of, text_or_stdin},
+    input::{one_of, one_of_explained, text_or_stdin},
 };
 
 #[derive(Debug, Args)]
@@ -54,8 +54,8 @@ struct JobFields {
     #[arg(long, value_parser = one_of(&[RoutineSession::Main, RoutineSession::Isolated]))]
     session: Option<RoutineSession>,
     /// When the main session looks at its line (default: next-heartbeat)
-    #[arg(long, value_enum)]
-    wake: Option<ModeArg>,
+    #[arg(long, value_parser = one_of_explained(wake::MODES))]
+    wake: Option<CronWakeMode>,
     /// Put this line into the main session; - reads it from standard input
     #[arg(long, value_name = "TEXT")]
     system_event: Option<String>,
@@ -79,7 +79,7 @@ impl AddArgs {
             enabled: true,
             schedule: self.fields.schedule(now)?.ok_or_else(|| missing("--at, --every or --cron"))?,
             session_target: self.fields.session,
-            wake_mode: self.fields.wake.map(CronWakeMode::from).unwrap_or_default(),
+            wake_mode: self.fields.wake.unwrap_or_default(),
             payload: self.fields.payload()?.ok_or_else(|| missing("--system-event or --message"))?,
             isolation: CronIsolation::default(),
             runtime: CronRuntime::default(),
@@ -93,7 +93,7 @@ impl EditArgs {
             name: self.name,
             schedule: self.fields.schedule(now)?,
             session_target: self.fields.session,
-            wake_mode: self.fields.wake.map(CronWakeMode::from),
+            wake_mode: self.fields.wake,
             payload: self.fields.payload()?,
             ..CronJobPatch::default()
         };

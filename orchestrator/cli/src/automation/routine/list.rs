@@ -109,7 +109,7 @@ pub(super) async fn list(
     }
     let zone = users_zone(client).await;
     let view = View { zone, ..View::new(output, &args.page.table, now, client.user()) };
-    let text = table(&routines, &view, output.paint);
+    let text = coloured_table(&routines, &view, output.paint);
     output.line(&text)?;
     pages::note_next(cursor.as_deref(), output);
     Ok(())
@@ -130,8 +130,8 @@ const ROUTINES: &[Column<Routine>] = &[
     Column::<Routine>::text("created", |routine, view| view.time(routine.created_at)).wide(),
 ];
 
-pub(super) fn table(routines: &[Routine], view: &View, paint: Paint) -> String {
-    coloured(&table::table(ROUTINES, routines, view), routines, paint)
+pub(super) fn coloured_table(routines: &[Routine], view: &View, paint: Paint) -> String {
+    coloured(&table(ROUTINES, routines, view), routines, paint)
 }
 
 fn next(routine: &Routine, view: &View) -> String {
@@ -184,5 +184,5 @@ pub(super) async fn upcoming(
         return Ok(());
     }
     let view = View::new(output, &TableArgs::default(), now, None);
-    output.either(&upcoming, |_| table::table(TIMES, &upcoming.items, &view))
+    output.either(&upcoming, |_| table(TIMES, &upcoming.items, &view))
 }

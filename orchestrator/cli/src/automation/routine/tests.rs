@@ -50,7 +50,7 @@ fn a_list_shows_times_in_the_zone_of_the_routine() {
             "next_fire_at": null, "last_run_at": null, "status": "disabled", "run_count": 0}),
         ),
     ];
-    let text = list::table(&routines, &view(), Paint::Plain);
+    let text = list::coloured_table(&routines, &view(), Paint::Plain);
     let lines: Vec<String> = text.lines().map(words_of).collect();
     assert_eq!(
         lines,
@@ -60,9 +60,9 @@ fn a_list_shows_times_in_the_zone_of_the_routine() {
             "00000001 a␛[2J disabled webhook in - - 0",
         ]
     );
-    let painted = list::table(&routines, &view(), Paint::Colour);
+    let painted = list::coloured_table(&routines, &view(), Paint::Colour);
     assert_eq!(painted.lines().nth(2).map(|line| line.starts_with("\x1b[2m")), Some(true), "{painted:?}");
-    let of_others = list::table(&[routine("eve", &json!({}))], &view(), Paint::Plain);
+    let of_others = list::coloured_table(&[routine("eve", &json!({}))], &view(), Paint::Plain);
     assert!(words_of(&of_others).ends_with(" 12 eve"), "{of_others}");
 }
 

@@ -146,7 +146,7 @@ pub(in crate::public) async fn refusals(State(api): State<PublicApi>, request: R
         }
         return response;
     };
-    if api.refusals().take(&entry.user, 1, api.clock.monotonic()).is_err() {
+    if api.limits.refusals.take(&entry.user, 1, api.clock.monotonic()).is_err() {
         api.metrics.refusal_unrecorded();
         return response;
     }
