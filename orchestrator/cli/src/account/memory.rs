@@ -174,6 +174,7 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+    use crate::exit::Exit;
 
     #[test]
     fn only_a_text_of_the_permitted_size_is_sent() {
