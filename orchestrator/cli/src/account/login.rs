@@ -160,7 +160,7 @@ pub(crate) fn run(command: ContextCommand, environment: &Environment, output: &m
             contexts.save(environment)?;
             output.either(&serde_json::json!({"name": name, "current": true}), |_| format!("using context {name}"))
         }
-        ContextCommand::Remove { name } => return remove(&name, environment, output),
+        ContextCommand::Remove { name } => remove(&name, environment, output),
     }
 }
 

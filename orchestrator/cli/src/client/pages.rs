@@ -148,7 +148,10 @@ pub(crate) async fn print_entries<T: DeserializeOwned + Serialize>(
     let mut items = Vec::new();
     let add = |page: Vec<T>| match output.format {
         Format::Json => page.iter().try_for_each(|entry| output.json(entry)),
-        Format::Text => Ok(items.extend(page)),
+        Format::Text => {
+            items.extend(page);
+            Ok(())
+        }
     };
     for_each(client, (url, &[("path", path.to_owned())]), add).await?;
     if output.format == Format::Text {
