@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Duration};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use base::Environment;
-use cli::{COMMANDS, CliError, Exit, Output, connection};
+use cli::{CliError, Exit, Output, connection};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -93,7 +93,7 @@ pub fn main(environment: &Environment) -> ExitCode {
 pub(crate) fn command() -> clap::Command {
     let command = crate::examples::with_examples(Cli::command());
     let command = connection::with_options_before_command(command);
-    COMMANDS.iter().fold(command, |command, name| command.mut_subcommand(name, connection::with_options))
+    cli::server_commands().iter().fold(command, |command, name| command.mut_subcommand(name, connection::with_options))
 }
 
 /// The command, and the environment in which its options take precedence. Help is as wide as the terminal, or as
@@ -106,7 +106,7 @@ fn parse(environment: &Environment) -> Result<(Cli, Environment), clap::Error> {
     let matches = command.try_get_matches()?;
     let mut with_values = connection::with_values(environment.clone(), &matches);
     if let Some((name, matches_of_command)) = matches.subcommand() {
-        if connection::has_values(&matches) && !COMMANDS.contains(&name) {
+        if connection::has_values(&matches) && !cli::server_commands().iter().any(|known| known == name) {
             let message = format!("--url, --token-file and --context before `{name}` have no effect\n");
             return Err(self::command().error(clap::error::ErrorKind::ArgumentConflict, message));
         }

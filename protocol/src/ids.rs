@@ -27,8 +27,8 @@ pub(crate) fn parse_uuid(text: &str) -> Result<Uuid, ParseIdError> {
     Uuid::try_parse(text).map_err(|_| ParseIdError)
 }
 
-macro_rules! uuid_id {
-    ($(#[$doc:meta])* $name:ident) => {
+macro_rules! uuid_ids {
+    ($($(#[$doc:meta])* $name:ident,)+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -79,53 +79,33 @@ macro_rules! uuid_id {
                 parse_uuid(text).map(Self)
             }
         }
-    };
+    )+};
 }
 
-uuid_id!(
+uuid_ids! {
     /// One task given to an agent.
-    JobId
-);
-uuid_id!(
+    JobId,
     /// A follow-up prompt to a job.
-    PromptId
-);
-uuid_id!(
+    PromptId,
     /// A notification to a user.
-    NotificationId
-);
-uuid_id!(
+    NotificationId,
     /// A routine: work that is started by a schedule or an event.
-    RoutineId
-);
-uuid_id!(
+    RoutineId,
     /// One run of a routine.
-    RunId
-);
-uuid_id!(
+    RunId,
     /// A delivery: of a webhook that arrived, or of a notification that is posted.
-    DeliveryId
-);
-uuid_id!(
+    DeliveryId,
     /// A message or an event of a system that may fire routines.
-    RoutineEventId
-);
-uuid_id!(
+    RoutineEventId,
     /// A chat thread.
-    ThreadId
-);
-uuid_id!(
+    ThreadId,
     /// An entry of a chat thread.
-    MessageId
-);
-uuid_id!(
+    MessageId,
     /// A gate: a tool call that waits for a person.
-    GateId
-);
-uuid_id!(
+    GateId,
     /// One install of the orchestrator; labels what it makes in the engine.
-    InstanceId
-);
+    InstanceId,
+}
 
 impl JobId {
     /// The last 12 hex digits: the hostname of the job's container.

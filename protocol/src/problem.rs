@@ -7,7 +7,7 @@ macro_rules! codes {
         /// Stable codes of the API's errors.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ErrorCode {
-            $($(#[$doc])* $variant,)+
+            $(#[doc = $title] $(#[$doc])* $variant,)+
             /// A code of a newer server, for clients only. `Problem::kind` ends with its name.
             Unknown,
         }
@@ -58,33 +58,22 @@ codes! {
     BadRequest => "bad_request", 400, "Malformed request";
     /// Missing, invalid, expired or revoked token.
     Unauthorized => "unauthorized", 401, "Not authenticated";
-    /// The role does not allow it.
     Forbidden => "forbidden", 403, "Not allowed for this role";
-    /// A hook of the operator refuses it.
     HookDenied => "hook_denied", 403, "Refused by a hook";
-    /// The job's token budget is spent.
     TokenBudget => "token_budget", 403, "Token budget spent";
-    /// The job's cost budget is spent.
     CostBudget => "cost_budget", 403, "Cost budget spent";
-    /// The job has made the model calls it may.
     IterationLimit => "iteration_limit", 403, "Iteration limit reached";
     /// Missing, or another user's.
     NotFound => "not_found", 404, "Not found";
-    /// The path does not support the method.
     MethodNotAllowed => "method_not_allowed", 405, "Method not allowed";
-    /// The body took too long to arrive.
     RequestTimeout => "request_timeout", 408, "Request took too long";
-    /// The job has finished.
     JobFinished => "job_finished", 409, "Job has finished";
-    /// The job has not finished.
     NotFinished => "not_finished", 409, "Job has not finished";
     /// Only failed and cancelled jobs restart.
     NotRestartable => "not_restartable", 409, "Job cannot be restarted";
     /// Only submitted jobs are accepted or rejected.
     NotSubmitted => "not_submitted", 409, "Job is not submitted";
-    /// The job is being cancelled.
     JobCancelled => "job_cancelled", 409, "Job is being cancelled";
-    /// The call id was used with another request.
     CallIdReused => "call_id_reused", 409, "Call id used with another request";
     /// A newer attempt of the job has begun.
     Fenced => "fenced", 409, "Attempt superseded";
@@ -98,51 +87,33 @@ codes! {
     NoWorkspace => "no_workspace", 409, "Job has no workspace";
     /// Prompts wait that the worker has not fetched.
     PromptsWaiting => "prompts_waiting", 409, "Prompts are waiting";
-    /// The job takes no more prompts.
     PromptsClosed => "prompts_closed", 409, "Prompts closed";
-    /// The gate was resolved before.
     GateResolved => "gate_resolved", 409, "Gate is resolved";
-    /// The gate has expired.
     GateExpired => "gate_expired", 409, "Gate has expired";
     /// The call has other parameters than those that the caller has decided about.
     GateDigestMismatch => "gate_digest_mismatch", 409, "Gate has other parameters";
     /// The user has a routine with this name.
     NameTaken => "name_taken", 409, "Name is taken";
-    /// Another routine has this path.
     WebhookPathTaken => "webhook_path_taken", 409, "Webhook path is taken";
-    /// The routine is disabled.
     RoutineDisabled => "routine_disabled", 409, "Routine is disabled";
-    /// A run of the routine is in progress.
     RoutineBusy => "routine_busy", 409, "Routine is busy";
-    /// A guardrail of the routine stopped the firing.
     RoutineSkipped => "routine_skipped", 409, "Firing was skipped";
-    /// The operator has switched automation off.
     AutomationDisabled => "automation_disabled", 409, "Automation is disabled";
-    /// The run has ended.
     RunFinished => "run_finished", 409, "Run has ended";
-    /// Conflicts with the current state.
     Conflict => "conflict", 409, "Conflict";
-    /// The job's files are no longer kept.
     WorkspaceGone => "workspace_gone", 410, "Workspace no longer kept";
     /// The object has changed since the version that `If-Match` names.
     PreconditionFailed => "precondition_failed", 412, "Precondition failed";
-    /// Over a size limit.
     TooLarge => "too_large", 413, "Too large";
-    /// Not a media type this endpoint takes.
     UnsupportedMediaType => "unsupported_media_type", 415, "Unsupported media type";
     /// The `Host` is not one of this server's.
     MisdirectedRequest => "misdirected_request", 421, "Misdirected request";
-    /// A field is wrong.
     Invalid => "invalid", 422, "Invalid";
-    /// The feature is not implemented or not enabled.
     NotAvailable => "not_available", 422, "Not available";
-    /// A cost limit applies and the model has no price.
     UnpricedModel => "unpriced_model", 422, "Model has no price";
-    /// The idempotency key was used with another body.
     IdempotencyMismatch => "idempotency_mismatch", 422, "Idempotency key used with another request";
     /// A search over all users found nothing in the time it may take; `detail` says what to add.
     QueryTooBroad => "query_too_broad", 422, "Query too broad";
-    /// Too many requests.
     RateLimited => "rate_limited", 429, "Too many requests";
     /// A defect of the server; the log has it under the request id.
     Internal => "internal", 500, "Internal error";
@@ -150,7 +121,6 @@ codes! {
     LlmError => "llm_error", 502, "Model call failed";
     /// The disk is full, or nearly so.
     InsufficientStorage => "insufficient_storage", 507, "Insufficient storage";
-    /// The user may store no more.
     UserStorageFull => "user_storage_full", 507, "User storage full";
     /// No sandbox; `reason` says why.
     SandboxUnavailable => "sandbox_unavailable", 503, "Sandbox unavailable";

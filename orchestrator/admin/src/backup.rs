@@ -9,10 +9,8 @@ use cli::{CliError, Exit, Output};
 use crate::config::ConfigSource;
 use app::is_in_use;
 use base::Environment;
-use config::Config;
 use secrets::key_path;
 
-/// Arguments of `backup`.
 #[derive(Debug, Args)]
 pub struct BackupArgs {
     /// File to write the backup to
@@ -44,7 +42,11 @@ pub(super) async fn run(args: BackupArgs, environment: &Environment, output: &mu
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
         CliError::Failed(format!("backup failed: {error}{cause}"))
     })?;
-    let key = if config.master_key.is_some() { "GANTRY_MASTER_KEY".to_owned() } else { master_key_file(&config) };
+    let key = if config.master_key.is_some() {
+        "GANTRY_MASTER_KEY".to_owned()
+    } else {
+        key_path(&config.data_dir).display().to_string()
+    };
     output.note(&format!(
         "gantry: the backup does not contain the master key ({key}), without which its secrets cannot be read; keep a copy of the \
          key in another place"
@@ -52,8 +54,4 @@ pub(super) async fn run(args: BackupArgs, environment: &Environment, output: &mu
     let value = serde_json::json!({"file": file, "size_bytes": size_bytes});
     output.either(&value, |_| format!("{} ({size_bytes} bytes)", file.display()))?;
     Ok(Exit::Success)
-}
-
-fn master_key_file(config: &Config) -> String {
-    key_path(&config.data_dir).display().to_string()
 }

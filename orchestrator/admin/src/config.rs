@@ -113,7 +113,6 @@ impl ConfigSource {
     }
 }
 
-/// Arguments of the command.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
     #[command(flatten)]

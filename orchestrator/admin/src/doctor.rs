@@ -21,7 +21,6 @@ use base::{Environment, clock::Clock};
 use config::Config;
 use store::{Store, StoreError};
 
-/// Arguments of the command.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Check the installation on this machine even if no server has run here

@@ -12,7 +12,6 @@ use cli::{CliError, Exit, Output};
 
 use crate::config::ConfigSource;
 
-/// Arguments of the command.
 #[derive(Debug, Args)]
 pub struct RotateKeyArgs {
     #[arg(

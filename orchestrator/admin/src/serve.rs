@@ -10,7 +10,6 @@ use base::{Environment, error_chain};
 use store::StoreError;
 use telemetry::traces::Traces;
 
-/// Arguments of the command.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     #[command(flatten)]

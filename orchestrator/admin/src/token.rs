@@ -1,9 +1,9 @@
 //! `gantry token`: access tokens, signed with the key in the data directory.
 
 use chrono::{DateTime, Utc};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
-use cli::{CliError, Column, Exit, Output, TableArgs, View, one_line, table};
+use cli::{CliError, Column, Exit, Output, TableArgs, View, one_line, one_of, table};
 
 use crate::{config::ConfigSource, token_records};
 use app::is_in_use;
@@ -14,7 +14,6 @@ use store::tokens::{Revoked, TokenRow};
 
 const MAX_TTL_DAYS: i64 = 3650;
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
     /// Create a token and print it
@@ -33,15 +32,14 @@ pub enum TokenCommand {
     },
 }
 
-/// Arguments of `create`.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// User name
     #[arg(long, value_name = "NAME")]
     user: String,
     /// Role
-    #[arg(long, value_enum, default_value = "user")]
-    role: RoleArg,
+    #[arg(long, value_parser = one_of(&[Role::Admin, Role::User, Role::Viewer]), default_value = "user")]
+    role: Role,
     /// Lifetime, such as 12h or 30d
     #[arg(long, default_value = "30d", value_parser = parse_ttl)]
     ttl: humantime::Duration,
@@ -54,23 +52,6 @@ pub struct CreateArgs {
 
 fn parse_ttl(text: &str) -> Result<humantime::Duration, String> {
     text.parse().map_err(|_| "must be a number with its unit, such as 90m, 12h or 30d".to_owned())
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum RoleArg {
-    Admin,
-    User,
-    Viewer,
-}
-
-impl From<RoleArg> for Role {
-    fn from(role: RoleArg) -> Self {
-        match role {
-            RoleArg::Admin => Self::Admin,
-            RoleArg::User => Self::User,
-            RoleArg::Viewer => Self::Viewer,
-        }
-    }
 }
 
 pub(super) async fn run(
@@ -152,12 +133,11 @@ async fn create(
     make_data_dir(&config.data_dir)?;
     let key = SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)
         .map_err(|error| CliError::Failed(error.to_string()))?;
-    let role = Role::from(args.role);
-    let issued = key.issue(&args.user, role, now, ttl).map_err(|error| CliError::Failed(error.to_string()))?;
+    let issued = key.issue(&args.user, args.role, now, ttl).map_err(|error| CliError::Failed(error.to_string()))?;
     let record = TokenRow {
         jti: issued.jti.clone(),
         user_id: args.user,
-        role: role.as_str().to_owned(),
+        role: args.role.as_str().to_owned(),
         created_at: now,
         expires_at: issued.expires_at,
         revoked_at: None,
@@ -177,7 +157,7 @@ async fn create(
         ));
     }
     let value = serde_json::json!({
-        "token": issued.token, "jti": issued.jti, "user": record.user_id, "role": role, "expires_at": issued.expires_at,
+        "token": issued.token, "jti": issued.jti, "user": record.user_id, "role": args.role, "expires_at": issued.expires_at,
     });
     // Prints only the token, so that scripts can capture it.
     output.either(&value, |_| issued.token.clone())?;

@@ -8,7 +8,7 @@ use app::is_in_use;
 use cli::CliError;
 use config::Config;
 use store::{
-    Store,
+    Store, StoreError,
     tokens::{self, Revoked, TokenRow},
 };
 
@@ -29,27 +29,30 @@ async fn open(config: &Config) -> Result<Store, CliError> {
     opened.map_err(|error| CliError::failed("cannot open the database", error))
 }
 
-pub(super) async fn insert(config: &Config, record: &TokenRow) -> Result<(), CliError> {
+/// Does something with the store, which is closed afterwards.
+async fn with_store<T>(
+    config: &Config,
+    failure: &str,
+    work: impl AsyncFnOnce(&Store) -> Result<T, StoreError>,
+) -> Result<T, CliError> {
     let store = open(config).await?;
-    let kept = tokens::insert(&store, record).await;
+    let done = work(&store).await;
     store.close().await;
-    kept.map_err(|error| CliError::failed("cannot record the token", error))
+    done.map_err(|error| CliError::failed(failure, error))
+}
+
+pub(super) async fn insert(config: &Config, record: &TokenRow) -> Result<(), CliError> {
+    with_store(config, "cannot record the token", async |store| tokens::insert(store, record).await).await
 }
 
 /// All tokens, newest first.
 pub(super) async fn list(config: &Config) -> Result<Vec<TokenRow>, CliError> {
-    let store = open(config).await?;
-    let rows = tokens::list(&store).await;
-    store.close().await;
-    rows.map_err(|error| CliError::failed("cannot read the tokens", error))
+    with_store(config, "cannot read the tokens", async |store| tokens::list(store).await).await
 }
 
 /// Revokes a token, including one that was issued elsewhere.
 pub(super) async fn revoke(config: &Config, jti: &str, at: DateTime<Utc>) -> Result<Revoked, CliError> {
-    let store = open(config).await?;
-    let revoked = tokens::revoke(&store, jti, at).await;
-    store.close().await;
-    revoked.map_err(|error| CliError::failed("cannot revoke the token", error))
+    with_store(config, "cannot revoke the token", async |store| tokens::revoke(store, jti, at).await).await
 }
 
 #[cfg(test)]

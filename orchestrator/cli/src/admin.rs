@@ -3,66 +3,49 @@
 pub(crate) mod audit;
 pub(crate) mod mcp;
 
-use std::path::{Path, PathBuf};
-
 use clap::Subcommand;
 use protocol::AdminToolPolicy;
-use serde_json::Value;
 
 use self::mcp::McpCommand;
 use super::{
     client::Client,
-    exit::{CliError, Exit},
-    output::{Output, text::one_line},
+    exit::CliError,
+    input,
+    output::{Output, one_line},
 };
-use base::Environment;
 
 const POLICY_HELP: &str = r#"Example of a policy:
   {"disabled_tools": ["shell"], "user_disabled_tools": {"ada": ["http"]}}"#;
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum AdminCommand {
     /// Show the tool policy, or replace it with a JSON file
     #[command(after_help = POLICY_HELP)]
     ToolPolicy {
         /// JSON file with the new policy; - reads standard input
-        file: Option<PathBuf>,
+        #[arg(value_hint = clap::ValueHint::AnyPath)]
+        file: Option<String>,
     },
     /// List MCP servers and approve changed definitions of their tools
     #[command(subcommand)]
     Mcp(McpCommand),
 }
 
-pub(super) async fn run(
-    command: AdminCommand,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(super) async fn run(command: AdminCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     match command {
-        AdminCommand::ToolPolicy { file } => tool_policy(file, &client, output).await,
-        AdminCommand::Mcp(command) => mcp::run(command, &client, output).await,
+        AdminCommand::ToolPolicy { file } => tool_policy(file, client, output).await,
+        AdminCommand::Mcp(command) => mcp::run(command, client, output).await,
     }
 }
 
-async fn tool_policy(file: Option<PathBuf>, client: &Client, output: &mut Output) -> Result<Exit, CliError> {
+async fn tool_policy(file: Option<String>, client: &Client, output: &mut Output) -> Result<(), CliError> {
     const PATH: &str = "/api/admin/tool-policy";
     let policy: AdminToolPolicy = match file {
-        Some(file) => client.put_if_version(PATH, &[], &read(&file)?, None).await?,
+        // The server checks that it is a policy.
+        Some(file) => client.put_if_version(PATH, &[], &input::json(&file)?, None).await?,
         None => client.get(PATH, &[]).await?,
     };
-    output.either(&policy, |_| text(&policy))?;
-    Ok(Exit::Success)
-}
-
-/// Reads JSON; the server checks that it is a policy.
-fn read(file: &Path) -> Result<Value, CliError> {
-    let name = if file == Path::new("-") { "standard input".to_owned() } else { one_line(&file.display().to_string()) };
-    let text =
-        if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
-    let text = text.map_err(|error| CliError::Usage(format!("{name}: cannot read: {error}")))?;
-    serde_json::from_str(&text).map_err(|error| CliError::Usage(format!("{name}: is not JSON: {error}")))
+    output.either(&policy, |_| text(&policy))
 }
 
 fn text(policy: &AdminToolPolicy) -> String {

@@ -1,6 +1,5 @@
 //! `gantry chat`: a conversation with the agent in the terminal, and the record of its tool calls.
 
-mod actions;
 mod event;
 pub(crate) mod gate;
 mod lines;
@@ -13,19 +12,14 @@ use clap::{Args, Subcommand};
 
 use self::{event::ChatEvent, lines::Lines, session::Session};
 use super::{
-    client::{
-        Client,
-        stream::{EventFollower, StreamRequest},
-    },
+    client::{Client, EventFollower, StreamRequest},
     exit::{CliError, Exit},
     ids,
     output::Output,
     unix,
 };
-use base::Environment;
 use protocol::MAIN_THREAD;
 
-/// Arguments.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct ChatArgs {
@@ -40,7 +34,7 @@ pub struct ChatArgs {
 #[derive(Debug, Subcommand)]
 pub(super) enum ChatCommand {
     /// List the tool calls of a thread, oldest first, also of one that was deleted
-    Actions(actions::ActionsArgs),
+    Actions(threads::ActionsArgs),
     /// List your threads, newest first
     Threads(threads::ListArgs),
     /// Stop the turn in progress of a thread
@@ -50,18 +44,18 @@ pub(super) enum ChatCommand {
     Delete(threads::ThreadArgs),
 }
 
-pub(super) async fn run(args: ChatArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(super) async fn run(args: ChatArgs, client: &Client, output: &mut Output) -> Result<Exit, CliError> {
     match args.command {
-        Some(ChatCommand::Actions(args)) => actions::run(&client, args, output).await,
-        Some(ChatCommand::Threads(args)) => threads::list(&client, args, output).await,
-        Some(ChatCommand::Stop(args)) => threads::stop(&client, args, output).await,
-        Some(ChatCommand::Delete(args)) => threads::delete(&client, args, output).await,
+        Some(ChatCommand::Actions(args)) => threads::actions(client, args, output).await?,
+        Some(ChatCommand::Threads(args)) => threads::list(client, args, output).await?,
+        Some(ChatCommand::Stop(args)) => threads::stop(client, args, output).await?,
+        Some(ChatCommand::Delete(args)) => threads::delete(client, args, output).await?,
         None => {
-            let thread = ids::thread(&client, args.thread).await?;
-            converse(&client, thread, output).await
+            let thread = ids::thread(client, args.thread).await?;
+            return converse(client, thread, output).await;
         }
     }
+    Ok(Exit::Success)
 }
 
 /// Sends the lines of standard input, each after the turn before it, and prints what happens in the thread.

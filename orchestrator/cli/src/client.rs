@@ -21,7 +21,10 @@ use serde_json::Value;
 use self::{
     claims::UnverifiedClaims,
     connection::{Connection, DEFAULT_URL},
-    stream::StreamRequest,
+};
+pub(crate) use self::{
+    pages::{List, PageArgs},
+    stream::{EventFollower, Followed, StreamRequest},
 };
 use super::exit::CliError;
 use base::{Environment, error_chain, mask_urls};

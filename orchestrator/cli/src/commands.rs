@@ -8,38 +8,23 @@ use super::{
     admin::{self, audit},
     automation::{cron, emit, routine, runs, wake},
     chat::{self, gate},
+    client::Client,
     events,
     exit::{CliError, Exit},
     job,
     output::Output,
-    usage::{self, storage, summary},
+    usage,
 };
 
-/// Commands that talk to a server, which have the options that select it.
-pub const COMMANDS: [&str; 22] = [
-    "job",
-    "chat",
-    "routine",
-    "runs",
-    "cron",
-    "wake",
-    "message",
-    "system-event",
-    "events",
-    "memory",
-    "tool",
-    "admin",
-    "audit",
-    "summary",
-    "usage",
-    "storage",
-    "gate",
-    "notification",
-    "settings",
-    "secret",
-    "context",
-    "doctor",
-];
+/// Commands outside of [`Command`] that talk to a server, too.
+const OTHERS: [&str; 3] = ["secret", "context", "doctor"];
+
+/// The names of commands that talk to a server, which have the options that select it.
+pub fn server_commands() -> Vec<String> {
+    let commands = Command::augment_subcommands(clap::Command::new("gantry"));
+    let names = commands.get_subcommands().map(clap::Command::get_name);
+    names.chain(OTHERS).map(str::to_owned).collect()
+}
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -82,7 +67,7 @@ pub enum Command {
     /// Show token, cost and call totals
     Usage(usage::UsageArgs),
     /// Show how much you store, by kind
-    Storage(storage::StorageArgs),
+    Storage(usage::StorageArgs),
     /// List tool calls that wait for your approval, approve and deny them
     #[command(subcommand)]
     Gate(gate::GateCommand),
@@ -108,36 +93,39 @@ pub enum LoginCommand {
 
 impl Command {
     pub async fn run(self, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+        let client = &Client::from_environment(environment)?;
         match self {
-            Self::Job(command) => job::run(command, environment, output).await,
-            Self::Chat(args) => chat::run(args, environment, output).await,
-            Self::Routine(command) => routine::run(command, environment, output).await,
-            Self::Runs(command) => runs::run(command, environment, output).await,
-            Self::Cron(command) => cron::run(command, environment, output).await,
-            Self::WakeSession(args) => wake::run(args, environment, output).await,
-            Self::Message(args) => emit::message(args, environment, output).await,
-            Self::SystemEvent(args) => emit::system_event(args, environment, output).await,
-            Self::Events(args) => events::run(args, environment, output).await,
-            Self::Memory(command) => memory::run(command, environment, output).await,
-            Self::Tool(command) => tool::run(command, environment, output).await,
-            Self::Admin(command) => admin::run(command, environment, output).await,
-            Self::Audit(args) => audit::run(args, environment, output).await,
-            Self::Summary => summary::run(environment, output).await,
-            Self::Usage(args) => usage::run(args, environment, output).await,
-            Self::Storage(args) => storage::run(args, environment, output).await,
-            Self::Gate(command) => gate::run(command, environment, output).await,
-            Self::Notification(command) => notification::run(command, environment, output).await,
-            Self::Settings(command) => settings::run(command, environment, output).await,
+            Self::Job(command) => return job::run(command, client, output).await,
+            Self::Chat(args) => return chat::run(args, client, output).await,
+            Self::Routine(command) => return routine::run(command, client, environment, output).await,
+            Self::Runs(command) => runs::run(command, client, output).await?,
+            Self::Cron(command) => cron::run(command, client, output).await?,
+            Self::WakeSession(args) => wake::run(args, client, output).await?,
+            Self::Message(args) => emit::message(args, client, output).await?,
+            Self::SystemEvent(args) => emit::system_event(args, client, output).await?,
+            Self::Events(args) => return events::run(args, client, output).await,
+            Self::Memory(command) => memory::run(command, client, output).await?,
+            Self::Tool(command) => tool::run(command, client, output).await?,
+            Self::Admin(command) => admin::run(command, client, output).await?,
+            Self::Audit(args) => audit::run(args, client, output).await?,
+            Self::Summary => usage::summary(client, output).await?,
+            Self::Usage(args) => usage::run(args, client, output).await?,
+            Self::Storage(args) => usage::storage(args, client, output).await?,
+            Self::Gate(command) => gate::run(command, client, output).await?,
+            Self::Notification(command) => notification::run(command, client, output).await?,
+            Self::Settings(command) => settings::run(command, client, output).await?,
         }
+        Ok(Exit::Success)
     }
 }
 
 impl LoginCommand {
     pub async fn run(self, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
         match self {
-            Self::Login(args) => login::login(args, environment, output).await,
-            Self::Logout => login::logout(environment, output),
-            Self::Context(command) => login::run(command, environment, output),
+            Self::Login(args) => login::login(args, environment, output).await?,
+            Self::Logout => login::logout(environment, output)?,
+            Self::Context(command) => login::run(command, environment, output)?,
         }
+        Ok(Exit::Success)
     }
 }

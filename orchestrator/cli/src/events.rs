@@ -5,34 +5,26 @@ use std::fmt;
 use chrono_tz::Tz;
 use clap::Args;
 use protocol::{AnyEventData, ChatContent, EventData, EventSubject, InstanceEvent, InstanceEventData};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    client::{
-        Client,
-        stream::{EventFollower, Followed, StreamRequest},
-    },
+    client::{Client, EventFollower, Followed, StreamRequest, pages},
     exit::{CliError, Exit},
     ids::short_id,
     output::{
-        Format, Output, Paint,
+        Format, Output, Paint, local_time, one_line,
         render::{arguments, outcome},
-        table::local_time,
-        text::{one_line, truncate},
+        truncate,
     },
 };
-use base::Environment;
 
 const PATH: &str = "/api/events";
-/// The maximum of the API.
-const EVENTS_PER_PAGE: &str = "200";
 /// Longest summary of an event, in characters.
 const MAX_SUMMARY_CHARS: usize = 160;
 /// Shortest summary, on a narrow terminal.
 const MIN_SUMMARY_CHARS: usize = 10;
 
-/// Arguments.
 #[derive(Debug, Args)]
 pub struct EventsArgs {
     /// Follow: print events as they are written, until interrupted
@@ -46,34 +38,17 @@ pub struct EventsArgs {
     kind: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct EventPage {
-    items: Vec<Value>,
-    next_after: Option<i64>,
-}
-
-pub(super) async fn run(args: EventsArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(super) async fn run(args: EventsArgs, client: &Client, output: &mut Output) -> Result<Exit, CliError> {
     let query: Vec<_> = args.kind.map(|kind| ("kind", kind)).into_iter().collect();
     if args.follow {
-        return follow(&client, StreamRequest { path: PATH.to_owned(), query, after: args.after }, output).await;
+        return follow(client, StreamRequest { path: PATH.to_owned(), query, after: args.after }, output).await;
     }
-    let mut after = args.after.unwrap_or(0);
-    loop {
-        let mut query = query.clone();
-        query.extend([("after", after.to_string()), ("limit", EVENTS_PER_PAGE.to_owned())]);
-        let page: EventPage = client.get(PATH, &query).await?;
-        for item in &page.items {
-            match output.format {
-                Format::Json => output.json(item)?,
-                Format::Text => print(serde_json::from_value(item.clone()).ok().as_ref(), output)?,
-            }
-        }
-        match page.next_after {
-            Some(next) if next > after => after = next,
-            _ => return Ok(Exit::Success),
-        }
-    }
+    let print = |event: Value| match output.format {
+        Format::Json => output.json(&event),
+        Format::Text => print(serde_json::from_value(event).ok().as_ref(), output),
+    };
+    pages::for_each_event(client, (PATH, &query), args.after.unwrap_or(0), print).await?;
+    Ok(Exit::Success)
 }
 
 /// Prints events until the user interrupts.

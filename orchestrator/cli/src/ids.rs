@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{
     client::Client,
     exit::CliError,
-    output::text::{one_line, truncate},
+    output::{one_line, truncate},
 };
 
 /// Shortest part of an id that the API accepts.

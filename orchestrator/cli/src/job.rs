@@ -14,31 +14,23 @@ mod show;
 mod wait;
 mod watch;
 
-use clap::{
-    Args, Subcommand, ValueEnum,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
+use clap::{Args, Subcommand};
 use protocol::{
     CancelRequest, Event, Job, JobId, JobState, PromptMode, PromptReceipt, PromptRequest, RejectRequest, RestartRequest,
 };
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::{
-    client::Client,
+    client::{Client, pages},
     exit::{CliError, Exit},
     ids::{IdArg, short_id},
-    input::text_or_stdin,
+    input::{one_of_explained, text_or_stdin},
     output::{
-        Format, Output,
+        Format, Output, one_line,
         render::{self, Detail},
-        text::one_line,
     },
 };
-use base::Environment;
 
-const EVENTS_PER_PAGE: &str = "200";
-
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum JobCommand {
     /// Create a job and follow it until it ends
@@ -123,7 +115,6 @@ pub enum JobCommand {
     },
 }
 
-/// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -136,7 +127,6 @@ pub struct RunArgs {
     verbose: bool,
 }
 
-/// Arguments of `events`.
 #[derive(Debug, Args)]
 pub struct EventsArgs {
     /// Job id
@@ -155,7 +145,6 @@ pub struct EventsArgs {
     verbose: bool,
 }
 
-/// Arguments of `prompt`.
 #[derive(Debug, Args)]
 pub struct PromptArgs {
     /// Job id
@@ -163,101 +152,77 @@ pub struct PromptArgs {
     /// Prompt; - reads it from standard input
     content: String,
     /// When the agent sees the prompt
-    #[arg(long, value_enum, default_value = "steer")]
-    mode: ModeArg,
+    #[arg(long, value_parser = one_of_explained(MODES), default_value = "steer")]
+    mode: PromptMode,
     /// Close the prompt queue
     #[arg(long)]
     done: bool,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ModeArg {
-    /// Before the next model call
-    Steer,
-    /// When the agent would otherwise finish
-    Queue,
-}
-
-#[derive(Deserialize)]
-struct EventPage {
-    items: Vec<serde_json::Value>,
-    next_after: Option<i64>,
-}
-
-/// Accepts the names of states, which shells complete.
-fn state_parser() -> impl TypedValueParser<Value = JobState> {
-    let names = JobState::ALL.iter().map(|state| state.as_str());
-    PossibleValuesParser::new(names)
-        .try_map(|name| JobState::parse(&name).ok_or_else(|| format!("{name} is not the state of a job")))
-}
+const MODES: &[(PromptMode, &str)] =
+    &[(PromptMode::Steer, "Before the next model call"), (PromptMode::Queue, "When the agent would otherwise finish")];
 
 const fn detail(verbose: bool) -> Detail {
     if verbose { Detail::Verbose } else { Detail::Usual }
 }
 
-pub(super) async fn run(command: JobCommand, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(super) async fn run(command: JobCommand, client: &Client, output: &mut Output) -> Result<Exit, CliError> {
     match command {
-        JobCommand::Run(args) => run_job(&client, args, output).await,
+        JobCommand::Run(args) => return run_job(client, args, output).await,
         JobCommand::Create(args) => {
-            let job = create::create(&client, args).await?;
+            let job = create::create(client, args).await?;
             output.either(&job, |_| job.id.to_string())?;
-            Ok(Exit::Success)
         }
-        JobCommand::List(args) => list::list(&client, args, output).await,
-        JobCommand::Ps(args) => list::ps(&client, args, output).await,
-        JobCommand::Top(args) => list::top(&client, args, output).await,
-        JobCommand::Wait(args) => wait::wait(&client, args, output).await,
-        JobCommand::Show { id } => show::show(&client, id.resolve(&client).await?, output).await,
+        JobCommand::List(args) => return list::list(client, args, output).await,
+        JobCommand::Ps(args) => list::ps(client, args, output).await?,
+        JobCommand::Top(args) => return list::top(client, args, output).await,
+        JobCommand::Wait(args) => return wait::wait(client, args, output).await,
+        JobCommand::Show { id } => show::show(client, id.resolve(client).await?, output).await?,
         JobCommand::Start { id } => {
-            let id = id.resolve(&client).await?;
+            let id = id.resolve(client).await?;
             let job: Job = client.post(&format!("/api/jobs/{id}/start"), &serde_json::json!({}), None).await?;
             output.either(&job, |_| format!("{id} started"))?;
-            Ok(Exit::Success)
         }
-        JobCommand::Files(args) => files::files(&client, args, output).await,
-        JobCommand::Get(args) => files::get(&client, args, output).await,
-        JobCommand::Put(args) => files::put(&client, args, output).await,
-        JobCommand::Diff(args) => diff::diff(&client, args, output).await,
-        JobCommand::Remove(args) => remove::remove(&client, args, output).await,
-        JobCommand::Events(args) => events(&client, args, output).await,
-        JobCommand::Actions(args) => calls::actions(&client, args, output).await,
-        JobCommand::LlmCalls(args) => calls::llm_calls(&client, args, output).await,
-        JobCommand::Logs { id } => logs(&client, id.resolve(&client).await?, output).await,
+        JobCommand::Files(args) => files::files(client, args, output).await?,
+        JobCommand::Get(args) => files::get(client, args, output).await?,
+        JobCommand::Put(args) => files::put(client, args, output).await?,
+        JobCommand::Diff(args) => diff::diff(client, args, output).await?,
+        JobCommand::Remove(args) => return remove::remove(client, args, output).await,
+        JobCommand::Events(args) => return events(client, args, output).await,
+        JobCommand::Actions(args) => calls::actions(client, args, output).await?,
+        JobCommand::LlmCalls(args) => calls::llm_calls(client, args, output).await?,
+        JobCommand::Logs { id } => logs(client, id.resolve(client).await?, output).await?,
         JobCommand::Cancel { id, reason } => {
-            let id = id.resolve(&client).await?;
+            let id = id.resolve(client).await?;
             let job: Job = client.post(&format!("/api/jobs/{id}/cancel"), &CancelRequest { reason }, None).await?;
             let state = if job.state == JobState::Cancelled { "cancelled" } else { "stopping" };
             output.either(&job, |_| format!("{id} {state}"))?;
-            Ok(Exit::Success)
         }
         JobCommand::Accept { id } => {
-            let id = id.resolve(&client).await?;
+            let id = id.resolve(client).await?;
             let job: Job = client.post(&format!("/api/jobs/{id}/accept"), &(), None).await?;
             output.either(&job, |_| format!("{id} {}", job.state))?;
-            Ok(Exit::Success)
         }
         JobCommand::Reject { id, reason } => {
-            let id = id.resolve(&client).await?;
+            let id = id.resolve(client).await?;
             let job: Job = client.post(&format!("/api/jobs/{id}/reject"), &RejectRequest { reason }, None).await?;
             output.either(&job, |_| format!("{id} rejected"))?;
-            Ok(Exit::Success)
         }
-        JobCommand::Prompt(args) => prompt(&client, args, output).await,
+        JobCommand::Prompt(args) => prompt(client, args, output).await?,
         JobCommand::Restart { id, prompt, follow } => {
-            let id = id.resolve(&client).await?;
+            let id = id.resolve(client).await?;
             let prompt = prompt.map(text_or_stdin).transpose()?;
             let job: Job = client.post(&format!("/api/jobs/{id}/restart"), &RestartRequest { prompt }, None).await?;
             if let Some(message) = &job.message {
                 output.note(&format!("gantry: {}", one_line(message)));
             }
             if follow {
-                return follow::to_the_end(&client, job.id, 0, Detail::Usual, output).await;
+                return follow::to_the_end(client, job.id, 0, Detail::Usual, output).await;
             }
             output.either(&job, |_| job.id.to_string())?;
-            Ok(Exit::Success)
         }
     }
+    Ok(Exit::Success)
 }
 
 async fn run_job(client: &Client, args: RunArgs, output: &mut Output) -> Result<Exit, CliError> {
@@ -280,17 +245,16 @@ async fn run_job(client: &Client, args: RunArgs, output: &mut Output) -> Result<
     follow::to_the_end(client, job.id, 0, detail(args.verbose), output).await
 }
 
-async fn logs(client: &Client, id: JobId, output: &mut Output) -> Result<Exit, CliError> {
+async fn logs(client: &Client, id: JobId, output: &mut Output) -> Result<(), CliError> {
     let text = client.text(&format!("/api/jobs/{id}/logs")).await?;
     if text.is_empty() {
         output.note("gantry: no output yet: output is saved when a container has ended (see `gantry job events`)");
         if output.format == Format::Text {
-            return Ok(Exit::Success);
+            return Ok(());
         }
     }
     let value = serde_json::json!({"job_id": id, "text": text});
-    output.either(&value, |_| super::output::text::escape_control_chars(text.trim_end()))?;
-    Ok(Exit::Success)
+    output.either(&value, |_| super::output::text::escape_control_chars(text.trim_end()))
 }
 
 async fn events(client: &Client, args: EventsArgs, output: &mut Output) -> Result<Exit, CliError> {
@@ -299,39 +263,23 @@ async fn events(client: &Client, args: EventsArgs, output: &mut Output) -> Resul
         return follow::to_the_end(client, id, args.after, detail(args.verbose), output).await;
     }
     let mut renderer = render::Renderer::new(output.paint, detail(args.verbose)).with_width(output.width);
-    let mut after = args.after;
-    loop {
-        let mut query = vec![("after", after.to_string()), ("limit", EVENTS_PER_PAGE.to_owned())];
-        query.extend(args.kind.clone().map(|kind| ("kind", kind)));
-        let page: EventPage = client.get(&format!("/api/jobs/{id}/events"), &query).await?;
-        for raw in &page.items {
-            match output.format {
-                Format::Json => output.json(raw)?,
-                Format::Text => {
-                    let event: Option<Event> = serde_json::from_value(raw.clone()).ok();
-                    if let Some(text) = event.and_then(|event| renderer.event(&event)) {
-                        output.line(&text)?;
-                    }
-                }
-            }
+    let query: Vec<_> = args.kind.map(|kind| ("kind", kind)).into_iter().collect();
+    let print = |raw: Value| match output.format {
+        Format::Json => output.json(&raw),
+        Format::Text => {
+            let event: Option<Event> = serde_json::from_value(raw).ok();
+            event.and_then(|event| renderer.event(&event)).map_or(Ok(()), |text| output.line(&text))
         }
-        match page.next_after {
-            Some(next) if next > after && !page.items.is_empty() => after = next,
-            _ => return Ok(Exit::Success),
-        }
-    }
+    };
+    pages::for_each_event(client, (&format!("/api/jobs/{id}/events"), &query), args.after, print).await?;
+    Ok(Exit::Success)
 }
 
-async fn prompt(client: &Client, args: PromptArgs, output: &mut Output) -> Result<Exit, CliError> {
-    let mode = match args.mode {
-        ModeArg::Steer => PromptMode::Steer,
-        ModeArg::Queue => PromptMode::Queue,
-    };
-    let body = PromptRequest { content: text_or_stdin(args.content)?, mode, done: args.done };
+async fn prompt(client: &Client, args: PromptArgs, output: &mut Output) -> Result<(), CliError> {
+    let body = PromptRequest { content: text_or_stdin(args.content)?, mode: args.mode, done: args.done };
     let id = args.id.resolve(client).await?;
     let receipt: PromptReceipt = client.post(&format!("/api/jobs/{id}/prompt"), &body, None).await?;
-    output.either(&receipt, |_| format!("prompt {} accepted", receipt.prompt_id))?;
-    Ok(Exit::Success)
+    output.either(&receipt, |_| format!("prompt {} accepted", receipt.prompt_id))
 }
 
 #[cfg(test)]

@@ -23,12 +23,8 @@ pub use client::{
     Client, connection,
     server_checks::{Check, Verdict, checks as server_checks},
 };
-pub use commands::{COMMANDS, Command, LoginCommand};
+pub use commands::{Command, LoginCommand, server_commands};
 pub use completion::{CompletionArgs, answer_shell};
 pub use exit::{CliError, Exit};
-pub use output::{
-    Format, Output, Paint,
-    table::{Column, TableArgs, View, table},
-    text::one_line,
-    width,
-};
+pub use input::one_of;
+pub use output::{Column, Format, Output, Paint, TableArgs, View, one_line, table, width};

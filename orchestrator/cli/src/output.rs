@@ -12,6 +12,14 @@ use std::io::{self, IsTerminal, Write};
 use chrono_tz::Tz;
 use serde::Serialize;
 
+pub use self::{
+    table::{Column, TableArgs, View, table},
+    text::one_line,
+};
+pub(crate) use self::{
+    table::{cost, duration, local_time},
+    text::{escape_control_chars, truncate, wrapped},
+};
 use super::{exit::CliError, unix};
 use base::Environment;
 

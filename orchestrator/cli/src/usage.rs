@@ -1,31 +1,21 @@
-//! `gantry usage`: usage by day, job or model.
+//! `gantry usage`, `storage` and `summary`: what was used, what is stored, and the numbers of jobs.
 
-pub(crate) mod storage;
-pub(crate) mod summary;
-
-use clap::{Args, ValueEnum};
-use protocol::{UsageBy, UsageLine};
+use clap::Args;
+use protocol::{JobCounts, UsageBy, UsageLine, UserStorage};
+use serde_json::Value;
 
 use super::{
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
-    exit::{CliError, Exit},
-    output::{
-        Output,
-        table::{Column, cost},
-        text::one_line,
-    },
+    client::{Client, List, PageArgs},
+    exit::CliError,
+    input::one_of,
+    output::{Column, Output, cost, one_line},
 };
-use base::Environment;
 
-/// Arguments of the command.
 #[derive(Debug, Args)]
 pub struct UsageArgs {
     /// Group by
-    #[arg(long, value_enum, default_value = "day")]
-    by: ByArg,
+    #[arg(long, value_parser = one_of(UsageBy::ALL), default_value = "day")]
+    by: UsageBy,
     /// Only this user (admins only)
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -33,34 +23,11 @@ pub struct UsageArgs {
     page: PageArgs,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ByArg {
-    Day,
-    Job,
-    Model,
-}
-
-impl From<ByArg> for UsageBy {
-    fn from(by: ByArg) -> Self {
-        match by {
-            ByArg::Day => Self::Day,
-            ByArg::Job => Self::Job,
-            ByArg::Model => Self::Model,
-        }
-    }
-}
-
-pub(super) async fn run(args: UsageArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
-    show(&Client::from_environment(environment)?, args, output).await
-}
-
-async fn show(client: &Client, args: UsageArgs, output: &mut Output) -> Result<Exit, CliError> {
-    let by = UsageBy::from(args.by);
-    let mut query = vec![("by", by.to_string())];
+pub(super) async fn run(args: UsageArgs, client: &Client, output: &mut Output) -> Result<(), CliError> {
+    let mut query = vec![("by", args.by.to_string())];
     query.extend(args.user.map(|user| ("user", user)));
-    let list = List { columns: columns(by), id: label };
-    list.print(client, ("/api/usage", &query), &args.page, output).await?;
-    Ok(Exit::Success)
+    let list = List { columns: columns(args.by), id: label };
+    list.print(client, ("/api/usage", &query), &args.page, output).await
 }
 
 const fn columns(by: UsageBy) -> &'static [Column<UsageLine>] {
@@ -89,8 +56,53 @@ fn label(line: &UsageLine) -> String {
     day.or(job).or_else(|| line.model.as_deref().map(one_line)).unwrap_or_default()
 }
 
+#[derive(Debug, Args)]
+pub struct StorageArgs {
+    /// What this user stores (admins only)
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+}
+
+pub(super) async fn storage(args: StorageArgs, client: &Client, output: &mut Output) -> Result<(), CliError> {
+    let query: Vec<_> = args.user.map(|user| ("user", user)).into_iter().collect();
+    let storage: UserStorage = client.get("/api/storage", &query).await?;
+    output.either(&storage, |_| storage_text(&storage))
+}
+
+fn storage_text(storage: &UserStorage) -> String {
+    let mut lines: Vec<String> = storage.kinds.iter().map(|one| format!("{:<12} {}", one.kind, one.bytes)).collect();
+    let max = storage.max_bytes.map(|max| format!(" of {max}")).unwrap_or_default();
+    lines.push(format!("{:<12} {}{max} bytes", "total", storage.bytes));
+    lines.join("\n")
+}
+
+pub(super) async fn summary(client: &Client, output: &mut Output) -> Result<(), CliError> {
+    let counts: JobCounts = client.get("/api/jobs/summary", &[]).await?;
+    output.either(&counts, |_| summary_text(&counts))
+}
+
+fn summary_text(counts: &JobCounts) -> String {
+    let mut lines = Vec::new();
+    if let Ok(Value::Object(states)) = serde_json::to_value(counts.states) {
+        lines.extend(states.iter().map(|(state, count)| format!("{state:<12} {count}")));
+    }
+    let usage = &counts.usage_today;
+    lines.push(format!(
+        "{:<12} {} model calls, {} tool calls, {} tokens in, {} out, {}",
+        "today (UTC)",
+        usage.llm_calls,
+        usage.tool_calls,
+        usage.input_tokens,
+        usage.output_tokens,
+        cost(usage.cost_usd)
+    ));
+    lines.join("\n")
+}
+
 #[cfg(test)]
 mod tests {
+    use protocol::{StorageKind, StoredBytes};
+
     use super::*;
     use crate::output::table::{TableArgs, View, table};
 
@@ -115,5 +127,24 @@ mod tests {
             .collect();
         assert_eq!(words[..3], ["day", "calls", "tools"]);
         assert_eq!(words[7..10], ["2026-11-22", "0", "7"]);
+    }
+
+    #[test]
+    fn each_kind_has_a_line_and_the_total_names_the_limit() {
+        let kinds = vec![StoredBytes { kind: StorageKind::Memory, bytes: 7 }];
+        let mut storage = UserStorage { bytes: 7, max_bytes: Some(10), kinds };
+        assert_eq!(storage_text(&storage), "memory       7\ntotal        7 of 10 bytes");
+        storage.max_bytes = None;
+        assert_eq!(storage_text(&storage), "memory       7\ntotal        7 bytes");
+    }
+
+    #[test]
+    fn every_state_has_a_line_and_an_unknown_cost_is_a_dash() {
+        let mut counts = JobCounts::default();
+        counts.states.failed = 3;
+        counts.usage_today.cost_usd = None;
+        let text = summary_text(&counts);
+        assert_eq!(text.lines().count(), 9);
+        assert!(text.contains("failed       3\n") && text.ends_with("0 tokens in, 0 out, —"), "{text}");
     }
 }

@@ -205,7 +205,7 @@ settings! {
         /// Maximum number of jobs that run at once.
         pub max_parallel_jobs: u32 = setting("max_parallel_jobs").default("5").range(1, 1000).flag("max-parallel-jobs", "N");
         /// Maximum number of jobs of one user that run at once.
-        pub max_parallel_jobs_per_user: u32 = setting("max_parallel_jobs_per_user").derived("one less than `max_parallel_jobs`, at least 1", default_jobs_per_user).range(1, 1000);
+        pub max_parallel_jobs_per_user: u32 = setting("max_parallel_jobs_per_user").derived("one less than `max_parallel_jobs`, at least 1", |reader| Ok(reader.effective("max_parallel_jobs").parse::<u32>().map_or(1, |jobs| jobs.saturating_sub(1).max(1)).to_string())).range(1, 1000);
         /// Maximum number of jobs without a container that run at once; one user has at most one less. Chats and tools create such jobs where the sandbox is disabled.
         pub max_parallel_host_jobs: u32 = setting("max_parallel_host_jobs").default("4").range(1, 100);
         /// Time in seconds without activity after which a job is stuck.
@@ -345,12 +345,6 @@ fn in_data_dir(reader: &ConfigReader<'_>, name: &str) -> String {
     let data_dir = reader.effective("data_dir");
     // The database URL needs an absolute path.
     std::path::absolute(data_dir).unwrap_or_else(|_| data_dir.into()).join(name).display().to_string()
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "a derived default may fail")]
-fn default_jobs_per_user(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
-    let jobs: u32 = reader.effective("max_parallel_jobs").parse().unwrap_or(1);
-    Ok(jobs.saturating_sub(1).max(1).to_string())
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a derived default may fail")]

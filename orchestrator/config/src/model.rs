@@ -105,21 +105,6 @@ fn kind_of(reader: &ConfigReader<'_>) -> Option<ProviderKind> {
     reader.effective("llm.provider").parse().ok()
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "a derived default may fail")]
-fn base_url_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
-    Ok(kind_of(reader).map_or("", ProviderKind::default_base_url).to_owned())
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "a derived default may fail")]
-fn context_tokens_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
-    Ok(kind_of(reader).map_or(DEFAULT_CONTEXT_TOKENS, ProviderKind::default_context_tokens).to_string())
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "a derived default may fail")]
-fn text_tool_calls_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
-    Ok(kind_of(reader).is_some_and(ProviderKind::writes_tool_calls_as_text).to_string())
-}
-
 /// The default model, which only a script has.
 fn model_of(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
     match kind_of(reader) {
@@ -140,7 +125,7 @@ settings! {
         /// Model provider: `openai` (any OpenAI-compatible server), `anthropic`, `ollama` or `scripted`.
         pub kind: ProviderKind = setting("llm.provider").default("scripted").flag("llm-provider", "NAME");
         /// Base URL of the provider; may contain credentials and a query, which are used but never shown.
-        pub base_url: String = setting("llm.base_url").derived("the provider's own", base_url_of).flag("llm-base-url", "URL");
+        pub base_url: String = setting("llm.base_url").derived("the provider's own", |reader| Ok(kind_of(reader).map_or("", ProviderKind::default_base_url).to_owned())).flag("llm-base-url", "URL");
         /// API key; required for `openai` and `anthropic` at their own URLs.
         pub api_key: Option<SecretString> = setting("llm.api_key");
         /// Default model; required unless the provider is `scripted`.
@@ -154,9 +139,9 @@ settings! {
         /// Maximum completion tokens of one call, at most a quarter of `llm.context_tokens`; 0 for the default.
         pub max_output_tokens: u64 = setting("llm.max_output_tokens").default_integer(DEFAULT_MAX_OUTPUT_TOKENS).range(0, MAX_TOKENS);
         /// Context size of the model in tokens, to which conversations are compacted; 0 for the default.
-        pub context_tokens: u64 = setting("llm.context_tokens").derived("128000; 32768 for `ollama`", context_tokens_of).range(0, MAX_TOKENS);
+        pub context_tokens: u64 = setting("llm.context_tokens").derived("128000; 32768 for `ollama`", |reader| Ok(kind_of(reader).map_or(DEFAULT_CONTEXT_TOKENS, ProviderKind::default_context_tokens).to_string())).range(0, MAX_TOKENS);
         /// Run tool calls that the model writes as text, for models without native tool calls. A text can also quote a call.
-        pub text_tool_calls: bool = setting("llm.text_tool_calls").derived("`true` for `ollama`, else `false`", text_tool_calls_of);
+        pub text_tool_calls: bool = setting("llm.text_tool_calls").derived("`true` for `ollama`, else `false`", |reader| Ok(kind_of(reader).is_some_and(ProviderKind::writes_tool_calls_as_text).to_string()));
     }
     computed(reader) {
         /// The name in records and the log: the kind, with its place in the failover list.

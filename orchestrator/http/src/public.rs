@@ -161,15 +161,6 @@ impl PublicApi {
         }
         self.limits.searches.acquire(&who.user).await.map_err(ApiError::internal)
     }
-
-    /// Limits audit entries for refused requests.
-    fn memory_kib(&self) -> &UserRate {
-        &self.limits.memory_kib
-    }
-
-    fn refusals(&self) -> &UserRate {
-        &self.limits.refusals
-    }
 }
 
 impl std::ops::Deref for PublicApi {

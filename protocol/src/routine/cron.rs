@@ -62,8 +62,11 @@ pub enum CronPayload {
 }
 
 /// When the main session looks at its line.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum CronWakeMode {
     /// At the next heartbeat, or with the user's next message.
     #[default]

@@ -17,12 +17,8 @@ use crate::{
         connection::{Connection, DEFAULT_URL, read_token},
         contexts::{Context, Contexts, parse_name},
     },
-    exit::{CliError, Exit},
-    output::{
-        Output,
-        table::{Column, View, local_time, table},
-        text::one_line,
-    },
+    exit::CliError,
+    output::{Column, Output, View, local_time, one_line, table},
     unix::hidden_line,
 };
 use base::{Environment, mask_urls};
@@ -31,7 +27,6 @@ const DEFAULT_NAME: &str = "default";
 /// Longer than any token.
 const MAX_INPUT_BYTES: u64 = 64 * 1024;
 
-/// Arguments of `login`.
 #[derive(Debug, Args)]
 pub struct LoginArgs {
     /// Name of the context to create or replace
@@ -45,7 +40,6 @@ pub struct LoginArgs {
     token_file: Option<String>,
 }
 
-/// Subcommands of `context`.
 #[derive(Debug, Subcommand)]
 pub enum ContextCommand {
     /// List the contexts
@@ -70,7 +64,7 @@ pub enum ContextCommand {
 }
 
 /// Checks a token with its server and saves both.
-pub(crate) async fn login(args: LoginArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+pub(crate) async fn login(args: LoginArgs, environment: &Environment, output: &mut Output) -> Result<(), CliError> {
     let token = match &args.token_file {
         Some(file) => read_token(file)?,
         None => read_standard_input()?,
@@ -93,7 +87,7 @@ pub(crate) async fn login(args: LoginArgs, environment: &Environment, output: &m
             output.note(&format!("gantry: {variable} is set and takes precedence over contexts"));
         }
     }
-    Ok(Exit::Success)
+    Ok(())
 }
 
 fn read_standard_input() -> Result<SecretString, CliError> {
@@ -108,15 +102,14 @@ fn read_standard_input() -> Result<SecretString, CliError> {
 }
 
 /// Removes the context in use.
-pub(crate) fn logout(environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+pub(crate) fn logout(environment: &Environment, output: &mut Output) -> Result<(), CliError> {
     let contexts = Contexts::load(environment)?;
     let current = contexts.current().map(str::to_owned);
     let name = current.ok_or_else(|| CliError::NotFound("no context is in use".to_owned()))?;
     remove(&name, environment, output)
 }
 
-/// Runs a subcommand of `context`.
-pub(crate) fn run(command: ContextCommand, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+pub(crate) fn run(command: ContextCommand, environment: &Environment, output: &mut Output) -> Result<(), CliError> {
     let mut contexts = Contexts::load(environment)?;
     match command {
         ContextCommand::List => {
@@ -132,8 +125,7 @@ pub(crate) fn run(command: ContextCommand, environment: &Environment, output: &m
                 base::clock::Clock::system().now(),
                 None,
             );
-            output
-                .either(&serde_json::json!({"items": items, "next_cursor": null}), |_| table(COLUMNS, &items, &view))?;
+            output.either(&serde_json::json!({"items": items, "next_cursor": null}), |_| table(COLUMNS, &items, &view))
         }
         ContextCommand::Show { name } => {
             let environment = match &name {
@@ -161,19 +153,18 @@ pub(crate) fn run(command: ContextCommand, environment: &Environment, output: &m
                     format!("{name:<8} {}", value.map_or_else(|| "—".to_owned(), |value| one_line(&value)))
                 });
                 lines.collect::<Vec<_>>().join("\n")
-            })?;
+            })
         }
         ContextCommand::Use { name } => {
             contexts.select(&name)?;
             contexts.save(environment)?;
-            output.either(&serde_json::json!({"name": name, "current": true}), |_| format!("using context {name}"))?;
+            output.either(&serde_json::json!({"name": name, "current": true}), |_| format!("using context {name}"))
         }
-        ContextCommand::Remove { name } => return remove(&name, environment, output),
+        ContextCommand::Remove { name } => remove(&name, environment, output),
     }
-    Ok(Exit::Success)
 }
 
-fn remove(name: &str, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+fn remove(name: &str, environment: &Environment, output: &mut Output) -> Result<(), CliError> {
     let mut contexts = Contexts::load(environment)?;
     contexts.remove(name)?;
     contexts.save(environment)?;
@@ -181,7 +172,7 @@ fn remove(name: &str, environment: &Environment, output: &mut Output) -> Result<
     if contexts.current().is_none() && contexts.iter().next().is_some() {
         output.note("gantry: no context is in use; select one with `gantry context use NAME`");
     }
-    Ok(Exit::Success)
+    Ok(())
 }
 
 /// A context without its token.

@@ -12,16 +12,11 @@ use protocol::{
 
 use crate::{
     client::{Client, pages},
-    exit::{CliError, Exit},
-    output::{
-        Format, Output, Paint,
-        table::{Column, TableArgs, View, table},
-        text::{escape_control_chars, one_line},
-    },
+    exit::CliError,
+    output::{Column, Format, Output, Paint, TableArgs, View, escape_control_chars, one_line, table},
 };
-use base::{Environment, clock::Clock};
+use base::clock::Clock;
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum MemoryCommand {
     /// List documents
@@ -57,7 +52,6 @@ pub enum MemoryCommand {
     },
 }
 
-/// Arguments of `put`.
 #[derive(Debug, Args)]
 pub struct PutArgs {
     /// Path of the document
@@ -69,7 +63,6 @@ pub struct PutArgs {
     if_version: Option<u64>,
 }
 
-/// Arguments of `search`.
 #[derive(Debug, Args)]
 pub struct SearchArgs {
     /// Words
@@ -80,32 +73,23 @@ pub struct SearchArgs {
     limit: u32,
 }
 
-pub(crate) async fn run(
-    command: MemoryCommand,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn run(command: MemoryCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     match command {
-        MemoryCommand::Ls { path } => {
-            pages::print_entries(&client, ("/api/memory/tree", &path), ENTRIES, output).await?;
-        }
-        MemoryCommand::Cat { path, version } => print(&client, path, version, output).await?,
-        MemoryCommand::Put(args) => put(&client, args, output).await?,
+        MemoryCommand::Ls { path } => pages::print_entries(client, ("/api/memory/tree", &path), ENTRIES, output).await,
+        MemoryCommand::Cat { path, version } => print(client, path, version, output).await,
+        MemoryCommand::Put(args) => put(client, args, output).await,
         MemoryCommand::Rm { path, if_version } => {
             client.delete_if_version("/api/memory", &at(&path), if_version).await?;
-            output.either(&serde_json::json!({"path": path, "deleted": true}), |_| {
-                format!("{} deleted", one_line(&path))
-            })?;
+            output
+                .either(&serde_json::json!({"path": path, "deleted": true}), |_| format!("{} deleted", one_line(&path)))
         }
-        MemoryCommand::Search(args) => search(&client, args, output).await?,
+        MemoryCommand::Search(args) => search(client, args, output).await,
         MemoryCommand::History { path } => {
             let page: Page<MemoryVersion> = client.get("/api/memory/versions", &at(&path)).await?;
             let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
-            output.either(&page, |_| table(VERSIONS, &page.items, &view))?;
+            output.either(&page, |_| table(VERSIONS, &page.items, &view))
         }
     }
-    Ok(Exit::Success)
 }
 
 fn at(path: &str) -> [(&'static str, String); 1] {
@@ -190,6 +174,7 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+    use crate::exit::Exit;
 
     #[test]
     fn only_a_text_of_the_permitted_size_is_sent() {

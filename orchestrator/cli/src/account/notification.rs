@@ -4,21 +4,12 @@ use clap::{Args, Subcommand};
 use protocol::{Notification, NotificationId};
 
 use crate::{
-    client::{
-        Client,
-        pages::{self, PageArgs},
-    },
-    exit::{CliError, Exit},
+    client::{Client, PageArgs, pages},
+    exit::CliError,
     ids::{IdArg, short_id},
-    output::{
-        Output,
-        table::{TableArgs, local_time},
-        text::{escape_control_chars, one_line},
-    },
+    output::{Output, TableArgs, escape_control_chars, local_time, one_line},
 };
-use base::Environment;
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum NotificationCommand {
     /// List your notifications, newest first
@@ -32,7 +23,6 @@ pub enum NotificationCommand {
     },
 }
 
-/// Arguments of `ls`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only notifications that are not marked as read
@@ -45,37 +35,32 @@ pub struct ListArgs {
     page: PageArgs,
 }
 
-pub(crate) async fn run(
-    command: NotificationCommand,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn run(command: NotificationCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     match command {
-        NotificationCommand::Ls(args) => list(&client, args, output).await,
+        NotificationCommand::Ls(args) => list(client, args, output).await,
         NotificationCommand::Read { ids } => {
             for id in ids {
-                let id = id.resolve(&client).await?;
+                let id = id.resolve(client).await?;
                 let path = format!("/api/notifications/{id}/read");
                 let read: Notification = client.post(&path, &(), None).await?;
                 output.either(&read, |_| format!("{id} read"))?;
             }
-            Ok(Exit::Success)
+            Ok(())
         }
     }
 }
 
-async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
+async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<(), CliError> {
     let mut query: Vec<_> = args.unread.then(|| ("unread", "true".to_owned())).into_iter().collect();
     query.extend(args.id.map(|part| ("id", part)));
     let read = pages::read::<Notification>(client, ("/api/notifications", &query), &args.page, output).await?;
-    let Some((notifications, cursor)) = read else { return Ok(Exit::Success) };
+    let Some((notifications, cursor)) = read else { return Ok(()) };
     for one in &notifications {
         let text = if args.page.table.quiet { one.id.to_string() } else { describe(one, &args.page.table, output) };
         output.line(&text)?;
     }
     pages::note_next(cursor.as_deref(), output);
-    Ok(Exit::Success)
+    Ok(())
 }
 
 /// Two lines or more: what identifies it, and its text.

@@ -9,15 +9,10 @@ use secrecy::ExposeSecret;
 use crate::{
     client::Client,
     exit::{CliError, Exit},
-    output::{
-        Output,
-        table::{Column, TableArgs, View, table},
-        text::one_line,
-    },
+    output::{Column, Output, TableArgs, View, one_line, table},
 };
 use base::{Environment, clock::Clock};
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum SecretCommand {
     /// Create or replace a secret; the value is read from standard input, without its last line break
@@ -33,7 +28,6 @@ pub enum SecretCommand {
     },
 }
 
-/// Arguments of `set`.
 #[derive(Debug, Args)]
 pub struct SetArgs {
     /// Name: 1 to 64 letters, digits and _.-
@@ -44,35 +38,32 @@ pub struct SetArgs {
 }
 
 pub async fn run(command: SecretCommand, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
+    let client = &Client::from_environment(environment)?;
     match command {
-        SecretCommand::Set(args) => set(&Client::from_environment(environment)?, args, output).await,
-        SecretCommand::Ls => list(&Client::from_environment(environment)?, output).await,
-        SecretCommand::Rm { name } => {
-            delete(&Client::from_environment(environment)?, checked_name(&name)?, output).await
-        }
+        SecretCommand::Set(args) => set(client, args, output).await?,
+        SecretCommand::Ls => list(client, output).await?,
+        SecretCommand::Rm { name } => delete(client, checked_name(&name)?, output).await?,
     }
+    Ok(Exit::Success)
 }
 
-async fn set(client: &Client, args: SetArgs, output: &mut Output) -> Result<Exit, CliError> {
+async fn set(client: &Client, args: SetArgs, output: &mut Output) -> Result<(), CliError> {
     let name = checked_name(&args.name)?.to_owned();
     let value = value::from_standard_input(args.keep_newline)?.expose_secret().to_owned();
     let secret: SecretSummary = client.post("/api/secrets", &SetSecret { name, value }, None).await?;
-    output.either(&secret, |_| format!("{} set", one_line(&secret.name)))?;
-    Ok(Exit::Success)
+    output.either(&secret, |_| format!("{} set", one_line(&secret.name)))
 }
 
-async fn list(client: &Client, output: &mut Output) -> Result<Exit, CliError> {
+async fn list(client: &Client, output: &mut Output) -> Result<(), CliError> {
     // A user has no more than a page of them.
     let page: Page<SecretSummary> = client.get("/api/secrets", &[("limit", "200".to_owned())]).await?;
     let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
-    output.either(&page, |_| table(SECRETS, &page.items, &view))?;
-    Ok(Exit::Success)
+    output.either(&page, |_| table(SECRETS, &page.items, &view))
 }
 
-async fn delete(client: &Client, name: &str, output: &mut Output) -> Result<Exit, CliError> {
+async fn delete(client: &Client, name: &str, output: &mut Output) -> Result<(), CliError> {
     client.delete_if_version(&format!("/api/secrets/{name}"), &[], None).await?;
-    output.either(&serde_json::json!({"name": name, "deleted": true}), |_| format!("{name} deleted"))?;
-    Ok(Exit::Success)
+    output.either(&serde_json::json!({"name": name, "deleted": true}), |_| format!("{name} deleted"))
 }
 
 /// Checked here so that the name fits into a URL, and before a value is read.

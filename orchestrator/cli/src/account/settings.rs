@@ -5,14 +5,12 @@ use protocol::{QuietHours, TimeOfDay, UserSettings};
 
 use crate::{
     client::Client,
-    exit::{CliError, Exit},
-    output::{Output, text::one_line},
+    exit::CliError,
+    output::{Output, one_line},
 };
-use base::Environment;
 
 const PATH: &str = "/api/settings";
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum SettingsCommand {
     /// Show your settings
@@ -21,7 +19,6 @@ pub enum SettingsCommand {
     Set(SetArgs),
 }
 
-/// Arguments of `set`.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct SetArgs {
@@ -54,19 +51,13 @@ enum SettingArg {
     HeartbeatEvery,
 }
 
-pub(crate) async fn run(
-    command: SettingsCommand,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn run(command: SettingsCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     let mut settings: UserSettings = client.get(PATH, &[]).await?;
     if let SettingsCommand::Set(args) = command {
         args.apply(&mut settings);
         settings = client.put_if_version(PATH, &[], &settings, None).await?;
     }
-    output.either(&settings, |_| describe(&settings))?;
-    Ok(Exit::Success)
+    output.either(&settings, |_| describe(&settings))
 }
 
 impl SetArgs {

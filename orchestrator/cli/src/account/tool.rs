@@ -2,22 +2,18 @@
 
 use std::fmt::Write as _;
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use protocol::{PermissionState, SetPermission, ToolDomain, ToolPage, ToolSummary};
 
 use crate::{
     client::Client,
-    exit::{CliError, Exit},
-    output::{
-        Output,
-        table::{Column, TableArgs, View, table},
-        text::one_line,
-    },
+    exit::CliError,
+    input::one_of_explained,
+    output::{Column, Output, TableArgs, View, one_line, table},
 };
-use base::{Environment, clock::Clock};
+use base::clock::Clock;
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum ToolCommand {
     /// List tools with your permissions
@@ -28,56 +24,32 @@ pub enum ToolCommand {
         /// Name of the tool
         name: String,
         /// How the tool may run
-        #[arg(value_enum)]
-        permission: PermissionArg,
+        #[arg(value_parser = one_of_explained(PERMISSIONS))]
+        permission: PermissionState,
     },
 }
 
-/// A permission, spelled as on the wire.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub enum PermissionArg {
-    /// The tool's approval requirement decides
-    Default,
-    /// In chat, calls run without asking, except those that always require approval
-    AlwaysAllow,
-    /// In chat, every call asks
-    AskEachTime,
-    /// Every call is refused
-    Disabled,
-}
+const PERMISSIONS: &[(PermissionState, &str)] = &[
+    (PermissionState::Default, "The tool's approval requirement decides"),
+    (PermissionState::AlwaysAllow, "In chat, calls run without asking, except those that always require approval"),
+    (PermissionState::AskEachTime, "In chat, every call asks"),
+    (PermissionState::Disabled, "Every call is refused"),
+];
 
-impl From<PermissionArg> for PermissionState {
-    fn from(permission: PermissionArg) -> Self {
-        match permission {
-            PermissionArg::Default => Self::Default,
-            PermissionArg::AlwaysAllow => Self::AlwaysAllow,
-            PermissionArg::AskEachTime => Self::AskEachTime,
-            PermissionArg::Disabled => Self::Disabled,
-        }
-    }
-}
-
-pub(crate) async fn run(
-    command: ToolCommand,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn run(command: ToolCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     match command {
         ToolCommand::List => {
             let page: ToolPage = client.get("/api/tools", &[]).await?;
             let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
-            output.either(&page, |_| text(&page, &view))?;
+            output.either(&page, |_| text(&page, &view))
         }
         ToolCommand::Permission { name, permission } => {
             let path = format!("/api/tools/{}/permission", utf8_percent_encode(&name, NON_ALPHANUMERIC));
-            let body = SetPermission { permission: permission.into() };
+            let body = SetPermission { permission };
             let tool: ToolSummary = client.put_if_version(&path, &[], &body, None).await?;
-            output.either(&tool, |_| format!("{}: {}", one_line(&tool.name), tool.permission.as_str()))?;
+            output.either(&tool, |_| format!("{}: {}", one_line(&tool.name), tool.permission.as_str()))
         }
     }
-    Ok(Exit::Success)
 }
 
 fn text(page: &ToolPage, view: &View) -> String {

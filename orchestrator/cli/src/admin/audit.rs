@@ -5,19 +5,15 @@ use protocol::{AuditRecord, JobId};
 
 use crate::{
     automation::runs::past,
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
-    exit::{CliError, Exit},
+    client::{Client, List, PageArgs},
+    exit::CliError,
     ids::IdArg,
-    output::{Output, table::Column, text::one_line},
+    output::{Column, Output, one_line},
 };
-use base::{Environment, clock::Clock};
+use base::clock::Clock;
 
 const PATH: &str = "/api/audit";
 
-/// Arguments.
 #[derive(Debug, Args)]
 pub struct AuditArgs {
     /// Only entries of this user
@@ -58,10 +54,9 @@ const ENTRIES: List<AuditRecord> = List {
     id: |entry| entry.request_id.clone().unwrap_or_default(),
 };
 
-pub(crate) async fn run(args: AuditArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn run(args: AuditArgs, client: &Client, output: &mut Output) -> Result<(), CliError> {
     let job = match args.job {
-        Some(job) => Some(job.resolve(&client).await?.to_string()),
+        Some(job) => Some(job.resolve(client).await?.to_string()),
         None => None,
     };
     let now = Clock::system().now();
@@ -76,6 +71,5 @@ pub(crate) async fn run(args: AuditArgs, environment: &Environment, output: &mut
     .into_iter()
     .filter_map(|(name, value)| Some((name, value?)))
     .collect();
-    ENTRIES.print(&client, (PATH, &query), &args.page, output).await?;
-    Ok(Exit::Success)
+    ENTRIES.print(client, (PATH, &query), &args.page, output).await
 }

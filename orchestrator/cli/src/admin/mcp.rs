@@ -6,18 +6,13 @@ use protocol::{ApproveMcpTool, McpServerSummary, McpToolStatus, McpToolSummary, 
 
 use crate::{
     client::Client,
-    exit::{CliError, Exit},
-    output::{
-        Output,
-        table::{Column, TableArgs, View, table},
-        text::one_line,
-    },
+    exit::CliError,
+    output::{Column, Output, TableArgs, View, one_line, table},
 };
 use base::clock::Clock;
 
 const PATH: &str = "/api/admin/mcp";
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum McpCommand {
     /// List the MCP servers, their tools, and definitions that wait for approval
@@ -34,12 +29,12 @@ pub enum McpCommand {
     },
 }
 
-pub(crate) async fn run(command: McpCommand, client: &Client, output: &mut Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(command: McpCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     match command {
         McpCommand::List => {
             let page: Page<McpServerSummary> = client.get(PATH, &[]).await?;
             let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
-            output.either(&page, |_| text(&page.items, &view))?;
+            output.either(&page, |_| text(&page.items, &view))
         }
         McpCommand::Approve { server, tool, digest } => {
             let digest = match digest {
@@ -48,10 +43,9 @@ pub(crate) async fn run(command: McpCommand, client: &Client, output: &mut Outpu
             };
             let path = format!("{PATH}/{}/approve", utf8_percent_encode(&server, NON_ALPHANUMERIC));
             let approved: McpToolSummary = client.post(&path, &ApproveMcpTool { tool, digest }, None).await?;
-            output.either(&approved, |_| format!("{}: {}", one_line(&approved.name), approved.status.as_str()))?;
+            output.either(&approved, |_| format!("{}: {}", one_line(&approved.name), approved.status.as_str()))
         }
     }
-    Ok(Exit::Success)
 }
 
 async fn withheld_digest(client: &Client, server: &str, tool: &str) -> Result<String, CliError> {

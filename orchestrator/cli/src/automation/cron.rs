@@ -7,19 +7,14 @@ use clap::{Args, Subcommand};
 use protocol::{CronJob, CronJobs, CronRan, CronRuns, CronStatus, RoutineId};
 use serde_json::{Value, json};
 
-use super::routine::{id_of, users_zone};
+use super::routine::{id_of, print_warnings, users_zone};
 use crate::{
     client::{Client, rpc},
-    exit::{CliError, Exit},
-    output::{
-        Format, Output,
-        table::{TableArgs, View, table},
-        text::one_line,
-    },
+    exit::CliError,
+    output::{Format, Output, TableArgs, View, one_line, table},
 };
-use base::{Environment, clock::Clock};
+use base::clock::Clock;
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum CronCommand {
     /// List cron jobs
@@ -30,27 +25,14 @@ pub enum CronCommand {
     /// Change a cron job
     Edit(Box<job::EditArgs>),
     /// Remove a cron job
-    Rm {
-        /// Name or id
-        #[arg(value_name = "ROUTINE")]
-        routine: String,
-    },
+    Rm(Named),
     /// Enable a cron job
-    Enable {
-        /// Name or id
-        #[arg(value_name = "ROUTINE")]
-        routine: String,
-    },
+    Enable(Named),
     /// Disable a cron job
-    Disable {
-        /// Name or id
-        #[arg(value_name = "ROUTINE")]
-        routine: String,
-    },
+    Disable(Named),
     /// Run a cron job if it is due
     Run {
         /// Name or id
-        #[arg(value_name = "ROUTINE")]
         routine: String,
         /// Run it even if it is not due
         #[arg(long)]
@@ -59,7 +41,7 @@ pub enum CronCommand {
     /// List the ended runs of a cron job, newest first
     Runs {
         /// Name or id
-        #[arg(value_name = "ROUTINE", required_unless_present = "id")]
+        #[arg(required_unless_present = "id")]
         routine: Option<String>,
         /// Name or id
         #[arg(long, conflicts_with = "routine", hide = true)]
@@ -72,7 +54,13 @@ pub enum CronCommand {
     Status,
 }
 
-/// Arguments of `list`.
+/// One cron job.
+#[derive(Debug, Args)]
+pub struct Named {
+    /// Name or id
+    routine: String,
+}
+
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Also disabled ones
@@ -80,65 +68,59 @@ pub struct ListArgs {
     all: bool,
 }
 
-pub(crate) async fn run(
-    command: CronCommand,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn run(command: CronCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     let now = Clock::system().now();
     match command {
-        CronCommand::List(args) => list(&client, args, output).await?,
+        CronCommand::List(args) => list(client, args, output).await,
         CronCommand::Add(args) => {
-            let added: CronJob = rpc::call(&client, "cron.add", &args.params(now)?).await?;
-            show::print_warnings(&added, output);
-            output.either(&added, |_| added.id.to_string())?;
+            let added: CronJob = rpc::call(client, "cron.add", &args.params(now)?).await?;
+            print_warnings(&added.warnings, None, output);
+            output.either(&added, |_| added.id.to_string())
         }
         CronCommand::Edit(args) => {
-            let id = id_of(&client, &args.routine).await?;
+            let id = id_of(client, &args.routine).await?;
             let params = json!({"id": id, "patch": args.patch(now)?});
-            update(&client, &params, "updated", output).await?;
+            update(client, &params, "updated", output).await
         }
-        CronCommand::Enable { routine } => {
-            let id = id_of(&client, &routine).await?;
-            update(&client, &json!({"id": id, "patch": {"enabled": true}}), "enabled", output).await?;
-        }
-        CronCommand::Disable { routine } => {
-            let id = id_of(&client, &routine).await?;
-            update(&client, &json!({"id": id, "patch": {"enabled": false}}), "disabled", output).await?;
-        }
-        CronCommand::Rm { routine } => {
-            let id = id_of(&client, &routine).await?;
-            let removed: Value = rpc::call(&client, "cron.remove", &json!({"id": id})).await?;
-            output.either(&removed, |_| format!("{id} removed"))?;
+        CronCommand::Enable(job) => switch(client, &job.routine, true, output).await,
+        CronCommand::Disable(job) => switch(client, &job.routine, false, output).await,
+        CronCommand::Rm(job) => {
+            let id = id_of(client, &job.routine).await?;
+            let removed: Value = rpc::call(client, "cron.remove", &json!({"id": id})).await?;
+            output.either(&removed, |_| format!("{id} removed"))
         }
         CronCommand::Run { routine, force } => {
-            let id = id_of(&client, &routine).await?;
-            return run_now(&client, id, force, output).await;
+            let id = id_of(client, &routine).await?;
+            return run_now(client, id, force, output).await;
         }
         CronCommand::Runs { routine, id, limit } => {
-            let id = id_of(&client, &routine.or(id).unwrap_or_default()).await?;
-            let runs: CronRuns = rpc::call(&client, "cron.runs", &json!({"id": id, "limit": limit})).await?;
-            let zone = users_zone(&client).await;
+            let id = id_of(client, &routine.or(id).unwrap_or_default()).await?;
+            let runs: CronRuns = rpc::call(client, "cron.runs", &json!({"id": id, "limit": limit})).await?;
+            let zone = users_zone(client).await;
             let view = View { zone, ..View::new(output, &TableArgs::default(), now, None) };
-            output.either(&runs, |_| table(show::RUNS, &runs.entries, &view))?;
+            output.either(&runs, |_| table(show::RUNS, &runs.entries, &view))
         }
         CronCommand::Status => {
-            let status: CronStatus = rpc::call(&client, "cron.status", &json!({})).await?;
-            let zone = users_zone(&client).await;
-            output.either(&status, |paint| show::status(paint, &status, zone, now))?;
+            let status: CronStatus = rpc::call(client, "cron.status", &json!({})).await?;
+            let zone = users_zone(client).await;
+            output.either(&status, |paint| show::status(paint, &status, zone, now))
         }
     }
-    Ok(Exit::Success)
+}
+
+async fn switch(client: &Client, routine: &str, enabled: bool, output: &mut Output) -> Result<(), CliError> {
+    let id = id_of(client, routine).await?;
+    let verb = if enabled { "enabled" } else { "disabled" };
+    update(client, &json!({"id": id, "patch": {"enabled": enabled}}), verb, output).await
 }
 
 async fn update(client: &Client, params: &Value, verb: &str, output: &mut Output) -> Result<(), CliError> {
     let updated: CronJob = rpc::call(client, "cron.update", params).await?;
-    show::print_warnings(&updated, output);
+    print_warnings(&updated.warnings, None, output);
     output.either(&updated, |_| format!("{} {verb}", updated.id))
 }
 
-async fn run_now(client: &Client, id: RoutineId, force: bool, output: &mut Output) -> Result<Exit, CliError> {
+async fn run_now(client: &Client, id: RoutineId, force: bool, output: &mut Output) -> Result<(), CliError> {
     let mode = if force { "force" } else { "due" };
     let ran: CronRan = rpc::call(client, "cron.run", &json!({"id": id, "mode": mode})).await?;
     output.either(&ran, |_| match (&ran.run_id, &ran.reason) {
@@ -146,8 +128,7 @@ async fn run_now(client: &Client, id: RoutineId, force: bool, output: &mut Outpu
         (None, Some(reason)) if reason == "not_due" => "not run: it is not due; --force runs it now".to_owned(),
         (None, Some(reason)) => format!("not run: {}", one_line(reason)),
         (None, None) => "not run".to_owned(),
-    })?;
-    Ok(Exit::Success)
+    })
 }
 
 async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<(), CliError> {

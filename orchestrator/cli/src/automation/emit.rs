@@ -7,13 +7,11 @@ use serde_json::json;
 
 use crate::{
     client::Client,
-    exit::{CliError, Exit},
+    exit::CliError,
     input::{json_argument, text_or_stdin},
     output::Output,
 };
-use base::Environment;
 
-/// Arguments of `message`.
 #[derive(Debug, Args)]
 pub struct MessageArgs {
     /// The text, at most 64 KiB; - reads it from standard input
@@ -29,7 +27,6 @@ pub struct MessageArgs {
     idempotency_key: Option<String>,
 }
 
-/// Arguments of `system-event`.
 #[derive(Debug, Args)]
 pub struct SystemEventArgs {
     /// Who sends it, such as github
@@ -44,25 +41,15 @@ pub struct SystemEventArgs {
     idempotency_key: Option<String>,
 }
 
-pub(crate) async fn message(
-    args: MessageArgs,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn message(args: MessageArgs, client: &Client, output: &mut Output) -> Result<(), CliError> {
     let body = PostMessage { channel: args.channel, content: text_or_stdin(args.content)?, sender: args.sender };
-    emit(&client, "/api/messages", &body, args.idempotency_key.as_deref(), output).await
+    emit(client, "/api/messages", &body, args.idempotency_key.as_deref(), output).await
 }
 
-pub(crate) async fn system_event(
-    args: SystemEventArgs,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn system_event(args: SystemEventArgs, client: &Client, output: &mut Output) -> Result<(), CliError> {
     let payload = args.payload.map_or(Ok(json!({})), |payload| json_argument("--payload", &payload))?;
     let body = EmitSystemEvent { source: args.source, event_type: args.event_type, payload };
-    emit(&client, "/api/system-events", &body, args.idempotency_key.as_deref(), output).await
+    emit(client, "/api/system-events", &body, args.idempotency_key.as_deref(), output).await
 }
 
 async fn emit(
@@ -71,11 +58,10 @@ async fn emit(
     body: &impl Serialize,
     idempotency_key: Option<&str>,
     output: &mut Output,
-) -> Result<Exit, CliError> {
+) -> Result<(), CliError> {
     let receipt: EventReceipt = client.post(path, body, idempotency_key).await?;
     output.either(&receipt, |_| match receipt.run_ids.as_slice() {
         [] => "accepted; it fires no routine".to_owned(),
         runs => runs.iter().map(|run| format!("run {run}")).collect::<Vec<_>>().join("\n"),
-    })?;
-    Ok(Exit::Success)
+    })
 }

@@ -21,10 +21,10 @@ use protocol::{Page, Routine, RoutineId, RoutineWarning, UserSettings};
 
 use super::runs;
 use crate::{
-    client::{Client, pages::PageArgs},
+    client::{Client, PageArgs},
     exit::{CliError, Exit},
     ids::IdArg,
-    output::{Output, text::one_line},
+    output::{Output, one_line},
 };
 use base::{Environment, clock::Clock};
 
@@ -32,7 +32,6 @@ pub(crate) use trigger_fields::time;
 
 const PATH: &str = "/api/routines";
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum RoutineCommand {
     /// List routines: what fires them, and when next
@@ -74,7 +73,6 @@ pub struct Names {
     routines: Vec<String>,
 }
 
-/// Arguments of `runs`.
 #[derive(Debug, clap::Args)]
 pub struct RunsArgs {
     /// Name or id
@@ -88,28 +86,28 @@ pub struct RunsArgs {
 
 pub(crate) async fn run(
     command: RoutineCommand,
+    client: &Client,
     environment: &Environment,
     output: &mut Output,
 ) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
     let now = Clock::system().now();
     match command {
-        RoutineCommand::List(args) => list::list(&client, args, now, output).await?,
-        RoutineCommand::Show { routine } => show::show(&client, &routine, now, output).await?,
-        RoutineCommand::Create(args) => change::create(&client, *args, now, output).await?,
-        RoutineCommand::Edit(args) => change::edit(&client, *args, environment, now, output).await?,
-        RoutineCommand::Delete(names) => delete(&client, names, output).await?,
-        RoutineCommand::Enable(names) => switch(&client, names, "enable", output).await?,
-        RoutineCommand::Disable(names) => switch(&client, names, "disable", output).await?,
-        RoutineCommand::Run(args) => return run::run(&client, args, output).await,
+        RoutineCommand::List(args) => list::list(client, args, now, output).await?,
+        RoutineCommand::Show { routine } => show::show(client, &routine, now, output).await?,
+        RoutineCommand::Create(args) => change::create(client, *args, now, output).await?,
+        RoutineCommand::Edit(args) => change::edit(client, *args, environment, now, output).await?,
+        RoutineCommand::Delete(names) => delete(client, names, output).await?,
+        RoutineCommand::Enable(names) => switch(client, names, "enable", output).await?,
+        RoutineCommand::Disable(names) => switch(client, names, "disable", output).await?,
+        RoutineCommand::Run(args) => return run::run(client, args, output).await,
         RoutineCommand::Runs(args) => {
-            let id = id_of(&client, &args.routine).await?;
+            let id = id_of(client, &args.routine).await?;
             let query: Vec<_> = args.status.map(|status| ("status", status)).into_iter().collect();
-            runs::RUNS.print(&client, (&format!("{PATH}/{id}/runs"), &query), &args.page, output).await?;
+            runs::RUNS.print(client, (&format!("{PATH}/{id}/runs"), &query), &args.page, output).await?;
         }
-        RoutineCommand::Deliveries(args) => deliveries::list(&client, args, output).await?,
-        RoutineCommand::Upcoming(args) => list::upcoming(&client, args, now, output).await?,
-        RoutineCommand::Apply(args) => return apply::apply(&client, args, now, output).await,
+        RoutineCommand::Deliveries(args) => deliveries::list(client, args, output).await?,
+        RoutineCommand::Upcoming(args) => list::upcoming(client, args, now, output).await?,
+        RoutineCommand::Apply(args) => return apply::apply(client, args, now, output).await,
     }
     Ok(Exit::Success)
 }
@@ -171,13 +169,13 @@ pub(crate) async fn users_zone(client: &Client) -> Tz {
     settings.ok().and_then(|settings| settings.timezone.parse().ok()).unwrap_or(Tz::UTC)
 }
 
-/// Prints what will not work unattended on standard error. With `--json` the answer has it.
-fn print_warnings(warnings: &[RoutineWarning], name: &str, output: &Output) {
+/// Prints what will not work unattended on standard error, after the name of its routine. With `--json` the answer has it.
+pub(crate) fn print_warnings(warnings: &[RoutineWarning], name: Option<&str>, output: &Output) {
     if output.format == crate::output::Format::Json {
         return;
     }
+    let name = name.map(|name| format!("{}: ", one_line(name))).unwrap_or_default();
     for warning in warnings {
-        let (field, detail) = (one_line(&warning.field), one_line(&warning.detail));
-        output.note(&format!("warning: {}: {field}: {detail}", one_line(name)));
+        output.note(&format!("warning: {name}{}: {}", one_line(&warning.field), one_line(&warning.detail)));
     }
 }

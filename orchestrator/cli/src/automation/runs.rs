@@ -3,30 +3,21 @@
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use clap::{Args, Subcommand};
-use protocol::{Page, RoutineRun, RunId, RunStatus};
+use protocol::{RoutineRun, RunId, RunStatus};
 use serde_json::Value;
 
 use super::routine::{id_of, time};
 use crate::{
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
-    exit::{CliError, Exit},
+    client::{Client, List, PageArgs, pages},
+    exit::CliError,
     ids::{IdArg, short_id},
     job::calls::TOOL_CALLS,
-    output::{
-        Output, Paint,
-        table::{Column, cost, duration, local_time},
-        text::{escape_control_chars, one_line},
-    },
+    output::{Column, Output, Paint, cost, duration, escape_control_chars, local_time, one_line},
 };
-use base::{Environment, clock::Clock};
+use base::clock::Clock;
 
 const PATH: &str = "/api/runs";
-const RUNS_PER_PAGE: &str = "200";
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum RunsCommand {
     /// List runs, newest first
@@ -113,27 +104,22 @@ pub(crate) fn past(text: &str, now: DateTime<Utc>) -> Result<DateTime<Utc>, CliE
     Ok(if text.parse::<humantime::Duration>().is_ok() { now - (at - now) } else { at })
 }
 
-pub(crate) async fn run(
-    command: RunsCommand,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn run(command: RunsCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     let now = Clock::system().now();
     match command {
         RunsCommand::List { filter, page } => {
-            let query = filter.query(&client, now).await?;
-            RUNS.print(&client, (PATH, &query), &page, output).await?;
+            let query = filter.query(client, now).await?;
+            RUNS.print(client, (PATH, &query), &page, output).await
         }
         RunsCommand::Show { id } => {
-            let id = id.resolve(&client).await?;
+            let id = id.resolve(client).await?;
             let run: RoutineRun = client.get(&format!("{PATH}/{id}"), &[]).await?;
             let zone = output.zone;
-            output.either(&run, |paint| describe(paint, &run, zone))?;
+            output.either(&run, |paint| describe(paint, &run, zone))
         }
         RunsCommand::Actions { id, page } => {
-            let id = id.resolve(&client).await?;
-            TOOL_CALLS.print(&client, (&format!("{PATH}/{id}/actions"), &[]), &page, output).await?;
+            let id = id.resolve(client).await?;
+            TOOL_CALLS.print(client, (&format!("{PATH}/{id}/actions"), &[]), &page, output).await?;
             let run: RoutineRun = client.get(&format!("{PATH}/{id}"), &[]).await?;
             if let Some(job) = run.job_id {
                 output.note(&format!(
@@ -141,32 +127,19 @@ pub(crate) async fn run(
                     short_id(&job.to_string())
                 ));
             }
+            Ok(())
         }
         RunsCommand::Cancel { id } => {
-            let id = id.resolve(&client).await?;
+            let id = id.resolve(client).await?;
             let body = serde_json::Map::<String, Value>::new();
             let run: RoutineRun = client.post(&format!("{PATH}/{id}/cancel"), &body, None).await?;
-            output.either(&run, |_| format!("{id} {}", with_reason(&run)))?;
+            output.either(&run, |_| format!("{id} {}", with_reason(&run)))
         }
-        RunsCommand::Export { filter } => export(&client, filter.query(&client, now).await?, output).await?,
-    }
-    Ok(Exit::Success)
-}
-
-async fn export(client: &Client, filter: Vec<(&'static str, String)>, output: &mut Output) -> Result<(), CliError> {
-    let mut cursor: Option<String> = None;
-    loop {
-        let mut query = filter.clone();
-        query.push(("limit", RUNS_PER_PAGE.to_owned()));
-        query.extend(cursor.map(|cursor| ("cursor", cursor)));
-        // As the server sends them: fields that this program does not know are kept.
-        let page: Page<Value> = client.get(PATH, &query).await?;
-        for run in &page.items {
-            output.json(run)?;
-        }
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            return Ok(());
+        RunsCommand::Export { filter } => {
+            let query = filter.query(client, now).await?;
+            // As the server sends them: fields that this program does not know are kept.
+            let print = |runs: Vec<Value>| runs.iter().try_for_each(|run| output.json(run));
+            pages::for_each(client, (PATH, &query), print).await
         }
     }
 }

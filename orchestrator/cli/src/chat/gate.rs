@@ -1,24 +1,16 @@
 //! `gantry gate`: tool calls of chats that wait for a person.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use protocol::{Gate, GateDecision, GateId, GateResolution, GateScope, GateState, ResolveGate};
 
 use crate::{
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
-    exit::{CliError, Exit},
+    client::{Client, List, PageArgs},
+    exit::CliError,
     ids::IdArg,
-    output::{
-        Output, Paint,
-        table::Column,
-        text::{escape_control_chars, one_line},
-    },
+    input::one_of_explained,
+    output::{Column, Output, Paint, escape_control_chars, one_line},
 };
-use base::Environment;
 
-/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum GateCommand {
     /// List calls that wait for approval, newest first
@@ -41,7 +33,6 @@ pub enum GateCommand {
     },
 }
 
-/// Arguments of `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// State, or several separated by commas: pending, approved, denied, expired
@@ -54,7 +45,6 @@ pub struct ListArgs {
     page: PageArgs,
 }
 
-/// Arguments of `approve`.
 #[derive(Debug, Args)]
 pub struct ApproveArgs {
     /// Gate id
@@ -63,8 +53,8 @@ pub struct ApproveArgs {
     #[arg(long)]
     always: bool,
     /// Where --always applies
-    #[arg(long, value_enum, default_value_t = Scope::Thread, requires = "always")]
-    scope: Scope,
+    #[arg(long, value_parser = one_of_explained(SCOPES), default_value = "thread", requires = "always")]
+    scope: GateScope,
     /// Refuse to approve if the parameters have another digest than this
     #[arg(long, value_name = "SHA256")]
     digest: Option<String>,
@@ -74,48 +64,28 @@ pub struct ApproveArgs {
 }
 
 /// Where `--always` applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Scope {
-    /// In the thread of the call
-    Thread,
-    /// In all your threads
-    User,
-}
+const SCOPES: &[(GateScope, &str)] =
+    &[(GateScope::Thread, "In the thread of the call"), (GateScope::User, "In all your threads")];
 
-impl From<Scope> for GateScope {
-    fn from(scope: Scope) -> Self {
-        match scope {
-            Scope::Thread => Self::Thread,
-            Scope::User => Self::User,
-        }
-    }
-}
-
-pub(crate) async fn run(
-    command: GateCommand,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
-    let client = Client::from_environment(environment)?;
+pub(crate) async fn run(command: GateCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     match command {
-        GateCommand::List(args) => list(&client, args, output).await?,
+        GateCommand::List(args) => list(client, args, output).await,
         GateCommand::Show { id } => {
-            let id = id.resolve(&client).await?;
+            let id = id.resolve(client).await?;
             let gate: Gate = client.get(&format!("/api/gates/{id}"), &[]).await?;
-            output.either(&gate, |paint| describe(paint, &gate))?;
+            output.either(&gate, |paint| describe(paint, &gate))
         }
         GateCommand::Approve(args) => {
             let decision = if args.always { GateDecision::Always } else { GateDecision::Approve };
-            let scope = args.always.then(|| args.scope.into());
+            let scope = args.always.then_some(args.scope);
             let body = ResolveGate { decision, reason: args.reason, scope, parameters_digest: args.digest };
-            resolve(&client, args.id.resolve(&client).await?, &body, output).await?;
+            resolve(client, args.id.resolve(client).await?, &body, output).await
         }
         GateCommand::Deny { id, reason } => {
             let body = ResolveGate { decision: GateDecision::Deny, reason, scope: None, parameters_digest: None };
-            resolve(&client, id.resolve(&client).await?, &body, output).await?;
+            resolve(client, id.resolve(client).await?, &body, output).await
         }
     }
-    Ok(Exit::Success)
 }
 
 async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<(), CliError> {

@@ -7,9 +7,9 @@ use protocol::{ChatContent, ChatHistory, ChatMessage, DeltaPiece, Gate};
 
 use super::event::ChatEvent;
 use crate::output::{
-    Paint,
+    Paint, escape_control_chars, one_line,
     render::{arguments, outcome},
-    text::{escape_control_chars, one_line, truncate},
+    truncate,
 };
 
 /// Longest input or output of a tool call that is shown, in characters.

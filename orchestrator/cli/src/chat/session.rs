@@ -16,12 +16,9 @@ use super::{
 use protocol::MAIN_THREAD;
 
 use crate::{
-    client::{
-        Client,
-        stream::{Followed, is_transient},
-    },
+    client::{Client, Followed, stream::is_transient},
     exit::{CliError, Exit},
-    output::{Output, text::one_line},
+    output::{Output, one_line},
 };
 
 /// The maximum of the API.
@@ -29,7 +26,6 @@ const GATES_PER_PAGE: &str = "200";
 /// Entries from before the conversation that a person sees: with a call or two, the last question and its answer.
 const EARLIER_ENTRIES: u32 = 6;
 
-/// A conversation.
 pub(super) struct Session<'a> {
     client: &'a Client,
     screen: Screen<'a>,

@@ -1,18 +1,15 @@
-//! `gantry chat threads`, `stop` and `delete`: the caller's threads.
+//! `gantry chat threads`, `stop`, `delete` and `actions`: the caller's threads and their tool calls.
 
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use protocol::ChatThread;
+use protocol::{ChatThread, ThreadActionRecord};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
-    exit::{CliError, Exit},
+    client::{Client, List, PageArgs},
+    exit::CliError,
     ids,
-    output::{Output, table::Column, text::one_line},
+    output::{Column, Output, one_line, render::arguments},
 };
 
 const THREADS: List<ChatThread> = List {
@@ -26,7 +23,6 @@ const THREADS: List<ChatThread> = List {
     id: |thread| thread.id.to_string(),
 };
 
-/// Arguments.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// Only threads whose id starts or ends with this; at least 4 characters
@@ -36,13 +32,11 @@ pub(crate) struct ListArgs {
     page: PageArgs,
 }
 
-pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<(), CliError> {
     let query: Vec<_> = args.id.map(|part| ("id", part)).into_iter().collect();
-    THREADS.print(client, ("/api/chat/threads", &query), &args.page, output).await?;
-    Ok(Exit::Success)
+    THREADS.print(client, ("/api/chat/threads", &query), &args.page, output).await
 }
 
-/// Arguments of `stop` and `delete`.
 #[derive(Debug, Args)]
 pub(crate) struct ThreadArgs {
     /// The thread: its key, its id or a part of it, or latest
@@ -54,17 +48,50 @@ pub(super) fn path(thread: &str) -> String {
     format!("/api/chat/threads/{}", utf8_percent_encode(thread, NON_ALPHANUMERIC))
 }
 
-pub(super) async fn stop(client: &Client, args: ThreadArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn stop(client: &Client, args: ThreadArgs, output: &mut Output) -> Result<(), CliError> {
     let thread = ids::thread(client, args.thread).await?;
     let stopped: ChatThread =
         client.post(&format!("{}/stop", path(&thread)), &Map::<String, Value>::new(), None).await?;
-    output.either(&stopped, |_| format!("{} stopped", one_line(&thread)))?;
-    Ok(Exit::Success)
+    output.either(&stopped, |_| format!("{} stopped", one_line(&thread)))
 }
 
-pub(super) async fn delete(client: &Client, args: ThreadArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn delete(client: &Client, args: ThreadArgs, output: &mut Output) -> Result<(), CliError> {
     let thread = ids::thread(client, args.thread).await?;
     client.delete_if_version(&path(&thread), &[], None).await?;
-    output.either(&json!({"id": thread, "deleted": true}), |_| format!("{} deleted", one_line(&thread)))?;
-    Ok(Exit::Success)
+    output.either(&json!({"id": thread, "deleted": true}), |_| format!("{} deleted", one_line(&thread)))
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ActionsArgs {
+    /// The thread: its key, its id or a part of it, or latest
+    thread: String,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+pub(super) async fn actions(client: &Client, args: ActionsArgs, output: &mut Output) -> Result<(), CliError> {
+    let thread = ids::thread(client, args.thread).await?;
+    let path = format!("{}/actions", path(&thread));
+    CALLS.print(client, (&path, &[]), &args.page, output).await
+}
+
+const CALLS: List<ThreadActionRecord> = List {
+    columns: &[
+        Column::number("turn", |call, _| call.turn.to_string()),
+        Column::text("call", |call, _| one_line(&call.call_id.0)),
+        Column::text("time", |call, view| view.time(call.at)),
+        Column::text("tool", |call, _| one_line(&call.tool)),
+        Column::text("outcome", |call, _| outcome(call).to_owned()),
+        Column::flexible("arguments", |call, _| one_line(&arguments(&call.tool, &call.input))),
+    ],
+    id: |call| call.call_id.0.clone(),
+};
+
+fn outcome(call: &ThreadActionRecord) -> &'static str {
+    match (call.success, call.error) {
+        (None, _) => "running",
+        (Some(true), _) => "ok",
+        (Some(false), Some(kind)) => kind.as_str(),
+        (Some(false), None) => "failed",
+    }
 }

@@ -4,15 +4,13 @@
 
 use clap::Args;
 use protocol::Page;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use super::Client;
 use crate::{
     exit::CliError,
-    output::{
-        Format, Output,
-        table::{Column, TableArgs, View, table},
-    },
+    output::{Column, Format, Output, TableArgs, View, table},
 };
 use base::clock::Clock;
 
@@ -35,12 +33,6 @@ pub struct PageArgs {
     pub(crate) cursor: Option<String>,
     #[command(flatten)]
     pub(crate) table: TableArgs,
-}
-
-impl PageArgs {
-    fn page_size(&self) -> u32 {
-        if self.all { ENTRIES_PER_PAGE } else { self.limit }
-    }
 }
 
 /// How the items of a list are shown.
@@ -83,9 +75,10 @@ pub(crate) async fn read<T: DeserializeOwned + Serialize>(
 ) -> Result<Option<(Vec<T>, Option<String>)>, CliError> {
     let mut items = Vec::new();
     let mut cursor = args.cursor.clone();
+    let limit = if args.all { ENTRIES_PER_PAGE } else { args.limit };
     loop {
         let mut query = filter.to_vec();
-        query.push(("limit", args.page_size().to_string()));
+        query.push(("limit", limit.to_string()));
         query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
         let page: Page<T> = client.get(url, &query).await?;
         cursor.clone_from(&page.next_cursor);
@@ -100,6 +93,51 @@ pub(crate) async fn read<T: DeserializeOwned + Serialize>(
     Ok((output.format == Format::Text).then_some((items, cursor)))
 }
 
+/// Passes every page of the list at `url` to `each`.
+pub(crate) async fn for_each<T: DeserializeOwned>(
+    client: &Client,
+    (url, filter): (&str, &[(&str, String)]),
+    mut each: impl FnMut(Vec<T>) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let mut cursor = None;
+    loop {
+        let mut query = filter.to_vec();
+        query.push(("limit", ENTRIES_PER_PAGE.to_string()));
+        query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
+        let page: Page<T> = client.get(url, &query).await?;
+        each(page.items)?;
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct EventPage {
+    items: Vec<Value>,
+    next_after: Option<i64>,
+}
+
+/// Passes every event of the list at `url` after a position to `each`.
+pub(crate) async fn for_each_event(
+    client: &Client,
+    (url, filter): (&str, &[(&str, String)]),
+    mut after: i64,
+    mut each: impl FnMut(Value) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    loop {
+        let mut query = filter.to_vec();
+        query.extend([("after", after.to_string()), ("limit", ENTRIES_PER_PAGE.to_string())]);
+        let page: EventPage = client.get(url, &query).await?;
+        page.items.into_iter().try_for_each(&mut each)?;
+        match page.next_after {
+            Some(next) if next > after => after = next,
+            _ => return Ok(()),
+        }
+    }
+}
+
 /// Prints every entry at `path` of the list at `url`: as JSON one by one, or as one table.
 pub(crate) async fn print_entries<T: DeserializeOwned + Serialize>(
     client: &Client,
@@ -108,20 +146,14 @@ pub(crate) async fn print_entries<T: DeserializeOwned + Serialize>(
     output: &mut Output,
 ) -> Result<(), CliError> {
     let mut items = Vec::new();
-    let mut cursor = None;
-    loop {
-        let mut query = vec![("path", path.to_owned()), ("limit", ENTRIES_PER_PAGE.to_string())];
-        query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
-        let page: Page<T> = client.get(url, &query).await?;
-        cursor = page.next_cursor;
-        match output.format {
-            Format::Json => page.items.iter().try_for_each(|entry| output.json(entry))?,
-            Format::Text => items.extend(page.items),
+    let add = |page: Vec<T>| match output.format {
+        Format::Json => page.iter().try_for_each(|entry| output.json(entry)),
+        Format::Text => {
+            items.extend(page);
+            Ok(())
         }
-        if cursor.is_none() {
-            break;
-        }
-    }
+    };
+    for_each(client, (url, &[("path", path.to_owned())]), add).await?;
     if output.format == Format::Text {
         let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
         let text = table(columns, &items, &view);

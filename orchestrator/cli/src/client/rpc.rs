@@ -6,7 +6,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::Client;
 use crate::{
     exit::{CliError, Exit},
-    output::text::one_line,
+    output::one_line,
 };
 
 const PATH: &str = "/api/rpc";

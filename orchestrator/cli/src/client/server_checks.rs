@@ -13,10 +13,7 @@ use base::{Environment, mask_urls};
 use crate::{
     client::{Client, claims::UnverifiedClaims, connection::Connection},
     exit::CliError,
-    output::{
-        table::{duration, local_time},
-        text::one_line,
-    },
+    output::{duration, local_time, one_line},
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

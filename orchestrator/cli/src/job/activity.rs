@@ -5,11 +5,7 @@
 use chrono::{DateTime, Utc};
 use protocol::{CallId, Event, EventData, JobState, MessageRole};
 
-use crate::output::{
-    render::arguments,
-    table::duration,
-    text::{one_line, truncate},
-};
+use crate::output::{duration, one_line, render::arguments, truncate};
 
 const MAX_CALL_CHARS: usize = 60;
 const SHELL: &str = "shell";

@@ -4,20 +4,12 @@ use clap::Args;
 use protocol::{JobId, LlmCallRecord, ToolActionRecord};
 
 use crate::{
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
-    exit::{CliError, Exit},
+    client::{Client, List, PageArgs},
+    exit::CliError,
     ids::IdArg,
-    output::{
-        Output, render,
-        table::{Column, cost},
-        text::one_line,
-    },
+    output::{Column, Output, cost, one_line, render},
 };
 
-/// Arguments of both commands.
 #[derive(Debug, Args)]
 pub struct CallsArgs {
     /// Job id
@@ -69,14 +61,12 @@ fn milliseconds(duration: Option<u64>) -> String {
     duration.map(|duration| format!("{duration} ms")).unwrap_or_default()
 }
 
-pub(super) async fn actions(client: &Client, args: CallsArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn actions(client: &Client, args: CallsArgs, output: &mut Output) -> Result<(), CliError> {
     let id = args.id.resolve(client).await?;
-    TOOL_CALLS.print(client, (&format!("/api/jobs/{id}/actions"), &[]), &args.page, output).await?;
-    Ok(Exit::Success)
+    TOOL_CALLS.print(client, (&format!("/api/jobs/{id}/actions"), &[]), &args.page, output).await
 }
 
-pub(super) async fn llm_calls(client: &Client, args: CallsArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn llm_calls(client: &Client, args: CallsArgs, output: &mut Output) -> Result<(), CliError> {
     let id = args.id.resolve(client).await?;
-    LLM_CALLS.print(client, (&format!("/api/jobs/{id}/llm-calls"), &[]), &args.page, output).await?;
-    Ok(Exit::Success)
+    LLM_CALLS.print(client, (&format!("/api/jobs/{id}/llm-calls"), &[]), &args.page, output).await
 }

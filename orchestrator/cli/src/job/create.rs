@@ -14,7 +14,6 @@ use serde_json::{Map, Value};
 
 use crate::{client::Client, exit::CliError, input::text_or_stdin};
 
-/// Arguments of `create` and `run`.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// Prompt; - reads it from standard input

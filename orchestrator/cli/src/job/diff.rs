@@ -7,15 +7,11 @@ use protocol::{DiffOmitted, FileChange, FileChangeKind, FileChanges, JobId};
 
 use crate::{
     client::Client,
-    exit::{CliError, Exit},
+    exit::CliError,
     ids::IdArg,
-    output::{
-        Format, Output, Paint,
-        text::{escape_control_chars, one_line},
-    },
+    output::{Format, Output, Paint, escape_control_chars, one_line},
 };
 
-/// Arguments of `diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
     /// Job id
@@ -25,7 +21,7 @@ pub struct DiffArgs {
     name_status: bool,
 }
 
-pub(super) async fn diff(client: &Client, args: DiffArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn diff(client: &Client, args: DiffArgs, output: &mut Output) -> Result<(), CliError> {
     let id = args.id.resolve(client).await?;
     let changes: FileChanges = client.get(&format!("/api/jobs/{id}/changes"), &[]).await?;
     if changes.items.is_empty() {
@@ -43,7 +39,7 @@ pub(super) async fn diff(client: &Client, args: DiffArgs, output: &mut Output) -
             "gantry: there are more changes than the server reports; `gantry job get ID --archive` downloads all files",
         );
     }
-    Ok(Exit::Success)
+    Ok(())
 }
 
 fn status(paint: Paint, change: &FileChange) -> String {

@@ -18,9 +18,9 @@ use super::create::remote_path;
 
 use crate::{
     client::Client,
-    exit::{CliError, Exit},
+    exit::CliError,
     job::archive::{ArchiveCounts, pack_directory, unpack_directory},
-    output::{Output, progress::Progress, text::one_line},
+    output::{Output, one_line, progress::Progress},
 };
 
 /// Pieces of an archive that wait to be sent.
@@ -33,7 +33,7 @@ pub(super) async fn put(
     id: JobId,
     (local, remote): (&Path, Option<&str>),
     output: &mut Output,
-) -> Result<Exit, CliError> {
+) -> Result<(), CliError> {
     let prefix = match remote {
         Some(remote) => remote.to_owned(),
         // The current directory has no name: its content goes to the top of the workspace.
@@ -68,8 +68,7 @@ pub(super) async fn put(
             sent?
         }
     };
-    output.either(&unpacked, |_| format!("{name}: {}, {} bytes", entries(unpacked.entries), unpacked.size_bytes))?;
-    Ok(Exit::Success)
+    output.either(&unpacked, |_| format!("{name}: {}, {} bytes", entries(unpacked.entries), unpacked.size_bytes))
 }
 
 struct PieceWriter(mpsc::Sender<io::Result<Bytes>>);
@@ -92,7 +91,7 @@ pub(super) async fn get(
     id: JobId,
     (path, target): (&str, &Path),
     output: &mut Output,
-) -> Result<Exit, CliError> {
+) -> Result<(), CliError> {
     let name = one_line(&target.display().to_string());
     let is_empty = match std::fs::read_dir(target) {
         Ok(mut entries) => entries.next().is_none(),
@@ -120,8 +119,7 @@ pub(super) async fn get(
         "directory": target.display().to_string(), "entries": counts.entries, "size_bytes": counts.size_bytes,
         "skipped": counts.skipped,
     });
-    output.either(&saved, |_| format!("{name}/ ({}, {} bytes)", entries(counts.entries), counts.size_bytes))?;
-    Ok(Exit::Success)
+    output.either(&saved, |_| format!("{name}/ ({}, {} bytes)", entries(counts.entries), counts.size_bytes))
 }
 
 fn entries(count: u64) -> String {

@@ -19,14 +19,9 @@ use protocol::WorkspacePath;
 
 use crate::{
     client::{Client, pages},
-    exit::{CliError, Exit},
+    exit::CliError,
     ids::IdArg,
-    output::{
-        Output,
-        progress::Progress,
-        table::Column,
-        text::{escape_control_chars, one_line},
-    },
+    output::{Column, Output, escape_control_chars, one_line, progress::Progress},
 };
 
 /// All characters of a path except the unreserved ones of RFC 3986 and the separator.
@@ -35,7 +30,6 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// The first bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Arguments of `files`.
 #[derive(Debug, Args)]
 pub struct FilesArgs {
     /// Job id
@@ -45,7 +39,6 @@ pub struct FilesArgs {
     path: String,
 }
 
-/// Arguments of `get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
     /// Job id
@@ -61,7 +54,6 @@ pub struct GetArgs {
     output: Option<PathBuf>,
 }
 
-/// Arguments of `put`.
 #[derive(Debug, Args)]
 pub struct PutArgs {
     /// Job id
@@ -77,10 +69,9 @@ pub struct PutArgs {
     archive: Option<PathBuf>,
 }
 
-pub(super) async fn files(client: &Client, args: FilesArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn files(client: &Client, args: FilesArgs, output: &mut Output) -> Result<(), CliError> {
     let id = args.id.resolve(client).await?;
-    pages::print_entries(client, (&format!("/api/jobs/{id}/files"), &args.path), FILES, output).await?;
-    Ok(Exit::Success)
+    pages::print_entries(client, (&format!("/api/jobs/{id}/files"), &args.path), FILES, output).await
 }
 
 /// The files of a workspace.
@@ -106,7 +97,7 @@ fn file_path(id: JobId, path: &str) -> Result<String, CliError> {
     Ok(format!("/api/jobs/{id}/files/{}", utf8_percent_encode(path, PATH_ESCAPED)))
 }
 
-pub(super) async fn get(client: &Client, args: GetArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn get(client: &Client, args: GetArgs, output: &mut Output) -> Result<(), CliError> {
     let id = args.id.resolve(client).await?;
     if let Some(path) = args.path.as_deref().filter(|path| *path == "." || path.ends_with('/')) {
         let name = path.trim_end_matches('/').rsplit('/').next().filter(|name| *name != ".");
@@ -136,12 +127,11 @@ pub(super) async fn get(client: &Client, args: GetArgs, output: &mut Output) -> 
     let progress = Progress::new(response.content_length(), output.format);
     if to_stdout {
         print(client, response, output).await?;
-        return Ok(Exit::Success);
+        return Ok(());
     }
     let size = save(client, response, &target, progress).await?;
     let saved = serde_json::json!({"file": target.display().to_string(), "size_bytes": size});
-    output.either(&saved, |_| format!("{} ({size} bytes)", one_line(&target.display().to_string())))?;
-    Ok(Exit::Success)
+    output.either(&saved, |_| format!("{} ({size} bytes)", one_line(&target.display().to_string())))
 }
 
 /// Prints the content unchanged, or escaped on a terminal.
@@ -181,7 +171,7 @@ async fn save(
     Ok(size)
 }
 
-pub(super) async fn put(client: &Client, args: PutArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn put(client: &Client, args: PutArgs, output: &mut Output) -> Result<(), CliError> {
     let id = args.id.resolve(client).await?;
     if let Some(archive) = &args.archive {
         let (mut sent, length) = open(archive).await?;
@@ -191,7 +181,7 @@ pub(super) async fn put(client: &Client, args: PutArgs, output: &mut Output) -> 
         let unpacked: Unpacked = client.upload(&format!("/api/jobs/{id}/archive"), kind, (body, length)).await?;
         let what = if unpacked.entries == 1 { "entry" } else { "entries" };
         output.either(&unpacked, |_| format!("{} {what}, {} bytes", unpacked.entries, unpacked.size_bytes))?;
-        return Ok(Exit::Success);
+        return Ok(());
     }
     let local = args.local.unwrap_or_default();
     if local.is_dir() {
@@ -210,8 +200,7 @@ pub(super) async fn put(client: &Client, args: PutArgs, output: &mut Output) -> 
     let (sent, length) = open(&local).await?;
     let body = body(sent, Progress::new(length, output.format));
     let entry: FileEntry = client.upload(&path, "application/octet-stream", (body, length)).await?;
-    output.either(&entry, |_| format!("{} ({} bytes)", one_line(&entry.path), entry.size_bytes))?;
-    Ok(Exit::Success)
+    output.either(&entry, |_| format!("{} ({} bytes)", one_line(&entry.path), entry.size_bytes))
 }
 
 type Sent = BufReader<Box<dyn AsyncRead + Send + Unpin>>;

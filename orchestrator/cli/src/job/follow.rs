@@ -10,10 +10,7 @@ use super::{activity::Activity, wait::review_hint};
 use base::clock::Clock;
 
 use crate::{
-    client::{
-        Client,
-        stream::{EventFollower, Followed, StreamRequest},
-    },
+    client::{Client, EventFollower, Followed, StreamRequest},
     exit::{CliError, Exit},
     ids::short_id,
     output::{

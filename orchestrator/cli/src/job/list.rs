@@ -5,25 +5,18 @@ use protocol::{JobId, JobState, JobSummary};
 
 use super::{super::ids::IdArg, create, watch};
 use crate::{
-    client::{
-        Client,
-        pages::{DEFAULT_LIMIT, List, PageArgs},
-    },
+    client::{Client, List, PageArgs, pages::DEFAULT_LIMIT},
     exit::{CliError, Exit},
-    output::{
-        Output,
-        table::{Column, TableArgs, cost, duration},
-        text::one_line,
-    },
+    input::one_of,
+    output::{Column, Output, TableArgs, cost, duration, one_line},
 };
 
 pub(super) const PATH: &str = "/api/jobs";
 
-/// Arguments of `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only jobs in these states, separated by commas
-    #[arg(long, value_parser = super::state_parser(), value_delimiter = ',', hide_possible_values = true)]
+    #[arg(long, value_parser = one_of(JobState::ALL), value_delimiter = ',', hide_possible_values = true)]
     state: Vec<JobState>,
     #[command(flatten)]
     filter: Filter,
@@ -54,7 +47,6 @@ pub(crate) struct Filter {
     parent: Option<IdArg<JobId>>,
 }
 
-/// Arguments of `ps`.
 #[derive(Debug, Args)]
 pub struct PsArgs {
     #[command(flatten)]
@@ -63,7 +55,6 @@ pub struct PsArgs {
     page: PageArgs,
 }
 
-/// Arguments of `top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
     #[command(flatten)]
@@ -117,10 +108,9 @@ pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -
 }
 
 /// Lists the jobs that have not finished.
-pub(super) async fn ps(client: &Client, args: PsArgs, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn ps(client: &Client, args: PsArgs, output: &mut Output) -> Result<(), CliError> {
     let query = args.filter.query(client, &unfinished()).await?;
-    JOBS.print(client, (PATH, &query), &args.page, output).await?;
-    Ok(Exit::Success)
+    JOBS.print(client, (PATH, &query), &args.page, output).await
 }
 
 /// Watches the jobs that have not finished.

@@ -11,7 +11,6 @@ use crate::{
     output::Output,
 };
 
-/// Arguments of `remove`.
 #[derive(Debug, Args)]
 pub struct RemoveArgs {
     /// Job ids

@@ -6,19 +6,15 @@ use serde_json::Value;
 
 use super::super::{
     client::Client,
-    exit::{CliError, Exit},
-    output::{
-        Format, Output, Paint, render,
-        table::local_time,
-        text::{escape_control_chars, one_line, truncate, wrapped},
-    },
+    exit::CliError,
+    output::{Format, Output, Paint, escape_control_chars, local_time, one_line, render, truncate, wrapped},
 };
 
 const MAX_TITLE_CHARS: usize = 60;
 /// Columns before the values.
 const NAME_COLUMNS: usize = 16;
 
-pub(super) async fn show(client: &Client, id: JobId, output: &mut Output) -> Result<Exit, CliError> {
+pub(super) async fn show(client: &Client, id: JobId, output: &mut Output) -> Result<(), CliError> {
     let job: Job = client.get(&format!("/api/jobs/{id}"), &[]).await?;
     let children = if output.format == Format::Text && job.limits.max_children > 0 {
         // One page: a job has fewer children than a page has items.
@@ -27,8 +23,7 @@ pub(super) async fn show(client: &Client, id: JobId, output: &mut Output) -> Res
         Page::<JobSummary> { items: Vec::new(), next_cursor: None }
     };
     let (zone, width) = (output.zone, output.width);
-    output.either(&job, |paint| describe(paint, &job, &children.items, (zone, width)))?;
-    Ok(Exit::Success)
+    output.either(&job, |paint| describe(paint, &job, &children.items, (zone, width)))
 }
 
 pub(super) fn describe(paint: Paint, job: &Job, children: &[JobSummary], (zone, width): (Tz, Option<usize>)) -> String {

@@ -137,9 +137,9 @@ struct Line {
 
 async fn gantry_job(server: &Server, format: Format, arguments: &[&str]) -> (Result<Exit, CliError>, String) {
     let line = Line::parse_from(["gantry-job"].iter().chain(arguments));
-    let environment = Environment::from_pairs([("GANTRY_URL", server.url.as_str()), ("GANTRY_TOKEN", "good")]);
+    let client = Client::new(&server.url, Some("good".into())).unwrap();
     let (mut output, printed) = Output::captured(format);
-    let exit = run(line.command, &environment, &mut output).await;
+    let exit = run(line.command, &client, &mut output).await;
     let text = String::from_utf8(printed.lock().unwrap().clone()).unwrap();
     (exit, text)
 }

@@ -4,16 +4,12 @@ use clap::Args;
 use protocol::{Event, EventData, Job, JobId, JobState};
 
 use crate::{
-    client::{
-        Client,
-        stream::{EventFollower, Followed, StreamRequest},
-    },
+    client::{Client, EventFollower, Followed, StreamRequest},
     exit::{CliError, Exit},
     ids::{IdArg, short_id},
     output::Output,
 };
 
-/// Arguments of `wait`.
 #[derive(Debug, Args)]
 pub struct WaitArgs {
     /// Job ids

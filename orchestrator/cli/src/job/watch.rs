@@ -14,7 +14,7 @@ use super::{
 };
 use base::clock::Clock;
 
-use crate::output::table::{TableArgs, View, table};
+use crate::output::{TableArgs, View, table};
 
 /// Poll interval: short enough for a person and cheap for a server with many watchers.
 const EVERY: Duration = Duration::from_secs(2);

@@ -14,20 +14,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     PublicApi,
-    request::{
-        audit_entry::{AuditedCaller, audited},
-        caller::Caller,
-        cursor::{self, PageParams},
-        filter,
-    },
+    request::{ApiPath, ApiQuery, AuditedCaller, Caller, PageParams, audited, cursor, filter, visible},
 };
-use crate::{
-    completion::run_to_completion,
-    extract::{ApiPath, ApiQuery},
-    problem::ApiError,
-};
+use crate::{completion::run_to_completion, problem::ApiError};
 
-/// The endpoints, with the actions that the audit records.
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new()
         .merge(audited("chat.send", routes!(send::send)))
@@ -39,7 +29,6 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .merge(audited("chat.stop", routes!(stop)))
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -190,8 +179,7 @@ fn named(thread: &str) -> Result<ThreadRef, ApiError> {
 
 /// The thread, if it exists and the caller may see it.
 async fn authorize(api: &PublicApi, who: &Identity, thread: &str) -> Result<OwnedThread, ApiError> {
-    let found = api.store.chat_thread(&who.user, &named(thread)?).await?.ok_or_else(ApiError::not_found)?;
-    if who.may_see(&found.user) { Ok(found) } else { Err(ApiError::not_owner()) }
+    visible(who, api.store.chat_thread(&who.user, &named(thread)?).await?, |thread| &thread.user)
 }
 
 /// The caller, for a change of a thread.

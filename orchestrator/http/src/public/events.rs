@@ -19,19 +19,18 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     PublicApi,
-    request::{caller::Caller, cursor, filter},
+    request::{ApiQuery, Caller, cursor, filter},
     response::{
         negotiate::wants_page,
         stream::{self, BATCH, Batch, EventSource, Next, named},
     },
 };
-use crate::{extract::ApiQuery, problem::ApiError};
+use crate::problem::ApiError;
 
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new().routes(routes!(events))
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -87,7 +86,7 @@ async fn events(
         return Err(ApiError::field("after", "must be at least 0"));
     }
     let kinds = filter::names("kind", params.kind.as_deref(), InstanceEventKind::ALL, InstanceEventKind::as_str)?;
-    let filter = InstanceEventFilter { user: visible_to(&who), kinds, thread: None };
+    let filter = InstanceEventFilter { user: (!who.role.sees_all()).then(|| who.user.clone()), kinds, thread: None };
     if !wants_page(&headers) {
         let after = stream::last_event_id(&headers, "the `cursor` of an event")?.or(params.after);
         return open_stream(&api, who, filter, after).await;
@@ -97,11 +96,6 @@ async fn events(
     let page = api.store.instance_events(&filter, params.after.unwrap_or(0), limit).await?;
     let next_after = page.has_more().then_some(page.read_to);
     Ok(Json(InstanceEventList { items: page.items, next_after }).into_response())
-}
-
-/// The user whose events the caller sees; `None` for all.
-fn visible_to(who: &Identity) -> Option<String> {
-    (!who.role.sees_all()).then(|| who.user.clone())
 }
 
 /// Cursors that are skipped before a message tells the client: about what a resume skips in a millisecond.

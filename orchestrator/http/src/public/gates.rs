@@ -13,18 +13,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     PublicApi,
-    request::{
-        audit_entry::{AuditedCaller, audited},
-        caller::Caller,
-        cursor, filter,
-    },
+    request::{ApiJson, ApiPath, ApiQuery, AuditedCaller, Caller, audited, cursor, filter, visible},
 };
-use crate::{
-    extract::{ApiJson, ApiPath, ApiQuery},
-    problem::ApiError,
-};
+use crate::problem::ApiError;
 
-/// The endpoints, with the actions that the audit records.
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new()
         .routes(routes!(list))
@@ -34,7 +26,6 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .merge(audited("gate.resolve", routes!(gate)))
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -94,8 +85,7 @@ async fn get(
     Caller(who): Caller,
     ApiPath(id): ApiPath<GateId>,
 ) -> Result<Json<Gate>, ApiError> {
-    let gate = api.store.gate(id).await?.ok_or_else(ApiError::not_found)?;
-    if who.may_see(&gate.user_id) { Ok(Json(gate)) } else { Err(ApiError::not_owner()) }
+    visible(&who, api.store.gate(id).await?, |gate| &gate.user_id).map(Json)
 }
 
 /// Approves or denies a tool call that waits.
@@ -209,10 +199,8 @@ async fn of_thread(
 ) -> Result<Json<GateResolution>, ApiError> {
     let ResolveThreadGate { thread_id, decision, reason, scope, parameters_digest } = request;
     let thread = ThreadRef::parse(&thread_id).ok_or_else(ApiError::not_found)?;
-    let thread = api.store.chat_thread(&caller.who.user, &thread).await?.ok_or_else(ApiError::not_found)?;
-    if !caller.who.may_see(&thread.user) {
-        return Err(ApiError::not_owner());
-    }
+    let thread = api.store.chat_thread(&caller.who.user, &thread).await?;
+    let thread = visible(&caller.who, thread, |thread| &thread.user)?;
     let decision = ResolveGate { decision, reason, scope, parameters_digest };
     answer(api, caller, &thread.user, GateTarget::Thread(thread.thread.id), decision).await
 }

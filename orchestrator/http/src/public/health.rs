@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{PublicApi, request::caller::MaybeCaller};
+use super::{PublicApi, request::MaybeCaller};
 
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready))

@@ -12,12 +12,11 @@ mod records;
 use axum::extract::DefaultBodyLimit;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{PublicApi, request::audit_entry::audited};
+use super::{PublicApi, request::audited};
 
 /// Maximum body of a new job: a prompt and inline files as base64. Larger files are uploaded as an archive.
 const MAX_CREATE_BODY_BYTES: usize = 24 * 1024 * 1024;
 
-/// The endpoints, with the actions that the audit records.
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     let create = audited("job.create", routes!(create::create)).layer(DefaultBodyLimit::max(MAX_CREATE_BODY_BYTES));
     OpenApiRouter::new()

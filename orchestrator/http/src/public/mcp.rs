@@ -6,17 +6,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     PublicApi,
-    request::{
-        audit_entry::{AuditedCaller, audited},
-        caller::Admin,
-    },
+    request::{Admin, ApiJson, ApiPath, AuditedCaller, audited},
 };
-use crate::{
-    extract::{ApiJson, ApiPath},
-    problem::ApiError,
-};
+use crate::problem::ApiError;
 
-/// The endpoints, with the actions that the audit records.
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new().routes(routes!(list)).merge(audited("mcp.approve", routes!(approve)))
 }

@@ -17,21 +17,13 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     PublicApi,
-    request::{
-        audit_entry::{AuditedCaller, audited},
-        caller::Caller,
-        cursor,
-    },
+    request::{ApiJson, ApiQuery, AuditedCaller, Caller, audited, cursor},
 };
-use crate::{
-    extract::{ApiJson, ApiQuery},
-    problem::ApiError,
-};
+use crate::problem::ApiError;
 
 /// Maximum body of a write: JSON makes six bytes of a control character.
 const MAX_WRITE_BODY_BYTES: usize = 6 * MAX_MEMORY_DOCUMENT_BYTES + 1024;
 
-/// The endpoints, with the actions that the audit records.
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     let put = audited("memory.write", routes!(put)).layer(DefaultBodyLimit::max(MAX_WRITE_BODY_BYTES));
     OpenApiRouter::new()
@@ -101,7 +93,6 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
     }
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -162,7 +153,7 @@ async fn put(
     body: ApiJson<MemoryContent>,
 ) -> Result<Response, ApiError> {
     let kib = body.value.content.len().div_ceil(1024) as u64;
-    if let Err(wait) = api.memory_kib().take(&who.user, kib, api.clock.monotonic()) {
+    if let Err(wait) = api.limits.memory_kib.take(&who.user, kib, api.clock.monotonic()) {
         let detail = "too much text is written to memory; try again later";
         return Err(ApiError::new(ErrorCode::RateLimited, detail).with_retry_after(wait));
     }
@@ -221,7 +212,6 @@ async fn delete(
     }
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -255,7 +245,6 @@ async fn search(
     Ok(Json(Page { items, next_cursor: None }))
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -10,18 +10,14 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     PublicApi,
-    request::{
-        caller::{Admin, Caller},
-        cursor, filter,
-    },
+    request::{Admin, ApiQuery, Caller, cursor, filter},
 };
-use crate::{extract::ApiQuery, metrics::MetricsEndpoint, problem::ApiError};
+use crate::{metrics::MetricsEndpoint, problem::ApiError};
 
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new().routes(routes!(usage)).routes(routes!(storage)).routes(routes!(audit)).routes(routes!(metrics))
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -93,7 +89,6 @@ async fn by_day(
     Ok(Json(Page { items: lines, next_cursor: next.map(|day| cursor::write(&day.to_string())) }))
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -121,7 +116,6 @@ async fn storage(
     Ok(Json(api.store.user_storage(&user.unwrap_or(who.user)).await?))
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

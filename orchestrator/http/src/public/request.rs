@@ -1,8 +1,16 @@
-//! What endpoints read of requests: callers, audit entries, idempotency keys, pages and filters. Contents only.
+//! What endpoints read of requests: callers, audit entries, idempotency keys, parameters, bodies, pages and filters. Contents only.
 
 pub(super) mod audit_entry;
-pub(super) mod caller;
+mod caller;
 pub(super) mod cursor;
 pub(super) mod filter;
 pub(super) mod idempotent;
 pub(super) mod user_rate;
+
+pub(super) use self::{
+    audit_entry::{AuditedCaller, RpcCaller, audited},
+    caller::{Admin, Caller, MaybeCaller, UncheckedCaller, Writer, authorize_job, visible},
+    cursor::PageParams,
+    idempotent::ClientHeaders,
+};
+pub(super) use crate::extract::{ApiJson, ApiPath, ApiQuery, OptionalJson};

@@ -25,22 +25,15 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     MAX_BODY_BYTES, PublicApi,
-    request::{
-        audit_entry::{AuditedCaller, audited},
-        idempotent::{self, ClientHeaders},
-    },
+    request::{ApiJson, ApiPath, ApiQuery, AuditedCaller, ClientHeaders, OptionalJson, audited, idempotent},
 };
-use crate::{
-    extract::{ApiJson, ApiPath, ApiQuery, OptionalJson},
-    problem::ApiError,
-};
+use crate::problem::ApiError;
 
 pub use inbound::Inbound;
 
 /// Maximum body of a definition: JSON makes six bytes of a control character of a prompt of 256 KiB.
 const MAX_DEFINITION_BYTES: usize = 2 * MAX_BODY_BYTES;
 
-/// The endpoints, with the actions that the audit records.
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     let changes = OpenApiRouter::new()
         .merge(audited("routine.create", routes!(create)))
@@ -62,7 +55,6 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .merge(rpc::routes())
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

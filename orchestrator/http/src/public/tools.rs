@@ -10,17 +10,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     PublicApi,
-    request::{
-        audit_entry::{AuditedCaller, audited},
-        caller::{Admin, Caller},
-    },
+    request::{Admin, ApiJson, ApiPath, AuditedCaller, Caller, audited},
 };
-use crate::{
-    extract::{ApiJson, ApiPath},
-    problem::ApiError,
-};
+use crate::problem::ApiError;
 
-/// The endpoints, with the actions that the audit records.
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new()
         .routes(routes!(list))

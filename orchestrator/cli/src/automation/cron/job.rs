@@ -1,18 +1,17 @@
 //! The fields of a cron job from the command line.
 
 use chrono::{DateTime, Utc};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use protocol::{
     AddCronJob, CronIsolation, CronJobPatch, CronPayload, CronRuntime, CronSchedule, CronWakeMode, RoutineSession,
 };
 
 use crate::{
-    automation::{routine::time, wake::ModeArg},
+    automation::{routine::time, wake},
     exit::CliError,
-    input::text_or_stdin,
+    input::{one_of, one_of_explained, text_or_stdin},
 };
 
-/// Arguments of `add`.
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("schedule").args(["at", "every", "cron"]).required(true)))]
 #[command(group(clap::ArgGroup::new("payload").args(["system_event", "message"]).required(true)))]
@@ -24,13 +23,11 @@ pub struct AddArgs {
     fields: JobFields,
 }
 
-/// Arguments of `edit`.
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("schedule").args(["at", "every", "cron"])))]
 #[command(group(clap::ArgGroup::new("payload").args(["system_event", "message"])))]
 pub struct EditArgs {
     /// Name or id
-    #[arg(value_name = "ROUTINE")]
     pub(super) routine: String,
     /// New name
     #[arg(long)]
@@ -54,11 +51,11 @@ struct JobFields {
     #[arg(long, value_name = "ZONE", requires = "cron", conflicts_with_all = ["at", "every"])]
     tz: Option<String>,
     /// Session (default: main for --system-event, else isolated)
-    #[arg(long, value_enum)]
-    session: Option<SessionArg>,
+    #[arg(long, value_parser = one_of(&[RoutineSession::Main, RoutineSession::Isolated]))]
+    session: Option<RoutineSession>,
     /// When the main session looks at its line (default: next-heartbeat)
-    #[arg(long, value_enum)]
-    wake: Option<ModeArg>,
+    #[arg(long, value_parser = one_of_explained(wake::MODES))]
+    wake: Option<CronWakeMode>,
     /// Put this line into the main session; - reads it from standard input
     #[arg(long, value_name = "TEXT")]
     system_event: Option<String>,
@@ -73,21 +70,6 @@ struct JobFields {
     to: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SessionArg {
-    Main,
-    Isolated,
-}
-
-impl From<SessionArg> for RoutineSession {
-    fn from(session: SessionArg) -> Self {
-        match session {
-            SessionArg::Main => Self::Main,
-            SessionArg::Isolated => Self::Isolated,
-        }
-    }
-}
-
 impl AddArgs {
     pub(super) fn params(self, now: DateTime<Utc>) -> Result<AddCronJob, CliError> {
         let missing = |what: &str| CliError::Usage(format!("{what} is missing"));
@@ -96,8 +78,8 @@ impl AddArgs {
             description: None,
             enabled: true,
             schedule: self.fields.schedule(now)?.ok_or_else(|| missing("--at, --every or --cron"))?,
-            session_target: self.fields.session.map(RoutineSession::from),
-            wake_mode: self.fields.wake.map(CronWakeMode::from).unwrap_or_default(),
+            session_target: self.fields.session,
+            wake_mode: self.fields.wake.unwrap_or_default(),
             payload: self.fields.payload()?.ok_or_else(|| missing("--system-event or --message"))?,
             isolation: CronIsolation::default(),
             runtime: CronRuntime::default(),
@@ -110,8 +92,8 @@ impl EditArgs {
         let patch = CronJobPatch {
             name: self.name,
             schedule: self.fields.schedule(now)?,
-            session_target: self.fields.session.map(RoutineSession::from),
-            wake_mode: self.fields.wake.map(CronWakeMode::from),
+            session_target: self.fields.session,
+            wake_mode: self.fields.wake,
             payload: self.fields.payload()?,
             ..CronJobPatch::default()
         };

@@ -6,7 +6,7 @@ use protocol::{CronJob, CronPayload, CronRunEntry, CronSchedule, CronStatus, Rou
 
 use crate::{
     automation::routine::describe,
-    output::{Format, Output, Paint, table::Column, text::one_line},
+    output::{Column, Paint, one_line},
 };
 
 pub(super) const JOBS: &[Column<CronJob>] = &[
@@ -74,14 +74,4 @@ pub(super) fn status(paint: Paint, status: &CronStatus, zone: Tz, now: DateTime<
     let enabled = if status.enabled { paint.green("yes") } else { paint.red("no") };
     let next = next(status.next_wake_at_ms.filter(|_| status.enabled), zone, now);
     format!("{:<15} {enabled}\n{:<15} {}\n{:<15} {next}", "enabled", "jobs", status.jobs, "next")
-}
-
-/// Prints what will not work as it is written on standard error. With `--json` the answer has it.
-pub(super) fn print_warnings(job: &CronJob, output: &Output) {
-    if output.format == Format::Json {
-        return;
-    }
-    for warning in &job.warnings {
-        output.note(&format!("warning: {}: {}", one_line(&warning.field), one_line(&warning.detail)));
-    }
 }

@@ -1,8 +1,11 @@
 //! The action of a routine from the command line.
 
-use clap::Args;
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::fields::given;
 use crate::{
     exit::CliError,
     input::text_or_stdin,
@@ -84,13 +87,12 @@ impl ActionFields {
             }
         };
         // Lists of tools have no effect on a run without tools.
-        let names_tools = details.iter().any(|(name, _)| matches!(*name, "tools" | "approve"));
-        let sets_use = details.iter().any(|(name, _)| *name == "use_tools");
-        if names_tools && !sets_use && action["type"] == "lightweight" {
+        let names_tools = details.contains_key("tools") || details.contains_key("approve");
+        if names_tools && !details.contains_key("use_tools") && action["type"] == "lightweight" {
             action["use_tools"] = json!(true);
         }
         for (name, value) in details {
-            action[name] = value;
+            action[&name] = value;
         }
         Ok(Some(action))
     }
@@ -107,24 +109,22 @@ impl ActionFields {
         })
     }
 
-    fn details(self) -> Result<Vec<(&'static str, Value)>, CliError> {
-        let list = |items: Vec<String>| (!items.is_empty()).then(|| json!(items));
-        let labels = self.labels.iter().map(|pair| label(pair).map(|(key, value)| (key, Value::String(value))));
-        let labels = labels.collect::<Result<serde_json::Map<_, _>, _>>()?;
-        let all = [
-            ("use_tools", self.tools.map(Value::Bool)),
-            ("max_tool_rounds", self.max_tool_rounds.map(|rounds| json!(rounds))),
-            ("context_paths", list(self.context)),
-            ("max_tokens", self.max_tokens.map(|tokens| json!(tokens))),
-            ("model", self.model.map(Value::String)),
-            ("title", self.title.map(Value::String)),
-            ("tools", list(self.tool)),
-            ("approve", list(self.approve)),
-            ("egress", (!self.egress.is_empty()).then(|| json!({"allow": self.egress}))),
-            ("limits", limits(&self.limits)?.map(|limits| json!(limits))),
-            ("labels", (!labels.is_empty()).then(|| Value::Object(labels))),
-        ];
-        Ok(all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+    fn details(self) -> Result<Map<String, Value>, CliError> {
+        let list = |items: Vec<String>| (!items.is_empty()).then_some(items);
+        let labels = self.labels.iter().map(|pair| label(pair)).collect::<Result<BTreeMap<_, _>, _>>()?;
+        Ok(given(json!({
+            "use_tools": self.tools,
+            "max_tool_rounds": self.max_tool_rounds,
+            "context_paths": list(self.context),
+            "max_tokens": self.max_tokens,
+            "model": self.model,
+            "title": self.title,
+            "tools": list(self.tool),
+            "approve": list(self.approve),
+            "egress": {"allow": list(self.egress)},
+            "limits": limits(&self.limits)?,
+            "labels": labels,
+        })))
     }
 }
 

@@ -6,21 +6,18 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use clap::Args;
-use protocol::{CreateRoutine, Page, Routine, RoutineId, RoutinePatch, RoutinePreview, RoutineSaved, RoutineWarning};
+use protocol::{CreateRoutine, Routine, RoutineId, RoutinePatch, RoutinePreview, RoutineSaved, RoutineWarning};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{PATH, change, definition, print_warnings};
 use crate::{
-    client::Client,
+    client::{Client, pages},
     exit::{CliError, Exit},
     input,
-    output::{Format, Output, Paint, text::one_line},
+    output::{Format, Output, Paint, one_line},
 };
 
-const ROUTINES_PER_PAGE: &str = "200";
-
-/// Arguments of `apply`.
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
     /// YAML or JSON file with a list of bodies of POST /api/routines; - reads standard input
@@ -89,7 +86,7 @@ pub(super) async fn apply(
             exit = error.exit();
             Applied { error: Some(error.to_string()), ..Applied::new(name, id, "failed") }
         });
-        print_warnings(&one.warnings, &one.name, output);
+        print_warnings(&one.warnings, Some(&one.name), output);
         if output.format == Format::Text {
             let line = describe(output.paint, &one, args.dry_run);
             output.line(&line)?;
@@ -132,19 +129,14 @@ fn parse(name: &str, text: &str) -> Result<Vec<Wanted>, CliError> {
 /// All routines of a user by their names.
 async fn all_of(client: &Client, user: &str) -> Result<BTreeMap<String, Routine>, CliError> {
     let mut all = BTreeMap::new();
-    let mut cursor: Option<String> = None;
-    loop {
-        let mut query = vec![("user", user.to_owned()), ("limit", ROUTINES_PER_PAGE.to_owned())];
-        query.extend(cursor.map(|cursor| ("cursor", cursor)));
-        let page: Page<Routine> = client.get(PATH, &query).await?;
+    let add = |page: Vec<Routine>| {
         // The filter is the server's; a routine of another user must not pass even if it ignores the filter.
-        let own = page.items.into_iter().filter(|routine| routine.user_id == user);
+        let own = page.into_iter().filter(|routine| routine.user_id == user);
         all.extend(own.map(|routine| (routine.name.clone(), routine)));
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            return Ok(all);
-        }
-    }
+        Ok(())
+    };
+    pages::for_each(client, (PATH, &[("user", user.to_owned())]), add).await?;
+    Ok(all)
 }
 
 /// The steps that make the stored routines match the file: in the file's order, then deletions.

@@ -12,10 +12,9 @@ use crate::{
     client::Client,
     exit::CliError,
     input,
-    output::{Format, Output, text::one_line},
+    output::{Format, Output, one_line},
 };
 
-/// Arguments of `create`.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// Name, unique among your routines (default: as in the file)
@@ -33,7 +32,6 @@ pub struct CreateArgs {
     dry_run: bool,
 }
 
-/// Arguments of `edit`.
 #[derive(Debug, Args)]
 pub struct EditArgs {
     /// Name or id
@@ -80,7 +78,7 @@ pub(super) async fn create(
     if args.dry_run {
         let preview: RoutinePreview =
             client.post_with_query(PATH, &[("dry_run", "true".to_owned())], &Value::Object(body)).await?;
-        print_warnings(&preview.warnings, &name, output);
+        print_warnings(&preview.warnings, Some(&name), output);
         return output.either(&preview, |_| describe_preview(&name, &preview));
     }
     let saved: RoutineSaved = client.post(PATH, &Value::Object(body), None).await?;
@@ -135,7 +133,7 @@ async fn print_saved(
         return output.json(saved);
     }
     let routine = &saved.routine;
-    print_warnings(&saved.warnings, &routine.name, output);
+    print_warnings(&saved.warnings, Some(&routine.name), output);
     let mut lines = vec![format!("{} {verb} ({})", one_line(&routine.name), routine.id)];
     if let Some(at) = routine.next_fire_at.filter(|_| routine.enabled) {
         let zone = describe::zone_of(&routine.trigger, users_zone(client).await);

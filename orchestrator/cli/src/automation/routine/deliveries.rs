@@ -5,15 +5,11 @@ use protocol::WebhookDelivery;
 
 use super::{PATH, id_of};
 use crate::{
-    client::{
-        Client,
-        pages::{List, PageArgs},
-    },
+    client::{Client, List, PageArgs},
     exit::CliError,
-    output::{Output, table::Column, text::one_line},
+    output::{Column, Output, one_line},
 };
 
-/// Arguments.
 #[derive(Debug, Args)]
 pub struct DeliveriesArgs {
     /// Name or id of the routine

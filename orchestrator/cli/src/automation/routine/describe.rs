@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use chrono_tz::Tz;
 use protocol::{RoutineAction, RoutineTrigger};
 
-use crate::output::{table::duration, text::one_line};
+use crate::output::{duration, one_line};
 
 /// A trigger in words. Times without a zone are in `zone`.
 pub(crate) fn trigger(trigger: &RoutineTrigger, zone: Tz) -> String {

@@ -127,8 +127,6 @@ struct GeneralFields {
     persist_payload: Option<bool>,
 }
 
-type Entries = Vec<(&'static str, Option<Value>)>;
-
 impl Fields {
     /// The fields that the flags give, as a merge patch. `current` is the definition that they change.
     pub(super) fn patch(
@@ -136,88 +134,65 @@ impl Fields {
         current: &Map<String, Value>,
         now: DateTime<Utc>,
     ) -> Result<Map<String, Value>, CliError> {
-        let mut patch = Map::new();
-        if let Some(trigger) = self.trigger.apply(current.get("trigger"), now)? {
-            patch.insert("trigger".to_owned(), trigger);
-        }
-        if let Some(action) = self.action.apply(current.get("action"))? {
-            patch.insert("action".to_owned(), action);
-        }
+        let trigger = self.trigger.apply(current.get("trigger"), now)?;
+        let action = self.action.apply(current.get("action"))?;
         let has_budget = current.get("guardrails").and_then(|rails| rails.get("budget")).is_some_and(Value::is_object);
-        let guardrails = given(self.guardrails.entries(has_budget, now)?);
-        if !guardrails.is_empty() {
-            patch.insert("guardrails".to_owned(), Value::Object(guardrails));
-        }
-        let deliver = self.notify.deliver;
-        let notify = given(self.notify.entries());
-        if !notify.is_empty() {
-            patch.insert("notify".to_owned(), Value::Object(notify));
-        }
-        let general = self.general;
-        patch.extend(given(vec![
-            ("description", general.description.map(Value::String)),
-            ("session", general.session.map(Value::String)),
-            ("wake_mode", general.wake.map(Value::String)),
-            ("deliver", deliver.map(Value::Bool)),
-            ("post_to_main", general.post_to_main.map(Value::Bool)),
-            ("post_to_main_prefix", general.post_to_main_prefix.map(Value::String)),
-            ("persist_payload", general.persist_payload.map(Value::Bool)),
-        ]));
+        let (notify, general) = (self.notify, self.general);
+        let mut patch = given(json!({
+            "guardrails": self.guardrails.fields(has_budget, now)?,
+            "notify": {
+                "channel": notify.notify_channel,
+                "on_attention": notify.notify_attention,
+                "on_failure": notify.notify_failure,
+                "on_success": notify.notify_success,
+                "webhook_url": notify.notify_url,
+            },
+            "description": general.description,
+            "session": general.session,
+            "wake_mode": general.wake,
+            "deliver": notify.deliver,
+            "post_to_main": general.post_to_main,
+            "post_to_main_prefix": general.post_to_main_prefix,
+            "persist_payload": general.persist_payload,
+        }));
+        patch.extend(trigger.map(|trigger| ("trigger".to_owned(), trigger)));
+        patch.extend(action.map(|action| ("action".to_owned(), action)));
         Ok(patch)
     }
 }
 
 impl GuardrailFields {
-    fn entries(self, has_budget: bool, now: DateTime<Utc>) -> Result<Entries, CliError> {
+    fn fields(self, has_budget: bool, now: DateTime<Utc>) -> Result<Value, CliError> {
         let seconds = |flag, duration: Option<humantime::Duration>| {
-            duration.map(|duration| whole_seconds(flag, duration).map(|seconds| json!(seconds))).transpose()
+            duration.map(|duration| whole_seconds(flag, duration)).transpose()
         };
-        let retry = given(vec![
-            ("max_attempts", self.max_attempts.map(|attempts| json!(attempts))),
-            ("backoff_seconds", seconds("--backoff", self.backoff)?),
-        ]);
-        let mut budget = given(vec![
-            ("max_tokens", self.budget_tokens.map(|tokens| json!(tokens))),
-            ("max_cost_usd", self.budget_cost.map(|cost| json!(cost))),
-            ("per", self.budget_per.map(Value::String)),
-        ]);
-        if !budget.is_empty() && !has_budget {
-            budget.entry("per").or_insert_with(|| json!("day"));
-        }
-        let object = |fields: Map<String, Value>| (!fields.is_empty()).then_some(Value::Object(fields));
-        let until = self.until.map(|until| time(&until, None, now)).transpose()?;
-        Ok(vec![
-            ("cooldown_seconds", seconds("--cooldown", self.cooldown)?),
-            ("max_concurrent", self.max_concurrent.map(|runs| json!(runs))),
-            ("dedup_window_seconds", seconds("--dedup-window", self.dedup_window)?),
-            ("overlap", self.overlap.map(Value::String)),
-            ("catch_up", self.catch_up.map(Value::String)),
-            ("catch_up_window_seconds", seconds("--catch-up-window", self.catch_up_window)?),
-            ("retry", object(retry)),
-            ("disable_after_failures", self.disable_after_failures.map(|failures| json!(failures))),
-            ("timeout_seconds", seconds("--timeout", self.timeout)?),
-            ("stagger_seconds", seconds("--stagger", self.stagger)?),
-            ("until", until.map(|until| json!(until))),
-            ("max_runs", self.max_runs.map(|runs| json!(runs))),
-            ("budget", object(budget)),
-        ])
+        let needs_period = !has_budget && (self.budget_tokens.is_some() || self.budget_cost.is_some());
+        let period = self.budget_per.or_else(|| needs_period.then(|| "day".to_owned()));
+        Ok(json!({
+            "cooldown_seconds": seconds("--cooldown", self.cooldown)?,
+            "max_concurrent": self.max_concurrent,
+            "dedup_window_seconds": seconds("--dedup-window", self.dedup_window)?,
+            "overlap": self.overlap,
+            "catch_up": self.catch_up,
+            "catch_up_window_seconds": seconds("--catch-up-window", self.catch_up_window)?,
+            "retry": {"max_attempts": self.max_attempts, "backoff_seconds": seconds("--backoff", self.backoff)?},
+            "disable_after_failures": self.disable_after_failures,
+            "timeout_seconds": seconds("--timeout", self.timeout)?,
+            "stagger_seconds": seconds("--stagger", self.stagger)?,
+            "until": self.until.map(|until| time(&until, None, now)).transpose()?,
+            "max_runs": self.max_runs,
+            "budget": {"max_tokens": self.budget_tokens, "max_cost_usd": self.budget_cost, "per": period},
+        }))
     }
 }
 
-impl NotifyFields {
-    fn entries(self) -> Entries {
-        vec![
-            ("channel", self.notify_channel.map(Value::String)),
-            ("on_attention", self.notify_attention.map(Value::Bool)),
-            ("on_failure", self.notify_failure.map(Value::Bool)),
-            ("on_success", self.notify_success.map(Value::Bool)),
-            ("webhook_url", self.notify_url.map(Value::String)),
-        ]
-    }
-}
-
-fn given(entries: Entries) -> Map<String, Value> {
-    entries.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+/// The fields of an object that have values.
+pub(super) fn given(object: Value) -> Map<String, Value> {
+    let Value::Object(fields) = object else { return Map::new() };
+    let value_of = |value| if matches!(value, Value::Object(_)) { Value::Object(given(value)) } else { value };
+    let is_given = |value: &Value| !value.is_null() && value.as_object().is_none_or(|fields| !fields.is_empty());
+    let fields = fields.into_iter().map(|(name, value)| (name, value_of(value)));
+    fields.filter(|(_, value)| is_given(value)).collect()
 }
 
 /// Merges a patch into a body (RFC 7396) with the trigger and the action as a whole.

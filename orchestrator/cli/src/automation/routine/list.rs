@@ -8,19 +8,11 @@ use protocol::{FiringTime, Routine, RoutineActionKind, RoutineStatus, TriggerTyp
 
 use super::{PATH, describe, find, users_zone};
 use crate::{
-    client::{
-        Client,
-        pages::{self, PageArgs},
-    },
+    client::{Client, PageArgs, pages},
     exit::CliError,
-    output::{
-        Format, Output, Paint,
-        table::{self, Column, TableArgs, View},
-        text::one_line,
-    },
+    output::{Column, Format, Output, Paint, TableArgs, View, one_line, table},
 };
 
-/// Arguments of `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only routines with these statuses, separated by commas: disabled, running, unverified, failing, attention, active
@@ -59,7 +51,6 @@ pub struct ListArgs {
     page: PageArgs,
 }
 
-/// Arguments of `upcoming`.
 #[derive(Debug, Args)]
 pub struct UpcomingArgs {
     /// Name or id
@@ -118,7 +109,7 @@ pub(super) async fn list(
     }
     let zone = users_zone(client).await;
     let view = View { zone, ..View::new(output, &args.page.table, now, client.user()) };
-    let text = table(&routines, &view, output.paint);
+    let text = coloured_table(&routines, &view, output.paint);
     output.line(&text)?;
     pages::note_next(cursor.as_deref(), output);
     Ok(())
@@ -139,8 +130,8 @@ const ROUTINES: &[Column<Routine>] = &[
     Column::<Routine>::text("created", |routine, view| view.time(routine.created_at)).wide(),
 ];
 
-pub(super) fn table(routines: &[Routine], view: &View, paint: Paint) -> String {
-    coloured(&table::table(ROUTINES, routines, view), routines, paint)
+pub(super) fn coloured_table(routines: &[Routine], view: &View, paint: Paint) -> String {
+    coloured(&table(ROUTINES, routines, view), routines, paint)
 }
 
 fn next(routine: &Routine, view: &View) -> String {
@@ -193,5 +184,5 @@ pub(super) async fn upcoming(
         return Ok(());
     }
     let view = View::new(output, &TableArgs::default(), now, None);
-    output.either(&upcoming, |_| table::table(TIMES, &upcoming.items, &view))
+    output.either(&upcoming, |_| table(TIMES, &upcoming.items, &view))
 }

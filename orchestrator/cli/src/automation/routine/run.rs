@@ -18,7 +18,6 @@ use crate::{
 const WAIT_SECONDS: u64 = 30;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// Name or id

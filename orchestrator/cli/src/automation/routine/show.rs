@@ -9,10 +9,7 @@ use super::{describe, find, users_zone};
 use crate::{
     client::Client,
     exit::CliError,
-    output::{
-        Format, Output, Paint,
-        text::{escape_control_chars, one_line, wrapped},
-    },
+    output::{Format, Output, Paint, escape_control_chars, one_line, wrapped},
 };
 
 const NAME_COLUMNS: usize = 16;

@@ -50,7 +50,7 @@ fn a_list_shows_times_in_the_zone_of_the_routine() {
             "next_fire_at": null, "last_run_at": null, "status": "disabled", "run_count": 0}),
         ),
     ];
-    let text = list::table(&routines, &view(), Paint::Plain);
+    let text = list::coloured_table(&routines, &view(), Paint::Plain);
     let lines: Vec<String> = text.lines().map(words_of).collect();
     assert_eq!(
         lines,
@@ -60,9 +60,9 @@ fn a_list_shows_times_in_the_zone_of_the_routine() {
             "00000001 a␛[2J disabled webhook in - - 0",
         ]
     );
-    let painted = list::table(&routines, &view(), Paint::Colour);
+    let painted = list::coloured_table(&routines, &view(), Paint::Colour);
     assert_eq!(painted.lines().nth(2).map(|line| line.starts_with("\x1b[2m")), Some(true), "{painted:?}");
-    let of_others = list::table(&[routine("eve", &json!({}))], &view(), Paint::Plain);
+    let of_others = list::coloured_table(&[routine("eve", &json!({}))], &view(), Paint::Plain);
     assert!(words_of(&of_others).ends_with(" 12 eve"), "{of_others}");
 }
 
@@ -97,9 +97,10 @@ struct Line {
 /// Runs a command; returns how it ended, what it printed and what it sent.
 async fn ran(arguments: &[&str], answers: Vec<(StatusCode, Value)>) -> (Exit, String, Vec<(String, Value)>) {
     let (environment, script, _tasks) = server(answers).await;
+    let client = Client::from_environment(&environment).unwrap();
     let line = Line::try_parse_from(["gantry"].iter().chain(arguments)).unwrap();
     let (mut output, printed) = Output::captured(Format::Text);
-    let exit = run(line.command, &environment, &mut output).await.unwrap_or_else(|error| error.exit());
+    let exit = run(line.command, &client, &environment, &mut output).await.unwrap_or_else(|error| error.exit());
     let printed = String::from_utf8(printed.lock().unwrap().clone()).unwrap();
     let mut script = script.lock().unwrap();
     assert_eq!(script.0.len(), 0, "not all answers were asked for: {:?}", script.1);
@@ -206,9 +207,10 @@ async fn a_file_with_an_error_changes_nothing() {
     ] {
         let file = file(text);
         let (environment, script, _tasks) = server(vec![]).await;
+        let client = Client::from_environment(&environment).unwrap();
         let line = Line::parse_from(["gantry", "apply", "-f", file.path().to_str().unwrap()]);
         let (mut output, _) = Output::captured(Format::Text);
-        let error = run(line.command, &environment, &mut output).await.unwrap_err();
+        let error = run(line.command, &client, &environment, &mut output).await.unwrap_err();
         assert_eq!(error.exit(), Exit::Usage, "{text}");
         assert!(error.to_string().contains(expected), "{error}");
         assert!(script.lock().unwrap().1.is_empty());
@@ -231,8 +233,9 @@ async fn a_routine_is_edited_with_flags_or_in_an_editor() {
     let (url, token) = (environment.get("GANTRY_URL").unwrap(), environment.get("GANTRY_TOKEN").unwrap());
     let editor = "sed -i 's/prompt: look/prompt: read/'";
     environment = Environment::from_pairs([("GANTRY_URL", url), ("GANTRY_TOKEN", token), ("EDITOR", editor)]);
+    let client = Client::from_environment(&environment).unwrap();
     let (mut output, _) = Output::captured(Format::Text);
-    run(Line::parse_from(["gantry", "edit", ID]).command, &environment, &mut output).await.unwrap();
+    run(Line::parse_from(["gantry", "edit", ID]).command, &client, &environment, &mut output).await.unwrap();
     let sent = script.lock().unwrap().1[1].1.clone();
     let patch: Map<String, Value> = serde_json::from_value(sent).unwrap();
     assert_eq!(patch.keys().collect::<Vec<_>>(), ["action"]);

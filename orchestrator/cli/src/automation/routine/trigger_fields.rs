@@ -5,6 +5,7 @@ use chrono_tz::Tz;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use super::fields::given;
 use crate::{exit::CliError, input};
 
 /// What fires a routine. Without one of the first seven, a new routine is triggered manually.
@@ -55,50 +56,29 @@ pub(super) struct TriggerFields {
 impl TriggerFields {
     /// The trigger that the flags ask for; `None` if they leave `current` as it is.
     pub(super) fn apply(self, current: Option<&Value>, now: DateTime<Utc>) -> Result<Option<Value>, CliError> {
-        let is_at = self.at.is_some();
-        let mut fields = match self.base(now)? {
-            Some(Value::Object(fields)) => fields,
-            _ if !self.has_details() => return Ok(None),
-            _ => match current {
-                Some(Value::Object(fields)) => fields.clone(),
-                _ => {
-                    return Err(CliError::Usage(
-                        "no trigger: add --cron, --every, --at, --webhook, --on-message, --on-event or --manual"
-                            .to_owned(),
-                    ));
-                }
-            },
+        let base = self.base(now)?;
+        let secret = self.secret_file.as_deref().map(input::read).transpose()?;
+        let details = given(json!({
+            // The zone of `--at` is used up: its time is absolute.
+            "timezone": self.timezone.filter(|_| self.at.is_none()),
+            "anchor": self.anchor,
+            "channel": self.channel,
+            "where": self.condition,
+            "secret": secret.as_deref().map(str::trim_end),
+            "filters": filters(&self.filters)?,
+        }));
+        let mut fields = match (base, current) {
+            (Some(Value::Object(fields)), _) => fields,
+            _ if details.is_empty() => return Ok(None),
+            (_, Some(Value::Object(fields))) => fields.clone(),
+            _ => {
+                return Err(CliError::Usage(
+                    "no trigger: add --cron, --every, --at, --webhook, --on-message, --on-event or --manual".to_owned(),
+                ));
+            }
         };
-        let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);
-        // The zone of `--at` is used up: its time is absolute.
-        if let Some(zone) = self.timezone.filter(|_| !is_at) {
-            set("timezone", Value::String(zone));
-        }
-        if let Some(anchor) = self.anchor {
-            set("anchor", json!(anchor));
-        }
-        if let Some(channel) = self.channel {
-            set("channel", Value::String(channel));
-        }
-        if let Some(condition) = self.condition {
-            set("where", Value::String(condition));
-        }
-        if let Some(file) = self.secret_file {
-            set("secret", Value::String(input::read(&file)?.trim_end().to_owned()));
-        }
-        if !self.filters.is_empty() {
-            set("filters", filters(&self.filters)?);
-        }
+        fields.extend(details);
         Ok(Some(Value::Object(fields)))
-    }
-
-    fn has_details(&self) -> bool {
-        self.timezone.is_some()
-            || self.anchor.is_some()
-            || self.channel.is_some()
-            || self.condition.is_some()
-            || self.secret_file.is_some()
-            || !self.filters.is_empty()
     }
 
     fn base(&self, now: DateTime<Utc>) -> Result<Option<Value>, CliError> {

@@ -7,7 +7,7 @@ use protocol::{Job, JobState, PartialResult};
 use super::{state, written};
 use crate::{
     ids::short_id,
-    output::{Paint, table::cost, text::one_line},
+    output::{Paint, cost, one_line},
 };
 
 /// The last lines of a followed job: its partial result unless `last_said` is its text, its state with the reason, and

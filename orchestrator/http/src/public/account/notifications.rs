@@ -8,24 +8,17 @@ use utoipa::IntoParams;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    extract::{ApiPath, ApiQuery},
     problem::ApiError,
     public::{
         PublicApi,
-        request::{
-            audit_entry::{AuditedCaller, audited},
-            caller::Caller,
-            cursor, filter,
-        },
+        request::{ApiPath, ApiQuery, AuditedCaller, Caller, audited, cursor, filter},
     },
 };
 
-/// The endpoints, with the actions that the audit records.
 pub(in crate::public) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new().routes(routes!(list)).merge(audited("notification.read", routes!(read)))
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

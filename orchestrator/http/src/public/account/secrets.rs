@@ -10,19 +10,13 @@ use store::SecretStored;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    extract::{ApiJson, ApiPath, ApiQuery},
     problem::ApiError,
     public::{
         PublicApi,
-        request::{
-            audit_entry::{AuditedCaller, audited},
-            caller::Caller,
-            cursor::{self, PageParams},
-        },
+        request::{ApiJson, ApiPath, ApiQuery, AuditedCaller, Caller, PageParams, audited, cursor},
     },
 };
 
-/// The endpoints for secrets.
 pub(in crate::public) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new()
         .routes(routes!(list))

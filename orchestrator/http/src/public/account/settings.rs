@@ -5,18 +5,13 @@ use protocol::UserSettings;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    extract::ApiJson,
     problem::ApiError,
     public::{
         PublicApi,
-        request::{
-            audit_entry::{AuditedCaller, audited},
-            caller::Caller,
-        },
+        request::{ApiJson, AuditedCaller, Caller, audited},
     },
 };
 
-/// The endpoints, with the actions that the audit records.
 pub(in crate::public) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new().routes(routes!(get)).merge(audited("settings.put", routes!(put)))
 }

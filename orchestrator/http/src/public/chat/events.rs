@@ -17,12 +17,11 @@ use utoipa::IntoParams;
 
 use super::authorize;
 use crate::{
-    extract::ApiQuery,
     problem::ApiError,
     public::{
         PublicApi,
         events::InstanceReader,
-        request::caller::Caller,
+        request::{ApiQuery, Caller},
         response::stream::{self, BATCH, Batch, EventSource, Next, last_event_id},
     },
 };
@@ -35,7 +34,6 @@ const KINDS: [InstanceEventKind; 4] = [
     InstanceEventKind::ChatMessage,
 ];
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

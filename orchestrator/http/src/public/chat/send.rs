@@ -15,15 +15,11 @@ use store::{MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, Sent};
 
 use crate::{
     completion::run_to_completion,
-    extract::ApiJson,
     problem::ApiError,
     public::{
         PublicApi,
         jobs::create::rejected,
-        request::{
-            audit_entry::AuditedCaller,
-            idempotent::{self, ClientHeaders},
-        },
+        request::{ApiJson, AuditedCaller, ClientHeaders, idempotent},
     },
 };
 

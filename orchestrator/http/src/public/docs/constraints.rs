@@ -20,11 +20,10 @@ const LINE: &str = "^[^\\x00-\\x1f\\x7f]*$";
 /// At least one character that is not white space.
 const NOT_BLANK: &str = "\\S";
 
-/// The constraints of a schema's properties.
-type Constraints = (&'static str, Vec<(&'static str, Value)>);
-
-fn constraints() -> Vec<Constraints> {
-    [of_jobs(), of_routines(), of_others()].concat()
+/// The constraints of properties, by schema and property.
+fn constraints() -> Map<String, Value> {
+    let all = [of_jobs(), of_routines(), of_others()];
+    all.iter().filter_map(Value::as_object).flatten().map(|(schema, fields)| (schema.clone(), fields.clone())).collect()
 }
 
 fn prompt() -> Value {
@@ -39,127 +38,97 @@ fn between(minimum: u64, maximum: u64) -> Value {
     json!({"minimum": minimum, "maximum": maximum})
 }
 
-fn of_jobs() -> Vec<Constraints> {
+fn of_jobs() -> Value {
     let tools = json!({"maxItems": MAX_TOOLS});
     let priority = json!({"minimum": -MAX_PRIORITY, "maximum": MAX_PRIORITY});
-    vec![
-        (
-            "CreateJob",
-            vec![
-                ("prompt", prompt()),
-                ("title", json!({"maxLength": MAX_TITLE_CHARS, "pattern": LINE})),
-                ("tools", tools.clone()),
-                ("approve", tools),
-                ("files", json!({"maxItems": MAX_FILES})),
-                ("priority", priority.clone()),
-                ("labels", json!({"maxProperties": MAX_LABELS})),
-            ],
-        ),
-        (
-            "LimitsRequest",
-            vec![
-                ("timeout_seconds", at_least(1)),
-                ("max_iterations", at_least(1)),
-                ("max_tool_calls", at_least(1)),
-                ("memory_mb", at_least(16)),
-                ("cpus", json!({"minimum": 0.01})),
-                ("pids", at_least(16)),
-                ("disk_mb", at_least(1)),
-                ("max_cost_usd", at_least(0)),
-            ],
-        ),
-        ("InputFile", vec![("path", json!({"minLength": 1, "maxLength": MAX_PATH_BYTES}))]),
-        ("PromptRequest", vec![("content", prompt())]),
-        ("RestartRequest", vec![("prompt", prompt())]),
-        ("CancelRequest", vec![("reason", json!({"maxLength": MAX_REASON_BYTES}))]),
-        (
-            "RejectRequest",
-            vec![("reason", json!({"minLength": 1, "maxLength": MAX_REASON_BYTES, "pattern": NOT_BLANK}))],
-        ),
-        ("FullJobRoutineAction", vec![("description", prompt()), ("priority", priority)]),
-    ]
+    json!({
+        "CreateJob": {
+            "prompt": prompt(),
+            "title": {"maxLength": MAX_TITLE_CHARS, "pattern": LINE},
+            "tools": tools,
+            "approve": tools,
+            "files": {"maxItems": MAX_FILES},
+            "priority": priority,
+            "labels": {"maxProperties": MAX_LABELS},
+        },
+        "LimitsRequest": {
+            "timeout_seconds": at_least(1),
+            "max_iterations": at_least(1),
+            "max_tool_calls": at_least(1),
+            "memory_mb": at_least(16),
+            "cpus": {"minimum": 0.01},
+            "pids": at_least(16),
+            "disk_mb": at_least(1),
+            "max_cost_usd": at_least(0),
+        },
+        "InputFile": {"path": {"minLength": 1, "maxLength": MAX_PATH_BYTES}},
+        "PromptRequest": {"content": prompt()},
+        "RestartRequest": {"prompt": prompt()},
+        "CancelRequest": {"reason": {"maxLength": MAX_REASON_BYTES}},
+        "RejectRequest": {"reason": {"minLength": 1, "maxLength": MAX_REASON_BYTES, "pattern": NOT_BLANK}},
+        "FullJobRoutineAction": {"description": prompt(), "priority": priority},
+    })
 }
 
-fn of_routines() -> Vec<Constraints> {
+fn of_routines() -> Value {
     const YEAR_SECONDS: u64 = 366 * 86_400;
-    vec![
-        (
-            "CreateRoutine",
-            vec![("name", json!({"minLength": 1, "pattern": LINE})), ("description", json!({"maxLength": 4_000}))],
-        ),
-        ("LightweightRoutineAction", vec![("prompt", prompt()), ("max_tool_rounds", at_least(1))]),
-        ("EveryRoutineTrigger", vec![("every_seconds", at_least(1))]),
-        (
-            "Guardrails",
-            vec![
-                ("cooldown_seconds", between(0, YEAR_SECONDS)),
-                ("max_concurrent", between(1, 100)),
-                ("dedup_window_seconds", between(1, YEAR_SECONDS)),
-                ("catch_up_window_seconds", between(0, YEAR_SECONDS)),
-                ("catch_up_max", between(1, 100)),
-                ("timeout_seconds", between(1, YEAR_SECONDS)),
-                ("stagger_seconds", between(0, YEAR_SECONDS)),
-                ("max_runs", at_least(1)),
-            ],
-        ),
-        (
-            "Retry",
-            vec![
-                ("max_attempts", between(1, 20)),
-                ("backoff_seconds", between(0, YEAR_SECONDS)),
-                ("backoff_max_seconds", between(0, YEAR_SECONDS)),
-            ],
-        ),
-        ("Budget", vec![("max_tokens", at_least(1)), ("max_cost_usd", json!({"exclusiveMinimum": 0}))]),
-        ("TriggerRoutine", vec![("wait_seconds", between(0, 300))]),
-        ("RpcRequest", vec![("jsonrpc", json!({"const": protocol::JSON_RPC_VERSION}))]),
-        ("PostMessage", vec![("channel", name()), ("sender", name())]),
-        ("EmitSystemEvent", vec![("source", name()), ("event_type", name())]),
-    ]
+    // The name of a channel, a sender, a source or a type of events.
+    let name = json!({"minLength": 1, "maxLength": 128});
+    json!({
+        "CreateRoutine": {"name": {"minLength": 1, "pattern": LINE}, "description": {"maxLength": 4_000}},
+        "LightweightRoutineAction": {"prompt": prompt(), "max_tool_rounds": at_least(1)},
+        "EveryRoutineTrigger": {"every_seconds": at_least(1)},
+        "Guardrails": {
+            "cooldown_seconds": between(0, YEAR_SECONDS),
+            "max_concurrent": between(1, 100),
+            "dedup_window_seconds": between(1, YEAR_SECONDS),
+            "catch_up_window_seconds": between(0, YEAR_SECONDS),
+            "catch_up_max": between(1, 100),
+            "timeout_seconds": between(1, YEAR_SECONDS),
+            "stagger_seconds": between(0, YEAR_SECONDS),
+            "max_runs": at_least(1),
+        },
+        "Retry": {
+            "max_attempts": between(1, 20),
+            "backoff_seconds": between(0, YEAR_SECONDS),
+            "backoff_max_seconds": between(0, YEAR_SECONDS),
+        },
+        "Budget": {"max_tokens": at_least(1), "max_cost_usd": {"exclusiveMinimum": 0}},
+        "TriggerRoutine": {"wait_seconds": between(0, 300)},
+        "RpcRequest": {"jsonrpc": {"const": protocol::JSON_RPC_VERSION}},
+        "PostMessage": {"channel": name, "sender": name},
+        "EmitSystemEvent": {"source": name, "event_type": name},
+    })
 }
 
-/// The name of a channel, a sender, a source or a type of events.
-fn name() -> Value {
-    json!({"minLength": 1, "maxLength": 128})
-}
-
-fn of_others() -> Vec<Constraints> {
-    vec![
-        (
-            "SetSecret",
-            vec![
-                ("name", json!({"minLength": 1, "maxLength": MAX_SECRET_NAME_BYTES, "pattern": "^[A-Za-z0-9_.-]+$"})),
-                // A character has at most four bytes.
-                ("value", json!({"minLength": MIN_SECRET_BYTES / 4, "maxLength": MAX_SECRET_BYTES})),
-            ],
-        ),
-        ("MemoryContent", vec![("content", json!({"maxLength": MAX_MEMORY_DOCUMENT_BYTES}))]),
-        ("ResolveGate", vec![("reason", json!({"maxLength": gate::MAX_REASON_BYTES}))]),
-        ("ResolveThreadGate", vec![("reason", json!({"maxLength": gate::MAX_REASON_BYTES}))]),
-        ("SendMessage", vec![("content", prompt())]),
-        ("UserSettings", vec![("temperature", between(0, 2))]),
-        ("QuietHours", vec![("from", time_of_day("22:00")), ("to", time_of_day("07:00"))]),
-    ]
-}
-
-fn time_of_day(example: &str) -> Value {
-    json!({"pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$", "examples": [example]})
+fn of_others() -> Value {
+    let reason = json!({"maxLength": gate::MAX_REASON_BYTES});
+    let time_of_day = |example| json!({"pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$", "examples": [example]});
+    json!({
+        "SetSecret": {
+            "name": {"minLength": 1, "maxLength": MAX_SECRET_NAME_BYTES, "pattern": "^[A-Za-z0-9_.-]+$"},
+            // A character has at most four bytes.
+            "value": {"minLength": MIN_SECRET_BYTES / 4, "maxLength": MAX_SECRET_BYTES},
+        },
+        "MemoryContent": {"content": {"maxLength": MAX_MEMORY_DOCUMENT_BYTES}},
+        "ResolveGate": {"reason": reason},
+        "ResolveThreadGate": {"reason": reason},
+        "SendMessage": {"content": prompt()},
+        "UserSettings": {"temperature": between(0, 2)},
+        "QuietHours": {"from": time_of_day("22:00"), "to": time_of_day("07:00")},
+    })
 }
 
 /// Adds the constraints to the schemas.
 pub(super) fn add(document: &mut Value) {
     let Some(schemas) = schemas::of(document) else { return };
     for (schema, properties) in constraints() {
-        for (property, constraint) in properties {
-            add_to(schemas, schema, property, constraint);
+        for (property, constraint) in properties.as_object().into_iter().flatten() {
+            let property = schemas.get_mut(&schema).and_then(|schema| schema.get_mut("properties")?.get_mut(property));
+            if let (Some(Value::Object(property)), Value::Object(constraint)) = (property, constraint) {
+                property.extend(constraint.clone());
+            }
         }
-    }
-}
-
-fn add_to(schemas: &mut Map<String, Value>, schema: &str, property: &str, constraint: Value) {
-    let property = schemas.get_mut(schema).and_then(|schema| schema.get_mut("properties")?.get_mut(property));
-    if let (Some(Value::Object(property)), Value::Object(constraint)) = (property, constraint) {
-        property.extend(constraint);
     }
 }
 
@@ -171,8 +140,8 @@ mod tests {
     fn every_constraint_is_about_a_property_of_the_document() {
         let document = super::super::document();
         for (schema, properties) in constraints() {
-            for (property, constraint) in properties {
-                let found = &document["components"]["schemas"][schema]["properties"][property];
+            for (property, constraint) in properties.as_object().unwrap() {
+                let found = &document["components"]["schemas"][&schema]["properties"][property];
                 for (keyword, value) in constraint.as_object().unwrap() {
                     assert_eq!(&found[keyword], value, "{schema}.{property}");
                 }

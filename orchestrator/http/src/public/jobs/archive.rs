@@ -23,18 +23,16 @@ use super::{
 };
 use crate::{
     completion::run_to_completion,
-    extract::{ApiPath, ApiQuery},
     problem::ApiError,
     public::{
         PublicApi,
-        request::{audit_entry::AuditedCaller, caller::Caller},
+        request::{ApiPath, ApiQuery, AuditedCaller, Caller},
     },
 };
 
 /// Time limit for one piece of 64 KiB: there may be many directories before the next file.
 const PIECE_LIMIT: Duration = Duration::from_secs(20);
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

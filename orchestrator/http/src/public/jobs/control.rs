@@ -20,15 +20,10 @@ use workspace::remove_container_logs;
 use super::create::rejected;
 use crate::{
     completion::run_to_completion,
-    extract::{ApiJson, ApiPath, OptionalJson},
     problem::ApiError,
     public::{
         PublicApi,
-        request::{
-            audit_entry::AuditedCaller,
-            caller::authorize_job,
-            idempotent::{self, ClientHeaders},
-        },
+        request::{ApiJson, ApiPath, AuditedCaller, ClientHeaders, OptionalJson, authorize_job, idempotent},
     },
 };
 

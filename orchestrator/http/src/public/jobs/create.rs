@@ -12,15 +12,10 @@ use protocol::{CreateJob, ErrorCode, Job, JobId, RestartRequest};
 
 use super::files::to_api_error;
 use crate::{
-    extract::{ApiJson, ApiPath, OptionalJson},
     problem::ApiError,
     public::{
         PublicApi,
-        request::{
-            audit_entry::AuditedCaller,
-            caller::authorize_job,
-            idempotent::{self, ClientHeaders},
-        },
+        request::{ApiJson, ApiPath, AuditedCaller, ClientHeaders, OptionalJson, authorize_job, idempotent},
     },
 };
 

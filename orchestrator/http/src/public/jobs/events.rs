@@ -17,14 +17,10 @@ use store::{EventPage, EventSubscription, Store, StoreError, StoredEvent, Topic}
 use utoipa::{IntoParams, ToSchema};
 
 use crate::{
-    extract::{ApiPath, ApiQuery},
     problem::ApiError,
     public::{
         PublicApi,
-        request::{
-            caller::{Caller, authorize_job},
-            cursor,
-        },
+        request::{ApiPath, ApiQuery, Caller, authorize_job, cursor},
         response::{
             negotiate::wants_stream,
             stream::{self, BATCH, Batch, EventSource, Next, named},
@@ -32,7 +28,6 @@ use crate::{
     },
 };
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -21,19 +21,13 @@ use workspace::{FileError, WorkspacePath};
 use super::receive::receive;
 use crate::{
     completion::run_to_completion,
-    extract::{ApiPath, ApiQuery},
     problem::ApiError,
     public::{
         PublicApi,
-        request::{
-            audit_entry::AuditedCaller,
-            caller::{Caller, authorize_job},
-            cursor,
-        },
+        request::{ApiPath, ApiQuery, AuditedCaller, Caller, authorize_job, cursor},
     },
 };
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -10,21 +10,16 @@ use store::{JobFilter, JobPage};
 use utoipa::IntoParams;
 
 use crate::{
-    extract::{ApiPath, ApiQuery},
     problem::ApiError,
     public::{
         PublicApi,
-        request::{
-            caller::{Caller, UncheckedCaller},
-            cursor, filter,
-        },
+        request::{ApiPath, ApiQuery, Caller, UncheckedCaller, cursor, filter, visible},
         response::json_text::JsonText,
     },
 };
 
 const MAX_SEARCH_BYTES: usize = 1_000;
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -136,10 +131,7 @@ pub(super) async fn get(
 ) -> Result<JsonText, ApiError> {
     let job = api.store.job_json(&caller.unchecked().jti, id).await?;
     let (who, job) = caller.checked(job)?;
-    let mut job = job.ok_or_else(ApiError::not_found)?;
-    if !who.may_see(&job.user_id) {
-        return Err(ApiError::not_owner());
-    }
+    let mut job = visible(&who, job, |job| &job.user_id)?;
     // Most reads are of jobs that are not pending: these make no second query. A text of the job may look like its state, too.
     let may_be_pending = job.json.contains(PENDING);
     let position = if may_be_pending { api.store.queue_position(id).await? } else { None };

@@ -10,14 +10,10 @@ use protocol::{ContainerName, JobId, LlmCallRecord, Page, ToolActionRecord};
 use store::CallPosition;
 
 use crate::{
-    extract::{ApiPath, ApiQuery},
     problem::ApiError,
     public::{
         PublicApi,
-        request::{
-            caller::{Caller, authorize_job},
-            cursor::{self, PageParams},
-        },
+        request::{ApiPath, ApiQuery, Caller, PageParams, authorize_job, cursor},
     },
 };
 

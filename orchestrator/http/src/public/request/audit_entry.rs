@@ -58,15 +58,11 @@ impl FromRequestParts<PublicApi> for AuditedCaller {
 
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
         let Writer(who) = Writer::from_request_parts(parts, api).await?;
-        let Ok(context) = RequestContext::from_request_parts(parts, api).await;
         let Some(AuditAction(action)) = parts.extensions.get::<AuditAction>() else {
             return Err(ApiError::internal(format!("{} {} has no audit action", parts.method, parts.uri.path())));
         };
         let action = (*action).to_owned();
-        let requested = RequestedAction { action, ..RequestedAction::of(parts).await };
-        let entry = requested
-            .into_entry(api, &context)
-            .ok_or_else(|| ApiError::internal("an audited request has no caller"))?;
+        let entry = AuditEntry { action, ..RequestedAction::entry_of(parts, api).await? };
         Ok(Self { who, entry })
     }
 }
@@ -82,10 +78,7 @@ impl FromRequestParts<PublicApi> for RpcCaller {
 
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
         let Caller(who) = Caller::from_request_parts(parts, api).await?;
-        let Ok(context) = RequestContext::from_request_parts(parts, api).await;
-        let entry = RequestedAction::of(parts).await.into_entry(api, &context);
-        let entry = entry.ok_or_else(|| ApiError::internal("an audited request has no caller"))?;
-        Ok(Self { who, entry })
+        Ok(Self { who, entry: RequestedAction::entry_of(parts, api).await? })
     }
 }
 
@@ -108,6 +101,12 @@ impl RequestedAction {
             id.parse().ok()
         });
         Self { action, job, changes }
+    }
+
+    async fn entry_of(parts: &mut Parts, api: &PublicApi) -> Result<AuditEntry, ApiError> {
+        let Ok(context) = RequestContext::from_request_parts(parts, api).await;
+        let entry = Self::of(parts).await.into_entry(api, &context);
+        entry.ok_or_else(|| ApiError::internal("an audited request has no caller"))
     }
 
     fn into_entry(self, api: &PublicApi, context: &RequestContext) -> Option<AuditEntry> {
@@ -147,7 +146,7 @@ pub(in crate::public) async fn refusals(State(api): State<PublicApi>, request: R
         }
         return response;
     };
-    if api.refusals().take(&entry.user, 1, api.clock.monotonic()).is_err() {
+    if api.limits.refusals.take(&entry.user, 1, api.clock.monotonic()).is_err() {
         api.metrics.refusal_unrecorded();
         return response;
     }

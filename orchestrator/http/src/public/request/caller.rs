@@ -126,12 +126,21 @@ impl FromRequestParts<PublicApi> for Admin {
     }
 }
 
-/// Returns the job if it exists and the caller may see it. The caller cannot tell a missing job from one of another user.
+/// What was found, if it exists and the caller may see it. The caller cannot tell a missing object from one of another user.
+pub(in crate::public) fn visible<T>(
+    who: &Identity,
+    found: Option<T>,
+    owner: impl FnOnce(&T) -> &str,
+) -> Result<T, ApiError> {
+    let found = found.ok_or_else(ApiError::not_found)?;
+    if who.may_see(owner(&found)) { Ok(found) } else { Err(ApiError::not_owner()) }
+}
+
+/// The job, if it exists and the caller may see it.
 pub(in crate::public) async fn authorize_job(
     api: &PublicApi,
     who: &Identity,
     id: JobId,
 ) -> Result<JobRecord, ApiError> {
-    let job = api.store.job(id).await?.ok_or_else(ApiError::not_found)?;
-    if who.may_see(&job.brief.user_id) { Ok(job) } else { Err(ApiError::not_owner()) }
+    visible(who, api.store.job(id).await?, |job| &job.brief.user_id)
 }

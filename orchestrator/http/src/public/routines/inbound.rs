@@ -14,23 +14,17 @@ use protocol::{
     DeliveryId, EmitSystemEvent, ErrorCode, EventReceipt, Page, PostMessage, RoutineId, RunReason, WebhookDelivery,
     WebhookReceipt,
 };
-use serde::Deserialize;
 use serde_json::json;
 use store::{Delivered, EventAnswer, EventName, IdempotencyKey};
-use utoipa::IntoParams;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     completion::run_to_completion,
-    extract::{ApiJson, ApiPath, ApiQuery, RawBody},
+    extract::RawBody,
     problem::ApiError,
     public::{
         PublicApi,
-        request::{
-            caller::{Caller, Writer},
-            cursor,
-            idempotent::{self, ClientHeaders},
-        },
+        request::{ApiJson, ApiPath, ApiQuery, Caller, ClientHeaders, PageParams, Writer, cursor, idempotent, visible},
     },
     server::BodyReservation,
 };
@@ -47,7 +41,6 @@ pub struct Inbound {
 /// Maximum length of a channel, a sender, a source and a type.
 const MAX_NAME_BYTES: usize = 128;
 
-/// The endpoints.
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new()
         .routes(routes!(post_message))
@@ -304,38 +297,22 @@ fn refusal(refused: WebhookRefused) -> ApiError {
     }
 }
 
-/// Query parameters.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct DeliveryParams {
-    /// Maximum number of items, 1 to 200; default 50.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<u32>,
-    /// `next_cursor` of the previous page.
-    cursor: Option<String>,
-}
-
 /// Lists deliveries of a routine's webhook, newest first.
 ///
 /// The newest 200 are kept, each with its outcome and the run that it fired.
 #[utoipa::path(
     get, path = "/api/routines/{id}/deliveries", operation_id = "list_webhook_deliveries", tag = "routines",
-    params(("id" = String, Path, description = "Routine id."), DeliveryParams),
+    params(("id" = String, Path, description = "Routine id."), PageParams),
     responses((status = 200, body = Page<WebhookDelivery>, description = "A page."))
 )]
 async fn deliveries(
     State(api): State<PublicApi>,
     Caller(who): Caller,
     ApiPath(id): ApiPath<RoutineId>,
-    ApiQuery(params): ApiQuery<DeliveryParams>,
+    ApiQuery(params): ApiQuery<PageParams>,
 ) -> Result<Json<Page<WebhookDelivery>>, ApiError> {
-    let limit = cursor::limit(params.limit)?;
-    let before = params.cursor.as_deref().map(cursor::read::<DeliveryId>).transpose()?;
-    let owner = api.store.routine_owner(id).await?.ok_or_else(ApiError::not_found)?;
-    if !who.may_see(&owner) {
-        return Err(ApiError::not_owner());
-    }
+    let (limit, before) = (params.limit()?, params.after::<DeliveryId>()?);
+    visible(&who, api.store.routine_owner(id).await?, |owner| owner)?;
     let _permit = api.read_permit(&who).await?;
     // One more, to know whether there is a next page.
     let deliveries = api.store.webhook_deliveries(id, before, limit + 1).await?;

@@ -16,15 +16,13 @@ use utoipa::IntoParams;
 
 use super::etag;
 use crate::{
-    extract::{ApiPath, ApiQuery},
     problem::ApiError,
     public::{
         PublicApi,
-        request::{caller::Caller, cursor, filter},
+        request::{ApiPath, ApiQuery, Caller, cursor, filter, visible},
     },
 };
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -105,10 +103,7 @@ pub(super) async fn get(
     Caller(who): Caller,
     ApiPath(id): ApiPath<RoutineId>,
 ) -> Result<Response, ApiError> {
-    let routine: Routine = api.store.routine(id).await?.ok_or_else(ApiError::not_found)?;
-    if !who.may_see(&routine.user_id) {
-        return Err(ApiError::not_owner());
-    }
+    let routine: Routine = visible(&who, api.store.routine(id).await?, |routine| &routine.user_id)?;
     Ok(([(header::ETAG, etag(routine.rev)?)], Json(routine)).into_response())
 }
 
@@ -135,7 +130,6 @@ pub(super) async fn summary(
 const DEFAULT_COUNT: usize = 10;
 const MAX_COUNT: usize = 200;
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -166,9 +160,6 @@ pub(super) async fn upcoming(
     if !(1..=MAX_COUNT).contains(&count) {
         return Err(ApiError::field("count", format!("must be from 1 to {MAX_COUNT}")));
     }
-    let routine = api.store.routine(id).await?.ok_or_else(ApiError::not_found)?;
-    if !who.may_see(&routine.user_id) {
-        return Err(ApiError::not_owner());
-    }
+    let routine = visible(&who, api.store.routine(id).await?, |routine| &routine.user_id)?;
     Ok(Json(UpcomingFirings { items: api.routines.upcoming(&routine, count).await? }))
 }

@@ -18,9 +18,12 @@ use serde_json::{Map, Value};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    extract::{ApiJson, field_error},
+    extract::field_error,
     problem::ApiError,
-    public::{PublicApi, request::audit_entry::RpcCaller},
+    public::{
+        PublicApi,
+        request::{ApiJson, RpcCaller},
+    },
 };
 
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {

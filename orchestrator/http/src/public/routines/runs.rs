@@ -9,20 +9,13 @@ use utoipa::IntoParams;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    extract::{ApiPath, ApiQuery},
     problem::ApiError,
     public::{
         PublicApi,
-        request::{
-            audit_entry::{AuditedCaller, audited},
-            caller::Caller,
-            cursor::{self, PageParams},
-            filter,
-        },
+        request::{ApiPath, ApiQuery, AuditedCaller, Caller, PageParams, audited, cursor, filter, visible},
     },
 };
 
-/// The endpoints, with the actions that the audit records.
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new()
         .routes(routes!(list))
@@ -32,7 +25,6 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .merge(audited("run.cancel", routes!(cancel)))
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -91,7 +83,6 @@ async fn list(
     Ok(Json(Page { items, next_cursor: next.map(|id| cursor::write(&id.to_string())) }))
 }
 
-/// Query parameters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -124,10 +115,7 @@ async fn of_routine(
     ApiQuery(params): ApiQuery<OfRoutineParams>,
 ) -> Result<Json<Page<RoutineRun>>, ApiError> {
     let limit = cursor::limit(params.limit)?;
-    let routine = api.store.routine(id).await?.ok_or_else(ApiError::not_found)?;
-    if !who.may_see(&routine.user_id) {
-        return Err(ApiError::not_owner());
-    }
+    visible(&who, api.store.routine(id).await?, |routine| &routine.user_id)?;
     let filter = RunFilter {
         routine: Some(id),
         statuses: filter::names("status", params.status.as_deref(), RunStatus::ALL, RunStatus::as_str)?,
@@ -156,8 +144,7 @@ async fn get(
     Caller(who): Caller,
     ApiPath(id): ApiPath<RunId>,
 ) -> Result<Json<RoutineRun>, ApiError> {
-    let run = api.store.routine_run(id).await?.ok_or_else(ApiError::not_found)?;
-    if who.may_see(&run.user_id) { Ok(Json(run)) } else { Err(ApiError::not_owner()) }
+    visible(&who, api.store.routine_run(id).await?, |run| &run.user_id).map(Json)
 }
 
 /// Lists the tool calls of a lightweight run, oldest first.
@@ -178,10 +165,7 @@ async fn actions(
     ApiQuery(params): ApiQuery<PageParams>,
 ) -> Result<Json<Page<ToolActionRecord>>, ApiError> {
     let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
-    let run = api.store.routine_run(id).await?.ok_or_else(ApiError::not_found)?;
-    if !who.may_see(&run.user_id) {
-        return Err(ApiError::not_owner());
-    }
+    visible(&who, api.store.routine_run(id).await?, |run| &run.user_id)?;
     let _permit = api.read_permit(&who).await?;
     // One more, to know whether there is a next page.
     let calls = api.store.tool_calls(id, after.as_ref(), limit + 1).await?;
@@ -205,10 +189,7 @@ async fn cancel(
     AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<RunId>,
 ) -> Result<(StatusCode, Json<RoutineRun>), ApiError> {
-    let run = api.store.routine_run(id).await?.ok_or_else(ApiError::not_found)?;
-    if !who.may_see(&run.user_id) {
-        return Err(ApiError::not_owner());
-    }
+    let run = visible(&who, api.store.routine_run(id).await?, |run| &run.user_id)?;
     if run.status.is_finished() {
         return Err(finished());
     }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::public::{
     PublicApi,
-    request::{audit_entry::RpcCaller, cursor},
+    request::{RpcCaller, cursor},
 };
 
 const MAX_JOBS: u32 = 1_000;
@@ -31,7 +31,6 @@ const MAX_NAMES: u32 = 100;
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(3);
 const SCHEDULES: [TriggerType; 3] = [TriggerType::Cron, TriggerType::Every, TriggerType::At];
 
-/// Parameters of `cron.list`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct ListParams {
@@ -45,7 +44,6 @@ pub(super) struct ListParams {
 #[serde(deny_unknown_fields)]
 pub(super) struct NoParams {}
 
-/// Parameters of `cron.update`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UpdateParams {
@@ -53,14 +51,12 @@ pub(super) struct UpdateParams {
     patch: Value,
 }
 
-/// Parameters of `cron.remove`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IdParams {
     id: RoutineId,
 }
 
-/// Parameters of `cron.run`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunParams {
@@ -77,7 +73,6 @@ enum RunMode {
     Force,
 }
 
-/// Parameters of `cron.runs`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunsParams {

@@ -1,13 +1,15 @@
 //! Errors of calls: the codes of JSON-RPC, with the stable codes of the API.
 
-use auth::Identity;
 use dispatch::{RoutineCaller, RoutineError};
 use domain::routine::cron_job::InvalidParam;
 use protocol::{ErrorCode, RpcError, RpcErrorData};
 use store::StoreError;
 use tracing::error;
 
-use crate::{problem::ApiError, public::request::audit_entry::RpcCaller};
+use crate::{
+    problem::ApiError,
+    public::{request::RpcCaller, routines::caller},
+};
 
 pub(super) fn invalid_params(field: &str, message: &str) -> RpcError {
     let data = RpcErrorData { code: ErrorCode::Invalid.as_str().to_owned(), field: Some(field.to_owned()) };
@@ -68,8 +70,4 @@ impl RpcCaller {
         action.clone_into(&mut entry.action);
         caller(&self.who, entry)
     }
-}
-
-fn caller(who: &Identity, entry: store::AuditEntry) -> RoutineCaller {
-    RoutineCaller { user: who.user.clone(), sees_all: who.role.sees_all(), entry }
 }
