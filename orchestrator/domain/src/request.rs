@@ -47,7 +47,8 @@ pub struct Accepted {
 }
 
 /// Why a request is rejected.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the request is not accepted")]
 pub enum Rejected {
     Invalid(Vec<FieldError>),
     /// Fields whose feature is not available.
