@@ -5,7 +5,7 @@
 
 use std::panic::AssertUnwindSafe;
 
-use agent::{LoopOutcome, OpenCalls, Run, Transcript, elide, safety::DelimiterNonce};
+use agent::{LoopOutcome, Run, Transcript, elide, safety::DelimiterNonce};
 use futures_util::FutureExt as _;
 use protocol::{ChatContent, ChatMessage, JobReason, MessageId};
 use tokio_util::sync::CancellationToken;
@@ -84,7 +84,7 @@ impl ChatEngine {
         let prompt = ChatMessage { id: MessageId::generate(), seq: None, at: now, content };
         let due: Vec<ChatMessage> = turn.due.iter().cloned().chain([prompt]).collect();
         let messages = messages(system, saved.unwrap_or_default(), &due, &answers);
-        let transcript = Transcript::resume(messages, OpenCalls::Unknown).with_nonce(nonce);
+        let transcript = Transcript::resume(messages).with_nonce(nonce);
         let run = Run::resume(&transcript);
         Ok(end_of(Box::pin(self.run_loop(&turn, &settings, LoopStart { transcript, run }, stop)).await?))
     }

@@ -4,7 +4,7 @@
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
-use agent::{LimitKind, LoopOutcome, OpenCalls, Run, Transcript};
+use agent::{LimitKind, LoopOutcome, Run, Transcript};
 use futures_util::FutureExt as _;
 use protocol::{JobReason, ThreadId, ThreadState};
 use tokio_util::sync::CancellationToken;
@@ -132,7 +132,7 @@ impl ChatEngine {
                 let answers = self.parts.store.chat_turn_answers(turn.key.thread).await?;
                 let (nonce, saved) = saved.map(|saved| (saved.nonce().clone(), saved.messages().to_vec())).unzip();
                 let messages = messages(system, saved.unwrap_or_default(), &turn.due, &answers);
-                let transcript = Transcript::resume(messages, OpenCalls::Unknown);
+                let transcript = Transcript::resume(messages);
                 let transcript = match nonce {
                     Some(nonce) => transcript.with_nonce(nonce),
                     None => transcript,
