@@ -9,7 +9,7 @@ use futures_util::TryStreamExt as _;
 use protocol::MemoryMatch;
 
 use super::{MAX_INLINE_BYTES, OwnerRow};
-use domain::memory::{IndexOwner, MemoryQuery, Term, snippet};
+use domain::memory::{IndexOwner, MemoryQuery, Phrase, snippet};
 
 use crate::{Connection, Store, StoreError};
 
@@ -75,9 +75,9 @@ async fn telling_terms(
     owner: IndexOwner,
     query: &MemoryQuery,
     documents: i64,
-) -> Result<Vec<Term>, StoreError> {
+) -> Result<Vec<Phrase>, StoreError> {
     let (mut rare, mut common) = (vec![], vec![]);
-    for term in query.terms() {
+    for term in &query.terms {
         let found: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM memory_index WHERE memory_index MATCH $1")
             .bind(term.expression(owner))
             .fetch_one(&mut *db)
