@@ -33,7 +33,7 @@ pub struct Run {
     pub(crate) tool_rounds: u32,
     /// Whether a call of [`crate::Settings::final_tool`] has succeeded.
     #[serde(default)]
-    pub(crate) called_final_tool: bool,
+    pub called_final_tool: bool,
     pub(crate) usage: TokenUsage,
     pub(crate) last_text: String,
     pub(crate) guards: Guards,
@@ -94,14 +94,9 @@ impl Run {
         self.iterations
     }
 
-    /// Whether a call of [`crate::Settings::final_tool`] has succeeded.
-    pub const fn called_final_tool(&self) -> bool {
-        self.called_final_tool
-    }
-
     /// What the run asks a person, if it waits for an answer.
     pub fn approval_request(&self) -> Option<&ApprovalRequest> {
-        self.parked.as_ref().map(ParkedCall::request)
+        self.parked.as_ref().map(|parked| &parked.request)
     }
 
     /// The calls of the last reply that have not run: the one that waits for an answer, and those after it.

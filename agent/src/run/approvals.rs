@@ -53,7 +53,7 @@ pub struct NothingToApprove;
 /// A call that waits, and the calls of the same reply that follow it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ParkedCall {
-    request: ApprovalRequest,
+    pub(super) request: ApprovalRequest,
     /// The call as the model made it.
     call: ToolCall,
     answer: Option<ApprovalAnswer>,
@@ -61,10 +61,6 @@ pub(crate) struct ParkedCall {
 }
 
 impl ParkedCall {
-    pub(crate) const fn request(&self) -> &ApprovalRequest {
-        &self.request
-    }
-
     /// The call, and those that follow it.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         std::iter::once(&self.call).chain(self.following.calls())

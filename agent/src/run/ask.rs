@@ -73,7 +73,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         if self.settings.max_tool_rounds.is_some_and(|max| state.run.tool_rounds >= max) {
             return Some(TextOnlyReason::RoundLimit);
         }
-        state.run.guards.text_only()
+        state.run.guards.text_only
     }
 
     /// Model calls that are left.

@@ -213,7 +213,7 @@ async fn the_final_tool_ends_the_work_after_the_calls_of_its_reply() {
     world.settings.final_tool = Some("slow");
     assert_eq!(world.run().await, completed(""));
     assert_eq!((world.asked().len(), world.run_state.partial().tool_calls), (2, 3));
-    assert!(world.run_state.called_final_tool());
+    assert!(world.run_state.called_final_tool);
 
     let mut world = World::new([call("fail", json!({})), say("It is down.")]);
     world.settings.final_tool = Some("fail");

@@ -214,11 +214,6 @@ impl Gateway {
         self.primary.text_tool_calls
     }
 
-    /// The model that is asked when a job names none.
-    pub fn default_model(&self) -> &str {
-        &self.primary.model
-    }
-
     /// The state of every provider.
     pub fn health(&self) -> Vec<ProviderHealth> {
         let health = |provider: &Provider| ProviderHealth {

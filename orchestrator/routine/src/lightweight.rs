@@ -139,7 +139,7 @@ impl Lightweight {
         let mut loop_state = Run::new();
         let work = agent.run(&mut transcript, &mut loop_state);
         let (outcome, ended) = Box::pin(self.within(Duration::from_secs(timeout_seconds), &stop, work)).await;
-        if loop_state.called_final_tool() {
+        if loop_state.called_final_tool {
             return Ok((AttemptEnd::Ok, None));
         }
         let text = match (outcome, ended) {

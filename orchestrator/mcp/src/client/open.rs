@@ -47,7 +47,7 @@ impl McpClient {
     pub(super) async fn connection(self: &Arc<Self>, (server, user): (&str, &str)) -> Result<InUse, McpError> {
         let server = self.server(server).ok_or_else(|| McpError::UnknownServer(server.to_owned()))?;
         let call = self.slot(&server, user).begin_call(&self.clock);
-        let (this, slot) = (Arc::clone(self), Arc::clone(call.slot()));
+        let (this, slot) = (Arc::clone(self), Arc::clone(&call.slot));
         let (name, drain) = (server.name.clone(), self.drain.clone());
         // Continues if the caller goes away: another one may wait for the same connection, and a container is not left
         // behind.
