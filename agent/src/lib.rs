@@ -32,7 +32,7 @@ pub use model::{Delta, DeltaSink, Model, ModelError};
 /// Declared on the wire, and used by every [`Tool`].
 pub use protocol::ApprovalRequirement;
 pub use run::{
-    Run,
+    Run, add_usage,
     approvals::{ApprovalAnswer, ApprovalRequest, NotApproved, NothingToApprove, STOPPED_CALL},
     outcome::{FailureReason, LimitKind, LoopOutcome},
     signals::{Inbox, InboxFull, Prompt, Signals},

@@ -133,13 +133,12 @@ impl Run {
         }
         self.last_actions.push_back(format!("{name}: {outcome}"));
     }
+}
 
-    /// Adds the usage of a model call.
-    pub(crate) const fn count_usage(&mut self, used: TokenUsage) {
-        let total = &mut self.usage;
-        total.input_tokens = total.input_tokens.saturating_add(used.input_tokens);
-        total.output_tokens = total.output_tokens.saturating_add(used.output_tokens);
-        total.cache_read_tokens = total.cache_read_tokens.saturating_add(used.cache_read_tokens);
-        total.cache_write_tokens = total.cache_write_tokens.saturating_add(used.cache_write_tokens);
-    }
+/// Adds the usage of a model call.
+pub const fn add_usage(sum: &mut TokenUsage, used: &TokenUsage) {
+    sum.input_tokens = sum.input_tokens.saturating_add(used.input_tokens);
+    sum.output_tokens = sum.output_tokens.saturating_add(used.output_tokens);
+    sum.cache_read_tokens = sum.cache_read_tokens.saturating_add(used.cache_read_tokens);
+    sum.cache_write_tokens = sum.cache_write_tokens.saturating_add(used.cache_write_tokens);
 }

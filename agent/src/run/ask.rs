@@ -12,6 +12,7 @@ use crate::{
     Agent, Delta, DeltaSink, FailureReason, Journal, LimitKind, LoopOutcome, Model, ModelError,
     agent::{Flow, LoopState},
     run::{
+        add_usage,
         guard::TextOnlyReason,
         outage::{Outage, RateLimitRefusal},
     },
@@ -115,7 +116,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         self.signals.iteration.send_replace(state.run.iterations);
         let answer = self.ask_until_answered(state, turn).await?;
         match &answer {
-            Ok(completion) => state.run.count_usage(completion.usage),
+            Ok(completion) => add_usage(&mut state.run.usage, &completion.usage),
             Err(_) => state.run.iterations -= 1,
         }
         Flow::Continue(answer)

@@ -237,10 +237,3 @@ impl Drop for Trial<'_> {
         self.provider.breaker.lock().report(&self.ticket, self.outcome, Instant::now());
     }
 }
-
-pub(super) fn add(sum: &mut TokenUsage, more: &TokenUsage) {
-    sum.input_tokens = sum.input_tokens.saturating_add(more.input_tokens);
-    sum.output_tokens = sum.output_tokens.saturating_add(more.output_tokens);
-    sum.cache_read_tokens = sum.cache_read_tokens.saturating_add(more.cache_read_tokens);
-    sum.cache_write_tokens = sum.cache_write_tokens.saturating_add(more.cache_write_tokens);
-}
