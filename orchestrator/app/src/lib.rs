@@ -9,7 +9,6 @@ mod gate_expiry;
 mod listeners;
 mod migrating;
 mod rotate_key;
-mod statistics;
 mod supervise;
 mod ticks;
 

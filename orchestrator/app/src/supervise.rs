@@ -11,7 +11,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{App, ControlLoops, PublicServer, ServeError, listeners, statistics, ticks::Tick};
+use super::{App, ControlLoops, PublicServer, ServeError, listeners, ticks::Tick};
 
 /// Time for requests and container actions to finish once the drain fires. With the three timeouts below and the 250 ms
 /// that the program has for its blocking threads this stays under the 10 s after which `docker stop` kills; what is cut
@@ -39,8 +39,6 @@ impl App {
         tasks.spawn("metrics upkeep", |drain| listeners::run_metrics_upkeep(self.metrics, drain));
         let retention_tick = self.ticks.notify(Tick::Hour);
         tasks.spawn("retention sweep", |drain| self.retention.run(retention_tick, drain));
-        let (statistics_tick, store) = (self.ticks.notify(Tick::Hour), self.store.clone());
-        tasks.spawn("statistics of tables", |drain| statistics::run(store, statistics_tick, drain));
         tasks.spawn("MCP connections", |drain| self.mcp.run(drain));
         tasks.spawn("notices of ended jobs", |drain| self.job_end_notices.run(drain));
         let gate_tick = self.ticks.notify(Tick::Second);

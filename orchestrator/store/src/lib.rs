@@ -115,9 +115,6 @@ const CONTROL_READERS: u32 = 4;
 /// How long a transaction waits for another process's lock (the token commands of the command line) before it fails.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Entries of an index that are read for its statistics.
-const ANALYSIS_LIMIT: u32 = 1_000;
-
 /// Prepared statements that each connection keeps. Batches of events differ in their number of rows.
 const STATEMENT_CACHE: usize = 400;
 
@@ -357,8 +354,7 @@ fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
         .synchronous(SqliteSynchronous::Normal)
         .busy_timeout(BUSY_TIMEOUT)
         .foreign_keys(true)
-        .statement_cache_capacity(STATEMENT_CACHE)
-        .analysis_limit(ANALYSIS_LIMIT))
+        .statement_cache_capacity(STATEMENT_CACHE))
 }
 
 /// A connection of a pool, or the writer's.

@@ -16,7 +16,7 @@ use super::{
     AuditEntry, Store, StoreError,
     access::audit,
     events::instance_events,
-    sqlite::{inconsistent_rows::Row, key_walk::KeyWalk, rows::RowRef, write_tx::WriteTx},
+    sqlite::{id_part::ListWalks, inconsistent_rows::Row, key_walk::KeyWalk, rows::RowRef, write_tx::WriteTx},
 };
 
 /// How long a notification is kept.
@@ -92,20 +92,21 @@ impl Store {
         &self,
         filter: &NotificationFilter,
     ) -> Result<Vec<(NotificationId, Option<Notification>)>, StoreError> {
-        let mut query =
-            QueryBuilder::<Sqlite>::new(concat!("SELECT ", columns!(), " FROM notifications WHERE user_id = "));
-        query.push_bind(&filter.user);
-        if filter.unread {
-            query.push(" AND read_at IS NULL");
-        }
-        if let Some(part) = &filter.id_part {
-            query.push(" AND (lower(hex(id)) LIKE ").push_bind(format!("{part}%"));
-            query.push(" OR lower(hex(id)) LIKE ").push_bind(format!("%{part}")).push(")");
-        }
-        if let Some(before) = filter.before {
-            query.push(" AND id < ").push_bind(before);
-        }
-        query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
+        let walks = ListWalks {
+            select: concat!("SELECT ", columns!(), " FROM notifications"),
+            index: None,
+            by_id_end: "notifications_by_id_end",
+            states: vec![],
+            id_part: filter.id_part.as_deref(),
+            before: filter.before.map(|before| *before.as_uuid()),
+        };
+        let mut query = QueryBuilder::<Sqlite>::new("");
+        walks.push(&mut query, filter.limit, |query| {
+            query.push(" AND user_id = ").push_bind(filter.user.clone());
+            if filter.unread {
+                query.push(" AND read_at IS NULL");
+            }
+        });
         let rows: Vec<Row<NotificationRow>> = query.build_query_as().fetch_all(&self.read).await?;
         let id = |row: &NotificationRow| NotificationId::from_uuid(row.id);
         let mut notifications = self.inconsistent.read_page(rows, id, NotificationRow::into_notification)?;

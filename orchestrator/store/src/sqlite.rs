@@ -11,7 +11,6 @@ pub(crate) mod key_walk;
 pub(crate) mod readers;
 pub(crate) mod rows;
 pub(crate) mod search;
-pub(crate) mod statistics;
 pub(crate) mod write_queue;
 pub(crate) mod write_tx;
 pub(crate) mod writer;

@@ -8,7 +8,7 @@ use sqlx::{FromRow, QueryBuilder, Sqlite};
 
 use crate::{
     Connection, Store, StoreError,
-    sqlite::{inconsistent_rows::Row, rows::RowRef},
+    sqlite::{id_part::ID_TOLERANCE, inconsistent_rows::Row, rows::RowRef},
 };
 
 /// An entry of the audit log, before its outcome is known.
@@ -113,11 +113,14 @@ impl Store {
         if let Some(job) = filter.job {
             query.push(" AND job_id = ").push_bind(job);
         }
+        // Entries are in the order of their time, but for corrections of the clock.
         if let Some(since) = filter.since {
-            query.push(" AND at >= ").push_bind(since);
+            query.push(" AND at >= ").push_bind(since).push(" AND id >= (SELECT id FROM audit WHERE at >= ");
+            query.push_bind(since.checked_sub_signed(ID_TOLERANCE).unwrap_or(since)).push(" ORDER BY at LIMIT 1)");
         }
         if let Some(until) = filter.until {
-            query.push(" AND at < ").push_bind(until);
+            query.push(" AND at < ").push_bind(until).push(" AND id <= (SELECT id FROM audit WHERE at < ");
+            query.push_bind(until.checked_add_signed(ID_TOLERANCE).unwrap_or(until)).push(" ORDER BY at DESC LIMIT 1)");
         }
         if let Some(before) = filter.before {
             query.push(" AND id < ").push_bind(before);

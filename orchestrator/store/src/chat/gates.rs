@@ -20,6 +20,7 @@ use crate::{
     events::instance_events,
     notifications,
     sqlite::{
+        id_part::ListWalks,
         inconsistent_rows::Row,
         rows::{RowRef, text},
         write_tx::WriteTx,
@@ -184,26 +185,20 @@ impl Store {
 
     /// Gates, newest first, each with its id; `None` for one that cannot be read.
     pub async fn gates(&self, filter: &GateFilter) -> Result<Vec<(GateId, Option<Gate>)>, StoreError> {
-        let mut query = QueryBuilder::<Sqlite>::new(concat!("SELECT ", columns!(), " FROM gates WHERE TRUE"));
-        if let Some(user) = &filter.user {
-            query.push(" AND user_id = ").push_bind(user);
-        }
-        if !filter.states.is_empty() {
-            query.push(" AND state IN (");
-            let mut names = query.separated(", ");
-            for state in &filter.states {
-                names.push_bind(state.as_str());
+        let walks = ListWalks {
+            select: concat!("SELECT ", columns!(), " FROM gates"),
+            index: None,
+            by_id_end: "gates_by_id_end",
+            states: filter.states.iter().map(|state| state.as_str()).collect(),
+            id_part: filter.id_part.as_deref(),
+            before: filter.before.map(|before| *before.as_uuid()),
+        };
+        let mut query = QueryBuilder::<Sqlite>::new("");
+        walks.push(&mut query, filter.limit, |query| {
+            if let Some(user) = &filter.user {
+                query.push(" AND user_id = ").push_bind(user.clone());
             }
-            query.push(")");
-        }
-        if let Some(part) = &filter.id_part {
-            query.push(" AND (lower(hex(id)) LIKE ").push_bind(format!("{part}%"));
-            query.push(" OR lower(hex(id)) LIKE ").push_bind(format!("%{part}")).push(")");
-        }
-        if let Some(before) = filter.before {
-            query.push(" AND id < ").push_bind(before);
-        }
-        query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
+        });
         let rows: Vec<Row<GateRow>> = query.build_query_as().fetch_all(&self.read).await?;
         self.inconsistent.read_page(rows, |row| GateId::from_uuid(row.id), GateRow::into_gate)
     }

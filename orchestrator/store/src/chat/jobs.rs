@@ -80,9 +80,8 @@ impl Store {
     pub async fn jobs_by_id_part(&self, user: &str, digits: &str, limit: u32) -> Result<Vec<ChatJob>, StoreError> {
         let filter =
             JobFilter { user: Some(user.to_owned()), id_part: Some(digits.to_owned()), ..JobFilter::default() };
-        let mut query = QueryBuilder::<Sqlite>::new("SELECT id, state, title FROM jobs WHERE id IN (");
-        list::push_walks(&mut query, &filter, limit);
-        query.push(") ORDER BY id DESC");
+        let mut query = QueryBuilder::<Sqlite>::new("");
+        list::push_walks(&mut query, "SELECT id, state, title FROM jobs", &filter, limit);
         let rows: Vec<Row<ChatJobRow>> = query.build_query_as().fetch_all(&self.read).await?;
         self.inconsistent.read_each(rows, ChatJobRow::into_job)
     }

@@ -9,7 +9,7 @@ use super::{
         access::audit,
         calls::{model_calls::forget_answers, tool_calls},
         events::instance_events,
-        sqlite::{inconsistent_rows::Row, write_tx::WriteTx},
+        sqlite::{id_part::ListWalks, inconsistent_rows::Row, write_tx::WriteTx},
     },
     At, MAX_THREADS_PER_USER, OwnedThread, ThreadCaller, ThreadChange, ThreadFilter,
     rows::{ThreadRow, thread_columns},
@@ -27,17 +27,18 @@ impl Store {
         &self,
         filter: &ThreadFilter,
     ) -> Result<Vec<(ThreadId, Option<protocol::ChatThread>)>, StoreError> {
-        let mut query =
-            QueryBuilder::<Sqlite>::new(concat!("SELECT ", thread_columns!(), " FROM chat_threads WHERE user_id = "));
-        query.push_bind(&filter.user);
-        if let Some(part) = &filter.id_part {
-            query.push(" AND (lower(hex(id)) LIKE ").push_bind(format!("{part}%"));
-            query.push(" OR lower(hex(id)) LIKE ").push_bind(format!("%{part}")).push(")");
-        }
-        if let Some(before) = filter.before {
-            query.push(" AND id < ").push_bind(before);
-        }
-        query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
+        let walks = ListWalks {
+            select: concat!("SELECT ", thread_columns!(), " FROM chat_threads"),
+            index: None,
+            by_id_end: "chat_threads_by_id_end",
+            states: vec![],
+            id_part: filter.id_part.as_deref(),
+            before: filter.before.map(|before| *before.as_uuid()),
+        };
+        let mut query = QueryBuilder::<Sqlite>::new("");
+        walks.push(&mut query, filter.limit, |query| {
+            query.push(" AND user_id = ").push_bind(filter.user.clone());
+        });
         let rows: Vec<Row<ThreadRow>> = query.build_query_as().fetch_all(&self.read).await?;
         self.inconsistent.read_page(rows, ThreadRow::id, |row| row.into_thread().map(|one| one.thread))
     }

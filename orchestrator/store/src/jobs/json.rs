@@ -134,8 +134,12 @@ const JOB: &str = concat!(
     " FROM (SELECT 1) AS one LEFT JOIN jobs ON jobs.id = $2 LEFT JOIN job_texts ON job_texts.job_id = jobs.id"
 );
 
-/// A job as a list shows it.
-const SUMMARY: &str = job_json!(("\"prompt_preview\":%s", "json_quote(prompt_preview)"), ("", ""), ("", ""));
+/// Jobs as a list shows them.
+const SUMMARIES: &str = concat!(
+    "SELECT id, ",
+    job_json!(("\"prompt_preview\":%s", "json_quote(prompt_preview)"), ("", ""), ("", "")),
+    " AS item FROM jobs"
+);
 
 impl Store {
     /// A job as JSON, for the bearer of the token `jti`.
@@ -198,16 +202,25 @@ impl Store {
 const NARROWER: &str = "user=, state= or parent=";
 
 /// The statement of a page of jobs, or of a step of a search, which reads `rows`: with how many were read, and the last
-/// of them.
+/// of them. A page that is no search shows what it reads.
 pub(crate) fn summaries(jti: &str, filter: &JobFilter, rows: u32) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new("WITH walked (id) AS MATERIALIZED (");
-    list::push_walks(&mut query, filter, rows);
-    query.push(") SELECT COALESCE((SELECT revoked_at IS NOT NULL FROM tokens WHERE jti = ");
-    query.push_bind(jti.to_owned()).push("), FALSE), (SELECT group_concat(item, char(10)) FROM (SELECT ");
-    query.push(SUMMARY).push(" AS item FROM jobs WHERE id IN (SELECT id FROM walked)");
-    list::push_search(&mut query, filter);
-    query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit) + 1);
-    query.push(")), (SELECT COUNT(*) FROM walked), (SELECT MIN(id) FROM walked)");
+    let mut query = QueryBuilder::new("");
+    if filter.is_search() {
+        query.push("WITH walked (id) AS MATERIALIZED (");
+        list::push_walks(&mut query, "SELECT id FROM jobs", filter, rows);
+        query.push(") ");
+    }
+    query.push("SELECT COALESCE((SELECT revoked_at IS NOT NULL FROM tokens WHERE jti = ");
+    query.push_bind(jti.to_owned()).push("), FALSE), (SELECT group_concat(item, char(10)) FROM (");
+    if filter.is_search() {
+        query.push(SUMMARIES).push(" WHERE id IN (SELECT id FROM walked)");
+        list::push_search(&mut query, filter);
+        query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit) + 1);
+        query.push(")), (SELECT COUNT(*) FROM walked), (SELECT MIN(id) FROM walked)");
+    } else {
+        list::push_walks(&mut query, SUMMARIES, filter, rows);
+        query.push(")), 0, NULL");
+    }
     query
 }
 

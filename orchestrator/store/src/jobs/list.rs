@@ -3,7 +3,7 @@
 use protocol::{JobId, JobState};
 use sqlx::{QueryBuilder, Sqlite};
 
-use crate::sqlite::id_part::Ids;
+use crate::sqlite::id_part::ListWalks;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobFilter {
@@ -32,34 +32,24 @@ impl JobFilter {
     }
 }
 
-/// Appends a statement that selects the ids of the next `rows` jobs, newest first: one walk over an index for each
-/// state and each way in which an id is found, merged. A condition that does not apply is left out.
-pub(crate) fn push_walks(query: &mut QueryBuilder<Sqlite>, filter: &JobFilter, rows: u32) {
-    let states: Vec<Option<JobState>> =
-        if filter.states.is_empty() { vec![None] } else { filter.states.iter().copied().map(Some).collect() };
-    let ids = Ids::walks(filter.id_part.as_deref());
-    let walks = states.iter().flat_map(|state| ids.iter().map(move |ids| (*state, *ids)));
-    for (number, (state, ids)) in walks.enumerate() {
-        query.push(if number == 0 { "SELECT id FROM jobs" } else { " UNION ALL SELECT id FROM jobs" });
-        if let Some(index) = ids.index("jobs_by_id_end").or(filter.parent.map(|_| "jobs_by_parent")) {
-            query.push(" INDEXED BY ").push(index);
-        }
-        query.push(" WHERE TRUE");
+/// Appends `select … FROM jobs` for the next `rows` jobs, newest first. A condition that does not apply is left out.
+pub(crate) fn push_walks(query: &mut QueryBuilder<Sqlite>, select: &str, filter: &JobFilter, rows: u32) {
+    let walks = ListWalks {
+        select,
+        index: filter.parent.map(|_| "jobs_by_parent"),
+        by_id_end: "jobs_by_id_end",
+        states: filter.states.iter().map(|state| state.as_str()).collect(),
+        id_part: filter.id_part.as_deref(),
+        before: filter.before.map(|job| *job.as_uuid()),
+    };
+    walks.push(query, rows, |query| {
         if let Some(user) = &filter.user {
             query.push(" AND user_id = ").push_bind(user.clone());
-        }
-        if let Some(state) = state {
-            query.push(" AND state = ").push_bind(state.as_str());
         }
         if let Some(parent) = filter.parent {
             query.push(" AND parent_id = ").push_bind(parent);
         }
-        ids.push(query);
-        if let Some(before) = filter.before {
-            query.push(" AND id < ").push_bind(before);
-        }
-    }
-    query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(rows));
+    });
 }
 
 /// Appends the conditions of a search.

@@ -9,14 +9,14 @@ use super::{
     super::{
         Store, StoreError,
         sqlite::{
-            id_part::Ids,
+            id_part::{ID_TOLERANCE, Ids},
             inconsistent_rows::Row,
             rows::{count, text},
             search::Search,
         },
     },
     rows::{RoutineRow, hex, routine_columns},
-    runs::list::{ID_TOLERANCE, first_id_after},
+    runs::list::first_id_after,
 };
 
 /// Bytes of definitions at which a page ends.

@@ -24,14 +24,15 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// The migrations, in their order. One that has finished on every installation may be removed.
 const MIGRATIONS: &[DataMigration] = &[
     RESTART_NOTES,
-    model_calls::OF_THREADS,
-    tool_calls::OF_THREADS,
     accepted::KEYS,
     accepted::DELIVERIES,
     accepted::RUNS,
     user_storage::COUNT_JOBS,
     user_storage::COUNT_ROUTINES,
     user_storage::COUNT_RUNS,
+    user_storage::COUNT_CALLS_OF_RUNS,
+    model_calls::OF_THREADS,
+    tool_calls::OF_THREADS,
     retention::CUT_TEXTS,
 ];
 

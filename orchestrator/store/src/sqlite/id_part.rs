@@ -1,11 +1,15 @@
-//! Lists of objects whose id begins or ends with some hexadecimal digits.
+//! Lists in the order of their ids as merges of walks over indexes: one for each state, and each way in which an id is
+//! found.
 //!
-//! An index finds each: the beginning is a range of ids, and the last four digits have a separate index. So a list
-//! has two walks, and no object is in both.
+//! Objects whose id begins or ends with some hexadecimal digits are found by an index each: the beginning is a range of
+//! ids, and the last four digits have a separate index. So such a list has two walks, and no object is in both.
 
+use chrono::TimeDelta;
 use sqlx::{QueryBuilder, Sqlite};
 use uuid::Uuid;
 
+/// Ids have the time of their creation, by a clock that may since have been corrected by up to this much.
+pub(crate) const ID_TOLERANCE: TimeDelta = TimeDelta::days(1);
 /// Hexadecimal digits of an id.
 const ID_DIGITS: usize = 32;
 /// Digits of the end that the indexes `…_by_id_end` have.
@@ -47,6 +51,54 @@ impl<'a> Ids<'a> {
                 query.push(" AND id NOT BETWEEN ").push_bind(first).push(" AND ").push_bind(last);
             }
         }
+    }
+}
+
+/// A list whose rows stand in indexes in the order of their ids.
+pub(crate) struct ListWalks<'a> {
+    /// `SELECT … FROM table`.
+    pub(crate) select: &'a str,
+    /// The only index that will do, if the planner might take another.
+    pub(crate) index: Option<&'static str>,
+    /// The table's index of the ends of ids.
+    pub(crate) by_id_end: &'static str,
+    /// The states that are listed; none for all.
+    pub(crate) states: Vec<&'static str>,
+    /// What ids begin or end with.
+    pub(crate) id_part: Option<&'a str>,
+    /// Only rows older than this one.
+    pub(crate) before: Option<Uuid>,
+}
+
+impl ListWalks<'_> {
+    /// Appends the statement of the first `rows`, newest first. `conditions` are appended to each walk, each with `AND`.
+    pub(crate) fn push(
+        &self,
+        query: &mut QueryBuilder<Sqlite>,
+        rows: u32,
+        conditions: impl Fn(&mut QueryBuilder<Sqlite>),
+    ) {
+        let states = self.states.iter().copied().map(Some);
+        let states: Vec<_> = if self.states.is_empty() { vec![None] } else { states.collect() };
+        let ids = Ids::walks(self.id_part);
+        for (number, (state, ids)) in
+            states.iter().flat_map(|state| ids.iter().map(move |ids| (state, ids))).enumerate()
+        {
+            query.push(if number == 0 { "" } else { " UNION ALL " }).push(self.select);
+            if let Some(index) = ids.index(self.by_id_end).or(self.index) {
+                query.push(" INDEXED BY ").push(index);
+            }
+            query.push(" WHERE TRUE");
+            conditions(query);
+            if let Some(state) = state {
+                query.push(" AND state = ").push_bind(*state);
+            }
+            ids.push(query);
+            if let Some(before) = self.before {
+                query.push(" AND id < ").push_bind(before);
+            }
+        }
+        query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(rows));
     }
 }
 

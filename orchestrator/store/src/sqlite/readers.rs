@@ -31,17 +31,10 @@ pub(crate) struct Readers(Arc<Shared>);
 struct Shared {
     options: SqliteConnectOptions,
     permits: Arc<Semaphore>,
-    idle: Mutex<Idle>,
+    /// Connections that no read uses.
+    idle: Mutex<Vec<SqliteConnection>>,
     /// Owns the connections that wait for an abandoned read to end.
     tasks: TaskTracker,
-}
-
-/// Connections that no read uses.
-#[derive(Debug, Default)]
-struct Idle {
-    connections: Vec<SqliteConnection>,
-    /// Increases when all connections are to be replaced.
-    generation: u64,
 }
 
 /// A connection for one read or several.
@@ -49,8 +42,6 @@ struct Idle {
 pub(crate) struct Reader {
     /// Taken when it is released.
     connection: Option<SqliteConnection>,
-    /// The generation in which it was taken: it is not kept for a later one.
-    generation: u64,
     permit: Option<OwnedSemaphorePermit>,
     shared: Arc<Shared>,
 }
@@ -66,50 +57,32 @@ impl Readers {
     pub(crate) async fn acquire(&self) -> Result<Reader, sqlx::Error> {
         let permit = tokio::time::timeout(ACQUIRE_TIMEOUT, Arc::clone(&self.0.permits).acquire_owned());
         let permit = permit.await.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
-        let (idle, generation) = {
-            let mut idle = self.0.idle.lock();
-            (idle.connections.pop(), idle.generation)
-        };
+        let idle = self.0.idle.lock().pop();
         let connection = match idle {
             Some(connection) => connection,
             None => self.0.options.connect().await?,
         };
-        Ok(Reader { connection: Some(connection), generation, permit: Some(permit), shared: Arc::clone(&self.0) })
-    }
-
-    /// Replaces all connections: what they have read of the schema and its statistics is out of date. One in use is
-    /// replaced when its read is complete.
-    pub(crate) async fn renew(&self) -> Result<(), sqlx::Error> {
-        let idle = {
-            let mut idle = self.0.idle.lock();
-            idle.generation += 1;
-            std::mem::take(&mut idle.connections)
-        };
-        close_all(idle).await
+        Ok(Reader { connection: Some(connection), permit: Some(permit), shared: Arc::clone(&self.0) })
     }
 
     /// Refuses further reads and closes the connections. One in use closes when its read is complete. The first error
     /// is returned after all are closed.
     pub(crate) async fn close(&self) -> Result<(), sqlx::Error> {
         self.0.permits.close();
-        let idle = std::mem::take(&mut self.0.idle.lock().connections);
-        close_all(idle).await
+        let idle = std::mem::take(&mut *self.0.idle.lock());
+        let mut result = Ok(());
+        for connection in idle {
+            result = result.and(connection.close().await);
+        }
+        result
     }
-}
-
-async fn close_all(connections: Vec<SqliteConnection>) -> Result<(), sqlx::Error> {
-    let mut result = Ok(());
-    for connection in connections {
-        result = result.and(connection.close().await);
-    }
-    result
 }
 
 impl Shared {
-    fn keep(&self, connection: SqliteConnection, generation: u64) {
+    fn keep(&self, connection: SqliteConnection) {
         let mut idle = self.idle.lock();
-        if !self.permits.is_closed() && idle.generation == generation {
-            idle.connections.push(connection);
+        if !self.permits.is_closed() {
+            idle.push(connection);
         }
     }
 }
@@ -124,7 +97,7 @@ impl Reader {
     pub(crate) fn release(mut self, error: Option<&sqlx::Error>) {
         let is_lost = matches!(error, Some(sqlx::Error::WorkerCrashed | sqlx::Error::Io(_)));
         if let Some(connection) = self.connection.take().filter(|_| !is_lost) {
-            self.shared.keep(connection, self.generation);
+            self.shared.keep(connection);
         }
     }
 }
@@ -136,10 +109,10 @@ impl Drop for Reader {
         if tokio::runtime::Handle::try_current().is_err() {
             return;
         }
-        let (shared, generation) = (Arc::clone(&self.shared), self.generation);
+        let shared = Arc::clone(&self.shared);
         self.shared.tasks.spawn(async move {
             if connection.ping().await.is_ok() {
-                shared.keep(connection, generation);
+                shared.keep(connection);
             }
             drop(permit);
         });
@@ -217,31 +190,18 @@ mod tests {
         drop(reader);
         let again = tokio::time::timeout(ACQUIRE_TIMEOUT, sqlx::query_scalar::<_, i64>("SELECT 7").fetch_one(&readers));
         assert_eq!(again.await.expect("the connection is free again").unwrap(), 7);
-        assert_eq!(readers.0.idle.lock().connections.len(), 1);
+        assert_eq!(readers.0.idle.lock().len(), 1);
         readers.close().await.unwrap();
         let closed = sqlx::query("SELECT 1").execute(&readers).await;
         assert!(matches!(closed, Err(sqlx::Error::PoolClosed)), "{closed:?}");
     }
 
     #[tokio::test]
-    async fn connections_of_an_earlier_generation_are_not_used_again() {
-        let readers = Readers::new(SqliteConnectOptions::new().in_memory(true), 2);
-        let (used, idle) = (readers.acquire().await.unwrap(), readers.acquire().await.unwrap());
-        idle.release(None);
-        readers.renew().await.unwrap();
-        used.release(None);
-        assert_eq!(readers.0.idle.lock().connections.len(), 0);
-        readers.acquire().await.unwrap().release(None);
-        assert_eq!(readers.0.idle.lock().connections.len(), 1);
-        readers.close().await.unwrap();
-    }
-
-    #[tokio::test]
     async fn a_lost_connection_is_replaced() {
         let readers = Readers::new(SqliteConnectOptions::new().in_memory(true), 1);
         readers.acquire().await.unwrap().release(Some(&sqlx::Error::WorkerCrashed));
-        assert_eq!(readers.0.idle.lock().connections.len(), 0);
+        assert_eq!(readers.0.idle.lock().len(), 0);
         sqlx::query("SELECT 1").execute(&readers).await.unwrap();
-        assert_eq!(readers.0.idle.lock().connections.len(), 1);
+        assert_eq!(readers.0.idle.lock().len(), 1);
     }
 }

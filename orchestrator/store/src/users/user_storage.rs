@@ -13,7 +13,7 @@ use crate::{
 
 /// Counts the rows that were stored before there was an account. Until then the triggers change nothing when a migration
 /// of the data updates or deletes rows, since they update a row of the account that is not there yet; afterwards they
-/// count it. So the order of the migrations does not matter as long as none inserts rows of these tables.
+/// count it. So a migration that inserts rows which are counted runs after these.
 pub(crate) const COUNT_JOBS: DataMigration = DataMigration {
     name: "user_bytes_of_jobs",
     table: "job_texts",
@@ -43,6 +43,16 @@ pub(crate) const COUNT_RUNS: DataMigration = DataMigration {
          FROM routine_runs WHERE rowid > ?1 AND rowid <= ?2 GROUP BY 1 \
          ON CONFLICT (user_id, kind) DO UPDATE SET bytes = bytes + excluded.bytes",
     ],
+    finish: &[],
+};
+
+pub(crate) const COUNT_CALLS_OF_RUNS: DataMigration = DataMigration {
+    name: "user_bytes_of_calls_of_runs",
+    table: "tool_calls",
+    step: &["INSERT INTO user_bytes (user_id, kind, bytes) SELECT user_id, 'runs', SUM(octet_length(input) \
+         + IFNULL(octet_length(output), 0) + IFNULL(octet_length(reply), 0)) FROM tool_calls \
+         WHERE rowid > ?1 AND rowid <= ?2 AND kind = 'run' AND user_id IS NOT NULL GROUP BY 1 \
+         ON CONFLICT (user_id, kind) DO UPDATE SET bytes = bytes + excluded.bytes"],
     finish: &[],
 };
 

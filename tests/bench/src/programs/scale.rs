@@ -9,6 +9,7 @@ mod commands;
 mod generate;
 mod lists;
 mod live;
+mod plans;
 mod requests;
 mod runs;
 mod searches;
@@ -96,6 +97,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     live.work();
     let ran = runs::run(bench, &admin).await;
     report_failure(bench, "runs", ran);
+    let planned = plans::run(bench, jobs).await;
+    report_failure(bench, "plans", planned);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! A list is a merge of walks, each over an index that has the rows in the order of the list, so that a page reads no
 //! more than it shows: one walk for each table, trigger and status, and each way in which an id is found.
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use protocol::{RoutineId, RoutineRun, RunId, RunStatus, TriggerType};
 use serde_json::Value;
 use sqlx::{QueryBuilder, Sqlite};
@@ -15,7 +15,10 @@ use crate::{
         list::push_names,
         rows::{RunRow, run_columns},
     },
-    sqlite::{id_part::Ids, inconsistent_rows::Row},
+    sqlite::{
+        id_part::{ID_TOLERANCE, Ids},
+        inconsistent_rows::Row,
+    },
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,9 +42,6 @@ pub struct RunFilter {
     /// Maximum number of runs.
     pub limit: u32,
 }
-
-/// Ids of runs have the time of their creation, by a clock that may since have been corrected by up to this much.
-pub(in crate::routines) const ID_TOLERANCE: TimeDelta = TimeDelta::days(1);
 
 /// The latest time that an id has.
 const MAX_ID_MILLIS: u128 = (1 << 48) - 1;
@@ -198,6 +198,8 @@ pub(in crate::routines) fn first_id_after(at: DateTime<Utc>) -> Uuid {
 
 #[cfg(test)]
 mod tests {
+    use chrono::TimeDelta;
+
     use super::*;
     use crate::tests::{fresh, plan, raw};
 

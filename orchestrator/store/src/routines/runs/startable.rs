@@ -1,7 +1,7 @@
 //! Which runs may start, and which runs in progress no task works on. Only reads.
 //!
-//! The statements name their indexes: each is a partial one of the few runs that wait or are in progress, and without
-//! statistics SQLite might read all runs that there ever were. `queues_are_read_from_their_indexes` (tests) fails when
+//! The statements name their indexes: each is a partial one of the few runs that wait or are in progress, and SQLite
+//! might otherwise read all runs that there ever were. `queues_are_read_from_their_indexes` (tests) fails when
 //! one reads more.
 
 use chrono::{DateTime, Utc};

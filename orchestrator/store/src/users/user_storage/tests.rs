@@ -39,8 +39,10 @@ const RECOUNT: [(&str, &str); 5] = [
     ),
     (
         "runs",
-        "SELECT SUM(octet_length(trigger_detail) + IFNULL(octet_length(message), 0) + IFNULL(octet_length(result_summary), 0)) \
-         FROM routine_runs",
+        "SELECT (SELECT SUM(octet_length(trigger_detail) + IFNULL(octet_length(message), 0) \
+         + IFNULL(octet_length(result_summary), 0)) FROM routine_runs) \
+         + (SELECT IFNULL(SUM(octet_length(input) + IFNULL(octet_length(output), 0) + IFNULL(octet_length(reply), 0)), 0) \
+         FROM tool_calls WHERE kind = 'run')",
     ),
     ("payloads", "SELECT SUM(octet_length(payload)) FROM routine_runs"),
 ];
@@ -95,6 +97,8 @@ async fn finish(store: &Store, job: &JobRecord, text: &str) {
 const RUN: &str = "INSERT INTO routine_runs (id, routine_id, user_id, routine_name, identity, kind, trigger_type, trigger_detail, \
      payload, routine_rev, status, created_at) \
      VALUES (x'01', x'02', 'ada', 'r', 'i', 'lightweight', 'event', '{\"a\":1}', 'sent: é', 1, 'queued', '2026')";
+const CALL: &str = "INSERT INTO tool_calls (work_id, kind, attempt, call_id, user_id, at, tool, input, output) \
+     VALUES (x'01', 'run', 1, 'c', 'ada', '2026', 'memory_read', '{\"path\":\"é\"}', NULL)";
 const ROUTINE: &str = "INSERT INTO routines (id, user_id, name, enabled, trigger_type, trigger, action_type, action, guardrails, notify, \
      session, wake_mode, deliver, post_to_main, persist_payload, created_at, updated_at) \
      VALUES (x'02', 'ada', 'r', TRUE, 'event', '{}', 'lightweight', '{\"prompt\":\"p\"}', '{}', '{}', 's', 'now', 0, 0, 0, '2026', '2026')";
@@ -114,6 +118,8 @@ async fn the_account_is_what_the_rows_add_up_to() {
     finish(&store, &job, "the result").await;
     run(&directory, ROUTINE).await;
     run(&directory, RUN).await;
+    run(&directory, CALL).await;
+    run(&directory, "UPDATE tool_calls SET input = '{}', output = 'the text', reply = '{\"success\":true}'").await;
     run(&directory, "UPDATE routines SET state = 'kept', action = '{}'").await;
     run(&directory, "UPDATE routine_runs SET message = 'm', result_summary = 'long', payload = NULL").await;
     let all = checked(&directory).await;
@@ -138,6 +144,7 @@ async fn the_account_is_what_the_rows_add_up_to() {
     store.delete_job(job.id, AuditEntry::by_operator("job.delete", sample::now())).await.unwrap();
     run(&directory, "DELETE FROM routines").await;
     run(&directory, "DELETE FROM routine_runs").await;
+    run(&directory, "DELETE FROM tool_calls").await;
     assert_eq!(checked(&directory).await, 0);
     store.close().await;
 }
