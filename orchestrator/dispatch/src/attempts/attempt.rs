@@ -220,14 +220,12 @@ impl Attempt {
 
     /// Records that its worker called.
     pub fn record_contact(&self) {
-        let now = self.clock.monotonic();
-        self.state.lock().activity.record_contact(now);
+        self.state.lock().activity.contact = self.clock.monotonic();
     }
 
     /// Records that it made progress.
     pub fn record_progress(&self) {
-        let now = self.clock.monotonic();
-        self.state.lock().activity.record_progress(now);
+        self.state.lock().activity.progress = self.clock.monotonic();
     }
 
     /// Records a heartbeat, which is progress only when it reports a new iteration. Returns whether it does.
@@ -238,7 +236,7 @@ impl Attempt {
 
     /// Counts a model or tool call as in flight for as long as the guard lives.
     pub fn start_call(self: &Arc<Self>) -> InFlightCall {
-        self.state.lock().activity.call_started();
+        self.state.lock().activity.calls_in_flight += 1;
         InFlightCall(Arc::clone(self))
     }
 
@@ -333,8 +331,9 @@ pub struct InFlightCall(Arc<Attempt>);
 
 impl Drop for InFlightCall {
     fn drop(&mut self) {
-        let now = self.0.clock.monotonic();
-        self.0.state.lock().activity.call_ended(now);
+        let activity = &mut self.0.state.lock().activity;
+        activity.calls_in_flight -= 1;
+        activity.progress = self.0.clock.monotonic();
     }
 }
 
