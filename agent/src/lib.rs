@@ -32,7 +32,7 @@ pub use model::{Delta, DeltaSink, Model, ModelError};
 /// Declared on the wire, and used by every [`Tool`].
 pub use protocol::ApprovalRequirement;
 pub use run::{
-    Run,
+    Run, add_usage,
     approvals::{ApprovalAnswer, ApprovalRequest, NotApproved, NothingToApprove, STOPPED_CALL},
     outcome::{FailureReason, LimitKind, LoopOutcome},
     signals::{Inbox, InboxFull, Prompt, Signals},
@@ -46,10 +46,10 @@ pub use settings::{DEFAULT_OUTAGE_PATIENCE, Settings};
 pub use text::elide;
 pub use tool::{Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 pub use tools::{
-    Admission, Admitted, AllowList, ApprovalContext, CallHost, CallOutcome, CallResult, CallView, MAX_OUTPUT_BYTES,
-    NeedsApproval, OpenedRow, RecordError, RegisterError, RegisteredTool, Rejected, ToolContext, ToolExecutor,
-    ToolPolicy, ToolRegistry, Unrecorded,
+    Admission, AllowList, ApprovalContext, CallHost, CallOutcome, CallResult, CallView, Decision, MAX_OUTPUT_BYTES,
+    OpenedRow, RecordError, RegisterError, RegisteredTool, ToolContext, ToolExecutor, ToolPolicy, ToolRegistry,
+    Unrecorded,
     container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tool_requirement, container_tools},
     is_denied_to_jobs, is_incomplete_escape, sanitize_piece,
 };
-pub use transcript::{OpenCalls, Transcript};
+pub use transcript::Transcript;

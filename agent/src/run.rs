@@ -33,7 +33,7 @@ pub struct Run {
     pub(crate) tool_rounds: u32,
     /// Whether a call of [`crate::Settings::final_tool`] has succeeded.
     #[serde(default)]
-    pub(crate) called_final_tool: bool,
+    pub called_final_tool: bool,
     pub(crate) usage: TokenUsage,
     pub(crate) last_text: String,
     pub(crate) guards: Guards,
@@ -94,14 +94,9 @@ impl Run {
         self.iterations
     }
 
-    /// Whether a call of [`crate::Settings::final_tool`] has succeeded.
-    pub const fn called_final_tool(&self) -> bool {
-        self.called_final_tool
-    }
-
     /// What the run asks a person, if it waits for an answer.
     pub fn approval_request(&self) -> Option<&ApprovalRequest> {
-        self.parked.as_ref().map(ParkedCall::request)
+        self.parked.as_ref().map(|parked| &parked.request)
     }
 
     /// The calls of the last reply that have not run: the one that waits for an answer, and those after it.
@@ -138,13 +133,12 @@ impl Run {
         }
         self.last_actions.push_back(format!("{name}: {outcome}"));
     }
+}
 
-    /// Adds the usage of a model call.
-    pub(crate) const fn count_usage(&mut self, used: TokenUsage) {
-        let total = &mut self.usage;
-        total.input_tokens = total.input_tokens.saturating_add(used.input_tokens);
-        total.output_tokens = total.output_tokens.saturating_add(used.output_tokens);
-        total.cache_read_tokens = total.cache_read_tokens.saturating_add(used.cache_read_tokens);
-        total.cache_write_tokens = total.cache_write_tokens.saturating_add(used.cache_write_tokens);
-    }
+/// Adds the usage of a model call.
+pub const fn add_usage(sum: &mut TokenUsage, used: &TokenUsage) {
+    sum.input_tokens = sum.input_tokens.saturating_add(used.input_tokens);
+    sum.output_tokens = sum.output_tokens.saturating_add(used.output_tokens);
+    sum.cache_read_tokens = sum.cache_read_tokens.saturating_add(used.cache_read_tokens);
+    sum.cache_write_tokens = sum.cache_write_tokens.saturating_add(used.cache_write_tokens);
 }

@@ -22,9 +22,27 @@ pub struct ToolSpec {
     pub parallel: bool,
     /// What a call costs at worst, in millionths of a US dollar; 0 for a tool that costs nothing.
     pub estimated_cost_micro_usd: u64,
+    /// The approval that its calls need.
+    pub approval: ApprovalRequirement,
+    /// Whether a call that a crash interrupted may run again with its id, because the tool finds what the call did
+    /// before.
+    pub is_repeatable: bool,
 }
 
 impl ToolSpec {
+    /// A tool whose calls may run beside others, cost nothing and need no approval.
+    pub const fn new(definition: ToolDefinition, timeout: Duration) -> Self {
+        Self {
+            definition,
+            timeout,
+            sensitive: Vec::new(),
+            parallel: true,
+            estimated_cost_micro_usd: 0,
+            approval: ApprovalRequirement::Never,
+            is_repeatable: false,
+        }
+    }
+
     /// The definition with everything that another process needs to declare the same tool.
     pub fn to_wire(&self) -> ToolDefinition {
         ToolDefinition {
@@ -54,16 +72,10 @@ pub trait Tool: Send + Sync {
     /// Declares the tool; called once, when it is registered.
     fn spec(&self) -> ToolSpec;
 
-    /// Whether a call with these arguments needs a person's approval.
-    fn approval(&self, arguments: &Value) -> ApprovalRequirement {
+    /// The approval that a call with these arguments needs, of a tool where it depends on them.
+    fn approval(&self, arguments: &Value) -> Option<ApprovalRequirement> {
         let _ = arguments;
-        ApprovalRequirement::Never
-    }
-
-    /// Whether a call that a crash interrupted may run again with its id, because the tool finds what the call did
-    /// before.
-    fn is_repeatable(&self) -> bool {
-        false
+        None
     }
 
     /// Runs one call. The executor checks the call before it, and caps and cleans its output.

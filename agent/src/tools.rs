@@ -13,7 +13,7 @@ mod registry;
 
 pub use approval::{AllowList, ApprovalContext};
 pub(crate) use call::STOPPED_BEFORE_START;
-pub use call::{Admission, Admitted, CallOutcome, CallResult, NeedsApproval, Rejected};
+pub use call::{Admission, CallOutcome, CallResult, Decision};
 pub use context::{ToolContext, is_denied_to_jobs};
 pub use executor::ToolExecutor;
 pub use host::{CallHost, CallView, OpenedRow, RecordError, Unrecorded};

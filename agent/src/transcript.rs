@@ -10,7 +10,7 @@ pub(crate) mod size;
 use std::{borrow::Cow, collections::HashSet, ops::Range};
 
 use protocol::{CallId, Message, ToolCall};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use self::{record::record, size::message_bytes};
 use crate::safety::{DelimiterNonce, wrap_untrusted};
@@ -20,21 +20,17 @@ const RESULT_UNKNOWN: &str =
     "error (failed): the attempt ended before this call's result was known; check what it did before doing it again";
 
 /// The messages of a conversation, tool results as they were returned. Outlives the runs of a loop.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(from = "Saved")]
 pub struct Transcript {
     /// Of the markers around tool results in requests: the same in all requests, so that a provider's cache finds their
     /// beginning.
     nonce: DelimiterNonce,
     messages: Vec<Message>,
+    #[serde(skip)]
     call_ids: HashSet<String>,
+    #[serde(skip)]
     bytes: usize,
-}
-
-/// How calls without a result are treated when a transcript is resumed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenCalls {
-    /// They may have run: the model reads that their result is not known.
-    Unknown,
 }
 
 impl Transcript {
@@ -43,11 +39,10 @@ impl Transcript {
         Self::from(vec![Message::System { content: system.into() }, Message::User { content: prompt.into() }])
     }
 
-    /// A conversation that an earlier loop began.
-    pub fn resume(messages: Vec<Message>, open_calls: OpenCalls) -> Self {
-        match open_calls {
-            OpenCalls::Unknown => Self::from(answer_open_calls(messages)),
-        }
+    /// A conversation that an earlier loop began. Calls without a result may have run: the model reads that their result
+    /// is not known.
+    pub fn resume(messages: Vec<Message>) -> Self {
+        Self::from(answer_open_calls(messages))
     }
 
     /// The same conversation with this nonce, for one that an earlier transcript began.
@@ -180,24 +175,17 @@ impl From<Vec<Message>> for Transcript {
     }
 }
 
-impl Serialize for Transcript {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Saved { nonce: Cow::Borrowed(&self.nonce), messages: Cow::Borrowed(&self.messages) }.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Transcript {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Saved { nonce, messages } = Saved::deserialize(deserializer)?;
-        Ok(Self::from(messages.into_owned()).with_nonce(nonce.into_owned()))
-    }
-}
-
 /// A transcript as it is serialized.
-#[derive(Serialize, Deserialize)]
-struct Saved<'a> {
-    nonce: Cow<'a, DelimiterNonce>,
-    messages: Cow<'a, [Message]>,
+#[derive(Deserialize)]
+struct Saved {
+    nonce: DelimiterNonce,
+    messages: Vec<Message>,
+}
+
+impl From<Saved> for Transcript {
+    fn from(Saved { nonce, messages }: Saved) -> Self {
+        Self::from(messages).with_nonce(nonce)
+    }
 }
 
 /// The calls that a message asks for.
@@ -270,7 +258,7 @@ mod tests {
         let saved = serde_json::to_string(&transcript).unwrap();
         let read: Transcript = serde_json::from_str(&saved).unwrap();
         assert_eq!(read.messages_for_model(), transcript.messages_for_model());
-        let resumed = Transcript::resume(transcript.messages().to_vec(), OpenCalls::Unknown);
+        let resumed = Transcript::resume(transcript.messages().to_vec());
         assert_ne!(resumed.messages_for_model(), transcript.messages_for_model());
         let resumed = resumed.with_nonce(transcript.nonce().clone());
         assert_eq!(resumed.messages_for_model(), transcript.messages_for_model());

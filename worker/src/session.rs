@@ -120,14 +120,7 @@ impl SessionHost<'_> {
             .map_err(|error| SessionError::Refused(error.to_string()))?;
         let client = Arc::new(client);
         let (queue, mut pump) = journal(Arc::clone(&client));
-        let session = Session {
-            environment: self.environment,
-            workspace: Arc::clone(&self.workspace),
-            client,
-            queue,
-            processes: Arc::clone(&self.processes),
-            stop: self.stop.clone(),
-        };
+        let session = Session { host: self, client, queue };
         tokio::select! {
             end = session.run() => end,
             never = pump.run() => match never {},
@@ -148,12 +141,9 @@ impl SessionHost<'_> {
 }
 
 struct Session<'a> {
-    environment: &'a Environment,
-    workspace: Arc<Workspace>,
+    host: &'a SessionHost<'a>,
     client: Arc<OrchestratorClient>,
     queue: EventQueue,
-    processes: Arc<Processes>,
-    stop: StopSwitch,
 }
 
 impl Session<'_> {
@@ -161,7 +151,7 @@ impl Session<'_> {
         let fetched = tokio::select! {
             biased;
             fetched = self.client.ask::<JobAssignment>(Call::get(&["job"])) => fetched,
-            () = self.stop.token().cancelled() => {
+            () = self.host.stop.token().cancelled() => {
                 self.deliver_report(&stopped_early()).await?;
                 return Ok(self.end());
             }
@@ -176,7 +166,7 @@ impl Session<'_> {
         // Must happen before the first command, which could exhaust the socket's connections.
         self.client.open_connections().await;
         tracing::info!(job.id = %job.job_id, attempt = job.attempt, "session started");
-        let signals = Signals { stop: self.stop.token().clone(), ..Signals::default() };
+        let signals = Signals { stop: self.host.stop.token().clone(), ..Signals::default() };
         let iteration = signals.iteration.subscribe();
         let heartbeat = Heartbeat { client: Arc::clone(&self.client), iteration, period: lease / 3 };
         let worked = tokio::select! {
@@ -184,13 +174,13 @@ impl Session<'_> {
             never = heartbeat.run() => match never {},
         };
         // Background processes may run until here.
-        self.processes.end_all();
+        self.host.processes.end_all();
         worked.map(|()| self.end())
     }
 
     /// The end of a session that has run its job.
     fn end(&self) -> SessionEnd {
-        match self.stop.cause() {
+        match self.host.stop.cause() {
             Some(StopCause::AttemptEnded) => SessionEnd::AttemptEnded,
             Some(StopCause::OrchestratorUnreachable) => SessionEnd::OrchestratorUnreachable,
             Some(
@@ -210,7 +200,7 @@ impl Session<'_> {
         let (settings, deltas) = (settings(job), DeltaSink::discard());
         let agent =
             Agent { model: &model, tools: &tools, journal: &self.queue, signals, settings: &settings, deltas: &deltas };
-        let system = system_prompt(job, &self.workspace.root().display().to_string());
+        let system = system_prompt(job, &self.host.workspace.root().display().to_string());
         let recorded = job.transcript.as_deref().unwrap_or_default();
         let nonce = job.delimiter_nonce.as_deref().map(DelimiterNonce::from_text);
         let (transcript, run) = start_attempt(system, &job.prompt, recorded, nonce);
@@ -219,11 +209,11 @@ impl Session<'_> {
 
     fn tools(&self, job: &JobAssignment) -> ToolExecutor {
         let cgroup = Cgroup::at(CGROUP_ROOT);
-        let limits = LimitMonitor::new(cgroup, job.limits, self.queue.clone(), Arc::clone(&self.processes));
-        let launcher = Launcher { processes: Arc::clone(&self.processes), limits, stop: self.stop.clone() };
+        let limits = LimitMonitor::new(cgroup, job.limits, self.queue.clone(), Arc::clone(&self.host.processes));
+        let launcher = Launcher { processes: Arc::clone(&self.host.processes), limits, stop: self.host.stop.clone() };
         let deps = ToolDeps {
-            workspace: Arc::clone(&self.workspace),
-            shell: self.environment.shell.clone(),
+            workspace: Arc::clone(&self.host.workspace),
+            shell: self.host.environment.shell.clone(),
             launcher: Arc::new(launcher),
             journal: self.queue.clone(),
             client: Arc::clone(&self.client),
@@ -241,14 +231,14 @@ impl Session<'_> {
     /// Sends the remaining events and then the report: a report must never overtake the events before it.
     async fn deliver_report(&self, report: &CompleteReport) -> Result<Delivery, SessionError> {
         let report_deadline = async {
-            self.stop.token().cancelled().await;
+            self.host.stop.token().cancelled().await;
             tokio::time::sleep(FINAL_REPORT_TIMEOUT).await;
         };
         let answer = tokio::select! {
             answer = async {
                 // A closed journal stops the session with its own cause, which the report states.
                 let _ = self.queue.flush().await;
-                let cause = self.stop.cause().filter(|_| report.outcome == ReportedOutcome::Completed);
+                let cause = self.host.stop.cause().filter(|_| report.outcome == ReportedOutcome::Completed);
                 let report = cause.and_then(|cause| completed_unrecorded(report, cause)).unwrap_or_else(|| report.clone());
                 self.client.ask::<CompleteReply>(Call::post(&["complete"], &shortened_report(report))?).await
             } => answer,
@@ -282,7 +272,7 @@ impl JobSession for Session<'_> {
             Ok(_) | Err(CallError::Stopped) => {}
             Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "a poll for prompts was refused"),
         }
-        if wait && self.stop.cause().is_some() {
+        if wait && self.host.stop.cause().is_some() {
             std::future::pending::<()>().await;
         }
         if wait && polled_at.elapsed() < Duration::from_secs(1) {
@@ -293,18 +283,18 @@ impl JobSession for Session<'_> {
 
     /// Returns [`STOP_GRACE`] after a stop.
     async fn stop_deadline(&self) {
-        self.stop.token().cancelled().await;
+        self.host.stop.token().cancelled().await;
         tokio::time::sleep(STOP_GRACE).await;
     }
 
     async fn deliver(&self, outcome: LoopOutcome, partial: PartialResult) -> Result<Delivery, SessionError> {
-        if self.stop.cause().is_some() {
-            self.processes.end_all();
+        if self.host.stop.cause().is_some() {
+            self.host.processes.end_all();
         }
         if self.end() != SessionEnd::Reported {
             return Ok(Delivery::Done);
         }
-        self.deliver_report(&report(outcome, self.stop.cause(), partial)).await
+        self.deliver_report(&report(outcome, self.host.stop.cause(), partial)).await
     }
 }
 

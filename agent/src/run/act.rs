@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Admission, Agent, CallResult, FailureReason, Journal, LimitKind, Model, RecordError, ToolError,
+    Admission, Agent, ApprovalRequest, CallResult, Decision, FailureReason, Journal, LimitKind, Model, RecordError,
+    ToolError,
     agent::{Flow, LoopState},
     clean::clean,
     run::{
@@ -139,9 +140,17 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         let mut calls = calls.into_iter();
         let mut next = self.admit_next(&mut calls).await;
         while let Some(first) = next.take() {
-            if let (call, Admission::NeedsApproval(needs)) = first {
+            if let Decision::Ask { arguments, can_be_remembered } = &first.1.decision {
+                let request = ApprovalRequest {
+                    call_id: CallId(first.0.id.clone()),
+                    tool: first.0.name.clone(),
+                    arguments: arguments.clone(),
+                    redacted_input: first.1.redacted_input(),
+                    reasoning: reasoning.clone(),
+                    can_be_remembered: *can_be_remembered,
+                };
                 let following = PendingCalls { calls: calls.collect(), beyond, are_recovered, reasoning, warning };
-                return park(state, call, &needs, following);
+                return park(state, first.0, request, following);
             }
             let alone = first.1.runs_alone();
             let mut group = vec![first];
@@ -184,11 +193,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     }
 
     /// Runs calls whose uses are recorded.
-    pub(crate) async fn run_group(
-        &self,
-        state: &mut LoopState<'_>,
-        group: Vec<(ToolCall, Admission)>,
-    ) -> Flow<RepeatWarning> {
+    async fn run_group(&self, state: &mut LoopState<'_>, group: Vec<(ToolCall, Admission)>) -> Flow<RepeatWarning> {
         let stop = &self.signals.stop;
         let runs =
             group.into_iter().map(|(call, admission)| async move { (call, result_of(admission.finish(stop).await)) });
@@ -209,23 +214,31 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     pub(crate) async fn run_step(
         &self,
         state: &mut LoopState<'_>,
-        call: &ToolCall,
+        call: ToolCall,
         reasoning: &str,
     ) -> Flow<RepeatWarning> {
         if state.run.tool_calls >= self.settings.max_tool_calls {
-            self.reject_beyond_limit(state, call, Some(reasoning)).await?;
+            self.reject_beyond_limit(state, &call, Some(reasoning)).await?;
             return self
                 .end_by_limit(LimitKind::ToolCalls, Value::from(self.settings.max_tool_calls), String::new())
                 .await;
         }
-        let admission = self.admit(call).await;
-        self.record_use(call, &admission, Some(reasoning)).await?;
+        let admission = self.admit(&call).await;
+        self.run_alone(state, call, admission, Some(reasoning)).await
+    }
+
+    /// Runs one call whose use is not recorded yet.
+    pub(crate) async fn run_alone(
+        &self,
+        state: &mut LoopState<'_>,
+        call: ToolCall,
+        admission: Admission,
+        reasoning: Option<&str>,
+    ) -> Flow<RepeatWarning> {
+        self.record_use(&call, &admission, reasoning).await?;
+        // Stored before it runs: after a crash the call is known to have begun.
         self.flush().await?;
-        let result = result_of(admission.finish(&self.signals.stop).await);
-        state.run.count_call(&call.name, &result);
-        let warning = state.run.guards.observe(&call.name, &call.arguments, result.success());
-        self.record_result(state, call, result).await?;
-        Flow::Continue(warning)
+        self.run_group(state, vec![(call, admission)]).await
     }
 
     /// Checks a call. If the loop is stopped meanwhile it is refused, so that it is recorded like every call.
@@ -253,7 +266,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         self.record_result(state, call, result).await
     }
 
-    pub(crate) async fn record_use(&self, call: &ToolCall, admission: &Admission, reasoning: Option<&str>) -> Flow {
+    async fn record_use(&self, call: &ToolCall, admission: &Admission, reasoning: Option<&str>) -> Flow {
         let (call_id, tool) = (CallId(call.id.clone()), call.name.clone());
         let reasoning = reasoning.filter(|text| !text.is_empty()).map(str::to_owned);
         self.record(AgentEvent::ToolUse { call_id, tool, input: admission.redacted_input(), reasoning }).await

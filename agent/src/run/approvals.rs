@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Admission, Agent, Journal, LoopOutcome, Model, NeedsApproval, ToolError,
+    Agent, Journal, LoopOutcome, Model, ToolError,
     agent::{Flow, LoopState},
-    run::{act::PendingCalls, guard::RepeatWarning},
+    run::act::PendingCalls,
 };
 
 /// What a person is asked.
@@ -53,7 +53,7 @@ pub struct NothingToApprove;
 /// A call that waits, and the calls of the same reply that follow it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ParkedCall {
-    request: ApprovalRequest,
+    pub(super) request: ApprovalRequest,
     /// The call as the model made it.
     call: ToolCall,
     answer: Option<ApprovalAnswer>,
@@ -61,10 +61,6 @@ pub(crate) struct ParkedCall {
 }
 
 impl ParkedCall {
-    pub(crate) const fn request(&self) -> &ApprovalRequest {
-        &self.request
-    }
-
     /// The call, and those that follow it.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         std::iter::once(&self.call).chain(self.following.calls())
@@ -81,15 +77,12 @@ impl ParkedCall {
 }
 
 /// Ends the loop with the request for this call.
-pub(crate) fn park(state: &mut LoopState<'_>, call: ToolCall, needs: &NeedsApproval, following: PendingCalls) -> Flow {
-    let request = ApprovalRequest {
-        call_id: CallId(call.id.clone()),
-        tool: call.name.clone(),
-        arguments: needs.arguments().clone(),
-        redacted_input: needs.redacted_input().clone(),
-        reasoning: following.reasoning.clone(),
-        can_be_remembered: needs.can_be_remembered(),
-    };
+pub(crate) fn park(
+    state: &mut LoopState<'_>,
+    call: ToolCall,
+    request: ApprovalRequest,
+    following: PendingCalls,
+) -> Flow {
     state.run.parked = Some(ParkedCall { request: request.clone(), call, answer: None, following });
     Flow::Break(LoopOutcome::NeedsApproval { request })
 }
@@ -101,25 +94,15 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             return Flow::Continue(());
         };
         let Some(answer) = answer else {
-            let outcome = LoopOutcome::NeedsApproval { request: request.clone() };
-            state.run.parked = Some(ParkedCall { request, call, answer: None, following });
-            return Flow::Break(outcome);
+            return park(state, call, request, following);
         };
         let ApprovalRequest { call_id, tool, arguments, .. } = request;
         let admission = match refusal(answer) {
             Some(error) => self.tools.refuse(call_id, &tool, arguments, error).await,
             None => self.tools.admit_approved(call_id, &tool, arguments).await,
         };
-        following.warning = following.warning.max(self.run_alone(state, call, admission).await?);
+        following.warning = following.warning.max(self.run_alone(state, call, admission, None).await?);
         self.run_pending(state, following).await
-    }
-
-    /// Runs one call whose use is not recorded yet.
-    async fn run_alone(&self, state: &mut LoopState<'_>, call: ToolCall, admission: Admission) -> Flow<RepeatWarning> {
-        self.record_use(&call, &admission, None).await?;
-        // Stored before it runs: after a crash the call is known to have been approved and begun.
-        self.flush().await?;
-        self.run_group(state, vec![(call, admission)]).await
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
     Agent, Delta, DeltaSink, FailureReason, Journal, LimitKind, LoopOutcome, Model, ModelError,
     agent::{Flow, LoopState},
     run::{
+        add_usage,
         guard::TextOnlyReason,
         outage::{Outage, RateLimitRefusal},
     },
@@ -48,14 +49,6 @@ pub(crate) enum PromptContext {
     Standalone(Vec<Message>),
 }
 
-/// What is said about a wait.
-struct WaitMessage<'a> {
-    /// The attempt that follows; empty for a refusal that does not count.
-    attempt: String,
-    /// Why the last attempt was refused.
-    cause: &'a str,
-}
-
 /// A call that was refused for good.
 #[derive(Debug)]
 pub(crate) enum Refused {
@@ -81,7 +74,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         if self.settings.max_tool_rounds.is_some_and(|max| state.run.tool_rounds >= max) {
             return Some(TextOnlyReason::RoundLimit);
         }
-        state.run.guards.text_only()
+        state.run.guards.text_only
     }
 
     /// Model calls that are left.
@@ -123,7 +116,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         self.signals.iteration.send_replace(state.run.iterations);
         let answer = self.ask_until_answered(state, turn).await?;
         match &answer {
-            Ok(completion) => state.run.count_usage(completion.usage),
+            Ok(completion) => add_usage(&mut state.run.usage, &completion.usage),
             Err(_) => state.run.iterations -= 1,
         }
         Flow::Continue(answer)
@@ -163,11 +156,8 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
                 }
             };
             let messages = state.transcript.messages().len();
-            let message = match outage.next_attempt() {
-                Some((attempt, of)) => WaitMessage { attempt: format!("attempt {attempt} of {of}, "), cause: &message },
-                None => WaitMessage { attempt: String::new(), cause: &message },
-            };
-            self.wait(state, wait, &message, &mut status_due).await?;
+            let attempt = outage.next_attempt().map(|(attempt, of)| format!("attempt {attempt} of {of}, "));
+            self.wait(state, wait, &attempt.unwrap_or_default(), &message, &mut status_due).await?;
             if state.transcript.messages().len() > messages {
                 // The next request says more than the last, so it is another call; the prompt has reset the guards.
                 call_id = CallId::generate();
@@ -206,11 +196,12 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         &self,
         state: &mut LoopState<'_>,
         wait: Duration,
-        message: &WaitMessage<'_>,
+        attempt: &str,
+        message: &str,
         status_due: &mut Instant,
     ) -> Flow {
         let until = Instant::now() + wait;
-        let (attempt, cause) = (&message.attempt, elide(message.cause, MAX_STATUS_BYTES));
+        let cause = elide(message, MAX_STATUS_BYTES);
         loop {
             let now = Instant::now();
             if now >= until {

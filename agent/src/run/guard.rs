@@ -88,18 +88,13 @@ pub(crate) enum Verdict {
 pub(crate) struct Guards {
     failures: FailureGuard,
     /// Why the next call offers no tools, if it does not.
-    text_only: Option<TextOnlyReason>,
+    pub(super) text_only: Option<TextOnlyReason>,
     intent_nudges: u32,
     empty_replies: u32,
     truncated_replies: u32,
 }
 
 impl Guards {
-    /// Why the next call offers no tools, if it does not.
-    pub(crate) const fn text_only(&self) -> Option<TextOnlyReason> {
-        self.text_only
-    }
-
     /// Decides what to do with a reply.
     pub(crate) fn judge(&mut self, reply: &ReplyFacts<'_>) -> Verdict {
         let is_empty = reply.text.is_empty();

@@ -5,7 +5,6 @@
 //! Other refusals by the orchestrator itself, such as a full queue, count towards neither limit.
 
 use std::{
-    fmt,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     time::Duration,
 };
@@ -47,21 +46,14 @@ pub(crate) struct Outage {
 }
 
 /// Why the model is not asked again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GiveUp {
     /// This many refusals in a row.
+    #[error("refused by the model provider {0} times in a row")]
     Refused(u32),
     /// No answer for this long.
+    #[error("no answer from the model for {} s", .0.as_secs())]
     Unanswered(Duration),
-}
-
-impl fmt::Display for GiveUp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(times) => write!(f, "refused by the model provider {times} times in a row"),
-            Self::Unanswered(time) => write!(f, "no answer from the model for {} s", time.as_secs()),
-        }
-    }
 }
 
 impl Outage {

@@ -62,15 +62,6 @@ struct Assessment {
     answer: Option<String>,
 }
 
-/// How the steps of a plan ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Steps {
-    /// Every step was run, or a guard ended them.
-    Run,
-    /// A prompt of a person came first.
-    Abandoned,
-}
-
 impl<M: Model, J: Journal> Agent<'_, M, J> {
     /// Makes a plan and works by it. Continues when the plain loop is to take over.
     pub(crate) async fn work_by_plan(&self, state: &mut LoopState<'_>) -> Flow {
@@ -87,19 +78,16 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             return self.record_status(state, "no usable plan; working without one").await;
         };
         self.record(plan.to_event()).await?;
-        match self.run_steps(state, &plan).await? {
-            Steps::Run => self.assess(state, &plan).await,
-            Steps::Abandoned => Flow::Continue(()),
-        }
+        self.run_steps(state, &plan).await
     }
 
-    async fn run_steps(&self, state: &mut LoopState<'_>, plan: &ActionPlan) -> Flow<Steps> {
+    /// Runs the steps, and asks whether the work is done unless a prompt of a person came first.
+    async fn run_steps(&self, state: &mut LoopState<'_>, plan: &ActionPlan) -> Flow {
         for step in &plan.steps {
             let messages = state.transcript.messages().len();
             self.take_signals(state).await?;
             if state.transcript.messages().len() > messages {
-                self.record_status(state, "plan abandoned for a new prompt").await?;
-                return Flow::Continue(Steps::Abandoned);
+                return self.record_status(state, "plan abandoned for a new prompt").await;
             }
             let mut calls = [step.call()];
             state.transcript.assign_call_ids(&mut calls);
@@ -108,13 +96,13 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             }
             state.transcript.push_reply(step.reasoning.clone(), calls.to_vec(), None);
             let [call] = calls;
-            let warning = self.run_step(state, &call, &step.reasoning).await?;
+            let warning = self.run_step(state, call, &step.reasoning).await?;
             self.apply_guard(state, warning).await?;
             if warning == RepeatWarning::TextOnly {
                 break;
             }
         }
-        Flow::Continue(Steps::Run)
+        self.assess(state, plan).await
     }
 
     /// Asks whether the work is done. The exchange is dropped; what remains becomes a message.

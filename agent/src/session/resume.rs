@@ -4,7 +4,7 @@
 
 use protocol::Message;
 
-use crate::{OpenCalls, Run, Transcript, safety::DelimiterNonce};
+use crate::{Run, Transcript, safety::DelimiterNonce};
 
 /// Length of the prefix that identifies a recorded prompt: a truncated prompt still starts like the job's.
 const MATCHED_PREFIX_BYTES: usize = 1_000;
@@ -26,7 +26,7 @@ pub fn start_attempt(
     };
     let first = [Message::System { content: system }, Message::User { content: prompt.to_owned() }];
     let messages = first.into_iter().chain(rest.iter().cloned()).collect();
-    let transcript = Transcript::resume(messages, OpenCalls::Unknown).with_nonce(nonce);
+    let transcript = Transcript::resume(messages).with_nonce(nonce);
     let run = Run::resume(&transcript);
     (transcript, run)
 }

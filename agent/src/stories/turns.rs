@@ -10,9 +10,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::world::{Turn, World, call, calls, completion, say, tool_call};
-use crate::{
-    Delta, DeltaSink, FailureReason, LimitKind, LoopOutcome, ModelError, OpenCalls, Run, ToolOutput, Transcript,
-};
+use crate::{Delta, DeltaSink, FailureReason, LimitKind, LoopOutcome, ModelError, Run, ToolOutput, Transcript};
 
 fn completed(text: &str) -> LoopOutcome {
     LoopOutcome::Completed { text: text.to_owned() }
@@ -215,7 +213,7 @@ async fn the_final_tool_ends_the_work_after_the_calls_of_its_reply() {
     world.settings.final_tool = Some("slow");
     assert_eq!(world.run().await, completed(""));
     assert_eq!((world.asked().len(), world.run_state.partial().tool_calls), (2, 3));
-    assert!(world.run_state.called_final_tool());
+    assert!(world.run_state.called_final_tool);
 
     let mut world = World::new([call("fail", json!({})), say("It is down.")]);
     world.settings.final_tool = Some("fail");
@@ -251,7 +249,7 @@ async fn a_resumed_conversation_continues_where_it_was() {
     let started = Transcript::new("system", "Do it.").messages().to_vec();
     let mut world = World::new([calls(vec![tool_call("a", "echo", json!({}))]), say("Done.")]);
     world.settings.plan = true;
-    world.transcript = Transcript::resume([started, vec![open, result]].concat(), OpenCalls::Unknown);
+    world.transcript = Transcript::resume([started, vec![open, result]].concat());
     world.run_state = Run::resume(&world.transcript);
     assert_eq!(world.run().await, completed("Done."));
     assert!(world.messages()[3].contains("not known") || world.messages()[3].contains("was known"));
@@ -290,7 +288,7 @@ async fn a_resumed_run_without_a_call_left_ends_by_its_limit() {
     let reply = Message::Assistant { content: "So far.".to_owned(), tool_calls: Vec::new(), reasoning: None };
     let mut world = World::new([say("never asked")]);
     world.settings.max_iterations = 0;
-    world.transcript = Transcript::resume([prompt, vec![reply]].concat(), OpenCalls::Unknown);
+    world.transcript = Transcript::resume([prompt, vec![reply]].concat());
     world.run_state = Run::resume(&world.transcript);
     let limit = limit(LimitKind::Iterations, "0", "So far.");
     assert_eq!((world.run().await, world.asked().len()), (limit, 0));

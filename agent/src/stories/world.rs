@@ -129,22 +129,14 @@ pub(super) struct Act {
 
 impl Tool for Act {
     fn spec(&self) -> ToolSpec {
+        let description = format!("the {} of the story", self.name);
+        let definition = ToolDefinition::new(self.name, description, self.schema.clone(), ToolDomain::Container);
         ToolSpec {
-            definition: ToolDefinition::new(
-                self.name,
-                format!("the {} of the story", self.name),
-                self.schema.clone(),
-                ToolDomain::Container,
-            ),
-            timeout: Duration::from_mins(1),
             sensitive: vec!["password".to_owned()],
             parallel: self.parallel,
-            estimated_cost_micro_usd: 0,
+            approval: ApprovalRequirement::UnlessAutoApproved,
+            ..ToolSpec::new(definition, Duration::from_mins(1))
         }
-    }
-
-    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::UnlessAutoApproved
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -29,15 +29,28 @@ pub(super) const STOP_GRACE: Duration = Duration::from_secs(1);
 /// Why a call that needs approval is not run where no person can be asked.
 const NOT_ASKED: &str = "not run: a person would have to approve it";
 
+/// A call after its checks.
+#[derive(Debug)]
+pub struct Admission {
+    pub(super) call: CheckedCall,
+    /// What is done with it.
+    pub decision: Decision,
+}
+
 /// The decision about a call before it runs.
 #[derive(Debug)]
-pub enum Admission {
-    /// Every check passed.
-    Admitted(Admitted),
+pub enum Decision {
+    /// Every check passed: this tool runs with these arguments.
+    Run(Arc<RegisteredTool>, Value),
     /// A person is asked before it runs.
-    NeedsApproval(NeedsApproval),
+    Ask {
+        /// Exactly the arguments that run if the call is approved.
+        arguments: Value,
+        /// Whether the answer "always" can be remembered.
+        can_be_remembered: bool,
+    },
     /// A check failed.
-    Rejected(Rejected),
+    Reject(ToolError),
 }
 
 /// A call that is going to be recorded, whatever becomes of it.
@@ -53,29 +66,6 @@ pub(super) struct CheckedCall {
     pub(super) request_digest: String,
     pub(super) estimated_cost_micro_usd: u64,
     pub(super) is_repeatable: bool,
-}
-
-/// A call that passed every check: resolved, coerced, valid and allowed.
-#[derive(Debug)]
-pub struct Admitted {
-    pub(super) call: CheckedCall,
-    pub(super) tool: Arc<RegisteredTool>,
-    pub(super) arguments: Value,
-}
-
-/// A call that waits for a person.
-#[derive(Debug)]
-pub struct NeedsApproval {
-    pub(super) call: CheckedCall,
-    pub(super) arguments: Value,
-    pub(super) can_be_remembered: bool,
-}
-
-/// A call that is not run.
-#[derive(Debug)]
-pub struct Rejected {
-    pub(super) call: CheckedCall,
-    pub(super) error: ToolError,
 }
 
 /// The end of a call.
@@ -107,57 +97,32 @@ pub enum CallOutcome {
 impl Admission {
     /// The arguments, redacted, for events.
     pub fn redacted_input(&self) -> Value {
-        self.call().input.clone()
+        self.call.input.clone()
     }
 
     /// What a host learns of the call.
     pub fn view(&self) -> CallView<'_> {
-        self.call().view()
+        self.call.view()
     }
 
     /// Whether the call must not run beside other calls.
     pub fn runs_alone(&self) -> bool {
-        match self {
-            Self::Admitted(call) => !call.tool.spec().parallel,
-            Self::NeedsApproval(_) => true,
-            Self::Rejected(_) => false,
+        match &self.decision {
+            Decision::Run(tool, _) => !tool.spec().parallel,
+            Decision::Ask { .. } => true,
+            Decision::Reject(_) => false,
         }
     }
 
     /// Records the call and runs it, if it was admitted. One that needs approval is rejected.
     pub async fn finish(self, stop: &CancellationToken) -> Result<CallResult, RecordError> {
-        match self {
-            Self::Admitted(call) => call.finish(stop).await,
-            Self::NeedsApproval(NeedsApproval { call, .. }) => {
-                call.finish_rejected(ToolError::new(ToolErrorKind::NotAuthorized, NOT_ASKED)).await
+        match self.decision {
+            Decision::Run(tool, arguments) => self.call.finish(&tool, arguments, stop).await,
+            Decision::Ask { .. } => {
+                self.call.finish_rejected(ToolError::new(ToolErrorKind::NotAuthorized, NOT_ASKED)).await
             }
-            Self::Rejected(Rejected { call, error }) => call.finish_rejected(error).await,
+            Decision::Reject(error) => self.call.finish_rejected(error).await,
         }
-    }
-
-    const fn call(&self) -> &CheckedCall {
-        match self {
-            Self::Admitted(Admitted { call, .. })
-            | Self::NeedsApproval(NeedsApproval { call, .. })
-            | Self::Rejected(Rejected { call, .. }) => call,
-        }
-    }
-}
-
-impl NeedsApproval {
-    /// The arguments, redacted.
-    pub const fn redacted_input(&self) -> &Value {
-        &self.call.input
-    }
-
-    /// Exactly the arguments that run if the call is approved.
-    pub const fn arguments(&self) -> &Value {
-        &self.arguments
-    }
-
-    /// Whether the answer "always" can be remembered.
-    pub const fn can_be_remembered(&self) -> bool {
-        self.can_be_remembered
     }
 }
 
@@ -172,6 +137,38 @@ impl CheckedCall {
             estimated_cost_micro_usd: self.estimated_cost_micro_usd,
             is_repeatable: self.is_repeatable,
         }
+    }
+
+    /// Counts, records and runs the call. A call that ran before is not run again.
+    async fn finish(
+        self,
+        tool: &RegisteredTool,
+        arguments: Value,
+        stop: &CancellationToken,
+    ) -> Result<CallResult, RecordError> {
+        let rate = self.host.take_rate(&self.context, tool.name());
+        let opened = self.host.open(self.view()).await;
+        if rate.is_ok() && !matches!(opened, Ok(OpenedRow::New)) {
+            self.host.return_rate(&self.context, tool.name());
+        }
+        match opened? {
+            OpenedRow::New => {}
+            OpenedRow::Recorded(reply) => return Ok(CallResult::of_reply(reply)),
+            OpenedRow::LimitReached(error) => return Ok(self.clean(Err(error).into()).await),
+        }
+        if let Err(error) = rate {
+            return self.close_refused(error).await;
+        }
+        let invocation = Invocation {
+            call_id: self.host.invocation_id(&self.call_id),
+            arguments,
+            context: Arc::clone(&self.context),
+            stop: stop.child_token(),
+        };
+        let (ended, duration) = run(tool, invocation, stop).await;
+        let result = CallResult { duration, ..self.conclude(ended.into()).await };
+        self.host.close(self.view(), &result, true).await?;
+        Ok(result)
     }
 
     /// Records a call that is not run.
@@ -246,36 +243,6 @@ impl From<Result<ToolOutput, ToolError>> for Ended {
                 Self { outcome: CallOutcome::Error(failure), text, truncated: false, cost_micro_usd: None }
             }
         }
-    }
-}
-
-impl Admitted {
-    /// Counts, records and runs the call. A call that ran before is not run again.
-    async fn finish(self, stop: &CancellationToken) -> Result<CallResult, RecordError> {
-        let Self { call, tool, arguments } = self;
-        let rate = call.host.take_rate(&call.context, tool.name());
-        let opened = call.host.open(call.view()).await;
-        if rate.is_ok() && !matches!(opened, Ok(OpenedRow::New)) {
-            call.host.return_rate(&call.context, tool.name());
-        }
-        match opened? {
-            OpenedRow::New => {}
-            OpenedRow::Recorded(reply) => return Ok(CallResult::of_reply(reply)),
-            OpenedRow::LimitReached(error) => return Ok(call.clean(Err(error).into()).await),
-        }
-        if let Err(error) = rate {
-            return call.close_refused(error).await;
-        }
-        let invocation = Invocation {
-            call_id: call.host.invocation_id(&call.call_id),
-            arguments,
-            context: Arc::clone(&call.context),
-            stop: stop.child_token(),
-        };
-        let (ended, duration) = run(&tool, invocation, stop).await;
-        let result = CallResult { duration, ..call.conclude(ended.into()).await };
-        call.host.close(call.view(), &result, true).await?;
-        Ok(result)
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     approval::ApprovalDecision,
-    call::{Admission, Admitted, CheckedCall, NeedsApproval, Rejected},
+    call::{Admission, CheckedCall, Decision},
     coerce,
     context::ToolContext,
     host::CallHost,
@@ -75,48 +75,34 @@ impl ToolExecutor {
     /// hook, screening, approval.
     pub async fn admit(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
         let mut call = self.begin(call_id, name, &arguments);
-        if let Err(error) = self.renew_policy(&mut call).await {
-            return Admission::Rejected(Rejected { call, error });
+        let decision = self.decide(&mut call, arguments).await.unwrap_or_else(Decision::Reject);
+        Admission { call, decision }
+    }
+
+    async fn decide(&self, call: &mut CheckedCall, mut arguments: Value) -> Result<Decision, ToolError> {
+        self.renew_policy(call).await?;
+        if let Some(tool) = self.registry.get(&call.tool) {
+            arguments = coerce::to_schema(arguments, &tool.spec().definition.parameters);
         }
-        let mut arguments = match self.registry.get(name) {
-            Some(tool) => coerce::to_schema(arguments, &tool.spec().definition.parameters),
-            None => arguments,
-        };
-        if let Err(error) = self.show(&mut call, &arguments).await {
-            return Admission::Rejected(Rejected { call, error });
-        }
-        let checked = match self.check(&call.context, name, &arguments) {
-            Ok(tool) => self.change(&mut call, tool, &mut arguments).await.map(|()| tool),
-            Err(error) => Err(error),
-        };
+        self.show(call, &arguments).await?;
+        let tool = self.check(call, &arguments)?;
+        self.change(call, tool, &mut arguments).await?;
         // Decided on the final arguments, which are the ones that run.
-        match checked.and_then(|tool| Ok((tool, call.context.approval(tool, &arguments)?))) {
-            Ok((tool, ApprovalDecision::Run)) => {
-                Admission::Admitted(Admitted { call, tool: Arc::clone(tool), arguments })
-            }
-            Ok((_, ApprovalDecision::Ask { can_be_remembered })) => {
-                Admission::NeedsApproval(NeedsApproval { call, arguments, can_be_remembered })
-            }
-            Err(error) => Admission::Rejected(Rejected { call, error }),
-        }
+        Ok(match call.context.approval(tool, &arguments)? {
+            ApprovalDecision::Run => Decision::Run(Arc::clone(tool), arguments),
+            ApprovalDecision::Ask { can_be_remembered } => Decision::Ask { arguments, can_be_remembered },
+        })
     }
 
     /// Admits a call that a person has approved, with exactly the arguments that were approved. Policy, permission,
     /// deny-list and schema are checked again: they may have changed since. Hooks are not asked again.
     pub async fn admit_approved(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
         let mut call = self.begin(call_id, name, &arguments);
-        let shown = match self.renew_policy(&mut call).await {
-            Ok(()) => self.show(&mut call, &arguments).await,
-            Err(error) => Err(error),
+        let decision = match self.check_approved(&mut call, &arguments).await {
+            Ok(tool) => Decision::Run(Arc::clone(tool), arguments),
+            Err(error) => Decision::Reject(error),
         };
-        let checked = match shown {
-            Ok(()) => self.check_approved(&call.context, name, &arguments).await,
-            Err(error) => Err(error),
-        };
-        match checked {
-            Ok(tool) => Admission::Admitted(Admitted { call, tool: Arc::clone(tool), arguments }),
-            Err(error) => Admission::Rejected(Rejected { call, error }),
-        }
+        Admission { call, decision }
     }
 
     /// Rejects a call without checking it. It is recorded like any other.
@@ -124,7 +110,7 @@ impl ToolExecutor {
         let mut call = self.begin(call_id, name, &arguments);
         // Without its arguments, if they cannot be shown.
         let _ = self.show(&mut call, &arguments).await;
-        Admission::Rejected(Rejected { call, error })
+        Admission { call, decision: Decision::Reject(error) }
     }
 
     fn begin(&self, call_id: CallId, name: &str, arguments: &Value) -> CheckedCall {
@@ -137,7 +123,7 @@ impl ToolExecutor {
             input: Value::Null,
             request_digest: self.host.request_digest(name, arguments),
             estimated_cost_micro_usd: tool.map_or(0, |tool| tool.spec().estimated_cost_micro_usd),
-            is_repeatable: tool.is_some_and(|tool| tool.tool().is_repeatable()),
+            is_repeatable: tool.is_some_and(|tool| tool.spec().is_repeatable),
         }
     }
 
@@ -158,21 +144,22 @@ impl ToolExecutor {
         Ok(())
     }
 
-    fn check(&self, context: &ToolContext, name: &str, arguments: &Value) -> Result<&Arc<RegisteredTool>, ToolError> {
-        let tool = context.resolve(&self.registry, name)?;
+    fn check(&self, call: &CheckedCall, arguments: &Value) -> Result<&Arc<RegisteredTool>, ToolError> {
+        let tool = call.context.resolve(&self.registry, &call.tool)?;
         tool.validate(arguments)?;
         Ok(tool)
     }
 
     async fn check_approved(
         &self,
-        context: &ToolContext,
-        name: &str,
+        call: &mut CheckedCall,
         arguments: &Value,
     ) -> Result<&Arc<RegisteredTool>, ToolError> {
-        let tool = self.check(context, name, arguments)?;
-        context.approval(tool, arguments)?;
-        if self.screen(name, arguments).await?.is_some() {
+        self.renew_policy(call).await?;
+        self.show(call, arguments).await?;
+        let tool = self.check(call, arguments)?;
+        call.context.approval(tool, arguments)?;
+        if self.screen(&call.tool, arguments).await?.is_some() {
             return Err(ToolError::new(ToolErrorKind::NotAuthorized, NO_LONGER_SAFE));
         }
         Ok(tool)

@@ -124,7 +124,7 @@ impl RegisteredTool {
 
     /// The approval that a call without arguments needs; some arguments may need more.
     pub fn default_requirement(&self) -> ApprovalRequirement {
-        self.tool.approval(&Value::Object(serde_json::Map::new()))
+        self.approval(&Value::Object(serde_json::Map::new()))
     }
 
     pub(super) fn tool(&self) -> &dyn Tool {
@@ -132,7 +132,7 @@ impl RegisteredTool {
     }
 
     pub(super) fn approval(&self, arguments: &Value) -> ApprovalRequirement {
-        self.tool.approval(arguments)
+        self.tool.approval(arguments).unwrap_or(self.spec.approval)
     }
 
     /// The arguments with sensitive parameters replaced. Arguments that are not an object are replaced as a whole when

@@ -33,17 +33,16 @@ impl Plain {
 
 impl Tool for Plain {
     fn spec(&self) -> ToolSpec {
+        let definition = ToolDefinition::new(self.name, "a tool", self.schema.clone(), ToolDomain::Orchestrator);
         ToolSpec {
-            definition: ToolDefinition::new(self.name, "a tool", self.schema.clone(), ToolDomain::Orchestrator),
-            timeout: Duration::from_secs(10),
             sensitive: if self.name == "secretive" { vec!["password".to_owned()] } else { Vec::new() },
-            parallel: true,
-            estimated_cost_micro_usd: 0,
+            approval: self.requirement,
+            ..ToolSpec::new(definition, Duration::from_secs(10))
         }
     }
 
-    fn approval(&self, arguments: &Value) -> ApprovalRequirement {
-        if arguments["force"] == Value::Bool(true) { ApprovalRequirement::Always } else { self.requirement }
+    fn approval(&self, arguments: &Value) -> Option<ApprovalRequirement> {
+        (arguments["force"] == Value::Bool(true)).then_some(ApprovalRequirement::Always)
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -37,8 +37,7 @@ pub(super) fn to_cli_error(error: &ServeError) -> CliError {
         ServeError::Model(_)
         | ServeError::Mcp(_)
         | ServeError::Hook(_)
-        | ServeError::EgressCeiling { .. }
-        | ServeError::NotifyAllow { .. }
+        | ServeError::HostPattern { .. }
         | ServeError::Database(DatabaseError { source: StoreError::Url(_), .. }) => CliError::Usage(error_chain(error)),
         _ => CliError::failed("the server failed", error_chain(error)),
     }

@@ -26,8 +26,8 @@ use base::clock::Clock;
 use chat::{ChatEngine, ChatParts, Chats, Heartbeats, LiveEvents, send_rates};
 use config::{Config, SandboxMode};
 use dispatch::{
-    AttemptRegistry, DispatcherWaker, JobSubmitter, NotificationDestinations, OpenJobs, PendingEventWorker, Prober,
-    RoutineEditor, RoutineMatchers, RoutineWaker, Sandbox, WorkerListeners, WorkspaceMeasurer,
+    AttemptRegistry, DispatcherWaker, JobSubmitter, NotificationDestinations, OpenJobs, Prober, RoutineEditor,
+    RoutineMatchers, RoutineWaker, Sandbox, WorkerListeners, WorkspaceMeasurer,
 };
 use egress::EgressClient;
 use engine::{Docker, DockerSettings, Engine};
@@ -67,7 +67,7 @@ impl App {
         let chats = core.chats(&config, &tools, Arc::clone(&submitter));
         let chat_engine = Arc::clone(&chats.engine);
         let ticks = core.ticks();
-        let pending_events = PendingEventWorker { handler: core.event_handler(core.store.control()) };
+        let pending_events = core.event_handler(core.store.control());
         let notification_sender = core.notification_sender();
         let public_api = core.public_api(&config, tools, (chats, routines), metrics_endpoint);
         Ok(Self {

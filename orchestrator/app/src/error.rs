@@ -42,16 +42,11 @@ pub enum ServeError {
     /// The settings of a model are invalid.
     #[error(transparent)]
     Model(#[from] GatewayError),
-    /// An entry of the egress ceiling is invalid.
-    #[error("GANTRY_EGRESS_CEILING: '{entry}': {source}")]
-    EgressCeiling {
-        /// The entry, without credentials.
-        entry: String,
-        source: InvalidPattern,
-    },
-    /// An entry of the destinations of notifications is invalid.
-    #[error("GANTRY_NOTIFY_ALLOW: '{entry}': {source}")]
-    NotifyAllow {
+    /// An entry of a list of hosts is invalid.
+    #[error("{setting}: '{entry}': {source}")]
+    HostPattern {
+        /// The setting with the list.
+        setting: &'static str,
         /// The entry, without credentials.
         entry: String,
         source: InvalidPattern,

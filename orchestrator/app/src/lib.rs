@@ -32,7 +32,7 @@ use base::clock::Clock;
 use chat::{ChatEngine, Heartbeats};
 use config::Config;
 use dispatch::{
-    DatabaseWatch, DiskSweep, Dispatcher, EngineWatch, JobSubmitter, NotificationSender, PendingEventWorker, Prober,
+    DatabaseWatch, DiskSweep, Dispatcher, EngineWatch, EventHandler, JobSubmitter, NotificationSender, Prober,
     WorkerListeners,
 };
 use engine::Engine;
@@ -79,7 +79,7 @@ pub struct App {
     job_end_notices: JobEndNotices,
     gate_expiry: GateExpiry,
     ticks: Ticks,
-    pending_events: PendingEventWorker,
+    pending_events: Arc<EventHandler>,
     notification_sender: NotificationSender,
     public_server: PublicServer,
     metrics_server: Option<MetricsServer>,

@@ -3,10 +3,7 @@
 //! The main session is not touched while it runs: its user may talk there, or have a call to approve. Never gates: its calls
 //! have no person to approve them.
 
-use std::panic::AssertUnwindSafe;
-
-use agent::{LoopOutcome, OpenCalls, Run, Transcript, elide, safety::DelimiterNonce};
-use futures_util::FutureExt as _;
+use agent::{LoopOutcome, Run, Transcript, elide, safety::DelimiterNonce};
 use protocol::{ChatContent, ChatMessage, JobReason, MessageId};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -15,7 +12,7 @@ use super::{
     conversation::{messages, system_prompt},
     engine::ChatEngine,
     heartbeat_prompt::heartbeat_prompt,
-    turn::{WorkError, error, internal, limit_reached, storage_is_full},
+    turn::{WorkError, caught, error, internal, limit_reached, storage_is_full},
     turn_loop::{LoopStart, TIMEOUT, Worked},
 };
 use domain::{heartbeat::is_silent, memory::MemoryPath};
@@ -30,33 +27,13 @@ impl ChatEngine {
     pub(super) async fn process_heartbeat(&self, started: StartedHeartbeat, stop: &CancellationToken) {
         let (key, user, begun) = (started.turn.key, started.turn.user.clone(), self.parts.clock.monotonic());
         let span = tracing::info_span!("chat.heartbeat", thread.id = %key.thread, turn = key.turn);
-        // A panic ends its heartbeat, not the runner.
-        let end = match AssertUnwindSafe(Box::pin(self.heartbeat(started, stop).instrument(span))).catch_unwind().await
-        {
-            Ok(Ok(end)) => end,
-            Ok(Err(error)) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::error!(thread.id = %key.thread, error, "a heartbeat failed");
-                HeartbeatEnd::Failed(internal())
-            }
-            Err(_) => {
-                tracing::error!(thread.id = %key.thread, "a heartbeat panicked");
-                HeartbeatEnd::Failed(internal())
-            }
-        };
+        let end = caught("heartbeat", key.thread, self.heartbeat(started, stop).instrument(span)).await;
+        let end = end.unwrap_or_else(|| HeartbeatEnd::Failed(internal()));
         let outcome = name(&end);
         let write = || self.parts.store.finish_heartbeat(&user, key, end.clone(), self.parts.clock.now());
-        match retry_write(&self.parts.meter.drain, &key, write).await {
-            // False: the thread was deleted meanwhile.
-            Ok(_) => {
-                let duration_ms = self.parts.clock.monotonic().saturating_sub(begun).as_millis();
-                tracing::info!(thread.id = %key.thread, turn = key.turn, outcome, %duration_ms, "heartbeat ended");
-            }
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::error!(thread.id = %key.thread, error, "the end of a heartbeat could not be stored");
-            }
-        }
+        // False: the thread was deleted meanwhile.
+        let stored = retry_write(&self.parts.meter.drain, &key, write).await.map(|_| ());
+        self.log_end("heartbeat", key, begun, outcome, stored);
     }
 
     async fn heartbeat(&self, started: StartedHeartbeat, stop: &CancellationToken) -> Result<HeartbeatEnd, WorkError> {
@@ -84,7 +61,7 @@ impl ChatEngine {
         let prompt = ChatMessage { id: MessageId::generate(), seq: None, at: now, content };
         let due: Vec<ChatMessage> = turn.due.iter().cloned().chain([prompt]).collect();
         let messages = messages(system, saved.unwrap_or_default(), &due, &answers);
-        let transcript = Transcript::resume(messages, OpenCalls::Unknown).with_nonce(nonce);
+        let transcript = Transcript::resume(messages).with_nonce(nonce);
         let run = Run::resume(&transcript);
         Ok(end_of(Box::pin(self.run_loop(&turn, &settings, LoopStart { transcript, run }, stop)).await?))
     }

@@ -4,7 +4,7 @@
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
-use agent::{LimitKind, LoopOutcome, OpenCalls, Run, Transcript};
+use agent::{LimitKind, LoopOutcome, Run, Transcript, safety::DelimiterNonce};
 use futures_util::FutureExt as _;
 use protocol::{JobReason, ThreadId, ThreadState};
 use tokio_util::sync::CancellationToken;
@@ -65,27 +65,31 @@ impl ChatEngine {
         };
         let (key, begun) = (turn.key, self.parts.clock.monotonic());
         let span = tracing::info_span!("chat.turn", thread.id = %thread, turn = key.turn);
-        // A panic ends its turn, not the thread.
-        let ending = match AssertUnwindSafe(Box::pin(self.work(turn, stop).instrument(span))).catch_unwind().await {
-            Ok(Ok(ending)) => ending,
-            Ok(Err(error)) => {
-                tracing::error!(thread.id = %thread, error = &error as &dyn std::error::Error, "a turn failed");
-                Ending::Finished(internal_error())
-            }
-            Err(_) => {
-                tracing::error!(thread.id = %thread, "a turn panicked");
-                Ending::Finished(internal_error())
-            }
-        };
+        let worked = caught("turn", thread, self.work(turn, stop).instrument(span)).await;
+        let ending = worked.unwrap_or_else(|| failed(internal()));
         let outcome = ending.name();
-        match self.end(key, ending, stop).await {
+        let stored = self.end(key, ending, stop).await;
+        self.log_end("turn", key, begun, outcome, stored);
+    }
+
+    /// Logs the end of a turn or heartbeat that began at this time.
+    pub(super) fn log_end(
+        &self,
+        what: &str,
+        key: TurnKey,
+        begun: Duration,
+        outcome: &str,
+        stored: Result<(), StoreError>,
+    ) {
+        let thread = key.thread;
+        match stored {
             Ok(()) => {
                 let duration_ms = self.parts.clock.monotonic().saturating_sub(begun).as_millis();
-                tracing::info!(thread.id = %thread, turn = key.turn, outcome, %duration_ms, "turn ended");
+                tracing::info!(thread.id = %thread, turn = key.turn, outcome, %duration_ms, "{what} ended");
             }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::error!(thread.id = %thread, error, "the end of a turn could not be stored");
+                tracing::error!(thread.id = %thread, error, "the end of a {what} could not be stored");
             }
         }
     }
@@ -111,7 +115,7 @@ impl ChatEngine {
 
     async fn work(&self, turn: Turn, stop: &CancellationToken) -> Result<Ending, WorkError> {
         if turn.is_storage_full && !matches!(turn.request, TurnRequest::Resume { .. }) {
-            return Ok(Ending::Finished(storage_full()));
+            return Ok(failed(storage_is_full()));
         }
         // What is streamed of this turn comes after all that was stored before it.
         let (thread_id, cursor) = (turn.key.thread, self.parts.store.last_cursor().await?);
@@ -132,17 +136,30 @@ impl ChatEngine {
                 let answers = self.parts.store.chat_turn_answers(turn.key.thread).await?;
                 let (nonce, saved) = saved.map(|saved| (saved.nonce().clone(), saved.messages().to_vec())).unzip();
                 let messages = messages(system, saved.unwrap_or_default(), &turn.due, &answers);
-                let transcript = Transcript::resume(messages, OpenCalls::Unknown);
-                let transcript = match nonce {
-                    Some(nonce) => transcript.with_nonce(nonce),
-                    None => transcript,
-                };
+                let nonce = nonce.unwrap_or_else(DelimiterNonce::generate);
+                let transcript = Transcript::resume(messages).with_nonce(nonce);
                 let run = Run::resume(&transcript);
                 (transcript, run)
             }
         };
         ending(Box::pin(self.run_loop(&turn, &settings, LoopStart { transcript, run }, stop)).await?)
     }
+}
+
+/// The result of the work on a turn or heartbeat. A panic ends it, not the thread.
+pub(super) async fn caught<T>(
+    what: &str,
+    thread: ThreadId,
+    work: impl Future<Output = Result<T, WorkError>>,
+) -> Option<T> {
+    match AssertUnwindSafe(Box::pin(work)).catch_unwind().await {
+        Ok(Ok(ending)) => return Some(ending),
+        Ok(Err(error)) => {
+            tracing::error!(thread.id = %thread, error = &error as &dyn std::error::Error, "a {what} failed");
+        }
+        Err(_) => tracing::error!(thread.id = %thread, "a {what} panicked"),
+    }
+    None
 }
 
 /// What a turn's end stores.
@@ -173,12 +190,8 @@ pub(super) fn internal() -> TurnError {
     error(JobReason::Internal, "internal server error; the log has the details".to_owned())
 }
 
-fn internal_error() -> TurnEnd {
-    TurnEnd { error: Some(internal()), ..TurnEnd::default() }
-}
-
-fn storage_full() -> TurnEnd {
-    TurnEnd { error: Some(storage_is_full()), ..TurnEnd::default() }
+fn failed(error: TurnError) -> Ending {
+    Ending::Finished(TurnEnd { error: Some(error), ..TurnEnd::default() })
 }
 
 pub(super) fn storage_is_full() -> TurnError {

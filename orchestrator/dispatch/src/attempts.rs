@@ -6,7 +6,6 @@ mod event_quota;
 mod host_run;
 mod job_limits;
 mod log_tails;
-mod long_poll;
 mod rate_limiter;
 mod registry;
 
@@ -19,6 +18,5 @@ pub(super) use host_run::HostRun;
 pub use host_run::HostRunState;
 pub use job_limits::JobLimits;
 pub(super) use log_tails::LogTails;
-pub use long_poll::Poll;
 pub use rate_limiter::RateLimiter;
 pub use registry::AttemptRegistry;

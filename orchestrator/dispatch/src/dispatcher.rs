@@ -57,16 +57,10 @@ pub struct Dispatcher {
     day_limits: DayLimits,
     limits: PlanLimits,
     waker: DispatcherWaker,
-    reported: ReportedConditions,
-}
-
-/// Conditions that were reported before, so that each is reported once.
-#[derive(Debug, Default)]
-struct ReportedConditions {
     /// The pending jobs' messages do not say that they wait for the sandbox.
     messages_cleared: bool,
     /// The sandbox's state at the last plan.
-    sandbox: Option<SandboxReadiness>,
+    seen_sandbox: Option<SandboxReadiness>,
 }
 
 impl Dispatcher {
@@ -84,7 +78,8 @@ impl Dispatcher {
             day_limits,
             limits,
             waker,
-            reported: ReportedConditions::default(),
+            messages_cleared: false,
+            seen_sandbox: None,
         }
     }
 
@@ -116,7 +111,7 @@ impl Dispatcher {
             tokio::select! {
                 () = drain.cancelled() => {}
                 () = self.waker.woken() => {}
-                () = self.executor.sandbox.changed(self.reported.sandbox.as_ref()) => {}
+                () = self.executor.sandbox.changed(self.seen_sandbox.as_ref()) => {}
                 Some(done) = actions.join_next() => release(&mut busy, done),
                 () = tokio::time::sleep(wait) => {}
             }
@@ -133,7 +128,7 @@ impl Dispatcher {
     async fn plan(&mut self, busy: &HashSet<Subject>) -> Result<(Plan, bool), StoreError> {
         // Taken first: if an error returned earlier, `Sandbox::changed` would compare with an old state and wake the
         // loop at once.
-        self.reported.sandbox = self.executor.sandbox.published();
+        self.seen_sandbox = self.executor.sandbox.published();
         let snapshot = self.snapshot().await?;
         let start_policy = self.start_policy(&snapshot).await;
         let now = self.executor.clock.now();
@@ -207,7 +202,7 @@ impl Dispatcher {
         if has_queued_jobs || snapshot.has_stuck_jobs() {
             sandbox.refresh();
         }
-        let message = match &self.reported.sandbox {
+        let message = match &self.seen_sandbox {
             Some(SandboxReadiness::Ready(_)) => {
                 self.free_space.ensure_available(0).err().map(|error| format!("waiting: {error}"))
             }
@@ -216,9 +211,9 @@ impl Dispatcher {
             None => return StartPolicy::Wait,
         };
         let is_ready = message.is_none();
-        if has_queued_jobs && !(is_ready && self.reported.messages_cleared) {
+        if has_queued_jobs && !(is_ready && self.messages_cleared) {
             match self.executor.store.explain_pending(message.as_deref()).await {
-                Ok(()) => self.reported.messages_cleared = is_ready,
+                Ok(()) => self.messages_cleared = is_ready,
                 // Not fatal: the message is only informative.
                 Err(error) => {
                     tracing::warn!(

@@ -30,7 +30,7 @@ struct EndOnDrop {
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.run.end();
+        self.run.ended.cancel();
         self.waker.wake();
     }
 }
@@ -44,7 +44,7 @@ impl HostRuns {
             let end = EndOnDrop { run, waker };
             tokio::select! {
                 () = work => {}
-                () = end.run.is_cut_off() => {
+                () = end.run.cut_off.cancelled() => {
                     tracing::warn!(job.id = %attempt.key().job, "a run of a job did not stop in time and was cut off");
                 }
             }
@@ -55,9 +55,9 @@ impl HostRuns {
     /// off.
     pub(super) async fn stop(&self, attempt: &Attempt, grace: Duration) {
         let Some(run) = attempt.host_run() else { return };
-        if tokio::time::timeout(grace, run.ended()).await.is_err() {
-            run.cut_off();
-            run.ended().await;
+        if tokio::time::timeout(grace, run.ended.cancelled()).await.is_err() {
+            run.cut_off.cancel();
+            run.ended.cancelled().await;
         }
     }
 }

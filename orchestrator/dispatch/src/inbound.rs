@@ -9,6 +9,6 @@ mod matchers;
 mod problems;
 mod webhooks;
 
-pub use events::{EventError, EventHandler, InboundEvent, PendingEventWorker};
+pub use events::{EventError, EventHandler, InboundEvent};
 pub use matchers::{MatchError, RoutineMatchers};
 pub use webhooks::{WebhookAnswer, WebhookHandler, WebhookRefused, WebhookRequest};

@@ -19,15 +19,15 @@ mod test_util;
 
 pub use attempts::{
     Attempt, AttemptKey, AttemptRegistry, AttemptStopCause, ChildWait, HostRunState, InFlightCall, JobLimits, Liveness,
-    MAX_EVENT_BYTES_HARD, Poll, RateLimiter,
+    MAX_EVENT_BYTES_HARD, RateLimiter,
 };
 pub use disk::{DiskSweep, Violation, WorkspaceMeasurer};
 pub use dispatcher::{Dispatcher, DispatcherWaker, engine_watch::EngineWatch, executor::ActionExecutor};
 pub use event_ingestion::{EventIngestion, IngestError};
 pub use host_runs::{HostRuns, RunHostJob};
 pub use inbound::{
-    EventError, EventHandler, InboundEvent, MatchError, PendingEventWorker, RoutineMatchers, WebhookAnswer,
-    WebhookHandler, WebhookRefused, WebhookRequest,
+    EventError, EventHandler, InboundEvent, MatchError, RoutineMatchers, WebhookAnswer, WebhookHandler, WebhookRefused,
+    WebhookRequest,
 };
 pub use listeners::{ServeSocket, TokenFiles, WorkerListeners, bind_sockets};
 pub use notifications::{

@@ -57,7 +57,7 @@ impl TokenFiles {
 /// The worker sockets of this process. Which of them are served is recorded in the attempts.
 pub struct WorkerListeners {
     run_root: PathBuf,
-    token_files: TokenFiles,
+    pub(crate) token_files: TokenFiles,
     serve_socket: ServeSocket,
     attempts: Arc<AttemptRegistry>,
     tasks: TaskTracker,
@@ -68,11 +68,6 @@ impl WorkerListeners {
     pub fn new(run_root: PathBuf, serve_socket: ServeSocket, attempts: Arc<AttemptRegistry>) -> Self {
         let token_files = TokenFiles::new(run_root.clone());
         Self { run_root, token_files, serve_socket, attempts, tasks: TaskTracker::new() }
-    }
-
-    /// The token files in the run directories.
-    pub fn token_files(&self) -> &TokenFiles {
-        &self.token_files
     }
 
     /// The run directory of a container.

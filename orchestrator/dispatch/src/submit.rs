@@ -99,6 +99,13 @@ pub struct NewJob {
     pub message: Option<String>,
 }
 
+impl NewJob {
+    /// A job that no other job and no routine has created.
+    pub const fn new(owner: String, request: CreateJob, accepted: Accepted) -> Self {
+        Self { owner, request, accepted, restarted_from: None, note: None, parent: None, routine: None, message: None }
+    }
+}
+
 /// The outcome of a submission.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Submitted {
@@ -133,17 +140,7 @@ impl JobSubmitter {
             request.model = self.preferred_model(&owner).await?;
         }
         let (request, accepted) = self.check(request).await?;
-        let job = NewJob {
-            owner,
-            request,
-            accepted,
-            restarted_from: None,
-            note: None,
-            parent: None,
-            routine: None,
-            message: None,
-        };
-        self.submit_validated(job, submission).await
+        self.submit_validated(NewJob::new(owner, request, accepted), submission).await
     }
 
     /// Validates a request of `parent` for a child job and creates it, for the parent's owner. Whether the parent may
@@ -163,14 +160,9 @@ impl JobSubmitter {
         let (mut request, accepted) = request::check_child(request, parent, &trees, &self.ceiling)?;
         request.egress = egress::restrict(parent.brief.egress.as_ref(), &self.egress).0;
         let job = NewJob {
-            owner: parent.brief.user_id.clone(),
-            request,
-            accepted,
-            restarted_from: None,
-            note: None,
             parent: Some(parent.as_parent()),
             routine: parent.brief.routine,
-            message: None,
+            ..NewJob::new(parent.brief.user_id.clone(), request, accepted)
         };
         self.submit_validated(job, submission).await
     }

@@ -9,7 +9,7 @@ mod words;
 pub use expected_version::ExpectedVersion;
 pub use path::{MemoryPath, ModelWrite};
 pub use protocol::limits::MAX_MEMORY_DOCUMENT_BYTES;
-pub use query::{MAX_QUERY_BYTES, MemoryQuery, Term};
+pub use query::{MAX_QUERY_BYTES, MemoryQuery, Phrase};
 pub use snippet::snippet;
 pub use words::{IndexOwner, index_terms};
 

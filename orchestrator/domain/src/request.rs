@@ -47,7 +47,8 @@ pub struct Accepted {
 }
 
 /// Why a request is rejected.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the request is not accepted")]
 pub enum Rejected {
     Invalid(Vec<FieldError>),
     /// Fields whose feature is not available.
@@ -105,11 +106,12 @@ fn escaped_bytes(text: &str) -> usize {
     serde_json::to_string(text).map_or(usize::MAX, |json| json.len() - 2)
 }
 
+/// The invalid fields of a request.
 #[derive(Default)]
-struct Errors(Vec<FieldError>);
+pub(crate) struct Errors(pub(crate) Vec<FieldError>);
 
 impl Errors {
-    fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
+    pub(crate) fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
         self.0.push(FieldError { field: field.into(), message: message.into() });
     }
 

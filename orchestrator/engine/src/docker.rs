@@ -175,12 +175,11 @@ impl Docker {
     async fn host_paths(&self) -> Result<HostPaths, EngineError> {
         let table = tokio::fs::read_to_string("/proc/self/mountinfo").await.unwrap_or_default();
         let Some(id) = own_container_id(&table) else { return Ok(HostPaths::Same) };
-        match self.client.inspect(id).await {
-            Ok(own) => Ok(HostPaths::Mounted(own.mounts.into_iter().flatten().filter_map(wire::own_mount).collect())),
+        Ok(match self.client.inspect_existing(id).await? {
+            Some(own) => HostPaths::Mounted(own.mounts.into_iter().flatten().filter_map(wire::own_mount).collect()),
             // A container of another engine: its paths have to be the same on this one.
-            Err(ClientError::NotFound(_)) => Ok(HostPaths::Same),
-            Err(error) => Err(error.into()),
-        }
+            None => HostPaths::Same,
+        })
     }
 
     async fn image_facts(&self, name: &str) -> Result<ImageFacts, EngineError> {

@@ -14,7 +14,7 @@ use super::{
     estimate,
     price::PriceTable,
     provider::{
-        CallProgress, Provider, add,
+        CallProgress, Provider,
         attempt_error::{AttemptError, Disposition},
         breaker::CallOwner,
         circuit::{BreakerSettings, BreakerState},
@@ -214,11 +214,6 @@ impl Gateway {
         self.primary.text_tool_calls
     }
 
-    /// The model that is asked when a job names none.
-    pub fn default_model(&self) -> &str {
-        &self.primary.model
-    }
-
     /// The state of every provider.
     pub fn health(&self) -> Vec<ProviderHealth> {
         let health = |provider: &Provider| ProviderHealth {
@@ -287,7 +282,7 @@ impl Gateway {
             reached_provider |= progress.reached_provider;
             has_streamed = progress.has_streamed;
             if let Ok(completion) = &result {
-                add(&mut used, &completion.usage);
+                agent::add_usage(&mut used, &completion.usage);
             }
             span.record("tokens.input", used.input_tokens).record("tokens.output", used.output_tokens);
             cost.add(&used, provider.price(model, &self.prices));
@@ -380,7 +375,7 @@ impl CostAccumulator {
         if *used == TokenUsage::default() {
             return;
         }
-        add(&mut self.usage, used);
+        agent::add_usage(&mut self.usage, used);
         let cost = price.map(|price| price.cost_micro_usd(used));
         self.cost_micro_usd = self.cost_micro_usd.zip(cost).map(|(sum, cost)| sum.saturating_add(cost));
     }

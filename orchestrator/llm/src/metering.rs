@@ -16,12 +16,12 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 use agent::DeltaSink;
 use futures_util::FutureExt as _;
 use protocol::{Completion, CompletionRequest, EventData, Execution, Message, ToolCall, WorkId};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
     account::{Account, CallName},
-    call_limiter::{CallLimiter, CallPermit},
+    call_limiter::CallLimiter,
     model::MeteredModel,
     single_flight::{FlightError, SingleFlight},
 };
@@ -195,7 +195,7 @@ impl Meter {
         account: &Account,
         name: CallName,
         estimate: &CallEstimate,
-        permit: CallPermit,
+        permit: OwnedSemaphorePermit,
     ) -> Result<Opened, CallError> {
         let provider = self.gateway.health().into_iter().next().map(|first| first.name).unwrap_or_default();
         let call = NewCall {
@@ -271,7 +271,7 @@ struct OpenCall {
     /// None once it is settled.
     call: Option<Box<NewCall>>,
     reserved: Reserved,
-    _permit: CallPermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl OpenCall {

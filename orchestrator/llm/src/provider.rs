@@ -95,7 +95,7 @@ impl Provider {
 
     /// The state of the circuit breaker.
     pub(super) fn breaker_state(&self) -> BreakerState {
-        self.with_breaker(|breaker| breaker.state(Instant::now()))
+        self.breaker.lock().state(Instant::now())
     }
 
     /// The price of a model here. A script and the operator's own machine are free unless the operator names a price.
@@ -113,7 +113,7 @@ impl Provider {
 
     /// The error that a call of this caller would meet at once, without the provider being asked.
     pub(super) fn refusal(&self, caller: CallOwner<'_>) -> Option<AttemptError> {
-        self.with_breaker(|breaker| breaker.refusal(caller, Instant::now())).map(circuit_open)
+        self.breaker.lock().refusal(caller, Instant::now()).map(circuit_open)
     }
 
     /// Asks until there is an answer or no attempt left. The usage of failed attempts is added to `progress`, also when
@@ -152,7 +152,7 @@ impl Provider {
             sleep(wait).await;
         };
         if error.disposition == Disposition::Retry {
-            self.with_breaker(|breaker| breaker.call_failed(context.caller, Instant::now()));
+            self.breaker.lock().call_failed(context.caller, Instant::now());
         }
         Err(error)
     }
@@ -177,8 +177,7 @@ impl Provider {
             AttemptError::local(ErrorKind::QueueTimeout, local_wait(), "too many calls wait for this model provider")
         };
         let _permit = timeout(self.idle_timeout, self.slots.acquire(context.caller)).await.map_err(|_| full())?;
-        let ticket =
-            self.with_breaker(|breaker| breaker.admit(context.caller, Instant::now())).map_err(circuit_open)?;
+        let ticket = self.breaker.lock().admit(context.caller, Instant::now()).map_err(circuit_open)?;
         progress.reached_provider = true;
         // A call that is dropped half-way must give its trial back.
         let mut trial = Trial { provider: self, ticket, outcome: HealthOutcome::Neither };
@@ -196,10 +195,6 @@ impl Provider {
             Err(_) => HealthOutcome::Neither,
         };
         result
-    }
-
-    fn with_breaker<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
-        act(&mut self.breaker.lock())
     }
 }
 
@@ -239,13 +234,6 @@ struct Trial<'a> {
 
 impl Drop for Trial<'_> {
     fn drop(&mut self) {
-        self.provider.with_breaker(|breaker| breaker.report(&self.ticket, self.outcome, Instant::now()));
+        self.provider.breaker.lock().report(&self.ticket, self.outcome, Instant::now());
     }
-}
-
-pub(super) fn add(sum: &mut TokenUsage, more: &TokenUsage) {
-    sum.input_tokens = sum.input_tokens.saturating_add(more.input_tokens);
-    sum.output_tokens = sum.output_tokens.saturating_add(more.output_tokens);
-    sum.cache_read_tokens = sum.cache_read_tokens.saturating_add(more.cache_read_tokens);
-    sum.cache_write_tokens = sum.cache_write_tokens.saturating_add(more.cache_write_tokens);
 }

@@ -16,6 +16,7 @@ use std::{fs, path::Path, time::Duration};
 
 use protocol::{FinishReason, TokenUsage};
 use regex::Regex;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::GatewayError;
@@ -59,7 +60,8 @@ pub struct Rule {
 }
 
 /// Conditions, all of which must hold.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct When {
     /// On the newest message that is not a system message.
     pub last_message: Option<Matcher>,

@@ -20,7 +20,7 @@ use self::address::Address;
 use super::{
     error::{ErrorKind, GatewayError},
     gateway::CallContext,
-    provider::{CallProgress, add, attempt_error::AttemptError},
+    provider::{CallProgress, attempt_error::AttemptError},
     serve::JOB_TITLE_HEADER,
     wire::{Decoder, Delta, OutputLimitField, RequestOptions, Wire},
 };
@@ -270,7 +270,7 @@ impl IncompleteAnswer<'_> {
         let interrupted = || classify::decoding(super::wire::DecodeError::Interrupted);
         let decoder = self.decoder.take().ok_or_else(interrupted)?;
         decoder.finish(self.prompt_tokens, on_delta).map_err(|(error, usage)| {
-            add(&mut self.progress.usage, &usage);
+            agent::add_usage(&mut self.progress.usage, &usage);
             classify::decoding(error)
         })
     }
@@ -287,7 +287,7 @@ fn owned(delta: Delta<'_>) -> agent::Delta {
 impl Drop for IncompleteAnswer<'_> {
     fn drop(&mut self) {
         if let Some(decoder) = &self.decoder {
-            add(&mut self.progress.usage, &decoder.usage(self.prompt_tokens));
+            agent::add_usage(&mut self.progress.usage, &decoder.usage(self.prompt_tokens));
         }
     }
 }

@@ -129,7 +129,7 @@ impl McpClient {
     /// Reads a server's list of tools.
     pub async fn tools(self: &Arc<Self>, key: (&str, &str)) -> Result<Listed, McpError> {
         let in_use = self.connection(key).await?;
-        let changes = in_use.call.slot().changes.load(Ordering::Relaxed);
+        let changes = in_use.call.slot.changes.load(Ordering::Relaxed);
         let tools =
             in_use.connection.tools(&in_use.redaction).await.inspect_err(|error| self.note(key.0, Some(error)))?;
         Ok(Listed { tools, changes })

@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use agent::BoxFuture;
 use rmcp::{
     ErrorData, RoleClient, Service, ServiceError,
     model::{
@@ -32,10 +31,9 @@ use super::{
     answer::{Answer, ListedTool},
     credentials::Credentials,
     error::McpError,
-    http::{EgressHttp, LastFailure},
+    http::LastFailure,
     receive_limit::ReceiveLimit,
     redaction::Redaction,
-    stdio::StartedServer,
 };
 
 /// Calls of one connection that are in progress at once; further ones wait.
@@ -72,14 +70,8 @@ pub(super) struct Opening {
     pub(super) failure: LastFailure,
     pub(super) credentials: Arc<Credentials>,
     pub(super) changes: Arc<AtomicU64>,
+    pub(super) opened_at: Duration,
     pub(super) container: Option<String>,
-}
-
-/// A request without a result.
-enum Failed {
-    /// The server answered with this error, which has not been searched for secrets.
-    Answered(ErrorData),
-    Here(McpError),
 }
 
 /// Receives what a server sends by itself.
@@ -117,32 +109,13 @@ impl Service<RoleClient> for Handler {
 }
 
 impl Connection {
-    /// Makes the handshake over HTTP.
-    pub(super) fn open_http(
-        http: EgressHttp,
-        url: &str,
-        opening: Opening,
-        opened_at: Duration,
-    ) -> BoxFuture<'static, Result<Self, McpError>> {
-        Box::pin(Self::open(http.transport(url), opening, opened_at))
-    }
-
-    /// Makes the handshake with a program in a container.
-    pub(super) fn open_stdio(
-        started: StartedServer,
-        opening: Opening,
-        opened_at: Duration,
-    ) -> BoxFuture<'static, Result<Self, McpError>> {
-        Box::pin(Self::open((started.stdout, started.stdin), opening, opened_at))
-    }
-
     /// Makes the handshake.
-    async fn open<T, E, A>(transport: T, opening: Opening, opened_at: Duration) -> Result<Self, McpError>
+    pub(super) async fn open<T, E, A>(transport: T, opening: Opening) -> Result<Self, McpError>
     where
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
-        let Opening { server, limit, failure, credentials, changes, container } = opening;
+        let Opening { server, limit, failure, credentials, changes, opened_at, container } = opening;
         let closing = CancellationToken::new();
         limit.allow_answer();
         let handshake = serve_client_with_ct(Handler { changes }, transport, closing.clone());
@@ -244,31 +217,38 @@ impl Connection {
         stop: &CancellationToken,
         redaction: &Redaction,
     ) -> Result<ServerResult, McpError> {
-        match self.send(request, stop).await {
-            Err(Failed::Answered(ErrorData { code, message, .. })) => {
+        match self.send(request, stop).await? {
+            Ok(result) => Ok(result),
+            // It has not been searched for secrets.
+            Err(ServiceError::McpError(ErrorData { code, message, .. })) => {
                 let (server, code) = (self.server.clone(), i64::from(code.0));
                 let read = move |redaction: &Redaction| McpError::answered(&server, code, &message, redaction);
                 Err(redaction.read(read).await.unwrap_or_else(|error| error))
             }
-            Err(Failed::Here(error)) => Err(error),
-            Ok(result) => Ok(result),
+            Err(error) => Err(self.failed(&error)),
         }
     }
 
-    async fn send(&self, request: ClientRequest, stop: &CancellationToken) -> Result<ServerResult, Failed> {
+    async fn send(
+        &self,
+        request: ClientRequest,
+        stop: &CancellationToken,
+    ) -> Result<Result<ServerResult, ServiceError>, McpError> {
         self.limit.allow_answer();
         let options = PeerRequestOptions::no_options();
-        let sent = self.service.send_cancellable_request(request, options).await;
-        let mut handle = sent.map_err(|error| self.failed(error))?;
+        let mut handle = match self.service.send_cancellable_request(request, options).await {
+            Ok(handle) => handle,
+            Err(error) => return Ok(Err(error)),
+        };
         tokio::select! {
-            answer = &mut handle.rx => answer.map_err(|_| Failed::Here(self.closed()))?.map_err(|error| self.failed(error)),
+            answer = &mut handle.rx => answer.map_err(|_| self.closed()),
             () = self.limit.exceeded_limit() => {
                 self.close();
-                Err(Failed::Here(self.closed()))
+                Err(self.closed())
             }
             () = stop.cancelled() => {
                 self.cancel(handle).await;
-                Err(Failed::Here(McpError::Stopped))
+                Err(McpError::Stopped)
             }
         }
     }
@@ -280,16 +260,15 @@ impl Connection {
         }
     }
 
-    fn failed(&self, error: ServiceError) -> Failed {
-        Failed::Here(match error {
-            ServiceError::McpError(error) => return Failed::Answered(error),
+    fn failed(&self, error: &ServiceError) -> McpError {
+        match error {
             ServiceError::TransportSend(_) | ServiceError::TransportClosed => {
                 self.close();
                 self.closed()
             }
             ServiceError::Cancelled { .. } => McpError::Stopped,
             _ => self.invalid_answer(),
-        })
+        }
     }
 
     fn closed(&self) -> McpError {

@@ -34,17 +34,12 @@ struct Attempts {
 impl Reconnects {
     /// The time to wait before a stream is opened; none if there were too many attempts.
     pub(super) fn next(&self, now: Instant) -> Option<Duration> {
-        self.with(|attempts| attempts.next(now))
+        self.0.lock().next(now)
     }
 
     /// The server asks for this wait, in milliseconds.
     pub(super) fn ask(&self, milliseconds: u64) {
-        self.with(|attempts| attempts.asked = Duration::from_millis(milliseconds));
-    }
-
-    fn with<T>(&self, change: impl FnOnce(&mut Attempts) -> T) -> T {
-        // No change can panic half-way.
-        change(&mut self.0.lock())
+        self.0.lock().asked = Duration::from_millis(milliseconds);
     }
 }
 

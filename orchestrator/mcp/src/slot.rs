@@ -51,7 +51,7 @@ pub(super) struct Usage {
 /// A call in progress, also while its connection is being opened. The connection does not end for idleness until it is
 /// dropped.
 pub(super) struct ActiveCall {
-    slot: Arc<Slot>,
+    pub(super) slot: Arc<Slot>,
     clock: Clock,
 }
 
@@ -71,12 +71,6 @@ impl Slot {
     pub(super) fn begin_call(self: &Arc<Self>, clock: &Clock) -> ActiveCall {
         self.usage.lock().calls += 1;
         ActiveCall { slot: Arc::clone(self), clock: clock.clone() }
-    }
-}
-
-impl ActiveCall {
-    pub(super) fn slot(&self) -> &Arc<Slot> {
-        &self.slot
     }
 }
 

@@ -57,14 +57,6 @@ pub struct Lightweight {
     pub outage_patience: Duration,
 }
 
-/// Why a loop was stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    /// It ended by itself, or its token was cancelled elsewhere.
-    Finished,
-    TimedOut,
-}
-
 /// Why an attempt could not begin.
 #[derive(Debug, thiserror::Error)]
 enum BeginError {
@@ -74,13 +66,6 @@ enum BeginError {
     Tools(#[from] agent::RecordError),
     #[error("the model {0} is not available; choose another one in the routine's action")]
     Model(String),
-}
-
-/// What an attempt works with.
-struct Prepared {
-    model: String,
-    transcript: Transcript,
-    rounds: u32,
 }
 
 impl Lightweight {
@@ -96,13 +81,8 @@ impl Lightweight {
             Err(error @ BeginError::Model(_)) => (AttemptEnd::failed(RunReason::LlmError, error.to_string()), None),
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "a run could not begin");
-                (
-                    AttemptEnd::failed(
-                        RunReason::Internal,
-                        "internal server error; the log has the details".to_owned(),
-                    ),
-                    None,
-                )
+                let message = "internal server error; the log has the details".to_owned();
+                (AttemptEnd::failed(RunReason::Internal, message), None)
             }
         };
         AttemptResult { text, ..with_usage(&self.store, run.run, end).await }
@@ -114,7 +94,7 @@ impl Lightweight {
         action: &LightweightAction,
         stop: &CancellationToken,
     ) -> Result<(AttemptEnd, Option<String>), BeginError> {
-        let Prepared { model, mut transcript, rounds } = self.prepare(run, action).await?;
+        let (model, mut transcript, rounds) = self.prepare(run, action).await?;
         let tools = self.tools.executor_for_run(&run.user, run.run, run.attempt, action).await?;
         let settings = self.settings(action, rounds);
         let stop = stop.child_token();
@@ -138,11 +118,11 @@ impl Lightweight {
         let timeout_seconds = run.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
         let mut loop_state = Run::new();
         let work = agent.run(&mut transcript, &mut loop_state);
-        let (outcome, ended) = Box::pin(self.within(Duration::from_secs(timeout_seconds), &stop, work)).await;
-        if loop_state.called_final_tool() {
+        let (outcome, timed_out) = Box::pin(self.within(Duration::from_secs(timeout_seconds), &stop, work)).await;
+        if loop_state.called_final_tool {
             return Ok((AttemptEnd::Ok, None));
         }
-        let text = match (outcome, ended) {
+        let text = match (outcome, timed_out) {
             (LoopOutcome::Completed { text }, _) => text,
             // The last call that the limit allows is asked for an answer.
             (LoopOutcome::Limit { which: LimitKind::Iterations | LimitKind::ToolCalls, text, .. }, _)
@@ -150,7 +130,7 @@ impl Lightweight {
             {
                 text
             }
-            (LoopOutcome::Stopped, Ended::TimedOut) => {
+            (LoopOutcome::Stopped, true) => {
                 let message = format!("the run was stopped after {timeout_seconds} s, its limit");
                 return Ok((AttemptEnd::failed(RunReason::Timeout, message), None));
             }
@@ -159,7 +139,12 @@ impl Lightweight {
         Ok(self.interpret_reply(run, &text).await)
     }
 
-    async fn prepare(&self, run: &RunAttempt, action: &LightweightAction) -> Result<Prepared, BeginError> {
+    /// The model, the conversation, and the rounds of tool calls of an attempt.
+    async fn prepare(
+        &self,
+        run: &RunAttempt,
+        action: &LightweightAction,
+    ) -> Result<(String, Transcript, u32), BeginError> {
         let settings = self.store.settings(&run.user).await?;
         let model = self.model(action, &settings)?;
         let identity = self.store.memory_document(&run.user, &MemoryPath::identity(), None).await?;
@@ -194,7 +179,7 @@ impl Lightweight {
             );
         }
         let transcript = Transcript::new(system, prompt).with_nonce(nonce);
-        Ok(Prepared { model, transcript, rounds })
+        Ok((model, transcript, rounds))
     }
 
     /// The model of the action, else of the user, else the operator's.
@@ -224,20 +209,20 @@ impl Lightweight {
         }
     }
 
-    /// Does the work within its time.
+    /// Does the work within its time. Also returns whether that has passed.
     async fn within(
         &self,
         limit: Duration,
         stop: &CancellationToken,
         work: impl Future<Output = LoopOutcome>,
-    ) -> (LoopOutcome, Ended) {
+    ) -> (LoopOutcome, bool) {
         tokio::pin!(work);
         let until = self.clock.monotonic() + limit;
         tokio::select! {
-            outcome = &mut work => (outcome, Ended::Finished),
+            outcome = &mut work => (outcome, false),
             () = self.clock.sleep_until(until) => {
                 stop.cancel();
-                (work.await, Ended::TimedOut)
+                (work.await, true)
             }
         }
     }

@@ -44,10 +44,8 @@ pub struct RoutineScheduler {
 enum TickOutcome {
     /// There may be further routines that are due.
     More,
-    /// None is due before this time.
+    /// None is due before this time, or triggers are switched off.
     Until(Option<DateTime<Utc>>),
-    /// Triggers are switched off.
-    Off,
 }
 
 /// What is remembered from one tick to the next.
@@ -67,7 +65,6 @@ impl RoutineScheduler {
             let wait = match self.tick(&mut seen).await {
                 Ok(TickOutcome::More) => continue,
                 Ok(TickOutcome::Until(next)) => self.time_to(next),
-                Ok(TickOutcome::Off) => MAX_WAIT,
                 // Not fatal, since the database may be busy: the next tick retries.
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "due routines could not be claimed");
@@ -92,7 +89,7 @@ impl RoutineScheduler {
         let automation = self.store.automation().await?;
         self.report(automation, seen).await?;
         if !automation.is_on || !self.cron_enabled {
-            return Ok(TickOutcome::Off);
+            return Ok(TickOutcome::Until(None));
         }
         let now = self.clock.now();
         if automation.resumed_at.is_some_and(|resumed_at| resumed_at > now) {

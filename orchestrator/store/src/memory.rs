@@ -11,7 +11,7 @@ mod tests;
 use chrono::{DateTime, Utc};
 use protocol::{AuditOutcome, MemoryAuthor, MemoryDocument, MemoryEntry, MemoryVersion};
 
-use self::rows::{EntryRow, OwnerRow, VersionRow, ensure_owner, find, index, insert_version, remove_before, upsert};
+use self::rows::{OwnerRow, VersionRow, ensure_owner, find, index, insert_version, remove_before, upsert};
 use super::{
     AuditEntry, Connection, Store, StoreError,
     access::audit,
@@ -210,7 +210,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<MemoryEntry>, StoreError> {
         // The paths below `a` are those from `a/` to before `a0`: `0` follows `/`.
-        let rows: Vec<EntryRow> = sqlx::query_as(
+        let rows: Vec<(String, i64, i64, DateTime<Utc>)> = sqlx::query_as(
             "SELECT path, version, bytes, updated_at FROM memory_documents \
              WHERE user_id = $1 AND path > $2 AND ($3 IS NULL OR path = $3 OR (path > $3 || '/' AND path < $3 || '0')) \
              ORDER BY path LIMIT $4",
@@ -221,7 +221,13 @@ impl Store {
         .bind(i64::from(limit))
         .fetch_all(&self.read)
         .await?;
-        Ok(rows.into_iter().map(EntryRow::into_entry).collect())
+        let entry = |(path, version, bytes, updated_at)| MemoryEntry {
+            path,
+            version: count(version),
+            bytes: count(bytes),
+            updated_at,
+        };
+        Ok(rows.into_iter().map(entry).collect())
     }
 
     /// What is directly in a directory, by path: documents, and directories, which end in `/`, with the number of
@@ -273,7 +279,7 @@ async fn put(tx: &mut Connection, write: MemoryWrite, text: NewText) -> Result<O
     let MemoryWrite { user, path, author, expected, audit, .. } = write;
     let owner = ensure_owner(tx, &user).await?;
     let current = find(tx, &user, &path).await?;
-    let version = current.as_ref().map(|row| count(row.version));
+    let version = current.map(|(_, version)| version);
     if expected.is_some_and(|expected| !expected.allows(version)) {
         return Ok(Some(MemoryWriteOutcome::VersionMismatch { current: version }));
     }
@@ -305,14 +311,13 @@ async fn put(tx: &mut Connection, write: MemoryWrite, text: NewText) -> Result<O
 
 async fn delete(tx: &mut Connection, deletion: MemoryDeletion) -> Result<MemoryDeleteOutcome, StoreError> {
     let MemoryDeletion { user, path, expected, audit } = deletion;
-    let Some(row) = find(tx, &user, &path).await? else { return Ok(MemoryDeleteOutcome::Missing) };
-    let version = count(row.version);
+    let Some((id, version)) = find(tx, &user, &path).await? else { return Ok(MemoryDeleteOutcome::Missing) };
     if expected.is_some_and(|expected| !expected.allows(Some(version))) {
         return Ok(MemoryDeleteOutcome::VersionMismatch { current: version });
     }
-    remove_before(tx, row.id, version + 1).await?;
-    sqlx::query("DELETE FROM memory_documents WHERE id = $1").bind(row.id).execute(&mut *tx).await?;
-    sqlx::query("DELETE FROM memory_index WHERE rowid = $1").bind(row.id).execute(&mut *tx).await?;
+    remove_before(tx, id, version + 1).await?;
+    sqlx::query("DELETE FROM memory_documents WHERE id = $1").bind(id).execute(&mut *tx).await?;
+    sqlx::query("DELETE FROM memory_index WHERE rowid = $1").bind(id).execute(&mut *tx).await?;
     audit::insert(tx, &audit, AuditOutcome::Done, None).await?;
     Ok(MemoryDeleteOutcome::Deleted)
 }

@@ -158,7 +158,9 @@ impl Store {
 
     /// Deletes some old notifications, then of the oldest of users who have too many. Returns how many.
     pub(super) async fn trim_notifications(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
-        let mut trimmed = self.trim_expired_notifications(now - LIFETIME).await?;
+        let expired = "DELETE FROM notifications WHERE id IN \
+             (SELECT id FROM notifications WHERE created_at < $1 ORDER BY created_at LIMIT $2)";
+        let mut trimmed = self.delete_before(expired, now - LIFETIME).await?;
         if trimmed > 0 {
             return Ok(trimmed);
         }
@@ -167,19 +169,6 @@ impl Store {
             trimmed += self.trim_notifications_of(user).await?;
         }
         Ok(trimmed)
-    }
-
-    async fn trim_expired_notifications(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(transaction!(|tx| {
-            let rows = sqlx::query(
-                "DELETE FROM notifications WHERE id IN \
-                 (SELECT id FROM notifications WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
-            )
-            .bind(before)
-            .bind(ROWS_PER_BATCH);
-            Ok(rows.execute(&mut tx.db).await?.rows_affected())
-        }))
-        .await
     }
 
     async fn trim_notifications_of(&self, user: String) -> Result<u64, StoreError> {

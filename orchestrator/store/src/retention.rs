@@ -147,7 +147,7 @@ impl Store {
     }
 
     /// Runs a statement that deletes at most `$2` rows from before `$1`. Returns how many.
-    async fn delete_before<T>(&self, statement: &'static str, before: T) -> Result<u64, StoreError>
+    pub(super) async fn delete_before<T>(&self, statement: &'static str, before: T) -> Result<u64, StoreError>
     where
         T: for<'q> sqlx::Encode<'q, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite> + Send + 'static,
     {

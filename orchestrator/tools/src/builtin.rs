@@ -44,8 +44,6 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Where the tools that are part of Gantry come from.
 const BUILTIN: &str = "builtin";
-/// Before the name of an MCP server that a tool comes from.
-const MCP: &str = "mcp:";
 
 /// A tool of a user's chats and jobs.
 #[derive(Debug, Clone, PartialEq)]
@@ -278,13 +276,7 @@ impl BuiltinTools {
             definition,
             source: BUILTIN.to_owned(),
         });
-        let mcp = self.mcp.of_user(user).await;
-        let mcp = mcp.into_iter().map(|tool| UserTool {
-            definition: tool.definition,
-            requirement: tool.requirement,
-            source: format!("{MCP}{}", tool.server),
-        });
-        let mut all: Vec<_> = built_in.chain(container).chain(mcp).collect();
+        let mut all: Vec<_> = built_in.chain(container).chain(self.mcp.of_user(user).await).collect();
         all.sort_by(|one, other| one.definition.name.cmp(&other.definition.name));
         all
     }
@@ -347,13 +339,7 @@ fn unrestricted() -> ToolContext {
 
 /// The specification of an orchestrator-domain tool with the defaults that they share.
 pub(super) fn spec(name: &str, description: &str, parameters: Value) -> ToolSpec {
-    ToolSpec {
-        definition: ToolDefinition::new(name, description, parameters, ToolDomain::Orchestrator),
-        timeout: TIMEOUT,
-        sensitive: Vec::new(),
-        parallel: true,
-        estimated_cost_micro_usd: 0,
-    }
+    ToolSpec::new(ToolDefinition::new(name, description, parameters, ToolDomain::Orchestrator), TIMEOUT)
 }
 
 #[cfg(test)]

@@ -34,11 +34,10 @@ impl Tool for EventEmit {
             "required": ["source", "event_type"],
             "additionalProperties": false
         });
-        spec(NAME, "Emits an event that starts the owner's routines which wait for it.", parameters)
-    }
-
-    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::UnlessAutoApproved
+        ToolSpec {
+            approval: ApprovalRequirement::UnlessAutoApproved,
+            ..spec(NAME, "Emits an event that starts the owner's routines which wait for it.", parameters)
+        }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -57,11 +57,12 @@ impl Tool for Http {
             "Sends an HTTP request and returns status, headers and body. Only allowed hosts can be reached.";
         // A header is where a credential is.
         let sensitive = vec!["headers".to_owned()];
-        ToolSpec { timeout: TIMEOUT, sensitive, ..spec(NAME, description, parameters) }
-    }
-
-    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::UnlessAutoApproved
+        ToolSpec {
+            timeout: TIMEOUT,
+            sensitive,
+            approval: ApprovalRequirement::UnlessAutoApproved,
+            ..spec(NAME, description, parameters)
+        }
     }
 
     fn call(

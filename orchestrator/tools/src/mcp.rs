@@ -14,7 +14,7 @@ mod unavailable;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use agent::{ApprovalContext, ApprovalRequirement, RegisteredTool, ToolContext, ToolRegistry};
+use agent::{ApprovalContext, RegisteredTool, ToolContext, ToolRegistry};
 use futures_util::future::join_all;
 use protocol::{McpTransportKind, ToolDefinition, UnavailableMcpServer};
 
@@ -23,6 +23,7 @@ use self::{
     definition::SEPARATOR,
     unavailable::unavailable_tool,
 };
+use crate::UserTool;
 use base::{clock::Clock, error_chain};
 use mcp::{ConfiguredServer, McpClient, McpError};
 use store::{Store, StoreError};
@@ -30,12 +31,8 @@ use store::{Store, StoreError};
 /// Tools of MCP servers in one context. Model providers accept some hundred tools.
 const MAX_TOOLS_IN_CONTEXT: usize = 384;
 
-/// A tool of an MCP server in a list for a user.
-pub(super) struct McpUserTool {
-    pub(super) server: String,
-    pub(super) definition: ToolDefinition,
-    pub(super) requirement: ApprovalRequirement,
-}
+/// Before the name of a server that a tool comes from.
+const SOURCE: &str = "mcp:";
 
 /// The tools of MCP servers.
 #[derive(Clone)]
@@ -79,7 +76,7 @@ impl McpTools {
 
     /// The tools of MCP servers that a user's chats have. No container is started for a server whose definitions are
     /// known.
-    pub(super) async fn of_user(&self, user: &str) -> Vec<McpUserTool> {
+    pub(super) async fn of_user(&self, user: &str) -> Vec<UserTool> {
         let lists = self.catalog.client.servers().map(|server| self.of_server(server, user));
         join_all(lists).await.into_iter().flatten().collect()
     }
@@ -127,9 +124,9 @@ impl McpTools {
         registry
     }
 
-    async fn of_server(&self, server: &ConfiguredServer, user: &str) -> Vec<McpUserTool> {
-        let of_definition = |definition: &ToolDefinition, requirement| McpUserTool {
-            server: server.name.clone(),
+    async fn of_server(&self, server: &ConfiguredServer, user: &str) -> Vec<UserTool> {
+        let of_definition = |definition: &ToolDefinition, requirement| UserTool {
+            source: format!("{SOURCE}{}", server.name),
             definition: definition.clone(),
             requirement,
         };

@@ -29,11 +29,10 @@ impl Tool for Message {
             "required": ["content"],
             "additionalProperties": false
         });
-        spec(NAME, "Sends a notification to the person who owns this work.", parameters)
-    }
-
-    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::UnlessAutoApproved
+        ToolSpec {
+            approval: ApprovalRequirement::UnlessAutoApproved,
+            ..spec(NAME, "Sends a notification to the person who owns this work.", parameters)
+        }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -65,7 +65,7 @@ mod tests {
             secrets.set(owner, name, &SecretString::from("the value"), &entry).await.unwrap();
         }
         let tool = SecretList(store.clone());
-        assert_eq!(tool.approval(&json!({})), ApprovalRequirement::Never);
+        assert_eq!(tool.spec().approval, ApprovalRequirement::Never);
         for (owner, names) in [("ada", json!(["A", "B"])), ("bob", json!(["C"])), ("eve", json!([]))] {
             let output = tool.call(invocation(owner)).await.unwrap();
             assert_eq!(output, ToolOutput::success(json!({"names": names})), "{owner}");

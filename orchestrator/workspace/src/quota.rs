@@ -98,7 +98,7 @@ impl DiskUsage {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { has_missed_entries: walk.has_missed_entries(), has_changed: walk.has_changed(), ..usage })
+        Ok(Self { has_missed_entries: walk.has_missed_entries, has_changed: walk.has_changed, ..usage })
     }
 }
 

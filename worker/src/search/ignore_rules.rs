@@ -34,7 +34,7 @@ pub(super) struct IgnoreRules {
     levels: Vec<Level>,
     patterns_left: usize,
     bytes_left: usize,
-    all_read: bool,
+    pub(super) all_read: bool,
 }
 
 /// The rules of one directory.
@@ -74,11 +74,6 @@ impl IgnoreRules {
     /// Drops the rules of the directory entered last.
     pub(super) fn leave(&mut self) {
         self.levels.pop();
-    }
-
-    /// Whether every line of every ignore file was applied.
-    pub(super) const fn all_read(&self) -> bool {
-        self.all_read
     }
 
     /// Whether the entry at `path` is ignored. The nearest directory's rules win. `.ignore` takes precedence over git's

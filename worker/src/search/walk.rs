@@ -56,7 +56,7 @@ pub(super) fn walk(
     if walk.directory(start, Path::new(""), 0).is_break() {
         walk.complete = false;
     }
-    Completeness { all_files: walk.complete, all_rules: walk.rules.all_read() }
+    Completeness { all_files: walk.complete, all_rules: walk.rules.all_read }
 }
 
 struct Walk<'a> {

@@ -75,7 +75,7 @@ fn container_tool(name: &str, deps: &ToolDeps) -> Option<Box<dyn Tool>> {
     let search = |kind, definition| Search {
         kind,
         definition,
-        workspace: deps.workspace.given_root().to_owned(),
+        workspace: deps.workspace.given_root.clone(),
         launcher: Arc::clone(&deps.launcher),
     };
     match name {

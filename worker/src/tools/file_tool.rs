@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::{ToolDefinition, ToolErrorKind};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -40,16 +40,10 @@ pub(crate) struct FileTool {
 impl Tool for FileTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
-            definition: self.definition.clone(),
-            timeout: Duration::from_secs(TOOL_TIMEOUT_SECONDS),
-            sensitive: Vec::new(),
             parallel: self.kind.parallel,
-            estimated_cost_micro_usd: 0,
+            approval: agent::container_tool_requirement(self.kind.name),
+            ..ToolSpec::new(self.definition.clone(), Duration::from_secs(TOOL_TIMEOUT_SECONDS))
         }
-    }
-
-    fn approval(&self, _: &Value) -> ApprovalRequirement {
-        agent::container_tool_requirement(self.kind.name)
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -83,7 +83,7 @@ impl Launcher {
         if !others_running {
             self.stop.stop(StopCause::PidsExhausted);
         }
-        Err(LaunchError::PidsExhausted { limit: self.limits.max_pids(), others_running })
+        Err(LaunchError::PidsExhausted { limit: self.limits.limits.pids, others_running })
     }
 
     async fn spawn<P>(&self, prepare: impl Fn() -> io::Result<(Command, P)>) -> io::Result<(CallProcesses, P)> {

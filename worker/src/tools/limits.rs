@@ -21,7 +21,7 @@ const WATCH_PERIOD: Duration = Duration::from_millis(100);
 /// Detects reached limits.
 pub(crate) struct LimitMonitor {
     cgroup: Cgroup,
-    limits: Limits,
+    pub(super) limits: Limits,
     journal: EventQueue,
     processes: Arc<Processes>,
     seen: Mutex<Seen>,
@@ -58,11 +58,6 @@ impl LimitMonitor {
     /// The current counters, for comparison at the end of a call.
     pub(crate) fn counters(&self) -> Counters {
         self.cgroup.counters()
-    }
-
-    /// The pids limit.
-    pub(crate) const fn max_pids(&self) -> u32 {
-        self.limits.pids
     }
 
     /// Attributes reached limits while a call runs.

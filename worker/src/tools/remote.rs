@@ -28,12 +28,11 @@ pub(crate) struct RemoteTool {
 
 impl Tool for RemoteTool {
     fn spec(&self) -> ToolSpec {
+        let definition = ToolDefinition { sensitive: Vec::new(), timeout_seconds: None, ..self.definition.clone() };
         ToolSpec {
-            definition: ToolDefinition { sensitive: Vec::new(), timeout_seconds: None, ..self.definition.clone() },
-            timeout: self.timeout(),
             sensitive: self.definition.sensitive.clone(),
             parallel: self.definition.parallel,
-            estimated_cost_micro_usd: 0,
+            ..ToolSpec::new(definition, self.timeout())
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::{io, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
-use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::{ToolDefinition, ToolErrorKind};
 use serde_json::Value;
 use tokio::{
@@ -38,16 +38,9 @@ pub(crate) struct Search {
 impl Tool for Search {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
-            definition: self.definition.clone(),
-            timeout: Duration::from_secs(TOOL_TIMEOUT_SECONDS),
-            sensitive: Vec::new(),
-            parallel: true,
-            estimated_cost_micro_usd: 0,
+            approval: agent::container_tool_requirement(&self.definition.name),
+            ..ToolSpec::new(self.definition.clone(), Duration::from_secs(TOOL_TIMEOUT_SECONDS))
         }
-    }
-
-    fn approval(&self, _: &Value) -> ApprovalRequirement {
-        agent::container_tool_requirement(&self.definition.name)
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -12,12 +12,9 @@ use std::{
     time::Duration,
 };
 
-use agent::{
-    ApprovalRequirement, BoxFuture, Invocation, MAX_SHELL_TIMEOUT_SECONDS, Tool, ToolError, ToolOutput, ToolSpec,
-};
+use agent::{BoxFuture, Invocation, MAX_SHELL_TIMEOUT_SECONDS, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::{ToolDefinition, ToolErrorKind};
 use serde::Deserialize;
-use serde_json::Value;
 use tokio::{
     io::AsyncReadExt,
     net::unix::pipe,
@@ -73,18 +70,12 @@ struct Arguments {
 
 impl Tool for Shell {
     fn spec(&self) -> ToolSpec {
+        // The command's own timeout is shorter. The margin is for killing its processes.
+        let timeout = Duration::from_secs(MAX_SHELL_TIMEOUT_SECONDS + 60);
         ToolSpec {
-            definition: self.definition.clone(),
-            // The command's own timeout is shorter. The margin is for killing its processes.
-            timeout: Duration::from_secs(MAX_SHELL_TIMEOUT_SECONDS + 60),
-            sensitive: Vec::new(),
-            parallel: true,
-            estimated_cost_micro_usd: 0,
+            approval: agent::container_tool_requirement(&self.definition.name),
+            ..ToolSpec::new(self.definition.clone(), timeout)
         }
-    }
-
-    fn approval(&self, _: &Value) -> ApprovalRequirement {
-        agent::container_tool_requirement(&self.definition.name)
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -15,7 +15,8 @@ use protocol::ToolErrorKind;
 /// A handle on the workspace directory.
 #[derive(Debug)]
 pub(crate) struct Workspace {
-    given_root: PathBuf,
+    /// The path it was opened by, which may contain links.
+    pub(super) given_root: PathBuf,
     root: PathBuf,
     dir: Dir,
 }
@@ -31,11 +32,6 @@ impl Workspace {
     /// The directory capability.
     pub(crate) fn dir(&self) -> &Dir {
         &self.dir
-    }
-
-    /// The path it was opened by, which may contain links.
-    pub(crate) fn given_root(&self) -> &Path {
-        &self.given_root
     }
 
     /// Its absolute path with links resolved.

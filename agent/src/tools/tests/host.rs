@@ -161,16 +161,18 @@ impl Tool for Fetch {
         let properties = json!({"url": {"type": "string"}, "key": {"type": "string"}, "force": {"type": "boolean"}});
         let schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
         ToolSpec {
-            definition: ToolDefinition::new("http", "a tool", schema, ToolDomain::Orchestrator),
-            timeout: Duration::from_secs(10),
             sensitive: vec!["key".to_owned()],
-            parallel: true,
             estimated_cost_micro_usd: 7,
+            approval: self.requirement.unwrap_or(NEVER),
+            ..ToolSpec::new(
+                ToolDefinition::new("http", "a tool", schema, ToolDomain::Orchestrator),
+                Duration::from_secs(10),
+            )
         }
     }
 
-    fn approval(&self, arguments: &Value) -> ApprovalRequirement {
-        if arguments["force"] == true { ALWAYS } else { self.requirement.unwrap_or(NEVER) }
+    fn approval(&self, arguments: &Value) -> Option<ApprovalRequirement> {
+        (arguments["force"] == true).then_some(ALWAYS)
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

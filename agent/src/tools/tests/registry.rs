@@ -50,13 +50,8 @@ struct Uncalled(ToolDomain);
 
 impl Tool for Uncalled {
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            definition: ToolDefinition::new("tool", "a tool", json!({"type": "object"}), self.0),
-            timeout: Duration::from_secs(1),
-            sensitive: Vec::new(),
-            parallel: true,
-            estimated_cost_micro_usd: 0,
-        }
+        let definition = ToolDefinition::new("tool", "a tool", json!({"type": "object"}), self.0);
+        ToolSpec::new(definition, Duration::from_secs(1))
     }
 
     fn call(&self, _: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -11,7 +11,7 @@ use super::limits::user_storage_limit;
 use base::{clock::Clock, mask_urls};
 use config::Config;
 use dispatch::NotificationDestinations;
-use egress::{EgressClient, EgressPolicy, system_look_up};
+use egress::{EgressClient, EgressPolicy, InvalidPattern, system_look_up};
 use hooks::Hooks;
 use http_api::server::Descriptors;
 use mcp::ConfiguredServer;
@@ -96,11 +96,8 @@ pub fn check(config: &Config) -> Result<(), ServeError> {
 }
 
 pub(super) fn egress_client(config: &Config, own: Vec<SocketAddr>) -> Result<EgressClient, ServeError> {
-    let policy = EgressPolicy::new(&config.egress_ceiling, own);
-    let policy = policy.map_err(|(index, source)| {
-        let entry = config.egress_ceiling.get(index).map(|entry| mask_urls(entry)).unwrap_or_default();
-        ServeError::EgressCeiling { entry, source }
-    })?;
+    let policy = EgressPolicy::new(&config.egress_ceiling, own)
+        .map_err(invalid_entry("GANTRY_EGRESS_CEILING", &config.egress_ceiling))?;
     Ok(EgressClient::new(Arc::new(policy), system_look_up()))
 }
 
@@ -109,10 +106,15 @@ pub(super) fn notification_destinations(
     config: &Config,
     own: Vec<SocketAddr>,
 ) -> Result<NotificationDestinations, ServeError> {
-    NotificationDestinations::new(&config.notify_allow, own, system_look_up()).map_err(|(index, source)| {
-        let entry = config.notify_allow.get(index).map(|entry| mask_urls(entry)).unwrap_or_default();
-        ServeError::NotifyAllow { entry, source }
-    })
+    NotificationDestinations::new(&config.notify_allow, own, system_look_up())
+        .map_err(invalid_entry("GANTRY_NOTIFY_ALLOW", &config.notify_allow))
+}
+
+fn invalid_entry(setting: &'static str, list: &[String]) -> impl FnOnce((usize, InvalidPattern)) -> ServeError {
+    move |(index, source)| {
+        let entry = list.get(index).map(|entry| mask_urls(entry)).unwrap_or_default();
+        ServeError::HostPattern { setting, entry, source }
+    }
 }
 
 /// What no job and no hook may reach over the network, whatever the operator allows: this daemon's listeners and the

@@ -16,12 +16,12 @@ use tools::BuiltinTools;
 
 impl Core {
     pub(super) fn event_handler(&self, store: Store) -> Arc<EventHandler> {
-        Arc::new(EventHandler::new(
+        Arc::new(EventHandler {
             store,
-            Arc::clone(&self.routine_matchers),
-            self.routine_waker.clone(),
-            self.clock.clone(),
-        ))
+            matchers: Arc::clone(&self.routine_matchers),
+            waker: self.routine_waker.clone(),
+            clock: self.clock.clone(),
+        })
     }
 
     pub(super) fn inbound(&self, config: &Config) -> Inbound {

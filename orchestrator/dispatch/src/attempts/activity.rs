@@ -24,24 +24,16 @@ pub struct Liveness {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Activity {
     began: Duration,
-    contact: Duration,
-    progress: Duration,
+    pub(super) contact: Duration,
+    pub(super) progress: Duration,
     iteration: u32,
-    calls_in_flight: u32,
+    pub(super) calls_in_flight: u32,
 }
 
 impl Activity {
     /// A fresh period from `now` on.
     pub(super) const fn new(now: Duration) -> Self {
         Self { began: now, contact: now, progress: now, iteration: 0, calls_in_flight: 0 }
-    }
-
-    pub(super) const fn record_contact(&mut self, now: Duration) {
-        self.contact = now;
-    }
-
-    pub(super) const fn record_progress(&mut self, now: Duration) {
-        self.progress = now;
     }
 
     /// Records a heartbeat, which is progress only when it reports a new iteration. Returns whether it does.
@@ -51,15 +43,6 @@ impl Activity {
             (self.iteration, self.progress) = (iteration, now);
         }
         is_new
-    }
-
-    pub(super) const fn call_started(&mut self) {
-        self.calls_in_flight += 1;
-    }
-
-    pub(super) const fn call_ended(&mut self, now: Duration) {
-        self.calls_in_flight -= 1;
-        self.progress = now;
     }
 
     /// The ages at `now`; the job's is the caller's to add.

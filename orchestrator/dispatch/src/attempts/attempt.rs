@@ -16,7 +16,6 @@ use super::{
     host_run::{HostRun, HostRunState},
     job_limits::JobLimits,
     log_tails::LogTails,
-    long_poll::{LongPoll, Poll},
 };
 use base::clock::Clock;
 use domain::job::{JobRecord, WorkerSession};
@@ -71,7 +70,6 @@ pub struct Attempt {
     record: watch::Sender<Arc<JobRecord>>,
     /// Signalled when a prompt was stored.
     prompts: watch::Sender<()>,
-    long_poll: LongPoll,
     limits: Arc<JobLimits>,
     /// Held while events are stored, so that their texts are searched in the order in which they are stored.
     pub(crate) log_tails: tokio::sync::Mutex<LogTails>,
@@ -86,6 +84,7 @@ struct AttemptState {
     activity: Activity,
     session: WorkerSession,
     session_rejected: bool,
+    newest_poll: CancellationToken,
     listener: Option<Listener>,
     over_quota: Option<Violation>,
     /// Tool calls that wait for a child job.
@@ -112,7 +111,6 @@ impl Attempt {
             clock: clock.clone(),
             record: watch::Sender::new(Arc::new(record.clone())),
             prompts: watch::Sender::new(()),
-            long_poll: LongPoll::default(),
             limits,
             log_tails: tokio::sync::Mutex::default(),
             model_calls: SingleFlight::new(tasks.clone()),
@@ -121,6 +119,7 @@ impl Attempt {
                 activity: Activity::new(now),
                 session: record.session.clone(),
                 session_rejected: record.session_rejected,
+                newest_poll: CancellationToken::new(),
                 listener: None,
                 over_quota: None,
                 child_waits: 0,
@@ -221,14 +220,12 @@ impl Attempt {
 
     /// Records that its worker called.
     pub fn record_contact(&self) {
-        let now = self.clock.monotonic();
-        self.state.lock().activity.record_contact(now);
+        self.state.lock().activity.contact = self.clock.monotonic();
     }
 
     /// Records that it made progress.
     pub fn record_progress(&self) {
-        let now = self.clock.monotonic();
-        self.state.lock().activity.record_progress(now);
+        self.state.lock().activity.progress = self.clock.monotonic();
     }
 
     /// Records a heartbeat, which is progress only when it reports a new iteration. Returns whether it does.
@@ -239,7 +236,7 @@ impl Attempt {
 
     /// Counts a model or tool call as in flight for as long as the guard lives.
     pub fn start_call(self: &Arc<Self>) -> InFlightCall {
-        self.state.lock().activity.call_started();
+        self.state.lock().activity.calls_in_flight += 1;
         InFlightCall(Arc::clone(self))
     }
 
@@ -260,9 +257,11 @@ impl Attempt {
         }
     }
 
-    /// Begins a long poll, which supersedes the one before it.
-    pub fn begin_poll(&self) -> Poll {
-        self.long_poll.begin()
+    /// Begins a long poll for prompts. Its token is cancelled once a newer one begins.
+    pub fn begin_poll(&self) -> CancellationToken {
+        let newest = CancellationToken::new();
+        std::mem::replace(&mut self.state.lock().newest_poll, newest.clone()).cancel();
+        newest
     }
 
     /// Signals stored prompts and transitions from now on.
@@ -332,8 +331,9 @@ pub struct InFlightCall(Arc<Attempt>);
 
 impl Drop for InFlightCall {
     fn drop(&mut self) {
-        let now = self.0.clock.monotonic();
-        self.0.state.lock().activity.call_ended(now);
+        let activity = &mut self.0.state.lock().activity;
+        activity.calls_in_flight -= 1;
+        activity.progress = self.0.clock.monotonic();
     }
 }
 

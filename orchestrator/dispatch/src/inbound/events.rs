@@ -53,10 +53,10 @@ pub struct InboundEvent {
 
 /// Fires routines for events that are posted.
 pub struct EventHandler {
-    store: Store,
-    matchers: Arc<RoutineMatchers>,
-    waker: RoutineWaker,
-    clock: Clock,
+    pub store: Store,
+    pub matchers: Arc<RoutineMatchers>,
+    pub waker: RoutineWaker,
+    pub clock: Clock,
 }
 
 /// An event that could not be handled.
@@ -73,11 +73,6 @@ pub enum EventError {
 }
 
 impl EventHandler {
-    /// Assembles the parts.
-    pub const fn new(store: Store, matchers: Arc<RoutineMatchers>, waker: RoutineWaker, clock: Clock) -> Self {
-        Self { store, matchers, waker, clock }
-    }
-
     /// Fires the user's routines that an event matches, once it was compared with all of them. One that is posted again
     /// with its key fires none.
     pub async fn fire(&self, event: InboundEvent, key: Option<IdempotencyKey>) -> Result<EventAnswer, EventError> {
@@ -150,12 +145,6 @@ fn firing((routine, rev): (RoutineId, u64), arrived: &EventContent, id: &str, de
     Firing { routine, rev: Some(rev), trigger, detail, payload: Some(content.to_string()), depth }
 }
 
-/// Fires routines for events that are pending.
-#[derive(Clone)]
-pub struct PendingEventWorker {
-    pub handler: Arc<EventHandler>,
-}
-
 /// The users whose events are being handled.
 #[derive(Default)]
 struct UsersInProgress {
@@ -165,10 +154,11 @@ struct UsersInProgress {
     last: String,
 }
 
-impl PendingEventWorker {
-    /// Runs until `drain` fires.
-    pub async fn run(self, drain: CancellationToken) {
-        let mut wakes = self.handler.store.event_notifier().subscribe(Topic::RoutineEvents);
+/// Events that are pending.
+impl EventHandler {
+    /// Fires routines for them until `drain` fires.
+    pub async fn run(self: Arc<Self>, drain: CancellationToken) {
+        let mut wakes = self.store.event_notifier().subscribe(Topic::RoutineEvents);
         let mut in_progress = UsersInProgress::default();
         loop {
             let delay = match self.start(&mut in_progress, &drain).await {
@@ -191,15 +181,19 @@ impl PendingEventWorker {
     }
 
     /// Starts users whose events wait, one after the other, until as many as may be are in progress.
-    async fn start(&self, in_progress: &mut UsersInProgress, drain: &CancellationToken) -> Result<(), StoreError> {
+    async fn start(
+        self: &Arc<Self>,
+        in_progress: &mut UsersInProgress,
+        drain: &CancellationToken,
+    ) -> Result<(), StoreError> {
         let mut is_from_first = in_progress.last.is_empty();
         while in_progress.users.len() < MAX_USERS {
-            let waiting = self.handler.store.pending_events(&in_progress.last, USERS_PER_PAGE, EVENTS_PER_USER).await?;
+            let waiting = self.store.pending_events(&in_progress.last, USERS_PER_PAGE, EVENTS_PER_USER).await?;
             let next = waiting
                 .chunk_by(|(_, one), (_, other)| one == other)
                 .find(|events| events.first().is_some_and(|(_, user)| !in_progress.users.contains(user)));
             match next {
-                Some(events) => in_progress.add(self.clone().handle_user(events.to_vec(), drain.clone()), events),
+                Some(events) => in_progress.add(Arc::clone(self).handle_user(events.to_vec(), drain.clone()), events),
                 None if is_from_first => break,
                 None => {
                     in_progress.last.clear();
@@ -211,7 +205,7 @@ impl PendingEventWorker {
     }
 
     /// Handles events of one user in their order.
-    async fn handle_user(self, events: Vec<(RoutineEventId, String)>, drain: CancellationToken) {
+    async fn handle_user(self: Arc<Self>, events: Vec<(RoutineEventId, String)>, drain: CancellationToken) {
         for (event, user) in events {
             if drain.is_cancelled() {
                 return;
@@ -231,15 +225,15 @@ impl PendingEventWorker {
 
     /// Handles one event. One that makes no sense is logged and discarded.
     async fn handle(&self, id: RoutineEventId, user: &str) -> Result<(), StoreError> {
-        let outcome = match self.handler.store.waiting_event(id).await {
-            Ok(Some(event)) => self.fire(event).await,
+        let outcome = match self.store.waiting_event(id).await {
+            Ok(Some(event)) => self.fire_pending(event).await,
             Ok(None) => return Ok(()),
             Err(error) => Err(error),
         };
         match outcome {
             Err(error) if error.concerns_one_row() => {
                 tracing::error!(error = &error as &dyn std::error::Error, user, event = %id, "an event cannot be handled");
-                self.handler.store.complete_event(id, Vec::new(), self.handler.clock.now()).await
+                self.store.complete_event(id, Vec::new(), self.clock.now()).await
             }
             outcome => outcome,
         }
@@ -247,25 +241,25 @@ impl PendingEventWorker {
 
     /// Compares an event in one round and fires the routines that match. It waits for another round if the time was up
     /// or the comparison was interrupted.
-    async fn fire(&self, event: PendingEvent) -> Result<(), StoreError> {
+    async fn fire_pending(&self, event: PendingEvent) -> Result<(), StoreError> {
         let PendingEvent { id, user, name, payload, depth, rounds, compared_to } = event;
         let arrived = Arc::new(EventContent { name, payload });
-        let round = match self.handler.compare(&user, &arrived, compared_to).await {
+        let round = match self.compare(&user, &arrived, compared_to).await {
             Ok(round) => round,
             Err(EventError::Store(error)) => return Err(error),
             Err(_) => Round { compared_to, is_cut_off: true, ..Round::default() },
         };
         let (compared_to, is_cut_off) = (round.compared_to, round.is_cut_off);
-        let (firings, now) = (firings(round, &arrived, &id.to_string(), depth), self.handler.clock.now());
+        let (firings, now) = (firings(round, &arrived, &id.to_string(), depth), self.clock.now());
         if is_cut_off && rounds + 1 < MAX_ROUNDS {
-            self.handler.store.postpone_event(id, firings, compared_to, now).await?;
+            self.store.postpone_event(id, firings, compared_to, now).await?;
         } else {
             if is_cut_off {
-                self.handler.report(compared_to, AutomationProblem::NotCompared).await;
+                self.report(compared_to, AutomationProblem::NotCompared).await;
             }
-            self.handler.store.complete_event(id, firings, now).await?;
+            self.store.complete_event(id, firings, now).await?;
         }
-        self.handler.waker.wake_runs();
+        self.waker.wake_runs();
         Ok(())
     }
 }

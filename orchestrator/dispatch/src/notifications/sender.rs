@@ -145,9 +145,9 @@ impl NotificationSender {
         let began = self.clock.monotonic();
         let (attempted, is_over) = match tokio::time::timeout(TIMEOUT, self.attempt(&post)).await {
             Ok(attempted) => (attempted, self.clock.monotonic().saturating_sub(began) >= SLOW),
-            Err(_) => (Attempted::NoAnswer(format!("no answer within {} s", TIMEOUT.as_secs())), true),
+            Err(_) => (Err(SendError::NoAnswer(format!("no answer within {} s", TIMEOUT.as_secs()))), true),
         };
-        slot.timed_out = Some(is_over && matches!(attempted, Attempted::NotSent(_) | Attempted::NoAnswer(_)));
+        slot.timed_out = Some(is_over && matches!(attempted, Err(SendError::NotSent(_) | SendError::NoAnswer(_))));
         let outcome = outcome(attempted, post.attempt, self.clock.now(), rand::random());
         match &outcome {
             DeliveryOutcome::Failed { status, error } => {
@@ -164,26 +164,19 @@ impl NotificationSender {
         }
     }
 
-    async fn attempt(&self, post: &ClaimedDelivery) -> Attempted {
+    /// Returns the status of the answer.
+    async fn attempt(&self, post: &ClaimedDelivery) -> Result<u16, SendError> {
         let name = RoutineSecret::Notify.name(post.routine);
         let secret = match self.secrets.get(&post.user, &name).await {
             Ok(Some(secret)) => secret,
             Ok(None) => {
-                return Attempted::Refused("the routine or its webhook_secret does not exist any more".to_owned());
+                let message = "the routine or its webhook_secret does not exist any more";
+                return Err(SendError::Refused(message.to_owned()));
             }
-            Err(error) => return Attempted::NotSent(format!("the secret cannot be read: {error}")),
+            Err(error) => return Err(SendError::NotSent(format!("the secret cannot be read: {error}"))),
         };
-        let now = self.clock.now();
-        let request = signed(post, &standard_key(secret.expose_secret()), now);
-        match request {
-            Err(error) => Attempted::Refused(error),
-            Ok(request) => match self.destinations.send(&request).await {
-                Ok(status) => Attempted::Answered(status),
-                Err(SendError::Refused(error)) => Attempted::Refused(error),
-                Err(SendError::NotSent(error)) => Attempted::NotSent(error),
-                Err(SendError::NoAnswer(error)) => Attempted::NoAnswer(error),
-            },
-        }
+        let request = signed(post, &standard_key(secret.expose_secret()), self.clock.now());
+        self.destinations.send(&request.map_err(SendError::Refused)?).await
     }
 }
 
@@ -204,29 +197,17 @@ fn signed(post: &ClaimedDelivery, key: &[u8], now: DateTime<Utc>) -> Result<Outb
     Ok(request)
 }
 
-/// How an attempt ended.
-#[derive(Debug)]
-enum Attempted {
-    /// The receiver answered with this status.
-    Answered(u16),
-    NotSent(String),
-    /// It did not answer, and may have accepted the post.
-    NoAnswer(String),
-    /// The post cannot be made.
-    Refused(String),
-}
-
 /// What follows an attempt. `jitter` is from 0 to 1.
-fn outcome(attempted: Attempted, attempt: u32, now: DateTime<Utc>, jitter: f64) -> DeliveryOutcome {
+fn outcome(attempted: Result<u16, SendError>, attempt: u32, now: DateTime<Utc>, jitter: f64) -> DeliveryOutcome {
     let (status, error) = match attempted {
-        Attempted::Answered(status) if (200..300).contains(&status) => return DeliveryOutcome::Delivered { status },
-        Attempted::Answered(GONE) => {
+        Ok(status) if (200..300).contains(&status) => return DeliveryOutcome::Delivered { status },
+        Ok(GONE) => {
             return DeliveryOutcome::Failed { status: Some(GONE), error: "the receiver answered 410 Gone".to_owned() };
         }
-        Attempted::Answered(status) => (Some(status), format!("the receiver answered {status}")),
-        Attempted::NotSent(error) => (None, error),
-        Attempted::NoAnswer(error) => return DeliveryOutcome::Unknown { error: shortened(&error) },
-        Attempted::Refused(error) => return DeliveryOutcome::Failed { status: None, error: shortened(&error) },
+        Ok(status) => (Some(status), format!("the receiver answered {status}")),
+        Err(SendError::NotSent(error)) => (None, error),
+        Err(SendError::NoAnswer(error)) => return DeliveryOutcome::Unknown { error: shortened(&error) },
+        Err(SendError::Refused(error)) => return DeliveryOutcome::Failed { status: None, error: shortened(&error) },
     };
     let error = shortened(&error);
     let delay = usize::try_from(attempt.saturating_sub(1)).ok().and_then(|index| DELAYS_SECONDS.get(index));
@@ -247,13 +228,13 @@ mod tests {
     fn a_post_is_tried_eight_times_within_28_hours() {
         let (start, mut now) = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH);
         for attempt in 1..8 {
-            match outcome(Attempted::Answered(503), attempt, now, 0.0) {
+            match outcome(Ok(503), attempt, now, 0.0) {
                 DeliveryOutcome::Retry { at, status: Some(503), .. } => now = at,
                 other => panic!("{other:?}"),
             }
         }
         assert_eq!((now - start).num_minutes(), 27 * 60 + 35);
-        let failed = outcome(Attempted::Answered(503), 8, now, 0.0);
+        let failed = outcome(Ok(503), 8, now, 0.0);
         assert_eq!(
             failed,
             DeliveryOutcome::Failed { status: Some(503), error: "the receiver answered 503".to_owned() }
@@ -262,13 +243,14 @@ mod tests {
 
     #[test]
     fn a_post_that_cannot_succeed_is_not_tried_again() {
-        let gone = outcome(Attempted::Answered(410), 1, DateTime::UNIX_EPOCH, 0.0);
+        let gone = outcome(Ok(410), 1, DateTime::UNIX_EPOCH, 0.0);
         assert!(matches!(gone, DeliveryOutcome::Failed { status: Some(410), .. }));
-        let refused = outcome(Attempted::Refused("not allowed".to_owned()), 1, DateTime::UNIX_EPOCH, 0.0);
+        let refused = outcome(Err(SendError::Refused("not allowed".to_owned())), 1, DateTime::UNIX_EPOCH, 0.0);
         assert!(matches!(refused, DeliveryOutcome::Failed { status: None, .. }));
-        let unknown = outcome(Attempted::NoAnswer("the connection was lost".to_owned()), 1, DateTime::UNIX_EPOCH, 0.0);
+        let unknown =
+            outcome(Err(SendError::NoAnswer("the connection was lost".to_owned())), 1, DateTime::UNIX_EPOCH, 0.0);
         assert!(matches!(unknown, DeliveryOutcome::Unknown { .. }));
-        let accepted = outcome(Attempted::Answered(204), 8, DateTime::UNIX_EPOCH, 0.0);
+        let accepted = outcome(Ok(204), 8, DateTime::UNIX_EPOCH, 0.0);
         assert_eq!(accepted, DeliveryOutcome::Delivered { status: 204 });
     }
 }

@@ -73,16 +73,8 @@ impl RunJobs {
             request.model = self.submitter.preferred_model(&run.user).await?;
         }
         let (request, accepted) = self.submitter.check(request).await?;
-        let job = NewJob {
-            owner: run.user.clone(),
-            request,
-            accepted,
-            restarted_from: None,
-            note: None,
-            parent: None,
-            routine: Some(RunLink { routine: run.routine, run: run.run }),
-            message: None,
-        };
+        let routine = Some(RunLink { routine: run.routine, run: run.run });
+        let job = NewJob { routine, ..NewJob::new(run.user.clone(), request, accepted) };
         let commit = move |store: store::Store, record| async move { store.create_run_job(run, record).await };
         match self.submitter.submit_with_commit(job, Source::Routine, commit).await? {
             Submitted::Created(_) | Submitted::Replayed { .. } => Ok(()),

@@ -16,8 +16,8 @@ use workspace::FileError;
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
     /// The request is invalid, or asks for a feature that is not available.
-    #[error("the request is not accepted")]
-    Rejected(Rejected),
+    #[error(transparent)]
+    Rejected(#[from] Rejected),
     /// A hook refuses the prompt.
     #[error(transparent)]
     Hook(#[from] HookRefused),
@@ -80,12 +80,6 @@ impl From<StoreError> for SubmitError {
             StoreError::UserStorageFull(storage) => Self::UserStorageFull(storage),
             error => Self::Store(error),
         }
-    }
-}
-
-impl From<Rejected> for SubmitError {
-    fn from(rejected: Rejected) -> Self {
-        Self::Rejected(rejected)
     }
 }
 

@@ -57,16 +57,7 @@ fn request() -> CreateJob {
 }
 
 fn new_job(request: CreateJob, accepted: Accepted) -> NewJob {
-    NewJob {
-        owner: "ada".to_owned(),
-        request,
-        accepted,
-        restarted_from: None,
-        note: None,
-        parent: None,
-        routine: None,
-        message: None,
-    }
+    NewJob::new("ada".to_owned(), request, accepted)
 }
 
 fn created(outcome: Result<Submitted, SubmitError>) -> JobRecord {

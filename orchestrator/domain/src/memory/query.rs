@@ -14,27 +14,18 @@ const MAX_PHRASES: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryQuery {
     phrases: Vec<Phrase>,
-    terms: Vec<Term>,
-    words: Vec<(WordKind, String)>,
+    /// The terms, each once, for documents that have only some of the words.
+    pub terms: Vec<Phrase>,
+    /// The words, folded.
+    pub(super) words: Vec<(WordKind, String)>,
 }
 
 /// Terms that follow each other in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Phrase {
+pub struct Phrase {
     terms: Vec<String>,
     /// Whether the last term may continue.
     is_prefix: bool,
-}
-
-/// One term of a query, for documents that have only some of its words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Term(Phrase);
-
-impl Term {
-    /// The full-text expression for documents that have this term.
-    pub fn expression(&self, owner: IndexOwner) -> String {
-        self.0.expression(owner)
-    }
 }
 
 impl Phrase {
@@ -59,7 +50,7 @@ impl Phrase {
         phrase
     }
 
-    fn expression(&self, owner: IndexOwner) -> String {
+    pub fn expression(&self, owner: IndexOwner) -> String {
         let terms: Vec<String> = self.terms.iter().map(|term| format!("{owner}{term}")).collect();
         format!("\"{}\"{}", terms.join(" "), if self.is_prefix { " *" } else { "" })
     }
@@ -98,28 +89,18 @@ impl MemoryQuery {
         (!phrases.is_empty()).then(|| phrases.join(" AND "))
     }
 
-    /// The terms of the query, each once.
-    pub fn terms(&self) -> &[Term] {
-        &self.terms
-    }
-
     /// The full-text expression for documents that have at least one of these terms. `None` if there are none.
-    pub fn any(owner: IndexOwner, terms: &[Term]) -> Option<String> {
+    pub fn any(owner: IndexOwner, terms: &[Phrase]) -> Option<String> {
         let terms: Vec<String> = terms.iter().map(|term| term.expression(owner)).collect();
         (!terms.is_empty()).then(|| terms.join(" OR "))
-    }
-
-    /// The words of the query, folded.
-    pub(super) fn words(&self) -> &[(WordKind, String)] {
-        &self.words
     }
 }
 
 /// The terms of words one by one. A word and its suffix stay together: `C++` is not `C`.
-fn single_terms(words: &[(WordKind, String)]) -> Vec<Term> {
-    let mut terms: Vec<Term> = vec![];
+fn single_terms(words: &[(WordKind, String)]) -> Vec<Phrase> {
+    let mut terms: Vec<Phrase> = vec![];
     let mut add = |term: &[&str], is_prefix| {
-        let term = Term(Phrase { terms: term.iter().copied().map(str::to_owned).collect(), is_prefix });
+        let term = Phrase { terms: term.iter().copied().map(str::to_owned).collect(), is_prefix };
         if !terms.contains(&term) {
             terms.push(term);
         }
@@ -171,7 +152,7 @@ mod tests {
     #[case("?", None)]
     fn some_words_are_searched_for_one_by_one(#[case] text: &str, #[case] expression: Option<&str>) {
         let query = MemoryQuery::parse(text).unwrap();
-        assert_eq!(MemoryQuery::any(OWNER, query.terms()).as_deref(), expression);
+        assert_eq!(MemoryQuery::any(OWNER, &query.terms).as_deref(), expression);
     }
 
     #[rstest]
@@ -187,7 +168,7 @@ mod tests {
         #[test]
         fn an_expression_is_quoted_terms_of_the_owner_and_its_own_operators(text in "\\PC{1,60}|[a+\"*^():{} 東京-]{1,40}") {
             let Ok(query) = MemoryQuery::parse(&text) else { return Ok(()) };
-            for (expression, operator) in [(query.all(OWNER), " AND "), (MemoryQuery::any(OWNER, query.terms()), " OR ")] {
+            for (expression, operator) in [(query.all(OWNER), " AND "), (MemoryQuery::any(OWNER, &query.terms), " OR ")] {
                 let Some(expression) = expression else { continue };
                 for phrase in expression.split(operator) {
                     let quoted = phrase.strip_suffix(" *").unwrap_or(phrase);

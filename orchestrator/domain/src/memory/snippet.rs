@@ -40,7 +40,7 @@ pub fn snippet(content: &str, query: &MemoryQuery) -> String {
 }
 
 fn hits(content: &str, query: &MemoryQuery) -> Vec<Hit> {
-    let wanted = query.words();
+    let wanted = &query.words;
     let first_is_enough = wanted.iter().filter(|(kind, _)| *kind != WordKind::Suffix).count() == 1;
     let begins = first_bytes(wanted);
     let bytes = content.as_bytes();

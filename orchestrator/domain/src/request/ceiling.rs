@@ -1,5 +1,7 @@
 //! The operator's ceilings, and how an earlier job's settings are restricted to them.
 
+use std::fmt::Display;
+
 use protocol::Limits;
 
 use super::{MAX_PRIORITY, MCP_SEPARATOR};
@@ -76,26 +78,19 @@ impl Ceiling {
 
     fn cut(&self, old: &Limits, changes: &mut Vec<String>) -> Limits {
         let top = &self.limits;
-        let mut whole = |name: &str, old: u64, top: u64| {
-            if old > top {
-                changes.push(format!("{name} {old} -> {top}"));
-            }
-            old.min(top)
-        };
-        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         let limits = Limits {
-            timeout_seconds: whole("timeout_seconds", old.timeout_seconds, top.timeout_seconds),
-            max_iterations: narrow(whole("max_iterations", old.max_iterations.into(), top.max_iterations.into())),
-            max_tool_calls: narrow(whole("max_tool_calls", old.max_tool_calls.into(), top.max_tool_calls.into())),
-            max_children: narrow(whole("max_children", old.max_children.into(), top.max_children.into())),
-            memory_mb: whole("memory_mb", old.memory_mb, top.memory_mb),
-            pids: narrow(whole("pids", old.pids.into(), top.pids.into())),
-            disk_mb: whole("disk_mb", old.disk_mb, top.disk_mb),
+            timeout_seconds: whole("timeout_seconds", old.timeout_seconds, top.timeout_seconds, changes),
+            max_iterations: whole("max_iterations", old.max_iterations, top.max_iterations, changes),
+            max_tool_calls: whole("max_tool_calls", old.max_tool_calls, top.max_tool_calls, changes),
+            max_children: whole("max_children", old.max_children, top.max_children, changes),
+            memory_mb: whole("memory_mb", old.memory_mb, top.memory_mb, changes),
+            pids: whole("pids", old.pids, top.pids, changes),
+            disk_mb: whole("disk_mb", old.disk_mb, top.disk_mb, changes),
             // 0 is no limit on either side.
             max_tokens: match (old.max_tokens, top.max_tokens) {
                 (old, 0) => old,
-                (0, top) => whole("max_tokens", u64::MAX, top),
-                (old, top) => whole("max_tokens", old, top),
+                (0, top) => whole("max_tokens", u64::MAX, top, changes),
+                (old, top) => whole("max_tokens", old, top, changes),
             },
             cpus: old.cpus.min(top.cpus),
             max_cost_usd: match (old.max_cost_usd, top.max_cost_usd) {
@@ -117,6 +112,13 @@ impl Ceiling {
         }
         limits
     }
+}
+
+fn whole<T: Ord + Display>(name: &str, old: T, top: T, changes: &mut Vec<String>) -> T {
+    if old > top {
+        changes.push(format!("{name} {old} -> {top}"));
+    }
+    old.min(top)
 }
 
 /// The valid priority nearest to an earlier one.

@@ -1,5 +1,7 @@
 //! Validation of the requested limits.
 
+use std::fmt::Display;
+
 use protocol::{Limits, LimitsRequest};
 
 use super::Errors;
@@ -14,53 +16,31 @@ pub(super) fn check_limits(asked: Option<&LimitsRequest>, ceiling: &Limits, erro
     let default = Limits::default();
     let empty = LimitsRequest::default();
     let asked = asked.unwrap_or(&empty);
-    let mut whole = |field: &str, asked: Option<u64>, default: u64, floor: u64, top: u64| -> u64 {
-        match asked {
-            // A default above the ceiling is not an error of the caller.
-            None => default.min(top),
-            Some(value) if value < floor || value > top => {
-                errors.add(format!("limits.{field}"), format!("must be from {floor} to {top}"));
-                default
-            }
-            Some(value) => value,
-        }
-    };
-    let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-    let wide = |value: Option<u32>| value.map(u64::from);
     let (d, c) = (&default, ceiling);
     let mut limits = Limits {
-        timeout_seconds: whole("timeout_seconds", asked.timeout_seconds, d.timeout_seconds, 1, c.timeout_seconds),
-        max_iterations: narrow(whole(
-            "max_iterations",
-            wide(asked.max_iterations),
-            d.max_iterations.into(),
+        timeout_seconds: whole(
+            errors,
+            "timeout_seconds",
+            asked.timeout_seconds,
+            d.timeout_seconds,
             1,
-            c.max_iterations.into(),
-        )),
-        max_tool_calls: narrow(whole(
-            "max_tool_calls",
-            wide(asked.max_tool_calls),
-            d.max_tool_calls.into(),
-            1,
-            c.max_tool_calls.into(),
-        )),
+            c.timeout_seconds,
+        ),
+        max_iterations: whole(errors, "max_iterations", asked.max_iterations, d.max_iterations, 1, c.max_iterations),
+        max_tool_calls: whole(errors, "max_tool_calls", asked.max_tool_calls, d.max_tool_calls, 1, c.max_tool_calls),
         // 16 MiB: what the worker needs to start, with a margin.
-        memory_mb: whole("memory_mb", asked.memory_mb, d.memory_mb, 16, c.memory_mb),
+        memory_mb: whole(errors, "memory_mb", asked.memory_mb, d.memory_mb, 16, c.memory_mb),
         // The init process, the worker with its threads, a supervisor and a shell.
-        pids: narrow(whole("pids", wide(asked.pids), d.pids.into(), 16, c.pids.into())),
-        disk_mb: whole("disk_mb", asked.disk_mb, d.disk_mb, 1, c.disk_mb),
+        pids: whole(errors, "pids", asked.pids, d.pids, 16, c.pids),
+        disk_mb: whole(errors, "disk_mb", asked.disk_mb, d.disk_mb, 1, c.disk_mb),
         // 0 in the request means the ceiling; 0 in the ceiling means none.
         max_tokens: match asked.max_tokens {
             None | Some(0) => c.max_tokens,
-            value => whole("max_tokens", value, 0, 1, if c.max_tokens == 0 { MAX_TOKENS } else { c.max_tokens }),
+            value => {
+                whole(errors, "max_tokens", value, 0, 1, if c.max_tokens == 0 { MAX_TOKENS } else { c.max_tokens })
+            }
         },
-        max_children: narrow(whole(
-            "max_children",
-            wide(asked.max_children),
-            d.max_children.into(),
-            0,
-            c.max_children.into(),
-        )),
+        max_children: whole(errors, "max_children", asked.max_children, d.max_children, 0, c.max_children),
         max_cost_usd: c.max_cost_usd,
         cpus: d.cpus.min(c.cpus),
     };
@@ -81,4 +61,23 @@ pub(super) fn check_limits(asked: Option<&LimitsRequest>, ceiling: &Limits, erro
         }
     }
     limits
+}
+
+/// A whole number within its bounds. A default above the ceiling is not an error of the caller.
+fn whole<T: Ord + Copy + Display>(
+    errors: &mut Errors,
+    field: &str,
+    asked: Option<T>,
+    default: T,
+    floor: T,
+    top: T,
+) -> T {
+    match asked {
+        None => default.min(top),
+        Some(value) if value < floor || value > top => {
+            errors.add(format!("limits.{field}"), format!("must be from {floor} to {top}"));
+            default
+        }
+        Some(value) => value,
+    }
 }

@@ -14,7 +14,7 @@ use schedule::normalize;
 use super::{matching::Matcher, signature::check_secret};
 use crate::{
     memory::MemoryPath,
-    request::{self, Ceiling, Rejected},
+    request::{self, Ceiling, Errors, Rejected},
 };
 
 /// Longest description in characters.
@@ -310,14 +310,7 @@ fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-#[derive(Default)]
-struct Errors(Vec<FieldError>);
-
 impl Errors {
-    fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.0.push(FieldError { field: field.into(), message: message.into() });
-    }
-
     fn line(&mut self, field: &str, text: &str, max_chars: usize) {
         if text.trim().is_empty() {
             self.add(field, "must not be empty");

@@ -103,6 +103,15 @@ impl Client {
         self.call(READ_TIMEOUT, |docker| docker.inspect_container(name, None)).await
     }
 
+    /// The same, or `None` where there is no such container.
+    pub(super) async fn inspect_existing(&self, name: &str) -> Result<Option<ContainerInspectResponse>, EngineError> {
+        match self.inspect(name).await {
+            Ok(inspected) => Ok(Some(inspected)),
+            Err(ClientError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The containers with all these labels, running or not.
     pub(super) async fn with_labels(&self, labels: &[String]) -> Result<Vec<ContainerSummary>, ClientError> {
         let filters = HashMap::from([("label", labels.to_vec())]);

@@ -62,11 +62,8 @@ impl Docker {
 
     pub(super) async fn pause_container(&self, name: &str) -> Result<(), EngineError> {
         let Some(id) = self.running_id(name).await? else { return Ok(()) };
-        match self.client.pause(&id).await {
-            // A conflict: it is paused already, or has just ended.
-            Ok(()) | Err(ClientError::NotFound(_) | ClientError::Conflict(_)) => Ok(()),
-            Err(ClientError::Engine(error)) => Err(error),
-        }
+        // A conflict: it is paused already, or has just ended.
+        unless_done(self.client.pause(&id).await)
     }
 
     pub(super) async fn unpause_container(&self, name: &str) -> Result<(), EngineError> {
@@ -74,10 +71,7 @@ impl Docker {
         if !self.is_paused(&id).await? {
             return Ok(());
         }
-        match self.client.unpause(&id).await {
-            Ok(()) | Err(ClientError::NotFound(_) | ClientError::Conflict(_)) => Ok(()),
-            Err(ClientError::Engine(error)) => Err(error),
-        }
+        unless_done(self.client.unpause(&id).await)
     }
 
     /// The PID of the container's first process on the host.
@@ -120,19 +114,13 @@ impl Docker {
         let removed = self.client.remove(id).await;
         // The confirmation needs no permit.
         drop(permit);
-        match removed {
-            // A conflict: a removal is in progress.
-            Ok(()) | Err(ClientError::NotFound(_) | ClientError::Conflict(_)) => {}
-            Err(ClientError::Engine(error)) => return Err(error),
-        }
+        // A conflict: a removal is in progress.
+        unless_done(removed)?;
         let gone = async {
-            loop {
-                match self.client.inspect(id).await {
-                    Err(ClientError::NotFound(_)) => return Ok(()),
-                    Ok(_) => tokio::time::sleep(INSPECT_INTERVAL).await,
-                    Err(error) => return Err(error.into()),
-                }
+            while self.client.inspect_existing(id).await?.is_some() {
+                tokio::time::sleep(INSPECT_INTERVAL).await;
             }
+            Ok(())
         };
         tokio::time::timeout(REMOVE_TIMEOUT, gone).await.unwrap_or_else(|_| {
             let seconds = REMOVE_TIMEOUT.as_secs();
@@ -169,11 +157,8 @@ impl Docker {
             Err(ClientError::NotFound(_)) => return Ok(true),
             Err(error) => return Err(error.into()),
         }
-        match self.client.inspect(id).await {
-            Ok(inspected) => Ok(wire::view(&inspected).status != ContainerStatus::Running),
-            Err(ClientError::NotFound(_)) => Ok(true),
-            Err(error) => Err(error.into()),
-        }
+        let found = self.client.inspect_existing(id).await?;
+        Ok(found.is_none_or(|found| wire::view(&found).status != ContainerStatus::Running))
     }
 
     async fn running_id(&self, name: &str) -> Result<Option<String>, EngineError> {
@@ -182,10 +167,14 @@ impl Docker {
     }
 
     async fn is_paused(&self, id: &str) -> Result<bool, EngineError> {
-        match self.client.inspect(id).await {
-            Ok(inspected) => Ok(wire::is_paused(&inspected)),
-            Err(ClientError::NotFound(_)) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.client.inspect_existing(id).await?.as_ref().is_some_and(wire::is_paused))
+    }
+}
+
+/// The result of a call that changes nothing where the container is gone or in that state already.
+fn unless_done(called: Result<(), ClientError>) -> Result<(), EngineError> {
+    match called {
+        Ok(()) | Err(ClientError::NotFound(_) | ClientError::Conflict(_)) => Ok(()),
+        Err(ClientError::Engine(error)) => Err(error),
     }
 }

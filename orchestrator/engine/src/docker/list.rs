@@ -21,11 +21,7 @@ const MAX_CONCURRENT_INSPECTS: usize = 50;
 impl Docker {
     /// The container of exactly this name. One of another instance is refused.
     pub(super) async fn find(&self, name: &str) -> Result<Option<Inspected>, EngineError> {
-        let inspected = match self.client.inspect(name).await {
-            Ok(inspected) => inspected,
-            Err(ClientError::NotFound(_)) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let Some(inspected) = self.client.inspect_existing(name).await? else { return Ok(None) };
         // The engine also accepts a prefix of an id.
         if inspected.name.as_deref().map(|found| found.trim_start_matches('/')) != Some(name) {
             return Ok(None);

@@ -30,7 +30,7 @@ pub(super) async fn next(
     ApiQuery(query): ApiQuery<Query>,
 ) -> Result<Response, ApiError> {
     let until = Instant::now() + Duration::from_secs(query.wait_seconds.min(MAX_PROMPT_WAIT_SECONDS));
-    let mut poll = attempt.begin_poll();
+    let poll = attempt.begin_poll();
     // Before the first read, so that no prompt is missed.
     let mut changes = attempt.subscribe();
     loop {
@@ -43,7 +43,7 @@ pub(super) async fn next(
             && tokio::select! {
                 woken = timeout_at(until, changes.changed()) => woken.is_ok(),
                 () = api.drain.cancelled() => false,
-                () = poll.superseded() => false,
+                () = poll.cancelled() => false,
             };
         if !has_changed {
             return Ok(StatusCode::NO_CONTENT.into_response());

@@ -11,10 +11,6 @@ const MAX_IN_FLIGHT: usize = 4;
 #[derive(Debug, Clone)]
 pub struct CallLimiter(Arc<Semaphore>);
 
-/// The right to have one call in flight.
-#[derive(Debug)]
-pub struct CallPermit(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
-
 impl Default for CallLimiter {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(MAX_IN_FLIGHT)))
@@ -23,14 +19,14 @@ impl Default for CallLimiter {
 
 impl CallLimiter {
     /// A permit, if one is free now.
-    pub fn try_acquire(&self) -> Option<CallPermit> {
-        Arc::clone(&self.0).try_acquire_owned().ok().map(CallPermit)
+    pub fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).try_acquire_owned().ok()
     }
 
     /// Waits for a permit, in order of arrival.
-    pub async fn acquire(&self) -> CallPermit {
+    pub async fn acquire(&self) -> OwnedSemaphorePermit {
         match Arc::clone(&self.0).acquire_owned().await {
-            Ok(permit) => CallPermit(permit),
+            Ok(permit) => permit,
             // The semaphore is never closed.
             Err(_) => std::future::pending().await,
         }
@@ -44,11 +40,11 @@ mod tests {
     #[tokio::test]
     async fn four_are_in_flight_at_once_and_the_next_one_waits() {
         let limiter = CallLimiter::default();
-        let mut held: Vec<CallPermit> = (0..MAX_IN_FLIGHT).map_while(|_| limiter.try_acquire()).collect();
+        let mut held: Vec<OwnedSemaphorePermit> = (0..MAX_IN_FLIGHT).map_while(|_| limiter.try_acquire()).collect();
         assert_eq!((held.len(), limiter.try_acquire().is_none()), (MAX_IN_FLIGHT, true));
         let mut waits = Box::pin(limiter.acquire());
         assert!(futures_util::poll!(&mut waits).is_pending());
         drop(held.pop());
-        waits.await;
+        drop(waits.await);
     }
 }

@@ -72,20 +72,10 @@ fn rule_error(field: impl Into<String>, message: impl Into<String>) -> RuleError
 fn check_rule(rule: Value) -> Result<Rule, RuleError> {
     let raw: RawRule = serde_path_to_error::deserialize(rule)
         .map_err(|error| rule_error(error.path().to_string(), error.into_inner().to_string()))?;
-    let when = When {
-        last_message: raw.when.last_message.map(|raw| raw.0),
-        tool_result: raw.when.tool_result.map(|raw| raw.0),
-        tool_name: raw.when.tool_name.map(|raw| raw.0),
-        prompt: raw.when.prompt.map(|raw| raw.0),
-        job_title: raw.when.job_title.map(|raw| raw.0),
-        system: raw.when.system.map(|raw| raw.0),
-        turn: raw.when.turn.map(|raw| raw.0),
-        has_tools: raw.when.has_tools,
-    };
     if raw.times == Some(0) {
         return Err(rule_error("times", "must be 1 or more"));
     }
-    let texts = Texts { regex: when.first_regex().cloned() };
+    let texts = Texts { regex: raw.when.first_regex().cloned() };
     let mut actions = Vec::new();
     if let Some(reply) = raw.reply {
         actions.push(Action::Reply(Box::new(check_reply(reply, &texts)?)));
@@ -106,7 +96,7 @@ fn check_rule(rule: Value) -> Result<Rule, RuleError> {
     actions.extend((raw.garbage == Some(true)).then_some(Action::InvalidResponse));
     actions.extend((raw.hang == Some(true)).then_some(Action::Hang));
     match (actions.pop(), actions.is_empty()) {
-        (Some(action), true) => Ok(Rule { when, times: raw.times, action }),
+        (Some(action), true) => Ok(Rule { when: raw.when, times: raw.times, action }),
         _ => Err(rule_error(".", "must have exactly one of reply, error, rate_limit, garbage: true, hang: true")),
     }
 }

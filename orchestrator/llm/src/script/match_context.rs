@@ -8,6 +8,7 @@ use super::{Matcher, Values, When, engine::Question};
 use crate::arguments;
 
 /// A conversation as the rules see it.
+#[derive(Default)]
 pub(super) struct MatchContext<'a> {
     last_message: Option<&'a str>,
     /// Tools and results since the model's last message.
@@ -22,16 +23,8 @@ pub(super) struct MatchContext<'a> {
 
 impl<'a> MatchContext<'a> {
     pub(super) fn of(question: Question<'a>) -> Self {
-        let mut context = Self {
-            last_message: None,
-            results: Vec::new(),
-            prompt: None,
-            system: String::new(),
-            job_title: question.job_title,
-            turn: 1,
-            has_tools: question.has_tools,
-            bytes: 0,
-        };
+        let mut context =
+            Self { job_title: question.job_title, turn: 1, has_tools: question.has_tools, ..Self::default() };
         for message in question.messages {
             context.observe(message);
         }

@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::{Matcher, TurnRange};
+use super::{Matcher, TurnRange, When};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,7 +29,7 @@ pub(super) struct RawRule {
     #[serde(rename = "name")]
     _name: Option<String>,
     #[serde(default)]
-    pub(super) when: RawWhen,
+    pub(super) when: When,
     pub(super) times: Option<u32>,
     pub(super) reply: Option<RawReply>,
     pub(super) error: Option<RawError>,
@@ -37,23 +37,6 @@ pub(super) struct RawRule {
     pub(super) garbage: Option<bool>,
     pub(super) hang: Option<bool>,
 }
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawWhen {
-    pub(super) last_message: Option<RawMatcher>,
-    pub(super) tool_result: Option<RawMatcher>,
-    pub(super) tool_name: Option<RawMatcher>,
-    pub(super) prompt: Option<RawMatcher>,
-    pub(super) job_title: Option<RawMatcher>,
-    pub(super) system: Option<RawMatcher>,
-    pub(super) turn: Option<RawTurn>,
-    pub(super) has_tools: Option<bool>,
-}
-
-pub(super) struct RawMatcher(pub(super) Matcher);
-
-pub(super) struct RawTurn(pub(super) TurnRange);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -125,7 +108,7 @@ pub(super) struct RawRateLimit {
 }
 
 // Written by hand: an untagged enum would say only that "no variant matched".
-impl<'de> Deserialize<'de> for RawMatcher {
+impl<'de> Deserialize<'de> for Matcher {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Shape;
 
@@ -136,19 +119,19 @@ impl<'de> Deserialize<'de> for RawMatcher {
         }
 
         impl<'de> Visitor<'de> for Shape {
-            type Value = RawMatcher;
+            type Value = Matcher;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string (a substring) or {regex: \"…\"}")
             }
 
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<RawMatcher, E> {
-                Ok(RawMatcher(Matcher::Contains(text.to_owned())))
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Matcher, E> {
+                Ok(Matcher::Contains(text.to_owned()))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawMatcher, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Matcher, A::Error> {
                 let Pattern { regex } = Pattern::deserialize(MapAccessDeserializer::new(map))?;
-                Regex::new(&regex).map(|regex| RawMatcher(Matcher::Regex(regex))).map_err(A::Error::custom)
+                Regex::new(&regex).map(Matcher::Regex).map_err(A::Error::custom)
             }
         }
 
@@ -156,7 +139,7 @@ impl<'de> Deserialize<'de> for RawMatcher {
     }
 }
 
-impl<'de> Deserialize<'de> for RawTurn {
+impl<'de> Deserialize<'de> for TurnRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Shape;
 
@@ -168,26 +151,26 @@ impl<'de> Deserialize<'de> for RawTurn {
         }
 
         impl<'de> Visitor<'de> for Shape {
-            type Value = RawTurn;
+            type Value = TurnRange;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("the number of a model call, from 1, or {from: 2, to: 5}")
             }
 
-            fn visit_u64<E: serde::de::Error>(self, turn: u64) -> Result<RawTurn, E> {
+            fn visit_u64<E: serde::de::Error>(self, turn: u64) -> Result<TurnRange, E> {
                 match u32::try_from(turn) {
-                    Ok(turn) if turn > 0 => Ok(RawTurn(TurnRange { from: turn, to: turn })),
+                    Ok(turn) if turn > 0 => Ok(TurnRange { from: turn, to: turn }),
                     _ => Err(E::custom("turns are counted from 1")),
                 }
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawTurn, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TurnRange, A::Error> {
                 let Range { from, to } = Range::deserialize(MapAccessDeserializer::new(map))?;
                 let range = TurnRange { from: from.unwrap_or(1), to: to.unwrap_or(u32::MAX) };
                 if range.from > range.to {
                     return Err(A::Error::custom("from is after to"));
                 }
-                Ok(RawTurn(range))
+                Ok(range)
             }
         }
 

@@ -19,9 +19,10 @@ const MAX_BODY_BYTES: usize = 64 << 20;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How a wire separates its payloads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Framing {
     /// Server-sent events.
+    #[default]
     Events,
     /// A JSON value per line.
     Lines,
@@ -38,9 +39,10 @@ pub(super) enum Frame {
     EndOfDocument,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Mode {
     /// Only white space has been received.
+    #[default]
     Start,
     Events,
     Lines,
@@ -49,7 +51,7 @@ enum Mode {
 }
 
 /// Splits one body.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Framer {
     framing: Framing,
     mode: Mode,
@@ -70,18 +72,7 @@ pub(super) struct Framer {
 
 impl Framer {
     pub(super) fn new(framing: Framing) -> Self {
-        Self {
-            framing,
-            mode: Mode::Start,
-            pending: Vec::new(),
-            received_bytes: 0,
-            searched: 0,
-            after_return: false,
-            event: None,
-            data: Vec::new(),
-            nesting: Nesting::default(),
-            recognised: false,
-        }
+        Self { framing, ..Self::default() }
     }
 
     /// Takes bytes and delivers the frames that they complete.

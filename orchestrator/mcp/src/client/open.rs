@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use agent::BoxFuture;
+use futures_util::FutureExt as _;
 use protocol::McpTransportKind;
 
 use super::{
@@ -46,7 +47,7 @@ impl McpClient {
     pub(super) async fn connection(self: &Arc<Self>, (server, user): (&str, &str)) -> Result<InUse, McpError> {
         let server = self.server(server).ok_or_else(|| McpError::UnknownServer(server.to_owned()))?;
         let call = self.slot(&server, user).begin_call(&self.clock);
-        let (this, slot) = (Arc::clone(self), Arc::clone(call.slot()));
+        let (this, slot) = (Arc::clone(self), Arc::clone(&call.slot));
         let (name, drain) = (server.name.clone(), self.drain.clone());
         // Continues if the caller goes away: another one may wait for the same connection, and a container is not left
         // behind.
@@ -134,21 +135,23 @@ impl McpClient {
             failure: failure.clone(),
             credentials: Arc::clone(&credentials),
             changes: Arc::clone(&slot.changes),
+            opened_at: self.clock.monotonic(),
             container: None,
         };
-        let (this, user, now) = (Arc::clone(self), slot.user.clone(), self.clock.monotonic());
+        let (this, user) = (Arc::clone(self), slot.user.clone());
         Box::pin(async move {
             match &server.transport {
                 McpTransport::Http { url, .. } => {
                     let (egress, reconnects) = (this.egress.clone(), Reconnects::default());
                     let http = EgressHttp { egress, credentials, limit, failure, reconnects };
-                    Connection::open_http(http, url, opening, now).await
+                    Connection::open(http.transport(url), opening).boxed().await
                 }
                 McpTransport::Stdio { image, command } => {
                     let started = this.containers.start((&server.name, &user), (image, command), &limit).await?;
                     let container = started.container.clone();
                     let opening = Opening { container: Some(container.clone()), ..opening };
-                    let opened = Connection::open_stdio(started, opening, now).await;
+                    let streams = (started.stdout, started.stdin);
+                    let opened = Connection::open(streams, opening).boxed().await;
                     if opened.is_err() {
                         this.containers.remove(&container).await;
                     }

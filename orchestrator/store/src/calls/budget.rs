@@ -26,9 +26,9 @@ use domain::budget::{
 pub struct Reserved {
     pub amount: Reservation,
     /// The day that it counts for.
-    day: Option<String>,
+    pub(super) day: Option<String>,
     /// Whether jobs above the job may have reserved it, too.
-    draws_on_parents: bool,
+    pub(super) draws_on_parents: bool,
 }
 
 impl Reserved {
@@ -41,14 +41,6 @@ impl Reserved {
     /// As it was stored with an open call.
     pub(crate) fn of(amount: Reservation, day: Option<String>) -> Self {
         Self { amount, day, draws_on_parents: true }
-    }
-
-    pub(crate) const fn draws_on_parents(&self) -> bool {
-        self.draws_on_parents
-    }
-
-    pub(crate) fn day(&self) -> Option<&str> {
-        self.day.as_deref()
     }
 }
 

@@ -28,8 +28,6 @@ use crate::{
 };
 use domain::gate::{LIFETIME, parameters_digest};
 
-/// Rows that one transaction of the retention sweep deletes, so that other writes do not wait long.
-const ROWS_PER_BATCH: i64 = 1_000;
 /// The reason for which a parked call does not run although its thread goes on.
 const NOT_APPROVED: &str = "this is not the call that was approved";
 
@@ -210,17 +208,10 @@ impl Store {
     /// Deletes gates that were resolved before a time, except those whose answer a turn has yet to read. Returns how
     /// many.
     pub(crate) async fn trim_gates(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(transaction!(|tx| {
-            let rows = sqlx::query(
-                "DELETE FROM gates WHERE id IN (SELECT id FROM gates WHERE resolved_at < $1 \
-                 AND thread_id NOT IN (SELECT id FROM chat_threads INDEXED BY chat_threads_busy \
-                 WHERE state = 'processing' AND state <> 'idle') LIMIT $2)",
-            )
-            .bind(before)
-            .bind(ROWS_PER_BATCH);
-            Ok(rows.execute(&mut tx.db).await?.rows_affected())
-        }))
-        .await
+        let resolved = "DELETE FROM gates WHERE id IN (SELECT id FROM gates WHERE resolved_at < $1 \
+             AND thread_id NOT IN (SELECT id FROM chat_threads INDEXED BY chat_threads_busy \
+             WHERE state = 'processing' AND state <> 'idle') LIMIT $2)";
+        self.delete_before(resolved, before).await
     }
 }
 

@@ -96,12 +96,7 @@ impl Store {
         let begun = self.write(transaction!(|tx| begin(tx, user, rev, now).await)).await?;
         let Some(mut started) = begun else { return Ok(None) };
         let Some(main) = started.main else { return Ok(Some(started)) };
-        let transcript: Option<Option<String>> =
-            sqlx::query_scalar("SELECT transcript FROM chat_transcripts WHERE thread_id = $1")
-                .bind(main)
-                .fetch_optional(&self.read)
-                .await?;
-        started.turn.transcript = transcript.flatten();
+        started.turn.transcript = self.chat_transcript(main).await?;
         started.turn.due = self.newest_due_entries(main).await?;
         Ok(Some(started))
     }

@@ -4,7 +4,6 @@
 //! Never deletes a thread, or anything of one with a turn, a call that waits or a queued message.
 
 use chrono::{DateTime, Utc};
-use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::super::{Store, StoreError, events::instance_events, sqlite::write_tx::WriteTx};
@@ -71,11 +70,6 @@ impl Store {
     }
 }
 
-#[derive(FromRow)]
-struct DeletedEntry {
-    at: DateTime<Utc>,
-}
-
 async fn trim_largest(tx: &mut WriteTx, bytes: i64, before: DateTime<Utc>) -> Result<u64, StoreError> {
     // The thread that was not used for longest. Users first, by a join that SQLite does not reorder.
     let thread: Option<Uuid> = sqlx::query_scalar(
@@ -92,7 +86,7 @@ async fn trim_largest(tx: &mut WriteTx, bytes: i64, before: DateTime<Utc>) -> Re
     .fetch_optional(&mut tx.db)
     .await?;
     let Some(thread) = thread else { return Ok(0) };
-    let entries: Vec<DeletedEntry> = sqlx::query_as(
+    let entries: Vec<DateTime<Utc>> = sqlx::query_scalar(
         "DELETE FROM chat_messages WHERE id IN (SELECT id FROM chat_messages WHERE thread_id = $1 AND seq IS NOT NULL \
          AND NOT due AND at < $2 ORDER BY seq LIMIT $3) RETURNING at",
     )
@@ -102,7 +96,7 @@ async fn trim_largest(tx: &mut WriteTx, bytes: i64, before: DateTime<Utc>) -> Re
     .fetch_all(&mut tx.db)
     .await?;
     let mut rows = entries.len() as u64;
-    let until = entries.into_iter().map(|entry| entry.at).max();
+    let until = entries.into_iter().max();
     if until.is_none() {
         rows += empty(tx, thread).await?;
     }

@@ -118,14 +118,15 @@ impl Store {
         let begun = self.write(transaction!(|tx| begin(tx, thread, at).await)).await?;
         let Some(mut turn) = begun else { return Ok(None) };
         // Read after the commit, off the writer: only this turn changes them now.
-        let transcript: Option<Option<String>> =
-            sqlx::query_scalar("SELECT transcript FROM chat_transcripts WHERE thread_id = $1")
-                .bind(thread)
-                .fetch_optional(&self.read)
-                .await?;
-        turn.transcript = transcript.flatten();
+        turn.transcript = self.chat_transcript(thread).await?;
         turn.due = self.due_chat_messages(turn.key).await?;
         Ok(Some(turn))
+    }
+
+    pub(super) async fn chat_transcript(&self, thread: ThreadId) -> Result<Option<String>, StoreError> {
+        let transcript = sqlx::query_scalar("SELECT transcript FROM chat_transcripts WHERE thread_id = $1");
+        let transcript: Option<Option<String>> = transcript.bind(thread).fetch_optional(&self.read).await?;
+        Ok(transcript.flatten())
     }
 
     async fn due_chat_messages(&self, key: TurnKey) -> Result<Vec<ChatMessage>, StoreError> {
@@ -220,13 +221,6 @@ struct BeforeTurnRow {
     bytes: Option<i64>,
 }
 
-#[derive(FromRow)]
-struct QueuedRow {
-    id: Uuid,
-    data: String,
-    due: bool,
-}
-
 async fn begin(tx: &mut WriteTx, thread: ThreadId, at: At) -> Result<Option<Turn>, StoreError> {
     let row: Option<BeforeTurnRow> = sqlx::query_as(
         "SELECT user_id, key, title, state, turn, remembered, run, worked_ms, \
@@ -308,9 +302,10 @@ async fn take_queued(
     at: At,
 ) -> Result<Option<TurnRequest>, StoreError> {
     let thread = *key.thread.as_uuid();
-    let queued: Option<QueuedRow> = sqlx::query_as(NEXT_QUEUED).bind(thread).fetch_optional(&mut tx.db).await?;
-    let Some(queued) = queued else { return Ok(None) };
-    if let Some(user) = main_of.filter(|_| queued.due) {
+    let queued: Option<(Uuid, String, bool)> =
+        sqlx::query_as(NEXT_QUEUED).bind(thread).fetch_optional(&mut tx.db).await?;
+    let Some((id, data, is_due)) = queued else { return Ok(None) };
+    if let Some(user) = main_of.filter(|_| is_due) {
         system_lines::take(tx, user, key).await?;
         system_lines::show(tx, key, key.thread, at).await?;
     }
@@ -324,21 +319,17 @@ async fn take_queued(
     .fetch_one(&mut tx.db)
     .await?;
     publish_state(tx, &user, key.thread, ThreadState::Processing, at).await?;
-    sqlx::query("UPDATE chat_messages SET seq = $2 WHERE id = $1")
-        .bind(queued.id)
-        .bind(seq)
-        .execute(&mut tx.db)
-        .await?;
+    sqlx::query("UPDATE chat_messages SET seq = $2 WHERE id = $1").bind(id).bind(seq).execute(&mut tx.db).await?;
     sqlx::query("UPDATE chat_messages SET turn = $2 WHERE thread_id = $1 AND due AND seq IS NOT NULL")
         .bind(thread)
         .bind(i64::from(key.turn))
         .execute(&mut tx.db)
         .await?;
-    if queued.due {
+    if is_due {
         return Ok(Some(TurnRequest::Message));
     }
-    let row_ref = RowRef { table: "chat_messages", id: queued.id };
-    let data: serde_json::Value = row_ref.json("data", &queued.data)?;
+    let row_ref = RowRef { table: "chat_messages", id };
+    let data: serde_json::Value = row_ref.json("data", &data)?;
     let command = data.get("content").and_then(serde_json::Value::as_str).unwrap_or_default();
     Ok(Some(TurnRequest::Command(command.to_owned())))
 }

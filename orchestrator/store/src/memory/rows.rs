@@ -19,12 +19,15 @@ pub(super) async fn ensure_owner(tx: &mut Connection, user: &str) -> Result<Owne
     Ok(sqlx::query_as("SELECT number, documents FROM memory_users WHERE user_id = $1").bind(user).fetch_one(tx).await?)
 }
 
-pub(super) async fn find(tx: &mut Connection, user: &str, path: &MemoryPath) -> Result<Option<CurrentRow>, StoreError> {
-    Ok(sqlx::query_as("SELECT id, version FROM memory_documents WHERE user_id = $1 AND path = $2")
-        .bind(user)
-        .bind(path.as_str())
-        .fetch_optional(tx)
-        .await?)
+/// The id and the version of a document.
+pub(super) async fn find(tx: &mut Connection, user: &str, path: &MemoryPath) -> Result<Option<(i64, u64)>, StoreError> {
+    let row: Option<(i64, i64)> =
+        sqlx::query_as("SELECT id, version FROM memory_documents WHERE user_id = $1 AND path = $2")
+            .bind(user)
+            .bind(path.as_str())
+            .fetch_optional(tx)
+            .await?;
+    Ok(row.map(|(id, version)| (id, count(version))))
 }
 
 /// Deletes the versions before this one.
@@ -83,27 +86,6 @@ pub(super) async fn index(tx: &mut Connection, document: i64, path: &str, conten
 pub(super) struct OwnerRow {
     pub(super) number: i64,
     pub(super) documents: i64,
-}
-
-#[derive(FromRow)]
-pub(super) struct CurrentRow {
-    pub(super) id: i64,
-    pub(super) version: i64,
-}
-
-#[derive(FromRow)]
-pub(super) struct EntryRow {
-    pub(super) path: String,
-    pub(super) version: i64,
-    pub(super) bytes: i64,
-    pub(super) updated_at: DateTime<Utc>,
-}
-
-impl EntryRow {
-    pub(super) fn into_entry(self) -> MemoryEntry {
-        let (version, bytes) = (count(self.version), count(self.bytes));
-        MemoryEntry { path: self.path, version, bytes, updated_at: self.updated_at }
-    }
 }
 
 #[derive(FromRow)]

@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use futures_util::TryStreamExt as _;
 use protocol::MemoryMatch;
-use sqlx::FromRow;
 
 use super::{MAX_INLINE_BYTES, OwnerRow};
-use domain::memory::{IndexOwner, MemoryQuery, Term, snippet};
+use domain::memory::{IndexOwner, MemoryQuery, Phrase, snippet};
 
 use crate::{Connection, Store, StoreError};
 
@@ -25,13 +24,6 @@ const RANKED: &str = "SELECT d.path, v.content, -m.cost AS score FROM \
 /// Documents that a word of a query may have before it is left out where not every word must match: to rank this many
 /// takes about 5 ms.
 const MAX_RANKED: i64 = 1_000;
-
-#[derive(FromRow)]
-struct FoundRow {
-    path: String,
-    content: String,
-    score: f64,
-}
 
 impl Store {
     /// The documents with all words of the query, best first. If there are none: those with any of its words.
@@ -83,9 +75,9 @@ async fn telling_terms(
     owner: IndexOwner,
     query: &MemoryQuery,
     documents: i64,
-) -> Result<Vec<Term>, StoreError> {
+) -> Result<Vec<Phrase>, StoreError> {
     let (mut rare, mut common) = (vec![], vec![]);
-    for term in query.terms() {
+    for term in &query.terms {
         let found: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM memory_index WHERE memory_index MATCH $1")
             .bind(term.expression(owner))
             .fetch_one(&mut *db)
@@ -106,10 +98,11 @@ async fn ranked(
     expression: &str,
     limit: u32,
 ) -> Result<Vec<MemoryMatch>, StoreError> {
-    let mut rows = sqlx::query_as::<_, FoundRow>(RANKED).bind(expression).bind(i64::from(limit)).bind(user).fetch(db);
+    let rows = sqlx::query_as::<_, (String, String, f64)>(RANKED);
+    let mut rows = rows.bind(expression).bind(i64::from(limit)).bind(user).fetch(db);
     let mut found = vec![];
     // One document at a time: together they may be large.
-    while let Some(FoundRow { path, content, score }) = rows.try_next().await? {
+    while let Some((path, content, score)) = rows.try_next().await? {
         found.push(MemoryMatch { path, snippet: snippet_of(content, query).await, score });
     }
     Ok(found)

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use agent::{Admission, CallResult, RecordError, ToolError};
+use agent::{Admission, CallResult, Decision, RecordError, ToolError};
 use chrono::DateTime;
 use protocol::{CallId, InstanceId, JobState, ToolErrorKind, WorkId};
 use serde_json::json;
@@ -129,7 +129,7 @@ async fn the_calls_of_a_chat_turn_are_checked_recorded_and_run_once() {
     assert_eq!(kind(&shell), Some(ToolErrorKind::NotFound), "there are no container tools in a chat");
     let message = json!({"content": "hi"});
     let asked = executor.admit(id("t3"), "message", message.clone()).await;
-    assert!(matches!(asked, Admission::NeedsApproval(_)), "{asked:?}");
+    assert!(matches!(asked.decision, Decision::Ask { .. }), "{asked:?}");
     let denied = ToolError::new(ToolErrorKind::NotAuthorized, "the user denied this call");
     let denied = finish(executor.refuse(id("t3"), "message", message.clone(), denied).await).await.unwrap();
     assert_eq!(kind(&denied), Some(ToolErrorKind::NotAuthorized));

@@ -144,5 +144,5 @@ async fn the_declaration_keeps_to_the_contract() {
     let spec = tool.spec();
     assert_eq!((spec.timeout, MAX_BODY_BYTES), (Duration::from_secs(30), 5 << 20));
     assert_eq!(spec.sensitive, ["headers"]);
-    assert_eq!(tool.approval(&Value::Null), ApprovalRequirement::UnlessAutoApproved);
+    assert_eq!(tool.spec().approval, ApprovalRequirement::UnlessAutoApproved);
 }

@@ -2,7 +2,7 @@
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::{JobState, ToolErrorKind, WorkId};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     access::{JobAccess, failed, job_id_schema, not_found},
@@ -22,15 +22,11 @@ impl Tool for CancelJob {
             "required": ["job_id"],
             "additionalProperties": false
         });
-        spec("cancel_job", "Cancels a job. One that runs is stopped within seconds.", parameters)
-    }
-
-    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::UnlessAutoApproved
-    }
-
-    fn is_repeatable(&self) -> bool {
-        true
+        ToolSpec {
+            approval: ApprovalRequirement::UnlessAutoApproved,
+            is_repeatable: true,
+            ..spec("cancel_job", "Cancels a job. One that runs is stopped within seconds.", parameters)
+        }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

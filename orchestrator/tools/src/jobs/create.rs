@@ -50,16 +50,12 @@ impl Tool for CreateJobTool {
         });
         let description = "Creates a job: another agent that works on a task in a sandbox. Returns its id and state; with `wait`, its \
                            result. Use job_status to ask for it later.";
-        spec("create_job", description, parameters)
-    }
-
-    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::UnlessAutoApproved
-    }
-
-    /// The id of a call is the idempotency key of its job.
-    fn is_repeatable(&self) -> bool {
-        true
+        // The id of a call is the idempotency key of its job.
+        ToolSpec {
+            approval: ApprovalRequirement::UnlessAutoApproved,
+            is_repeatable: true,
+            ..spec("create_job", description, parameters)
+        }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

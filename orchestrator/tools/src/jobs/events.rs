@@ -30,11 +30,10 @@ impl Tool for JobEvents {
             "required": ["job_id"],
             "additionalProperties": false
         });
-        spec("job_events", "Returns a job's events in order, with long texts shortened.", parameters)
-    }
-
-    fn is_repeatable(&self) -> bool {
-        true
+        ToolSpec {
+            is_repeatable: true,
+            ..spec("job_events", "Returns a job's events in order, with long texts shortened.", parameters)
+        }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -22,11 +22,10 @@ impl Tool for ListJobs {
             "properties": {"state": {"type": "string", "enum": states, "description": "Only jobs in this state."}},
             "additionalProperties": false
         });
-        spec("list_jobs", "Lists jobs, newest first. A job lists the jobs below it.", parameters)
-    }
-
-    fn is_repeatable(&self) -> bool {
-        true
+        ToolSpec {
+            is_repeatable: true,
+            ..spec("list_jobs", "Lists jobs, newest first. A job lists the jobs below it.", parameters)
+        }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

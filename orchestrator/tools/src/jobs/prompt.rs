@@ -2,7 +2,7 @@
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::{PromptMode, PromptReceipt, PromptRequest, ToolErrorKind, limits::MAX_PROMPT_BYTES};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::access::{JobAccess, failed, job_id_schema, not_found, rate_limited, rejected, text};
 use domain::request::check_prompt;
@@ -26,11 +26,10 @@ impl Tool for JobPrompt {
             "required": ["job_id", "content"],
             "additionalProperties": false
         });
-        spec("job_prompt", "Sends a follow-up prompt to a job that has not ended.", parameters)
-    }
-
-    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::UnlessAutoApproved
+        ToolSpec {
+            approval: ApprovalRequirement::UnlessAutoApproved,
+            ..spec("job_prompt", "Sends a follow-up prompt to a job that has not ended.", parameters)
+        }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -23,11 +23,7 @@ impl Tool for JobStatus {
             "required": ["job_id"],
             "additionalProperties": false
         });
-        spec("job_status", "Returns a job's state, result and usage.", parameters)
-    }
-
-    fn is_repeatable(&self) -> bool {
-        true
+        ToolSpec { is_repeatable: true, ..spec("job_status", "Returns a job's state, result and usage.", parameters) }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

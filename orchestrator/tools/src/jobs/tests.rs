@@ -191,7 +191,7 @@ async fn other_users_and_runs_reach_no_job() {
 async fn only_what_changes_jobs_asks_a_person() {
     let scene = Scene::new().await;
     let mut required: Vec<(String, ApprovalRequirement)> =
-        scene.tools.iter().map(|tool| (tool.spec().definition.name, tool.approval(&json!({})))).collect();
+        scene.tools.iter().map(|tool| tool.spec()).map(|spec| (spec.definition.name, spec.approval)).collect();
     required.sort_by(|one, other| one.0.cmp(&other.0));
     let asks: Vec<&str> = required
         .iter()

@@ -88,11 +88,11 @@ impl Catalog {
         let (earlier, reading) = {
             let mut state = list.lock();
             if state.is_current(version, self.clock.monotonic()) {
-                return state.known().unwrap_or_default();
+                return state.tools.clone().unwrap_or_default();
             }
             // An old list is used while it is read again; one that is known to be outdated is not, if another is there
             // in time.
-            let earlier = state.known().filter(|_| state.has_version(version));
+            let earlier = state.tools.clone().filter(|_| state.has_version(version));
             let reading = state.reading.get_or_insert_with(|| self.read(server, user, &list)).clone();
             (earlier, reading)
         };
@@ -102,7 +102,7 @@ impl Catalog {
         let mut done = reading.done;
         // An error means that the attempt ended without a result.
         let _ended = tokio::time::timeout_at(reading.since + wait, done.wait_for(|done| *done)).await;
-        list.lock().known().unwrap_or_default()
+        list.lock().tools.clone().unwrap_or_default()
     }
 
     /// The tools that the user had when the list was read last, if that is in memory and no definition was approved
@@ -110,21 +110,22 @@ impl Catalog {
     pub(super) fn known(&self, server: &str, user: &str) -> Option<Tools> {
         let (list, version) = (self.lists.find(server, user)?, self.version(server, user));
         let state = list.lock();
-        state.known().filter(|_| !state.lacks_approval(version))
+        state.tools.clone().filter(|_| !state.lacks_approval(version))
     }
 
     /// Why the user does not have a server's tools now, for this user.
     pub(super) fn unavailable(&self, server: &str, user: &str) -> Option<UnavailableMcpServer> {
         let list = self.lists.find(server, user)?;
         let state = list.lock();
-        let not_yet = || state.is_awaited().then(|| format!("the MCP server {server} has not answered yet"));
-        let reason = state.error().map(ToString::to_string).or_else(not_yet)?;
+        let is_awaited = state.tools.is_none() && state.reading.is_some();
+        let not_yet = || is_awaited.then(|| format!("the MCP server {server} has not answered yet"));
+        let reason = state.error.as_ref().map(ToString::to_string).or_else(not_yet)?;
         Some(UnavailableMcpServer { server: server.to_owned(), reason })
     }
 
     /// Why a server's list could not be read for this user, if the last attempt failed.
     pub(super) fn error(&self, server: &str, user: &str) -> Option<McpError> {
-        self.lists.find(server, user)?.lock().error().cloned()
+        self.lists.find(server, user)?.lock().error.clone()
     }
 
     /// The refused tools of a server's last list.

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use agent::RegisteredTool;
 use mcp::McpError;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 /// Age from which a list is read again, although the server has not reported a change.
@@ -28,19 +28,19 @@ pub(super) type Tools = Arc<[Arc<RegisteredTool>]>;
 pub(super) struct Lists(Mutex<HashMap<(String, String), Arc<List>>>);
 
 /// The list of one server and user.
-#[derive(Default)]
-pub(super) struct List(Mutex<ListState>);
+pub(super) type List = Mutex<ListState>;
 
 /// What is known of a list.
 #[derive(Default)]
 pub(super) struct ListState {
-    tools: Option<Tools>,
+    /// None before it was read for the first time.
+    pub(super) tools: Option<Tools>,
     /// Size of the definitions of `tools`.
     bytes: usize,
     /// The version that `tools` have.
     version: Option<Version>,
     /// Why the last attempt failed, if it did.
-    error: Option<McpError>,
+    pub(super) error: Option<McpError>,
     /// Monotonic time of the end of the last attempt.
     tried_at: Option<Duration>,
     /// Monotonic time of the last use.
@@ -113,12 +113,6 @@ impl Lists {
     }
 }
 
-impl List {
-    pub(super) fn lock(&self) -> MutexGuard<'_, ListState> {
-        self.0.lock()
-    }
-}
-
 impl ListState {
     /// Whether the list need not be read again now.
     pub(super) fn is_current(&self, version: Version, now: Duration) -> bool {
@@ -140,21 +134,6 @@ impl ListState {
     /// Whether an admin has approved a definition since. It is never waited with: nothing that a server does causes it.
     pub(super) fn lacks_approval(&self, version: Version) -> bool {
         self.version.is_some_and(|own| own.approvals != version.approvals)
-    }
-
-    /// The tools, if the list was ever read.
-    pub(super) fn known(&self) -> Option<Tools> {
-        self.tools.clone()
-    }
-
-    /// Why the list cannot be read, if the last attempt failed.
-    pub(super) const fn error(&self) -> Option<&McpError> {
-        self.error.as_ref()
-    }
-
-    /// Whether the list is read for the first time.
-    pub(super) const fn is_awaited(&self) -> bool {
-        self.tools.is_none() && self.reading.is_some()
     }
 
     /// An attempt has ended.

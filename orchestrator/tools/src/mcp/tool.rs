@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::ToolDefinition;
-use serde_json::Value;
 
 use super::output::output;
 use mcp::McpClient;
@@ -24,17 +23,7 @@ pub(super) struct McpTool {
 
 impl Tool for McpTool {
     fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            definition: self.definition.clone(),
-            timeout: TIMEOUT,
-            sensitive: Vec::new(),
-            parallel: true,
-            estimated_cost_micro_usd: 0,
-        }
-    }
-
-    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
-        self.requirement
+        ToolSpec { approval: self.requirement, ..ToolSpec::new(self.definition.clone(), TIMEOUT) }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -1,8 +1,8 @@
 //! Tools of servers whose lists cannot be read: each call says why. Never connects to a server.
 
-use agent::{ApprovalRequirement, BoxFuture, Invocation, RegisteredTool, Tool, ToolError, ToolOutput, ToolSpec};
+use agent::{BoxFuture, Invocation, RegisteredTool, Tool, ToolError, ToolOutput, ToolSpec};
 use mcp::McpError;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::builtin::spec;
 
@@ -19,12 +19,8 @@ pub(super) fn unavailable_tool(name: &str, error: McpError) -> Option<Registered
 
 impl Tool for UnavailableTool {
     fn spec(&self) -> ToolSpec {
+        // A call that fails needs no approval.
         spec(&self.name, &format!("Not available: {}.", self.error), json!({"type": "object"}))
-    }
-
-    /// A call that fails needs no approval.
-    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::Never
     }
 
     fn call(&self, _invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

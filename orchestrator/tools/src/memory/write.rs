@@ -35,14 +35,14 @@ impl Tool for MemoryWriter {
         spec("memory_write", "Writes a document to the owner's memory, which outlives this work.", parameters)
     }
 
-    fn approval(&self, arguments: &Value) -> ApprovalRequirement {
+    fn approval(&self, arguments: &Value) -> Option<ApprovalRequirement> {
         let path = arguments.get("path").and_then(Value::as_str).unwrap_or_default();
-        match MemoryPath::parse(path).map(|path| path.model_write()) {
+        Some(match MemoryPath::parse(path).map(|path| path.model_write()) {
             Ok(ModelWrite::NeedsApproval) => ApprovalRequirement::Always,
             // Refused by the call: there is nothing to approve.
             Ok(ModelWrite::Denied) => ApprovalRequirement::Never,
             Ok(ModelWrite::Allowed) | Err(_) => ApprovalRequirement::UnlessAutoApproved,
-        }
+        })
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
@@ -125,7 +125,7 @@ mod tests {
         let secrets = secrets::Secrets::open(store.clone(), &source).await.unwrap();
         let detectors = LeakDetectors::new(std::sync::Arc::new(secrets)).unwrap();
         let tool = MemoryWriter { store: store.clone(), clock: Clock::system(), detectors };
-        assert_eq!(tool.approval(&arguments), expected);
+        assert_eq!(tool.approval(&arguments), Some(expected));
         store.close().await;
     }
 }

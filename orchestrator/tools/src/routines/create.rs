@@ -2,7 +2,7 @@
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::CreateRoutine;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     access::{RoutineAccess, invalid, refused, saved},
@@ -22,11 +22,10 @@ impl Tool for CreateRoutineTool {
         });
         let description = "Creates a routine: work that starts by itself, at times or when something happens. Its runs are autonomous: \
                            no person approves their tool calls.";
-        spec("routine_create", description, parameters)
-    }
-
-    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::UnlessAutoApproved
+        ToolSpec {
+            approval: ApprovalRequirement::UnlessAutoApproved,
+            ..spec("routine_create", description, parameters)
+        }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

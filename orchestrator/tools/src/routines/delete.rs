@@ -1,7 +1,7 @@
 //! `routine_delete`: deletes a routine.
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::access::{RoutineAccess, name_schema, refused};
 use crate::builtin::spec;
@@ -16,11 +16,10 @@ impl Tool for DeleteRoutine {
             "required": ["name"],
             "additionalProperties": false
         });
-        spec("routine_delete", "Deletes a routine of the user. A run in progress goes on.", parameters)
-    }
-
-    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::Always
+        ToolSpec {
+            approval: ApprovalRequirement::Always,
+            ..spec("routine_delete", "Deletes a routine of the user. A run in progress goes on.", parameters)
+        }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

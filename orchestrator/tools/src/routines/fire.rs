@@ -2,7 +2,7 @@
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::TriggerRoutine;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::access::{RoutineAccess, name_schema, refused, run_brief};
 use crate::builtin::spec;
@@ -19,11 +19,7 @@ impl Tool for FireRoutine {
         });
         let description =
             "Runs a routine of the user now. Returns the run, which has not ended yet; routine_history shows its end.";
-        spec("routine_fire", description, parameters)
-    }
-
-    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::UnlessAutoApproved
+        ToolSpec { approval: ApprovalRequirement::UnlessAutoApproved, ..spec("routine_fire", description, parameters) }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

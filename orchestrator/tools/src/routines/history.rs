@@ -24,11 +24,10 @@ impl Tool for RoutineHistory {
             "required": ["name"],
             "additionalProperties": false
         });
-        spec("routine_history", "Lists the runs of a routine of the user, newest first.", parameters)
-    }
-
-    fn is_repeatable(&self) -> bool {
-        true
+        ToolSpec {
+            is_repeatable: true,
+            ..spec("routine_history", "Lists the runs of a routine of the user, newest first.", parameters)
+        }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

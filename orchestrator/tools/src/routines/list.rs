@@ -16,11 +16,10 @@ pub(super) struct ListRoutines(pub(super) RoutineAccess);
 impl Tool for ListRoutines {
     fn spec(&self) -> ToolSpec {
         let parameters = json!({"type": "object", "properties": {}, "additionalProperties": false});
-        spec("routine_list", "Lists the routines of the user, newest first.", parameters)
-    }
-
-    fn is_repeatable(&self) -> bool {
-        true
+        ToolSpec {
+            is_repeatable: true,
+            ..spec("routine_list", "Lists the routines of the user, newest first.", parameters)
+        }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -26,11 +26,10 @@ impl Tool for UpdateRoutine {
             "required": ["name", "patch"],
             "additionalProperties": false
         });
-        spec("routine_update", "Changes a routine of the user.", parameters)
-    }
-
-    fn approval(&self, _arguments: &Value) -> ApprovalRequirement {
-        ApprovalRequirement::UnlessAutoApproved
+        ToolSpec {
+            approval: ApprovalRequirement::UnlessAutoApproved,
+            ..spec("routine_update", "Changes a routine of the user.", parameters)
+        }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

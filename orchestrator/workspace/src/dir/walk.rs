@@ -55,9 +55,11 @@ pub(crate) struct Walk {
     cutoff: Cutoff,
     entries_until_check: u32,
     buffer: Vec<MaybeUninit<u8>>,
-    has_missed_entries: bool,
+    /// Whether an entry vanished between being listed and being read: the walk may have missed others, too.
+    pub(crate) has_missed_entries: bool,
     changes_since: Option<DateTime<Utc>>,
-    has_changed: bool,
+    /// Whether a directory changed before it had been read to its end: an entry may have been moved past the walk.
+    pub(crate) has_changed: bool,
 }
 
 impl Walk {
@@ -145,16 +147,6 @@ impl Walk {
     /// The path of that directory, relative to the top.
     pub(crate) fn current_path(&self) -> PathBuf {
         self.stack.iter().skip(1).map(|node| node.name.as_os_str()).collect()
-    }
-
-    /// Whether an entry vanished between being listed and being read: the walk may have missed others, too.
-    pub(crate) const fn has_missed_entries(&self) -> bool {
-        self.has_missed_entries
-    }
-
-    /// Whether a directory changed before it had been read to its end: an entry may have been moved past the walk.
-    pub(crate) const fn has_changed(&self) -> bool {
-        self.has_changed
     }
 
     /// The name of the current directory; empty at the top.

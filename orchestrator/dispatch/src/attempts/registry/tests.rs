@@ -203,6 +203,15 @@ async fn a_poll_is_woken_by_prompts_and_transitions_only() {
     changes.changed().await;
 }
 
+#[tokio::test]
+async fn a_newer_poll_supersedes_the_one_before_it() {
+    let scene = Scene::new();
+    let attempt = scene.registry.live(scene.running().id).unwrap();
+    let (first, second) = (attempt.begin_poll(), attempt.begin_poll());
+    first.cancelled().await;
+    assert!(!second.is_cancelled());
+}
+
 #[test]
 fn a_violation_belongs_to_the_live_attempt() {
     let scene = Scene::new();

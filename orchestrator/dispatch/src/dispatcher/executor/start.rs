@@ -120,7 +120,7 @@ impl ActionExecutor {
         let Some(container) = &job.container else { return Ok(()) };
         if matches!(job.session, WorkerSession::Open(_)) {
             // The process may have died after the session was opened and before the token file was removed.
-            self.listeners.token_files().remove(&container.name)?;
+            self.listeners.token_files.remove(&container.name)?;
         }
         // The worker may be running: no engine error ends it but a posture mismatch.
         match self.engine.adopt(&adoption_spec(&job, container)).await {

@@ -22,7 +22,12 @@ impl Setup {
         let time = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
         let clock = Clock::Manual(time.clone());
         let matchers = Arc::new(matchers(clock.clone()));
-        let handler = EventHandler::new(store.clone(), Arc::clone(&matchers), RoutineWaker::default(), clock);
+        let handler = EventHandler {
+            store: store.clone(),
+            matchers: Arc::clone(&matchers),
+            waker: RoutineWaker::default(),
+            clock,
+        };
         Self { _directory: directory, store, matchers, handler: Arc::new(handler), time }
     }
 
@@ -70,9 +75,9 @@ impl Setup {
 
     /// Works on pending events until a future ends.
     async fn work_until(&self, observed: impl Future<Output = ()>) {
-        let (worker, drain) = (PendingEventWorker { handler: Arc::clone(&self.handler) }, CancellationToken::new());
+        let drain = CancellationToken::new();
         let stop = drain.clone();
-        tokio::join!(worker.run(drain), async {
+        tokio::join!(Arc::clone(&self.handler).run(drain), async {
             observed.await;
             stop.cancel();
         });

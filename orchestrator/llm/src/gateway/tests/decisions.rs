@@ -82,7 +82,7 @@ async fn the_model_of_the_job_is_the_one_asked() {
     let gateway = gateway(vec![scripted("one", WELL)]);
     let context = CallContext { model: Some("wanted"), ..CallContext::default() };
     assert_eq!(gateway.ask(&request_of("hello"), &context, std::future::pending()).await.unwrap().cost.model, "wanted");
-    assert_eq!(gateway.default_model(), "model-of-one");
+    assert_eq!(gateway.primary.model, "model-of-one");
 }
 
 #[tokio::test(start_paused = true)]

@@ -74,11 +74,11 @@ pub(super) async fn close(tx: &mut WriteTx, call: CallRow) -> Result<Option<Stri
         .bind(column(call.reserved.amount.micro_usd))
         .bind(event.kind().as_str())
         .bind(events::data_json(&event, JobId::from_uuid(*call.key.execution.work.as_uuid()))?)
-        .bind(call.reserved.day().map_or_else(|| budget::day_of(call.at), str::to_owned))
+        .bind(call.reserved.day.clone().unwrap_or_else(|| budget::day_of(call.at)))
         .bind(column(call.usage.input_tokens.saturating_add(call.usage.output_tokens)))
         .bind(failure.map(|failure| failure.kind.as_str()));
     // The budgets above a job are settled in the same transaction, which is therefore not over.
-    let results = if call.reserved.draws_on_parents() { tx.run(batch).await? } else { tx.run_last(batch).await? };
+    let results = if call.reserved.draws_on_parents { tx.run(batch).await? } else { tx.run_last(batch).await? };
     if results.first().map(StatementResult::decode_first::<(i64,)>).transpose()?.flatten().is_none() {
         return Ok(None);
     }

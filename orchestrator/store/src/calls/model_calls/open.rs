@@ -96,7 +96,7 @@ async fn before(
 /// Writes what opening a call writes, in one round trip.
 async fn insert(tx: &mut WriteTx, call: &NewCall, reserved: &Reserved, was_abandoned: bool) -> Result<(), StoreError> {
     let mut statements = vec![INSERT_CALL];
-    if reserved.day().is_some() {
+    if reserved.day.is_some() {
         statements.extend(budget::RESERVE);
     }
     if was_abandoned {
@@ -113,7 +113,7 @@ async fn insert(tx: &mut WriteTx, call: &NewCall, reserved: &Reserved, was_aband
         .bind(call.estimate.prompt_cost().map(column))
         .bind(column(reserved.amount.tokens))
         .bind(column(reserved.amount.micro_usd))
-        .bind(reserved.day().map(str::to_owned))
+        .bind(reserved.day.clone())
         .bind(call.user.clone())
         .bind(call.key.execution.work.kind());
     tx.run_last(batch).await?;

@@ -7,9 +7,6 @@ use protocol::ThreadId;
 
 use crate::{Store, StoreError, sqlite::write_tx::WriteTx};
 
-/// Rows that one transaction of the retention sweep deletes, so that other writes do not wait long.
-const ROWS_PER_BATCH: i64 = 1_000;
-
 /// Removes what calls were about. The kind of an error stays.
 macro_rules! forget_texts {
     ($which:literal) => {
@@ -34,16 +31,9 @@ impl Store {
 
     /// Deletes the records of tool calls of chats and runs that ended before a time. Returns how many.
     pub(crate) async fn trim_thread_tool_calls(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(transaction!(|tx| {
-            let rows = sqlx::query(
-                "DELETE FROM tool_calls WHERE rowid IN (SELECT rowid FROM tool_calls \
-                 WHERE kind <> 'job' AND at < $1 AND reply IS NOT NULL ORDER BY at LIMIT $2)",
-            )
-            .bind(before)
-            .bind(ROWS_PER_BATCH);
-            Ok(rows.execute(&mut tx.db).await?.rows_affected())
-        }))
-        .await
+        let calls = "DELETE FROM tool_calls WHERE rowid IN (SELECT rowid FROM tool_calls \
+             WHERE kind <> 'job' AND at < $1 AND reply IS NOT NULL ORDER BY at LIMIT $2)";
+        self.delete_before(calls, before).await
     }
 }
 
