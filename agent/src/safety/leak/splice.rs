@@ -25,6 +25,13 @@ impl Splicer {
         &self.held
     }
 
+    /// Where a release up to this offset may end: not within a range, since what is held then would be the end of a
+    /// credential without its beginning.
+    pub(super) fn end_outside(end: usize, ranges: &mut [Range<usize>]) -> usize {
+        ranges.sort_unstable_by_key(|range| range.start);
+        ranges.iter().rev().fold(end, |end, range| if range.contains(&end) { range.start } else { end })
+    }
+
     /// Writes the text up to this offset without the ranges, and forgets the ranges that end there.
     pub(super) fn release(&mut self, end: usize, ranges: &mut Vec<Range<usize>>, to: &mut String) {
         let length = self.held.floor_char_boundary(end.saturating_sub(self.base));

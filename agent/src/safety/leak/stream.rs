@@ -42,6 +42,7 @@ impl StreamRedactor {
 
     fn release(&mut self, end: usize) -> String {
         let mut text = String::new();
+        let end = Splicer::end_outside(end, self.scanner.ranges_mut());
         self.splicer.release(end, self.scanner.ranges_mut(), &mut text);
         text
     }

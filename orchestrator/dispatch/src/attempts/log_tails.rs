@@ -169,6 +169,21 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_secret_that_is_also_a_word_is_held_with_its_beginning() {
+        for (pieces, expected) in [
+            (["hunter2", "\n-secret", ""], "[redacted]"),
+            (["hunter2", "\n-secret", "hunter2-secret"], "[redacted]"),
+            (["say hunter2\n", "-secret", " now"], "say [redacted] now"),
+        ] {
+            let (detector, mut tails) = (detector(), LogTails::default());
+            let mut events: Vec<AgentEvent> =
+                pieces.iter().flat_map(|piece| tails.redact(&detector, log(LogStream::Stdout, piece))).collect();
+            events.extend(tails.finish(&detector));
+            assert_eq!(texts(&events, LogStream::Stdout).concat(), expected, "{pieces:?}");
+        }
+    }
+
+    #[test]
     fn a_secret_in_pieces_of_one_call_is_found_whatever_another_call_prints_in_between() {
         let (detector, mut tails) = (detector(), LogTails::default());
         let mut events = Vec::new();
