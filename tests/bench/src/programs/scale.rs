@@ -70,6 +70,8 @@ pub(crate) async fn start(
 /// Runs the benchmark. A part that fails is reported, and the others are measured.
 pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let jobs = bench.stack.installation().settings.max_parallel_jobs;
+    let planned = plans::run(bench, jobs).await;
+    report_failure(bench, "plans", planned);
     let mut live = LiveJobs::default();
     let started = live.start(&bench.stack, jobs).await;
     report_failure(bench, "jobs at work", started);
@@ -97,8 +99,6 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     live.work();
     let ran = runs::run(bench, &admin).await;
     report_failure(bench, "runs", ran);
-    let planned = plans::run(bench, jobs).await;
-    report_failure(bench, "plans", planned);
     Ok(())
 }
 
