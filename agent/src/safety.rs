@@ -14,7 +14,7 @@ mod outbound;
 pub(crate) use delimiter::MARKER_BYTES;
 pub use delimiter::{DELIMITER_NOTICE, DelimiterNonce, unwrap_untrusted, wrap_untrusted};
 pub use leak::{
-    Finding, LeakAction, LeakDetector, LeakDetectorError, LeakSource, MAX_INDEXED_SECRET_BYTES, MIN_SECRET_BYTES,
+    Finding, Held, LeakAction, LeakDetector, LeakDetectorError, LeakSource, MAX_INDEXED_SECRET_BYTES, MIN_SECRET_BYTES,
     REDACTED, StoredSecret, StreamRedactor,
 };
 pub(crate) use neutralize::visible;

@@ -20,7 +20,7 @@ use std::{borrow::Cow, collections::BTreeSet, fmt};
 use aho_corasick::{Anchored, automaton::Automaton as _, nfa::noncontiguous::NFA};
 
 use self::{encodings::patterns_of, scanner::Scanner, splice::Splicer};
-pub use stream::StreamRedactor;
+pub use stream::{Held, StreamRedactor};
 
 /// Replaces what is redacted.
 pub const REDACTED: &str = "[redacted]";

@@ -204,6 +204,9 @@ impl Store {
         restrict_to_owner(url, options.get_filename());
         let mut connection = options.clone().create_if_missing(true).connect().await?;
         migrate_schema(&mut connection).await?;
+        // A connection keeps the statistics that it began with, also once a migration has deleted them.
+        connection.close().await?;
+        let mut connection = options.connect().await?;
         sqlite::data_migrations::run(&mut connection).await?;
         Ok(Self::with_writer(
             connection,

@@ -16,7 +16,7 @@ use super::{
     AuditEntry, Store, StoreError,
     access::audit,
     events::instance_events,
-    sqlite::{id_part::ListWalks, inconsistent_rows::Row, key_walk::KeyWalk, rows::RowRef, write_tx::WriteTx},
+    sqlite::{id_part::ListWalks, inconsistent_rows::Keyed, key_walk::KeyWalk, rows::RowRef, write_tx::WriteTx},
 };
 
 /// How long a notification is kept.
@@ -107,9 +107,8 @@ impl Store {
                 query.push(" AND read_at IS NULL");
             }
         });
-        let rows: Vec<Row<NotificationRow>> = query.build_query_as().fetch_all(&self.read).await?;
-        let id = |row: &NotificationRow| NotificationId::from_uuid(row.id);
-        let mut notifications = self.inconsistent.read_page(rows, id, NotificationRow::into_notification)?;
+        let rows: Vec<Keyed<NotificationRow, NotificationId>> = query.build_query_as().fetch_all(&self.read).await?;
+        let mut notifications = self.inconsistent.read_page(rows, NotificationRow::into_notification)?;
         let ids: Vec<Uuid> = notifications.iter().map(|(id, _)| *id.as_uuid()).collect();
         let mut deliveries: HashMap<Uuid, Vec<NotificationDelivery>> = HashMap::new();
         for (notification, delivery) in self.deliveries_of(&ids).await? {

@@ -15,6 +15,17 @@ pub(super) struct Splicer {
 }
 
 impl Splicer {
+    /// Begins with a text of which the first bytes are the end of a range.
+    pub(super) fn begin_in_range(&mut self) {
+        self.is_in_range = true;
+    }
+
+    /// The number of held bytes which the range that began before them replaces.
+    pub(super) fn replaced(&self, ranges: &[Range<usize>]) -> usize {
+        let ends = ranges.iter().filter(|range| range.start <= self.base).map(|range| range.end);
+        ends.max().filter(|_| self.is_in_range).map_or(0, |end| end.saturating_sub(self.base))
+    }
+
     /// Adds a piece.
     pub(super) fn hold(&mut self, piece: &str) {
         self.held.push_str(piece);
@@ -23,13 +34,6 @@ impl Splicer {
     /// The text that was not released yet.
     pub(super) fn held(&self) -> &str {
         &self.held
-    }
-
-    /// Where a release up to this offset may end: not within a range, since what is held then would be the end of a
-    /// credential without its beginning.
-    pub(super) fn end_outside(end: usize, ranges: &mut [Range<usize>]) -> usize {
-        ranges.sort_unstable_by_key(|range| range.start);
-        ranges.iter().rev().fold(end, |end, range| if range.contains(&end) { range.start } else { end })
     }
 
     /// Writes the text up to this offset without the ranges, and forgets the ranges that end there.

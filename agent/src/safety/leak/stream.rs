@@ -7,6 +7,22 @@ use std::sync::Arc;
 
 use super::{Finding, LeakDetector, scanner::Scanner, splice::Splicer};
 
+/// The end of a text that cannot be shown yet, of which the first bytes may be the end of a credential whose beginning
+/// was replaced already.
+#[derive(Debug, Clone, Default)]
+pub struct Held {
+    text: String,
+    /// Bytes at the beginning that are replaced, and nothing is shown for them.
+    replaced: usize,
+}
+
+impl Held {
+    /// Whether nothing is held back.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+}
+
 /// Redacts one text. The pieces that it returns are together what [`LeakDetector::redact`] returns for the whole text.
 pub struct StreamRedactor {
     detector: Arc<LeakDetector>,
@@ -28,9 +44,20 @@ impl StreamRedactor {
         self.release(decided)
     }
 
-    /// The text that cannot be shown yet. Another redactor that begins with it continues this one.
-    pub fn held(&self) -> &str {
-        self.splicer.held()
+    /// The text that cannot be shown yet.
+    pub fn held(&mut self) -> Held {
+        Held { text: self.splicer.held().to_owned(), replaced: self.splicer.replaced(self.scanner.ranges_mut()) }
+    }
+
+    /// Continues a text after what was held back of it. Returns what can be shown now, which may be empty.
+    pub fn resume(detector: Arc<LeakDetector>, held: &Held) -> (Self, String) {
+        let mut redactor = Self::new(detector);
+        if held.replaced > 0 {
+            redactor.splicer.begin_in_range();
+            redactor.scanner.ranges_mut().push(0..held.replaced);
+        }
+        let shown = redactor.push(&held.text);
+        (redactor, shown)
     }
 
     /// Ends the text: returns the rest of it, and everything that was found.
@@ -42,7 +69,6 @@ impl StreamRedactor {
 
     fn release(&mut self, end: usize) -> String {
         let mut text = String::new();
-        let end = Splicer::end_outside(end, self.scanner.ranges_mut());
         self.splicer.release(end, self.scanner.ranges_mut(), &mut text);
         text
     }

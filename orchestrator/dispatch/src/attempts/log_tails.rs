@@ -4,7 +4,7 @@
 //! back of each stream: at most the beginning of one secret, a word, or a private key. Never stores anything. What is
 //! held back when a container dies without a report is lost.
 
-use agent::safety::{LeakDetector, StreamRedactor};
+use agent::safety::{Held, LeakDetector, StreamRedactor};
 use protocol::{AgentEvent, CallId, LogStream};
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ struct Tail {
     /// The call that writes the stream, if it is one of a call.
     call_id: Option<CallId>,
     stream: LogStream,
-    text: String,
+    held: Held,
 }
 
 impl LogTails {
@@ -62,7 +62,7 @@ impl LogTails {
     }
 
     /// Ends all streams: the events with what they held back.
-    pub(crate) fn finish(&mut self, detector: &LeakDetector) -> Vec<AgentEvent> {
+    pub(crate) fn finish(&mut self, detector: &Arc<LeakDetector>) -> Vec<AgentEvent> {
         self.finish_where(detector, |_| true)
     }
 
@@ -80,35 +80,41 @@ impl LogTails {
     ) -> Option<AgentEvent> {
         let is_of_stream = |tail: &Tail| tail.stream == stream && tail.call_id == call_id;
         let known = self.tails.iter().position(is_of_stream);
-        let before = known.map(|index| self.tails.remove(index).text).unwrap_or_default();
-        let mut redactor = StreamRedactor::new(Arc::clone(detector));
-        let mut shown = redactor.push(&before);
+        let before = known.map(|index| self.tails.remove(index).held).unwrap_or_default();
+        let (mut redactor, mut shown) = StreamRedactor::resume(Arc::clone(detector), &before);
         shown.push_str(&redactor.push(text));
-        if !redactor.held().is_empty() {
+        let held = redactor.held();
+        if !held.is_empty() {
             if self.tails.len() >= MAX_STREAMS {
                 self.tails.remove(0);
             }
-            self.tails.push(Tail { call_id: call_id.clone(), stream, text: redactor.held().to_owned() });
+            self.tails.push(Tail { call_id: call_id.clone(), stream, held });
         }
         let is_held = shown.is_empty() && !text.is_empty();
-        let mut event = AgentEvent::Log { stream, text: String::new(), call_id };
-        detector.redact_event(&mut event);
-        if let AgentEvent::Log { text, .. } = &mut event {
-            *text = shown;
-        }
-        (!is_held).then_some(event)
+        (!is_held).then(|| log_event(detector, stream, shown, call_id))
     }
 
-    fn finish_where(&mut self, detector: &LeakDetector, ends: impl Fn(&Tail) -> bool) -> Vec<AgentEvent> {
+    fn finish_where(&mut self, detector: &Arc<LeakDetector>, ends: impl Fn(&Tail) -> bool) -> Vec<AgentEvent> {
         let (ended, open) = std::mem::take(&mut self.tails).into_iter().partition(ends);
         self.tails = open;
-        let event = |Tail { call_id, stream, text }: Tail| {
-            let mut event = AgentEvent::Log { stream, text, call_id };
-            detector.redact_event(&mut event);
-            event
+        let event = |Tail { call_id, stream, held }: Tail| {
+            let (redactor, mut shown) = StreamRedactor::resume(Arc::clone(detector), &held);
+            shown.push_str(&redactor.finish().0);
+            log_event(detector, stream, shown, call_id)
         };
-        Vec::into_iter(ended).map(event).collect()
+        let events = Vec::into_iter(ended).map(event);
+        events.filter(|event| !matches!(event, AgentEvent::Log { text, .. } if text.is_empty())).collect()
     }
+}
+
+/// The event of a text that is redacted already.
+fn log_event(detector: &LeakDetector, stream: LogStream, shown: String, call_id: Option<CallId>) -> AgentEvent {
+    let mut event = AgentEvent::Log { stream, text: String::new(), call_id };
+    detector.redact_event(&mut event);
+    if let AgentEvent::Log { text, .. } = &mut event {
+        *text = shown;
+    }
+    event
 }
 
 #[cfg(test)]
@@ -209,6 +215,18 @@ mod tests {
         let events = tails.redact(&detector, result_of_call("a"));
         assert_eq!(events, [log_of_call("a", "hunt"), result_of_call("a")]);
         assert_eq!(tails.finish(&detector), [log_of_call("b", "hunter")]);
+    }
+
+    #[test]
+    fn no_more_is_held_of_a_secret_that_is_repeated() {
+        let (detector, mut tails) = (detector(), LogTails::default());
+        let mut events = Vec::new();
+        for _ in 0..100 {
+            events.extend(tails.redact(&detector, log(LogStream::Stdout, &"hunter2-secret".repeat(100))));
+            assert!(tails.tails.iter().all(|tail| format!("{:?}", tail.held).len() < 8_192));
+        }
+        events.extend(tails.finish(&detector));
+        assert_eq!(texts(&events, LogStream::Stdout).concat().replace("[redacted]", ""), "");
     }
 
     #[test]

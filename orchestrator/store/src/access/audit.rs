@@ -8,7 +8,7 @@ use sqlx::{FromRow, QueryBuilder, Sqlite};
 
 use crate::{
     Connection, Store, StoreError,
-    sqlite::{id_part::ID_TOLERANCE, inconsistent_rows::Row, rows::RowRef},
+    sqlite::{id_part::ID_TOLERANCE, inconsistent_rows::Keyed, rows::RowRef},
 };
 
 /// An entry of the audit log, before its outcome is known.
@@ -113,21 +113,24 @@ impl Store {
         if let Some(job) = filter.job {
             query.push(" AND job_id = ").push_bind(job);
         }
-        // Entries are in the order of their time, but for corrections of the clock.
+        // Entries are in the order of their time, but for corrections of the clock and requests that took a while.
         if let Some(since) = filter.since {
-            query.push(" AND at >= ").push_bind(since).push(" AND id >= (SELECT id FROM audit WHERE at >= ");
-            query.push_bind(since.checked_sub_signed(ID_TOLERANCE).unwrap_or(since)).push(" ORDER BY at LIMIT 1)");
+            query.push(" AND at >= ").push_bind(since).push(" AND id > COALESCE((SELECT id FROM audit WHERE at < ");
+            query
+                .push_bind(since.checked_sub_signed(ID_TOLERANCE).unwrap_or(since))
+                .push(" ORDER BY at DESC LIMIT 1), 0)");
         }
         if let Some(until) = filter.until {
-            query.push(" AND at < ").push_bind(until).push(" AND id <= (SELECT id FROM audit WHERE at < ");
-            query.push_bind(until.checked_add_signed(ID_TOLERANCE).unwrap_or(until)).push(" ORDER BY at DESC LIMIT 1)");
+            query.push(" AND at < ").push_bind(until).push(" AND id < COALESCE((SELECT id FROM audit WHERE at >= ");
+            query.push_bind(until.checked_add_signed(ID_TOLERANCE).unwrap_or(until)).push(" ORDER BY at LIMIT 1), ");
+            query.push_bind(i64::MAX).push(")");
         }
         if let Some(before) = filter.before {
             query.push(" AND id < ").push_bind(before);
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
-        let rows: Vec<Row<AuditRow>> = query.build_query_as().fetch_all(&self.read).await?;
-        self.inconsistent.read_page(rows, |row| row.id, AuditRow::into_record)
+        let rows: Vec<Keyed<AuditRow, i64>> = query.build_query_as().fetch_all(&self.read).await?;
+        self.inconsistent.read_page(rows, AuditRow::into_record)
     }
 }
 
@@ -171,7 +174,6 @@ pub(crate) async fn insert(
 
 #[derive(FromRow)]
 struct AuditRow {
-    id: i64,
     at: DateTime<Utc>,
     user_id: String,
     role: String,
@@ -226,7 +228,8 @@ mod tests {
         };
         let all = read(&AuditFilter { limit: 1_000, ..AuditFilter::default() }).await;
         assert_eq!(all.len(), 400);
-        let middle = all[200].1.at - TimeDelta::minutes(30);
+        let (newest, middle) = (all[0].1.at, all[200].1.at - TimeDelta::minutes(30));
+        let oldest = all[399].1.at;
         for user in [None, Some("ada"), Some("eve")] {
             for action in [None, Some("job.delete"), Some("secret.delete")] {
                 for (since, until) in [
@@ -235,6 +238,8 @@ mod tests {
                     (None, Some(middle)),
                     (Some(middle), Some(middle + TimeDelta::minutes(20))),
                     (Some(middle + TimeDelta::days(9)), None),
+                    (None, Some(newest + TimeDelta::minutes(90))),
+                    (Some(oldest), Some(newest)),
                     (None, Some(middle - TimeDelta::days(9))),
                 ] {
                     let (user, action) = (user.map(str::to_owned), action.map(str::to_owned));

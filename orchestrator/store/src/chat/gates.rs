@@ -21,7 +21,7 @@ use crate::{
     notifications,
     sqlite::{
         id_part::ListWalks,
-        inconsistent_rows::Row,
+        inconsistent_rows::Keyed,
         rows::{RowRef, text},
         write_tx::WriteTx,
     },
@@ -199,8 +199,8 @@ impl Store {
                 query.push(" AND user_id = ").push_bind(user.clone());
             }
         });
-        let rows: Vec<Row<GateRow>> = query.build_query_as().fetch_all(&self.read).await?;
-        self.inconsistent.read_page(rows, |row| GateId::from_uuid(row.id), GateRow::into_gate)
+        let rows: Vec<Keyed<GateRow, GateId>> = query.build_query_as().fetch_all(&self.read).await?;
+        self.inconsistent.read_page(rows, GateRow::into_gate)
     }
 }
 

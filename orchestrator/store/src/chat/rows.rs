@@ -35,10 +35,6 @@ pub(super) struct ThreadRow {
 }
 
 impl ThreadRow {
-    pub(super) const fn id(&self) -> ThreadId {
-        ThreadId::from_uuid(self.id)
-    }
-
     pub(super) fn into_thread(self) -> Result<OwnedThread, StoreError> {
         let row_ref = RowRef { table: "chat_threads", id: self.id };
         let thread = ChatThread {

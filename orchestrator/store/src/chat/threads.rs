@@ -9,7 +9,7 @@ use super::{
         access::audit,
         calls::{model_calls::forget_answers, tool_calls},
         events::instance_events,
-        sqlite::{id_part::ListWalks, inconsistent_rows::Row, write_tx::WriteTx},
+        sqlite::{id_part::ListWalks, inconsistent_rows::Keyed, write_tx::WriteTx},
     },
     At, MAX_THREADS_PER_USER, OwnedThread, ThreadCaller, ThreadChange, ThreadFilter,
     rows::{ThreadRow, thread_columns},
@@ -39,8 +39,8 @@ impl Store {
         walks.push(&mut query, filter.limit, |query| {
             query.push(" AND user_id = ").push_bind(filter.user.clone());
         });
-        let rows: Vec<Row<ThreadRow>> = query.build_query_as().fetch_all(&self.read).await?;
-        self.inconsistent.read_page(rows, ThreadRow::id, |row| row.into_thread().map(|one| one.thread))
+        let rows: Vec<Keyed<ThreadRow, ThreadId>> = query.build_query_as().fetch_all(&self.read).await?;
+        self.inconsistent.read_page(rows, |row| row.into_thread().map(|one| one.thread))
     }
 
     /// Deletes a thread with its messages, its gates and the events about them. The record of its model and tool calls

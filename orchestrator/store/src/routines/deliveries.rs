@@ -15,7 +15,7 @@ use super::{
         Store, StoreError,
         accepted::{self, Accepted, Scope},
         sqlite::{
-            inconsistent_rows::Row,
+            inconsistent_rows::Keyed,
             key_walk::KeyWalk,
             rows::{RowRef, count},
             write_tx::WriteTx,
@@ -196,7 +196,7 @@ impl Store {
         before: Option<DeliveryId>,
         limit: u32,
     ) -> Result<Vec<(DeliveryId, Option<WebhookDelivery>)>, StoreError> {
-        let rows: Vec<Row<DeliveryRow>> = sqlx::query_as(
+        let rows: Vec<Keyed<DeliveryRow, DeliveryId>> = sqlx::query_as(
             "SELECT id, received_at, delivery_id, verdict, status, run_id FROM (SELECT * FROM webhook_deliveries \
              WHERE routine_id = $1 ORDER BY id DESC LIMIT $4) WHERE $2 IS NULL OR id < $2 ORDER BY id DESC LIMIT $3",
         )
@@ -206,7 +206,7 @@ impl Store {
         .bind(i64::from(MAX_LOGGED))
         .fetch_all(&self.read)
         .await?;
-        self.inconsistent.read_page(rows, |row| DeliveryId::from_uuid(row.id), DeliveryRow::into_delivery)
+        self.inconsistent.read_page(rows, DeliveryRow::into_delivery)
     }
 
     /// Deletes a batch of old entries, and one of each routine that is gone. Returns how many.

@@ -67,14 +67,16 @@ macro_rules! summary {
 /// The numbers of a user's routines. Reads nothing of another user's except the runs in progress, which are few, nor runs
 /// from before the day.
 const SUMMARY_OF_USER: &str = summary!(
-    "(SELECT COUNT(DISTINCT routine_id) FROM routine_runs INDEXED BY routine_runs_running WHERE status = 'running' AND user_id = $2)",
+    "(SELECT COUNT(DISTINCT routine_id) FROM routine_runs INDEXED BY routine_runs_running WHERE status = 'running' \
+     AND user_id = $2 AND EXISTS (SELECT 1 FROM routines AS r WHERE r.id = routine_id))",
     "routine_runs_by_user WHERE user_id = $2 AND id >= $3 AND created_at >= $1",
     " WHERE user_id = $2"
 );
 
 /// The numbers of all routines.
 const SUMMARY_OF_ALL: &str = summary!(
-    "(SELECT COUNT(DISTINCT routine_id) FROM routine_runs INDEXED BY routine_runs_running WHERE status = 'running')",
+    "(SELECT COUNT(DISTINCT routine_id) FROM routine_runs INDEXED BY routine_runs_running WHERE status = 'running' \
+     AND EXISTS (SELECT 1 FROM routines AS r WHERE r.id = routine_id))",
     "routine_runs_by_time WHERE created_at >= $1",
     ""
 );

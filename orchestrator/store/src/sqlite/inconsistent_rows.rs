@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use parking_lot::Mutex;
-use sqlx::{FromRow, Row as _, sqlite::SqliteRow};
+use sqlx::{Decode, FromRow, Row as _, Sqlite, Type, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use crate::StoreError;
@@ -33,12 +33,12 @@ impl<R> Row<R> {
 }
 
 /// A row with its id, which can be read whatever else the row has.
-pub(crate) struct Keyed<R> {
-    pub(crate) id: Uuid,
+pub(crate) struct Keyed<R, K = Uuid> {
+    pub(crate) id: K,
     pub(crate) row: Row<R>,
 }
 
-impl<'r, R: FromRow<'r, SqliteRow>> FromRow<'r, SqliteRow> for Keyed<R> {
+impl<'r, R: FromRow<'r, SqliteRow>, K: Decode<'r, Sqlite> + Type<Sqlite>> FromRow<'r, SqliteRow> for Keyed<R, K> {
     fn from_row(row: &'r SqliteRow) -> Result<Self, sqlx::Error> {
         Ok(Self { id: row.try_get("id")?, row: Row::from_row(row)? })
     }
@@ -69,15 +69,13 @@ impl InconsistentRows {
         Ok(items)
     }
 
-    /// Like [`Self::read_each`], for a page of a list: each row has its key, so that one which makes no sense, `None`,
-    /// does not end the list.
+    /// What is read of a page's rows, each with its id: one that makes no sense, `None`, does not end the list.
     pub(crate) fn read_page<R, K, T>(
         &self,
-        rows: Vec<Row<R>>,
-        key: impl Fn(&R) -> K,
+        rows: Vec<Keyed<R, K>>,
         read: impl Fn(R) -> Result<T, StoreError>,
     ) -> Result<Vec<(K, Option<T>)>, StoreError> {
-        self.read_each(rows, |row| Ok((key(&row), self.skip(read(row))?)))
+        rows.into_iter().map(|Keyed { id, row }| Ok((id, self.skip(row.get().and_then(&read))?))).collect()
     }
 
     /// What is read of a row; `None` if it makes no sense.
@@ -171,7 +169,7 @@ mod tests {
         assert_eq!(thread.iter().map(|(_, call)| call.is_some()).collect::<Vec<_>>(), [true, false]);
         let routine = protocol::RoutineId::from_uuid(Uuid::nil());
         let deliveries = store.webhook_deliveries(routine, None, 10).await.unwrap();
-        assert_eq!(deliveries.iter().map(|(_, delivery)| delivery.is_some()).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(deliveries.iter().map(|(_, delivery)| delivery.is_some()).collect::<Vec<_>>(), [false, false, true]);
         store.close().await;
     }
 }

@@ -13,7 +13,8 @@ use crate::{
 
 /// Counts the rows that were stored before there was an account. Until then the triggers change nothing when a migration
 /// of the data updates or deletes rows, since they update a row of the account that is not there yet; afterwards they
-/// count it. So a migration that inserts rows which are counted runs after these.
+/// count it. So a migration that inserts rows which are counted runs after these, as does one that changes tool calls of
+/// runs, since the account has a row for runs before they are counted.
 pub(crate) const COUNT_JOBS: DataMigration = DataMigration {
     name: "user_bytes_of_jobs",
     table: "job_texts",

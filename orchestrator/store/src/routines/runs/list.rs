@@ -17,7 +17,7 @@ use crate::{
     },
     sqlite::{
         id_part::{ID_TOLERANCE, Ids},
-        inconsistent_rows::Row,
+        inconsistent_rows::Keyed,
     },
 };
 
@@ -62,10 +62,10 @@ impl Store {
     /// Runs, and firings that were skipped or missed, newest first. One that cannot be read is logged and left out.
     /// With it comes the position of the next page, if there is one.
     pub async fn runs(&self, filter: &RunFilter) -> Result<(Vec<RoutineRun>, Option<RunId>), StoreError> {
-        let mut rows: Vec<Row<RunRow>> = list(filter).build_query_as().fetch_all(&self.read).await?;
+        let mut rows: Vec<Keyed<RunRow, RunId>> = list(filter).build_query_as().fetch_all(&self.read).await?;
         let has_more = rows.len() > filter.limit as usize;
         rows.truncate(filter.limit as usize);
-        let rows = self.inconsistent.read_page(rows, |row| RunId::from_uuid(row.id), RunRow::into_run)?;
+        let rows = self.inconsistent.read_page(rows, RunRow::into_run)?;
         let next = rows.last().filter(|_| has_more).map(|(id, _)| *id);
         Ok((rows.into_iter().filter_map(|(_, run)| run).collect(), next))
     }
