@@ -52,6 +52,19 @@ impl Clock {
         }
     }
 
+    /// The monotonic time at which the wall clock shows `wall`, unless it is stepped before; now if it has passed.
+    pub fn monotonic_at(&self, wall: DateTime<Utc>) -> Duration {
+        let (monotonic, now) = match self {
+            Self::System { since } => (since.elapsed(), self.now()),
+            // Both at once: the clock may be advanced at any moment.
+            Self::Manual(clock) => {
+                let time = *clock.0.borrow();
+                (time.monotonic, time.wall)
+            }
+        };
+        monotonic + (wall - now).to_std().unwrap_or_default()
+    }
+
     /// Returns once monotonic time has reached `until`.
     pub async fn sleep_until(&self, until: Duration) {
         match self {
@@ -112,6 +125,18 @@ mod tests {
         assert!(futures_util::poll!(&mut sleep).is_pending());
         manual.advance(Duration::from_secs(1));
         sleep.await;
+    }
+
+    #[test]
+    fn a_time_of_the_wall_clock_is_one_of_monotonic_time() {
+        let manual = ManualClock::at(DateTime::UNIX_EPOCH);
+        let clock = Clock::Manual(manual.clone());
+        manual.advance(Duration::from_secs(10));
+        let at = |seconds| clock.monotonic_at(DateTime::from_timestamp(seconds, 0).unwrap());
+        assert_eq!(
+            (at(15), at(10), at(5)),
+            (Duration::from_secs(15), Duration::from_secs(10), Duration::from_secs(10))
+        );
     }
 
     #[test]

@@ -89,14 +89,13 @@ impl Runner {
         let mut tasks = JoinSet::new();
         while !drain.is_cancelled() {
             runner.jobs.notify_one();
-            let sleep = match runner.pass(&mut tasks).await {
-                Ok(sleep) => sleep,
+            let until = match runner.pass(&mut tasks).await {
+                Ok(until) => until,
                 Err(error) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "the runs that wait could not be read");
-                    STORE_RETRY
+                    runner.parts.clock.monotonic() + STORE_RETRY
                 }
             };
-            let until = runner.parts.clock.monotonic() + sleep;
             tokio::select! {
                 () = runner.parts.waker.runs() => {}
                 Some(_) = tasks.join_next() => {}
@@ -125,7 +124,7 @@ impl Runner {
         }
     }
 
-    /// Starts what can start. Returns how long to sleep unless woken.
+    /// Starts what can start. Returns until when, by monotonic time, to sleep unless woken.
     async fn pass(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<Duration, StoreError> {
         let RunnerParts { store, clock, .. } = &self.parts;
         self.stop_ended().await?;
@@ -136,17 +135,18 @@ impl Runner {
             }
             is_more = pass == MAX_LINE_PASSES;
         }
+        // Before the runs that are due are read: one that is due a moment later is not taken for one that waits.
+        let (monotonic, now) = (clock.monotonic(), clock.now());
         self.start_lightweight(tasks).await?;
         if is_more {
-            return Ok(MIN_SLEEP);
+            return Ok(monotonic + MIN_SLEEP);
         }
-        let now = clock.now();
         let earliest: Option<DateTime<Utc>> = store.earliest_queued(now).await?;
         Ok(match earliest {
-            None => IDLE_SLEEP,
+            None => monotonic + IDLE_SLEEP,
             // It waits for another run of its routine, such as a job, or for room.
-            Some(at) if at <= now => MAX_SLEEP,
-            Some(at) => (at - now).to_std().unwrap_or_default().clamp(MIN_SLEEP, MAX_SLEEP),
+            Some(at) if at <= now => monotonic + MAX_SLEEP,
+            Some(at) => clock.monotonic_at(at).clamp(monotonic + MIN_SLEEP, monotonic + MAX_SLEEP),
         })
     }
 

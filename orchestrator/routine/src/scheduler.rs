@@ -62,26 +62,27 @@ impl RoutineScheduler {
     pub async fn run(self, drain: CancellationToken) {
         let mut seen = SchedulerState::default();
         while !drain.is_cancelled() {
-            let wait = match self.tick(&mut seen).await {
+            let until = match self.tick(&mut seen).await {
                 Ok(TickOutcome::More) => continue,
-                Ok(TickOutcome::Until(next)) => self.time_to(next),
+                Ok(TickOutcome::Until(next)) => self.time_of_tick(next),
                 // Not fatal, since the database may be busy: the next tick retries.
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "due routines could not be claimed");
-                    MAX_WAIT
+                    self.time_of_tick(None)
                 }
             };
             tokio::select! {
                 () = drain.cancelled() => return,
                 () = self.waker.scheduler() => {}
-                () = self.clock.sleep_until(self.clock.monotonic() + wait) => {}
+                () = self.clock.sleep_until(until) => {}
             }
         }
     }
 
-    fn time_to(&self, next: Option<DateTime<Utc>>) -> Duration {
-        let wait = next.map_or(MAX_WAIT, |next| (next - self.clock.now()).to_std().unwrap_or_default());
-        wait.min(MAX_WAIT)
+    /// The monotonic time of the next tick.
+    fn time_of_tick(&self, next: Option<DateTime<Utc>>) -> Duration {
+        let latest = self.clock.monotonic() + MAX_WAIT;
+        next.map_or(latest, |next| self.clock.monotonic_at(next).min(latest))
     }
 
     /// Claims one batch of what is due.

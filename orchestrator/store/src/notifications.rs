@@ -16,7 +16,7 @@ use super::{
     AuditEntry, Store, StoreError,
     access::audit,
     events::instance_events,
-    sqlite::{id_part::ListWalks, inconsistent_rows::Keyed, key_walk::KeyWalk, rows::RowRef, write_tx::WriteTx},
+    sqlite::{inconsistent_rows::Keyed, key_walk::KeyWalk, list_walks::ListWalks, rows::RowRef, write_tx::WriteTx},
 };
 
 /// How long a notification is kept.
@@ -94,11 +94,10 @@ impl Store {
     ) -> Result<Vec<(NotificationId, Option<Notification>)>, StoreError> {
         let walks = ListWalks {
             select: concat!("SELECT ", columns!(), " FROM notifications"),
-            index: None,
             by_id_end: "notifications_by_id_end",
-            states: vec![],
             id_part: filter.id_part.as_deref(),
             before: filter.before.map(|before| *before.as_uuid()),
+            ..ListWalks::default()
         };
         let mut query = QueryBuilder::<Sqlite>::new("");
         walks.push(&mut query, filter.limit, |query| {

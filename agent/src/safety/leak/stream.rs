@@ -3,13 +3,13 @@
 //! Holds back no more than could still become a credential: a word, or the part that a known secret begins with,
 //! encoded.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use super::{Finding, LeakDetector, scanner::Scanner, splice::Splicer};
 
 /// The end of a text that cannot be shown yet, of which the first bytes may be the end of a credential whose beginning
 /// was replaced already.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Held {
     text: String,
     /// Bytes at the beginning that are replaced, and nothing is shown for them.
@@ -20,6 +20,18 @@ impl Held {
     /// Whether nothing is held back.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
+    }
+
+    /// Bytes that are held back.
+    pub fn len(&self) -> usize {
+        self.text.len()
+    }
+}
+
+/// Without the text, which may be a part of a credential.
+impl fmt::Debug for Held {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Held").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 

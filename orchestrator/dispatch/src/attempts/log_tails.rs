@@ -223,7 +223,7 @@ mod tests {
         let mut events = Vec::new();
         for _ in 0..100 {
             events.extend(tails.redact(&detector, log(LogStream::Stdout, &"hunter2-secret".repeat(100))));
-            assert!(tails.tails.iter().all(|tail| format!("{:?}", tail.held).len() < 8_192));
+            assert!(tails.tails.iter().all(|tail| tail.held.len() < 8_192));
         }
         events.extend(tails.finish(&detector));
         assert_eq!(texts(&events, LogStream::Stdout).concat().replace("[redacted]", ""), "");

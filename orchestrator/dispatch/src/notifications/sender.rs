@@ -89,26 +89,26 @@ impl NotificationSender {
         }
         let (slots, mut posts) = (Arc::default(), JoinSet::new());
         loop {
-            let delay = match this.start(&slots, &mut posts).await {
-                Ok(delay) => delay,
+            let until = match this.start(&slots, &mut posts).await {
+                Ok(until) => until,
                 Err(error) => {
                     // Not fatal, since the database may be busy: what is due stays due.
                     tracing::warn!(error = &error as &dyn std::error::Error, "notifications could not be posted");
-                    ERROR_DELAY
+                    this.clock.monotonic() + ERROR_DELAY
                 }
             };
             tokio::select! {
                 () = drain.cancelled() => break,
                 () = wakes.changed() => {}
                 Some(_) = posts.join_next() => {}
-                () = this.clock.sleep_until(this.clock.monotonic() + delay) => {}
+                () = this.clock.sleep_until(until) => {}
             }
         }
         // Those that are not recorded before the process ends are `unknown`.
         while posts.join_next().await.is_some() {}
     }
 
-    /// Starts posts that are due. Returns how long to wait for further ones.
+    /// Starts posts that are due. Returns until when, by monotonic time, to wait for further ones.
     async fn start(
         self: &Arc<Self>,
         slots: &Arc<Mutex<PostSlots>>,
@@ -121,8 +121,8 @@ impl NotificationSender {
         if taken.is_empty() {
             // What is due and has no slot waits for a post to end.
             let next = self.store.next_notification_post(now).await?;
-            let delay = next.map_or(MAX_SLEEP, |next| (next - now).to_std().unwrap_or_default());
-            return Ok(delay.min(MAX_SLEEP));
+            let latest = monotonic + MAX_SLEEP;
+            return Ok(next.map_or(latest, |next| self.clock.monotonic_at(next).min(latest)));
         }
         let slot = |post: &DueDelivery| PostSlot {
             slots: Arc::clone(slots),
@@ -137,7 +137,7 @@ impl NotificationSender {
             posts.spawn(async move { this.make(post, slot).await });
         }
         // Further ones may be due.
-        Ok(Duration::ZERO)
+        Ok(monotonic)
     }
 
     /// Makes one attempt, and records its outcome.

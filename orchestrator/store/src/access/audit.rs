@@ -8,7 +8,7 @@ use sqlx::{FromRow, QueryBuilder, Sqlite};
 
 use crate::{
     Connection, Store, StoreError,
-    sqlite::{id_part::ID_TOLERANCE, inconsistent_rows::Keyed, rows::RowRef},
+    sqlite::{inconsistent_rows::Keyed, list_walks::ID_TOLERANCE, rows::RowRef},
 };
 
 /// An entry of the audit log, before its outcome is known.

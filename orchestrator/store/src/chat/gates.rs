@@ -20,8 +20,8 @@ use crate::{
     events::instance_events,
     notifications,
     sqlite::{
-        id_part::ListWalks,
         inconsistent_rows::Keyed,
+        list_walks::ListWalks,
         rows::{RowRef, text},
         write_tx::WriteTx,
     },

@@ -9,7 +9,7 @@ use super::{
         access::audit,
         calls::{model_calls::forget_answers, tool_calls},
         events::instance_events,
-        sqlite::{id_part::ListWalks, inconsistent_rows::Keyed, write_tx::WriteTx},
+        sqlite::{inconsistent_rows::Keyed, list_walks::ListWalks, write_tx::WriteTx},
     },
     At, MAX_THREADS_PER_USER, OwnedThread, ThreadCaller, ThreadChange, ThreadFilter,
     rows::{ThreadRow, thread_columns},
@@ -29,11 +29,10 @@ impl Store {
     ) -> Result<Vec<(ThreadId, Option<protocol::ChatThread>)>, StoreError> {
         let walks = ListWalks {
             select: concat!("SELECT ", thread_columns!(), " FROM chat_threads"),
-            index: None,
             by_id_end: "chat_threads_by_id_end",
-            states: vec![],
             id_part: filter.id_part.as_deref(),
             before: filter.before.map(|before| *before.as_uuid()),
+            ..ListWalks::default()
         };
         let mut query = QueryBuilder::<Sqlite>::new("");
         walks.push(&mut query, filter.limit, |query| {

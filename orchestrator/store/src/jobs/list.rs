@@ -3,7 +3,7 @@
 use protocol::{JobId, JobState};
 use sqlx::{QueryBuilder, Sqlite};
 
-use crate::sqlite::id_part::ListWalks;
+use crate::sqlite::list_walks::ListWalks;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobFilter {

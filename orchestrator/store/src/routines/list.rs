@@ -9,8 +9,8 @@ use super::{
     super::{
         Store, StoreError,
         sqlite::{
-            id_part::{ID_TOLERANCE, Ids},
             inconsistent_rows::Row,
+            list_walks::{ID_TOLERANCE, Ids},
             rows::{count, text},
             search::Search,
         },

@@ -16,8 +16,8 @@ use crate::{
         rows::{RunRow, run_columns},
     },
     sqlite::{
-        id_part::{ID_TOLERANCE, Ids},
         inconsistent_rows::Keyed,
+        list_walks::{ID_TOLERANCE, Ids},
     },
 };
 

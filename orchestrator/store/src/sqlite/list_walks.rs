@@ -55,6 +55,7 @@ impl<'a> Ids<'a> {
 }
 
 /// A list whose rows stand in indexes in the order of their ids.
+#[derive(Default)]
 pub(crate) struct ListWalks<'a> {
     /// `SELECT … FROM table`.
     pub(crate) select: &'a str,
