@@ -115,6 +115,11 @@ const CONTROL_READERS: u32 = 4;
 /// How long a transaction waits for another process's lock (the token commands of the command line) before it fails.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Pages that a connection keeps in memory, in KiB if negative. The writer keeps those of a large transaction, which it
+/// would otherwise write and read again; a reader has what SQLite gives each connection.
+const CACHE_SIZE: &str = "cache_size";
+const WRITER_CACHE: &str = "-16384";
+const READER_CACHE: &str = "-2000";
 /// Prepared statements that each connection keeps. Batches of events differ in their number of rows.
 const STATEMENT_CACHE: usize = 400;
 
@@ -241,7 +246,7 @@ impl Store {
         user_storage_limit: UserStorageLimit,
         committed: Committed,
     ) -> Self {
-        let read_only = options.clone().read_only(true);
+        let read_only = options.clone().read_only(true).pragma(CACHE_SIZE, READER_CACHE);
         let read = Readers::new(read_only.clone(), PUBLIC_READERS);
         let control = Readers::new(read_only.clone(), CONTROL_READERS);
         let search = Readers::new(read_only, SEARCH_READERS);
@@ -371,6 +376,7 @@ fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
         .synchronous(SqliteSynchronous::Normal)
         .busy_timeout(BUSY_TIMEOUT)
         .foreign_keys(true)
+        .pragma(CACHE_SIZE, WRITER_CACHE)
         .statement_cache_capacity(STATEMENT_CACHE))
 }
 

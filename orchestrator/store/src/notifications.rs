@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::{
     AuditEntry, Store, StoreError,
     access::audit,
-    events::instance_events,
+    events::instance_events::{self, NewInstanceEvent},
     sqlite::{inconsistent_rows::Keyed, key_walk::KeyWalk, list_walks::ListWalks, rows::RowRef, write_tx::WriteTx},
 };
 
@@ -84,7 +84,7 @@ impl Store {
     /// Stores a notification. One of a tool call is stored once for each call id, which is unique among the job's
     /// attempts.
     pub async fn notify(&self, notification: NewNotification, now: DateTime<Utc>) -> Result<(), StoreError> {
-        self.write(transaction!(|tx| insert(tx, &notification, now).await)).await
+        self.write(transaction!(|tx| insert(tx, notification, now).await)).await
     }
 
     /// A user's notifications, newest first, each with its id.
@@ -187,7 +187,7 @@ impl Store {
 /// Stores a notification, and its event, in the transaction of what it tells.
 pub(super) async fn insert(
     tx: &mut WriteTx,
-    notification: &NewNotification,
+    notification: NewNotification,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     insert_as(tx, NotificationId::generate(), notification, now).await
@@ -207,33 +207,50 @@ pub(super) async fn settle(tx: &mut WriteTx, id: NotificationId, at: DateTime<Ut
 pub(super) async fn insert_as(
     tx: &mut WriteTx,
     id: NotificationId,
-    notification: &NewNotification,
+    notification: NewNotification,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let stored: Option<NotificationRow> = sqlx::query_as(concat!(
-        "INSERT INTO notifications (id, user_id, kind, title, text, job_id, run_id, call, channel, created_at, routine_id) \
-         VALUES ($1, $2, $3, COALESCE($4, (SELECT title FROM jobs WHERE id = $6), ''), $5, $6, $7, $8, $9, $10, $11) \
-         ON CONFLICT DO NOTHING RETURNING ",
-        columns!(),
-    ))
-    .bind(id)
-    .bind(&notification.user)
-    .bind(notification.kind.as_str())
-    .bind(&notification.title)
-    .bind(&notification.text)
-    .bind(notification.job)
-    .bind(notification.run)
-    .bind(&notification.call_id)
-    .bind(&notification.channel)
-    .bind(now)
-    .bind(notification.routine)
-    .fetch_optional(&mut tx.db)
-    .await?;
-    if let Some(stored) = stored {
-        let event = InstanceEventData::Notification(Box::new(stored.into_notification()?));
-        instance_events::append(tx, &notification.user, now, &event).await?;
+    insert_all(tx, vec![(id, notification)], now).await
+}
+
+/// Like [`insert_as`], for several.
+pub(super) async fn insert_all(
+    tx: &mut WriteTx,
+    notifications: Vec<(NotificationId, NewNotification)>,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    if notifications.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let mut insert = QueryBuilder::<Sqlite>::new(
+        "INSERT INTO notifications (id, user_id, kind, text, job_id, run_id, call, channel, created_at, routine_id, title) ",
+    );
+    insert.push_values(notifications, |mut row, (id, new)| {
+        row.push_bind(id)
+            .push_bind(new.user)
+            .push_bind(new.kind.as_str())
+            .push_bind(new.text)
+            .push_bind(new.job)
+            .push_bind(new.run)
+            .push_bind(new.call_id)
+            .push_bind(new.channel)
+            .push_bind(now)
+            .push_bind(new.routine)
+            .push("COALESCE(")
+            .push_bind_unseparated(new.title)
+            .push_unseparated(", (SELECT title FROM jobs WHERE id = ")
+            .push_bind_unseparated(new.job)
+            .push_unseparated("), '')");
+    });
+    insert.push(concat!(" ON CONFLICT DO NOTHING RETURNING ", columns!()));
+    let stored: Vec<NotificationRow> = insert.build_query_as().persistent(false).fetch_all(&mut tx.db).await?;
+    let mut events = Vec::with_capacity(stored.len());
+    for row in stored {
+        let user = row.user_id.clone();
+        events
+            .push(NewInstanceEvent { user, data: InstanceEventData::Notification(Box::new(row.into_notification()?)) });
+    }
+    instance_events::append_all(tx, now, &events).await
 }
 
 #[derive(FromRow)]

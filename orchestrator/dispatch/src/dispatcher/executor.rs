@@ -173,7 +173,8 @@ impl ActionExecutor {
     /// Registers the attempts of running jobs that an earlier process began. A job whose row is invalid is left alone.
     pub(crate) async fn register_attempts(&self, listed: &mut ListedJobs) -> Result<(), StoreError> {
         let running = listed.jobs.iter().filter(|job| job.is_running());
-        let is_new = |job: &&OpenJob| self.attempts.get(AttemptKey { job: job.id, attempt: job.attempt }).is_none();
+        let is_new =
+            |job: &&Arc<OpenJob>| self.attempts.get(AttemptKey { job: job.id, attempt: job.attempt }).is_none();
         let new: Vec<JobId> = running.filter(is_new).map(|job| job.id).collect();
         for job in new {
             match self.store.job(job).await {

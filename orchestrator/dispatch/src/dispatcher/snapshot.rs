@@ -11,7 +11,7 @@ use crate::{
     open_jobs::ListedJobs,
     plan::{ContainerIndex, Facts, JobFacts, Plan, PlanLimits, StartPolicy, Subject, plan},
 };
-use domain::{budget::ExhaustedBudget, job::OpenJob};
+use domain::budget::ExhaustedBudget;
 use engine::ContainerView;
 
 pub(crate) struct Snapshot {
@@ -43,7 +43,7 @@ impl Snapshot {
     }
 
     pub(crate) fn has_stuck_jobs(&self) -> bool {
-        self.listed.jobs.iter().any(OpenJob::is_stuck)
+        self.listed.jobs.iter().any(|job| job.is_stuck())
     }
 
     /// Whether there is neither a job nor a container.
@@ -92,6 +92,6 @@ impl Snapshot {
                 ..facts
             }
         };
-        self.listed.jobs.iter().map(with_attempt).collect()
+        self.listed.jobs.iter().map(|job| with_attempt(job)).collect()
     }
 }

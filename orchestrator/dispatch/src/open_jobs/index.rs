@@ -27,7 +27,8 @@ type QueueKey = (Arc<str>, Placement);
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct JobIndex {
-    jobs: HashMap<JobId, OpenJob>,
+    /// Shared with the plans.
+    jobs: HashMap<JobId, Arc<OpenJob>>,
     running: HashSet<JobId>,
     /// Queued jobs that are not held, by priority and age.
     queues: HashMap<QueueKey, BTreeSet<(Reverse<i32>, JobId)>>,
@@ -41,7 +42,7 @@ pub(super) struct JobIndex {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct ListedJobs {
     /// By id.
-    pub(crate) jobs: Vec<OpenJob>,
+    pub(crate) jobs: Vec<Arc<OpenJob>>,
     /// Open jobs that are not to be cancelled themselves, and whose parent has ended or is to be cancelled.
     pub(crate) orphaned: HashSet<JobId>,
     /// Jobs with an invalid row.
@@ -52,7 +53,7 @@ impl JobIndex {
     pub(super) fn new(read: &OpenJobs) -> Self {
         let mut index = Self { unreadable: read.unreadable_ids(), ..Self::default() };
         for job in &read.jobs {
-            index.insert(job.clone());
+            index.insert(Arc::new(job.clone()));
         }
         index
     }
@@ -77,14 +78,14 @@ impl JobIndex {
             // Of a job that has ended, too.
             JobChange::ContainerRecorded { job, attempt, container } => match self.jobs.get_mut(&job) {
                 Some(known) if known.attempt == attempt => {
-                    known.container = Some(AttemptContainer::of(container));
+                    Arc::make_mut(known).container = Some(AttemptContainer::of(container));
                     Ok(())
                 }
                 Some(_) => Err(Doubt::OtherState),
                 None => Ok(()),
             },
             JobChange::WorkerCalled { job, .. } if self.unreadable.contains(&job) => Ok(()),
-            JobChange::WorkerCalled { job, attempt } => match self.jobs.get_mut(&job) {
+            JobChange::WorkerCalled { job, attempt } => match self.jobs.get_mut(&job).map(Arc::make_mut) {
                 Some(OpenJob { attempt: known, stage: OpenStage::Running { has_worker_called, .. }, .. })
                     if *known == attempt =>
                 {
@@ -105,7 +106,7 @@ impl JobIndex {
 
     /// Whether two indexes have the same jobs, besides those with an invalid row in either.
     pub(super) fn agrees_with(&self, other: &Self) -> bool {
-        let differs = |(id, job): (&JobId, &OpenJob), other: &Self| {
+        let differs = |(id, job): (&JobId, &Arc<OpenJob>), other: &Self| {
             other.jobs.get(id) != Some(job) && !other.unreadable.contains(id)
         };
         !self.jobs.iter().any(|known| differs(known, other)) && !other.jobs.iter().any(|read| differs(read, self))
@@ -147,15 +148,15 @@ impl JobIndex {
     }
 
     /// Returns what was known of the job.
-    fn replace(&mut self, job: &JobRecord) -> Option<OpenJob> {
+    fn replace(&mut self, job: &JobRecord) -> Option<Arc<OpenJob>> {
         let known = self.remove(job.id);
         if let Some(job) = job.to_open() {
-            self.insert(job);
+            self.insert(Arc::new(job));
         }
         known
     }
 
-    fn insert(&mut self, job: OpenJob) {
+    fn insert(&mut self, job: Arc<OpenJob>) {
         let id = job.id;
         if job.is_running() {
             self.running.insert(id);
@@ -169,7 +170,7 @@ impl JobIndex {
         self.jobs.insert(id, job);
     }
 
-    fn remove(&mut self, id: JobId) -> Option<OpenJob> {
+    fn remove(&mut self, id: JobId) -> Option<Arc<OpenJob>> {
         let job = self.jobs.remove(&id)?;
         self.running.remove(&id);
         if let Some((key, place)) = queue_of(&job)

@@ -110,7 +110,7 @@ pub(crate) async fn open(
     .await?;
     let event = InstanceEventData::GateRequired(Box::new(gate.clone()));
     instance_events::append(tx, &gate.user_id, at, &event).await?;
-    notifications::insert_as(tx, notification_id(gate.id), &notification(&gate), at).await?;
+    notifications::insert_as(tx, notification_id(gate.id), notification(&gate), at).await?;
     Ok(gate)
 }
 

@@ -8,11 +8,14 @@
 mod due;
 mod end;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use chrono::{DateTime, Utc};
 use protocol::{ChatMessage, ThreadId, ThreadState};
-use sqlx::FromRow;
+use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
 pub use self::{
@@ -47,25 +50,24 @@ pub struct StartedHeartbeat {
     pub main: Option<ThreadId>,
 }
 
-/// Notes that a user's main session has something to do, and whether a heartbeat is asked for at once.
+/// Notes that the main sessions of users have something to do, and for each whether a heartbeat is asked for at once.
 pub(crate) async fn mark_pending(
     tx: &mut WriteTx,
-    user: &str,
-    requested: bool,
+    users: &BTreeMap<&str, bool>,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
+    let mut mark = QueryBuilder::<Sqlite>::new("INSERT INTO heartbeats (user_id, check_at, since, requested_at) ");
+    mark.push_values(users, |mut row, (user, requested)| {
+        row.push_bind((*user).to_owned()).push_bind(now).push_bind(now).push_bind(requested.then_some(now));
+    });
     // A user who is to be polled anyway is polled no earlier, so that a flood of lines causes no flood of polls.
-    sqlx::query(
-        "INSERT INTO heartbeats (user_id, check_at, since, requested_at) VALUES ($1, $2, $2, CASE WHEN $3 THEN $2 END) \
-         ON CONFLICT (user_id) DO UPDATE SET rev = rev + 1, since = COALESCE(since, excluded.since), \
+    mark.push(
+        " ON CONFLICT (user_id) DO UPDATE SET rev = rev + 1, since = COALESCE(since, excluded.since), \
          requested_at = COALESCE(requested_at, excluded.requested_at), \
-         check_at = CASE WHEN $3 AND requested_at IS NULL THEN excluded.check_at ELSE COALESCE(check_at, excluded.check_at) END",
-    )
-    .bind(user)
-    .bind(now)
-    .bind(requested)
-    .execute(&mut tx.db)
-    .await?;
+         check_at = CASE WHEN excluded.requested_at IS NOT NULL AND requested_at IS NULL THEN excluded.check_at \
+         ELSE COALESCE(check_at, excluded.check_at) END",
+    );
+    mark.build().persistent(false).execute(&mut tx.db).await?;
     tx.after_commit(|committed| committed.notifier.wake_heartbeats());
     Ok(())
 }

@@ -3,15 +3,22 @@
 //! Guarantees that a user has a limited number of waiting lines, and that a line waits again when the turn that read it
 //! fails. Decides nothing about when a turn begins.
 
+use std::collections::{BTreeMap, HashMap};
+
 use agent::elide;
 use chrono::{DateTime, Utc};
 pub use protocol::LineOrigin;
 use protocol::{AuditOutcome, ChatContent, ThreadId, WakeMode};
-use sqlx::FromRow;
+use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
 use super::{NewMessage, heartbeats};
-use crate::{AuditEntry, Store, StoreError, TurnKey, access::audit, chat, sqlite::write_tx::WriteTx};
+use crate::{
+    AuditEntry, Store, StoreError, TurnKey,
+    access::audit,
+    chat,
+    sqlite::{rows::text, write_tx::WriteTx},
+};
 
 /// Maximum number of waiting lines of one user; the oldest are dropped.
 pub(crate) const MAX_SYSTEM_LINES: u32 = 100;
@@ -21,6 +28,7 @@ const MAX_LINE_BYTES: usize = 16 * 1024;
 /// A line that is about to be queued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSystemLine {
+    pub user: String,
     pub text: String,
     pub origin: LineOrigin,
     /// Whether it asks for a heartbeat at once.
@@ -40,44 +48,58 @@ pub struct SystemLine {
 impl Store {
     /// Queues a text of the user for their main session, and asks for a heartbeat at once in mode `now`.
     pub async fn wake(&self, user: &str, text: &str, mode: WakeMode, entry: &AuditEntry) -> Result<(), StoreError> {
-        let line = NewSystemLine { text: text.to_owned(), origin: LineOrigin::Owner, wake: mode, depth: 0 };
-        let (user, entry) = (user.to_owned(), entry.clone());
+        let (user, text) = (user.to_owned(), text.to_owned());
+        let line = NewSystemLine { user, text, origin: LineOrigin::Owner, wake: mode, depth: 0 };
+        let entry = entry.clone();
         self.write(transaction!(|tx| {
-            append(tx, &user, &line, entry.at).await?;
+            append(tx, &[line], entry.at).await?;
             audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
         }))
         .await
     }
 }
 
-/// Queues a line for the user's main session. False: the queue was full, so its oldest line was dropped.
+/// Queues lines for the main sessions of their users. Returns how many lines of users were dropped, the oldest ones,
+/// since their queues were full.
 pub(crate) async fn append(
     tx: &mut WriteTx,
-    user: &str,
-    line: &NewSystemLine,
+    lines: &[NewSystemLine],
     now: DateTime<Utc>,
-) -> Result<bool, StoreError> {
-    sqlx::query(
-        "INSERT INTO system_lines (user_id, text, origin, wake, depth, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
+) -> Result<HashMap<String, usize>, StoreError> {
+    let mut users: BTreeMap<&str, bool> = BTreeMap::new();
+    for line in lines {
+        *users.entry(&line.user).or_default() |= line.wake == WakeMode::Now;
+    }
+    if users.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut insert =
+        QueryBuilder::<Sqlite>::new("INSERT INTO system_lines (user_id, text, origin, wake, depth, created_at) ");
+    insert.push_values(lines, |mut row, line| {
+        row.push_bind(line.user.clone())
+            .push_bind(elide(&line.text, MAX_LINE_BYTES))
+            .push_bind(line.origin.as_str())
+            .push_bind(line.wake.as_str())
+            .push_bind(i64::from(line.depth))
+            .push_bind(now);
+    });
+    insert.build().persistent(false).execute(&mut tx.db).await?;
+    let dropped: Vec<String> = sqlx::query_scalar(
+        "DELETE FROM system_lines WHERE id IN (SELECT line FROM ( \
+         SELECT l.id AS line, ROW_NUMBER() OVER (PARTITION BY l.user_id ORDER BY l.id DESC) AS place \
+         FROM json_each($1) AS u CROSS JOIN system_lines AS l ON l.user_id = u.value AND l.thread_id IS NULL) \
+         WHERE place > $2) RETURNING user_id",
     )
-    .bind(user)
-    .bind(elide(&line.text, MAX_LINE_BYTES))
-    .bind(line.origin.as_str())
-    .bind(line.wake.as_str())
-    .bind(i64::from(line.depth))
-    .bind(now)
-    .execute(&mut tx.db)
-    .await?;
-    let dropped = sqlx::query(
-        "DELETE FROM system_lines WHERE id IN (SELECT id FROM system_lines WHERE user_id = $1 AND thread_id IS NULL \
-         ORDER BY id DESC LIMIT -1 OFFSET $2)",
-    )
-    .bind(user)
+    .bind(text(&users.keys().collect::<Vec<_>>())?)
     .bind(i64::from(MAX_SYSTEM_LINES))
-    .execute(&mut tx.db)
+    .fetch_all(&mut tx.db)
     .await?;
-    heartbeats::mark_pending(tx, user, line.wake == WakeMode::Now, now).await?;
-    Ok(dropped.rows_affected() == 0)
+    heartbeats::mark_pending(tx, &users, now).await?;
+    let mut counts = HashMap::new();
+    for user in dropped {
+        *counts.entry(user).or_default() += 1;
+    }
+    Ok(counts)
 }
 
 /// Takes the lines of a user that wait for a turn, which begins. They are the turn's until [`settle`].
@@ -156,7 +178,7 @@ pub(crate) async fn settle(tx: &mut WriteTx, key: TurnKey, read: bool, at: DateT
     let users: Vec<String> =
         sqlx::query_scalar(settle).bind(key.thread).bind(i64::from(key.turn)).fetch_all(&mut tx.db).await?;
     match users.first().filter(|_| !read) {
-        Some(user) => heartbeats::mark_pending(tx, user, false, at).await,
+        Some(user) => heartbeats::mark_pending(tx, &BTreeMap::from([(user.as_str(), false)]), at).await,
         None => Ok(()),
     }
 }

@@ -7,6 +7,8 @@
 pub(super) mod event_routines;
 pub(crate) mod own_events;
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{EventReceipt, JobId, NotificationKind, RoutineEventId, RoutineId, WorkId};
 use serde_json::Value;
@@ -220,7 +222,7 @@ impl Store {
 
 /// Has an event wait, in the transaction that causes it, unless no routine could be fired by it. False: it was dropped.
 pub(crate) async fn enqueue(tx: &mut WriteTx, event: &NewRoutineEvent, now: DateTime<Utc>) -> Result<bool, StoreError> {
-    if !may_fire(tx, &event.user, &event.name).await? {
+    if users_listening(tx, &[&event.user], &event.name).await?.is_empty() {
         return Ok(true);
     }
     let waiting: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM routine_events WHERE user_id = $1")
@@ -251,22 +253,23 @@ pub(crate) async fn enqueue(tx: &mut WriteTx, event: &NewRoutineEvent, now: Date
     Ok(true)
 }
 
-/// Whether the user has an enabled routine that an event of this name may fire.
-async fn may_fire(tx: &mut WriteTx, user: &str, name: &EventName) -> Result<bool, StoreError> {
+/// Which of these users have an enabled routine that an event of this name may fire.
+async fn users_listening(tx: &mut WriteTx, users: &[&str], name: &EventName) -> Result<HashSet<String>, StoreError> {
     let query = match name {
         EventName::Message { .. } => sqlx::query_scalar(
-            "SELECT EXISTS (SELECT 1 FROM routines WHERE user_id = $1 AND enabled AND trigger_type = 'event')",
+            "SELECT value FROM json_each($1) WHERE EXISTS (SELECT 1 FROM routines WHERE user_id = value AND enabled \
+             AND trigger_type = 'event')",
         )
-        .bind(user),
+        .bind(text(&users)?),
         EventName::System { source, event_type } => sqlx::query_scalar(
-            "SELECT EXISTS (SELECT 1 FROM routines WHERE user_id = $1 AND event_source = $2 AND event_type = $3 AND enabled \
-             AND trigger_type = 'system_event')",
+            "SELECT value FROM json_each($1) WHERE EXISTS (SELECT 1 FROM routines WHERE user_id = value AND event_source = $2 \
+             AND event_type = $3 AND enabled AND trigger_type = 'system_event')",
         )
-        .bind(user)
+        .bind(text(&users)?)
         .bind(folded(source))
         .bind(folded(event_type)),
     };
-    Ok(query.fetch_one(&mut tx.db).await?)
+    Ok(query.fetch_all(&mut tx.db).await?.into_iter().collect())
 }
 
 /// The firings of routines that led to what is caused now.
@@ -339,7 +342,7 @@ async fn record_drop(tx: &mut WriteTx, user: &str, now: DateTime<Utc>) -> Result
         call_id: None,
         channel: None,
     };
-    notifications::insert(tx, &notification, now).await
+    notifications::insert(tx, notification, now).await
 }
 
 #[derive(FromRow)]

@@ -7,35 +7,38 @@ use super::{
     super::{
         StoreError,
         chat::system_lines::{self, LineOrigin, NewSystemLine},
-        sqlite::{rows::RowRef, write_tx::WriteTx},
+        sqlite::write_tx::WriteTx,
     },
     problems,
     runs::startable::RunAttempt,
 };
-use domain::routine::{
-    attempt::{AttemptEnd, AttemptResult},
-    problem::AutomationProblem,
-};
+use domain::routine::problem::AutomationProblem;
 
-/// Puts the line of a run into the main session, and what fired the run as a separate line, which is data.
-pub(super) async fn deliver(
+/// A line, and the routine that it is of.
+type RoutineLine = (RoutineId, NewSystemLine);
+
+/// Puts the lines of runs into the main sessions, each with what fired the run as a separate line, which is data.
+pub(super) async fn deliver<'a>(
     tx: &mut WriteTx,
-    run: &RunAttempt,
+    runs: impl Iterator<Item = &'a RunAttempt>,
     now: DateTime<Utc>,
-) -> Result<AttemptResult, StoreError> {
-    let RoutineAction::SystemEventText { text } = &run.action else {
-        let row = RowRef { table: "routines", id: *run.routine.as_uuid() };
-        return Err(row.invalid("action"));
+) -> Result<(), StoreError> {
+    append(tx, runs.flat_map(lines_of).collect(), now).await
+}
+
+fn lines_of(run: &RunAttempt) -> Vec<RoutineLine> {
+    let line = |text, origin, wake| {
+        (run.routine, NewSystemLine { user: run.user.clone(), text, origin, wake, depth: run.depth })
     };
-    if let Some(payload) = &run.payload {
+    let payload = run.payload.as_ref().map(|payload| {
         let text = format!("{} of routine \"{}\": {payload}", trigger_label(run.trigger), run.routine_name);
-        let line =
-            NewSystemLine { text, origin: LineOrigin::External, wake: WakeMode::NextHeartbeat, depth: run.depth };
-        append(tx, run.routine, &run.user, &line, now).await?;
-    }
-    let line = NewSystemLine { text: text.clone(), origin: LineOrigin::Owner, wake: run.wake_mode, depth: run.depth };
-    append(tx, run.routine, &run.user, &line, now).await?;
-    Ok(AttemptResult::unused(AttemptEnd::Ok))
+        line(text, LineOrigin::External, WakeMode::NextHeartbeat)
+    });
+    let own = match &run.action {
+        RoutineAction::SystemEventText { text } => Some(line(text.clone(), LineOrigin::Owner, run.wake_mode)),
+        RoutineAction::Lightweight(_) | RoutineAction::FullJob(_) => None,
+    };
+    payload.into_iter().chain(own).collect()
 }
 
 const fn trigger_label(trigger: TriggerType) -> &'static str {
@@ -56,20 +59,20 @@ pub(super) async fn post_summary(
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     // A model wrote it, from what it read.
-    let line = NewSystemLine { text, origin: LineOrigin::External, wake: routine.wake_mode, depth };
-    append(tx, routine.id, &routine.user_id, &line, now).await
+    let (user, wake) = (routine.user_id.clone(), routine.wake_mode);
+    append(tx, vec![(routine.id, NewSystemLine { user, text, origin: LineOrigin::External, wake, depth })], now).await
 }
 
-/// Queues a line of a routine, whose owner is told if it pushed older lines out.
-async fn append(
-    tx: &mut WriteTx,
-    routine: RoutineId,
-    user: &str,
-    line: &NewSystemLine,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    if system_lines::append(tx, user, line, now).await? {
-        return Ok(());
+/// Queues lines of routines. The owner is told of the routines whose lines pushed older ones out.
+async fn append(tx: &mut WriteTx, lines: Vec<RoutineLine>, now: DateTime<Utc>) -> Result<(), StoreError> {
+    let (routines, lines): (Vec<RoutineId>, Vec<NewSystemLine>) = lines.into_iter().unzip();
+    let mut dropped = system_lines::append(tx, &lines, now).await?;
+    let mut full = Vec::new();
+    for (routine, line) in routines.into_iter().zip(&lines).rev() {
+        if let Some(left @ 1..) = dropped.get_mut(&line.user) {
+            *left -= 1;
+            full.push(routine);
+        }
     }
-    problems::report(tx, routine, &AutomationProblem::LinesDropped, now).await
+    problems::report_all(tx, &full, &AutomationProblem::LinesDropped, now).await
 }

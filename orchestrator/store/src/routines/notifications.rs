@@ -1,5 +1,7 @@
 //! Notifications about routines and their runs, in the transactions that cause them.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use protocol::{JobId, NotificationId, NotificationKind, Notify, RoutineId, RunId, RunReason};
 use uuid::Uuid;
@@ -8,9 +10,13 @@ use super::{
     super::{
         NewNotification, StoreError,
         notifications::{self, deliveries},
-        sqlite::{rows::RowRef, write_tx::WriteTx},
+        sqlite::{
+            rows::{RowRef, text},
+            write_tx::WriteTx,
+        },
     },
     firings::admit::SpentBudget,
+    rows::hex,
 };
 use domain::routine::outcome::NotifiedFailure;
 
@@ -27,37 +33,55 @@ pub(super) struct RoutineNotification {
 pub(super) async fn insert(
     tx: &mut WriteTx,
     routine: RoutineId,
-    user: &str,
     notice: RoutineNotification,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let notify: Option<String> = sqlx::query_scalar("SELECT notify FROM routines WHERE id = $1")
-        .bind(routine)
-        .fetch_optional(&mut tx.db)
-        .await?;
-    let row = RowRef { table: "routines", id: *routine.as_uuid() };
-    let notify: Notify = match notify.map(|text| row.json("notify", &text)).transpose() {
-        Ok(notify) => notify.unwrap_or_default(),
-        Err(error) => {
+    insert_all(tx, vec![(routine, notice)], now).await
+}
+
+/// Like [`insert`], for different routines. A routine that does not exist gets none.
+pub(super) async fn insert_all(
+    tx: &mut WriteTx,
+    notices: Vec<(RoutineId, RoutineNotification)>,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let ids: Vec<String> = notices.iter().map(|(routine, _)| hex(routine.as_uuid())).collect();
+    let rows: Vec<(RoutineId, String, String)> = sqlx::query_as(
+        "SELECT r.id, r.user_id, r.notify FROM json_each($1) AS j CROSS JOIN routines AS r ON r.id = unhex(j.value)",
+    )
+    .bind(text(&ids)?)
+    .fetch_all(&mut tx.db)
+    .await?;
+    let mut routines: HashMap<RoutineId, (String, Notify)> = HashMap::with_capacity(rows.len());
+    for (routine, user, notify) in rows {
+        let row = RowRef { table: "routines", id: *routine.as_uuid() };
+        let notify = row.json("notify", &notify).unwrap_or_else(|error| {
             tracing::warn!(%error, "the recipients of a routine cannot be read");
             Notify::default()
-        }
-    };
-    let notification = NewNotification {
-        user: user.to_owned(),
-        kind: notice.kind,
-        title: Some(notice.title),
-        text: notice.text,
-        routine: Some(routine),
-        job: notice.job,
-        run: notice.run,
-        call_id: None,
-        channel: notify.channel,
-    };
-    let id = NotificationId::generate();
-    notifications::insert_as(tx, id, &notification, now).await?;
-    if let Some(url) = &notify.webhook_url {
-        deliveries::insert(tx, id, (routine, user), url, now).await?;
+        });
+        routines.insert(routine, (user, notify));
+    }
+    let (mut notifications, mut posts) = (Vec::with_capacity(notices.len()), Vec::new());
+    for (routine, notice) in notices {
+        let Some((user, notify)) = routines.get(&routine) else { continue };
+        let id = NotificationId::generate();
+        posts.extend(notify.webhook_url.clone().map(|url| (id, routine, user.clone(), url)));
+        let notification = NewNotification {
+            user: user.clone(),
+            kind: notice.kind,
+            title: Some(notice.title),
+            text: notice.text,
+            routine: Some(routine),
+            job: notice.job,
+            run: notice.run,
+            call_id: None,
+            channel: notify.channel.clone(),
+        };
+        notifications.push((id, notification));
+    }
+    notifications::insert_all(tx, notifications, now).await?;
+    for (id, routine, user, url) in posts {
+        deliveries::insert(tx, id, (routine, &user), &url, now).await?;
     }
     Ok(())
 }
@@ -69,15 +93,15 @@ pub(super) async fn budget_spent(
     budget: &SpentBudget,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let named: Option<(String, String)> = sqlx::query_as(
+    let name: Option<String> = sqlx::query_scalar(
         "UPDATE routines SET budget_notified = TRUE WHERE id = $1 AND budget_from = $2 AND NOT budget_notified \
-         RETURNING user_id, name",
+         RETURNING name",
     )
     .bind(routine)
     .bind(budget.from)
     .fetch_optional(&mut tx.db)
     .await?;
-    let Some((user, name)) = named else { return Ok(()) };
+    let Some(name) = name else { return Ok(()) };
     let notice = RoutineNotification {
         kind: NotificationKind::BudgetSpent,
         title: format!("Budget spent: {name}"),
@@ -85,7 +109,7 @@ pub(super) async fn budget_spent(
         run: None,
         job: None,
     };
-    insert(tx, routine, &user, notice, now).await
+    insert(tx, routine, notice, now).await
 }
 
 /// The failures of which the owner has been notified since the last successful run.

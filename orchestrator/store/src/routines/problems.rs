@@ -1,11 +1,18 @@
 //! What automation could not do for routines: one notification for each routine and day.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use protocol::{BudgetPeriod, NotificationKind, RoutineId};
+use serde_json::json;
 
 use super::{
-    super::{Store, StoreError, sqlite::write_tx::WriteTx},
+    super::{
+        Store, StoreError,
+        sqlite::{rows::text, write_tx::WriteTx},
+    },
     notifications::{self, RoutineNotification},
+    rows::{hex, time_text},
     runs::budgets,
 };
 use domain::routine::problem::AutomationProblem;
@@ -30,27 +37,48 @@ pub(super) async fn report(
     problem: &AutomationProblem,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let owner: Option<(String, String, Option<DateTime<Utc>>)> =
-        sqlx::query_as("SELECT user_id, name, problem_day FROM routines WHERE id = $1")
-            .bind(routine)
-            .fetch_optional(&mut tx.db)
-            .await?;
-    let Some((user, name, problem_day)) = owner else { return Ok(()) };
-    let today = budgets::period_start(BudgetPeriod::Day, &budgets::timezone(&mut tx.db, &user).await?, now);
-    if problem_day == Some(today) {
+    report_all(tx, &[routine], problem, now).await
+}
+
+/// Like [`report`], for several routines with the same problem.
+pub(super) async fn report_all(
+    tx: &mut WriteTx,
+    routines: &[RoutineId],
+    problem: &AutomationProblem,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    if routines.is_empty() {
         return Ok(());
     }
-    sqlx::query("UPDATE routines SET problem_day = $2 WHERE id = $1")
-        .bind(routine)
-        .bind(today)
-        .execute(&mut tx.db)
-        .await?;
-    let notice = RoutineNotification {
-        kind: NotificationKind::AutomationProblem,
-        title: format!("Automation problem: {name}"),
-        text: problem.text(),
-        run: None,
-        job: None,
-    };
-    notifications::insert(tx, routine, &user, notice, now).await
+    let ids: BTreeSet<String> = routines.iter().map(|routine| hex(routine.as_uuid())).collect();
+    let rows: Vec<(RoutineId, String, Option<DateTime<Utc>>, Option<String>)> = sqlx::query_as(
+        "SELECT r.id, r.name, r.problem_day, CASE WHEN json_valid(s.settings) THEN s.settings->>'timezone' END \
+         FROM json_each($1) AS j CROSS JOIN routines AS r ON r.id = unhex(j.value) LEFT JOIN user_settings AS s ON s.user_id = r.user_id",
+    )
+    .bind(text(&ids)?)
+    .fetch_all(&mut tx.db)
+    .await?;
+    let (mut days, mut notices) = (Vec::new(), Vec::new());
+    for (routine, name, problem_day, zone) in rows {
+        let today = budgets::period_start(BudgetPeriod::Day, zone.as_deref().unwrap_or("UTC"), now);
+        if problem_day == Some(today) {
+            continue;
+        }
+        days.push(json!({"id": hex(routine.as_uuid()), "day": time_text(today)}));
+        let notice = RoutineNotification {
+            kind: NotificationKind::AutomationProblem,
+            title: format!("Automation problem: {name}"),
+            text: problem.text(),
+            run: None,
+            job: None,
+        };
+        notices.push((routine, notice));
+    }
+    sqlx::query(
+        "UPDATE routines SET problem_day = j.value->>'day' FROM json_each($1) AS j WHERE routines.id = unhex(j.value->>'id')",
+    )
+    .bind(text(&days)?)
+    .execute(&mut tx.db)
+    .await?;
+    notifications::insert_all(tx, notices, now).await
 }

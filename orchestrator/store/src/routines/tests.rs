@@ -151,7 +151,7 @@ async fn users_take_turns_and_busy_routines_wait() {
         runs(&mut db, (n, 1, 6), "queued").await;
     }
     // Each user has half of the number, and one more.
-    assert_eq!(startable(&store, 1).await, [run(1)]);
+    assert_eq!(startable(&store, 1).await, [run(2)]);
     assert_eq!(startable(&store, 4).await, [run(1), run(2), run(3)]);
     sqlx::query("UPDATE routines SET guardrails = '{\"max_concurrent\":2}'").execute(&mut db).await.unwrap();
     assert_eq!(startable(&store, 6).await, [run(1), run(2), run(3), run(6), run(8)]);

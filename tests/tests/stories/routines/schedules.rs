@@ -152,6 +152,12 @@ async fn automation_that_was_switched_on_while_the_clock_was_ahead_fires_once_th
     clock.step_wall_to(start());
     let ada = world.user("ada");
     let id = scheduled(&ada, every_minute(), json!({})).await;
+    let store = world.store().await;
+    tests::until("the time of switching on to be corrected", async || {
+        store.automation().await.unwrap().resumed_at.is_some_and(|resumed_at| resumed_at <= start())
+    })
+    .await;
+    store.close().await;
     clock.advance(Duration::from_mins(1));
     let all = ended(&ada, &id, 1).await;
     assert_eq!(outcomes(&all), [(Some(at(60)), RunStatus::Ok)]);

@@ -172,7 +172,7 @@ async fn notify(
         call_id: None,
         channel: None,
     };
-    notifications::insert(tx, &notification, now).await
+    notifications::insert(tx, notification, now).await
 }
 
 /// Ends the turn of the thread, whose entries no model reads again.

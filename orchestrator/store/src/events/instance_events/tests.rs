@@ -165,7 +165,7 @@ async fn write(store: Store, writer: u32, n: u32) {
         1 => store.notify(notification(user), sample::now()).await.unwrap(),
         _ => {
             let failed = store.write(transaction!(|tx| {
-                crate::notifications::insert(tx, &notification(user), sample::now()).await?;
+                crate::notifications::insert(tx, notification(user), sample::now()).await?;
                 Err::<(), _>(StoreError::WriterFailed)
             }));
             failed.await.unwrap_err();

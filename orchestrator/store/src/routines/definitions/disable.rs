@@ -16,16 +16,16 @@ pub(in crate::routines) async fn disable(
     reason: DisabledReason,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let named: Option<(String, String)> = sqlx::query_as(
+    let name: Option<String> = sqlx::query_scalar(
         "UPDATE routines SET enabled = FALSE, disabled_reason = $2, disabled_at = $3, next_fire_at = NULL, rev = rev + 1, \
-         updated_at = $3 WHERE id = $1 AND enabled RETURNING user_id, name",
+         updated_at = $3 WHERE id = $1 AND enabled RETURNING name",
     )
     .bind(routine)
     .bind(reason.as_str())
     .bind(now)
     .fetch_optional(&mut tx.db)
     .await?;
-    let Some((user, name)) = named else { return Ok(()) };
+    let Some(name) = name else { return Ok(()) };
     tracing::info!(routine.id = %routine, %reason, "routine disabled");
     match definitions::load(&mut tx.db, routine).await {
         Ok(Some(changed)) => publish::routine(tx, RoutineChange::Disabled, &changed, now).await?,
@@ -44,7 +44,7 @@ pub(in crate::routines) async fn disable(
         run: None,
         job: None,
     };
-    notifications::insert(tx, routine, &user, notice, now).await
+    notifications::insert(tx, routine, notice, now).await
 }
 
 /// The text of the notification; none where the routine ends as its owner has determined.

@@ -4,12 +4,14 @@ use chrono::{DateTime, Utc};
 use protocol::{JobState, MemoryAuthor, RoutineRun, WorkId};
 use serde_json::{Value, json};
 
-use super::{EventName, NewRoutineEvent, enqueue};
+use super::{EventName, NewRoutineEvent, enqueue, users_listening};
 use crate::{StoreError, sqlite::write_tx::WriteTx};
 use domain::job::JobRecord;
 
 /// The source of Gantry's own events.
 const GANTRY: &str = "gantry";
+/// The type of the event of a run.
+const RUN: &str = "routine.run";
 /// The channel of messages in chats.
 const CHAT: &str = "chat";
 
@@ -45,18 +47,24 @@ pub(crate) async fn job_ended(tx: &mut WriteTx, job: &JobRecord, now: DateTime<U
     enqueue(tx, &gantry_event(&brief.user_id, event_type, payload, Some(job.id.into())), now).await.map(drop)
 }
 
-/// Enqueues the event `routine.run` of a run that has ended.
-pub(crate) async fn run_ended(tx: &mut WriteTx, run: &RoutineRun, now: DateTime<Utc>) -> Result<(), StoreError> {
-    let payload = json!({
-        "run_id": run.id,
-        "routine_id": run.routine_id,
-        "routine_name": run.routine_name,
-        "trigger_type": run.trigger_type,
-        "status": run.status,
-        "reason": run.reason,
-        "job_id": run.job_id,
-    });
-    enqueue(tx, &gantry_event(&run.user_id, "routine.run", payload, Some(run.id.into())), now).await.map(drop)
+/// Enqueues the events `routine.run` of runs that have ended.
+pub(crate) async fn runs_ended(tx: &mut WriteTx, runs: &[&RoutineRun], now: DateTime<Utc>) -> Result<(), StoreError> {
+    let users: Vec<&str> = runs.iter().map(|run| run.user_id.as_str()).collect();
+    let name = EventName::System { source: GANTRY.to_owned(), event_type: RUN.to_owned() };
+    let listening = users_listening(tx, &users, &name).await?;
+    for run in runs.iter().filter(|run| listening.contains(&run.user_id)) {
+        let payload = json!({
+            "run_id": run.id,
+            "routine_id": run.routine_id,
+            "routine_name": run.routine_name,
+            "trigger_type": run.trigger_type,
+            "status": run.status,
+            "reason": run.reason,
+            "job_id": run.job_id,
+        });
+        enqueue(tx, &gantry_event(&run.user_id, RUN, payload, Some(run.id.into())), now).await?;
+    }
+    Ok(())
 }
 
 /// Enqueues a message in a chat.

@@ -8,9 +8,11 @@
 //! `a_failed_run_is_tried_again_after_a_while_as_the_same_run` (stories, `routines/guardrails`) fail when the order is
 //! changed.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use protocol::{JobId, NotificationKind, Routine, RoutineId, RoutineRun, RunId, RunReason, RunStatus};
-use sqlx::FromRow;
+use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
 use super::{budgets, run_log};
@@ -22,10 +24,10 @@ use crate::{
         lines,
         notifications::{self, RoutineNotification},
         problems, publish,
-        rows::{RunRow, run_columns},
+        rows::{RunRow, hex, run_columns},
     },
     sqlite::{
-        rows::{RowRef, column},
+        rows::{RowRef, column, text},
         write_tx::WriteTx,
     },
     users::user_storage,
@@ -149,6 +151,13 @@ pub(super) async fn end_unreadable(
     Ok(())
 }
 
+/// An attempt that has ended, with the routine of its run if that can be read.
+pub(in crate::routines) struct EndedAttempt<'a> {
+    pub(in crate::routines) live: UnfinishedRun,
+    pub(in crate::routines) result: AttemptResult,
+    pub(in crate::routines) routine: Option<&'a Routine>,
+}
+
 /// Ends a run, or has it tried again.
 pub(in crate::routines) async fn end(
     tx: &mut WriteTx,
@@ -157,19 +166,46 @@ pub(in crate::routines) async fn end(
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
     let routine = readable_routine(tx, live.row.routine()).await?;
-    let run = end_of(tx, live, routine.as_ref(), result, now).await?;
-    publish::runs(tx, &[&run], now).await?;
-    Ok(run)
+    let row = live.row_ref();
+    let runs = end_all(tx, vec![EndedAttempt { live, result, routine: routine.as_ref() }], now).await?;
+    publish::runs(tx, &runs.iter().collect::<Vec<_>>(), now).await?;
+    row.known("id", runs.into_iter().next())
 }
 
-/// Like [`end`], for a routine that was read in this transaction. The caller appends the events of the run.
-pub(in crate::routines) async fn end_of(
+/// Like [`end`], for runs whose routines were read in this transaction. The caller appends the events of the runs.
+pub(in crate::routines) async fn end_all(
     tx: &mut WriteTx,
-    live: UnfinishedRun,
-    routine: Option<&Routine>,
-    result: AttemptResult,
+    attempts: Vec<EndedAttempt<'_>>,
     now: DateTime<Utc>,
-) -> Result<RoutineRun, StoreError> {
+) -> Result<Vec<RoutineRun>, StoreError> {
+    let (mut runs, mut ends) = (Vec::with_capacity(attempts.len()), Vec::with_capacity(attempts.len()));
+    for attempt in attempts {
+        match what_follows(tx, &attempt, now).await? {
+            AfterAttempt::Retry(plan) => runs.push(requeue(tx, &attempt, plan, now).await?),
+            AfterAttempt::End(end) => ends.push((attempt, *end)),
+        }
+    }
+    let ended = write_ends(tx, &ends, now).await?;
+    let events: Vec<&RoutineRun> =
+        ended.iter().zip(&ends).filter(|(_, (_, end))| end.is_event).map(|(run, _)| run).collect();
+    own_events::runs_ended(tx, &events, now).await?;
+    count(tx, &ends).await?;
+    for (run, (attempt, end)) in ended.iter().zip(ends) {
+        if let Some(routine) = attempt.routine {
+            tell(tx, routine, run, attempt.live.depth, end, now).await?;
+        }
+        run_log::ended(tx, run, attempt.routine.and_then(|routine| routine.next_fire_at), now);
+    }
+    runs.extend(ended);
+    Ok(runs)
+}
+
+/// Charges the budget, and decides what follows the end of an attempt.
+async fn what_follows(
+    tx: &mut WriteTx,
+    EndedAttempt { live, result, routine }: &EndedAttempt<'_>,
+    now: DateTime<Utc>,
+) -> Result<AfterAttempt, StoreError> {
     let mut is_budget_spent = false;
     if let Some(routine) = routine.filter(|routine| routine.guardrails.budget.is_some()) {
         budgets::add(tx, routine, result.tokens, result.cost_usd.unwrap_or(0.0), now).await?;
@@ -180,58 +216,44 @@ pub(in crate::routines) async fn end_of(
     } else {
         Vec::new()
     };
-    let after = after_attempt(
-        &result,
-        &EndFacts {
-            run: RunId::from_uuid(live.row.id),
-            attempt: live.row.attempt,
-            started_at: live.row.started_at().unwrap_or(now),
-            rate_limit_waits: live.rate_limit_waits,
-            routine,
-            is_budget_spent,
-            notified: &notified,
-            now,
-        },
-    );
-    let run = match after {
-        AfterAttempt::Retry(plan) => requeue(tx, &live, &result, plan).await?,
-        AfterAttempt::End(end) => finish(tx, &live, &result, routine, *end, now).await?,
+    let facts = EndFacts {
+        run: RunId::from_uuid(live.row.id),
+        attempt: live.row.attempt,
+        started_at: live.row.started_at().unwrap_or(now),
+        rate_limit_waits: live.rate_limit_waits,
+        routine: *routine,
+        is_budget_spent,
+        notified: &notified,
+        now,
     };
-    run_log::ended(tx, &run, routine.and_then(|routine| routine.next_fire_at), now);
-    Ok(run)
+    Ok(after_attempt(result, &facts))
 }
 
-/// Writes the end of a run, and what it means for its routine and its owner.
-async fn finish(
+/// Tells the owner of the end of a run, and disables the routine if that follows.
+async fn tell(
     tx: &mut WriteTx,
-    live: &UnfinishedRun,
-    result: &AttemptResult,
-    routine: Option<&Routine>,
+    routine: &Routine,
+    run: &RoutineRun,
+    depth: u32,
     end: RunEnd,
     now: DateTime<Utc>,
-) -> Result<RoutineRun, StoreError> {
-    let run = write_end(tx, live, result, &end, now).await?;
-    if end.is_event {
-        own_events::run_ended(tx, &run, now).await?;
-    }
-    let Some(routine) = routine else { return Ok(run) };
-    count(tx, routine, &run, end.counted, live.routine_rev).await?;
+) -> Result<(), StoreError> {
     match end.notice {
-        Some(Notice::Run { kind, title, text }) => notify(tx, routine, &run, (kind, title, text), now).await?,
+        Some(Notice::Run { kind, title, text }) => notify(tx, routine, run, (kind, title, text), now).await?,
         Some(Notice::Failure { reason, title, text }) => {
             notifications::note_alert(tx, routine.id, reason, now).await?;
-            notify(tx, routine, &run, (NotificationKind::RunFailed, title, text), now).await?;
+            notify(tx, routine, run, (NotificationKind::RunFailed, title, text), now).await?;
         }
         Some(Notice::Problem(problem)) => problems::report(tx, routine.id, &problem, now).await?,
         None => {}
     }
     if let Some(text) = end.line {
-        lines::post_summary(tx, routine, text, live.depth, now).await?;
+        lines::post_summary(tx, routine, text, depth, now).await?;
     }
     if let Some(reason) = end.disable {
         disable::disable(tx, routine.id, reason, now).await?;
     }
-    Ok(run)
+    Ok(())
 }
 
 async fn notify(
@@ -242,7 +264,7 @@ async fn notify(
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let notice = RoutineNotification { kind, title, text, run: Some(run.id), job: run.job_id };
-    notifications::insert(tx, routine.id, &routine.user_id, notice, now).await
+    notifications::insert(tx, routine.id, notice, now).await
 }
 
 /// The routine of a run; `None` if it was deleted, or cannot be read: its run ends nevertheless.
@@ -258,9 +280,9 @@ async fn readable_routine(tx: &mut WriteTx, routine: RoutineId) -> Result<Option
 
 async fn requeue(
     tx: &mut WriteTx,
-    live: &UnfinishedRun,
-    result: &AttemptResult,
+    EndedAttempt { live, result, routine }: &EndedAttempt<'_>,
     plan: RetryPlan,
+    now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
     let row: RunRow = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = 'queued', reason = $2, message = $3, not_before = $4, \
@@ -277,63 +299,88 @@ async fn requeue(
     .bind(result.cost_usd)
     .fetch_one(&mut tx.db)
     .await?;
-    row.into_run()
+    let run = row.into_run()?;
+    run_log::ended(tx, &run, routine.and_then(|routine| routine.next_fire_at), now);
+    Ok(run)
 }
 
-async fn write_end(
+/// Writes the ends of runs, and returns the runs in their order.
+async fn write_ends(
     tx: &mut WriteTx,
-    live: &UnfinishedRun,
-    result: &AttemptResult,
-    end: &RunEnd,
+    ends: &[(EndedAttempt<'_>, RunEnd)],
     now: DateTime<Utc>,
-) -> Result<RoutineRun, StoreError> {
-    let keeps_payload = end.keeps_payload && !user_storage::is_full(tx, &live.row.user_id).await?;
-    let row: RunRow = sqlx::query_as(concat!(
-        "UPDATE routine_runs SET status = $2, reason = $3, message = $4, completed_at = $5, result_summary = $6, \
-         tokens_used = tokens_used + $7, cost_usd = cost_usd + $8, payload = CASE WHEN $9 THEN payload END \
-         WHERE id = $1 RETURNING ",
+) -> Result<Vec<RoutineRun>, StoreError> {
+    if ends.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut keeps_payload = Vec::with_capacity(ends.len());
+    for (attempt, end) in ends {
+        keeps_payload.push(end.keeps_payload && !user_storage::is_full(tx, &attempt.live.row.user_id).await?);
+    }
+    let mut update = QueryBuilder::<Sqlite>::new(
+        "WITH ended (run, status, reason, message, at, summary, tokens, cost, keeps_payload) AS (",
+    );
+    update.push_values(ends.iter().zip(keeps_payload), |mut row, ((attempt, end), keeps_payload)| {
+        row.push_bind(attempt.live.row.id)
+            .push_bind(end.status.as_str())
+            .push_bind(end.reason.map(RunReason::as_str))
+            .push_bind(end.message.clone())
+            .push_bind(now)
+            .push_bind(end.summary.clone())
+            .push_bind(column(attempt.result.tokens))
+            .push_bind(attempt.result.cost_usd)
+            .push_bind(keeps_payload);
+    });
+    update.push(concat!(
+        ") UPDATE routine_runs SET status = ended.status, reason = ended.reason, message = ended.message, completed_at = ended.at, \
+         result_summary = ended.summary, tokens_used = tokens_used + ended.tokens, cost_usd = cost_usd + ended.cost, \
+         payload = CASE WHEN ended.keeps_payload THEN payload END FROM ended WHERE id = ended.run RETURNING ",
         run_columns!()
-    ))
-    .bind(live.row.id)
-    .bind(end.status.as_str())
-    .bind(end.reason.map(RunReason::as_str))
-    .bind(&end.message)
-    .bind(now)
-    .bind(&end.summary)
-    .bind(column(result.tokens))
-    .bind(result.cost_usd)
-    .bind(keeps_payload)
-    .fetch_one(&mut tx.db)
-    .await?;
-    row.into_run()
+    ));
+    let rows: Vec<RunRow> = update.build_query_as().persistent(false).fetch_all(&mut tx.db).await?;
+    let mut runs: HashMap<Uuid, RunRow> = rows.into_iter().map(|row| (row.id, row)).collect();
+    let in_order = ends.iter().map(|(attempt, _)| {
+        let row = attempt.live.row_ref().known("id", runs.remove(&attempt.live.row.id))?;
+        row.into_run()
+    });
+    in_order.collect()
 }
 
-/// Counts a run in its routine. `rev` is the revision of the routine that the run started with.
-async fn count(
-    tx: &mut WriteTx,
-    routine: &Routine,
-    run: &RoutineRun,
-    counted: Counted,
-    rev: i64,
-) -> Result<(), StoreError> {
-    let (is_success, state) = match counted {
-        Counted::Nothing => return Ok(()),
-        Counted::Failure => (false, None),
-        Counted::Success { state } => (true, state),
-    };
-    sqlx::query(
-        "UPDATE routines SET last_status = $2, consecutive_failures = CASE WHEN $3 THEN 0 ELSE consecutive_failures + 1 END, \
-         verified = verified OR ($3 AND verify_rev <= $4), state = COALESCE($5, state) WHERE id = $1",
-    )
-    .bind(routine.id)
-    .bind(run.status.as_str())
-    .bind(is_success)
-    .bind(rev)
-    .bind(state)
-    .execute(&mut tx.db)
-    .await?;
-    if is_success && routine.consecutive_failures > 0 {
-        sqlx::query("DELETE FROM routine_alerts WHERE routine_id = $1").bind(routine.id).execute(&mut tx.db).await?;
+/// Counts runs in their routines. Several runs of a routine have all ended well.
+async fn count(tx: &mut WriteTx, ends: &[(EndedAttempt<'_>, RunEnd)]) -> Result<(), StoreError> {
+    let counted = ends.iter().filter_map(|(attempt, end)| {
+        let (is_success, state) = match &end.counted {
+            Counted::Nothing => return None,
+            Counted::Failure => (false, None),
+            Counted::Success { state } => (true, state.clone()),
+        };
+        Some((attempt.routine?, end.status, is_success, attempt.live.routine_rev, state))
+    });
+    let counted: Vec<_> = counted.collect();
+    if counted.is_empty() {
+        return Ok(());
+    }
+    let recovered: Vec<String> = counted
+        .iter()
+        .filter(|(routine, _, is_success, ..)| *is_success && routine.consecutive_failures > 0)
+        .map(|(routine, ..)| hex(routine.id.as_uuid()))
+        .collect();
+    let mut update = QueryBuilder::<Sqlite>::new("WITH counted (routine, status, is_success, rev, state) AS (");
+    update.push_values(counted, |mut row, (routine, status, is_success, rev, state)| {
+        row.push_bind(routine.id).push_bind(status.as_str()).push_bind(is_success).push_bind(rev).push_bind(state);
+    });
+    update.push(
+        ") UPDATE routines SET last_status = c.status, \
+         consecutive_failures = CASE WHEN c.is_success THEN 0 ELSE consecutive_failures + 1 END, \
+         verified = verified OR (c.is_success AND verify_rev <= c.rev), state = COALESCE(c.state, routines.state) \
+         FROM counted AS c WHERE id = c.routine",
+    );
+    update.build().persistent(false).execute(&mut tx.db).await?;
+    if !recovered.is_empty() {
+        sqlx::query("DELETE FROM routine_alerts WHERE routine_id IN (SELECT unhex(value) FROM json_each($1))")
+            .bind(text(&recovered)?)
+            .execute(&mut tx.db)
+            .await?;
     }
     Ok(())
 }

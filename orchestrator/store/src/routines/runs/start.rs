@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     budgets,
-    finish::{self, UnfinishedRun, unfinished_columns},
+    finish::{self, EndedAttempt, UnfinishedRun, unfinished_columns},
     run_log,
     startable::{RunAttempt, WaitingRow, waiting_rows},
 };
@@ -37,7 +37,7 @@ use domain::{
 };
 
 /// Runs whose lines are posted in one transaction.
-const LINES_PER_TRANSACTION: usize = 50;
+const LINES_PER_TRANSACTION: usize = 100;
 
 impl Store {
     /// Starts runs of a kind, users by turns. A run whose routine cannot be read fails.
@@ -154,13 +154,15 @@ async fn post_lines(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Resul
     let started = start(tx, ids, now).await?;
     let routines: Vec<RoutineId> = started.iter().map(|one| one.attempt.routine).collect();
     let routines = definitions::load_all(tx, &routines).await?;
-    let mut runs = Vec::with_capacity(2 * started.len());
-    for Started { attempt, run, row } in started {
+    lines::deliver(tx, started.iter().map(|one| &one.attempt), now).await?;
+    let (mut runs, mut attempts) = (Vec::with_capacity(2 * started.len()), Vec::with_capacity(started.len()));
+    for Started { attempt, run, row: live } in started {
         run_log::started(tx, &run, attempt.session, attempt.wake_mode);
-        let result = lines::deliver(tx, &attempt, now).await?;
-        let ended = finish::end_of(tx, row, routines.get(&attempt.routine), result, now).await?;
-        runs.extend([run, ended]);
+        let (result, routine) = (AttemptResult::unused(AttemptEnd::Ok), routines.get(&attempt.routine));
+        attempts.push(EndedAttempt { live, result, routine });
+        runs.push(run);
     }
+    runs.extend(finish::end_all(tx, attempts, now).await?);
     publish::runs(tx, &runs.iter().collect::<Vec<_>>(), now).await
 }
 

@@ -120,29 +120,47 @@ macro_rules! running {
     };
 }
 
+/// The waiting runs of a kind ($1) of a user that may start at a time ($2), in their order: past those whose routine has
+/// as many in progress as it allows.
+macro_rules! may_start {
+    ($columns:literal, $user:literal) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            " FROM routine_runs AS q INDEXED BY routine_runs_waiting CROSS JOIN routines AS r ON r.id = q.routine_id \
+             WHERE q.status = 'queued' AND q.kind = $1 AND q.user_id = ",
+            $user,
+            " AND q.ready_at <= $2 AND ",
+            running!("q"),
+            " < r.max_concurrent ORDER BY q.ready_at, q.id LIMIT "
+        )
+    };
+}
+
 /// Runs of a kind ($1) that may start at a time ($2), at most $3. Users take turns; the one whose last run started
-/// earliest is first. Each user has an equal share of the number, so there may be more than those that are returned: the
-/// caller asks again once they have started.
+/// earliest is first. Each of the first users has an equal share of the number, so there may be more than those that are
+/// returned: the caller asks again once they have started.
 ///
-/// The work grows with the number of users and of runs that are returned, and not with that of the runs that wait. Each
-/// user's runs are read in their order, past those whose routine has as many in progress as it allows.
+/// The work grows with the number of users and of runs that are returned, and not with that of the runs that wait. Of
+/// users whose turn has not come, only the last start is read: `turns` is materialized in their order, and `next` reads it
+/// until it has enough.
 pub(in crate::routines) const STARTABLE: &str = concat!(
     "WITH RECURSIVE users (user_id) AS ( \
      SELECT MIN(user_id) FROM routine_runs INDEXED BY routine_runs_waiting WHERE status = 'queued' AND kind = $1 \
      UNION ALL SELECT (SELECT MIN(q.user_id) FROM routine_runs AS q INDEXED BY routine_runs_waiting \
      WHERE q.status = 'queued' AND q.kind = $1 AND q.user_id > users.user_id) FROM users WHERE user_id IS NOT NULL), \
-     turns AS (SELECT user_id, (SELECT MAX(attempt_started_at) FROM routine_runs AS last INDEXED BY routine_runs_by_start \
+     turns AS MATERIALIZED (SELECT user_id, (SELECT MAX(attempt_started_at) FROM routine_runs AS last INDEXED BY routine_runs_by_start \
      WHERE last.user_id = users.user_id AND last.attempt_started_at IS NOT NULL) AS last_start \
-     FROM users WHERE user_id IS NOT NULL), \
-     firsts AS (SELECT s.id, s.ready_at, t.user_id, t.last_start, r.max_concurrent, ",
+     FROM users WHERE user_id IS NOT NULL ORDER BY last_start), \
+     next AS MATERIALIZED (SELECT user_id, last_start FROM turns WHERE EXISTS (",
+    may_start!("1", "turns.user_id"),
+    "1) LIMIT $3), \
+     firsts AS (SELECT s.id, s.ready_at, next.user_id, next.last_start, r.max_concurrent, ",
     running!("s"),
     " AS running, ROW_NUMBER() OVER (PARTITION BY s.routine_id ORDER BY s.ready_at, s.id) AS nth \
-     FROM turns AS t CROSS JOIN routine_runs AS s ON s.id IN ( \
-     SELECT q.id FROM routine_runs AS q INDEXED BY routine_runs_waiting CROSS JOIN routines AS r ON r.id = q.routine_id \
-     WHERE q.status = 'queued' AND q.kind = $1 AND q.user_id = t.user_id AND q.ready_at <= $2 AND ",
-    running!("q"),
-    " < r.max_concurrent ORDER BY q.ready_at, q.id LIMIT $3 / (SELECT COUNT(*) FROM turns) + 1) \
-     CROSS JOIN routines AS r ON r.id = s.routine_id) \
+     FROM next CROSS JOIN routine_runs AS s ON s.id IN (",
+    may_start!("q.id", "next.user_id"),
+    "$3 / (SELECT COUNT(*) FROM next) + 1) CROSS JOIN routines AS r ON r.id = s.routine_id) \
      SELECT id FROM (SELECT id, last_start, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY ready_at, id) AS turn \
      FROM firsts WHERE nth + running <= max_concurrent) ORDER BY turn, last_start, id LIMIT $3"
 );
