@@ -47,6 +47,23 @@ pub struct NewNotification {
     pub channel: Option<String>,
 }
 
+impl NewNotification {
+    /// One that is about no object, for the user's default channel.
+    pub(crate) fn new(user: &str, kind: NotificationKind, title: String, text: String) -> Self {
+        Self {
+            user: user.to_owned(),
+            kind,
+            title: Some(title),
+            text,
+            routine: None,
+            job: None,
+            run: None,
+            call_id: None,
+            channel: None,
+        }
+    }
+}
+
 /// Which notifications to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NotificationFilter {

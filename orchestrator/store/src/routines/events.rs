@@ -325,21 +325,12 @@ async fn record_drop(tx: &mut WriteTx, user: &str, now: DateTime<Utc>) -> Result
     if dropped > 1 {
         return Ok(());
     }
-    let notification = NewNotification {
-        user: user.to_owned(),
-        kind: NotificationKind::Message,
-        title: Some("Events were dropped".to_owned()),
-        text: format!(
-            "{MAX_WAITING_PER_USER} events wait for your routines, which is the maximum. Further ones are dropped until some \
-             have been handled."
-        ),
-        routine: None,
-        job: None,
-        run: None,
-        call_id: None,
-        channel: None,
-    };
-    notifications::insert(tx, &notification, now).await
+    let text = format!(
+        "{MAX_WAITING_PER_USER} events wait for your routines, which is the maximum. Further ones are dropped until some \
+         have been handled."
+    );
+    let title = "Events were dropped".to_owned();
+    notifications::insert(tx, &NewNotification::new(user, NotificationKind::Message, title, text), now).await
 }
 
 #[derive(FromRow)]

@@ -1,7 +1,7 @@
 //! Notifications about routines and their runs, in the transactions that cause them.
 
 use chrono::{DateTime, Utc};
-use protocol::{JobId, NotificationId, NotificationKind, Notify, RoutineId, RunId, RunReason};
+use protocol::{NotificationId, NotificationKind, Notify, RoutineId, RunReason};
 use uuid::Uuid;
 
 use super::{
@@ -14,21 +14,11 @@ use super::{
 };
 use domain::routine::outcome::NotifiedFailure;
 
-/// What a notification about a routine says.
-pub(super) struct RoutineNotification {
-    pub(super) kind: NotificationKind,
-    pub(super) title: String,
-    pub(super) text: String,
-    pub(super) run: Option<RunId>,
-    pub(super) job: Option<JobId>,
-}
-
-/// Stores a notification of a routine, which is also posted to the routine's webhook.
+/// Stores a notification of a routine, for the recipients that the routine names: its channel and its webhook.
 pub(super) async fn insert(
     tx: &mut WriteTx,
     routine: RoutineId,
-    user: &str,
-    notice: RoutineNotification,
+    notification: NewNotification,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let notify: Option<String> = sqlx::query_scalar("SELECT notify FROM routines WHERE id = $1")
@@ -43,21 +33,11 @@ pub(super) async fn insert(
             Notify::default()
         }
     };
-    let notification = NewNotification {
-        user: user.to_owned(),
-        kind: notice.kind,
-        title: Some(notice.title),
-        text: notice.text,
-        routine: Some(routine),
-        job: notice.job,
-        run: notice.run,
-        call_id: None,
-        channel: notify.channel,
-    };
+    let notification = NewNotification { routine: Some(routine), channel: notify.channel, ..notification };
     let id = NotificationId::generate();
     notifications::insert_as(tx, id, &notification, now).await?;
     if let Some(url) = &notify.webhook_url {
-        deliveries::insert(tx, id, (routine, user), url, now).await?;
+        deliveries::insert(tx, id, (routine, &notification.user), url, now).await?;
     }
     Ok(())
 }
@@ -78,14 +58,9 @@ pub(super) async fn budget_spent(
     .fetch_optional(&mut tx.db)
     .await?;
     let Some((user, name)) = named else { return Ok(()) };
-    let notice = RoutineNotification {
-        kind: NotificationKind::BudgetSpent,
-        title: format!("Budget spent: {name}"),
-        text: format!("The routine does not run until the next {}, unless you raise its budget.", budget.per),
-        run: None,
-        job: None,
-    };
-    insert(tx, routine, &user, notice, now).await
+    let (title, per) = (format!("Budget spent: {name}"), budget.per);
+    let text = format!("The routine does not run until the next {per}, unless you raise its budget.");
+    insert(tx, routine, NewNotification::new(&user, NotificationKind::BudgetSpent, title, text), now).await
 }
 
 /// The failures of which the owner has been notified since the last successful run.

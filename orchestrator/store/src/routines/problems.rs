@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 use protocol::{BudgetPeriod, NotificationKind, RoutineId};
 
 use super::{
-    super::{Store, StoreError, sqlite::write_tx::WriteTx},
-    notifications::{self, RoutineNotification},
+    super::{NewNotification, Store, StoreError, sqlite::write_tx::WriteTx},
+    notifications,
     runs::budgets,
 };
 use domain::routine::problem::AutomationProblem;
@@ -45,12 +45,7 @@ pub(super) async fn report(
         .bind(today)
         .execute(&mut tx.db)
         .await?;
-    let notice = RoutineNotification {
-        kind: NotificationKind::AutomationProblem,
-        title: format!("Automation problem: {name}"),
-        text: problem.text(),
-        run: None,
-        job: None,
-    };
-    notifications::insert(tx, routine, &user, notice, now).await
+    let title = format!("Automation problem: {name}");
+    let notice = NewNotification::new(&user, NotificationKind::AutomationProblem, title, problem.text());
+    notifications::insert(tx, routine, notice, now).await
 }

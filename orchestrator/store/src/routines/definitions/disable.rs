@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use protocol::{DisabledReason, NotificationKind, RoutineChange, RoutineId, RunReason};
 
 use crate::{
-    StoreError,
+    NewNotification, StoreError,
     routines::{definitions, notifications, publish, runs::cancel},
     sqlite::write_tx::WriteTx,
 };
@@ -37,14 +37,9 @@ pub(in crate::routines) async fn disable(
         Box::pin(cancel::cancel_queued(tx, routine, why, now)).await?;
     }
     let Some(text) = explanation(reason) else { return Ok(()) };
-    let notice = notifications::RoutineNotification {
-        kind: NotificationKind::RoutineDisabled,
-        title: format!("Routine disabled: {name}"),
-        text: text.to_owned(),
-        run: None,
-        job: None,
-    };
-    notifications::insert(tx, routine, &user, notice, now).await
+    let title = format!("Routine disabled: {name}");
+    let notice = NewNotification::new(&user, NotificationKind::RoutineDisabled, title, text.to_owned());
+    notifications::insert(tx, routine, notice, now).await
 }
 
 /// The text of the notification; none where the routine ends as its owner has determined.

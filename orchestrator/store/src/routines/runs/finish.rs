@@ -15,13 +15,11 @@ use uuid::Uuid;
 
 use super::{budgets, run_log};
 use crate::{
-    Store, StoreError,
+    NewNotification, Store, StoreError,
     routines::{
         definitions::{self, disable},
         events::own_events,
-        lines,
-        notifications::{self, RoutineNotification},
-        problems, publish,
+        lines, notifications, problems, publish,
         rows::{RunRow, run_columns},
     },
     sqlite::{
@@ -241,8 +239,9 @@ async fn notify(
     (kind, title, text): (NotificationKind, String, String),
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let notice = RoutineNotification { kind, title, text, run: Some(run.id), job: run.job_id };
-    notifications::insert(tx, routine.id, &routine.user_id, notice, now).await
+    let notice = NewNotification::new(&routine.user_id, kind, title, text);
+    let notice = NewNotification { run: Some(run.id), job: run.job_id, ..notice };
+    notifications::insert(tx, routine.id, notice, now).await
 }
 
 /// The routine of a run; `None` if it was deleted, or cannot be read: its run ends nevertheless.
