@@ -199,7 +199,7 @@ impl Store {
         let resolved = "DELETE FROM gates WHERE id IN (SELECT id FROM gates WHERE resolved_at < $1 \
              AND thread_id NOT IN (SELECT id FROM chat_threads INDEXED BY chat_threads_busy \
              WHERE state = 'processing' AND state <> 'idle') LIMIT $2)";
-        self.delete_before(resolved, before).await
+        self.delete_batch(resolved, before).await
     }
 }
 

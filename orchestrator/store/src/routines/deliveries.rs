@@ -211,7 +211,9 @@ impl Store {
 
     /// Deletes a batch of old entries, and one of each routine that is gone. Returns how many.
     pub(crate) async fn trim_webhook_deliveries(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
-        let mut trimmed = self.trim_expired_deliveries(now - LOG_LIFETIME).await?;
+        let expired = "DELETE FROM webhook_deliveries WHERE id IN \
+             (SELECT id FROM webhook_deliveries WHERE received_at < $1 ORDER BY received_at LIMIT $2)";
+        let mut trimmed = self.delete_batch(expired, now - LOG_LIFETIME).await?;
         let without_routine = KeyWalk {
             table: "webhook_deliveries",
             key: "routine_id",
@@ -219,36 +221,11 @@ impl Store {
         };
         let orphaned: Vec<Uuid> = self.keys(&without_routine, Uuid::nil()).await?;
         for routine in orphaned {
-            trimmed += self.trim_deliveries_of(routine).await?;
+            let all = "DELETE FROM webhook_deliveries WHERE id IN \
+                 (SELECT id FROM webhook_deliveries WHERE routine_id = $1 LIMIT $2)";
+            trimmed += self.delete_batch(all, routine).await?;
         }
         Ok(trimmed)
-    }
-
-    /// Deletes a batch of old entries.
-    async fn trim_expired_deliveries(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(transaction!(|tx| {
-            let rows = sqlx::query(
-                "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE received_at < $1 \
-                 ORDER BY received_at LIMIT $2)",
-            )
-            .bind(before)
-            .bind(ROWS_PER_BATCH);
-            Ok(rows.execute(&mut tx.db).await?.rows_affected())
-        }))
-        .await
-    }
-
-    /// Deletes a batch of the entries of a routine that was deleted.
-    async fn trim_deliveries_of(&self, routine: Uuid) -> Result<u64, StoreError> {
-        self.write_one(transaction!(|tx| {
-            let rows = sqlx::query(
-                "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE routine_id = $1 LIMIT $2)",
-            )
-            .bind(routine)
-            .bind(ROWS_PER_BATCH);
-            Ok(rows.execute(&mut tx.db).await?.rows_affected())
-        }))
-        .await
     }
 }
 
