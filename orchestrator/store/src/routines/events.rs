@@ -157,9 +157,7 @@ impl Store {
         }
         let answer = self
             .write(transaction!(|tx| {
-                if let Some(key) = &key
-                    && let Some(known) = accepted::lookup(&mut tx.db, key, now).await?
-                {
+                if let Some(known) = accepted::lookup(&mut tx.db, key.as_ref(), now).await? {
                     return Ok(EventAnswer::Known(known));
                 }
                 let run_of = |outcome| if let FireOutcome::Fired(run) = outcome { Some(run) } else { None };

@@ -76,9 +76,7 @@ impl Store {
     ) -> Result<Triggered, StoreError> {
         let triggered = self
             .write(transaction!(|tx| {
-                if let Some(key) = &key
-                    && let Some(known) = accepted::lookup(&mut tx.db, key, now).await?
-                {
+                if let Some(known) = accepted::lookup(&mut tx.db, key.as_ref(), now).await? {
                     return Ok(Triggered::Known(known));
                 }
                 let outcome = fire_in(tx, firing, now).await?;
