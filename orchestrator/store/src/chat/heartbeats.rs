@@ -66,7 +66,7 @@ pub(crate) async fn mark_pending(
     .bind(requested)
     .execute(&mut tx.db)
     .await?;
-    tx.after_commit(|committed| committed.notifier.wake_heartbeats());
+    tx.after_commit(|committed| committed.notifier.heartbeats.notify_one());
     Ok(())
 }
 

@@ -253,7 +253,7 @@ async fn insert(tx: &mut WriteTx, thread: ThreadId, message: &SentMessage) -> Re
         .execute(&mut tx.db)
         .await?;
     publish(tx, &message.user, thread, ChatMessage { id, seq: None, at, content }).await?;
-    tx.after_commit(|committed| committed.notifier.wake_chats());
+    tx.after_commit(|committed| committed.notifier.chats.notify_one());
     Ok(id)
 }
 

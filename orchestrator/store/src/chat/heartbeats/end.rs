@@ -106,7 +106,7 @@ async fn record(
     .bind(has_failed)
     .fetch_optional(&mut tx.db)
     .await?;
-    tx.after_commit(|committed| committed.notifier.wake_heartbeats());
+    tx.after_commit(|committed| committed.notifier.heartbeats.notify_one());
     Ok(failures)
 }
 
@@ -167,6 +167,6 @@ async fn close_thread(tx: &mut WriteTx, key: TurnKey, now: DateTime<Utc>) -> Res
     forget_answers(&mut tx.db, key.thread).await?;
     chat::trim(tx, key.thread).await?;
     chat::set_state(tx, key.thread, ThreadState::Idle, now).await?;
-    tx.after_commit(|committed| committed.notifier.wake_chats());
+    tx.after_commit(|committed| committed.notifier.chats.notify_one());
     Ok(())
 }
