@@ -78,7 +78,9 @@ impl Store {
         let report = report.clone();
         let reported = self
             .write(transaction!(|tx| {
-                let Some(record) = load(&mut tx.db, job).await? else { return Ok(Reported::Decided(Transition::NotFound)) };
+                let Some(record) = load(&mut tx.db, job).await? else {
+                    return Ok(Reported::Decided(Transition::NotFound));
+                };
                 if record.attempt != attempt {
                     let refused = Refused { state: record.state(), verb: "finish an old attempt" };
                     return Ok(Reported::Decided(Transition::Refused(refused)));

@@ -82,7 +82,7 @@ impl Store {
                 let outcome = fire_in(tx, firing, now).await?;
                 if let (Some(key), FireOutcome::Fired(run)) = (&key, outcome) {
                     let Some(run) = finish::load(tx, run).await? else { return Ok(Triggered::Decided(outcome)) };
-                    let response = (ACCEPTED, text(&run.into_run()?)?);
+                    let response = (ACCEPTED, text(&run.row.into_run()?)?);
                     accepted::answer(&mut tx.db, key, response, None, now).await?;
                 }
                 Ok(Triggered::Decided(outcome))

@@ -99,19 +99,19 @@ async fn cancel(
     reason: RunReason,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
-    let run = RunId::from_uuid(live.id());
+    let run = RunId::from_uuid(live.row.id);
     let is_running = live.status()? == protocol::RunStatus::Running;
-    if let Some(job) = live.job().filter(|_| is_running) {
+    if let Some(job) = live.row.job_id.filter(|_| is_running) {
         sqlx::query("UPDATE routine_runs SET cancel_reason = $2 WHERE id = $1")
             .bind(run)
             .bind(reason.as_str())
             .execute(&mut tx.db)
             .await?;
         let stops = stop_job(tx, job, reason, now).await?;
-        let Some(live) = finish::load(tx, run).await? else { return live.into_run() };
+        let Some(live) = finish::load(tx, run).await? else { return live.row.into_run() };
         // The end of a job that had not started has ended its run.
         if stops || live.status()?.is_finished() {
-            return live.into_run();
+            return live.row.into_run();
         }
         return end(tx, live, reason, now).await;
     }

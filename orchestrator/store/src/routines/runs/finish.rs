@@ -9,7 +9,7 @@
 //! changed.
 
 use chrono::{DateTime, Utc};
-use protocol::{JobId, NotificationKind, Routine, RoutineId, RoutineRun, RunId, RunReason, RunStatus};
+use protocol::{NotificationKind, Routine, RoutineId, RoutineRun, RunId, RunReason, RunStatus};
 use sqlx::FromRow;
 use uuid::Uuid;
 
@@ -51,7 +51,7 @@ pub(in crate::routines) use unfinished_columns;
 #[derive(Clone, FromRow)]
 pub(in crate::routines) struct UnfinishedRun {
     #[sqlx(flatten)]
-    row: RunRow,
+    pub(in crate::routines) row: RunRow,
     routine_rev: i64,
     depth: u32,
     rate_limit_waits: u32,
@@ -71,7 +71,7 @@ impl Store {
         let ended = self
             .write(transaction!(|tx| {
                 let Some(live) = load(tx, run).await? else { return Ok(None) };
-                if live.row.status() != RunStatus::Running.as_str() || live.row.attempt != attempt {
+                if live.row.status != RunStatus::Running.as_str() || live.row.attempt != attempt {
                     return Ok(None);
                 }
                 end(tx, live, result, now).await.map(Some)
@@ -108,7 +108,7 @@ pub(crate) async fn end_with_job(tx: &mut WriteTx, job: &JobRecord, now: DateTim
         Ok(live) => live,
     };
     let Some(live) = live else { return Ok(()) };
-    if live.row.status() != RunStatus::Running.as_str() || live.row.job() != Some(job.id) {
+    if live.row.status != RunStatus::Running.as_str() || live.row.job_id != Some(job.id) {
         return Ok(());
     }
     let cancelled_by = live.cancel_reason.as_deref().and_then(RunReason::parse);
@@ -154,7 +154,7 @@ pub(in crate::routines) async fn end(
     result: AttemptResult,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
-    let routine = readable_routine(tx, live.row.routine()).await?;
+    let routine = readable_routine(tx, live.row.routine_id).await?;
     let run = end_of(tx, live, routine.as_ref(), result, now).await?;
     publish::runs(tx, &[&run], now).await?;
     Ok(run)
@@ -174,7 +174,7 @@ pub(in crate::routines) async fn end_of(
         is_budget_spent = budgets::is_spent(tx, routine.id, now).await?;
     }
     let notified: Vec<NotifiedFailure> = if matches!(result.end, AttemptEnd::Failed { .. }) {
-        notifications::known_alerts(tx, *live.row.routine().as_uuid()).await?
+        notifications::known_alerts(tx, *live.row.routine_id.as_uuid()).await?
     } else {
         Vec::new()
     };
@@ -183,7 +183,7 @@ pub(in crate::routines) async fn end_of(
         &EndFacts {
             run: RunId::from_uuid(live.row.id),
             attempt: live.row.attempt,
-            started_at: live.row.started_at().unwrap_or(now),
+            started_at: live.row.started_at.unwrap_or(now),
             rate_limit_waits: live.rate_limit_waits,
             routine,
             is_budget_spent,
@@ -338,27 +338,12 @@ async fn count(
 }
 
 impl UnfinishedRun {
-    pub(in crate::routines) const fn id(&self) -> Uuid {
-        self.row.id
-    }
-
-    pub(in crate::routines) fn row_ref(&self) -> RowRef {
-        RowRef { table: "routine_runs", id: self.row.id }
-    }
-
     pub(in crate::routines) fn status(&self) -> Result<RunStatus, StoreError> {
-        self.row_ref().known("status", RunStatus::parse(self.row.status()))
+        let row_ref = RowRef { table: "routine_runs", id: self.row.id };
+        row_ref.known("status", RunStatus::parse(&self.row.status))
     }
 
-    pub(in crate::routines) fn has_started(&self) -> bool {
-        self.row.started_at().is_some()
-    }
-
-    pub(in crate::routines) fn job(&self) -> Option<JobId> {
-        self.row.job()
-    }
-
-    pub(in crate::routines) fn into_run(self) -> Result<RoutineRun, StoreError> {
-        self.row.into_run()
+    pub(in crate::routines) const fn has_started(&self) -> bool {
+        self.row.started_at.is_some()
     }
 }

@@ -135,7 +135,7 @@ impl Store {
             .fetch_optional(&mut tx.db)
             .await?;
             let Some(live) = live else { return Ok(()) };
-            count_starts(tx, &[live.clone().into_run()?], now).await?;
+            count_starts(tx, &[live.row.clone().into_run()?], now).await?;
             finish::end(tx, live, AttemptResult::unused(end), now).await.map(drop)
         }))
         .await
@@ -200,7 +200,7 @@ async fn start(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<Vec
     .await?;
     let mut started = HashMap::with_capacity(rows.len());
     for Keyed { id, row } in rows {
-        match row.get().and_then(|row| Ok((row.clone().into_run()?, row))) {
+        match row.get().and_then(|row| Ok((row.row.clone().into_run()?, row))) {
             Ok(one) => drop(started.insert(id, one)),
             Err(error) => finish::end_unreadable(tx, id, error, now).await?,
         }
