@@ -19,11 +19,6 @@ pub(super) fn time_text(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::AutoSi, false)
 }
 
-/// An id as hexadecimal digits, for `unhex` of JSON arguments.
-pub(super) fn hex(id: &Uuid) -> String {
-    id.simple().to_string()
-}
-
 /// Whether a run of the routine is in progress.
 macro_rules! is_running {
     () => {

@@ -42,12 +42,11 @@ impl Store {
 
     /// Those of the given runs that have ended, or do not exist.
     pub async fn ended_among(&self, runs: &[RunId]) -> Result<Vec<RunId>, StoreError> {
-        let ids: Vec<String> = runs.iter().map(|run| crate::routines::rows::hex(run.as_uuid())).collect();
         let ended: Vec<String> = sqlx::query_scalar(
             "SELECT j.value FROM json_each($1) AS j WHERE NOT EXISTS \
-             (SELECT 1 FROM routine_runs WHERE id = unhex(j.value) AND status IN ('queued', 'running'))",
+             (SELECT 1 FROM routine_runs WHERE id = unhex(j.value, '-') AND status IN ('queued', 'running'))",
         )
-        .bind(text(&ids)?)
+        .bind(text(&runs)?)
         .fetch_all(&self.read)
         .await?;
         Ok(ended.iter().filter_map(|id| Uuid::try_parse(id).ok()).map(RunId::from_uuid).collect())
