@@ -191,7 +191,6 @@ impl Store {
     }
 }
 
-/// The limit of the user that one more secret would exceed.
 /// Creates or replaces a secret, in the transaction of what it belongs to.
 pub(crate) async fn upsert(
     tx: &mut Connection,
