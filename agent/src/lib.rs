@@ -46,7 +46,7 @@ pub use settings::{DEFAULT_OUTAGE_PATIENCE, Settings};
 pub use text::elide;
 pub use tool::{Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 pub use tools::{
-    Admission, AllowList, ApprovalContext, CallHost, CallOutcome, CallResult, CallView, Decision, MAX_OUTPUT_BYTES,
+    Admission, AllowList, ApprovalContext, CallHost, CallOutcome, CallResult, CheckedCall, Decision, MAX_OUTPUT_BYTES,
     OpenedRow, RecordError, RegisterError, RegisteredTool, ToolContext, ToolExecutor, ToolPolicy, ToolRegistry,
     Unrecorded,
     container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tool_requirement, container_tools},

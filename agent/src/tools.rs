@@ -13,10 +13,10 @@ mod registry;
 
 pub use approval::{AllowList, ApprovalContext};
 pub(crate) use call::STOPPED_BEFORE_START;
-pub use call::{Admission, CallOutcome, CallResult, Decision};
+pub use call::{Admission, CallOutcome, CallResult, CheckedCall, Decision};
 pub use context::{ToolContext, is_denied_to_jobs};
 pub use executor::ToolExecutor;
-pub use host::{CallHost, CallView, OpenedRow, RecordError, Unrecorded};
+pub use host::{CallHost, OpenedRow, RecordError, Unrecorded};
 pub use output::{MAX_OUTPUT_BYTES, is_incomplete_escape, sanitize_piece};
 pub use policy::ToolPolicy;
 pub use registry::{RegisterError, RegisteredTool, ToolRegistry};

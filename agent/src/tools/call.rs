@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 
 use super::{
     context::ToolContext,
-    host::{CallHost, CallView, OpenedRow, RecordError},
+    host::{CallHost, OpenedRow, RecordError},
     output,
     registry::RegisteredTool,
 };
@@ -32,7 +32,8 @@ const NOT_ASKED: &str = "not run: a person would have to approve it";
 /// A call after its checks.
 #[derive(Debug)]
 pub struct Admission {
-    pub(super) call: CheckedCall,
+    /// The call.
+    pub call: CheckedCall,
     /// What is done with it.
     pub decision: Decision,
 }
@@ -53,19 +54,24 @@ pub enum Decision {
     Reject(ToolError),
 }
 
-/// A call that is going to be recorded, whatever becomes of it.
+/// A call that is going to be recorded, whatever becomes of it: what its host learns of it.
 #[derive(Debug)]
-pub(super) struct CheckedCall {
+pub struct CheckedCall {
     pub(super) host: Arc<dyn CallHost>,
-    pub(super) context: Arc<ToolContext>,
-    pub(super) call_id: CallId,
+    /// Who calls, and under which policy.
+    pub context: Arc<ToolContext>,
+    /// The call's id, unique within its attempt or turn.
+    pub call_id: CallId,
     /// The tool's name, as the model wrote it.
-    pub(super) tool: String,
+    pub tool: String,
     /// The arguments, redacted.
-    pub(super) input: Value,
-    pub(super) request_digest: String,
-    pub(super) estimated_cost_micro_usd: u64,
-    pub(super) is_repeatable: bool,
+    pub input: Value,
+    /// [`CallHost::request_digest`] of the tool and the arguments as they were sent.
+    pub request_digest: String,
+    /// What the tool declares that a call costs, in millionths of a US dollar.
+    pub estimated_cost_micro_usd: u64,
+    /// Whether the call may run again if a crash interrupted it.
+    pub is_repeatable: bool,
 }
 
 /// The end of a call.
@@ -100,11 +106,6 @@ impl Admission {
         self.call.input.clone()
     }
 
-    /// What a host learns of the call.
-    pub fn view(&self) -> CallView<'_> {
-        self.call.view()
-    }
-
     /// Whether the call must not run beside other calls.
     pub fn runs_alone(&self) -> bool {
         match &self.decision {
@@ -127,18 +128,6 @@ impl Admission {
 }
 
 impl CheckedCall {
-    pub(super) fn view(&self) -> CallView<'_> {
-        CallView {
-            context: &self.context,
-            call_id: &self.call_id,
-            tool: &self.tool,
-            input: &self.input,
-            request_digest: &self.request_digest,
-            estimated_cost_micro_usd: self.estimated_cost_micro_usd,
-            is_repeatable: self.is_repeatable,
-        }
-    }
-
     /// Counts, records and runs the call. A call that ran before is not run again.
     async fn finish(
         self,
@@ -147,7 +136,7 @@ impl CheckedCall {
         stop: &CancellationToken,
     ) -> Result<CallResult, RecordError> {
         let rate = self.host.take_rate(&self.context, tool.name());
-        let opened = self.host.open(self.view()).await;
+        let opened = self.host.open(&self).await;
         if rate.is_ok() && !matches!(opened, Ok(OpenedRow::New)) {
             self.host.return_rate(&self.context, tool.name());
         }
@@ -167,13 +156,13 @@ impl CheckedCall {
         };
         let (ended, duration) = run(tool, invocation, stop).await;
         let result = CallResult { duration, ..self.conclude(ended.into()).await };
-        self.host.close(self.view(), &result, true).await?;
+        self.host.close(&self, &result, true).await?;
         Ok(result)
     }
 
     /// Records a call that is not run.
     async fn finish_rejected(self, error: ToolError) -> Result<CallResult, RecordError> {
-        match self.host.open(self.view()).await? {
+        match self.host.open(&self).await? {
             OpenedRow::New => self.close_refused(error).await,
             OpenedRow::Recorded(reply) => Ok(CallResult::of_reply(reply)),
             // The reason why it was rejected says more.
@@ -183,7 +172,7 @@ impl CheckedCall {
 
     async fn close_refused(&self, error: ToolError) -> Result<CallResult, RecordError> {
         let result = self.clean(Err(error).into()).await;
-        self.host.close(self.view(), &result, false).await?;
+        self.host.close(self, &result, false).await?;
         Ok(result)
     }
 
@@ -191,7 +180,7 @@ impl CheckedCall {
     /// is cleaned again.
     async fn conclude(&self, ended: Ended) -> CallResult {
         let result = self.clean(ended).await;
-        let changed = match self.host.after_call(self.view(), result.text()).await {
+        let changed = match self.host.after_call(self, result.text()).await {
             Ok(None) => return result,
             Ok(Some(text)) => {
                 let CallResult { outcome, truncated, cost_micro_usd, .. } = result;

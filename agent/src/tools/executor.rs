@@ -172,7 +172,7 @@ impl ToolExecutor {
         tool: &RegisteredTool,
         arguments: &mut Value,
     ) -> Result<(), ToolError> {
-        if let Some(changed) = self.host.before_call(call.view()).await? {
+        if let Some(changed) = self.host.before_call(call).await? {
             let changed = restore(arguments, &call.input, changed);
             tool.validate(&changed)?;
             *arguments = changed;

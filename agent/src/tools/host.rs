@@ -11,26 +11,7 @@ use serde_json::Value;
 use super::{context::ToolContext, policy::ToolPolicy};
 use crate::{BoxFuture, ToolError};
 
-use super::call::CallResult;
-
-/// What a host learns of a call.
-#[derive(Debug, Clone, Copy)]
-pub struct CallView<'a> {
-    /// Who calls, and under which policy.
-    pub context: &'a ToolContext,
-    /// The call's id, unique within its attempt or turn.
-    pub call_id: &'a CallId,
-    /// The tool's name, as the model wrote it.
-    pub tool: &'a str,
-    /// The arguments, redacted.
-    pub input: &'a Value,
-    /// [`CallHost::request_digest`] of the tool and the arguments as they were sent.
-    pub request_digest: &'a str,
-    /// What the tool declares that a call costs, in millionths of a US dollar.
-    pub estimated_cost_micro_usd: u64,
-    /// Whether the call may run again if a crash interrupted it.
-    pub is_repeatable: bool,
-}
+use super::call::{CallResult, CheckedCall};
 
 /// Whether a call that is recorded may run.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,7 +69,7 @@ pub trait CallHost: fmt::Debug + Send + Sync {
     }
 
     /// The hook before a call. It may deny the call, or return other arguments: what it leaves as it was shown keeps its value.
-    fn before_call<'a>(&'a self, call: CallView<'a>) -> BoxFuture<'a, Result<Option<Value>, ToolError>> {
+    fn before_call<'a>(&'a self, call: &'a CheckedCall) -> BoxFuture<'a, Result<Option<Value>, ToolError>> {
         let _ = call;
         Box::pin(ready(Ok(None)))
     }
@@ -115,14 +96,18 @@ pub trait CallHost: fmt::Debug + Send + Sync {
     }
 
     /// Writes the call's row, before the call has any effect.
-    fn open<'a>(&'a self, call: CallView<'a>) -> BoxFuture<'a, Result<OpenedRow, RecordError>> {
+    fn open<'a>(&'a self, call: &'a CheckedCall) -> BoxFuture<'a, Result<OpenedRow, RecordError>> {
         let _ = call;
         Box::pin(ready(Ok(OpenedRow::New)))
     }
 
     /// The hook after a call, which gets its text as it is shown. It may return another text, which is cleaned again, or an error that
     /// replaces the result.
-    fn after_call<'a>(&'a self, call: CallView<'a>, text: &'a str) -> BoxFuture<'a, Result<Option<String>, ToolError>> {
+    fn after_call<'a>(
+        &'a self,
+        call: &'a CheckedCall,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, ToolError>> {
         let _ = (call, text);
         Box::pin(ready(Ok(None)))
     }
@@ -142,7 +127,7 @@ pub trait CallHost: fmt::Debug + Send + Sync {
     /// Writes the result into the call's row. A call that was refused was not run.
     fn close<'a>(
         &'a self,
-        call: CallView<'a>,
+        call: &'a CheckedCall,
         result: &'a CallResult,
         was_run: bool,
     ) -> BoxFuture<'a, Result<(), RecordError>> {

@@ -107,7 +107,7 @@ impl ChatEngine {
         while !drain.is_cancelled() {
             let retry = self.start_turns(&mut turns).await.is_err();
             tokio::select! {
-                () = notifier.chat_work() => {}
+                () = notifier.chats.notified() => {}
                 Some(_) = turns.join_next() => {}
                 () = tokio::time::sleep(STORE_RETRY), if retry => {}
                 () = drain.cancelled() => {}

@@ -77,7 +77,7 @@ impl Heartbeats {
                 MAX_WAIT
             });
             tokio::select! {
-                () = notifier.heartbeat_work() => tokio::time::sleep(MIN_WAIT).await,
+                () = notifier.heartbeats.notified() => tokio::time::sleep(MIN_WAIT).await,
                 Some(_) = running.join_next() => {}
                 () = tokio::time::sleep(wait) => {}
                 () = drain.cancelled() => {}

@@ -18,7 +18,7 @@ use dispatch::{Attempt, AttemptStopCause, DispatcherWaker, EventIngestion, RunHo
 use domain::job::{AttemptFailure, JobRecord};
 use llm::metering::{Meter, MeteredModel, retry_write};
 use secrets::DetectorError;
-use store::{Reported, Store, StoreError};
+use store::{Reported, Store, StoreError, Transition};
 use tools::BuiltinTools;
 
 /// Delay before the database is asked again for prompts after it failed.
@@ -172,8 +172,8 @@ impl JobSession for HostSession<'_> {
         let report = jobs.ingestion.shown_report(&self.attempt.record(), report).await?;
         let write = || jobs.store.complete(key.job, key.attempt, jobs.clock.now(), &report);
         match retry_write(&jobs.drain, &key, write).await? {
-            Reported::Applied(_) => jobs.waker.wake(),
-            Reported::Refused(_) | Reported::NotFound => {}
+            Reported::Decided(Transition::Applied(_)) => jobs.waker.wake(),
+            Reported::Decided(Transition::Refused(_) | Transition::NotFound) => {}
             Reported::PromptsWaiting => return Ok(Delivery::PromptsWaiting),
         }
         Ok(Delivery::Done)

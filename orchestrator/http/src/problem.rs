@@ -217,6 +217,12 @@ impl IntoResponse for ApiError {
     }
 }
 
+impl From<FieldError> for ApiError {
+    fn from(error: FieldError) -> Self {
+        Self::invalid(vec![error])
+    }
+}
+
 impl From<hooks::HookRefused> for ApiError {
     fn from(refused: hooks::HookRefused) -> Self {
         let code = if refused.is_transient() { ErrorCode::Unavailable } else { ErrorCode::HookDenied };

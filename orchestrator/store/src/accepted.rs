@@ -119,15 +119,17 @@ pub enum Lookup {
 impl Store {
     /// Looks a key up, before the request is prepared.
     pub async fn idempotency(&self, key: &IdempotencyKey, now: DateTime<Utc>) -> Result<Option<Lookup>, StoreError> {
-        lookup(&self.read, key, now).await
+        lookup(&self.read, Some(key), now).await
     }
 }
 
+/// What is recorded of the key of a request, if it has one.
 pub(super) async fn lookup<'c>(
     db: impl Executor<'c, Database = Sqlite>,
-    key: &IdempotencyKey,
+    key: Option<&IdempotencyKey>,
     now: DateTime<Utc>,
 ) -> Result<Option<Lookup>, StoreError> {
+    let Some(key) = key else { return Ok(None) };
     let known = find(db, Scope::Key(&key.user), &[&key.key], None, now).await?;
     Ok(known.map(|known| {
         if known.digest.is_some_and(|digest| digest != key.digest) {

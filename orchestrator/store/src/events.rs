@@ -151,19 +151,16 @@ impl Store {
         if events.is_empty() {
             return Ok(());
         }
-        self.write(move |tx| {
-            let events = events.clone();
-            Box::pin(async move {
-                let attempt: Option<(i64,)> =
-                    sqlx::query_as("SELECT attempt FROM jobs WHERE id = $1 AND state IN ('in_progress', 'stuck')")
-                        .bind(job)
-                        .fetch_optional(&mut tx.db)
-                        .await?;
-                let Some((attempt,)) = attempt else { return Ok(()) };
-                let attempt = RowRef { table: "jobs", id: *job.as_uuid() }.number("attempt", attempt)?;
-                append(tx, EventStamp { job, attempt, at: now }, &events).await
-            })
-        })
+        self.write(transaction!(|tx| {
+            let attempt: Option<i64> =
+                sqlx::query_scalar("SELECT attempt FROM jobs WHERE id = $1 AND state IN ('in_progress', 'stuck')")
+                    .bind(job)
+                    .fetch_optional(&mut tx.db)
+                    .await?;
+            let Some(attempt) = attempt else { return Ok(()) };
+            let attempt = RowRef { table: "jobs", id: *job.as_uuid() }.number("attempt", attempt)?;
+            append(tx, EventStamp { job, attempt, at: now }, &events).await
+        }))
         .await
     }
 

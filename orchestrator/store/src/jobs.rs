@@ -203,9 +203,7 @@ pub(super) async fn create(
     audit: Option<&AuditEntry>,
 ) -> Result<CreateOutcome, StoreError> {
     let now = job.brief.created_at;
-    if let Some(key) = key
-        && let Some(known) = accepted::lookup(&mut tx.db, key, now).await?
-    {
+    if let Some(known) = accepted::lookup(&mut tx.db, key, now).await? {
         return Ok(CreateOutcome::Known(known));
     }
     let facts = QueueFacts::read(&mut tx.db, &job.brief.user_id).await?;

@@ -296,14 +296,7 @@ async fn put(tx: &mut Connection, write: MemoryWrite, text: NewText) -> Result<O
         MemoryEntry { path: path.as_str().to_owned(), version: next, bytes: bytes as u64, updated_at: audit.at };
     let id = upsert(tx, &user, &entry).await?;
     remove_before(tx, id, oldest_kept).await?;
-    let new = VersionRow {
-        document_id: id,
-        version: column(next),
-        bytes: column(entry.bytes),
-        created_at: audit.at,
-        author: author.to_string(),
-    };
-    insert_version(tx, &new, &text.content).await?;
+    insert_version(tx, id, &entry, &author.to_string(), &text.content).await?;
     index(tx, id, &text.path_terms, &text.content_terms).await?;
     audit::insert(tx, &audit, AuditOutcome::Done, None).await?;
     Ok(Some(MemoryWriteOutcome::Stored { entry, is_new: current.is_none() }))

@@ -9,7 +9,7 @@ use protocol::{
     AuditOutcome, InstanceEventData, JobId, Notification, NotificationDelivery, NotificationId, NotificationKind,
     RoutineId, RunId,
 };
-use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, FromRow, QueryBuilder, Sqlite, SqliteConnection};
 use uuid::Uuid;
 
 use super::{
@@ -23,8 +23,6 @@ use super::{
 const LIFETIME: TimeDelta = TimeDelta::days(90);
 /// Notifications of one user beyond which the oldest are deleted early: ten times what a person reads in 90 days.
 const MAX_PER_USER: i64 = 10_000;
-/// Rows in one transaction, so that other writes do not wait long.
-const ROWS_PER_BATCH: i64 = 1_000;
 
 /// A notification that is about to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +43,23 @@ pub struct NewNotification {
     pub call_id: Option<String>,
     /// Where else to deliver it; `None` for the user's default.
     pub channel: Option<String>,
+}
+
+impl NewNotification {
+    /// One that is about no object, for the user's default channel.
+    pub(crate) fn new(user: &str, kind: NotificationKind, title: String, text: String) -> Self {
+        Self {
+            user: user.to_owned(),
+            kind,
+            title: Some(title),
+            text,
+            routine: None,
+            job: None,
+            run: None,
+            call_id: None,
+            channel: None,
+        }
+    }
 }
 
 /// Which notifications to list.
@@ -158,29 +173,19 @@ impl Store {
     pub(super) async fn trim_notifications(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
         let expired = "DELETE FROM notifications WHERE id IN \
              (SELECT id FROM notifications WHERE created_at < $1 ORDER BY created_at LIMIT $2)";
-        let mut trimmed = self.delete_before(expired, now - LIFETIME).await?;
+        let mut trimmed = self.delete_batch(expired, now - LIFETIME).await?;
         if trimmed > 0 {
             return Ok(trimmed);
         }
         let users = self.keys(&KeyWalk::over("notifications", "user_id", MAX_PER_USER), String::new()).await?;
+        let oldest = format!(
+            "DELETE FROM notifications WHERE id IN (SELECT id FROM notifications WHERE user_id = $1 \
+             ORDER BY id DESC LIMIT $2 OFFSET {MAX_PER_USER})"
+        );
         for user in users {
-            trimmed += self.trim_notifications_of(user).await?;
+            trimmed += self.delete_batch(AssertSqlSafe(oldest.clone()), user).await?;
         }
         Ok(trimmed)
-    }
-
-    async fn trim_notifications_of(&self, user: String) -> Result<u64, StoreError> {
-        self.write_one(transaction!(|tx| {
-            let rows = sqlx::query(
-                "DELETE FROM notifications WHERE id IN (SELECT id FROM notifications WHERE user_id = $1 \
-                 ORDER BY id DESC LIMIT $2 OFFSET $3)",
-            )
-            .bind(user)
-            .bind(ROWS_PER_BATCH)
-            .bind(MAX_PER_USER);
-            Ok(rows.execute(&mut tx.db).await?.rows_affected())
-        }))
-        .await
     }
 }
 

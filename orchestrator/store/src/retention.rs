@@ -15,6 +15,7 @@ use std::{
 
 use agent::BoxFuture;
 use chrono::{DateTime, TimeDelta, Utc};
+use sqlx::SqlSafeStr;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -80,13 +81,13 @@ type Step = for<'s> fn(&'s Store, &'s Sweep) -> BoxFuture<'s, Result<u64, StoreE
 const PARTS: &[(&str, Step)] = &[
     ("accepted", |store, sweep| {
         let expired = "DELETE FROM accepted WHERE rowid IN (SELECT rowid FROM accepted WHERE until < $1 LIMIT $2)";
-        Box::pin(store.delete_before(expired, sweep.now))
+        Box::pin(store.delete_batch(expired, sweep.now))
     }),
     ("tokens", |store, sweep| {
         // A token that was signed elsewhere has no user here, and nothing else says that it is revoked.
         let tokens = "DELETE FROM tokens WHERE rowid IN \
                       (SELECT rowid FROM tokens WHERE expires_at < $1 AND user_id <> '' LIMIT $2)";
-        Box::pin(store.delete_before(tokens, sweep.now - TimeDelta::days(EXPIRED_TOKEN_DAYS)))
+        Box::pin(store.delete_batch(tokens, sweep.now - TimeDelta::days(EXPIRED_TOKEN_DAYS)))
     }),
     ("notifications", |store, sweep| Box::pin(store.trim_notifications(sweep.now))),
     ("runs", |store, sweep| Box::pin(store.trim_runs(sweep.now))),
@@ -96,12 +97,12 @@ const PARTS: &[(&str, Step)] = &[
         // Only for the budget of their day. A call that began on an earlier day is settled on that day: the two latest
         // days always stay.
         let days = "DELETE FROM user_days WHERE rowid IN (SELECT rowid FROM user_days WHERE day < $1 LIMIT $2)";
-        Box::pin(store.delete_before(days, budget::day_of(sweep.records - TimeDelta::days(1))))
+        Box::pin(store.delete_batch(days, budget::day_of(sweep.records - TimeDelta::days(1))))
     }),
     ("daily_usage", |store, sweep| {
         let usage = "DELETE FROM daily_usage WHERE (day, user_id, model) IN \
                      (SELECT day, user_id, model FROM daily_usage WHERE day < $1 LIMIT $2)";
-        Box::pin(store.delete_before(usage, sweep.records.date_naive().to_string()))
+        Box::pin(store.delete_batch(usage, sweep.records.date_naive().to_string()))
     }),
     ("instance_events", |store, sweep| Box::pin(store.trim_instance_events(sweep.records))),
     ("gates", |store, sweep| Box::pin(store.trim_gates(sweep.records))),
@@ -110,7 +111,7 @@ const PARTS: &[(&str, Step)] = &[
         // Those of jobs are deleted with the other records of their job.
         let calls = "DELETE FROM model_calls WHERE rowid IN \
                      (SELECT rowid FROM model_calls WHERE kind <> 'job' AND at < $1 AND NOT is_open LIMIT $2)";
-        Box::pin(store.delete_before(calls, sweep.records))
+        Box::pin(store.delete_batch(calls, sweep.records))
     }),
     ("tool_calls", |store, sweep| Box::pin(store.trim_thread_tool_calls(sweep.records))),
     ("jobs", |store, sweep| Box::pin(store.trim_jobs(sweep.records, sweep.now))),
@@ -146,13 +147,17 @@ impl Store {
         trimmed
     }
 
-    /// Runs a statement that deletes at most `$2` rows from before `$1`. Returns how many.
-    pub(super) async fn delete_before<T>(&self, statement: &'static str, before: T) -> Result<u64, StoreError>
+    /// Runs a statement that deletes at most `$2` of the rows that `$1` selects. Returns how many.
+    pub(super) async fn delete_batch<T>(
+        &self,
+        statement: impl SqlSafeStr + Send + 'static,
+        argument: T,
+    ) -> Result<u64, StoreError>
     where
         T: for<'q> sqlx::Encode<'q, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite> + Send + 'static,
     {
         self.write_one(transaction!(|tx| {
-            let rows = sqlx::query(statement).bind(before).bind(ROWS_PER_STEP.cast_signed());
+            let rows = sqlx::query(statement).bind(argument).bind(ROWS_PER_STEP.cast_signed());
             Ok(rows.execute(&mut tx.db).await?.rows_affected())
         }))
         .await
@@ -160,7 +165,7 @@ impl Store {
 
     async fn trim_audit(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
         let entries = "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < $1 ORDER BY at LIMIT $2)";
-        self.delete_before(entries, before).await
+        self.delete_batch(entries, before).await
     }
 
     /// Deletes records of the jobs that finished first. A job with more records than a step deletes takes several, and
@@ -197,9 +202,8 @@ impl Store {
 /// Jobs of which a step deletes records.
 const JOBS_PER_STEP: i64 = 50;
 
-/// The records of a finished job in other tables. Its events are deleted first, except the last ones from the result
-/// on.
-const TRIM_JOB: [&str; 3] = [
+/// The records of a finished job in other tables, at most `$2` at once. Its events are deleted before them.
+pub(super) const RECORDS: [&str; 3] = [
     "DELETE FROM model_calls WHERE rowid IN (SELECT rowid FROM model_calls WHERE work_id = $1 LIMIT $2)",
     "DELETE FROM tool_calls WHERE rowid IN (SELECT rowid FROM tool_calls WHERE work_id = $1 LIMIT $2)",
     "DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE job_id = $1 LIMIT $2)",
@@ -254,7 +258,7 @@ pub(super) const CUT_TEXTS: DataMigration = DataMigration {
     finish: &[],
 };
 
-/// Deletes at most `limit` records of a job. Returns how many.
+/// Deletes at most `limit` records of a job, but for its last events from the result on. Returns how many.
 async fn trim_job(tx: &mut WriteTx, job: Uuid, limit: u64) -> Result<u64, StoreError> {
     let cursors: Vec<i64> = sqlx::query_scalar(
         "DELETE FROM events WHERE cursor IN (SELECT cursor FROM events WHERE job_id = $1 AND seq < (SELECT r.seq \
@@ -267,7 +271,7 @@ async fn trim_job(tx: &mut WriteTx, job: Uuid, limit: u64) -> Result<u64, StoreE
     .await?;
     instance_events::set_trimmed(tx, &cursors).await?;
     let mut deleted = cursors.len() as u64;
-    for statement in TRIM_JOB {
+    for statement in RECORDS {
         let rows = sqlx::query(statement).bind(job).bind((limit - deleted).cast_signed());
         deleted += rows.execute(&mut tx.db).await?.rows_affected();
     }

@@ -302,7 +302,7 @@ async fn a_nudge_holds_up_no_report_and_reaches_no_new_attempt() {
     let now = sample::now();
     assert_eq!(store.next_prompt(ids[0], Some(PromptId::nil()), now).await.unwrap().unwrap().content, "go on");
     let done = store.complete(ids[0], 1, now, &report).await.unwrap();
-    assert!(matches!(done, Reported::Applied(_)), "{done:?}");
+    assert!(matches!(done, Reported::Decided(Transition::Applied(_))), "{done:?}");
     store.transition(ids[1], now, None, |job| job.mark_stuck("silent".to_owned())).await.unwrap();
     let start = AttemptStart {
         attempt: 2,

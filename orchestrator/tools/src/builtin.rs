@@ -9,7 +9,7 @@ use agent::{
 use protocol::{
     EgressView, Execution, JobId, LightweightAction, RunId, ToolCall, ToolDefinition, ToolDomain, UserId, WorkId,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -335,6 +335,17 @@ fn unrestricted() -> ToolContext {
         egress: EgressView::default(),
         max_children: 1,
     }
+}
+
+/// The schema of arguments: an object with these properties, some of which are required, and no others.
+pub(super) fn object(required: &[&str], properties: Value) -> Value {
+    let mut schema = json!({"type": "object"});
+    schema["properties"] = properties;
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema["additionalProperties"] = json!(false);
+    schema
 }
 
 /// The specification of an orchestrator-domain tool with the defaults that they share.

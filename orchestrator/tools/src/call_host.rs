@@ -7,7 +7,7 @@
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use agent::{
-    BoxFuture, CallHost, CallResult, CallView, OpenedRow, RecordError, ToolContext, ToolError, ToolExecutor,
+    BoxFuture, CallHost, CallResult, CheckedCall, OpenedRow, RecordError, ToolContext, ToolError, ToolExecutor,
     ToolPolicy,
     safety::{LeakDetector, REDACTED, StreamRedactor, screen_outbound},
 };
@@ -64,13 +64,13 @@ impl ToolCallHost {
         CallKey { execution: self.execution, call_id: call_id.clone() }
     }
 
-    async fn new_row(&self, call: CallView<'_>) -> NewToolCall {
+    async fn new_row(&self, call: &CheckedCall) -> NewToolCall {
         NewToolCall {
-            key: self.key(call.call_id),
-            request_digest: call.request_digest.to_owned(),
+            key: self.key(&call.call_id),
+            request_digest: call.request_digest.clone(),
             at: self.services.clock.now(),
             tool: self.shown_name(call).await,
-            input: kept(call.input),
+            input: kept(&call.input),
             estimated_cost_micro_usd: call.estimated_cost_micro_usd,
             // A call that a person approved runs at most once.
             is_repeatable: call.is_repeatable && self.execution.work.job().is_some(),
@@ -78,7 +78,7 @@ impl ToolCallHost {
         }
     }
 
-    async fn open_row(&self, call: CallView<'_>) -> Result<OpenedRow, RecordError> {
+    async fn open_row(&self, call: &CheckedCall) -> Result<OpenedRow, RecordError> {
         let new = self.new_row(call).await;
         let opened = self.services.store.open_tool_call(&new).await.map_err(not_recorded)?;
         match opened {
@@ -95,9 +95,9 @@ impl ToolCallHost {
     }
 
     /// The tool's name as the model wrote it, which may be anything.
-    async fn shown_name(&self, call: CallView<'_>) -> String {
-        match self.services.detector(call.context).await {
-            Ok(detector) => detector.redact(call.tool).0.into_owned(),
+    async fn shown_name(&self, call: &CheckedCall) -> String {
+        match self.services.detector(&call.context).await {
+            Ok(detector) => detector.redact(&call.tool).0.into_owned(),
             Err(_) => REDACTED.to_owned(),
         }
     }
@@ -124,19 +124,19 @@ impl ToolCallHost {
     }
 
     /// Asks the hooks before a call. A notification is a message to a person as well.
-    async fn ask_before(&self, call: CallView<'_>) -> Result<Option<Value>, ToolError> {
+    async fn ask_before(&self, call: &CheckedCall) -> Result<Option<Value>, ToolError> {
         let hooks = &self.services.hooks;
-        let changed = hooks.ask(&hook_event(HookPoint::BeforeToolCall, call), call.input).await?;
+        let changed = hooks.ask(&hook_event(HookPoint::BeforeToolCall, call), &call.input).await?;
         if call.tool != message::NAME {
             return Ok(changed);
         }
-        let shown = changed.as_ref().unwrap_or(call.input);
+        let shown = changed.as_ref().unwrap_or(&call.input);
         let as_message = hooks.ask(&hook_event(HookPoint::OutboundMessage, call), shown).await?;
         Ok(as_message.or(changed))
     }
 
-    async fn ask_after(&self, call: CallView<'_>, text: &str) -> Result<Option<String>, ToolError> {
-        let event = HookEvent { input: Some(call.input), ..hook_event(HookPoint::AfterToolCall, call) };
+    async fn ask_after(&self, call: &CheckedCall, text: &str) -> Result<Option<String>, ToolError> {
+        let event = HookEvent { input: Some(&call.input), ..hook_event(HookPoint::AfterToolCall, call) };
         Ok(self.services.hooks.ask_about_text(&event, text).await?)
     }
 }
@@ -151,7 +151,7 @@ pub(super) async fn stopped_calls(
     for ToolCall { id, name, arguments, .. } in calls {
         let (call_id, error) = (CallId(id.clone()), ToolError::new(ToolErrorKind::NotAuthorized, agent::STOPPED_CALL));
         let refused = executor.refuse(call_id.clone(), name, arguments.clone(), error.clone()).await;
-        let call = host.new_row(refused.view()).await;
+        let call = host.new_row(&refused.call).await;
         let result = CallResult::of_error(error);
         let reply = result.to_reply();
         let outcome = ToolCallOutcome { at: call.at, input: None, output: result.output, cost_micro_usd: None, reply };
@@ -198,7 +198,7 @@ impl CallHost for ToolCallHost {
         })
     }
 
-    fn before_call<'a>(&'a self, call: CallView<'a>) -> BoxFuture<'a, Result<Option<Value>, ToolError>> {
+    fn before_call<'a>(&'a self, call: &'a CheckedCall) -> BoxFuture<'a, Result<Option<Value>, ToolError>> {
         Box::pin(self.ask_before(call))
     }
 
@@ -230,11 +230,15 @@ impl CallHost for ToolCallHost {
         self.services.limits.give_back(context.owner.as_str(), tool);
     }
 
-    fn open<'a>(&'a self, call: CallView<'a>) -> BoxFuture<'a, Result<OpenedRow, RecordError>> {
+    fn open<'a>(&'a self, call: &'a CheckedCall) -> BoxFuture<'a, Result<OpenedRow, RecordError>> {
         Box::pin(self.open_row(call))
     }
 
-    fn after_call<'a>(&'a self, call: CallView<'a>, text: &'a str) -> BoxFuture<'a, Result<Option<String>, ToolError>> {
+    fn after_call<'a>(
+        &'a self,
+        call: &'a CheckedCall,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, ToolError>> {
         Box::pin(self.ask_after(call, text))
     }
 
@@ -256,11 +260,11 @@ impl CallHost for ToolCallHost {
 
     fn close<'a>(
         &'a self,
-        call: CallView<'a>,
+        call: &'a CheckedCall,
         result: &'a CallResult,
         was_run: bool,
     ) -> BoxFuture<'a, Result<(), RecordError>> {
-        Box::pin(self.close_row(call.call_id, result, was_run))
+        Box::pin(self.close_row(&call.call_id, result, was_run))
     }
 }
 
@@ -276,9 +280,9 @@ impl CallServices {
 }
 
 /// What a hook learns of a call.
-fn hook_event(point: HookPoint, call: CallView<'_>) -> HookEvent<'_> {
+fn hook_event(point: HookPoint, call: &CheckedCall) -> HookEvent<'_> {
     let event = HookEvent::new(point, call.context.owner.as_str());
-    HookEvent { tool: Some(call.tool), call_id: Some(call.call_id), ..event.of(call.context.work) }
+    HookEvent { tool: Some(&call.tool), call_id: Some(&call.call_id), ..event.of(call.context.work) }
 }
 
 /// The text without secrets. What could be the beginning of one at the end of an incomplete text is removed as well.

@@ -3,18 +3,14 @@
 use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use serde_json::{Value, json};
 
-use super::builtin::spec;
+use super::builtin::{object, spec};
 
 pub(super) struct Echo;
 
 impl Tool for Echo {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {"message": {"type": "string", "description": "The text to return."}},
-            "required": ["message"],
-            "additionalProperties": false
-        });
+        let properties = json!({"message": {"type": "string", "description": "The text to return."}});
+        let parameters = object(&["message"], properties);
         spec("echo", "Returns the message.", parameters)
     }
 

@@ -4,7 +4,7 @@ use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOut
 use protocol::ToolErrorKind;
 use serde_json::{Value, json};
 
-use super::builtin::spec;
+use super::builtin::{object, spec};
 use base::clock::Clock;
 use store::{EventName, NewRoutineEvent, Store};
 
@@ -24,16 +24,12 @@ pub(super) struct EventEmit {
 
 impl Tool for EventEmit {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "source": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES, "description": "Who sends it."},
-                "event_type": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES, "description": "Its type, such as build.finished."},
-                "payload": {"type": "object", "description": "Its content."}
-            },
-            "required": ["source", "event_type"],
-            "additionalProperties": false
+        let properties = json!({
+            "source": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES, "description": "Who sends it."},
+            "event_type": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES, "description": "Its type, such as build.finished."},
+            "payload": {"type": "object", "description": "Its content."}
         });
+        let parameters = object(&["source", "event_type"], properties);
         ToolSpec {
             approval: ApprovalRequirement::UnlessAutoApproved,
             ..spec(NAME, "Emits an event that starts the owner's routines which wait for it.", parameters)

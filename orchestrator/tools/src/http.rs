@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub(super) use log::EgressLog;
 
-use super::builtin::spec;
+use super::builtin::{object, spec};
 use egress::{EgressClient, EgressError, InvalidRequest, OutboundRequest};
 
 pub(super) const NAME: &str = "http";
@@ -42,16 +42,11 @@ struct Arguments {
 
 impl Tool for Http {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "method": {"type": "string", "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]},
-                "url": {"type": "string", "description": "An https:// or http:// URL, without a user or password."},
-                "headers": {"type": "object", "additionalProperties": {"type": "string"}},
-                "body": {"type": ["string", "object", "array"], "description": "Text, or a value that is sent as JSON."}
-            },
-            "required": ["method", "url"],
-            "additionalProperties": false
+        let properties = json!({
+            "method": {"type": "string", "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]},
+            "url": {"type": "string", "description": "An https:// or http:// URL, without a user or password."},
+            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+            "body": {"type": ["string", "object", "array"], "description": "Text, or a value that is sent as JSON."}
         });
         let description =
             "Sends an HTTP request and returns status, headers and body. Only allowed hosts can be reached.";
@@ -61,7 +56,7 @@ impl Tool for Http {
             timeout: TIMEOUT,
             sensitive,
             approval: ApprovalRequirement::UnlessAutoApproved,
-            ..spec(NAME, description, parameters)
+            ..spec(NAME, description, object(&["method", "url"], properties))
         }
     }
 

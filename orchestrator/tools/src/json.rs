@@ -4,24 +4,20 @@ use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::ToolErrorKind;
 use serde_json::{Value, json};
 
-use super::builtin::spec;
+use super::builtin::{object, spec};
 
 pub(super) struct Json;
 
 impl Tool for Json {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "operation": {"type": "string", "enum": ["parse", "query", "stringify"]},
-                "text": {"type": "string", "description": "parse, query: the JSON text."},
-                "value": {"description": "query, stringify: the value, instead of text."},
-                "pointer": {"type": "string", "description": "query: a JSON pointer (RFC 6901), such as /items/0/name."},
-                "pretty": {"type": "boolean", "description": "stringify: with line breaks."}
-            },
-            "required": ["operation"],
-            "additionalProperties": false
+        let properties = json!({
+            "operation": {"type": "string", "enum": ["parse", "query", "stringify"]},
+            "text": {"type": "string", "description": "parse, query: the JSON text."},
+            "value": {"description": "query, stringify: the value, instead of text."},
+            "pointer": {"type": "string", "description": "query: a JSON pointer (RFC 6901), such as /items/0/name."},
+            "pretty": {"type": "boolean", "description": "stringify: with line breaks."}
         });
+        let parameters = object(&["operation"], properties);
         spec("json", "Parses JSON text, gets a part of it by JSON pointer, or writes a value as JSON text.", parameters)
     }
 

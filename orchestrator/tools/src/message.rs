@@ -4,7 +4,7 @@ use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOut
 use protocol::{NotificationKind, ToolErrorKind};
 use serde_json::{Value, json};
 
-use super::builtin::spec;
+use super::builtin::{object, spec};
 use base::clock::Clock;
 use store::{NewNotification, Store};
 
@@ -20,18 +20,13 @@ pub(super) struct Message {
 
 impl Tool for Message {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "content": {"type": "string", "minLength": 1, "description": "What to tell the owner."},
-                "channel": {"type": "string", "maxLength": 64, "description": "Where to; the owner's default when left out."}
-            },
-            "required": ["content"],
-            "additionalProperties": false
+        let properties = json!({
+            "content": {"type": "string", "minLength": 1, "description": "What to tell the owner."},
+            "channel": {"type": "string", "maxLength": 64, "description": "Where to; the owner's default when left out."}
         });
         ToolSpec {
             approval: ApprovalRequirement::UnlessAutoApproved,
-            ..spec(NAME, "Sends a notification to the person who owns this work.", parameters)
+            ..spec(NAME, "Sends a notification to the person who owns this work.", object(&["content"], properties))
         }
     }
 

@@ -5,14 +5,14 @@
 use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use serde_json::json;
 
-use super::builtin::spec;
+use super::builtin::{object, spec};
 use domain::routine::prompt;
 
 pub(super) struct NothingToReport;
 
 impl Tool for NothingToReport {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({"type": "object", "properties": {}, "additionalProperties": false});
+        let parameters = object(&[], json!({}));
         let description =
             "Ends this run without a message to the user. Call it when there is nothing that the user has to know.";
         spec(prompt::NOTHING_TO_REPORT, description, parameters)

@@ -4,14 +4,14 @@ use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::{ToolErrorKind, limits::MAX_SECRETS};
 use serde_json::json;
 
-use super::builtin::spec;
+use super::builtin::{object, spec};
 use store::Store;
 
 pub(super) struct SecretList(pub(super) Store);
 
 impl Tool for SecretList {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({"type": "object", "properties": {}, "additionalProperties": false});
+        let parameters = object(&[], json!({}));
         spec("secret_list", "Lists the names of the owner's stored secrets. Their values are never shown.", parameters)
     }
 

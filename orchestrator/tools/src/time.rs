@@ -5,18 +5,15 @@ use chrono_tz::Tz;
 use protocol::ToolErrorKind;
 use serde_json::json;
 
-use super::builtin::spec;
+use super::builtin::{object, spec};
 use base::clock::Clock;
 
 pub(super) struct Time(pub(super) Clock);
 
 impl Tool for Time {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {"timezone": {"type": "string", "description": "IANA name, such as Europe/Oslo; UTC when left out."}},
-            "additionalProperties": false
-        });
+        let properties = json!({"timezone": {"type": "string", "description": "IANA name, such as Europe/Oslo; UTC when left out."}});
+        let parameters = object(&[], properties);
         spec("time", "Tells the time.", parameters)
     }
 

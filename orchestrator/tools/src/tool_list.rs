@@ -5,7 +5,7 @@ use protocol::{Placement, ToolDefinition, ToolDomain, ToolErrorKind, WorkId};
 use serde_json::{Value, json};
 
 use super::{
-    builtin::{offered_of, spec, usable_in},
+    builtin::{object, offered_of, spec, usable_in},
     mcp::McpTools,
 };
 use store::{Store, StoreError};
@@ -40,7 +40,7 @@ impl ToolList {
 
 impl Tool for ToolList {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({"type": "object", "properties": {}, "additionalProperties": false});
+        let parameters = object(&[], json!({}));
         spec(TOOL_LIST, "Lists the tools that you may call, and what each of them does.", parameters)
     }
 

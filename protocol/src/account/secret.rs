@@ -27,6 +27,7 @@ impl fmt::Debug for SetSecret {
 /// What the API tells about a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "sqlx", derive(sqlx::FromRow))]
 pub struct SecretSummary {
     /// Its name.
     pub name: String,

@@ -21,7 +21,7 @@ pub(super) fn patterns_of(value: &str) -> BTreeSet<String> {
     if let Ok(quoted) = serde_json::to_string(value) {
         texts.insert(quoted[1..quoted.len() - 1].to_owned());
     }
-    // A form has `+` for a space.
+    // A form has `+` for a space; its other characters are percent-encoded.
     texts.insert(value.replace(' ', "+"));
     texts.insert(BASE64_STANDARD.encode(value));
     texts.insert(BASE64_URL_SAFE.encode(value));
@@ -30,8 +30,6 @@ pub(super) fn patterns_of(value: &str) -> BTreeSet<String> {
         texts.insert(own_characters(&BASE64_STANDARD_NO_PAD.encode(&bytes), offset, bytes.len()).to_owned());
         texts.insert(own_characters(&BASE64_URL_SAFE_NO_PAD.encode(&bytes), offset, bytes.len()).to_owned());
     }
-    // A form's spaces; its other characters are percent-encoded.
-    texts.insert(value.replace(' ', "+"));
     // Without padding the last character holds bits of the value only.
     texts.insert(BASE64_STANDARD_NO_PAD.encode(value));
     texts.insert(BASE64_URL_SAFE_NO_PAD.encode(value));

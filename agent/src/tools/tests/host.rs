@@ -68,7 +68,7 @@ impl CallHost for Recorder {
         Box::pin(async move { Ok(value_without_secret(&input)) })
     }
 
-    fn before_call<'a>(&'a self, call: CallView<'a>) -> BoxFuture<'a, Result<Option<Value>, ToolError>> {
+    fn before_call<'a>(&'a self, call: &'a CheckedCall) -> BoxFuture<'a, Result<Option<Value>, ToolError>> {
         self.note(format!("before {}", call.input));
         Box::pin(async {
             if self.refuses == Some(Step::Hook) { Err(refused("a hook says no")) } else { Ok(self.changed.clone()) }
@@ -95,7 +95,7 @@ impl CallHost for Recorder {
         self.note("rate returned");
     }
 
-    fn open<'a>(&'a self, call: CallView<'a>) -> BoxFuture<'a, Result<OpenedRow, RecordError>> {
+    fn open<'a>(&'a self, call: &'a CheckedCall) -> BoxFuture<'a, Result<OpenedRow, RecordError>> {
         self.note(format!("open {} {} [{}]", call.tool, call.input, call.request_digest));
         Box::pin(async {
             let unavailable = || RecordError::Unavailable {
@@ -110,7 +110,7 @@ impl CallHost for Recorder {
         })
     }
 
-    fn after_call<'a>(&'a self, _: CallView<'a>, text: &'a str) -> BoxFuture<'a, Result<Option<String>, ToolError>> {
+    fn after_call<'a>(&'a self, _: &'a CheckedCall, text: &'a str) -> BoxFuture<'a, Result<Option<String>, ToolError>> {
         self.note(format!("after {} bytes", text.len()));
         Box::pin(async { Ok(self.replaces.map(str::to_owned)) })
     }
@@ -129,7 +129,7 @@ impl CallHost for Recorder {
 
     fn close<'a>(
         &'a self,
-        _: CallView<'a>,
+        _: &'a CheckedCall,
         result: &'a CallResult,
         was_run: bool,
     ) -> BoxFuture<'a, Result<(), RecordError>> {

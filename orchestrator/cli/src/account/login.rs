@@ -18,10 +18,10 @@ use crate::{
         contexts::{Context, Contexts, parse_name},
     },
     exit::CliError,
-    output::{Column, Output, View, local_time, one_line, table},
+    output::{Column, Output, TableArgs, View, local_time, one_line, table},
     unix::hidden_line,
 };
-use base::{Environment, mask_urls};
+use base::{Environment, clock::Clock, mask_urls};
 
 const DEFAULT_NAME: &str = "default";
 /// Longer than any token.
@@ -119,12 +119,7 @@ pub(crate) fn run(command: ContextCommand, environment: &Environment, output: &m
                     describe(name, &context.url, &context.token(), contexts.current() == Some(name.as_str()))
                 })
                 .collect();
-            let view = View::new(
-                output,
-                &crate::output::table::TableArgs::default(),
-                base::clock::Clock::system().now(),
-                None,
-            );
+            let view = View::new(output, &TableArgs::default(), Clock::system().now(), None);
             output.either(&serde_json::json!({"items": items, "next_cursor": null}), |_| table(COLUMNS, &items, &view))
         }
         ContextCommand::Show { name } => {

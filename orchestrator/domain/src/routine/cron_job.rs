@@ -7,8 +7,9 @@ mod tests;
 
 use chrono::{DateTime, Utc};
 use protocol::{
-    AddCronJob, CreateRoutine, CronJobPatch, CronPayload, CronRuntime, CronSchedule, Guardrails, LightweightAction,
-    Notify, Routine, RoutineAction, RoutineId, RoutinePatch, RoutineSession, RoutineTrigger, RoutineWarning, WakeMode,
+    AddCronJob, CreateRoutine, CronJobPatch, CronPayload, CronRuntime, CronSchedule, FieldError, Guardrails,
+    LightweightAction, Notify, Routine, RoutineAction, RoutineId, RoutinePatch, RoutineSession, RoutineTrigger,
+    RoutineWarning, WakeMode,
 };
 use serde_json::{Map, Value, json};
 
@@ -25,20 +26,12 @@ const MAX_NAME_CHARS: usize = 128;
 /// Output tokens of each model call of an agent's turn: the default of the API.
 const MAX_TOKENS: u32 = 4096;
 
-/// A parameter that is not valid.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InvalidParam {
-    pub field: String,
-    /// What is wrong with it.
-    pub message: String,
-}
-
-fn invalid(field: &str, message: impl Into<String>) -> InvalidParam {
-    InvalidParam { field: field.to_owned(), message: message.into() }
+fn invalid(field: &str, message: impl Into<String>) -> FieldError {
+    FieldError { field: field.to_owned(), message: message.into() }
 }
 
 /// The routine of a new cron job. `max_tool_rounds` is the operator's limit.
-pub fn to_routine(id: RoutineId, job: AddCronJob, max_tool_rounds: u32) -> Result<CreateRoutine, InvalidParam> {
+pub fn to_routine(id: RoutineId, job: AddCronJob, max_tool_rounds: u32) -> Result<CreateRoutine, FieldError> {
     let is_turn = matches!(job.payload, CronPayload::AgentTurn { .. });
     let session = job.session_target.unwrap_or(if is_turn { RoutineSession::Isolated } else { RoutineSession::Main });
     let mut guardrails = Guardrails::default();
@@ -105,7 +98,7 @@ pub fn lowered_rounds(action: &RoutineAction, max_tool_rounds: u32) -> Option<Ro
 }
 
 /// The patch of the routine that `patch` of its cron job means.
-pub fn to_patch(routine: &Routine, patch: CronJobPatch, max_tool_rounds: u32) -> Result<RoutinePatch, InvalidParam> {
+pub fn to_patch(routine: &Routine, patch: CronJobPatch, max_tool_rounds: u32) -> Result<RoutinePatch, FieldError> {
     let mut changes = Map::new();
     let mut set = |name: &str, value: Value| drop(changes.insert(name.to_owned(), value));
     let name = patch.name.as_deref().unwrap_or(&routine.name);
@@ -152,7 +145,7 @@ pub fn to_patch(routine: &Routine, patch: CronJobPatch, max_tool_rounds: u32) ->
     Ok(changes)
 }
 
-fn retry(runtime: CronRuntime) -> Result<Map<String, Value>, InvalidParam> {
+fn retry(runtime: CronRuntime) -> Result<Map<String, Value>, FieldError> {
     let mut retry = Map::new();
     if let Some(attempts) = runtime.max_attempts {
         retry.insert("max_attempts".to_owned(), json!(attempts));
@@ -194,7 +187,7 @@ fn changed_action(
     (action != routine.action).then_some(action)
 }
 
-fn trigger(schedule: CronSchedule) -> Result<RoutineTrigger, InvalidParam> {
+fn trigger(schedule: CronSchedule) -> Result<RoutineTrigger, FieldError> {
     Ok(match schedule {
         CronSchedule::At { at_ms } => RoutineTrigger::At { at: time("schedule.atMs", at_ms)? },
         CronSchedule::Every { every_ms, anchor_ms } => RoutineTrigger::Every {
@@ -205,11 +198,11 @@ fn trigger(schedule: CronSchedule) -> Result<RoutineTrigger, InvalidParam> {
     })
 }
 
-fn time(field: &str, milliseconds: i64) -> Result<DateTime<Utc>, InvalidParam> {
+fn time(field: &str, milliseconds: i64) -> Result<DateTime<Utc>, FieldError> {
     DateTime::from_timestamp_millis(milliseconds).ok_or_else(|| invalid(field, "is not a time"))
 }
 
-fn seconds(field: &str, milliseconds: u64) -> Result<u64, InvalidParam> {
+fn seconds(field: &str, milliseconds: u64) -> Result<u64, FieldError> {
     if milliseconds.is_multiple_of(1_000) {
         Ok(milliseconds / 1_000)
     } else {
@@ -217,7 +210,7 @@ fn seconds(field: &str, milliseconds: u64) -> Result<u64, InvalidParam> {
     }
 }
 
-fn check_target(provider: Option<&str>, to: Option<&str>) -> Result<(), InvalidParam> {
+fn check_target(provider: Option<&str>, to: Option<&str>) -> Result<(), FieldError> {
     match (provider, to) {
         (None | Some(WEBHOOK), Some(_)) | (None | Some(LAST), None) => Ok(()),
         (Some(WEBHOOK), None) => Err(invalid("payload.to", "must be a URL with the provider \"webhook\"")),

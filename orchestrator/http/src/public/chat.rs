@@ -137,10 +137,16 @@ async fn delete(
     AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<String>,
 ) -> Result<StatusCode, ApiError> {
-    let change = api.store.delete_chat_thread(&caller(&who), &named(&id)?, &entry).await?;
-    // Its writes have no effect any more.
-    api.chats.engine.stop(changed(change)?);
-    Ok(StatusCode::NO_CONTENT)
+    let caller = ThreadCaller { user: who.user, sees_all: who.role.sees_all() };
+    match api.store.delete_chat_thread(&caller, &named(&id)?, &entry).await? {
+        ThreadChange::Done(thread) => {
+            // Its writes have no effect any more.
+            api.chats.engine.stop(thread);
+            Ok(StatusCode::NO_CONTENT)
+        }
+        ThreadChange::Missing => Err(ApiError::not_found()),
+        ThreadChange::NotOwner => Err(ApiError::not_owner()),
+    }
 }
 
 /// Stops the turn in progress, or the one that waits for approval.
@@ -180,18 +186,4 @@ fn named(thread: &str) -> Result<ThreadRef, ApiError> {
 /// The thread, if it exists and the caller may see it.
 async fn authorize(api: &PublicApi, who: &Identity, thread: &str) -> Result<OwnedThread, ApiError> {
     visible(who, api.store.chat_thread(&who.user, &named(thread)?).await?, |thread| &thread.user)
-}
-
-/// The caller, for a change of a thread.
-fn caller(who: &Identity) -> ThreadCaller {
-    ThreadCaller { user: who.user.clone(), sees_all: who.role.sees_all() }
-}
-
-/// The thread that was changed, or the problem.
-fn changed(change: ThreadChange) -> Result<protocol::ThreadId, ApiError> {
-    match change {
-        ThreadChange::Done(thread) => Ok(thread),
-        ThreadChange::Missing => Err(ApiError::not_found()),
-        ThreadChange::NotOwner => Err(ApiError::not_owner()),
-    }
 }

@@ -10,7 +10,7 @@ use super::{
     caller::{Caller, TokenHolder, ended, fenced},
 };
 use domain::job::JobRecord;
-use store::Reported;
+use store::{Reported, Transition};
 
 use crate::{completion::run_to_completion, extract::WorkerJson, problem::ApiError};
 
@@ -41,7 +41,7 @@ pub(super) async fn complete(
     }
     api.ingestion.finish_logs(&attempt, api.clock.now()).await?;
     match api.store.complete(key.job, key.attempt, api.clock.now(), &report).await? {
-        Reported::Applied(_) => {
+        Reported::Decided(Transition::Applied(_)) => {
             // The dispatcher gives the worker time to exit by itself, so this response arrives.
             api.waker.wake();
             Ok(Json(CompleteReply { accepted: true }))
@@ -49,7 +49,7 @@ pub(super) async fn complete(
         Reported::PromptsWaiting => {
             Err(ApiError::new(ErrorCode::PromptsWaiting, "prompts have arrived; fetch them and continue"))
         }
-        Reported::Refused(_) | Reported::NotFound => Err(ended()),
+        Reported::Decided(Transition::Refused(_) | Transition::NotFound) => Err(ended()),
     }
 }
 

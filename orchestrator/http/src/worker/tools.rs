@@ -35,13 +35,6 @@ pub(super) struct ToolCallBody {
     arguments: Box<RawValue>,
 }
 
-/// One call, as it is made.
-struct ToolCall {
-    call_id: CallId,
-    tool: String,
-    arguments: Box<RawValue>,
-}
-
 pub(super) async fn list(State(api): State<WorkerApi>, Caller { job, .. }: Caller) -> Result<Json<ToolList>, ApiError> {
     Ok(Json(ToolList { tools: api.tools.offered(api.tools.context_of(&job).await?).await }))
 }
@@ -50,23 +43,22 @@ pub(super) async fn call(
     State(api): State<WorkerApi>,
     CallInFlight { job, attempt, in_flight }: CallInFlight,
     ApiPath((_, tool)): ApiPath<(String, String)>,
-    WorkerJson { value: ToolCallBody { call_id, arguments }, .. }: WorkerJson<ToolCallBody>,
+    WorkerJson { value: body, .. }: WorkerJson<ToolCallBody>,
 ) -> Result<Json<ToolCallReply>, ErrorExtension> {
-    check_call_id(&call_id)?;
+    check_call_id(&body.call_id)?;
     let now = api.clock.monotonic();
     attempt.limits().failed_tool_calls.check(now).map_err(too_many_failed_calls)?;
-    attempt.limits().take_events(1, arguments.get().len(), now).map_err(|wait| {
+    attempt.limits().take_events(1, body.arguments.get().len(), now).map_err(|wait| {
         let error = ApiError::new(ErrorCode::RateLimited, "too many tool calls; make this one again later");
         error.with_reason(RateLimitOrigin::Local.as_str()).with_retry_after(wait)
     })?;
     // A worker that calls again sends the same bytes.
-    let digest = sha256_hex_of_parts(&[tool.as_bytes(), b"\0", arguments.get().as_bytes()]);
-    let id = call_id.clone();
-    let call = ToolCall { call_id, tool, arguments };
+    let digest = sha256_hex_of_parts(&[tool.as_bytes(), b"\0", body.arguments.get().as_bytes()]);
+    let id = body.call_id.clone();
     let own = Arc::clone(&attempt);
     let once = async move {
         let _in_flight = in_flight;
-        let reply = run_once(&api, &job, &own, call).await;
+        let reply = run_once(&api, &job, &own, &tool, body).await;
         if reply.as_ref().map_or(true, is_refused) {
             // Calls that were admitted together may find the bucket empty: the next one waits.
             let _ = own.limits().failed_tool_calls.take(1, api.clock.monotonic());
@@ -83,13 +75,13 @@ async fn run_once(
     api: &WorkerApi,
     job: &JobRecord,
     attempt: &Attempt,
-    call: ToolCall,
+    tool: &str,
+    ToolCallBody { call_id, arguments }: ToolCallBody,
 ) -> Result<ToolCallReply, RecordError> {
-    let ToolCall { call_id, tool, arguments } = call;
-    let executor = api.tools.executor_for_job(job, attempt.key().attempt, Some(&tool)).await?;
+    let executor = api.tools.executor_for_job(job, attempt.key().attempt, Some(tool)).await?;
     let admission = match readable(&arguments) {
-        Ok(arguments) => executor.admit(call_id, &tool, arguments).await,
-        Err(error) => executor.refuse(call_id, &tool, Value::Null, error).await,
+        Ok(arguments) => executor.admit(call_id, tool, arguments).await,
+        Err(error) => executor.refuse(call_id, tool, Value::Null, error).await,
     };
     let result = until_stopped(attempt.stopped(), |stop| async move { admission.finish(&stop).await }).await?;
     Ok(result.to_reply())

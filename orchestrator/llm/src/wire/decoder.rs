@@ -74,7 +74,7 @@ impl Decoder {
     }
 
     /// Takes the next bytes, at any boundary.
-    pub fn push(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(Delta<'_>)) -> Result<(), DecodeError> {
+    pub fn push(&mut self, bytes: &[u8], on_delta: OnDelta<'_>) -> Result<(), DecodeError> {
         let assembler = &mut self.assembler;
         self.framer.push(bytes, &mut |frame| take(assembler.as_mut(), &frame, on_delta))
     }
@@ -88,7 +88,7 @@ impl Decoder {
     pub fn finish(
         mut self,
         prompt_tokens: u64,
-        on_delta: &mut dyn FnMut(Delta<'_>),
+        on_delta: OnDelta<'_>,
     ) -> Result<Completion, (DecodeError, TokenUsage)> {
         let Self { framer, assembler } = &mut self;
         let ended = framer.finish(&mut |frame| take(assembler.as_mut(), &frame, on_delta));

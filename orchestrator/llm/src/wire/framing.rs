@@ -39,6 +39,9 @@ pub(super) enum Frame {
     EndOfDocument,
 }
 
+/// Receives frames.
+type Deliver<'a> = &'a mut dyn FnMut(Frame) -> Result<(), DecodeError>;
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Mode {
     /// Only white space has been received.
@@ -76,11 +79,7 @@ impl Framer {
     }
 
     /// Takes bytes and delivers the frames that they complete.
-    pub(super) fn push(
-        &mut self,
-        bytes: &[u8],
-        deliver: &mut dyn FnMut(Frame) -> Result<(), DecodeError>,
-    ) -> Result<(), DecodeError> {
+    pub(super) fn push(&mut self, bytes: &[u8], deliver: Deliver<'_>) -> Result<(), DecodeError> {
         self.received_bytes += bytes.len();
         if self.received_bytes > MAX_BODY_BYTES {
             return Err(DecodeError::Invalid(format!("the answer is larger than {MAX_BODY_BYTES} bytes")));
@@ -119,10 +118,7 @@ impl Framer {
     }
 
     /// The end of the body: delivers what is left. A last payload that is cut off is not delivered.
-    pub(super) fn finish(
-        &mut self,
-        deliver: &mut dyn FnMut(Frame) -> Result<(), DecodeError>,
-    ) -> Result<(), DecodeError> {
+    pub(super) fn finish(&mut self, deliver: Deliver<'_>) -> Result<(), DecodeError> {
         let rest = std::mem::take(&mut self.pending);
         match self.mode {
             Mode::Start => Ok(()),
@@ -165,11 +161,7 @@ impl Framer {
         true
     }
 
-    fn line(
-        &mut self,
-        line: &[u8],
-        deliver: &mut dyn FnMut(Frame) -> Result<(), DecodeError>,
-    ) -> Result<(), DecodeError> {
+    fn line(&mut self, line: &[u8], deliver: Deliver<'_>) -> Result<(), DecodeError> {
         if self.mode == Mode::Lines {
             return self.json_line(line, deliver);
         }
@@ -208,11 +200,7 @@ impl Framer {
     }
 
     /// A value that spans several lines is buffered until it is complete.
-    fn json_line(
-        &mut self,
-        line: &[u8],
-        deliver: &mut dyn FnMut(Frame) -> Result<(), DecodeError>,
-    ) -> Result<(), DecodeError> {
+    fn json_line(&mut self, line: &[u8], deliver: Deliver<'_>) -> Result<(), DecodeError> {
         self.data.extend_from_slice(line);
         self.nesting.read(line);
         if self.nesting.is_open() {
@@ -242,11 +230,7 @@ fn not_json(error: &serde_json::Error) -> DecodeError {
 }
 
 /// The values of one event: mostly one; servers that leave out blank lines send several, one a line.
-fn payloads(
-    data: &[u8],
-    event: Option<String>,
-    deliver: &mut dyn FnMut(Frame) -> Result<(), DecodeError>,
-) -> Result<(), DecodeError> {
+fn payloads(data: &[u8], event: Option<String>, deliver: Deliver<'_>) -> Result<(), DecodeError> {
     let data = data.trim_ascii();
     if data.is_empty() {
         return Ok(());
@@ -264,11 +248,7 @@ fn payloads(
 }
 
 /// Delivers the last payload of a body, unless it is cut off.
-fn last_payload(
-    data: &[u8],
-    event: Option<String>,
-    deliver: &mut dyn FnMut(Frame) -> Result<(), DecodeError>,
-) -> Result<(), DecodeError> {
+fn last_payload(data: &[u8], event: Option<String>, deliver: Deliver<'_>) -> Result<(), DecodeError> {
     let is_cut = |data: &[u8]| serde_json::from_slice::<serde::de::IgnoredAny>(data).is_err_and(|error| error.is_eof());
     let data = data.trim_ascii();
     let last_line = data.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -278,7 +258,7 @@ fn last_payload(
     payloads(data, event, deliver)
 }
 
-fn document(data: &[u8], deliver: &mut dyn FnMut(Frame) -> Result<(), DecodeError>) -> Result<(), DecodeError> {
+fn document(data: &[u8], deliver: Deliver<'_>) -> Result<(), DecodeError> {
     let value = match json::parse(data) {
         // Google reports errors in a list of one.
         Ok(Value::Array(mut list)) if list.len() == 1 => list.remove(0),

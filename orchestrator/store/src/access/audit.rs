@@ -32,30 +32,17 @@ pub struct AuditEntry {
 impl AuditEntry {
     /// An entry of a tool call, by which a model acts on behalf of a user. `job` is the job that it concerns.
     pub fn by_agent(action: &str, user: &str, job: Option<JobId>, at: DateTime<Utc>) -> Self {
-        Self {
-            at,
-            user: user.to_owned(),
-            role: ActorRole::Agent,
-            action: action.to_owned(),
-            job,
-            request_id: None,
-            jti: None,
-            source: None,
-        }
+        Self { job, ..Self::by(ActorRole::Agent, user, action, at) }
     }
 
     /// An entry of the command line, which acts as the operator: it has write access to the data directory.
     pub fn by_operator(action: &str, at: DateTime<Utc>) -> Self {
-        Self {
-            at,
-            user: "operator".to_owned(),
-            role: ActorRole::Operator,
-            action: action.to_owned(),
-            job: None,
-            request_id: None,
-            jti: None,
-            source: Some("cli".to_owned()),
-        }
+        Self { source: Some("cli".to_owned()), ..Self::by(ActorRole::Operator, "operator", action, at) }
+    }
+
+    fn by(role: ActorRole, user: &str, action: &str, at: DateTime<Utc>) -> Self {
+        let (user, action) = (user.to_owned(), action.to_owned());
+        Self { at, user, role, action, job: None, request_id: None, jti: None, source: None }
     }
 }
 

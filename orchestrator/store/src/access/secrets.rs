@@ -73,7 +73,7 @@ impl Store {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<(String, SecretSummary)>, StoreError> {
-        let rows: Vec<SummaryRow> = sqlx::query_as(
+        let rows: Vec<SecretSummary> = sqlx::query_as(
             "SELECT name, created_at, updated_at FROM secrets WHERE user_id = $1 AND name > $2 AND name NOT LIKE 'routine/%' \
              ORDER BY name LIMIT $3",
         )
@@ -82,7 +82,7 @@ impl Store {
         .bind(i64::from(limit))
         .fetch_all(&self.read)
         .await?;
-        Ok(rows.into_iter().map(|row| (row.name.clone(), row.into())).collect())
+        Ok(rows.into_iter().map(|row| (row.name.clone(), row)).collect())
     }
 
     /// The secrets that a user has set, in the order of their names. Those of routines are not among them: they reach
@@ -129,7 +129,7 @@ impl Store {
             let row = upsert(&mut tx.db, &secret, entry.at).await?;
             audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
             tx.after_commit(move |_| committed());
-            Ok(SecretStored::Done(row.into()))
+            Ok(SecretStored::Done(row))
         }))
         .await
     }
@@ -191,13 +191,12 @@ impl Store {
     }
 }
 
-/// The limit of the user that one more secret would exceed.
 /// Creates or replaces a secret, in the transaction of what it belongs to.
 pub(crate) async fn upsert(
     tx: &mut Connection,
     secret: &SealedSecret,
     at: DateTime<Utc>,
-) -> Result<SummaryRow, StoreError> {
+) -> Result<SecretSummary, StoreError> {
     Ok(sqlx::query_as(
         "INSERT INTO secrets (user_id, name, key_id, nonce, ciphertext, created_at, updated_at) \
          VALUES ($1, $2, $3, $4, $5, $6, $6) ON CONFLICT (user_id, name) DO UPDATE SET \
@@ -266,17 +265,4 @@ async fn apply(
         }
     }
     Ok(())
-}
-
-#[derive(FromRow)]
-pub(crate) struct SummaryRow {
-    name: String,
-    created_at: DateTime<Utc>,
-    updated_at: DateTime<Utc>,
-}
-
-impl From<SummaryRow> for SecretSummary {
-    fn from(row: SummaryRow) -> Self {
-        Self { name: row.name, created_at: row.created_at, updated_at: row.updated_at }
-    }
 }

@@ -120,22 +120,10 @@ const fn notification_id(gate: GateId) -> NotificationId {
 }
 
 fn notification(gate: &Gate) -> NewNotification {
-    NewNotification {
-        user: gate.user_id.clone(),
-        kind: NotificationKind::GateRequired,
-        title: Some(format!("Approval required: {}", gate.tool)),
-        text: format!(
-            "A call of {} waits for your approval until {}. Run `gantry gate show {}` to see it.",
-            gate.tool,
-            gate.expires_at.format("%F %R UTC"),
-            gate.id
-        ),
-        routine: None,
-        job: None,
-        run: None,
-        call_id: None,
-        channel: None,
-    }
+    let (tool, expires_at, id) = (&gate.tool, gate.expires_at.format("%F %R UTC"), gate.id);
+    let text =
+        format!("A call of {tool} waits for your approval until {expires_at}. Run `gantry gate show {id}` to see it.");
+    NewNotification::new(&gate.user_id, NotificationKind::GateRequired, format!("Approval required: {tool}"), text)
 }
 
 /// The answer that the parked run of a thread continues with: that of the gate that it names. Only the call that the
@@ -211,7 +199,7 @@ impl Store {
         let resolved = "DELETE FROM gates WHERE id IN (SELECT id FROM gates WHERE resolved_at < $1 \
              AND thread_id NOT IN (SELECT id FROM chat_threads INDEXED BY chat_threads_busy \
              WHERE state = 'processing' AND state <> 'idle') LIMIT $2)";
-        self.delete_before(resolved, before).await
+        self.delete_batch(resolved, before).await
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) async fn mark_pending(
          ELSE COALESCE(check_at, excluded.check_at) END",
     );
     mark.build().persistent(false).execute(&mut tx.db).await?;
-    tx.after_commit(|committed| committed.notifier.wake_heartbeats());
+    tx.after_commit(|committed| committed.notifier.heartbeats.notify_one());
     Ok(())
 }
 

@@ -211,8 +211,7 @@ async fn send(tx: &mut WriteTx, message: &SentMessage) -> Result<Sent, StoreErro
 
 /// The response to an earlier message with this key.
 async fn known(tx: &mut WriteTx, message: &SentMessage) -> Result<Option<Sent>, StoreError> {
-    let Some(key) = &message.key else { return Ok(None) };
-    Ok(accepted::lookup(&mut tx.db, key, message.audit.at).await?.map(Sent::Known))
+    Ok(accepted::lookup(&mut tx.db, message.key.as_ref(), message.audit.at).await?.map(Sent::Known))
 }
 
 /// The thread that a user may write to. The thread `main` is created where there is none.
@@ -254,7 +253,7 @@ async fn insert(tx: &mut WriteTx, thread: ThreadId, message: &SentMessage) -> Re
         .execute(&mut tx.db)
         .await?;
     publish(tx, &message.user, thread, ChatMessage { id, seq: None, at, content }).await?;
-    tx.after_commit(|committed| committed.notifier.wake_chats());
+    tx.after_commit(|committed| committed.notifier.chats.notify_one());
     Ok(id)
 }
 

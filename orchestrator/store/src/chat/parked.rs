@@ -172,7 +172,7 @@ async fn end_stopped(
     system_lines::settle(tx, key, true, at).await?;
     set_state(tx, thread, ThreadState::Idle, at).await?;
     gates::deny_pending(tx, thread, STOPPED_BY_USER, at).await?;
-    tx.after_commit(|committed| committed.notifier.wake_chats());
+    tx.after_commit(|committed| committed.notifier.chats.notify_one());
     Ok(())
 }
 

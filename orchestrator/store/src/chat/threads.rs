@@ -52,9 +52,10 @@ impl Store {
     ) -> Result<ThreadChange, StoreError> {
         let (caller, thread, entry) = (caller.clone(), thread.clone(), entry.clone());
         self.write(transaction!(|tx| {
-            let found = match authorized(&mut tx.db, &caller, &thread).await? {
-                Ok(found) => found.thread,
-                Err(refused) => return Ok(refused),
+            let found = match find(&mut tx.db, &caller.user, &thread).await? {
+                None => return Ok(ThreadChange::Missing),
+                Some(found) if caller.sees_all || found.user == caller.user => found.thread,
+                Some(_) => return Ok(ThreadChange::NotOwner),
             };
             instance_events::delete_of_thread(tx, found.id).await?;
             tool_calls::forget_texts(tx, found.id).await?;
@@ -65,19 +66,6 @@ impl Store {
         }))
         .await
     }
-}
-
-/// The thread that the caller may change, or why there is none.
-pub(super) async fn authorized(
-    db: &mut Connection,
-    caller: &ThreadCaller,
-    thread: &ThreadRef,
-) -> Result<Result<OwnedThread, ThreadChange>, StoreError> {
-    Ok(match find(db, &caller.user, thread).await? {
-        None => Err(ThreadChange::Missing),
-        Some(found) if caller.sees_all || found.user == caller.user => Ok(found),
-        Some(_) => Err(ThreadChange::NotOwner),
-    })
 }
 
 pub(crate) async fn find<'c>(

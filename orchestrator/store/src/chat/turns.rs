@@ -179,7 +179,7 @@ impl Store {
             }
             trim(tx, key.thread).await?;
             set_state(tx, key.thread, ThreadState::Idle, at).await?;
-            tx.after_commit(|committed| committed.notifier.wake_chats());
+            tx.after_commit(|committed| committed.notifier.chats.notify_one());
             Ok(true)
         }))
         .await
@@ -279,7 +279,7 @@ async fn end_unreadable(tx: &mut WriteTx, key: TurnKey, at: At) -> Result<(), St
     append(tx, key.thread, NewMessage { content, turn: Some(key.turn), due: false, at }).await?;
     system_lines::settle(tx, key, false, at).await?;
     set_state(tx, key.thread, ThreadState::Idle, at).await?;
-    tx.after_commit(|committed| committed.notifier.wake_chats());
+    tx.after_commit(|committed| committed.notifier.chats.notify_one());
     Ok(())
 }
 

@@ -142,21 +142,18 @@ pub(crate) async fn append_all(
     for NewInstanceEvent { user, data } in events {
         let subject = data.subject();
         let json = tagged_data(data, data.kind().as_str())?.ok_or_else(|| inconsistent("data"))?;
-        let hex = |id: Option<&Uuid>| id.map(|id| id.simple().to_string());
         rows.push(serde_json::json!({
             "user": user, "kind": data.kind().as_str(), "data": json,
-            "job": hex(subject.job_id.as_ref().map(JobId::as_uuid)), "run": hex(subject.run_id.as_ref().map(RunId::as_uuid)),
-            "routine": hex(subject.routine_id.as_ref().map(RoutineId::as_uuid)),
-            "thread": hex(subject.thread_id.as_ref().map(ThreadId::as_uuid)),
-            "gate": hex(subject.gate_id.as_ref().map(GateId::as_uuid)),
+            "job": subject.job_id, "run": subject.run_id, "routine": subject.routine_id, "thread": subject.thread_id,
+            "gate": subject.gate_id,
         }));
         tx.notify(Topic::User(user.clone()));
     }
     let batch = StatementBatch::new(&[
         "UPDATE sqlite_sequence SET seq = seq + $1 WHERE name = 'events'",
         "INSERT INTO instance_events (cursor, user_id, kind, job_id, run_id, routine_id, thread_id, gate_id, at, data) \
-         SELECT seq - $1 + 1 + j.key, j.value->>'user', j.value->>'kind', unhex(j.value->>'job'), unhex(j.value->>'run'), \
-         unhex(j.value->>'routine'), unhex(j.value->>'thread'), unhex(j.value->>'gate'), $2, j.value->>'data' \
+         SELECT seq - $1 + 1 + j.key, j.value->>'user', j.value->>'kind', unhex(j.value->>'job', '-'), unhex(j.value->>'run', '-'), \
+         unhex(j.value->>'routine', '-'), unhex(j.value->>'thread', '-'), unhex(j.value->>'gate', '-'), $2, j.value->>'data' \
          FROM sqlite_sequence, json_each($3) AS j WHERE name = 'events'",
     ])
     .bind(i64::try_from(events.len()).unwrap_or(i64::MAX))

@@ -27,8 +27,10 @@ pub enum Topic {
 #[derive(Default)]
 pub struct EventNotifier {
     topics: Mutex<HashMap<Topic, watch::Sender<()>>>,
-    chats: Notify,
-    heartbeats: Notify,
+    /// A thread may have become one that can be worked on. For one reader; notified after the commit.
+    pub chats: Notify,
+    /// There may be a heartbeat to decide about that was not there before. The same.
+    pub heartbeats: Notify,
 }
 
 /// A subscription to one topic; dropping it ends the subscription.
@@ -53,28 +55,6 @@ impl EventNotifier {
         for subscribers in all.into_iter().chain([topic]).filter_map(|topic| topics.get(topic)) {
             subscribers.send_replace(());
         }
-    }
-
-    /// Returns once a thread may have become one that can be worked on since the last return. For one reader.
-    pub async fn chat_work(&self) {
-        self.chats.notified().await;
-    }
-
-    /// Wakes the reader of [`Self::chat_work`]. Called after the commit.
-    pub(crate) fn wake_chats(&self) {
-        self.chats.notify_one();
-    }
-}
-
-impl EventNotifier {
-    /// Returns once there may be a heartbeat to decide about that was not there at the last return. For one reader.
-    pub async fn heartbeat_work(&self) {
-        self.heartbeats.notified().await;
-    }
-
-    /// Wakes the reader of [`Self::heartbeat_work`]. Called after the commit.
-    pub(crate) fn wake_heartbeats(&self) {
-        self.heartbeats.notify_one();
     }
 }
 

@@ -15,15 +15,15 @@ use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::tree::state_of;
-use crate::{AuditEntry, Store, StoreError, access::audit, retention::ROWS_PER_STEP, sqlite::write_tx::WriteTx};
+use crate::{
+    AuditEntry, Store, StoreError,
+    access::audit,
+    retention::{RECORDS, ROWS_PER_STEP},
+    sqlite::write_tx::WriteTx,
+};
 
-/// The rows of a job in other tables, deleted in this order, at most `$2` at once.
-const ROWS: [&str; 4] = [
-    "DELETE FROM events WHERE cursor IN (SELECT cursor FROM events WHERE job_id = $1 LIMIT $2)",
-    "DELETE FROM model_calls WHERE rowid IN (SELECT rowid FROM model_calls WHERE work_id = $1 LIMIT $2)",
-    "DELETE FROM tool_calls WHERE rowid IN (SELECT rowid FROM tool_calls WHERE work_id = $1 LIMIT $2)",
-    "DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE job_id = $1 LIMIT $2)",
-];
+/// The events of a job, deleted before its [`RECORDS`], at most `$2` at once.
+const EVENTS: &str = "DELETE FROM events WHERE cursor IN (SELECT cursor FROM events WHERE job_id = $1 LIMIT $2)";
 
 /// Deletes a job that has no other rows, and counts how it ended.
 const DELETE_JOB: [&str; 5] = [
@@ -139,7 +139,7 @@ async fn mark(tx: &mut WriteTx, job: JobId, entry: &AuditEntry) -> Result<JobDel
 /// is gone.
 async fn delete_some(tx: &mut WriteTx, job: JobId) -> Result<bool, StoreError> {
     let mut left = ROWS_PER_STEP;
-    for statement in ROWS {
+    for statement in [EVENTS].into_iter().chain(RECORDS) {
         let deleted = sqlx::query(statement).bind(job).bind(left.cast_signed()).execute(&mut tx.db).await?;
         left = left.saturating_sub(deleted.rows_affected());
         if left == 0 {

@@ -43,24 +43,10 @@ pub enum Transition {
 /// The outcome of a worker's report.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reported {
-    /// It is committed; this is the job now.
-    Applied(Box<JobRecord>),
-    /// The job's stage does not allow it, or the attempt is over; nothing was written.
-    Refused(Refused),
+    /// It was decided; refused is also one of an attempt that is over.
+    Decided(Transition),
     /// The worker has not fetched all prompts; nothing was written.
     PromptsWaiting,
-    /// No such job.
-    NotFound,
-}
-
-impl From<Transition> for Reported {
-    fn from(transition: Transition) -> Self {
-        match transition {
-            Transition::Applied(job) => Self::Applied(job),
-            Transition::Refused(refused) => Self::Refused(refused),
-            Transition::NotFound => Self::NotFound,
-        }
-    }
 }
 
 impl Store {
@@ -92,10 +78,12 @@ impl Store {
         let report = report.clone();
         let reported = self
             .write(transaction!(|tx| {
-                let Some(record) = load(&mut tx.db, job).await? else { return Ok(Reported::NotFound) };
+                let Some(record) = load(&mut tx.db, job).await? else {
+                    return Ok(Reported::Decided(Transition::NotFound));
+                };
                 if record.attempt != attempt {
                     let refused = Refused { state: record.state(), verb: "finish an old attempt" };
-                    return Ok(Reported::Refused(refused));
+                    return Ok(Reported::Decided(Transition::Refused(refused)));
                 }
                 if report.outcome == ReportedOutcome::Completed
                     && record.is_running()
@@ -106,7 +94,7 @@ impl Store {
                 }
                 let finished = apply(tx, record, now, None, |job| job.finish(now, &report)).await?;
                 failpoint::reach("complete.before_commit");
-                Ok(finished.into())
+                Ok(Reported::Decided(finished))
             }))
             .await?;
         failpoint::reach("complete.after_commit");

@@ -48,9 +48,7 @@ impl Store {
     ) -> Result<Prompted, StoreError> {
         let (audit, request) = (audit.cloned(), request.clone());
         self.write(transaction!(|tx| {
-            if let Some(key) = &key
-                && let Some(known) = accepted::lookup(&mut tx.db, key, now).await?
-            {
+            if let Some(known) = accepted::lookup(&mut tx.db, key.as_ref(), now).await? {
                 return Ok(Prompted::Known(known));
             }
             let Some(record) = lifecycle::load(&mut tx.db, job).await? else { return Ok(Prompted::Missing) };

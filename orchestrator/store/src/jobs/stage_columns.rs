@@ -12,7 +12,7 @@ use crate::{
 };
 use domain::job::{Activity, CancelRequest, End, Finished, Queued, Running, Stage};
 
-#[derive(Debug, FromRow)]
+#[derive(Debug, Default, FromRow)]
 pub(crate) struct StageColumns {
     pub(crate) state: String,
     pub(crate) reason: Option<String>,
@@ -85,18 +85,7 @@ impl StageColumns {
             state: stage.state().as_str().to_owned(),
             reason: stage.reason().map(|reason| reason.as_str().to_owned()),
             message: stage.message().map(str::to_owned),
-            held: false,
-            not_before: None,
-            token_hash: None,
-            lease_expires_at: None,
-            calls_before_attempt: 0,
-            worker_seen_at: None,
-            cancel_requested_at: None,
-            cancel_message: None,
-            cancelled_by_parent: false,
-            result_text: None,
-            result_partial: None,
-            finished_at: None,
+            ..Self::default()
         };
         if let Some(cancel) = stage.cancel_request() {
             columns.cancel_requested_at = Some(cancel.at);

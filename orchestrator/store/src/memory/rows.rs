@@ -55,16 +55,22 @@ pub(super) async fn upsert(tx: &mut Connection, user: &str, entry: &MemoryEntry)
     .await?)
 }
 
-pub(super) async fn insert_version(tx: &mut Connection, row: &VersionRow, content: &str) -> Result<(), StoreError> {
+pub(super) async fn insert_version(
+    tx: &mut Connection,
+    document: i64,
+    entry: &MemoryEntry,
+    author: &str,
+    content: &str,
+) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO memory_versions (document_id, version, bytes, created_at, author, content) \
          VALUES ($1, $2, $3, $4, $5, $6)",
     )
-    .bind(row.document_id)
-    .bind(row.version)
-    .bind(row.bytes)
-    .bind(row.created_at)
-    .bind(&row.author)
+    .bind(document)
+    .bind(column(entry.version))
+    .bind(column(entry.bytes))
+    .bind(entry.updated_at)
+    .bind(author)
     .bind(content)
     .execute(tx)
     .await?;

@@ -108,13 +108,12 @@ impl Store {
         posts: &[DueDelivery],
         now: DateTime<Utc>,
     ) -> Result<Vec<ClaimedDelivery>, StoreError> {
-        let ids: Vec<String> = posts.iter().map(|post| post.id.as_uuid().simple().to_string()).collect();
-        let ids = text(&ids)?;
+        let ids = text(&posts.iter().map(|post| post.id).collect::<Vec<_>>())?;
         let claimed = self
             .write(transaction!(|tx| {
                 let rows: Vec<Row<ClaimedRow>> = sqlx::query_as(
                     "UPDATE notification_deliveries SET claimed_by = $1, attempts = attempts + 1, last_attempt_at = $2, \
-                     next_attempt_at = NULL WHERE id IN (SELECT unhex(value) FROM json_each($3)) AND status = 'pending' \
+                     next_attempt_at = NULL WHERE id IN (SELECT unhex(value, '-') FROM json_each($3)) AND status = 'pending' \
                      AND next_attempt_at <= $2 RETURNING id, notification_id, routine_id, user_id, url, attempts",
                 )
                 .bind(process)
@@ -198,12 +197,11 @@ impl Store {
         &self,
         notifications: &[Uuid],
     ) -> Result<Vec<(Uuid, NotificationDelivery)>, StoreError> {
-        let ids: Vec<String> = notifications.iter().map(|id| id.simple().to_string()).collect();
         let rows: Vec<Row<DeliveryRow>> = sqlx::query_as(
             "SELECT d.id, notification_id, url, status, attempts, last_attempt_at, next_attempt_at, response_status, error \
-             FROM json_each($1) AS j CROSS JOIN notification_deliveries AS d ON notification_id = unhex(j.value) ORDER BY d.id",
+             FROM json_each($1) AS j CROSS JOIN notification_deliveries AS d ON notification_id = unhex(j.value, '-') ORDER BY d.id",
         )
-        .bind(text(&ids)?)
+        .bind(text(&notifications)?)
         .fetch_all(&self.read)
         .await?;
         self.inconsistent.read_each(rows, DeliveryRow::into_delivery)

@@ -18,7 +18,7 @@ use super::{
         AuditEntry, IdempotencyKey, Lookup, SealedSecret, Store, StoreError,
         sqlite::{rows::text, write_tx::WriteTx},
     },
-    rows::{RoutineRow, hex, routine_columns},
+    rows::{RoutineRow, routine_columns},
 };
 use domain::routine::secret::RoutineSecret;
 
@@ -179,13 +179,12 @@ pub(super) async fn load_all(
     tx: &mut WriteTx,
     routines: &[RoutineId],
 ) -> Result<HashMap<RoutineId, Routine>, StoreError> {
-    let ids: Vec<String> = routines.iter().map(|id| hex(id.as_uuid())).collect();
     let rows: Vec<RoutineRow> = sqlx::query_as(concat!(
         "SELECT ",
         routine_columns!(),
-        " FROM routines WHERE id IN (SELECT unhex(value) FROM json_each($1))"
+        " FROM routines WHERE id IN (SELECT unhex(value, '-') FROM json_each($1))"
     ))
-    .bind(text(&ids)?)
+    .bind(text(&routines)?)
     .fetch_all(&mut tx.db)
     .await?;
     let mut known = HashMap::with_capacity(rows.len());

@@ -70,23 +70,12 @@ pub struct NewDelivery {
 /// The outcome of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivered {
-    /// It fired a run, which may wait.
-    Fired(RunId),
-    /// A guardrail stopped it; `run` is the entry that counts it.
-    Skipped {
-        run: RunId,
-        reason: RunReason,
-    },
+    /// It was new, and fired its routine with this outcome.
+    Decided(FireOutcome),
     /// The routine's condition is not true of it.
     NotMatched,
     /// It was answered before.
     Duplicate(Option<RunId>),
-    Disabled,
-    /// Automation is switched off.
-    AutomationDisabled,
-    /// The routine has changed since the delivery was compared with it. Nothing was recorded.
-    Changed,
-    NotFound,
     /// There were too many deliveries. Nothing was recorded.
     TooMany,
 }
@@ -95,19 +84,24 @@ impl Delivered {
     /// The entry of the log: the verdict, the HTTP status and the run. `None`: no log has it.
     pub const fn logged(self) -> Option<(DeliveryVerdict, u16, Option<RunId>)> {
         Some(match self {
-            Self::Fired(run) => (DeliveryVerdict::Accepted, 202, Some(run)),
-            Self::Skipped { run, reason: RunReason::Duplicate } => (DeliveryVerdict::Duplicate, 200, Some(run)),
-            Self::Skipped { run, .. } => (DeliveryVerdict::Skipped, 409, Some(run)),
             Self::NotMatched => (DeliveryVerdict::NotMatched, 200, None),
             Self::Duplicate(run) => (DeliveryVerdict::Duplicate, 200, run),
-            Self::Disabled | Self::AutomationDisabled => (DeliveryVerdict::Disabled, 409, None),
-            Self::NotFound | Self::Changed | Self::TooMany => return None,
+            Self::TooMany => return None,
+            Self::Decided(outcome) => match outcome {
+                FireOutcome::Fired(run) => (DeliveryVerdict::Accepted, 202, Some(run)),
+                FireOutcome::Skipped { run, reason: RunReason::Duplicate } => {
+                    (DeliveryVerdict::Duplicate, 200, Some(run))
+                }
+                FireOutcome::Skipped { run, .. } => (DeliveryVerdict::Skipped, 409, Some(run)),
+                FireOutcome::Disabled | FireOutcome::AutomationDisabled => (DeliveryVerdict::Disabled, 409, None),
+                FireOutcome::NotFound | FireOutcome::Changed => return None,
+            },
         })
     }
 
     /// Whether its id is used up. What is answered 409 can be delivered again.
     const fn consumes_id(self) -> bool {
-        matches!(self, Self::Fired(_) | Self::NotMatched)
+        matches!(self, Self::Decided(FireOutcome::Fired(_)) | Self::NotMatched)
     }
 }
 
@@ -154,9 +148,10 @@ impl Store {
             return Ok(Some(Delivered::Duplicate(run)));
         }
         if !target.is_enabled {
-            return Ok(Some(Delivered::Disabled));
+            return Ok(Some(Delivered::Decided(FireOutcome::Disabled)));
         }
-        Ok((!automation::load(&self.read).await?.is_on).then_some(Delivered::AutomationDisabled))
+        let is_off = !automation::load(&self.read).await?.is_on;
+        Ok(is_off.then_some(Delivered::Decided(FireOutcome::AutomationDisabled)))
     }
 
     /// Records a delivery and fires its routine, in one transaction. `admit` is asked about one that was not answered
@@ -211,7 +206,9 @@ impl Store {
 
     /// Deletes a batch of old entries, and one of each routine that is gone. Returns how many.
     pub(crate) async fn trim_webhook_deliveries(&self, now: DateTime<Utc>) -> Result<u64, StoreError> {
-        let mut trimmed = self.trim_expired_deliveries(now - LOG_LIFETIME).await?;
+        let expired = "DELETE FROM webhook_deliveries WHERE id IN \
+             (SELECT id FROM webhook_deliveries WHERE received_at < $1 ORDER BY received_at LIMIT $2)";
+        let mut trimmed = self.delete_batch(expired, now - LOG_LIFETIME).await?;
         let without_routine = KeyWalk {
             table: "webhook_deliveries",
             key: "routine_id",
@@ -219,36 +216,11 @@ impl Store {
         };
         let orphaned: Vec<Uuid> = self.keys(&without_routine, Uuid::nil()).await?;
         for routine in orphaned {
-            trimmed += self.trim_deliveries_of(routine).await?;
+            let all = "DELETE FROM webhook_deliveries WHERE id IN \
+                 (SELECT id FROM webhook_deliveries WHERE routine_id = $1 LIMIT $2)";
+            trimmed += self.delete_batch(all, routine).await?;
         }
         Ok(trimmed)
-    }
-
-    /// Deletes a batch of old entries.
-    async fn trim_expired_deliveries(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        self.write_one(transaction!(|tx| {
-            let rows = sqlx::query(
-                "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE received_at < $1 \
-                 ORDER BY received_at LIMIT $2)",
-            )
-            .bind(before)
-            .bind(ROWS_PER_BATCH);
-            Ok(rows.execute(&mut tx.db).await?.rows_affected())
-        }))
-        .await
-    }
-
-    /// Deletes a batch of the entries of a routine that was deleted.
-    async fn trim_deliveries_of(&self, routine: Uuid) -> Result<u64, StoreError> {
-        self.write_one(transaction!(|tx| {
-            let rows = sqlx::query(
-                "DELETE FROM webhook_deliveries WHERE id IN (SELECT id FROM webhook_deliveries WHERE routine_id = $1 LIMIT $2)",
-            )
-            .bind(routine)
-            .bind(ROWS_PER_BATCH);
-            Ok(rows.execute(&mut tx.db).await?.rows_affected())
-        }))
-        .await
     }
 }
 
@@ -264,14 +236,7 @@ async fn record(
     let delivered = match (known, firing) {
         (Some(run), _) => Delivered::Duplicate(run),
         (None, None) => Delivered::NotMatched,
-        (None, Some(firing)) => match fire_in(tx, firing, now).await? {
-            FireOutcome::Fired(run) => Delivered::Fired(run),
-            FireOutcome::Skipped { run, reason } => Delivered::Skipped { run, reason },
-            FireOutcome::Disabled => Delivered::Disabled,
-            FireOutcome::AutomationDisabled => Delivered::AutomationDisabled,
-            FireOutcome::Changed => Delivered::Changed,
-            FireOutcome::NotFound => Delivered::NotFound,
-        },
+        (None, Some(firing)) => Delivered::Decided(fire_in(tx, firing, now).await?),
     };
     if let Some(entry @ (_, _, run)) = delivered.logged() {
         log(tx, routine, &display_id, entry, now).await?;

@@ -159,9 +159,7 @@ impl Store {
         }
         let answer = self
             .write(transaction!(|tx| {
-                if let Some(key) = &key
-                    && let Some(known) = accepted::lookup(&mut tx.db, key, now).await?
-                {
+                if let Some(known) = accepted::lookup(&mut tx.db, key.as_ref(), now).await? {
                     return Ok(EventAnswer::Known(known));
                 }
                 let run_of = |outcome| if let FireOutcome::Fired(run) = outcome { Some(run) } else { None };
@@ -328,21 +326,12 @@ async fn record_drop(tx: &mut WriteTx, user: &str, now: DateTime<Utc>) -> Result
     if dropped > 1 {
         return Ok(());
     }
-    let notification = NewNotification {
-        user: user.to_owned(),
-        kind: NotificationKind::Message,
-        title: Some("Events were dropped".to_owned()),
-        text: format!(
-            "{MAX_WAITING_PER_USER} events wait for your routines, which is the maximum. Further ones are dropped until some \
-             have been handled."
-        ),
-        routine: None,
-        job: None,
-        run: None,
-        call_id: None,
-        channel: None,
-    };
-    notifications::insert(tx, notification, now).await
+    let text = format!(
+        "{MAX_WAITING_PER_USER} events wait for your routines, which is the maximum. Further ones are dropped until some \
+         have been handled."
+    );
+    let title = "Events were dropped".to_owned();
+    notifications::insert(tx, NewNotification::new(user, NotificationKind::Message, title, text), now).await
 }
 
 #[derive(FromRow)]

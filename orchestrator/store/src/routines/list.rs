@@ -15,7 +15,7 @@ use super::{
             search::Search,
         },
     },
-    rows::{RoutineRow, hex, routine_columns},
+    rows::{RoutineRow, routine_columns},
     runs::list::first_id_after,
 };
 
@@ -96,7 +96,7 @@ const PAGE: &str = concat!(
     routine_columns!(),
     ", SUM(length(action) + length(trigger) + length(notify)) OVER (ORDER BY routines.id DESC) AS bytes, \
      ROW_NUMBER() OVER (ORDER BY routines.id DESC) AS place FROM routines \
-     WHERE routines.id IN (SELECT unhex(value) FROM json_each($1))) WHERE place = 1 OR bytes <= $2 ORDER BY id DESC"
+     WHERE routines.id IN (SELECT unhex(value, '-') FROM json_each($1))) WHERE place = 1 OR bytes <= $2 ORDER BY id DESC"
 );
 
 /// Selects the ids of the next `rows` routines, newest first, each with whether it has the text that is searched for.
@@ -149,7 +149,7 @@ impl Store {
         let has_more = ids.len() > filter.limit as usize;
         ids.truncate(filter.limit as usize);
         let rows: Vec<Row<RoutineRow>> = sqlx::query_as(PAGE)
-            .bind(text(&ids.iter().map(hex).collect::<Vec<_>>())?)
+            .bind(text(&ids)?)
             .bind(i64::try_from(MAX_PAGE_BYTES).unwrap_or(i64::MAX))
             .fetch_all(&self.read)
             .await?;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use protocol::{JobId, NotificationId, NotificationKind, Notify, RoutineId, RunId, RunReason};
+use protocol::{NotificationId, NotificationKind, Notify, RoutineId, RunReason};
 use uuid::Uuid;
 
 use super::{
@@ -16,70 +16,48 @@ use super::{
         },
     },
     firings::admit::SpentBudget,
-    rows::hex,
 };
 use domain::routine::outcome::NotifiedFailure;
 
-/// What a notification about a routine says.
-pub(super) struct RoutineNotification {
-    pub(super) kind: NotificationKind,
-    pub(super) title: String,
-    pub(super) text: String,
-    pub(super) run: Option<RunId>,
-    pub(super) job: Option<JobId>,
-}
-
-/// Stores a notification of a routine, which is also posted to the routine's webhook.
+/// Stores a notification of a routine, for the recipients that the routine names: its channel and its webhook.
 pub(super) async fn insert(
     tx: &mut WriteTx,
     routine: RoutineId,
-    notice: RoutineNotification,
+    notification: NewNotification,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    insert_all(tx, vec![(routine, notice)], now).await
+    insert_all(tx, vec![(routine, notification)], now).await
 }
 
-/// Like [`insert`], for different routines. A routine that does not exist gets none.
+/// Like [`insert`], for different routines.
 pub(super) async fn insert_all(
     tx: &mut WriteTx,
-    notices: Vec<(RoutineId, RoutineNotification)>,
+    notifications: Vec<(RoutineId, NewNotification)>,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let ids: Vec<String> = notices.iter().map(|(routine, _)| hex(routine.as_uuid())).collect();
-    let rows: Vec<(RoutineId, String, String)> = sqlx::query_as(
-        "SELECT r.id, r.user_id, r.notify FROM json_each($1) AS j CROSS JOIN routines AS r ON r.id = unhex(j.value)",
+    let ids: Vec<RoutineId> = notifications.iter().map(|(routine, _)| *routine).collect();
+    let rows: Vec<(RoutineId, String)> = sqlx::query_as(
+        "SELECT r.id, r.notify FROM json_each($1) AS j CROSS JOIN routines AS r ON r.id = unhex(j.value, '-')",
     )
     .bind(text(&ids)?)
     .fetch_all(&mut tx.db)
     .await?;
-    let mut routines: HashMap<RoutineId, (String, Notify)> = HashMap::with_capacity(rows.len());
-    for (routine, user, notify) in rows {
+    let mut routines: HashMap<RoutineId, Notify> = HashMap::with_capacity(rows.len());
+    for (routine, notify) in rows {
         let row = RowRef { table: "routines", id: *routine.as_uuid() };
         let notify = row.json("notify", &notify).unwrap_or_else(|error| {
             tracing::warn!(%error, "the recipients of a routine cannot be read");
             Notify::default()
         });
-        routines.insert(routine, (user, notify));
+        routines.insert(routine, notify);
     }
-    let (mut notifications, mut posts) = (Vec::with_capacity(notices.len()), Vec::new());
-    for (routine, notice) in notices {
-        let Some((user, notify)) = routines.get(&routine) else { continue };
-        let id = NotificationId::generate();
-        posts.extend(notify.webhook_url.clone().map(|url| (id, routine, user.clone(), url)));
-        let notification = NewNotification {
-            user: user.clone(),
-            kind: notice.kind,
-            title: Some(notice.title),
-            text: notice.text,
-            routine: Some(routine),
-            job: notice.job,
-            run: notice.run,
-            call_id: None,
-            channel: notify.channel.clone(),
-        };
-        notifications.push((id, notification));
+    let (mut stored, mut posts) = (Vec::with_capacity(notifications.len()), Vec::new());
+    for (routine, notification) in notifications {
+        let (id, notify) = (NotificationId::generate(), routines.remove(&routine).unwrap_or_default());
+        posts.extend(notify.webhook_url.map(|url| (id, routine, notification.user.clone(), url)));
+        stored.push((id, NewNotification { routine: Some(routine), channel: notify.channel, ..notification }));
     }
-    notifications::insert_all(tx, notifications, now).await?;
+    notifications::insert_all(tx, stored, now).await?;
     for (id, routine, user, url) in posts {
         deliveries::insert(tx, id, (routine, &user), &url, now).await?;
     }
@@ -93,23 +71,18 @@ pub(super) async fn budget_spent(
     budget: &SpentBudget,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let name: Option<String> = sqlx::query_scalar(
+    let named: Option<(String, String)> = sqlx::query_as(
         "UPDATE routines SET budget_notified = TRUE WHERE id = $1 AND budget_from = $2 AND NOT budget_notified \
-         RETURNING name",
+         RETURNING user_id, name",
     )
     .bind(routine)
     .bind(budget.from)
     .fetch_optional(&mut tx.db)
     .await?;
-    let Some(name) = name else { return Ok(()) };
-    let notice = RoutineNotification {
-        kind: NotificationKind::BudgetSpent,
-        title: format!("Budget spent: {name}"),
-        text: format!("The routine does not run until the next {}, unless you raise its budget.", budget.per),
-        run: None,
-        job: None,
-    };
-    insert(tx, routine, notice, now).await
+    let Some((user, name)) = named else { return Ok(()) };
+    let (title, per) = (format!("Budget spent: {name}"), budget.per);
+    let text = format!("The routine does not run until the next {per}, unless you raise its budget.");
+    insert(tx, routine, NewNotification::new(&user, NotificationKind::BudgetSpent, title, text), now).await
 }
 
 /// The failures of which the owner has been notified since the last successful run.

@@ -1,18 +1,19 @@
 //! What automation could not do for routines: one notification for each routine and day.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 use protocol::{BudgetPeriod, NotificationKind, RoutineId};
 use serde_json::json;
+use sqlx::FromRow;
 
 use super::{
     super::{
-        Store, StoreError,
+        NewNotification, Store, StoreError,
         sqlite::{rows::text, write_tx::WriteTx},
     },
-    notifications::{self, RoutineNotification},
-    rows::{hex, time_text},
+    notifications,
+    rows::time_text,
     runs::budgets,
 };
 use domain::routine::problem::AutomationProblem;
@@ -28,6 +29,15 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.write(transaction!(|tx| report(tx, routine, &problem, now).await)).await
     }
+}
+
+#[derive(FromRow)]
+struct OwnedRoutine {
+    id: RoutineId,
+    user_id: String,
+    name: String,
+    problem_day: Option<DateTime<Utc>>,
+    timezone: Option<String>,
 }
 
 /// Like [`Store::report_automation_problem`], in a transaction.
@@ -50,32 +60,32 @@ pub(super) async fn report_all(
     if routines.is_empty() {
         return Ok(());
     }
-    let ids: BTreeSet<String> = routines.iter().map(|routine| hex(routine.as_uuid())).collect();
-    let rows: Vec<(RoutineId, String, Option<DateTime<Utc>>, Option<String>)> = sqlx::query_as(
-        "SELECT r.id, r.name, r.problem_day, CASE WHEN json_valid(s.settings) THEN s.settings->>'timezone' END \
-         FROM json_each($1) AS j CROSS JOIN routines AS r ON r.id = unhex(j.value) LEFT JOIN user_settings AS s ON s.user_id = r.user_id",
+    let ids: HashSet<&RoutineId> = routines.iter().collect();
+    let rows: Vec<OwnedRoutine> = sqlx::query_as(
+        "SELECT r.id, r.user_id, r.name, r.problem_day, CASE WHEN json_valid(s.settings) THEN s.settings->>'timezone' END AS timezone \
+         FROM json_each($1) AS j CROSS JOIN routines AS r ON r.id = unhex(j.value, '-') \
+         LEFT JOIN user_settings AS s ON s.user_id = r.user_id",
     )
     .bind(text(&ids)?)
     .fetch_all(&mut tx.db)
     .await?;
     let (mut days, mut notices) = (Vec::new(), Vec::new());
-    for (routine, name, problem_day, zone) in rows {
-        let today = budgets::period_start(BudgetPeriod::Day, zone.as_deref().unwrap_or("UTC"), now);
+    for OwnedRoutine { id: routine, user_id, name, problem_day, timezone } in rows {
+        let today = budgets::period_start(BudgetPeriod::Day, timezone.as_deref().unwrap_or("UTC"), now);
         if problem_day == Some(today) {
             continue;
         }
-        days.push(json!({"id": hex(routine.as_uuid()), "day": time_text(today)}));
-        let notice = RoutineNotification {
-            kind: NotificationKind::AutomationProblem,
-            title: format!("Automation problem: {name}"),
-            text: problem.text(),
-            run: None,
-            job: None,
-        };
+        days.push(json!({"id": routine, "day": time_text(today)}));
+        let title = format!("Automation problem: {name}");
+        let notice = NewNotification::new(&user_id, NotificationKind::AutomationProblem, title, problem.text());
         notices.push((routine, notice));
     }
+    if notices.is_empty() {
+        return Ok(());
+    }
     sqlx::query(
-        "UPDATE routines SET problem_day = j.value->>'day' FROM json_each($1) AS j WHERE routines.id = unhex(j.value->>'id')",
+        "UPDATE routines SET problem_day = j.value->>'day' FROM json_each($1) AS j \
+         WHERE routines.id = unhex(j.value->>'id', '-')",
     )
     .bind(text(&days)?)
     .execute(&mut tx.db)

@@ -9,13 +9,10 @@ use protocol::{
 };
 use uuid::Uuid;
 
-use super::{
-    super::{
-        StoreError,
-        events::instance_events::{self, NewInstanceEvent},
-        sqlite::{rows::text, write_tx::WriteTx},
-    },
-    rows::hex,
+use super::super::{
+    StoreError,
+    events::instance_events::{self, NewInstanceEvent},
+    sqlite::{rows::text, write_tx::WriteTx},
 };
 
 /// Characters of a prompt, a description or a line in an event; the whole is in the routine.
@@ -54,9 +51,9 @@ pub(super) async fn routine(
 
 /// Appends the events of runs that have started or have ended.
 pub(super) async fn runs(tx: &mut WriteTx, runs: &[&RoutineRun], at: DateTime<Utc>) -> Result<(), StoreError> {
-    let ids: Vec<String> = runs.iter().map(|run| hex(run.routine_id.as_uuid())).collect();
+    let ids: Vec<_> = runs.iter().map(|run| run.routine_id).collect();
     let scheduled: HashMap<Uuid, Option<DateTime<Utc>>> = sqlx::query_as(
-        "SELECT id, next_fire_at FROM routines WHERE id IN (SELECT unhex(value) FROM json_each($1)) \
+        "SELECT id, next_fire_at FROM routines WHERE id IN (SELECT unhex(value, '-') FROM json_each($1)) \
          AND trigger_type IN ('cron', 'every', 'at')",
     )
     .bind(text(&ids)?)

@@ -10,8 +10,6 @@ use crate::{Store, StoreError, sqlite::key_walk::KeyWalk};
 const LIFETIME: TimeDelta = TimeDelta::days(90);
 /// Runs of one routine, and entries of one routine.
 const MAX_PER_ROUTINE: i64 = 2_000;
-/// Rows in one transaction, so that other writes do not wait long.
-const ROWS_PER_BATCH: i64 = 1_000;
 
 /// The tables, each counted by itself, with the condition for what may be deleted.
 const TABLES: [(&str, &str); 2] = [("routine_runs", "status NOT IN ('queued', 'running')"), ("firings", "TRUE")];
@@ -23,31 +21,19 @@ impl Store {
         for (table, condition) in TABLES {
             let expired = format!(
                 "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE created_at < $1 AND {condition} \
-                 ORDER BY created_at LIMIT {ROWS_PER_BATCH})"
+                 ORDER BY created_at LIMIT $2)"
             );
-            trimmed += self.trim_batch_of(&expired, now - LIFETIME).await?;
+            trimmed += self.delete_batch(AssertSqlSafe(expired), now - LIFETIME).await?;
             let full = KeyWalk::over(table, "routine_id", MAX_PER_ROUTINE);
             let routines: Vec<Uuid> = self.keys(&full, Uuid::nil()).await?;
             let oldest = format!(
                 "DELETE FROM {table} WHERE id IN (SELECT id FROM (SELECT id, status FROM {table} WHERE routine_id = $1 \
-                 ORDER BY id DESC LIMIT {ROWS_PER_BATCH} OFFSET {MAX_PER_ROUTINE}) WHERE {condition})"
+                 ORDER BY id DESC LIMIT $2 OFFSET {MAX_PER_ROUTINE}) WHERE {condition})"
             );
             for routine in routines {
-                trimmed += self.trim_batch_of(&oldest, routine).await?;
+                trimmed += self.delete_batch(AssertSqlSafe(oldest.clone()), routine).await?;
             }
         }
         Ok(trimmed)
-    }
-
-    async fn trim_batch_of<T>(&self, statement: &str, argument: T) -> Result<u64, StoreError>
-    where
-        T: for<'q> sqlx::Encode<'q, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite> + Send + 'static,
-    {
-        let statement = statement.to_owned();
-        self.write_one(transaction!(|tx| {
-            let rows = sqlx::query(AssertSqlSafe(statement)).bind(argument);
-            Ok(rows.execute(&mut tx.db).await?.rows_affected())
-        }))
-        .await
     }
 }

@@ -19,11 +19,6 @@ pub(super) fn time_text(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::AutoSi, false)
 }
 
-/// An id as hexadecimal digits, for `unhex` of JSON arguments.
-pub(super) fn hex(id: &Uuid) -> String {
-    id.simple().to_string()
-}
-
 /// Whether a run of the routine is in progress.
 macro_rules! is_running {
     () => {
@@ -163,21 +158,21 @@ pub(super) use run_columns;
 #[derive(Clone, FromRow)]
 pub(super) struct RunRow {
     pub(super) id: Uuid,
-    routine_id: RoutineId,
+    pub(super) routine_id: RoutineId,
     routine_name: String,
     pub(super) user_id: String,
     trigger_type: String,
     trigger_detail: String,
     due_at: Option<DateTime<Utc>>,
-    started_at: Option<DateTime<Utc>>,
+    pub(super) started_at: Option<DateTime<Utc>>,
     completed_at: Option<DateTime<Utc>>,
-    status: String,
+    pub(super) status: String,
     reason: Option<String>,
     message: Option<String>,
     result_summary: Option<String>,
     tokens_used: i64,
     cost_usd: Option<f64>,
-    job_id: Option<JobId>,
+    pub(super) job_id: Option<JobId>,
     pub(super) attempt: u32,
     not_before: Option<DateTime<Utc>>,
     #[sqlx(default)]
@@ -196,22 +191,6 @@ pub(super) struct RunRow {
 }
 
 impl RunRow {
-    pub(super) fn status(&self) -> &str {
-        &self.status
-    }
-
-    pub(super) const fn started_at(&self) -> Option<DateTime<Utc>> {
-        self.started_at
-    }
-
-    pub(super) const fn job(&self) -> Option<JobId> {
-        self.job_id
-    }
-
-    pub(super) const fn routine(&self) -> RoutineId {
-        self.routine_id
-    }
-
     pub(super) fn into_run(self) -> Result<RoutineRun, StoreError> {
         let row = RowRef { table: "routine_runs", id: self.id };
         let status = row.known("status", RunStatus::parse(&self.status))?;

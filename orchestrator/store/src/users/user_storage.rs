@@ -4,7 +4,6 @@
 //! run or a turn) still stores its end, so an account may exceed the limit by that.
 
 use protocol::{StorageKind, StoredBytes, UserStorage};
-use sqlx::FromRow;
 
 use crate::{
     Store, StoreError,
@@ -72,19 +71,13 @@ impl UserStorageLimit {
     }
 }
 
-#[derive(FromRow)]
-struct KindRow {
-    kind: String,
-    bytes: i64,
-}
-
 const KINDS: &str = "SELECT kind, bytes FROM user_bytes WHERE user_id = $1 AND bytes > 0 ORDER BY bytes DESC, kind";
 
 impl UserStorageLimit {
-    fn account(self, rows: Vec<KindRow>) -> UserStorage {
+    fn account(self, rows: Vec<(String, i64)>) -> UserStorage {
         let kinds: Vec<StoredBytes> = rows
             .into_iter()
-            .filter_map(|row| Some(StoredBytes { kind: StorageKind::parse(&row.kind)?, bytes: count(row.bytes) }))
+            .filter_map(|(kind, bytes)| Some(StoredBytes { kind: StorageKind::parse(&kind)?, bytes: count(bytes) }))
             .collect();
         let bytes = kinds.iter().map(|one| one.bytes).sum();
         UserStorage { bytes, max_bytes: (self.0 > 0).then_some(self.0), kinds }

@@ -10,18 +10,13 @@ use super::{
 };
 use store::Transition;
 
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 pub(super) struct CancelJob(pub(super) JobAccess);
 
 impl Tool for CancelJob {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {"job_id": job_id_schema()},
-            "required": ["job_id"],
-            "additionalProperties": false
-        });
+        let parameters = object(&["job_id"], json!({"job_id": job_id_schema()}));
         ToolSpec {
             approval: ApprovalRequirement::UnlessAutoApproved,
             is_repeatable: true,

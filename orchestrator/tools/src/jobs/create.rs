@@ -15,7 +15,7 @@ use domain::{
     request::{ChildRequest, MAX_TITLE_CHARS},
 };
 
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 /// When a call may be repeated after the queue was full: jobs take minutes.
 const QUEUE_FULL_RETRY_SECONDS: u64 = 30;
@@ -36,17 +36,12 @@ impl Tool for CreateJobTool {
             },
             "additionalProperties": false
         });
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "prompt": {"type": "string", "minLength": 1, "description": "The task. The job sees nothing else of this conversation."},
-                "title": {"type": "string", "maxLength": MAX_TITLE_CHARS, "description": "A title for lists."},
-                "wait": {"type": "boolean", "description": "Whether to wait for the end, for at most 50 s; false when left out."},
-                "limits": limits,
-                "tools": {"type": "array", "items": {"type": "string"}, "description": "Names of the tools that the job may use."}
-            },
-            "required": ["prompt"],
-            "additionalProperties": false
+        let properties = json!({
+            "prompt": {"type": "string", "minLength": 1, "description": "The task. The job sees nothing else of this conversation."},
+            "title": {"type": "string", "maxLength": MAX_TITLE_CHARS, "description": "A title for lists."},
+            "wait": {"type": "boolean", "description": "Whether to wait for the end, for at most 50 s; false when left out."},
+            "limits": limits,
+            "tools": {"type": "array", "items": {"type": "string"}, "description": "Names of the tools that the job may use."}
         });
         let description = "Creates a job: another agent that works on a task in a sandbox. Returns its id and state; with `wait`, its \
                            result. Use job_status to ask for it later.";
@@ -54,7 +49,7 @@ impl Tool for CreateJobTool {
         ToolSpec {
             approval: ApprovalRequirement::UnlessAutoApproved,
             is_repeatable: true,
-            ..spec("create_job", description, parameters)
+            ..spec("create_job", description, object(&["prompt"], properties))
         }
     }
 

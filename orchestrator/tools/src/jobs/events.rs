@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::access::{JobAccess, failed, job_id_schema};
 use store::{EventPage, StoredEvent};
 
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 const DEFAULT_LIMIT: u32 = 50;
 /// Events at most.
@@ -20,16 +20,12 @@ pub(super) struct JobEvents(pub(super) JobAccess);
 
 impl Tool for JobEvents {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "job_id": job_id_schema(),
-                "after": {"type": "integer", "minimum": 0, "description": "Only events with a higher number; `next_after` of the call before."},
-                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "description": "Maximum number of events; 50 when left out."}
-            },
-            "required": ["job_id"],
-            "additionalProperties": false
+        let properties = json!({
+            "job_id": job_id_schema(),
+            "after": {"type": "integer", "minimum": 0, "description": "Only events with a higher number; `next_after` of the call before."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "description": "Maximum number of events; 50 when left out."}
         });
+        let parameters = object(&["job_id"], properties);
         ToolSpec {
             is_repeatable: true,
             ..spec("job_events", "Returns a job's events in order, with long texts shortened.", parameters)

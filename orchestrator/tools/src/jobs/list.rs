@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::access::{JobAccess, failed, text};
 use store::ListedJob;
 
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 /// Jobs in a list: more than a job can have below it, and a page for a person.
 const MAX_ITEMS: u32 = 50;
@@ -17,11 +17,9 @@ pub(super) struct ListJobs(pub(super) JobAccess);
 impl Tool for ListJobs {
     fn spec(&self) -> ToolSpec {
         let states: Vec<&str> = JobState::ALL.iter().map(|state| state.as_str()).collect();
-        let parameters = json!({
-            "type": "object",
-            "properties": {"state": {"type": "string", "enum": states, "description": "Only jobs in this state."}},
-            "additionalProperties": false
-        });
+        let properties =
+            json!({"state": {"type": "string", "enum": states, "description": "Only jobs in this state."}});
+        let parameters = object(&[], properties);
         ToolSpec {
             is_repeatable: true,
             ..spec("list_jobs", "Lists jobs, newest first. A job lists the jobs below it.", parameters)

@@ -8,7 +8,7 @@ use super::access::{JobAccess, failed, job_id_schema, not_found, rate_limited, r
 use domain::request::check_prompt;
 use store::{Lookup, Prompted};
 
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 /// When a call may be repeated after too many prompts were waiting.
 const FULL_RETRY_SECONDS: u64 = 10;
@@ -17,15 +17,11 @@ pub(super) struct JobPrompt(pub(super) JobAccess);
 
 impl Tool for JobPrompt {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "job_id": job_id_schema(),
-                "content": {"type": "string", "minLength": 1, "maxLength": MAX_PROMPT_BYTES, "description": "The prompt; the job reads it before its next step."}
-            },
-            "required": ["job_id", "content"],
-            "additionalProperties": false
+        let properties = json!({
+            "job_id": job_id_schema(),
+            "content": {"type": "string", "minLength": 1, "maxLength": MAX_PROMPT_BYTES, "description": "The prompt; the job reads it before its next step."}
         });
+        let parameters = object(&["job_id", "content"], properties);
         ToolSpec {
             approval: ApprovalRequirement::UnlessAutoApproved,
             ..spec("job_prompt", "Sends a follow-up prompt to a job that has not ended.", parameters)

@@ -8,21 +8,17 @@ use super::{
     report::report,
     wait::MAX_WAIT,
 };
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 pub(super) struct JobStatus(pub(super) JobAccess);
 
 impl Tool for JobStatus {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "job_id": job_id_schema(),
-                "wait": {"type": "boolean", "description": "Whether to wait for the end, for at most 50 s; false when left out."}
-            },
-            "required": ["job_id"],
-            "additionalProperties": false
+        let properties = json!({
+            "job_id": job_id_schema(),
+            "wait": {"type": "boolean", "description": "Whether to wait for the end, for at most 50 s; false when left out."}
         });
+        let parameters = object(&["job_id"], properties);
         ToolSpec { is_repeatable: true, ..spec("job_status", "Returns a job's state, result and usage.", parameters) }
     }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::access::{path, store_failed};
 use store::Store;
 
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 pub(super) struct MemoryRead {
     pub(super) store: Store,
@@ -15,14 +15,10 @@ pub(super) struct MemoryRead {
 
 impl Tool for MemoryRead {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "path": {"type": "string", "minLength": 1, "description": "Path of the document, such as notes/today.md."}
-            },
-            "required": ["path"],
-            "additionalProperties": false
+        let properties = json!({
+            "path": {"type": "string", "minLength": 1, "description": "Path of the document, such as notes/today.md."}
         });
+        let parameters = object(&["path"], properties);
         spec("memory_read", "Reads a document from the owner's memory, which outlives this work.", parameters)
     }
 

@@ -11,7 +11,7 @@ use base::per_user_semaphore::PerUserSemaphore;
 use domain::memory::{MAX_QUERY_BYTES, MemoryQuery};
 use store::Store;
 
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 /// Results by default: enough to choose from, and cheap to read.
 const DEFAULT_LIMIT: u32 = 10;
@@ -25,19 +25,14 @@ pub(super) struct MemorySearch {
 
 impl Tool for MemorySearch {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "query": {"type": "string", "minLength": 1, "maxLength": MAX_QUERY_BYTES, "description": "Words to look for; there are no operators."},
-                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "description": "Maximum number of results; 10 when left out."}
-            },
-            "required": ["query"],
-            "additionalProperties": false
+        let properties = json!({
+            "query": {"type": "string", "minLength": 1, "maxLength": MAX_QUERY_BYTES, "description": "Words to look for; there are no operators."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "description": "Maximum number of results; 10 when left out."}
         });
         spec(
             "memory_search",
             "Searches the owner's memory by words. Returns paths with snippets, best match first.",
-            parameters,
+            object(&["query"], properties),
         )
     }
 

@@ -13,7 +13,7 @@ use base::per_user_semaphore::PerUserSemaphore;
 use domain::memory::MemoryPath;
 use store::Store;
 
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 /// Documents that are listed one by one; of more, directories are counted.
 const MAX_LISTED: u32 = 200;
@@ -25,11 +25,8 @@ pub(super) struct MemoryTree {
 
 impl Tool for MemoryTree {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {"path": {"type": "string", "description": "Directory, such as notes; all documents when left out."}},
-            "additionalProperties": false
-        });
+        let properties = json!({"path": {"type": "string", "description": "Directory, such as notes; all documents when left out."}});
+        let parameters = object(&[], properties);
         let description = "Lists the documents in the owner's memory. Where there are many, it lists directories with their number of documents.";
         spec("memory_tree", description, parameters)
     }

@@ -12,7 +12,7 @@ use domain::memory::{MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MemoryPath, Model
 use secrets::{LeakDetectors, search};
 use store::{AuditEntry, MemoryText, MemoryWrite, MemoryWriteOutcome, Store};
 
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 pub(super) struct MemoryWriter {
     pub(super) store: Store,
@@ -22,16 +22,12 @@ pub(super) struct MemoryWriter {
 
 impl Tool for MemoryWriter {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "path": {"type": "string", "minLength": 1, "description": "Path of the document, such as notes/today.md."},
-                "content": {"type": "string", "description": "The text."},
-                "append": {"type": "boolean", "description": "Add the text to the end, on a new line, instead of replacing the document."}
-            },
-            "required": ["path", "content"],
-            "additionalProperties": false
+        let properties = json!({
+            "path": {"type": "string", "minLength": 1, "description": "Path of the document, such as notes/today.md."},
+            "content": {"type": "string", "description": "The text."},
+            "append": {"type": "boolean", "description": "Add the text to the end, on a new line, instead of replacing the document."}
         });
+        let parameters = object(&["path", "content"], properties);
         spec("memory_write", "Writes a document to the owner's memory, which outlives this work.", parameters)
     }
 

@@ -2,24 +2,18 @@
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::CreateRoutine;
-use serde_json::json;
 
 use super::{
     access::{RoutineAccess, invalid, refused, saved},
     definition::{check_reserved, properties},
 };
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 pub(super) struct CreateRoutineTool(pub(super) RoutineAccess);
 
 impl Tool for CreateRoutineTool {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": properties(),
-            "required": ["name", "trigger", "action"],
-            "additionalProperties": false
-        });
+        let parameters = object(&["name", "trigger", "action"], properties().into());
         let description = "Creates a routine: work that starts by itself, at times or when something happens. Its runs are autonomous: \
                            no person approves their tool calls.";
         ToolSpec {

@@ -4,18 +4,13 @@ use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOut
 use serde_json::json;
 
 use super::access::{RoutineAccess, name_schema, refused};
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 pub(super) struct DeleteRoutine(pub(super) RoutineAccess);
 
 impl Tool for DeleteRoutine {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {"name": name_schema()},
-            "required": ["name"],
-            "additionalProperties": false
-        });
+        let parameters = object(&["name"], json!({"name": name_schema()}));
         ToolSpec {
             approval: ApprovalRequirement::Always,
             ..spec("routine_delete", "Deletes a routine of the user. A run in progress goes on.", parameters)

@@ -5,18 +5,13 @@ use protocol::TriggerRoutine;
 use serde_json::json;
 
 use super::access::{RoutineAccess, name_schema, refused, run_brief};
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 pub(super) struct FireRoutine(pub(super) RoutineAccess);
 
 impl Tool for FireRoutine {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {"name": name_schema()},
-            "required": ["name"],
-            "additionalProperties": false
-        });
+        let parameters = object(&["name"], json!({"name": name_schema()}));
         let description =
             "Runs a routine of the user now. Returns the run, which has not ended yet; routine_history shows its end.";
         ToolSpec { approval: ApprovalRequirement::UnlessAutoApproved, ..spec("routine_fire", description, parameters) }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::access::{RoutineAccess, failed, name_schema, run_brief};
 use store::RunFilter;
 
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 const DEFAULT_RUNS: u32 = 10;
 const MAX_RUNS: u32 = 50;
@@ -15,15 +15,11 @@ pub(super) struct RoutineHistory(pub(super) RoutineAccess);
 
 impl Tool for RoutineHistory {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "name": name_schema(),
-                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_RUNS, "description": "Number of runs; 10 when left out."}
-            },
-            "required": ["name"],
-            "additionalProperties": false
+        let properties = json!({
+            "name": name_schema(),
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_RUNS, "description": "Number of runs; 10 when left out."}
         });
+        let parameters = object(&["name"], properties);
         ToolSpec {
             is_repeatable: true,
             ..spec("routine_history", "Lists the runs of a routine of the user, newest first.", parameters)

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::access::{RoutineAccess, brief, failed};
 use store::RoutineFilter;
 
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 /// Routines in a list: a page for a person.
 const MAX_ITEMS: u32 = 100;
@@ -15,7 +15,7 @@ pub(super) struct ListRoutines(pub(super) RoutineAccess);
 
 impl Tool for ListRoutines {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({"type": "object", "properties": {}, "additionalProperties": false});
+        let parameters = object(&[], json!({}));
         ToolSpec {
             is_repeatable: true,
             ..spec("routine_list", "Lists the routines of the user, newest first.", parameters)

@@ -7,28 +7,23 @@ use super::{
     access::{RoutineAccess, invalid, name_schema, refused, saved},
     definition::{check_reserved, patch_properties},
 };
-use crate::builtin::spec;
+use crate::builtin::{object, spec};
 
 pub(super) struct UpdateRoutine(pub(super) RoutineAccess);
 
 impl Tool for UpdateRoutine {
     fn spec(&self) -> ToolSpec {
-        let parameters = json!({
-            "type": "object",
-            "properties": {
-                "name": name_schema(),
-                "patch": {
-                    "type": "object",
-                    "properties": patch_properties(),
-                    "description": "The fields to change, as in routine_create. trigger and action are replaced as a whole."
-                }
-            },
-            "required": ["name", "patch"],
-            "additionalProperties": false
+        let properties = json!({
+            "name": name_schema(),
+            "patch": {
+                "type": "object",
+                "properties": patch_properties(),
+                "description": "The fields to change, as in routine_create. trigger and action are replaced as a whole."
+            }
         });
         ToolSpec {
             approval: ApprovalRequirement::UnlessAutoApproved,
-            ..spec("routine_update", "Changes a routine of the user.", parameters)
+            ..spec("routine_update", "Changes a routine of the user.", object(&["name", "patch"], properties))
         }
     }
 

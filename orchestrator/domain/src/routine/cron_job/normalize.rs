@@ -1,25 +1,25 @@
 //! Older shapes of cron jobs become the present one.
 
-use protocol::{AddCronJob, CronJobPatch};
+use protocol::{AddCronJob, CronJobPatch, FieldError};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{InvalidParam, invalid};
+use super::invalid;
 
 /// Objects that a job may be wrapped in.
 const WRAPPERS: [&str; 2] = ["data", "job"];
 
 /// The parameters of `cron.add`.
-pub fn added(params: Value) -> Result<AddCronJob, InvalidParam> {
+pub fn added(params: Value) -> Result<AddCronJob, FieldError> {
     parse(normalized(params))
 }
 
 /// The parameter `patch` of `cron.update`.
-pub fn patch(params: Value) -> Result<CronJobPatch, InvalidParam> {
+pub fn patch(params: Value) -> Result<CronJobPatch, FieldError> {
     parse(normalized(params))
 }
 
-fn parse<T: DeserializeOwned>(params: Value) -> Result<T, InvalidParam> {
+fn parse<T: DeserializeOwned>(params: Value) -> Result<T, FieldError> {
     // Serde reads a struct from a list as well.
     if !params.is_object() {
         return Err(invalid("params", "must be an object"));

@@ -78,7 +78,7 @@ fn a_turn_is_delivered_where_it_says() {
 #[case::list(json!([1]), "params")]
 fn invalid_parameters_are_named(#[case] params: Value, #[case] part: &str) {
     let made = added(params).and_then(|job| to_routine(id(), job, 20));
-    let InvalidParam { field, message } = made.unwrap_err();
+    let FieldError { field, message } = made.unwrap_err();
     assert!(format!("{field}: {message}").contains(part), "{field}: {message}");
 }
 

@@ -78,33 +78,25 @@ pub(super) fn sort_by_tag(document: &mut Value) {
 
 fn complete_parameters(path: &str, operation: &mut Map<String, Value>) {
     for parameter in operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
-        // A header is sent or not; it is never null.
-        if parameter["in"] == "header" {
-            parameter["schema"] = json!({"type": "string"});
-        }
-        if parameter["name"] == "Idempotency-Key" {
-            parameter["schema"] = json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"});
-        }
-        if parameter["name"] == "Last-Event-ID" {
-            parameter["schema"] = json!({"type": "string", "pattern": "^[0-9]+$"});
-        }
-        if parameter["name"] == "cursor" {
-            parameter["schema"] = json!({"type": "string", "pattern": "^[A-Za-z0-9_-]*$"});
-        }
-        if parameter["in"] == "query" && parameter["name"] == "q" {
-            parameter["schema"] = json!({"type": "string", "maxLength": 1_000});
-        }
-        if parameter["in"] == "query" && parameter["name"] == "path" && parameter["required"] == true {
-            parameter["schema"] = json!({"type": "string", "minLength": 1, "maxLength": MAX_PATH_BYTES});
-        }
-        // A thread is also named by its key.
-        let is_id = parameter["name"] == "id" && parameter["in"] == "path";
-        if is_id && !path.starts_with("/api/chat/threads") {
-            parameter["schema"] = json!({"type": "string", "format": "uuid"});
-        }
-        if parameter["name"] == "id" && parameter["in"] == "query" {
-            parameter["schema"] = json!({"type": "string", "minLength": 4, "pattern": "^[0-9A-Fa-f-]+$"});
-        }
+        let text = |key: &str| parameter[key].as_str().unwrap_or_default();
+        let schema = match (text("in"), text("name")) {
+            ("header", "Idempotency-Key") => {
+                json!({"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"})
+            }
+            ("header", "Last-Event-ID") => json!({"type": "string", "pattern": "^[0-9]+$"}),
+            // A header is sent or not; it is never null.
+            ("header", _) => json!({"type": "string"}),
+            ("query", "cursor") => json!({"type": "string", "pattern": "^[A-Za-z0-9_-]*$"}),
+            ("query", "q") => json!({"type": "string", "maxLength": 1_000}),
+            ("query", "path") if parameter["required"] == true => {
+                json!({"type": "string", "minLength": 1, "maxLength": MAX_PATH_BYTES})
+            }
+            ("query", "id") => json!({"type": "string", "minLength": 4, "pattern": "^[0-9A-Fa-f-]+$"}),
+            // A thread is also named by its key.
+            ("path", "id") if !path.starts_with("/api/chat/threads") => json!({"type": "string", "format": "uuid"}),
+            _ => continue,
+        };
+        parameter["schema"] = schema;
     }
 }
 

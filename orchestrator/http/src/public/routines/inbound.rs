@@ -15,7 +15,7 @@ use protocol::{
     WebhookReceipt,
 };
 use serde_json::json;
-use store::{Delivered, EventAnswer, EventName, IdempotencyKey};
+use store::{Delivered, EventAnswer, EventName, FireOutcome, IdempotencyKey};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
@@ -220,14 +220,14 @@ async fn receive_webhook(
         for _ in 0..MAX_TRIES {
             match webhooks.receive(&target, request.clone()).await {
                 // It is compared with the new definition.
-                Ok(WebhookAnswer::Decided(Delivered::Changed)) => {
+                Ok(WebhookAnswer::Decided(Delivered::Decided(FireOutcome::Changed))) => {
                     target = webhooks.target(&path).await?.ok_or_else(ApiError::not_found)?;
                 }
                 Ok(answer) => return respond(answer),
                 Err(refused) => return Err(refusal(refused)),
             }
         }
-        respond(WebhookAnswer::Decided(Delivered::Changed))
+        respond(WebhookAnswer::Decided(Delivered::Decided(FireOutcome::Changed)))
     })
     .await
 }
@@ -255,29 +255,34 @@ fn respond(answer: WebhookAnswer) -> Result<(StatusCode, Json<WebhookReceipt>), 
     let not_matched = || ok(WebhookReceipt { matched: Some(false), ..WebhookReceipt::default() });
     let duplicate = |run_id| ok(WebhookReceipt { run_id, duplicate: Some(true), ..WebhookReceipt::default() });
     let WebhookAnswer::Decided(delivered) = answer else { return not_matched() };
-    match delivered {
-        Delivered::Fired(run) => {
+    let outcome = match delivered {
+        Delivered::NotMatched => return not_matched(),
+        Delivered::Duplicate(run) => return duplicate(run),
+        Delivered::TooMany => return Err(ApiError::new(ErrorCode::RateLimited, "too many deliveries")),
+        Delivered::Decided(outcome) => outcome,
+    };
+    match outcome {
+        FireOutcome::Fired(run) => {
             let receipt = WebhookReceipt { run_id: Some(run), ..WebhookReceipt::default() };
             Ok((StatusCode::ACCEPTED, Json(receipt)))
         }
-        Delivered::NotMatched => not_matched(),
-        Delivered::Duplicate(run) => duplicate(run),
-        Delivered::Skipped { run, reason: RunReason::Duplicate } => duplicate(Some(run)),
-        Delivered::Skipped { reason: reason @ RunReason::Overlap, .. } => {
+        FireOutcome::Skipped { run, reason: RunReason::Duplicate } => duplicate(Some(run)),
+        FireOutcome::Skipped { reason: reason @ RunReason::Overlap, .. } => {
             let detail = "the routine has as many runs in progress as it may have";
             Err(ApiError::new(ErrorCode::RoutineBusy, detail).with_reason(reason.as_str()))
         }
-        Delivered::Skipped { reason, .. } => {
+        FireOutcome::Skipped { reason, .. } => {
             let detail = format!("a guardrail of the routine stopped the firing: {reason}");
             Err(ApiError::new(ErrorCode::RoutineSkipped, detail).with_reason(reason.as_str()))
         }
-        Delivered::Disabled => Err(ApiError::new(ErrorCode::RoutineDisabled, "the routine is disabled")),
-        Delivered::AutomationDisabled => {
+        FireOutcome::Disabled => Err(ApiError::new(ErrorCode::RoutineDisabled, "the routine is disabled")),
+        FireOutcome::AutomationDisabled => {
             Err(ApiError::new(ErrorCode::AutomationDisabled, "automation is switched off by the operator"))
         }
-        Delivered::Changed => Err(ApiError::new(ErrorCode::Conflict, "the routine is being changed; deliver it again")),
-        Delivered::NotFound => Err(ApiError::not_found()),
-        Delivered::TooMany => Err(ApiError::new(ErrorCode::RateLimited, "too many deliveries")),
+        FireOutcome::Changed => {
+            Err(ApiError::new(ErrorCode::Conflict, "the routine is being changed; deliver it again"))
+        }
+        FireOutcome::NotFound => Err(ApiError::not_found()),
     }
 }
 

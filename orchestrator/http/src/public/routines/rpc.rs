@@ -54,12 +54,10 @@ async fn call(
         }
         Err(error) => return Err(error),
     };
+    let id = request.get("id").filter(|id| is_id(id)).cloned().unwrap_or_default();
     let request = match read(request) {
         Ok(request) => request,
-        Err(refused) => {
-            let (id, error) = *refused;
-            return Ok(answer(id, Err(error)));
-        }
+        Err(wrong) => return Ok(answer(id, Err(invalid_request(&wrong)))),
     };
     let result = run(&api, caller, &request.method, request.params).await;
     Ok(match request.id {
@@ -69,29 +67,29 @@ async fn call(
     })
 }
 
-/// The call, or the id of its answer and what is wrong with it.
-fn read(value: Value) -> Result<RpcRequest, Box<(Value, RpcError)>> {
+/// The call, or what is wrong with it.
+fn read(value: Value) -> Result<RpcRequest, String> {
     if value.is_array() {
-        let error = invalid_request("batches are not supported: send one call in each request");
-        return Err(Box::new((Value::Null, error)));
+        return Err("batches are not supported: send one call in each request".to_owned());
     }
-    let is_id = |id: &Value| id.is_string() || id.is_number() || id.is_null();
-    let id = value.get("id").filter(|id| is_id(id)).cloned().unwrap_or_default();
-    let request: RpcRequest = if value.is_object() {
-        serde_json::from_value(value).map_err(|error| {
-            let FieldError { field, message } = field_error(".", &error.to_string(), "call");
-            Box::new((id.clone(), invalid_request(&format!("{field}: {message}"))))
-        })?
-    } else {
-        return Err(Box::new((id, invalid_request("a call is an object"))));
-    };
+    if !value.is_object() {
+        return Err("a call is an object".to_owned());
+    }
+    let request: RpcRequest = serde_json::from_value(value).map_err(|error| {
+        let FieldError { field, message } = field_error(".", &error.to_string(), "call");
+        format!("{field}: {message}")
+    })?;
     if request.jsonrpc != JSON_RPC_VERSION {
-        return Err(Box::new((id, invalid_request("jsonrpc must be \"2.0\""))));
+        return Err("jsonrpc must be \"2.0\"".to_owned());
     }
     if !request.id.as_ref().is_none_or(is_id) {
-        return Err(Box::new((id, invalid_request("id must be a string, a number or null"))));
+        return Err("id must be a string, a number or null".to_owned());
     }
     Ok(request)
+}
+
+fn is_id(id: &Value) -> bool {
+    id.is_string() || id.is_number() || id.is_null()
 }
 
 fn invalid_request(message: &str) -> RpcError {
@@ -100,37 +98,38 @@ fn invalid_request(message: &str) -> RpcError {
 
 async fn run(api: &PublicApi, caller: RpcCaller, method: &str, params: Option<Value>) -> Result<Value, RpcError> {
     let params = params.unwrap_or_else(|| Value::Object(Map::new()));
-    match method {
-        "cron.list" => cron::list(api, &caller, read_params(params)?).await,
-        "cron.status" => cron::status(api, &caller, read_params(params)?).await,
-        "cron.add" => cron::add(api, caller.writer("routine.create")?, params).await,
-        "cron.update" => cron::update(api, caller.writer("routine.update")?, read_params(params)?).await,
-        "cron.remove" => cron::remove(api, caller.writer("routine.delete")?, read_params(params)?).await,
-        "cron.run" => cron::run(api, caller.writer("routine.trigger")?, read_params(params)?).await,
-        "cron.runs" => cron::runs(api, &caller, read_params(params)?).await,
-        "cron.set_enabled" => switches::cron(api, &caller.admin("automation.cron")?, read_params(params)?).await,
+    Ok(match method {
+        "cron.list" => cron::list(api, &caller, read_params(params)?).await?,
+        "cron.status" => cron::status(api, &caller, read_params(params)?).await?,
+        "cron.add" => cron::add(api, caller.writer("routine.create")?, params).await?,
+        "cron.update" => cron::update(api, caller.writer("routine.update")?, read_params(params)?).await?,
+        "cron.remove" => cron::remove(api, caller.writer("routine.delete")?, read_params(params)?).await?,
+        "cron.run" => cron::run(api, caller.writer("routine.trigger")?, read_params(params)?).await?,
+        "cron.runs" => cron::runs(api, &caller, read_params(params)?).await?,
+        "cron.set_enabled" => switches::cron(api, &caller.admin("automation.cron")?, read_params(params)?).await?,
         "set_heartbeats" => {
-            switches::heartbeats(api, &caller.admin("automation.heartbeats")?, read_params(params)?).await
+            switches::heartbeats(api, &caller.admin("automation.heartbeats")?, read_params(params)?).await?
         }
-        "wake" => switches::wake(api, &caller.writer("session.wake")?, read_params(params)?).await,
-        _ => Err(RpcError { code: RpcError::METHOD_NOT_FOUND, message: "method not found".to_owned(), data: None }),
-    }
-}
-
-/// The parameters of a method: an object.
-fn read_params<T: DeserializeOwned>(params: Value) -> Result<T, RpcError> {
-    if !params.is_object() {
-        return Err(error::invalid_params("params", "must be an object"));
-    }
-    serde_path_to_error::deserialize(params).map_err(|error| {
-        let described = field_error(&error.path().to_string(), &error.inner().to_string(), "params");
-        error::invalid_params(&described.field, &described.message)
+        "wake" => switches::wake(api, &caller.writer("session.wake")?, read_params(params)?).await?,
+        _ => {
+            let message = "method not found".to_owned();
+            return Err(RpcError { code: RpcError::METHOD_NOT_FOUND, message, data: None });
+        }
     })
 }
 
+/// The parameters of a method: an object.
+fn read_params<T: DeserializeOwned>(params: Value) -> Result<T, ApiError> {
+    if !params.is_object() {
+        return Err(ApiError::field("params", "must be an object"));
+    }
+    let read = serde_path_to_error::deserialize(params);
+    read.map_err(|error| field_error(&error.path().to_string(), &error.inner().to_string(), "params").into())
+}
+
 /// A result as JSON.
-fn to_result(result: &impl Serialize) -> Result<Value, RpcError> {
-    serde_json::to_value(result).map_err(|error| error::from_api(&ApiError::internal(error)))
+fn to_result(result: &impl Serialize) -> Result<Value, ApiError> {
+    serde_json::to_value(result).map_err(ApiError::internal)
 }
 
 fn answer(id: Value, result: Result<Value, RpcError>) -> Response {

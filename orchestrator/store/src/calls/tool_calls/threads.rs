@@ -33,7 +33,7 @@ impl Store {
     pub(crate) async fn trim_thread_tool_calls(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
         let calls = "DELETE FROM tool_calls WHERE rowid IN (SELECT rowid FROM tool_calls \
              WHERE kind <> 'job' AND at < $1 AND reply IS NOT NULL ORDER BY at LIMIT $2)";
-        self.delete_before(calls, before).await
+        self.delete_batch(calls, before).await
     }
 }
 

@@ -211,7 +211,7 @@ async fn continue_thread(tx: &mut WriteTx, gate: &Gate, at: DateTime<Utc>) -> Re
         return Err(RowRef { table: "chat_threads", id: *thread_id.as_uuid() }.invalid("state"));
     }
     chat::publish_state(tx, &gate.user_id, thread_id, state, at).await?;
-    tx.after_commit(|committed| committed.notifier.wake_chats());
+    tx.after_commit(|committed| committed.notifier.chats.notify_one());
     Ok(())
 }
 

@@ -137,7 +137,7 @@ async fn of_ten_simultaneous_answers_one_takes_effect() {
     assert_eq!(store.gate(gate.id).await.unwrap(), Some(resolved.remove(0)));
     subscription.changed().await;
     // The engine is woken as well.
-    store.event_notifier().chat_work().await;
+    store.event_notifier().chats.notified().await;
     assert_eq!(thread_state(&store, &gate).await, "processing");
     assert_eq!(actions(&store).await.len(), 1);
     let events = [InstanceEventKind::GateResolved, InstanceEventKind::ThreadState];

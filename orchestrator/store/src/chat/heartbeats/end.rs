@@ -73,7 +73,8 @@ async fn finish(
         HeartbeatEnd::Failed(TurnError { reason, message }) => {
             if failures == i64::from(FAILURES_TO_NOTIFY) {
                 let text = format!("The last {failures} heartbeats failed; the last one with: {message} ({reason})");
-                notify(tx, user, NotificationKind::HeartbeatFailed, FAILED, text, now).await?;
+                let notice = NewNotification::new(user, NotificationKind::HeartbeatFailed, FAILED.to_owned(), text);
+                notifications::insert(tx, notice, now).await?;
             }
             let content = ChatContent::Error { reason, content: message };
             chat::append(tx, key.thread, NewMessage { content, turn: Some(key.turn), due: false, at: now }).await?;
@@ -105,7 +106,7 @@ async fn record(
     .bind(has_failed)
     .fetch_optional(&mut tx.db)
     .await?;
-    tx.after_commit(|committed| committed.notifier.wake_heartbeats());
+    tx.after_commit(|committed| committed.notifier.heartbeats.notify_one());
     Ok(failures)
 }
 
@@ -136,7 +137,10 @@ async fn post(
     }
     match reply {
         HeartbeatReply::Silent => Ok(()),
-        HeartbeatReply::Text(text) => notify(tx, user, NotificationKind::Heartbeat, TITLE, text, now).await,
+        HeartbeatReply::Text(text) => {
+            let notice = NewNotification::new(user, NotificationKind::Heartbeat, TITLE.to_owned(), text);
+            notifications::insert(tx, notice, now).await
+        }
     }
 }
 
@@ -153,28 +157,6 @@ async fn limit_due(tx: &mut WriteTx, thread: ThreadId) -> Result<(), StoreError>
     Ok(())
 }
 
-async fn notify(
-    tx: &mut WriteTx,
-    user: &str,
-    kind: NotificationKind,
-    title: &str,
-    text: String,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    let notification = NewNotification {
-        user: user.to_owned(),
-        kind,
-        title: Some(title.to_owned()),
-        text,
-        job: None,
-        routine: None,
-        run: None,
-        call_id: None,
-        channel: None,
-    };
-    notifications::insert(tx, notification, now).await
-}
-
 /// Ends the turn of the thread, whose entries no model reads again.
 async fn close_thread(tx: &mut WriteTx, key: TurnKey, now: DateTime<Utc>) -> Result<(), StoreError> {
     sqlx::query("UPDATE chat_messages SET due = FALSE WHERE thread_id = $1 AND due AND turn = $2")
@@ -185,6 +167,6 @@ async fn close_thread(tx: &mut WriteTx, key: TurnKey, now: DateTime<Utc>) -> Res
     forget_answers(&mut tx.db, key.thread).await?;
     chat::trim(tx, key.thread).await?;
     chat::set_state(tx, key.thread, ThreadState::Idle, now).await?;
-    tx.after_commit(|committed| committed.notifier.wake_chats());
+    tx.after_commit(|committed| committed.notifier.chats.notify_one());
     Ok(())
 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use protocol::{DisabledReason, NotificationKind, RoutineChange, RoutineId, RunReason};
 
 use crate::{
-    StoreError,
+    NewNotification, StoreError,
     routines::{definitions, notifications, publish, runs::cancel},
     sqlite::write_tx::WriteTx,
 };
@@ -16,16 +16,16 @@ pub(in crate::routines) async fn disable(
     reason: DisabledReason,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let name: Option<String> = sqlx::query_scalar(
+    let named: Option<(String, String)> = sqlx::query_as(
         "UPDATE routines SET enabled = FALSE, disabled_reason = $2, disabled_at = $3, next_fire_at = NULL, rev = rev + 1, \
-         updated_at = $3 WHERE id = $1 AND enabled RETURNING name",
+         updated_at = $3 WHERE id = $1 AND enabled RETURNING user_id, name",
     )
     .bind(routine)
     .bind(reason.as_str())
     .bind(now)
     .fetch_optional(&mut tx.db)
     .await?;
-    let Some(name) = name else { return Ok(()) };
+    let Some((user, name)) = named else { return Ok(()) };
     tracing::info!(routine.id = %routine, %reason, "routine disabled");
     match definitions::load(&mut tx.db, routine).await {
         Ok(Some(changed)) => publish::routine(tx, RoutineChange::Disabled, &changed, now).await?,
@@ -37,13 +37,8 @@ pub(in crate::routines) async fn disable(
         Box::pin(cancel::cancel_queued(tx, routine, why, now)).await?;
     }
     let Some(text) = explanation(reason) else { return Ok(()) };
-    let notice = notifications::RoutineNotification {
-        kind: NotificationKind::RoutineDisabled,
-        title: format!("Routine disabled: {name}"),
-        text: text.to_owned(),
-        run: None,
-        job: None,
-    };
+    let title = format!("Routine disabled: {name}");
+    let notice = NewNotification::new(&user, NotificationKind::RoutineDisabled, title, text.to_owned());
     notifications::insert(tx, routine, notice, now).await
 }
 

@@ -67,9 +67,7 @@ pub(super) async fn create(
     entry: &AuditEntry,
 ) -> Result<RoutineStored, StoreError> {
     let user = &entry.user;
-    if let Some(key) = &key
-        && let Some(known) = accepted::lookup(&mut tx.db, key, entry.at).await?
-    {
+    if let Some(known) = accepted::lookup(&mut tx.db, key.as_ref(), entry.at).await? {
         return Ok(RoutineStored::Known(known));
     }
     user_storage::ensure_room(tx, user).await?;

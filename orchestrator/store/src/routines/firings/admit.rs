@@ -19,7 +19,7 @@ use crate::{
     events::instance_events::NewInstanceEvent,
     routines::{
         publish,
-        rows::{hex, time_text, unfinished},
+        rows::{time_text, unfinished},
         runs::{budgets, cancel, run_log},
     },
     sqlite::{
@@ -60,7 +60,6 @@ pub(in crate::routines) async fn facts(
     routines: &[RoutineId],
     now: DateTime<Utc>,
 ) -> Result<HashMap<Uuid, RoutineFacts>, StoreError> {
-    let ids: Vec<String> = routines.iter().map(|id| hex(id.as_uuid())).collect();
     let rows: Vec<Keyed<RoutineFacts>> = sqlx::query_as(concat!(
         "SELECT r.id, r.user_id, r.name, r.rev, r.verify_rev, r.enabled, r.action_type, r.guardrails, r.run_count, r.last_run_at, \
          r.budget_from, r.budget_tokens, r.budget_cost_usd, r.budget_notified, CASE WHEN json_valid(s.settings) THEN s.settings->>'timezone' END AS timezone, \
@@ -75,10 +74,10 @@ pub(in crate::routines) async fn facts(
         " AND status = 'queued' AND started_at IS NOT NULL) AS retrying, \
          (SELECT COUNT(*) FROM (SELECT 1 FROM routine_runs WHERE routine_id = r.id AND started_at > $2 \
          AND trigger_type NOT IN ('cron', 'every', 'at') LIMIT 100)) AS recent_starts \
-         FROM json_each($1) AS j CROSS JOIN routines AS r ON r.id = unhex(j.value) \
+         FROM json_each($1) AS j CROSS JOIN routines AS r ON r.id = unhex(j.value, '-') \
          LEFT JOIN user_settings AS s ON s.user_id = r.user_id",
     ))
-    .bind(text(&ids)?)
+    .bind(text(&routines)?)
     .bind(now - FIRE_RATE_WINDOW)
     .fetch_all(&mut tx.db)
     .await?;
@@ -317,7 +316,7 @@ pub(in crate::routines) async fn insert(
     let stored: Vec<Uuid> = sqlx::query_scalar(
         "INSERT INTO routine_runs (id, routine_id, user_id, routine_name, identity, kind, trigger_type, trigger_detail, payload, \
          depth, routine_rev, status, due_at, created_at) \
-         SELECT unhex(j.value->>'id'), unhex(j.value->>'routine'), j.value->>'user', j.value->>'name', j.value->>'identity', \
+         SELECT unhex(j.value->>'id', '-'), unhex(j.value->>'routine', '-'), j.value->>'user', j.value->>'name', j.value->>'identity', \
          j.value->>'kind', j.value->>'trigger', j.value->>'detail', j.value->>'payload', j.value->>'depth', j.value->>'rev', \
          j.value->>'status', j.value->>'due', j.value->>'created' FROM json_each($1) AS j WHERE TRUE \
          ON CONFLICT DO NOTHING RETURNING id",
@@ -341,7 +340,7 @@ impl NewRun {
         // Unique in the routine: the time of the schedule, or the run's own id.
         let identity = due.as_ref().map_or_else(|| run.id.to_string(), |due| format!("due:{due}"));
         json!({
-            "id": hex(run.id.as_uuid()), "routine": hex(run.routine_id.as_uuid()), "user": run.user_id,
+            "id": run.id, "routine": run.routine_id, "user": run.user_id,
             "name": run.routine_name, "identity": identity, "kind": self.kind, "trigger": run.trigger_type,
             "detail": run.trigger_detail.to_string(), "payload": self.payload, "depth": self.depth, "rev": self.rev,
             "status": run.status, "due": due, "created": time_text(run.created_at),

@@ -15,11 +15,7 @@ use super::admit::{self, Candidate, NewRun, RoutineFacts};
 use crate::{
     Store, StoreError,
     events::instance_events::{self, NewInstanceEvent},
-    routines::{
-        definitions::disable,
-        notifications,
-        rows::{hex, time_text},
-    },
+    routines::{definitions::disable, notifications, rows::time_text},
     sqlite::{
         inconsistent_rows::Keyed,
         rows::{RowRef, count, text},
@@ -174,7 +170,7 @@ async fn claim(
             }
             Err(error) => return Err(error),
         };
-        updates.push(json!({"id": hex(routine.id.as_uuid()), "next": decision.next.map(time_text)}));
+        updates.push(json!({"id": routine.id, "next": decision.next.map(time_text)}));
         next.insert(*routine.id.as_uuid(), decision.next);
         after.push((routine.id, disable, budget));
     }
@@ -182,7 +178,7 @@ async fn claim(
     let recorded =
         admit::insert(tx, runs, |run| next.get(run.routine_id.as_uuid()).copied().flatten(), &mut events).await?;
     sqlx::query(
-        "UPDATE routines SET next_fire_at = j.value->>'next' FROM json_each($1) AS j WHERE routines.id = unhex(j.value->>'id')",
+        "UPDATE routines SET next_fire_at = j.value->>'next' FROM json_each($1) AS j WHERE routines.id = unhex(j.value->>'id', '-')",
     )
     .bind(text(&updates)?)
     .execute(&mut tx.db)
@@ -205,11 +201,11 @@ async fn current(tx: &mut WriteTx, planned: &[PlannedFiring]) -> Result<Vec<Uuid
         .iter()
         .map(|plan| {
             let due = &plan.routine;
-            json!({"id": hex(due.id.as_uuid()), "rev": due.rev, "next": time_text(due.next_fire_at)})
+            json!({"id": due.id, "rev": due.rev, "next": time_text(due.next_fire_at)})
         })
         .collect();
     Ok(sqlx::query_scalar(
-        "SELECT r.id FROM json_each($1) AS j CROSS JOIN routines AS r ON r.id = unhex(j.value->>'id') \
+        "SELECT r.id FROM json_each($1) AS j CROSS JOIN routines AS r ON r.id = unhex(j.value->>'id', '-') \
          WHERE r.rev = j.value->>'rev' AND r.next_fire_at = j.value->>'next' AND r.enabled \
          AND (SELECT is_on FROM automation)",
     )

@@ -76,15 +76,13 @@ impl Store {
     ) -> Result<Triggered, StoreError> {
         let triggered = self
             .write(transaction!(|tx| {
-                if let Some(key) = &key
-                    && let Some(known) = accepted::lookup(&mut tx.db, key, now).await?
-                {
+                if let Some(known) = accepted::lookup(&mut tx.db, key.as_ref(), now).await? {
                     return Ok(Triggered::Known(known));
                 }
                 let outcome = fire_in(tx, firing, now).await?;
                 if let (Some(key), FireOutcome::Fired(run)) = (&key, outcome) {
                     let Some(run) = finish::load(tx, run).await? else { return Ok(Triggered::Decided(outcome)) };
-                    let response = (ACCEPTED, text(&run.into_run()?)?);
+                    let response = (ACCEPTED, text(&run.row.into_run()?)?);
                     accepted::answer(&mut tx.db, key, response, None, now).await?;
                 }
                 Ok(Triggered::Decided(outcome))

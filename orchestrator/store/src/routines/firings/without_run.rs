@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::{
     StoreError,
-    routines::rows::{hex, time_text},
+    routines::rows::time_text,
     sqlite::{rows::text, write_tx::WriteTx},
 };
 
@@ -35,7 +35,7 @@ pub(in crate::routines) async fn record(
     let stored: Vec<(Uuid, Uuid, String)> = sqlx::query_as(
         "INSERT INTO firings (id, routine_id, user_id, routine_name, status, reason, trigger_type, detail, due_at, created_at, \
          skipped_count, last_at, last_detail, missed_from, missed_to, missed_count) \
-         SELECT unhex(j.value->>'id'), unhex(j.value->>'routine'), j.value->>'user', j.value->>'name', j.value->>'status', \
+         SELECT unhex(j.value->>'id', '-'), unhex(j.value->>'routine', '-'), j.value->>'user', j.value->>'name', j.value->>'status', \
          j.value->>'reason', j.value->>'trigger', j.value->>'detail', j.value->>'due', j.value->>'created', \
          j.value->>'skipped', j.value->>'last', j.value->>'last_detail', j.value->>'from', j.value->>'to', j.value->>'missed' \
          FROM json_each($1) AS j WHERE TRUE \
@@ -62,7 +62,7 @@ pub(in crate::routines) async fn record(
 
 fn to_json(run: &RoutineRun) -> Value {
     json!({
-        "id": hex(run.id.as_uuid()), "routine": hex(run.routine_id.as_uuid()), "user": run.user_id,
+        "id": run.id, "routine": run.routine_id, "user": run.user_id,
         "name": run.routine_name, "status": run.status, "reason": run.reason, "trigger": run.trigger_type,
         "detail": run.trigger_detail.to_string(), "due": run.due_at.map(time_text), "created": time_text(run.created_at),
         "skipped": run.skipped_count, "last": run.last_skipped_at.map(time_text),

@@ -42,12 +42,11 @@ impl Store {
 
     /// Those of the given runs that have ended, or do not exist.
     pub async fn ended_among(&self, runs: &[RunId]) -> Result<Vec<RunId>, StoreError> {
-        let ids: Vec<String> = runs.iter().map(|run| crate::routines::rows::hex(run.as_uuid())).collect();
         let ended: Vec<String> = sqlx::query_scalar(
             "SELECT j.value FROM json_each($1) AS j WHERE NOT EXISTS \
-             (SELECT 1 FROM routine_runs WHERE id = unhex(j.value) AND status IN ('queued', 'running'))",
+             (SELECT 1 FROM routine_runs WHERE id = unhex(j.value, '-') AND status IN ('queued', 'running'))",
         )
-        .bind(text(&ids)?)
+        .bind(text(&runs)?)
         .fetch_all(&self.read)
         .await?;
         Ok(ended.iter().filter_map(|id| Uuid::try_parse(id).ok()).map(RunId::from_uuid).collect())
@@ -99,19 +98,19 @@ async fn cancel(
     reason: RunReason,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
-    let run = RunId::from_uuid(live.id());
+    let run = RunId::from_uuid(live.row.id);
     let is_running = live.status()? == protocol::RunStatus::Running;
-    if let Some(job) = live.job().filter(|_| is_running) {
+    if let Some(job) = live.row.job_id.filter(|_| is_running) {
         sqlx::query("UPDATE routine_runs SET cancel_reason = $2 WHERE id = $1")
             .bind(run)
             .bind(reason.as_str())
             .execute(&mut tx.db)
             .await?;
         let stops = stop_job(tx, job, reason, now).await?;
-        let Some(live) = finish::load(tx, run).await? else { return live.into_run() };
+        let Some(live) = finish::load(tx, run).await? else { return live.row.into_run() };
         // The end of a job that had not started has ended its run.
         if stops || live.status()?.is_finished() {
-            return live.into_run();
+            return live.row.into_run();
         }
         return end(tx, live, reason, now).await;
     }

@@ -11,20 +11,18 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use protocol::{JobId, NotificationKind, Routine, RoutineId, RoutineRun, RunId, RunReason, RunStatus};
+use protocol::{NotificationKind, Routine, RoutineId, RoutineRun, RunId, RunReason, RunStatus};
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
 use super::{budgets, run_log};
 use crate::{
-    Store, StoreError,
+    NewNotification, Store, StoreError,
     routines::{
         definitions::{self, disable},
         events::own_events,
-        lines,
-        notifications::{self, RoutineNotification},
-        problems, publish,
-        rows::{RunRow, hex, run_columns},
+        lines, notifications, problems, publish,
+        rows::{RunRow, run_columns},
     },
     sqlite::{
         rows::{RowRef, column, text},
@@ -55,7 +53,7 @@ pub(in crate::routines) use unfinished_columns;
 #[derive(Clone, FromRow)]
 pub(in crate::routines) struct UnfinishedRun {
     #[sqlx(flatten)]
-    row: RunRow,
+    pub(in crate::routines) row: RunRow,
     routine_rev: i64,
     depth: u32,
     rate_limit_waits: u32,
@@ -75,7 +73,7 @@ impl Store {
         let ended = self
             .write(transaction!(|tx| {
                 let Some(live) = load(tx, run).await? else { return Ok(None) };
-                if live.row.status() != RunStatus::Running.as_str() || live.row.attempt != attempt {
+                if live.row.status != RunStatus::Running.as_str() || live.row.attempt != attempt {
                     return Ok(None);
                 }
                 end(tx, live, result, now).await.map(Some)
@@ -112,7 +110,7 @@ pub(crate) async fn end_with_job(tx: &mut WriteTx, job: &JobRecord, now: DateTim
         Ok(live) => live,
     };
     let Some(live) = live else { return Ok(()) };
-    if live.row.status() != RunStatus::Running.as_str() || live.row.job() != Some(job.id) {
+    if live.row.status != RunStatus::Running.as_str() || live.row.job_id != Some(job.id) {
         return Ok(());
     }
     let cancelled_by = live.cancel_reason.as_deref().and_then(RunReason::parse);
@@ -165,8 +163,8 @@ pub(in crate::routines) async fn end(
     result: AttemptResult,
     now: DateTime<Utc>,
 ) -> Result<RoutineRun, StoreError> {
-    let routine = readable_routine(tx, live.row.routine()).await?;
-    let row = live.row_ref();
+    let routine = readable_routine(tx, live.row.routine_id).await?;
+    let row = RowRef { table: "routine_runs", id: live.row.id };
     let runs = end_all(tx, vec![EndedAttempt { live, result, routine: routine.as_ref() }], now).await?;
     publish::runs(tx, &runs.iter().collect::<Vec<_>>(), now).await?;
     row.known("id", runs.into_iter().next())
@@ -212,14 +210,14 @@ async fn what_follows(
         is_budget_spent = budgets::is_spent(tx, routine.id, now).await?;
     }
     let notified: Vec<NotifiedFailure> = if matches!(result.end, AttemptEnd::Failed { .. }) {
-        notifications::known_alerts(tx, *live.row.routine().as_uuid()).await?
+        notifications::known_alerts(tx, *live.row.routine_id.as_uuid()).await?
     } else {
         Vec::new()
     };
     let facts = EndFacts {
         run: RunId::from_uuid(live.row.id),
         attempt: live.row.attempt,
-        started_at: live.row.started_at().unwrap_or(now),
+        started_at: live.row.started_at.unwrap_or(now),
         rate_limit_waits: live.rate_limit_waits,
         routine: *routine,
         is_budget_spent,
@@ -263,7 +261,8 @@ async fn notify(
     (kind, title, text): (NotificationKind, String, String),
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    let notice = RoutineNotification { kind, title, text, run: Some(run.id), job: run.job_id };
+    let notice = NewNotification::new(&routine.user_id, kind, title, text);
+    let notice = NewNotification { run: Some(run.id), job: run.job_id, ..notice };
     notifications::insert(tx, routine.id, notice, now).await
 }
 
@@ -340,8 +339,8 @@ async fn write_ends(
     let rows: Vec<RunRow> = update.build_query_as().persistent(false).fetch_all(&mut tx.db).await?;
     let mut runs: HashMap<Uuid, RunRow> = rows.into_iter().map(|row| (row.id, row)).collect();
     let in_order = ends.iter().map(|(attempt, _)| {
-        let row = attempt.live.row_ref().known("id", runs.remove(&attempt.live.row.id))?;
-        row.into_run()
+        let row_ref = RowRef { table: "routine_runs", id: attempt.live.row.id };
+        row_ref.known("id", runs.remove(&row_ref.id))?.into_run()
     });
     in_order.collect()
 }
@@ -360,10 +359,10 @@ async fn count(tx: &mut WriteTx, ends: &[(EndedAttempt<'_>, RunEnd)]) -> Result<
     if counted.is_empty() {
         return Ok(());
     }
-    let recovered: Vec<String> = counted
+    let recovered: Vec<RoutineId> = counted
         .iter()
         .filter(|(routine, _, is_success, ..)| *is_success && routine.consecutive_failures > 0)
-        .map(|(routine, ..)| hex(routine.id.as_uuid()))
+        .map(|(routine, ..)| routine.id)
         .collect();
     let mut update = QueryBuilder::<Sqlite>::new("WITH counted (routine, status, is_success, rev, state) AS (");
     update.push_values(counted, |mut row, (routine, status, is_success, rev, state)| {
@@ -377,7 +376,7 @@ async fn count(tx: &mut WriteTx, ends: &[(EndedAttempt<'_>, RunEnd)]) -> Result<
     );
     update.build().persistent(false).execute(&mut tx.db).await?;
     if !recovered.is_empty() {
-        sqlx::query("DELETE FROM routine_alerts WHERE routine_id IN (SELECT unhex(value) FROM json_each($1))")
+        sqlx::query("DELETE FROM routine_alerts WHERE routine_id IN (SELECT unhex(value, '-') FROM json_each($1))")
             .bind(text(&recovered)?)
             .execute(&mut tx.db)
             .await?;
@@ -386,27 +385,12 @@ async fn count(tx: &mut WriteTx, ends: &[(EndedAttempt<'_>, RunEnd)]) -> Result<
 }
 
 impl UnfinishedRun {
-    pub(in crate::routines) const fn id(&self) -> Uuid {
-        self.row.id
-    }
-
-    pub(in crate::routines) fn row_ref(&self) -> RowRef {
-        RowRef { table: "routine_runs", id: self.row.id }
-    }
-
     pub(in crate::routines) fn status(&self) -> Result<RunStatus, StoreError> {
-        self.row_ref().known("status", RunStatus::parse(self.row.status()))
+        let row_ref = RowRef { table: "routine_runs", id: self.row.id };
+        row_ref.known("status", RunStatus::parse(&self.row.status))
     }
 
-    pub(in crate::routines) fn has_started(&self) -> bool {
-        self.row.started_at().is_some()
-    }
-
-    pub(in crate::routines) fn job(&self) -> Option<JobId> {
-        self.row.job()
-    }
-
-    pub(in crate::routines) fn into_run(self) -> Result<RoutineRun, StoreError> {
-        self.row.into_run()
+    pub(in crate::routines) const fn has_started(&self) -> bool {
+        self.row.started_at.is_some()
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     routines::{
         definitions::{self, disable},
         lines, publish,
-        rows::{RunRow, hex, run_columns},
+        rows::{RunRow, run_columns},
     },
     sqlite::{inconsistent_rows::Keyed, rows::text, write_tx::WriteTx},
 };
@@ -135,7 +135,7 @@ impl Store {
             .fetch_optional(&mut tx.db)
             .await?;
             let Some(live) = live else { return Ok(()) };
-            count_starts(tx, &[live.clone().into_run()?], now).await?;
+            count_starts(tx, &[live.row.clone().into_run()?], now).await?;
             finish::end(tx, live, AttemptResult::unused(end), now).await.map(drop)
         }))
         .await
@@ -186,12 +186,12 @@ async fn start(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<Vec
     for (id, error) in unreadable {
         fail_unreadable(tx, id, error, now).await?;
     }
-    let started: Vec<String> = runs.iter().map(|run| hex(run.run.as_uuid())).collect();
+    let started: Vec<RunId> = runs.iter().map(|run| run.run).collect();
     let rows: Vec<Keyed<UnfinishedRun>> = sqlx::query_as(concat!(
         "UPDATE routine_runs SET status = 'running', started_at = COALESCE(started_at, $2), attempt_started_at = $2, \
          reason = NULL, message = NULL, not_before = NULL, \
          routine_rev = (SELECT rev FROM routines WHERE id = routine_id) \
-         WHERE id IN (SELECT unhex(value) FROM json_each($1)) RETURNING ",
+         WHERE id IN (SELECT unhex(value, '-') FROM json_each($1)) RETURNING ",
         run_columns!(),
         ", ",
         unfinished_columns!()
@@ -202,7 +202,7 @@ async fn start(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Result<Vec
     .await?;
     let mut started = HashMap::with_capacity(rows.len());
     for Keyed { id, row } in rows {
-        match row.get().and_then(|row| Ok((row.clone().into_run()?, row))) {
+        match row.get().and_then(|row| Ok((row.row.clone().into_run()?, row))) {
             Ok(one) => drop(started.insert(id, one)),
             Err(error) => finish::end_unreadable(tx, id, error, now).await?,
         }
@@ -248,13 +248,13 @@ async fn stop_without_budget(tx: &mut WriteTx, attempt: &RunAttempt, now: DateTi
 
 /// Counts runs at their first start, and disables routines that start too many.
 async fn count_starts(tx: &mut WriteTx, runs: &[RoutineRun], now: DateTime<Utc>) -> Result<(), StoreError> {
-    let ids: Vec<String> = runs.iter().map(|run| hex(run.routine_id.as_uuid())).collect();
-    let first: Vec<String> =
-        runs.iter().filter(|run| run.started_at == Some(now)).map(|run| hex(run.routine_id.as_uuid())).collect();
+    let ids: Vec<RoutineId> = runs.iter().map(|run| run.routine_id).collect();
+    let first: Vec<RoutineId> =
+        runs.iter().filter(|run| run.started_at == Some(now)).map(|run| run.routine_id).collect();
     sqlx::query(
         "UPDATE routines SET last_run_at = $3, \
-         run_count = run_count + (SELECT COUNT(*) FROM json_each($2) WHERE unhex(value) = routines.id) \
-         WHERE id IN (SELECT unhex(value) FROM json_each($1))",
+         run_count = run_count + (SELECT COUNT(*) FROM json_each($2) WHERE unhex(value, '-') = routines.id) \
+         WHERE id IN (SELECT unhex(value, '-') FROM json_each($1))",
     )
     .bind(text(&ids)?)
     .bind(text(&first)?)
@@ -262,7 +262,7 @@ async fn count_starts(tx: &mut WriteTx, runs: &[RoutineRun], now: DateTime<Utc>)
     .execute(&mut tx.db)
     .await?;
     let too_fast: Vec<Uuid> = sqlx::query_scalar(
-        "SELECT j.value FROM (SELECT DISTINCT unhex(value) AS value FROM json_each($1)) AS j WHERE (SELECT COUNT(*) FROM ( \
+        "SELECT j.value FROM (SELECT DISTINCT unhex(value, '-') AS value FROM json_each($1)) AS j WHERE (SELECT COUNT(*) FROM ( \
          SELECT 1 FROM routine_runs WHERE routine_id = j.value AND started_at > $2 AND trigger_type NOT IN ('cron', 'every', 'at') \
          LIMIT $3)) >= $3",
     )

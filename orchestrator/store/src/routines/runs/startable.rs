@@ -12,7 +12,6 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    routines::rows::hex,
     sqlite::{
         inconsistent_rows::Keyed,
         rows::{RowRef, text},
@@ -172,7 +171,7 @@ pub(in crate::routines) const EARLIEST: &str =
 /// At most $2 runs in progress that neither their job nor the runs of $1 account for.
 pub(in crate::routines) const ABANDONED: &str = "SELECT id, attempt \
      FROM routine_runs INDEXED BY routine_runs_running WHERE status = 'running' \
-     AND id NOT IN (SELECT unhex(value) FROM json_each($1)) \
+     AND id NOT IN (SELECT unhex(value, '-') FROM json_each($1)) \
      AND (job_id IS NULL OR NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = job_id AND finished_at IS NULL)) LIMIT $2";
 
 impl Store {
@@ -195,8 +194,7 @@ impl Store {
 
     /// Runs in progress that no job and none of the given runs account for: the process that worked on them has ended.
     pub async fn abandoned_runs(&self, working_on: &[RunId], limit: u32) -> Result<Vec<AbandonedRun>, StoreError> {
-        let ids: Vec<String> = working_on.iter().map(|run| hex(run.as_uuid())).collect();
-        Ok(sqlx::query_as(ABANDONED).bind(text(&ids)?).bind(limit).fetch_all(&self.read).await?)
+        Ok(sqlx::query_as(ABANDONED).bind(text(&working_on)?).bind(limit).fetch_all(&self.read).await?)
     }
 
     /// Runs of a kind that may start now: users by turns, and each user has a share of `max`.
@@ -220,11 +218,10 @@ pub(in crate::routines) async fn waiting_rows<'c>(
     db: impl sqlx::Executor<'c, Database = sqlx::Sqlite>,
     ids: &[Uuid],
 ) -> Result<Vec<Keyed<WaitingRow>>, StoreError> {
-    let ids: Vec<String> = ids.iter().map(hex).collect();
     Ok(sqlx::query_as(concat!(
         "SELECT q.id, q.routine_id, q.user_id, q.routine_name, q.kind, r.action, r.guardrails, q.trigger_type, q.trigger_detail, q.due_at, \
          q.payload, r.state, q.depth, q.attempt, r.session, r.wake_mode FROM json_each($1) AS j \
-         CROSS JOIN routine_runs AS q ON q.id = unhex(j.value) JOIN routines AS r ON r.id = q.routine_id \
+         CROSS JOIN routine_runs AS q ON q.id = unhex(j.value, '-') JOIN routines AS r ON r.id = q.routine_id \
          WHERE q.status = 'queued' AND ",
         running!("q"),
         " < r.max_concurrent ORDER BY j.key"

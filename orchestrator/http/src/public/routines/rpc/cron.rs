@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use dispatch::{RoutineCaller, RoutineError};
-use domain::routine::cron_job::{self, CronJobFacts};
+use domain::routine::cron_job::{self, CronJobFacts, LastRun};
 use protocol::{
     CronJob, CronJobs, CronPayload, CronRan, CronRuns, CronStatus, ErrorCode, Routine, RoutineId, RoutineRun,
-    RoutineSaved, RpcError, RunId, RunStatus, TriggerRoutine, TriggerType,
+    RoutineSaved, RunId, RunStatus, TriggerRoutine, TriggerType,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 use store::{CronJobFilter, RoutineFilter, RunFilter, Topic};
 
-use super::{
-    error::{invalid_param, invalid_params, of_routine, of_store, refused},
-    to_result,
-};
-use crate::public::{
-    PublicApi,
-    request::{RpcCaller, cursor},
+use super::to_result;
+use crate::{
+    problem::ApiError,
+    public::{
+        PublicApi,
+        request::{RpcCaller, cursor},
+    },
 };
 
 const MAX_JOBS: u32 = 1_000;
@@ -80,39 +80,38 @@ pub(super) struct RunsParams {
     limit: Option<u32>,
 }
 
-fn limit(asked: Option<u32>, default: u32, max: u32) -> Result<u32, RpcError> {
+fn limit(asked: Option<u32>, default: u32, max: u32) -> Result<u32, ApiError> {
     match asked.unwrap_or(default) {
         limit if (1..=max).contains(&limit) => Ok(limit),
-        _ => Err(invalid_params("limit", &format!("must be 1 to {max}"))),
+        _ => Err(ApiError::field("limit", format!("must be 1 to {max}"))),
     }
 }
 
 /// The caller's own jobs, newest first.
-pub(super) async fn list(api: &PublicApi, caller: &RpcCaller, params: ListParams) -> Result<Value, RpcError> {
-    let before = params.cursor.as_deref().map(cursor::read::<RoutineId>).transpose();
+pub(super) async fn list(api: &PublicApi, caller: &RpcCaller, params: ListParams) -> Result<Value, ApiError> {
     let filter = CronJobFilter {
         user: caller.who.user.clone(),
         includes_disabled: params.include_disabled,
-        before: before.map_err(|error| super::error::from_api(&error))?,
+        before: params.cursor.as_deref().map(cursor::read::<RoutineId>).transpose()?,
         limit: limit(params.limit, MAX_JOBS, MAX_JOBS)?,
     };
-    let _permit = api.read_permit(&caller.who).await.map_err(|error| super::error::from_api(&error))?;
-    let (jobs, next) = api.store.cron_jobs(&filter).await.map_err(of_store)?;
+    let _permit = api.read_permit(&caller.who).await?;
+    let (jobs, next) = api.store.cron_jobs(&filter).await?;
     let jobs = jobs.into_iter().filter_map(cron_job::shown).collect();
     to_result(&CronJobs { jobs, next_cursor: next.map(|id| cursor::write(&id.to_string())) })
 }
 
-pub(super) async fn status(api: &PublicApi, caller: &RpcCaller, NoParams {}: NoParams) -> Result<Value, RpcError> {
+pub(super) async fn status(api: &PublicApi, caller: &RpcCaller, NoParams {}: NoParams) -> Result<Value, ApiError> {
     let filter =
         RoutineFilter { user: Some(caller.who.user.clone()), triggers: SCHEDULES.to_vec(), ..RoutineFilter::default() };
-    let automation = api.store.automation().await.map_err(of_store)?;
-    let (jobs, next) = api.store.count_routines(&filter).await.map_err(of_store)?;
+    let automation = api.store.automation().await?;
+    let (jobs, next) = api.store.count_routines(&filter).await?;
     let enabled = automation.cron_enabled && api.routines.cron_enabled;
     to_result(&CronStatus { enabled, jobs, next_wake_at_ms: next.map(|at| at.timestamp_millis()) })
 }
 
-pub(super) async fn add(api: &PublicApi, caller: RoutineCaller, params: Value) -> Result<Value, RpcError> {
-    let job = cron_job::added(params).map_err(|error| invalid_param(&error))?;
+pub(super) async fn add(api: &PublicApi, caller: RoutineCaller, params: Value) -> Result<Value, ApiError> {
+    let job = cron_job::added(params)?;
     let name = job.name.clone();
     for number in 1..=MAX_NAMES {
         let id = RoutineId::generate();
@@ -120,22 +119,21 @@ pub(super) async fn add(api: &PublicApi, caller: RoutineCaller, params: Value) -
         if number > 1 {
             job.name = cron_job::numbered_name(&name, number);
         }
-        let routine = cron_job::to_routine(id, job, api.routines.limits.max_tool_rounds);
-        let routine = routine.map_err(|error| invalid_param(&error))?;
+        let routine = cron_job::to_routine(id, job, api.routines.limits.max_tool_rounds)?;
         match api.routines.create_with_id(id, &caller, routine, None).await {
             Ok(mut saved) => {
                 add_warning(api, &mut saved);
-                return to_result(&saved_job(saved)?);
+                return saved_job(saved, None);
             }
             Err(RoutineError::NameTaken) => {}
-            Err(error) => return Err(of_routine(error)),
+            Err(error) => return Err(error.into()),
         }
     }
-    Err(of_routine(RoutineError::NameTaken))
+    Err(RoutineError::NameTaken.into())
 }
 
-pub(super) async fn update(api: &PublicApi, caller: RoutineCaller, params: UpdateParams) -> Result<Value, RpcError> {
-    let patch = cron_job::patch(params.patch).map_err(|error| invalid_param(&error))?;
+pub(super) async fn update(api: &PublicApi, caller: RoutineCaller, params: UpdateParams) -> Result<Value, ApiError> {
+    let patch = cron_job::patch(params.patch)?;
     let routine = scheduled(api, &caller, params.id).await?;
     let name = patch.name.clone().unwrap_or_default();
     let changes_turn = matches!(patch.payload, Some(CronPayload::AgentTurn { .. }));
@@ -144,31 +142,29 @@ pub(super) async fn update(api: &PublicApi, caller: RoutineCaller, params: Updat
         if number > 1 {
             patch.name = Some(cron_job::numbered_name(&name, number));
         }
-        let changes = cron_job::to_patch(&routine, patch, api.routines.limits.max_tool_rounds);
-        let changes = changes.map_err(|error| invalid_param(&error))?;
+        let changes = cron_job::to_patch(&routine, patch, api.routines.limits.max_tool_rounds)?;
         match api.routines.patch(&caller, routine.id, changes, Some(routine.rev)).await {
             Ok(mut saved) => {
                 if changes_turn {
                     add_warning(api, &mut saved);
                 }
-                let last = api.store.last_ended_run(routine.id).await.map_err(of_store)?;
-                let shown = cron_job::shown(CronJobFacts::new(saved.routine, last)).ok_or_else(not_scheduled)?;
-                return to_result(&CronJob { warnings: saved.warnings, ..shown });
+                let last = api.store.last_ended_run(routine.id).await?;
+                return saved_job(saved, last);
             }
             Err(RoutineError::NameTaken) => {}
-            Err(error) => return Err(of_routine(error)),
+            Err(error) => return Err(error.into()),
         }
     }
-    Err(of_routine(RoutineError::NameTaken))
+    Err(RoutineError::NameTaken.into())
 }
 
-pub(super) async fn remove(api: &PublicApi, caller: RoutineCaller, params: IdParams) -> Result<Value, RpcError> {
+pub(super) async fn remove(api: &PublicApi, caller: RoutineCaller, params: IdParams) -> Result<Value, ApiError> {
     let routine = scheduled(api, &caller, params.id).await?;
-    api.routines.delete(&caller, routine.id).await.map_err(of_routine)?;
+    api.routines.delete(&caller, routine.id).await?;
     Ok(json!({"ok": true, "removed": true}))
 }
 
-pub(super) async fn run(api: &PublicApi, caller: RoutineCaller, params: RunParams) -> Result<Value, RpcError> {
+pub(super) async fn run(api: &PublicApi, caller: RoutineCaller, params: RunParams) -> Result<Value, ApiError> {
     let routine = scheduled(api, &caller, params.id).await?;
     if params.mode == RunMode::Due {
         return to_result(&run_due(api, &routine).await?);
@@ -179,7 +175,7 @@ pub(super) async fn run(api: &PublicApi, caller: RoutineCaller, params: RunParam
             to_result(&CronRan { ok: true, ran: false, run_id: Some(run), reason: Some(reason.to_string()) })
         }
         Err(RoutineError::Disabled) => to_result(&not_run(ErrorCode::RoutineDisabled.as_str())),
-        Err(error) => Err(of_routine(error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -192,11 +188,11 @@ fn not_run(reason: &str) -> CronRan {
 }
 
 /// Leaves the claim to the sweep, so that a time has one run however many ask for it, and waits for what it records.
-async fn run_due(api: &PublicApi, routine: &Routine) -> Result<CronRan, RpcError> {
+async fn run_due(api: &PublicApi, routine: &Routine) -> Result<CronRan, ApiError> {
     if !routine.enabled {
         return Ok(not_run(ErrorCode::RoutineDisabled.as_str()));
     }
-    let automation = api.store.automation().await.map_err(of_store)?;
+    let automation = api.store.automation().await?;
     if !automation.cron_enabled || !api.routines.cron_enabled {
         return Ok(not_run(ErrorCode::AutomationDisabled.as_str()));
     }
@@ -217,9 +213,9 @@ async fn run_due(api: &PublicApi, routine: &Routine) -> Result<CronRan, RpcError
 }
 
 /// What the sweep has recorded for a time that was due.
-async fn claimed(api: &PublicApi, routine: RoutineId, due_at: DateTime<Utc>) -> Result<Option<CronRan>, RpcError> {
+async fn claimed(api: &PublicApi, routine: RoutineId, due_at: DateTime<Utc>) -> Result<Option<CronRan>, ApiError> {
     let filter = RunFilter { routine: Some(routine), limit: 5, ..RunFilter::default() };
-    let (runs, _) = api.store.runs(&filter).await.map_err(of_store)?;
+    let (runs, _) = api.store.runs(&filter).await?;
     // A time that was missed by a wide margin is recorded as missed, and the newest one runs instead.
     // Several times that were skipped within a minute are one entry.
     let last_of = |run: &RoutineRun| run.due_at.map(|due| run.last_skipped_at.map_or(due, |last| last.max(due)));
@@ -236,7 +232,7 @@ async fn claimed(api: &PublicApi, routine: RoutineId, due_at: DateTime<Utc>) -> 
     }))
 }
 
-pub(super) async fn runs(api: &PublicApi, caller: &RpcCaller, params: RunsParams) -> Result<Value, RpcError> {
+pub(super) async fn runs(api: &PublicApi, caller: &RpcCaller, params: RunsParams) -> Result<Value, ApiError> {
     let routine = scheduled(api, &caller.reader(), params.id).await?;
     let statuses = RunStatus::ALL.iter().copied().filter(|status| status.is_finished()).collect();
     let filter = RunFilter {
@@ -245,25 +241,25 @@ pub(super) async fn runs(api: &PublicApi, caller: &RpcCaller, params: RunsParams
         limit: limit(params.limit, DEFAULT_RUNS, MAX_RUNS)?,
         ..RunFilter::default()
     };
-    let (runs, _) = api.store.runs(&filter).await.map_err(of_store)?;
+    let (runs, _) = api.store.runs(&filter).await?;
     to_result(&CronRuns { entries: runs.into_iter().filter_map(cron_job::run_entry).collect() })
 }
 
 /// A routine with a schedule that the caller may see; others are no cron jobs.
-async fn scheduled(api: &PublicApi, caller: &RoutineCaller, id: RoutineId) -> Result<Routine, RpcError> {
-    let routine = api.routines.get(caller, id).await.map_err(of_routine)?;
+async fn scheduled(api: &PublicApi, caller: &RoutineCaller, id: RoutineId) -> Result<Routine, ApiError> {
+    let routine = api.routines.get(caller, id).await?;
     if routine.trigger.kind().is_schedule() { Ok(routine) } else { Err(not_scheduled()) }
 }
 
-fn not_scheduled() -> RpcError {
-    refused(ErrorCode::NotFound, "there is no cron job with this id, or it belongs to another user")
+fn not_scheduled() -> ApiError {
+    ApiError::new(ErrorCode::NotFound, "there is no cron job with this id, or it belongs to another user")
 }
 
 fn add_warning(api: &PublicApi, saved: &mut RoutineSaved) {
     saved.warnings.extend(cron_job::lowered_rounds(&saved.routine.action, api.routines.limits.max_tool_rounds));
 }
 
-fn saved_job(saved: RoutineSaved) -> Result<CronJob, RpcError> {
-    let shown = cron_job::shown(CronJobFacts::new(saved.routine, None)).ok_or_else(not_scheduled)?;
-    Ok(CronJob { warnings: saved.warnings, ..shown })
+fn saved_job(saved: RoutineSaved, last: Option<LastRun>) -> Result<Value, ApiError> {
+    let shown = cron_job::shown(CronJobFacts::new(saved.routine, last)).ok_or_else(not_scheduled)?;
+    to_result(&CronJob { warnings: saved.warnings, ..shown })
 }
