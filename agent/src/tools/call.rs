@@ -32,7 +32,7 @@ const NOT_ASKED: &str = "not run: a person would have to approve it";
 /// A call after its checks.
 #[derive(Debug)]
 pub struct Admission {
-    /// The call.
+    /// What the model asked for, checked.
     pub call: CheckedCall,
     /// What is done with it.
     pub decision: Decision,

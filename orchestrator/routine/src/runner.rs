@@ -88,8 +88,10 @@ impl Runner {
         let runner = self;
         let mut tasks = JoinSet::new();
         while !drain.is_cancelled() {
+            // Before anything that is due is read: what is due a moment later is not taken for what waits.
+            let (monotonic, now) = (runner.parts.clock.monotonic(), runner.parts.clock.now());
             runner.jobs.notify_one();
-            let until = match runner.pass(&mut tasks).await {
+            let until = match runner.pass(&mut tasks, monotonic, now).await {
                 Ok(until) => until,
                 Err(error) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "the runs that wait could not be read");
@@ -125,7 +127,12 @@ impl Runner {
     }
 
     /// Starts what can start. Returns until when, by monotonic time, to sleep unless woken.
-    async fn pass(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<Duration, StoreError> {
+    async fn pass(
+        self: &Arc<Self>,
+        tasks: &mut JoinSet<()>,
+        monotonic: Duration,
+        now: DateTime<Utc>,
+    ) -> Result<Duration, StoreError> {
         let RunnerParts { store, clock, .. } = &self.parts;
         self.stop_ended().await?;
         let mut is_more = false;
@@ -135,11 +142,9 @@ impl Runner {
             }
             is_more = pass == MAX_LINE_PASSES;
         }
-        // Before the runs that are due are read: one that is due a moment later is not taken for one that waits.
-        let (monotonic, now) = (clock.monotonic(), clock.now());
         self.start_lightweight(tasks).await?;
         if is_more {
-            return Ok(monotonic + MIN_SLEEP);
+            return Ok(clock.monotonic() + MIN_SLEEP);
         }
         let earliest: Option<DateTime<Utc>> = store.earliest_queued(now).await?;
         Ok(match earliest {

@@ -115,11 +115,6 @@ const CONTROL_READERS: u32 = 4;
 /// How long a transaction waits for another process's lock (the token commands of the command line) before it fails.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pages that a connection keeps in memory, in KiB if negative. The writer keeps those of a large transaction, which it
-/// would otherwise write and read again; a reader has what SQLite gives each connection.
-const CACHE_SIZE: &str = "cache_size";
-const WRITER_CACHE: &str = "-16384";
-const READER_CACHE: &str = "-2000";
 /// Prepared statements that each connection keeps. Batches of events differ in their number of rows.
 const STATEMENT_CACHE: usize = 400;
 
@@ -211,7 +206,7 @@ impl Store {
         migrate_schema(&mut connection).await?;
         // A connection keeps the statistics that it began with, also once a migration has deleted them.
         connection.close().await?;
-        let mut connection = options.connect().await?;
+        let mut connection = for_writer(&options).connect().await?;
         sqlite::data_migrations::run(&mut connection).await?;
         Ok(Self::with_writer(
             connection,
@@ -246,13 +241,13 @@ impl Store {
         user_storage_limit: UserStorageLimit,
         committed: Committed,
     ) -> Self {
-        let read_only = options.clone().read_only(true).pragma(CACHE_SIZE, READER_CACHE);
+        let read_only = options.clone().read_only(true);
         let read = Readers::new(read_only.clone(), PUBLIC_READERS);
         let control = Readers::new(read_only.clone(), CONTROL_READERS);
         let search = Readers::new(read_only, SEARCH_READERS);
         let notifier = Arc::clone(&committed.notifier);
         let inconsistent = Arc::new(InconsistentRows::new(committed.metrics.clone()));
-        let writer = Writer::start(connection, options.clone(), user_storage_limit, committed);
+        let writer = Writer::start(connection, for_writer(&options), user_storage_limit, committed);
         Self {
             writer: Arc::new(writer),
             options: Arc::new(options),
@@ -368,6 +363,11 @@ impl Store {
     }
 }
 
+/// The writer keeps 16 MiB of pages, in place of 2, so that it need not write and read again those of a large transaction.
+fn for_writer(options: &SqliteConnectOptions) -> SqliteConnectOptions {
+    options.clone().pragma("cache_size", "-16384")
+}
+
 fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
     let options = SqliteConnectOptions::from_str(url).map_err(StoreError::Url)?;
     Ok(options
@@ -376,7 +376,6 @@ fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
         .synchronous(SqliteSynchronous::Normal)
         .busy_timeout(BUSY_TIMEOUT)
         .foreign_keys(true)
-        .pragma(CACHE_SIZE, WRITER_CACHE)
         .statement_cache_capacity(STATEMENT_CACHE))
 }
 

@@ -227,6 +227,7 @@ pub(super) async fn insert_all(
     if notifications.is_empty() {
         return Ok(());
     }
+    let is_one = notifications.len() == 1;
     let mut insert = QueryBuilder::<Sqlite>::new(
         "INSERT INTO notifications (id, user_id, kind, text, job_id, run_id, call, channel, created_at, routine_id, title) ",
     );
@@ -248,7 +249,7 @@ pub(super) async fn insert_all(
             .push_unseparated("), '')");
     });
     insert.push(concat!(" ON CONFLICT DO NOTHING RETURNING ", columns!()));
-    let stored: Vec<NotificationRow> = insert.build_query_as().persistent(false).fetch_all(&mut tx.db).await?;
+    let stored: Vec<NotificationRow> = insert.build_query_as().persistent(is_one).fetch_all(&mut tx.db).await?;
     let mut events = Vec::with_capacity(stored.len());
     for row in stored {
         let user = row.user_id.clone();

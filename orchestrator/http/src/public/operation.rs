@@ -52,7 +52,7 @@ async fn usage(
     let limit = cursor::limit(params.limit)?;
     let after: Option<String> = params.cursor.as_deref().map(cursor::read).transpose()?;
     let user = filter::user(&who, params.user, "see the usage of other users")?;
-    // Sums over all users read as many rows as a search does.
+    // Sums over all users read as many rows as a search, on the same connections.
     let is_search = user.is_none() && params.by != UsageBy::Job;
     let _permit = api.list_permit(&who, is_search).await?;
     if params.by == UsageBy::Day {

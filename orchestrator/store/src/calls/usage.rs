@@ -11,7 +11,10 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    sqlite::rows::{RowRef, count, dollars},
+    sqlite::{
+        readers::Readers,
+        rows::{RowRef, count, dollars},
+    },
 };
 
 /// Maximum number of days of a page: about the default retention.
@@ -46,7 +49,8 @@ impl Store {
     pub async fn usage_by_day(&self, user: Option<&str>, before: NaiveDate, days: u32) -> Result<DayPage, StoreError> {
         let days = days.min(MAX_DAYS_A_PAGE);
         let first = before.checked_sub_days(Days::new(days.into())).unwrap_or(NaiveDate::MIN);
-        let rows: Vec<SumRow> = sums_by_day(user, first, before).build_query_as().fetch_all(&self.read).await?;
+        let rows: Vec<SumRow> =
+            sums_by_day(user, first, before).build_query_as().fetch_all(self.readers_of_sums(user)).await?;
         let row_ref = RowRef { table: "daily_usage", id: Uuid::nil() };
         let line = |row: SumRow| {
             let day = row.key.parse().map_err(|_| row_ref.invalid("day"))?;
@@ -57,11 +61,16 @@ impl Store {
         Ok(DayPage { lines, next })
     }
 
+    /// Sums over all users read as many rows as a search.
+    const fn readers_of_sums(&self, user: Option<&str>) -> &Readers {
+        if user.is_some() { &self.read } else { &self.search }
+    }
+
     async fn has_usage_before(&self, user: Option<&str>, day: NaiveDate) -> Result<bool, StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new("SELECT EXISTS (SELECT 1");
         push_days(&mut query, user, NaiveDate::MIN, Some(day));
         query.push(")");
-        Ok(query.build_query_scalar().fetch_one(&self.read).await?)
+        Ok(query.build_query_scalar().fetch_one(self.readers_of_sums(user)).await?)
     }
 
     /// Total usage since a day.
@@ -86,7 +95,10 @@ impl Store {
         filter: &UsageFilter,
         since: NaiveDate,
     ) -> Result<Vec<(String, UsageLine)>, StoreError> {
-        let rows: Vec<SumRow> = sums_by_model(filter, since).build_query_as().fetch_all(&self.read).await?;
+        let rows: Vec<SumRow> = sums_by_model(filter, since)
+            .build_query_as()
+            .fetch_all(self.readers_of_sums(filter.user.as_deref()))
+            .await?;
         // A tool call is one of no model.
         let line = |SumRow { key, totals }: SumRow| {
             (key.clone(), UsageLine { model: Some(key), tool_calls: None, ..totals.line() })

@@ -67,7 +67,7 @@ pub(crate) async fn mark_pending(
          check_at = CASE WHEN excluded.requested_at IS NOT NULL AND requested_at IS NULL THEN excluded.check_at \
          ELSE COALESCE(check_at, excluded.check_at) END",
     );
-    mark.build().persistent(false).execute(&mut tx.db).await?;
+    mark.build().persistent(users.len() == 1).execute(&mut tx.db).await?;
     tx.after_commit(|committed| committed.notifier.heartbeats.notify_one());
     Ok(())
 }

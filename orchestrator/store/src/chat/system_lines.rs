@@ -83,7 +83,7 @@ pub(crate) async fn append(
             .push_bind(i64::from(line.depth))
             .push_bind(now);
     });
-    insert.build().persistent(false).execute(&mut tx.db).await?;
+    insert.build().persistent(lines.len() == 1).execute(&mut tx.db).await?;
     let dropped: Vec<String> = sqlx::query_scalar(
         "DELETE FROM system_lines WHERE id IN (SELECT line FROM ( \
          SELECT l.id AS line, ROW_NUMBER() OVER (PARTITION BY l.user_id ORDER BY l.id DESC) AS place \

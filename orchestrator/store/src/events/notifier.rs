@@ -1,6 +1,5 @@
 //! Notifications of committed changes: of new events by topic, of threads that the chat engine can work on, and of
-//! heartbeats. They carry no
-//! data: the reader queries the database.
+//! heartbeats. They carry no data: the reader queries the database.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -29,7 +28,7 @@ pub struct EventNotifier {
     topics: Mutex<HashMap<Topic, watch::Sender<()>>>,
     /// A thread may have become one that can be worked on. For one reader; notified after the commit.
     pub chats: Notify,
-    /// There may be a heartbeat to decide about that was not there before. The same.
+    /// There may be a heartbeat to decide about that was not there before. For one reader; notified after the commit.
     pub heartbeats: Notify,
 }
 

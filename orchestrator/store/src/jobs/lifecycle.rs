@@ -43,7 +43,7 @@ pub enum Transition {
 /// The outcome of a worker's report.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reported {
-    /// It was decided; refused is also one of an attempt that is over.
+    /// The transition, which is refused if the attempt is over.
     Decided(Transition),
     /// The worker has not fetched all prompts; nothing was written.
     PromptsWaiting,

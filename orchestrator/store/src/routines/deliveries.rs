@@ -70,7 +70,7 @@ pub struct NewDelivery {
 /// The outcome of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivered {
-    /// It was new, and fired its routine with this outcome.
+    /// The outcome of its firing. Of `Changed` and `NotFound` nothing was recorded.
     Decided(FireOutcome),
     /// The routine's condition is not true of it.
     NotMatched,

@@ -1,7 +1,7 @@
 //! Messages and events of systems that may fire routines: those that wait, and their firings.
 //!
-//! Guarantees that an event waits from the transaction that causes it until the transaction that fires its routines, that a user has a limited number of waiting events, and the depth of an event: the firings of routines
-//! that led to it. A user without a routine that an event could fire pays for one read of an index. Never compares
+//! Guarantees that an event waits from the transaction that causes it until the transaction that fires its routines, that
+//! a user has a limited number of waiting events, and the depth of an event: the firings of routines that led to it. A user without a routine that an event could fire pays for one read of an index. Never compares
 //! anything with a pattern.
 
 pub(super) mod event_routines;

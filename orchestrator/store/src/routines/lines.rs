@@ -27,6 +27,7 @@ pub(super) async fn deliver<'a>(
 }
 
 fn lines_of(run: &RunAttempt) -> Vec<RoutineLine> {
+    let RoutineAction::SystemEventText { text } = &run.action else { return Vec::new() };
     let line = |text, origin, wake| {
         (run.routine, NewSystemLine { user: run.user.clone(), text, origin, wake, depth: run.depth })
     };
@@ -34,11 +35,7 @@ fn lines_of(run: &RunAttempt) -> Vec<RoutineLine> {
         let text = format!("{} of routine \"{}\": {payload}", trigger_label(run.trigger), run.routine_name);
         line(text, LineOrigin::External, WakeMode::NextHeartbeat)
     });
-    let own = match &run.action {
-        RoutineAction::SystemEventText { text } => Some(line(text.clone(), LineOrigin::Owner, run.wake_mode)),
-        RoutineAction::Lightweight(_) | RoutineAction::FullJob(_) => None,
-    };
-    payload.into_iter().chain(own).collect()
+    payload.into_iter().chain([line(text.clone(), LineOrigin::Owner, run.wake_mode)]).collect()
 }
 
 const fn trigger_label(trigger: TriggerType) -> &'static str {

@@ -53,7 +53,7 @@ pub(super) async fn insert_all(
     }
     let (mut stored, mut posts) = (Vec::with_capacity(notifications.len()), Vec::new());
     for (routine, notification) in notifications {
-        let (id, notify) = (NotificationId::generate(), routines.remove(&routine).unwrap_or_default());
+        let (id, notify) = (NotificationId::generate(), routines.get(&routine).cloned().unwrap_or_default());
         posts.extend(notify.webhook_url.map(|url| (id, routine, notification.user.clone(), url)));
         stored.push((id, NewNotification { routine: Some(routine), channel: notify.channel, ..notification }));
     }

@@ -1,6 +1,6 @@
 //! What automation could not do for routines: one notification for each routine and day.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use protocol::{BudgetPeriod, NotificationKind, RoutineId};
@@ -60,7 +60,7 @@ pub(super) async fn report_all(
     if routines.is_empty() {
         return Ok(());
     }
-    let ids: HashSet<&RoutineId> = routines.iter().collect();
+    let ids: BTreeSet<&RoutineId> = routines.iter().collect();
     let rows: Vec<OwnedRoutine> = sqlx::query_as(
         "SELECT r.id, r.user_id, r.name, r.problem_day, CASE WHEN json_valid(s.settings) THEN s.settings->>'timezone' END AS timezone \
          FROM json_each($1) AS j CROSS JOIN routines AS r ON r.id = unhex(j.value, '-') \

@@ -1,8 +1,11 @@
 //! Runs that wait and runs that end, on a real database.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -75,6 +78,7 @@ async fn runs(db: &mut SqliteConnection, (from, count, routines): (u32, u32, u32
 }
 
 const LIGHTWEIGHT: &str = r#"{"type":"lightweight","prompt":"p"}"#;
+const LINE: &str = r#"{"type":"system_event_text","text":"l"}"#;
 const FULL_JOB: &str = r#"{"type":"full_job","description":"d"}"#;
 
 async fn startable(store: &Store, max: usize) -> Vec<RunId> {
@@ -150,7 +154,7 @@ async fn users_take_turns_and_busy_routines_wait() {
     for n in [6, 12, 18, 2, 8, 14, 1, 3] {
         runs(&mut db, (n, 1, 6), "queued").await;
     }
-    // Each user has half of the number, and one more.
+    // No user has started a run. Each user has half of the number, and one more.
     assert_eq!(startable(&store, 1).await, [run(2)]);
     assert_eq!(startable(&store, 4).await, [run(1), run(2), run(3)]);
     sqlx::query("UPDATE routines SET guardrails = '{\"max_concurrent\":2}'").execute(&mut db).await.unwrap();
@@ -176,6 +180,57 @@ async fn users_take_turns_and_busy_routines_wait() {
     assert_eq!(earliest(now()).await.unwrap(), Some(now() + TimeDelta::seconds(1)));
     sqlx::query("DELETE FROM routine_runs").execute(&mut db).await.unwrap();
     assert_eq!(earliest(now()).await.unwrap(), None);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_run_that_posts_a_line_uses_up_no_turn_of_those_that_ask_a_model() {
+    let (directory, store) = fresh().await;
+    let mut db = raw(&directory).await;
+    routines(&mut db, (2, 2), LIGHTWEIGHT).await;
+    runs(&mut db, (0, 2, 2), "queued").await;
+    // user0 has posted a line just now; user1 has asked a model before that.
+    runs(&mut db, (2, 2, 2), "ok").await;
+    let started = "UPDATE routine_runs SET kind = $1, attempt_started_at = $2 WHERE id = $3";
+    for (kind, ago, n) in [("system_event_text", 0, 2), ("lightweight", 10, 3)] {
+        let at = now() - TimeDelta::seconds(ago);
+        sqlx::query(started).bind(kind).bind(at).bind(run(n)).execute(&mut db).await.unwrap();
+    }
+    assert_eq!(startable(&store, 1).await, [run(0)]);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn lines_that_are_posted_together_are_counted_and_told_each() {
+    let (directory, store) = fresh().await;
+    let mut db = raw(&directory).await;
+    // Routines 0 and 2 are of user0, 1 of user1. Two runs of routine 0 are posted together.
+    routines(&mut db, (3, 2), LINE).await;
+    sqlx::query("UPDATE routines SET guardrails = '{\"max_concurrent\":2}'").execute(&mut db).await.unwrap();
+    for n in [0, 1, 2, 3] {
+        runs(&mut db, (n, 1, 3), "queued").await;
+    }
+    // One more line of user0 fits, so the two last ones push others out. Runs are posted in the order of their ids.
+    let waiting = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 99) \
+                   INSERT INTO system_lines (user_id, text, origin, wake, depth, created_at) \
+                   SELECT 'user0', 'old ' || n, 'owner', 'next_heartbeat', 0, $1 FROM n";
+    sqlx::query(waiting).bind(now()).execute(&mut db).await.unwrap();
+    assert_eq!(store.post_lines(10, now()).await.unwrap(), 4);
+    let lines: Vec<(String, i64, String)> =
+        sqlx::query_as("SELECT user_id, COUNT(*), MIN(text) FROM system_lines GROUP BY user_id")
+            .fetch_all(&mut db)
+            .await
+            .unwrap();
+    assert_eq!(lines, [("user0".to_owned(), 100, "l".to_owned()), ("user1".to_owned(), 1, "l".to_owned())]);
+    let counted: Vec<(i64, String, bool)> =
+        sqlx::query_as("SELECT run_count, last_status, verified FROM routines ORDER BY id")
+            .fetch_all(&mut db)
+            .await
+            .unwrap();
+    assert_eq!(counted, [2, 1, 1].map(|runs| (runs, "ok".to_owned(), true)));
+    let notified: Vec<Option<RoutineId>> = notifications(&store).await.iter().map(|one| one.routine_id).collect();
+    let expected: HashSet<_> = [Some(routine(0)), Some(routine(2))].into();
+    assert_eq!((notified.len(), notified.into_iter().collect::<HashSet<_>>()), (2, expected));
     store.close().await;
 }
 

@@ -49,6 +49,9 @@ pub(crate) async fn job_ended(tx: &mut WriteTx, job: &JobRecord, now: DateTime<U
 
 /// Enqueues the events `routine.run` of runs that have ended.
 pub(crate) async fn runs_ended(tx: &mut WriteTx, runs: &[&RoutineRun], now: DateTime<Utc>) -> Result<(), StoreError> {
+    if runs.is_empty() {
+        return Ok(());
+    }
     let users: Vec<&str> = runs.iter().map(|run| run.user_id.as_str()).collect();
     let name = EventName::System { source: GANTRY.to_owned(), event_type: RUN.to_owned() };
     let listening = users_listening(tx, &users, &name).await?;

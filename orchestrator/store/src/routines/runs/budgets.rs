@@ -100,10 +100,11 @@ pub(in crate::routines) async fn recount(
 
 /// The time zone of a user.
 pub(in crate::routines) async fn timezone(db: &mut Connection, user: &str) -> Result<String, StoreError> {
-    let zone: Option<Option<String>> =
-        sqlx::query_scalar("SELECT settings->>'timezone' FROM user_settings WHERE user_id = $1")
-            .bind(user)
-            .fetch_optional(db)
-            .await?;
+    let zone: Option<Option<String>> = sqlx::query_scalar(
+        "SELECT CASE WHEN json_valid(settings) THEN settings->>'timezone' END FROM user_settings WHERE user_id = $1",
+    )
+    .bind(user)
+    .fetch_optional(db)
+    .await?;
     Ok(zone.flatten().unwrap_or_else(|| UserSettings::default().timezone))
 }

@@ -1,4 +1,4 @@
-//! The end of a run, in one transaction: the run or its next attempt, the counters of its routine, the notification of
+//! The end of runs, in one transaction: each run or its next attempt, the counters of its routine, the notification of
 //! its owner, the line in the main session, and the events.
 //!
 //! What follows is decided in `domain::routine::ending`; this reads what the decision needs and writes it. The budget is
@@ -170,7 +170,8 @@ pub(in crate::routines) async fn end(
     row.known("id", runs.into_iter().next())
 }
 
-/// Like [`end`], for runs whose routines were read in this transaction. The caller appends the events of the runs.
+/// Like [`end`], for runs whose routines were read in this transaction: of different routines, or all without a result.
+/// The caller appends the events of the runs.
 pub(in crate::routines) async fn end_all(
     tx: &mut WriteTx,
     attempts: Vec<EndedAttempt<'_>>,
@@ -178,7 +179,7 @@ pub(in crate::routines) async fn end_all(
 ) -> Result<Vec<RoutineRun>, StoreError> {
     let (mut runs, mut ends) = (Vec::with_capacity(attempts.len()), Vec::with_capacity(attempts.len()));
     for attempt in attempts {
-        match what_follows(tx, &attempt, now).await? {
+        match decide(tx, &attempt, now).await? {
             AfterAttempt::Retry(plan) => runs.push(requeue(tx, &attempt, plan, now).await?),
             AfterAttempt::End(end) => ends.push((attempt, *end)),
         }
@@ -199,7 +200,7 @@ pub(in crate::routines) async fn end_all(
 }
 
 /// Charges the budget, and decides what follows the end of an attempt.
-async fn what_follows(
+async fn decide(
     tx: &mut WriteTx,
     EndedAttempt { live, result, routine }: &EndedAttempt<'_>,
     now: DateTime<Utc>,
@@ -336,7 +337,7 @@ async fn write_ends(
          payload = CASE WHEN ended.keeps_payload THEN payload END FROM ended WHERE id = ended.run RETURNING ",
         run_columns!()
     ));
-    let rows: Vec<RunRow> = update.build_query_as().persistent(false).fetch_all(&mut tx.db).await?;
+    let rows: Vec<RunRow> = update.build_query_as().persistent(ends.len() == 1).fetch_all(&mut tx.db).await?;
     let mut runs: HashMap<Uuid, RunRow> = rows.into_iter().map(|row| (row.id, row)).collect();
     let in_order = ends.iter().map(|(attempt, _)| {
         let row_ref = RowRef { table: "routine_runs", id: attempt.live.row.id };
@@ -345,7 +346,7 @@ async fn write_ends(
     in_order.collect()
 }
 
-/// Counts runs in their routines. Several runs of a routine have all ended well.
+/// Counts runs in their routines. Several runs of a routine count as the same.
 async fn count(tx: &mut WriteTx, ends: &[(EndedAttempt<'_>, RunEnd)]) -> Result<(), StoreError> {
     let counted = ends.iter().filter_map(|(attempt, end)| {
         let (is_success, state) = match &end.counted {
@@ -374,7 +375,7 @@ async fn count(tx: &mut WriteTx, ends: &[(EndedAttempt<'_>, RunEnd)]) -> Result<
          verified = verified OR (c.is_success AND verify_rev <= c.rev), state = COALESCE(c.state, routines.state) \
          FROM counted AS c WHERE id = c.routine",
     );
-    update.build().persistent(false).execute(&mut tx.db).await?;
+    update.build().persistent(ends.len() == 1).execute(&mut tx.db).await?;
     if !recovered.is_empty() {
         sqlx::query("DELETE FROM routine_alerts WHERE routine_id IN (SELECT unhex(value, '-') FROM json_each($1))")
             .bind(text(&recovered)?)

@@ -81,7 +81,7 @@ impl Store {
     /// read.
     pub async fn post_lines(&self, max: usize, now: DateTime<Utc>) -> Result<usize, StoreError> {
         let ids = self.startable(RoutineActionKind::SystemEventText, max, now).await?;
-        // Other writes wait for a transaction, so each has a few runs.
+        // Other writes wait for a transaction, so each has a limited number of runs.
         for ids in ids.chunks(LINES_PER_TRANSACTION) {
             let ids = ids.to_vec();
             self.write(transaction!(|tx| post_lines(tx, &ids, now).await)).await?;

@@ -136,20 +136,20 @@ macro_rules! may_start {
     };
 }
 
-/// Runs of a kind ($1) that may start at a time ($2), at most $3. Users take turns; the one whose last run started
-/// earliest is first. Each of the first users has an equal share of the number, so there may be more than those that are
+/// Runs of a kind ($1) that may start at a time ($2), at most $3. Users take turns; the one whose last run of
+/// the kind started earliest is first. Each of the first users has an equal share of the number, so there may be more than those that are
 /// returned: the caller asks again once they have started.
 ///
-/// The work grows with the number of users and of runs that are returned, and not with that of the runs that wait. Of
-/// users whose turn has not come, only the last start is read: `turns` is materialized in their order, and `next` reads it
-/// until it has enough.
+/// The work grows with the number of users, of runs that are returned and of those before them that wait for another run of
+/// their routine, and not with that of the other runs that wait. Of users whose turn has not come, only the last start is
+/// read: `turns` is materialized in their order, and `next` reads it until it has enough.
 pub(in crate::routines) const STARTABLE: &str = concat!(
     "WITH RECURSIVE users (user_id) AS ( \
      SELECT MIN(user_id) FROM routine_runs INDEXED BY routine_runs_waiting WHERE status = 'queued' AND kind = $1 \
      UNION ALL SELECT (SELECT MIN(q.user_id) FROM routine_runs AS q INDEXED BY routine_runs_waiting \
      WHERE q.status = 'queued' AND q.kind = $1 AND q.user_id > users.user_id) FROM users WHERE user_id IS NOT NULL), \
      turns AS MATERIALIZED (SELECT user_id, (SELECT MAX(attempt_started_at) FROM routine_runs AS last INDEXED BY routine_runs_by_start \
-     WHERE last.user_id = users.user_id AND last.attempt_started_at IS NOT NULL) AS last_start \
+     WHERE last.kind = $1 AND last.user_id = users.user_id AND last.attempt_started_at IS NOT NULL) AS last_start \
      FROM users WHERE user_id IS NOT NULL ORDER BY last_start), \
      next AS MATERIALIZED (SELECT user_id, last_start FROM turns WHERE EXISTS (",
     may_start!("1", "turns.user_id"),
