@@ -219,7 +219,7 @@ settings! {
         pub prices: BTreeMap<String, ModelPrice> = setting("llm.prices");
         /// Jobs with a cost limit on a model without a price: `refuse` them, or `allow` them without enforcing the limit.
         pub unpriced: UnpricedModels = setting("llm.unpriced").default("refuse");
-        /// Maximum time in seconds that a job waits for a model that does not answer, an open circuit included; 0 fails the job at once.
+        /// Maximum time in seconds that a job waits for a model that does not answer, an open circuit included; 0 fails the job at once. A call that has begun may take `llm.timeout_seconds`.
         pub outage_patience_seconds: u64 = setting("llm.outage_patience_seconds").default("300").range(0, 86_400);
     }
     computed(reader) {

@@ -11,13 +11,13 @@ mod tests;
 use chrono::{DateTime, Utc};
 use protocol::{AuditOutcome, MemoryAuthor, MemoryDocument, MemoryEntry, MemoryVersion};
 
-use self::rows::{OwnerRow, VersionRow, ensure_owner, find, index, insert_version, remove_before, upsert};
+use self::rows::{EntryRow, OwnerRow, VersionRow, ensure_owner, find, index, insert_version, remove_before, upsert};
 use super::{
     AuditEntry, Connection, Store, StoreError,
     access::audit,
     routines::events::own_events,
     sqlite::{
-        inconsistent_rows::Row,
+        inconsistent_rows::{Keyed, Row},
         rows::{column, count},
     },
     users::user_storage,
@@ -201,17 +201,17 @@ impl Store {
         self.inconsistent.read_each(rows, VersionRow::into_version).map(Some)
     }
 
-    /// The documents in a directory and below it, or all, by path, after a path.
+    /// The documents in a directory and below it, or all, by path, after a path, each with its path.
     pub async fn memory_tree(
         &self,
         user: &str,
         directory: Option<&MemoryPath>,
         after: &str,
         limit: u32,
-    ) -> Result<Vec<MemoryEntry>, StoreError> {
+    ) -> Result<Vec<(String, Option<MemoryEntry>)>, StoreError> {
         // The paths below `a` are those from `a/` to before `a0`: `0` follows `/`.
-        let rows: Vec<(String, i64, i64, DateTime<Utc>)> = sqlx::query_as(
-            "SELECT path, version, bytes, updated_at FROM memory_documents \
+        let rows: Vec<Keyed<EntryRow, String>> = sqlx::query_as(
+            "SELECT path AS id, path, version, bytes, updated_at FROM memory_documents \
              WHERE user_id = $1 AND path > $2 AND ($3 IS NULL OR path = $3 OR (path > $3 || '/' AND path < $3 || '0')) \
              ORDER BY path LIMIT $4",
         )
@@ -221,13 +221,10 @@ impl Store {
         .bind(i64::from(limit))
         .fetch_all(&self.read)
         .await?;
-        let entry = |(path, version, bytes, updated_at)| MemoryEntry {
-            path,
-            version: count(version),
-            bytes: count(bytes),
-            updated_at,
+        let entry = |EntryRow { path, version, bytes, updated_at }| {
+            Ok(MemoryEntry { path, version: count(version), bytes: count(bytes), updated_at })
         };
-        Ok(rows.into_iter().map(entry).collect())
+        self.inconsistent.read_page(rows, entry)
     }
 
     /// What is directly in a directory, by path: documents, and directories, which end in `/`, with the number of

@@ -278,8 +278,7 @@ async fn tree(
     let after: String = params.cursor.as_deref().map(cursor::read).transpose()?.unwrap_or_default();
     let _permit = api.read_permit(&who).await?;
     let entries = api.store.memory_tree(&who.user, directory.as_ref(), &after, limit + 1).await?;
-    let items = entries.into_iter().map(|entry| (entry.path.clone(), entry)).collect();
-    Ok(Json(cursor::page(items, limit, String::clone)))
+    Ok(Json(cursor::page(entries, limit, String::clone)))
 }
 
 /// Lists the versions of a document, newest first.

@@ -8,7 +8,10 @@ use protocol::{
 use sqlx::FromRow;
 
 use super::audit;
-use crate::{AuditEntry, Connection, Store, StoreError, sqlite::rows::column};
+use crate::{
+    AuditEntry, Connection, Store, StoreError,
+    sqlite::{inconsistent_rows::Keyed, rows::column},
+};
 
 /// Rows that are sealed again at a time.
 const ROWS_PER_BATCH: i64 = 100;
@@ -72,9 +75,9 @@ impl Store {
         user: &str,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<(String, SecretSummary)>, StoreError> {
-        let rows: Vec<SecretSummary> = sqlx::query_as(
-            "SELECT name, created_at, updated_at FROM secrets WHERE user_id = $1 AND name > $2 AND name NOT LIKE 'routine/%' \
+    ) -> Result<Vec<(String, Option<SecretSummary>)>, StoreError> {
+        let rows: Vec<Keyed<SecretSummary, String>> = sqlx::query_as(
+            "SELECT name AS id, name, created_at, updated_at FROM secrets WHERE user_id = $1 AND name > $2 AND name NOT LIKE 'routine/%' \
              ORDER BY name LIMIT $3",
         )
         .bind(user)
@@ -82,7 +85,7 @@ impl Store {
         .bind(i64::from(limit))
         .fetch_all(&self.read)
         .await?;
-        Ok(rows.into_iter().map(|row| (row.name.clone(), row)).collect())
+        self.inconsistent.read_page(rows, Ok)
     }
 
     /// The secrets that a user has set, in the order of their names. Those of routines are not among them: they reach

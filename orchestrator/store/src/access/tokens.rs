@@ -6,7 +6,7 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::audit;
-use crate::{AuditEntry, Store, StoreError};
+use crate::{AuditEntry, Store, StoreError, sqlite::inconsistent_rows::Row};
 
 /// One issued token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, FromRow)]
@@ -43,11 +43,12 @@ pub async fn insert(store: &Store, token: &TokenRow) -> Result<(), StoreError> {
 
 /// Issued tokens, newest first.
 pub async fn list(store: &Store) -> Result<Vec<TokenRow>, StoreError> {
-    Ok(sqlx::query_as(
+    let rows: Vec<Row<TokenRow>> = sqlx::query_as(
         "SELECT jti, user_id, role, created_at, expires_at, revoked_at FROM tokens ORDER BY created_at DESC, jti",
     )
     .fetch_all(&store.read)
-    .await?)
+    .await?;
+    store.inconsistent.read_each(rows, Ok)
 }
 
 /// The outcome of a revocation.

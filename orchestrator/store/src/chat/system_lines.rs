@@ -17,7 +17,7 @@ use crate::{
     AuditEntry, Store, StoreError, TurnKey,
     access::audit,
     chat,
-    sqlite::{rows::text, write_tx::WriteTx},
+    sqlite::{inconsistent_rows::Row, rows::text, write_tx::WriteTx},
 };
 
 /// Maximum number of waiting lines of one user; the oldest are dropped.
@@ -161,11 +161,25 @@ pub(crate) async fn show(
     Ok(())
 }
 
+/// The lines that a turn has taken. One that cannot be read is logged and left out, so that the turn can begin.
 async fn rows(tx: &mut WriteTx, key: TurnKey) -> Result<Vec<LineRow>, StoreError> {
-    let rows = sqlx::query_as(
+    let rows: Vec<Row<LineRow>> = sqlx::query_as(
         "SELECT id, text, origin, created_at, shown_in FROM system_lines WHERE thread_id = $1 AND turn = $2 ORDER BY id",
-    );
-    Ok(rows.bind(key.thread).bind(i64::from(key.turn)).fetch_all(&mut tx.db).await?)
+    )
+    .bind(key.thread)
+    .bind(i64::from(key.turn))
+    .fetch_all(&mut tx.db)
+    .await?;
+    let mut lines = Vec::with_capacity(rows.len());
+    for row in rows {
+        match row.get() {
+            Err(error) if error.concerns_one_row() => {
+                tracing::error!(error = &error as &dyn std::error::Error, "a line of a main session cannot be read");
+            }
+            row => lines.push(row?),
+        }
+    }
+    Ok(lines)
 }
 
 /// Ends a turn's hold on its lines: they are deleted once it has read them, else they wait again.

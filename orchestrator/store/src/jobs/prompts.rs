@@ -11,6 +11,7 @@ use crate::{
     access::audit,
     events,
     sqlite::rows::{RowRef, text},
+    users::user_storage,
 };
 use domain::job::JobRecord;
 
@@ -64,6 +65,7 @@ impl Store {
             if waiting(&mut tx.db, job).await? >= MAX_WAITING {
                 return Ok(Prompted::Full);
             }
+            user_storage::ensure_room(tx, &record.brief.user_id).await?;
             let receipt = PromptReceipt { prompt_id: PromptId::generate() };
             let prompt = NewPrompt {
                 id: receipt.prompt_id,

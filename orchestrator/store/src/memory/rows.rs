@@ -95,6 +95,14 @@ pub(super) struct OwnerRow {
 }
 
 #[derive(FromRow)]
+pub(super) struct EntryRow {
+    pub(super) path: String,
+    pub(super) version: i64,
+    pub(super) bytes: i64,
+    pub(super) updated_at: DateTime<Utc>,
+}
+
+#[derive(FromRow)]
 pub(super) struct VersionRow {
     pub(super) document_id: i64,
     pub(super) version: i64,

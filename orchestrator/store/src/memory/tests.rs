@@ -178,7 +178,7 @@ async fn a_directory_has_the_documents_below_it() {
     ] {
         let directory = MemoryPath::parse_directory(directory).unwrap();
         let entries = store.memory_tree("ada", directory.as_ref(), after, 10).await.unwrap();
-        assert_eq!(entries.iter().map(|one| one.path.as_str()).collect::<Vec<_>>().join(" "), expected);
+        assert_eq!(entries.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>().join(" "), expected);
     }
     store.close().await;
 }

@@ -28,6 +28,7 @@ const MIGRATIONS: &[DataMigration] = &[
     accepted::DELIVERIES,
     accepted::RUNS,
     user_storage::COUNT_JOBS,
+    user_storage::COUNT_PROMPTS,
     user_storage::COUNT_ROUTINES,
     user_storage::COUNT_RUNS,
     user_storage::COUNT_CALLS_OF_RUNS,

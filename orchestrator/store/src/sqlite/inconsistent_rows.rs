@@ -172,4 +172,30 @@ mod tests {
         assert_eq!(deliveries.iter().map(|(_, delivery)| delivery.is_some()).collect::<Vec<_>>(), [false, false, true]);
         store.close().await;
     }
+
+    /// Of two rows of each list, the first has a time that is none.
+    #[tokio::test]
+    async fn lists_of_what_users_keep_have_what_can_be_read() {
+        let (directory, store) = crate::tests::fresh().await;
+        let mut raw = crate::tests::raw(&directory).await;
+        for statement in [
+            "INSERT INTO memory_documents (user_id, path, version, bytes, updated_at) VALUES ('ada', 'a', 1, 1, 'never'), \
+             ('ada', 'b', 1, 1, '2026-11-22T12:00:00+00:00')",
+            "INSERT INTO secrets (user_id, name, key_id, nonce, ciphertext, created_at, updated_at) VALUES \
+             ('ada', 'A', 'k', x'00', x'00', 'never', '2026-11-22T12:00:00+00:00'), \
+             ('ada', 'B', 'k', x'00', x'00', '2026-11-22T12:00:00+00:00', '2026-11-22T12:00:00+00:00')",
+            "INSERT INTO tokens (jti, user_id, role, created_at, expires_at) VALUES \
+             ('a', 'ada', 'user', '2026-11-22T12:00:00+00:00', 'never'), \
+             ('b', 'ada', 'user', '2026-11-22T12:00:00+00:00', '2027-11-22T12:00:00+00:00')",
+        ] {
+            sqlx::query(statement).execute(&mut raw).await.unwrap();
+        }
+        let documents = store.memory_tree("ada", None, "", 10).await.unwrap();
+        assert_eq!(documents.iter().map(|(_, entry)| entry.is_some()).collect::<Vec<_>>(), [false, true]);
+        let secrets = store.secrets("ada", None, 10).await.unwrap();
+        assert_eq!(secrets.iter().map(|(_, secret)| secret.is_some()).collect::<Vec<_>>(), [false, true]);
+        let tokens = crate::tokens::list(&store).await.unwrap();
+        assert_eq!(tokens.iter().map(|token| token.jti.as_str()).collect::<Vec<_>>(), ["b"]);
+        store.close().await;
+    }
 }

@@ -23,6 +23,14 @@ pub(crate) const COUNT_JOBS: DataMigration = DataMigration {
          ON CONFLICT (user_id, kind) DO UPDATE SET bytes = bytes + excluded.bytes"],
     finish: &[],
 };
+pub(crate) const COUNT_PROMPTS: DataMigration = DataMigration {
+    name: "user_bytes_of_prompts",
+    table: "prompts",
+    step: &["INSERT INTO user_bytes (user_id, kind, bytes) SELECT j.user_id, 'jobs', SUM(octet_length(p.content)) \
+         FROM prompts AS p JOIN jobs AS j ON j.id = p.job_id WHERE p.rowid > ?1 AND p.rowid <= ?2 GROUP BY 1 \
+         ON CONFLICT (user_id, kind) DO UPDATE SET bytes = bytes + excluded.bytes"],
+    finish: &[],
+};
 pub(crate) const COUNT_ROUTINES: DataMigration = DataMigration {
     name: "user_bytes_of_routines",
     table: "routines",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
+use protocol::MemoryEntry;
 use serde_json::{Value, json};
 
 use super::{
@@ -40,7 +41,8 @@ impl Tool for MemoryTree {
             let failed = |error| store_failed(&error);
             let entries = self.store.memory_tree(user, directory.as_ref(), "", MAX_LISTED + 1).await.map_err(failed)?;
             if entries.len() <= MAX_LISTED as usize {
-                return Ok(ToolOutput::success(json!({"items": entries})));
+                let items: Vec<MemoryEntry> = entries.into_iter().filter_map(|(_, entry)| entry).collect();
+                return Ok(ToolOutput::success(json!({"items": items})));
             }
             let listed = self.store.memory_directory(user, directory.as_ref(), MAX_LISTED).await.map_err(failed)?;
             let items: Vec<Value> =

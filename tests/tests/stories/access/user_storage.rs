@@ -36,6 +36,8 @@ async fn a_full_account_refuses_what_adds_to_it_and_lets_work_end() {
         ada.post("/api/routines", &routine("more")).await,
         Reply::of(ada.request(Method::PATCH, &format!("/api/routines/{made}")).json(&json!({"description": "d"})))
             .await,
+        ada.post(&format!("/api/routines/{made}/trigger"), &json!({"payload": "more"})).await,
+        ada.post(&format!("/api/jobs/{job}/prompt"), &json!({"content": "more"})).await,
         ada.post("/api/messages", &json!({"content": "hi"})).await,
         ada.post("/api/system-events", &json!({"source": "s", "event_type": "t"})).await,
         ada.post("/api/chat/send", &json!({"content": "hello"})).await,

@@ -4,14 +4,14 @@ use domain::{
     job::{JobRecord, sample},
     memory::{ExpectedVersion, MemoryPath},
 };
-use protocol::{CompleteReport, EventData, JobState, MemoryAuthor, UserId};
+use protocol::{CompleteReport, EventData, JobState, MemoryAuthor, PromptRequest, UserId};
 use serde_json::json;
 use sqlx::AssertSqlSafe;
 use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    AuditEntry, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome, RetentionLimits, Transition,
+    AuditEntry, MemoryDeletion, MemoryText, MemoryWrite, MemoryWriteOutcome, Prompted, RetentionLimits, Transition,
     sqlite::data_migrations, tests::raw,
 };
 use telemetry::metrics::Metrics;
@@ -30,7 +30,8 @@ const RECOUNT: [(&str, &str); 5] = [
     (
         "jobs",
         "SELECT SUM(octet_length(prompt) + octet_length(metadata) + IFNULL(octet_length(result_text), 0) \
-         + IFNULL(octet_length(result_partial), 0)) FROM job_texts",
+         + IFNULL(octet_length(result_partial), 0)) + (SELECT IFNULL(SUM(octet_length(content)), 0) FROM prompts) \
+         FROM job_texts",
     ),
     (
         "routines",
@@ -82,6 +83,11 @@ fn job(prompt: &str) -> JobRecord {
     })
 }
 
+async fn prompt(store: &Store, job: &JobRecord, text: &str) -> Result<Prompted, StoreError> {
+    let request: PromptRequest = serde_json::from_value(json!({"content": text})).unwrap();
+    store.add_prompt(job.id, sample::now(), &request, None, None).await
+}
+
 /// Ends a job with a text.
 async fn finish(store: &Store, job: &JobRecord, text: &str) {
     let report: CompleteReport = serde_json::from_value(json!({"outcome": "completed", "text": text})).unwrap();
@@ -115,6 +121,7 @@ async fn the_account_is_what_the_rows_add_up_to() {
     }
     let job = job("a prompt");
     store.create_job(job.clone(), None, None).await.unwrap();
+    prompt(&store, &job, "and ä").await.unwrap();
     finish(&store, &job, "the result").await;
     run(&directory, ROUTINE).await;
     run(&directory, RUN).await;
@@ -155,9 +162,12 @@ async fn a_full_account_stops_what_would_add_to_it_and_not_what_is_at_work() {
     let job = job(&"p".repeat(90));
     store.create_job(job.clone(), None, None).await.unwrap();
     assert!(matches!(store.write_memory(write("a.md", "short")).await, Ok(MemoryWriteOutcome::Stored { .. })));
+    assert!(matches!(prompt(&store, &job, "123456789").await, Ok(Prompted::Stored(_))));
+    let refused = prompt(&store, &job, "more").await;
+    assert!(matches!(refused, Err(StoreError::UserStorageFull(_))), "{refused:?}");
     finish(&store, &job, &"r".repeat(50)).await;
     let error = store.write_memory(write("b.md", "more")).await.unwrap_err();
-    assert_eq!(error.to_string(), "your data takes 147 of 100 bytes (jobs: 142, memory: 5); delete some");
+    assert_eq!(error.to_string(), "your data takes 156 of 100 bytes (jobs: 151, memory: 5); delete some");
     let next = self::job("more");
     assert!(matches!(store.create_job(next, None, None).await, Err(StoreError::UserStorageFull(_))));
     assert!(matches!(store.ensure_user_storage("ada").await, Err(StoreError::UserStorageFull(_))));
