@@ -96,7 +96,7 @@ impl WorkerListeners {
         let path = self.run_dir(container).join("worker.sock");
         let listener = bind(&path)?;
         let stop = CancellationToken::new();
-        attempt.set_listener(container.to_owned(), stop.clone());
+        attempt.set_listener(container, stop.clone());
         self.tasks.spawn((self.serve_socket)(listener, attempt, stop));
         Ok(())
     }

@@ -50,7 +50,7 @@ pub enum AttemptStopCause {
 pub(crate) struct AttemptFacts {
     pub(crate) liveness: Liveness,
     /// The container whose socket is served.
-    pub(crate) served_container: Option<String>,
+    pub(crate) served_container: Option<Arc<str>>,
     /// The run of its loop, if this process has begun it.
     pub(crate) host_run: Option<HostRunState>,
     /// Bytes in its workspace, if it was found to exceed its quota.
@@ -96,7 +96,7 @@ struct AttemptState {
 /// The listener that serves the attempt's socket.
 #[derive(Debug)]
 struct Listener {
-    container: String,
+    container: Arc<str>,
     stop: CancellationToken,
 }
 
@@ -250,7 +250,7 @@ impl Attempt {
         let state = self.state.lock();
         AttemptFacts {
             liveness: state.activity.liveness(now, self.limits.clock.age(now)),
-            served_container: state.listener.as_ref().map(|listener| listener.container.clone()),
+            served_container: state.listener.as_ref().map(|listener| Arc::clone(&listener.container)),
             host_run: state.host_run.as_ref().map(HostRun::state),
             over_quota_bytes: state.over_quota.as_ref().map(|violation| violation.bytes),
             waits_for_child: state.child_waits > 0,
@@ -274,8 +274,8 @@ impl Attempt {
     }
 
     /// Its socket is served, until `stop` is cancelled. A listener before this one is stopped.
-    pub(crate) fn set_listener(&self, container: String, stop: CancellationToken) {
-        let old = self.state.lock().listener.replace(Listener { container, stop });
+    pub(crate) fn set_listener(&self, container: &str, stop: CancellationToken) {
+        let old = self.state.lock().listener.replace(Listener { container: container.into(), stop });
         if let Some(old) = old {
             old.stop.cancel();
         }
@@ -284,14 +284,14 @@ impl Attempt {
     /// Stops its listener if that serves the container.
     pub(super) fn stop_listener(&self, container: Option<&str>) {
         let mut state = self.state.lock();
-        if let Some(listener) = state.listener.take_if(|own| container.is_none_or(|name| name == own.container)) {
+        if let Some(listener) = state.listener.take_if(|own| container.is_none_or(|name| name == &*own.container)) {
             listener.stop.cancel();
         }
     }
 
-    /// The container whose socket is served.
-    pub(super) fn served_container(&self) -> Option<String> {
-        self.state.lock().listener.as_ref().map(|listener| listener.container.clone())
+    /// Whether the socket of a container is served.
+    pub(super) fn is_served(&self) -> bool {
+        self.state.lock().listener.is_some()
     }
 
     /// Begins the run of its loop in this process. `None`: it has begun before.

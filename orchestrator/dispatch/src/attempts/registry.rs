@@ -101,7 +101,7 @@ impl AttemptRegistry {
     pub(crate) fn drop_ended(&self, jobs: &OpenJobs) {
         self.attempts.lock().retain(|key, attempt| {
             let runs_here = attempt.host_run().is_some_and(|run| run.state() == HostRunState::Running);
-            runs_here || attempt.served_container().is_some() || jobs.keeps_attempt(key.job, key.attempt)
+            runs_here || attempt.is_served() || jobs.keeps_attempt(key.job, key.attempt)
         });
     }
 

@@ -51,7 +51,8 @@ fn plan_container(facts: &Facts<'_>, jobs: &JobsById<'_>, container: &ContainerV
 fn plan_run_dirs(facts: &Facts<'_>, containers: &[ContainerView], plan: &mut Plan) {
     let running = facts.jobs.iter().filter(|job| job.open.is_running());
     let of_jobs = running.filter_map(|job| job.open.container.as_ref()).map(|container| container.name.as_str());
-    let in_use: HashSet<&str> = of_jobs.chain(containers.iter().map(|container| container.name.as_str())).collect();
+    let mut in_use: HashSet<&str> = HashSet::with_capacity(facts.jobs.len().max(containers.len()));
+    in_use.extend(of_jobs.chain(containers.iter().map(|container| container.name.as_str())));
     for run_dir in facts.run_dirs.iter().filter(|run_dir| !in_use.contains(run_dir.as_str())) {
         let job = run_dir.parse::<ContainerName>().ok().and_then(|name| name.job_id());
         // A start in progress may have created its run directory after the jobs were listed.

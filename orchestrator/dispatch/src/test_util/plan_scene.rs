@@ -69,7 +69,7 @@ impl PlanScene {
         job.container = Some(ContainerInfo { name: name.clone(), ..ContainerInfo::default() });
         observe(JobChange::Created(&job));
         let attempt = self.attempts.live(job.id).expect("it is running");
-        attempt.set_listener(name.clone(), CancellationToken::new());
+        attempt.set_listener(&name, CancellationToken::new());
         self.run_dirs.push(name.clone());
         self.containers.push(ContainerView {
             id: name.clone(),
@@ -81,12 +81,17 @@ impl PlanScene {
         });
     }
 
-    /// Plans once, by what is known now.
-    pub fn plan(&self) -> Plan {
+    /// The containers and run directories, as they are listed for each plan.
+    pub fn list(&self) -> (Vec<ContainerView>, Vec<String>) {
+        (self.containers.clone(), self.run_dirs.clone())
+    }
+
+    /// Plans once, by what is listed and what is known now.
+    pub fn plan(&self, (containers, run_dirs): (Vec<ContainerView>, Vec<String>)) -> Plan {
         self.attempts.drop_ended(&self.jobs);
         let snapshot = Snapshot {
-            containers: Some(self.containers.clone()),
-            run_dirs: self.run_dirs.clone(),
+            containers: Some(containers),
+            run_dirs,
             listed: self.jobs.list(self.limits.container_slots.per_user),
             attempts: self.attempts.facts(),
             ended: HashMap::new(),
@@ -108,6 +113,7 @@ mod tests {
 
     #[test]
     fn jobs_that_run_and_jobs_that_wait_for_slots_need_no_action() {
-        assert_eq!(PlanScene::with_running_jobs(200).plan().actions, []);
+        let scene = PlanScene::with_running_jobs(200);
+        assert_eq!(scene.plan(scene.list()).actions, []);
     }
 }

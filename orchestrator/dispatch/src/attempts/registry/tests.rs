@@ -164,7 +164,7 @@ fn an_attempt_stays_while_its_socket_is_served() {
     let job = scene.running();
     let attempt = scene.registry.live(job.id).unwrap();
     let stop = CancellationToken::new();
-    attempt.set_listener("gantry-job".to_owned(), stop.clone());
+    attempt.set_listener("gantry-job", stop.clone());
     scene.end(&job);
     scene.drop_ended();
     assert_eq!(scene.facts(&job).served_container.as_deref(), Some("gantry-job"));
