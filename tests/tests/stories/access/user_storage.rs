@@ -27,6 +27,11 @@ async fn a_full_account_refuses_what_adds_to_it_and_lets_work_end() {
     let job = ada.create_job("work").await;
     let worker = world.manual_worker(job).await;
     let made = ada.post("/api/routines", &routine("p")).await.expect(201).body["id"].as_str().unwrap().to_owned();
+    let trigger = async || {
+        let request = ada.request(Method::POST, &format!("/api/routines/{made}/trigger"));
+        Reply::of(request.header("idempotency-key", "first").json(&json!({}))).await
+    };
+    let fired = trigger().await.expect(202).body["id"].clone();
     for path in ["a.md", "b.md"] {
         remember(&ada, path, 600_000).await.expect(201);
     }
@@ -47,6 +52,7 @@ async fn a_full_account_refuses_what_adds_to_it_and_lets_work_end() {
         let problem = reply.problem(ErrorCode::UserStorageFull).body;
         assert!(problem["detail"].as_str().unwrap().contains("(memory: 1200000, "), "{problem:#}");
     }
+    assert_eq!(trigger().await.expect(202).body["id"], fired, "a repetition adds nothing");
     let message = worker.tool("memory_write", "t1", json!({"path": "d.md", "content": "x"})).await.expect(200).body;
     assert!(message.to_string().contains("memory: 1200000"), "{message:#}");
     worker.finish("the result").await;

@@ -48,7 +48,6 @@ impl RoutineEditor {
             return Err(RoutineError::Invalid(errors));
         }
         let routine = self.get(caller, id).await?;
-        self.store().ensure_user_storage(&routine.user_id).await?;
         let firing = Firing {
             routine: id,
             rev: None,

@@ -17,6 +17,7 @@ use crate::{
         rows::{RowRef, text},
         write_tx::WriteTx,
     },
+    users::user_storage,
 };
 use base::{digest, failpoint};
 use domain::routine::admission::FiringKind;
@@ -67,7 +68,7 @@ const ACCEPTED: u16 = 202;
 
 impl Store {
     /// Records a firing, in one transaction: whether it may become a run, the run, and the response if it has a key. One
-    /// that fires nothing does not use up its key.
+    /// that fires nothing does not use up its key. Fails if the owner's account is full; a repetition has its response.
     pub async fn trigger(
         &self,
         firing: Firing,
@@ -78,6 +79,13 @@ impl Store {
             .write(transaction!(|tx| {
                 if let Some(known) = accepted::lookup(&mut tx.db, key.as_ref(), now).await? {
                     return Ok(Triggered::Known(known));
+                }
+                let owner: Option<String> = sqlx::query_scalar("SELECT user_id FROM routines WHERE id = $1")
+                    .bind(firing.routine)
+                    .fetch_optional(&mut tx.db)
+                    .await?;
+                if let Some(owner) = owner {
+                    user_storage::ensure_room(tx, &owner).await?;
                 }
                 let outcome = fire_in(tx, firing, now).await?;
                 if let (Some(key), FireOutcome::Fired(run)) = (&key, outcome) {

@@ -136,9 +136,9 @@ macro_rules! may_start {
     };
 }
 
-/// Runs of a kind ($1) that may start at a time ($2), at most $3. Users take turns; the one whose last run of
-/// the kind started earliest is first. Each of the first users has an equal share of the number, so there may be more than those that are
-/// returned: the caller asks again once they have started.
+/// Runs of a kind ($1) that may start at a time ($2), at most $3. Users take turns; the one whose last run of the kind
+/// started earliest is first. Each of the first users has an equal share of the number, so there may be more than those
+/// that are returned: the caller asks again once they have started.
 ///
 /// The work grows with the number of users, of runs that are returned and of those before them that wait for another run of
 /// their routine, and not with that of the other runs that wait. Of users whose turn has not come, only the last start is
