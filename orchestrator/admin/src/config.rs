@@ -136,5 +136,5 @@ const SETTINGS: &[Column<EffectiveSetting>] = &[
     Column::text("key", |setting, _| setting.key.clone()),
     Column::flexible("value", |setting, _| setting.value.as_deref().map_or_else(|| "-".to_owned(), one_line)),
     Column::text("from", |setting, _| setting.origin.as_str().to_owned()),
-    Column::text("variable", |setting, _| setting.variable.clone()),
+    Column::text("variable", |setting, _| setting.variable.clone().unwrap_or_else(|| "only in the file".to_owned())),
 ];

@@ -113,7 +113,7 @@ fn format_problem(problem: &Problem) -> String {
     let advice = match problem.code {
         ErrorCode::Unauthorized => {
             "; create a token with `gantry token create` where the server runs and pass it to `gantry login`, or set \
-                 GANTRY_TOKEN; for the Compose stack use `docker/gantry`, which manages the token"
+                 GANTRY_TOKEN; for the Compose stack use `docker/gantry` without --url, which manages the token"
                 .to_owned()
         }
         ErrorCode::Internal => format!(" (request {})", problem.request_id),

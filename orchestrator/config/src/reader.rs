@@ -58,8 +58,8 @@ impl std::error::Error for ConfigError {}
 pub struct EffectiveSetting {
     /// The key in `gantry.toml`.
     pub key: String,
-    /// The environment variable.
-    pub variable: String,
+    /// The environment variable; none for what can only be set in the file.
+    pub variable: Option<String>,
     /// The value; asterisks for a secret, none when it is not set.
     pub value: Option<String>,
     /// `default`, `flag`, the variable's name or the file's.
@@ -220,6 +220,7 @@ impl<'a> ConfigReader<'a> {
         let is_secret = spec.kind == Kind::Secret;
         let display_value = raw.map(|raw| if is_secret { MASK.to_owned() } else { mask_urls(&raw.text()) });
         let origin = found.map_or_else(|| "default".to_owned(), |found| found.origin);
+        let variable = (spec.kind != Kind::Table).then_some(variable);
         self.settings.push(EffectiveSetting { key, variable, value: display_value, origin });
         Ok(value)
     }

@@ -52,11 +52,14 @@ fn limit(is_root: bool) -> Check {
 fn unlinked(sees_processes: bool) -> Check {
     const NAME: &str = "deleted files";
     if sees_processes {
-        return Check::ok(NAME, "files that a job has deleted but keeps open count towards limits.disk_mb");
+        return Check::ok(
+            NAME,
+            "the space of files that a job has deleted but keeps open counts towards limits.disk_mb",
+        );
     }
     Check::note(
         NAME,
-        "files that a job has deleted but keeps open are not counted; only the minimum free space bounds them",
+        "the space of files that a job has deleted but keeps open is not counted; only the minimum free space bounds them",
         "run the server as root on the engine's host, or in a container with pid: host",
     )
 }

@@ -127,7 +127,7 @@ impl Renderer {
                 })
             }
             EventData::Status { message, iteration } => {
-                self.verbose(|| format!("status {} (model call {iteration})", one_line(message)))
+                Some(paint.dim(&format!("status {} (model call {iteration})", one_line(message))))
             }
             EventData::Log { .. } => None,
             EventData::Egress { host, port, decision, .. } => {

@@ -74,7 +74,12 @@ async fn set_permission(
 ) -> Result<Json<ToolSummary>, ApiError> {
     let policy = api.store.tool_policy_of(&who.user).await?;
     let found = api.tools.all_of(&who.user).await.into_iter().find(|tool| tool.definition.name == name);
-    let tool = found.filter(|tool| policy.permits(&name, tool.requirement)).ok_or_else(ApiError::not_found)?;
+    let tool = found.filter(|tool| policy.permits(&name, tool.requirement)).ok_or_else(|| {
+        ApiError::new(
+            ErrorCode::NotFound,
+            "there is no tool with this name; GET /api/tools and `gantry tool list` show them",
+        )
+    })?;
     api.store.set_tool_permission((&who.user, &name), permission, entry).await?;
     Ok(Json(summary(tool, &BTreeMap::from([(name, permission)]))))
 }

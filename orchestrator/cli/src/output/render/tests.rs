@@ -63,6 +63,7 @@ fn a_job_reads_like_a_conversation() {
     insta::assert_snapshot!(lines.join("\n"), @r#"
     ● pending
     ● in_progress
+    status starting (model call 0)
     plan   Count the files
            1. shell: list them
     agent  I will look.
