@@ -45,7 +45,7 @@ async fn poll(
                 lost = false;
                 let view = View::new(output, args, Clock::system().now(), client.user());
                 if is_first && page.items.is_empty() && !output.is_live {
-                    output.note("no such jobs; waiting for changes");
+                    output.note("no matching jobs; waiting for changes");
                 }
                 show(&page, &seen, &view, output)?;
                 is_first = false;
