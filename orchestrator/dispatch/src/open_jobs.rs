@@ -1,7 +1,7 @@
 //! The dispatcher's facts in memory: the open jobs, without their texts, as committed changes leave them.
 //!
 //! The database is the truth. The facts are read from it at the start and whenever they are in doubt: a change does not
-//! fit what is known, a write failed and may be committed nevertheless, or another program has written to the database.
+//! fit what is known, a write failed and may be committed nevertheless, or another program has changed the open jobs.
 //! The store reads them in the order of commits and tells of every later change in that order, so there is no change
 //! that is neither in what was read nor told afterwards.
 
@@ -22,8 +22,8 @@ pub(super) use self::index::ListedJobs;
 
 /// How often it is checked whether another program has written to the database.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the facts are read without a doubt, and compared.
-const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
+/// How often the facts are checked without such a write.
+const CHECK_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The open jobs. Shared by the store's observer and the dispatcher.
 #[derive(Debug)]
@@ -36,8 +36,8 @@ pub struct OpenJobs {
 #[derive(Debug, Default)]
 struct State {
     index: JobIndex,
-    /// When the facts were read; none while they are in doubt.
-    read_at: Option<Instant>,
+    /// Whether the facts were read, and are not in doubt since.
+    is_current: bool,
 }
 
 impl OpenJobs {
@@ -59,27 +59,17 @@ impl OpenJobs {
     fn observe(&self, change: JobChange<'_>) {
         let mut state = self.state.lock();
         if let JobChange::Read(read) = change {
-            let index = JobIndex::new(read);
-            if state.read_at.is_some() && !state.index.agrees_with(&index) {
-                tracing::error!("the facts about open jobs were not those of the database");
-            }
-            (state.index, state.read_at) = (index, Some(Instant::now()));
+            *state = State { index: JobIndex::new(read), is_current: true };
         } else if let Err(doubt) = state.index.apply(change) {
             tracing::info!(%doubt, "the open jobs are read again");
-            state.read_at = None;
+            state.is_current = false;
             self.waker.wake();
         }
     }
 
-    /// Has the facts read again before the next plan.
-    pub(super) fn doubt(&self) {
-        self.state.lock().read_at = None;
-        self.waker.wake();
-    }
-
     /// Reads the facts if they are in doubt.
     pub(super) async fn ensure_read(&self, store: &Store) -> Result<(), StoreError> {
-        let is_current = self.state.lock().read_at.is_some_and(|at| at.elapsed() < COMPARE_INTERVAL);
+        let is_current = self.state.lock().is_current;
         if is_current { Ok(()) } else { store.read_open_jobs().await }
     }
 
@@ -98,34 +88,37 @@ impl OpenJobs {
     }
 }
 
-/// Has the open jobs read again when another program has written to the database, such as a copy that was restored. A
-/// separate task, because a check waits for its turn among the writes.
+/// Checks the facts when another program has written to the database, such as a person who corrects a row, and now and
+/// then. A separate task, because a check waits for its turn among the writes.
 pub struct DatabaseWatch {
     pub store: Store,
-    pub jobs: Arc<OpenJobs>,
 }
 
 impl DatabaseWatch {
     /// Runs until the drain fires.
     pub async fn run(self, drain: CancellationToken) {
-        let mut known = None;
+        let (mut known, mut checked_at) = (None, Instant::now());
         loop {
-            match self.store.data_version().await {
-                Ok(version) if known.is_some_and(|known| known != version) => {
-                    known = Some(version);
-                    self.jobs.doubt();
-                }
-                Ok(version) => known = Some(version),
-                // What the dispatcher needs the database for fails, too, and is reported there.
-                Err(error) => {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "cannot read the database's version");
-                }
+            // What the dispatcher needs the database for fails, too, and is reported there.
+            if let Err(error) = self.check(&mut known, &mut checked_at).await {
+                tracing::debug!(error = &error as &dyn std::error::Error, "cannot check the open jobs");
             }
             tokio::select! {
                 () = drain.cancelled() => return,
                 () = tokio::time::sleep(WATCH_INTERVAL) => {}
             }
         }
+    }
+
+    async fn check(&self, known: &mut Option<i64>, checked_at: &mut Instant) -> Result<(), StoreError> {
+        let version = self.store.data_version().await?;
+        let is_known = known.is_none_or(|known| known == version);
+        if !is_known || checked_at.elapsed() >= CHECK_INTERVAL {
+            self.store.sum_open_jobs().await?;
+            *checked_at = Instant::now();
+        }
+        *known = Some(version);
+        Ok(())
     }
 }
 

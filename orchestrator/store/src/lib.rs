@@ -72,7 +72,7 @@ pub use jobs::{
     json::{JobJson, JobPage, TokenChecked},
     lifecycle::{Reported, Transition},
     list::JobFilter,
-    open_jobs::{JobChange, OpenJobs},
+    open_jobs::{JobChange, OpenJobs, RevisionSum},
     prompts::Prompted,
     tree::{JobScope, ListedJob},
 };

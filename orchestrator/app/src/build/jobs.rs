@@ -156,7 +156,7 @@ impl Core {
     }
 
     pub(super) fn database_watch(&self) -> DatabaseWatch {
-        DatabaseWatch { store: self.store.control(), jobs: Arc::clone(&self.open_jobs) }
+        DatabaseWatch { store: self.store.control() }
     }
 
     pub(super) fn disk_sweep(&self) -> DiskSweep {

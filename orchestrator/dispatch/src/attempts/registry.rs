@@ -58,6 +58,7 @@ impl AttemptRegistry {
             JobChange::ContainerRecorded { .. }
             | JobChange::WorkerCalled { .. }
             | JobChange::Read(_)
+            | JobChange::Summed(_)
             | JobChange::Uncertain => {}
         }
     }

@@ -9,7 +9,7 @@ use std::{
 use protocol::{JobId, Placement};
 
 use domain::job::{AttemptContainer, JobRecord, OpenJob, OpenStage};
-use store::{JobChange, OpenJobs};
+use store::{JobChange, OpenJobs, RevisionSum};
 
 /// Why the index may not be what the database has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +20,8 @@ pub(crate) enum Doubt {
     OtherState,
     #[error("a write failed and may be committed")]
     UncertainWrite,
+    #[error("the database has other open jobs")]
+    OtherSum,
 }
 
 /// The jobs of one user that wait for a start in one placement.
@@ -36,6 +38,8 @@ pub(super) struct JobIndex {
     children: HashMap<JobId, HashSet<JobId>>,
     /// Jobs with an invalid row.
     unreadable: HashSet<JobId>,
+    /// Of the open jobs, those with an invalid row included.
+    sum: RevisionSum,
 }
 
 /// The jobs that a plan is about.
@@ -51,7 +55,7 @@ pub(crate) struct ListedJobs {
 
 impl JobIndex {
     pub(super) fn new(read: &OpenJobs) -> Self {
-        let mut index = Self { unreadable: read.unreadable_ids(), ..Self::default() };
+        let mut index = Self { unreadable: read.unreadable_ids(), sum: read.sum, ..Self::default() };
         for job in &read.jobs {
             index.insert(Arc::new(job.clone()));
         }
@@ -62,15 +66,22 @@ impl JobIndex {
     pub(super) fn apply(&mut self, change: JobChange<'_>) -> Result<(), Doubt> {
         match change {
             JobChange::Created(job) => {
+                self.add_to_sum(job);
                 let is_new = self.replace(job).is_none();
                 if is_new { Ok(()) } else { Err(Doubt::OtherState) }
             }
             JobChange::Transitioned { from, job } => {
                 let was_unreadable = self.unreadable.remove(&job.id);
-                match self.replace(job) {
+                let known = self.replace(job);
+                // A submitted job that is reviewed was not open before.
+                if known.is_some() || was_unreadable {
+                    self.sum.jobs -= 1;
+                    self.sum.revisions -= from;
+                }
+                self.add_to_sum(job);
+                match known {
                     Some(known) if known.rev == from => Ok(()),
                     Some(_) => Err(Doubt::OtherState),
-                    // A submitted job that is reviewed was not open before.
                     None if was_unreadable || !job.is_open() => Ok(()),
                     None => Err(Doubt::UnknownJob),
                 }
@@ -99,17 +110,11 @@ impl JobIndex {
                 *self = Self::new(read);
                 Ok(())
             }
+            JobChange::Summed(sum) if sum == self.sum => Ok(()),
+            JobChange::Summed(_) => Err(Doubt::OtherSum),
             JobChange::PromptAdded(_) => Ok(()),
             JobChange::Uncertain => Err(Doubt::UncertainWrite),
         }
-    }
-
-    /// Whether two indexes have the same jobs, besides those with an invalid row in either.
-    pub(super) fn agrees_with(&self, other: &Self) -> bool {
-        let differs = |(id, job): (&JobId, &Arc<OpenJob>), other: &Self| {
-            other.jobs.get(id) != Some(job) && !other.unreadable.contains(id)
-        };
-        !self.jobs.iter().any(|known| differs(known, other)) && !other.jobs.iter().any(|read| differs(read, self))
     }
 
     /// Leaves a job out until its row is read again.
@@ -145,6 +150,13 @@ impl JobIndex {
         let children =
             self.children.iter().filter(|(parent, _)| !is_at_work(parent)).flat_map(|(_, children)| children);
         children.copied().filter(|id| self.jobs.get(id).is_some_and(|job| !job.is_stopping())).collect()
+    }
+
+    fn add_to_sum(&mut self, job: &JobRecord) {
+        if job.is_open() {
+            self.sum.jobs += 1;
+            self.sum.revisions += job.rev;
+        }
     }
 
     /// Returns what was known of the job.

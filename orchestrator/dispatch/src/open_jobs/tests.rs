@@ -60,7 +60,7 @@ impl Scene {
     }
 
     fn is_in_doubt(&self) -> bool {
-        self.jobs.state.lock().read_at.is_none()
+        !self.jobs.state.lock().is_current
     }
 
     async fn create(&self, change: impl FnOnce(&mut JobRecord)) -> JobId {
@@ -221,20 +221,41 @@ async fn a_change_of_a_job_whose_creation_was_missed_leads_to_a_read() {
 }
 
 #[tokio::test]
-async fn a_write_that_may_be_committed_and_a_write_of_another_program_lead_to_a_read() {
+async fn a_write_that_may_be_committed_leads_to_a_read() {
     let scene = Scene::new().await;
     scene.jobs.observe(JobChange::Uncertain);
     assert!(scene.is_in_doubt());
     scene.jobs.ensure_read(&scene.store).await.unwrap();
     assert!(!scene.is_in_doubt());
+    scene.store.close().await;
+}
 
-    let before = scene.store.data_version().await.unwrap();
-    scene.create(|_| {}).await;
-    assert_eq!(scene.store.data_version().await.unwrap(), before, "its own writes are told");
+#[tokio::test]
+async fn a_write_of_another_program_leads_to_a_read_if_it_has_changed_an_open_job() {
+    let scene = Scene::new().await;
+    let watch = DatabaseWatch { store: scene.store.clone() };
+    let (mut known, mut checked_at) = (None, Instant::now());
+    watch.check(&mut known, &mut checked_at).await.unwrap();
+    let first = (known, checked_at);
+    let job = scene.create(|_| {}).await;
+    watch.check(&mut known, &mut checked_at).await.unwrap();
+    assert_eq!((known, checked_at), first, "its own writes are told");
+
     let url = format!("sqlite://{}/gantry.db", scene.directory.path().display());
     let other = Store::open_existing(&url).await.unwrap();
-    other.create_job(sample::job(JobState::Pending), None, None).await.unwrap();
+    for (write, is_noticed) in [
+        ("CREATE TABLE notes (content TEXT)", false),
+        ("UPDATE jobs SET rev = rev + 1", true),
+        ("UPDATE jobs SET state = 'failed', finished_at = created_at", true),
+    ] {
+        other.execute(write).await.unwrap();
+        watch.check(&mut known, &mut checked_at).await.unwrap();
+        assert_eq!(scene.is_in_doubt(), is_noticed, "{write}");
+        scene.jobs.ensure_read(&scene.store).await.unwrap();
+        assert!(scene.is_accurate().await, "{write}");
+    }
+    assert_ne!((known, checked_at), first);
+    assert!(!scene.jobs.keeps_attempt(job, 0));
     other.close().await;
-    assert_ne!(scene.store.data_version().await.unwrap(), before);
     scene.store.close().await;
 }

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use protocol::{ContainerInfo, JobId, JobState, Limits};
-use sqlx::{FromRow, Row as _, sqlite::SqliteRow};
+use sqlx::{FromRow, Row as _, SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use crate::{
@@ -39,6 +39,8 @@ pub enum JobChange<'a> {
     PromptAdded(JobId),
     /// The open jobs were read: all changes before this one are in them, and none after it.
     Read(&'a OpenJobs),
+    /// The revisions of the open jobs were summed, at this point in the order of changes.
+    Summed(RevisionSum),
     /// A write failed, and may be committed nevertheless.
     Uncertain,
 }
@@ -50,6 +52,15 @@ pub struct OpenJobs {
     pub jobs: Vec<OpenJob>,
     /// Jobs with inconsistent rows, each with its error.
     pub unreadable: Vec<(JobId, StoreError)>,
+    /// Of both.
+    pub sum: RevisionSum,
+}
+
+/// A number of jobs and the sum of their revisions: another one once any of them has changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromRow)]
+pub struct RevisionSum {
+    pub jobs: i64,
+    pub revisions: i64,
 }
 
 #[derive(FromRow)]
@@ -103,8 +114,8 @@ impl OpenJobRow {
 }
 
 impl OpenJobs {
-    fn decode(rows: &[SqliteRow]) -> Self {
-        let mut found = Self::default();
+    fn decode(rows: &[SqliteRow], sum: RevisionSum) -> Self {
+        let mut found = Self { sum, ..Self::default() };
         for row in rows {
             match OpenJobRow::from_row(row).map_err(StoreError::from).and_then(OpenJobRow::into_job) {
                 Ok(job) => found.jobs.push(job),
@@ -137,11 +148,23 @@ impl Store {
             )
             .fetch_all(&mut tx.db)
             .await?;
+            let sum = sum_of_open_jobs(&mut tx.db).await?;
             tx.after_commit(move |committed| {
-                let open = OpenJobs::decode(&rows);
+                let open = OpenJobs::decode(&rows, sum);
                 open.unreadable.iter().for_each(|(_, error)| inconsistent.report(error));
                 (committed.observer)(JobChange::Read(&open));
             });
+            Ok(())
+        }))
+        .await
+    }
+
+    /// Has the observer told of the sum of the open jobs ([`JobChange::Summed`]). Takes a fraction of the time of
+    /// reading them, so that other writes do not wait for it.
+    pub async fn sum_open_jobs(&self) -> Result<(), StoreError> {
+        self.write(transaction!(|tx| {
+            let sum = sum_of_open_jobs(&mut tx.db).await?;
+            tx.after_commit(move |committed| (committed.observer)(JobChange::Summed(sum)));
             Ok(())
         }))
         .await
@@ -160,4 +183,12 @@ impl Store {
         }))
         .await
     }
+}
+
+async fn sum_of_open_jobs(db: &mut SqliteConnection) -> Result<RevisionSum, StoreError> {
+    let sum = sqlx::query_as(
+        "SELECT COUNT(*) AS jobs, CAST(TOTAL(rev) AS INTEGER) AS revisions FROM jobs \
+         WHERE state IN ('pending', 'in_progress', 'stuck')",
+    );
+    Ok(sum.fetch_one(db).await?)
 }
