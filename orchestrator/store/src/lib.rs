@@ -208,6 +208,8 @@ impl Store {
         connection.close().await?;
         let mut connection = for_writer(&options).connect().await?;
         sqlite::data_migrations::run(&mut connection).await?;
+        // From here on they are made beside the writer.
+        sqlx::query("PRAGMA wal_autocheckpoint = 0").execute(&mut connection).await?;
         Ok(Self::with_writer(
             connection,
             options,
@@ -247,7 +249,12 @@ impl Store {
         let search = Readers::new(read_only, SEARCH_READERS);
         let notifier = Arc::clone(&committed.notifier);
         let inconsistent = Arc::new(InconsistentRows::new(committed.metrics.clone()));
-        let writer = Writer::start(connection, for_writer(&options), user_storage_limit, committed);
+        let writer = Writer::start(
+            connection,
+            for_writer(&options).pragma("wal_autocheckpoint", "0"),
+            user_storage_limit,
+            committed,
+        );
         Self {
             writer: Arc::new(writer),
             options: Arc::new(options),

@@ -2,6 +2,7 @@
 //!
 //! `task` owns the connection and the transactions. Never decides what is written.
 
+mod checkpoints;
 mod task;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -13,7 +14,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::task::WriterTask;
+use self::{checkpoints::Checkpoints, task::WriterTask};
 use super::{
     write_queue::{Position, WriteQueue},
     write_tx::{Committed, WriteTx},
@@ -96,6 +97,7 @@ impl Writer {
     ) -> Self {
         let (queue, tasks, ended) = (Arc::new(WriteQueue::default()), TaskTracker::new(), CancellationToken::new());
         let task = WriterTask {
+            checkpoints: Checkpoints::start(options.clone()),
             queue: Arc::clone(&queue),
             connection: Some(connection),
             options,

@@ -26,7 +26,9 @@ use super::{
         write_queue::{Group, WriteQueue},
         write_tx::Effects,
     },
-    Committed, Statements, Write, WriteTx, fail_all,
+    Committed, Statements, Write, WriteTx,
+    checkpoints::Checkpoints,
+    fail_all,
 };
 use crate::{
     BUSY_TIMEOUT, JobChange, StoreError,
@@ -45,6 +47,7 @@ pub(super) struct WriterTask {
     pub(super) options: SqliteConnectOptions,
     pub(super) user_storage_limit: UserStorageLimit,
     pub(super) committed: Committed,
+    pub(super) checkpoints: Checkpoints,
 }
 
 impl WriterTask {
@@ -67,7 +70,11 @@ impl WriterTask {
                 Group::Batches(batches) => self.commit_batches(&mut tx, batches).await,
             };
             self.connection = usable.then_some(tx.db);
+            if let Some(connection) = &mut self.connection {
+                self.checkpoints.after_transaction(connection).await;
+            }
         }
+        self.checkpoints.stop().await;
         if let Some(connection) = self.connection.take()
             && let Err(error) = close(connection).await
         {

@@ -260,3 +260,34 @@ async fn a_write_whose_savepoint_cannot_be_set_does_not_undo_the_one_before_it()
     tx.roll_back_to_savepoint().await.expect("its own savepoint");
     store.close().await;
 }
+
+/// Writes until the log has a length, in pages, that is asked for.
+async fn write_until(store: &Store, directory: &TempDir, is_reached: impl Fn(i64) -> bool) {
+    let mut connection = other(directory).await;
+    loop {
+        insert_token(store.clone(), format!("{}{}", JobId::generate(), "x".repeat(20_000)), None).await.unwrap();
+        let (_, length, _): (i64, i64, i64) =
+            sqlx::query_as("PRAGMA wal_checkpoint(NOOP)").fetch_one(&mut connection).await.unwrap();
+        if is_reached(length) {
+            return connection.close().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_log_starts_again_while_there_are_writes_and_after_a_reader_that_needed_it_has_ended() {
+    let (directory, store) = store().await;
+    // Longer than it may become, and then short: it has started again.
+    write_until(&store, &directory, |length| length >= 2_000).await;
+    write_until(&store, &directory, |length| length < 1_000).await;
+
+    let mut reader = other(&directory).await;
+    run(&mut reader, "BEGIN").await;
+    run(&mut reader, "SELECT * FROM tokens LIMIT 1").await;
+    write_until(&store, &directory, |length| length >= 10_000).await;
+    run(&mut reader, "COMMIT").await;
+    reader.close().await.unwrap();
+    write_until(&store, &directory, |length| length < 1_000).await;
+    store.close().await;
+    assert!(!directory.path().join("gantry.db-wal").exists(), "no connection is left");
+}

@@ -24,30 +24,21 @@ const COMMANDS: [&[&str]; 5] = [
     &["backup", "backup.db"],
 ];
 const WRITE_INTERVAL: Duration = Duration::from_millis(5);
-/// How long writes are timed without a command, and at least with one.
+/// How long writes are timed at least.
 const WATCHED: Duration = Duration::from_secs(2);
 const SMOKE_WATCHED: Duration = Duration::from_millis(200);
 
-const ALONE: &str = "a write without a command";
 const MAX_ADDED_MS: f64 = 50.0;
 
 /// Times them.
 pub(super) async fn run(bench: &mut Bench) -> Result<(), Failure> {
     let writer = Caller::new(bench.stack.installation(), USER, "user").await?;
     let watched = bench.size(WATCHED, SMOKE_WATCHED);
-    let mut alone = Series::new(ALONE, Unit::Ms);
-    write_until(&writer, &mut alone, async {
-        sleep(watched).await;
-        Ok(())
-    })
-    .await?;
-    let slowest = alone.percentile(100).unwrap_or_default();
-    bench.report.side(alone);
     for arguments in COMMANDS {
         let shown = arguments[..arguments.len().min(2)].join(" ");
         let mut series = Series::new(format!("a write during `gantry {shown}`"), Unit::Ms);
+        let started = Instant::now();
         let command = async {
-            let started = Instant::now();
             let output = bench.stack.installation().command().args(arguments).output().await?;
             sleep(watched.saturating_sub(started.elapsed())).await;
             // The checks of `doctor` judge the machine.
@@ -57,9 +48,19 @@ pub(super) async fn run(bench: &mut Bench) -> Result<(), Failure> {
             Err(format!("gantry {shown}: {}", String::from_utf8_lossy(&output.stderr)).into())
         };
         write_until(&writer, &mut series, command).await?;
+        // As long, so that what happens now and then is in both.
+        let mut alone = Series::new(format!("a write after `gantry {shown}`"), Unit::Ms);
+        let taken = started.elapsed();
+        write_until(&writer, &mut alone, async {
+            sleep(taken).await;
+            Ok(())
+        })
+        .await?;
+        let slowest = |series: &Series| series.percentile(100).unwrap_or_default();
         let added = format!("slowest write during `gantry {shown}`, added");
-        bench.report.figure(added.clone(), Unit::Ms, series.percentile(100).unwrap_or_default() - slowest);
+        bench.report.figure(added.clone(), Unit::Ms, slowest(&series) - slowest(&alone));
         bench.report.side(series);
+        bench.report.side(alone);
         bench.report.limit(&added, MAX_ADDED_MS);
     }
     // It may be as large as the database.
