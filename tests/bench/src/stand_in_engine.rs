@@ -185,6 +185,7 @@ impl Container {
 
     /// What was requested, as an engine reports it.
     fn inspect(&self, id: &str) -> Value {
+        let is_running = self.status == "running";
         let mounts = self.request["HostConfig"]["Mounts"].as_array().into_iter().flatten().map(|mount| {
             let writable = mount["ReadOnly"] == false;
             json!({"Type": "bind", "Source": mount["Source"], "Destination": mount["Target"], "RW": writable, "Propagation": "rprivate"})
@@ -193,7 +194,11 @@ impl Container {
             "Id": id,
             "Name": format!("/{}", self.name),
             "Image": IMAGE_ID,
-            "State": {"Status": self.status, "Running": self.status == "running", "ExitCode": self.exit_code, "OOMKilled": false},
+            // A running container has a process; a server that is told of none asks again each second.
+            "State": {
+                "Status": self.status, "Running": is_running, "ExitCode": self.exit_code, "OOMKilled": false,
+                "Pid": if is_running { std::process::id() } else { 0 },
+            },
             "Config": self.request,
             "HostConfig": self.request["HostConfig"],
             "Mounts": mounts.collect::<Value>(),
