@@ -97,7 +97,7 @@ impl Writer {
     ) -> Self {
         let (queue, tasks, ended) = (Arc::new(WriteQueue::default()), TaskTracker::new(), CancellationToken::new());
         let task = WriterTask {
-            checkpoints: Checkpoints::start(options.clone()),
+            checkpoints: Checkpoints::start(options.clone(), &tasks),
             queue: Arc::clone(&queue),
             connection: Some(connection),
             options,

@@ -17,7 +17,10 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteConnection},
 };
 use tokio::{sync::Notify, task::JoinHandle, time::sleep};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
 /// How often the length of the log is looked at while there are transactions.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -32,6 +35,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 pub(super) struct Checkpoints {
     shared: Arc<Shared>,
     task: JoinHandle<()>,
+    /// Ends the task, also when the writer has panicked.
+    stop: DropGuard,
 }
 
 #[derive(Default)]
@@ -43,10 +48,11 @@ struct Shared {
 
 impl Checkpoints {
     /// Starts the task, which opens a connection with the first transaction.
-    pub(super) fn start(options: SqliteConnectOptions) -> Self {
+    pub(super) fn start(options: SqliteConnectOptions, tasks: &TaskTracker) -> Self {
         let shared = Arc::new(Shared::default());
-        let task = tokio::spawn(Arc::clone(&shared).run(options));
-        Self { shared, task }
+        let task = tasks.spawn(Arc::clone(&shared).run(options));
+        let stop = shared.stop.clone().drop_guard();
+        Self { shared, task, stop }
     }
 
     /// A transaction of the writer has ended. Moves the rest of a long log.
@@ -61,7 +67,7 @@ impl Checkpoints {
 
     /// Ends the task and closes its connection.
     pub(super) async fn stop(self) {
-        self.shared.stop.cancel();
+        drop(self.stop);
         if let Err(error) = self.task.await {
             tracing::error!(%error, "the task for checkpoints failed");
         }
