@@ -13,7 +13,7 @@ use std::{
 };
 
 use sqlx::{
-    AssertSqlSafe, ConnectOptions as _, Connection as _,
+    ConnectOptions as _, Connection as _,
     sqlite::{SqliteConnectOptions, SqliteConnection},
 };
 use tokio::{sync::Notify, task::JoinHandle, time::sleep};
@@ -28,6 +28,10 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const DUE: i64 = 1000;
 /// The log is to start again from this length on, in pages of 4 KiB; SQLite reads from a longer one more slowly.
 const LONG: i64 = 4000;
+/// Moves what no reader needs in the log, and waits for nothing.
+const MOVE: &str = "PRAGMA wal_checkpoint(PASSIVE)";
+/// Moves nothing.
+const LOOK: &str = "PRAGMA wal_checkpoint(NOOP)";
 /// The pause after an error, or after a try that moved nothing.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -59,7 +63,7 @@ impl Checkpoints {
     pub(super) async fn after_transaction(&self, writer: &mut SqliteConnection) {
         self.shared.written.notify_one();
         if self.shared.is_rest_due.swap(false, Ordering::Relaxed)
-            && let Err(error) = checkpoint(writer, "PASSIVE").await
+            && let Err(error) = checkpoint(writer, MOVE).await
         {
             tracing::warn!(%error, "the end of the write-ahead log was not moved into the database");
         }
@@ -87,7 +91,7 @@ impl Shared {
                 break;
             }
             let moved = self.checkpoint(&options, &mut connection).await;
-            // Each try costs as much as the log is long, also when a reader needs all of it.
+            // A reader that needs all of the log, such as a backup, does so for a while.
             pause = if matches!(moved, Ok(true)) { INTERVAL } else { RETRY_DELAY };
             if let Err(error) = moved {
                 connection = None;
@@ -111,11 +115,11 @@ impl Shared {
             Some(connection) => connection,
             None => connection.insert(options.connect().await?),
         };
-        let (length, before) = checkpoint(connection, "NOOP").await?;
+        let (length, before) = checkpoint(connection, LOOK).await?;
         if length - before < DUE {
             return Ok(true);
         }
-        let (length, moved) = checkpoint(connection, "PASSIVE").await?;
+        let (length, moved) = checkpoint(connection, MOVE).await?;
         if length >= LONG && moved > before {
             self.is_rest_due.store(true, Ordering::Relaxed);
         }
@@ -123,10 +127,8 @@ impl Shared {
     }
 }
 
-/// `PASSIVE` moves what no reader needs in the log and waits for nothing, `NOOP` moves nothing. The pages of the log, and
-/// how many of them are in the database.
-async fn checkpoint(connection: &mut SqliteConnection, mode: &'static str) -> Result<(i64, i64), sqlx::Error> {
-    let (_busy, length, moved): (i64, i64, i64) =
-        sqlx::query_as(AssertSqlSafe(format!("PRAGMA wal_checkpoint({mode})"))).fetch_one(connection).await?;
+/// The pages of the log after the statement, and how many of them are in the database.
+async fn checkpoint(connection: &mut SqliteConnection, statement: &'static str) -> Result<(i64, i64), sqlx::Error> {
+    let (_busy, length, moved): (i64, i64, i64) = sqlx::query_as(statement).fetch_one(connection).await?;
     Ok((length, moved))
 }

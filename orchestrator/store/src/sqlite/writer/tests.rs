@@ -261,10 +261,13 @@ async fn a_write_whose_savepoint_cannot_be_set_does_not_undo_the_one_before_it()
     store.close().await;
 }
 
+/// Ten times as many as it takes.
+const MAX_WRITES: usize = 10_000;
+
 /// Writes until the log has a length, in pages, that is asked for.
 async fn write_until(store: &Store, directory: &TempDir, is_reached: impl Fn(i64) -> bool) {
     let mut connection = other(directory).await;
-    loop {
+    for _ in 0..MAX_WRITES {
         insert_token(store.clone(), format!("{}{}", JobId::generate(), "x".repeat(20_000)), None).await.unwrap();
         let (_, length, _): (i64, i64, i64) =
             sqlx::query_as("PRAGMA wal_checkpoint(NOOP)").fetch_one(&mut connection).await.unwrap();
@@ -272,6 +275,7 @@ async fn write_until(store: &Store, directory: &TempDir, is_reached: impl Fn(i64
             return connection.close().await.unwrap();
         }
     }
+    panic!("the log has not come to that length");
 }
 
 #[tokio::test]
