@@ -63,6 +63,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     }
 
     async fn begin(&self, state: &mut LoopState<'_>) -> Flow {
+        state.transcript.offer(self.tools.definitions());
         // Before signals are taken: no message can come between a call and its result.
         self.resume_parked(state).await?;
         self.inject_pending_notice(state).await?;

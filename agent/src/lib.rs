@@ -43,7 +43,7 @@ pub use session::{
     resume::start_attempt,
 };
 pub use settings::{DEFAULT_OUTAGE_PATIENCE, Settings};
-pub use text::elide;
+pub use text::{elide, split_context, with_context};
 pub use tool::{Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 pub use tools::{
     Admission, AllowList, ApprovalContext, CallHost, CallOutcome, CallResult, CheckedCall, Decision, MAX_OUTPUT_BYTES,
@@ -52,4 +52,4 @@ pub use tools::{
     container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tool_requirement, container_tools},
     is_denied_to_jobs, is_incomplete_escape, sanitize_piece,
 };
-pub use transcript::Transcript;
+pub use transcript::{Transcript, forget_native_replies};

@@ -1,4 +1,19 @@
-//! Shortening of texts. Pure.
+//! Shortening of texts, and what is added to a person's. Pure.
+
+/// Begins what is added to a person's text.
+const CONTEXT: &str = "\n\n<context>\n";
+const CONTEXT_END: &str = "\n</context>";
+
+/// A person's text, and what the model is told with it.
+pub fn with_context(text: &str, context: &str) -> String {
+    format!("{text}{CONTEXT}{context}{CONTEXT_END}")
+}
+
+/// A person's text without what was added to it, and that.
+pub fn split_context(content: &str) -> (&str, Option<&str>) {
+    let added = content.strip_suffix(CONTEXT_END).and_then(|content| content.rsplit_once(CONTEXT));
+    added.map_or((content, None), |(text, context)| (text, Some(context)))
+}
 
 /// The text, or its head and tail with a note of how much was left out: at most `max_bytes` bytes, cut between
 /// characters.

@@ -7,9 +7,14 @@ pub(crate) mod compact;
 pub(crate) mod record;
 pub(crate) mod size;
 
-use std::{borrow::Cow, collections::HashSet, ops::Range};
+use std::{
+    borrow::Cow,
+    collections::HashSet,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    ops::Range,
+};
 
-use protocol::{CallId, Message, ToolCall};
+use protocol::{CallId, Message, NativeReply, ToolCall, ToolDefinition};
 use serde::{Deserialize, Serialize};
 
 use self::{record::record, size::message_bytes};
@@ -27,6 +32,9 @@ pub struct Transcript {
     /// beginning.
     nonce: DelimiterNonce,
     messages: Vec<Message>,
+    /// A digest of the tool definitions that every request since the beginning of the prefix had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<u64>,
     #[serde(skip)]
     call_ids: HashSet<String>,
     #[serde(skip)]
@@ -49,6 +57,12 @@ impl Transcript {
     #[must_use]
     pub fn with_nonce(self, nonce: DelimiterNonce) -> Self {
         Self { nonce, ..self }
+    }
+
+    /// The same conversation with these messages, which begin as its own do.
+    #[must_use]
+    pub fn continued(self, messages: Vec<Message>) -> Self {
+        Self { tools: self.tools, ..Self::resume(messages).with_nonce(self.nonce) }
     }
 
     /// The nonce of the markers around tool results.
@@ -118,10 +132,18 @@ impl Transcript {
     }
 
     /// Appends the model's cleaned reply. An empty reply leaves no trace.
-    pub(crate) fn push_reply(&mut self, content: String, tool_calls: Vec<ToolCall>, reasoning: Option<String>) {
+    pub(crate) fn push_reply(&mut self, content: String, tool_calls: Vec<ToolCall>, native: Option<NativeReply>) {
         if !content.is_empty() || !tool_calls.is_empty() {
-            self.push(Message::Assistant { content, tool_calls, reasoning });
+            self.push(Message::Assistant { content, tool_calls, native });
         }
+    }
+
+    /// Removes the prompts that no reply followed.
+    pub fn forget_unanswered(&mut self) {
+        while matches!(self.messages.last(), Some(Message::User { .. })) {
+            self.messages.pop();
+        }
+        self.bytes = self.messages.iter().map(message_bytes).sum();
     }
 
     /// Appends a call's result.
@@ -146,6 +168,25 @@ impl Transcript {
     /// Replaces a range of messages by one.
     pub(crate) fn replace(&mut self, range: Range<usize>, message: Message) {
         self.messages.splice(range, [message]);
+        self.begin_prefix();
+    }
+
+    /// The tools that the requests offer from now on. Others than before begin another prefix.
+    pub(crate) fn offer(&mut self, tools: &[ToolDefinition]) {
+        let mut hasher = DefaultHasher::new();
+        for tool in tools {
+            serde_json::json!(tool).to_string().hash(&mut hasher);
+        }
+        let offered = Some(hasher.finish());
+        if self.tools != offered {
+            self.begin_prefix();
+            self.tools = offered;
+        }
+    }
+
+    /// The conversation goes on behind another beginning: what providers signed behind the old one is not valid any more.
+    fn begin_prefix(&mut self) {
+        forget_native_replies(&mut self.messages);
         self.bytes = self.messages.iter().map(message_bytes).sum();
     }
 
@@ -171,7 +212,7 @@ impl From<Vec<Message>> for Transcript {
     fn from(messages: Vec<Message>) -> Self {
         let call_ids = messages.iter().flat_map(calls_of).map(|call| call.id.clone()).collect();
         let bytes = messages.iter().map(message_bytes).sum();
-        Self { nonce: DelimiterNonce::generate(), messages, call_ids, bytes }
+        Self { nonce: DelimiterNonce::generate(), messages, tools: None, call_ids, bytes }
     }
 }
 
@@ -180,11 +221,23 @@ impl From<Vec<Message>> for Transcript {
 struct Saved {
     nonce: DelimiterNonce,
     messages: Vec<Message>,
+    #[serde(default)]
+    tools: Option<u64>,
 }
 
 impl From<Saved> for Transcript {
-    fn from(Saved { nonce, messages }: Saved) -> Self {
-        Self::from(messages).with_nonce(nonce)
+    fn from(Saved { nonce, messages, tools }: Saved) -> Self {
+        Self { tools, ..Self::from(messages).with_nonce(nonce) }
+    }
+}
+
+/// Removes what only the makers of the replies read: it is valid behind the beginning of the conversation that it was made
+/// behind.
+pub fn forget_native_replies(messages: &mut [Message]) {
+    for message in messages {
+        if let Message::Assistant { native, .. } = message {
+            *native = None;
+        }
     }
 }
 
@@ -231,7 +284,7 @@ mod tests {
     fn with_result(content: &str) -> Transcript {
         let mut transcript = Transcript::new("system", "do it");
         let call =
-            ToolCall { id: "c".to_owned(), name: "shell".to_owned(), arguments: json!({}), thought_signatures: vec![] };
+            ToolCall { id: "c".to_owned(), name: "shell".to_owned(), arguments: json!({}) };
         transcript.push_reply(String::new(), vec![call.clone()], None);
         transcript.push_result(&call, content.to_owned());
         transcript

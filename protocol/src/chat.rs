@@ -29,9 +29,9 @@ pub enum Message {
         /// The calls it asked for, in its order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<ToolCall>,
-        /// The model's own reasoning, where the wire wants it back.
+        /// What goes back to the provider that made the reply, and to no other.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        reasoning: Option<String>,
+        native: Option<NativeReply>,
     },
     /// The result of one tool call.
     Tool {
@@ -53,9 +53,17 @@ pub struct ToolCall {
     pub name: String,
     /// The arguments: an object when well-formed; a string holds what the model wrote when it was not JSON.
     pub arguments: Value,
-    /// Opaque signatures of the provider, returned with the call when it is sent back.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub thought_signatures: Vec<String>,
+}
+
+/// A reply in the form of its provider: what it signed, encrypted or reasoned, in its order. Valid with the same provider
+/// and model, behind the same beginning of the conversation, and only unchanged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NativeReply {
+    /// Who reads it: the wire format, the provider's host and the model.
+    pub maker: String,
+    /// The reply's parts, as the maker's wire format has them; calls without their arguments, which are in the calls of the
+    /// message.
+    pub value: Value,
 }
 
 /// Where a tool runs.
@@ -218,6 +226,9 @@ pub struct Completion {
     /// The model's reasoning, where the provider returns it.
     #[serde(default)]
     pub reasoning: Option<String>,
+    /// What goes back to the provider with the reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native: Option<NativeReply>,
     /// Why the reply ended.
     pub finish_reason: FinishReason,
     /// The tokens used.

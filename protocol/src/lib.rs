@@ -36,7 +36,7 @@ pub use account::{
     },
 };
 pub use chat::{
-    Completion, CompletionRequest, CompletionRequestRef, FinishReason, Message, TokenUsage, ToolCall, ToolChoice,
+    Completion, CompletionRequest, CompletionRequestRef, FinishReason, Message, NativeReply, TokenUsage, ToolCall, ToolChoice,
     ToolDefinition, ToolDomain,
 };
 pub use event::{

@@ -105,7 +105,7 @@ fn without_outer_breaks(value: &str) -> &str {
 
 /// A call without an id; the loop gives it one.
 pub(super) fn call(name: String, arguments: Value) -> ToolCall {
-    ToolCall { id: String::new(), name, arguments, thought_signatures: Vec::new() }
+    ToolCall { id: String::new(), name, arguments }
 }
 
 /// The JSON object that the text starts with and its length. None when there is none.

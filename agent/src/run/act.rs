@@ -5,7 +5,7 @@
 //! which a later attempt learns that they may have run.
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
-use protocol::{AgentEvent, CallId, Completion, FinishReason, MessageRole, ToolCall, ToolErrorKind};
+use protocol::{AgentEvent, CallId, Completion, FinishReason, MessageRole, NativeReply, ToolCall, ToolErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -57,8 +57,7 @@ struct ModelReply {
     /// Whether the calls were written as text.
     are_recovered: bool,
     finish: FinishReason,
-    /// Sent back to the provider with the reply, on the wires that require it.
-    reasoning: Option<String>,
+    native: Option<NativeReply>,
 }
 
 impl<M: Model, J: Journal> Agent<'_, M, J> {
@@ -87,7 +86,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         if !reply.text.is_empty() {
             state.run.last_text.clone_from(&reply.text);
         }
-        state.transcript.push_reply(reply.text.clone(), reply.calls.clone(), reply.reasoning.take());
+        state.transcript.push_reply(reply.text.clone(), reply.calls.clone(), reply.native.take());
         self.measure(state, usage);
         match verdict {
             Verdict::RunCalls => self.run_calls(state, reply).await,
@@ -96,14 +95,14 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
                 let limit = Value::from(self.settings.max_iterations);
                 self.end_by_limit(LimitKind::Iterations, limit, reply.text).await
             }
-            Verdict::Fail(reason) => failed(reason, no_text(reason).to_owned()),
+            Verdict::Fail(reason) => failed(reason, no_text(reason, reply.finish).to_owned()),
             Verdict::Notice(notice) => self.inject_notice(state, notice).await,
         }
     }
 
     /// Cleans the reply and records its text and reasoning.
     async fn read(&self, state: &LoopState<'_>, completion: Completion) -> Flow<ModelReply> {
-        let Completion { content, tool_calls, reasoning, finish_reason, .. } = completion;
+        let Completion { content, tool_calls, reasoning, native: made, finish_reason, .. } = completion;
         let native = !tool_calls.is_empty();
         let recovers = self.settings.text_tool_calls && !native;
         let cleaned = clean(&content, &|name| recovers && self.tools.offers(name));
@@ -113,13 +112,15 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         }
         self.record_message(MessageRole::Assistant, &cleaned.text).await?;
         tracing::debug!(iteration = state.run.iterations, recovered = cleaned.calls.len(), "reply");
+        // A reply whose calls were written as text is sent back as calls, which its provider did not make.
+        let made = made.filter(|_| cleaned.calls.is_empty());
         let calls = if native { tool_calls } else { cleaned.calls };
         Flow::Continue(ModelReply {
             text: cleaned.text,
             calls,
             are_recovered: !native,
             finish: finish_reason,
-            reasoning,
+            native: made,
         })
     }
 
@@ -294,8 +295,11 @@ fn result_of(finished: Result<CallResult, RecordError>) -> CallResult {
     })
 }
 
-const fn no_text(reason: FailureReason) -> &'static str {
+const fn no_text(reason: FailureReason, finish: FinishReason) -> &'static str {
     match reason {
+        _ if matches!(finish, FinishReason::Length) => {
+            "the model used its whole output limit for thinking and wrote nothing; raise llm.max_output_tokens"
+        }
         FailureReason::DuplicateCalls => "the same call failed 5 times and the model gave no other answer",
         _ => "the model's replies were empty",
     }

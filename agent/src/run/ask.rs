@@ -237,9 +237,10 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             }
             PromptContext::Standalone(messages) => Cow::Borrowed(messages.as_slice()),
         };
-        // Some wires cannot read a transcript with calls unless the tools are defined; they are sent, and ruled out.
+        // Where the tools were on offer they stay defined, and are ruled out: some wires cannot read a transcript with calls
+        // otherwise, and the conversation keeps its beginning.
         let standalone = matches!(turn.context, PromptContext::Standalone(_));
-        let needs_definitions = !standalone && state.transcript.has_tool_calls();
+        let needs_definitions = !standalone && (self.settings.use_tools || state.transcript.has_tool_calls());
         let (tools, tool_choice) = match turn.text_only {
             None => (self.tools.definitions(), ToolChoice::Auto),
             Some(_) if needs_definitions => (self.tools.definitions(), ToolChoice::None),

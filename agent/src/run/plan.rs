@@ -164,7 +164,7 @@ impl PlannedCall {
             Value::Null => Value::Object(Map::new()),
             given => given.clone(),
         };
-        ToolCall { id: String::new(), name: self.tool.clone(), arguments, thought_signatures: Vec::new() }
+        ToolCall { id: String::new(), name: self.tool.clone(), arguments }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use protocol::{AgentEvent, CompleteReport, Completion, Message, ToolCall};
+use protocol::{AgentEvent, CompleteReport, Completion, Message, NativeReply, ToolCall};
 use serde_json::Value;
 
 use super::leak::{Finding, LeakDetector, LeakSource};
@@ -27,6 +27,7 @@ impl LeakDetector {
             redaction.text(&mut completion.content);
             redaction.optional(completion.reasoning.as_mut());
             completion.tool_calls.iter_mut().for_each(|call| redaction.call(call));
+            redaction.native(&mut completion.native);
         })
     }
 
@@ -94,18 +95,29 @@ impl Redaction<'_> {
         self.identifier(&mut call.id);
         self.identifier(&mut call.name);
         self.json(&mut call.arguments);
-        call.thought_signatures.iter_mut().for_each(|signature| self.identifier(signature));
+    }
+
+    /// It is valid as a whole or not at all.
+    fn native(&mut self, native: &mut Option<NativeReply>) {
+        let Some(NativeReply { value, .. }) = native else { return };
+        let found = self.detector.redact(&value.to_string()).1;
+        let is_leak = |finding: &Finding| matches!(finding.source, LeakSource::StoredSecret(_));
+        // What looks like a credential is one where the text of the reply has it, too.
+        if found.iter().any(|finding| is_leak(finding) || self.findings.contains(finding)) {
+            self.findings.extend(found);
+            *native = None;
+        }
     }
 
     fn message(&mut self, message: &mut Message) {
         match message {
             Message::System { content } | Message::User { content } => self.text(content),
-            Message::Assistant { content, tool_calls, reasoning } => {
+            Message::Assistant { content, tool_calls, native } => {
                 self.text(content);
-                self.optional(reasoning.as_mut());
                 for call in tool_calls {
                     self.call(call);
                 }
+                self.native(native);
             }
             Message::Tool { tool_call_id, name, content } => {
                 self.identifier(tool_call_id);
@@ -172,8 +184,11 @@ mod tests {
             id: SECRET.to_owned(),
             name: leak(),
             arguments: json!({"a": [leak()], SECRET: 1}),
-            thought_signatures: vec![leak()],
         }
+    }
+
+    fn native(text: &str) -> Option<NativeReply> {
+        Some(NativeReply { maker: "m".to_owned(), value: json!([{"type": "text", "text": text}]) })
     }
 
     fn assert_redacted(shown: &str, findings: &[Finding]) {
@@ -186,8 +201,9 @@ mod tests {
         for mut message in [
             Message::System { content: leak() },
             Message::User { content: leak() },
-            Message::Assistant { content: leak(), tool_calls: vec![], reasoning: None },
-            Message::Assistant { content: leak(), tool_calls: vec![call()], reasoning: Some(leak()) },
+            Message::Assistant { content: leak(), tool_calls: vec![], native: None },
+            Message::Assistant { content: leak(), tool_calls: vec![call()], native: native(&leak()) },
+            Message::Assistant { content: "[redacted]".to_owned(), tool_calls: vec![], native: native(&leak()) },
             Message::Tool { tool_call_id: leak(), name: leak(), content: leak() },
         ] {
             let findings = detector().redact_messages(std::slice::from_mut(&mut message));
@@ -197,6 +213,7 @@ mod tests {
             content: leak(),
             tool_calls: vec![call()],
             reasoning: Some(leak()),
+            native: native(&leak()),
             finish_reason: FinishReason::Stop,
             usage: protocol::TokenUsage::default(),
             notice: None,
@@ -243,19 +260,25 @@ mod tests {
     #[test]
     fn an_identifier_that_looks_like_a_credential_stays() {
         let token = ["ghp_", "k7Jq2mZx9RtB4wYc8LdVk7Jq2mZx9RtB4wYc"].concat();
-        let mut message = Message::Assistant {
-            content: token.clone(),
+        let message = Message::Assistant {
+            content: String::new(),
             tool_calls: vec![ToolCall {
                 id: token.clone(),
                 name: "echo".to_owned(),
-                arguments: json!({"message": token}),
-                thought_signatures: vec![token.clone()],
+                arguments: json!({"message": "[redacted]"}),
             }],
-            reasoning: None,
+            native: native(&token),
         };
-        detector().redact_messages(std::slice::from_mut(&mut message));
-        let Message::Assistant { content, tool_calls, .. } = message else { unreachable!() };
-        assert_eq!((content.as_str(), &tool_calls[0].arguments), ("[redacted]", &json!({"message": "[redacted]"})));
-        assert_eq!((&tool_calls[0].id, &tool_calls[0].thought_signatures), (&token, &vec![token.clone()]));
+        let text = Message::Assistant { content: token.clone(), tool_calls: vec![], native: native(&token) };
+        let mut messages = [message, text];
+
+        detector().redact_messages(&mut messages);
+        let [Message::Assistant { tool_calls, native: signed, .. }, Message::Assistant { content, native: leaked, .. }] =
+            messages
+        else {
+            unreachable!()
+        };
+        assert_eq!((&tool_calls[0].id, signed), (&token, native(&token)));
+        assert_eq!((content.as_str(), leaked), ("[redacted]", None), "the text of a reply has it");
     }
 }

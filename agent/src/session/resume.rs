@@ -52,12 +52,11 @@ mod tests {
             id: (*id).to_owned(),
             name: "shell".to_owned(),
             arguments: json!({}),
-            thought_signatures: Vec::new(),
         };
         Message::Assistant {
             content: content.to_owned(),
             tool_calls: calls.iter().map(call).collect(),
-            reasoning: None,
+            native: None,
         }
     }
 

@@ -59,8 +59,9 @@ async fn calls_of_cut_off_replies_are_never_run_and_the_third_forces_text() {
     let mut world = World::new([cut_off(), cut_off(), cut_off(), say("Half of it.")]);
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Half of it.".to_owned() });
     assert_eq!(world.run_state.partial().tool_calls, 0);
-    let offered: Vec<bool> = world.asked().iter().map(|request| !request.tools.is_empty()).collect();
-    assert_eq!(offered, [true, true, true, false]);
+    let choices: Vec<ToolChoice> = world.asked().iter().map(|request| request.tool_choice).collect();
+    assert_eq!(choices, [ToolChoice::Auto, ToolChoice::Auto, ToolChoice::Auto, ToolChoice::None]);
+    assert!(world.asked().iter().all(|request| request.tools == world.asked()[0].tools), "one beginning for all");
 }
 
 #[tokio::test(start_paused = true)]

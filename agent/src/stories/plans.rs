@@ -35,7 +35,7 @@ async fn a_plan_is_made_run_and_assessed() {
     ];
     assert_eq!(world.events(), expected);
     let asked = world.asked();
-    assert_eq!((asked.len(), asked[0].temperature, asked[0].tools.len()), (2, None, 0));
+    assert_eq!((asked.len(), asked[0].temperature, asked[0].tool_choice), (2, None, ToolChoice::None));
     assert!(spoken(asked[0].messages.last().unwrap()).contains("- echo: the echo of the story"));
     assert!(!world.messages().iter().any(|line| line.contains("Plan the task") || line.contains("\"done\"")));
 }

@@ -243,7 +243,7 @@ async fn a_resumed_conversation_continues_where_it_was() {
     let open = Message::Assistant {
         content: String::new(),
         tool_calls: vec![tool_call("a", "echo", json!({})), tool_call("b", "echo", json!({}))],
-        reasoning: None,
+        native: None,
     };
     let result = Message::Tool { tool_call_id: "a".to_owned(), name: "echo".to_owned(), content: "hi".to_owned() };
     let started = Transcript::new("system", "Do it.").messages().to_vec();
@@ -285,7 +285,7 @@ async fn serialized_state_continues_after_a_restart() {
 #[tokio::test(start_paused = true)]
 async fn a_resumed_run_without_a_call_left_ends_by_its_limit() {
     let prompt = Transcript::new("system", "Do it.").messages().to_vec();
-    let reply = Message::Assistant { content: "So far.".to_owned(), tool_calls: Vec::new(), reasoning: None };
+    let reply = Message::Assistant { content: "So far.".to_owned(), tool_calls: Vec::new(), native: None };
     let mut world = World::new([say("never asked")]);
     world.settings.max_iterations = 0;
     world.transcript = Transcript::resume([prompt, vec![reply]].concat());

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     fn call(id: String) -> ToolCall {
-        ToolCall { id, name: "echo".to_owned(), arguments: json!({}), thought_signatures: Vec::new() }
+        ToolCall { id, name: "echo".to_owned(), arguments: json!({}) }
     }
 
     /// A transcript of turns: each some calls with results of some size, or a prompt.
@@ -224,7 +224,7 @@ mod tests {
         for (turn, (calls, bytes)) in turns.iter().enumerate() {
             let ids: Vec<String> = (0..*calls).map(|one| format!("{turn}-{one}")).collect();
             let tool_calls = ids.iter().cloned().map(call).collect();
-            messages.push(Message::Assistant { content: "a".repeat(*bytes), tool_calls, reasoning: None });
+            messages.push(Message::Assistant { content: "a".repeat(*bytes), tool_calls, native: None });
             messages.extend(ids.into_iter().map(|tool_call_id| Message::Tool {
                 tool_call_id,
                 name: "echo".to_owned(),

@@ -84,11 +84,10 @@ mod tests {
             id: "c".to_owned(),
             name: "echo".to_owned(),
             arguments: json!({ text: text }),
-            thought_signatures: Vec::new(),
         };
         match kind {
             0 => Message::User { content },
-            1 => Message::Assistant { content, tool_calls: vec![call()], reasoning: None },
+            1 => Message::Assistant { content, tool_calls: vec![call()], native: None },
             _ => Message::Tool { tool_call_id: "c".to_owned(), name: "echo".to_owned(), content },
         }
     }

@@ -83,7 +83,9 @@ pub(crate) fn message_bytes(message: &Message) -> usize {
     let text = match message {
         Message::System { content } | Message::User { content } => content.len(),
         Message::Tool { content, .. } => content.len() + MARKER_BYTES,
-        Message::Assistant { content, reasoning, .. } => content.len() + reasoning.as_ref().map_or(0, String::len),
+        Message::Assistant { content, native, .. } => {
+            content.len() + native.as_ref().map_or(0, |native| native.value.to_string().len())
+        }
     };
     let calls: usize = calls_of(message).iter().map(|call| call.name.len() + call.arguments.to_string().len()).sum();
     text + calls + MESSAGE_BYTES

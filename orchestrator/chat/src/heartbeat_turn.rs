@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::{
-    conversation::{messages, system_prompt},
+    conversation::{Briefing, messages},
     engine::ChatEngine,
     heartbeat_prompt::heartbeat_prompt,
     turn::{WorkError, caught, error, internal, limit_reached, storage_is_full},
@@ -50,7 +50,9 @@ impl ChatEngine {
             None => Vec::new(),
         };
         let now = self.parts.clock.now();
-        let system = system_prompt(identity.as_ref().map(|document| document.content.as_str()), &settings, now);
+        let identity = identity.as_ref().map(|document| document.content.as_str());
+        // The prompt says the time.
+        let briefing = Briefing { time: None, ..Briefing::new(identity, &settings, now) };
         let saved = turn.transcript.as_deref().map(serde_json::from_str::<Transcript>).transpose()?;
         let (nonce, saved) = saved.map(|saved| (saved.nonce().clone(), saved.messages().to_vec())).unzip();
         let nonce = nonce.unwrap_or_else(DelimiterNonce::generate);
@@ -60,7 +62,7 @@ impl ChatEngine {
         // Stored nowhere: the main session has only what comes of the heartbeat.
         let prompt = ChatMessage { id: MessageId::generate(), seq: None, at: now, content };
         let due: Vec<ChatMessage> = turn.due.iter().cloned().chain([prompt]).collect();
-        let messages = messages(system, saved.unwrap_or_default(), &due, &answers);
+        let messages = messages(&briefing, saved.unwrap_or_default(), &due, &answers);
         let transcript = Transcript::resume(messages).with_nonce(nonce);
         let run = Run::resume(&transcript);
         Ok(end_of(Box::pin(self.run_loop(&turn, &settings, LoopStart { transcript, run }, stop)).await?))

@@ -4,14 +4,14 @@
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
-use agent::{LimitKind, LoopOutcome, Run, Transcript, safety::DelimiterNonce};
+use agent::{FailureReason, LimitKind, LoopOutcome, Run, Transcript};
 use futures_util::FutureExt as _;
 use protocol::{JobReason, ThreadId, ThreadState};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::{
-    conversation::{messages, system_prompt},
+    conversation::{Briefing, messages},
     engine::ChatEngine,
     live::LiveEvent,
     turn_loop::{LoopStart, MAX_MODEL_CALLS, TIMEOUT, Worked},
@@ -22,6 +22,9 @@ use store::{ParkedTurn, StoreError, Turn, TurnEnd, TurnError, TurnKey, TurnReque
 
 /// Delay after a turn that could not begin, so that a failing database is not asked in a loop.
 const BEGIN_RETRY: Duration = Duration::from_secs(1);
+
+/// What the user can do where a model refuses a conversation.
+const REFUSED_AGAIN: &str = ". If this happens again: /new begins a new conversation, /compact summarises this one";
 
 /// How the work on a turn ended.
 enum Ending {
@@ -123,21 +126,20 @@ impl ChatEngine {
         let settings = self.parts.store.settings(&turn.user).await?;
         let identity = self.parts.store.memory_document(&turn.user, &MemoryPath::identity(), None).await?;
         let identity = identity.map(|document| document.content);
-        let system = system_prompt(identity.as_deref(), &settings, self.parts.clock.now());
         let saved = turn.transcript.as_deref().map(serde_json::from_str::<Transcript>).transpose()?;
+        let saved = saved.unwrap_or_else(|| Transcript::from(Vec::new()));
         let (transcript, run) = match &turn.request {
             TurnRequest::Resume { run, answer } => {
                 let mut run: Run = serde_json::from_str(run)?;
                 // A run without a request goes on by itself.
                 let _ = run.answer_approval(answer.clone());
-                (saved.unwrap_or_else(|| Transcript::from(Vec::new())), run)
+                (saved, run)
             }
             TurnRequest::Message | TurnRequest::Command(_) => {
                 let answers = self.parts.store.chat_turn_answers(turn.key.thread).await?;
-                let (nonce, saved) = saved.map(|saved| (saved.nonce().clone(), saved.messages().to_vec())).unzip();
-                let messages = messages(system, saved.unwrap_or_default(), &turn.due, &answers);
-                let nonce = nonce.unwrap_or_else(DelimiterNonce::generate);
-                let transcript = Transcript::resume(messages).with_nonce(nonce);
+                let briefing = Briefing::new(identity.as_deref(), &settings, self.parts.clock.now());
+                let messages = messages(&briefing, saved.messages().to_vec(), &turn.due, &answers);
+                let transcript = saved.continued(messages);
                 let run = Run::resume(&transcript);
                 (transcript, run)
             }
@@ -163,7 +165,12 @@ pub(super) async fn caught<T>(
 }
 
 /// What a turn's end stores.
-fn ending(worked: Worked) -> Result<Ending, WorkError> {
+fn ending(mut worked: Worked) -> Result<Ending, WorkError> {
+    if let LoopOutcome::Failed { reason: FailureReason::LlmError, message } = &mut worked.outcome {
+        // What was refused for good would be refused again with each later message.
+        worked.transcript.forget_unanswered();
+        message.push_str(REFUSED_AGAIN);
+    }
     let transcript = serde_json::to_string(&worked.transcript)?;
     let end = |error: Option<TurnError>| TurnEnd { transcript: Some(transcript.clone()), error, notice: None };
     Ok(Ending::Finished(match worked.outcome {

@@ -4,6 +4,7 @@
 //! secrets. The error for an invalid value is one line that names the setting.
 
 mod checks;
+mod dialect;
 mod hooks;
 mod master_key;
 mod mcp;
@@ -25,6 +26,10 @@ use protocol::{InstanceId, Limits};
 use secrecy::SecretString;
 
 use base::rate_limit::ToolRates;
+pub use dialect::{
+    CallIds, Dialect, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit, ReasoningBack, SchemaSubset,
+    SystemMessages,
+};
 pub use hooks::{HookAction, HookFilter, HookPoint, HookSettings, WebhookSettings};
 pub use master_key::master_key_bytes;
 pub use mcp::{HeaderTemplate, McpServerSettings, McpTransport};

@@ -11,6 +11,7 @@ use strum::VariantNames;
 
 use super::{
     ConfigError,
+    dialect::Dialect,
     reader::ConfigReader,
     setting::{Kind, SettingSpec, setting, settings},
     setting_value::{RawValue, SettingValue, choose, string},
@@ -140,6 +141,8 @@ settings! {
         pub max_output_tokens: u64 = setting("llm.max_output_tokens").default_integer(DEFAULT_MAX_OUTPUT_TOKENS).range(0, MAX_TOKENS);
         /// Context size of the model in tokens, to which conversations are compacted; 0 for the default.
         pub context_tokens: u64 = setting("llm.context_tokens").derived("128000; 32768 for `ollama`", |reader| Ok(kind_of(reader).map_or(DEFAULT_CONTEXT_TOKENS, ProviderKind::default_context_tokens).to_string())).range(0, MAX_TOKENS);
+        /// What the provider takes of a request, where it is known better than by its refusals; see `config/README.md`.
+        pub dialect: Dialect = setting("llm.dialect");
         /// Run tool calls that the model writes as text, for models without native tool calls. A text can also quote a call.
         pub text_tool_calls: bool = setting("llm.text_tool_calls").derived("`true` for `ollama`, else `false`", |reader| Ok(kind_of(reader).is_some_and(ProviderKind::writes_tool_calls_as_text).to_string()));
     }
@@ -163,6 +166,7 @@ impl ProviderSettings {
             max_concurrent: u32::try_from(DEFAULT_MAX_CONCURRENT).unwrap_or(u32::MAX),
             max_output_tokens: DEFAULT_MAX_OUTPUT_TOKENS,
             context_tokens: kind.default_context_tokens(),
+            dialect: Dialect::default(),
             text_tool_calls: kind.writes_tool_calls_as_text(),
         }
     }

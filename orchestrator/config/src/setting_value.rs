@@ -195,13 +195,18 @@ impl<T: DeserializeOwned> SettingValue for BTreeMap<String, T> {
     const KIND: Kind = Kind::Table;
 
     fn parse(raw: &RawValue, _spec: &SettingSpec) -> Result<Self, String> {
-        let RawValue::Toml(value) = raw else { return Err("can only be set in the configuration file".to_owned()) };
-        value.clone().try_into().map_err(|error: toml::de::Error| error.message().replace('\n', " "))
+        table(raw)
     }
 
     fn unset() -> Option<Self> {
         Some(Self::new())
     }
+}
+
+/// Parses a table of the configuration file.
+pub(super) fn table<T: DeserializeOwned>(raw: &RawValue) -> Result<T, String> {
+    let RawValue::Toml(value) = raw else { return Err("can only be set in the configuration file".to_owned()) };
+    value.clone().try_into().map_err(|error: toml::de::Error| error.message().replace('\n', " "))
 }
 
 /// Parses one of several choices by name. A choice can be an error if it is not available yet.

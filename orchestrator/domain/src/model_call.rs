@@ -27,6 +27,8 @@ pub enum ErrorKind {
     BadRequest,
     /// The request exceeds the model's context window.
     ContextLength,
+    /// The provider's safety system refuses the text of the request.
+    Refused,
     /// The circuit breaker is open.
     CircuitOpen,
     /// The call waited too long for one of the provider's slots.
@@ -61,7 +63,7 @@ impl ErrorKind {
 
     /// Whether what was asked for is refused. Otherwise the provider did not answer, whatever it was asked.
     pub(crate) const fn is_request_refused(self) -> bool {
-        matches!(self, Self::NotFound | Self::BadRequest | Self::ContextLength)
+        matches!(self, Self::NotFound | Self::BadRequest | Self::ContextLength | Self::Refused)
     }
 }
 

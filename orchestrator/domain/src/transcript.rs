@@ -1,7 +1,7 @@
 //! Rebuilds a conversation from recorded events and answers, for the attempt that continues it. Pure.
 //!
-//! The events define the order. A recorded answer restores a call as the model made it, with the opaque signatures that
-//! its provider requires. Messages of the loop are in the events as system messages. Never invents a result: a call
+//! The events define the order. A recorded answer restores a call as the model made it, without what only its provider
+//! reads, which is valid behind the same beginning only. Messages of the loop are in the events as system messages. Never invents a result: a call
 //! without one stays open, and the loop reports that its result is unknown.
 
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ pub fn rebuild(events: impl IntoIterator<Item = EventData>, answers: &[Completio
     for event in events {
         match event {
             EventData::Message { role: MessageRole::Assistant, content } => {
-                messages.push(Message::Assistant { content, tool_calls: vec![], reasoning: None });
+                messages.push(Message::Assistant { content, tool_calls: vec![], native: None });
             }
             EventData::Message { role: MessageRole::User | MessageRole::System, content } => {
                 messages.push(Message::User { content });
@@ -51,13 +51,13 @@ fn add_call(messages: &mut Vec<Message>, call: ToolCall) {
     if let Some(Message::Assistant { tool_calls, .. }) = messages.last_mut() {
         tool_calls.push(call);
     } else {
-        messages.push(Message::Assistant { content: String::new(), tool_calls: vec![call], reasoning: None });
+        messages.push(Message::Assistant { content: String::new(), tool_calls: vec![call], native: None });
     }
 }
 
-/// The call according to its event: without signatures, and with redacted parameters.
+/// The call according to its event: with redacted parameters.
 fn from_event(id: String, name: String, arguments: Value) -> ToolCall {
-    ToolCall { id, name, arguments, thought_signatures: vec![] }
+    ToolCall { id, name, arguments }
 }
 
 #[cfg(test)]
@@ -85,12 +85,11 @@ mod tests {
         EventData::ToolResult { call_id, tool, success: true, output: id.into(), truncated: false, duration_ms: 1 }
     }
 
-    fn call(id: &str, signatures: &[&str]) -> ToolCall {
+    fn call(id: &str) -> ToolCall {
         ToolCall {
             id: id.into(),
             name: "echo".into(),
             arguments: json!({"message": id}),
-            thought_signatures: signatures.iter().map(|&text| text.to_owned()).collect(),
         }
     }
 
@@ -122,39 +121,39 @@ mod tests {
             message(MessageRole::User, "faster"),
             used("d"),
         ];
-        let answers = [answered(vec![call("a", &["signed"])]), answered(vec![])];
+        let answers = [answered(vec![call("a")]), answered(vec![])];
         let assistant =
-            |content: &str, tool_calls| Message::Assistant { content: content.into(), tool_calls, reasoning: None };
+            |content: &str, tool_calls| Message::Assistant { content: content.into(), tool_calls, native: None };
         assert_eq!(
             rebuild(events, &answers),
             [
                 Message::User { content: "do it".into() },
-                assistant("two at once", vec![call("a", &["signed"]), call("b", &[])]),
+                assistant("two at once", vec![call("a"), call("b")]),
                 answer("a"),
                 answer("b"),
-                assistant("", vec![call("c", &[])]),
+                assistant("", vec![call("c")]),
                 answer("c"),
                 Message::User { content: "go on".into() },
                 Message::User { content: "faster".into() },
-                assistant("", vec![call("d", &[])]),
+                assistant("", vec![call("d")]),
             ]
         );
     }
 
     fn answered(tool_calls: Vec<ToolCall>) -> Completion {
         let (content, finish_reason) = (String::new(), FinishReason::ToolCalls);
-        Completion { content, tool_calls, reasoning: None, finish_reason, usage: TokenUsage::default(), notice: None }
+        Completion { content, tool_calls, reasoning: None, native: None, finish_reason, usage: TokenUsage::default(), notice: None }
     }
 
     #[test]
     fn calls_that_may_have_run_unrecorded_are_open_and_not_requested_again() {
         let events = || [message(MessageRole::User, "do it"), used("a"), result("a")];
-        let answers = [answered(vec![call("a", &[])]), answered(vec![call("b", &[]), call("c", &[])])];
+        let answers = [answered(vec![call("a")]), answered(vec![call("b"), call("c")])];
         let messages = rebuild(events(), &answers);
         let open = Message::Assistant {
             content: String::new(),
-            tool_calls: vec![call("b", &[]), call("c", &[])],
-            reasoning: None,
+            tool_calls: vec![call("b"), call("c")],
+            native: None,
         };
         assert_eq!(messages.last(), Some(&open));
         assert_eq!(rebuild(events(), &answers[..1]).len(), 3, "reported calls appear once");

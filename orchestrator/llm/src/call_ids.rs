@@ -40,12 +40,12 @@ mod tests {
     use super::*;
 
     fn call(id: &str) -> ToolCall {
-        ToolCall { id: id.to_owned(), name: "echo".to_owned(), arguments: json!({}), thought_signatures: vec![] }
+        ToolCall { id: id.to_owned(), name: "echo".to_owned(), arguments: json!({}) }
     }
 
     fn renamed(earlier: &[&str], used: &[&str], given: &[&str]) -> Vec<String> {
         let tool_calls = earlier.iter().map(|id| call(id)).collect();
-        let conversation = [Message::Assistant { content: String::new(), tool_calls, reasoning: None }];
+        let conversation = [Message::Assistant { content: String::new(), tool_calls, native: None }];
         let mut calls: Vec<ToolCall> = given.iter().map(|id| call(id)).collect();
         make_unique(&conversation, used.iter().map(|id| (*id).to_owned()).collect(), &mut calls);
         calls.into_iter().map(|call| call.id).collect()

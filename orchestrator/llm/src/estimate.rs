@@ -18,16 +18,16 @@ fn message(message: &Message) -> usize {
     let content = match message {
         Message::System { content } | Message::User { content } => text(content),
         Message::Tool { tool_call_id, name, content } => text(tool_call_id) + text(name) + text(content),
-        Message::Assistant { content, tool_calls, reasoning } => {
-            text(content) + reasoning.as_deref().map_or(0, text) + tool_calls.iter().map(call).sum::<usize>()
+        Message::Assistant { content, tool_calls, native } => {
+            let native = native.as_ref().map_or(0, |native| json(&native.value));
+            text(content) + native + tool_calls.iter().map(call).sum::<usize>()
         }
     };
     content + MESSAGE_BYTES
 }
 
 fn call(call: &ToolCall) -> usize {
-    let signatures: usize = call.thought_signatures.iter().map(|signature| text(signature)).sum();
-    text(&call.id) + text(&call.name) + json(&call.arguments) + signatures + MESSAGE_BYTES
+    text(&call.id) + text(&call.name) + json(&call.arguments) + MESSAGE_BYTES
 }
 
 fn tool(tool: &ToolDefinition) -> usize {

@@ -1,10 +1,11 @@
 //! The gateway: asks the providers in order until one answers. Owns the order, the cost of what was used and how a
 //! failure is reported. Never stores anything: its caller records each call before it uses the answer.
 
-use std::{pin::pin, time::Duration};
+use std::{collections::BTreeMap, pin::pin, time::Duration};
 
 use agent::{Delta, DeltaSink, safety::LeakDetector};
 use protocol::{Completion, CompletionRequest, RateLimitOrigin, TokenUsage};
+use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 use tracing::Instrument;
 
@@ -152,6 +153,8 @@ pub struct ProviderHealth {
     pub model: String,
     /// The state of its circuit breaker.
     pub breaker: BreakerState,
+    /// What refusals taught of each model, as `llm.dialect` takes it.
+    pub learned: BTreeMap<String, Value>,
 }
 
 impl Gateway {
@@ -220,6 +223,7 @@ impl Gateway {
             name: provider.name.clone(),
             model: provider.model.clone(),
             breaker: provider.breaker_state(),
+            learned: provider.learned(),
         };
         self.providers().map(health).collect()
     }
@@ -245,9 +249,11 @@ impl Gateway {
 
     /// Why a call would be refused now without any provider being asked, if it would.
     pub fn refusal(&self, context: &CallContext<'_>) -> Option<Failure> {
-        let errors: Option<Vec<AttemptError>> =
-            self.providers().map(|provider| provider.refusal(context.caller)).collect();
-        errors.map(|errors| failure(errors.into_iter().map(|error| ("", error)).collect()))
+        let mut errors = Vec::new();
+        for provider in self.providers() {
+            errors.push((provider.name.as_str(), provider.refusal(context.caller)?));
+        }
+        Some(failure(errors))
     }
 
     /// Asks one question, however many attempts and providers it takes. It is dropped as soon as `unwanted` resolves;
@@ -295,7 +301,11 @@ impl Gateway {
                     if is_reservation_used && error.disposition == Disposition::Failover {
                         error.disposition = Disposition::Retry;
                     }
-                    let is_final = is_reservation_used || error.disposition == Disposition::Fatal;
+                    // Another provider may take what this one refuses. A conversation that is too long for the first is
+                    // made shorter: the others are not better at once because one of them has more room.
+                    let ends_call = error.disposition == Disposition::Fatal
+                        && (error.kind == ErrorKind::Aborted || (error.kind == ErrorKind::ContextLength && errors.is_empty()));
+                    let is_final = is_reservation_used || ends_call;
                     errors.push((&provider.name, error));
                     if is_final {
                         break;
@@ -321,11 +331,15 @@ impl Gateway {
     }
 }
 
-/// Maps the errors of a call without an answer to one failure. A request that would fail anywhere ends it; else, if any
-/// provider may answer later, the caller waits; only when all refuse for good does the call fail.
-fn failure(mut errors: Vec<(&str, AttemptError)>) -> Failure {
-    if let Some((_, last)) = errors.pop_if(|(_, error)| error.disposition == Disposition::Fatal) {
-        return Failure::Failed { kind: last.kind, message: last.message };
+/// Maps the errors of a call without an answer to one failure. If any provider may answer later, the caller waits; only
+/// when all refuse for good does the call fail. The caller's own end, and a conversation that is too long for the first
+/// provider, come before that.
+fn failure(errors: Vec<(&str, AttemptError)>) -> Failure {
+    let is_aborted = errors.last().is_some_and(|(_, error)| error.kind == ErrorKind::Aborted);
+    let is_too_long = errors.first().is_some_and(|(_, error)| error.kind == ErrorKind::ContextLength);
+    if is_aborted || is_too_long {
+        let kind = if is_aborted { ErrorKind::Aborted } else { ErrorKind::ContextLength };
+        return Failure::Failed { kind, message: causes(&errors) };
     }
     let transient = |local: bool| {
         errors.iter().map(|(_, error)| error).filter(move |error| error.is_transient() && error.is_local() == local)
@@ -344,23 +358,19 @@ fn failure(mut errors: Vec<(&str, AttemptError)>) -> Failure {
     if let Some(AttemptError { kind, retry_after, .. }) = soonest {
         return Failure::RateLimited { kind: *kind, origin, retry_after: *retry_after, message: causes(&errors) };
     }
-    let kind = errors.first().map_or(ErrorKind::Connect, |(_, error)| error.kind);
+    // Where the first refuses for another reason, a shorter conversation may be answered by the next one.
+    let too_long = errors.iter().map(|(_, error)| error.kind).find(|kind| *kind == ErrorKind::ContextLength);
+    let kind = too_long.or(errors.first().map(|(_, error)| error.kind)).unwrap_or(ErrorKind::Connect);
     Failure::Failed { kind, message: causes(&errors) }
 }
 
-/// Every provider's refusal, each under the provider's name where there are several.
+/// Every provider's refusal, each under the provider's name.
 fn causes(errors: &[(&str, AttemptError)]) -> String {
-    match errors {
-        [] => "no provider was asked".to_owned(),
-        [(_, only)] => only.message.clone(),
-        [(_, first), rest @ ..] if rest.iter().all(|(_, error)| error.message == first.message) => {
-            first.message.clone()
-        }
-        several => {
-            let named: Vec<String> = several.iter().map(|(name, error)| format!("{name}: {}", error.message)).collect();
-            named.join("; ")
-        }
+    if errors.is_empty() {
+        return "no provider was asked".to_owned();
     }
+    let named: Vec<String> = errors.iter().map(|(name, error)| format!("{name}: {}", error.message)).collect();
+    named.join("; ")
 }
 
 /// Adds up the attempts of one call.

@@ -3,6 +3,7 @@
 mod arguments;
 mod call_ids;
 mod call_phase;
+mod dialect;
 mod error;
 mod estimate;
 mod gateway;

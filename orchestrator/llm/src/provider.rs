@@ -7,11 +7,12 @@ pub(crate) mod circuit;
 pub(crate) mod fair_semaphore;
 pub(crate) mod retry;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use agent::Delta;
 use parking_lot::Mutex;
 use protocol::{Completion, CompletionRequest, TokenUsage};
+use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::{
@@ -28,8 +29,7 @@ use super::{
     price::{Price, PriceTable},
     script::Script,
     serve::ScriptServer,
-    upstream::Upstream,
-    wire::RequestOptions,
+    upstream::{CallOptions, Upstream},
 };
 use config::{ProviderKind, ProviderSettings};
 
@@ -96,6 +96,11 @@ impl Provider {
     /// The state of the circuit breaker.
     pub(super) fn breaker_state(&self) -> BreakerState {
         self.breaker.lock().state(Instant::now())
+    }
+
+    /// What refusals taught of each model.
+    pub(super) fn learned(&self) -> BTreeMap<String, Value> {
+        self.upstream.learned()
     }
 
     /// The price of a model here. A script and the operator's own machine are free unless the operator names a price.
@@ -181,7 +186,8 @@ impl Provider {
         progress.reached_provider = true;
         // A call that is dropped half-way must give its trial back.
         let mut trial = Trial { provider: self, ticket, outcome: HealthOutcome::Neither };
-        let options = RequestOptions::new(model, self.max_output(request), self.context_tokens);
+        let options =
+            CallOptions { model, max_output_tokens: self.max_output(request), context_tokens: self.context_tokens };
         if std::mem::take(&mut progress.has_streamed) {
             context.send(Delta::Start { call_id: request.call_id.clone() }).await;
         }

@@ -4,10 +4,7 @@
 mod address;
 mod classify;
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use agent::safety::LeakDetector;
 use protocol::{Completion, CompletionRequest};
@@ -18,13 +15,14 @@ use tokio::time::timeout;
 
 use self::address::Address;
 use super::{
-    error::{ErrorKind, GatewayError},
+    dialect::{Dialects, Refusal},
+    error::GatewayError,
     gateway::CallContext,
     provider::{CallProgress, attempt_error::AttemptError},
     serve::JOB_TITLE_HEADER,
-    wire::{Decoder, Delta, OutputLimitField, RequestOptions, Wire},
+    wire::{Decoder, Delta, RequestOptions, Wire},
 };
-use config::{ProviderKind, ProviderSettings};
+use config::{Dialect, OpenAiWire, ProviderKind, ProviderSettings};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shorter keys are not redacted: placeholder keys for endpoints that need none are short and occur within words.
@@ -36,14 +34,13 @@ const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
 /// One provider's endpoint.
 pub(super) struct Upstream {
-    wire: Wire,
+    kind: ProviderKind,
     client: reqwest::Client,
     address: Address,
     headers: HeaderMap,
     api_key: Option<SecretString>,
     idle_timeout: Duration,
-    /// The server takes the newer name of the output limit.
-    uses_newer_limit: AtomicBool,
+    dialects: Dialects,
     sends_job_title: bool,
 }
 
@@ -66,13 +63,8 @@ impl Upstream {
         connector: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
     ) -> Result<Self, GatewayError> {
         let wrong = |field, message: String| GatewayError::Provider { provider: settings.name.clone(), field, message };
-        let wire = match settings.kind {
-            ProviderKind::OpenAi | ProviderKind::Scripted => Wire::OpenAiChat,
-            ProviderKind::Anthropic => Wire::Anthropic,
-            ProviderKind::Ollama => Wire::Ollama,
-        };
-        let address = Address::of(wire, base_url).map_err(|message| wrong("base_url", message))?;
-        let headers = headers(wire, &address, settings.api_key.as_ref())
+        let address = Address::of(base_url).map_err(|message| wrong("base_url", message))?;
+        let headers = headers(settings.kind, &address, settings.api_key.as_ref())
             .ok_or_else(|| wrong("api_key", "must not contain control characters".to_owned()))?;
         let idle_timeout = Duration::from_secs(settings.timeout_seconds);
         let client = reqwest::Client::builder()
@@ -81,74 +73,95 @@ impl Upstream {
             .redirect(reqwest::redirect::Policy::none());
         let client = connector(client).build().map_err(|error| wrong("client", error.to_string()))?;
         Ok(Self {
-            wire,
+            kind: settings.kind,
             client,
             headers,
             api_key: settings.api_key.clone(),
             idle_timeout,
-            uses_newer_limit: AtomicBool::new(address.is_openai_or_azure()),
+            dialects: Dialects::new(&address.url, settings.dialect.clone()),
             address,
             sends_job_title: false,
         })
+    }
+
+    /// What refusals taught of each model, as the operator would set it.
+    pub(super) fn learned(&self) -> BTreeMap<String, Value> {
+        self.dialects.learned()
     }
 
     /// Makes one call. The usage of an answer that is not complete, or whose caller is gone, is added to `progress`.
     pub(super) async fn complete(
         &self,
         request: &CompletionRequest,
-        options: RequestOptions<'_>,
+        options: CallOptions<'_>,
         context: &CallContext<'_>,
         progress: &mut CallProgress,
     ) -> Result<Completion, AttemptError> {
-        let limit = if self.uses_newer_limit.load(Ordering::Relaxed) {
-            OutputLimitField::MaxCompletionTokens
-        } else {
-            OutputLimitField::MaxTokens
-        };
-        let with_limit = |output_limit_field| RequestOptions { output_limit_field, ..options };
-        let answer = self.ask(request, with_limit(limit), context, progress).await;
-        // Whether a server supports the older or the newer name is found out by its error, which names the other one.
-        let is_about_limit = |error: &AttemptError| {
-            error.kind == ErrorKind::BadRequest && error.message.contains(limit.other().as_str())
-        };
-        let answer = match answer {
-            Err(error) if self.wire == Wire::OpenAiChat && is_about_limit(&error) => {
-                let second = self.ask(request, with_limit(limit.other()), context, progress).await;
-                if second.is_ok() {
-                    let uses_newer = limit.other() == OutputLimitField::MaxCompletionTokens;
-                    self.uses_newer_limit.store(uses_newer, Ordering::Relaxed);
+        let mut dialect = self.dialects.of_call(options.model);
+        let answer = loop {
+            let current = dialect.current();
+            let max_output_tokens = options.max_output_tokens.min(current.max_output_tokens.unwrap_or(u64::MAX));
+            let wire = self.wire(&current);
+            let maker = format!("{wire:?} {} {}", self.address.host(), options.model);
+            let sent = RequestOptions {
+                maker: &maker,
+                ..RequestOptions::new(options.model, max_output_tokens, options.context_tokens, &current)
+            };
+            match self.ask(wire, request, sent, context, progress).await {
+                Ok(completion) => {
+                    dialect.succeeded();
+                    break Ok(completion);
                 }
-                second
+                Err(AskError::Failed(error)) => break Err(error),
+                Err(AskError::Refused { status, body, retry_after }) => {
+                    let tools: Vec<&str> = offered(request, &current).collect();
+                    if !dialect.correct(&Refusal { status, text: &body, max_output_tokens, tools: &tools }) {
+                        break Err(AttemptError::of_status(status, &body, retry_after));
+                    }
+                }
             }
-            answer => answer,
         };
         answer.map_err(|error| self.redacted(error, context.detector))
     }
 
+    /// The format of a call.
+    fn wire(&self, dialect: &Dialect) -> Wire {
+        match (self.kind, dialect.wire.unwrap_or_default()) {
+            (ProviderKind::OpenAi, OpenAiWire::Responses) => Wire::OpenAiResponses,
+            (ProviderKind::OpenAi | ProviderKind::Scripted, _) => Wire::OpenAiChat,
+            (ProviderKind::Anthropic, _) => Wire::Anthropic,
+            (ProviderKind::Ollama, _) => Wire::Ollama,
+        }
+    }
+
     async fn ask(
         &self,
+        wire: Wire,
         request: &CompletionRequest,
         options: RequestOptions<'_>,
         context: &CallContext<'_>,
         progress: &mut CallProgress,
-    ) -> Result<Completion, AttemptError> {
-        let body = self.wire.request(request, &options);
+    ) -> Result<Completion, AskError> {
+        let body = wire.request(request, &options);
         let mut headers = self.headers.clone();
         if let Some(title) = context.job_title.filter(|_| self.sends_job_title)
             && let Ok(title) = HeaderValue::from_bytes(title.replace(char::is_control, " ").as_bytes())
         {
             headers.insert(JOB_TITLE_HEADER, title);
         }
-        let response = self.send(&body, headers).await?;
-        let answer =
-            IncompleteAnswer { decoder: Some(self.wire.decoder()), prompt_tokens: self.wire.estimate(&body), progress };
+        let response = self.send(wire, &body, headers).await?;
+        let answer = IncompleteAnswer { decoder: Some(wire.decoder()), prompt_tokens: wire.estimate(&body), progress };
         drop(body);
-        self.receive(response, answer, context).await
+        let mut completion = self.receive(response, answer, context).await?;
+        if let Some(native) = &mut completion.native {
+            options.maker.clone_into(&mut native.maker);
+        }
+        Ok(completion)
     }
 
     /// Sends a request body and waits for the head of the answer.
-    async fn send(&self, body: &Value, headers: HeaderMap) -> Result<reqwest::Response, AttemptError> {
-        let request = self.client.post(self.address.url.clone()).headers(headers).body(body.to_string());
+    async fn send(&self, wire: Wire, body: &Value, headers: HeaderMap) -> Result<reqwest::Response, AskError> {
+        let request = self.client.post(self.address.of_call(wire)).headers(headers).body(body.to_string());
         let response = timeout(self.idle_timeout, request.send())
             .await
             .map_err(|_| classify::idle_timeout(self.idle_timeout))?
@@ -158,7 +171,7 @@ impl Upstream {
         }
         let (status, retry_after) = (response.status().as_u16(), classify::retry_after(response.headers()));
         let body = self.read_error_body(response).await;
-        Err(AttemptError::of_status(status, &body, retry_after))
+        Err(AskError::Refused { status, body, retry_after })
     }
 
     async fn read_error_body(&self, mut response: reqwest::Response) -> String {
@@ -225,12 +238,41 @@ impl Upstream {
     }
 }
 
+/// What a call asks for besides the conversation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CallOptions<'a> {
+    pub(super) model: &'a str,
+    /// The limit of completion tokens.
+    pub(super) max_output_tokens: u64,
+    /// The model's context size.
+    pub(super) context_tokens: u64,
+}
+
+/// Why a request has no answer.
+enum AskError {
+    /// The provider answered with this status, before anything was streamed.
+    Refused { status: u16, body: String, retry_after: Option<Duration> },
+    Failed(AttemptError),
+}
+
+impl From<AttemptError> for AskError {
+    fn from(error: AttemptError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// The names of the tools that a request offers.
+fn offered<'a>(request: &'a CompletionRequest, dialect: &'a Dialect) -> impl Iterator<Item = &'a str> {
+    let is_left_out = |name: &&str| dialect.left_out_tools.iter().flatten().any(|left_out| left_out == name);
+    request.tools.iter().map(|tool| tool.name.as_str()).filter(move |name| !is_left_out(name))
+}
+
 /// The headers of every call; none if the key cannot be one.
-fn headers(wire: Wire, address: &Address, key: Option<&SecretString>) -> Option<HeaderMap> {
+fn headers(kind: ProviderKind, address: &Address, key: Option<&SecretString>) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json, */*;q=0.1"));
-    if wire == Wire::Anthropic {
+    if kind == ProviderKind::Anthropic {
         headers.insert("anthropic-version", HeaderValue::from_static(ANTHROPIC_VERSION));
     }
     let mut secret = |name: HeaderName, value: String| {
@@ -244,8 +286,8 @@ fn headers(wire: Wire, address: &Address, key: Option<&SecretString>) -> Option<
         secret(AUTHORIZATION, basic.expose_secret().to_owned())?;
     }
     if let Some(key) = key.map(ExposeSecret::expose_secret) {
-        match wire {
-            Wire::Anthropic => secret(HeaderName::from_static("x-api-key"), key.to_owned())?,
+        match kind {
+            ProviderKind::Anthropic => secret(HeaderName::from_static("x-api-key"), key.to_owned())?,
             _ if address.is_azure() => secret(HeaderName::from_static("api-key"), key.to_owned())?,
             _ => secret(AUTHORIZATION, format!("Bearer {key}"))?,
         }

@@ -3,9 +3,11 @@
 //!
 //! Everything here is pure: bytes and values in, values out. Never opens a connection, retries or counts money.
 
+mod adapt;
 mod anthropic;
 mod decoder;
 mod framing;
+mod halves;
 mod json;
 mod ollama;
 mod openai;
@@ -18,9 +20,11 @@ mod usage_counter;
 #[cfg(test)]
 mod tests;
 
+use config::Dialect;
 use protocol::CompletionRequest;
 use serde_json::Value;
 
+use self::adapt::adapt;
 pub use self::{
     decoder::{DecodeError, Decoder, Delta},
     policy::{Patched, RelayPolicy},
@@ -35,32 +39,6 @@ pub enum Wire {
     OpenAiResponses,
     Anthropic,
     Ollama,
-}
-
-/// The field that limits the output of a chat completion. Reasoning models of OpenAI refuse the older one, some compatible
-/// servers do not know the newer one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-pub enum OutputLimitField {
-    /// `max_tokens`.
-    MaxTokens,
-    /// `max_completion_tokens`.
-    MaxCompletionTokens,
-}
-
-impl OutputLimitField {
-    /// The name in the request.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
-    #[must_use]
-    pub const fn other(self) -> Self {
-        match self {
-            Self::MaxTokens => Self::MaxCompletionTokens,
-            Self::MaxCompletionTokens => Self::MaxTokens,
-        }
-    }
 }
 
 /// Tools that the model must call.
@@ -78,8 +56,10 @@ pub struct RequestOptions<'a> {
     pub model: &'a str,
     /// The limit of completion tokens.
     pub max_output_tokens: u64,
-    /// The field for that limit, on the wire that has two.
-    pub output_limit_field: OutputLimitField,
+    /// What the provider takes.
+    pub dialect: &'a Dialect,
+    /// The name under which the provider's own form of a reply is kept.
+    pub maker: &'a str,
     /// The model's context size. Sent where the server sizes the context per request.
     pub context_tokens: u64,
     /// Whether the model may call several tools in one reply; none leaves it to the provider.
@@ -90,11 +70,12 @@ pub struct RequestOptions<'a> {
 
 impl<'a> RequestOptions<'a> {
     /// Options for `model` without any of the optional ones.
-    pub const fn new(model: &'a str, max_output_tokens: u64, context_tokens: u64) -> Self {
+    pub const fn new(model: &'a str, max_output_tokens: u64, context_tokens: u64, dialect: &'a Dialect) -> Self {
         Self {
             model,
             max_output_tokens,
-            output_limit_field: OutputLimitField::MaxTokens,
+            dialect,
+            maker: "",
             context_tokens,
             parallel_tool_calls: None,
             forced_tool: None,
@@ -115,6 +96,7 @@ impl Wire {
 
     /// The request body. The answer is always asked for as a stream.
     pub fn request(self, request: &CompletionRequest, options: &RequestOptions<'_>) -> Value {
+        let request = &adapt(request, options);
         match self {
             Self::OpenAiChat => openai_chat::request::body(request, options),
             Self::OpenAiResponses => openai_responses::request::body(request, options),

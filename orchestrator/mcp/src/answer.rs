@@ -72,8 +72,9 @@ fn part(content: ContentBlock, redaction: &Redaction) -> AnswerPart {
         ContentBlock::Image(image) => other("image", media_type(Some(&image.mime_type)), decoded(&image.data)),
         ContentBlock::Audio(audio) => other("audio", media_type(Some(&audio.mime_type)), decoded(&audio.data)),
         ContentBlock::Resource(resource) => match resource.resource {
-            ResourceContents::TextResourceContents { mime_type, text, .. } => {
-                other("resource", media_type(mime_type.as_deref()), text.len())
+            // GitHub's server, for one, answers with the text of a file so.
+            ResourceContents::TextResourceContents { uri, text, .. } => {
+                AnswerPart::Text(redaction.text(&format!("[resource {uri}]\n{text}")))
             }
             ResourceContents::BlobResourceContents { mime_type, blob, .. } => {
                 other("resource", media_type(mime_type.as_deref()), decoded(&blob))
@@ -81,7 +82,8 @@ fn part(content: ContentBlock, redaction: &Redaction) -> AnswerPart {
             _ => other("resource", None, 0),
         },
         ContentBlock::ResourceLink(link) => {
-            other("resource link", media_type(link.mime_type.as_deref()), link.uri.len())
+            let name = link.title.as_deref().unwrap_or(&link.name);
+            AnswerPart::Text(redaction.text(&format!("[link to {name}: {}]", link.uri)))
         }
         _ => other("content", None, 0),
     }

@@ -19,6 +19,11 @@ pub fn normalize(
     min_interval_seconds: u64,
 ) -> Result<RoutineTrigger, ScheduleError> {
     let trigger = canonicalize(trigger, now)?;
+    if let RoutineTrigger::Cron { schedule, .. } = &trigger
+        && let Some(message) = step_beyond_field(schedule)
+    {
+        return Err(ScheduleError::Expression { message });
+    }
     let Some(schedule) = Schedule::of(&trigger, created_at)? else { return Ok(trigger) };
     match &schedule {
         Schedule::At(at) if *at <= now => return Err(ScheduleError::Past { at: *at, now }),
@@ -58,6 +63,29 @@ pub fn canonicalize(trigger: RoutineTrigger, now: DateTime<Utc>) -> Result<Routi
         }
         RoutineTrigger::At { at } => RoutineTrigger::At { at: at.trunc_subsecs(6) },
         other => other,
+    })
+}
+
+/// The fields of an expression with seconds, each with its number of values and the unit of its steps in a phrase.
+const FIELDS: [(&str, u64, &str); 6] = [
+    ("seconds", 60, "s"),
+    ("minutes", 60, "m"),
+    ("hours", 24, "h"),
+    ("days of the month", 31, "d"),
+    ("months", 12, ""),
+    ("days of the week", 7, "d"),
+];
+
+/// What is wrong with a step that its field cannot take: steps begin again with each hour, day and so on, so that `*/90` in the
+/// minutes would mean each hour. Routines that were stored with one keep it.
+fn step_beyond_field(expression: &str) -> Option<String> {
+    let parts: Vec<&str> = expression.split_whitespace().collect();
+    let skipped = usize::from(parts.len() < FIELDS.len());
+    parts.iter().zip(FIELDS.iter().skip(skipped)).find_map(|(part, (name, values, unit))| {
+        let steps = part.split(',').filter_map(|one| one.split_once('/')?.1.parse::<u64>().ok());
+        let step = steps.into_iter().find(|step| step >= values)?;
+        let hint = if unit.is_empty() { String::new() } else { format!("; for an interval write `every {step}{unit}`") };
+        Some(format!("the step {step} in `{part}` is beyond the {values} {name}{hint}"))
     })
 }
 

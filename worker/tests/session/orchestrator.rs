@@ -43,6 +43,7 @@ pub(crate) fn reply(text: &str) -> Step {
         content: text.to_owned(),
         tool_calls: Vec::new(),
         reasoning: None,
+        native: None,
         finish_reason: FinishReason::Stop,
         usage: protocol::TokenUsage::default(),
         notice: None,
@@ -54,12 +55,12 @@ pub(crate) fn calls(calls: &[(&str, Value)]) -> Step {
         id: format!("{name}-{index}-{}", CallId::generate()),
         name: (*name).to_owned(),
         arguments: arguments.clone(),
-        thought_signatures: Vec::new(),
     };
     Step::Say(Completion {
         content: String::new(),
         tool_calls: calls.iter().enumerate().map(call).collect(),
         reasoning: None,
+        native: None,
         finish_reason: FinishReason::ToolCalls,
         usage: protocol::TokenUsage::default(),
         notice: None,

@@ -84,7 +84,7 @@ pub async fn checks(
     let reached = reach(&client, &connection, &mut checks).await;
     if reached && (has_token || !is_installed_here) {
         checks.push(token(&client, &connection, (now, zone)).await);
-        checks.push(readiness(&client).await);
+        checks.extend(readiness(&client).await);
     }
     if !reached && has_token {
         checks.extend([Check::not_checked("token"), Check::not_checked("readiness")]);
@@ -153,12 +153,26 @@ async fn token(client: &Client, connection: &Connection, (now, zone): (DateTime<
     }
 }
 
-/// Whether the server can run jobs.
-async fn readiness(client: &Client) -> Check {
-    let answer = match client.probe("/readyz").await {
-        Ok((_, answer)) => answer,
-        Err(error) => return Check::failed("readiness", error.to_string(), "check the server's log"),
-    };
+/// Whether the server can run jobs, and what it learned of the model providers.
+async fn readiness(client: &Client) -> Vec<Check> {
+    match client.probe("/readyz").await {
+        Ok((_, answer)) => [sandbox(&answer)].into_iter().chain(learned(&answer)).collect(),
+        Err(error) => vec![Check::failed("readiness", error.to_string(), "check the server's log")],
+    }
+}
+
+/// What refusals of the providers taught the server; nothing where nothing was refused, or for who is no admin.
+fn learned(answer: &Value) -> Vec<Check> {
+    let models = answer["models"].as_array().into_iter().flatten();
+    let learned = models.flat_map(|provider| {
+        let name = one_line(provider["name"].as_str().unwrap_or_default());
+        let learned = provider["learned"].as_object().into_iter().flatten();
+        learned.map(move |(model, dialect)| format!("{name}, {}: {}", one_line(model), one_line(&dialect.to_string())))
+    });
+    learned.map(|found| Check::ok("dialect", found)).collect()
+}
+
+fn sandbox(answer: &Value) -> Check {
     let sandbox = &answer["sandbox"];
     let text = |value: &Value| value.as_str().map(one_line).unwrap_or_default();
     if answer["status"] == "ready" {

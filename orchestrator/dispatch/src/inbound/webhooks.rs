@@ -258,13 +258,21 @@ fn firing(target: &WebhookTarget, request: &WebhookRequest, display_id: &str) ->
 
 fn signature_headers(headers: &BTreeMap<String, String>) -> SignatureHeaders<'_> {
     let get = |name: &str| headers.get(name).map(String::as_str);
+    // Svix, which wrote the standard, has names of its brand for the same three.
+    let [id, timestamp, signature] = if headers.contains_key("webhook-signature") {
+        ["webhook-id", "webhook-timestamp", "webhook-signature"]
+    } else {
+        ["svix-id", "svix-timestamp", "svix-signature"]
+    };
     SignatureHeaders {
-        webhook_id: get("webhook-id"),
-        webhook_timestamp: get("webhook-timestamp"),
-        webhook_signature: get("webhook-signature"),
-        hub_signature: get("x-hub-signature-256"),
+        webhook_id: get(id),
+        webhook_timestamp: get(timestamp),
+        webhook_signature: get(signature),
+        // Bitbucket; GitHub sends SHA-1 there, beside the other one.
+        hub_signature: get("x-hub-signature-256").or_else(|| get("x-hub-signature")),
         github_delivery: get("x-github-delivery"),
-        gantry_signature: get("x-gantry-signature"),
+        // Stripe signs the same bytes in the same form.
+        gantry_signature: get("x-gantry-signature").or_else(|| get("stripe-signature")),
         gantry_delivery: get("x-gantry-delivery"),
     }
 }

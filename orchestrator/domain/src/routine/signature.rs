@@ -24,17 +24,17 @@ const MAX_ID_BYTES: usize = 256;
 /// The headers of a delivery that concern its signature.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SignatureHeaders<'h> {
-    /// `webhook-id`.
+    /// `webhook-id`, or `svix-id`.
     pub webhook_id: Option<&'h str>,
-    /// `webhook-timestamp`.
+    /// `webhook-timestamp`, or `svix-timestamp`.
     pub webhook_timestamp: Option<&'h str>,
-    /// `webhook-signature`.
+    /// `webhook-signature`, or `svix-signature`.
     pub webhook_signature: Option<&'h str>,
-    /// `X-Hub-Signature-256`.
+    /// `X-Hub-Signature-256`, or `X-Hub-Signature`.
     pub hub_signature: Option<&'h str>,
     /// `X-GitHub-Delivery`.
     pub github_delivery: Option<&'h str>,
-    /// `X-Gantry-Signature`.
+    /// `X-Gantry-Signature`, or `Stripe-Signature`.
     pub gantry_signature: Option<&'h str>,
     /// `X-Gantry-Delivery`.
     pub gantry_delivery: Option<&'h str>,

@@ -1,5 +1,7 @@
 //! `GET /healthz`: the process is alive. `GET /readyz`: the server can accept jobs.
 
+use std::collections::BTreeMap;
+
 use axum::{Json, extract::State, http::StatusCode};
 use engine::{ReadinessReason, SandboxReadiness};
 use serde::Serialize;
@@ -103,6 +105,10 @@ struct ModelPart {
     model: String,
     /// Circuit breaker state: `closed`, `open` or `half_open`.
     breaker: &'static str,
+    /// What refusals taught of the provider in the last day: for each model, the properties of its dialect as `llm.dialect`
+    /// takes them; only for admins, and only if there is something.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    learned: BTreeMap<String, serde_json::Value>,
 }
 
 /// Checks whether the server can accept jobs.
@@ -121,10 +127,12 @@ async fn ready(State(api): State<PublicApi>, MaybeCaller(who): MaybeCaller) -> (
         sandbox.jobs_left = jobs_left(&api).await;
     }
     let is_ready = store.is_ok() && can;
+    let is_admin = who.as_ref().is_some_and(|who| who.role.sees_all());
     let models = api.gateway.health().into_iter().map(|one| ModelPart {
         name: one.name,
         model: one.model,
         breaker: one.breaker.as_str(),
+        learned: if is_admin { one.learned } else { BTreeMap::new() },
     });
     let readiness = Readiness {
         status: if is_ready { "ready" } else { "not_ready" },

@@ -67,25 +67,15 @@ impl AttemptError {
     /// Classifies an HTTP status and its body.
     pub(crate) fn of_status(status: u16, body: &str, retry_after: Option<Duration>) -> Self {
         let error = ErrorBody::read(body);
-        let (disposition, kind) = match status {
-            // Providers say "too many requests" or "bad request" of a spent quota, too; waiting does not fill it.
-            400..500 if error.is_spent_quota() => (Disposition::Failover, ErrorKind::Quota),
-            402 => (Disposition::Failover, ErrorKind::Quota),
-            429 => (Disposition::Failover, ErrorKind::RateLimited),
-            401 | 403 => (Disposition::Failover, ErrorKind::Auth),
-            // Redirects are not followed: the key would travel with them.
-            300..400 | 404 => (Disposition::Failover, ErrorKind::NotFound),
-            408 => (Disposition::Retry, ErrorKind::Timeout),
-            400 | 413 | 422 if error.is_context_length() => (Disposition::Fatal, ErrorKind::ContextLength),
-            500.. => (Disposition::Retry, ErrorKind::Server),
-            _ => (Disposition::Fatal, ErrorKind::BadRequest),
-        };
+        let (disposition, kind) = error.judge(status);
         let message = match status {
             300..400 => format!("status {status}: redirects are not followed; check the base URL of this provider"),
             404 if error.message.is_empty() => "status 404: check the base URL of this provider".to_owned(),
             _ if error.message.is_empty() => format!("status {status}"),
             _ => format!("status {status}: {}", error.message),
         };
+        // "Retry after 0 seconds" is sent by servers that do not know.
+        let retry_after = retry_after.or(error.retry_after).filter(|wait| !wait.is_zero());
         Self { retry_after, ..Self::new(disposition, kind, message) }
     }
 
@@ -94,8 +84,9 @@ impl AttemptError {
         let text = body.to_string();
         let error = ErrorBody::read(&text);
         let status = match error.code.as_str() {
-            _ if error.is_context_length() => 400,
-            _ if error.is_spent_quota() => 402,
+            _ if error.has_any(&CONTEXT) && !error.has_any(&NOT_CONTEXT) => 400,
+            _ if error.is_about_account() => 402,
+            _ if error.has_any(&MODERATED) => 400,
             "rate_limit_error" | "rate_limit_exceeded" | "RESOURCE_EXHAUSTED" => 429,
             "invalid_request_error" => 400,
             "authentication_error" => 401,
@@ -108,45 +99,180 @@ impl AttemptError {
     }
 }
 
-/// Phrases of the errors by which providers say that a request exceeds the context window: OpenAI and servers of its
-/// wire, Anthropic, Ollama and llama.cpp.
-const CONTEXT_PHRASES: [&str; 5] =
-    ["context length", "context window", "context size", "context limit", "prompt is too long"];
-
 /// The code or type and the message of an error, in whichever provider's shape.
 struct ErrorBody {
     code: String,
     message: String,
+    /// Google puts it into the body.
+    retry_after: Option<Duration>,
+    /// The whole body in lower case: proxies wrap the errors of others.
+    text: String,
 }
+
+/// Codes and phrases by which providers say that a request exceeds the context window.
+const CONTEXT: [&str; 30] = [
+    "context_length_exceeded",
+    "model_max_prompt_tokens_exceeded",
+    "request_too_large",
+    "exceed_context_size_error",
+    "context length",
+    "context window",
+    "context size",
+    "context limit",
+    "maximum context",
+    "prompt is too long",
+    "prompt too long",
+    "prompt exceeds max length",
+    "input token count",
+    "maximum prompt length",
+    "exceeded model token limit",
+    "range of input length",
+    "maximum model length",
+    "max_model_len",
+    "input is too long",
+    "input tokens exceeded",
+    "reduce the length",
+    "maximum allowed input length",
+    "longer than the model's context",
+    "no user query found",
+    "request body too large",
+    "token count of",
+    "exceeds the maximum number of tokens",
+    "decoder prompt",
+    "too many input tokens",
+    "input length and `max_tokens` exceed",
+];
+/// What else an error with such a phrase may be about.
+const NOT_CONTEXT: [&str; 6] =
+    ["rate limit", "too many requests", "throttl", "unsupported parameter", "unsupported_parameter", "tokens per minute"];
+
+/// The account cannot pay, or has used up what it may: codes of OpenAI, Moonshot and Z.ai.
+const ACCOUNT_CODES: [&str; 7] = [
+    "insufficient_quota",
+    "billing",
+    "credit_balance_exhausted",
+    "spend_limit_exceeded",
+    "usage_limit_exceeded",
+    "exceeded_current_quota_error",
+    "spending-limit",
+];
+/// The same in words: Anthropic, xAI, OpenRouter, Google.
+const ACCOUNT: [&str; 9] = [
+    "credit balance is too low",
+    "monthly spending limit",
+    "used all available credits",
+    "out of extra usage",
+    "extra usage is required",
+    "no endpoints found that support",
+    "no endpoints found matching your data policy",
+    "key limit exceeded",
+    "requestsperday",
+];
+/// Z.ai's numbers for the balance and the plan.
+const ACCOUNT_NUMBERS: [&str; 4] = ["1113", "1308", "1310", "1311"];
+
+/// The text of this request is refused, by a filter before or behind the model, or by a firewall.
+const MODERATED: [&str; 14] = [
+    "content_filter",
+    "responsibleaipolicyviolation",
+    "data_inspection_failed",
+    "violates our usage policies",
+    "violating our usage policy",
+    "invalid_prompt",
+    "bio_policy",
+    "misalignment_policy_violation",
+    "flagged_input",
+    "moderation",
+    "new_sensitive",
+    "content_policy_violation",
+    "safety_violation",
+    "<!doctype html",
+];
+
+/// The model wrote a call that its server could not read: another try may bring another one.
+const MODEL_MISTAKES: [&str; 4] =
+    ["tool_use_failed", "error parsing tool call", "failed to parse tool call", "malformed_function_call"];
+
+/// A server that reports what it does not take as its own failure.
+const REQUEST_REFUSED: [&str; 8] = [
+    "unsupported_parameter",
+    "invalid_request_error",
+    "jinja exception",
+    "json schema error",
+    "generate parser",
+    "failed to parse grammar",
+    "roles must alternate",
+    "after role 'tool'",
+];
 
 impl ErrorBody {
     fn read(body: &str) -> Self {
+        let text = body.to_lowercase();
         let Ok(value) = serde_json::from_str::<Value>(body) else {
-            return Self { code: String::new(), message: body.trim().to_owned() };
+            return Self { code: String::new(), message: body.trim().to_owned(), retry_after: None, text };
         };
         let value = value.as_array().and_then(|list| list.first()).unwrap_or(&value);
         let error = if value["error"].is_null() { value } else { &value["error"] };
-        let code = [&error["code"], &error["type"], &error["status"]].into_iter().find_map(|code| match code {
+        let codes = [&error["code"], &error["type"], &error["status"], &value["code"]];
+        let code = codes.into_iter().find_map(|code| match code {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) => Some(number.to_string()),
             _ => None,
         });
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let message = text(&error["message"]).or_else(|| text(error)).unwrap_or_else(|| body.trim().to_owned());
-        Self { code: code.unwrap_or_default(), message }
+        let string = |value: &Value| value.as_str().map(str::to_owned);
+        let message = string(&error["message"]).or_else(|| string(error)).or_else(|| string(&value["detail"]));
+        let mut message = message.unwrap_or_else(|| body.trim().to_owned());
+        // OpenRouter: what the provider behind it said.
+        if let Some(raw) = error["metadata"]["raw"].as_str() {
+            message.push_str(": ");
+            message.push_str(raw);
+        }
+        Self { code: code.unwrap_or_default(), message, retry_after: retry_delay(error), text }
     }
 
-    fn is_context_length(&self) -> bool {
+    /// What the error means, whichever status it has.
+    fn judge(&self, status: u16) -> (Disposition, ErrorKind) {
+        let is_refusal = (400..500).contains(&status);
+        match status {
+            300..400 => (Disposition::Failover, ErrorKind::NotFound),
+            408 => (Disposition::Retry, ErrorKind::Timeout),
+            _ if is_refusal && self.is_about_account() => (Disposition::Failover, ErrorKind::Quota),
+            _ if is_refusal && self.text.contains("api_key_invalid") => (Disposition::Failover, ErrorKind::Auth),
+            400 | 403 | 422 if self.has_any(&MODERATED) => (Disposition::Fatal, ErrorKind::Refused),
+            400 | 422 | 500 if self.has_any(&MODEL_MISTAKES) => (Disposition::Retry, ErrorKind::InvalidResponse),
+            402 => (Disposition::Failover, ErrorKind::Quota),
+            413 => (Disposition::Fatal, ErrorKind::ContextLength),
+            400 | 422 | 500 if self.has_any(&CONTEXT) && !self.has_any(&NOT_CONTEXT) => {
+                (Disposition::Fatal, ErrorKind::ContextLength)
+            }
+            429 => (Disposition::Failover, ErrorKind::RateLimited),
+            // The agreement is being made, which takes some minutes.
+            403 if self.text.contains("marketplace") => (Disposition::Retry, ErrorKind::Server),
+            401 | 403 => (Disposition::Failover, ErrorKind::Auth),
+            404 => (Disposition::Failover, ErrorKind::NotFound),
+            500 | 502 if self.has_any(&REQUEST_REFUSED) => (Disposition::Fatal, ErrorKind::BadRequest),
+            500.. => (Disposition::Retry, ErrorKind::Server),
+            _ => (Disposition::Fatal, ErrorKind::BadRequest),
+        }
+    }
+
+    /// Read from the code and the message only: the rest may quote what the user wrote.
+    fn is_about_account(&self) -> bool {
         let message = self.message.to_lowercase();
-        self.code == "context_length_exceeded" || CONTEXT_PHRASES.iter().any(|phrase| message.contains(phrase))
+        ACCOUNT_CODES.iter().any(|code| self.code.contains(code))
+            || ACCOUNT_NUMBERS.contains(&self.code.as_str())
+            || ACCOUNT.iter().any(|phrase| message.contains(phrase))
     }
 
-    /// OpenAI has codes for it, Anthropic a sentence.
-    fn is_spent_quota(&self) -> bool {
-        self.code.contains("insufficient_quota")
-            || self.code.contains("billing")
-            || self.message.to_lowercase().contains("credit balance is too low")
+    fn has_any(&self, phrases: &[&str]) -> bool {
+        phrases.iter().any(|phrase| self.text.contains(phrase))
     }
+}
+
+/// `RetryInfo` of Google: `{"@type": "…RetryInfo", "retryDelay": "34.07s"}` in the details.
+fn retry_delay(error: &Value) -> Option<Duration> {
+    let delay = error["details"].as_array()?.iter().find_map(|detail| detail["retryDelay"].as_str())?;
+    Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
 }
 
 #[cfg(test)]
@@ -186,12 +312,61 @@ mod tests {
     )]
     #[case(400, r#"{"error":{"code":"billing_hard_limit_reached"}}"#, Disposition::Failover, ErrorKind::Quota)]
     #[case(302, "", Disposition::Failover, ErrorKind::NotFound)]
-    #[case(413, "", Disposition::Fatal, ErrorKind::BadRequest)]
+    #[case(413, "", Disposition::Fatal, ErrorKind::ContextLength)]
+    #[case(403, r#"{"error":{"message":"flagged","metadata":{"reasons":["violence"],"flagged_input":"x"}}}"#, Disposition::Fatal, ErrorKind::Refused)]
+    #[case(400, r#"{"error":{"code":"content_filter","message":"The response was filtered"}}"#, Disposition::Fatal, ErrorKind::Refused)]
+    #[case(400, r#"{"error":{"code":"tool_use_failed","message":"Failed to call a function"}}"#, Disposition::Retry, ErrorKind::InvalidResponse)]
+    #[case(400, r#"[{"error":{"code":400,"status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}]"#, Disposition::Failover, ErrorKind::Auth)]
+    #[case(429, r#"{"code":"rate","error":"used all available credits or reached its monthly spending limit"}"#, Disposition::Failover, ErrorKind::Quota)]
+    #[case(429, r#"{"error":{"code":"1113","message":"balance"}}"#, Disposition::Failover, ErrorKind::Quota)]
+    #[case(429, r#"{"error":{"code":"1302","message":"rate"}}"#, Disposition::Failover, ErrorKind::RateLimited)]
+    #[case(400, r#"{"error":{"message":"This text quotes: billing details"}}"#, Disposition::Fatal, ErrorKind::BadRequest)]
+    #[case(500, r#"{"error":{"message":"Jinja Exception: Conversation roles must alternate"}}"#, Disposition::Fatal, ErrorKind::BadRequest)]
+    #[case(500, "error parsing tool call: invalid character", Disposition::Retry, ErrorKind::InvalidResponse)]
+    #[case(503, "Loading model", Disposition::Retry, ErrorKind::Server)]
     #[case(500, "", Disposition::Retry, ErrorKind::Server)]
     #[case(529, "", Disposition::Retry, ErrorKind::Server)]
     fn statuses(#[case] status: u16, #[case] body: &str, #[case] disposition: Disposition, #[case] kind: ErrorKind) {
         let error = AttemptError::of_status(status, body, None);
         assert_eq!((error.disposition, error.kind), (disposition, kind));
+    }
+
+    /// Each provider's own words for a prompt that is too long.
+    #[rstest]
+    #[case(400, "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).")]
+    #[case(400, "This model's maximum prompt length is 131072 but the request contains 200000 tokens.")]
+    #[case(400, "Invalid request: Your request exceeded model token limit: 131072")]
+    #[case(400, "Range of input length should be [1, 129024]")]
+    #[case(400, "The decoder prompt (length 40000) is longer than the maximum model length of 32768.")]
+    #[case(400, "Input is too long for requested model.")]
+    #[case(400, "Please reduce the length of the messages or completion.")]
+    #[case(400, "Prompt exceeds max length")]
+    #[case(500, "no user query found in messages")]
+    #[case(413, "Request too large for model `x` on tokens per minute (TPM): Limit 6000, Requested 9000")]
+    #[case(400, r#"{"error":{"code":"model_max_prompt_tokens_exceeded","message":"prompt token count of 70000 exceeds the limit of 64000"}}"#)]
+    fn a_prompt_that_is_too_long(#[case] status: u16, #[case] body: &str) {
+        let error = AttemptError::of_status(status, body, None);
+        assert_eq!((error.disposition, error.kind), (Disposition::Fatal, ErrorKind::ContextLength));
+    }
+
+    #[rstest]
+    #[case(429, "maximum context tokens: rate limit reached")]
+    #[case(400, "Unsupported parameter: 'max_tokens'; see the context length")]
+    fn not_every_error_with_such_words_is_about_the_length(#[case] status: u16, #[case] body: &str) {
+        assert_ne!(AttemptError::of_status(status, body, None).kind, ErrorKind::ContextLength);
+    }
+
+    #[test]
+    fn a_wait_may_be_in_the_body_and_none_is_no_advice() {
+        let body = r#"[{"error":{"code":429,"details":[{"@type":"x/google.rpc.RetryInfo","retryDelay":"34.5s"}]}}]"#;
+        assert_eq!(AttemptError::of_status(429, body, None).retry_after, Some(Duration::from_millis(34_500)));
+        assert_eq!(AttemptError::of_status(429, "", Some(Duration::ZERO)).retry_after, None);
+    }
+
+    #[test]
+    fn what_a_provider_behind_a_router_said_is_shown() {
+        let body = r#"{"error":{"message":"Provider returned error","metadata":{"raw":"missing details"}}}"#;
+        assert_eq!(AttemptError::of_status(400, body, None).message, "status 400: Provider returned error: missing details");
     }
 
     #[rstest]

@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn assistant(content: &str) -> Message {
-        Message::Assistant { content: content.to_owned(), tool_calls: Vec::new(), reasoning: None }
+        Message::Assistant { content: content.to_owned(), tool_calls: Vec::new(), native: None }
     }
 
     fn result(name: &str, content: &str) -> Message {

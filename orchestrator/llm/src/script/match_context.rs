@@ -1,6 +1,6 @@
 //! A conversation as the rules of a script see it: what their conditions are held against.
 
-use agent::safety::unwrap_untrusted;
+use agent::{safety::unwrap_untrusted, split_context};
 use protocol::{Message, TokenUsage};
 use regex::Captures;
 
@@ -42,6 +42,8 @@ impl<'a> MatchContext<'a> {
             }
             Message::User { content } => {
                 self.bytes += content.len();
+                // A script is written for what a person said.
+                let content = split_context(content).0;
                 self.prompt.get_or_insert(content);
                 self.last_message = Some(content);
             }

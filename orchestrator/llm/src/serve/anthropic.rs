@@ -87,7 +87,7 @@ fn read(body: &[u8]) -> Result<(Value, Vec<Message>), ErrorResponse> {
                 let tool_calls = read_calls(&message["content"]);
                 names.extend(tool_calls.iter().map(|call| (call.id.clone(), call.name.clone())));
                 let content = text_of(&message["content"]);
-                conversation.push(Message::Assistant { content, tool_calls, reasoning: None });
+                conversation.push(Message::Assistant { content, tool_calls, native: None });
             }
             role => return Err(ErrorResponse::bad_request(format!("messages: '{role}' is not a role"))),
         }
@@ -124,7 +124,6 @@ fn read_calls(content: &Value) -> Vec<ToolCall> {
             id: part["id"].as_str().unwrap_or_default().to_owned(),
             name: part["name"].as_str().unwrap_or_default().to_owned(),
             arguments: part["input"].clone(),
-            thought_signatures: Vec::new(),
         })
         .collect()
 }

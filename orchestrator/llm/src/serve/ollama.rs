@@ -73,11 +73,10 @@ fn read_messages(messages: &[Value]) -> Vec<Message> {
                         id: call["id"].as_str().unwrap_or_default().to_owned(),
                         name: call["function"]["name"].as_str().unwrap_or_default().to_owned(),
                         arguments: call["function"]["arguments"].clone(),
-                        thought_signatures: Vec::new(),
                     })
                     .collect();
                 waiting = tool_calls.iter().map(|call| call.name.clone()).collect();
-                Message::Assistant { content, tool_calls, reasoning: None }
+                Message::Assistant { content, tool_calls, native: None }
             }
             "tool" => {
                 let named = message["tool_name"].as_str().map(str::to_owned);

@@ -75,7 +75,7 @@ fn read_messages(messages: &Value) -> Result<Vec<Message>, ErrorResponse> {
                 let tool_calls: Vec<_> =
                     message["tool_calls"].as_array().into_iter().flatten().map(read_call).collect();
                 names.extend(tool_calls.iter().map(|call| (call.id.clone(), call.name.clone())));
-                Message::Assistant { content, tool_calls, reasoning: None }
+                Message::Assistant { content, tool_calls, native: None }
             }
             "tool" => {
                 let tool_call_id = message["tool_call_id"].as_str().unwrap_or_default().to_owned();
@@ -98,7 +98,6 @@ fn read_call(call: &Value) -> ToolCall {
         id: text(&call["id"]),
         name: text(&call["function"]["name"]),
         arguments: arguments::read(call["function"]["arguments"].as_str().unwrap_or_default()),
-        thought_signatures: Vec::new(),
     }
 }
 

@@ -67,7 +67,7 @@ fn read_items(items: &[Value], into: &mut Vec<Message>) -> Result<(), ErrorRespo
                 if let Some(Message::Assistant { tool_calls, .. }) = into.last_mut() {
                     tool_calls.push(call);
                 } else {
-                    into.push(Message::Assistant { content: String::new(), tool_calls: vec![call], reasoning: None });
+                    into.push(Message::Assistant { content: String::new(), tool_calls: vec![call], native: None });
                 }
             }
             "function_call_output" => {
@@ -90,7 +90,7 @@ fn read_message(item: &Value) -> Result<Message, ErrorResponse> {
     match item["role"].as_str().unwrap_or_default() {
         "system" | "developer" => Ok(Message::System { content }),
         "user" => Ok(Message::User { content }),
-        "assistant" => Ok(Message::Assistant { content, tool_calls: Vec::new(), reasoning: None }),
+        "assistant" => Ok(Message::Assistant { content, tool_calls: Vec::new(), native: None }),
         role => Err(ErrorResponse::bad_request(format!("input: '{role}' is not a role"))),
     }
 }
@@ -98,7 +98,7 @@ fn read_message(item: &Value) -> Result<Message, ErrorResponse> {
 fn read_call(item: &Value) -> ToolCall {
     let text = |field: &str| item[field].as_str().unwrap_or_default().to_owned();
     let arguments = arguments::read(item["arguments"].as_str().unwrap_or_default());
-    ToolCall { id: text("call_id"), name: text("name"), arguments, thought_signatures: Vec::new() }
+    ToolCall { id: text("call_id"), name: text("name"), arguments }
 }
 
 /// The output items, in the order in which [`sending::pieces`] has them.

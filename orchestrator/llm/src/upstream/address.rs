@@ -17,7 +17,7 @@ const REDACTED: &str = "[hidden]";
 
 /// A provider's address.
 pub(super) struct Address {
-    /// The URL that calls are sent to.
+    /// The base URL.
     pub(super) url: reqwest::Url,
     /// `Basic …`, when the base URL names a user.
     pub(super) authorization: Option<SecretString>,
@@ -27,7 +27,7 @@ pub(super) struct Address {
 
 impl Address {
     /// Parses a base URL.
-    pub(super) fn of(wire: Wire, base_url: &str) -> Result<Self, String> {
+    pub(super) fn of(base_url: &str) -> Result<Self, String> {
         let base_url = base_url.trim();
         let masked_url = mask_urls(base_url);
         let mut url = reqwest::Url::parse(base_url).map_err(|error| format!("'{masked_url}' is not a URL: {error}"))?;
@@ -40,13 +40,18 @@ impl Address {
         // Setting a user or password on a URL with a host cannot fail.
         let _ = (url.set_username(""), url.set_password(None));
         url.set_fragment(None);
-        let path = call_path(wire, url.path());
-        url.set_path(&path);
         Ok(Self {
             url,
             authorization: authorization.map(SecretString::from),
             secrets: secrets.into_iter().map(SecretString::from).collect(),
         })
+    }
+
+    /// The URL that calls are sent to.
+    pub(super) fn of_call(&self, wire: Wire) -> reqwest::Url {
+        let mut url = self.url.clone();
+        url.set_path(&call_path(wire, url.path()));
+        url
     }
 
     /// `text` without the secrets of the address; a provider may quote them.
@@ -56,17 +61,13 @@ impl Address {
 
     /// Azure expects keys in a separate header.
     pub(super) fn is_azure(&self) -> bool {
-        self.host_is("azure.com")
+        let rest = self.host().strip_suffix("azure.com");
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     }
 
-    /// Whether the server is OpenAI's own, here or at Azure, and not a compatible one.
-    pub(super) fn is_openai_or_azure(&self) -> bool {
-        self.host_is("openai.com") || self.is_azure()
-    }
-
-    fn host_is(&self, domain: &str) -> bool {
-        let host = self.url.host_str().unwrap_or_default();
-        host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    /// The host, in lower case.
+    pub(super) fn host(&self) -> &str {
+        self.url.host_str().unwrap_or_default()
     }
 }
 
@@ -111,8 +112,8 @@ mod tests {
 
     use super::*;
 
-    fn address(wire: Wire, base_url: &str) -> Address {
-        Address::of(wire, base_url).unwrap_or_else(|error| panic!("{error}"))
+    fn address(base_url: &str) -> Address {
+        Address::of(base_url).unwrap_or_else(|error| panic!("{error}"))
     }
 
     #[rstest]
@@ -127,24 +128,23 @@ mod tests {
     #[case(Wire::Ollama, "http://host:1", "http://host:1/api/chat")]
     #[case(Wire::Ollama, "http://host:1/?k=v", "http://host:1/api/chat?k=v")]
     fn addresses_of_calls(#[case] wire: Wire, #[case] base_url: &str, #[case] expected: &str) {
-        assert_eq!(address(wire, base_url).url.as_str(), expected);
+        assert_eq!(address(base_url).of_call(wire).as_str(), expected);
     }
 
     #[rstest]
-    #[case("https://api.openai.com/v1", true, false)]
-    #[case("https://eu.api.openai.com/v1", true, false)]
-    #[case("https://house.openai.azure.com/openai/deployments/x?api-version=1", true, true)]
-    #[case("https://notopenai.com/v1", false, false)]
-    #[case("http://127.0.0.1:8000/v1", false, false)]
-    fn openais_own_servers(#[case] base_url: &str, #[case] is_own: bool, #[case] is_azure: bool) {
-        let address = address(Wire::OpenAiChat, base_url);
-        assert_eq!((address.is_openai_or_azure(), address.is_azure()), (is_own, is_azure));
+    #[case("https://api.openai.com/v1", false)]
+    #[case("https://eu.api.openai.com/v1", false)]
+    #[case("https://house.openai.azure.com/openai/deployments/x?api-version=1", true)]
+    #[case("https://notopenai.com/v1", false)]
+    #[case("http://127.0.0.1:8000/v1", false)]
+    fn azure_is_told_by_its_host(#[case] base_url: &str, #[case] is_azure: bool) {
+        assert_eq!(address(base_url).is_azure(), is_azure);
     }
 
     #[test]
     fn a_user_part_is_a_header_and_no_secret_of_the_address_is_shown() {
         let base_url = "http://bob:hunter2%21@host:1/v1?key=abc&api-key=0123456789";
-        let address = address(Wire::OpenAiChat, base_url);
+        let address = address(base_url);
         let sent = address.authorization.as_ref().map(|header| header.expose_secret().to_owned());
         assert_eq!(sent.as_deref(), Some("Basic Ym9iOmh1bnRlcjIh"));
         let quoted =
@@ -161,7 +161,7 @@ mod tests {
     #[case("/v1")]
     #[case("ftp://u:secret@host/v1?key=secret")]
     fn invalid_addresses_are_refused(#[case] base_url: &str) {
-        let error = Address::of(Wire::OpenAiChat, base_url).map(|_| ()).unwrap_err();
+        let error = Address::of(base_url).map(|_| ()).unwrap_err();
         assert!(!error.contains("secret"), "{error}");
     }
 }

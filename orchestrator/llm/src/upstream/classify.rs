@@ -25,6 +25,7 @@ pub(super) fn decoding(error: DecodeError) -> AttemptError {
         DecodeError::Interrupted => AttemptError::transient(ErrorKind::StreamInterrupted, error.to_string()),
         DecodeError::Invalid(message) => AttemptError::transient(ErrorKind::InvalidResponse, message),
         DecodeError::Provider(body) => AttemptError::of_event(&body),
+        DecodeError::Refused(_) => AttemptError::new(Disposition::Fatal, ErrorKind::Refused, error.to_string()),
         DecodeError::Image => AttemptError::new(Disposition::Failover, ErrorKind::InvalidResponse, error.to_string()),
     }
 }

@@ -1,10 +1,13 @@
 //! Decodes one answer: frames in, deltas on the way, a completion at the end. Owns what is common to the wires.
 
-use protocol::{Completion, FinishReason, TokenUsage};
+use std::borrow::Cow;
+
+use protocol::{Completion, FinishReason, NativeReply, TokenUsage};
 use serde_json::Value;
 
 use super::{
     Wire,
+    halves::{self, Joiner},
     framing::{Frame, Framer, Framing},
     usage_counter::UsageCounter,
 };
@@ -26,6 +29,9 @@ pub enum DecodeError {
     Provider(Value),
     #[error("the model answered with an image; images are not supported here")]
     Image,
+    /// The model, or a filter behind it, refused; with the category, in the provider's word.
+    #[error("the provider refused to answer: {0}")]
+    Refused(String),
 }
 
 /// A piece of an answer, as it arrives.
@@ -66,17 +72,25 @@ impl Wire {
 pub struct Decoder {
     framer: Framer,
     assembler: Box<dyn Assembler>,
+    text: Joiner,
+    reasoning: Joiner,
 }
 
 impl Decoder {
     pub(super) fn new(wire: Wire, assembler: Box<dyn Assembler>) -> Self {
-        Self { framer: Framer::new(wire.framing()), assembler }
+        Self {
+            framer: Framer::new(wire.framing()),
+            assembler,
+            text: Joiner::default(),
+            reasoning: Joiner::default(),
+        }
     }
 
     /// Takes the next bytes, at any boundary.
     pub fn push(&mut self, bytes: &[u8], on_delta: OnDelta<'_>) -> Result<(), DecodeError> {
-        let assembler = &mut self.assembler;
-        self.framer.push(bytes, &mut |frame| take(assembler.as_mut(), &frame, on_delta))
+        let Self { framer, assembler, text, reasoning } = self;
+        let mut shown = |delta: Delta<'_>| show(delta, text, reasoning, on_delta);
+        framer.push(bytes, &mut |frame| take(assembler.as_mut(), &frame, &mut shown))
     }
 
     /// The usage so far: as reported, else estimated; zero if nothing was received.
@@ -90,15 +104,52 @@ impl Decoder {
         prompt_tokens: u64,
         on_delta: OnDelta<'_>,
     ) -> Result<Completion, (DecodeError, TokenUsage)> {
-        let Self { framer, assembler } = &mut self;
-        let ended = framer.finish(&mut |frame| take(assembler.as_mut(), &frame, on_delta));
+        let Self { framer, assembler, text, reasoning } = &mut self;
+        let mut shown = |delta: Delta<'_>| show(delta, text, reasoning, on_delta);
+        let ended = framer.finish(&mut |frame| take(assembler.as_mut(), &frame, &mut shown));
+        let (text, reasoning) = (text.finish(), reasoning.finish());
+        [Delta::Text(&text), Delta::Reasoning(&reasoning)].into_iter().filter(|delta| !delta.is_empty()).for_each(on_delta);
         let usage = self.usage(prompt_tokens);
         let decoded = ended.and_then(|()| self.assembler.into_completion());
         let mut completion = decoded.map_err(|error| (error, usage))?;
+        join_texts(&mut completion);
         for call in &mut completion.tool_calls {
             call.name.truncate(call.name.floor_char_boundary(MAX_TOOL_NAME_BYTES));
         }
         Ok(Completion { usage, ..completion })
+    }
+}
+
+impl Delta<'_> {
+    const fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) | Self::Reasoning(text) => text.is_empty(),
+        }
+    }
+}
+
+/// Shows a piece, with what was held back before it.
+fn show(delta: Delta<'_>, text: &mut Joiner, reasoning: &mut Joiner, on_delta: OnDelta<'_>) {
+    let (shown, is_text) = match delta {
+        Delta::Text(piece) => (text.push(piece), true),
+        Delta::Reasoning(piece) => (reasoning.push(piece), false),
+    };
+    if !shown.is_empty() {
+        on_delta(if is_text { Delta::Text(&shown) } else { Delta::Reasoning(&shown) });
+    }
+}
+
+fn join_texts(completion: &mut Completion) {
+    let texts = [Some(&mut completion.content), completion.reasoning.as_mut()].into_iter().flatten();
+    let names = completion.tool_calls.iter_mut().flat_map(|call| [&mut call.id, &mut call.name]);
+    for text in texts.chain(names) {
+        if let Cow::Owned(joined) = halves::join(text) {
+            *text = joined;
+        }
+    }
+    completion.tool_calls.iter_mut().for_each(|call| halves::join_all(&mut call.arguments));
+    if let Some(native) = &mut completion.native {
+        halves::join_all(&mut native.value);
     }
 }
 
@@ -121,12 +172,18 @@ pub(super) fn check_end(reported: Option<FinishReason>, has_end_mark: bool, is_e
     }
 }
 
+/// The provider's own form of a reply; its maker is filled in by the caller.
+pub(super) const fn native(value: Value) -> NativeReply {
+    NativeReply { maker: String::new(), value }
+}
+
 /// A completion to be filled in.
 pub(super) fn empty_completion() -> Completion {
     Completion {
         content: String::new(),
         tool_calls: Vec::new(),
         reasoning: None,
+        native: None,
         finish_reason: FinishReason::Stop,
         usage: TokenUsage::default(),
         notice: None,

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::halves;
+
 /// Length of `\uXXXX`.
 const ESCAPE_BYTES: usize = 6;
 
@@ -36,15 +38,19 @@ impl Nesting {
 }
 
 /// Parses a payload. Servers that cut a text anywhere send parts of characters: bytes that are not UTF-8, and halves of
-/// surrogate pairs. Those are replaced by U+FFFD.
+/// surrogate pairs. Those are replaced by marks (`halves`).
 pub(super) fn parse(data: &[u8]) -> serde_json::Result<Value> {
-    serde_json::from_slice(data).or_else(|_| serde_json::from_str(&without_partial_characters(data)))
+    serde_json::from_slice(data).or_else(|_| serde_json::from_str(&with_marks(data)))
 }
 
-fn without_partial_characters(data: &[u8]) -> String {
-    let text = String::from_utf8_lossy(data);
+fn with_marks(data: &[u8]) -> String {
+    let mut text = String::with_capacity(data.len());
+    for chunk in data.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|byte| halves::of_byte(*byte)));
+    }
     let mut whole = String::with_capacity(text.len());
-    let mut rest = text.as_ref();
+    let mut rest = text.as_str();
     while let Some(at) = rest.find('\\') {
         whole.push_str(&rest[..at]);
         rest = &rest[at..];
@@ -54,7 +60,10 @@ fn without_partial_characters(data: &[u8]) -> String {
             (Some(_), _) => 0,
             (None, _) => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
         };
-        whole.push_str(if kept == 0 { "\u{fffd}" } else { &rest[..kept] });
+        match first.filter(|_| kept == 0) {
+            Some(lone) => whole.push(halves::of_surrogate(lone)),
+            None => whole.push_str(&rest[..kept]),
+        }
         rest = &rest[kept.max(first.map_or(0, |_| ESCAPE_BYTES))..];
     }
     whole.push_str(rest);

@@ -6,7 +6,7 @@
 
 use protocol::ToolCall;
 use serde::de::IgnoredAny;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::json::{self, Nesting};
 use crate::arguments;
@@ -73,6 +73,9 @@ impl PartialCall {
         if !piece.id.is_empty() && !self.id.is_empty() && !same_id {
             return !self.is_continued_by(piece);
         }
+        if self.is_named_by(piece) {
+            return false;
+        }
         if !self.name.is_empty() && piece.name != self.name {
             return self.arguments.is_empty() || self.is_whole();
         }
@@ -84,6 +87,13 @@ impl PartialCall {
             return false;
         }
         !piece.arguments.trim().is_empty() && (!self.is_placeholder() || is_object(&piece.arguments))
+    }
+
+    /// Whether a piece is more of this call's name: nothing but a name at the place of a call that has an id and no arguments.
+    fn is_named_by(&self, piece: &Piece<'_>) -> bool {
+        let is_addressed = piece.index.is_some() && piece.index == self.index;
+        let is_begun = !self.id.is_empty() && !self.name.is_empty() && self.arguments.is_empty();
+        is_addressed && is_begun && piece.id.is_empty() && piece.name != self.name && piece.arguments.is_empty()
     }
 
     /// Whether a piece with a new id is more of this call: some servers make up an id for each piece and repeat the
@@ -114,6 +124,8 @@ impl PartialCall {
         }
         if self.name.is_empty() {
             piece.name.clone_into(&mut self.name);
+        } else if !piece.name.is_empty() && self.is_named_by(piece) {
+            self.name.push_str(piece.name);
         }
         if self.index.is_none() {
             self.index = piece.index;
@@ -185,8 +197,8 @@ impl ToolCallAssembler {
         self.calls.is_empty()
     }
 
-    /// The calls, by index where each has its own.
-    pub(super) fn into_calls(mut self) -> Vec<ToolCall> {
+    /// The calls, by index where each has its own, and what the provider added to each.
+    pub(super) fn into_calls(mut self) -> (Vec<ToolCall>, Vec<Option<Value>>) {
         self.calls.retain(|call| !(call.name.is_empty() && call.arguments.is_empty()));
         let mut indexes: Vec<_> = self.calls.iter().filter_map(|call| call.index).collect();
         indexes.sort_unstable();
@@ -194,19 +206,14 @@ impl ToolCallAssembler {
         if indexes.len() == self.calls.len() {
             self.calls.sort_by_key(|call| call.index);
         }
-        self.calls.into_iter().map(PartialCall::into_call).collect()
+        self.calls.into_iter().map(PartialCall::into_call).unzip()
     }
 }
 
 impl PartialCall {
-    fn into_call(self) -> ToolCall {
-        let signature = self.extra.map(|extra| json!({ "extra_content": extra }).to_string());
-        ToolCall {
-            id: self.id,
-            name: self.name,
-            arguments: arguments::read(&self.arguments),
-            thought_signatures: signature.into_iter().collect(),
-        }
+    fn into_call(self) -> (ToolCall, Option<Value>) {
+        let arguments = arguments::read(&self.arguments);
+        (ToolCall { id: self.id, name: self.name, arguments }, self.extra)
     }
 }
 

@@ -10,7 +10,8 @@ use super::{
 };
 use crate::arguments::tokens_of_bytes;
 
-/// Token counts as a provider reports them; later reports replace earlier ones, since all are cumulative.
+/// Token counts as a provider reports them. All are cumulative, so a smaller one never replaces a larger one: proxies end
+/// streams with zeros.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ReportedUsage {
     pub(super) input: Option<u64>,
@@ -38,10 +39,10 @@ impl UsageCounter {
     pub(super) fn report(&mut self, counts: ReportedUsage) {
         let known = &mut self.reported;
         let plausible = |count: Option<u64>| count.filter(|tokens| *tokens <= MAX_REPORTED_TOKENS);
-        known.input = plausible(counts.input).or(known.input);
-        known.output = plausible(counts.output).or(known.output);
-        known.cache_read = plausible(counts.cache_read).or(known.cache_read);
-        known.cache_write = plausible(counts.cache_write).or(known.cache_write);
+        known.input = plausible(counts.input).max(known.input);
+        known.output = plausible(counts.output).max(known.output);
+        known.cache_read = plausible(counts.cache_read).max(known.cache_read);
+        known.cache_write = plausible(counts.cache_write).max(known.cache_write);
     }
 
     /// Takes counts of a wire whose input leaves the cached tokens out.

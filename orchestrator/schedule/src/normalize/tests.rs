@@ -38,6 +38,10 @@ fn a_trigger_is_stored_as_what_it_means(#[case] trigger: serde_json::Value, #[ca
 #[case(json!({"type": "cron", "schedule": "@daily", "timezone": "Mars/Olympus"}), "unknown time zone \"Mars/Olympus\"")]
 #[case(json!({"type": "cron", "schedule": "every 2h", "timezone": "Mars/Olympus"}), "unknown time zone \"Mars/Olympus\"")]
 #[case(json!({"type": "cron", "schedule": "at 2026-11-23T12:00:00Z"}), "has passed; choose a time after")]
+// dagster-io/dagster#15294.
+#[case(json!({"type": "cron", "schedule": "*/90 * * * *"}), "the step 90 in `*/90` is beyond the 60 minutes; for an interval write `every 90m`")]
+#[case(json!({"type": "cron", "schedule": "0 */24 * * *"}), "the step 24 in `*/24` is beyond the 24 hours")]
+#[case(json!({"type": "cron", "schedule": "0 0 0 * 1-6/13 *"}), "the step 13 in `1-6/13` is beyond the 12 months")]
 #[case(json!({"type": "every", "every_seconds": 59}), "fires 59 seconds apart")]
 #[case(json!({"type": "every", "every_seconds": 0}), "must be from 1 to")]
 #[case(json!({"type": "every", "every_seconds": u64::MAX}), "must be from 1 to")]

@@ -256,8 +256,7 @@ async fn prompt_text_in_any_request_field_is_charged() {
         call(json!({"id": long(), "name": "n", "arguments": {}})),
         call(json!({"id": "i", "name": long(), "arguments": {}})),
         call(json!({"id": "i", "name": "n", "arguments": {"a": long()}})),
-        call(json!({"id": "i", "name": "n", "arguments": {}, "thought_signatures": [long()]})),
-        json!([user, {"role": "assistant", "content": "", "reasoning": long()}]),
+        json!([user, {"role": "assistant", "content": "", "native": {"maker": "m", "value": [long()]}}]),
         json!([user, {"role": "tool", "tool_call_id": long(), "name": "n", "content": ""}]),
     ];
     for (n, messages) in hidden.into_iter().enumerate() {

@@ -102,17 +102,41 @@ fn refusing(name: &str, status: u16, message: &str) -> ProviderSettings {
     scripted(name, &format!("rules: [{{error: {{status: {status}, message: '{message}'}}}}]"))
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_conversation_that_is_too_long_for_the_first_provider_fails_at_once() {
+    let _time = VirtualTime::start();
+    let gateway = gateway(vec![refusing("one", 413, "no"), scripted("well", WELL)]);
+    let error = failed(&gateway, "hello").await;
+    assert!(matches!(error.failure, Failure::Failed { kind: ErrorKind::ContextLength, .. }), "{error}");
+    assert_eq!(error.cost.duration.as_secs(), 0);
+}
+
 #[rstest]
 #[case(400)]
-#[case(413)]
 #[case(422)]
 #[tokio::test(start_paused = true)]
-async fn a_request_that_would_fail_anywhere_fails_at_once(#[case] status: u16) {
+async fn a_request_that_one_provider_refuses_is_put_to_the_next(#[case] status: u16) {
     let _time = VirtualTime::start();
     let gateway = gateway(vec![refusing("one", status, "no"), scripted("well", WELL)]);
+    assert_eq!(ask(&gateway, "hello").await.unwrap().cost.provider, "well");
+}
+
+/// Without the second provider the caller would wait.
+#[rstest]
+#[case(400, "Tool call id was call_abc")]
+#[case(413, "too long for this one")]
+#[tokio::test(start_paused = true)]
+async fn what_a_failover_refuses_does_not_hide_that_the_first_provider_may_answer_later(
+    #[case] status: u16,
+    #[case] message: &str,
+) {
+    let _time = VirtualTime::start();
+    let limited = scripted("limited", "rules: [{rate_limit: {retry_after_seconds: 60}}]");
+    let gateway = gateway(vec![limited, refusing("two", status, message)]);
     let error = failed(&gateway, "hello").await;
-    assert!(matches!(error.failure, Failure::Failed { kind: ErrorKind::BadRequest, .. }), "{error}");
-    assert_eq!(error.cost.duration.as_secs(), 0);
+    let Failure::RateLimited { retry_after: Some(wait), message, .. } = &error.failure else { panic!("{error}") };
+    assert_eq!(wait.as_secs(), 60);
+    assert!(message.contains("limited: ") && message.contains("two: "), "{message}");
 }
 
 #[rstest]

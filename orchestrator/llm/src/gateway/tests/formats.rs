@@ -71,14 +71,14 @@ async fn parallel_calls_there_and_back(#[values(Wire::OpenAi, Wire::Anthropic, W
         id: id.to_owned(),
         name: "weather".to_owned(),
         arguments,
-        thought_signatures: Vec::new(),
     };
-    let mut expected =
-        vec![call("call_a", json!({"city": "Oslo", "days": 2})), call("call_b", json!({"city": "Bergen"}))];
-    if wire == Wire::Anthropic {
-        expected[0].thought_signatures.push("c2lnbmVk".to_owned());
-    }
-    assert_eq!(first.tool_calls, expected);
+    assert_eq!(
+        first.tool_calls,
+        [call("call_a", json!({"city": "Oslo", "days": 2})), call("call_b", json!({"city": "Bergen"}))]
+    );
+    let native = first.native.clone().expect("each wire returns the reasoning");
+    assert!(native.maker.ends_with(" 127.0.0.1 model-a"), "{native:?}");
+    assert!(native.value.to_string().contains("Two places."), "{native:?}");
     assert_eq!(first.content, "I ask for both.");
     assert_eq!(first.reasoning.as_deref(), Some("Two places."));
     assert_eq!(first.finish_reason, FinishReason::ToolCalls);
@@ -93,7 +93,7 @@ async fn parallel_calls_there_and_back(#[values(Wire::OpenAi, Wire::Anthropic, W
         content: content.to_owned(),
     };
     let assistant =
-        Message::Assistant { content: first.content, tool_calls: first.tool_calls, reasoning: first.reasoning };
+        Message::Assistant { content: first.content, tool_calls: first.tool_calls, native: first.native };
     let messages = vec![user("both"), assistant, result("call_a", "sun"), result("call_b", "rain")];
     let second = gateway.ask(&conversation(messages), &CallContext::default(), std::future::pending()).await.unwrap();
     assert_eq!(second.completion.content, "It is rain.");
@@ -110,7 +110,7 @@ async fn arguments_that_are_not_json_stay_text(#[values(Wire::OpenAi, Wire::Anth
 
     // And the conversation goes on, although each wire takes objects only.
     let assistant =
-        Message::Assistant { content: String::new(), tool_calls: answer.tool_calls.clone(), reasoning: None };
+        Message::Assistant { content: String::new(), tool_calls: answer.tool_calls.clone(), native: None };
     let result = Message::Tool {
         tool_call_id: answer.tool_calls[0].id.clone(),
         name: "weather".to_owned(),
@@ -178,7 +178,7 @@ async fn a_rate_limit_is_returned_with_its_retry_after(
         kind: ErrorKind::RateLimited,
         origin: RateLimitOrigin::Provider,
         retry_after: Some(Duration::from_secs(7)),
-        message: "status 429: rate limit reached, slow down".to_owned(),
+        message: "served: status 429: rate limit reached, slow down".to_owned(),
     };
     assert_eq!(error.failure, expected);
     assert_eq!(gateway.health()[0].breaker, BreakerState::Closed);

@@ -19,23 +19,25 @@ async fn the_whole_request_is_estimated() {
     let call = |call: protocol::ToolCall| Message::Assistant {
         content: String::new(),
         tool_calls: vec![call],
-        reasoning: None,
+        native: None,
     };
     let plain = || protocol::ToolCall {
         id: "i".to_owned(),
         name: "n".to_owned(),
         arguments: json!({}),
-        thought_signatures: vec![],
     };
     let messages = [
         user(&text()),
         Message::System { content: text() },
-        Message::Assistant { content: text(), tool_calls: vec![], reasoning: None },
-        Message::Assistant { content: String::new(), tool_calls: vec![], reasoning: Some(text()) },
+        Message::Assistant { content: text(), tool_calls: vec![], native: None },
+        Message::Assistant {
+            content: String::new(),
+            tool_calls: vec![],
+            native: Some(protocol::NativeReply { maker: String::new(), value: json!([text()]) }),
+        },
         call(protocol::ToolCall { id: text(), ..plain() }),
         call(protocol::ToolCall { name: text(), ..plain() }),
         call(protocol::ToolCall { arguments: json!({"a": text()}), ..plain() }),
-        call(protocol::ToolCall { thought_signatures: vec![text()], ..plain() }),
         Message::Tool { tool_call_id: text(), name: String::new(), content: String::new() },
         Message::Tool { tool_call_id: String::new(), name: text(), content: String::new() },
         Message::Tool { tool_call_id: String::new(), name: String::new(), content: text() },

@@ -1,6 +1,7 @@
 //! What the gateway sends, and what it makes of servers that misbehave: against servers that keep what they were asked.
 
 use axum::http::StatusCode;
+use config::{Dialect, Field};
 use protocol::ToolCall;
 use rstest::rstest;
 
@@ -78,48 +79,6 @@ async fn a_model_is_asked_by_the_name_it_has(
     assert_eq!(sent_temperature, temperature);
 }
 
-#[tokio::test]
-async fn a_thinking_block_is_returned_unchanged() {
-    let recorder = Recorder::start().await;
-    let gateway = impatient(vec![recorder.provider(Wire::Anthropic)]);
-    let call = ToolCall {
-        id: "call_a".to_owned(),
-        name: "weather".to_owned(),
-        arguments: json!({}),
-        thought_signatures: vec!["c2lnbmVk".to_owned()],
-    };
-    let redacted = json!({"type": "redacted_thinking", "data": "xyz"});
-    let second = ToolCall { id: "call_b".to_owned(), thought_signatures: vec![redacted.to_string()], ..call.clone() };
-    let assistant = |call, reasoning: Option<&str>| Message::Assistant {
-        content: String::new(),
-        tool_calls: vec![call],
-        reasoning: reasoning.map(str::to_owned),
-    };
-    let result = |id: &str| Message::Tool {
-        tool_call_id: id.to_owned(),
-        name: "weather".to_owned(),
-        content: "rain".to_owned(),
-    };
-    let messages = vec![
-        user("hello"),
-        assistant(call, Some("Two places.")),
-        result("call_a"),
-        assistant(second, None),
-        result("call_b"),
-    ];
-    gateway
-        .ask(&conversation(messages), &CallContext::default(), std::future::pending())
-        .await
-        .expect_err("it answers nothing");
-
-    let sent = recorder.stop().await;
-    let signed = json!({"type": "thinking", "thinking": "Two places.", "signature": "c2lnbmVk"});
-    assert_eq!(sent["messages"][1]["content"][0], signed);
-    assert_eq!(sent["messages"][3]["content"][0], redacted);
-    assert_eq!(sent["messages"][4]["content"][0]["cache_control"], json!({"type": "ephemeral"}));
-    assert_eq!(sent["tools"][0]["cache_control"], json!({"type": "ephemeral"}));
-}
-
 #[rstest]
 #[tokio::test]
 async fn broken_arguments_go_back_as_an_object(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
@@ -129,9 +88,8 @@ async fn broken_arguments_go_back_as_an_object(#[values(Wire::OpenAi, Wire::Anth
         id: "call_a".to_owned(),
         name: "weather".to_owned(),
         arguments: json!("{\"city\": \"Os"),
-        thought_signatures: Vec::new(),
     };
-    let assistant = Message::Assistant { content: "so".to_owned(), tool_calls: vec![call], reasoning: None };
+    let assistant = Message::Assistant { content: "so".to_owned(), tool_calls: vec![call], native: None };
     let messages = vec![user("hello"), assistant, user("fix it")];
     gateway
         .ask(&conversation(messages), &CallContext::default(), std::future::pending())
@@ -199,27 +157,83 @@ async fn a_stream_that_ends_in_peace_without_an_answer(
     recorder.stop().await;
 }
 
-/// A server that refuses the name of the output limit says which one it takes; that is remembered.
-#[tokio::test]
-async fn the_other_name_of_the_output_limit_is_tried_and_remembered() {
-    let mut recorder = Recorder::deciding(|body| {
-        if body["max_tokens"].is_null() {
-            return (StatusCode::OK, "data: {\"choices\":[{\"delta\":{\"content\":\"fine\"},\"finish_reason\":\"stop\"}]}\n\n");
+const FINE: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"fine\"},\"finish_reason\":\"stop\"}]}\n\n";
+
+/// As strict as four providers together, each of which refuses a request as a whole for one of its fields.
+fn strict(body: &serde_json::Value) -> (StatusCode, &'static str) {
+    let has_long_id = body["messages"].to_string().contains("call_abc");
+    let refusal = match () {
+        () if !body["max_tokens"].is_null() => {
+            r#"{"error":{"message":"Unsupported parameter: use 'max_completion_tokens' instead of 'max_tokens'.","code":"unsupported_parameter"}}"#
         }
-        let refusal = r#"{"error":{"message":"Unsupported parameter: use 'max_completion_tokens' instead of 'max_tokens'.","code":"unsupported_parameter"}}"#;
-        (StatusCode::BAD_REQUEST, refusal)
-    })
-    .await;
+        () if !body["temperature"].is_null() => r#"{"error":{"message":"`temperature` is deprecated for this model."}}"#,
+        () if !body["stream_options"].is_null() => {
+            r#"{"detail":[{"type":"extra_forbidden","loc":["body","stream_options"]}]}"#
+        }
+        () if has_long_id => {
+            r#"{"message":"Tool call id was call_abc but must be a-z, A-Z, 0-9, with a length of 9.","code":"3280"}"#
+        }
+        () => return (StatusCode::OK, FINE),
+    };
+    (StatusCode::BAD_REQUEST, refusal)
+}
+
+fn with_a_call() -> CompletionRequest {
+    let call = ToolCall {
+        id: "call_abc".to_owned(),
+        name: "weather".to_owned(),
+        arguments: json!({}),
+    };
+    conversation(vec![
+        user("hello"),
+        Message::Assistant { content: String::new(), tool_calls: vec![call], native: None },
+        Message::Tool { tool_call_id: "call_abc".to_owned(), name: "weather".to_owned(), content: "rain".to_owned() },
+    ])
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_for_what_it_has_is_sent_otherwise_and_that_is_remembered() {
+    let mut recorder = Recorder::deciding(strict).await;
+    let gateway = impatient(vec![recorder.provider(Wire::OpenAi)]);
+    let mut asked = Vec::new();
+    for _ in 0..2 {
+        let answer = gateway.ask(&with_a_call(), &CallContext::default(), std::future::pending()).await.unwrap();
+        assert_eq!(answer.completion.content, "fine");
+        let mut requests = 0;
+        while recorder.bodies.try_recv().is_ok() {
+            requests += 1;
+        }
+        asked.push(requests);
+    }
+    assert_eq!(asked, [5, 1]);
+    recorder.served.stop().await;
+}
+
+#[tokio::test]
+async fn a_refusal_that_goes_on_is_the_answer_and_nothing_is_remembered_of_it() {
+    let refusal = r#"{"error":{"message":"`temperature` is deprecated for this model."}}"#;
+    let mut recorder = Recorder::answering(StatusCode::BAD_REQUEST, refusal).await;
     let gateway = impatient(vec![recorder.provider(Wire::OpenAi)]);
     for _ in 0..2 {
-        assert_eq!(ask(&gateway, "hello").await.unwrap().completion.content, "fine");
+        let error = failed(&gateway, "hello").await;
+        assert!(error.to_string().contains("deprecated"), "{error}");
+        let first = recorder.bodies.recv().await.unwrap();
+        let second = recorder.bodies.recv().await.unwrap();
+        assert_eq!((first["temperature"].is_null(), second["temperature"].is_null()), (false, true));
     }
-    let mut limits = Vec::new();
-    for _ in 0..3 {
-        let body = recorder.bodies.recv().await.unwrap();
-        limits.push((body["max_tokens"].as_u64(), body["max_completion_tokens"].as_u64()));
-    }
-    assert_eq!(limits, [(Some(16_384), None), (None, Some(16_384)), (None, Some(16_384))]);
+    assert!(recorder.bodies.try_recv().is_err());
+    recorder.served.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_operator_sets_is_not_corrected() {
+    let mut recorder = Recorder::deciding(strict).await;
+    let pinned = Dialect { temperature: Some(Field::Send), ..Dialect::default() };
+    let gateway = impatient(vec![ProviderSettings { dialect: pinned, ..recorder.provider(Wire::OpenAi) }]);
+    let error = failed(&gateway, "hello").await;
+    assert!(error.to_string().contains("temperature"), "{error}");
+    let requests = [recorder.bodies.recv().await.unwrap(), recorder.bodies.recv().await.unwrap()];
+    assert!(requests.iter().all(|body| !body["temperature"].is_null()));
     recorder.served.stop().await;
 }
 

@@ -7,7 +7,7 @@ use super::usage::{self, kind};
 use crate::{
     arguments,
     wire::{
-        decoder::{Assembler, DecodeError, Delta, OnDelta, check_end, empty_completion, finish_reason},
+        decoder::{Assembler, DecodeError, Delta, OnDelta, check_end, empty_completion, finish_reason, native},
         json::{items, string, text},
         usage_counter::UsageCounter,
     },
@@ -18,6 +18,8 @@ use crate::{
 pub(in crate::wire) struct MessageAssembler {
     blocks: Vec<(Option<u64>, Block)>,
     finish: Option<FinishReason>,
+    /// The category of a refusal.
+    refusal: Option<String>,
     has_end_mark: bool,
     counter: UsageCounter,
 }
@@ -51,13 +53,13 @@ impl Assembler for MessageAssembler {
         match kind {
             "content_block_start" => self.start(value["index"].as_u64(), &value["content_block"], on_delta),
             "content_block_delta" => self.extend(value["index"].as_u64(), &value["delta"], on_delta),
-            "message_delta" => self.stop(&value["delta"]["stop_reason"]),
+            "message_delta" => self.stop(&value["delta"]),
             "message_stop" => self.has_end_mark = true,
             "message" => {
                 for block in items(&value["content"]) {
                     self.start(None, block, on_delta);
                 }
-                self.stop(&value["stop_reason"]);
+                self.stop(value);
             }
             _ => {}
         }
@@ -74,6 +76,9 @@ impl Assembler for MessageAssembler {
     }
 
     fn into_completion(self: Box<Self>) -> Result<Completion, DecodeError> {
+        if let Some(category) = self.refusal {
+            return Err(DecodeError::Refused(category));
+        }
         check_end(self.finish, self.has_end_mark, self.blocks.is_empty())?;
         let mut completion = empty_completion();
         put_together(self.blocks.into_iter().map(|(_, block)| block).collect(), &mut completion);
@@ -147,52 +152,53 @@ impl MessageAssembler {
         }
     }
 
-    fn stop(&mut self, reason: &Value) {
-        self.finish = match reason.as_str() {
+    fn stop(&mut self, end: &Value) {
+        self.finish = match end["stop_reason"].as_str() {
             None => self.finish,
             Some("end_turn" | "stop_sequence") => Some(FinishReason::Stop),
             Some("max_tokens" | "model_context_window_exceeded") => Some(FinishReason::Length),
             Some("tool_use") => Some(FinishReason::ToolCalls),
-            Some("refusal") => Some(FinishReason::ContentFilter),
+            Some("refusal") => {
+                self.refusal = Some(text(&end["stop_details"]["category"]).unwrap_or("refusal").to_owned());
+                Some(FinishReason::ContentFilter)
+            }
             // `pause_turn` and unknown reasons.
             Some(_) => Some(FinishReason::Other),
         };
     }
 }
 
-/// Thinking that the provider requires back is kept with the call that follows it.
 fn put_together(blocks: Vec<Block>, completion: &mut Completion) {
     let mut reasoning = String::new();
-    let mut thinking: Vec<Value> = Vec::new();
-    let is_thinking = |block: &&Block| matches!(block, Block::Thinking { .. } | Block::RedactedThinking(_));
-    let is_only_one = blocks.iter().filter(is_thinking).count() == 1;
+    let mut parts = Vec::new();
+    let mut is_signed = false;
     for block in blocks {
         match block {
-            Block::Text(text) => completion.content.push_str(&text),
+            Block::Text(text) => {
+                completion.content.push_str(&text);
+                parts.push(json!({"type": "text", "text": text}));
+            }
             Block::Thinking { text, signature } => {
                 reasoning.push_str(&text);
+                // One that is not signed is of no use to its maker.
                 if !signature.is_empty() {
-                    thinking.push(json!({"type": "thinking", "thinking": text, "signature": signature}));
+                    is_signed = true;
+                    parts.push(json!({"type": "thinking", "thinking": text, "signature": signature}));
                 }
             }
-            Block::RedactedThinking(block) => thinking.push(block),
+            Block::RedactedThinking(block) => {
+                is_signed = true;
+                parts.push(block);
+            }
             Block::ToolUse { id, name, initial, json } => {
                 let arguments =
                     if json.trim().is_empty() && !initial.is_null() { initial } else { arguments::read(&json) };
-                let thought_signatures = signatures(std::mem::take(&mut thinking), is_only_one);
-                completion.tool_calls.push(ToolCall { id, name, arguments, thought_signatures });
+                completion.tool_calls.push(ToolCall { id, name, arguments });
+                parts.push(json!({"type": "tool_use"}));
             }
             Block::Other => {}
         }
     }
     completion.reasoning = Some(reasoning).filter(|text| !text.is_empty());
-}
-
-/// The only signed block of an answer is its signature, since its text is the reasoning; otherwise each is kept whole.
-fn signatures(thinking: Vec<Value>, is_only_one: bool) -> Vec<String> {
-    let signature = |block: Value| match block["signature"].as_str() {
-        Some(signature) if is_only_one => signature.to_owned(),
-        _ => block.to_string(),
-    };
-    thinking.into_iter().map(signature).collect()
+    completion.native = is_signed.then(|| native(Value::Array(parts)));
 }

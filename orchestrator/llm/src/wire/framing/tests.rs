@@ -5,6 +5,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
+use crate::wire::halves;
 
 fn frames(framing: Framing, parts: &[&[u8]]) -> Result<Vec<Frame>, DecodeError> {
     let mut framer = Framer::new(framing);
@@ -17,6 +18,11 @@ fn frames(framing: Framing, parts: &[&[u8]]) -> Result<Vec<Frame>, DecodeError> 
         framer.push(part, &mut keep)?;
     }
     framer.finish(&mut keep)?;
+    for frame in &mut found {
+        if let Frame::Json { value, .. } = frame {
+            halves::join_all(value);
+        }
+    }
     Ok(found)
 }
 

@@ -1,14 +1,19 @@
 //! Builds Ollama chat requests.
 
-use protocol::{CompletionRequest, Message, ToolCall, ToolChoice};
+use std::borrow::Cow;
+
+use protocol::{Message, ToolCall, ToolChoice, ToolDefinition};
 use serde_json::{Value, json};
 
-use crate::{arguments, wire::RequestOptions};
+use crate::{
+    arguments,
+    wire::{RequestOptions, adapt::Adapted, json::text},
+};
 
 const MAX_TEMPERATURE: f64 = 2.0;
 
-pub(in crate::wire) fn body(request: &CompletionRequest, options: &RequestOptions<'_>) -> Value {
-    let messages: Vec<Value> = request.messages.iter().filter_map(message).collect();
+pub(in crate::wire) fn body(request: &Adapted<'_>, options: &RequestOptions<'_>) -> Value {
+    let messages: Vec<Value> = request.messages.iter().filter_map(|sent| message(sent)).collect();
     // Without `num_ctx` the server silently truncates the prompt to its default.
     let mut settings = json!({"num_predict": options.max_output_tokens, "num_ctx": options.context_tokens});
     if let Some(temperature) = request.temperature.filter(|given| given.is_finite()) {
@@ -17,7 +22,7 @@ pub(in crate::wire) fn body(request: &CompletionRequest, options: &RequestOption
     let mut body = json!({"model": options.model, "messages": messages, "stream": true, "options": settings});
     // This wire has no way to forbid tool calls.
     if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
-        let tool = |tool: &protocol::ToolDefinition| {
+        let tool = |tool: &Cow<'_, ToolDefinition>| {
             let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});
             json!({"type": "function", "function": function})
         };
@@ -36,12 +41,12 @@ fn message(message: &Message) -> Option<Value> {
         Message::Assistant { content, tool_calls, .. } if content.trim().is_empty() && tool_calls.is_empty() => {
             return None;
         }
-        Message::Assistant { content, tool_calls, reasoning } => {
+        Message::Assistant { content, tool_calls, native } => {
             let mut message = json!({"role": "assistant", "content": content});
             if !tool_calls.is_empty() {
                 message["tool_calls"] = tool_calls.iter().map(tool_call).collect();
-                if let Some(reasoning) = reasoning {
-                    message["thinking"] = json!(reasoning);
+                if let Some(thinking) = native.as_ref().and_then(|native| text(&native.value["thinking"])) {
+                    message["thinking"] = json!(thinking);
                 }
             }
             message

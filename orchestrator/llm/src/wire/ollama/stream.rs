@@ -1,13 +1,13 @@
 //! Assembles Ollama's answers from lines.
 
 use protocol::{Completion, FinishReason, ToolCall};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::usage;
 use crate::{
     arguments,
     wire::{
-        decoder::{Assembler, DecodeError, Delta, OnDelta, empty_completion, finish_reason},
+        decoder::{Assembler, DecodeError, Delta, OnDelta, empty_completion, finish_reason, native},
         json::{items, string, text},
         usage_counter::UsageCounter,
     },
@@ -64,6 +64,9 @@ impl Assembler for LineAssembler {
         Ok(Completion {
             finish_reason: finish_reason(Some(finish), !self.calls.is_empty()),
             content: self.content,
+            native: Some(&self.reasoning)
+                .filter(|thinking| !thinking.is_empty() && !self.calls.is_empty())
+                .map(|thinking| native(json!({"thinking": thinking}))),
             tool_calls: self.calls,
             reasoning: Some(self.reasoning).filter(|text| !text.is_empty()),
             ..empty_completion()
@@ -78,5 +81,5 @@ fn tool_call(call: &Value) -> ToolCall {
         Value::Null => arguments::read(""),
         given => given.clone(),
     };
-    ToolCall { id: string(&call["id"]), name: string(&function["name"]), arguments, thought_signatures: Vec::new() }
+    ToolCall { id: string(&call["id"]), name: string(&function["name"]), arguments }
 }

@@ -1,11 +1,14 @@
 //! Assembles chat completions from chunks, or decodes a complete one.
 
 use protocol::{Completion, FinishReason};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::usage::{self, choice, part};
+use super::{
+    EXTRA_CONTENT, REASONING_DETAILS, REASONING_FIELDS, CALLS,
+    usage::{self, choice, part},
+};
 use crate::wire::{
-    decoder::{Assembler, DecodeError, Delta, OnDelta, check_end, empty_completion, finish_reason},
+    decoder::{self, Assembler, DecodeError, Delta, OnDelta, check_end, empty_completion, finish_reason},
     json::{items, text},
     tool_calls::ToolCallAssembler,
     usage_counter::UsageCounter,
@@ -16,9 +19,14 @@ use crate::wire::{
 pub(in crate::wire) struct ChunkAssembler {
     content: String,
     reasoning: String,
+    /// The field of the reasoning.
+    reasoning_field: Option<&'static str>,
+    details: Vec<Value>,
+    extra: Value,
     calls: ToolCallAssembler,
     finish: Option<FinishReason>,
-    is_refusal: bool,
+    /// The word for why there is no answer.
+    refusal: Option<String>,
     has_end_mark: bool,
     counter: UsageCounter,
 }
@@ -39,13 +47,18 @@ impl Assembler for ChunkAssembler {
         if !items(&part["images"]).is_empty() {
             return Err(DecodeError::Image);
         }
-        // Two names for the same field; some servers send both.
-        if let Some(reasoning) = text(&part["reasoning_content"]).or_else(|| text(&part["reasoning"])) {
+        let named = REASONING_FIELDS.into_iter().filter_map(|name| Some((name, text(&part[name])?)));
+        if let Some((name, reasoning)) = named.last() {
+            self.reasoning_field = Some(name);
             self.reason(reasoning, on_delta);
+        }
+        items(&part[REASONING_DETAILS]).iter().for_each(|detail| self.take_detail(detail));
+        if part[EXTRA_CONTENT].is_object() {
+            self.extra = part[EXTRA_CONTENT].clone();
         }
         self.take_content(&part["content"], on_delta)?;
         if let Some(refusal) = text(&part["refusal"]) {
-            self.is_refusal = true;
+            self.refusal = Some("refusal".to_owned());
             self.say(refusal, on_delta);
         }
         if let Value::Array(pieces) = &part["tool_calls"] {
@@ -55,7 +68,11 @@ impl Assembler for ChunkAssembler {
             self.calls.take(std::slice::from_ref(&part["function_call"]));
         }
         if let Some(reason) = text(&choice["finish_reason"]) {
-            self.finish = Some(read_finish_reason(reason));
+            let finish = read_finish_reason(reason)?;
+            if finish == FinishReason::ContentFilter {
+                self.refusal = Some(reason.to_lowercase());
+            }
+            self.finish = Some(finish);
         }
         Ok(())
     }
@@ -70,14 +87,18 @@ impl Assembler for ChunkAssembler {
     }
 
     fn into_completion(self: Box<Self>) -> Result<Completion, DecodeError> {
+        if let Some(category) = self.refusal {
+            return Err(DecodeError::Refused(category));
+        }
         let is_empty = self.content.is_empty() && self.reasoning.is_empty() && self.calls.is_empty();
         check_end(self.finish, self.has_end_mark, is_empty)?;
-        let tool_calls = self.calls.into_calls();
-        let reported = if self.is_refusal { Some(FinishReason::ContentFilter) } else { self.finish };
+        let (tool_calls, signatures) = self.calls.into_calls();
+        let native = native_parts(&self.reasoning, self.reasoning_field, self.details, self.extra, signatures);
         Ok(Completion {
             content: self.content,
-            finish_reason: finish_reason(reported, !tool_calls.is_empty()),
+            finish_reason: finish_reason(self.finish, !tool_calls.is_empty()),
             tool_calls,
+            native: native.map(decoder::native),
             reasoning: Some(self.reasoning).filter(|text| !text.is_empty()),
             ..empty_completion()
         })
@@ -93,6 +114,22 @@ impl ChunkAssembler {
     fn reason(&mut self, text: &str, on_delta: OnDelta<'_>) {
         self.reasoning.push_str(text);
         on_delta(Delta::Reasoning(text));
+    }
+
+    /// Details come in pieces, of which the later ones have what the first ones lack.
+    fn take_detail(&mut self, detail: &Value) {
+        let last = self.details.last_mut().filter(|last| last["type"] == detail["type"] && last["index"] == detail["index"]);
+        let Some(last) = last.filter(|_| detail["type"] != "reasoning.encrypted") else {
+            return self.details.push(detail.clone());
+        };
+        for (name, value) in detail.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
+            match (&mut last[name], value) {
+                (Value::String(known), Value::String(more)) if matches!(name.as_str(), "text" | "summary") => {
+                    known.push_str(more);
+                }
+                (known, value) => *known = value.clone(),
+            }
+        }
     }
 
     /// A text, or parts of several types.
@@ -116,12 +153,44 @@ impl ChunkAssembler {
     }
 }
 
-fn read_finish_reason(reason: &str) -> FinishReason {
-    match reason.to_ascii_lowercase().as_str() {
-        "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" => FinishReason::Stop,
-        "length" | "max_tokens" | "model_length" => FinishReason::Length,
-        "tool_calls" | "function_call" | "tool_use" => FinishReason::ToolCalls,
-        "content_filter" | "refusal" | "safety" => FinishReason::ContentFilter,
-        _ => FinishReason::Other,
+/// What goes back to the provider with the reply, if there is something. Plain reasoning does with the calls that it led to.
+fn native_parts(
+    reasoning: &str,
+    field: Option<&'static str>,
+    details: Vec<Value>,
+    extra: Value,
+    signatures: Vec<Option<Value>>,
+) -> Option<Value> {
+    let mut parts = json!({});
+    if let Some(field) = field.filter(|_| !signatures.is_empty()) {
+        parts[field] = json!(reasoning);
     }
+    if !details.is_empty() {
+        parts[REASONING_DETAILS] = Value::Array(details);
+    }
+    if extra.is_object() {
+        parts[EXTRA_CONTENT] = extra;
+    }
+    if signatures.iter().any(Option::is_some) {
+        parts[CALLS] = json!(signatures);
+    }
+    Some(parts).filter(|parts| parts != &json!({}))
+}
+
+fn read_finish_reason(reason: &str) -> Result<FinishReason, DecodeError> {
+    Ok(match reason.to_ascii_lowercase().as_str() {
+        "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" => FinishReason::Stop,
+        "length" | "max_tokens" | "model_length" | "model_context_window_exceeded" => FinishReason::Length,
+        "tool_calls" | "function_call" | "tool_use" => FinishReason::ToolCalls,
+        "content_filter" | "refusal" | "safety" | "sensitive" | "prohibited_content" | "new_sensitive" => {
+            FinishReason::ContentFilter
+        }
+        // The text of a server that was cut off (KoboldCpp).
+        "null" => return Err(DecodeError::Interrupted),
+        // OpenRouter, Z.ai, Google: the generation broke.
+        "error" | "network_error" | "malformed_function_call" | "unexpected_tool_call" => {
+            return Err(DecodeError::Invalid(format!("the provider ended the answer with '{reason}'")));
+        }
+        _ => FinishReason::Other,
+    })
 }

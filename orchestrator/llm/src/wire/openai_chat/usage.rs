@@ -51,9 +51,12 @@ pub(super) fn part(choice: &Value) -> &Value {
 fn counts(usage: &Value) -> ReportedUsage {
     let details = &usage["prompt_tokens_details"];
     let first = |values: [&Value; 3]| values.into_iter().find_map(count);
+    let (input, output) = (count(&usage["prompt_tokens"]), count(&usage["completion_tokens"]));
+    // Google, xAI and others leave reasoning out of the completion; the total has it.
+    let rest = count(&usage["total_tokens"]).zip(input).map(|(total, input)| total.saturating_sub(input));
     ReportedUsage {
-        input: count(&usage["prompt_tokens"]),
-        output: count(&usage["completion_tokens"]),
+        input,
+        output: output.max(rest),
         cache_read: first([
             &details["cached_tokens"],
             // DeepSeek's name and Moonshot's.

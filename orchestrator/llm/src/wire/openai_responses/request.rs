@@ -1,19 +1,22 @@
 //! Builds requests of OpenAI's responses API. The whole conversation is sent with each request; the provider stores
 //! nothing.
 
-use protocol::{CompletionRequest, Message, ToolCall, ToolDefinition};
+use config::OpaqueBack;
+use protocol::{Message, NativeReply, ToolCall, ToolDefinition};
 use serde_json::{Value, json};
 
 use crate::{
     arguments,
     wire::{
         RequestOptions,
+        adapt::Adapted,
+        json::items as parts_of,
         openai::{self, ToolShapes},
     },
 };
 
-pub(in crate::wire) fn body(request: &CompletionRequest, options: &RequestOptions<'_>) -> Value {
-    let input: Vec<Value> = request.messages.iter().flat_map(items).collect();
+pub(in crate::wire) fn body(request: &Adapted<'_>, options: &RequestOptions<'_>) -> Value {
+    let input: Vec<Value> = request.messages.iter().flat_map(|message| items(message)).collect();
     let mut body = json!({
         "model": options.model,
         "input": input,
@@ -21,6 +24,9 @@ pub(in crate::wire) fn body(request: &CompletionRequest, options: &RequestOption
         "store": false,
         "stream": true,
     });
+    if options.dialect.opaque_back != Some(OpaqueBack::Never) {
+        body["include"] = json!(["reasoning.encrypted_content"]);
+    }
     openai::add_options(&mut body, request, options, &ToolShapes { tool, choice });
     body
 }
@@ -33,32 +39,45 @@ fn items(message: &Message) -> Vec<Value> {
         Message::Tool { tool_call_id, content, .. } => {
             vec![json!({"type": "function_call_output", "call_id": tool_call_id, "output": content})]
         }
+        Message::Assistant { tool_calls, native: Some(NativeReply { value: Value::Array(parts), .. }), .. } => {
+            replayed(parts, tool_calls)
+        }
         Message::Assistant { content, tool_calls, .. } => {
-            let mut items: Vec<Value> = tool_calls.first().into_iter().flat_map(reasoning).collect();
-            if !content.trim().is_empty() {
-                items.push(message_item("assistant", "output_text", content));
-            }
-            for (at, call) in tool_calls.iter().enumerate() {
-                if at > 0 {
-                    items.extend(reasoning(call));
-                }
-                items.push(function_call(call));
-            }
-            items
+            let text = Some(content).filter(|text| !text.trim().is_empty());
+            let text = text.map(|text| message_item("assistant", "output_text", text));
+            text.into_iter().chain(tool_calls.iter().map(|call| function_call(&Value::Null, call))).collect()
         }
     }
 }
 
-/// The reasoning items that came before a call. One that is not encrypted is known to the provider only by an id that
-/// it did not keep.
-fn reasoning(call: &ToolCall) -> Vec<Value> {
-    let known = call.thought_signatures.iter().filter_map(|signature| serde_json::from_str::<Value>(signature).ok());
-    known.filter(|item| item["type"] == "reasoning" && item["encrypted_content"].is_string()).collect()
+/// A reply as the provider made it, of which a worker may have sent anything. Calls that were not run are left out, with the reasoning that led to them: it is refused
+/// without what followed.
+fn replayed(parts: &[Value], calls: &[ToolCall]) -> Vec<Value> {
+    let mut calls = calls.iter();
+    let item = |part: &Value| match part["type"].as_str() {
+        Some("function_call") => calls.next().map(|call| function_call(part, call)),
+        Some("message") => Some(part).filter(|part| is_said(part)).cloned(),
+        _ => Some(part).filter(|part| part["type"] == "reasoning").cloned(),
+    };
+    let mut items: Vec<Value> = parts.iter().filter_map(item).collect();
+    while items.last().is_some_and(|item| item["type"] == "reasoning") {
+        items.pop();
+    }
+    items
 }
 
-fn function_call(call: &ToolCall) -> Value {
+fn is_said(item: &Value) -> bool {
+    let is_text = |part: &Value| matches!(part["type"].as_str(), Some("output_text" | "refusal"));
+    item["role"] == "assistant" && parts_of(&item["content"]).iter().all(is_text)
+}
+
+fn function_call(made: &Value, call: &ToolCall) -> Value {
     let arguments = arguments::as_object(&call.arguments).to_string();
-    json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments})
+    let mut item = json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments});
+    if made["id"].is_string() {
+        item["id"] = made["id"].clone();
+    }
+    item
 }
 
 fn tool(tool: &ToolDefinition) -> Value {

@@ -1,13 +1,13 @@
 //! Assembles responses from events, or decodes a complete one.
 
 use protocol::{Completion, FinishReason, ToolCall};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::usage::{self, kind};
 use crate::{
     arguments,
     wire::{
-        decoder::{Assembler, DecodeError, Delta, OnDelta, empty_completion, finish_reason},
+        decoder::{Assembler, DecodeError, Delta, OnDelta, empty_completion, finish_reason, native},
         json::{items, string, text},
         usage_counter::UsageCounter,
     },
@@ -81,7 +81,10 @@ impl Assembler for ResponseAssembler {
         }
         let mut completion = empty_completion();
         let is_refusal = put_together(&self.outputs, &mut completion)?;
-        let end = if is_refusal { FinishReason::ContentFilter } else { end };
+        if is_refusal || end == FinishReason::ContentFilter {
+            let category = if is_refusal { "refusal" } else { "content_filter" };
+            return Err(DecodeError::Refused(category.to_owned()));
+        }
         completion.finish_reason = finish_reason(Some(end), !completion.tool_calls.is_empty());
         Ok(completion)
     }
@@ -122,7 +125,7 @@ impl ResponseAssembler {
         }
         self.end = Some(match response["incomplete_details"]["reason"].as_str() {
             None => FinishReason::Stop,
-            Some("max_output_tokens") => FinishReason::Length,
+            Some("max_output_tokens" | "max_messages") => FinishReason::Length,
             Some("content_filter") => FinishReason::ContentFilter,
             Some(_) => FinishReason::Other,
         });
@@ -133,7 +136,8 @@ impl ResponseAssembler {
 /// Whether the model refused.
 fn put_together(outputs: &[Output], completion: &mut Completion) -> Result<bool, DecodeError> {
     let mut reasoning = String::new();
-    let mut signatures = Vec::new();
+    let mut parts = Vec::new();
+    let mut is_encrypted = false;
     let mut is_refusal = false;
     for output in outputs {
         let item = &output.item;
@@ -145,15 +149,17 @@ fn put_together(outputs: &[Output], completion: &mut Completion) -> Result<bool,
                     id: text(&item["call_id"]).map_or_else(|| string(&item["id"]), str::to_owned),
                     name: string(&item["name"]),
                     arguments: arguments::read(written),
-                    thought_signatures: std::mem::take(&mut signatures),
                 });
+                parts.push(json!({"type": "function_call", "id": item["id"]}));
             }
             Some("reasoning") => {
-                let parts = items(&item["summary"]).iter().chain(items(&item["content"]));
-                let whole: String = parts.filter_map(|part| text(&part["text"])).collect();
+                let texts = items(&item["summary"]).iter().chain(items(&item["content"]));
+                let whole: String = texts.filter_map(|part| text(&part["text"])).collect();
                 reasoning.push_str(if whole.is_empty() { &output.reasoning } else { &whole });
+                // One that is not encrypted is known to the provider only by an id that it did not keep.
                 if item["encrypted_content"].is_string() {
-                    signatures.push(item.to_string());
+                    is_encrypted = true;
+                    parts.push(item.clone());
                 }
             }
             Some("image_generation_call") => return Err(DecodeError::Image),
@@ -163,10 +169,20 @@ fn put_together(outputs: &[Output], completion: &mut Completion) -> Result<bool,
                     is_refusal |= part["type"] == "refusal";
                     whole.push_str(text(&part["text"]).or_else(|| text(&part["refusal"])).unwrap_or_default());
                 }
-                completion.content.push_str(if whole.is_empty() { &output.text } else { &whole });
+                let is_whole = !whole.is_empty();
+                let whole = if is_whole { &whole } else { &output.text };
+                completion.content.push_str(whole);
+                match is_whole {
+                    true => parts.push(item.clone()),
+                    false if whole.is_empty() => {}
+                    false => parts.push(json!({
+                        "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": whole}],
+                    })),
+                }
             }
         }
     }
     completion.reasoning = Some(reasoning).filter(|text| !text.is_empty());
+    completion.native = is_encrypted.then(|| native(Value::Array(parts)));
     Ok(is_refusal)
 }

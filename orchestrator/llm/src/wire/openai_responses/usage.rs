@@ -40,7 +40,7 @@ fn end(response: &Value, counter: &mut UsageCounter) {
         input: count(&usage["input_tokens"]),
         output: count(&usage["output_tokens"]),
         cache_read: count(&usage["input_tokens_details"]["cached_tokens"]),
-        cache_write: None,
+        cache_write: count(&usage["input_tokens_details"]["cache_write_tokens"]),
     });
     counter.complete();
 }

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use proptest::prelude::*;
-use protocol::{Completion, FinishReason, TokenUsage, ToolCall};
+use protocol::{Completion, FinishReason, TokenUsage};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -107,11 +107,9 @@ fn every_call_once_and_in_order(#[case] name: &str, #[case] expected: &[(&str, &
 #[case("vllm.sse", "", Some("Ask both."), FinishReason::ToolCalls)]
 #[case("openrouter.sse", "", Some("Ask."), FinishReason::ToolCalls)]
 #[case("mistral.sse", "Fine.", Some("Hm."), FinishReason::Stop)]
-#[case("refusal.sse", "I cannot.", None, FinishReason::ContentFilter)]
 #[case("anthropic.sse", "Two cities.", Some("Ask both."), FinishReason::ToolCalls)]
 #[case("anthropic.json", "Two cities.", Some("Ask both."), FinishReason::ToolCalls)]
 #[case("anthropic_unknown.sse", "Fine.", None, FinishReason::Other)]
-#[case("anthropic_refusal.sse", "No.", None, FinishReason::ContentFilter)]
 #[case("anthropic_nameless.sse", "Fine.", None, FinishReason::Stop)]
 #[case("ollama.ndjson", "Two cities.", Some("Ask both."), FinishReason::ToolCalls)]
 #[case("ollama.json", "Two cities.", None, FinishReason::Length)]
@@ -133,7 +131,7 @@ fn text_reasoning_and_end(
 #[case("openai.json", usage(120, 30, 64, 0))]
 #[case::cumulative("vllm.sse", usage(120, 30, 0, 0))]
 #[case::with_the_finish("llama_cpp.sse", usage(120, 30, 0, 0))]
-#[case::in_each_chunk("gemini.sse", usage(120, 30, 0, 0))]
+#[case::in_each_chunk_and_reasoning_in_the_total("gemini.sse", usage(120, 90, 0, 0))]
 #[case("litellm.sse", usage(120, 30, 64, 16))]
 #[case::input_excludes_the_cache("anthropic.sse", usage(120, 30, 64, 16))]
 #[case("anthropic.json", usage(120, 30, 64, 16))]
@@ -169,6 +167,76 @@ fn an_error_inside_an_answer_is_the_providers(#[case] name: &str, #[case] messag
     match decode(wire_of(name), &[&fixture(name)]).0 {
         Err((DecodeError::Provider(body), _)) => assert_eq!(body["error"]["message"].as_str(), message),
         other => panic!("{other:?}"),
+    }
+}
+
+#[rstest]
+#[case("refusal.sse", "refusal")]
+#[case("anthropic_refusal.sse", "refusal")]
+fn a_refusal_is_no_answer(#[case] name: &str, #[case] category: &str) {
+    let (decoded, _) = decode(wire_of(name), &[&fixture(name)]);
+    assert_eq!(decoded.map_err(|(error, _)| error), Err(DecodeError::Refused(category.to_owned())));
+}
+
+/// vercel/ai#12425: 97 of 98 tokens of xAI's answer are reasoning, which only the total has. envoyproxy/ai-gateway#1631: a
+/// proxy ends Anthropic's stream with zeros.
+#[rstest]
+#[case::reasoning_beside_the_completion(
+    Wire::OpenAiChat,
+    &[json!({"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 10_120, "completion_tokens": 1_499, "total_tokens": 14_428}})],
+    usage(10_120, 4_308, 0, 0)
+)]
+#[case::zeros_at_the_end(
+    Wire::Anthropic,
+    &[
+        json!({"type": "message_start", "message": {"usage": {
+            "input_tokens": 50_000, "cache_read_input_tokens": 30_000, "output_tokens": 1}}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "x"}}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {
+            "input_tokens": 0, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 20}}),
+        json!({"type": "message_stop"}),
+    ],
+    usage(80_000, 20, 30_000, 0)
+)]
+fn what_was_counted_once_is_never_less(#[case] wire: Wire, #[case] events: &[Value], #[case] expected: TokenUsage) {
+    let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    assert_eq!(decode(wire, &[body.as_bytes()]).0.unwrap().usage, expected);
+}
+
+/// openclaw/openclaw#115536: gateways in JavaScript cut texts at UTF-16 units.
+#[test]
+fn halves_of_characters_meet_again_in_every_field() {
+    let chunk = |delta: &str| format!("data: {{\"choices\": [{{\"index\": 0, \"delta\": {delta}}}]}}\n\n");
+    let call = |arguments: &str| chunk(&format!("{{\"tool_calls\": [{{\"index\": 0, \"id\": \"a\", \"function\": {{\"name\": \"f\", \"arguments\": \"{arguments}\"}}}}]}}"));
+    let body = [
+        chunk(r#"{"reasoning": "Go \ud83d"}"#),
+        chunk(r#"{"reasoning": "\ude80"}"#),
+        chunk(r#"{"content": "Ship it \ud83d"}"#),
+        chunk(r#"{"content": "\ude80 now \ud83d"}"#),
+        call(r#"{\"x\": \"\ud83d"#),
+        call(r#"\ude80\"}"#),
+        "data: {\"choices\": [{\"index\": 0, \"delta\": {}, \"finish_reason\": \"tool_calls\"}]}\n\n".to_owned(),
+    ];
+    let (completion, deltas) = decode(Wire::OpenAiChat, &[body.concat().as_bytes()]);
+    let completion = completion.unwrap();
+    assert_eq!((completion.content.as_str(), deltas.as_str()), ("Ship it 🚀 now \u{fffd}", "Ship it 🚀 now \u{fffd}"));
+    assert_eq!(completion.reasoning.as_deref(), Some("Go 🚀"));
+    assert_eq!(completion.tool_calls[0].arguments, json!({"x": "🚀"}));
+}
+
+/// NousResearch/hermes-agent#92161 and CherryHQ/cherry-studio#16079; PowerShell/AIShell#350 for the last one.
+#[rstest]
+#[case("error", false)]
+#[case("network_error", false)]
+#[case("MALFORMED_FUNCTION_CALL", false)]
+#[case("null", true)]
+fn a_generation_that_broke_is_no_answer(#[case] reason: &str, #[case] is_cut: bool) {
+    let chunk = json!({"choices": [{"index": 0, "delta": {"content": "Half of"}, "finish_reason": reason}]});
+    let (decoded, _) = decode(Wire::OpenAiChat, &[format!("data: {chunk}\n\ndata: [DONE]\n\n").as_bytes()]);
+    match decoded.map_err(|(error, _)| error) {
+        Err(DecodeError::Invalid(message)) => assert!(!is_cut && message.contains(reason), "{message}"),
+        other => assert_eq!((other, is_cut), (Err(DecodeError::Interrupted), true)),
     }
 }
 
@@ -211,24 +279,22 @@ fn the_name_of_a_tool_has_a_limit() {
     assert_eq!(completion.tool_calls[0].name, "é".repeat(128));
 }
 
-fn signatures(calls: &[ToolCall]) -> Vec<Vec<Value>> {
-    let parsed = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| json!(text));
-    calls.iter().map(|call| call.thought_signatures.iter().map(parsed).collect()).collect()
-}
-
 #[test]
-fn opaque_reasoning_travels_with_the_call_that_it_belongs_to() {
-    assert_eq!(signatures(&decoded("anthropic.sse").tool_calls), [vec![json!("c2ln")], vec![]]);
+fn what_is_signed_is_kept_in_its_order() {
+    let native = |name: &str| decoded(name).native.map(|native| native.value);
+    let (text, call) = (json!({"type": "text", "text": "Two cities."}), json!({"type": "tool_use"}));
     let thinking = |text, signature| json!({"type": "thinking", "thinking": text, "signature": signature});
+    assert_eq!(native("anthropic.sse"), Some(json!([thinking("Ask both.", "c2ln"), text, call, call])));
     let redacted = json!({"type": "redacted_thinking", "data": "xyz"});
-    assert_eq!(
-        signatures(&decoded("anthropic_interleaved.sse").tool_calls),
-        [vec![thinking("One.", "czE="), redacted], vec![thinking("Two.", "czI=")]]
-    );
-    let google = json!({"extra_content": {"google": {"thought_signature": "c2ln"}}});
-    assert_eq!(signatures(&decoded("gemini.sse").tool_calls), [vec![google], vec![]]);
-    let responses = signatures(&decoded("responses.sse").tool_calls);
-    assert_eq!(responses[0][0]["encrypted_content"], "gAAA");
+    let interleaved = json!([thinking("One.", "czE="), redacted, call, thinking("Two.", "czI="), call]);
+    assert_eq!(native("anthropic_interleaved.sse"), Some(interleaved));
+    let google = json!({"google": {"thought_signature": "c2ln"}});
+    assert_eq!(native("gemini.sse"), Some(json!({"calls": [google, null]})));
+    assert_eq!(native("openrouter.sse"), Some(json!({"reasoning": "Ask."})));
+    assert_eq!(native("responses.sse").unwrap()[0]["encrypted_content"], "gAAA");
+    for name in ["openai.sse", "mistral.sse", "anthropic_nameless.sse", "responses.json"] {
+        assert_eq!(native(name), None, "{name}");
+    }
 }
 
 fn all_fixtures() -> Vec<String> {

@@ -17,7 +17,7 @@ fn assembled(pieces: &[Value]) -> Vec<(String, String, String)> {
 
 fn shown(calls: ToolCallAssembler) -> Vec<(String, String, String)> {
     let shown = |call: ToolCall| (call.id, call.name, call.arguments.to_string());
-    calls.into_calls().into_iter().map(shown).collect()
+    calls.into_calls().0.into_iter().map(shown).collect()
 }
 
 /// A piece: index, id, name, arguments; `-` leaves a field out.
@@ -57,6 +57,7 @@ type Row = (&'static str, &'static str, &'static str, &'static str);
 #[case::neither_in_pieces(&[("-", "-", "f", ""), ("-", "-", "-", "{\"x\":"), ("-", "-", "-", "1}")], " f {\"x\":1}")]
 #[case::name_in_each_piece(&[("0", "a", "f", "{\"x\""), ("0", "a", "f", ":1}"), ("0", "a", "f", "")], "a f {\"x\":1}")]
 #[case::name_in_each_piece_without_ids(&[("0", "-", "f", ""), ("0", "-", "f", "{\"x\""), ("0", "-", "f", ":1}")], " f {\"x\":1}")]
+#[case::a_name_in_pieces(&[("0", "a", "ti", ""), ("0", "-", "me", ""), ("0", "-", "-", "{}")], "a time {}")]
 #[case::an_id_for_each_piece(&[("0", "a", "f", ""), ("0", "b", "-", "{\"x\":"), ("0", "c", "-", "1}")], "a f {\"x\":1}")]
 #[case::an_id_for_each_piece_and_no_index(&[("-", "a", "f", ""), ("-", "b", "-", "{\"x\":1}")], "a f {\"x\":1}")]
 #[case::one_id_for_all(&[("0", "a", "f", "{\"x\":1}"), ("1", "a", "f", "{\"x\":2}")], "a f {\"x\":1}; a f {\"x\":2}")]

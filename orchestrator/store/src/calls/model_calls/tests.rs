@@ -84,6 +84,7 @@ impl Scene {
             content: "done".to_owned(),
             tool_calls: vec![],
             reasoning: None,
+            native: None,
             finish_reason: FinishReason::Stop,
             usage,
             notice: None,
@@ -163,7 +164,6 @@ async fn the_last_answer_is_the_one_that_was_made_last() {
                 id: format!("call of the {id}"),
                 name: "echo".to_owned(),
                 arguments: serde_json::Value::Null,
-                thought_signatures: vec![],
             }];
         }
         scene.store.close_model_call(&row).await.unwrap();

@@ -269,3 +269,34 @@ async fn an_endless_condition_is_cut_off() {
     assert_eq!(runs(&ada, &routine).await, []);
     world.finish().await;
 }
+
+/// The same bytes are signed under the headers of Svix, Stripe and Bitbucket (hookdeck/webhook-skills#34).
+#[tokio::test]
+async fn senders_sign_the_same_bytes_under_names_of_their_own() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let renamed = |headers: Vec<(&'static str, String)>, names: &[(&str, &'static str)]| -> Vec<(&'static str, String)> {
+        let name = |own: &'static str| names.iter().find(|(from, _)| *from == own).map_or(own, |(_, to)| *to);
+        headers.into_iter().map(|(own, value)| (name(own), value)).collect()
+    };
+    let standard_names =
+        [("webhook-id", "svix-id"), ("webhook-timestamp", "svix-timestamp"), ("webhook-signature", "svix-signature")];
+    let encoded = json!({"type": "webhook", "path": "encoded", "secret": ENCODED_SECRET});
+    let plain = json!({"type": "webhook", "path": "plain", "secret": PLAIN_SECRET});
+    create(&ada, "svix", encoded, unlimited()).await;
+    create(&ada, "others", plain, unlimited()).await;
+    let now = world.clock().now();
+    let body = r#"{"status": "done"}"#;
+    for (path, headers) in [
+        ("encoded", renamed(standard("msg_1", now, body), &standard_names)),
+        ("plain", renamed(own(None, now, body), &[("x-gantry-signature", "stripe-signature")])),
+        ("plain", renamed(github("1", "push", r#"{"pushed": 1}"#), &[("x-hub-signature-256", "x-hub-signature")])),
+    ] {
+        let body = if headers.iter().any(|(name, _)| *name == "x-hub-signature") { r#"{"pushed": 1}"# } else { body };
+        deliver(&world, path, &headers, body).await.expect(202);
+    }
+    let sha1 = vec![("x-hub-signature", "sha1=0123456789012345678901234567890123456789".to_owned())];
+    deliver(&world, "plain", &sha1, body).await.expect(401);
+    end_runs(&ada).await;
+    world.finish().await;
+}

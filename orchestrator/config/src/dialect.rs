@@ -1,0 +1,202 @@
+//! What a provider takes of a request: properties in which the servers of one wire format differ.
+//!
+//! A property that is not set is left to the weaker source: the operator's setting comes before what refusals taught,
+//! that before the preset, that before the default, which is the first value of each type. Never decides which applies.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    setting::{Kind, SettingSpec},
+    setting_value::{RawValue, SettingValue, table},
+};
+
+/// The field that limits the output of a chat completion. Reasoning models of OpenAI refuse the older one, some compatible
+/// servers do not know the newer one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputLimit {
+    #[default]
+    MaxTokens,
+    MaxCompletionTokens,
+}
+
+impl OutputLimit {
+    /// The name in a request.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCompletionTokens => "max_completion_tokens",
+        }
+    }
+}
+
+/// Whether a field is in the request where it is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Field {
+    #[default]
+    Send,
+    Omit,
+}
+
+/// In which order messages may stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MessageOrder {
+    /// Any.
+    #[default]
+    Free,
+    /// No user message follows a result or another user message: its text is joined to them.
+    TextInResults,
+    /// User and assistant messages take turns as well.
+    Alternating,
+}
+
+/// Where the instructions stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SystemMessages {
+    /// Where the conversation has them.
+    #[default]
+    InPlace,
+    /// In one message, the first.
+    OneFirst,
+    /// In the first user message.
+    InUserMessage,
+}
+
+/// The text of a message that has calls only.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EmptyContent {
+    #[default]
+    Null,
+    Text,
+}
+
+/// Which ids of tool calls are taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallIds {
+    /// Any.
+    #[default]
+    AsReceived,
+    /// 1 to 64 characters of `a-z A-Z 0-9 _ -`.
+    Max64,
+    /// The same, up to 40.
+    Max40,
+    /// Nine letters and digits.
+    Nine,
+}
+
+/// Which JSON Schemas of parameters are taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SchemaSubset {
+    /// All.
+    #[default]
+    Full,
+    /// Those of an object, without a union at the top.
+    NoTopUnion,
+    /// One type for each value, and what it consists of.
+    Plain,
+}
+
+/// How plain reasoning goes back with the calls that it led to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReasoningBack {
+    /// In the field in which it came; nothing where none came.
+    #[default]
+    AsReceived,
+    /// Not at all.
+    Never,
+    /// As it came, and an empty one where none came.
+    Always,
+    /// Before the text, between `<think>` marks.
+    ThinkText,
+}
+
+/// Whether what a provider signed or encrypted goes back to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpaqueBack {
+    /// To the provider and model that made it.
+    #[default]
+    ToMaker,
+    /// Not at all.
+    Never,
+    /// To its maker; calls without one get the signature that Google documents for calls of other models.
+    Placeholder,
+}
+
+/// The format of a provider of the kind `openai`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpenAiWire {
+    #[default]
+    Chat,
+    Responses,
+}
+
+macro_rules! dialect {
+    ($( $(#[$about:meta])* $name:ident: $kind:ty, )*) => {
+        /// Properties of a provider's requests for one model; those that are set.
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct Dialect {
+            $( $(#[$about])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $name: Option<$kind>, )*
+        }
+
+        impl Dialect {
+            /// With the properties of another one where this one has none.
+            #[must_use]
+            pub fn or(self, weaker: &Self) -> Self {
+                Self { $( $name: self.$name.or_else(|| weaker.$name.clone()), )* }
+            }
+
+            /// Whether a property is set in both.
+            pub fn overlaps(&self, other: &Self) -> bool {
+                $( (self.$name.is_some() && other.$name.is_some()) || )* false
+            }
+        }
+    };
+}
+
+dialect! {
+    /// The format, for providers of the kind `openai`.
+    wire: OpenAiWire,
+    /// The name of the output limit.
+    output_limit: OutputLimit,
+    /// The highest output limit in tokens that is taken.
+    max_output_tokens: u64,
+    temperature: Field,
+    /// The request for usage in a stream.
+    stream_options: Field,
+    /// Also whether a call can be forced.
+    tool_choice: Field,
+    parallel_tool_calls: Field,
+    order: MessageOrder,
+    system: SystemMessages,
+    empty_content: EmptyContent,
+    call_ids: CallIds,
+    reasoning_back: ReasoningBack,
+    opaque_back: OpaqueBack,
+    schema: SchemaSubset,
+    /// Names of tools that are not offered, because their definitions are refused.
+    left_out_tools: Vec<String>,
+    /// One call in a message, each followed by its result.
+    one_call_per_message: bool,
+}
+
+impl SettingValue for Dialect {
+    const KIND: Kind = Kind::Table;
+
+    fn parse(raw: &RawValue, _spec: &SettingSpec) -> Result<Self, String> {
+        table(raw)
+    }
+
+    fn unset() -> Option<Self> {
+        Some(Self::default())
+    }
+}
