@@ -1,10 +1,15 @@
 //! Cleaning: separates a model's text into visible text, thinking, and calls written as text. Pure.
 //!
 //! Owns one pass over the text, from left to right, linear in its length. Never touches code: fenced blocks and inline
-//! code stay as they are, except a JSON block that is a call of an offered tool.
+//! code stay as they are, except a JSON block that is a call of an offered tool. Never makes a call of another tool, or of
+//! one whose end is missing.
 
 mod call;
 mod code;
+mod harmony;
+mod literal;
+mod marks;
+mod payload;
 mod scan;
 mod tag;
 
@@ -19,15 +24,28 @@ pub(crate) struct Cleaned {
     pub(crate) thinking: String,
     /// Calls written as text, in order; their ids are empty.
     pub(crate) calls: Vec<ToolCall>,
+    /// Whether there are others which are not recovered: of a tool that is not offered, cut off, or of whatever tool if
+    /// calls are not recovered at all.
+    pub(crate) has_unread_calls: bool,
 }
 
-/// Cleans a reply's text. `is_offered` says which names are tools that may be called; calls of others are not
-/// recovered.
-pub(crate) fn clean(text: &str, is_offered: &dyn Fn(&str) -> bool) -> Cleaned {
-    if let Some(calls) = call::whole_reply(text, is_offered) {
-        return Cleaned { calls, ..Cleaned::default() };
-    }
-    let mut cleaned = scan::Scan::new(text, is_offered).run();
+/// The tools whose calls are looked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Offered<'t> {
+    /// Whether calls that are written as text are recovered.
+    pub(crate) recovers: bool,
+    /// Which names are tools that may be called.
+    pub(crate) is_offered: &'t dyn Fn(&str) -> bool,
+}
+
+impl Offered<'_> {
+    /// No tools.
+    pub(crate) const NONE: Offered<'static> = Offered { recovers: false, is_offered: &|_| false };
+}
+
+/// Cleans a reply's text.
+pub(crate) fn clean(text: &str, offered: Offered<'_>) -> Cleaned {
+    let mut cleaned = scan::Scan::new(text, offered).run();
     cleaned.text = cleaned.text.trim().to_owned();
     cleaned.thinking = cleaned.thinking.trim().to_owned();
     cleaned

@@ -1,15 +1,18 @@
-//! Parsing of tool calls that are written as text. Pure.
+//! Tool calls as JSON, and the names of calls. Pure.
 
 use protocol::ToolCall;
 use serde_json::{Map, Value};
 
-use super::tag::attribute;
+use super::{Offered, literal};
 
-const NAME_KEYS: [&str; 3] = ["name", "tool", "tool_name"];
+const NAME_KEYS: [&str; 4] = ["name", "tool", "tool_name", "function"];
 const ARGUMENT_KEYS: [&str; 4] = ["arguments", "parameters", "args", "input"];
 
 /// Other keys that a call may have.
 const OTHER_KEYS: [&str; 2] = ["id", "type"];
+
+/// The namespaces in which models know their tools: Harmony and Kimi, and Gemini's Python.
+const NAMESPACES: [&str; 2] = ["functions.", "default_api."];
 
 /// Whether a call must say its arguments: a bare `{"name": …}` is a call within a tool tag, elsewhere just JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,38 +23,75 @@ pub(super) enum Arguments {
     Required,
 }
 
-/// A reply that is nothing but one call, or a list of them, as JSON.
-pub(super) fn whole_reply(text: &str, is_offered: &dyn Fn(&str) -> bool) -> Option<Vec<ToolCall>> {
-    let trimmed = text.trim();
-    let json = trimmed.starts_with(['{', '[']) && trimmed.ends_with(['}', ']']);
-    if json { calls_in(trimmed, Arguments::Required, is_offered) } else { None }
-}
-
-/// The calls that this JSON is: one, a list, or several in sequence. None when anything in it is not a call of a
-/// tool that is offered.
-pub(super) fn calls_in(json: &str, arguments: Arguments, is_offered: &dyn Fn(&str) -> bool) -> Option<Vec<ToolCall>> {
-    let mut calls = Vec::new();
-    for value in serde_json::Deserializer::from_str(json).into_iter::<Value>() {
-        match value.ok()? {
-            Value::Array(items) => {
-                for item in items {
-                    calls.push(one(item, arguments, is_offered)?);
-                }
-            }
-            item => calls.push(one(item, arguments, is_offered)?),
+impl Offered<'_> {
+    /// The call with the name of the tool that it means, if that is offered.
+    pub(super) fn find(&self, mut call: ToolCall) -> Option<ToolCall> {
+        if (self.is_offered)(&call.name) {
+            return Some(call);
         }
+        let name = NAMESPACES.iter().find_map(|namespace| call.name.strip_prefix(namespace)).unwrap_or(&call.name);
+        // Kimi counts its calls: `functions.shell:0`.
+        let is_index = |index: &str| index.bytes().all(|byte| byte.is_ascii_digit());
+        let name = name.rsplit_once(':').filter(|(_, index)| is_index(index)).map_or(name, |(name, _)| name).to_owned();
+        (self.is_offered)(&name).then(|| {
+            call.name = name;
+            call
+        })
     }
-    (!calls.is_empty()).then_some(calls)
 }
 
-fn one(value: Value, arguments: Arguments, is_offered: &dyn Fn(&str) -> bool) -> Option<ToolCall> {
+/// The calls that this JSON is, if it is nothing else: one, a list, or several in sequence. None when anything in it is not a
+/// call of a tool that is offered.
+pub(super) fn json_calls(text: &str, offered: &Offered<'_>) -> Option<Vec<ToolCall>> {
+    let text = text.trim();
+    if !text.starts_with(['{', '[']) {
+        return None;
+    }
+    let (values, rest, error) = values(text);
+    let written: Option<Vec<ToolCall>> = values.into_iter().map(|value| written(value, Arguments::Required)).collect();
+    if error.is_some() { None } else { all_offered(written?, rest, offered) }
+}
+
+/// As `json_calls`, in the notation of Python.
+pub(super) fn python_calls(text: &str, offered: &Offered<'_>) -> Option<Vec<ToolCall>> {
+    let (calls, rest) = literal::python_calls(text)?;
+    all_offered(calls, rest, offered)
+}
+
+fn all_offered(calls: Vec<ToolCall>, rest: &str, offered: &Offered<'_>) -> Option<Vec<ToolCall>> {
+    let all: Option<Vec<ToolCall>> = calls.into_iter().map(|call| offered.find(call)).collect();
+    all.filter(|calls| !calls.is_empty() && rest.trim().is_empty())
+}
+
+/// The JSON values that the text starts with, lists as their items; the text after them; and why the next one could not be
+/// read, if there is one. Llama puts `;` between objects.
+pub(super) fn values(text: &str) -> (Vec<Value>, &str, Option<serde_json::Error>) {
+    let (mut found, mut rest) = (Vec::new(), text);
+    loop {
+        let mut read = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        match read.next() {
+            Some(Ok(Value::Array(items))) => found.extend(items),
+            Some(Ok(item)) => found.push(item),
+            Some(Err(error)) => return (found, rest, Some(error)),
+            None => return (found, rest, None),
+        }
+        rest = &rest[read.byte_offset()..];
+        let next = rest.trim_start().trim_start_matches(';').trim_start();
+        if !next.starts_with('{') {
+            return (found, rest, None);
+        }
+        rest = next;
+    }
+}
+
+/// The call that this value is. Its name is as written.
+pub(super) fn written(value: Value, arguments: Arguments) -> Option<ToolCall> {
     let Value::Object(mut fields) = value else { return None };
     // One wire's own way: `{"type": "function", "function": {"name": …, "arguments": …}}`.
-    if let Some(Value::Object(inner)) = fields.remove("function") {
-        fields = inner;
+    if let Some(Value::Object(inner)) = fields.get("function") {
+        fields = inner.clone();
     }
-    let name = NAME_KEYS.iter().find_map(|key| fields.remove(*key))?;
-    let name = name.as_str().filter(|name| is_offered(name))?.to_owned();
+    let Value::String(name) = NAME_KEYS.iter().find_map(|key| fields.remove(*key))? else { return None };
     let given = ARGUMENT_KEYS.iter().find_map(|key| fields.remove(*key));
     if fields.keys().any(|key| !OTHER_KEYS.contains(&key.as_str())) {
         return None;
@@ -65,47 +105,15 @@ fn one(value: Value, arguments: Arguments, is_offered: &dyn Fn(&str) -> bool) ->
     (given.is_object() || given.is_string()).then(|| call(name, given))
 }
 
-/// A call of `tool` whose body is one JSON object, or parameter tags, or nothing.
-pub(super) fn from_body(tool: String, body: &str) -> ToolCall {
-    let trimmed = body.trim();
-    let arguments = match serde_json::from_str::<Value>(trimmed) {
-        Ok(Value::Object(fields)) => fields,
-        _ => parameters(body),
-    };
-    call(tool, Value::Object(arguments))
-}
-
-/// `<parameter name="key">value</parameter>`, `<parameter=key>value</parameter>`. Values stay strings; the executor
-/// coerces them to the schema.
-fn parameters(body: &str) -> Map<String, Value> {
-    const CLOSE: &str = "</parameter>";
-    let mut found = Map::new();
-    let mut rest = body;
-    while let Some((tag, after)) = next_parameter(rest) {
-        // The last one may have been cut off before its end.
-        let (value, next) = after.split_once(CLOSE).unwrap_or((after, ""));
-        if let Some(key) = attribute(tag.trim(), "name") {
-            found.insert(key, Value::from(without_outer_breaks(value)));
-        }
-        rest = next;
-    }
-    found
-}
-
-fn next_parameter(text: &str) -> Option<(&str, &str)> {
-    let (_, after) = text.split_once("<parameter")?;
-    after.split_once('>')
-}
-
-/// A value is often put on separate lines; those two line breaks are not part of it.
-fn without_outer_breaks(value: &str) -> &str {
-    let value = value.strip_prefix('\n').unwrap_or(value);
-    value.strip_suffix('\n').unwrap_or(value)
-}
-
 /// A call without an id; the loop gives it one.
 pub(super) fn call(name: String, arguments: Value) -> ToolCall {
     ToolCall { id: String::new(), name, arguments }
+}
+
+/// The name that the text starts with, which may be empty, and the text after it.
+pub(super) fn leading_name(text: &str) -> (&str, &str) {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
+    text.split_at(text.find(|c| !is_name(c)).unwrap_or(text.len()))
 }
 
 /// The JSON object that the text starts with and its length. None when there is none.

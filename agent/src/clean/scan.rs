@@ -1,14 +1,18 @@
 //! The pass over the text. Pure.
 //!
 //! Every step advances by at least one byte, the search for a closing tag ends where the pass continues, and a search
-//! that finds nothing ends the pass; so it is linear. Text is cut only beside ASCII characters.
+//! that finds nothing ends the pass; so it is linear. Text is cut only beside ASCII characters and marks.
 
 use std::ops::Range;
 
+use protocol::ToolCall;
+
 use super::{
-    Cleaned,
-    call::{self, Arguments},
+    Cleaned, Offered, call,
     code::{self, Inline},
+    harmony::{self, Message},
+    marks::{self, CLOSING, OPENING},
+    payload::{self, Payload},
     tag::{self, Tag, TagKind},
 };
 
@@ -25,9 +29,7 @@ enum Thinking {
 /// The pass and what it has found.
 pub(super) struct Scan<'t> {
     text: &'t str,
-    /// The same text in lower case (ASCII only, so at the same places), for finding what closes a tag.
-    lower: String,
-    is_offered: &'t dyn Fn(&str) -> bool,
+    offered: Offered<'t>,
     inline: Inline,
     thinking: Thinking,
     /// Whether `out.text` is more than white space.
@@ -37,11 +39,10 @@ pub(super) struct Scan<'t> {
 }
 
 impl<'t> Scan<'t> {
-    pub(super) fn new(text: &'t str, is_offered: &'t dyn Fn(&str) -> bool) -> Self {
+    pub(super) fn new(text: &'t str, offered: Offered<'t>) -> Self {
         Self {
             text,
-            lower: text.to_ascii_lowercase(),
-            is_offered,
+            offered,
             inline: Inline::find(text),
             thinking: Thinking::NotSeen,
             has_text: false,
@@ -56,11 +57,13 @@ impl<'t> Scan<'t> {
             if starts_line && self.fence() {
                 continue;
             }
+            let starts_reply = !self.has_text && self.out.calls.is_empty();
             let done = match self.text.as_bytes()[self.at] {
+                b'{' | b'[' if starts_reply && self.only_calls() => true,
                 b'`' => self.inline_code(),
-                b'<' => self.tag(),
-                b'[' => self.bracket(),
-                _ => false,
+                b'<' => self.tag() || self.mark() || self.message(false),
+                b'[' => self.mark() || self.named_bracket(),
+                byte => starts_reply && byte.is_ascii_lowercase() && self.message(true),
             };
             if !done {
                 self.prose();
@@ -69,10 +72,12 @@ impl<'t> Scan<'t> {
         self.out
     }
 
-    /// Copies up to the next place where something may start.
+    /// Copies up to the next place where something may start: also after white space, as a reply may begin there.
     fn prose(&mut self) {
         let rest = &self.text.as_bytes()[self.at + 1..];
-        let length = rest.iter().position(|byte| b"`<[\n".contains(byte)).unwrap_or(rest.len());
+        let is_blank = self.text.as_bytes()[self.at].is_ascii_whitespace();
+        let starts = |byte: &u8| b"`<[\n".contains(byte) || (is_blank && !byte.is_ascii_whitespace());
+        let length = rest.iter().position(starts).unwrap_or(rest.len());
         let mut end = self.at + 1 + length;
         // A line break belongs to what it ends, so that the next step stands at the start of a line.
         if self.text.as_bytes().get(end) == Some(&b'\n') {
@@ -93,7 +98,12 @@ impl<'t> Scan<'t> {
         let language = self.text[fence.info.clone()].trim();
         let may_be_call = ["", "json", "tool", "tool_call", "tool_code"].contains(&language);
         let content = &self.text[fence.content.clone()];
-        let calls = if may_be_call { call::calls_in(content, Arguments::Required, self.is_offered) } else { None };
+        // Gemma's blocks are calls, whatever they contain, often in Python.
+        let is_call = ["tool_call", "tool_code"].contains(&language);
+        let json = may_be_call.then(|| call::json_calls(content, &self.offered)).flatten();
+        let calls = json.or_else(|| is_call.then(|| call::python_calls(content, &self.offered)).flatten());
+        let calls = calls.filter(|_| self.offered.recovers);
+        self.out.has_unread_calls |= is_call && calls.is_none();
         match calls {
             Some(calls) => {
                 self.out.calls.extend(calls);
@@ -113,20 +123,107 @@ impl<'t> Scan<'t> {
 
     fn tag(&mut self) -> bool {
         let Some(tag) = tag::tag_at(self.text, self.at) else { return false };
+        let after = &self.text[tag.end..];
         match &tag.kind {
             TagKind::ThinkingOpen if !self.has_text => self.think(&tag),
             TagKind::ThinkingClose if self.closes_thinking() => self.stray_close(&tag),
             TagKind::ThinkingOpen | TagKind::ThinkingClose => self.mention(&tag),
-            TagKind::WrapperOpen => self.wrapper(&tag),
-            TagKind::CallOpen { tool } => {
-                let body = self.body(&tag);
-                if (self.is_offered)(tool) {
-                    self.out.calls.push(call::from_body(tool.clone(), &self.text[body]));
-                }
+            // Without a call in it, its content is text or nested tags, which the pass then meets.
+            TagKind::WrapperOpen if self.take(payload::read(after), after) => {}
+            TagKind::CallOpen { tool } => return self.take(payload::arguments(tool, after), after),
+            TagKind::WrapperOpen | TagKind::CallClose => self.at = tag.end,
+            TagKind::ParameterOpen { .. } | TagKind::KeyOpen | TagKind::ValueOpen | TagKind::ParameterClose => {
+                return false;
             }
-            TagKind::CallClose => self.at = tag.end,
         }
         true
+    }
+
+    /// A mark that opens a call, or one that is no text.
+    fn mark(&mut self) -> bool {
+        let here = &self.text[self.at..];
+        if let Some(after) = marks::strip_any(here, &CLOSING) {
+            self.at = self.text.len() - after.len();
+            return true;
+        }
+        marks::strip_any(here, &OPENING).is_some_and(|after| self.take(payload::read(after), after))
+    }
+
+    /// A message of Harmony.
+    fn message(&mut self, starts_reply: bool) -> bool {
+        let Some(message) = harmony::message_at(&self.text[self.at..], starts_reply) else { return false };
+        match message {
+            Message::Call(after) => return self.take(payload::read(after), after),
+            Message::Text(body) => self.at = self.text.len() - body.len(),
+            Message::Thinking(Some(thinking), after) => {
+                self.thought(thinking);
+                self.at = self.text.len() - after.len();
+            }
+            // The rest is a text about these marks.
+            Message::Thinking(None, _) if self.has_text => self.copy(self.text.len()),
+            Message::Thinking(None, thinking) => {
+                self.thought(thinking);
+                self.at = self.text.len();
+            }
+        }
+        true
+    }
+
+    fn thought(&mut self, thinking: &str) {
+        self.thinking = Thinking::Seen;
+        self.out.thinking.push_str(thinking.trim());
+        self.out.thinking.push('\n');
+    }
+
+    /// A reply, or what is left of it, that is nothing but calls, as JSON or in Python's notation. It can also be an answer,
+    /// so it stays text unless it is run.
+    fn only_calls(&mut self) -> bool {
+        let here = &self.text[self.at..];
+        let json = call::json_calls(here, &self.offered);
+        let Some(calls) = json.or_else(|| call::python_calls(here, &self.offered)) else { return false };
+        if self.offered.recovers {
+            self.out.calls = calls;
+            self.at = self.text.len();
+        } else {
+            self.out.has_unread_calls = true;
+            self.copy(self.text.len());
+        }
+        true
+    }
+
+    /// Takes what was read of `after`, the text behind a mark. False if it is no call; then nothing has changed.
+    fn take(&mut self, payload: Payload<'_>, after: &str) -> bool {
+        match payload {
+            Payload::Absent => return false,
+            Payload::CutOff => {
+                self.out.has_unread_calls = true;
+                self.at = self.text.len();
+            }
+            Payload::Malformed => {
+                self.out.has_unread_calls = true;
+                self.at = self.call_end(self.text.len() - after.len());
+            }
+            Payload::Read { calls, has_others, rest } => {
+                let written = calls.len();
+                let found: Vec<ToolCall> = calls.into_iter().filter_map(|call| self.offered.find(call)).collect();
+                let recovered = if self.offered.recovers { found } else { Vec::new() };
+                self.out.has_unread_calls |= has_others || recovered.len() < written;
+                self.out.calls.extend(recovered);
+                self.at = self.text.len() - rest.len();
+            }
+        }
+        true
+    }
+
+    /// The end of the first mark or tag that ends a call, or of the text.
+    fn call_end(&self, from: usize) -> usize {
+        let mut places = self.text[from..].match_indices(['<', '[']).map(|(length, _)| from + length);
+        let end_at = |start: usize| {
+            let tag = tag::tag_at(self.text, start).filter(|tag| tag.kind == TagKind::CallClose);
+            let mark = || marks::strip_any(&self.text[start..], &CLOSING).map(|rest| self.text.len() - rest.len());
+            tag.map(|tag| tag.end).or_else(mark)
+        };
+        places.find_map(end_at).unwrap_or(self.text.len())
     }
 
     /// Thinking extends to its closing tag, or to the end of the text without one.
@@ -148,6 +245,7 @@ impl<'t> Scan<'t> {
             let before = std::mem::take(&mut self.out.text);
             self.out.thinking.push_str(&before);
             self.has_text = false;
+            self.out.has_unread_calls = false;
             self.thinking = Thinking::Seen;
         }
         self.at = tag.end;
@@ -157,17 +255,6 @@ impl<'t> Scan<'t> {
     fn mention(&mut self, tag: &Tag) {
         self.thinking = Thinking::Mentioned;
         self.copy(tag.end);
-    }
-
-    /// Within a wrapper stands JSON, or nested tags that the pass then meets.
-    fn wrapper(&mut self, tag: &Tag) {
-        self.at = tag.end;
-        if !self.text[tag.end..].trim_start().starts_with(['{', '[']) {
-            return;
-        }
-        let body = self.body(tag);
-        let calls = call::calls_in(&self.text[body], Arguments::Optional, self.is_offered);
-        self.out.calls.extend(calls.unwrap_or_default());
     }
 
     /// The text between a tag and its closing tag, or the end; the pass continues after it.
@@ -191,41 +278,20 @@ impl<'t> Scan<'t> {
         None
     }
 
-    /// `[TOOL_CALL]{…}[/TOOL_CALL]`, `[tool: name {…}]`, `[tool: name] {…}`.
-    fn bracket(&mut self) -> bool {
-        const OPEN: &str = "[tool_call]";
-        const CLOSE: &str = "[/tool_call]";
-        let here = &self.lower[self.at..];
-        if here.starts_with(CLOSE) {
-            self.at += CLOSE.len();
-            return true;
-        }
-        if here.starts_with(OPEN) {
-            let start = self.at + OPEN.len();
-            let close = self.lower[start..].find(CLOSE).map(|length| start + length);
-            let body = &self.text[start..close.unwrap_or(self.text.len())];
-            let calls = call::calls_in(body, Arguments::Optional, self.is_offered);
-            self.out.calls.extend(calls.unwrap_or_default());
-            self.at = close.map_or(self.text.len(), |close| close + CLOSE.len());
-            return true;
-        }
-        here.starts_with("[tool:") && self.named_bracket()
-    }
-
+    /// `[tool: name {…}]`, `[tool: name] {…}`.
     fn named_bracket(&mut self) -> bool {
-        let inner = self.text[self.at + "[tool:".len()..].trim_start();
-        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        let (name, rest) = inner.split_at(inner.find(|c| !is_name(c)).unwrap_or(inner.len()));
-        if !(self.is_offered)(name) {
-            return false;
-        }
+        let Some(inner) = marks::strip(&self.text[self.at..], "[tool:") else { return false };
+        let (name, rest) = call::leading_name(inner.trim_start());
         let rest = rest.trim_start();
         // The arguments stand before the closing bracket or after it.
         let (closed, rest) = rest.strip_prefix(']').map_or((false, rest), |rest| (true, rest.trim_start()));
-        let Some((arguments, used)) = call::leading_object(rest) else { return false };
+        let Some((arguments, used)) = call::leading_object(rest).filter(|_| self.offered.recovers) else {
+            return false;
+        };
+        let Some(call) = self.offered.find(call::call(name.to_owned(), arguments)) else { return false };
         let after = &rest[used..];
         let after = if closed { after } else { after.trim_start().strip_prefix(']').unwrap_or(after) };
-        self.out.calls.push(call::call(name.to_owned(), arguments));
+        self.out.calls.push(call);
         self.at = self.text.len() - after.len();
         true
     }

@@ -5,6 +5,9 @@ const MAX_TAG_BYTES: usize = 256;
 
 const THINKING: [&str; 7] = ["think", "thinking", "thought", "thoughts", "reasoning", "reflection", "scratchpad"];
 
+/// The two bars of the marks of models.
+const BARS: [char; 2] = ['|', '\u{ff5c}'];
+
 const WRAPPERS: [&str; 6] = ["tool_call", "tool_calls", "function_call", "function_calls", "tool_use", "tool_calling"];
 
 /// One tag in a text.
@@ -34,6 +37,19 @@ pub(super) enum TagKind {
     },
     /// The end of one of the last two.
     CallClose,
+    /// A value of a call follows: `<parameter name="…">`, `<parameter=…>`.
+    ParameterOpen {
+        /// Its key.
+        key: String,
+        /// Whether the tag says that it is JSON.
+        is_json: bool,
+    },
+    /// A key of a call follows, and then its value in another tag: `<arg_key>`.
+    KeyOpen,
+    /// The value of that key follows: `<arg_value>`.
+    ValueOpen,
+    /// The end of one of the last three.
+    ParameterClose,
 }
 
 impl Tag {
@@ -43,15 +59,22 @@ impl Tag {
     }
 }
 
-/// The tag at `at`, the offset of a `<`, if it is one of the known ones.
+/// The tag at `at`, if it is one of the known ones.
 pub(super) fn tag_at(text: &str, at: usize) -> Option<Tag> {
+    if text.as_bytes().get(at) != Some(&b'<') {
+        return None;
+    }
     let window = &text.as_bytes()[at + 1..text.len().min(at + MAX_TAG_BYTES)];
     let length = window.iter().position(|byte| *byte == b'>' || *byte == b'<').filter(|end| window[*end] == b'>')?;
     let inner = text.get(at + 1..=at + length)?;
     let end = at + length + 2;
-    // `<|tool_call|>` and `<|/tool_call|>` are pipe-delimited variants of the same tags.
-    let inner = inner.strip_prefix('|').map_or(inner, |rest| rest.strip_suffix('|').unwrap_or(rest));
-    let (closing, inner) = inner.strip_prefix('/').map_or((false, inner), |rest| (true, rest));
+    // `<|tool_call|>` and `<|/tool_call|>` are variants of the same tags, `<|tool_call>` and `<tool_call|>` those of Gemma.
+    let plain = inner.trim_start_matches(BARS);
+    let has_bar = plain.len() < inner.len();
+    let (closing, plain) = plain.strip_prefix('/').map_or((false, plain), |rest| (true, rest));
+    let plain = without_dialect(plain.trim_start_matches(BARS));
+    let inner = plain.trim_end_matches(BARS);
+    let closing = closing || (!has_bar && inner.len() < plain.len());
     let name_length = inner.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || b"_:-".contains(byte)).count();
     let (name, rest) = inner.split_at(name_length);
     let plain = name.rsplit(':').next()?.to_ascii_lowercase();
@@ -69,6 +92,12 @@ fn kind(name: &str, rest: &str, closing: bool) -> Option<TagKind> {
         _ if wrapper && closing => Some(TagKind::CallClose),
         _ if wrapper && rest.is_empty() => Some(TagKind::WrapperOpen),
         ("function" | "invoke", true) => Some(TagKind::CallClose),
+        ("parameter" | "arg_key" | "arg_value", true) => Some(TagKind::ParameterClose),
+        ("arg_key", false) => Some(TagKind::KeyOpen),
+        ("arg_value", false) => Some(TagKind::ValueOpen),
+        ("parameter", false) => {
+            Some(TagKind::ParameterOpen { key: attribute(rest, "name")?, is_json: rest.contains("string=\"false\"") })
+        }
         ("function" | "invoke" | "tool_call" | "function_call", false) => {
             Some(TagKind::CallOpen { tool: attribute(rest, "name")? })
         }
@@ -76,9 +105,16 @@ fn kind(name: &str, rest: &str, closing: bool) -> Option<TagKind> {
     }
 }
 
-/// The value of `=value` or `name="value"`.
-pub(super) fn attribute(rest: &str, name: &str) -> Option<String> {
-    let value = rest.strip_prefix(name).unwrap_or(rest).trim_start().strip_prefix('=')?;
-    let value = value.trim().trim_matches(['"', '\'']);
+/// The tag without the name of its markup, which `DeepSeek` puts before each: `<｜DSML｜invoke name="…">`.
+fn without_dialect(inner: &str) -> &str {
+    let rest = inner.strip_prefix("DSML").unwrap_or(inner);
+    if rest.starts_with(BARS) { rest.trim_start_matches(BARS) } else { inner }
+}
+
+/// The value of `=value` or `name="value"`. There may be further attributes after quotes.
+fn attribute(rest: &str, name: &str) -> Option<String> {
+    let value = rest.strip_prefix(name).unwrap_or(rest).trim_start().strip_prefix('=')?.trim();
+    let quoted = ['"', '\''].into_iter().find_map(|quote| Some(value.strip_prefix(quote)?.split(quote).next()?.trim()));
+    let value = quoted.unwrap_or_else(|| value.trim_matches(['"', '\'']));
     (!value.is_empty()).then(|| value.to_owned())
 }

@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod families;
+
 fn cleaned(text: &str) -> Cleaned {
-    clean(text, &|name| name == "shell" || name == "echo")
+    clean(text, Offered { recovers: true, is_offered: &|name| name == "shell" || name == "echo" })
 }
 
 #[rstest]
@@ -42,6 +44,18 @@ fn cleaned(text: &str) -> Cleaned {
 #[case::tag_in_prose("It is the <tool_call> tag.", "It is the  tag.")]
 #[case::unknown_call("A <tool_call>{\"name\": \"nope\", \"arguments\": {}}</tool_call> B", "A  B")]
 #[case::cut_call("A <tool_call>{\"name\": \"ec", "A")]
+#[case::harmony_answer("<|channel|>final<|message|>Hello.<|return|>", "Hello.")]
+#[case::harmony("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello.", "Hello.")]
+#[case::harmony_preamble("<|channel|>commentary<|message|>I look.<|end|>", "I look.")]
+#[case::harmony_in_prose("A <|channel|>analysis<|message|> opens it.", "A <|channel|>analysis<|message|> opens it.")]
+#[case::harmony_never_closed("<|channel|>analysis<|message|>hm", "")]
+#[case::channel_of_gemma("<|channel>thought\nhm<channel|>Hello.", "Hello.")]
+#[case::mistral_in_prose("Mistral writes [TOOL_CALLS] first.", "Mistral writes [TOOL_CALLS] first.")]
+#[case::kimi_in_prose("It is <|tool_call_begin|> there.", "It is <|tool_call_begin|> there.")]
+#[case::to_in_prose("to=x is set.", "to=x is set.")]
+#[case::analysis_in_prose("analysis of the code", "analysis of the code")]
+#[case::python_in_code("```python\necho(message=\"hi\")\n```", "```python\necho(message=\"hi\")\n```")]
+#[case::list_in_code("```\n[echo(message=\"hi\")]\n```", "```\n[echo(message=\"hi\")]\n```")]
 #[case::unknown_bracket("[tool: nope {}] stays", "[tool: nope {}] stays")]
 #[case::links("[a](b) [x] [tool]", "[a](b) [x] [tool]")]
 #[case::utf8("<think>\u{1f980}</think>\u{e9}\u{1f980}`\u{e9}`", "\u{e9}\u{1f980}`\u{e9}`")]
@@ -64,6 +78,11 @@ fn strips_tags_outside_code(#[case] given: &str, #[case] text: &str) {
 fn thinking_is_separated() {
     assert_eq!(cleaned("<think>one</think> <thought>two</thought>A").thinking, "one\ntwo");
     assert_eq!(cleaned("one</think>A").thinking, "one");
+    assert_eq!(
+        cleaned("<|channel|>analysis<|message|>one<|end|><|start|>assistant<|channel|>final<|message|>A").thinking,
+        "one"
+    );
+    assert_eq!(cleaned("<|channel>thought\none\n<channel|>A").thinking, "one");
 }
 
 #[rstest]
@@ -94,8 +113,7 @@ fn recovers_calls(#[case] written: &str) {
     let calls: Vec<(String, Value)> = alone.calls.into_iter().map(|call| (call.name, call.arguments)).collect();
     assert_eq!(calls, [("shell".to_owned(), json!({"command": "ls"}))]);
     assert_eq!(alone.text, "");
-    let not_offered = clean(written, &|_| false);
-    assert_eq!(not_offered.calls, []);
+    assert_eq!(clean(written, Offered::NONE).calls, []);
 }
 
 #[test]
@@ -127,12 +145,20 @@ proptest! {
             "<think>", "</think>", "<tool_call>", "</tool_call>", "<|tool_call|>", "<function=echo>", "</function>",
             "<invoke name=\"echo\">", "</invoke>", "<parameter=a>", "</parameter>", "[TOOL_CALL]", "[/TOOL_CALL]",
             "[tool: echo", "]", "{", "}", "\"name\": \"echo\"", "{\"a\": 1}", "`", "``", "```", "```json", "~~~", "\n",
-            " ", "\u{e9}", "\u{1f980}", "<", ">", "/", "|",
+            " ", "\u{e9}", "\u{1f980}", "<", ">", "/", "|", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
+            "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "echo", "functions.", "function", ":0", "<|tool_call_begin|>",
+            "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<\u{ff5c}tool\u{2581}call\u{2581}begin\u{ff5c}>",
+            "<\u{ff5c}tool\u{2581}sep\u{ff5c}>", "<\u{ff5c}DSML\u{ff5c}invoke name=\"nope\">", "<|python_tag|>", "<|channel|>",
+            "<|start|>assistant", "commentary", "analysis", " to=", "<|message|>", "<|end|>", "<|call|>", "<|tool_call>",
+            "<tool_call|>", "call:", "<|\"|>", "<escape>", "<start_function_call>", "(", ")", "a=", "'", "\"", ",", ";",
+            "{\"name\": \"echo\", \"arguments\": {}}", "{\"name\": \"nope\", \"arguments\": {}}", "tool_code", "<|channel>",
         ]), 0..60),
+        recovers: bool,
     ) {
         let text = parts.concat();
-        let cleaned = cleaned(&text);
+        let cleaned = clean(&text, Offered { recovers, is_offered: &|name| name == "echo" });
         prop_assert!(cleaned.text.len() <= text.len());
+        prop_assert!(cleaned.calls.iter().all(|call| recovers && call.name == "echo"));
     }
 
     #[test]
@@ -158,6 +184,25 @@ proptest! {
 #[case("</think>")]
 #[case("\n<think>a</think>")]
 #[case("a <think>")]
+#[case("[TOOL_CALLS]")]
+#[case("[TOOL_CALLS][\"")]
+#[case("[TOOL_CALLS]echo[ARGS]{\"a\":\"[/TOOL_CALL]")]
+#[case("[TOOL_CALLS][echo(a='[/TOOL_CALL]")]
+#[case("<|tool_call_begin|>echo:0<|tool_call_argument_begin|>")]
+#[case("<|tool_call_begin|>function<|tool_sep|>")]
+#[case("function<|tool_sep|>")]
+#[case("<invoke name=\"echo\"><parameter=a></invoke>")]
+#[case("<tool_call>echo<arg_key>a</tool_call>")]
+#[case("<|tool_call>call:echo{a:'<tool_call|><|tool_call>call:echo{a:\"<tool_call|>")]
+#[case("<|tool_call>call:echo{a:b<tool_call|>")]
+#[case("<|tool_call>call:echo{a:[")]
+#[case("<|channel|>")]
+#[case("a <|channel>")]
+#[case("a <|channel|>analysis<|message|>")]
+#[case("<|start|>assistant to=functions.echo<|message|>")]
+#[case("to=functions.echo json ")]
+#[case("{\"name\":\"echo\"}")]
+#[case("<|python_tag|>{};")]
 fn cleaning_is_linear(#[case] unit: &str) {
     let text = unit.repeat(524_288 / unit.len());
     let begun = std::time::Instant::now();

@@ -13,7 +13,7 @@ use crate::{
     Admission, Agent, ApprovalRequest, CallResult, Decision, FailureReason, Journal, LimitKind, Model, RecordError,
     ToolError,
     agent::{Flow, LoopState},
-    clean::clean,
+    clean::{Offered, clean},
     run::{
         approvals::park,
         ask::failed,
@@ -56,6 +56,8 @@ struct ModelReply {
     calls: Vec<ToolCall>,
     /// Whether the calls were written as text.
     are_recovered: bool,
+    /// Whether there are calls in the text that are not among `calls`.
+    has_unread_calls: bool,
     finish: FinishReason,
     native: Option<NativeReply>,
 }
@@ -73,6 +75,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         let verdict = state.run.guards.judge(&ReplyFacts {
             text: &reply.text,
             has_calls: !reply.calls.is_empty(),
+            has_unread_calls: reply.has_unread_calls,
             finish: reply.finish,
             text_only,
             has_tools: !self.tools.definitions().is_empty(),
@@ -105,7 +108,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         let Completion { content, tool_calls, reasoning, native: made, finish_reason, .. } = completion;
         let native = !tool_calls.is_empty();
         let recovers = self.settings.text_tool_calls && !native;
-        let cleaned = clean(&content, &|name| recovers && self.tools.offers(name));
+        let cleaned = clean(&content, Offered { recovers, is_offered: &|name| self.tools.offers(name) });
         let thinking = reasoning.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or(&cleaned.thinking);
         if !thinking.is_empty() {
             self.record(AgentEvent::Reasoning { content: thinking.to_owned() }).await?;
@@ -119,6 +122,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             text: cleaned.text,
             calls,
             are_recovered: !native,
+            has_unread_calls: cleaned.has_unread_calls,
             finish: finish_reason,
             native: made,
         })

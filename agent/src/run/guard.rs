@@ -28,6 +28,7 @@ const MAX_TRUNCATED: u32 = 3;
 
 const NUDGE_INTENT: &str =
     "You said what you are going to do but called no tool. Call the tool now, or give your final answer.";
+const NUDGE_UNREAD: &str = "You wrote a tool call as text, so it was not run. Call one of the tools that you are offered, by the means that you have for it, or give your final answer without such a call.";
 const NUDGE_EMPTY: &str = "Your reply was empty. Go on with the task, or give your final answer.";
 const TEXT_ONLY_EMPTY: &str = "Your reply was empty again. Give your final answer as text now.";
 const NUDGE_TRUNCATED: &str = "Your reply was cut off at the completion limit, so its tool calls were not run. Make smaller calls, one at a time.";
@@ -60,6 +61,8 @@ pub(crate) struct ReplyFacts<'r> {
     pub(crate) text: &'r str,
     /// Whether the reply asks for tool calls.
     pub(crate) has_calls: bool,
+    /// Whether the text contained calls that are not run.
+    pub(crate) has_unread_calls: bool,
     /// Why the reply ended.
     pub(crate) finish: FinishReason,
     /// Why the call offered no tools, if it did not.
@@ -119,11 +122,12 @@ impl Guards {
             None if is_empty => {
                 self.empty_replies += 1;
                 let again = self.empty_replies > 1;
-                self.nudge(again.then_some(TextOnlyReason::EmptyReplies), NUDGE_EMPTY, TEXT_ONLY_EMPTY)
+                let notice = if reply.has_unread_calls { NUDGE_UNREAD } else { NUDGE_EMPTY };
+                self.nudge(again.then_some(TextOnlyReason::EmptyReplies), notice, TEXT_ONLY_EMPTY)
             }
             None if self.may_nudge(reply) => {
                 self.intent_nudges += 1;
-                Verdict::Notice(NUDGE_INTENT)
+                Verdict::Notice(if reply.has_unread_calls { NUDGE_UNREAD } else { NUDGE_INTENT })
             }
             None => Verdict::Finish,
         }
@@ -147,7 +151,8 @@ impl Guards {
     }
 
     fn may_nudge(&self, reply: &ReplyFacts<'_>) -> bool {
-        reply.has_tools && self.intent_nudges < MAX_INTENT_NUDGES && announces_action(reply.text)
+        let announces = reply.has_unread_calls || announces_action(reply.text);
+        reply.has_tools && self.intent_nudges < MAX_INTENT_NUDGES && announces
     }
 
     const fn nudge(
@@ -223,7 +228,11 @@ mod tests {
     use super::*;
 
     const fn reply(text: &str, has_calls: bool, finish: FinishReason) -> ReplyFacts<'_> {
-        ReplyFacts { text, has_calls, finish, text_only: None, has_tools: true }
+        ReplyFacts { text, has_calls, has_unread_calls: false, finish, text_only: None, has_tools: true }
+    }
+
+    const fn unread(text: &str, finish: FinishReason) -> ReplyFacts<'_> {
+        ReplyFacts { has_unread_calls: true, ..reply(text, false, finish) }
     }
 
     #[rstest]
@@ -233,6 +242,13 @@ mod tests {
     #[case::truncated_text(reply("a long an", false, FinishReason::Length), Verdict::Finish)]
     #[case::empty(reply("", false, FinishReason::Stop), Verdict::Notice(NUDGE_EMPTY))]
     #[case::announced(reply("Let me read it.", false, FinishReason::Stop), Verdict::Notice(NUDGE_INTENT))]
+    #[case::unread_call(unread("I read it.", FinishReason::Stop), Verdict::Notice(NUDGE_UNREAD))]
+    #[case::unread_call_alone(unread("", FinishReason::Stop), Verdict::Notice(NUDGE_UNREAD))]
+    #[case::unread_call_cut_off(unread("I read it.", FinishReason::Length), Verdict::Notice(NUDGE_UNREAD))]
+    #[case::unread_beside_calls(
+        ReplyFacts { has_unread_calls: true, ..reply("", true, FinishReason::ToolCalls) }, Verdict::RunCalls)]
+    #[case::unread_in_a_last_call(
+        ReplyFacts { text_only: Some(TextOnlyReason::RoundLimit), ..unread("Done.", FinishReason::Stop) }, Verdict::Finish)]
     #[case::announced_without_tools(
         ReplyFacts { has_tools: false, ..reply("Let me read it.", false, FinishReason::Stop) }, Verdict::Finish)]
     #[case::answer(reply("All done.", false, FinishReason::Stop), Verdict::Finish)]

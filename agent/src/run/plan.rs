@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::{
     Agent, Journal, Model,
     agent::{Flow, LoopState},
-    clean::clean,
+    clean::{Offered, clean},
     run::{
         ask::{ModelTurn, PromptContext},
         guard::{RepeatWarning, TextOnlyReason},
@@ -138,7 +138,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         let context = PromptContext::WithInstruction(Message::User { content: instruction });
         let mut turn = ModelTurn { context, text_only: Some(TextOnlyReason::NoTools) };
         let Completion { content, .. } = self.ask(state, &mut turn).await?;
-        Flow::Continue(clean(&content, &|_| false).text)
+        Flow::Continue(clean(&content, Offered::NONE).text)
     }
 }
 

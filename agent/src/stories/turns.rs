@@ -151,12 +151,49 @@ async fn calls_that_no_answer_contains_are_stored_before_they_run(
     assert_eq!(seen.load(Ordering::SeqCst), stored);
 }
 
+/// Whether a text quotes a call or means one cannot be told, so the model is asked.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_a_text_quotes_is_not_run() {
+async fn a_call_in_a_text_that_is_not_run_is_pointed_out() {
     let text = "The file says: <tool_call>{\"name\": \"echo\", \"arguments\": {}}</tool_call> It is quoted.";
-    let mut world = World::new([say(text)]);
-    assert_eq!(world.run().await, completed("The file says:  It is quoted."));
+    let mut world = World::new([say(text), say("It is a quotation.")]);
+    assert_eq!(world.run().await, completed("It is a quotation."));
     assert!(world.events().iter().all(|line| !line.starts_with("use ")), "{:?}", world.events());
+    assert!(world.events()[2].contains("as text, so it was not run"), "{:?}", world.events());
+}
+
+/// can1357/oh-my-pi#8495, xorbitsai/xagent#806: markup of a call was the answer of a job that had done nothing.
+#[rstest]
+#[case::kimi(
+    true,
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.nope:0<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>"
+)]
+#[case::kimi_not_recovered(false, "<|tool_call_begin|>functions.echo:0<|tool_call_argument_begin|>{}<|tool_call_end|>")]
+#[case::dsml(
+    true,
+    "<\u{ff5c}DSML\u{ff5c}tool_calls>\n<\u{ff5c}DSML\u{ff5c}invoke name=\"nope\">\n</\u{ff5c}DSML\u{ff5c}invoke>\n</\u{ff5c}DSML\u{ff5c}tool_calls>"
+)]
+#[case::mistral(false, "[TOOL_CALLS]echo[ARGS]{\"message\": \"hi\"}")]
+#[case::harmony(true, "<|channel|>commentary to=functions.nope <|constrain|>json<|message|>{}<|call|>")]
+#[case::cut_off(true, "<tool_call>{\"name\": \"echo\", \"arguments\": {\"mess")]
+#[case::only_json(false, "{\"name\": \"echo\", \"parameters\": {\"message\": \"hi\"}}")]
+#[tokio::test(start_paused = true)]
+async fn markup_of_a_call_is_not_the_answer(#[case] recovers: bool, #[case] markup: &str) {
+    for before in ["", "I look.\n"] {
+        // JSON after a text is just a text.
+        if markup.starts_with('{') && !before.is_empty() {
+            continue;
+        }
+        let mut world = World::new([say(&format!("{before}{markup}")), say("Done.")]);
+        world.settings.text_tool_calls = recovers;
+        assert_eq!(world.run().await, completed("Done."));
+        assert_eq!(world.run_state.partial().tool_calls, 0);
+        let notices = world.events().into_iter().filter(|line| line.starts_with("system:"));
+        assert!(
+            notices.filter(|line| line.contains("as text, so it was not run")).count() == 1,
+            "{:?}",
+            world.events()
+        );
+    }
 }
 
 #[rstest]

