@@ -9,7 +9,7 @@ const NAME_KEYS: [&str; 4] = ["name", "tool", "tool_name", "function"];
 const ARGUMENT_KEYS: [&str; 4] = ["arguments", "parameters", "args", "input"];
 
 /// Other keys that a call may have.
-const OTHER_KEYS: [&str; 2] = ["id", "type"];
+const OTHER_KEYS: [&str; 3] = ["id", "tool_call_id", "type"];
 
 /// The namespaces in which models know their tools: Harmony and Kimi, and Gemini's Python.
 const NAMESPACES: [&str; 2] = ["functions.", "default_api."];
@@ -40,8 +40,8 @@ impl Offered<'_> {
     }
 }
 
-/// The calls that this JSON is, if it is nothing else: one, a list, or several in sequence. None when anything in it is not a
-/// call of a tool that is offered.
+/// The calls that this JSON is, if it is nothing else: one, a list, or several in sequence. None when anything in it is
+/// not a call of a tool that is offered.
 pub(super) fn json_calls(text: &str, offered: &Offered<'_>) -> Option<Vec<ToolCall>> {
     let text = text.trim();
     if !text.starts_with(['{', '[']) {
@@ -63,8 +63,8 @@ fn all_offered(calls: Vec<ToolCall>, rest: &str, offered: &Offered<'_>) -> Optio
     all.filter(|calls| !calls.is_empty() && rest.trim().is_empty())
 }
 
-/// The JSON values that the text starts with, lists as their items; the text after them; and why the next one could not be
-/// read, if there is one. Llama puts `;` between objects.
+/// The JSON values that the text starts with, lists as their items; the text after them; and why the next one could not
+/// be read, if there is one. Llama puts `;` between objects.
 pub(super) fn values(text: &str) -> (Vec<Value>, &str, Option<serde_json::Error>) {
     let (mut found, mut rest) = (Vec::new(), text);
     loop {

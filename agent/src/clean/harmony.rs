@@ -1,5 +1,5 @@
-//! Messages of Harmony, the format of gpt-oss, and the channel of Gemma 4: whom a message is for, and where its body is.
-//! Pure.
+//! Messages of Harmony, the format of gpt-oss, and the channel of Gemma 4: whom a message is for, and where its body
+//! is. Pure.
 
 use super::marks;
 
@@ -30,8 +30,8 @@ pub(super) enum Message<'t> {
     Text(&'t str),
 }
 
-/// The message whose header the text starts with. Servers that remove marks leave the words of a header, so at the start
-/// of a reply they are enough if they name a function.
+/// The message whose header the text starts with. Servers that remove marks leave the words of a header, so at the
+/// start of a reply they are enough if they name a function.
 pub(super) fn message_at(text: &str, starts_reply: bool) -> Option<Message<'_>> {
     if let Some(body) = text.strip_prefix(CHANNEL) {
         return Some(thinking(body.strip_prefix("thought").unwrap_or(body), &CHANNEL_ENDS));

@@ -17,7 +17,7 @@ pub(super) fn object(text: &str) -> Option<(Value, &str)> {
     Some((Value::Object(fields), rest))
 }
 
-/// `name(key=value)`, a list of such calls, or one within `print(…)`; and the text after them. The names are as written.
+/// `name(key=value)`, a list of such calls, or one within `print(…)`; and the text after them. Names are as written.
 pub(super) fn python_calls(text: &str) -> Option<(Vec<ToolCall>, &str)> {
     let text = text.trim_start();
     let closing = [("[", "]"), ("print(", ")"), ("", "")];

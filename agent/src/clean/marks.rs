@@ -5,17 +5,24 @@
 //! write `｜` and `▁`.
 
 /// A call follows. The first one is that of Kimi and, in its own spelling, of `DeepSeek`.
-pub(super) const OPENING: [&str; 5] =
-    ["<|tool_call_begin|>", "<|python_tag|>", "<start_function_call>", "[tool_calls]", "[tool_call]"];
+pub(super) const OPENING: [&str; 6] = [
+    "<|tool_call_begin|>",
+    "<|python_tag|>",
+    "<|start_action|>",
+    "<start_function_call>",
+    "[tool_calls]",
+    "[tool_call]",
+];
 
 /// A call, or a section of calls, ends here or begins. They say nothing more and are no text.
-pub(super) const CLOSING: [&str; 13] = [
+pub(super) const CLOSING: [&str; 14] = [
     "<|tool_call_end|>",
     "<|tool_calls_section_begin|>",
     "<|tool_calls_section_end|>",
     "<|tool_calls_begin|>",
     "<|tool_calls_end|>",
     "<|end_of_sentence|>",
+    "<|end_action|>",
     "<end_function_call>",
     "[/tool_call]",
     "<|call|>",

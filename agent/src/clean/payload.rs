@@ -138,8 +138,8 @@ fn own_notation<'t>(tool: &str, body: &'t str) -> Payload<'t> {
 }
 
 /// `<parameter name="key">value</parameter>`, `<parameter=key>value</parameter>` or
-/// `<arg_key>key</arg_key><arg_value>value</arg_value>`, up to the closing tag of the call. Values stay texts, which the
-/// executor coerces to the schema, unless their tag says that they are JSON.
+/// `<arg_key>key</arg_key><arg_value>value</arg_value>`, up to the closing tag of the call. Values stay texts, which
+/// the executor coerces to the schema, unless their tag says that they are JSON.
 fn pairs<'t>(tool: &str, body: &'t str) -> Payload<'t> {
     let mut found = Map::new();
     let mut rest = body.trim_start();
@@ -176,14 +176,15 @@ fn pairs<'t>(tool: &str, body: &'t str) -> Payload<'t> {
 
 /// The text up to the tag that closes a key or a value, and the text after it.
 fn up_to_close(text: &str) -> Option<(&str, &str)> {
-    let mut from = 0;
-    loop {
-        let start = from + text[from..].find("</")?;
-        if let Some(tag) = tag::tag_at(text, start).filter(|tag| tag.kind == TagKind::ParameterClose) {
-            return Some((&text[..start], &text[tag.end..]));
-        }
-        from = start + 1;
-    }
+    let mut places = text.match_indices('<').map(|(at, _)| at);
+    // can1357/oh-my-pi#8495: where a closing mark was lost, the value would extend into the next one.
+    let start = places.find(|at| is_close(text, *at) || text[*at..].starts_with(tag::XTML_OPEN))?;
+    let tag = tag::tag_at(text, start).filter(|tag| tag.kind == TagKind::ParameterClose)?;
+    Some((&text[..start], &text[tag.end..]))
+}
+
+fn is_close(text: &str, at: usize) -> bool {
+    tag::tag_at(text, at).is_some_and(|tag| tag.kind == TagKind::ParameterClose)
 }
 
 /// A value is often put on separate lines; those two line breaks are not part of it.

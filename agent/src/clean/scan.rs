@@ -175,8 +175,8 @@ impl<'t> Scan<'t> {
         self.out.thinking.push('\n');
     }
 
-    /// A reply, or what is left of it, that is nothing but calls, as JSON or in Python's notation. It can also be an answer,
-    /// so it stays text unless it is run.
+    /// A reply, or what is left of it, that is nothing but calls, as JSON or in Python's notation. It can also be an
+    /// answer, so it stays text unless it is run.
     fn only_calls(&mut self) -> bool {
         let here = &self.text[self.at..];
         let json = call::json_calls(here, &self.offered);

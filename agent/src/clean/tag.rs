@@ -8,7 +8,13 @@ const THINKING: [&str; 7] = ["think", "thinking", "thought", "thoughts", "reason
 /// The two bars of the marks of models.
 const BARS: [char; 2] = ['|', '\u{ff5c}'];
 
-const WRAPPERS: [&str; 6] = ["tool_call", "tool_calls", "function_call", "function_calls", "tool_use", "tool_calling"];
+const WRAPPERS: [&str; 7] =
+    ["tool_call", "tool_calls", "function_call", "function_calls", "tool_use", "tool_calling", "toolcall"];
+
+/// What is around the tags of Kimi K3.
+pub(super) const XTML_OPEN: &str = "<|open|>";
+const XTML_CLOSE: &str = "<|close|>";
+const XTML_END: &str = "<|sep|>";
 
 /// One tag in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,14 +67,15 @@ impl Tag {
 
 /// The tag at `at`, if it is one of the known ones.
 pub(super) fn tag_at(text: &str, at: usize) -> Option<Tag> {
-    if text.as_bytes().get(at) != Some(&b'<') {
-        return None;
+    let here = text.get(at..).filter(|here| here.starts_with('<'))?;
+    if here.starts_with(XTML_OPEN) || here.starts_with(XTML_CLOSE) {
+        return xtml_at(here).map(|tag| Tag { end: at + tag.end, ..tag });
     }
     let window = &text.as_bytes()[at + 1..text.len().min(at + MAX_TAG_BYTES)];
     let length = window.iter().position(|byte| *byte == b'>' || *byte == b'<').filter(|end| window[*end] == b'>')?;
     let inner = text.get(at + 1..=at + length)?;
     let end = at + length + 2;
-    // `<|tool_call|>` and `<|/tool_call|>` are variants of the same tags, `<|tool_call>` and `<tool_call|>` those of Gemma.
+    // `<|tool_call|>` and `<|/tool_call|>` are variants of the same tags, `<|tool_call>` and `<tool_call|>` Gemma's.
     let plain = inner.trim_start_matches(BARS);
     let has_bar = plain.len() < inner.len();
     let (closing, plain) = plain.strip_prefix('/').map_or((false, plain), |rest| (true, rest));
@@ -81,6 +88,30 @@ pub(super) fn tag_at(text: &str, at: usize) -> Option<Tag> {
     let rest = rest.trim().trim_end_matches('/').trim_end();
     let kind = kind(&plain, rest, closing)?;
     Some(Tag { kind, name: name.to_ascii_lowercase(), end })
+}
+
+/// `<|open|>call tool="name" index="1"<|sep|>`, `<|open|>argument key="key" type="string"<|sep|>` and their ends,
+/// `<|close|>call<|sep|>`.
+fn xtml_at(here: &str) -> Option<Tag> {
+    let (closing, inner) = match here.strip_prefix(XTML_OPEN) {
+        Some(inner) => (false, inner),
+        None => (true, here.strip_prefix(XTML_CLOSE)?),
+    };
+    let length = inner.bytes().take(MAX_TAG_BYTES).position(|byte| byte == b'<')?;
+    let after = inner[length..].strip_prefix(XTML_END)?;
+    let (name, rest) = inner[..length].split_once(' ').unwrap_or((&inner[..length], ""));
+    let kind = match (name, closing) {
+        // Where marks are lost, the name of the section is before it.
+        (name, false) if name.ends_with("call") => TagKind::CallOpen { tool: attribute(rest, "tool")? },
+        ("argument", false) => {
+            TagKind::ParameterOpen { key: attribute(rest, "key")?, is_json: !rest.contains("type=\"string\"") }
+        }
+        ("argument", true) => TagKind::ParameterClose,
+        // Sections of calls and of text: like the ends of calls, their tags are no text.
+        ("call", true) | ("tools" | "response" | "message", _) => TagKind::CallClose,
+        _ => kind(name, rest, closing)?,
+    };
+    Some(Tag { kind, name: name.to_owned(), end: here.len() - after.len() })
 }
 
 fn kind(name: &str, rest: &str, closing: bool) -> Option<TagKind> {

@@ -47,6 +47,7 @@ fn cleaned(text: &str) -> Cleaned {
 #[case::harmony_answer("<|channel|>final<|message|>Hello.<|return|>", "Hello.")]
 #[case::harmony("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello.", "Hello.")]
 #[case::harmony_preamble("<|channel|>commentary<|message|>I look.<|end|>", "I look.")]
+#[case::response_of_kimi_k3("<|open|>response<|sep|>{\"a\": 1}<|close|>response<|sep|>", "{\"a\": 1}")]
 #[case::harmony_in_prose("A <|channel|>analysis<|message|> opens it.", "A <|channel|>analysis<|message|> opens it.")]
 #[case::harmony_never_closed("<|channel|>analysis<|message|>hm", "")]
 #[case::channel_of_gemma("<|channel>thought\nhm<channel|>Hello.", "Hello.")]
@@ -152,6 +153,7 @@ proptest! {
             "<|start|>assistant", "commentary", "analysis", " to=", "<|message|>", "<|end|>", "<|call|>", "<|tool_call>",
             "<tool_call|>", "call:", "<|\"|>", "<escape>", "<start_function_call>", "(", ")", "a=", "'", "\"", ",", ";",
             "{\"name\": \"echo\", \"arguments\": {}}", "{\"name\": \"nope\", \"arguments\": {}}", "tool_code", "<|channel>",
+            "<|open|>call tool=\"echo\"<|sep|>", "<|open|>argument key=\"a\"<|sep|>", "<|close|>argument<|sep|>", "<|open|>",
         ]), 0..60),
         recovers: bool,
     ) {
@@ -203,6 +205,7 @@ proptest! {
 #[case("to=functions.echo json ")]
 #[case("{\"name\":\"echo\"}")]
 #[case("<|python_tag|>{};")]
+#[case("<|open|>call tool=\"echo\"<|sep|><|open|>argument key=\"a\"<|sep|>")]
 fn cleaning_is_linear(#[case] unit: &str) {
     let text = unit.repeat(524_288 / unit.len());
     let begun = std::time::Instant::now();

@@ -107,8 +107,8 @@ pub fn interval(settings: &UserSettings, default_seconds: u64) -> Option<TimeDel
     TimeDelta::try_seconds(i64::try_from(seconds).ok()?).filter(|every| *every > TimeDelta::zero())
 }
 
-/// Whether a reply has nothing to report to the user: the word alone, with whatever emphasis, quotes or full stop a model
-/// puts around it.
+/// Whether a reply has nothing to report to the user: the word alone, with whatever emphasis, quotes or full stop a
+/// model puts around it.
 pub fn is_silent(reply: &str) -> bool {
     let decoration = |c: char| c.is_whitespace() || "*_`~\"'.!\u{201c}\u{201d}\u{2018}\u{2019}".contains(c);
     reply.trim_matches(decoration) == HEARTBEAT_OK

@@ -50,6 +50,16 @@ use super::{Offered, clean, cleaned};
 #[case::kimi_spaced(
     r#"<|tool_call_begin|> functions.echo:12 <|tool_call_argument_begin|> {"message": "hi"} <|tool_call_end|>"#
 )]
+#[case::kimi_k3(r#"<|open|>tools<|sep|><|open|>call tool="echo" index="1"<|sep|><|open|>argument key="message" type="string"<|sep|>hi<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>"#)]
+// can1357/oh-my-pi#8495
+#[case::kimi_k3_lost_marks(r#"<|open|>toolscall tool="echo" index="1"<|sep|><|open|>argument key="message" type="string"<|sep|>hi<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>"#)]
+// lmstudio-ai/lmstudio-bug-tracker#2194
+#[case::cohere(
+    r#"<|START_ACTION|>[
+    {"tool_call_id": "0", "tool_name": "echo", "parameters": {"message": "hi"}}
+]<|END_ACTION|>"#
+)]
+#[case::nemotron(r#"<TOOLCALL>[{"name": "echo", "arguments": {"message": "hi"}}]</TOOLCALL>"#)]
 #[case::harmony(r#"<|channel|>commentary to=functions.echo <|constrain|>json<|message|>{"message": "hi"}<|call|>"#)]
 #[case::harmony_recipient_first(r#"<|channel|>analysis<|message|>hm<|end|><|start|>assistant to=functions.echo<|channel|>commentary json<|message|>{"message": "hi"}<|call|>"#)]
 #[case::harmony_stopped(r#"<|channel|>commentary to=functions.echo <|constrain|>json<|message|>{"message": "hi"}"#)]
@@ -157,6 +167,8 @@ fn reads_several_calls(#[case] written: &str) {
 #[case::harmony(r#"<|channel|>commentary to=functions.echo <|constrain|>json<|message|>{"mess"#)]
 #[case::gemma_4(r#"<|tool_call>call:echo{message:<|"|>h"#)]
 #[case::glm("<tool_call>echo\n<arg_key>message</arg_key>\n<arg_value>h")]
+#[case::kimi_k3_lost_marks(r#"<|open|>call tool="echo" index="1"<|sep|><|open|>argument key="a" type="string"<|sep|>xargument<|sep|><|open|>argument key="b" type="string"<|sep|>y<|close|>argument<|sep|><|close|>call<|sep|>"#)]
+#[case::kimi_k3(r#"<|open|>call tool="echo" index="1"<|sep|><|open|>argument key="a" type="string"<|sep|>x"#)]
 #[case::glm_key("<tool_call>echo\n<arg_key>mess")]
 #[case::glm_value("<tool_call>echo\n<arg_key>message</arg_key>")]
 #[case::glm_unclosed("<tool_call>echo\n<arg_key>message</arg_key>\n<arg_value>hi</arg_value>\n")]
