@@ -10,6 +10,7 @@ mod free_space;
 mod provisional;
 mod quota;
 mod retention;
+mod sparse_copy;
 mod tar_stream;
 mod uploads;
 mod workspaces;

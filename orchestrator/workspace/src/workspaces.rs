@@ -22,6 +22,7 @@ use super::{
         remove_tree::remove_tree,
         walk::{CounterpartDir, Walk},
     },
+    sparse_copy::copy_sparse,
     uploads::staging,
 };
 use domain::request::WorkspaceFile;
@@ -29,8 +30,7 @@ use domain::request::WorkspaceFile;
 /// Only the orchestrator may enter the directory of all workspaces.
 const ROOT_MODE: u32 = 0o700;
 const NEW_FILE_MODE: u32 = 0o644;
-/// A copy takes at most this many times the quota: an evicted job left more than its quota, and a larger apparent size
-/// means sparse files.
+/// A copy takes at most this many times the quota: an evicted job left more than its quota.
 const COPY_FACTOR: u64 = 2;
 
 /// A workspace could not be created or filled.
@@ -96,8 +96,8 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Creates the workspace of the upload's job from an earlier job's files. Symbolic links and special files are left
-    /// out. An earlier job without a workspace leaves it empty.
+    /// Creates the workspace of the upload's job from an earlier job's files. Links stay links, holes stay holes, and
+    /// special files are left out. An earlier job without a workspace leaves it empty.
     pub fn copy_from(&self, source: JobId, upload: &mut Upload) -> Result<(), WorkspaceError> {
         let job = upload.job;
         let fail = |action| move |source| WorkspaceError { job, action, source };
@@ -189,19 +189,30 @@ fn copy_tree(source: Dir, target: Dir, upload: &mut Upload) -> Result<(), FileEr
             }
             FileKind::File => {
                 let Some(from) = walk.current_dir() else { continue };
-                let (mut source, metadata) = match from.open_file(&entry.name) {
+                let (source, metadata) = match from.open_file(&entry.name) {
                     // Removed or replaced since it was listed.
                     Err(FileError::NotFound | FileError::NotAFile(_)) => continue,
                     other => other?,
                 };
-                let size = metadata.size_bytes;
-                remaining_bytes = remaining_bytes.checked_sub(size).ok_or_else(Quota::exceeded)?;
-                upload.count_written(size)?;
-                let mut copy = to.create_file(&entry.name, metadata.mode & PERMISSION_BITS)?;
-                io::copy(&mut io::Read::take(&mut source, size), &mut copy)?;
+                let copy = to.create_file(&entry.name, metadata.mode & PERMISSION_BITS)?;
+                copy_sparse(&source, &copy, metadata.size_bytes, |bytes| {
+                    remaining_bytes = remaining_bytes.checked_sub(bytes).ok_or_else(Quota::exceeded)?;
+                    upload.count_written(bytes)
+                })?;
             }
-            FileKind::Symlink | FileKind::Other => {}
+            FileKind::Symlink => {
+                let Some(from) = walk.current_dir() else { continue };
+                match from.read_link(&entry.name) {
+                    // Removed or replaced since it was listed.
+                    Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {}
+                    target => to.symlink(&entry.name, &target?)?,
+                }
+            }
+            FileKind::Other => {}
         }
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

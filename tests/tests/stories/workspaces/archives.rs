@@ -145,12 +145,14 @@ async fn an_archive_survives_a_round_trip() {
     builder.append_data(&mut script.clone(), "bin/".to_owned() + &"long".repeat(60), b"long".as_slice()).unwrap();
     let mut link = header(EntryType::Symlink, "", "", 0);
     builder.append_link(&mut link, "bin/latest", "../bin/run").unwrap();
+    let mut interpreter = header(EntryType::Symlink, "", "", 0);
+    builder.append_link(&mut interpreter, "bin/python3", "/usr/bin/python3").unwrap();
     let mut second = header(EntryType::Link, "", "", 0);
     builder.append_link(&mut second, "again", "bin/run").unwrap();
     let sent = builder.into_inner().unwrap();
     for (kind, body) in [(TAR, sent.clone()), ("application/gzip", gzip(&sent)), (TAR, sent.clone())] {
         let unpacked = ada.put(&archive, kind, body).await.expect(200);
-        assert_eq!(unpacked.body, json!({"entries": 4, "size_bytes": 8}));
+        assert_eq!(unpacked.body, json!({"entries": 5, "size_bytes": 8}));
     }
     let encoded = ada.request(reqwest::Method::PUT, &archive).header("Content-Encoding", "gzip").body(gzip(&sent));
     tests::Reply::of(encoded).await.expect(200);
@@ -170,6 +172,9 @@ async fn an_archive_survives_a_round_trip() {
     let out = ada.bytes(&archive).await;
     ada.put(&format!("/api/jobs/{other}/archive"), TAR, out.clone()).await.expect(200);
     assert_eq!(names(&world.workspace(other)), names(&workspace));
+    for path in [workspace, world.workspace(other)] {
+        assert_eq!(fs::read_link(path.join("bin/python3")).unwrap(), Path::new("/usr/bin/python3"));
+    }
     for job in [id, other] {
         ada.cancel(job).await.expect(202);
     }
@@ -203,12 +208,10 @@ fn hostile() -> Vec<(&'static str, Vec<u8>)> {
         ("size", after(pax("size", "1000000"), "size")),
         ("holes", after(pax("GNU.sparse.major", "1"), "holes")),
         ("sparse", one(EntryType::GNUSparse, "sparse", "")),
-        ("l", one(link, "l", "/etc/passwd")),
-        ("l", one(link, "l", "..")),
-        ("a/l", one(link, "a/l", "../../x")),
-        ("l", one(link, "l", "good.txt/../../x")),
         ("l", one(link, "l", "")),
         ("l/x", through("l", ".", "l/x")),
+        ("l/x", through("l", "/tmp", "l/x")),
+        ("l/x", through("l", "..", "l/x")),
         ("good.txt/x", file("good.txt/x")),
         ("h", one(hard, "h", "/etc/passwd")),
         ("h", one(hard, "h", "../x")),

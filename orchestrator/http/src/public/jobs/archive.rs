@@ -106,8 +106,9 @@ const MAX_OVERHEAD_BYTES: u64 = 128 * 1024 * 1024;
 
 /// Extracts a tar archive into the workspace of an unfinished job.
 ///
-/// Gzip is recognised by `Content-Type: application/gzip` or `Content-Encoding: gzip`. One invalid entry (an absolute path, `..`, a link that
-/// points outside, a device, a sparse file) rejects the whole archive. Permissions are kept except setuid and setgid; owners are not.
+/// Gzip is recognised by `Content-Type: application/gzip` or `Content-Encoding: gzip`. One invalid entry (an absolute path, `..`, a path
+/// through a link, a hard link to something outside the archive, a device, a sparse file) rejects the whole archive. Symbolic links are kept
+/// as they are, whatever they name. Permissions are kept except setuid and setgid; owners are not.
 #[utoipa::path(
     put, path = "/api/jobs/{id}/archive", operation_id = "upload_archive", tag = "files", params(("id" = String, Path, description = "Job id.")),
     request_body(content = String, content_type = "application/octet-stream", description = "A tar archive, also as `application/x-tar`, or as `application/gzip` when compressed."),
