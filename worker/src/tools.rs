@@ -6,6 +6,7 @@ mod file_tool;
 mod files;
 mod launch;
 mod limits;
+mod line_endings;
 mod output_stream;
 mod patch;
 mod patch_format;

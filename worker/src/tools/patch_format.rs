@@ -2,13 +2,15 @@
 //!
 //! Pure: never accesses a file.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, iter};
 
 use agent::safety::neutralize;
 use diffy::{
     Patch,
     patch_set::{FileOperation, ParseOptions, PatchKind, PatchSet},
 };
+
+use super::line_endings::{TextLine, TextLines, without_ending};
 
 const BEGIN: &str = "*** Begin Patch";
 const END: &str = "*** End Patch";
@@ -55,6 +57,10 @@ pub(crate) struct Section<'a> {
     anchor: Option<&'a str>,
     lines: Vec<Line<'a>>,
     at_end: bool,
+    /// The index of the line where it is expected, in a unified diff.
+    near: Option<usize>,
+    /// Whether the file then ends with a line break, where a unified diff says so at its end.
+    final_newline: Option<bool>,
 }
 
 /// A line of a section.
@@ -67,15 +73,25 @@ enum Line<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// The lines of a unified diff, without their line breaks.
     fn of_hunk(hunk: &diffy::Hunk<'a, str>) -> Self {
-        let text = |line: &'a str| line.strip_suffix('\n').unwrap_or(line);
         let lines = hunk.lines().iter().map(|line| match *line {
-            diffy::Line::Context(line) => Line::Context(text(line)),
-            diffy::Line::Delete(line) => Line::Removed(text(line)),
-            diffy::Line::Insert(line) => Line::Added(text(line)),
+            diffy::Line::Context(line) => Line::Context(without_ending(line)),
+            diffy::Line::Delete(line) => Line::Removed(without_ending(line)),
+            diffy::Line::Insert(line) => Line::Added(without_ending(line)),
         });
-        Self { lines: lines.collect(), ..Self::default() }
+        // Only a last line is without a line break, either the old one or the new one.
+        let is_last = |line: &diffy::Line<'_, str>| {
+            let (diffy::Line::Context(text) | diffy::Line::Delete(text) | diffy::Line::Insert(text)) = line;
+            !text.ends_with('\n')
+        };
+        let new = |line: &diffy::Line<'_, str>| !matches!(line, diffy::Line::Delete(_));
+        let new_last = hunk.lines().iter().rev().find(|line| new(line));
+        Self {
+            lines: lines.collect(),
+            near: Some(hunk.new_range().start().saturating_sub(1)),
+            final_newline: hunk.lines().iter().any(is_last).then(|| !new_last.is_some_and(is_last)),
+            ..Self::default()
+        }
     }
 
     /// The lines that the file must contain.
@@ -88,19 +104,43 @@ impl<'a> Section<'a> {
     }
 
     /// The replacement for `found`, which are the expected lines as spelled in the file.
-    fn replacement(&self, found: &[&'a str]) -> Vec<&'a str> {
+    fn replacement(&self, found: &[TextLine<'a>]) -> Vec<TextLine<'a>> {
         let mut found = found.iter();
         let mut lines = Vec::new();
         for line in &self.lines {
             match line {
-                Line::Context(_) => lines.extend(found.next()),
+                Line::Context(_) => lines.extend(found.next().copied().map(TextLine::edited)),
                 Line::Removed(_) => {
                     found.next();
                 }
-                Line::Added(text) => lines.push(*text),
+                Line::Added(text) => lines.push(TextLine::new(text)),
             }
         }
         lines
+    }
+
+    /// The index of the first of the expected lines, in `lines` from `cursor` on; in a unified diff, in all of them.
+    fn position(&self, lines: &[TextLine<'a>], cursor: usize) -> Result<usize, String> {
+        let expected = self.expected();
+        let found = |found: Option<usize>| found.ok_or_else(|| not_found(&expected));
+        let last = lines.len().checked_sub(expected.len());
+        if let Some(near) = self.near {
+            let near = near.min(lines.len());
+            let by_distance = (0..=lines.len())
+                .flat_map(|distance| [near.checked_sub(distance), near.checked_add(distance)].into_iter().flatten())
+                .filter(|at| last.is_some_and(|last| *at <= last));
+            return found(find(lines, &expected, by_distance));
+        }
+        let mut from = cursor;
+        if let Some(anchor) = self.anchor {
+            let at = lines.iter().skip(from).position(|line| line.content.trim() == anchor);
+            from += at.ok_or_else(|| format!("line {anchor:?} not found"))? + 1;
+        }
+        if expected.is_empty() {
+            return Ok(if self.anchor.is_some() && !self.at_end { from } else { lines.len() });
+        }
+        let Some(last) = last else { return found(None) };
+        found(find(lines, &expected, if self.at_end { last.max(from) } else { from }..=last))
     }
 }
 
@@ -224,72 +264,51 @@ impl Change<'_> {
     /// Applies the change to `text`.
     pub(crate) fn apply(&self, text: &str) -> Result<String, String> {
         match self {
-            Self::Unified(patch) => diffy::apply(text, patch)
-                .or_else(|error| apply_to_neutralized(text, patch).ok_or(error))
-                .map_err(|error| format!("{error}: read the file and correct the context")),
+            Self::Unified(patch) => {
+                let sections: Vec<_> = patch.hunks().iter().map(Section::of_hunk).collect();
+                apply_sections(text, &sections)
+            }
             Self::Sections(sections) => apply_sections(text, sections),
         }
     }
 }
 
-/// Applies a diff whose context was copied from the neutralized text. `None`: the text has nothing to neutralize, or
-/// the context differs in another way.
-fn apply_to_neutralized(text: &str, patch: &Patch<'_, str>) -> Option<String> {
-    if neutralize(text) == text {
-        return None;
-    }
-    let sections: Vec<_> = patch.hunks().iter().map(Section::of_hunk).collect();
-    apply_sections(text, &sections).ok()
-}
-
 fn apply_sections<'a>(text: &'a str, sections: &[Section<'a>]) -> Result<String, String> {
-    let final_newline = text.is_empty() || text.ends_with('\n');
-    let body = text.strip_suffix('\n').unwrap_or(text);
-    let lines: Vec<&str> = if text.is_empty() { Vec::new() } else { body.split('\n').collect() };
-    let (mut result, mut cursor): (Vec<&str>, usize) = (Vec::new(), 0);
+    let mut text = TextLines::split(text);
+    let mut cursor = 0;
     for section in sections {
-        let mut from = cursor;
-        if let Some(anchor) = section.anchor {
-            let at = lines.iter().skip(from).position(|line| line.trim() == anchor);
-            let at = at.ok_or_else(|| format!("line {anchor:?} not found"))?;
-            from += at + 1;
+        let at = section.position(&text.lines, cursor)?;
+        let end = at + section.expected().len();
+        if end == text.lines.len() {
+            text.has_final_newline = section.final_newline.unwrap_or(text.has_final_newline);
         }
-        let expected = section.expected();
-        let at = if expected.is_empty() {
-            if section.anchor.is_some() && !section.at_end { from } else { lines.len() }
-        } else {
-            find(&lines, &expected, from, section.at_end).ok_or_else(|| not_found(&expected))?
-        };
-        let end = at + expected.len();
-        result.extend_from_slice(&lines[cursor..at]);
-        result.extend(section.replacement(&lines[at..end]));
-        cursor = end;
+        let replacement = section.replacement(&text.lines[at..end]);
+        cursor = at + replacement.len();
+        text.lines.splice(at..end, replacement);
     }
-    result.extend_from_slice(&lines[cursor..]);
-    let mut text = result.join("\n");
-    if final_newline && !result.is_empty() {
-        text.push('\n');
-    }
-    Ok(text)
+    Ok(text.join())
 }
 
 fn not_found(expected: &[&str]) -> String {
-    format!("the lines starting with {:?} were not found: read the file and correct them", expected[0])
+    let first = expected.first().copied().unwrap_or_default();
+    format!("the lines starting with {first:?} were not found: read the file and correct them")
 }
 
-/// Finds the lines: first exactly, then ignoring trailing white space, then ignoring leading and trailing white space,
-/// then as the model read them, which is neutralized.
-fn find(lines: &[&str], expected: &[&str], from: usize, at_end: bool) -> Option<usize> {
-    let last = lines.len().checked_sub(expected.len())?;
-    let from = if at_end { last.max(from) } else { from };
+/// The first of `positions` with the expected lines: first exactly, then ignoring trailing white space, then ignoring
+/// leading and trailing white space, then as the model read them, which is neutralized. Lines that were edited are not
+/// found again.
+fn find(lines: &[TextLine<'_>], expected: &[&str], positions: impl Iterator<Item = usize> + Clone) -> Option<usize> {
     let same: [fn(&str, &str) -> bool; 4] = [
         |a, b| a == b,
         |a, b| a.trim_end() == b.trim_end(),
         |a, b| a.trim() == b.trim(),
         |a, b| neutralize(a) == neutralize(b),
     ];
-    same.iter()
-        .find_map(|same| (from..=last).find(|at| lines[*at..].iter().zip(expected).all(|(line, old)| same(line, old))))
+    same.iter().find_map(|same| {
+        positions
+            .clone()
+            .find(|at| iter::zip(&lines[*at..], expected).all(|(line, old)| !line.is_edited && same(line.content, old)))
+    })
 }
 
 #[cfg(test)]
