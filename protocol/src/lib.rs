@@ -36,8 +36,8 @@ pub use account::{
     },
 };
 pub use chat::{
-    Completion, CompletionRequest, CompletionRequestRef, FinishReason, Message, NativeReply, TokenUsage, ToolCall, ToolChoice,
-    ToolDefinition, ToolDomain,
+    Completion, CompletionRequest, CompletionRequestRef, FinishReason, Message, NativeReply, TokenUsage, ToolCall,
+    ToolChoice, ToolDefinition, ToolDomain,
 };
 pub use event::{
     EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep,
@@ -57,8 +57,8 @@ pub use job::{
     file::{DiffOmitted, FileChange, FileChangeKind, FileChanges, FileEntry, FileKind, Unpacked},
     metadata::Metadata,
     request::{
-        CancelRequest, CreateJob, Egress, EgressInjection, InputFile, LimitsRequest, PromptMode, PromptReceipt,
-        PromptRequest, RejectRequest, RestartRequest,
+        CancelRequest, CreateJob, Egress, EgressInjection, FileMode, InputFile, LimitsRequest, PromptMode,
+        PromptReceipt, PromptRequest, RejectRequest, RestartRequest,
     },
     workspace_path::{WorkspacePath, check_path},
 };

@@ -29,7 +29,6 @@ use domain::request::WorkspaceFile;
 
 /// Only the orchestrator may enter the directory of all workspaces.
 const ROOT_MODE: u32 = 0o700;
-const NEW_FILE_MODE: u32 = 0o644;
 /// A copy takes at most this many times the quota: an evicted job left more than its quota.
 const COPY_FACTOR: u64 = 2;
 
@@ -173,7 +172,7 @@ fn write_file(top: &Dir, file: &WorkspaceFile) -> Result<(), FileError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
-    Ok(parent.create_file(name, NEW_FILE_MODE)?.write_all(&file.content)?)
+    Ok(parent.create_file(name, file.mode.bits())?.write_all(&file.content)?)
 }
 
 fn copy_tree(source: Dir, target: Dir, upload: &mut Upload) -> Result<(), FileError> {

@@ -34,6 +34,29 @@ pub struct LimitsRequest {
     pub disk_mb: Option<u64>,
 }
 
+/// The permissions of an input file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum FileMode {
+    /// A file that is only read and written.
+    #[default]
+    #[serde(rename = "0644")]
+    Regular,
+    /// A program or a script.
+    #[serde(rename = "0755")]
+    Executable,
+}
+
+impl FileMode {
+    /// The permission bits.
+    pub const fn bits(self) -> u32 {
+        match self {
+            Self::Regular => 0o644,
+            Self::Executable => 0o755,
+        }
+    }
+}
+
 /// A file put into the workspace before the work starts: exactly one of the two contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -47,6 +70,9 @@ pub struct InputFile {
     /// The content as base64 (standard alphabet, padded).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_base64: Option<String>,
+    /// The permissions in octal: `0644` by default, or `0755` for a program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<FileMode>,
 }
 
 /// The hosts that a job's tools may reach.
@@ -194,4 +220,26 @@ pub struct RestartRequest {
     /// The new job's prompt; the old job's by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::absent(json!({}), Ok(0o644))]
+    #[case::regular(json!({"mode": "0644"}), Ok(0o644))]
+    #[case::executable(json!({"mode": "0755"}), Ok(0o755))]
+    #[case::writable_by_all(json!({"mode": "0777"}), Err("unknown variant `0777`, expected `0644` or `0755`"))]
+    #[case::setuid(json!({"mode": "4755"}), Err("unknown variant `4755`, expected `0644` or `0755`"))]
+    #[case::without_zero(json!({"mode": "755"}), Err("unknown variant `755`, expected `0644` or `0755`"))]
+    fn the_mode_of_an_input_file_is_one_of_two(#[case] fields: Value, #[case] expected: Result<u32, &str>) {
+        let mut file = json!({"path": "run.sh", "content": ""});
+        file.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let read = serde_json::from_value::<InputFile>(file).map(|file| file.mode.unwrap_or_default().bits());
+        assert_eq!(read.map_err(|error| error.to_string()), expected.map_err(str::to_owned));
+    }
 }

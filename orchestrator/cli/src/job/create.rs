@@ -135,10 +135,10 @@ fn input_file(argument: &str) -> Result<InputFile, CliError> {
         )));
     }
     Ok(match String::from_utf8(bytes) {
-        Ok(text) => InputFile { path: remote, content: Some(text), content_base64: None },
+        Ok(text) => InputFile { path: remote, content: Some(text), content_base64: None, mode: None },
         Err(binary) => {
             let encoded = BASE64_STANDARD.encode(binary.as_bytes());
-            InputFile { path: remote, content: None, content_base64: Some(encoded) }
+            InputFile { path: remote, content: None, content_base64: Some(encoded), mode: None }
         }
     })
 }

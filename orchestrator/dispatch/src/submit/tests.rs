@@ -52,7 +52,8 @@ fn key(digest: &str) -> IdempotencyKey {
 }
 
 fn request() -> CreateJob {
-    let file = InputFile { path: "notes.txt".to_owned(), content: Some("hi".to_owned()), content_base64: None };
+    let file =
+        InputFile { path: "notes.txt".to_owned(), content: Some("hi".to_owned()), content_base64: None, mode: None };
     CreateJob { prompt: "work".to_owned(), files: vec![file], ..CreateJob::default() }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use protocol::{InputFile, check_path, limits::MAX_FILES_BYTES};
+use protocol::{FileMode, InputFile, check_path, limits::MAX_FILES_BYTES};
 
 use super::Errors;
 
@@ -16,6 +16,7 @@ pub struct WorkspaceFile {
     /// A relative path of plain components.
     pub path: String,
     pub content: Vec<u8>,
+    pub mode: FileMode,
 }
 
 /// Validates and decodes the input files.
@@ -51,7 +52,7 @@ pub(super) fn check_files(files: &[InputFile], errors: &mut Errors) -> Vec<Works
             }
         };
         total += content.len();
-        checked.push(WorkspaceFile { path: file.path.clone(), content });
+        checked.push(WorkspaceFile { path: file.path.clone(), content, mode: file.mode.unwrap_or_default() });
     }
     if total > MAX_FILES_BYTES {
         errors.add("files", format!("must be at most {MAX_FILES_BYTES} bytes together"));

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use protocol::check_path;
+use protocol::{FileMode, check_path};
 
 use super::*;
 
@@ -109,10 +109,12 @@ fn every_invalid_field_is_reported_at_once() {
 
 #[test]
 fn files_are_decoded() {
-    let given = json!({"files": [{"path": "a/b.txt", "content": "x"}, {"path": "c", "content_base64": "AAE="}]});
-    let files = checked(&given).unwrap().files;
-    assert_eq!(files[0], WorkspaceFile { path: "a/b.txt".to_owned(), content: b"x".to_vec() });
-    assert_eq!(files[1].content, [0, 1]);
+    let text = json!({"path": "a/b.txt", "content": "x"});
+    let given = json!({"files": [text, {"path": "c", "content_base64": "AAE=", "mode": "0755"}]});
+    let file =
+        |path: &str, content: &[u8], mode| WorkspaceFile { path: path.to_owned(), content: content.to_vec(), mode };
+    let expected = [file("a/b.txt", b"x", FileMode::Regular), file("c", &[0, 1], FileMode::Executable)];
+    assert_eq!(checked(&given).unwrap().files, expected);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::{
 };
 
 use proptest::prelude::*;
+use protocol::FileMode;
 use rstest::rstest;
 use tokio_util::sync::CancellationToken;
 
@@ -73,6 +74,19 @@ impl Fixture {
 /// Bytes on disk.
 fn allocated(path: &Path) -> u64 {
     fs::symlink_metadata(path).unwrap().blocks() * 512
+}
+
+#[rstest]
+#[case::regular(FileMode::Regular, 0)]
+#[case::executable(FileMode::Executable, 0o111)]
+fn an_input_file_has_its_mode(#[case] mode: FileMode, #[case] execute_bits: u32) {
+    let fixture = Fixture::new();
+    let job = JobId::generate();
+    let file = WorkspaceFile { path: "bin/run".to_owned(), content: b"#!/bin/sh\n".to_vec(), mode };
+    fixture.workspaces.create(job, &[file]).unwrap();
+    let metadata = fs::metadata(fixture.workspaces.path(job).join("bin/run")).unwrap();
+    // Without root, all users may write.
+    assert_eq!(metadata.mode() & 0o7555, 0o444 | execute_bits);
 }
 
 // A link of a Python virtual environment made each copy fail: podman-container-tools/podman#29805.

@@ -162,6 +162,7 @@ async fn hostile_job(stack: &Stack, thief: &TokenCopier, command: &str) -> Resul
         path: path.to_owned(),
         content: Some(content.to_owned()),
         content_base64: None,
+        mode: None,
     };
     let job = stack.create_hostile(&format!("bench: run {command}"), [FLOOD, FILES].map(file).to_vec()).await?;
     let workspace = stack.workspace(job);

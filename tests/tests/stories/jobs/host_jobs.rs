@@ -111,7 +111,7 @@ async fn a_job_runs_to_its_end_with_the_orchestrators_tools() {
 #[tokio::test]
 async fn fields_that_need_a_container_are_refused() {
     let world = disabled(&hanging()).build().await;
-    let file = InputFile { path: "a.txt".to_owned(), content: Some("x".to_owned()), content_base64: None };
+    let file = InputFile { path: "a.txt".to_owned(), content: Some("x".to_owned()), content_base64: None, mode: None };
     let asked = CreateJob { files: vec![file], image: Some(world.config().sandbox.image.clone()), ..request("work") };
     let refused = world.submit("ada", asked).await;
     let Err(SubmitError::Rejected(Rejected::Invalid(errors))) = refused else { panic!("{refused:?}") };

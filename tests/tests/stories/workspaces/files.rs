@@ -34,6 +34,26 @@ async fn entries(user: &User, job: JobId, query: &str) -> Vec<FileEntry> {
     serde_json::from_value(page.body["items"].clone()).unwrap()
 }
 
+#[tokio::test]
+async fn an_input_file_is_executable_if_the_request_says_so() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let body = |mode: &str| {
+        let script = json!({"path": "bin/run", "content": "#!/bin/sh\n", "mode": mode});
+        json!({"prompt": "run", "hold": true, "files": [{"path": "a.txt", "content": "a"}, script]})
+    };
+    let id = ada.create(body("0755")).await;
+    let executable = |path: &str| fs::metadata(world.workspace(id).join(path)).unwrap().mode() & 0o111;
+    assert_eq!((executable("a.txt"), executable("bin/run")), (0, 0o111));
+    for mode in ["0777", "4755", "755"] {
+        let refused = ada.post("/api/jobs", &body(mode)).await.problem(ErrorCode::Invalid);
+        assert_eq!(refused.fields(), ["files[1].mode"]);
+        assert!(refused.body.to_string().contains("must be one of 0644, 0755"), "{:#}", refused.body);
+    }
+    ada.cancel(id).await.expect(202);
+    world.finish().await;
+}
+
 /// Creates a FIFO.
 fn fifo(path: &Path) {
     let created = std::process::Command::new("mkfifo").arg(path).status().unwrap();
