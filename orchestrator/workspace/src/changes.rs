@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -20,6 +21,7 @@ use super::{
         read,
     },
     dir::{Dir, Metadata, walk::Walk},
+    files::displayed,
 };
 use base::digest::sha256_hex;
 
@@ -171,8 +173,10 @@ impl Diffs {
             (Content::Text(old), Content::Text(new)) => self.diff(&path, kind, old, new),
         };
         let (diff, diff_omitted) = made.map_or_else(|omitted| (None, Some(omitted)), |diff| (Some(diff), None));
+        let path_bytes = now.as_ref().and_then(|now| displayed(now.path.as_os_str().as_bytes()).1);
         Ok(FileChange {
             path,
+            path_bytes,
             change: kind,
             size_bytes: now.map(|now| now.metadata.size_bytes),
             previous_size_bytes: before.map(|before| before.size_bytes),

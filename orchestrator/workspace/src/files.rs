@@ -8,9 +8,11 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io,
+    os::unix::ffi::OsStrExt as _,
     time::Duration,
 };
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use protocol::{FileEntry, FileKind, JobId, Limits, Unpacked, WorkspacePath};
 use tokio_util::sync::CancellationToken;
 
@@ -45,7 +47,7 @@ impl Workspaces {
         after: Option<&OsStr>,
         limit: usize,
     ) -> Result<DirPage, FileError> {
-        let dir = match self.open(job).and_then(|top| Ok(top.open_descendant(path.components())?)) {
+        let dir = match self.open(job).and_then(|top| Ok(open_descendant(&top, path.components())?)) {
             Err(FileError::NotFound) if path.is_root() => return Ok(DirPage { entries: vec![], next_after: None }),
             other => other?,
         };
@@ -66,15 +68,15 @@ impl Workspaces {
         names.truncate(limit);
         let next_after = names.last().filter(|_| has_more).cloned();
         // Entries removed since they were listed are left out.
-        let to_entry = |name: &OsString| Some(file_entry(path.join_lossy(name), &dir.metadata(name).ok()?));
+        let to_entry = |name: &OsString| Some(file_entry(&path.join(name.as_bytes()), &dir.metadata(name).ok()?));
         Ok(DirPage { entries: names.iter().filter_map(to_entry).collect(), next_after })
     }
 
     /// Opens a regular file for reading.
     pub fn open_file(&self, job: JobId, path: &WorkspacePath) -> Result<(File, FileEntry), FileError> {
         let (parent, name) = path.split_last().ok_or(FileError::NotAFile("the path is a directory"))?;
-        let (file, metadata) = self.open(job)?.open_descendant(parent)?.open_file(name)?;
-        Ok((file, file_entry(path.to_string(), &metadata)))
+        let (file, metadata) = open_descendant(&self.open(job)?, parent)?.open_file(OsStr::from_bytes(name))?;
+        Ok((file, file_entry(&path.to_bytes(), &metadata)))
     }
 
     /// A tar archive of a directory of the workspace; of the workspace itself it is empty if it does not exist yet.
@@ -85,7 +87,7 @@ impl Workspaces {
         limits: &Limits,
         cancelled: &CancellationToken,
     ) -> Result<TarStream, FileError> {
-        match self.open(job).and_then(|top| Ok(top.open_descendant(path.components())?)) {
+        match self.open(job).and_then(|top| Ok(open_descendant(&top, path.components())?)) {
             Ok(dir) => TarStream::new(dir, Quota::from_limits(limits), &Cutoff::after(WALK_TIMEOUT, cancelled)),
             Err(FileError::NotFound) if path.is_root() => Ok(TarStream::empty()),
             Err(error) => Err(error),
@@ -99,7 +101,7 @@ impl Workspaces {
             other => other?,
         };
         let replaced = replaced.and_then(WorkspacePath::split_last).and_then(|(parent, name)| {
-            let metadata = top.open_descendant(parent).and_then(|dir| dir.metadata(name)).ok();
+            let metadata = open_descendant(&top, parent).and_then(|dir| dir.metadata(OsStr::from_bytes(name))).ok();
             metadata.filter(|metadata| metadata.kind == FileKind::File)
         });
         let cutoff = upload.cutoff(WALK_TIMEOUT);
@@ -118,12 +120,13 @@ impl Workspaces {
         staged: &StagingDir,
     ) -> Result<(FileEntry, bool), FileError> {
         let (parent, name) = path.split_last().ok_or(FileError::NotAFile("the path is a directory"))?;
+        let name = OsStr::from_bytes(name);
         let (staging, body) = staged.body_file();
         let mut remaining = self.remaining_quota(upload, Some(path))?;
         remaining.reserve(staging.metadata(body)?.allocated_bytes)?;
         remaining.entries.checked_sub(parent.len() as u64).ok_or_else(Quota::exceeded)?;
         let top = self.create_or_open(upload.job)?;
-        let dir = parent.into_iter().try_fold(top, |dir, name| dir.create_or_open_dir(name))?;
+        let dir = parent.iter().try_fold(top, |dir, name| dir.create_or_open_dir(OsStr::from_bytes(name)))?;
         let replaced = dir.metadata(name).ok();
         match replaced.map(|metadata| (metadata.kind, metadata.mode)) {
             Some((FileKind::Directory, _)) => return Err(FileError::NotAFile("the path is a directory")),
@@ -131,7 +134,7 @@ impl Workspaces {
             _ => {}
         }
         staging.rename(body, &dir, name)?;
-        Ok((file_entry(path.to_string(), &dir.metadata(name)?), replaced.is_none()))
+        Ok((file_entry(&path.to_bytes(), &dir.metadata(name)?), replaced.is_none()))
     }
 
     /// Unpacks a received tar archive in its staging directory; rejects the whole archive if one entry is not
@@ -201,9 +204,23 @@ fn move_entries(mut staged: Walk, top: Dir) -> Result<(), FileError> {
     Ok(())
 }
 
-fn file_entry(path: String, metadata: &Metadata) -> FileEntry {
+fn open_descendant(top: &Dir, names: &[Vec<u8>]) -> io::Result<Dir> {
+    top.open_descendant(names.iter().map(|name| OsStr::from_bytes(name)))
+}
+
+/// A path for users: with replacement characters for what is not UTF-8, and then with its bytes as base64.
+pub(super) fn displayed(path: &[u8]) -> (String, Option<String>) {
+    match std::str::from_utf8(path) {
+        Ok(path) => (path.to_owned(), None),
+        Err(_) => (String::from_utf8_lossy(path).into_owned(), Some(BASE64_STANDARD.encode(path))),
+    }
+}
+
+fn file_entry(path: &[u8], metadata: &Metadata) -> FileEntry {
+    let (path, path_bytes) = displayed(path);
     FileEntry {
         path,
+        path_bytes,
         kind: metadata.kind,
         size_bytes: metadata.size_bytes,
         modified_at: metadata.modified_at,

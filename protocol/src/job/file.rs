@@ -22,6 +22,9 @@ pub enum FileKind {
 pub struct FileEntry {
     /// The path relative to the workspace. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub path: String,
+    /// The bytes of the path as base64, where they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_bytes: Option<String>,
     /// The entry's kind.
     pub kind: FileKind,
     /// The apparent size; a sparse file takes less.
@@ -60,6 +63,9 @@ pub enum DiffOmitted {
 pub struct FileChange {
     /// The path relative to the workspace. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub path: String,
+    /// The bytes of the path as base64, where they are not UTF-8; null for a deleted file, whose bytes are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_bytes: Option<String>,
     /// The kind of change.
     pub change: FileChangeKind,
     /// The size now; null for a deleted file.

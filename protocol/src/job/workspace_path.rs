@@ -2,64 +2,66 @@
 //!
 //! Pure. A path to read may contain any name that an agent can give a file; a path to write must be a plain one.
 
-use std::ffi::OsStr;
+use std::borrow::Cow;
 
 use crate::limits::{MAX_COMPONENT_BYTES, MAX_PATH_BYTES, MAX_PATH_DEPTH};
 
 /// `PATH_MAX` without its NUL: more than a path that is written may have.
 const MAX_READ_PATH_BYTES: usize = 4_095;
 
-/// The components of a relative path; none for the workspace itself.
+/// The components of a relative path; none for the workspace itself. A path to read may have any bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkspacePath(Vec<String>);
+pub struct WorkspacePath(Vec<Vec<u8>>);
 
 impl WorkspacePath {
     /// Parses the path of a file to read.
-    pub fn parse_for_read(path: &str) -> Result<Self, &'static str> {
+    pub fn parse_for_read(path: impl AsRef<[u8]>) -> Result<Self, &'static str> {
+        let path = path.as_ref();
         if path.is_empty() {
             return Err("must not be empty");
         }
         if path.len() > MAX_READ_PATH_BYTES {
             return Err("must be at most 4095 bytes");
         }
-        if path.starts_with('/') {
+        if path.starts_with(b"/") {
             return Err("must be relative to the workspace");
         }
-        for name in path.split('/') {
+        let names = || path.split(|byte| *byte == b'/');
+        for name in names() {
             match name {
-                "" => return Err("must not have empty components or end in /"),
-                "." | ".." => return Err("must not have . or .. components"),
-                name if name.contains('\0') => return Err("must not contain NUL characters"),
+                b"" => return Err("must not have empty components or end in /"),
+                b"." | b".." => return Err("must not have . or .. components"),
+                name if name.contains(&0) => return Err("must not contain NUL characters"),
                 name if name.len() > MAX_COMPONENT_BYTES => return Err("must have components of at most 255 bytes"),
                 _ => {}
             }
         }
-        Ok(Self(path.split('/').map(str::to_owned).collect()))
+        Ok(Self(names().map(<[u8]>::to_vec).collect()))
     }
 
     /// Parses the path of a directory to list. An empty path is the workspace itself; a trailing slash is allowed.
-    pub fn parse_for_list(path: &str) -> Result<Self, &'static str> {
-        match path {
-            "" | "." => Ok(Self(vec![])),
-            _ => Self::parse_for_read(path.strip_suffix('/').unwrap_or(path)),
+    pub fn parse_for_list(path: impl AsRef<[u8]>) -> Result<Self, &'static str> {
+        match path.as_ref() {
+            b"" | b"." => Ok(Self(vec![])),
+            path => Self::parse_for_read(path.strip_suffix(b"/").unwrap_or(path)),
         }
     }
 
     /// Parses the path of a file to write.
-    pub fn parse_for_write(path: &str) -> Result<Self, &'static str> {
-        check_path(path)?;
+    pub fn parse_for_write(path: impl AsRef<[u8]>) -> Result<Self, &'static str> {
+        check_path(std::str::from_utf8(path.as_ref()).map_err(|_| "must be UTF-8")?)?;
         Self::parse_for_read(path)
     }
 
     /// The parent's components and the last one; none for the workspace itself.
-    pub fn split_last(&self) -> Option<(Vec<&OsStr>, &OsStr)> {
+    pub fn split_last(&self) -> Option<(&[Vec<u8>], &[u8])> {
         let (last, parent) = self.0.split_last()?;
-        Some((parent.iter().map(OsStr::new).collect(), OsStr::new(last)))
+        Some((parent, last))
     }
 
     /// The components, in order.
-    pub fn components(&self) -> impl Iterator<Item = &OsStr> {
-        self.0.iter().map(OsStr::new)
+    pub fn components(&self) -> &[Vec<u8>] {
+        &self.0
     }
 
     /// Whether it is the workspace itself.
@@ -67,25 +69,24 @@ impl WorkspacePath {
         self.0.is_empty()
     }
 
-    /// The path of an entry in this directory, with replacement characters for what is not UTF-8.
-    pub fn join_lossy(&self, name: &OsStr) -> String {
-        let mut path = self.0.join("/");
+    /// The whole path.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.0.join(&b'/')
+    }
+
+    /// The path of an entry in this directory.
+    pub fn join(&self, name: &[u8]) -> Vec<u8> {
+        let mut path = self.to_bytes();
         if !path.is_empty() {
-            path.push('/');
+            path.push(b'/');
         }
-        path.push_str(&name.to_string_lossy());
+        path.extend_from_slice(name);
         path
     }
 
     /// The last component, as a download's file name; `archive` for the workspace itself.
-    pub fn file_name(&self) -> &str {
-        self.0.last().map_or("archive", String::as_str)
-    }
-}
-
-impl std::fmt::Display for WorkspacePath {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0.join("/"))
+    pub fn file_name(&self) -> Cow<'_, str> {
+        self.0.last().map_or(Cow::Borrowed("archive"), |name| String::from_utf8_lossy(name))
     }
 }
 
@@ -125,19 +126,20 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::plain("a/b.txt", true, true)]
-    #[case::backslash("a\\b", true, false)]
-    #[case::newline("a\nb", true, false)]
-    #[case::dots_in_a_name("..a/b..", true, true)]
-    #[case::empty("", false, false)]
-    #[case::absolute("/etc/passwd", false, false)]
-    #[case::parent("..", false, false)]
-    #[case::inner_parent("a/../b", false, false)]
-    #[case::dot("a/./b", false, false)]
-    #[case::double_slash("a//b", false, false)]
-    #[case::final_slash("a/", false, false)]
-    #[case::nul("a\0b", false, false)]
-    fn paths_are_accepted_or_rejected(#[case] path: &str, #[case] readable: bool, #[case] writable: bool) {
+    #[case::plain(b"a/b.txt", true, true)]
+    #[case::backslash(b"a\\b", true, false)]
+    #[case::newline(b"a\nb", true, false)]
+    #[case::dots_in_a_name(b"..a/b..", true, true)]
+    #[case::empty(b"", false, false)]
+    #[case::absolute(b"/etc/passwd", false, false)]
+    #[case::parent(b"..", false, false)]
+    #[case::inner_parent(b"a/../b", false, false)]
+    #[case::dot(b"a/./b", false, false)]
+    #[case::double_slash(b"a//b", false, false)]
+    #[case::final_slash(b"a/", false, false)]
+    #[case::nul(b"a\0b", false, false)]
+    #[case::not_utf8(b"caf\xe9/x", true, false)]
+    fn paths_are_accepted_or_rejected(#[case] path: &[u8], #[case] readable: bool, #[case] writable: bool) {
         assert_eq!(
             (WorkspacePath::parse_for_read(path).is_ok(), WorkspacePath::parse_for_write(path).is_ok()),
             (readable, writable)
@@ -146,17 +148,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn accepted_paths_have_plain_components_only(path in "[./\\\\a-c\0\u{e9}]{0,12}|\\PC{0,40}") {
+        fn accepted_paths_have_plain_components_only(
+            path in prop_oneof![
+                "[./\\\\a-c\0\u{e9}]{0,12}|\\PC{0,40}".prop_map(String::into_bytes),
+                prop::collection::vec(prop_oneof![Just(b'/'), Just(b'.'), any::<u8>()], 0..12),
+            ]
+        ) {
             for parsed in [WorkspacePath::parse_for_read(&path), WorkspacePath::parse_for_write(&path)].into_iter().flatten() {
                 for name in &parsed.0 {
-                    let plain = !name.is_empty() && !matches!(name.as_str(), "." | "..");
-                    prop_assert!(plain && !name.contains(['/', '\0']) && name.len() <= MAX_COMPONENT_BYTES, "{:?}", name);
+                    let plain = !matches!(name.as_slice(), b"" | b"." | b"..");
+                    prop_assert!(plain && !name.iter().any(|byte| matches!(byte, b'/' | 0)) && name.len() <= MAX_COMPONENT_BYTES, "{:?}", name);
                 }
-                prop_assert_eq!(parsed.to_string(), path.clone(), "the path is not normalised");
-                prop_assert_eq!(WorkspacePath::parse_for_list(&format!("{path}/")), Ok(parsed));
+                prop_assert_eq!(parsed.to_bytes(), path.clone(), "the path is not normalised");
+                prop_assert_eq!(WorkspacePath::parse_for_list([&path, b"/".as_slice()].concat()), Ok(parsed));
             }
             if let Ok(listed) = WorkspacePath::parse_for_list(&path) {
-                prop_assert!(listed.components().all(|name| name != ".." && name != "."));
+                prop_assert!(listed.components().iter().all(|name| name != b".." && name != b"."));
             }
         }
     }

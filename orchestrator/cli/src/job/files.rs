@@ -243,6 +243,7 @@ mod tests {
     fn control_characters_in_file_names_are_escaped() {
         let entry = FileEntry {
             path: "a\u{1b}[2Jb".to_owned(),
+            path_bytes: None,
             kind: FileKind::Symlink,
             size_bytes: 7,
             modified_at: chrono::DateTime::from_timestamp(1_700_000_000, 0).unwrap(),

@@ -19,10 +19,10 @@ use super::{field_error, wording};
 
 /// Reads the parameters of a query. A parameter that is no list must be given at most once.
 pub(super) fn read<T: DeserializeOwned>(query: &str) -> Result<T, FieldError> {
-    let mut parameters = BTreeMap::<String, Vec<String>>::new();
+    let mut parameters = BTreeMap::<String, Vec<Vec<u8>>>::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        parameters.entry(decode(name)).or_default().push(decode(value));
+        parameters.entry(lossy(&decode(name))).or_default().push(decode(value));
     }
     let parameters = parameters.into_iter().map(|(name, values)| (name, Values(values)));
     let read: Result<T, _> = serde_path_to_error::deserialize(MapDeserializer::<_, Error>::new(parameters));
@@ -36,15 +36,23 @@ pub(super) fn read<T: DeserializeOwned>(query: &str) -> Result<T, FieldError> {
 }
 
 /// Decodes a name or a value of `application/x-www-form-urlencoded`.
-fn decode(text: &str) -> String {
-    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
+fn decode(text: &str) -> Vec<u8> {
+    percent_decode_str(&text.replace('+', " ")).collect()
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The values of a parameter.
-struct Values(Vec<String>);
+struct Values(Vec<Vec<u8>>);
 
 impl Values {
     fn single(self) -> Result<String, Error> {
+        self.single_bytes().map(|bytes| lossy(&bytes))
+    }
+
+    fn single_bytes(self) -> Result<Vec<u8>, Error> {
         let mut values = self.0.into_iter();
         match (values.next(), values.next()) {
             (Some(value), None) => Ok(value),
@@ -91,6 +99,10 @@ impl<'de> Deserializer<'de> for Values {
         visitor.visit_string(self.single()?)
     }
 
+    fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_byte_buf(self.single_bytes()?)
+    }
+
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.single()?.as_str() {
             "true" => visitor.visit_bool(true),
@@ -108,7 +120,7 @@ impl<'de> Deserializer<'de> for Values {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_seq(SeqDeserializer::new(self.0.into_iter()))
+        visitor.visit_seq(SeqDeserializer::new(self.0.iter().map(|value| lossy(value))))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -125,7 +137,7 @@ impl<'de> Deserializer<'de> for Values {
     }
 
     forward_to_deserialize_any! {
-        i128 u128 f32 f64 char str string bytes byte_buf unit unit_struct tuple tuple_struct map struct identifier
+        i128 u128 f32 f64 char str string bytes unit unit_struct tuple tuple_struct map struct identifier
     }
 }
 

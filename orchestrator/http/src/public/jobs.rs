@@ -4,6 +4,7 @@ mod archive;
 mod control;
 pub(super) mod create;
 mod events;
+mod file_path;
 pub(super) mod files;
 mod read;
 mod receive;

@@ -187,3 +187,25 @@ proptest! {
         prop_assert!(allocated(&copy.join("f")) <= allocated(&path.join("f")));
     }
 }
+
+#[test]
+fn a_file_whose_name_is_not_utf8_is_listed_with_its_bytes_and_opened_by_them() {
+    let fixture = Fixture::new();
+    let (job, path) = fixture.job();
+    fs::create_dir(path.join(OsStr::from_bytes(b"d\xff"))).unwrap();
+    fs::write(path.join(OsStr::from_bytes(b"d\xff/caf\xe9")), "text").unwrap();
+    fs::write(path.join("d"), "plain").unwrap();
+    let list = |path: &[u8]| {
+        let page = fixture.workspaces.list(job, &WorkspacePath::parse_for_list(path).unwrap(), None, 10).unwrap();
+        page.entries.into_iter().map(|entry| (entry.path, entry.path_bytes)).collect::<Vec<_>>()
+    };
+    let shown = |path: &str, bytes: Option<&str>| (path.to_owned(), bytes.map(str::to_owned));
+    assert_eq!(list(b""), [shown("d", None), shown("d\u{fffd}", Some("ZP8="))]);
+    assert_eq!(list(b"d\xff"), [shown("d\u{fffd}/caf\u{fffd}", Some("ZP8vY2Fm6Q=="))]);
+
+    let wanted = WorkspacePath::parse_for_read(b"d\xff/caf\xe9").unwrap();
+    let (mut file, entry) = fixture.workspaces.open_file(job, &wanted).unwrap();
+    let mut text = String::new();
+    io::Read::read_to_string(&mut file, &mut text).unwrap();
+    assert_eq!((text.as_str(), entry.path_bytes.as_deref()), ("text", Some("ZP8vY2Fm6Q==")));
+}

@@ -1,8 +1,10 @@
 //! A job's files: listed, read and written only by their owner, while the container is hostile.
 
 use std::{
+    ffi::OsStr,
     fs,
     os::unix::{
+        ffi::OsStrExt,
         fs::{MetadataExt, PermissionsExt, symlink},
         net::UnixListener,
     },
@@ -50,6 +52,26 @@ async fn an_input_file_is_executable_if_the_request_says_so() {
         assert_eq!(refused.fields(), ["files[1].mode"]);
         assert!(refused.body.to_string().contains("must be one of 0644, 0755"), "{:#}", refused.body);
     }
+    ada.cancel(id).await.expect(202);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_file_whose_name_is_not_utf8_is_listed_and_read_by_its_bytes() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = held(&ada).await;
+    let dir = world.workspace(id).join(OsStr::from_bytes(b"d\xff"));
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join(OsStr::from_bytes(b"caf\xe9")), "text").unwrap();
+    let listed = entries(&ada, id, "path=d%FF").await;
+    let shown = (listed[0].path.as_str(), listed[0].path_bytes.as_deref());
+    assert_eq!(shown, ("d\u{fffd}/caf\u{fffd}", Some("ZP8vY2Fm6Q==")));
+    assert_eq!(entries(&ada, id, "").await[1].path_bytes, None);
+    assert_eq!(ada.bytes(&format!("/api/jobs/{id}/files/d%FF/caf%E9")).await, b"text");
+    assert!(!ada.bytes(&format!("/api/jobs/{id}/archive?path=d%FF")).await.is_empty());
+    ada.get(&format!("/api/jobs/{id}/files/d%FE/caf%E9")).await.problem(ErrorCode::NotFound);
+    ada.put(&format!("/api/jobs/{id}/files/caf%E9"), BYTES, "x").await.problem(ErrorCode::Invalid);
     ada.cancel(id).await.expect(202);
     world.finish().await;
 }

@@ -18,6 +18,7 @@ use utoipa::IntoParams;
 use workspace::{Cutoff, FileError, Quota, TarStream, WorkspacePath};
 
 use super::{
+    file_path::PathParam,
     files::{disposition, path, readable, to_api_error, writable},
     receive::{empty, gzip, receive},
 };
@@ -38,7 +39,9 @@ const PIECE_LIMIT: Duration = Duration::from_secs(20);
 #[into_params(parameter_in = Query)]
 pub(super) struct ArchiveParams {
     /// Only this directory of the workspace; its paths are relative to it.
-    path: Option<String>,
+    #[serde(default)]
+    #[param(value_type = Option<String>)]
+    path: PathParam,
 }
 
 /// Downloads the job's workspace, or a directory of it, as a tar archive.
@@ -60,7 +63,7 @@ pub(super) async fn pack(
     ApiPath(id): ApiPath<JobId>,
     ApiQuery(params): ApiQuery<ArchiveParams>,
 ) -> Result<Response, ApiError> {
-    let path = path(WorkspacePath::parse_for_list(params.path.as_deref().unwrap_or_default()))?;
+    let path = path(WorkspacePath::parse_for_list(&params.path.0))?;
     let job = readable(&api, &who, id).await?;
     let permit = api.file_work.archive(&who.user).await.map_err(to_api_error)?;
     let cancelled = CancellationToken::new();

@@ -18,7 +18,10 @@ use tokio_util::{io::ReaderStream, sync::CancellationToken};
 use utoipa::IntoParams;
 use workspace::{FileError, WorkspacePath};
 
-use super::receive::receive;
+use super::{
+    file_path::{FileUrl, PathParam},
+    receive::receive,
+};
 use crate::{
     completion::run_to_completion,
     problem::ApiError,
@@ -34,7 +37,8 @@ use crate::{
 pub(super) struct ListParams {
     /// Directory relative to the workspace; default: the workspace itself.
     #[serde(default)]
-    path: String,
+    #[param(value_type = String)]
+    path: PathParam,
     /// Maximum number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
@@ -62,7 +66,7 @@ pub(super) async fn list(
 ) -> Result<Json<Page<FileEntry>>, ApiError> {
     readable(&api, &who, id).await?;
     let limit = cursor::limit(params.limit)? as usize;
-    let directory = path(WorkspacePath::parse_for_list(&params.path))?;
+    let directory = path(WorkspacePath::parse_for_list(&params.path.0))?;
     let after = params.cursor.as_deref().map(cursor::read::<Name>).transpose()?;
     let workspaces = api.workspaces.clone();
     let list = move || workspaces.list(id, &directory, after.as_ref().map(|Name(name)| name.as_os_str()), limit);
@@ -130,7 +134,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// Symbolic links are not followed. Files are kept after the end of the job for the retention period.
 #[utoipa::path(
     get, path = "/api/jobs/{id}/files/{*path}", operation_id = "read_file", tag = "files",
-    params(("id" = String, Path, description = "Job id."), ("path" = String, Path, description = "Path relative to the workspace.")),
+    params(("id" = String, Path, description = "Job id."), ("path" = String, Path, description = "Path relative to the workspace: its bytes, percent-encoded.")),
     responses(
         (status = 200, body = String, content_type = "application/octet-stream", description = "The content of the file when it was opened.",
             headers(("Content-Length" = u64))),
@@ -143,11 +147,11 @@ const PIECE_BYTES: usize = 64 * 1024;
 pub(super) async fn read(
     State(api): State<PublicApi>,
     Caller(who): Caller,
-    ApiPath((id, name)): ApiPath<(JobId, String)>,
+    FileUrl { job: id, path: name }: FileUrl,
 ) -> Result<Response, ApiError> {
     readable(&api, &who, id).await?;
     let path = path(WorkspacePath::parse_for_read(&name))?;
-    let disposition = disposition(path.file_name());
+    let disposition = disposition(&path.file_name());
     let workspaces = api.workspaces.clone();
     let opened = api.file_work.run(&who.user, move || workspaces.open_file(id, &path)).await;
     let (file, entry) = opened.map_err(to_api_error)?;
@@ -178,7 +182,7 @@ pub(super) fn disposition(name: &str) -> HeaderValue {
 /// The file is replaced atomically, and missing parent directories are created.
 #[utoipa::path(
     put, path = "/api/jobs/{id}/files/{*path}", operation_id = "write_file", tag = "files",
-    params(("id" = String, Path, description = "Job id."), ("path" = String, Path, description = "Path relative to the workspace.")),
+    params(("id" = String, Path, description = "Job id."), ("path" = String, Path, description = "Path relative to the workspace: its bytes, percent-encoded.")),
     request_body(content = String, content_type = "application/octet-stream"),
     responses(
         (status = 200, body = FileEntry, description = "The file was replaced."),
@@ -195,7 +199,7 @@ pub(super) fn disposition(name: &str) -> HeaderValue {
 pub(super) async fn put(
     State(api): State<PublicApi>,
     AuditedCaller { who, entry }: AuditedCaller,
-    ApiPath((id, name)): ApiPath<(JobId, String)>,
+    FileUrl { job: id, path: name }: FileUrl,
     body: Body,
 ) -> Result<Response, ApiError> {
     let job = writable(&api, &who, id).await?;
