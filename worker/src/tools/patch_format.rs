@@ -129,7 +129,7 @@ impl<'a> Section<'a> {
             let by_distance = (0..=lines.len())
                 .flat_map(|distance| [near.checked_sub(distance), near.checked_add(distance)].into_iter().flatten())
                 .filter(|at| last.is_some_and(|last| *at <= last));
-            return found(find(lines, &expected, by_distance));
+            return found(find(lines, &expected, &by_distance));
         }
         let mut from = cursor;
         if let Some(anchor) = self.anchor {
@@ -140,7 +140,7 @@ impl<'a> Section<'a> {
             return Ok(if self.anchor.is_some() && !self.at_end { from } else { lines.len() });
         }
         let Some(last) = last else { return found(None) };
-        found(find(lines, &expected, if self.at_end { last.max(from) } else { from }..=last))
+        found(find(lines, &expected, &(if self.at_end { last.max(from) } else { from }..=last)))
     }
 }
 
@@ -297,7 +297,7 @@ fn not_found(expected: &[&str]) -> String {
 /// The first of `positions` with the expected lines: first exactly, then ignoring trailing white space, then ignoring
 /// leading and trailing white space, then as the model read them, which is neutralized. Lines that were edited are not
 /// found again.
-fn find(lines: &[TextLine<'_>], expected: &[&str], positions: impl Iterator<Item = usize> + Clone) -> Option<usize> {
+fn find(lines: &[TextLine<'_>], expected: &[&str], positions: &(impl Iterator<Item = usize> + Clone)) -> Option<usize> {
     let same: [fn(&str, &str) -> bool; 4] = [
         |a, b| a == b,
         |a, b| a.trim_end() == b.trim_end(),

@@ -197,16 +197,14 @@ proptest! {
         let ending = |is_crlf: &bool| if *is_crlf { "\r\n" } else { "\n" };
         let windows = lines.iter().filter(|(is_crlf, ..)| *is_crlf).count();
         let added = if windows > lines.len() - windows { "\r\n" } else { "\n" };
-        let (mut from, mut to) = (String::new(), String::new());
+        let (mut from, mut to) = (vec![], vec![]);
         for (number, (is_crlf, is_removed, has_new)) in lines.iter().enumerate() {
-            from += &format!("{number}{}", ending(is_crlf));
-            if !is_removed {
-                to += &format!("{number}{}", ending(is_crlf));
-            }
-            if *has_new {
-                to += &format!("new {number}{added}");
-            }
+            let line = format!("{number}{}", ending(is_crlf));
+            to.extend((!is_removed).then(|| line.clone()));
+            to.extend(has_new.then(|| format!("new {number}{added}")));
+            from.push(line);
         }
+        let (from, to) = (from.concat(), to.concat());
         let unix = |text: &str| text.replace("\r\n", "\n");
         let Some(patches) = both_formats(&unix(&from), &unix(&to)) else { return Ok(()) };
         for patch in patches {
