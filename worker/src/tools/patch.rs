@@ -32,7 +32,11 @@ struct ApplyPatch {
 }
 
 fn apply_patch(workspace: &Workspace, arguments: Value, stop: &CancellationToken) -> Result<String, ToolError> {
-    let ApplyPatch { patch } = parse_arguments(arguments)?;
+    let ApplyPatch { mut patch } = parse_arguments(arguments)?;
+    // The last line of a diff has a line break, unless the diff says that the file ends without one.
+    if !patch.ends_with('\n') {
+        patch.push('\n');
+    }
     let edits = parse(&patch).map_err(|message| refused(&message))?;
     let mut plan = Plan { workspace, before: BTreeMap::new(), after: BTreeMap::new(), hard_links: BTreeMap::new() };
     for edit in &edits {

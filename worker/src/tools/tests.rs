@@ -259,6 +259,15 @@ async fn a_stopped_patch_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_diff_without_a_last_line_break_applies_and_the_file_keeps_its_own() {
+    let fixture = Fixture::new();
+    fixture.write("f", "one\r\ntwo\r\n");
+    let patch = "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n one\n-two\n+2";
+    fixture.file(APPLY_PATCH, json!({"patch": patch})).await.unwrap();
+    assert_eq!(fs::read_to_string(fixture.path("f")).unwrap(), "one\r\n2\r\n");
+}
+
+#[tokio::test]
 async fn reading_stops_at_the_scan_limit_with_a_notice() {
     let fixture = Fixture::new();
     let line = [&[b'x'; 63][..], b"\n"].concat();
