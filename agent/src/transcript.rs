@@ -138,11 +138,9 @@ impl Transcript {
         }
     }
 
-    /// Removes the prompts that no reply followed.
-    pub fn forget_unanswered(&mut self) {
-        while matches!(self.messages.last(), Some(Message::User { .. })) {
-            self.messages.pop();
-        }
+    /// Removes the prompt at the end, which no reply followed.
+    pub fn forget_prompt(&mut self) {
+        self.messages.pop_if(|last| matches!(last, Message::User { .. }));
         self.bytes = self.messages.iter().map(message_bytes).sum();
     }
 
@@ -283,8 +281,7 @@ mod tests {
 
     fn with_result(content: &str) -> Transcript {
         let mut transcript = Transcript::new("system", "do it");
-        let call =
-            ToolCall { id: "c".to_owned(), name: "shell".to_owned(), arguments: json!({}) };
+        let call = ToolCall { id: "c".to_owned(), name: "shell".to_owned(), arguments: json!({}) };
         transcript.push_reply(String::new(), vec![call.clone()], None);
         transcript.push_result(&call, content.to_owned());
         transcript

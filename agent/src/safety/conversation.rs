@@ -180,15 +180,11 @@ mod tests {
     }
 
     fn call() -> ToolCall {
-        ToolCall {
-            id: SECRET.to_owned(),
-            name: leak(),
-            arguments: json!({"a": [leak()], SECRET: 1}),
-        }
+        ToolCall { id: SECRET.to_owned(), name: leak(), arguments: json!({"a": [leak()], SECRET: 1}) }
     }
 
-    fn native(text: &str) -> Option<NativeReply> {
-        Some(NativeReply { maker: "m".to_owned(), value: json!([{"type": "text", "text": text}]) })
+    fn native(text: &str) -> NativeReply {
+        NativeReply { maker: "m".to_owned(), value: json!([{"type": "text", "text": text}]) }
     }
 
     fn assert_redacted(shown: &str, findings: &[Finding]) {
@@ -202,8 +198,8 @@ mod tests {
             Message::System { content: leak() },
             Message::User { content: leak() },
             Message::Assistant { content: leak(), tool_calls: vec![], native: None },
-            Message::Assistant { content: leak(), tool_calls: vec![call()], native: native(&leak()) },
-            Message::Assistant { content: "[redacted]".to_owned(), tool_calls: vec![], native: native(&leak()) },
+            Message::Assistant { content: leak(), tool_calls: vec![call()], native: Some(native(&leak())) },
+            Message::Assistant { content: "[redacted]".to_owned(), tool_calls: vec![], native: Some(native(&leak())) },
             Message::Tool { tool_call_id: leak(), name: leak(), content: leak() },
         ] {
             let findings = detector().redact_messages(std::slice::from_mut(&mut message));
@@ -213,7 +209,7 @@ mod tests {
             content: leak(),
             tool_calls: vec![call()],
             reasoning: Some(leak()),
-            native: native(&leak()),
+            native: Some(native(&leak())),
             finish_reason: FinishReason::Stop,
             usage: protocol::TokenUsage::default(),
             notice: None,
@@ -267,9 +263,9 @@ mod tests {
                 name: "echo".to_owned(),
                 arguments: json!({"message": "[redacted]"}),
             }],
-            native: native(&token),
+            native: Some(native(&token)),
         };
-        let text = Message::Assistant { content: token.clone(), tool_calls: vec![], native: native(&token) };
+        let text = Message::Assistant { content: token.clone(), tool_calls: vec![], native: Some(native(&token)) };
         let mut messages = [message, text];
 
         detector().redact_messages(&mut messages);
@@ -278,7 +274,7 @@ mod tests {
         else {
             unreachable!()
         };
-        assert_eq!((&tool_calls[0].id, signed), (&token, native(&token)));
+        assert_eq!((&tool_calls[0].id, signed), (&token, Some(native(&token))));
         assert_eq!((content.as_str(), leaked), ("[redacted]", None), "the text of a reply has it");
     }
 }

@@ -48,16 +48,8 @@ mod tests {
     }
 
     fn reply(content: &str, calls: &[&str]) -> Message {
-        let call = |id: &&str| ToolCall {
-            id: (*id).to_owned(),
-            name: "shell".to_owned(),
-            arguments: json!({}),
-        };
-        Message::Assistant {
-            content: content.to_owned(),
-            tool_calls: calls.iter().map(call).collect(),
-            native: None,
-        }
+        let call = |id: &&str| ToolCall { id: (*id).to_owned(), name: "shell".to_owned(), arguments: json!({}) };
+        Message::Assistant { content: content.to_owned(), tool_calls: calls.iter().map(call).collect(), native: None }
     }
 
     fn started(prompt: &str, recorded: &[Message]) -> Vec<Message> {

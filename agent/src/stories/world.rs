@@ -49,7 +49,15 @@ pub(super) fn tool_call(id: &str, name: &str, arguments: Value) -> ToolCall {
 
 pub(super) fn completion(text: &str, tool_calls: Vec<ToolCall>, finish_reason: FinishReason) -> Completion {
     let usage = TokenUsage { input_tokens: 10, output_tokens: 5, ..TokenUsage::default() };
-    Completion { content: text.to_owned(), tool_calls, reasoning: None, native: None, finish_reason, usage, notice: None }
+    Completion {
+        content: text.to_owned(),
+        tool_calls,
+        reasoning: None,
+        native: None,
+        finish_reason,
+        usage,
+        notice: None,
+    }
 }
 
 /// A model that follows a script and remembers what it was asked. Past the script's end it fails.

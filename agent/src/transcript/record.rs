@@ -80,11 +80,7 @@ mod tests {
 
     fn message(kind: u8, text: &str) -> Message {
         let content = text.to_owned();
-        let call = || ToolCall {
-            id: "c".to_owned(),
-            name: "echo".to_owned(),
-            arguments: json!({ text: text }),
-        };
+        let call = || ToolCall { id: "c".to_owned(), name: "echo".to_owned(), arguments: json!({ text: text }) };
         match kind {
             0 => Message::User { content },
             1 => Message::Assistant { content, tool_calls: vec![call()], native: None },

@@ -114,8 +114,8 @@ pub(super) fn messages(
     };
     messages.extend(transcript::rebuild(earlier.iter().filter(is_new).filter_map(event), answers));
     if let Some(EventData::Message { content, .. }) = message.and_then(event) {
-        let context = briefing.context(&messages);
-        let content = if context.is_empty() { content } else { with_context(&content, &context) };
+        let told = briefing.context(&messages);
+        let content = if told.is_empty() { content } else { with_context(&content, &told) };
         messages.push(Message::User { content });
     }
     shortened(messages)

@@ -167,8 +167,9 @@ pub(super) async fn caught<T>(
 /// What a turn's end stores.
 fn ending(mut worked: Worked) -> Result<Ending, WorkError> {
     if let LoopOutcome::Failed { reason: FailureReason::LlmError, message } = &mut worked.outcome {
-        // What was refused for good would be refused again with each later message.
-        worked.transcript.forget_unanswered();
+        // What was refused for good would be refused again with each later message. What came before it stays: the ends of
+        // jobs and system lines are read once.
+        worked.transcript.forget_prompt();
         message.push_str(REFUSED_AGAIN);
     }
     let transcript = serde_json::to_string(&worked.transcript)?;

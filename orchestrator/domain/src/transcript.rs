@@ -86,11 +86,7 @@ mod tests {
     }
 
     fn call(id: &str) -> ToolCall {
-        ToolCall {
-            id: id.into(),
-            name: "echo".into(),
-            arguments: json!({"message": id}),
-        }
+        ToolCall { id: id.into(), name: "echo".into(), arguments: json!({"message": id}) }
     }
 
     fn answer(id: &str) -> Message {
@@ -142,7 +138,15 @@ mod tests {
 
     fn answered(tool_calls: Vec<ToolCall>) -> Completion {
         let (content, finish_reason) = (String::new(), FinishReason::ToolCalls);
-        Completion { content, tool_calls, reasoning: None, native: None, finish_reason, usage: TokenUsage::default(), notice: None }
+        Completion {
+            content,
+            tool_calls,
+            reasoning: None,
+            native: None,
+            finish_reason,
+            usage: TokenUsage::default(),
+            notice: None,
+        }
     }
 
     #[test]
@@ -150,11 +154,7 @@ mod tests {
         let events = || [message(MessageRole::User, "do it"), used("a"), result("a")];
         let answers = [answered(vec![call("a")]), answered(vec![call("b"), call("c")])];
         let messages = rebuild(events(), &answers);
-        let open = Message::Assistant {
-            content: String::new(),
-            tool_calls: vec![call("b"), call("c")],
-            native: None,
-        };
+        let open = Message::Assistant { content: String::new(), tool_calls: vec![call("b"), call("c")], native: None };
         assert_eq!(messages.last(), Some(&open));
         assert_eq!(rebuild(events(), &answers[..1]).len(), 3, "reported calls appear once");
     }

@@ -93,7 +93,11 @@ impl CallDialect<'_> {
         if is_repeated || self.corrections == MAX_CORRECTIONS {
             return false;
         }
-        tracing::info!(model = self.model, ?correction, "the model provider refused a request; it is sent in another form");
+        tracing::info!(
+            model = self.model,
+            ?correction,
+            "the model provider refused a request; it is sent in another form"
+        );
         self.corrections += 1;
         self.corrected = correction.or(&self.corrected);
         true

@@ -253,7 +253,7 @@ impl Gateway {
         for provider in self.providers() {
             errors.push((provider.name.as_str(), provider.refusal(context.caller)?));
         }
-        Some(failure(errors))
+        Some(failure(&errors))
     }
 
     /// Asks one question, however many attempts and providers it takes. It is dropped as soon as `unwanted` resolves;
@@ -304,7 +304,8 @@ impl Gateway {
                     // Another provider may take what this one refuses. A conversation that is too long for the first is
                     // made shorter: the others are not better at once because one of them has more room.
                     let ends_call = error.disposition == Disposition::Fatal
-                        && (error.kind == ErrorKind::Aborted || (error.kind == ErrorKind::ContextLength && errors.is_empty()));
+                        && (error.kind == ErrorKind::Aborted
+                            || (error.kind == ErrorKind::ContextLength && errors.is_empty()));
                     let is_final = is_reservation_used || ends_call;
                     errors.push((&provider.name, error));
                     if is_final {
@@ -313,7 +314,7 @@ impl Gateway {
                 }
             }
         }
-        Err(AskError { failure: failure(errors), cost: cost.settle(last.0, last.1), reached_provider })
+        Err(AskError { failure: failure(&errors), cost: cost.settle(last.0, last.1), reached_provider })
     }
 
     /// The providers that may be asked, in their order, each with the model to ask for.
@@ -334,12 +335,12 @@ impl Gateway {
 /// Maps the errors of a call without an answer to one failure. If any provider may answer later, the caller waits; only
 /// when all refuse for good does the call fail. The caller's own end, and a conversation that is too long for the first
 /// provider, come before that.
-fn failure(errors: Vec<(&str, AttemptError)>) -> Failure {
-    let is_aborted = errors.last().is_some_and(|(_, error)| error.kind == ErrorKind::Aborted);
-    let is_too_long = errors.first().is_some_and(|(_, error)| error.kind == ErrorKind::ContextLength);
-    if is_aborted || is_too_long {
-        let kind = if is_aborted { ErrorKind::Aborted } else { ErrorKind::ContextLength };
-        return Failure::Failed { kind, message: causes(&errors) };
+fn failure(errors: &[(&str, AttemptError)]) -> Failure {
+    if let Some((_, AttemptError { kind: kind @ ErrorKind::Aborted, message, .. })) = errors.last() {
+        return Failure::Failed { kind: *kind, message: message.clone() };
+    }
+    if errors.first().is_some_and(|(_, error)| error.kind == ErrorKind::ContextLength) {
+        return Failure::Failed { kind: ErrorKind::ContextLength, message: causes(errors) };
     }
     let transient = |local: bool| {
         errors.iter().map(|(_, error)| error).filter(move |error| error.is_transient() && error.is_local() == local)
@@ -356,12 +357,12 @@ fn failure(errors: Vec<(&str, AttemptError)>) -> Failure {
     // The one that can be asked first; one that says when comes before those that do not.
     let soonest = waits.into_iter().min_by_key(|error| error.retry_after.unwrap_or(Duration::MAX));
     if let Some(AttemptError { kind, retry_after, .. }) = soonest {
-        return Failure::RateLimited { kind: *kind, origin, retry_after: *retry_after, message: causes(&errors) };
+        return Failure::RateLimited { kind: *kind, origin, retry_after: *retry_after, message: causes(errors) };
     }
     // Where the first refuses for another reason, a shorter conversation may be answered by the next one.
     let too_long = errors.iter().map(|(_, error)| error.kind).find(|kind| *kind == ErrorKind::ContextLength);
     let kind = too_long.or(errors.first().map(|(_, error)| error.kind)).unwrap_or(ErrorKind::Connect);
-    Failure::Failed { kind, message: causes(&errors) }
+    Failure::Failed { kind, message: causes(errors) }
 }
 
 /// Every provider's refusal, each under the provider's name.

@@ -53,7 +53,8 @@ impl Upstream {
     /// A script that is served on this Unix socket.
     pub(super) fn to_socket(settings: &ProviderSettings, socket: &str) -> Result<Self, GatewayError> {
         let socket = socket.to_owned();
-        let upstream = Self::build(settings, "http://script/v1", move |client| client.unix_socket(socket))?;
+        // A name that no preset is for.
+        let upstream = Self::build(settings, "http://script.invalid/v1", move |client| client.unix_socket(socket))?;
         Ok(Self { sends_job_title: true, ..upstream })
     }
 
@@ -251,7 +252,11 @@ pub(super) struct CallOptions<'a> {
 /// Why a request has no answer.
 enum AskError {
     /// The provider answered with this status, before anything was streamed.
-    Refused { status: u16, body: String, retry_after: Option<Duration> },
+    Refused {
+        status: u16,
+        body: String,
+        retry_after: Option<Duration>,
+    },
     Failed(AttemptError),
 }
 

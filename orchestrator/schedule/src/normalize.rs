@@ -84,7 +84,8 @@ fn step_beyond_field(expression: &str) -> Option<String> {
     parts.iter().zip(FIELDS.iter().skip(skipped)).find_map(|(part, (name, values, unit))| {
         let steps = part.split(',').filter_map(|one| one.split_once('/')?.1.parse::<u64>().ok());
         let step = steps.into_iter().find(|step| step >= values)?;
-        let hint = if unit.is_empty() { String::new() } else { format!("; for an interval write `every {step}{unit}`") };
+        let hint =
+            if unit.is_empty() { String::new() } else { format!("; for an interval write `every {step}{unit}`") };
         Some(format!("the step {step} in `{part}` is beyond the {values} {name}{hint}"))
     })
 }

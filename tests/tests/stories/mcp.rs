@@ -234,7 +234,8 @@ async fn content_that_is_not_text_is_named_and_failures_are_results() {
     let reply = worker.tool("srv__echo", "t1", json!({})).await.expect(200).body;
     assert_eq!(reply["output"], "a\n[image, image/png, 3 bytes: not shown]");
     // What GitHub's server answers for the contents of a file (docker/docker-agent#2612).
-    let file = json!({"type": "resource", "resource": {"uri": "repo://o/r/a.md", "mimeType": "text/plain", "text": "# A"}});
+    let file =
+        json!({"type": "resource", "resource": {"uri": "repo://o/r/a.md", "mimeType": "text/plain", "text": "# A"}});
     let link = json!({"type": "resource_link", "uri": "repo://o/r/b.md", "name": "b.md"});
     let blob = json!({"type": "resource", "resource": {"uri": "repo://o/r/c", "blob": "AAAA"}});
     server.on("call:echo", Behaviour::Result(json!({"content": [file, link, blob]})));

@@ -33,13 +33,13 @@ const DEADLINE: Duration = Duration::from_mins(1);
 /// The model's response to a request.
 #[derive(Clone)]
 pub(crate) enum Step {
-    Say(Completion),
+    Say(Box<Completion>),
     Refuse(ErrorCode),
     Hang,
 }
 
 pub(crate) fn reply(text: &str) -> Step {
-    Step::Say(Completion {
+    Step::Say(Box::new(Completion {
         content: text.to_owned(),
         tool_calls: Vec::new(),
         reasoning: None,
@@ -47,7 +47,7 @@ pub(crate) fn reply(text: &str) -> Step {
         finish_reason: FinishReason::Stop,
         usage: protocol::TokenUsage::default(),
         notice: None,
-    })
+    }))
 }
 
 pub(crate) fn calls(calls: &[(&str, Value)]) -> Step {
@@ -56,7 +56,7 @@ pub(crate) fn calls(calls: &[(&str, Value)]) -> Step {
         name: (*name).to_owned(),
         arguments: arguments.clone(),
     };
-    Step::Say(Completion {
+    Step::Say(Box::new(Completion {
         content: String::new(),
         tool_calls: calls.iter().enumerate().map(call).collect(),
         reasoning: None,
@@ -64,7 +64,7 @@ pub(crate) fn calls(calls: &[(&str, Value)]) -> Step {
         finish_reason: FinishReason::ToolCalls,
         usage: protocol::TokenUsage::default(),
         notice: None,
-    })
+    }))
 }
 
 /// The script of the fake orchestrator, and a record of the worker's requests.

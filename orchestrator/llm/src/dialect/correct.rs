@@ -2,8 +2,8 @@
 //! users. Pure.
 
 use config::{
-    CallIds, Dialect, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit, ReasoningBack, SchemaSubset,
-    SystemMessages,
+    CallIds, Dialect, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit, ReasoningBack,
+    SchemaSubset, SystemMessages,
 };
 
 /// A request that was refused.
@@ -40,8 +40,18 @@ pub(super) fn correct(dialect: &Dialect, refusal: &Refusal<'_>) -> Option<Dialec
 
 /// Words for a field that is not taken.
 const NOT_TAKEN: [&str; 12] = [
-    "unsupported", "not support", "deprecated", "only", "not allowed", "not permitted", "extra", "unknown", "unrecognized",
-    "unexpected", "not available", "cannot be used",
+    "unsupported",
+    "not support",
+    "deprecated",
+    "only",
+    "not allowed",
+    "not permitted",
+    "extra",
+    "unknown",
+    "unrecognized",
+    "unexpected",
+    "not available",
+    "cannot be used",
 ];
 
 fn has_any(text: &str, words: &[&str]) -> bool {
@@ -81,7 +91,9 @@ fn reasoning(dialect: &Dialect, _refusal: &Refusal<'_>, text: &str) -> Row {
     }
     let is_of_thinking = text.contains("signature") && text.contains("thinking");
     let wanted = match () {
-        () if has_any(text, &["missing a thought_signature", "thought_signature is missing"]) => OpaqueBack::Placeholder,
+        () if has_any(text, &["missing a thought_signature", "thought_signature is missing"]) => {
+            OpaqueBack::Placeholder
+        }
         () if is_of_thinking || has_any(text, &OPAQUE) => OpaqueBack::Never,
         () => return None,
     };
@@ -111,9 +123,11 @@ fn output_limit(dialect: &Dialect, _refusal: &Refusal<'_>, text: &str) -> Row {
 }
 
 fn max_output_tokens(refusal: &Refusal<'_>, text: &str) -> Row {
-    let is_about = has_any(text, &["max_tokens", "max_completion_tokens", "completion tokens", "output tokens", "afford"]);
+    let is_about =
+        has_any(text, &["max_tokens", "max_completion_tokens", "completion tokens", "output tokens", "afford"]);
     let after = |phrase: &str| text.split(phrase).nth(1).and_then(leading_number);
-    let before = |phrase: &str| text.split(phrase).next().filter(|head| head.len() < text.len()).and_then(trailing_number);
+    let before =
+        |phrase: &str| text.split(phrase).next().filter(|head| head.len() < text.len()).and_then(trailing_number);
     let limit = after("at most ")
         .or_else(|| after("can only afford "))
         .or_else(|| after("less than or equal to "))
@@ -126,7 +140,8 @@ fn max_output_tokens(refusal: &Refusal<'_>, text: &str) -> Row {
 }
 
 fn leading_number(text: &str) -> Option<u64> {
-    let digits: String = text.chars().take_while(|char| char.is_ascii_digit() || *char == ',').filter(char::is_ascii_digit).collect();
+    let digits: String =
+        text.chars().take_while(|char| char.is_ascii_digit() || *char == ',').filter(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
@@ -157,20 +172,32 @@ fn messages(dialect: &Dialect, _refusal: &Refusal<'_>, text: &str) -> Row {
     if order != MessageOrder::Alternating && has_any(text, &["roles must alternate", "function call turn comes"]) {
         return Some(Dialect { order: Some(MessageOrder::Alternating), ..Dialect::default() });
     }
-    if order == MessageOrder::Free && has_any(text, &["after role 'tool'", "after role \\\"tool\\\"", "after role tool"]) {
+    if order == MessageOrder::Free
+        && has_any(text, &["after role 'tool'", "after role \\\"tool\\\"", "after role tool"])
+    {
         return Some(Dialect { order: Some(MessageOrder::TextInResults), ..Dialect::default() });
     }
     let system = dialect.system.unwrap_or_default();
-    if system != SystemMessages::InUserMessage && has_any(text, &["system role not supported", "system role is not supported"]) {
+    if system != SystemMessages::InUserMessage
+        && has_any(text, &["system role not supported", "system role is not supported"])
+    {
         return Some(Dialect { system: Some(SystemMessages::InUserMessage), ..Dialect::default() });
     }
     if system == SystemMessages::InPlace
-        && has_any(text, &["invalid message role: system", "system message must be at the beginning", "system message must be the first"])
+        && has_any(
+            text,
+            &[
+                "invalid message role: system",
+                "system message must be at the beginning",
+                "system message must be the first",
+            ],
+        )
     {
         return Some(Dialect { system: Some(SystemMessages::OneFirst), ..Dialect::default() });
     }
     let is_about_null = has_any(text, &["nonetype", "null value", "none has no", "'none'"])
-        || (text.contains("content") && has_any(text, &["must be a string", "should be a valid string", "expected string"]));
+        || (text.contains("content")
+            && has_any(text, &["must be a string", "should be a valid string", "expected string"]));
     if dialect.empty_content != Some(EmptyContent::Text) && is_about_null {
         return Some(Dialect { empty_content: Some(EmptyContent::Text), ..Dialect::default() });
     }
@@ -186,7 +213,9 @@ fn call_ids(dialect: &Dialect, _refusal: &Refusal<'_>, text: &str) -> Row {
         () if !is_about => return None,
         () if text.contains("length of 9") => CallIds::Nine,
         () if text.contains("maximum length 40") => CallIds::Max40,
-        () if text.contains("maximum length 64") || has_any(text, &["match pattern", "string should match"]) => CallIds::Max64,
+        () if text.contains("maximum length 64") || has_any(text, &["match pattern", "string should match"]) => {
+            CallIds::Max64
+        }
         () => return None,
     };
     (dialect.call_ids != Some(wanted)).then(|| Dialect { call_ids: Some(wanted), ..Dialect::default() })
@@ -196,8 +225,17 @@ fn schema(dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> Row {
     let is_about = has_any(
         text,
         &[
-            "at the top level", "invalid schema for function", "moonshot flavored", "schema error", "invalid_function_parameters",
-            "failed to parse grammar", "generate parser", "filter \"upper\"", "filter \\\"upper\\\"", "input_schema", "array schema missing items",
+            "at the top level",
+            "invalid schema for function",
+            "moonshot flavored",
+            "schema error",
+            "invalid_function_parameters",
+            "failed to parse grammar",
+            "generate parser",
+            "filter \"upper\"",
+            "filter \\\"upper\\\"",
+            "input_schema",
+            "array schema missing items",
         ],
     );
     let known = dialect.schema.unwrap_or_default();
@@ -221,12 +259,14 @@ fn schema(dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> Row {
 
 /// The tool whose definition a refusal names, by its place or its name.
 fn named_tool<'a>(tools: &[&'a str], text: &str) -> Option<&'a str> {
-    let place = ["tools.", "tools["].into_iter().find_map(|prefix| {
-        text.match_indices(prefix).find_map(|(at, _)| leading_number(&text[at + prefix.len()..]))
-    });
+    let place = ["tools.", "tools["]
+        .into_iter()
+        .find_map(|prefix| text.match_indices(prefix).find_map(|(at, _)| leading_number(&text[at + prefix.len()..])));
     let by_place = place.and_then(|place| tools.get(usize::try_from(place).ok()?)).copied();
     by_place.or_else(|| {
-        let quoted = |name: &str| [format!("function '{name}'"), format!("function \"{name}\""), format!("function \\\"{name}\\\"")];
+        let quoted = |name: &str| {
+            [format!("function '{name}'"), format!("function \"{name}\""), format!("function \\\"{name}\\\"")]
+        };
         tools.iter().copied().find(|name| quoted(name).iter().any(|quoted| text.contains(quoted.as_str())))
     })
 }

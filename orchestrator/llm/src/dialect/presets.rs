@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use config::{
-    CallIds, Dialect, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit, ReasoningBack, SchemaSubset,
-    SystemMessages,
+    CallIds, Dialect, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit, ReasoningBack,
+    SchemaSubset, SystemMessages,
 };
 
 /// The dialect of a model below a base URL of this host and path.
@@ -43,9 +43,7 @@ fn of_host(host: &str) -> Dialect {
             ..Dialect::default()
         },
         "api.anthropic.com" => anthropic(),
-        "generativelanguage.googleapis.com" => {
-            Dialect { opaque_back: Some(OpaqueBack::Placeholder), ..plain_schema() }
-        }
+        "generativelanguage.googleapis.com" => Dialect { opaque_back: Some(OpaqueBack::Placeholder), ..plain_schema() },
         "api.groq.com" | "api.cerebras.ai" => {
             Dialect { reasoning_back: Some(ReasoningBack::Never), ..Dialect::default() }
         }

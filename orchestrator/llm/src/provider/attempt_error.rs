@@ -143,8 +143,14 @@ const CONTEXT: [&str; 30] = [
     "input length and `max_tokens` exceed",
 ];
 /// What else an error with such a phrase may be about.
-const NOT_CONTEXT: [&str; 6] =
-    ["rate limit", "too many requests", "throttl", "unsupported parameter", "unsupported_parameter", "tokens per minute"];
+const NOT_CONTEXT: [&str; 6] = [
+    "rate limit",
+    "too many requests",
+    "throttl",
+    "unsupported parameter",
+    "unsupported_parameter",
+    "tokens per minute",
+];
 
 /// The account cannot pay, or has used up what it may: codes of OpenAI, Moonshot and Z.ai.
 const ACCOUNT_CODES: [&str; 7] = [
@@ -156,7 +162,7 @@ const ACCOUNT_CODES: [&str; 7] = [
     "exceeded_current_quota_error",
     "spending-limit",
 ];
-/// The same in words: Anthropic, xAI, OpenRouter, Google.
+/// The same in words: Anthropic, xAI, `OpenRouter`, Google.
 const ACCOUNT: [&str; 9] = [
     "credit balance is too low",
     "monthly spending limit",
@@ -313,15 +319,50 @@ mod tests {
     #[case(400, r#"{"error":{"code":"billing_hard_limit_reached"}}"#, Disposition::Failover, ErrorKind::Quota)]
     #[case(302, "", Disposition::Failover, ErrorKind::NotFound)]
     #[case(413, "", Disposition::Fatal, ErrorKind::ContextLength)]
-    #[case(403, r#"{"error":{"message":"flagged","metadata":{"reasons":["violence"],"flagged_input":"x"}}}"#, Disposition::Fatal, ErrorKind::Refused)]
-    #[case(400, r#"{"error":{"code":"content_filter","message":"The response was filtered"}}"#, Disposition::Fatal, ErrorKind::Refused)]
-    #[case(400, r#"{"error":{"code":"tool_use_failed","message":"Failed to call a function"}}"#, Disposition::Retry, ErrorKind::InvalidResponse)]
-    #[case(400, r#"[{"error":{"code":400,"status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}]"#, Disposition::Failover, ErrorKind::Auth)]
-    #[case(429, r#"{"code":"rate","error":"used all available credits or reached its monthly spending limit"}"#, Disposition::Failover, ErrorKind::Quota)]
+    #[case(
+        403,
+        r#"{"error":{"message":"flagged","metadata":{"reasons":["violence"],"flagged_input":"x"}}}"#,
+        Disposition::Fatal,
+        ErrorKind::Refused
+    )]
+    #[case(
+        400,
+        r#"{"error":{"code":"content_filter","message":"The response was filtered"}}"#,
+        Disposition::Fatal,
+        ErrorKind::Refused
+    )]
+    #[case(
+        400,
+        r#"{"error":{"code":"tool_use_failed","message":"Failed to call a function"}}"#,
+        Disposition::Retry,
+        ErrorKind::InvalidResponse
+    )]
+    #[case(
+        400,
+        r#"[{"error":{"code":400,"status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}]"#,
+        Disposition::Failover,
+        ErrorKind::Auth
+    )]
+    #[case(
+        429,
+        r#"{"code":"rate","error":"used all available credits or reached its monthly spending limit"}"#,
+        Disposition::Failover,
+        ErrorKind::Quota
+    )]
     #[case(429, r#"{"error":{"code":"1113","message":"balance"}}"#, Disposition::Failover, ErrorKind::Quota)]
     #[case(429, r#"{"error":{"code":"1302","message":"rate"}}"#, Disposition::Failover, ErrorKind::RateLimited)]
-    #[case(400, r#"{"error":{"message":"This text quotes: billing details"}}"#, Disposition::Fatal, ErrorKind::BadRequest)]
-    #[case(500, r#"{"error":{"message":"Jinja Exception: Conversation roles must alternate"}}"#, Disposition::Fatal, ErrorKind::BadRequest)]
+    #[case(
+        400,
+        r#"{"error":{"message":"This text quotes: billing details"}}"#,
+        Disposition::Fatal,
+        ErrorKind::BadRequest
+    )]
+    #[case(
+        500,
+        r#"{"error":{"message":"Jinja Exception: Conversation roles must alternate"}}"#,
+        Disposition::Fatal,
+        ErrorKind::BadRequest
+    )]
     #[case(500, "error parsing tool call: invalid character", Disposition::Retry, ErrorKind::InvalidResponse)]
     #[case(503, "Loading model", Disposition::Retry, ErrorKind::Server)]
     #[case(500, "", Disposition::Retry, ErrorKind::Server)]
@@ -366,7 +407,10 @@ mod tests {
     #[test]
     fn what_a_provider_behind_a_router_said_is_shown() {
         let body = r#"{"error":{"message":"Provider returned error","metadata":{"raw":"missing details"}}}"#;
-        assert_eq!(AttemptError::of_status(400, body, None).message, "status 400: Provider returned error: missing details");
+        assert_eq!(
+            AttemptError::of_status(400, body, None).message,
+            "status 400: Provider returned error: missing details"
+        );
     }
 
     #[rstest]

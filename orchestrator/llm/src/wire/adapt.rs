@@ -26,9 +26,11 @@ pub(super) struct Adapted<'a> {
 pub(super) fn adapt<'a>(request: &'a CompletionRequest, options: &RequestOptions<'_>) -> Adapted<'a> {
     let dialect = options.dialect;
     let mut messages: Vec<Cow<'a, Message>> = request.messages.iter().map(Cow::Borrowed).collect();
-    messages.iter_mut().for_each(|message| keep_own(message, options));
     let call_ids = dialect.call_ids.unwrap_or_default();
-    messages.iter_mut().for_each(|message| make_valid(message, call_ids));
+    for message in &mut messages {
+        keep_own(message, options);
+        make_valid(message, call_ids);
+    }
     if dialect.one_call_per_message.unwrap_or_default() {
         messages = one_call_each(messages);
     }
@@ -96,8 +98,11 @@ fn valid_name(name: &str) -> Cow<'_, str> {
     if (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_word) {
         return Cow::Borrowed(name);
     }
-    let valid: String =
-        name.chars().map(|char| if char.is_ascii() && is_word(char as u8) { char } else { '_' }).take(MAX_NAME_BYTES).collect();
+    let valid: String = name
+        .chars()
+        .map(|char| if char.is_ascii() && is_word(char as u8) { char } else { '_' })
+        .take(MAX_NAME_BYTES)
+        .collect();
     Cow::Owned(if valid.is_empty() { "unnamed".to_owned() } else { valid })
 }
 

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{
     Wire,
-    halves::{self, Joiner},
     framing::{Frame, Framer, Framing},
+    halves::{self, Joiner},
     usage_counter::UsageCounter,
 };
 
@@ -78,12 +78,7 @@ pub struct Decoder {
 
 impl Decoder {
     pub(super) fn new(wire: Wire, assembler: Box<dyn Assembler>) -> Self {
-        Self {
-            framer: Framer::new(wire.framing()),
-            assembler,
-            text: Joiner::default(),
-            reasoning: Joiner::default(),
-        }
+        Self { framer: Framer::new(wire.framing()), assembler, text: Joiner::default(), reasoning: Joiner::default() }
     }
 
     /// Takes the next bytes, at any boundary.
@@ -108,7 +103,10 @@ impl Decoder {
         let mut shown = |delta: Delta<'_>| show(delta, text, reasoning, on_delta);
         let ended = framer.finish(&mut |frame| take(assembler.as_mut(), &frame, &mut shown));
         let (text, reasoning) = (text.finish(), reasoning.finish());
-        [Delta::Text(&text), Delta::Reasoning(&reasoning)].into_iter().filter(|delta| !delta.is_empty()).for_each(on_delta);
+        [Delta::Text(&text), Delta::Reasoning(&reasoning)]
+            .into_iter()
+            .filter(|delta| !delta.is_empty())
+            .for_each(on_delta);
         let usage = self.usage(prompt_tokens);
         let decoded = ended.and_then(|()| self.assembler.into_completion());
         let mut completion = decoded.map_err(|error| (error, usage))?;

@@ -74,7 +74,8 @@ fn whole(marks: &str) -> String {
             continue;
         }
         let second = others.first().filter(|second| *first < FIRST_LOW && **second >= FIRST_LOW);
-        let both = second.and_then(|second| char::from_u32(0x1_0000 + ((first - SURROGATES) << 10) + (second - FIRST_LOW)));
+        let both =
+            second.and_then(|second| char::from_u32(0x1_0000 + ((first - SURROGATES) << 10) + (second - FIRST_LOW)));
         text.push(both.unwrap_or(char::REPLACEMENT_CHARACTER));
         rest = &others[usize::from(second.is_some())..];
     }
@@ -131,7 +132,8 @@ fn open_bytes(text: &str) -> usize {
             // As many as the first byte of a character says, unless they are all there.
             let is_start = |byte: &u8| *byte >= 0xc0;
             let begun = bytes.iter().take(MAX_UTF8_BYTES).position(is_start).map_or(0, |at| at + 1);
-            let needed = bytes.get(begun.wrapping_sub(1)).map_or(0, |first| (first.leading_ones() as usize).min(MAX_UTF8_BYTES));
+            let needed =
+                bytes.get(begun.wrapping_sub(1)).map_or(0, |first| (first.leading_ones() as usize).min(MAX_UTF8_BYTES));
             if begun < needed { begun * mark(BYTES).len_utf8() } else { 0 }
         }
     }
@@ -148,7 +150,7 @@ mod tests {
     fn cut_units(text: &str, every: usize) -> Vec<String> {
         let units: Vec<u16> = text.encode_utf16().collect();
         let piece = |units: &[u16]| {
-            let escaped: String = units.iter().map(|unit| format!("\\u{unit:04x}")).collect();
+            let escaped = units.iter().map(|unit| format!("\\u{unit:04x}")).collect::<Vec<_>>().concat();
             let value = json::parse(format!("\"{escaped}\"").as_bytes()).unwrap();
             value.as_str().unwrap().to_owned()
         };

@@ -17,12 +17,7 @@ pub(super) struct ToolShapes {
 }
 
 /// Adds the options of a request except the output limit.
-pub(super) fn add_options(
-    body: &mut Value,
-    request: &Adapted<'_>,
-    options: &RequestOptions<'_>,
-    shapes: &ToolShapes,
-) {
+pub(super) fn add_options(body: &mut Value, request: &Adapted<'_>, options: &RequestOptions<'_>, shapes: &ToolShapes) {
     if let Some(temperature) = request.temperature.filter(|given| given.is_finite()) {
         body["temperature"] = json!(temperature.clamp(0.0, MAX_TEMPERATURE));
     }

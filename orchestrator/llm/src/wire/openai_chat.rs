@@ -8,7 +8,7 @@ pub(super) mod usage;
 
 /// Reasoning as text, under one of two names. Servers that write both read the second.
 const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
-/// Reasoning as a list of parts, some of them signed or encrypted (OpenRouter).
+/// Reasoning as a list of parts, some of them signed or encrypted (`OpenRouter`).
 const REASONING_DETAILS: &str = "reasoning_details";
 /// Signatures of a reply and of its calls (Google).
 const EXTRA_CONTENT: &str = "extra_content";

@@ -21,10 +21,18 @@ pub(super) async fn provider(answer: impl Fn(&str) -> Answer + Send + Sync + 'st
     let upstream = Upstream::start(move |request| {
         kept.lock().unwrap().push(request.clone());
         let last = request["messages"].as_array().and_then(|messages| messages.last()).unwrap();
-        (answer(last["content"].as_str().unwrap_or_default()), json!({"prompt_tokens": 3, "completion_tokens": 2}))
+        (
+            answer(said(last["content"].as_str().unwrap_or_default())),
+            json!({"prompt_tokens": 3, "completion_tokens": 2}),
+        )
     })
     .await;
     (upstream, requests)
+}
+
+/// A message without what the model is told with it.
+pub(super) fn said(content: &str) -> &str {
+    content.split("\n\n<context>\n").next().unwrap_or_default()
 }
 
 pub(super) fn last(requests: &Requests) -> Value {
@@ -50,10 +58,18 @@ async fn the_users_identity_document_and_settings_apply() {
     put(&ada, "/api/settings", &json!({"model": "large-model", "temperature": 0.5, "timezone": "Pacific/Auckland"}))
         .await;
     turn(&ada, "hello").await;
+    let earlier = request["messages"].clone();
     let request = last(&requests);
-    let system = request["messages"][0]["content"].as_str().unwrap();
+    let messages = request["messages"].as_array().unwrap();
+    assert_eq!(messages[..2], earlier.as_array().unwrap()[..], "what was sent stays");
+    let told = messages.last().unwrap()["content"].as_str().unwrap();
+    assert!(told.starts_with("hello\n\n<context>\n") && told.contains("Your name is Marvin."), "{told}");
+    assert!(told.contains("Pacific/Auckland"), "{told}");
+    // A conversation that begins has the document in front.
+    turn(&ada, "/new").await;
+    turn(&ada, "hello").await;
+    let system = last(&requests)["messages"][0]["content"].as_str().unwrap().to_owned();
     assert!(system.starts_with("Your name is Marvin.\n\n"), "{system}");
-    assert!(system.contains("Pacific/Auckland"), "{system}");
     assert_eq!((&request["model"], &request["temperature"]), (&json!("large-model"), &json!(0.5)));
     // Another user has neither.
     turn(&world.user("bob"), "hello").await;
@@ -161,7 +177,7 @@ async fn the_model_reads_the_end_of_a_job_as_data() {
     let marked = format!("The job {job} has ended: completed.\n<untrusted source=\"job:{job}\"");
     assert!(ended.starts_with(&marked) && ended.contains("There are 42 lines."), "{ended}");
     assert_eq!(ended.matches("</untrusted ").count(), 1, "{ended}");
-    assert_eq!(message["content"], json!("how many?"));
+    assert_eq!(said(message["content"].as_str().unwrap()), "how many?");
     // It is read once.
     let history = turn(&ada, "thanks").await;
     assert_eq!(last(&requests)["messages"].as_array().unwrap().len(), 6, "{history:#?}");

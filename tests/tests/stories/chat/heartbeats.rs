@@ -15,7 +15,7 @@ use tests::{User, World, script_of};
 
 use super::{
     answers,
-    context::{Requests, last, provider, put},
+    context::{Requests, last, provider, put, said},
     history, history_of, send, turn,
     turns::errors,
     until_state,
@@ -77,7 +77,7 @@ async fn heartbeats(user: &User, count: usize) -> ChatHistory {
 
 fn texts(request: &Value) -> Vec<String> {
     let messages = request["messages"].as_array().unwrap();
-    messages.iter().filter_map(|message| message["content"].as_str().map(str::to_owned)).collect()
+    messages.iter().filter_map(|message| Some(said(message["content"].as_str()?).to_owned())).collect()
 }
 
 /// The prompts of heartbeats, in order.

@@ -39,7 +39,8 @@ impl Upstream {
     /// Serves on a free port. `decide` gets each request and returns the answer and the usage that is reported with it.
     pub(crate) async fn start(decide: impl Fn(&Value) -> (Answer, Value) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+        // By its name no local server, so that messages are sent as they are.
+        let base_url = format!("http://[::ffff:127.0.0.1]:{}/v1", listener.local_addr().unwrap().port());
         let decide: Arc<Decide> = Arc::new(decide);
         let answer = move |Json(request): Json<Value>| {
             let decide = Arc::clone(&decide);

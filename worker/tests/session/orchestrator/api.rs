@@ -81,7 +81,7 @@ async fn complete_model(State(shared): State<Shared>, Json(request): Json<Comple
     shared.changed.send_replace(());
     match step {
         Step::Say(answer) => {
-            shared.record().answered.insert(request.call_id, answer.clone());
+            shared.record().answered.insert(request.call_id, (*answer).clone());
             Json(answer).into_response()
         }
         Step::Refuse(code) => problem(code),

@@ -67,11 +67,7 @@ async fn parallel_calls_there_and_back(#[values(Wire::OpenAi, Wire::Anthropic, W
     let gateway = impatient(vec![served.provider(wire)]);
 
     let first = ask(&gateway, "both").await.unwrap().completion;
-    let call = |id: &str, arguments| ToolCall {
-        id: id.to_owned(),
-        name: "weather".to_owned(),
-        arguments,
-    };
+    let call = |id: &str, arguments| ToolCall { id: id.to_owned(), name: "weather".to_owned(), arguments };
     assert_eq!(
         first.tool_calls,
         [call("call_a", json!({"city": "Oslo", "days": 2})), call("call_b", json!({"city": "Bergen"}))]
@@ -92,8 +88,7 @@ async fn parallel_calls_there_and_back(#[values(Wire::OpenAi, Wire::Anthropic, W
         name: "weather".to_owned(),
         content: content.to_owned(),
     };
-    let assistant =
-        Message::Assistant { content: first.content, tool_calls: first.tool_calls, native: first.native };
+    let assistant = Message::Assistant { content: first.content, tool_calls: first.tool_calls, native: first.native };
     let messages = vec![user("both"), assistant, result("call_a", "sun"), result("call_b", "rain")];
     let second = gateway.ask(&conversation(messages), &CallContext::default(), std::future::pending()).await.unwrap();
     assert_eq!(second.completion.content, "It is rain.");
@@ -109,8 +104,7 @@ async fn arguments_that_are_not_json_stay_text(#[values(Wire::OpenAi, Wire::Anth
     assert_eq!(answer.tool_calls[0].arguments, json!("{\"city\": \"Os"));
 
     // And the conversation goes on, although each wire takes objects only.
-    let assistant =
-        Message::Assistant { content: String::new(), tool_calls: answer.tool_calls.clone(), native: None };
+    let assistant = Message::Assistant { content: String::new(), tool_calls: answer.tool_calls.clone(), native: None };
     let result = Message::Tool {
         tool_call_id: answer.tool_calls[0].id.clone(),
         name: "weather".to_owned(),

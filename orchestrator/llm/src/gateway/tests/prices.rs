@@ -16,16 +16,9 @@ fn estimated_tokens(gateway: &Gateway, request: &CompletionRequest) -> u64 {
 async fn the_whole_request_is_estimated() {
     let gateway = gateway(vec![scripted("one", WELL)]);
     let text = || "word ".repeat(8_000);
-    let call = |call: protocol::ToolCall| Message::Assistant {
-        content: String::new(),
-        tool_calls: vec![call],
-        native: None,
-    };
-    let plain = || protocol::ToolCall {
-        id: "i".to_owned(),
-        name: "n".to_owned(),
-        arguments: json!({}),
-    };
+    let call =
+        |call: protocol::ToolCall| Message::Assistant { content: String::new(), tool_calls: vec![call], native: None };
+    let plain = || protocol::ToolCall { id: "i".to_owned(), name: "n".to_owned(), arguments: json!({}) };
     let messages = [
         user(&text()),
         Message::System { content: text() },

@@ -29,7 +29,8 @@ rules:
 /// Sends a request as the codec writes it, as a stream or not, and decodes the answer.
 async fn ask(served: &Served, messages: Vec<Message>, streams: bool) -> Result<Completion, String> {
     let wire = Wire::OpenAiResponses;
-    let mut body = wire.request(&conversation(messages), &RequestOptions::new("m", 100, 1_000, &config::Dialect::default()));
+    let mut body =
+        wire.request(&conversation(messages), &RequestOptions::new("m", 100, 1_000, &config::Dialect::default()));
     body["stream"] = json!(streams);
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = format!("{}/v1/{}", served.address, wire.path());
@@ -63,8 +64,7 @@ async fn there_and_back(#[values(true, false)] streams: bool) {
         name: "weather".to_owned(),
         content: content.to_owned(),
     };
-    let assistant =
-        Message::Assistant { content: first.content, tool_calls: first.tool_calls, native: first.native };
+    let assistant = Message::Assistant { content: first.content, tool_calls: first.tool_calls, native: first.native };
     let messages = vec![user("both"), assistant, result("call_a", "sun"), result("call_b", "rain")];
     assert_eq!(ask(&served, messages, streams).await.unwrap().content, "It is rain.");
 

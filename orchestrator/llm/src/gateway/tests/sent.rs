@@ -84,11 +84,7 @@ async fn a_model_is_asked_by_the_name_it_has(
 async fn broken_arguments_go_back_as_an_object(#[values(Wire::OpenAi, Wire::Anthropic, Wire::Ollama)] wire: Wire) {
     let recorder = Recorder::start().await;
     let gateway = impatient(vec![recorder.provider(wire)]);
-    let call = ToolCall {
-        id: "call_a".to_owned(),
-        name: "weather".to_owned(),
-        arguments: json!("{\"city\": \"Os"),
-    };
+    let call = ToolCall { id: "call_a".to_owned(), name: "weather".to_owned(), arguments: json!("{\"city\": \"Os") };
     let assistant = Message::Assistant { content: "so".to_owned(), tool_calls: vec![call], native: None };
     let messages = vec![user("hello"), assistant, user("fix it")];
     gateway
@@ -166,7 +162,9 @@ fn strict(body: &serde_json::Value) -> (StatusCode, &'static str) {
         () if !body["max_tokens"].is_null() => {
             r#"{"error":{"message":"Unsupported parameter: use 'max_completion_tokens' instead of 'max_tokens'.","code":"unsupported_parameter"}}"#
         }
-        () if !body["temperature"].is_null() => r#"{"error":{"message":"`temperature` is deprecated for this model."}}"#,
+        () if !body["temperature"].is_null() => {
+            r#"{"error":{"message":"`temperature` is deprecated for this model."}}"#
+        }
         () if !body["stream_options"].is_null() => {
             r#"{"detail":[{"type":"extra_forbidden","loc":["body","stream_options"]}]}"#
         }
@@ -179,11 +177,7 @@ fn strict(body: &serde_json::Value) -> (StatusCode, &'static str) {
 }
 
 fn with_a_call() -> CompletionRequest {
-    let call = ToolCall {
-        id: "call_abc".to_owned(),
-        name: "weather".to_owned(),
-        arguments: json!({}),
-    };
+    let call = ToolCall { id: "call_abc".to_owned(), name: "weather".to_owned(), arguments: json!({}) };
     conversation(vec![
         user("hello"),
         Message::Assistant { content: String::new(), tool_calls: vec![call], native: None },

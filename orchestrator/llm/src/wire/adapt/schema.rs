@@ -114,8 +114,10 @@ impl Plain<'_> {
                     .map(|(name, property)| (name.clone(), self.value(property, depth + 1)))
                     .collect();
                 let required = fields.get("required").and_then(Value::as_array).into_iter().flatten();
-                let required: Vec<Value> =
-                    required.filter(|name| name.as_str().is_some_and(|name| properties.contains_key(name))).cloned().collect();
+                let required: Vec<Value> = required
+                    .filter(|name| name.as_str().is_some_and(|name| properties.contains_key(name)))
+                    .cloned()
+                    .collect();
                 folded.insert("properties".to_owned(), Value::Object(properties));
                 folded.insert("required".to_owned(), Value::Array(required));
             }
@@ -165,7 +167,10 @@ fn kind(fields: &Map<String, Value>) -> Option<&str> {
         () if fields.contains_key("properties") => Some("object"),
         () if fields.contains_key("items") => Some("array"),
         () => {
-            let first = fields.get("enum").and_then(Value::as_array).and_then(|values| values.iter().find(|value| !value.is_null()));
+            let first = fields
+                .get("enum")
+                .and_then(Value::as_array)
+                .and_then(|values| values.iter().find(|value| !value.is_null()));
             first.or_else(|| fields.get("const")).and_then(of_value)
         }
     };
@@ -188,12 +193,12 @@ mod tests {
 
     use super::*;
 
-    fn no_top_union(schema: Value) -> Value {
-        fold(&schema, SchemaSubset::NoTopUnion)
+    fn no_top_union(schema: &Value) -> Value {
+        fold(schema, SchemaSubset::NoTopUnion)
     }
 
-    fn plain(schema: Value) -> Value {
-        fold(&schema, SchemaSubset::Plain)
+    fn plain(schema: &Value) -> Value {
+        fold(schema, SchemaSubset::Plain)
     }
 
     #[test]
@@ -206,15 +211,15 @@ mod tests {
         let expected = json!({
             "type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": [],
         });
-        assert_eq!(no_top_union(either), expected);
+        assert_eq!(no_top_union(&either), expected);
         let branches = json!({"oneOf": [
             {"properties": {"kind": {"const": "x"}, "x": {"type": "string"}}, "required": ["kind", "x"]},
             {"properties": {"kind": {"const": "y"}, "y": {"type": "string"}}, "required": ["kind", "y"]},
         ]});
-        let folded = no_top_union(branches);
+        let folded = no_top_union(&branches);
         assert_eq!(folded["required"], json!(["kind"]));
         assert_eq!(folded["properties"].as_object().map(Map::len), Some(3));
-        let all = no_top_union(json!({"allOf": [{"required": ["a"]}, {"properties": {"a": {}}, "required": ["b"]}]}));
+        let all = no_top_union(&json!({"allOf": [{"required": ["a"]}, {"properties": {"a": {}}, "required": ["b"]}]}));
         assert_eq!(all["required"], json!(["a", "b"]));
     }
 
@@ -236,7 +241,7 @@ mod tests {
             },
             "required": ["list", "not a name"],
         });
-        let folded = plain(schema);
+        let folded = plain(&schema);
         assert!(folded.get("$schema").is_none() && folded.get("$defs").is_none());
         assert_eq!(folded["required"], json!(["list"]));
         let properties = &folded["properties"];
@@ -254,8 +259,8 @@ mod tests {
     fn parameters_are_an_object_whatever_is_given() {
         let empty = json!({"type": "object", "properties": {}, "required": []});
         for schema in [json!(true), json!({}), json!({"type": "string"}), json!({"$ref": "#"}), json!(null)] {
-            assert_eq!(plain(schema.clone()), empty, "{schema}");
-            assert_eq!(no_top_union(schema)["type"], "object");
+            assert_eq!(plain(&schema), empty, "{schema}");
+            assert_eq!(no_top_union(&schema)["type"], "object");
         }
     }
 
@@ -279,7 +284,8 @@ mod tests {
     }
 
     fn schemas() -> impl Strategy<Value = Value> {
-        let types = prop::sample::select(vec!["object", "array", "string", "integer", "null", "boolean", "number", "odd"]);
+        let types =
+            prop::sample::select(vec!["object", "array", "string", "integer", "null", "boolean", "number", "odd"]);
         let leaf = prop_oneof![
             Just(json!(true)),
             Just(json!({})),
@@ -301,9 +307,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_plain_schema_has_nothing_that_any_provider_refuses(schema in schemas()) {
-            let folded = plain(schema);
+            let folded = plain(&schema);
             prop_assert!(is_plain(&folded) && folded["type"] == "object", "{}", folded);
-            prop_assert_eq!(plain(folded.clone()), folded);
+            prop_assert_eq!(plain(&folded), folded);
         }
     }
 }

@@ -44,9 +44,11 @@ fn options(dialect: &Dialect) -> RequestOptions<'_> {
 
 #[test]
 fn a_valid_conversation_is_not_copied() {
-    let messages = vec![user("hi"), reply("", vec![call("functions.x:0", "shell")]), result("functions.x:0", "ok"), user("?")];
+    let messages =
+        vec![user("hi"), reply("", vec![call("functions.x:0", "shell")]), result("functions.x:0", "ok"), user("?")];
     let request = request(messages);
-    let adapted = adapt(&request, &options(&Dialect { output_limit: Some(OutputLimit::MaxTokens), ..Dialect::default() }));
+    let adapted =
+        adapt(&request, &options(&Dialect { output_limit: Some(OutputLimit::MaxTokens), ..Dialect::default() }));
     assert!(adapted.messages.iter().all(|message| matches!(message, Cow::Borrowed(_))));
     assert!(adapted.tools.iter().all(|tool| matches!(tool, Cow::Borrowed(_))));
     assert_eq!(adapted.temperature, Some(0.3));
@@ -70,8 +72,16 @@ fn names_that_a_model_made_up_are_valid_when_they_are_sent_back() {
 
 #[test]
 fn texts_after_results_are_joined_where_they_may_not_follow() {
-    let messages =
-        || vec![user("one"), user("two"), reply("", vec![call("a", "shell")]), result("a", "ok"), user("three"), user("four")];
+    let messages = || {
+        vec![
+            user("one"),
+            user("two"),
+            reply("", vec![call("a", "shell")]),
+            result("a", "ok"),
+            user("three"),
+            user("four"),
+        ]
+    };
     let joined = adapted(messages(), &Dialect { order: Some(MessageOrder::TextInResults), ..Dialect::default() });
     let expected = [user("one\n\ntwo"), reply("", vec![call("a", "shell")]), result("a", "ok\n\nthree\n\nfour")];
     assert_eq!(joined, expected);
@@ -92,7 +102,8 @@ fn instructions_stand_where_they_are_taken() {
 
 #[test]
 fn calls_of_one_reply_are_sent_one_by_one() {
-    let messages = vec![reply("two", vec![call("a", "shell"), call("b", "shell")]), result("a", "1"), result("b", "2"), user("?")];
+    let messages =
+        vec![reply("two", vec![call("a", "shell"), call("b", "shell")]), result("a", "1"), result("b", "2"), user("?")];
     let one = Dialect { one_call_per_message: Some(true), ..Dialect::default() };
     let expected = [
         reply("two", vec![call("a", "shell")]),

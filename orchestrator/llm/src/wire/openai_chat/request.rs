@@ -70,7 +70,9 @@ fn assistant(content: &str, calls: &[ToolCall], native: Option<&Value>, dialect:
 fn add_reasoning(message: &mut Value, content: &str, native: &Value, back: ReasoningBack) {
     let came = REASONING_FIELDS.into_iter().find_map(|name| Some((name, text(&native[name])?)));
     match (back, came) {
-        (ReasoningBack::AsReceived | ReasoningBack::Always, Some((name, reasoning))) => message[name] = json!(reasoning),
+        (ReasoningBack::AsReceived | ReasoningBack::Always, Some((name, reasoning))) => {
+            message[name] = json!(reasoning);
+        }
         (ReasoningBack::Always, None) => message[REASONING_FIELDS[0]] = json!(""),
         (ReasoningBack::ThinkText, Some((_, reasoning))) => {
             message["content"] = json!(format!("<think>{reasoning}</think>{content}"));

@@ -4,7 +4,7 @@ use protocol::{Completion, FinishReason};
 use serde_json::{Value, json};
 
 use super::{
-    EXTRA_CONTENT, REASONING_DETAILS, REASONING_FIELDS, CALLS,
+    CALLS, EXTRA_CONTENT, REASONING_DETAILS, REASONING_FIELDS,
     usage::{self, choice, part},
 };
 use crate::wire::{
@@ -47,12 +47,14 @@ impl Assembler for ChunkAssembler {
         if !items(&part["images"]).is_empty() {
             return Err(DecodeError::Image);
         }
-        let named = REASONING_FIELDS.into_iter().filter_map(|name| Some((name, text(&part[name])?)));
-        if let Some((name, reasoning)) = named.last() {
+        let mut named = REASONING_FIELDS.into_iter().rev().filter_map(|name| Some((name, text(&part[name])?)));
+        if let Some((name, reasoning)) = named.next() {
             self.reasoning_field = Some(name);
             self.reason(reasoning, on_delta);
         }
-        items(&part[REASONING_DETAILS]).iter().for_each(|detail| self.take_detail(detail));
+        for detail in items(&part[REASONING_DETAILS]) {
+            self.take_detail(detail);
+        }
         if part[EXTRA_CONTENT].is_object() {
             self.extra = part[EXTRA_CONTENT].clone();
         }
@@ -93,7 +95,7 @@ impl Assembler for ChunkAssembler {
         let is_empty = self.content.is_empty() && self.reasoning.is_empty() && self.calls.is_empty();
         check_end(self.finish, self.has_end_mark, is_empty)?;
         let (tool_calls, signatures) = self.calls.into_calls();
-        let native = native_parts(&self.reasoning, self.reasoning_field, self.details, self.extra, signatures);
+        let native = native_parts(&self.reasoning, self.reasoning_field, self.details, self.extra, &signatures);
         Ok(Completion {
             content: self.content,
             finish_reason: finish_reason(self.finish, !tool_calls.is_empty()),
@@ -118,7 +120,8 @@ impl ChunkAssembler {
 
     /// Details come in pieces, of which the later ones have what the first ones lack.
     fn take_detail(&mut self, detail: &Value) {
-        let last = self.details.last_mut().filter(|last| last["type"] == detail["type"] && last["index"] == detail["index"]);
+        let last =
+            self.details.last_mut().filter(|last| last["type"] == detail["type"] && last["index"] == detail["index"]);
         let Some(last) = last.filter(|_| detail["type"] != "reasoning.encrypted") else {
             return self.details.push(detail.clone());
         };
@@ -159,7 +162,7 @@ fn native_parts(
     field: Option<&'static str>,
     details: Vec<Value>,
     extra: Value,
-    signatures: Vec<Option<Value>>,
+    signatures: &[Option<Value>],
 ) -> Option<Value> {
     let mut parts = json!({});
     if let Some(field) = field.filter(|_| !signatures.is_empty()) {

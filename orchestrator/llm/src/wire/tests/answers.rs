@@ -200,7 +200,7 @@ fn a_refusal_is_no_answer(#[case] name: &str, #[case] category: &str) {
     usage(80_000, 20, 30_000, 0)
 )]
 fn what_was_counted_once_is_never_less(#[case] wire: Wire, #[case] events: &[Value], #[case] expected: TokenUsage) {
-    let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let body = events.iter().map(|event| format!("data: {event}\n\n")).collect::<Vec<_>>().concat();
     assert_eq!(decode(wire, &[body.as_bytes()]).0.unwrap().usage, expected);
 }
 
@@ -208,7 +208,11 @@ fn what_was_counted_once_is_never_less(#[case] wire: Wire, #[case] events: &[Val
 #[test]
 fn halves_of_characters_meet_again_in_every_field() {
     let chunk = |delta: &str| format!("data: {{\"choices\": [{{\"index\": 0, \"delta\": {delta}}}]}}\n\n");
-    let call = |arguments: &str| chunk(&format!("{{\"tool_calls\": [{{\"index\": 0, \"id\": \"a\", \"function\": {{\"name\": \"f\", \"arguments\": \"{arguments}\"}}}}]}}"));
+    let call = |arguments: &str| {
+        chunk(&format!(
+            "{{\"tool_calls\": [{{\"index\": 0, \"id\": \"a\", \"function\": {{\"name\": \"f\", \"arguments\": \"{arguments}\"}}}}]}}"
+        ))
+    };
     let body = [
         chunk(r#"{"reasoning": "Go \ud83d"}"#),
         chunk(r#"{"reasoning": "\ude80"}"#),

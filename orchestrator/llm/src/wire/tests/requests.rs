@@ -109,7 +109,11 @@ fn a_conversation_on_the_anthropic_wire() {
         ),
         result("a", "sun"),
         result("b", "rain"),
-        made("", vec![call("c"), call("d")], json!([redacted, {"type": "tool_use"}, thinking, {"type": "tool_use"}, {"type": "image"}])),
+        made(
+            "",
+            vec![call("c"), call("d")],
+            json!([redacted, {"type": "tool_use"}, thinking, {"type": "tool_use"}, {"type": "image"}]),
+        ),
         result("c", ""),
         result("d", "snow"),
         user(""),
@@ -209,7 +213,10 @@ fn signatures_of_calls_on_the_openai_wire() {
     assert_eq!((extra(1, 0), extra(1, 1)), (&signature, &Value::Null));
     let skipped = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
     assert_eq!((extra(4, 0), extra(4, 1)), (&skipped, &Value::Null));
-    assert_eq!((&sent["messages"][1]["reasoning_details"], &sent["messages"][1]["reasoning"]), (&details, &json!("Hm.")));
+    assert_eq!(
+        (&sent["messages"][1]["reasoning_details"], &sent["messages"][1]["reasoning"]),
+        (&details, &json!("Hm."))
+    );
     let never = Dialect { opaque_back: Some(OpaqueBack::Never), ..Dialect::default() };
     let sent = body_in(Wire::OpenAiChat, messages, &never).to_string();
     assert!(!sent.contains("c2ln") && !sent.contains("gAAA"), "{sent}");
@@ -223,7 +230,8 @@ fn signatures_of_calls_on_the_openai_wire() {
 fn plain_reasoning_goes_back_with_calls(#[case] back: ReasoningBack, #[case] with: Value, #[case] without: Value) {
     let dialect = Dialect { reasoning_back: Some(back), ..Dialect::default() };
     let reasoned = made("So.", vec![call("a")], json!({"reasoning": "Hm."}));
-    let sent = body_in(Wire::OpenAiChat, vec![user("x"), reasoned, result("a", ""), assistant("", vec![call("b")])], &dialect);
+    let sent =
+        body_in(Wire::OpenAiChat, vec![user("x"), reasoned, result("a", ""), assistant("", vec![call("b")])], &dialect);
     for (message, expected) in [(1, with), (3, without)] {
         let message = &sent["messages"][message];
         for name in ["reasoning", "reasoning_content"] {
@@ -249,9 +257,8 @@ fn arguments_that_are_not_json_go_back_as_an_object(
 #[case(Wire::Ollama, 2.0)]
 fn a_temperature_is_sent_only_when_one_is_named(#[case] wire: Wire, #[case] highest: f64) {
     let dialect = Dialect::default();
-    let sent = |temperature| {
-        wire.request(&CompletionRequest { temperature, ..request(vec![user("x")]) }, &options(&dialect))
-    };
+    let sent =
+        |temperature| wire.request(&CompletionRequest { temperature, ..request(vec![user("x")]) }, &options(&dialect));
     assert!(!sent(None).to_string().contains("temperature"));
     assert!(!sent(Some(f64::NAN)).to_string().contains("temperature"));
     let of = |body: Value| {

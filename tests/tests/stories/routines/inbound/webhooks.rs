@@ -275,10 +275,11 @@ async fn an_endless_condition_is_cut_off() {
 async fn senders_sign_the_same_bytes_under_names_of_their_own() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let renamed = |headers: Vec<(&'static str, String)>, names: &[(&str, &'static str)]| -> Vec<(&'static str, String)> {
-        let name = |own: &'static str| names.iter().find(|(from, _)| *from == own).map_or(own, |(_, to)| *to);
-        headers.into_iter().map(|(own, value)| (name(own), value)).collect()
-    };
+    let renamed =
+        |headers: Vec<(&'static str, String)>, names: &[(&str, &'static str)]| -> Vec<(&'static str, String)> {
+            let name = |own: &'static str| names.iter().find(|(from, _)| *from == own).map_or(own, |(_, to)| *to);
+            headers.into_iter().map(|(own, value)| (name(own), value)).collect()
+        };
     let standard_names =
         [("webhook-id", "svix-id"), ("webhook-timestamp", "svix-timestamp"), ("webhook-signature", "svix-signature")];
     let encoded = json!({"type": "webhook", "path": "encoded", "secret": ENCODED_SECRET});
