@@ -60,7 +60,7 @@ async fn an_outage_with_a_long_retry_after_fails_no_job() {
         "the prompt is in the next request"
     );
     let messages = statuses(&ada, id).await;
-    let expected = "waiting for the model: attempt 2 of 10, next try in 9 s: server: status 503: maintenance";
+    let expected = "waiting for the model: attempt 2 of 10, next try in 9 s: server: scripted: status 503: maintenance";
     assert_eq!(messages[0], expected, "{messages:?}");
     world.finish().await;
 }
