@@ -117,9 +117,11 @@ fn output_limit(dialect: &Dialect, _refusal: &Refusal<'_>, text: &str) -> Row {
         OutputLimit::MaxTokens => OutputLimit::MaxCompletionTokens,
         OutputLimit::MaxCompletionTokens => OutputLimit::MaxTokens,
     };
+    // A limit that is too high is named, too.
+    let is_named = text.contains(other.as_str()) && has_any(text, &["unsupported", "not support", "instead"]);
     let is_unknown =
         text.contains(used.as_str()) && has_any(text, &["extra", "unknown", "unrecognized", "not permitted"]);
-    (text.contains(other.as_str()) || is_unknown).then(|| Dialect { output_limit: Some(other), ..Dialect::default() })
+    (is_named || is_unknown).then(|| Dialect { output_limit: Some(other), ..Dialect::default() })
 }
 
 fn max_output_tokens(refusal: &Refusal<'_>, text: &str) -> Row {
@@ -369,6 +371,14 @@ mod tests {
         assert_eq!(corrected(&Dialect::default(), status, text), Some(expected.clone()));
         let again = corrected(&expected, status, text);
         assert!(again.is_none_or(|again| again != expected), "what is known is not corrected again");
+    }
+
+    #[test]
+    fn a_limit_that_is_too_high_is_lowered_and_not_renamed() {
+        let known = Dialect { output_limit: Some(OutputLimit::MaxCompletionTokens), ..Dialect::default() };
+        let text = "max_tokens is too large: 16384. This model supports at most 4096 completion tokens.";
+        let lowered = Dialect { max_output_tokens: Some(4_096), ..Dialect::default() };
+        assert_eq!(corrected(&known, 400, text), Some(lowered));
     }
 
     #[rstest]
