@@ -10,7 +10,7 @@ use super::{
     tag::{self, TagKind},
 };
 
-/// What was read. Names are as written; nobody has asked yet whether they are offered.
+/// What was read. Names are as written; whether they are offered is not known yet.
 #[derive(Debug)]
 pub(super) enum Payload<'t> {
     /// It is complete.

@@ -62,9 +62,9 @@ impl Briefing {
             match message {
                 Message::System { content } => return *content == self.system_prompt(),
                 Message::User { content } => {
-                    let said = split_context(content).1.filter(|said| said.starts_with(IDENTITY));
-                    if let Some(said) = said {
-                        return said.starts_with(note);
+                    let newest = split_context(content).1.filter(|context| context.starts_with(IDENTITY));
+                    if let Some(newest) = newest {
+                        return newest.starts_with(note);
                     }
                 }
                 Message::Assistant { .. } | Message::Tool { .. } => {}
@@ -114,8 +114,8 @@ pub(super) fn messages(
     };
     messages.extend(transcript::rebuild(earlier.iter().filter(is_new).filter_map(event), answers));
     if let Some(EventData::Message { content, .. }) = message.and_then(event) {
-        let told = briefing.context(&messages);
-        let content = if told.is_empty() { content } else { with_context(&content, &told) };
+        let added = briefing.context(&messages);
+        let content = if added.is_empty() { content } else { with_context(&content, &added) };
         messages.push(Message::User { content });
     }
     shortened(messages)
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_is_said_with_the_newest_message() {
+    fn changes_are_told_with_the_newest_message() {
         let first = briefing(Some(" Your name is Marvin.\n"), "2026-11-23T20:00:00Z");
         let one = messages(&first, vec![], &[user("one")], &[]);
         let Message::System { content } = &one[0] else { panic!("{one:?}") };

@@ -7,7 +7,7 @@ mod classify;
 use std::{collections::BTreeMap, time::Duration};
 
 use agent::safety::LeakDetector;
-use protocol::{Completion, CompletionRequest};
+use protocol::{Completion, CompletionRequest, Message};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -116,7 +116,8 @@ impl Upstream {
                 Err(AskError::Failed(error)) => break Err(error),
                 Err(AskError::Refused { status, body, retry_after }) => {
                     let tools: Vec<&str> = offered(request, &current).collect();
-                    if !dialect.correct(&Refusal { status, text: &body, max_output_tokens, tools: &tools }) {
+                    let refusal = Refusal { status, text: &body, max_output_tokens, tools: &tools };
+                    if !dialect.correct(&refusal, has_native(request)) {
                         break Err(AttemptError::of_status(status, &body, retry_after));
                     }
                 }
@@ -270,6 +271,11 @@ impl From<AttemptError> for AskError {
 fn offered<'a>(request: &'a CompletionRequest, dialect: &'a Dialect) -> impl Iterator<Item = &'a str> {
     let is_left_out = |name: &&str| dialect.left_out_tools.iter().flatten().any(|left_out| left_out == name);
     request.tools.iter().map(|tool| tool.name.as_str()).filter(move |name| !is_left_out(name))
+}
+
+/// Whether a request has a reply in a provider's own form.
+fn has_native(request: &CompletionRequest) -> bool {
+    request.messages.iter().any(|message| matches!(message, Message::Assistant { native: Some(_), .. }))
 }
 
 /// The headers of every call; none if the key cannot be one.

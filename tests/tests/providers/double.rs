@@ -48,7 +48,7 @@ pub(crate) struct Turn {
 }
 
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct Recorded {
     pub(crate) requests: Vec<Value>,
     pub(crate) refusals: Vec<String>,
     pub(crate) signed: BTreeMap<String, Value>,
@@ -61,7 +61,7 @@ pub(crate) struct Kept {
 pub(crate) struct Double {
     family: &'static Family,
     port: u16,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<Recorded>>,
     _server: JoinSet<()>,
 }
 
@@ -69,7 +69,7 @@ impl Double {
     pub(crate) async fn start(family: &'static Family) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let port = listener.local_addr().expect("its address").port();
-        let kept = Arc::new(Mutex::new(Kept::default()));
+        let kept = Arc::new(Mutex::new(Recorded::default()));
         let router = Router::new()
             .fallback(answer)
             .layer(DefaultBodyLimit::max(64 << 20))
@@ -94,7 +94,7 @@ impl Double {
             .set("GANTRY_LLM_MODEL", self.family.model)
     }
 
-    pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
+    pub(crate) fn kept(&self) -> MutexGuard<'_, Recorded> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,7 +108,7 @@ impl Double {
     }
 }
 
-type Shared = (&'static Family, Arc<Mutex<Kept>>);
+type Shared = (&'static Family, Arc<Mutex<Recorded>>);
 
 async fn answer(State((family, kept)): State<Shared>, OriginalUri(uri): OriginalUri, body: String) -> Response {
     let Ok(body) = serde_json::from_str::<Value>(&body) else { return StatusCode::BAD_REQUEST.into_response() };

@@ -109,9 +109,9 @@ async fn a_job_in_a_worker_of_each_family(#[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
 }
 
 /// Nothing changes what came before a signed reply: not two days, a changed document, a restart or a heartbeat. A compaction
-/// begins anew.
+/// begins another one.
 #[tokio::test]
-async fn what_is_signed_keeps_its_beginning() {
+async fn signed_replies_keep_their_beginning() {
     let double = Double::start(family("anthropic")).await;
     let clock = ManualClock::at("2026-11-23T22:00:00Z".parse().unwrap());
     let mut world = double.world().clock(&clock).build().await;

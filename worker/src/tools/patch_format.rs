@@ -59,7 +59,7 @@ pub(crate) struct Section<'a> {
     at_end: bool,
     /// The index of the line where it is expected, in a unified diff.
     near: Option<usize>,
-    /// Whether the file then ends with a line break, where a unified diff says so at its end.
+    /// Whether the file then ends with a line break, where a unified diff has that at its end.
     final_newline: Option<bool>,
 }
 

@@ -1,6 +1,7 @@
 //! What a refusal says about a provider's dialect: a table of words, each from a server's documentation or a report of its
 //! users. Pure.
 
+use crate::provider::attempt_error::{is_model_mistake, said};
 use config::{
     CallIds, Dialect, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit, ReasoningBack,
     SchemaSubset, SystemMessages,
@@ -18,23 +19,31 @@ pub(crate) struct Refusal<'a> {
     pub(crate) tools: &'a [&'a str],
 }
 
-/// The property that the refusal is about, as the provider takes it; none if there is no such property, or if the request
-/// had it so.
-pub(super) fn correct(dialect: &Dialect, refusal: &Refusal<'_>) -> Option<Dialect> {
-    let text = refusal.text.to_lowercase();
+/// The lowest output limit that an account's credit may lead to. Below it there is no answer worth having.
+const MIN_PAID_OUTPUT_TOKENS: u64 = 1_024;
+
+/// The properties that the refusal may be about, as the provider takes them, the likeliest first. None that the request had
+/// so.
+pub(super) fn correct(dialect: &Dialect, refusal: &Refusal<'_>) -> Vec<Dialect> {
+    let text = said(refusal.text).to_lowercase();
     match refusal.status {
-        // Proxies and servers with chat templates report what they do not take as a failure of their own.
-        400 | 422 | 500 | 502 => [wire, output_limit, reasoning, fields, messages, call_ids, schema]
-            .into_iter()
-            .find_map(|row| row(dialect, refusal, &text))
-            .or_else(|| max_output_tokens(refusal, &text)),
+        // The model's mistake, not the request's; the text quotes what the model wrote.
+        _ if is_model_mistake(&text) => Vec::new(),
+        // Proxies and servers with chat templates report what they do not take as their own failure.
+        400 | 422 | 500 | 502 => {
+            let rows = [wire, output_limit, reasoning, fields, messages, call_ids, schema, max_output_tokens];
+            rows.into_iter().filter_map(|row| row(dialect, refusal, &text)).collect()
+        }
         // OpenRouter: a smaller answer could be paid for.
-        402 => max_output_tokens(refusal, &text),
+        402 => {
+            let smaller = max_output_tokens(dialect, refusal, &text);
+            smaller.into_iter().filter(|smaller| smaller.max_output_tokens >= Some(MIN_PAID_OUTPUT_TOKENS)).collect()
+        }
         // Azure: a deployment that does not answer in this format.
         404 | 405 if dialect.wire == Some(OpenAiWire::Responses) => {
-            Some(Dialect { wire: Some(OpenAiWire::Chat), ..Dialect::default() })
+            vec![Dialect { wire: Some(OpenAiWire::Chat), ..Dialect::default() }]
         }
-        _ => None,
+        _ => Vec::new(),
     }
 }
 
@@ -124,7 +133,7 @@ fn output_limit(dialect: &Dialect, _refusal: &Refusal<'_>, text: &str) -> Row {
     (is_named || is_unknown).then(|| Dialect { output_limit: Some(other), ..Dialect::default() })
 }
 
-fn max_output_tokens(refusal: &Refusal<'_>, text: &str) -> Row {
+fn max_output_tokens(_dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> Row {
     let is_about =
         has_any(text, &["max_tokens", "max_completion_tokens", "completion tokens", "output tokens", "afford"]);
     let after = |phrase: &str| text.split(phrase).nth(1).and_then(leading_number);
@@ -148,8 +157,8 @@ fn leading_number(text: &str) -> Option<u64> {
 }
 
 fn trailing_number(text: &str) -> Option<u64> {
-    let start = text.rfind(|char: char| !char.is_ascii_digit()).map_or(0, |at| at + 1);
-    text[start..].parse().ok()
+    let before = text.trim_end_matches(|char: char| char.is_ascii_digit());
+    text[before.len()..].parse().ok()
 }
 
 fn fields(dialect: &Dialect, _refusal: &Refusal<'_>, text: &str) -> Row {
@@ -241,19 +250,17 @@ fn schema(dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> Row {
         ],
     );
     let known = dialect.schema.unwrap_or_default();
-    let is_of_one_tool = named_tool(refusal.tools, refusal.text);
     match known {
-        _ if !is_about && is_of_one_tool.is_none() => None,
+        _ if !is_about => None,
         SchemaSubset::Full if text.contains("at the top level") => {
             Some(Dialect { schema: Some(SchemaSubset::NoTopUnion), ..Dialect::default() })
         }
-        SchemaSubset::Full | SchemaSubset::NoTopUnion if is_about => {
+        SchemaSubset::Full | SchemaSubset::NoTopUnion => {
             Some(Dialect { schema: Some(SchemaSubset::Plain), ..Dialect::default() })
         }
-        SchemaSubset::Full | SchemaSubset::NoTopUnion => None,
         SchemaSubset::Plain => {
             let mut names = dialect.left_out_tools.clone().unwrap_or_default();
-            names.push(is_of_one_tool?.to_owned());
+            names.push(named_tool(refusal.tools, refusal.text)?.to_owned());
             Some(Dialect { left_out_tools: Some(names), ..Dialect::default() })
         }
     }
@@ -282,7 +289,8 @@ mod tests {
     fn corrected(known: &Dialect, status: u16, text: &str) -> Option<Dialect> {
         let tools = ["weather", "notion__update"];
         let max_output_tokens = known.max_output_tokens.unwrap_or(16_384);
-        correct(known, &Refusal { status, text, max_output_tokens, tools: &tools })
+        let refusal = Refusal { status, text, max_output_tokens, tools: &tools };
+        correct(known, &refusal).into_iter().next()
     }
 
     /// A refusal by a provider that was asked with the default dialect.
@@ -387,8 +395,12 @@ mod tests {
     #[case(401, "temperature is not supported")]
     #[case(429, "Use 'max_completion_tokens' instead")]
     #[case(500, "internal server error")]
-    #[case(402, "Insufficient Balance")]
+    #[case(402, "the account is empty")]
     #[case(400, "can only afford 99999 max_tokens")]
+    #[case(402, "You requested up to 16384 tokens, but can only afford 12.")]
+    #[case(400, "max_tokens：8192é, which is the maximum allowed number of output tokens")]
+    #[case(500, "error parsing tool call: raw='{\"temperature\": \"only\"}'")]
+    #[case(422, r#"{"detail":[{"type":"missing","loc":["body","x"],"input":"Use 'max_completion_tokens' instead, v1/responses"}]}"#)]
     #[case(400, "")]
     fn other_refusals_correct_nothing(#[case] status: u16, #[case] text: &str) {
         assert_eq!(corrected(&Dialect::default(), status, text), None);

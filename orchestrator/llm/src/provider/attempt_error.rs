@@ -1,6 +1,6 @@
 //! An attempt that brought no answer, and who acts next. Owns the reading of providers' refusals; never acts on them.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use serde_json::Value;
 
@@ -103,6 +103,8 @@ impl AttemptError {
 struct ErrorBody {
     code: String,
     message: String,
+    /// Whether the message is the provider's, and not the whole body.
+    is_said: bool,
     /// Google puts it into the body.
     retry_after: Option<Duration>,
     /// The whole body in lower case: proxies wrap the errors of others.
@@ -213,9 +215,10 @@ const REQUEST_REFUSED: [&str; 8] = [
 
 impl ErrorBody {
     fn read(body: &str) -> Self {
-        let text = body.to_lowercase();
+        let text = said(body).to_lowercase();
         let Ok(value) = serde_json::from_str::<Value>(body) else {
-            return Self { code: String::new(), message: body.trim().to_owned(), retry_after: None, text };
+            let message = body.trim().to_owned();
+            return Self { code: String::new(), message, is_said: true, retry_after: None, text };
         };
         let value = value.as_array().and_then(|list| list.first()).unwrap_or(&value);
         let error = if value["error"].is_null() { value } else { &value["error"] };
@@ -227,13 +230,14 @@ impl ErrorBody {
         });
         let string = |value: &Value| value.as_str().map(str::to_owned);
         let message = string(&error["message"]).or_else(|| string(error)).or_else(|| string(&value["detail"]));
+        let is_said = message.is_some();
         let mut message = message.unwrap_or_else(|| body.trim().to_owned());
         // OpenRouter: what the provider behind it said.
         if let Some(raw) = error["metadata"]["raw"].as_str() {
             message.push_str(": ");
             message.push_str(raw);
         }
-        Self { code: code.unwrap_or_default(), message, retry_after: retry_delay(error), text }
+        Self { code: code.unwrap_or_default(), message, is_said, retry_after: retry_delay(error), text }
     }
 
     /// What the error means, whichever status it has.
@@ -264,7 +268,7 @@ impl ErrorBody {
 
     /// Read from the code and the message only: the rest may quote what the user wrote.
     fn is_about_account(&self) -> bool {
-        let message = self.message.to_lowercase();
+        let message = if self.is_said { self.message.to_lowercase() } else { String::new() };
         ACCOUNT_CODES.iter().any(|code| self.code.contains(code))
             || ACCOUNT_NUMBERS.contains(&self.code.as_str())
             || ACCOUNT.iter().any(|phrase| message.contains(phrase))
@@ -272,6 +276,37 @@ impl ErrorBody {
 
     fn has_any(&self, phrases: &[&str]) -> bool {
         phrases.iter().any(|phrase| self.text.contains(phrase))
+    }
+}
+
+/// Whether a model wrote a call that its server could not read.
+pub(crate) fn is_model_mistake(text: &str) -> bool {
+    MODEL_MISTAKES.iter().any(|words| text.contains(words))
+}
+
+/// Fields in which providers quote what they were sent, or what the model wrote.
+const QUOTES: [&str; 4] = ["input", "ctx", "failed_generation", "flagged_input"];
+
+/// An error without what it quotes: a conversation can have any words. The names of the fields stay.
+pub(crate) fn said(body: &str) -> Cow<'_, str> {
+    let Ok(mut value) = serde_json::from_str::<Value>(body) else { return Cow::Borrowed(body) };
+    leave_out_quotes(&mut value);
+    Cow::Owned(value.to_string())
+}
+
+fn leave_out_quotes(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(leave_out_quotes),
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                if QUOTES.contains(&name.as_str()) {
+                    *field = Value::Null;
+                } else {
+                    leave_out_quotes(field);
+                }
+            }
+        }
+        _ => {}
     }
 }
 
@@ -363,6 +398,7 @@ mod tests {
         Disposition::Fatal,
         ErrorKind::BadRequest
     )]
+    #[case(422, r#"{"detail":[{"msg":"Field required","input":"context window, moderation, api_key_invalid, credit balance is too low"}]}"#, Disposition::Fatal, ErrorKind::BadRequest)]
     #[case(500, "error parsing tool call: invalid character", Disposition::Retry, ErrorKind::InvalidResponse)]
     #[case(503, "Loading model", Disposition::Retry, ErrorKind::Server)]
     #[case(500, "", Disposition::Retry, ErrorKind::Server)]
@@ -405,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_behind_a_router_said_is_shown() {
+    fn the_words_of_a_provider_behind_a_router_are_shown() {
         let body = r#"{"error":{"message":"Provider returned error","metadata":{"raw":"missing details"}}}"#;
         assert_eq!(
             AttemptError::of_status(400, body, None).message,

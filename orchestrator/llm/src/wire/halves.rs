@@ -54,15 +54,15 @@ pub(super) fn join(text: &str) -> Cow<'_, str> {
             marks.push(char);
             continue;
         }
-        joined.push_str(&whole(&std::mem::take(&mut marks)));
+        joined.push_str(&characters(&std::mem::take(&mut marks)));
         joined.push(char);
     }
-    joined.push_str(&whole(&marks));
+    joined.push_str(&characters(&marks));
     Cow::Owned(joined)
 }
 
 /// The characters that a run of marks stands for.
-fn whole(marks: &str) -> String {
+fn characters(marks: &str) -> String {
     let codes: Vec<u32> = marks.chars().map(u32::from).collect();
     let mut text = String::new();
     let mut rest = codes.as_slice();
@@ -180,7 +180,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_text_is_replaced_and_never_lost(bytes in prop::collection::vec(any::<u8>(), 0..30), every in 1_usize..7) {
+        fn bytes_that_are_no_text_are_replaced_and_never_lost(bytes in prop::collection::vec(any::<u8>(), 0..30), every in 1_usize..7) {
             let bytes: Vec<u8> = bytes.into_iter().filter(|byte| *byte >= 0x20 && !matches!(byte, b'"' | b'\\')).collect();
             let pieces: Vec<String> = bytes.chunks(every)
                 .map(|bytes| json::parse(&[b"\"", bytes, b"\""].concat()).unwrap().as_str().unwrap().to_owned())

@@ -62,9 +62,9 @@ async fn the_users_identity_document_and_settings_apply() {
     let request = last(&requests);
     let messages = request["messages"].as_array().unwrap();
     assert_eq!(messages[..2], earlier.as_array().unwrap()[..], "what was sent stays");
-    let told = messages.last().unwrap()["content"].as_str().unwrap();
-    assert!(told.starts_with("hello\n\n<context>\n") && told.contains("Your name is Marvin."), "{told}");
-    assert!(told.contains("Pacific/Auckland"), "{told}");
+    let newest = messages.last().unwrap()["content"].as_str().unwrap();
+    assert!(newest.starts_with("hello\n\n<context>\n") && newest.contains("Your name is Marvin."), "{newest}");
+    assert!(newest.contains("Pacific/Auckland"), "{newest}");
     // A conversation that begins has the document in front.
     turn(&ada, "/new").await;
     turn(&ada, "hello").await;

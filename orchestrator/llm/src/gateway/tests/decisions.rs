@@ -126,7 +126,7 @@ async fn a_request_that_one_provider_refuses_is_put_to_the_next(#[case] status: 
 #[case(400, "Tool call id was call_abc")]
 #[case(413, "too long for this one")]
 #[tokio::test(start_paused = true)]
-async fn what_a_failover_refuses_does_not_hide_that_the_first_provider_may_answer_later(
+async fn a_failover_that_refuses_does_not_hide_that_the_first_provider_may_answer_later(
     #[case] status: u16,
     #[case] message: &str,
 ) {

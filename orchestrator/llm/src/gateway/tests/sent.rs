@@ -220,7 +220,7 @@ async fn a_refusal_that_goes_on_is_the_answer_and_nothing_is_remembered_of_it() 
 }
 
 #[tokio::test]
-async fn what_the_operator_sets_is_not_corrected() {
+async fn a_property_that_the_operator_sets_is_not_corrected() {
     let mut recorder = Recorder::deciding(strict).await;
     let pinned = Dialect { temperature: Some(Field::Send), ..Dialect::default() };
     let gateway = impatient(vec![ProviderSettings { dialect: pinned, ..recorder.provider(Wire::OpenAi) }]);

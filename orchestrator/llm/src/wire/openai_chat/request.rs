@@ -59,8 +59,9 @@ fn assistant(content: &str, calls: &[ToolCall], native: Option<&Value>, dialect:
         add_reasoning(&mut message, content, native, dialect.reasoning_back.unwrap_or_default());
         add_signatures(&mut message, native, dialect.opaque_back == Some(OpaqueBack::Placeholder));
     }
-    for name in [REASONING_DETAILS, EXTRA_CONTENT] {
-        if !native[name].is_null() {
+    let takes_details = dialect.reasoning_back != Some(ReasoningBack::Never);
+    for (name, is_taken) in [(REASONING_DETAILS, takes_details), (EXTRA_CONTENT, true)] {
+        if is_taken && !native[name].is_null() {
             message[name] = native[name].clone();
         }
     }

@@ -120,6 +120,9 @@ impl ChunkAssembler {
 
     /// Details come in pieces, of which the later ones have what the first ones lack.
     fn take_detail(&mut self, detail: &Value) {
+        if !detail.is_object() {
+            return;
+        }
         let last =
             self.details.last_mut().filter(|last| last["type"] == detail["type"] && last["index"] == detail["index"]);
         let Some(last) = last.filter(|_| detail["type"] != "reasoning.encrypted") else {

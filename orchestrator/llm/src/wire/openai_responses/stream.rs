@@ -41,7 +41,7 @@ impl Assembler for ResponseAssembler {
         }
         usage::read(event, value, &mut self.counter);
         match kind {
-            "response.failed" => return Err(DecodeError::Provider(value["response"].clone())),
+            "response.failed" => return Err(failed(&value["response"])),
             "response.output_item.added" | "response.output_item.done" => {
                 self.output(kind, value).item = value["item"].clone();
             }
@@ -112,7 +112,7 @@ impl ResponseAssembler {
 
     fn finish(&mut self, response: &Value, on_delta: OnDelta<'_>) -> Result<(), DecodeError> {
         if !response["error"].is_null() || response["status"] == "failed" {
-            return Err(DecodeError::Provider(response.clone()));
+            return Err(failed(response));
         }
         if self.outputs.is_empty() {
             let whole = items(&response["output"]).iter();
@@ -131,6 +131,11 @@ impl ResponseAssembler {
         });
         Ok(())
     }
+}
+
+/// The error of a response, without the conversation and the tools that stand beside it.
+fn failed(response: &Value) -> DecodeError {
+    DecodeError::Provider(json!({"error": response["error"], "status": response["status"]}))
 }
 
 /// Whether the model refused.

@@ -170,6 +170,15 @@ fn an_error_inside_an_answer_is_the_providers(#[case] name: &str, #[case] messag
     }
 }
 
+/// No shape of a field that goes back to its provider stops the server.
+#[test]
+fn details_of_any_shape_are_read() {
+    let delta = json!({"content": "x", "reasoning_details": ["x", 1, null, [], {"text": "y"}, {"text": 2}]});
+    let chunk = json!({"choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}]});
+    let (completion, _) = decode(Wire::OpenAiChat, &[format!("data: {chunk}\n\n").as_bytes()]);
+    assert_eq!(completion.unwrap().native.unwrap().value, json!({"reasoning_details": [{"text": 2}]}));
+}
+
 #[rstest]
 #[case("refusal.sse", "refusal")]
 #[case("anthropic_refusal.sse", "refusal")]
@@ -199,7 +208,7 @@ fn a_refusal_is_no_answer(#[case] name: &str, #[case] category: &str) {
     ],
     usage(80_000, 20, 30_000, 0)
 )]
-fn what_was_counted_once_is_never_less(#[case] wire: Wire, #[case] events: &[Value], #[case] expected: TokenUsage) {
+fn a_count_never_shrinks(#[case] wire: Wire, #[case] events: &[Value], #[case] expected: TokenUsage) {
     let body = events.iter().map(|event| format!("data: {event}\n\n")).collect::<Vec<_>>().concat();
     assert_eq!(decode(wire, &[body.as_bytes()]).0.unwrap().usage, expected);
 }
@@ -284,7 +293,7 @@ fn the_name_of_a_tool_has_a_limit() {
 }
 
 #[test]
-fn what_is_signed_is_kept_in_its_order() {
+fn signed_parts_are_kept_in_their_order() {
     let native = |name: &str| decoded(name).native.map(|native| native.value);
     let (text, call) = (json!({"type": "text", "text": "Two cities."}), json!({"type": "tool_use"}));
     let thinking = |text, signature| json!({"type": "thinking", "thinking": text, "signature": signature});

@@ -168,22 +168,22 @@ fn a_conversation_on_ollamas_wire() {
 #[test]
 fn a_conversation_on_the_responses_wire() {
     let reasoning = json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"});
-    let said = json!({"type": "message", "id": "msg_1", "role": "assistant", "phase": "commentary",
+    let spoken = json!({"type": "message", "id": "msg_1", "role": "assistant", "phase": "commentary",
         "content": [{"type": "output_text", "text": "Both."}]});
     let called = json!({"type": "function_call", "id": "fc_1"});
-    let parts = json!([reasoning, said, called, called, {"type": "computer_call"}, reasoning, called]);
+    let parts = json!([reasoning, spoken, called, called, {"type": "computer_call"}, reasoning, called]);
     let messages = vec![user("hello"), made("Both.", vec![call("a"), call("b")], parts), result("a", "sun")];
     let sent = body(Wire::OpenAiResponses, messages);
     let kinds: Vec<_> = sent["input"].as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["message", "reasoning", "message", "function_call", "function_call", "function_call_output"]);
-    assert_eq!((&sent["input"][1], &sent["input"][2]), (&reasoning, &said));
+    assert_eq!((&sent["input"][1], &sent["input"][2]), (&reasoning, &spoken));
     assert_eq!((&sent["input"][3]["id"], &sent["include"]), (&json!("fc_1"), &json!(["reasoning.encrypted_content"])));
     assert_eq!(sent["input"][3]["arguments"], "{\"city\":\"a\"}");
     assert_eq!((&sent["store"], &sent["max_output_tokens"]), (&json!(false), &json!(1_000)));
 }
 
 #[rstest]
-fn what_another_provider_made_is_not_sent(
+fn parts_of_another_provider_are_not_sent(
     #[values(Wire::OpenAiChat, Wire::OpenAiResponses, Wire::Anthropic, Wire::Ollama)] wire: Wire,
 ) {
     let value = json!([{"type": "thinking", "thinking": "hm", "signature": "xyz"}, {"type": "tool_use"}]);
