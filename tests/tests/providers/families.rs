@@ -1,4 +1,5 @@
-//! What each family of providers refuses, in its words. Each check names where the words were published.
+//! What each family of providers refuses, in its words. Where a check names no public report, the words are known from
+//! clients of that provider. Both sides of the wire are written here: no server of a provider is asked.
 
 use std::collections::BTreeSet;
 
@@ -311,7 +312,7 @@ fn no_tools_at_chat(asked: &Asked<'_>) -> Option<Refusal> {
     )
 }
 
-/// maximhq/bifrost#5410.
+/// maximhq/bifrost#5410 has the reason; the words are those of this test.
 fn nothing_stored(asked: &Asked<'_>) -> Option<Refusal> {
     if asked.path != "responses"
         || (asked.body["store"] == false && asked.body["include"] == json!(["reasoning.encrypted_content"]))
