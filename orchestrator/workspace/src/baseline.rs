@@ -1,18 +1,19 @@
 //! What a workspace had when its job first started, for the comparison with what it has later.
 //!
 //! Owns the file beside the workspace that has it, which the container cannot see; an empty workspace has none. It is
-//! bounded in entries, content and time: what does not fit is left out, and the baseline then says that it is not
+//! bounded in entries, paths, content and time: what does not fit is left out, and the baseline then says that it is not
 //! complete.
 
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
     fs,
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chrono::{DateTime, Utc};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use protocol::{FileKind, JobId};
@@ -29,6 +30,8 @@ use base::digest::sha256_hex;
 const SUFFIX: &str = ".baseline";
 /// Entries of a workspace that are recorded.
 const MAX_ENTRIES: u64 = 20_000;
+/// Size of all paths: 200 bytes for each entry. A job can make single paths of 32 KiB.
+pub(super) const MAX_PATHS_BYTES: u64 = 4 * 1024 * 1024;
 /// Size up to which a text is kept, so that a later one can be compared with it line by line.
 pub(super) const MAX_TEXT_BYTES: u64 = 256 * 1024;
 /// Size of all texts that are kept.
@@ -39,21 +42,57 @@ pub(super) const MAX_DIGESTED_BYTES: u64 = 1024 * 1024;
 pub(super) const MAX_DIGESTED_TOTAL_BYTES: u64 = 64 * 1024 * 1024;
 /// The start of a job waits no longer than this.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
-/// Size of the JSON that is read back: texts twice as large by their escapes, and the entries.
-const MAX_JSON_BYTES: u64 = 64 * 1024 * 1024;
+/// Largest size of an escaped byte in JSON, that of a control character (`\u0001`).
+const MAX_ESCAPED_BYTES: u64 = 6;
+/// Size in JSON of an entry without its path and text, and of what is around the entries.
+const MAX_FIELDS_BYTES: u64 = 512;
+/// Size of the JSON that is read back. What is recorded is never larger.
+const MAX_JSON_BYTES: u64 =
+    MAX_ESCAPED_BYTES * (MAX_PATHS_BYTES + MAX_TEXTS_BYTES) + MAX_FIELDS_BYTES * (MAX_ENTRIES + 1);
 
 /// The files and links of a workspace at a time.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Baseline {
-    /// By path; bytes that are not UTF-8 are replaced.
-    pub(super) entries: BTreeMap<String, BaselineEntry>,
+    pub(super) entries: BTreeMap<EntryPath, BaselineEntry>,
     /// Whether all entries are recorded.
     pub(super) is_complete: bool,
+}
+
+/// The bytes of an entry's path. In JSON it is a text; if it is not UTF-8, a NUL, which no path contains, and base64.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub(super) struct EntryPath(pub(super) Vec<u8>);
+
+impl EntryPath {
+    /// The path of the entry that a walk returned last.
+    pub(super) fn of(walk: &Walk, name: &OsStr) -> Self {
+        Self(walk.current_path().join(name).into_os_string().into_encoded_bytes())
+    }
+}
+
+impl From<EntryPath> for String {
+    fn from(path: EntryPath) -> Self {
+        Self::from_utf8(path.0).unwrap_or_else(|error| format!("\0{}", BASE64_STANDARD.encode(error.as_bytes())))
+    }
+}
+
+impl TryFrom<String> for EntryPath {
+    type Error = base64::DecodeError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        match text.strip_prefix('\0') {
+            Some(encoded) => BASE64_STANDARD.decode(encoded).map(Self),
+            None => Ok(Self(text.into_bytes())),
+        }
+    }
 }
 
 /// A file or a link.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct BaselineEntry {
+    /// None in a baseline that an earlier version recorded.
+    #[serde(default)]
+    pub(super) kind: Option<FileKind>,
     pub(super) size_bytes: u64,
     pub(super) modified_at: DateTime<Utc>,
     /// None for a large file.
@@ -99,12 +138,11 @@ impl Workspaces {
         if !baseline.is_complete {
             tracing::info!(job.id = %job, entries = baseline.entries.len(), "the baseline of a workspace is not complete");
         }
-        let json = serde_json::to_vec(&baseline).map_err(io::Error::from)?;
         let path = self.baseline_path(job);
         let partial = partial(&path);
-        let mut file = GzEncoder::new(fs::File::create(&partial)?, Compression::fast());
-        file.write_all(&json)?;
-        file.finish()?;
+        let mut file = io::BufWriter::new(GzEncoder::new(fs::File::create(&partial)?, Compression::fast()));
+        serde_json::to_writer(&mut file, &baseline).map_err(io::Error::from)?;
+        file.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?;
         Ok(fs::rename(&partial, &path)?)
     }
 
@@ -145,6 +183,7 @@ fn partial(path: &Path) -> PathBuf {
 
 fn record(top: Dir, cutoff: &Cutoff) -> Result<Baseline, FileError> {
     let mut baseline = Baseline { entries: BTreeMap::new(), is_complete: true };
+    let mut paths_left = MAX_PATHS_BYTES;
     let (mut texts_left, mut digested_left) = (MAX_TEXTS_BYTES, MAX_DIGESTED_TOTAL_BYTES);
     let mut walk = Walk::new(top, MAX_ENTRIES).with_cutoff(cutoff.clone());
     loop {
@@ -158,12 +197,18 @@ fn record(top: Dir, cutoff: &Cutoff) -> Result<Baseline, FileError> {
             Err(error) => return Err(error),
         };
         let Some(dir) = walk.current_dir().filter(|_| is_compared(&entry.metadata)) else { continue };
+        let Some(left) = paths_left.checked_sub(walk.path_bytes(&entry.name)) else {
+            baseline.is_complete = false;
+            break;
+        };
+        paths_left = left;
         let mut digest = None;
         let mut content = Content::TooLarge;
         if entry.metadata.size_bytes <= MAX_DIGESTED_BYTES.min(digested_left)
             && let Some(bytes) = read(dir, &entry.name, &entry.metadata)?
         {
-            digested_left -= bytes.len() as u64;
+            // It may have grown since its size was read.
+            digested_left = digested_left.saturating_sub(bytes.len() as u64);
             digest = Some(sha256_hex(&bytes));
             content = Content::of(bytes);
         }
@@ -173,14 +218,11 @@ fn record(top: Dir, cutoff: &Cutoff) -> Result<Baseline, FileError> {
                 None => content = Content::TooLarge,
             }
         }
-        let Metadata { size_bytes, modified_at, .. } = entry.metadata;
-        let path = walk.current_path().join(&entry.name).to_string_lossy().into_owned();
-        baseline.entries.insert(path, BaselineEntry { size_bytes, modified_at, digest, content });
-        cutoff.check().or_else(|_| {
+        let Metadata { kind, size_bytes, modified_at, .. } = entry.metadata;
+        let recorded = BaselineEntry { kind: Some(kind), size_bytes, modified_at, digest, content };
+        baseline.entries.insert(EntryPath::of(&walk, &entry.name), recorded);
+        if cutoff.check().is_err() {
             baseline.is_complete = false;
-            Ok::<(), FileError>(())
-        })?;
-        if !baseline.is_complete {
             break;
         }
     }
@@ -207,3 +249,6 @@ pub(super) fn read(dir: &Dir, name: &OsStr, metadata: &Metadata) -> Result<Optio
     file.take(MAX_DIGESTED_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(Some(bytes))
 }
+
+#[cfg(test)]
+mod tests;

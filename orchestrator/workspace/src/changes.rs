@@ -5,8 +5,9 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -17,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Cutoff, FileError, Workspaces,
     baseline::{
-        Baseline, BaselineEntry, Content, MAX_DIGESTED_BYTES, MAX_DIGESTED_TOTAL_BYTES, MAX_TEXT_BYTES, is_compared,
-        read,
+        Baseline, BaselineEntry, Content, EntryPath, MAX_DIGESTED_BYTES, MAX_DIGESTED_TOTAL_BYTES, MAX_TEXT_BYTES,
+        is_compared, read,
     },
     dir::{Dir, Metadata, walk::Walk},
     files::displayed,
@@ -27,8 +28,12 @@ use base::digest::sha256_hex;
 
 /// Maximum number of entries of a workspace that are compared.
 const MAX_ENTRIES: u64 = 200_000;
+/// Size of all their paths: 100 bytes for each entry. A job can make single paths of 32 KiB.
+const MAX_PATHS_BYTES: u64 = 20 * 1024 * 1024;
 /// Changes in an answer.
 const MAX_ITEMS: usize = 1_000;
+/// Size of all paths of an answer.
+const MAX_ITEM_PATHS_BYTES: usize = 1024 * 1024;
 /// Size of one diff.
 const MAX_DIFF_BYTES: usize = 256 * 1024;
 /// Size of all diffs of an answer.
@@ -38,17 +43,22 @@ const DIFF_TIMEOUT: Duration = Duration::from_millis(200);
 /// Time for the comparison; what is not compared by then is left out.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A file or link of the workspace as it is now.
-struct Present {
-    path: PathBuf,
-    metadata: Metadata,
-}
+/// The files and links of a workspace as it is now.
+type Present = BTreeMap<EntryPath, Metadata>;
 
 /// A change whose diff is not made yet.
 struct Change<'a> {
-    path: String,
+    path: &'a EntryPath,
     before: Option<&'a BaselineEntry>,
-    now: Option<Present>,
+    now: Option<&'a Metadata>,
+}
+
+impl Change<'_> {
+    /// Whether a file became a link, or a link a file.
+    fn has_other_kind(&self) -> bool {
+        let before = self.before.and_then(|before| before.kind);
+        before.zip(self.now).is_some_and(|(before, now)| before != now.kind)
+    }
 }
 
 impl Workspaces {
@@ -61,28 +71,39 @@ impl Workspaces {
             other => other?,
         };
         let (present, is_whole) = present(top.reopen()?, &cutoff)?;
-        let mut truncated = !is_whole || !baseline.is_complete;
-        let mut changes = changed(&top, &baseline, present, is_whole, &cutoff)?;
-        if changes.len() > MAX_ITEMS {
-            changes.truncate(MAX_ITEMS);
-            truncated = true;
-        }
+        let mut changes = changed(&top, &baseline, &present, is_whole, &cutoff)?;
+        let shown = shown(&changes);
+        let truncated = !is_whole || !baseline.is_complete || shown < changes.len();
+        changes.truncate(shown);
         let mut diffs = Diffs { left: MAX_DIFFS_BYTES, cutoff };
-        let items = changes.into_iter().map(|change| diffs.item(&top, change)).collect::<Result<_, FileError>>()?;
+        let items = changes.iter().map(|change| diffs.item(&top, change)).collect::<Result<_, FileError>>()?;
         Ok(FileChanges { items, truncated })
     }
 }
 
+/// The number of changes that an answer has room for.
+fn shown(changes: &[Change<'_>]) -> usize {
+    let mut left = Some(MAX_ITEM_PATHS_BYTES);
+    let fits = |change: &&Change<'_>| {
+        left = left.and_then(|left| left.checked_sub(change.path.0.len()));
+        left.is_some()
+    };
+    changes.iter().take(MAX_ITEMS).take_while(fits).count()
+}
+
 /// The files and links of a workspace, and whether these are all.
-fn present(top: Dir, cutoff: &Cutoff) -> Result<(BTreeMap<String, Present>, bool), FileError> {
-    let mut found = BTreeMap::new();
+fn present(top: Dir, cutoff: &Cutoff) -> Result<(Present, bool), FileError> {
+    let mut found = Present::new();
+    let mut paths_left = MAX_PATHS_BYTES;
     let mut walk = Walk::new(top, MAX_ENTRIES).with_cutoff(cutoff.clone());
     loop {
         match walk.next_entry() {
             Ok(Some(entry)) if is_compared(&entry.metadata) => {
-                let path = walk.current_path().join(&entry.name);
-                let metadata = entry.metadata;
-                found.insert(path.to_string_lossy().into_owned(), Present { path, metadata });
+                let Some(left) = paths_left.checked_sub(walk.path_bytes(&entry.name)) else {
+                    return Ok((found, false));
+                };
+                paths_left = left;
+                found.insert(EntryPath::of(&walk, &entry.name), entry.metadata);
             }
             Ok(Some(_)) => {}
             Ok(None) => return Ok((found, true)),
@@ -96,51 +117,54 @@ fn present(top: Dir, cutoff: &Cutoff) -> Result<(BTreeMap<String, Present>, bool
 fn changed<'a>(
     top: &Dir,
     baseline: &'a Baseline,
-    mut present: BTreeMap<String, Present>,
+    present: &'a Present,
     is_whole: bool,
     cutoff: &Cutoff,
 ) -> Result<Vec<Change<'a>>, FileError> {
     let mut changes = Vec::new();
     let mut left = MAX_DIGESTED_TOTAL_BYTES;
     for (path, before) in &baseline.entries {
-        let now = present.remove(path);
-        let is_changed = match &now {
+        let now = present.get(path);
+        let change = Change { path, before: Some(before), now };
+        let is_changed = match now {
             None => is_whole,
-            Some(now) => is_modified(top, before, now, &mut left, cutoff)?,
+            Some(now) => change.has_other_kind() || is_modified(top, (path, before, now), &mut left, cutoff)?,
         };
         if is_changed {
-            changes.push(Change { path: path.clone(), before: Some(before), now });
+            changes.push(change);
         }
     }
-    changes.extend(present.into_iter().map(|(path, now)| Change { path, before: None, now: Some(now) }));
-    changes.sort_by(|one, other| one.path.cmp(&other.path));
+    let added = present.iter().filter(|(path, _)| !baseline.entries.contains_key(*path));
+    changes.extend(added.map(|(path, now)| Change { path, before: None, now: Some(now) }));
+    changes.sort_unstable_by_key(|change| change.path);
     Ok(changes)
 }
 
 /// Whether a file has another content. Times are compared only where the content is too large to be read.
 fn is_modified(
     top: &Dir,
-    before: &BaselineEntry,
-    now: &Present,
+    (path, before, now): (&EntryPath, &BaselineEntry, &Metadata),
     left: &mut u64,
     cutoff: &Cutoff,
 ) -> Result<bool, FileError> {
-    if before.size_bytes != now.metadata.size_bytes {
+    if before.size_bytes != now.size_bytes {
         return Ok(true);
     }
-    let may_read = now.metadata.size_bytes <= MAX_DIGESTED_BYTES.min(*left) && cutoff.check().is_ok();
+    let may_read = now.size_bytes <= MAX_DIGESTED_BYTES.min(*left) && cutoff.check().is_ok();
     let digest = before.digest.as_ref().filter(|_| may_read);
-    let Some(digest) = digest else { return Ok(before.modified_at != now.metadata.modified_at) };
-    let Some(bytes) = content_of(top, now)? else { return Ok(false) };
-    *left -= now.metadata.size_bytes;
+    let Some(digest) = digest else { return Ok(before.modified_at != now.modified_at) };
+    let Some(bytes) = content_of(top, path, now)? else { return Ok(false) };
+    // It may have grown since its size was read.
+    *left = left.saturating_sub(bytes.len() as u64);
     Ok(sha256_hex(&bytes) != *digest)
 }
 
-fn content_of(top: &Dir, present: &Present) -> Result<Option<Vec<u8>>, FileError> {
-    let Some(name) = present.path.file_name() else { return Ok(None) };
-    let parent = present.path.parent().unwrap_or(Path::new(""));
+fn content_of(top: &Dir, path: &EntryPath, metadata: &Metadata) -> Result<Option<Vec<u8>>, FileError> {
+    let path = Path::new(OsStr::from_bytes(&path.0));
+    let Some(name) = path.file_name() else { return Ok(None) };
+    let parent = path.parent().unwrap_or(Path::new(""));
     match top.open_descendant(parent.iter()) {
-        Ok(dir) => read(&dir, name, &present.metadata),
+        Ok(dir) => read(&dir, name, metadata),
         // Removed or replaced since it was listed.
         Err(_) => Ok(None),
     }
@@ -153,32 +177,36 @@ struct Diffs {
 }
 
 impl Diffs {
-    fn item(&mut self, top: &Dir, change: Change<'_>) -> Result<FileChange, FileError> {
-        let Change { path, before, now } = change;
-        let kind = match (before, &now) {
+    fn item(&mut self, top: &Dir, change: &Change<'_>) -> Result<FileChange, FileError> {
+        let Change { path, before, now } = *change;
+        let kind = match (before, now) {
             (None, _) => FileChangeKind::Added,
             (Some(_), None) => FileChangeKind::Deleted,
             (Some(_), Some(_)) => FileChangeKind::Modified,
         };
         let empty = Content::Text(String::new());
         let old = before.map_or(&empty, |before| &before.content);
-        let new = match &now {
+        let new = match now {
             None => empty.clone(),
-            Some(now) if now.metadata.size_bytes > MAX_TEXT_BYTES => Content::TooLarge,
-            Some(now) => content_of(top, now)?.map_or(Content::TooLarge, Content::of),
+            Some(now) if now.size_bytes > MAX_TEXT_BYTES => Content::TooLarge,
+            Some(now) => content_of(top, path, now)?.map_or(Content::TooLarge, Content::of),
         };
+        let (path, path_bytes) = displayed(&path.0);
         let made = match (old, &new) {
             (Content::Binary, _) | (_, Content::Binary) => Err(DiffOmitted::Binary),
             (Content::TooLarge, _) | (_, Content::TooLarge) => Err(DiffOmitted::TooLarge),
+            // As git shows it: one is removed, and the other added.
+            (Content::Text(old), Content::Text(new)) if change.has_other_kind() => self
+                .diff(&path, FileChangeKind::Deleted, old, "")
+                .and_then(|removed| Ok(removed + &self.diff(&path, FileChangeKind::Added, "", new)?)),
             (Content::Text(old), Content::Text(new)) => self.diff(&path, kind, old, new),
         };
         let (diff, diff_omitted) = made.map_or_else(|omitted| (None, Some(omitted)), |diff| (Some(diff), None));
-        let path_bytes = now.as_ref().and_then(|now| displayed(now.path.as_os_str().as_bytes()).1);
         Ok(FileChange {
             path,
             path_bytes,
             change: kind,
-            size_bytes: now.map(|now| now.metadata.size_bytes),
+            size_bytes: now.map(|now| now.size_bytes),
             previous_size_bytes: before.map(|before| before.size_bytes),
             diff,
             diff_omitted,

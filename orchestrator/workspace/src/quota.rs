@@ -1,7 +1,7 @@
 //! How much a workspace may hold, in bytes and entries, and how much of it is used.
 
 use chrono::TimeDelta;
-use protocol::{FileKind, Limits};
+use protocol::Limits;
 
 use super::{
     Cutoff, FileError,
@@ -100,22 +100,4 @@ impl DiskUsage {
         }
         Ok(Self { has_missed_entries: walk.has_missed_entries, has_changed: walk.has_changed, ..usage })
     }
-}
-
-/// Fails if the apparent sizes of a tree's files, holes included, add up to more than `max`, or the tree cannot be
-/// walked.
-pub(super) fn check_apparent_size(dir: Dir, max: Quota, cutoff: &Cutoff) -> Result<(), FileError> {
-    let mut walk = Walk::new(dir, max.entries).with_cutoff(cutoff.clone());
-    let mut remaining_bytes = max.bytes;
-    while let Some(entry) = walk.next_entry()? {
-        if entry.metadata.kind == FileKind::File {
-            remaining_bytes = remaining_bytes.checked_sub(entry.metadata.size_bytes).ok_or_else(|| {
-                FileError::TooLarge(
-                    "the apparent size of the files far exceeds limits.disk_mb (sparse files?); download them one by one"
-                        .to_owned(),
-                )
-            })?;
-        }
-    }
-    Ok(())
 }

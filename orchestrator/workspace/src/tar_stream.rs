@@ -19,15 +19,16 @@ use super::{
         Dir, Metadata, SANDBOX_ID,
         walk::{DirEntry, Walk},
     },
-    quota::check_apparent_size,
 };
 
 /// The unit of a tar archive (POSIX ustar).
 const TAR_BLOCK_BYTES: usize = 512;
 const CHUNK_BYTES: usize = 64 * 1024;
-/// The apparent size of all files may exceed the quota by this factor: an evicted job holds more than its quota, and
-/// what is larger still is made of holes.
-const APPARENT_SIZE_FACTOR: u64 = 4;
+/// The size of the fields of a header for a path and a target; a longer text has an entry before it.
+const TAR_FIELD_BYTES: u64 = 100;
+/// The archive may exceed the quota by this factor: an evicted job holds more than its quota, each entry has a header,
+/// and what is larger still is made of holes or of long paths.
+const SIZE_FACTOR: u64 = 4;
 /// The same for entries.
 const ENTRIES_FACTOR: u64 = 2;
 
@@ -52,10 +53,10 @@ impl TarStream {
     /// begins.
     pub(super) fn new(dir: Dir, quota: Quota, cutoff: &Cutoff) -> Result<Self, FileError> {
         let max = Quota {
-            bytes: quota.bytes.saturating_mul(APPARENT_SIZE_FACTOR),
+            bytes: quota.bytes.saturating_mul(SIZE_FACTOR),
             entries: quota.entries.saturating_mul(ENTRIES_FACTOR),
         };
-        check_apparent_size(dir.reopen()?, max, cutoff)?;
+        check_size(dir.reopen()?, max, cutoff)?;
         let walk = Some(Walk::new(dir, max.entries));
         Ok(Self { walk, current_file: None, remaining_bytes: max.bytes, is_finished: false })
     }
@@ -75,7 +76,11 @@ impl TarStream {
             if self.current_file.is_some() {
                 self.append_content(&mut chunk)?;
             } else if let Some(entry) = self.walk.as_mut().map(Walk::next_entry).transpose()?.flatten() {
+                let before = chunk.len();
                 self.append_entry(&entry, &mut chunk)?;
+                let content = self.current_file.as_ref().map_or(0, FileContent::archived_bytes);
+                let added = content.saturating_add((chunk.len() - before) as u64);
+                self.remaining_bytes = self.remaining_bytes.checked_sub(added).ok_or_else(grew_while_read)?;
             } else {
                 // Two zero blocks end an archive.
                 chunk.resize(chunk.len() + 2 * TAR_BLOCK_BYTES, 0);
@@ -114,7 +119,6 @@ impl TarStream {
                     other => other?,
                 };
                 let size = metadata.size_bytes;
-                self.remaining_bytes = self.remaining_bytes.checked_sub(size).ok_or_else(grew_while_read)?;
                 EntryHeader { kind: EntryType::Regular, path: &path, target: &[], size, metadata: &metadata }
                     .append_to(chunk);
                 let padding_bytes = padding(usize::try_from(size % TAR_BLOCK_BYTES as u64).unwrap_or(0));
@@ -139,6 +143,45 @@ impl TarStream {
         }
         Ok(())
     }
+}
+
+impl FileContent {
+    fn archived_bytes(&self) -> u64 {
+        self.remaining_bytes.saturating_add(self.padding_bytes as u64)
+    }
+}
+
+/// Fails if the archive of a tree has more than `max.bytes`, or the tree cannot be walked.
+fn check_size(dir: Dir, max: Quota, cutoff: &Cutoff) -> Result<(), FileError> {
+    let mut walk = Walk::new(dir, max.entries).with_cutoff(cutoff.clone());
+    let mut remaining_bytes = max.bytes;
+    while let Some(entry) = walk.next_entry()? {
+        let (path, size) = (walk.path_bytes(&entry.name), entry.metadata.size_bytes);
+        let bytes = match entry.metadata.kind {
+            FileKind::File => entry_bytes(path, 0, size),
+            FileKind::Directory => entry_bytes(path + 1, 0, 0),
+            // The size of a link is that of its target.
+            FileKind::Symlink => entry_bytes(path, size, 0),
+            FileKind::Other => 0,
+        };
+        remaining_bytes = remaining_bytes.checked_sub(bytes).ok_or_else(|| {
+            FileError::TooLarge(
+                "the archive would far exceed limits.disk_mb (sparse files or long paths?); download the files one by one"
+                    .to_owned(),
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// The size of an entry in an archive: its header, its path and target where they are long, and its content.
+fn entry_bytes(path: u64, target: u64, content: u64) -> u64 {
+    let block = TAR_BLOCK_BYTES as u64;
+    let padded = |bytes: u64| bytes.checked_next_multiple_of(block).unwrap_or(u64::MAX);
+    // The text ends with a NUL.
+    let long =
+        |text: u64| if text > TAR_FIELD_BYTES { padded(text.saturating_add(1)).saturating_add(block) } else { 0 };
+    [long(path), long(target), padded(content)].into_iter().fold(block, u64::saturating_add)
 }
 
 fn grew_while_read() -> FileError {
@@ -204,3 +247,6 @@ fn append_long_text(chunk: &mut Vec<u8>, kind: EntryType, text: &[u8]) {
     chunk.extend_from_slice(text);
     chunk.resize(chunk.len() + 1 + padding(text.len() + 1), 0);
 }
+
+#[cfg(test)]
+mod tests;

@@ -63,7 +63,7 @@ pub enum DiffOmitted {
 pub struct FileChange {
     /// The path relative to the workspace. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub path: String,
-    /// The bytes of the path as base64, where they are not UTF-8; null for a deleted file, whose bytes are not known.
+    /// The bytes of the path as base64, where they are not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_bytes: Option<String>,
     /// The kind of change.
@@ -82,7 +82,7 @@ pub struct FileChange {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileChanges {
-    /// By path, at most 1,000.
+    /// By path, at most 1,000, with paths of 1 MiB together.
     pub items: Vec<FileChange>,
     /// Whether there may be other changes: there are more, or the workspace was or is too large to be compared as a whole.
     pub truncated: bool,

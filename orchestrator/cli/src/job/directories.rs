@@ -62,7 +62,10 @@ pub(super) async fn put(
     let unpacked: Unpacked = match (sent, packed) {
         // Packing also fails when the server has refused what was sent so far.
         (Err(refused @ CliError::Refused(_)), _) => return Err(refused),
-        (_, Err(error)) => return Err(CliError::Usage(format!("{name}: cannot read the directory: {error}"))),
+        (_, Err(error)) => {
+            let error = one_line(&error.to_string());
+            return Err(CliError::Usage(format!("{name}: cannot read the directory: {error}")));
+        }
         (sent, Ok(counts)) => {
             note_skipped(&counts, output);
             sent?
@@ -112,6 +115,8 @@ pub(super) async fn get(
     let unpacking = tokio::task::spawn_blocking(move || unpack_directory(archive, &directory));
     let unpacked = unpacking.await.map_err(|error| CliError::failed("cannot unpack the archive", error))?;
     let counts = unpacked.map_err(|error| {
+        // It has names of the archive.
+        let error = one_line(&error.to_string());
         CliError::failed(&format!("cannot download into {name} (-o selects another directory)"), error)
     })?;
     note_skipped(&counts, output);
@@ -128,6 +133,6 @@ fn entries(count: u64) -> String {
 
 fn note_skipped(counts: &ArchiveCounts, output: &Output) {
     if counts.skipped > 0 {
-        output.note(&format!("gantry: left out {} links and special files", counts.skipped));
+        output.note(&format!("gantry: left out {} (special files or invalid paths)", entries(counts.skipped)));
     }
 }

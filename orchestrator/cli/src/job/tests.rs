@@ -120,6 +120,7 @@ async fn server(connections: Vec<Connection>, last_state: (&'static str, Option<
         .route("/api/jobs/{id}", get(show))
         .route("/api/jobs/{id}/events", get(events))
         .route("/api/jobs/{id}/prompt", post(refuse))
+        .route("/api/jobs/{id}/archive", get(async || archive_with_a_long_name()))
         .route("/api/jobs/{id}/logs", get(async || "==> attempt 1\nhello \u{1b}[2J\n"))
         .with_state(script.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -127,6 +128,15 @@ async fn server(connections: Vec<Connection>, last_state: (&'static str, Option<
     let mut tasks = JoinSet::new();
     tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
     Server { url, script, _tasks: tasks }
+}
+
+/// An archive that cannot be unpacked, since a name is longer than file systems allow.
+fn archive_with_a_long_name() -> Vec<u8> {
+    let name = format!("\u{1b}[2J{}", "n".repeat(300));
+    let (source, mut archive) = (tempfile::tempdir().unwrap(), Vec::new());
+    std::fs::write(source.path().join("file"), "").unwrap();
+    archive::pack_directory(source.path(), name.as_ref(), &mut archive).unwrap();
+    archive
 }
 
 #[derive(Parser)]
@@ -332,4 +342,14 @@ fn a_pending_cancel_is_shown_until_the_job_ends() {
 fn labels_accept_an_equals_sign_or_a_colon(#[case] pair: &str, #[case] wanted: Option<(&str, &str)>) {
     let read = create::label(pair).ok();
     assert_eq!(read.as_ref().map(|(key, value)| (key.as_str(), value.as_str())), wanted);
+}
+
+#[tokio::test]
+async fn a_name_of_an_archive_is_escaped_in_an_error() {
+    let server = server(vec![], ("completed", None)).await;
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("out").display().to_string();
+    let (ended, _) = gantry_job(&server, Format::Text, &["get", ID, "src/", "-o", &target]).await;
+    let error = ended.unwrap_err().to_string();
+    assert!(error.contains("\u{241b}[2Jnnn") && !error.contains('\u{1b}'), "{error}");
 }

@@ -2,9 +2,12 @@
 
 use std::{fs, os::unix::fs::symlink};
 
+use rustix::fs::{Mode, OFlags};
+
 use FileChangeKind::{Added, Deleted, Modified};
 
 use super::*;
+use crate::baseline;
 
 struct Fixture {
     root: tempfile::TempDir,
@@ -127,6 +130,102 @@ fn answers_are_bounded() {
     let diffs: usize = changes.items.iter().filter_map(|item| item.diff.as_ref()).map(String::len).sum();
     assert!((MAX_DIFFS_BYTES / 2..=MAX_DIFFS_BYTES).contains(&diffs), "{diffs}");
     assert_eq!(changes.items[MAX_ITEMS - 1].diff_omitted, Some(DiffOmitted::TooLarge));
+}
+
+/// Empty files below nested directories, whose paths have `total` bytes together. Returns the innermost directory.
+fn fill_with_paths(workspace: &Path, depth: usize, total: u64) -> rustix::fd::OwnedFd {
+    let (name, parents) = ("d".repeat(255), 256 * depth);
+    let mut dir = rustix::fs::open(workspace, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..depth {
+        rustix::fs::mkdirat(&dir, &name, Mode::RWXU).unwrap();
+        dir = rustix::fs::openat(&dir, &name, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    let total = usize::try_from(total).unwrap();
+    let count = total / parents - 1;
+    let names = total - count * parents;
+    for n in 0..count {
+        let length = names / count + usize::from(n < names % count);
+        touch(&dir, &format!("{n:0>length$}"));
+    }
+    dir
+}
+
+fn touch(dir: &rustix::fd::OwnedFd, name: &str) {
+    rustix::fs::openat(dir, name, OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap();
+}
+
+#[test]
+fn the_paths_of_a_comparison_are_bounded() {
+    let fixture = Fixture::new();
+    let dir = fill_with_paths(&fixture.workspaces.path(fixture.job), 128, MAX_PATHS_BYTES);
+    let found = || {
+        let top = fixture.workspaces.open(fixture.job).unwrap();
+        let (found, is_whole) = present(top, &Cutoff::default()).unwrap();
+        (found.keys().map(|path| path.0.len() as u64).sum::<u64>(), is_whole)
+    };
+    assert_eq!(found(), (MAX_PATHS_BYTES, true));
+    touch(&dir, "one more");
+    let (size, is_whole) = found();
+    assert!(size <= MAX_PATHS_BYTES && !is_whole, "{size}");
+    let changes = fixture.changes();
+    let shown: usize = changes.items.iter().map(|item| item.path.len()).sum();
+    assert!((MAX_ITEM_PATHS_BYTES * 9 / 10..=MAX_ITEM_PATHS_BYTES).contains(&shown) && changes.truncated, "{shown}");
+}
+
+#[test]
+fn the_paths_of_a_baseline_are_bounded() {
+    let fixture = Fixture::new();
+    let dir = fill_with_paths(&fixture.workspaces.path(fixture.job), 64, baseline::MAX_PATHS_BYTES);
+    let record = || {
+        fixture.workspaces.record_baseline(fixture.job).unwrap();
+        let baseline = fixture.workspaces.baseline(fixture.job).unwrap();
+        (baseline.entries.keys().map(|path| path.0.len() as u64).sum::<u64>(), baseline.is_complete)
+    };
+    assert_eq!(record(), (baseline::MAX_PATHS_BYTES, true));
+    assert_eq!(fixture.shown(), []);
+    touch(&dir, "one more");
+    let (size, is_complete) = record();
+    assert!(size <= baseline::MAX_PATHS_BYTES && !is_complete, "{size}");
+    assert!(fixture.changes().truncated);
+}
+
+#[test]
+fn names_that_look_alike_are_compared_by_their_bytes() {
+    let fixture = Fixture::new();
+    let workspace = fixture.workspaces.path(fixture.job);
+    let at = |name: &[u8]| workspace.join(OsStr::from_bytes(name));
+    for name in [b"\xe8".as_slice(), b"\xe9", "\u{fffd}".as_bytes()] {
+        fs::write(at(name), "1\n").unwrap();
+    }
+    fixture.workspaces.record_baseline(fixture.job).unwrap();
+    assert_eq!(fixture.shown(), []);
+    fs::write(at(b"\xe8"), "2\n").unwrap();
+    fs::remove_file(at(b"\xe9")).unwrap();
+    fs::write(at(b"\xea"), "3\n").unwrap();
+    let changes = fixture.changes().items.into_iter().map(|item| (item.path, item.path_bytes, item.change));
+    let expected = [("6A==", Modified), ("6Q==", Deleted), ("6g==", Added)]
+        .map(|(bytes, kind)| ("\u{fffd}".to_owned(), Some(bytes.to_owned()), kind));
+    assert_eq!(changes.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_file_that_became_a_link_with_the_same_bytes_is_shown() {
+    let fixture = Fixture::new();
+    let workspace = fixture.workspaces.path(fixture.job);
+    fixture.write("became-link", "target");
+    symlink("target", workspace.join("became-file")).unwrap();
+    fixture.workspaces.record_baseline(fixture.job).unwrap();
+    for name in ["became-link", "became-file"] {
+        fs::remove_file(workspace.join(name)).unwrap();
+    }
+    symlink("target", workspace.join("became-link")).unwrap();
+    fixture.write("became-file", "target");
+    let expected = ["became-file", "became-link"].map(|name| {
+        let end = "target\n\\ No newline at end of file\n";
+        let removed = format!("--- a/{name}\n+++ /dev/null\n@@ -1 +0,0 @@\n-{end}");
+        (name.to_owned(), Modified, format!("{removed}--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+{end}"))
+    });
+    assert_eq!(fixture.shown(), expected);
 }
 
 /// A thousand files delay the start of a job by far less than a second.

@@ -149,6 +149,12 @@ impl Walk {
         self.stack.iter().skip(1).map(|node| node.name.as_os_str()).collect()
     }
 
+    /// The size of the path of an entry in that directory, relative to the top.
+    pub(crate) fn path_bytes(&self, name: &OsStr) -> u64 {
+        let parents: usize = self.stack.iter().skip(1).map(|node| node.name.len() + 1).sum();
+        (parents + name.len()) as u64
+    }
+
     /// The name of the current directory; empty at the top.
     fn current_name(&self) -> &OsStr {
         self.stack.last().map_or(OsStr::new(""), |node| &node.name)

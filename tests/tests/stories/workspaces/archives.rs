@@ -12,6 +12,7 @@ use std::{
 };
 
 use flate2::{Compression, write::GzEncoder};
+use orchestrator::auth::Role;
 use protocol::{ErrorCode, JobId};
 use serde_json::{Value, json};
 use tar::{Archive, Builder, EntryType, Header};
@@ -314,5 +315,47 @@ async fn an_archive_that_conflicts_with_existing_files_changes_nothing() {
     put(header(EntryType::Regular, "half", "", 700 * 1024), &vec![2; 700 * 1024]).await.expect(200);
     assert_eq!(names(&workspace), ["dir", "given.txt", "good.txt", "half", "link"]);
     ada.cancel(id).await.expect(202);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_command_line_uploads_and_downloads_a_directory_with_links_and_holes() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = held(&ada, 8).await.to_string();
+    let environment = vec![
+        ("GANTRY_URL".to_owned(), ada.base().to_owned()),
+        ("GANTRY_TOKEN".to_owned(), world.fresh("ada", Role::User)),
+    ];
+    let gantry = async |arguments: &[&str]| {
+        let ended = tests::install::program::run(&[&["job"], arguments].concat(), &environment).await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.stdout
+    };
+    let (source, target) = (world.directory().join("project"), world.directory().join("back"));
+    let links = [(".venv/bin/python3", "/usr/bin/python3"), (".venv/bin/up", "../../..")];
+    fs::create_dir_all(source.join(".venv/bin")).unwrap();
+    for (path, link) in links {
+        symlink(link, source.join(path)).unwrap();
+    }
+    fs::File::create(source.join("disk.img")).unwrap().set_len(1 << 20).unwrap();
+    let printed = gantry(&["put", &id, source.to_str().unwrap(), "project"]).await;
+    assert!(printed.ends_with("5 entries, 1048576 bytes"), "{printed}");
+    let workspace = world.workspace(id.parse().unwrap()).join("project");
+    fs::set_permissions(workspace.join(".venv/bin"), fs::Permissions::from_mode(0o555)).unwrap();
+    let printed = gantry(&["get", &id, "project/", "-o", target.to_str().unwrap()]).await;
+    assert!(printed.ends_with("(5 entries, 1048576 bytes)"), "{printed}");
+    for (path, link) in links {
+        for top in [&workspace, &target] {
+            assert_eq!(fs::read_link(top.join(path)).unwrap(), Path::new(link));
+        }
+    }
+    assert_eq!(fs::metadata(target.join("disk.img")).unwrap().len(), 1 << 20);
+    for top in [workspace, target] {
+        let bin = top.join(".venv/bin");
+        assert_eq!(fs::metadata(&bin).unwrap().mode() & 0o777, 0o555);
+        fs::set_permissions(bin, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    ada.cancel(id.parse().unwrap()).await.expect(202);
     world.finish().await;
 }
