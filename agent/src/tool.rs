@@ -16,8 +16,6 @@ pub struct ToolSpec {
     pub definition: ToolDefinition,
     /// Time limit of one call; 60 s unless the tool needs another.
     pub timeout: Duration,
-    /// Names of top-level parameters that never reach a log, an event or the audit.
-    pub sensitive: Vec<String>,
     /// Whether calls of one reply may run beside others; otherwise they run alone, in order.
     pub parallel: bool,
     /// What a call costs at worst, in millionths of a US dollar; 0 for a tool that costs nothing.
@@ -35,7 +33,6 @@ impl ToolSpec {
         Self {
             definition,
             timeout,
-            sensitive: Vec::new(),
             parallel: true,
             estimated_cost_micro_usd: 0,
             approval: ApprovalRequirement::Never,
@@ -46,7 +43,6 @@ impl ToolSpec {
     /// The definition with everything that another process needs to declare the same tool.
     pub fn to_wire(&self) -> ToolDefinition {
         ToolDefinition {
-            sensitive: self.sensitive.clone(),
             parallel: self.parallel,
             timeout_seconds: Some(self.timeout.as_secs()),
             ..self.definition.clone()

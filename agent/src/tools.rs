@@ -5,6 +5,7 @@ mod call;
 mod coerce;
 pub(crate) mod container;
 mod context;
+mod credentials;
 mod executor;
 mod host;
 mod output;

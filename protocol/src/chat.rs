@@ -88,9 +88,6 @@ pub struct ToolDefinition {
     pub parameters: Value,
     /// Where the tool runs.
     pub domain: ToolDomain,
-    /// Names of top-level parameters that never reach a log, an event or the audit.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sensitive: Vec<String>,
     /// Whether calls of one reply may run beside others.
     #[serde(default = "allowed", skip_serializing_if = "is_allowed")]
     pub parallel: bool,
@@ -109,14 +106,13 @@ const fn is_allowed(parallel: &bool) -> bool {
 }
 
 impl ToolDefinition {
-    /// A tool without sensitive parameters, whose calls may run beside others.
+    /// A tool whose calls may run beside others.
     pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: Value, domain: ToolDomain) -> Self {
         Self {
             name: name.into(),
             description: description.into(),
             parameters,
             domain,
-            sensitive: Vec::new(),
             parallel: true,
             timeout_seconds: None,
         }

@@ -79,7 +79,7 @@ pub enum EventData {
         call_id: CallId,
         /// The tool.
         tool: String,
-        /// The input, with sensitive parameters redacted.
+        /// The input, without credentials.
         input: Value,
         /// The model's reason, if it gave one.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -68,7 +68,7 @@ pub struct Gate {
     pub user_id: String,
     /// The tool that would run.
     pub tool: String,
-    /// The arguments of the call, with sensitive parameters redacted.
+    /// The arguments of the call, without credentials: names of headers are shown, and values that are no credential.
     pub parameters: Value,
     /// SHA-256 of exactly the arguments that would run, in hexadecimal.
     pub parameters_digest: String,

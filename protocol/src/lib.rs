@@ -32,7 +32,7 @@ pub use account::{
     settings::{ParseTimeOfDayError, QuietHours, TimeOfDay, UserSettings},
     tool::{
         AdminToolPolicy, ApprovalRequirement, PermissionState, SetPermission, ToolPage, ToolSummary,
-        UnavailableMcpServer,
+        UnavailableMcpTools,
     },
 };
 pub use chat::{

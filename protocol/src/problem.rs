@@ -111,6 +111,8 @@ codes! {
     Invalid => "invalid", 422, "Invalid";
     NotAvailable => "not_available", 422, "Not available";
     UnpricedModel => "unpriced_model", 422, "Model has no price";
+    /// A secret's value that ordinary text contains; `force` stores it.
+    WeakSecret => "weak_secret", 422, "Weak secret";
     IdempotencyMismatch => "idempotency_mismatch", 422, "Idempotency key used with another request";
     /// A search over all users found nothing in the time it may take; `detail` says what to add.
     QueryTooBroad => "query_too_broad", 422, "Query too broad";

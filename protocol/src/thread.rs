@@ -97,7 +97,7 @@ pub enum ChatContent {
         call_id: CallId,
         /// The tool.
         tool: String,
-        /// The input, with sensitive parameters redacted.
+        /// The input, without credentials.
         input: Value,
     },
     /// The result of a tool call.

@@ -22,7 +22,7 @@ pub struct ApprovalRequest {
     pub tool: String,
     /// Exactly the arguments that run if the call is approved.
     pub arguments: Value,
-    /// The arguments with sensitive parameters redacted, for display.
+    /// The arguments without credentials, for display.
     pub redacted_input: Value,
     /// The text of the reply that asked for the call; may be empty.
     pub reasoning: String,

@@ -87,14 +87,14 @@ impl Redaction<'_> {
         }
     }
 
-    fn json(&mut self, value: &mut Value) {
-        self.findings.extend(self.detector.redact_json(value));
+    fn arguments(&mut self, arguments: &mut Value) {
+        self.findings.extend(self.detector.redact_arguments(arguments));
     }
 
     fn call(&mut self, call: &mut ToolCall) {
         self.identifier(&mut call.id);
         self.identifier(&mut call.name);
-        self.json(&mut call.arguments);
+        self.arguments(&mut call.arguments);
     }
 
     /// It is valid as a whole or not at all.
@@ -140,7 +140,7 @@ impl Redaction<'_> {
             AgentEvent::ToolUse { call_id, tool, input, reasoning } => {
                 self.identifier(&mut call_id.0);
                 self.identifier(tool);
-                self.json(input);
+                self.arguments(input);
                 self.optional(reasoning.as_mut());
             }
             AgentEvent::ToolResult { call_id, tool, output, .. } => {
@@ -155,7 +155,7 @@ impl Redaction<'_> {
                     self.identifier(&mut call_id.0);
                 }
             }
-            AgentEvent::Limit { value, .. } => self.json(value),
+            AgentEvent::Limit { value, .. } => self.findings.extend(self.detector.redact_json(value)),
         }
     }
 }

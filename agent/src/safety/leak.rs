@@ -1,7 +1,7 @@
 //! The leak detector: stored secrets by value, and credentials by their format.
 //!
-//! A stored secret is found as it is, as base64 or base64url at every alignment, wrapped over lines, percent-encoded in
-//! any mixture, as a form has it, and escaped as JSON, by any encoder and up to twice. There is no rule about entropy
+//! A stored secret is found as it is, in hexadecimal, as base64 or base64url at every alignment, wrapped over lines,
+//! percent-encoded in any mixture, as a form has it, and escaped as JSON, by any encoder and up to twice. There is no rule about entropy
 //! alone: digests, commit ids and UUIDs pass. Every search is one pass over the text. A finding names its source and
 //! never holds the value.
 
@@ -90,6 +90,9 @@ pub enum LeakDetectorError {
     Index(String),
 }
 
+/// What replaces the credentials of a text in which this was found.
+type Marker = fn(&[Finding]) -> Cow<'static, str>;
+
 /// Finds and redacts credentials. Build it once for a set of secrets and share it.
 pub struct LeakDetector {
     automaton: NFA,
@@ -130,6 +133,11 @@ impl LeakDetector {
 
     /// Replaces every credential in the text. The findings are sorted and each is listed once.
     pub fn redact<'t>(&self, text: &'t str) -> (Cow<'t, str>, Vec<Finding>) {
+        self.redact_as(text, |_| REDACTED.into())
+    }
+
+    /// As [`Self::redact`], with the marker that is made of what was found.
+    fn redact_as<'t>(&self, text: &'t str, marker: Marker) -> (Cow<'t, str>, Vec<Finding>) {
         let mut scanner = Scanner::new(self);
         scanner.push(self, text);
         scanner.finish(self);
@@ -140,7 +148,7 @@ impl LeakDetector {
         let mut splicer = Splicer::default();
         splicer.hold(text);
         let mut redacted = String::with_capacity(text.len());
-        splicer.release(text.len(), scanner.ranges_mut(), &mut redacted);
+        splicer.release(text.len(), scanner.ranges_mut(), &marker(&findings), &mut redacted);
         (Cow::Owned(redacted), findings)
     }
 

@@ -36,7 +36,7 @@ pub fn tool_sends_arguments(tool: &str) -> bool {
 /// Redacts arguments that leave, in place: URLs, header names and values, bodies. Refuses them if a rule says to block
 /// what was found. A string that is JSON text is also read as the value that its reader will see.
 pub fn screen_outbound(detector: &LeakDetector, arguments: &mut Value) -> Result<Vec<Finding>, OutboundRefused> {
-    let mut findings = detector.redact_json(arguments);
+    let mut findings = detector.redact_arguments(arguments);
     redact_embedded(detector, arguments, &mut findings);
     findings.sort();
     findings.dedup();
@@ -52,7 +52,7 @@ fn redact_embedded(detector: &LeakDetector, value: &mut Value, findings: &mut Ve
         Value::String(text) if text.contains('\\') => {
             let Ok(mut embedded) = serde_json::from_str::<Value>(text) else { return };
             let before = embedded.clone();
-            findings.extend(detector.redact_json(&mut embedded));
+            findings.extend(detector.redact_arguments(&mut embedded));
             if embedded != before {
                 *text = embedded.to_string();
             }
@@ -79,17 +79,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case(json!({"url": format!("https://a.example/?q={SECRET}")}), json!({"url": "https://a.example/?q=[redacted]"}))]
-    #[case(json!({"url": "https://a.example/?q=correct%2fhorse%2Bbattery&r=1"}), json!({"url": "https://a.example/?q=[redacted]&r=1"}))]
-    #[case(json!({"headers": {"X-Key": SECRET, SECRET: "x"}}), json!({"headers": {"X-Key": "[redacted]", "[redacted]": "x"}}))]
-    #[case(json!({"content": format!("it is {SECRET}.")}), json!({"content": "it is [redacted]."}))]
+    #[case(json!({"url": format!("https://a.example/?q={SECRET}")}), json!({"url": "https://a.example/?q=[redacted:api]"}))]
+    #[case(json!({"url": "https://a.example/?q=correct%2fhorse%2Bbattery&r=1"}), json!({"url": "https://a.example/?q=[redacted:api]&r=1"}))]
+    #[case(json!({"headers": {"X-Key": SECRET, SECRET: "x"}}), json!({"headers": {"X-Key": "[redacted:api]", "[redacted:api]": "x"}}))]
+    #[case(json!({"content": format!("it is {SECRET}.")}), json!({"content": "it is [redacted:api]."}))]
     #[case(
         json!({"body": "{\"a\": \"correct\\/horse\\u002bbattery\"}"}),
-        json!({"body": "{\"a\": \"[redacted]\"}"})
+        json!({"body": "{\"a\": \"[redacted:api]\"}"})
     )]
     #[case(
         json!({"body": "{\"a\": \"correct\\u00252fhorse%2Bbattery\"}"}),
-        json!({"body": "{\"a\":\"[redacted]\"}"})
+        json!({"body": "{\"a\":\"[redacted:api]\"}"})
     )]
     fn a_stored_secret_does_not_leave(#[case] mut arguments: Value, #[case] expected: Value) {
         let findings = screen_outbound(&detector(), &mut arguments).unwrap();
@@ -104,7 +104,7 @@ mod tests {
         let mut arguments = json!({"headers": {"Authorization": basic}});
         assert_eq!(screen_outbound(&detector(), &mut arguments).unwrap().len(), 1);
         let sent = arguments["headers"]["Authorization"].as_str().unwrap();
-        assert!(sent.contains("[redacted]") && sent.starts_with("Basic Ym9iO"), "{sent}");
+        assert!(sent.contains("[redacted:api]") && sent.starts_with("Basic Ym9iO"), "{sent}");
     }
 
     #[test]

@@ -41,15 +41,15 @@ fn restart(world: &mut World) {
 async fn an_approved_call_runs_as_it_was_shown_and_the_work_continues(#[values(false, true)] restarts: bool) {
     let mut world = chat([
         calls(vec![
-            tool_call("a", "echo", json!({"message": "one", "password": "hunter2"})),
+            tool_call("a", "echo", json!({"message": "one", "headers": {"cookie": "hunter2", "x-note": "n"}})),
             tool_call("b", "echo", json!({"message": "two"})),
         ]),
         say("Done."),
     ]);
     let first = request(&mut world).await;
     assert_eq!((first.call_id.as_str(), first.tool.as_str(), first.can_be_remembered), ("a", "echo", true));
-    assert_eq!(first.arguments, json!({"message": "one", "password": "hunter2"}));
-    assert_eq!(first.redacted_input, json!({"message": "one", "password": "[redacted]"}));
+    assert_eq!(first.arguments, json!({"message": "one", "headers": {"cookie": "hunter2", "x-note": "n"}}));
+    assert_eq!(first.redacted_input, json!({"message": "one", "headers": {"cookie": "[redacted]", "x-note": "n"}}));
     assert_eq!(world.run_state.approval_request(), Some(&first));
     if restarts {
         restart(&mut world);

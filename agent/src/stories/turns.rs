@@ -31,11 +31,12 @@ async fn a_trivial_task_takes_one_model_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_run_and_its_result_read() {
-    let mut world = World::new([call("echo", json!({"message": "hi", "password": "p"})), say("It said hi.")]);
+    let mut world =
+        World::new([call("echo", json!({"message": "hi", "headers": {"Cookie": "p"}})), say("It said hi.")]);
     assert_eq!(world.run().await, completed("It said hi."));
     let expected = [
         "user: do the task.",
-        r#"use echo {"message":"hi","password":"[redacted]"}"#,
+        r#"use echo {"message":"hi","headers":{"Cookie":"[redacted]"}}"#,
         "result echo true: hi",
         "assistant: it said hi.",
     ];

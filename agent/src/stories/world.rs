@@ -140,7 +140,6 @@ impl Tool for Act {
         let description = format!("the {} of the story", self.name);
         let definition = ToolDefinition::new(self.name, description, self.schema.clone(), ToolDomain::Container);
         ToolSpec {
-            sensitive: vec!["password".to_owned()],
             parallel: self.parallel,
             approval: ApprovalRequirement::UnlessAutoApproved,
             ..ToolSpec::new(definition, Duration::from_mins(1))

@@ -13,6 +13,7 @@ use super::{
     call::{Admission, CheckedCall, Decision},
     coerce,
     context::ToolContext,
+    credentials::without_credentials,
     host::CallHost,
     registry::{RegisteredTool, ToolRegistry},
 };
@@ -127,10 +128,9 @@ impl ToolExecutor {
         }
     }
 
-    /// Sets the arguments that are shown: without sensitive parameters and secrets.
+    /// Sets the arguments that are shown: without credentials in headers, and without secrets.
     async fn show(&self, call: &mut CheckedCall, arguments: &Value) -> Result<(), ToolError> {
-        let input = self.registry.get(&call.tool).map_or_else(|| arguments.clone(), |tool| tool.redact(arguments));
-        call.input = self.host.redact_input(&self.context, input).await?;
+        call.input = self.host.redact_input(&self.context, without_credentials(arguments.clone())).await?;
         Ok(())
     }
 

@@ -11,9 +11,6 @@ use serde_json::Value;
 use super::context::folded;
 use crate::{ApprovalRequirement, Tool, ToolError, ToolSpec};
 
-/// Replaces the value of a sensitive parameter.
-const REDACTED: &str = "[redacted]";
-
 /// Maximum length of a tool name: the shortest limit among the providers' wires (OpenAI and Anthropic).
 const MAX_NAME_BYTES: usize = 64;
 
@@ -135,20 +132,6 @@ impl RegisteredTool {
         self.tool.approval(arguments).unwrap_or(self.spec.approval)
     }
 
-    /// The arguments with sensitive parameters replaced. Arguments that are not an object are replaced as a whole when
-    /// the tool has a sensitive parameter.
-    pub(super) fn redact(&self, arguments: &Value) -> Value {
-        if self.spec.sensitive.is_empty() {
-            return arguments.clone();
-        }
-        let Value::Object(fields) = arguments else { return Value::from(REDACTED) };
-        let redacted = |(key, value): (&String, &Value)| {
-            let value = if self.spec.sensitive.contains(key) { Value::from(REDACTED) } else { value.clone() };
-            (key.clone(), value)
-        };
-        fields.iter().map(redacted).collect()
-    }
-
     /// Validates the arguments against the schema and, where they are kept by the orchestrator, their size. The error
     /// names each place and problem for the model.
     pub(super) fn validate(&self, arguments: &Value) -> Result<(), ToolError> {
@@ -162,9 +145,9 @@ impl RegisteredTool {
             .take(MAX_REPORTED_ERRORS)
             .map(|error| {
                 let place = error.instance_path().to_string();
-                // A value that fails validation can still be a secret.
-                let what = if self.spec.sensitive.is_empty() { error.to_string() } else { error.masked().to_string() };
-                if place.is_empty() { what } else { format!("{place}: {what}") }
+                // A value that fails validation can still be a credential, and the model knows what it sent.
+                let problem = error.masked().to_string();
+                if place.is_empty() { problem } else { format!("{place}: {problem}") }
             })
             .collect();
         if errors.is_empty() {

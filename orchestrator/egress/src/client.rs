@@ -14,9 +14,9 @@ use std::{
 use agent::BoxFuture;
 use bytes::Bytes;
 use reqwest::{
-    Response, StatusCode,
+    Response,
     dns::{Addrs, Name, Resolve, Resolving},
-    header::{HeaderMap, LOCATION},
+    header::LOCATION,
     redirect,
 };
 
@@ -59,6 +59,10 @@ pub struct EgressClient {
 /// A response, with as much of its body as was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboundResponse {
+    /// The URL that answered, after redirects.
+    pub url: String,
+    /// Where the response redirects to, if it is not followed because the request would carry its body to another origin.
+    pub redirected_to: Option<String>,
     pub status: u16,
     /// The headers, in the order of the response. Values are read as Latin-1, as HTTP defines them.
     pub headers: Vec<(String, String)>,
@@ -133,6 +137,12 @@ impl EgressClient {
         Self { policy, look_up }
     }
 
+    /// The same client for a caller that may reach these destinations, too.
+    #[must_use]
+    pub fn allowing(&self, destinations: impl IntoIterator<Item = Destination>) -> Self {
+        Self { policy: Arc::new(self.policy.allowing(destinations)), look_up: Arc::clone(&self.look_up) }
+    }
+
     /// The policy that it keeps to.
     pub const fn policy(&self) -> &Arc<EgressPolicy> {
         &self.policy
@@ -142,6 +152,23 @@ impl EgressClient {
     pub async fn open(&self, rules: &EgressRules<'_>, request: &OutboundRequest) -> Result<OpenResponse, EgressError> {
         let (response, destination) = self.send_once(rules, request, &mut Vec::new()).await?;
         Ok(OpenResponse { response, destination })
+    }
+
+    /// As [`Self::open`], and follows redirects within the request's origin that keep its method. Any other one is the
+    /// response.
+    pub async fn open_within_origin(
+        &self,
+        rules: &EgressRules<'_>,
+        mut request: OutboundRequest,
+    ) -> Result<OpenResponse, EgressError> {
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.open(rules, &request).await?;
+            match redirected(&request, &response.response)? {
+                Some(next) if next.has_origin_of(&request) && next.method == request.method => request = next,
+                _ => return Ok(response),
+            }
+        }
+        Err(EgressError::TooManyRedirects)
     }
 
     /// Sends a request under these rules and reads at most `max_body_bytes` of the response. Each decision, of
@@ -157,17 +184,20 @@ impl EgressClient {
         for redirects in 0..=MAX_REDIRECTS {
             let of_redirect = |error| if redirects == 0 { error } else { EgressError::Redirect(Box::new(error)) };
             let (response, destination) = self.send_once(rules, &request, records).await.map_err(of_redirect)?;
-            let Some(location) = redirect_location(response.status(), response.headers()) else {
-                let response = read(response, destination, max_body_bytes).await?;
-                if let Some(record) = records.last_mut() {
-                    record.bytes += response.body.len() as u64;
+            let redirected_to = match redirected(&request, &response)? {
+                // The request was allowed for its own origin, and its body with it.
+                Some(next) if next.body.is_some() && !next.has_origin_of(&request) => Some(next.url.into()),
+                Some(next) => {
+                    request = next;
+                    continue;
                 }
-                return Ok(response);
+                None => None,
             };
-            let status = response.status();
-            request = request
-                .redirected(status, &location)
-                .map_err(|error| EgressError::Redirect(Box::new(EgressError::Invalid(error))))?;
+            let response = read(response, destination, max_body_bytes).await?;
+            if let Some(record) = records.last_mut() {
+                record.bytes += response.body.len() as u64;
+            }
+            return Ok(OutboundResponse { redirected_to, ..response });
         }
         Err(EgressError::TooManyRedirects)
     }
@@ -262,17 +292,20 @@ fn transport(destination: &Destination, error: reqwest::Error) -> EgressError {
     EgressError::Transport { destination: destination.clone(), is_unsent, message: error_chain(&error.without_url()) }
 }
 
-/// Where a response redirects to, if it does.
-fn redirect_location(status: StatusCode, headers: &HeaderMap) -> Option<String> {
+/// The request that the response redirects to, if it does.
+fn redirected(request: &OutboundRequest, response: &Response) -> Result<Option<OutboundRequest>, EgressError> {
+    let status = response.status();
     let redirects = matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308);
-    let location = headers.get(LOCATION).filter(|_| redirects)?;
-    Some(String::from_utf8_lossy(location.as_bytes()).into_owned())
+    let Some(location) = response.headers().get(LOCATION).filter(|_| redirects) else { return Ok(None) };
+    let next = request.redirected(status, &String::from_utf8_lossy(location.as_bytes()));
+    next.map(Some).map_err(|error| EgressError::Redirect(Box::new(EgressError::Invalid(error))))
 }
 
 async fn read(mut response: Response, to: Destination, max_body_bytes: usize) -> Result<OutboundResponse, EgressError> {
     let latin1 = |bytes: &[u8]| bytes.iter().copied().map(char::from).collect::<String>();
     let headers = response.headers().iter();
     let headers = headers.map(|(name, value)| (name.as_str().to_owned(), latin1(value.as_bytes()))).collect();
+    let (url, status) = (response.url().to_string(), response.status().as_u16());
     let (mut body, mut truncated) = (Vec::new(), false);
     while let Some(chunk) = response.chunk().await.map_err(|error| transport(&to, error))? {
         let left = max_body_bytes - body.len();
@@ -282,7 +315,7 @@ async fn read(mut response: Response, to: Destination, max_body_bytes: usize) ->
             break;
         }
     }
-    Ok(OutboundResponse { status: response.status().as_u16(), headers, body, truncated })
+    Ok(OutboundResponse { url, redirected_to: None, status, headers, body, truncated })
 }
 
 #[cfg(test)]

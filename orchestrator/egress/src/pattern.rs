@@ -77,6 +77,13 @@ fn is_below(name: &str, suffix: &str) -> bool {
     name.strip_suffix(suffix).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
 }
 
+/// The entry that allows this destination only.
+impl From<Destination> for HostPattern {
+    fn from(Destination { host, port }: Destination) -> Self {
+        Self { hosts: Hosts::One(host), port }
+    }
+}
+
 impl FromStr for HostPattern {
     type Err = InvalidPattern;
 

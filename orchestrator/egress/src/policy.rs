@@ -75,6 +75,12 @@ impl EgressPolicy {
         Ok(Self { ceiling, own })
     }
 
+    /// The policy whose ceiling has these destinations, too.
+    pub(super) fn allowing(&self, destinations: impl IntoIterator<Item = Destination>) -> Self {
+        let ceiling = self.ceiling.iter().cloned().chain(destinations.into_iter().map(HostPattern::from));
+        Self { ceiling: ceiling.collect(), own: self.own.clone() }
+    }
+
     /// Whether no destination is allowed to anyone.
     pub const fn is_empty(&self) -> bool {
         self.ceiling.is_empty()

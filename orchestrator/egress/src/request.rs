@@ -100,7 +100,7 @@ impl OutboundRequest {
     }
 
     /// The request that follows a redirect to this location.
-    pub(super) fn redirected(self, status: StatusCode, location: &str) -> Result<Self, InvalidRequest> {
+    pub(super) fn redirected(&self, status: StatusCode, location: &str) -> Result<Self, InvalidRequest> {
         let joined = self.url.join(location).map_err(|_| invalid("the response redirects to an invalid URL"))?;
         let mut next = Self { url: parse_url(joined.as_str())?, ..self.clone() };
         // RFC 9110, 15.4: what browsers do.
@@ -114,13 +114,18 @@ impl OutboundRequest {
             next.body = None;
             next.headers.remove(CONTENT_TYPE);
         }
-        if next.url.origin() != self.url.origin() {
+        if !next.has_origin_of(self) {
             let kept =
                 HEADERS_FOR_OTHER_HOSTS.iter().filter_map(|name| Some((name.clone(), next.headers.get(name)?.clone())));
             next.headers = kept.collect();
         }
         next.headers.remove(CONTENT_LENGTH);
         Ok(next)
+    }
+
+    /// Whether both URLs have the same scheme, host and port.
+    pub(super) fn has_origin_of(&self, other: &Self) -> bool {
+        self.url.origin() == other.url.origin()
     }
 }
 

@@ -57,7 +57,7 @@ pub struct Listed {
 
 /// What connections are made with.
 pub struct McpParts {
-    /// Dials servers over HTTP.
+    /// Dials servers over HTTP. Their URLs are allowed to this client only.
     pub egress: EgressClient,
     /// The secrets that headers name.
     pub secrets: Arc<Secrets>,
@@ -89,6 +89,7 @@ impl McpClient {
     pub fn new(settings: &[McpServerSettings], parts: McpParts) -> Result<Self, InvalidServer> {
         let servers = settings.iter().map(ConfiguredServer::new).collect::<Result<Vec<_>, _>>()?;
         let McpParts { egress, secrets, detectors, engine, sandbox, clock } = parts;
+        let egress = egress.allowing(servers.iter().filter_map(|server| server.destination.clone()));
         Ok(Self {
             servers: servers.into_iter().map(|server| (server.name.clone(), Arc::new(server))).collect(),
             egress,

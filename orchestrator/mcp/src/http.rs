@@ -1,6 +1,6 @@
 //! The HTTP client of the protocol, on the egress client: every request is decided on and dialled as that of any tool.
 //!
-//! Guarantees that no redirect is followed, that a body is cut at the connection's limit while it is read, and that the
+//! Guarantees that no redirect leaves the origin of the server's URL, that a body is cut at the connection's limit while it is read, and that the
 //! server's event stream is opened again a limited number of times.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -112,10 +112,12 @@ impl EgressHttp {
         if let Some(body) = outgoing.body {
             request.set_body(body, JSON);
         }
-        let response =
-            self.egress.open(&self.egress.policy().rules(), &request).await.map_err(|error| failed(&error))?;
+        let opened = self.egress.open_within_origin(&self.egress.policy().rules(), request).await;
+        let response = opened.map_err(|error| failed(&error))?;
         match response.status() {
-            300..400 => Err(self.failed("it answers with a redirect, which is not followed")),
+            300..400 => {
+                Err(self.failed("it answers with a redirect to another origin or method, which is not followed"))
+            }
             _ => Ok(response),
         }
     }

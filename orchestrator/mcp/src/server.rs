@@ -1,7 +1,7 @@
 //! The servers of the configuration, with their URLs checked.
 
 use config::{McpServerSettings, McpTransport};
-use egress::{InvalidRequest, OutboundRequest};
+use egress::{Destination, InvalidRequest, OutboundRequest};
 use protocol::{ApprovalRequirement, McpTransportKind};
 
 /// A server of the configuration.
@@ -14,6 +14,8 @@ pub struct ConfiguredServer {
     /// The approval that a call of its tools needs.
     pub requirement: ApprovalRequirement,
     pub(super) transport: McpTransport,
+    /// Where its URL leads; `None` for a server in a container.
+    pub(super) destination: Option<Destination>,
 }
 
 /// A server whose URL cannot be used.
@@ -26,14 +28,15 @@ pub enum InvalidServer {
 impl ConfiguredServer {
     pub fn new(settings: &McpServerSettings) -> Result<Self, InvalidServer> {
         let McpServerSettings { name, transport, requirement } = settings.clone();
-        let (kind, address) = match &transport {
+        let (kind, address, destination) = match &transport {
             McpTransport::Http { url, .. } => {
-                OutboundRequest::new("POST", url)
-                    .map_err(|source| InvalidServer::Url { server: name.clone(), source })?;
-                (McpTransportKind::Http, url.split(['?', '#']).next().unwrap_or_default().to_owned())
+                let destination = OutboundRequest::new("POST", url).and_then(|request| request.destination());
+                let destination = destination.map_err(|source| InvalidServer::Url { server: name.clone(), source })?;
+                let address = url.split(['?', '#']).next().unwrap_or_default().to_owned();
+                (McpTransportKind::Http, address, Some(destination))
             }
-            McpTransport::Stdio { image, .. } => (McpTransportKind::Stdio, image.clone()),
+            McpTransport::Stdio { image, .. } => (McpTransportKind::Stdio, image.clone(), None),
         };
-        Ok(Self { name, kind, address, requirement, transport })
+        Ok(Self { name, kind, address, requirement, transport, destination })
     }
 }

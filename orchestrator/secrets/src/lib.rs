@@ -7,6 +7,7 @@ mod leak_detectors;
 mod master_key;
 mod rotation;
 mod sealed_store;
+mod weak;
 
 pub use cache::NamedSecret;
 pub use key_source::{KeySource, MasterKeyError, key_path};
@@ -14,3 +15,4 @@ pub use leak_detectors::{DetectorError, LeakDetectors, search};
 pub use master_key::MasterKey;
 pub use rotation::{RotateError, Rotated, UnreadableSecrets, rotate};
 pub use sealed_store::{SecretError, Secrets};
+pub use weak::is_weak;

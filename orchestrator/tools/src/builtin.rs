@@ -208,8 +208,8 @@ impl BuiltinTools {
         })
     }
 
-    /// The rows of calls that the user stopped before they ran. No server is asked for its tools: theirs have no
-    /// sensitive parameters.
+    /// The rows of calls that the user stopped before they ran. No server is asked for its tools: what is shown of a call
+    /// does not depend on its tool.
     pub async fn stopped_calls(
         &self,
         owner: &str,

@@ -193,7 +193,7 @@ impl CallHost for ToolCallHost {
     ) -> BoxFuture<'a, Result<Value, ToolError>> {
         Box::pin(async move {
             let detector = self.services.detector(context).await?;
-            detector.redact_json(&mut input);
+            detector.redact_arguments(&mut input);
             Ok(input)
         })
     }

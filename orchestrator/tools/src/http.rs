@@ -48,13 +48,9 @@ impl Tool for Http {
             "headers": {"type": "object", "additionalProperties": {"type": "string"}},
             "body": {"type": ["string", "object", "array"], "description": "Text, or a value that is sent as JSON."}
         });
-        let description =
-            "Sends an HTTP request and returns status, headers and body. Only allowed hosts can be reached.";
-        // A header is where a credential is.
-        let sensitive = vec!["headers".to_owned()];
+        let description = "Sends an HTTP request and returns the final URL, status, headers and body. Only allowed hosts can be reached.";
         ToolSpec {
             timeout: TIMEOUT,
-            sensitive,
             approval: ApprovalRequirement::UnlessAutoApproved,
             ..spec(NAME, description, object(&["method", "url"], properties))
         }

@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use agent::{ApprovalContext, RegisteredTool, ToolContext, ToolRegistry};
 use futures_util::future::join_all;
-use protocol::{McpTransportKind, ToolDefinition, UnavailableMcpServer};
+use protocol::{McpTransportKind, ToolDefinition, UnavailableMcpTools};
 
 use self::{
     catalog::{CALL_WAIT, Catalog, TURN_WAIT},
@@ -81,16 +81,16 @@ impl McpTools {
         join_all(lists).await.into_iter().flatten().collect()
     }
 
-    /// The servers whose tools the user does not have, among those that were asked for them.
-    pub fn unavailable_to(&self, user: &str) -> Vec<UnavailableMcpServer> {
+    /// The tools that the user does not have, of servers that were asked for them.
+    pub fn unavailable_to(&self, user: &str) -> Vec<UnavailableMcpTools> {
         let servers = self.catalog.client.servers();
-        servers.filter_map(|server| self.catalog.unavailable(&server.name, user)).collect()
+        servers.flat_map(|server| self.catalog.unavailable(&server.name, user)).collect()
     }
 
-    /// The servers whose tools the context may have, and has not.
-    pub(super) fn unavailable_in(&self, context: &ToolContext) -> Vec<UnavailableMcpServer> {
+    /// The tools that the context has not, of servers whose tools it may have.
+    pub(super) fn unavailable_in(&self, context: &ToolContext) -> Vec<UnavailableMcpTools> {
         let servers = self.servers_of(context).into_iter();
-        servers.filter_map(|server| self.catalog.unavailable(&server, context.owner.as_str())).collect()
+        servers.flat_map(|server| self.catalog.unavailable(&server, context.owner.as_str())).collect()
     }
 
     pub fn server_names(&self) -> Vec<String> {

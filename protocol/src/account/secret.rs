@@ -16,6 +16,9 @@ pub struct SetSecret {
     pub name: String,
     /// 8 bytes to 64 KiB. No response contains it.
     pub value: String,
+    /// Stores a value that ordinary text contains, too: it is then redacted wherever it occurs.
+    #[serde(default)]
+    pub force: bool,
 }
 
 impl fmt::Debug for SetSecret {
@@ -51,7 +54,7 @@ mod tests {
 
     #[test]
     fn debug_shows_no_value() {
-        let secret = SetSecret { name: "TOKEN".to_owned(), value: "hunter22".to_owned() };
+        let secret = SetSecret { name: "TOKEN".to_owned(), value: "hunter22".to_owned(), force: false };
         let shown = format!("{secret:?}");
         assert!(shown.contains("TOKEN") && !shown.contains("hunter"), "{shown}");
     }

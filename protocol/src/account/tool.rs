@@ -64,17 +64,20 @@ pub struct ToolPage {
     pub items: Vec<ToolSummary>,
     /// Always `null`: all tools are in one page.
     pub next_cursor: Option<String>,
-    /// MCP servers whose tools are not available to the user now.
+    /// MCP servers and single tools of them that are not available to the user now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unavailable: Vec<UnavailableMcpServer>,
+    pub unavailable: Vec<UnavailableMcpTools>,
 }
 
-/// An MCP server whose tools are not available to a user.
+/// Tools of an MCP server that are not available to a user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct UnavailableMcpServer {
-    /// Its name.
+pub struct UnavailableMcpTools {
+    /// The server's name.
     pub server: String,
+    /// The tool, as the server names it, whose definition cannot be used; absent where none of the server's tools is available.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
     /// Why, and what the user can do about it.
     pub reason: String,
 }

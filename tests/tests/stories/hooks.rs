@@ -145,7 +145,7 @@ async fn a_webhook_sees_no_secret_and_what_it_leaves_keeps_its_value() {
     assert_eq!(worker.tool("json", "t1", query).await.body["output"], "7");
     worker.finish("done").await;
     let bodies = receiver.bodies();
-    assert_eq!(bodies[0]["data"]["parameters"]["pointer"], "/[redacted]");
+    assert_eq!(bodies[0]["data"]["parameters"]["pointer"], "/[redacted:TOKEN]");
     assert!(!json!(bodies).to_string().contains(SECRET), "{bodies:#?}");
     world.finish().await;
 }
@@ -164,7 +164,7 @@ async fn a_webhook_gets_a_result_as_it_is_shown_and_may_replace_it() {
     let reply = worker.tool("echo", "t1", json!({"message": format!("it is {SECRET}")})).await.body;
     assert_eq!(reply["output"], "IT IS [REDACTED]");
     let data = receiver.bodies()[0]["data"].clone();
-    assert_eq!(data["input"], json!({"message": "it is [redacted]"}));
+    assert_eq!(data["input"], json!({"message": "it is [redacted:TOKEN]"}));
     assert_eq!(data["parameters"], json!({"content": "it is [redacted]"}));
     worker.finish("done").await;
     world.finish().await;

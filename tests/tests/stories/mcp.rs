@@ -12,7 +12,7 @@ use orchestrator::{
 use protocol::{ApprovalRequirement, ErrorCode, JobId};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
-use tests::{ManualWorker, User, World};
+use tests::{ManualWorker, User, World, install::program};
 
 use server::{Behaviour, McpTestServer, text, tool};
 
@@ -20,14 +20,18 @@ use server::{Behaviour, McpTestServer, text, tool};
 async fn world_with(server: &McpTestServer) -> World {
     // Without a rate: tests call a tool until its server can be used again.
     let builder = World::builder().set("GANTRY_TOOL_RATE_BURST", 0).set("GANTRY_TOOL_RATE_PER_HOUR", 0);
-    let mut world = builder.set("GANTRY_EGRESS_CEILING", &server.address).build().await;
+    let mut world = builder.build().await;
     let settings = vec![settings("srv", server)];
     world.restart_with(|config| config.mcp = settings).await;
     world
 }
 
 pub(crate) fn settings(name: &str, server: &McpTestServer) -> McpServerSettings {
-    let transport = McpTransport::Http { url: server.url.clone(), headers: [].into(), secrets_of: None };
+    settings_of_url(name, server.url.clone())
+}
+
+fn settings_of_url(name: &str, url: String) -> McpServerSettings {
+    let transport = McpTransport::Http { url, headers: [].into(), secrets_of: None };
     McpServerSettings { name: name.to_owned(), transport, requirement: ApprovalRequirement::UnlessAutoApproved }
 }
 
@@ -69,6 +73,58 @@ async fn a_job_calls_the_tools_that_it_names() {
     let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
     assert_eq!(actions["items"].as_array().map(Vec::len), Some(3), "each call has its row");
     worker.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_redirect_within_the_origin_is_followed() {
+    let server = McpTestServer::start(&[tool("echo", "repeats")]).await;
+    let mut world = World::new().await;
+    let moved = format!("http://{}/moved", server.address);
+    world.restart_with(|config| config.mcp = vec![settings_of_url("srv", moved)]).await;
+    let (_, worker) = job(&world, &world.user("ada"), &["srv__echo"]).await;
+    let reply = worker.tool("srv__echo", "t1", json!({"text": "hello"})).await.expect(200).body;
+    assert_eq!(reply["output"], "{\"text\":\"hello\"}", "{reply:#}");
+    worker.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_url_of_a_server_is_no_allowance_for_other_tools() {
+    let server = McpTestServer::start(&[tool("echo", "repeats")]).await;
+    let mut world = World::builder().set("GANTRY_EGRESS_CEILING", "api.example.org").build().await;
+    let only = vec![settings("srv", &server)];
+    world.restart_with(|config| config.mcp = only).await;
+    let ada = world.user("ada");
+    let create = |allow: &str| json!({"prompt": "work", "tools": ["srv__echo", "http"], "egress": {"allow": [allow]}});
+    ada.post("/api/jobs", &create(&server.address)).await.problem(ErrorCode::Invalid);
+    let worker = world.manual_worker(ada.create(create("api.example.org")).await).await;
+    let reply = worker.tool("srv__echo", "t1", json!({"text": "hello"})).await.expect(200).body;
+    assert_eq!(reply["success"], true, "{reply:#}");
+    let arguments = json!({"method": "POST", "url": server.url, "body": {"method": "tools/call"}});
+    let reply = worker.tool("http", "t2", arguments).await.expect(200).body;
+    assert_eq!(reply["error"]["kind"], "not_authorized", "{reply:#}");
+    worker.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_tool_that_cannot_be_used_is_listed_with_the_reason() {
+    let mut broken = tool("broken", "has no schema");
+    broken["inputSchema"] = json!({"type": "object", "properties": {"a": {"$ref": "https://a.example/schema"}}});
+    let server = McpTestServer::start(&[tool("echo", "repeats"), broken]).await;
+    let world = world_with(&server).await;
+    let ada = world.user("ada");
+    let shown = ada.get("/api/tools").await.expect(200).body;
+    assert!(shown["items"].as_array().unwrap().iter().any(|tool| tool["name"] == "srv__echo"), "{shown:#}");
+    let reason = shown["unavailable"][0]["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("outside"), "{shown:#}");
+    assert_eq!(shown["unavailable"], json!([{"server": "srv", "tool": "broken", "reason": reason}]));
+    let token = world.fresh("ada", Role::User);
+    let variables = [("GANTRY_URL", ada.base().to_owned()), ("GANTRY_TOKEN", token)];
+    let environment = variables.map(|(name, value)| (name.to_owned(), value));
+    let listed = program::run(&["tool", "list"], &environment).await.stdout;
+    assert!(listed.contains(&format!("without the tool broken of srv: {reason}")), "{listed}");
     world.finish().await;
 }
 

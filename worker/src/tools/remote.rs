@@ -28,12 +28,8 @@ pub(crate) struct RemoteTool {
 
 impl Tool for RemoteTool {
     fn spec(&self) -> ToolSpec {
-        let definition = ToolDefinition { sensitive: Vec::new(), timeout_seconds: None, ..self.definition.clone() };
-        ToolSpec {
-            sensitive: self.definition.sensitive.clone(),
-            parallel: self.definition.parallel,
-            ..ToolSpec::new(definition, self.timeout())
-        }
+        let definition = ToolDefinition { timeout_seconds: None, ..self.definition.clone() };
+        ToolSpec { parallel: self.definition.parallel, ..ToolSpec::new(definition, self.timeout()) }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
@@ -107,15 +103,12 @@ mod tests {
         let identity = Identity { job_id: JobId::nil(), token: "token", session: &session, traceparent: None };
         let client = OrchestratorClient::new(Path::new("/nonexistent"), &identity, StopSwitch::default()).unwrap();
         let declared = ToolDefinition {
-            sensitive: vec!["password".to_owned()],
             parallel,
             timeout_seconds,
             ..ToolDefinition::new("remote", "d", json!({"type": "object"}), ToolDomain::Orchestrator)
         };
         let spec = RemoteTool { definition: declared, client: Arc::new(client) }.spec();
         assert_eq!((spec.parallel, spec.timeout), (parallel, Duration::from_secs(expected_seconds)));
-        assert_eq!(spec.sensitive, ["password"]);
-        // What the model is sent does not contain them.
-        assert_eq!((spec.definition.sensitive.as_slice(), spec.definition.timeout_seconds), ([].as_slice(), None));
+        assert_eq!(spec.definition.timeout_seconds, None, "the model does not need it");
     }
 }

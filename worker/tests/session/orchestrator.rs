@@ -291,8 +291,7 @@ fn assignment(lease_seconds: u64) -> JobAssignment {
     let define = |name: &str, domain| ToolDefinition::new(name, name, parameters.clone(), domain);
     let mut tools: Vec<_> = container.iter().map(|name| define(name, ToolDomain::Container)).collect();
     tools.push(define("echo", ToolDomain::Orchestrator));
-    tools
-        .push(ToolDefinition { sensitive: vec!["password".to_owned()], ..define("sign_in", ToolDomain::Orchestrator) });
+    tools.push(define("fetch", ToolDomain::Orchestrator));
     tools.push(ToolDefinition::new("bad_schema", "b", json!({"type": 7}), ToolDomain::Orchestrator));
     JobAssignment {
         approve: vec![],

@@ -135,14 +135,14 @@ async fn events_that_are_never_stored_end_the_session(#[case] fault: impl Fn(&mu
 }
 
 #[tokio::test]
-async fn a_remote_tools_secrets_are_redacted_and_its_cut_result_is_marked() {
-    let arguments = json!({"message": "welcome", "password": "hunter2"});
-    let world = World::new([calls(&[("sign_in", arguments.clone())]), reply("done")]);
+async fn a_credential_in_a_header_is_not_shown_and_a_cut_result_is_marked() {
+    let arguments = json!({"message": "welcome", "headers": {"Authorization": "hunter2", "X-Note": "hello"}});
+    let world = World::new([calls(&[("fetch", arguments.clone())]), reply("done")]);
     let (status, text) = world.worker(&[]).end().await;
     assert_eq!(status.code(), Some(0), "{text}");
     let events = world.events();
     let shown = format!("{events:?}");
-    assert!(shown.contains("sign_in") && !shown.contains("hunter2"), "{shown}");
+    assert!(shown.contains("hello") && shown.contains("Authorization") && !shown.contains("hunter2"), "{shown}");
     let is_marked = |event: &AgentEvent| matches!(event, AgentEvent::ToolResult { truncated: true, .. });
     assert!(events.iter().any(is_marked), "{shown}");
     assert_eq!(world.record().remote_calls[0].1.arguments, arguments, "the tool itself gets it");

@@ -23,6 +23,8 @@ pub(super) fn patterns_of(value: &str) -> BTreeSet<String> {
     }
     // A form has `+` for a space; its other characters are percent-encoded.
     texts.insert(value.replace(' ', "+"));
+    texts.insert(hexadecimal(value));
+    texts.insert(hexadecimal(value).to_ascii_uppercase());
     texts.insert(BASE64_STANDARD.encode(value));
     texts.insert(BASE64_URL_SAFE.encode(value));
     for offset in 0..BASE64_GROUP_BYTES {
@@ -34,6 +36,11 @@ pub(super) fn patterns_of(value: &str) -> BTreeSet<String> {
     texts.insert(BASE64_STANDARD_NO_PAD.encode(value));
     texts.insert(BASE64_URL_SAFE_NO_PAD.encode(value));
     texts.iter().flat_map(|text| parts(text)).collect()
+}
+
+fn hexadecimal(value: &str) -> String {
+    let digits = value.bytes().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }
 
 /// The characters that depend on nothing but the bytes from `offset` to `end`.

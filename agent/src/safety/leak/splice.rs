@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use super::REDACTED;
-
 /// The text that was not released yet. Ranges that touch or overlap are replaced as one.
 #[derive(Debug, Default)]
 pub(super) struct Splicer {
@@ -36,8 +34,8 @@ impl Splicer {
         &self.held
     }
 
-    /// Writes the text up to this offset without the ranges, and forgets the ranges that end there.
-    pub(super) fn release(&mut self, end: usize, ranges: &mut Vec<Range<usize>>, to: &mut String) {
+    /// Writes the text up to this offset with `marker` in place of the ranges, and forgets the ranges that end there.
+    pub(super) fn release(&mut self, end: usize, ranges: &mut Vec<Range<usize>>, marker: &str, to: &mut String) {
         let length = self.held.floor_char_boundary(end.saturating_sub(self.base));
         let end = self.base + length;
         ranges.sort_unstable_by_key(|range| range.start);
@@ -48,7 +46,7 @@ impl Splicer {
             }
             self.copy(at, range.start.max(at), to);
             if !self.is_in_range {
-                to.push_str(REDACTED);
+                to.push_str(marker);
                 self.is_in_range = true;
             }
             at = range.end.min(end);

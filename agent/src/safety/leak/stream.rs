@@ -5,7 +5,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Finding, LeakDetector, scanner::Scanner, splice::Splicer};
+use super::{Finding, LeakDetector, REDACTED, scanner::Scanner, splice::Splicer};
 
 /// The end of a text that cannot be shown yet, of which the first bytes may be the end of a credential whose beginning
 /// was replaced already.
@@ -81,7 +81,7 @@ impl StreamRedactor {
 
     fn release(&mut self, end: usize) -> String {
         let mut text = String::new();
-        self.splicer.release(end, self.scanner.ranges_mut(), &mut text);
+        self.splicer.release(end, self.scanner.ranges_mut(), REDACTED, &mut text);
         text
     }
 }

@@ -35,6 +35,10 @@ fn percent_encoded(value: &str, all: bool, upper: bool) -> String {
     value.bytes().map(encode).collect()
 }
 
+fn hexadecimal(value: &str) -> String {
+    percent_encoded(value, true, false).replace('%', "")
+}
+
 /// The text as JSON has it in a string.
 fn in_json(text: &str) -> String {
     let quoted = serde_json::to_string(text).unwrap();
@@ -77,6 +81,8 @@ fn forms(value: &str) -> Vec<(&'static str, String)> {
         ("JSON in JSON", in_json(&json_in_ascii(value))),
         ("JSON with other escapes in JSON", in_json(&json_with_other_escapes(value))),
         ("form", percent_encoded(value, false, true).replace("%20", "+")),
+        ("hexadecimal", hexadecimal(value)),
+        ("hexadecimal in capitals", hexadecimal(value).to_uppercase()),
         ("percent-encoded base64", percent_encoded(&BASE64_STANDARD.encode(value), false, true)),
     ];
     for (all, upper) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -265,6 +271,23 @@ fn json_is_redacted_in_place() {
     let mut both = json!({"hunter2-secret": 1, "1234567890": 2});
     detector.redact_json(&mut both);
     assert_eq!(both, json!({"[redacted]": 1, "[redacted] (2)": 2}));
+}
+
+#[test]
+fn a_redacted_argument_names_the_secret() {
+    let secrets = [("a", "hunter2-a"), ("b", "1234567890")].map(|(name, value)| StoredSecret { name, value });
+    let detector = LeakDetector::new(secrets).unwrap();
+    let token = random("ghp_", 36);
+    let mut arguments = json!({
+        "command": "cat /etc/hunter2-a/x", "both": "hunter2-a 1234567890", "hunter2-a": [1_234_567_890_i64, token, "x"],
+    });
+    detector.redact_arguments(&mut arguments);
+    let expected = json!({
+        "command": "cat /etc/[redacted:a]/x", "both": "[redacted:a,b] [redacted:a,b]",
+        "[redacted:a]": ["[redacted:b]", "[redacted]", "x"],
+    });
+    assert_eq!(arguments, expected);
+    assert_eq!(detector.redact_arguments(&mut arguments), []);
 }
 
 #[test]

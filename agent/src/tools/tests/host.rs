@@ -158,10 +158,10 @@ struct Fetch {
 
 impl Tool for Fetch {
     fn spec(&self) -> ToolSpec {
-        let properties = json!({"url": {"type": "string"}, "key": {"type": "string"}, "force": {"type": "boolean"}});
+        let properties =
+            json!({"url": {"type": "string"}, "headers": {"type": "object"}, "force": {"type": "boolean"}});
         let schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
         ToolSpec {
-            sensitive: vec!["key".to_owned()],
             estimated_cost_micro_usd: 7,
             approval: self.requirement.unwrap_or(NEVER),
             ..ToolSpec::new(
@@ -189,27 +189,31 @@ async fn finish(executor: &ToolExecutor, arguments: Value) -> Result<CallResult,
 #[tokio::test(start_paused = true)]
 async fn a_call_passes_every_step_in_the_order_of_the_contract() {
     let (host, executor) = hosted(Recorder::default(), Fetch::default());
-    let result = finish(&executor, json!({"url": "u", "key": "k"})).await.unwrap();
-    assert_eq!(result.output, r#"1:c {"url":"u","key":"k"}"#);
+    let result = finish(&executor, json!({"url": "u", "headers": {"token": "k"}})).await.unwrap();
+    assert_eq!(result.output, r#"1:c {"url":"u","headers":{"token":"k"}}"#);
     let steps = [
-        r#"before {"url":"u","key":"[redacted]"}"#,
+        r#"before {"url":"u","headers":{"token":"[redacted]"}}"#,
         "screen",
         "rate",
-        r#"open http {"url":"u","key":"[redacted]"} [http {"url":"u","key":"k"}]"#,
-        "redact 25 bytes",
-        "after 25 bytes",
-        r#"close 1:c {"url":"u","key":"k"}"#,
+        r#"open http {"url":"u","headers":{"token":"[redacted]"}} [http {"url":"u","headers":{"token":"k"}}]"#,
+        "redact 39 bytes",
+        "after 39 bytes",
+        r#"close 1:c {"url":"u","headers":{"token":"k"}}"#,
     ];
     assert_eq!(host.steps(), steps);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hook_changes_what_it_may_and_redacted_parameters_keep_their_value() {
-    let changed = Some(json!({"url": "other", "key": "[redacted]"}));
+    let changed = Some(json!({"url": "other", "headers": {"token": "[redacted]"}}));
     let (host, executor) = hosted(Recorder { changed, ..Recorder::default() }, Fetch::default());
-    let result = finish(&executor, json!({"url": "u", "key": "k"})).await.unwrap();
-    assert_eq!(result.output, r#"1:c {"url":"other","key":"k"}"#);
-    assert!(host.steps().iter().any(|step| step.starts_with(r#"open http {"url":"other","key":"[redacted]"}"#)));
+    let result = finish(&executor, json!({"url": "u", "headers": {"token": "k"}})).await.unwrap();
+    assert_eq!(result.output, r#"1:c {"url":"other","headers":{"token":"k"}}"#);
+    assert!(
+        host.steps()
+            .iter()
+            .any(|step| step.starts_with(r#"open http {"url":"other","headers":{"token":"[redacted]"}}"#))
+    );
 }
 
 #[rstest]
@@ -339,8 +343,8 @@ async fn a_result_that_cannot_be_checked_for_secrets_is_withheld() {
 async fn secrets_in_arguments_are_not_shown_and_do_not_leave() {
     let host = Recorder { stores_secret: true.into(), ..Recorder::default() };
     let (host, executor) = hosted(host, Fetch::default());
-    let result = finish(&executor, json!({"url": SECRET, "key": "k"})).await.unwrap();
-    assert_eq!(result.output, r#"1:c {"url":"[redacted]","key":"k"}"#);
+    let result = finish(&executor, json!({"url": SECRET, "headers": {"token": "k"}})).await.unwrap();
+    assert_eq!(result.output, r#"1:c {"url":"[redacted]","headers":{"token":"k"}}"#);
     let shown: Vec<String> = host.steps().into_iter().map(|step| step.split(" [").next().unwrap().to_owned()).collect();
     assert!(!shown.concat().contains(SECRET), "{shown:?}");
 }

@@ -35,6 +35,9 @@ pub struct SetArgs {
     /// Keep the line break at the end of the input
     #[arg(long)]
     keep_newline: bool,
+    /// Store the value even if it is an everyday word or has few characters of one kind; it is then redacted in ordinary text
+    #[arg(long)]
+    force: bool,
 }
 
 pub async fn run(command: SecretCommand, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
@@ -50,7 +53,8 @@ pub async fn run(command: SecretCommand, environment: &Environment, output: &mut
 async fn set(client: &Client, args: SetArgs, output: &mut Output) -> Result<(), CliError> {
     let name = checked_name(&args.name)?.to_owned();
     let value = value::from_standard_input(args.keep_newline)?.expose_secret().to_owned();
-    let secret: SecretSummary = client.post("/api/secrets", &SetSecret { name, value }, None).await?;
+    let secret: SecretSummary =
+        client.post("/api/secrets", &SetSecret { name, value, force: args.force }, None).await?;
     output.either(&secret, |_| format!("{} set", one_line(&secret.name)))
 }
 

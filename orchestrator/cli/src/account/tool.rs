@@ -55,7 +55,9 @@ pub(crate) async fn run(command: ToolCommand, client: &Client, output: &mut Outp
 fn text(page: &ToolPage, view: &View) -> String {
     let mut text = table(TOOLS, &page.items, view);
     for one in &page.unavailable {
-        let _infallible = write!(text, "\nwithout the tools of {}: {}", one_line(&one.server), one_line(&one.reason));
+        let tools =
+            one.tool.as_ref().map_or_else(|| "the tools".to_owned(), |tool| format!("the tool {}", one_line(tool)));
+        let _infallible = write!(text, "\nwithout {tools} of {}: {}", one_line(&one.server), one_line(&one.reason));
     }
     text
 }

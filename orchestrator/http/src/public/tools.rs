@@ -24,8 +24,8 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
 
 /// Lists the tools that the caller's chats and jobs can use.
 ///
-/// Tools that the operator has disabled are absent. All tools are in one page. MCP servers whose tools cannot be listed for the caller are
-/// in `unavailable`, with the reason.
+/// Tools that the operator has disabled are absent. All tools are in one page. MCP servers whose tools cannot be listed for the caller, and
+/// tools of them that cannot be used, are in `unavailable`, with the reason.
 #[utoipa::path(
     get, path = "/api/tools", operation_id = "list_tools", tag = "tools",
     responses((status = 200, body = ToolPage, description = "The tools, ordered by name."))

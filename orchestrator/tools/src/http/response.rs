@@ -10,15 +10,23 @@ const MAX_HEADER_BYTES: usize = 10_000;
 /// The first status that reports a failure.
 const FIRST_ERROR_STATUS: u16 = 400;
 
-/// `{status, headers, body}`: the body as text, or a note where it is none. The body is last, because an output that is
-/// too long loses its end.
+/// Why a redirect was not followed.
+const BODY_STAYS: &str =
+    "the redirect was not followed, because a request with a body is not sent on to another origin";
+
+/// `{url, status, headers, body}`: the body as text, or a note where it is none. The body is last, because an output that
+/// is too long loses its end.
 pub(super) fn output(response: OutboundResponse) -> ToolOutput {
-    let OutboundResponse { status, headers, body, truncated } = response;
+    let OutboundResponse { url, redirected_to, status, headers, body, truncated } = response;
     let (headers, omitted) = shown_headers(headers);
     let content_type = headers.get("content-type").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
-    let mut content = json!({"status": status, "headers": headers});
+    let mut content = json!({"url": url, "status": status, "headers": headers});
     if omitted > 0 {
         content["note"] = format!("{omitted} headers were left out").into();
+    }
+    if let Some(to) = redirected_to {
+        content["redirected_to"] = to.into();
+        content["note"] = BODY_STAYS.into();
     }
     if truncated {
         content["truncated"] = true.into();
@@ -82,9 +90,14 @@ mod tests {
 
     use super::*;
 
+    fn response(status: u16) -> OutboundResponse {
+        let url = "https://a.example/".to_owned();
+        OutboundResponse { url, redirected_to: None, status, headers: vec![], body: vec![], truncated: false }
+    }
+
     fn of(content_type: &str, body: &[u8], truncated: bool) -> Value {
         let headers = vec![("content-type".to_owned(), content_type.to_owned())];
-        output(OutboundResponse { status: 200, headers, body: body.to_vec(), truncated }).content
+        output(OutboundResponse { headers, body: body.to_vec(), truncated, ..response(200) }).content
     }
 
     #[rstest]
@@ -111,10 +124,12 @@ mod tests {
         let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let large = "x".repeat(MAX_HEADER_BYTES);
         let headers = vec![header("a", "1"), header("b", "2"), header("a", "3"), header("c", &large)];
-        let output = output(OutboundResponse { status: 404, headers, body: vec![], truncated: false });
+        let output = output(OutboundResponse { headers, ..response(404) });
         assert!(!output.success);
-        let expected =
-            json!({"status": 404, "headers": {"a": "1, 3", "b": "2"}, "note": "1 headers were left out", "body": ""});
+        let expected = json!({
+            "url": "https://a.example/", "status": 404, "headers": {"a": "1, 3", "b": "2"},
+            "note": "1 headers were left out", "body": ""
+        });
         assert_eq!(output.content, expected);
         assert_eq!(output.content.as_object().unwrap().keys().next_back().unwrap(), "body");
     }

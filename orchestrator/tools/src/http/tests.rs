@@ -143,6 +143,5 @@ async fn the_declaration_keeps_to_the_contract() {
     let tool = tool(&[]).await;
     let spec = tool.spec();
     assert_eq!((spec.timeout, MAX_BODY_BYTES), (Duration::from_secs(30), 5 << 20));
-    assert_eq!(spec.sensitive, ["headers"]);
     assert_eq!(tool.spec().approval, ApprovalRequirement::UnlessAutoApproved);
 }

@@ -21,9 +21,10 @@ impl McpTools {
         let servers = self.catalog.client.servers();
         let views = servers.map(|server| {
             let status = self.catalog.client.status(&server.name);
-            let refused = self.catalog.refused(&server.name).into_iter().map(|tool| McpToolSummary {
-                reason: Some(tool.reason),
-                ..tool_view(tool.name, McpToolStatus::Refused)
+            let refused = self.catalog.refused(&server.name);
+            let refused = refused.iter().map(|tool| McpToolSummary {
+                reason: Some(tool.reason.clone()),
+                ..tool_view(tool.name.clone(), McpToolStatus::Refused)
             });
             McpServerSummary {
                 name: server.name.clone(),

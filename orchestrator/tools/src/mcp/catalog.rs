@@ -14,7 +14,7 @@ use std::{
 
 use agent::RegisteredTool;
 use parking_lot::Mutex;
-use protocol::UnavailableMcpServer;
+use protocol::UnavailableMcpTools;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
@@ -42,7 +42,7 @@ pub(super) struct Catalog {
     /// Incremented by each approval: withheld tools may be available then.
     approvals: AtomicU64,
     /// The tools that each server's last list had and that are refused.
-    refused: Mutex<BTreeMap<String, Vec<RefusedTool>>>,
+    refused: Mutex<BTreeMap<String, Arc<[RefusedTool]>>>,
     /// Servers with refused tools, and those with withheld ones, that the log has.
     logged: Mutex<HashSet<(String, &'static str)>>,
 }
@@ -113,14 +113,17 @@ impl Catalog {
         state.tools.clone().filter(|_| !state.lacks_approval(version))
     }
 
-    /// Why the user does not have a server's tools now, for this user.
-    pub(super) fn unavailable(&self, server: &str, user: &str) -> Option<UnavailableMcpServer> {
-        let list = self.lists.find(server, user)?;
+    /// Why the user does not have a server's tools now, or some of them, for this user.
+    pub(super) fn unavailable(&self, server: &str, user: &str) -> Vec<UnavailableMcpTools> {
+        let Some(list) = self.lists.find(server, user) else { return Vec::new() };
         let state = list.lock();
+        let unavailable = |tool, reason| UnavailableMcpTools { server: server.to_owned(), tool, reason };
         let is_awaited = state.tools.is_none() && state.reading.is_some();
         let not_yet = || is_awaited.then(|| format!("the MCP server {server} has not answered yet"));
-        let reason = state.error.as_ref().map(ToString::to_string).or_else(not_yet)?;
-        Some(UnavailableMcpServer { server: server.to_owned(), reason })
+        if let Some(reason) = state.error.as_ref().map(ToString::to_string).or_else(not_yet) {
+            return vec![unavailable(None, reason)];
+        }
+        state.refused.iter().map(|one| unavailable(Some(one.name.clone()), one.reason.clone())).collect()
     }
 
     /// Why a server's list could not be read for this user, if the last attempt failed.
@@ -129,7 +132,7 @@ impl Catalog {
     }
 
     /// The refused tools of a server's last list.
-    pub(super) fn refused(&self, server: &str) -> Vec<RefusedTool> {
+    pub(super) fn refused(&self, server: &str) -> Arc<[RefusedTool]> {
         self.refused.lock().get(server).cloned().unwrap_or_default()
     }
 
@@ -208,8 +211,9 @@ impl Catalog {
         }
         self.log_once(server, "refused", refused.len());
         self.log_once(server, "withheld", withheld);
-        self.refused.lock().insert(server.to_owned(), refused);
-        Ok(ReadList { tools: tools.into(), bytes, changes })
+        let refused: Arc<[RefusedTool]> = refused.into();
+        self.refused.lock().insert(server.to_owned(), Arc::clone(&refused));
+        Ok(ReadList { tools: tools.into(), refused, bytes, changes })
     }
 
     /// Reports that a server has tools which are not offered, once, and without anything that it sent.

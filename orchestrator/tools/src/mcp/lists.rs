@@ -9,6 +9,8 @@ use mcp::McpError;
 use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
+use super::definition::RefusedTool;
+
 /// Age from which a list is read again, although the server has not reported a change.
 const MAX_AGE: Duration = Duration::from_mins(5);
 /// Least time between two attempts to read a list: bounds what a server's reports of changes cost.
@@ -35,6 +37,8 @@ pub(super) type List = Mutex<ListState>;
 pub(super) struct ListState {
     /// None before it was read for the first time.
     pub(super) tools: Option<Tools>,
+    /// The tools of the same list that are not used.
+    pub(super) refused: Arc<[RefusedTool]>,
     /// Size of the definitions of `tools`.
     bytes: usize,
     /// The version that `tools` have.
@@ -66,6 +70,7 @@ pub(super) struct Version {
 
 pub(super) struct ReadList {
     pub(super) tools: Tools,
+    pub(super) refused: Arc<[RefusedTool]>,
     /// Size of their definitions.
     pub(super) bytes: usize,
     /// The number of changes that the server had reported before.
@@ -141,8 +146,8 @@ impl ListState {
         self.reading = None;
         self.tried_at = Some(now);
         match outcome {
-            Ok((ReadList { tools, bytes, changes }, approvals)) => {
-                (self.tools, self.bytes, self.error) = (Some(tools), bytes, None);
+            Ok((ReadList { tools, refused, bytes, changes }, approvals)) => {
+                (self.tools, self.refused, self.bytes, self.error) = (Some(tools), refused, bytes, None);
                 self.version = Some(Version { approvals, changes });
             }
             Err(error) => self.error = error,
@@ -158,7 +163,7 @@ mod tests {
 
     fn add(lists: &Lists, user: &str, bytes: usize, now: Duration) {
         let list = lists.of("srv", user, now);
-        list.lock().tried(Ok((ReadList { tools: Vec::new().into(), bytes, changes: 0 }, 0)), now);
+        list.lock().tried(Ok((ReadList { tools: Vec::new().into(), refused: [].into(), bytes, changes: 0 }, 0)), now);
     }
 
     fn users(lists: &Lists) -> Vec<String> {

@@ -37,8 +37,11 @@ fn forms() -> Vec<String> {
         let escape = |byte: u8| if keeps(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
         SECRET.bytes().map(escape).collect::<String>()
     };
+    let hexadecimal: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
     vec![
         SECRET.to_owned(),
+        hexadecimal.to_uppercase(),
+        hexadecimal,
         BASE64_STANDARD.encode(SECRET),
         BASE64_URL_SAFE.encode(SECRET),
         BASE64_URL_SAFE_NO_PAD.encode(SECRET),
@@ -390,7 +393,7 @@ async fn tools_hooks_notifications_and_the_log_get_no_secret() {
     assert_eq!(notices.as_array().map(Vec::len), Some(1), "{notices:#}");
     assert_clean("the notifications", notices.to_string().as_bytes());
     let sent = received.lock().unwrap().clone();
-    assert!(String::from_utf8_lossy(&sent).contains("[redacted]"), "the server was reached");
+    assert!(String::from_utf8_lossy(&sent).contains("[redacted:TOKEN]"), "the server was reached");
     assert_clean("the requests of http", &sent);
     let calls = mcp.requests("tools/call");
     assert_eq!(calls.len(), 1);

@@ -129,9 +129,42 @@ async fn a_refused_secret_is_not_repeated_to_the_caller() {
     }
     ada.post_raw("/api/secrets", &format!("{{\"name\": \"{VALUE}")).await.problem(ErrorCode::BadRequest);
     for size in [8, 65_536] {
-        set(&ada, &format!("of{size}"), &"ä".repeat(size / 2)).await;
+        set(&ada, &format!("of{size}"), &"ä-1".repeat(size / 4)).await;
     }
     assert_eq!(names(&ada).await, ["of65536", "of8"]);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_value_that_ordinary_text_contains_is_stored_only_with_force() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let token = world.fresh("ada", Role::User);
+    let as_ada = environment(&world, &[("GANTRY_URL", ada.base()), ("GANTRY_TOKEN", &token)]);
+    for value in ["production", "Production", "PASSWORD", "password123", "authentication", "weathervane", "20261127"] {
+        let body = json!({"name": "DB_ENV", "value": value});
+        let refused = ada.post("/api/secrets", &body).await.problem(ErrorCode::WeakSecret);
+        let detail = refused.body["detail"].as_str().unwrap();
+        assert!(refused.status == 422 && detail.contains("--force") && !detail.contains(value), "{detail}");
+        ada.post("/api/secrets", &json!({"name": "DB_ENV", "value": value, "force": false}))
+            .await
+            .problem(ErrorCode::WeakSecret);
+        let refused = program::run_with_input(&["secret", "set", "DB_ENV"], &as_ada, value).await;
+        assert!(refused.code == Some(2) && refused.stderr.contains("--force"), "{refused:?}");
+    }
+    assert_eq!(names(&ada).await, Vec::<String>::new());
+    ada.post("/api/secrets", &json!({"name": "DB_ENV", "value": "production", "force": true})).await.expect(201);
+    let stored = program::run_with_input(&["secret", "set", "DAY", "--force"], &as_ada, "20261127").await;
+    assert_eq!(stored.code, Some(0), "{stored:?}");
+    assert_eq!(values(&world, "ada").await, [pair("DAY", "20261127"), pair("DB_ENV", "production")]);
+    // What it changes names it.
+    let id = ada.create(json!({"prompt": "work"})).await;
+    let worker = world.manual_worker(id).await;
+    worker.tool("echo", "t1", json!({"message": "cat /etc/production/app.toml"})).await.expect(200);
+    worker.finish("done").await;
+    ada.wait_for_end(id).await;
+    let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
+    assert_eq!(actions["items"][0]["input"]["message"], "cat /etc/[redacted:DB_ENV]/app.toml", "{actions:#}");
     world.finish().await;
 }
 

@@ -91,11 +91,13 @@ async fn every_call_has_its_row_and_the_rows_outlive_the_thread_without_texts() 
     let stopped = [("echo", Some(false), NOT_AUTHORIZED), ("message", Some(false), NOT_AUTHORIZED)];
     assert_eq!(outcomes(&calls, 4), stopped);
     let outputs: Vec<&str> = calls.iter().filter_map(|call| call.output.as_deref()).collect();
-    for text in ["it is [redacted]", "the user denied this call", "not approved in time", "the user stopped the turn"] {
+    for text in
+        ["it is [redacted:KEY]", "the user denied this call", "not approved in time", "the user stopped the turn"]
+    {
         assert!(outputs.iter().any(|output| output.contains(text)), "{text}: {outputs:?}");
     }
     let shown = serde_json::to_string(&calls).unwrap();
-    assert!(!shown.contains(SECRET) && shown.contains(r#"{"message":"it is [redacted]"}"#), "{shown}");
+    assert!(!shown.contains(SECRET) && shown.contains(r#"{"message":"it is [redacted:KEY]"}"#), "{shown}");
 
     // Other users do not learn that there are any.
     let thread = history(&ada).await.thread.id;

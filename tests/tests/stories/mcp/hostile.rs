@@ -179,10 +179,10 @@ async fn a_server_that_floods_its_event_stream_is_disconnected_although_nobody_a
 }
 
 #[tokio::test]
-async fn a_server_that_is_down_or_not_allowed_has_no_tools_and_says_why() {
+async fn a_server_whose_redirect_is_not_followed_has_no_tools_and_says_why() {
     let server = McpTestServer::start(&[tool("echo", "repeats")]).await;
     server.on("initialize", Behaviour::Redirect("http://169.254.169.254/".to_owned()));
-    let mut world = world_with(&server).await;
+    let world = world_with(&server).await;
     let (_, worker) = job(&world, &world.user("ada"), &["srv__echo"]).await;
     assert!(listed(&worker).await.is_empty());
     let root = world.someone("root", orchestrator::auth::Role::Admin);
@@ -192,13 +192,6 @@ async fn a_server_that_is_down_or_not_allowed_has_no_tools_and_says_why() {
     assert_eq!(reply["error"]["kind"], "external", "a call says why, too: {reply:#}");
     let shown = world.user("ada").get("/api/tools").await.expect(200).body["unavailable"].clone();
     assert!(shown[0]["reason"].as_str().is_some_and(|reason| reason.contains("redirect")), "{shown:#}");
-    worker.finish("done").await;
-    world.restart_with(|config| config.egress_ceiling.clear()).await;
-    let (_, worker) = job(&world, &world.user("ada"), &["srv__echo"]).await;
-    assert!(listed(&worker).await.is_empty());
-    let root = world.someone("root", orchestrator::auth::Role::Admin);
-    let error = root.get("/api/admin/mcp").await.expect(200).body["items"][0]["error"].clone();
-    assert!(error.as_str().is_some_and(|error| error.contains("not allowed by the operator")), "{error}");
     worker.finish("done").await;
     world.finish().await;
 }

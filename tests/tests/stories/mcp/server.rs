@@ -13,7 +13,7 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
-    routing::post,
+    routing::{any, post},
 };
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
@@ -91,6 +91,7 @@ impl McpTestServer {
         let script = Arc::new(Mutex::new(Script::default()));
         let router = Router::new()
             .route("/mcp", post(answer).get(stream_of_server).delete(StatusCode::OK))
+            .route("/moved", any(async || (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, "/mcp")])))
             .with_state(Arc::clone(&script));
         let mut task = JoinSet::new();
         task.spawn(async move { axum::serve(listener, router).await.unwrap() });

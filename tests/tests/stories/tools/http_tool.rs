@@ -2,14 +2,16 @@
 
 use axum::{
     Router,
-    http::{StatusCode, Uri, header},
+    http::{HeaderMap, Method, StatusCode, Uri, header},
     routing::any,
 };
 use orchestrator::app::{App, TestOverrides};
-use protocol::{EgressDecision, ErrorCode, EventData};
+use protocol::{EgressDecision, ErrorCode, EventData, ThreadState};
 use serde_json::{Value, json};
-use tests::World;
+use tests::{World, script_of};
 use tokio::{net::TcpListener, task::JoinSet};
+
+use crate::chat::{gates_in_chat::waiting, send, until_state};
 
 async fn listed(worker: &tests::ManualWorker) -> Vec<String> {
     let tools = worker.get("tools").await.expect(200).body["tools"].clone();
@@ -48,18 +50,24 @@ async fn a_job_without_an_egress_list_has_no_http() {
     world.finish().await;
 }
 
-/// A server that answers with a text, and at `/away` with a redirect to the host in the query.
+/// A server that answers with a text, at `/echo` with the request, and at `/away` and `/kept` with a redirect to the query.
 async fn server() -> (std::net::SocketAddr, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let away = async |uri: Uri| {
-        let to = uri.query().unwrap_or_default().to_owned();
-        (StatusCode::FOUND, [(header::LOCATION, to)])
+    let to = |status: StatusCode, uri: &Uri| (status, [(header::LOCATION, uri.query().unwrap_or_default().to_owned())]);
+    let away = move |uri: Uri| async move { to(StatusCode::FOUND, &uri) };
+    let kept = move |uri: Uri| async move { to(StatusCode::TEMPORARY_REDIRECT, &uri) };
+    let echo = async |method: Method, headers: HeaderMap, body: String| {
+        format!("{method} {:?} {body}", headers.get(header::AUTHORIZATION))
     };
     // A server that knows the secret.
     let secret = async || (StatusCode::FOUND, [(header::LOCATION, "https://correct-horse-battery.example.org/")]);
-    let router =
-        Router::new().route("/text", any(async || "four")).route("/away", any(away)).route("/secret", any(secret));
+    let router = Router::new()
+        .route("/text", any(async || "four"))
+        .route("/echo", any(echo))
+        .route("/away", any(away))
+        .route("/kept", any(kept))
+        .route("/secret", any(secret));
     let mut task = JoinSet::new();
     task.spawn(async move { drop(axum::serve(listener, router).await) });
     (address, task)
@@ -130,6 +138,70 @@ async fn a_job_reaches_what_it_lists_and_each_decision_is_an_event() {
     let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
     assert_eq!(actions["items"].as_array().map(Vec::len), Some(9));
     assert!(!actions.to_string().contains("hunter2"), "{actions:#}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_body_of_a_request_stays_with_the_origin_that_was_asked() {
+    let (one, _one) = server().await;
+    let (other, _other) = server().await;
+    let world = World::builder().set("GANTRY_EGRESS_CEILING", format!("{one},{other}")).build().await;
+    let ada = world.user("ada");
+    let egress = json!({"allow": [one.to_string(), other.to_string()]});
+    let id = ada.create(json!({"prompt": "work", "tools": ["http"], "egress": egress})).await;
+    let worker = world.manual_worker(id).await;
+    let elsewhere = format!("http://{other}/echo");
+    for (call, path, expected) in [
+        ("t1", format!("kept?{elsewhere}"), json!({"status": 307, "redirected_to": elsewhere, "body": ""})),
+        ("t2", format!("away?{elsewhere}"), json!({"status": 200, "url": elsewhere, "body": "GET None "})),
+        (
+            "t3",
+            "kept?/echo".to_owned(),
+            json!({"status": 200, "url": format!("http://{one}/echo"), "body": "POST Some(\"x\") private"}),
+        ),
+    ] {
+        let url = format!("http://{one}/{path}");
+        let arguments = json!({"method": "POST", "url": url, "headers": {"Authorization": "x"}, "body": "private"});
+        let reply = worker.tool("http", call, arguments).await.expect(200);
+        let output: Value = serde_json::from_str(reply.body["output"].as_str().unwrap()).unwrap();
+        for (field, value) in expected.as_object().unwrap() {
+            assert_eq!(&output[field], value, "{field} of {output:#}");
+        }
+        let is_refused = output.get("redirected_to").is_some();
+        assert_eq!((is_refused, output["url"] == json!(url)), (call == "t1", call == "t1"), "{output:#}");
+    }
+    worker.finish("done").await;
+    ada.wait_for_end(id).await;
+    let asked = ada.events(id).await.into_iter().filter_map(|event| match event.data {
+        EventData::Egress { port, .. } => Some(port),
+        _ => None,
+    });
+    let (one, other) = (one.port(), other.port());
+    assert_eq!(asked.collect::<Vec<_>>(), [one, one, other, one, one]);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn an_approval_shows_the_headers_of_a_request_without_credentials() {
+    let headers = json!({
+        "x-note": "a private document", "accept": "*/*", "Authorization": "Bearer hunter2", "x-door": "is correct-horse-battery",
+    });
+    let arguments = json!({"method": "GET", "url": "https://api.example.org/", "headers": headers});
+    let script = script_of(&[
+        json!({"when": {"tool_name": "http"}, "reply": {"text": "result: {{tool_result}}"}}),
+        json!({"reply": {"text": "I will.", "tool_calls": [{"name": "http", "arguments": arguments}]}}),
+    ]);
+    let world = World::builder().script(script).set("GANTRY_EGRESS_CEILING", "api.example.org").build().await;
+    let ada = world.user("ada");
+    ada.post("/api/secrets", &json!({"name": "DOOR", "value": "correct-horse-battery"})).await.expect(201);
+    send(&ada, "send it").await;
+    let gate = waiting(&ada).await;
+    let shown = json!({
+        "x-note": "a private document", "accept": "*/*", "Authorization": "[redacted]", "x-door": "is [redacted:DOOR]",
+    });
+    assert_eq!(gate.parameters["headers"], shown, "{gate:#?}");
+    ada.post(&format!("/api/gates/{}/resolve", gate.id), &json!({"decision": "deny"})).await.expect(200);
+    until_state(&ada, ThreadState::Idle).await;
     world.finish().await;
 }
 

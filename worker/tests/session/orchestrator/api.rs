@@ -98,7 +98,7 @@ async fn call_tool(
         return problem(code);
     }
     let output = request.arguments["message"].clone();
-    let truncated = name == "sign_in";
+    let truncated = name == "fetch";
     shared.record().remote_calls.push((name, request));
     let reply = ToolCallReply { success: true, output: Some(output), truncated, duration_ms: 1, error: None };
     Json(reply).into_response()

@@ -6,6 +6,7 @@ use protocol::{
     limits::{MAX_SECRET_BYTES, MAX_SECRETS, MAX_SECRETS_TOTAL_BYTES, MIN_SECRET_BYTES},
 };
 use secrecy::{ExposeSecret, SecretString};
+use secrets::is_weak;
 use store::SecretStored;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -23,6 +24,10 @@ pub(in crate::public) fn routes() -> OpenApiRouter<PublicApi> {
         .merge(audited("secret.set", routes!(set)))
         .merge(audited("secret.delete", routes!(delete)))
 }
+
+/// Why a weak value is refused, and what to do.
+const WEAK: &str = "the value is an everyday word, or has fewer than 12 characters of one kind; a stored value is redacted wherever \
+                    it occurs, so ordinary text would be changed; choose another value, or set force (--force) to store it";
 
 /// Lists the caller's secrets by name.
 ///
@@ -53,6 +58,7 @@ async fn list(
     responses(
         (status = 201, body = SecretSummary, description = "The secret is stored; a previous value is replaced."),
         (status = 409, description = "The caller has the maximum number of secrets, or their values the maximum size in all."),
+        (status = 422, description = "`weak_secret`: ordinary text contains the value, and `force` is not set."),
     )
 )]
 async fn set(
@@ -60,9 +66,12 @@ async fn set(
     AuditedCaller { who, entry }: AuditedCaller,
     body: Result<ApiJson<SetSecret>, ApiError>,
 ) -> Result<(StatusCode, Json<SecretSummary>), ApiError> {
-    let SetSecret { name, value } = body.map_err(without_content)?.value;
+    let SetSecret { name, value, force } = body.map_err(without_content)?.value;
     let value = SecretString::from(value);
     check(&name, &value)?;
+    if !force && is_weak(value.expose_secret()) {
+        return Err(ApiError::new(ErrorCode::WeakSecret, WEAK));
+    }
     match api.secrets.set(&who.user, &name, &value, &entry).await? {
         SecretStored::Done(secret) => Ok((StatusCode::CREATED, Json(secret))),
         SecretStored::LimitReached => {
@@ -97,9 +106,12 @@ fn without_content(error: ApiError) -> ApiError {
     if error.code() != ErrorCode::Invalid {
         return error;
     }
-    let is_known = |error: &&FieldError| ["name", "value"].contains(&error.field.as_str());
+    let is_known = |error: &&FieldError| ["name", "value", "force"].contains(&error.field.as_str());
     let field = error.errors().iter().find(is_known).map_or("body", |error| error.field.as_str());
-    ApiError::field(field, "must be an object with the strings name and value, and nothing else")
+    ApiError::field(
+        field,
+        "must be an object with the strings name and value, optionally the boolean force, and nothing else",
+    )
 }
 
 /// Deletes a secret of the caller.
@@ -136,6 +148,7 @@ mod tests {
     #[case(r#"{"name": "TOKEN", "value": {"hunter22": 1}}"#, "value")]
     #[case(r#"{"name": "TOKEN", "hunter22": "x"}"#, "body")]
     #[case(r#"{"name": "TOKEN"}"#, "value")]
+    #[case(r#"{"name": "TOKEN", "value": "hunter22", "force": "hunter22"}"#, "force")]
     #[case(r#"{"name": 87654321, "value": "hunter22"}"#, "name")]
     #[case(r#""hunter22""#, "body")]
     #[case(r#"["TOKEN", "hunter22"]"#, "body")]

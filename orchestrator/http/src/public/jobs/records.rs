@@ -19,7 +19,7 @@ use crate::{
 
 /// Lists a job's tool calls, oldest first.
 ///
-/// This is the audit of what the agent did, with the arguments (sensitive ones redacted) and the result of each call.
+/// This is the audit of what the agent did, with the arguments (without credentials) and the result of each call.
 #[utoipa::path(
     get, path = "/api/jobs/{id}/actions", operation_id = "list_tool_calls", tag = "jobs",
     params(("id" = String, Path, description = "Job id."), PageParams),

@@ -47,7 +47,7 @@ async fn send(user: &User, content: &str) {
 async fn check_and_approve(user: &User, tool: &str) {
     let gate: Gate = waiting(user).await;
     assert_eq!(gate.tool, tool);
-    assert!(gate.parameters.to_string().contains("[redacted]"), "{gate:?}");
+    assert!(gate.parameters.to_string().contains("[redacted:TOKEN]"), "{gate:?}");
     let list = user.get("/api/gates").await.expect(200).body;
     let shown = user.get(&format!("/api/gates/{}", gate.id)).await.expect(200).body;
     assert_clean("the gate", format!("{list}{shown}").as_bytes());
@@ -93,7 +93,7 @@ async fn an_agent_that_repeats_a_secret_is_redacted_everywhere() {
     drop(stream);
 
     let job: JobId = ada.jobs().await.first().expect("a job was created").id;
-    assert!(ada.job(job).await.prompt.contains("a=[redacted] b"));
+    assert!(ada.job(job).await.prompt.contains("a=[redacted:TOKEN] b"));
     ada.cancel(job).await.expect(202);
     ada.wait_for_end(job).await;
     world.engine().until_empty().await;
