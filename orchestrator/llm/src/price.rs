@@ -61,6 +61,8 @@ impl PriceTable {
     pub(super) fn of_model(&self, model: &str, kind: ProviderKind) -> Option<Price> {
         match self.override_of(model) {
             Some(price) => Some(with_cache_prices(price, self.cache_ratios(model, kind))),
+            // Names of open models are those of hosted ones; the operator's own machine costs nothing.
+            None if kind == ProviderKind::Ollama => None,
             None => self.listed(model).map(|listed| listed.price),
         }
     }
@@ -76,7 +78,9 @@ impl PriceTable {
     }
 
     fn listed(&self, model: &str) -> Option<&ListedPrice> {
-        self.listed.iter().find(|(name, _)| is_release_of(model, name)).map(|(_, listed)| listed)
+        let matching = self.listed.iter().filter(|(name, _)| is_release_of(model, name));
+        // A release may have a price that differs from its model's.
+        matching.max_by_key(|(name, _)| name.len()).map(|(_, listed)| listed)
     }
 
     /// The ratios of the same model where it is listed, else those that the provider's price list has for all its
@@ -160,17 +164,29 @@ mod tests {
     #[case("gpt-4o-2024-11-20", Some(2_500_000))]
     #[case("gpt-4o-mini", Some(150_000))]
     #[case("gpt-4o-mini-2024-07-18", Some(150_000))]
-    #[case("gpt-5-pro", None)]
+    #[case("gpt-4o-2024-05-13", Some(5_000_000))]
+    #[case("gpt-5-pro", Some(15_000_000))]
+    #[case("gpt-5-next", None)]
+    #[case("gpt-5.4", None)]
     #[case("gpt-5.2", Some(1_750_000))]
-    #[case("claude-sonnet-4-5-20250929", Some(3_000_000))]
+    #[case("claude-sonnet-4-6-20260217", Some(3_000_000))]
     #[case("claude-sonnet-4-9", None)]
-    #[case("claude-3-5-haiku-latest", Some(800_000))]
+    #[case("claude-haiku-4-5-latest", Some(1_000_000))]
     #[case("other-org/their-model", None)]
     #[case("house-model-large", Some(7_000_000))]
     #[case("house-model", Some(3_000_000))]
     fn prices(#[case] model: &str, #[case] input: Option<u64>) {
         let table = table(&[("house-model", only(3.0, 0.0)), ("house-model-large", only(7.0, 0.0))]);
         assert_eq!(table.of_model(model, ProviderKind::OpenAi).map(|price| price.input), input);
+    }
+
+    #[rstest]
+    #[case(ProviderKind::OpenAi, Some(950_000))]
+    #[case(ProviderKind::Ollama, None)]
+    fn a_listed_price_is_not_that_of_the_operators_machine(#[case] kind: ProviderKind, #[case] input: Option<u64>) {
+        assert_eq!(table(&[]).of_model("kimi-k2.6", kind).map(|price| price.input), input);
+        let named = table(&[("kimi", only(1.0, 2.0))]).of_model("kimi-k2.6", kind);
+        assert_eq!(named.map(|price| price.input), Some(1_000_000));
     }
 
     #[test]
@@ -185,7 +201,7 @@ mod tests {
 
     /// An override that names only input and output derives the cache prices.
     #[rstest]
-    #[case::of_the_model("claude-sonnet-4-5", ProviderKind::OpenAi, 200_000, 2_500_000)]
+    #[case::of_the_model("claude-sonnet-4-6", ProviderKind::OpenAi, 200_000, 2_500_000)]
     #[case::of_the_model_with_its_own_ratio("gpt-4o", ProviderKind::OpenAi, 1_000_000, 2_000_000)]
     #[case::of_the_kind("claude-next", ProviderKind::Anthropic, 200_000, 2_500_000)]
     #[case::of_a_compatible_server("their-model", ProviderKind::OpenAi, 1_000_000, 2_000_000)]

@@ -52,7 +52,7 @@ async fn the_whole_request_is_estimated() {
 #[case::marked_for_the_cache(ProviderKind::Anthropic, 375)]
 #[case::not_marked(ProviderKind::OpenAi, 300)]
 fn input_is_estimated_at_its_highest_price(#[case] kind: ProviderKind, #[case] input: u64) {
-    let provider = ProviderSettings::new("one", kind, "claude-sonnet-4-5");
+    let provider = ProviderSettings::new("one", kind, "claude-sonnet-4-6");
     let estimate = gateway(vec![provider]).estimate(&request_of("hello"), &CallContext::default());
     assert_eq!(estimate.prices, Some((input * 10_000, 15_000_000)));
 }
