@@ -7,9 +7,11 @@ mod disk;
 mod model;
 mod routines;
 mod sandbox;
+mod time_zones;
 
 use std::path::Path;
 
+use chrono::{DateTime, Utc};
 use clap::Args;
 use secrecy::ExposeSecret;
 
@@ -17,7 +19,7 @@ use cli::{Check, CliError, Exit, Output, Paint, Verdict, one_line, server_checks
 
 use crate::config::ConfigSource;
 use auth::SigningKey;
-use base::{Environment, clock::Clock};
+use base::{Environment, clock::Clock, zone::Database};
 use config::Config;
 use store::{Store, StoreError};
 
@@ -39,7 +41,7 @@ pub(super) async fn run(args: DoctorArgs, environment: &Environment, output: &mu
     if is_installed_here {
         match config {
             Err(error) => checks.push(Check::failed("configuration", error.to_string(), "fix this value")),
-            Ok(config) => checks.extend(installation(&config).await),
+            Ok(config) => checks.extend(installation(&config, now).await),
         }
     }
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
@@ -52,7 +54,7 @@ pub(super) async fn run(args: DoctorArgs, environment: &Environment, output: &mu
 }
 
 /// The checks of the server's installation on this machine.
-async fn installation(config: &Config) -> Vec<Check> {
+async fn installation(config: &Config, now: DateTime<Utc>) -> Vec<Check> {
     let mut checks = vec![install(config)];
     let warnings = config.warnings.join("; ");
     checks.push(if warnings.is_empty() {
@@ -70,6 +72,7 @@ async fn installation(config: &Config) -> Vec<Check> {
     checks.extend(sandbox::checks(config).await);
     checks.push(model::check(config).await);
     checks.extend(routines::checks(config));
+    checks.push(time_zones::check(Database::in_force(), now));
     checks
 }
 

@@ -7,12 +7,13 @@ use agent::{
     split_context, with_context,
 };
 use chrono::{DateTime, Utc};
-use chrono_tz::Tz;
 use domain::transcript;
 use protocol::{
     ChatContent, ChatMessage, Completion, EventData, LineOrigin, Message, MessageRole, UserSettings,
     limits::MAX_TRANSCRIPT_BYTES,
 };
+
+use base::Zone;
 
 const INSTRUCTIONS: &str = "\
 You are the user's assistant in a chat. Answer in the user's language, and briefly unless asked otherwise. Use tools where they \
@@ -30,7 +31,7 @@ pub(super) struct Briefing {
 
 impl Briefing {
     pub(super) fn new(identity: Option<&str>, settings: &UserSettings, now: DateTime<Utc>) -> Self {
-        let zone: Tz = settings.timezone.parse().unwrap_or(Tz::UTC);
+        let zone: Zone = settings.timezone.parse().unwrap_or(Zone::UTC);
         let time = now.with_timezone(&zone).format("%A, %-d %B %Y, %H:%M");
         let identity = identity.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
         Self { identity, time: Some(format!("It is {time} in the user's time zone, {}.", zone.name())) }

@@ -2,12 +2,13 @@
 
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, SecondsFormat, Utc};
-use chrono_tz::Tz;
 use protocol::UserSettings;
 
 use super::conversation::line;
 use domain::heartbeat::HEARTBEAT_OK;
 use store::SystemLine;
+
+use base::Zone;
 
 const INSTRUCTIONS: &str = "\
 This is a heartbeat: a look at what there is to do, which Gantry starts by itself. The user is not present, and no one can \
@@ -22,7 +23,7 @@ pub(super) fn heartbeat_prompt(
     now: DateTime<Utc>,
     nonce: &DelimiterNonce,
 ) -> String {
-    let zone: Tz = settings.timezone.parse().unwrap_or(Tz::UTC);
+    let zone: Zone = settings.timezone.parse().unwrap_or(Zone::UTC);
     let mut parts = vec![
         INSTRUCTIONS.to_owned(),
         format!(

@@ -6,12 +6,11 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use chrono_tz::Tz;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::engine::{ActiveTurn, ChatEngine};
-use base::{clock::Clock, per_user_semaphore::PerUserSemaphore};
+use base::{Zone, clock::Clock, per_user_semaphore::PerUserSemaphore};
 use domain::heartbeat::{HeartbeatDecision, HeartbeatFacts, interval};
 use store::{DeferredHeartbeat, DueHeartbeat, Store, StoreError};
 
@@ -129,7 +128,7 @@ impl Heartbeats {
         let facts = HeartbeatFacts {
             every: interval(settings, self.settings.every_seconds),
             quiet_hours: settings.quiet_hours,
-            zone: settings.timezone.parse().unwrap_or(Tz::UTC),
+            zone: settings.timezone.parse().unwrap_or(Zone::UTC),
             has_work: due.has_work,
             since: due.since.unwrap_or(now),
             requested_at: due.requested_at,

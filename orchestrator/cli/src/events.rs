@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use chrono_tz::Tz;
 use clap::Args;
 use protocol::{AnyEventData, ChatContent, EventData, EventSubject, InstanceEvent, InstanceEventData};
 use serde::Serialize;
@@ -18,6 +17,8 @@ use super::{
         truncate,
     },
 };
+
+use base::Zone;
 
 const PATH: &str = "/api/events";
 /// Longest summary of an event, in characters.
@@ -93,7 +94,7 @@ fn print(event: Option<&InstanceEvent>, output: &mut Output) -> Result<(), CliEr
 }
 
 /// An event on a line of at most `width` columns.
-fn line(paint: Paint, event: &InstanceEvent, zone: Tz, width: Option<usize>) -> String {
+fn line(paint: Paint, event: &InstanceEvent, zone: Zone, width: Option<usize>) -> String {
     let at = local_time(event.at, zone);
     let (kind, summary) = match &event.data {
         AnyEventData::Job(data) => (data.kind().as_str(), of_job(data)),
@@ -199,7 +200,7 @@ mod tests {
         event["v"] = json!(1);
         event["at"] = json!("2026-11-22T12:00:00Z");
         event["user_id"] = json!("ada");
-        line(Paint::Plain, &serde_json::from_value(event).unwrap(), Tz::UTC, None)
+        line(Paint::Plain, &serde_json::from_value(event).unwrap(), Zone::UTC, None)
     }
 
     #[test]

@@ -9,7 +9,6 @@ pub(crate) mod text;
 
 use std::io::{self, IsTerminal, Write};
 
-use chrono_tz::Tz;
 use serde::Serialize;
 
 pub use self::{
@@ -21,7 +20,7 @@ pub(crate) use self::{
     text::{escape_control_chars, truncate, wrapped},
 };
 use super::{exit::CliError, unix};
-use base::Environment;
+use base::{Environment, Zone};
 
 /// Text or JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +83,7 @@ pub struct Output {
     /// Columns of the terminal, or `COLUMNS`. `None`: unlimited.
     pub width: Option<usize>,
     /// The user's time zone.
-    pub zone: Tz,
+    pub zone: Zone,
     out: Box<dyn Write + Send>,
 }
 
@@ -111,7 +110,7 @@ impl Output {
             paint: Paint::Plain,
             is_live: false,
             width: None,
-            zone: Tz::UTC,
+            zone: Zone::UTC,
             out: Box::new(Capture(buffer.clone())),
         };
         (output, buffer)
@@ -180,10 +179,10 @@ pub fn width(environment: &Environment) -> Option<usize> {
 }
 
 /// `TZ` if it is the name of a zone, else the zone of the machine.
-fn zone(environment: &Environment) -> Tz {
+fn zone(environment: &Environment) -> Zone {
     let set = environment.get("TZ").and_then(|name| name.trim_start_matches(':').parse().ok());
     let of_machine = || iana_time_zone::get_timezone().ok()?.parse().ok();
-    set.or_else(of_machine).unwrap_or(Tz::UTC)
+    set.or_else(of_machine).unwrap_or(Zone::UTC)
 }
 
 struct Capture(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);

@@ -3,8 +3,9 @@
 //! Decides for one user at one moment. Never reads the clock, and never knows who else has a heartbeat.
 
 use chrono::{DateTime, Days, LocalResult, NaiveDateTime, TimeDelta, TimeZone as _, Timelike as _, Utc};
-use chrono_tz::Tz;
 use protocol::{QuietHours, TimeOfDay, UserSettings};
+
+use base::Zone;
 
 /// The reply that says that there is nothing to report.
 pub const HEARTBEAT_OK: &str = "HEARTBEAT_OK";
@@ -24,7 +25,7 @@ pub struct HeartbeatFacts {
     pub every: Option<TimeDelta>,
     pub quiet_hours: Option<QuietHours>,
     /// The zone of these hours.
-    pub zone: Tz,
+    pub zone: Zone,
     /// Whether there is a checklist with text, or a line that waits.
     pub has_work: bool,
     /// When the last heartbeat began or, without one, since when there is work.
@@ -89,7 +90,7 @@ fn time_of(local: NaiveDateTime) -> Option<TimeOfDay> {
 }
 
 /// The instants of a local time, earliest first; of one that the clock skips, that of the first minute after the gap.
-fn instants(zone: Tz, local: NaiveDateTime) -> Vec<DateTime<Utc>> {
+fn instants(zone: Zone, local: NaiveDateTime) -> Vec<DateTime<Utc>> {
     for minutes in 0..MAX_SKIPPED_MINUTES {
         let Some(local) = local.checked_add_signed(TimeDelta::minutes(i64::from(minutes))) else { break };
         match zone.from_local_datetime(&local) {
@@ -135,7 +136,7 @@ mod tests {
         HeartbeatFacts {
             every: Some(TimeDelta::minutes(30)),
             quiet_hours: None,
-            zone: Tz::UTC,
+            zone: Zone::UTC,
             has_work: true,
             since: at("2026-11-22T12:00:00Z"),
             requested_at: None,
@@ -187,13 +188,13 @@ mod tests {
     }
 
     #[rstest]
-    #[case::before(Tz::UTC, "2026-11-22T21:59:59Z", "22:00", "07:00", HeartbeatDecision::Begin)]
-    #[case::at_the_beginning(Tz::UTC, "2026-11-22T22:00:00Z", "22:00", "07:00", wait("2026-11-23T07:00:00Z"))]
-    #[case::after_midnight(Tz::UTC, "2026-11-23T06:59:59Z", "22:00", "07:00", wait("2026-11-23T07:00:00Z"))]
-    #[case::at_the_end(Tz::UTC, "2026-11-23T07:00:00Z", "22:00", "07:00", HeartbeatDecision::Begin)]
-    #[case::by_day(Tz::UTC, "2026-11-23T13:30:00Z", "13:00", "14:00", wait("2026-11-23T14:00:00Z"))]
+    #[case::before(Zone::UTC, "2026-11-22T21:59:59Z", "22:00", "07:00", HeartbeatDecision::Begin)]
+    #[case::at_the_beginning(Zone::UTC, "2026-11-22T22:00:00Z", "22:00", "07:00", wait("2026-11-23T07:00:00Z"))]
+    #[case::after_midnight(Zone::UTC, "2026-11-23T06:59:59Z", "22:00", "07:00", wait("2026-11-23T07:00:00Z"))]
+    #[case::at_the_end(Zone::UTC, "2026-11-23T07:00:00Z", "22:00", "07:00", HeartbeatDecision::Begin)]
+    #[case::by_day(Zone::UTC, "2026-11-23T13:30:00Z", "13:00", "14:00", wait("2026-11-23T14:00:00Z"))]
     #[case::in_the_users_zone(
-        Tz::America__New_York,
+        "America/New_York",
         "2026-11-23T03:00:00Z",
         "22:00",
         "07:00",
@@ -201,7 +202,7 @@ mod tests {
     )]
     // 02:30 does not exist on this day; the first minute after the gap is 03:00, which is 01:00 UTC.
     #[case::their_end_is_skipped(
-        Tz::Europe__Berlin,
+        "Europe/Berlin",
         "2027-03-28T00:00:00Z",
         "22:00",
         "02:30",
@@ -209,15 +210,15 @@ mod tests {
     )]
     // 02:30 comes twice, at 00:30 and at 01:30 UTC.
     #[case::their_end_comes_twice(
-        Tz::Europe__Berlin,
+        "Europe/Berlin",
         "2027-10-31T00:10:00Z",
         "22:00",
         "02:30",
         wait("2027-10-31T00:30:00Z")
     )]
-    #[case::they_come_twice(Tz::Europe__Berlin, "2027-10-31T01:10:00Z", "22:00", "02:30", wait("2027-10-31T01:30:00Z"))]
+    #[case::they_come_twice("Europe/Berlin", "2027-10-31T01:10:00Z", "22:00", "02:30", wait("2027-10-31T01:30:00Z"))]
     fn quiet_hours_put_a_heartbeat_off(
-        #[case] zone: Tz,
+        #[case] zone: Zone,
         #[case] now: &str,
         #[case] from: &str,
         #[case] to: &str,
@@ -273,7 +274,7 @@ mod tests {
         /// quiet hours.
         #[test]
         fn quiet_hours_end(
-            zone in proptest::sample::select(&chrono_tz::TZ_VARIANTS[..]),
+            zone in proptest::sample::select(Zone::all()),
             from in 0_u8..24,
             length in 1_u8..22,
             minute in 0_u8..60,

@@ -1,7 +1,8 @@
 //! Validation of a user's settings. Pure.
 
-use chrono_tz::Tz;
 use protocol::{FieldError, UserSettings};
+
+use base::Zone;
 
 /// Maximum temperature; providers with a lower maximum get theirs.
 const MAX_TEMPERATURE: f64 = 2.0;
@@ -29,7 +30,7 @@ impl SettingsBounds {
         if settings.temperature.is_some_and(|temperature| !(0.0..=MAX_TEMPERATURE).contains(&temperature)) {
             add("temperature", format!("must be from 0 to {MAX_TEMPERATURE}, or null"));
         }
-        if settings.timezone.parse::<Tz>().is_err() {
+        if settings.timezone.parse::<Zone>().is_err() {
             add("timezone", "must be an IANA time zone, such as Europe/Oslo or UTC".to_owned());
         }
         if settings.quiet_hours.is_some_and(|hours| hours.from == hours.to) {

@@ -15,7 +15,6 @@
 //! Letters may have either case. A phrase of days is a cron expression, a duration an `every`, and the rest one time.
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta, Timelike, Utc};
-use chrono_tz::Tz;
 use protocol::RoutineTrigger;
 
 use super::{
@@ -23,6 +22,8 @@ use super::{
     local_time::{Instants, instants},
     times::zone_named,
 };
+
+use base::Zone;
 
 /// Longest duration: 10 years.
 const MAX_DURATION_SECONDS: u64 = 10 * 366 * 86_400;
@@ -125,7 +126,7 @@ fn every(words: &mut Words<'_>, timezone: Option<&str>) -> Result<RoutineTrigger
 }
 
 /// The zone at the end of a phrase, or the one beside it.
-fn zone(words: &mut Words<'_>, timezone: Option<&str>) -> Result<Option<Tz>, ScheduleError> {
+fn zone(words: &mut Words<'_>, timezone: Option<&str>) -> Result<Option<Zone>, ScheduleError> {
     let beside = timezone.map(zone_named).transpose()?;
     let Some(word) = words.next() else { return Ok(beside) };
     let named = zone_named(word)?;
@@ -306,7 +307,7 @@ fn at(words: &mut Words<'_>, timezone: Option<&str>) -> Result<DateTime<Utc>, Sc
         None => local_of(first, &words.next_lower().ok_or_else(invalid)?),
     };
     let local = local.ok_or_else(invalid)?;
-    let zone = zone(words, timezone)?.unwrap_or(Tz::UTC);
+    let zone = zone(words, timezone)?.unwrap_or(Zone::UTC);
     Ok(match instants(zone, local) {
         Instants::One(instant) | Instants::Two(instant, _) | Instants::Skipped { resumes: instant } => instant,
     })

@@ -12,7 +12,6 @@
 use std::{fmt, str::FromStr};
 
 use chrono::{DateTime, NaiveDateTime, SubsecRound, TimeDelta, Utc};
-use chrono_tz::Tz;
 use croner::Cron;
 use protocol::RoutineTrigger;
 
@@ -20,6 +19,8 @@ use super::{
     error::ScheduleError,
     local_time::{Instants, instants, local_time, put_back_at},
 };
+
+use base::Zone;
 
 /// Maximum bytes of a cron expression or phrase.
 pub(crate) const MAX_SCHEDULE_BYTES: usize = 256;
@@ -46,7 +47,7 @@ pub enum Schedule {
 #[derive(Clone, PartialEq, Eq)]
 pub struct CalendarSchedule {
     cron: Cron,
-    zone: Tz,
+    zone: Zone,
     /// Whether it fires in both passes of a repeated hour.
     in_both_passes: bool,
     /// Whether a skipped time fires after the gap.
@@ -72,7 +73,7 @@ impl Schedule {
 
     /// The times of a cron expression in an IANA time zone, UTC by default.
     pub fn cron(expression: &str, timezone: Option<&str>) -> Result<Self, ScheduleError> {
-        let zone = timezone.map_or(Ok(Tz::UTC), zone_named)?;
+        let zone = timezone.map_or(Ok(Zone::UTC), zone_named)?;
         CalendarSchedule::new(expression, zone).map(|schedule| Self::Cron(Box::new(schedule)))
     }
 
@@ -84,7 +85,7 @@ impl Schedule {
     }
 
     /// The time zone of a cron schedule.
-    pub fn zone(&self) -> Option<Tz> {
+    pub fn zone(&self) -> Option<Zone> {
         match self {
             Self::Cron(schedule) => Some(schedule.zone),
             Self::Every { .. } | Self::At(_) => None,
@@ -153,7 +154,7 @@ impl fmt::Debug for CalendarSchedule {
 }
 
 /// The IANA time zone with this name.
-pub(crate) fn zone_named(name: &str) -> Result<Tz, ScheduleError> {
+pub(crate) fn zone_named(name: &str) -> Result<Zone, ScheduleError> {
     name.parse().map_err(|_| ScheduleError::Zone(name.chars().take(64).collect()))
 }
 
@@ -170,7 +171,7 @@ fn nth(anchor: DateTime<Utc>, period: TimeDelta, number: i64) -> Option<DateTime
 const SECOND: TimeDelta = TimeDelta::seconds(1);
 
 impl CalendarSchedule {
-    fn new(expression: &str, zone: Tz) -> Result<Self, ScheduleError> {
+    fn new(expression: &str, zone: Zone) -> Result<Self, ScheduleError> {
         let error = |message: String| ScheduleError::Expression { message };
         if expression.len() > MAX_SCHEDULE_BYTES {
             return Err(error(format!("it is longer than {MAX_SCHEDULE_BYTES} bytes")));
@@ -268,7 +269,7 @@ impl CalendarSchedule {
 }
 
 /// The first local time after those that come twice.
-fn after_passes(zone: Tz, first: DateTime<Utc>, second: DateTime<Utc>) -> NaiveDateTime {
+fn after_passes(zone: Zone, first: DateTime<Utc>, second: DateTime<Utc>) -> NaiveDateTime {
     local_time(zone, put_back_at(zone, first, second) - SECOND) + SECOND
 }
 

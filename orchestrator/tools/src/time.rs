@@ -1,12 +1,11 @@
 //! `time`: what time it is, in UTC and in a time zone.
 
 use agent::{BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
-use chrono_tz::Tz;
 use protocol::ToolErrorKind;
 use serde_json::json;
 
 use super::builtin::{object, spec};
-use base::clock::Clock;
+use base::{Zone, clock::Clock};
 
 pub(super) struct Time(pub(super) Clock);
 
@@ -21,7 +20,7 @@ impl Tool for Time {
         let zone = invocation.arguments.get("timezone").and_then(|zone| zone.as_str()).unwrap_or("UTC").to_owned();
         let now = self.0.now();
         Box::pin(async move {
-            let zone: Tz = zone.parse().map_err(|_| {
+            let zone: Zone = zone.parse().map_err(|_| {
                 let message = format!("{zone:?} is no IANA time zone; use a name such as Europe/Oslo");
                 ToolError::new(ToolErrorKind::InvalidParameters, message)
             })?;

@@ -15,7 +15,6 @@ mod show;
 mod tests;
 mod trigger_fields;
 
-use chrono_tz::Tz;
 use clap::Subcommand;
 use protocol::{Page, Routine, RoutineId, RoutineWarning, UserSettings};
 
@@ -26,7 +25,7 @@ use crate::{
     ids::IdArg,
     output::{Output, one_line},
 };
-use base::{Environment, clock::Clock};
+use base::{Environment, Zone, clock::Clock};
 
 pub(crate) use trigger_fields::time;
 
@@ -164,9 +163,9 @@ async fn by_name(client: &Client, name: &str) -> Result<Routine, CliError> {
 }
 
 /// The caller's time zone; UTC if it cannot be read.
-pub(crate) async fn users_zone(client: &Client) -> Tz {
+pub(crate) async fn users_zone(client: &Client) -> Zone {
     let settings: Result<UserSettings, _> = client.get("/api/settings", &[]).await;
-    settings.ok().and_then(|settings| settings.timezone.parse().ok()).unwrap_or(Tz::UTC)
+    settings.ok().and_then(|settings| settings.timezone.parse().ok()).unwrap_or(Zone::UTC)
 }
 
 /// Prints what will not work unattended on standard error, after the name of its routine. With `--json` the answer has it.

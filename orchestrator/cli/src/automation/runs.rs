@@ -1,7 +1,6 @@
 //! `gantry runs`: the outcomes of the firings of routines.
 
 use chrono::{DateTime, Utc};
-use chrono_tz::Tz;
 use clap::{Args, Subcommand};
 use protocol::{RoutineRun, RunId, RunStatus};
 use serde_json::Value;
@@ -14,7 +13,7 @@ use crate::{
     job::calls::TOOL_CALLS,
     output::{Column, Output, Paint, cost, duration, escape_control_chars, local_time, one_line},
 };
-use base::clock::Clock;
+use base::{Zone, clock::Clock};
 
 const PATH: &str = "/api/runs";
 
@@ -178,7 +177,7 @@ fn took(run: &RoutineRun) -> Option<String> {
 }
 
 /// All that is known of a run.
-pub(crate) fn describe(paint: Paint, run: &RoutineRun, zone: Tz) -> String {
+pub(crate) fn describe(paint: Paint, run: &RoutineRun, zone: Zone) -> String {
     let status = match run.status {
         RunStatus::Ok => paint.green("ok"),
         RunStatus::Failed => paint.red("failed"),

@@ -2,13 +2,12 @@
 //! token, ready.
 
 use chrono::{DateTime, Utc};
-use chrono_tz::Tz;
 use protocol::{ActorRole, ErrorCode, JobCounts};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use serde_json::Value;
 
-use base::{Environment, mask_urls};
+use base::{Environment, Zone, mask_urls};
 
 use crate::{
     client::{Client, claims::UnverifiedClaims, connection::Connection},
@@ -69,7 +68,7 @@ impl Check {
 pub async fn checks(
     environment: &Environment,
     is_installed_here: bool,
-    (now, zone): (DateTime<Utc>, Tz),
+    (now, zone): (DateTime<Utc>, Zone),
 ) -> Vec<Check> {
     let connection = match Connection::from_environment(environment) {
         Ok(connection) => connection,
@@ -130,7 +129,7 @@ async fn reach(client: &Client, connection: &Connection, checks: &mut Vec<Check>
 }
 
 /// Whether the server accepts the token, and whose it is.
-async fn token(client: &Client, connection: &Connection, (now, zone): (DateTime<Utc>, Tz)) -> Check {
+async fn token(client: &Client, connection: &Connection, (now, zone): (DateTime<Utc>, Zone)) -> Check {
     let Some(token) = &connection.token else { return Check::failed("token", "there is none", TOKEN_ADVICE) };
     let claims = UnverifiedClaims::of(token.expose_secret());
     let found = claims.as_ref().map_or_else(

@@ -1,6 +1,5 @@
 //! `gantry job show`: one job, with its children.
 
-use chrono_tz::Tz;
 use protocol::{Job, JobId, JobSummary, Page};
 use serde_json::Value;
 
@@ -9,6 +8,8 @@ use super::super::{
     exit::CliError,
     output::{Format, Output, Paint, escape_control_chars, local_time, one_line, render, truncate, wrapped},
 };
+
+use base::Zone;
 
 const MAX_TITLE_CHARS: usize = 60;
 /// Columns before the values.
@@ -26,7 +27,12 @@ pub(super) async fn show(client: &Client, id: JobId, output: &mut Output) -> Res
     output.either(&job, |paint| describe(paint, &job, &children.items, (zone, width)))
 }
 
-pub(super) fn describe(paint: Paint, job: &Job, children: &[JobSummary], (zone, width): (Tz, Option<usize>)) -> String {
+pub(super) fn describe(
+    paint: Paint,
+    job: &Job,
+    children: &[JobSummary],
+    (zone, width): (Zone, Option<usize>),
+) -> String {
     let time = |at| local_time(at, zone);
     let mut rows =
         vec![("id", job.id.to_string()), ("title", one_line(&job.title)), ("state", render::state(paint, job.state))];

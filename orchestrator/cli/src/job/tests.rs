@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::*;
+use base::Zone;
 
 const ID: &str = "01890000-0000-7000-8000-000000000001";
 
@@ -327,7 +328,7 @@ fn a_pending_cancel_is_shown_until_the_job_ends() {
             super::super::output::Paint::Plain,
             &serde_json::from_value(job).unwrap(),
             &[],
-            (chrono_tz::Tz::UTC, None),
+            (Zone::UTC, None),
         )
     };
     assert!(text_of(stopping).contains("cancelling      since 2026-01-01 00:00:02 UTC"));

@@ -3,12 +3,13 @@
 //! Owns which columns are shown and what is cut. Cells must be escaped by `text`. Never prints.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use chrono_tz::Tz;
 use clap::Args;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, presets};
 
 use super::Output;
 use crate::ids::short_id;
+
+use base::Zone;
 
 /// Spaces between columns.
 const GAP: u16 = 2;
@@ -39,7 +40,7 @@ pub struct View {
     pub has_whole_ids: bool,
     pub now: DateTime<Utc>,
     /// The user's time zone.
-    pub zone: Tz,
+    pub zone: Zone,
     /// The user that the token names. A column of users is shown only if it has others.
     pub user: Option<String>,
 }
@@ -61,7 +62,7 @@ impl View {
     #[cfg(test)]
     pub const fn unlimited() -> Self {
         let now = DateTime::UNIX_EPOCH;
-        Self { width: None, is_wide: false, has_whole_ids: false, now, zone: Tz::UTC, user: None }
+        Self { width: None, is_wide: false, has_whole_ids: false, now, zone: Zone::UTC, user: None }
     }
 
     /// An id, in its short form unless whole ids are asked for.
@@ -82,7 +83,7 @@ impl View {
 }
 
 /// A time in a zone, to the second.
-pub(crate) fn local_time(at: DateTime<Utc>, zone: Tz) -> String {
+pub(crate) fn local_time(at: DateTime<Utc>, zone: Zone) -> String {
     at.with_timezone(&zone).format("%F %T %Z").to_string()
 }
 

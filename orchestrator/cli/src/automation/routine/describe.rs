@@ -1,13 +1,14 @@
 //! Triggers and times in words.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use chrono_tz::Tz;
 use protocol::{RoutineAction, RoutineTrigger};
 
 use crate::output::{duration, one_line};
 
+use base::Zone;
+
 /// A trigger in words. Times without a zone are in `zone`.
-pub(crate) fn trigger(trigger: &RoutineTrigger, zone: Tz) -> String {
+pub(crate) fn trigger(trigger: &RoutineTrigger, zone: Zone) -> String {
     let text = match trigger {
         RoutineTrigger::Cron { schedule, timezone } => {
             let zone = timezone.as_deref().filter(|zone| *zone != "UTC").map(|zone| format!(" ({zone})"));
@@ -99,16 +100,16 @@ pub(crate) fn relative(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
 }
 
 /// A time in a zone: with the weekday if it is less than six days away, else with the date.
-pub(crate) fn local(at: DateTime<Utc>, zone: Tz, now: DateTime<Utc>) -> String {
+pub(crate) fn local(at: DateTime<Utc>, zone: Zone, now: DateTime<Utc>) -> String {
     let form = if (at - now).abs() < TimeDelta::days(6) { "%a %R %Z" } else { "%F %R %Z" };
     at.with_timezone(&zone).format(form).to_string()
 }
 
 /// The zone of a routine's schedule, or else the user's.
-pub(crate) fn zone_of(trigger: &RoutineTrigger, users: Tz) -> Tz {
+pub(crate) fn zone_of(trigger: &RoutineTrigger, users: Zone) -> Zone {
     match trigger {
         RoutineTrigger::Cron { timezone, .. } => {
-            timezone.as_ref().map_or(Tz::UTC, |zone| zone.parse().unwrap_or(Tz::UTC))
+            timezone.as_ref().map_or(Zone::UTC, |zone| zone.parse().unwrap_or(Zone::UTC))
         }
         _ => users,
     }
@@ -152,7 +153,7 @@ mod tests {
     #[case(json!({"type": "manual"}), "manual")]
     fn every_trigger_has_words(#[case] written: Value, #[case] words: &str) {
         let parsed: RoutineTrigger = serde_json::from_value(written).unwrap();
-        assert_eq!(trigger(&parsed, Tz::Europe__Berlin), words);
+        assert_eq!(trigger(&parsed, "Europe/Berlin".parse().unwrap()), words);
     }
 
     #[rstest]
@@ -165,6 +166,7 @@ mod tests {
     fn times_are_relative_and_local(#[case] seconds: i64, #[case] near: &str, #[case] at: &str) {
         let now: DateTime<Utc> = "2026-11-23T09:00:00Z".parse().unwrap();
         let time = now + TimeDelta::seconds(seconds);
-        assert_eq!((relative(time, now), local(time, Tz::Europe__Berlin, now)), (near.to_owned(), at.to_owned()));
+        let berlin = "Europe/Berlin".parse().unwrap();
+        assert_eq!((relative(time, now), local(time, berlin, now)), (near.to_owned(), at.to_owned()));
     }
 }

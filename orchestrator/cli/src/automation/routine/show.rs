@@ -1,7 +1,6 @@
 //! `gantry routine show`: one routine.
 
 use chrono::{DateTime, Utc};
-use chrono_tz::Tz;
 use protocol::{Routine, RoutineAction, RoutineStatus};
 use serde_json::Value;
 
@@ -11,6 +10,8 @@ use crate::{
     exit::CliError,
     output::{Format, Output, Paint, escape_control_chars, one_line, wrapped},
 };
+
+use base::Zone;
 
 const NAME_COLUMNS: usize = 16;
 
@@ -44,9 +45,9 @@ fn fields(object: &Value) -> String {
     set.map(field).collect::<Vec<_>>().join(" ")
 }
 
-fn describe(paint: Paint, routine: &Routine, users: Tz, now: DateTime<Utc>, width: Option<usize>) -> String {
+fn describe(paint: Paint, routine: &Routine, users: Zone, now: DateTime<Utc>, width: Option<usize>) -> String {
     let zone = describe::zone_of(&routine.trigger, users);
-    let time = |at: DateTime<Utc>, zone: Tz| {
+    let time = |at: DateTime<Utc>, zone: Zone| {
         format!("{} ({})", at.with_timezone(&zone).format("%F %T %Z"), describe::relative(at, now))
     };
     let disabled = routine.disabled_reason.map(|reason| {

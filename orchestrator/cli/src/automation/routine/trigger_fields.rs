@@ -1,12 +1,13 @@
 //! The trigger of a routine from the command line.
 
 use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
-use chrono_tz::Tz;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::fields::given;
 use crate::{exit::CliError, input};
+
+use base::Zone;
 
 /// What fires a routine. Without one of the first seven, a new routine is triggered manually.
 #[derive(Debug, Default, Args)]
@@ -140,7 +141,7 @@ pub(crate) fn time(text: &str, zone: Option<&str>, now: DateTime<Utc>) -> Result
         .into_iter()
         .find_map(|form| NaiveDateTime::parse_from_str(text, form).ok());
     if let Some(local) = local {
-        let zone: Tz = zone.unwrap_or("UTC").parse().map_err(|_| invalid("the time zone is not an IANA name"))?;
+        let zone: Zone = zone.unwrap_or("UTC").parse().map_err(|_| invalid("the time zone is not an IANA name"))?;
         let at = local.and_local_timezone(zone).earliest();
         return at.map(|at| at.to_utc()).ok_or_else(|| invalid("this local time does not exist in the time zone"));
     }

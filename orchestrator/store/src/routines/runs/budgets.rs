@@ -1,7 +1,6 @@
 //! What the runs of a routine have used in the current period of its budget.
 
 use chrono::{DateTime, Utc};
-use chrono_tz::Tz;
 use protocol::{Budget, BudgetPeriod, Guardrails, Routine, RoutineId, UserSettings};
 use sqlx::FromRow;
 
@@ -12,11 +11,12 @@ use crate::{
         write_tx::WriteTx,
     },
 };
+use base::Zone;
 use domain::routine::budget_period::period_at;
 
 /// When the current period of a budget began, in a user's time zone.
 pub(in crate::routines) fn period_start(per: BudgetPeriod, zone: &str, now: DateTime<Utc>) -> DateTime<Utc> {
-    period_at(per, zone.parse().unwrap_or(Tz::UTC), now).start
+    period_at(per, zone.parse().unwrap_or(Zone::UTC), now).start
 }
 
 /// Adds what an attempt of a run used.
