@@ -96,7 +96,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
 
     async fn turn(&self, state: &mut LoopState<'_>) -> Flow {
         if state.run.called_final_tool {
-            return Flow::Break(LoopOutcome::Completed { text: String::new() });
+            return Flow::Break(LoopOutcome::Completed { text: String::new(), cut: false });
         }
         self.take_signals(state).await?;
         self.compact_if_needed(state).await?;
@@ -135,7 +135,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         }
         match self.signals.inbox.take_next() {
             Some(prompt) => self.accept_prompt(state, prompt).await,
-            None => Flow::Break(LoopOutcome::Completed { text }),
+            None => Flow::Break(LoopOutcome::Completed { text, cut: state.run.is_cut }),
         }
     }
 

@@ -1,6 +1,13 @@
 //! The interface to a model: one request, one answer or an error that says who acts next, and the answer's deltas on the way.
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use protocol::{CallId, Completion, CompletionRequestRef, RateLimitOrigin};
 use tokio::sync::mpsc;
@@ -86,31 +93,56 @@ pub enum Delta {
 
 /// Where the deltas of answers go: to a bounded channel, or nowhere.
 #[derive(Debug, Clone, Default)]
-pub struct DeltaSink(Option<mpsc::Sender<Delta>>);
+pub struct DeltaSink {
+    sender: Option<mpsc::Sender<Delta>>,
+    /// The answer that the next deltas continue.
+    continued: Option<Arc<ContinuedAnswer>>,
+}
+
+/// An answer that a second call continues: for a reader of deltas both are one.
+#[derive(Debug)]
+struct ContinuedAnswer {
+    text: String,
+    is_started: AtomicBool,
+}
 
 impl DeltaSink {
     /// A sink that discards everything.
     pub const fn discard() -> Self {
-        Self(None)
+        Self { sender: None, continued: None }
     }
 
     /// A sink that holds at most `capacity` deltas until its reader takes them.
     pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<Delta>) {
         let (sender, reader) = mpsc::channel(capacity);
-        (Self(Some(sender)), reader)
+        (Self { sender: Some(sender), continued: None }, reader)
+    }
+
+    /// The same sink for a call that continues an answer whose deltas it has got. The call starts no other answer; where it
+    /// is repeated, the text that it continues comes first again.
+    #[must_use]
+    pub(crate) fn continuing(&self, text: String) -> Self {
+        let continued = ContinuedAnswer { text, is_started: AtomicBool::new(false) };
+        Self { sender: self.sender.clone(), continued: Some(Arc::new(continued)) }
     }
 
     /// Whether deltas are discarded, so that none need to be made.
     pub const fn discards(&self) -> bool {
-        self.0.is_none()
+        self.sender.is_none()
     }
 
     /// Sends one delta. Waits while the channel is full, so that a slow reader slows the stream and memory stays bounded; a
     /// reader that is gone discards.
     pub async fn send(&self, delta: Delta) {
-        if let Some(sender) = &self.0 {
-            // The receiver is gone; the answer itself is still returned.
-            let _ = sender.send(delta).await;
+        let Some(sender) = &self.sender else { return };
+        let continued = self.continued.as_ref().filter(|_| matches!(delta, Delta::Start { .. }));
+        if continued.is_some_and(|continued| !continued.is_started.swap(true, Ordering::Relaxed)) {
+            return;
+        }
+        // Where it fails the receiver is gone; the answer itself is still returned.
+        let _ = sender.send(delta).await;
+        if let Some(continued) = continued {
+            let _ = sender.send(Delta::Text(continued.text.clone())).await;
         }
     }
 }

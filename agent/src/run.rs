@@ -3,6 +3,7 @@
 pub(crate) mod act;
 pub(crate) mod approvals;
 pub(crate) mod ask;
+pub(crate) mod cut;
 pub(crate) mod guard;
 pub(crate) mod intent;
 pub(crate) mod outage;
@@ -12,7 +13,7 @@ pub(crate) mod signals;
 
 use std::collections::VecDeque;
 
-use protocol::{PartialResult, TokenUsage, ToolCall};
+use protocol::{CUT_NOTE, PartialResult, TokenUsage, ToolCall};
 use serde::{Deserialize, Serialize};
 
 use self::{approvals::ParkedCall, guard::Guards};
@@ -36,6 +37,9 @@ pub struct Run {
     pub called_final_tool: bool,
     pub(crate) usage: TokenUsage,
     pub(crate) last_text: String,
+    /// Whether the last text is an answer that the model's output limit cut.
+    #[serde(default)]
+    pub is_cut: bool,
     pub(crate) guards: Guards,
     pub(crate) reported_size: ReportedSize,
     /// A call that waits for a person.
@@ -86,7 +90,8 @@ impl Run {
     /// Continues work that an earlier attempt recorded.
     pub fn resume(transcript: &Transcript) -> Self {
         let stage = if transcript.has_reply() { Stage::Working } else { Stage::PromptRecorded };
-        Self { stage, last_text: transcript.last_text().to_owned(), ..Self::default() }
+        let last_text = transcript.last_text().to_owned();
+        Self { stage, is_cut: last_text.ends_with(CUT_NOTE), last_text, ..Self::default() }
     }
 
     /// Model calls that were answered, and the one in flight.
@@ -118,6 +123,11 @@ impl Run {
             tool_calls: self.tool_calls,
             usage: self.usage,
         }
+    }
+
+    /// Replaces the last text.
+    pub(crate) fn set_last_text(&mut self, text: String, is_cut: bool) {
+        (self.last_text, self.is_cut) = (text, is_cut);
     }
 
     /// Counts a tool call that was made.

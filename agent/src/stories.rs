@@ -2,6 +2,7 @@
 
 mod approvals;
 mod context;
+mod cut;
 mod guards;
 mod plans;
 mod prompts;

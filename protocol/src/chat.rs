@@ -131,6 +131,18 @@ pub enum ToolChoice {
 }
 
 wire_enum! {
+    /// How much a model thinks before it answers. Models without such a choice are asked as usual.
+    pub enum Effort {
+        /// Little.
+        Low,
+        /// More.
+        Medium,
+        /// Much.
+        High,
+    }
+}
+
+wire_enum! {
     /// Why a reply ended.
     pub enum FinishReason {
         /// The model was done.

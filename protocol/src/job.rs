@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::{Egress, JobId, Metadata, TokenUsage, names::wire_enum};
+use crate::{Effort, Egress, JobId, Metadata, TokenUsage, names::wire_enum};
 
 wire_enum! {
     /// The state of a job.
@@ -175,6 +175,7 @@ pub struct Job {
     pub limits: Limits,
     pub egress: Option<Egress>,
     pub model: String,
+    pub effort: Option<Effort>,
     pub source: Source,
     pub routine_id: Option<uuid::Uuid>,
     pub run_id: Option<uuid::Uuid>,
@@ -216,6 +217,7 @@ pub struct JobSummary {
     pub limits: Limits,
     pub egress: Option<Egress>,
     pub model: String,
+    pub effort: Option<Effort>,
     pub source: Source,
     pub routine_id: Option<uuid::Uuid>,
     pub run_id: Option<uuid::Uuid>,
@@ -254,6 +256,7 @@ impl Job {
             limits: job.limits,
             egress: job.egress,
             model: job.model,
+            effort: job.effort,
             source: job.source,
             routine_id: job.routine_id,
             run_id: job.run_id,
@@ -272,6 +275,9 @@ impl Job {
     }
 }
 
+/// The line at the end of an answer that the output limit of the model cut.
+pub const CUT_NOTE: &str = "[The answer was cut at the output limit of the model.]";
+
 /// The result of a job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -280,6 +286,9 @@ pub struct JobResult {
     pub text: Option<String>,
     /// The partial result of a job that did not complete.
     pub partial: Option<PartialResult>,
+    /// Whether the output limit of the model cut the answer, which then ends with a line about it. Left out if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
 }
 
 /// The partial result of a job that did not complete.

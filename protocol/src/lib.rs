@@ -36,8 +36,8 @@ pub use account::{
     },
 };
 pub use chat::{
-    Completion, CompletionRequest, CompletionRequestRef, FinishReason, Message, NativeReply, TokenUsage, ToolCall,
-    ToolChoice, ToolDefinition, ToolDomain,
+    Completion, CompletionRequest, CompletionRequestRef, Effort, FinishReason, Message, NativeReply, TokenUsage,
+    ToolCall, ToolChoice, ToolDefinition, ToolDomain,
 };
 pub use event::{
     EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep,
@@ -51,7 +51,7 @@ pub use ids::{
     RoutineId, RunId, ThreadId, UserId,
 };
 pub use job::{
-    ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
+    CUT_NOTE, ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
     PartialResult, Placement, Source, Usage,
     container_name::{ContainerName, ParseContainerNameError},
     file::{DiffOmitted, FileChange, FileChangeKind, FileChanges, FileEntry, FileKind, Unpacked},

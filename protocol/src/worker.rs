@@ -269,6 +269,9 @@ pub struct CompleteReport {
     pub message: Option<String>,
     /// The result, complete or partial.
     pub text: String,
+    /// Whether the output limit of the model cut the result of a job that completed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
     /// The partial result, if the work did not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<PartialResult>,

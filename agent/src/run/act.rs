@@ -1,4 +1,4 @@
-//! Handling a reply: recording its text, running its calls.
+//! Handling a reply: recording its text, running its calls. Answers that were cut go on in `cut`.
 //!
 //! Owns the events of a reply and of its calls. Never calls a tool but through the executor. Calls that are not in the model's
 //! recorded answer (written as text, or steps of a plan) are stored before they run: their events are the only record from
@@ -17,6 +17,7 @@ use crate::{
     run::{
         approvals::park,
         ask::failed,
+        cut::with_note,
         guard::{RepeatWarning, ReplyFacts, TextOnlyReason, Verdict},
     },
     tools::STOPPED_BEFORE_START,
@@ -51,15 +52,24 @@ impl PendingCalls {
 
 /// A reply, cleaned.
 #[derive(Debug)]
-struct ModelReply {
-    text: String,
+pub(crate) struct ModelReply {
+    pub(crate) text: String,
+    /// The text as the model wrote it.
+    pub(crate) content: String,
     calls: Vec<ToolCall>,
     /// Whether the calls were written as text.
     are_recovered: bool,
     /// Whether there are calls in the text that are not among `calls`.
     has_unread_calls: bool,
     finish: FinishReason,
-    native: Option<NativeReply>,
+    pub(crate) native: Option<NativeReply>,
+}
+
+impl ModelReply {
+    /// Whether the output limit ended it within its text.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.finish == FinishReason::Length && !self.text.is_empty()
+    }
 }
 
 impl<M: Model, J: Journal> Agent<'_, M, J> {
@@ -80,31 +90,38 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             text_only,
             has_tools: !self.tools.definitions().is_empty(),
         });
+        if verdict == Verdict::Finish && reply.is_cut() {
+            return self.continue_answer(state, reply, usage).await;
+        }
+        // The last call that the limit allows cannot be followed by another.
+        let is_cut = verdict == Verdict::IterationLimit && reply.is_cut();
+        let text = if is_cut { with_note(&reply.text) } else { reply.text.clone() };
+        self.record_message(MessageRole::Assistant, &text).await?;
         if verdict == Verdict::RunCalls {
             state.transcript.assign_call_ids(&mut reply.calls);
         } else {
             // Only calls that are run become part of the transcript, because each must have its result.
             reply.calls.clear();
         }
-        if !reply.text.is_empty() {
-            state.run.last_text.clone_from(&reply.text);
+        if !text.is_empty() {
+            state.run.set_last_text(text.clone(), is_cut);
         }
         state.transcript.push_reply(reply.text.clone(), reply.calls.clone(), reply.native.take());
         self.measure(state, usage);
         match verdict {
             Verdict::RunCalls => self.run_calls(state, reply).await,
-            Verdict::Finish => self.finish(state, reply.text).await,
+            Verdict::Finish => self.finish(state, text).await,
             Verdict::IterationLimit => {
                 let limit = Value::from(self.settings.max_iterations);
-                self.end_by_limit(LimitKind::Iterations, limit, reply.text).await
+                self.end_by_limit(LimitKind::Iterations, limit, text).await
             }
             Verdict::Fail(reason) => failed(reason, no_text(reason, reply.finish).to_owned()),
             Verdict::Notice(notice) => self.inject_notice(state, notice).await,
         }
     }
 
-    /// Cleans the reply and records its text and reasoning.
-    async fn read(&self, state: &LoopState<'_>, completion: Completion) -> Flow<ModelReply> {
+    /// Cleans the reply and records its reasoning.
+    pub(crate) async fn read(&self, state: &LoopState<'_>, completion: Completion) -> Flow<ModelReply> {
         let Completion { content, tool_calls, reasoning, native: made, finish_reason, .. } = completion;
         let native = !tool_calls.is_empty();
         let recovers = self.settings.text_tool_calls && !native;
@@ -113,13 +130,13 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         if !thinking.is_empty() {
             self.record(AgentEvent::Reasoning { content: thinking.to_owned() }).await?;
         }
-        self.record_message(MessageRole::Assistant, &cleaned.text).await?;
         tracing::debug!(iteration = state.run.iterations, recovered = cleaned.calls.len(), "reply");
         // A reply whose calls were written as text is sent back as calls, which its provider did not make.
         let made = made.filter(|_| cleaned.calls.is_empty());
         let calls = if native { tool_calls } else { cleaned.calls };
         Flow::Continue(ModelReply {
             text: cleaned.text,
+            content,
             calls,
             are_recovered: !native,
             has_unread_calls: cleaned.has_unread_calls,

@@ -43,6 +43,8 @@ pub(crate) struct ModelTurn {
 pub(crate) enum PromptContext {
     /// The transcript.
     Conversation,
+    /// The transcript, and where the deltas go that continue its last answer.
+    Continuation(DeltaSink),
     /// The transcript and an instruction that does not become part of it.
     WithInstruction(Message),
     /// Other messages.
@@ -177,8 +179,9 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     ) -> Flow<Result<Completion, ModelError>> {
         let request = self.request(state, turn, call_id);
         let discard = DeltaSink::discard();
-        let deltas = match turn.context {
+        let deltas = match &turn.context {
             PromptContext::Conversation => self.deltas,
+            PromptContext::Continuation(deltas) => deltas,
             PromptContext::WithInstruction(_) | PromptContext::Standalone(_) => &discard,
         };
         tokio::select! {
@@ -229,7 +232,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         call_id: &'r CallId,
     ) -> CompletionRequestRef<'r> {
         let messages = match &turn.context {
-            PromptContext::Conversation => state.transcript.messages_for_model(),
+            PromptContext::Conversation | PromptContext::Continuation(_) => state.transcript.messages_for_model(),
             PromptContext::WithInstruction(instruction) => {
                 let mut messages = state.transcript.messages_for_model().into_owned();
                 messages.push(instruction.clone());

@@ -151,7 +151,9 @@ impl Guards {
     }
 
     fn may_nudge(&self, reply: &ReplyFacts<'_>) -> bool {
-        let announces = reply.has_unread_calls || announces_action(reply.text);
+        // A text that was cut has no end yet.
+        let has_ended = reply.finish != FinishReason::Length;
+        let announces = reply.has_unread_calls || (has_ended && announces_action(reply.text));
         reply.has_tools && self.intent_nudges < MAX_INTENT_NUDGES && announces
     }
 
@@ -240,6 +242,7 @@ mod tests {
     #[case::calls_with_text(reply("Let me read it.", true, FinishReason::ToolCalls), Verdict::RunCalls)]
     #[case::truncated_calls(reply("", true, FinishReason::Length), Verdict::Notice(NUDGE_TRUNCATED))]
     #[case::truncated_text(reply("a long an", false, FinishReason::Length), Verdict::Finish)]
+    #[case::truncated_announcement(reply("Let me read it.", false, FinishReason::Length), Verdict::Finish)]
     #[case::empty(reply("", false, FinishReason::Stop), Verdict::Notice(NUDGE_EMPTY))]
     #[case::announced(reply("Let me read it.", false, FinishReason::Stop), Verdict::Notice(NUDGE_INTENT))]
     #[case::unread_call(unread("I read it.", FinishReason::Stop), Verdict::Notice(NUDGE_UNREAD))]

@@ -13,6 +13,8 @@ pub enum LoopOutcome {
     Completed {
         /// The final answer.
         text: String,
+        /// Whether the model's output limit cut the answer, also when it was continued.
+        cut: bool,
     },
     /// The loop was stopped, or its attempt has ended.
     Stopped,

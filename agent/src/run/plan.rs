@@ -92,7 +92,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             let mut calls = [step.call()];
             state.transcript.assign_call_ids(&mut calls);
             if !step.reasoning.is_empty() {
-                state.run.last_text.clone_from(&step.reasoning);
+                state.run.set_last_text(step.reasoning.clone(), false);
             }
             state.transcript.push_reply(step.reasoning.clone(), calls.to_vec(), None);
             let [call] = calls;
@@ -121,7 +121,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             let answer = non_blank(assessment.and_then(|assessment| assessment.answer));
             let text = answer.unwrap_or_else(|| format!("Done: {}", plan.goal));
             self.record_message(MessageRole::Assistant, &text).await?;
-            state.run.last_text.clone_from(&text);
+            state.run.set_last_text(text.clone(), false);
             state.transcript.push_reply(text.clone(), Vec::new(), None);
             return self.finish(state, text).await;
         }

@@ -245,6 +245,7 @@ mod tests {
             reason: None,
             message: Some(leak()),
             text: leak(),
+            cut: false,
             partial: Some(PartialResult { text: leak(), last_actions: vec![leak()], ..PartialResult::default() }),
             iterations: 1,
         };

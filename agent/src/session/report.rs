@@ -13,6 +13,7 @@ pub fn failure_report(reason: JobReason, message: &str) -> CompleteReport {
         reason: Some(reason),
         message: Some(message.to_owned()),
         text: String::new(),
+        cut: false,
         partial: None,
         iterations: 0,
     }
@@ -32,12 +33,13 @@ pub fn shortened_report(report: CompleteReport) -> CompleteReport {
 pub fn outcome_report(outcome: LoopOutcome, mut partial: PartialResult) -> CompleteReport {
     let iterations = partial.iterations;
     let (outcome, reason, message, text) = match outcome {
-        LoopOutcome::Completed { text } => {
+        LoopOutcome::Completed { text, cut } => {
             return CompleteReport {
                 outcome: ReportedOutcome::Completed,
                 reason: None,
                 message: None,
                 text,
+                cut,
                 partial: None,
                 iterations,
             };
@@ -59,7 +61,7 @@ pub fn outcome_report(outcome: LoopOutcome, mut partial: PartialResult) -> Compl
     };
     let last_text = std::mem::take(&mut partial.text);
     let text = if text.is_empty() { last_text } else { text };
-    CompleteReport { outcome, reason, message: Some(message), text, partial: Some(partial), iterations }
+    CompleteReport { outcome, reason, message: Some(message), text, cut: false, partial: Some(partial), iterations }
 }
 
 const fn limit_message(which: LimitKind) -> &'static str {
@@ -79,7 +81,7 @@ mod tests {
     use crate::FailureReason;
 
     #[rstest]
-    #[case::completed(LoopOutcome::Completed { text: "x".repeat(2_000_000) })]
+    #[case::completed(LoopOutcome::Completed { text: "x".repeat(2_000_000), cut: false })]
     #[case::limit(LoopOutcome::Limit { which: LimitKind::Iterations, message: "2".into(), text: "ü\"\n".repeat(300_000) })]
     fn a_report_that_is_too_large_is_shortened(#[case] outcome: LoopOutcome) {
         let whole = outcome_report(outcome, PartialResult::default());

@@ -17,7 +17,7 @@ fn chat(script: impl IntoIterator<Item = Turn>) -> World {
 }
 
 fn completed(text: &str) -> LoopOutcome {
-    LoopOutcome::Completed { text: text.to_owned() }
+    LoopOutcome::Completed { text: text.to_owned(), cut: false }
 }
 
 /// Runs the loop until it asks.

@@ -117,7 +117,7 @@ async fn run(model: &SmallWindow, max_iterations: u32) -> (LoopOutcome, World) {
 }
 
 fn done() -> LoopOutcome {
-    LoopOutcome::Completed { text: "Done.".to_owned() }
+    LoopOutcome::Completed { text: "Done.".to_owned(), cut: false }
 }
 
 fn one_read(made: usize) -> Vec<ToolCall> {

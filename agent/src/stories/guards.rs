@@ -21,7 +21,7 @@ fn cut_off() -> Turn {
 #[tokio::test(start_paused = true)]
 async fn an_announced_action_is_nudged_twice_and_then_accepted_as_the_answer() {
     let mut world = World::new((0..4).map(|_| say("Let me read the file.")));
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Let me read the file.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Let me read the file.".to_owned(), cut: false });
     assert_eq!(world.asked().len(), 3);
     assert_eq!(world.events().iter().filter(|line| line.starts_with("system:")).count(), 2);
 }
@@ -43,21 +43,21 @@ async fn an_endless_failing_call_is_warned_then_text_only_then_failed() {
 async fn after_the_duplicate_guard_a_text_still_completes_the_work() {
     let failing = (0..5).map(|_| call("fail", json!({})));
     let mut world = World::new(failing.chain([say("It cannot be done.")]));
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "It cannot be done.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "It cannot be done.".to_owned(), cut: false });
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_success_in_between_resets_the_count() {
     let turn = |one: usize| if one % 3 == 2 { call("echo", json!({})) } else { call("fail", json!({})) };
     let mut world = World::new((0..12).map(turn).chain([say("Done.")]));
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned(), cut: false });
     assert!(!world.events().iter().any(|line| line.starts_with("system:")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn calls_of_cut_off_replies_are_never_run_and_the_third_forces_text() {
     let mut world = World::new([cut_off(), cut_off(), cut_off(), say("Half of it.")]);
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Half of it.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Half of it.".to_owned(), cut: false });
     assert_eq!(world.run_state.partial().tool_calls, 0);
     let choices: Vec<ToolChoice> = world.asked().iter().map(|request| request.tool_choice).collect();
     assert_eq!(choices, [ToolChoice::Auto, ToolChoice::Auto, ToolChoice::Auto, ToolChoice::None]);
@@ -67,7 +67,7 @@ async fn calls_of_cut_off_replies_are_never_run_and_the_third_forces_text() {
 #[tokio::test(start_paused = true)]
 async fn a_complete_reply_in_between_resets_the_count() {
     let mut world = World::new([cut_off(), cut_off(), call("echo", json!({})), cut_off(), cut_off(), say("Done.")]);
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned(), cut: false });
     assert!(world.asked().iter().all(|request| request.tool_choice == ToolChoice::Auto));
 }
 
@@ -87,6 +87,6 @@ async fn empty_replies_are_nudged_then_text_only_then_failed(#[case] nothing: &s
 #[tokio::test(start_paused = true)]
 async fn an_empty_reply_is_no_result_and_leaves_no_trace_in_the_transcript() {
     let mut world = World::new([say(""), say("Done.")]);
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned(), cut: false });
     assert_eq!(world.messages().iter().filter(|line| line.starts_with("assistant")).count(), 1);
 }

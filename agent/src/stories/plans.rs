@@ -23,7 +23,7 @@ fn planning(script: Vec<Turn>) -> World {
 async fn a_plan_is_made_run_and_assessed() {
     let done = say(r#"{"done": true, "remaining": "", "answer": "Both said."}"#);
     let mut world = planning(vec![plan(&["echo", "echo"]), done]);
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Both said.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Both said.".to_owned(), cut: false });
     let expected = [
         "user: do the task.",
         "plan: the goal in 2",
@@ -46,7 +46,7 @@ async fn a_plan_is_made_run_and_assessed() {
 #[tokio::test(start_paused = true)]
 async fn remaining_work_is_done_by_the_plain_loop(#[case] assessment: &str, #[case] message: &str) {
     let mut world = planning(vec![plan(&["echo"]), say(assessment), say("Now it is done.")]);
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Now it is done.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Now it is done.".to_owned(), cut: false });
     let tail = ["assistant: because [\"echo\"]", "tool echo: nothing", message, "assistant: Now it is done."];
     assert_eq!(world.messages()[1..], tail);
     assert_eq!(world.asked()[2].tool_choice, ToolChoice::Auto);
@@ -59,7 +59,7 @@ async fn remaining_work_is_done_by_the_plain_loop(#[case] assessment: &str, #[ca
 #[tokio::test(start_paused = true)]
 async fn a_bad_plan_falls_back_to_direct_work(#[case] plan: &str) {
     let mut world = planning(vec![say(plan), call("echo", json!({})), say("Done.")]);
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned(), cut: false });
     assert_eq!(world.events()[1], "status: no usable plan; working without one");
 }
 
@@ -71,7 +71,7 @@ async fn a_prompt_abandons_the_plan() {
         signals.send(PromptMode::Steer, "forget it");
         Box::pin(async { Ok(ToolOutput::success("open")) })
     });
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "As you say.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "As you say.".to_owned(), cut: false });
     assert_eq!(world.run_state.partial().tool_calls, 1);
     assert_eq!(world.messages().last_chunk::<2>().unwrap(), &["user: forget it", "assistant: As you say."]);
 }
@@ -79,7 +79,7 @@ async fn a_prompt_abandons_the_plan() {
 #[tokio::test(start_paused = true)]
 async fn failing_steps_are_reported_to_the_assessment() {
     let mut world = planning(vec![plan(&["fail", "nope", "echo"]), say(r#"{"done": true}"#)]);
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done: the goal".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done: the goal".to_owned(), cut: false });
     assert_eq!(world.asked()[1].messages.iter().filter(|m| spoken(m).contains("error (")).count(), 2);
 }
 
@@ -119,7 +119,7 @@ async fn at_eighty_percent_older_turns_are_summarised() {
         say("Done."),
     ];
     let mut world = World::new(script);
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned(), cut: false });
     let asked = world.asked();
     assert_eq!(asked.len(), 6);
     assert!(asked[4].tools.is_empty() && asked[4].messages.len() == 2, "the fifth call is the summary");
@@ -136,7 +136,7 @@ async fn below_that_nothing_is_summarised() {
     let long = "words ".repeat(4_000);
     let mut world =
         World::new(vec![filling(10_000, &long), filling(20_000, &long), filling(76_000, "x"), say("Done.")]);
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned(), cut: false });
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,6 +144,6 @@ async fn without_usage_the_size_is_estimated() {
     let long = "words ".repeat(4_000);
     let mut world = World::new(vec![filling(0, &long), filling(0, &long), say("There was talk."), say("Done.")]);
     world.model.context_tokens = 15_000;
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned(), cut: false });
     assert!(world.messages()[1].contains("There was talk."));
 }

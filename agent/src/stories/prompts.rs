@@ -9,7 +9,7 @@ use super::world::{Turn, World, call, say, spoken};
 use crate::{LimitKind, LoopOutcome, ToolOutput};
 
 fn completed(text: &str) -> LoopOutcome {
-    LoopOutcome::Completed { text: text.to_owned() }
+    LoopOutcome::Completed { text: text.to_owned(), cut: false }
 }
 
 /// A world whose tool `knock` lets the prompts arrive while it runs.

@@ -13,7 +13,7 @@ use super::world::{Turn, World, call, calls, completion, say, tool_call};
 use crate::{Delta, DeltaSink, FailureReason, LimitKind, LoopOutcome, ModelError, Run, ToolOutput, Transcript};
 
 fn completed(text: &str) -> LoopOutcome {
-    LoopOutcome::Completed { text: text.to_owned() }
+    LoopOutcome::Completed { text: text.to_owned(), cut: false }
 }
 
 fn limit(which: LimitKind, message: &str, text: &str) -> LoopOutcome {

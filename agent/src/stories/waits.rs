@@ -18,14 +18,14 @@ fn limited(seconds: Option<u64>) -> Turn {
 }
 
 fn completed(text: &str) -> LoopOutcome {
-    LoopOutcome::Completed { text: text.to_owned() }
+    LoopOutcome::Completed { text: text.to_owned(), cut: false }
 }
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_is_honoured_and_the_same_call_repeated() {
     let mut world = World::new([limited(Some(7)), limited(Some(20)), say("Done.")]);
     let started_at = tokio::time::Instant::now();
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned(), cut: false });
     assert_eq!(started_at.elapsed().as_secs(), 27);
     let asked = world.asked();
     assert!(asked[0].call_id == asked[1].call_id && asked[1].call_id == asked[2].call_id);
@@ -49,7 +49,7 @@ async fn ten_in_a_row_fail_and_nine_do_not() {
     assert_eq!(world.asked().len(), 10);
 
     let mut world = World::new((0..9).map(|_| limited(Some(1))).chain([say("Done.")]));
-    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned() });
+    assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned(), cut: false });
 }
 
 #[tokio::test(start_paused = true)]

@@ -72,8 +72,10 @@ impl ChatEngine {
 /// What the end of the loop means.
 fn end_of(worked: Worked) -> HeartbeatEnd {
     HeartbeatEnd::Failed(match worked.outcome {
-        LoopOutcome::Completed { text } if is_silent(&text) => return HeartbeatEnd::Replied(HeartbeatReply::Silent),
-        LoopOutcome::Completed { text } => {
+        LoopOutcome::Completed { text, .. } if is_silent(&text) => {
+            return HeartbeatEnd::Replied(HeartbeatReply::Silent);
+        }
+        LoopOutcome::Completed { text, .. } => {
             let text = elide(&worked.answer.unwrap_or(text), MAX_REPLY_BYTES);
             return HeartbeatEnd::Replied(HeartbeatReply::Text(text));
         }

@@ -84,7 +84,7 @@ impl ChatEngine {
                 TurnRequest::Command(_) => match agent.compact(&mut transcript, &mut run).await {
                     Ok(is_done) => {
                         notice = Some(if is_done { SUMMARISED } else { NOTHING_TO_SUMMARISE }.to_owned());
-                        LoopOutcome::Completed { text: String::new() }
+                        LoopOutcome::Completed { text: String::new(), cut: false }
                     }
                     Err(outcome) => outcome,
                 },
@@ -111,6 +111,7 @@ impl ChatEngine {
             execution: turn.key.into(),
             user: turn.user.clone(),
             model: chosen.unwrap_or(&self.parts.default_model).clone(),
+            effort: settings.effort,
             title: turn.title.clone(),
             max_iterations: MAX_MODEL_CALLS,
             has_budget: false,
@@ -196,7 +197,7 @@ mod tests {
     /// Works for this long, or until it is stopped.
     async fn work(time: Duration, stop: &CancellationToken) -> LoopOutcome {
         tokio::select! {
-            () = tokio::time::sleep(time) => LoopOutcome::Completed { text: String::new() },
+            () = tokio::time::sleep(time) => LoopOutcome::Completed { text: String::new(), cut: false },
             () = stop.cancelled() => LoopOutcome::Stopped,
         }
     }

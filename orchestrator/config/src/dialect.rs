@@ -3,6 +3,7 @@
 //! A property that is not set is left to the weaker source: the operator's setting comes before what refusals taught,
 //! that before the preset, that before the default, which is the first value of each type. Never decides which applies.
 
+use protocol::Effort;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -130,6 +131,29 @@ pub enum OpaqueBack {
     Placeholder,
 }
 
+/// The words that a model has for how much it thinks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EffortWords {
+    /// None: nothing is sent.
+    #[default]
+    Omit,
+    LowMediumHigh,
+    /// `medium` is sent as `high`.
+    LowHigh,
+}
+
+impl EffortWords {
+    /// The word of the model, if it has one.
+    pub fn word(self, effort: Effort) -> Option<&'static str> {
+        match (self, effort) {
+            (Self::Omit, _) => None,
+            (Self::LowHigh, Effort::Medium) => Some(Effort::High.as_str()),
+            (Self::LowMediumHigh | Self::LowHigh, effort) => Some(effort.as_str()),
+        }
+    }
+}
+
 /// The format of a provider of the kind `openai`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -171,6 +195,7 @@ dialect! {
     /// The highest output limit in tokens that is taken.
     max_output_tokens: u64,
     temperature: Field,
+    effort: EffortWords,
     /// The request for usage in a stream.
     stream_options: Field,
     /// Also whether a call can be forced.

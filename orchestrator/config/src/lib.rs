@@ -27,8 +27,8 @@ use secrecy::SecretString;
 
 use base::rate_limit::ToolRates;
 pub use dialect::{
-    CallIds, Dialect, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit, ReasoningBack,
-    SchemaSubset, SystemMessages,
+    CallIds, Dialect, EffortWords, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit,
+    ReasoningBack, SchemaSubset, SystemMessages,
 };
 pub use hooks::{HookAction, HookFilter, HookPoint, HookSettings, WebhookSettings};
 pub use master_key::master_key_bytes;

@@ -5,6 +5,7 @@
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use base::mask_urls;
+use protocol::Effort;
 use secrecy::SecretString;
 use serde::Deserialize;
 use strum::VariantNames;
@@ -91,6 +92,14 @@ pub enum UnpricedModels {
     Refuse,
     /// They run, and the cost limit is not enforced.
     Allow,
+}
+
+impl SettingValue for Effort {
+    const KIND: Kind = Kind::Choice(&["low", "medium", "high"]);
+
+    fn parse(raw: &RawValue, _spec: &SettingSpec) -> Result<Self, String> {
+        choose(raw, &[("low", Ok(Self::Low)), ("medium", Ok(Self::Medium)), ("high", Ok(Self::High))])
+    }
 }
 
 impl SettingValue for UnpricedModels {
@@ -219,6 +228,8 @@ settings! {
     pub struct LlmSettings {
         /// Further models that a job may request.
         pub models: Vec<String> = setting("llm.models");
+        /// How much models think, where neither the request nor the user's settings say it; sent to models that have a word for it.
+        pub effort: Option<Effort> = setting("llm.effort").flag("llm-effort", "LEVEL");
         /// Prices by model name or name prefix, in US dollars per million tokens; see `config/README.md`.
         pub prices: BTreeMap<String, ModelPrice> = setting("llm.prices");
         /// Jobs with a cost limit on a model without a price: `refuse` them, or `allow` them without enforcing the limit.
@@ -244,6 +255,7 @@ impl LlmSettings {
             primary,
             failover: Vec::new(),
             models: Vec::new(),
+            effort: None,
             prices: BTreeMap::new(),
             unpriced: UnpricedModels::Refuse,
             outage_patience_seconds: 300,

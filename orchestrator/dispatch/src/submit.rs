@@ -12,7 +12,7 @@ use std::{future::Future, sync::Arc};
 
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
-use protocol::{CreateJob, JobId, Limits, Placement, Source, ThreadId};
+use protocol::{CreateJob, JobId, Limits, Placement, Source, ThreadId, UserSettings};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
@@ -136,9 +136,7 @@ impl JobSubmitter {
         if matches!(submission.source, Source::Api | Source::Cli) {
             self.ask_about_prompt(&owner, None, &mut request.prompt).await?;
         }
-        if request.model.is_none() {
-            request.model = self.preferred_model(&owner).await?;
-        }
+        self.add_preferences(&owner, &mut request).await?;
         let (request, accepted) = self.check(request).await?;
         self.submit_validated(NewJob::new(owner, request, accepted), submission).await
     }
@@ -167,10 +165,14 @@ impl JobSubmitter {
         self.submit_validated(job, submission).await
     }
 
-    /// The model in a user's settings, if jobs may name it.
-    pub(super) async fn preferred_model(&self, user: &str) -> Result<Option<String>, SubmitError> {
-        let model = self.store.settings(user).await?.model;
-        Ok(model.filter(|model| self.ceiling.models.contains(model)))
+    /// Where a request names none: the model in a user's settings, if jobs may name it, and how much it thinks.
+    pub(super) async fn add_preferences(&self, user: &str, request: &mut CreateJob) -> Result<(), SubmitError> {
+        let UserSettings { model, effort, .. } = self.store.settings(user).await?;
+        if request.model.is_none() {
+            request.model = model.filter(|model| self.ceiling.models.contains(model));
+        }
+        request.effort = request.effort.or(effort);
+        Ok(())
     }
 
     /// Validates a request. Inline files are decoded on a blocking thread: they may have 16 MiB.
@@ -352,6 +354,7 @@ fn record(origin: JobOrigin, job: NewJob) -> JobRecord {
         delimiter_nonce: Some(DelimiterNonce::generate()),
         image: accepted.image,
         model: accepted.model,
+        effort: request.effort,
         plan: request.plan,
         review: request.review,
         source,

@@ -100,7 +100,7 @@ impl Step {
             }
         }
         if let Stage::Finished(finished) = &mut self.job.stage {
-            finished.result = Some(JobResult { text: None, partial: Some(recorded) });
+            finished.result = Some(JobResult { partial: Some(recorded), ..JobResult::default() });
         }
         self.needs_partial = false;
         self
@@ -219,7 +219,7 @@ impl JobRecord {
         match &self.stage {
             Stage::Queued(_) => None,
             Stage::Running(running) => {
-                running.reported.clone().map(|partial| JobResult { text: None, partial: Some(partial) })
+                running.reported.clone().map(|partial| JobResult { partial: Some(partial), ..JobResult::default() })
             }
             Stage::Submitted { result } => Some(result.clone()),
             Stage::Finished(finished) => finished.result.clone(),
@@ -277,6 +277,7 @@ impl JobRecord {
             limits: brief.limits,
             egress: brief.egress.clone(),
             model: brief.model.clone(),
+            effort: brief.effort,
             source: brief.source,
             routine_id: brief.routine.map(|link| *link.routine.as_uuid()),
             run_id: brief.routine.map(|link| *link.run.as_uuid()),

@@ -109,6 +109,7 @@ mod tests {
         let noon = TimeOfDay::new(12, 0).unwrap();
         let all = errors(|settings| {
             *settings = UserSettings {
+                effort: None,
                 model: Some("other".to_owned()),
                 temperature: Some(3.0),
                 timezone: "Moon".to_owned(),

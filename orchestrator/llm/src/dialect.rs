@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn refusal(status: u16, text: &str) -> Refusal<'_> {
-        Refusal { status, text, max_output_tokens: 16_384, tools: &["shell", "search"] }
+        Refusal { status, text, max_output_tokens: 16_384, has_effort: false, tools: &["shell", "search"] }
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, pin::pin, time::Duration};
 
 use agent::{Delta, DeltaSink, safety::LeakDetector};
-use protocol::{Completion, CompletionRequest, RateLimitOrigin, TokenUsage};
+use protocol::{Completion, CompletionRequest, Effort, RateLimitOrigin, TokenUsage};
 use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 use tracing::Instrument;
@@ -31,6 +31,7 @@ pub struct Gateway {
     failover: Vec<Provider>,
     prices: PriceTable,
     unpriced: UnpricedModels,
+    effort: Option<Effort>,
     retry: RetrySettings,
 }
 
@@ -52,6 +53,8 @@ pub struct CallContext<'a> {
     pub job_title: Option<&'a str>,
     /// The model that the job names. It applies to the primary provider; the others have their own.
     pub model: Option<&'a str>,
+    /// How much the model thinks; the operator's default if it is not said.
+    pub effort: Option<Effort>,
     /// A cost limit applies: providers whose price is not known are not asked, unless the operator allows it.
     pub has_cost_limit: bool,
     /// A budget reserved one attempt: after an attempt that was charged, none follows in this call.
@@ -172,7 +175,7 @@ impl Gateway {
         let primary = provider(&settings.primary)?;
         let failover = settings.failover.iter().map(provider).collect::<Result<_, _>>()?;
         let prices = PriceTable::new(&settings.prices);
-        let gateway = Self { primary, failover, prices, unpriced: settings.unpriced, retry };
+        let gateway = Self { primary, failover, prices, unpriced: settings.unpriced, effort: settings.effort, retry };
         gateway.log_listed_prices();
         Ok(gateway)
     }
@@ -264,6 +267,7 @@ impl Gateway {
         context: &CallContext<'_>,
         unwanted: impl Future<Output = ()> + Send,
     ) -> Result<Answer, AskError> {
+        let context = &CallContext { effort: context.effort.or(self.effort), ..*context };
         let mut unwanted = pin!(unwanted);
         let mut cost = CostAccumulator { usage: TokenUsage::default(), cost_micro_usd: Some(0), began: Instant::now() };
         let mut errors: Vec<(&str, AttemptError)> = Vec::new();

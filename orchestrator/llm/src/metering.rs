@@ -114,6 +114,7 @@ impl Meter {
             caller,
             job_title: Some(&account.title),
             model: Some(&account.model),
+            effort: account.effort,
             has_cost_limit,
             has_budget: self.has_budget(account),
             deltas: Some(deltas),

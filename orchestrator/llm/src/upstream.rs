@@ -104,8 +104,10 @@ impl Upstream {
             let max_output_tokens = options.max_output_tokens.min(current.max_output_tokens.unwrap_or(u64::MAX));
             let wire = self.wire(&current);
             let maker = format!("{wire:?} {} {}", self.address.host(), options.model);
+            let effort = context.effort.and_then(|effort| current.effort.unwrap_or_default().word(effort));
             let sent = RequestOptions {
                 maker: &maker,
+                effort,
                 ..RequestOptions::new(options.model, max_output_tokens, options.context_tokens, &current)
             };
             match self.ask(wire, request, sent, context, progress).await {
@@ -116,7 +118,8 @@ impl Upstream {
                 Err(AskError::Failed(error)) => break Err(error),
                 Err(AskError::Refused { status, body, retry_after }) => {
                     let tools: Vec<&str> = offered(request, &current).collect();
-                    let refusal = Refusal { status, text: &body, max_output_tokens, tools: &tools };
+                    let refusal =
+                        Refusal { status, text: &body, max_output_tokens, has_effort: effort.is_some(), tools: &tools };
                     if !dialect.correct(&refusal, has_native(request)) {
                         break Err(AttemptError::of_status(status, &body, retry_after));
                     }

@@ -64,6 +64,8 @@ pub struct RequestOptions<'a> {
     pub context_tokens: u64,
     /// Whether the model may call several tools in one reply; none leaves it to the provider.
     pub parallel_tool_calls: Option<bool>,
+    /// How much the model thinks, in its own word.
+    pub effort: Option<&'a str>,
     /// A tool that must be called; not supported by Ollama.
     pub forced_tool: Option<ForcedTool<'a>>,
 }
@@ -78,6 +80,7 @@ impl<'a> RequestOptions<'a> {
             maker: "",
             context_tokens,
             parallel_tool_calls: None,
+            effort: None,
             forced_tool: None,
         }
     }

@@ -21,7 +21,7 @@ use domain::{
 };
 use hooks::{HookEvent, Hooks};
 use llm::metering::{Account, CallLimiter, Meter, MeteredModel};
-use protocol::{Execution, LightweightAction, RunId, RunReason, UserSettings};
+use protocol::{Effort, Execution, LightweightAction, RunId, RunReason, UserSettings};
 use store::{RunAttempt, RunUsage, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use tools::BuiltinTools;
@@ -32,6 +32,8 @@ const TEMPERATURE: f64 = 0.3;
 const DEFAULT_TIMEOUT_SECONDS: u64 = 600;
 /// Model calls of a run with tools besides its rounds and its answer: replies that are asked for again, and summaries.
 const RETRY_CALLS: u32 = 5;
+/// Model calls of a run without tools: its answer, and one that continues it where the output limit cut it.
+const CALLS_WITHOUT_TOOLS: u32 = 2;
 /// Tool calls for each round.
 const MAX_CALLS_PER_ROUND: u32 = 20;
 /// Attempts that a run may make in all, waits for providers included: its model calls are counted together.
@@ -57,6 +59,28 @@ pub struct Lightweight {
     pub outage_patience: Duration,
 }
 
+/// The model of an attempt.
+struct AskedModel {
+    name: String,
+    /// How much it thinks; the operator's default if it is not said.
+    effort: Option<Effort>,
+}
+
+/// How the work on an attempt ended.
+struct Ended {
+    end: AttemptEnd,
+    /// The text that is kept.
+    text: Option<String>,
+    /// Whether the output limit of the model cut it.
+    cut: bool,
+}
+
+impl From<AttemptEnd> for Ended {
+    fn from(end: AttemptEnd) -> Self {
+        Self { end, text: None, cut: false }
+    }
+}
+
 /// Why an attempt could not begin.
 #[derive(Debug, thiserror::Error)]
 enum BeginError {
@@ -76,16 +100,17 @@ impl Lightweight {
         action: &LightweightAction,
         stop: &CancellationToken,
     ) -> AttemptResult {
-        let (end, text) = match Box::pin(self.work(run, action, stop)).await {
+        let ended = match Box::pin(self.work(run, action, stop)).await {
             Ok(ended) => ended,
-            Err(error @ BeginError::Model(_)) => (AttemptEnd::failed(RunReason::LlmError, error.to_string()), None),
+            Err(error @ BeginError::Model(_)) => AttemptEnd::failed(RunReason::LlmError, error.to_string()).into(),
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "a run could not begin");
                 let message = "internal server error; the log has the details".to_owned();
-                (AttemptEnd::failed(RunReason::Internal, message), None)
+                AttemptEnd::failed(RunReason::Internal, message).into()
             }
         };
-        AttemptResult { text, ..with_usage(&self.store, run.run, end).await }
+        let Ended { end, text, cut } = ended;
+        AttemptResult { text, cut, ..with_usage(&self.store, run.run, end).await }
     }
 
     async fn work(
@@ -93,14 +118,14 @@ impl Lightweight {
         run: &RunAttempt,
         action: &LightweightAction,
         stop: &CancellationToken,
-    ) -> Result<(AttemptEnd, Option<String>), BeginError> {
-        let (model, mut transcript, rounds) = self.prepare(run, action).await?;
+    ) -> Result<Ended, BeginError> {
+        let (asked, mut transcript, rounds) = self.prepare(run, action).await?;
         let tools = self.tools.executor_for_run(&run.user, run.run, run.attempt, action).await?;
         let settings = self.settings(action, rounds);
         let stop = stop.child_token();
         let model = MeteredModel {
             meter: self.meter.clone(),
-            account: account(run, model, settings.max_iterations),
+            account: account(run, asked, settings.max_iterations),
             stop: || stop.clone().cancelled_owned(),
             // An attempt that waits would keep its place of the runs in progress; the run is tried again after the wait.
             waits_for_providers: false,
@@ -120,10 +145,10 @@ impl Lightweight {
         let work = agent.run(&mut transcript, &mut loop_state);
         let (outcome, timed_out) = Box::pin(self.within(Duration::from_secs(timeout_seconds), &stop, work)).await;
         if loop_state.called_final_tool {
-            return Ok((AttemptEnd::Ok, None));
+            return Ok(AttemptEnd::Ok.into());
         }
         let text = match (outcome, timed_out) {
-            (LoopOutcome::Completed { text }, _) => text,
+            (LoopOutcome::Completed { text, .. }, _) => text,
             // The last call that the limit allows is asked for an answer.
             (LoopOutcome::Limit { which: LimitKind::Iterations | LimitKind::ToolCalls, text, .. }, _)
                 if !action.use_tools || !text.trim().is_empty() =>
@@ -132,11 +157,11 @@ impl Lightweight {
             }
             (LoopOutcome::Stopped, true) => {
                 let message = format!("the run was stopped after {timeout_seconds} s, its limit");
-                return Ok((AttemptEnd::failed(RunReason::Timeout, message), None));
+                return Ok(AttemptEnd::failed(RunReason::Timeout, message).into());
             }
-            (outcome, _) => return Ok((failure(outcome), None)),
+            (outcome, _) => return Ok(failure(outcome).into()),
         };
-        Ok(self.interpret_reply(run, &text).await)
+        Ok(Ended { cut: loop_state.is_cut, ..self.interpret_reply(run, &text).await })
     }
 
     /// The model, the conversation, and the rounds of tool calls of an attempt.
@@ -144,9 +169,9 @@ impl Lightweight {
         &self,
         run: &RunAttempt,
         action: &LightweightAction,
-    ) -> Result<(String, Transcript, u32), BeginError> {
+    ) -> Result<(AskedModel, Transcript, u32), BeginError> {
         let settings = self.store.settings(&run.user).await?;
-        let model = self.model(action, &settings)?;
+        let asked = AskedModel { name: self.model(action, &settings)?, effort: action.effort.or(settings.effort) };
         let identity = self.store.memory_document(&run.user, &MemoryPath::identity(), None).await?;
         let mut documents = Vec::with_capacity(action.context_paths.len());
         for path in &action.context_paths {
@@ -179,7 +204,7 @@ impl Lightweight {
             );
         }
         let transcript = Transcript::new(system, prompt).with_nonce(nonce);
-        Ok((model, transcript, rounds))
+        Ok((asked, transcript, rounds))
     }
 
     /// The model of the action, else of the user, else the operator's.
@@ -196,7 +221,7 @@ impl Lightweight {
 
     fn settings(&self, action: &LightweightAction, rounds: u32) -> Settings {
         Settings {
-            max_iterations: if action.use_tools { rounds + 1 + RETRY_CALLS } else { 1 },
+            max_iterations: if action.use_tools { rounds + 1 + RETRY_CALLS } else { CALLS_WITHOUT_TOOLS },
             max_tool_calls: rounds * MAX_CALLS_PER_ROUND,
             max_tool_rounds: Some(rounds),
             temperature: Some(TEMPERATURE),
@@ -228,16 +253,16 @@ impl Lightweight {
     }
 
     /// What the answer says, and the text that is kept.
-    async fn interpret_reply(&self, run: &RunAttempt, text: &str) -> (AttemptEnd, Option<String>) {
+    async fn interpret_reply(&self, run: &RunAttempt, text: &str) -> Ended {
         match reply(&strip_invisible(text)) {
-            Reply::Nothing => (AttemptEnd::Ok, None),
+            Reply::Nothing => AttemptEnd::Ok.into(),
             Reply::Empty => {
-                (AttemptEnd::failed(RunReason::EmptyReply, "the model returned an empty reply".to_owned()), None)
+                AttemptEnd::failed(RunReason::EmptyReply, "the model returned an empty reply".to_owned()).into()
             }
             Reply::Attention(text) => {
                 let event = HookEvent::new(HookPoint::OutboundMessage, &run.user);
                 let text = self.hooks.replacement(&event, &text).await.unwrap_or(text);
-                (AttemptEnd::Attention, Some(shortened(&text, MAX_RESULT_CHARS)))
+                Ended { text: Some(shortened(&text, MAX_RESULT_CHARS)), ..AttemptEnd::Attention.into() }
             }
         }
     }
@@ -249,14 +274,15 @@ pub(super) async fn with_usage(store: &Store, run: RunId, end: AttemptEnd) -> At
         tracing::error!(run.id = %run, error = &error as &dyn std::error::Error, "the usage of a run could not be read");
         RunUsage { tokens: 0, cost_usd: None }
     });
-    AttemptResult { end, text: None, tokens, cost_usd }
+    AttemptResult { end, text: None, cut: false, tokens, cost_usd }
 }
 
-fn account(run: &RunAttempt, model: String, max_iterations: u32) -> Account {
+fn account(run: &RunAttempt, model: AskedModel, max_iterations: u32) -> Account {
     Account {
         execution: Execution::new(run.run, run.attempt),
         user: run.user.clone(),
-        model,
+        model: model.name,
+        effort: model.effort,
         title: run.routine_name.clone(),
         // The loop keeps its own limit; this is one of the row's calls, which an attempt has of earlier starts, too.
         max_iterations: max_iterations * MAX_STARTS,

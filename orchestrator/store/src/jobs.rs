@@ -14,7 +14,7 @@ pub(crate) mod tree;
 
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, NaiveDate, Utc};
-use protocol::{ContainerInfo, JobCounts, JobId, JobState, Limits, PROMPT_PREVIEW_CHARS, StateCounts};
+use protocol::{ContainerInfo, Effort, JobCounts, JobId, JobState, Limits, PROMPT_PREVIEW_CHARS, StateCounts};
 use sqlx::FromRow;
 use uuid::Uuid;
 
@@ -285,9 +285,10 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     sqlx::query(
         "INSERT INTO jobs (id, rev, user_id, title, prompt_preview, mode, placement, state, priority, labels, limits, \
          tools, image, model, plan, source, restarted_from, attempt, repair_attempts, created_at, last_activity_at, \
-         prompts_closed, review, parent_id, depth, held, message, traceparent, approve, egress, delimiter_nonce, routine_id, run_id) \
+         prompts_closed, review, parent_id, depth, held, message, traceparent, approve, egress, delimiter_nonce, routine_id, run_id, \
+         effort) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, 0, 0, $18, $18, $19, $20, \
-         $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)",
+         $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31)",
     )
     .bind(job.id)
     .bind(job.rev)
@@ -322,6 +323,7 @@ async fn insert(tx: &mut Connection, job: &JobRecord) -> Result<(), StoreError> 
     .bind(brief.delimiter_nonce.as_ref().map(DelimiterNonce::as_str))
     .bind(brief.routine.map(|link| link.routine))
     .bind(brief.routine.map(|link| link.run))
+    .bind(brief.effort.map(Effort::as_str))
     .execute(&mut *tx)
     .await?;
     sqlx::query("INSERT INTO job_texts (job_id, prompt, note, metadata) VALUES ($1, $2, $3, $4)")

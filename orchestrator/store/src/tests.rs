@@ -282,6 +282,7 @@ async fn a_prompt_with_an_older_id_is_not_acknowledged_unseen() {
 async fn a_nudge_holds_up_no_report_and_reaches_no_new_attempt() {
     let (directory, store) = fresh().await;
     let report = CompleteReport {
+        cut: false,
         outcome: ReportedOutcome::Completed,
         reason: None,
         message: None,

@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::Effort;
+
 /// The body and the response of `/api/settings`. A field that a request leaves out takes its default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -11,6 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct UserSettings {
     /// The model to use where a request names none; null for the operator's default.
     pub model: Option<String>,
+    /// How much the model thinks where a request does not say; left out for the operator's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
     /// The temperature of model calls, 0 to 2; null to send none.
     pub temperature: Option<f64>,
     /// IANA time zone, such as `Europe/Oslo`; `UTC` by default.
@@ -25,6 +30,7 @@ impl Default for UserSettings {
     fn default() -> Self {
         Self {
             model: None,
+            effort: None,
             temperature: None,
             timezone: "UTC".to_owned(),
             quiet_hours: None,

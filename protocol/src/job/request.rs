@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobMode, Metadata, PromptId, names::wire_enum};
+use crate::{Effort, JobMode, Metadata, PromptId, names::wire_enum};
 
 /// Requested limits; absent ones take their defaults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -156,6 +156,9 @@ pub struct CreateJob {
     /// One of the operator's models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// How much the model thinks; the user's or the operator's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
 }
 
 /// `POST …/cancel`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CreateJob, Egress, JobMode, LimitsRequest, Metadata, names::wire_names};
+use crate::{CreateJob, Effort, Egress, JobMode, LimitsRequest, Metadata, names::wire_names};
 
 /// What a run of a routine does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::EnumDiscriminants)]
@@ -67,6 +67,9 @@ pub struct LightweightAction {
     /// One of the operator's models; the user's or the operator's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// How much the model thinks; the user's or the operator's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
 }
 
 const fn default_max_tokens() -> u32 {
@@ -133,6 +136,9 @@ pub struct FullJobAction {
     /// One of the operator's models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// How much the model thinks; the user's or the operator's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
 }
 
 impl FullJobAction {
@@ -161,6 +167,7 @@ impl FullJobAction {
             labels: self.labels,
             metadata: self.metadata,
             model: self.model,
+            effort: self.effort,
         }
     }
 }

@@ -37,6 +37,9 @@ pub struct RoutineRun {
     pub message: Option<String>,
     /// The text of its result, at most 4,000 characters.
     pub result_summary: Option<String>,
+    /// Whether the output limit of the model cut its result. Left out if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
     /// Tokens of its model calls.
     pub tokens_used: u64,
     /// Cost of its model calls; null when a call had no price.

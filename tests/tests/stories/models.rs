@@ -1,6 +1,8 @@
 //! Stories of models: budgets and usage, small models, failing ones and outages.
 
 mod budgets;
+mod cut_answers;
+mod effort;
 mod model_context;
 mod model_faults;
 mod outages;

@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_cause_changes_no_other_outcome() {
-        let completed = LoopOutcome::Completed { text: "done".into() };
+        let completed = LoopOutcome::Completed { text: "done".into(), cut: false };
         let report = report(completed, Some(StopCause::PidsExhausted), PartialResult::default());
         assert_eq!((report.outcome, report.reason), (ReportedOutcome::Completed, None));
     }

@@ -1,11 +1,12 @@
 //! `gantry settings`: the caller's settings.
 
 use clap::{Args, Subcommand, ValueEnum};
-use protocol::{QuietHours, TimeOfDay, UserSettings};
+use protocol::{Effort, QuietHours, TimeOfDay, UserSettings};
 
 use crate::{
     client::Client,
     exit::CliError,
+    input::one_of,
     output::{Output, one_line},
 };
 
@@ -25,6 +26,9 @@ pub struct SetArgs {
     /// Model to use where a request names none
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+    /// How much the model thinks where a request does not say
+    #[arg(long, value_name = "LEVEL", value_parser = one_of(Effort::ALL))]
+    effort: Option<Effort>,
     /// Temperature of model calls, 0 to 2
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = parse_temperature)]
     temperature: Option<f64>,
@@ -45,6 +49,7 @@ pub struct SetArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum SettingArg {
     Model,
+    Effort,
     Temperature,
     Timezone,
     QuietHours,
@@ -67,6 +72,7 @@ impl SetArgs {
         for setting in self.reset {
             match setting {
                 SettingArg::Model => settings.model = None,
+                SettingArg::Effort => settings.effort = None,
                 SettingArg::Temperature => settings.temperature = None,
                 SettingArg::Timezone => settings.timezone.clone_from(&default.timezone),
                 SettingArg::QuietHours => settings.quiet_hours = None,
@@ -74,6 +80,7 @@ impl SetArgs {
             }
         }
         settings.model = self.model.or(settings.model.take());
+        settings.effort = self.effort.or(settings.effort);
         settings.temperature = self.temperature.or(settings.temperature);
         settings.quiet_hours = self.quiet_hours.or(settings.quiet_hours);
         if let Some(timezone) = self.timezone {
@@ -105,6 +112,7 @@ fn describe(settings: &UserSettings) -> String {
     };
     let rows = [
         ("model", settings.model.as_deref().map_or_else(|| unset("the server's default"), one_line)),
+        ("effort", settings.effort.map_or_else(|| unset("the server's default"), |effort| effort.to_string())),
         ("temperature", settings.temperature.map_or_else(|| unset("the model's default"), |value| value.to_string())),
         ("timezone", one_line(&settings.timezone)),
         (
@@ -146,6 +154,8 @@ mod tests {
         let expected =
             UserSettings { quiet_hours: Some(hours("22:00", "07:00")), heartbeat_every_seconds: Some(1_800), ..before };
         assert_eq!(after, expected);
+        assert_eq!(applied("--effort high", after.clone()).effort, Some(Effort::High));
+        assert_eq!(applied("--reset effort", applied("--effort high", after.clone())), after);
         let after = applied("--reset model,quiet-hours,temperature --temperature 1 --timezone Europe/Oslo", after);
         let expected = UserSettings {
             temperature: Some(1.0),
@@ -163,6 +173,7 @@ mod tests {
             &["set", "--quiet-hours", "22-7"],
             &["set", "--quiet-hours", "22:00"],
             &["set", "--reset", "x"],
+            &["set", "--effort", "max"],
         ] {
             assert!(Line::try_parse_from(["gantry"].iter().chain(line)).is_err(), "{line:?}");
         }
@@ -171,13 +182,15 @@ mod tests {
     #[test]
     fn unset_settings_are_shown_with_their_default() {
         let settings = UserSettings {
+            effort: Some(Effort::Low),
             quiet_hours: Some(hours("22:00", "07:00")),
             heartbeat_every_seconds: Some(0),
             ..UserSettings::default()
         };
         let text = describe(&settings);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[1], ["effort", "low"]);
         assert_eq!(lines[0], ["model", "-", "(the", "server's", "default)"]);
-        assert_eq!((lines[3].last(), lines[4].last()), (Some(&"22:00-07:00"), Some(&"off")));
+        assert_eq!((lines[4].last(), lines[5].last()), (Some(&"22:00-07:00"), Some(&"off")));
     }
 }

@@ -9,10 +9,14 @@ use std::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use clap::Args;
 use protocol::limits::MAX_FILES_BYTES;
-use protocol::{CreateJob, Egress, InputFile, Job, LimitsRequest};
+use protocol::{CreateJob, Effort, Egress, InputFile, Job, LimitsRequest};
 use serde_json::{Map, Value};
 
-use crate::{client::Client, exit::CliError, input::text_or_stdin};
+use crate::{
+    client::Client,
+    exit::CliError,
+    input::{one_of, text_or_stdin},
+};
 
 #[derive(Debug, Args)]
 pub struct CreateArgs {
@@ -60,6 +64,9 @@ pub struct CreateArgs {
     /// Model
     #[arg(long)]
     model: Option<String>,
+    /// How much the model thinks
+    #[arg(long, value_name = "LEVEL", value_parser = one_of(Effort::ALL))]
+    effort: Option<Effort>,
     /// Idempotency key: a repeated request returns the first job
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -87,6 +94,7 @@ pub(super) fn request(args: CreateArgs) -> Result<CreateJob, CliError> {
         priority: args.priority,
         labels: args.labels.iter().map(|pair| label(pair)).collect::<Result<BTreeMap<_, _>, _>>()?,
         model: args.model,
+        effort: args.effort,
         ..CreateJob::default()
     })
 }

@@ -41,6 +41,7 @@ pub(super) fn describe(
     rows.push(("message", job.message.as_deref().map(one_line).unwrap_or_default()));
     rows.push(("cancelling", is_cancelling.map(|at| format!("since {}", time(at))).unwrap_or_default()));
     let optional = [
+        ("effort", job.effort.map(|effort| effort.to_string())),
         ("started", job.started_at.map(time)),
         ("finished", job.finished_at.map(time)),
         ("container", job.container.as_ref().map(|container| one_line(&container.name))),

@@ -206,6 +206,7 @@ impl Attempt {
             execution: key.into(),
             user: brief.user_id.clone(),
             model: brief.model.clone(),
+            effort: brief.effort,
             title: brief.title.clone(),
             max_iterations: limits.max_iterations,
             has_budget: limits.max_tokens > 0 || limits.max_cost_usd > 0.0 || brief.parent_id.is_some(),

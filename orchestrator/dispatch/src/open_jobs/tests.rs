@@ -95,7 +95,15 @@ fn failure(is_retryable: bool) -> AttemptFailure {
 }
 
 fn report(outcome: ReportedOutcome) -> CompleteReport {
-    CompleteReport { outcome, reason: None, message: None, text: "t".to_owned(), partial: None, iterations: 1 }
+    CompleteReport {
+        outcome,
+        reason: None,
+        message: None,
+        text: "t".to_owned(),
+        cut: false,
+        partial: None,
+        iterations: 1,
+    }
 }
 
 /// One change: which one, of which job, and whichever choice it has.

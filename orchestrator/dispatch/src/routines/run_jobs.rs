@@ -69,9 +69,7 @@ impl RunJobs {
             let limits = request.limits.get_or_insert_default();
             limits.timeout_seconds = Some(limits.timeout_seconds.map_or(limit, |own| own.min(limit)));
         }
-        if request.model.is_none() {
-            request.model = self.submitter.preferred_model(&run.user).await?;
-        }
+        self.submitter.add_preferences(&run.user, &mut request).await?;
         let (request, accepted) = self.submitter.check(request).await?;
         let routine = Some(RunLink { routine: run.routine, run: run.run });
         let job = NewJob { routine, ..NewJob::new(run.user.clone(), request, accepted) };

@@ -62,6 +62,7 @@ impl JobSubmitter {
                 priority: within_priorities(brief.priority),
                 labels: brief.labels.clone(),
                 metadata: brief.metadata.clone(),
+                effort: brief.effort,
                 ..CreateJob::default()
             },
             accepted: Accepted {

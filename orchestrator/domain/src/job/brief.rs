@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
-use protocol::{Egress, EgressView, JobId, JobMode, Limits, Metadata, Placement, RoutineId, RunId, Source};
+use protocol::{Effort, Egress, EgressView, JobId, JobMode, Limits, Metadata, Placement, RoutineId, RunId, Source};
 
 /// The run of a routine that a job is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct Brief {
     /// The image of its containers.
     pub image: String,
     pub model: String,
+    /// How much the model thinks; the operator's default if it is not said.
+    pub effort: Option<Effort>,
     /// Whether the agent plans first.
     pub plan: bool,
     /// Whether a person accepts or rejects the result.

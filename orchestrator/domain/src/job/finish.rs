@@ -35,7 +35,11 @@ impl JobRecord {
         let partial = reason.map(|_| partial_of(report));
         let outcome = if reason.is_none() { ReportedOutcome::Completed } else { report.outcome.as_failure() };
         let event = EventData::Result { outcome, text: report.text.clone(), partial: partial.clone() };
-        let result = JobResult { text: reason.is_none().then(|| report.text.clone()), partial };
+        let result = JobResult {
+            text: reason.is_none().then(|| report.text.clone()),
+            partial,
+            cut: reason.is_none() && report.cut,
+        };
         if reason.is_none() && self.brief.review {
             return Ok(self.submit(result, event));
         }
@@ -113,7 +117,7 @@ impl JobRecord {
             at: now,
             reason: Some(ending.reason),
             message: ending.message,
-            result: Some(JobResult { text: None, partial: Some(partial) }),
+            result: Some(JobResult { partial: Some(partial), ..JobResult::default() }),
             cancel: ending.cancel,
         };
         Step { needs_partial, ..self.enter_after(Stage::Finished(finished), vec![event]) }

@@ -31,6 +31,7 @@ pub fn brief() -> Brief {
         delimiter_nonce: None,
         image: "i".to_owned(),
         model: "m".to_owned(),
+        effort: None,
         plan: false,
         review: false,
         source: Source::Api,
@@ -63,7 +64,9 @@ pub fn job(state: JobState) -> JobRecord {
         JobState::Pending => Stage::Queued(Queued::default()),
         JobState::InProgress => Stage::Running(running(Activity::Working)),
         JobState::Stuck => Stage::Running(running(Activity::Stuck { message: "silent".to_owned() })),
-        JobState::Submitted => Stage::Submitted { result: JobResult { text: Some("done".to_owned()), partial: None } },
+        JobState::Submitted => {
+            Stage::Submitted { result: JobResult { text: Some("done".to_owned()), ..JobResult::default() } }
+        }
         JobState::Completed => ended(End::Completed),
         JobState::Accepted => ended(End::Accepted),
         JobState::Failed => ended(End::Failed),

@@ -11,6 +11,7 @@ use super::{
 
 fn report(outcome: ReportedOutcome, reason: Option<JobReason>) -> CompleteReport {
     CompleteReport {
+        cut: false,
         outcome,
         reason,
         message: Some("why".to_owned()),

@@ -32,6 +32,7 @@ pub fn check_child(
         limits: Some(with_defaults(&asked.limits.unwrap_or_default(), &ceiling)),
         tools: asked.tools.or_else(|| brief.tools.is_some().then(|| ceiling.tools.clone())),
         priority: within_priorities(brief.priority),
+        effort: brief.effort,
         ..CreateJob::default()
     };
     let accepted = check(&request, &ceiling)?;

@@ -1,7 +1,7 @@
 //! How an attempt of a run ended: what the end of its job says, and what it means when it does not start. Pure.
 
 use chrono::TimeDelta;
-use protocol::{JobReason, JobState, RunReason};
+use protocol::{JobReason, JobResult, JobState, RunReason};
 
 use super::outcome::{Reply, reply};
 use crate::{job::JobRecord, model_call::ErrorKind};
@@ -11,6 +11,8 @@ use crate::{job::JobRecord, model_call::ErrorKind};
 pub struct AttemptResult {
     pub end: AttemptEnd,
     pub text: Option<String>,
+    /// Whether the output limit of the model cut the text.
+    pub cut: bool,
     /// Tokens of its model calls.
     pub tokens: u64,
     /// Cost of its model calls; `None` when a call had no price.
@@ -54,13 +56,13 @@ pub enum FailureOrigin {
 impl AttemptResult {
     /// The result of an attempt that made no model call.
     pub const fn unused(end: AttemptEnd) -> Self {
-        Self { end, text: None, tokens: 0, cost_usd: Some(0.0) }
+        Self { end, text: None, cut: false, tokens: 0, cost_usd: Some(0.0) }
     }
 
     /// The result of the attempt of a job that has ended. `cancelled_by`: why its run was cancelled. `last_error`: why its
     /// last model call has no answer.
     pub fn of_job(job: &JobRecord, cancelled_by: Option<RunReason>, last_error: Option<ErrorKind>) -> Self {
-        let text = job.result().and_then(|result| result.text);
+        let JobResult { text, cut, .. } = job.result().unwrap_or_default();
         let end = match job.state() {
             JobState::Completed | JobState::Accepted => match reply(text.as_deref().unwrap_or_default()) {
                 Reply::Nothing => AttemptEnd::Ok,
@@ -74,7 +76,7 @@ impl AttemptResult {
             _ => failed_job(job.reason(), job.message(), last_error),
         };
         let usage = &job.usage;
-        Self { end, text, tokens: usage.input_tokens + usage.output_tokens, cost_usd: usage.cost_usd }
+        Self { end, text, cut, tokens: usage.input_tokens + usage.output_tokens, cost_usd: usage.cost_usd }
     }
 }
 

@@ -80,6 +80,7 @@ fn turn(prompt: String, max_tool_rounds: u32) -> LightweightAction {
         tools: None,
         approve: Vec::new(),
         model: None,
+        effort: None,
     }
 }
 

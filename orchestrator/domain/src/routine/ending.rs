@@ -70,6 +70,8 @@ pub struct RunEnd {
     pub reason: Option<RunReason>,
     pub message: Option<String>,
     pub summary: Option<String>,
+    /// Whether the output limit of the model cut the result.
+    pub cut: bool,
     /// Whether the run keeps what fired it.
     pub keeps_payload: bool,
     /// Whether other routines can fire on it.
@@ -159,6 +161,7 @@ fn ended(status: RunStatus, result: &AttemptResult, facts: &EndFacts<'_>) -> Run
         reason: None,
         message: None,
         summary: result.text.as_ref().map(|text| shortened(text, MAX_RESULT_CHARS)),
+        cut: result.cut,
         keeps_payload: facts.routine.is_some_and(keeps_payload),
         is_event: status != RunStatus::Skipped,
         counted: Counted::Nothing,

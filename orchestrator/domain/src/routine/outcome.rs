@@ -4,7 +4,7 @@
 //! Pure. Never counts anything: the numbers are the caller's.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use protocol::{Retry, RoutineStatus, RunReason, RunStatus};
+use protocol::{CUT_NOTE, Retry, RoutineStatus, RunReason, RunStatus};
 
 #[cfg(test)]
 mod tests;
@@ -49,13 +49,15 @@ pub fn reply(text: &str) -> Reply {
     }
 }
 
-/// The beginning of a text, at most `max_chars` characters. A cut is marked by an ellipsis, which counts.
+/// The beginning of a text, at most `max_chars` characters. A cut is marked by an ellipsis, which counts. An answer that the
+/// model's output limit cut keeps the line that says it.
 pub fn shortened(text: &str, max_chars: usize) -> String {
     if text.char_indices().nth(max_chars).is_none() {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(max_chars.saturating_sub(1)).collect();
-    format!("{kept}…")
+    let end = if text.ends_with(CUT_NOTE) { format!("…\n\n{CUT_NOTE}") } else { "…".to_owned() };
+    let kept: String = text.chars().take(max_chars.saturating_sub(end.chars().count())).collect();
+    kept + &end
 }
 
 /// What follows a failed attempt.

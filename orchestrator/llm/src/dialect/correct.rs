@@ -3,8 +3,8 @@
 
 use crate::provider::attempt_error::{is_model_mistake, said};
 use config::{
-    CallIds, Dialect, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit, ReasoningBack,
-    SchemaSubset, SystemMessages,
+    CallIds, Dialect, EffortWords, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit,
+    ReasoningBack, SchemaSubset, SystemMessages,
 };
 
 /// A request that was refused.
@@ -15,6 +15,8 @@ pub(crate) struct Refusal<'a> {
     pub(crate) text: &'a str,
     /// The output limit of the request.
     pub(crate) max_output_tokens: u64,
+    /// Whether the request says how much the model thinks.
+    pub(crate) has_effort: bool,
     /// The names of the tools in the request, in their order.
     pub(crate) tools: &'a [&'a str],
 }
@@ -161,10 +163,17 @@ fn trailing_number(text: &str) -> Option<u64> {
     text[before.len()..].parse().ok()
 }
 
-fn fields(dialect: &Dialect, _refusal: &Refusal<'_>, text: &str) -> Row {
+/// The names of the field that says how much the model thinks.
+const EFFORT: [&str; 5] =
+    ["reasoning_effort", "reasoningeffort", "reasoning.effort", "output_config", "effort parameter"];
+
+fn fields(dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> Row {
     let omit = Some(Field::Omit);
     if dialect.temperature != omit && is_not_taken(text, "temperature") {
         return Some(Dialect { temperature: omit, ..Dialect::default() });
+    }
+    if refusal.has_effort && has_any(text, &EFFORT) {
+        return Some(Dialect { effort: Some(EffortWords::Omit), ..Dialect::default() });
     }
     if dialect.stream_options != omit && text.contains("stream_options") {
         return Some(Dialect { stream_options: omit, ..Dialect::default() });
@@ -289,7 +298,8 @@ mod tests {
     fn corrected(known: &Dialect, status: u16, text: &str) -> Option<Dialect> {
         let tools = ["weather", "notion__update"];
         let max_output_tokens = known.max_output_tokens.unwrap_or(16_384);
-        let refusal = Refusal { status, text, max_output_tokens, tools: &tools };
+        let has_effort = known.effort.is_some_and(|words| words != EffortWords::Omit);
+        let refusal = Refusal { status, text, max_output_tokens, has_effort, tools: &tools };
         correct(known, &refusal).into_iter().next()
     }
 
@@ -379,6 +389,20 @@ mod tests {
         assert_eq!(corrected(&Dialect::default(), status, text), Some(expected.clone()));
         let again = corrected(&expected, status, text);
         assert!(again.is_none_or(|again| again != expected), "what is known is not corrected again");
+    }
+
+    #[rstest]
+    // NousResearch/hermes-agent#23435.
+    #[case("Model grok-4 does not support parameter reasoningEffort")]
+    #[case("Unsupported parameter: 'reasoning.effort' is not supported with this model.")]
+    #[case("This model does not support the effort parameter.")]
+    #[case("output_config: Extra inputs are not permitted")]
+    #[case("Function tools with reasoning_effort are not supported for gpt-5.4 in this route.")]
+    fn an_effort_that_was_sent_is_left_out(#[case] text: &str) {
+        let known = Dialect { effort: Some(EffortWords::LowMediumHigh), ..Dialect::default() };
+        let omitted = Dialect { effort: Some(EffortWords::Omit), ..Dialect::default() };
+        assert_eq!(corrected(&known, 400, text), Some(omitted));
+        assert_eq!(corrected(&Dialect::default(), 400, text), None, "none was sent");
     }
 
     #[test]

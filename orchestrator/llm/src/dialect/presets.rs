@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use config::{
-    CallIds, Dialect, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit, ReasoningBack,
-    SchemaSubset, SystemMessages,
+    CallIds, Dialect, EffortWords, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit,
+    ReasoningBack, SchemaSubset, SystemMessages,
 };
 
 /// The dialect of a model below a base URL of this host and path.
@@ -22,6 +22,7 @@ pub(super) fn preset(host: &str, path: &str, model: &str) -> Dialect {
     // Routers put the maker before the name.
     let model = model.rsplit('/').next().unwrap_or_default();
     let mut dialect = of_model(model).or(&of_host(host));
+    dialect.effort = effort_words(host, model);
     // OpenAI's own: with tools these models answer there alone.
     if is_within(host, "openai.com") && reasons(model) {
         dialect.wire = Some(OpenAiWire::Responses);
@@ -131,12 +132,47 @@ fn is_local(host: &str) -> bool {
 const CLAUDE_WITHOUT_TEMPERATURE: [(&str, (u32, u32)); 5] =
     [("opus", (4, 7)), ("sonnet", (5, 0)), ("haiku", (5, 5)), ("fable", (0, 0)), ("mythos", (0, 0))];
 
+/// From these versions on the effort is taken.
+const CLAUDE_WITH_EFFORT: [(&str, (u32, u32)); 5] =
+    [("opus", (4, 5)), ("sonnet", (4, 6)), ("haiku", (5, 5)), ("fable", (0, 0)), ("mythos", (0, 0))];
+
 fn temperature_of_claude(model: &str) -> Option<Field> {
-    let is_refused = CLAUDE_WITHOUT_TEMPERATURE.iter().any(|(family, first)| {
+    is_claude_of(model, &CLAUDE_WITHOUT_TEMPERATURE).then_some(Field::Omit)
+}
+
+/// Whether a model of Anthropic is one of these versions or later.
+fn is_claude_of(model: &str, families: &[(&str, (u32, u32))]) -> bool {
+    families.iter().any(|(family, first)| {
         let version = model.split_once(family).map(|(_, rest)| version(rest.trim_start_matches('-')));
         version.is_some_and(|version| version >= *first)
-    });
-    is_refused.then_some(Field::Omit)
+    })
+}
+
+/// The words of the models whose documentation has some.
+fn effort_words(host: &str, model: &str) -> Option<EffortWords> {
+    let of = |family: &str| model.strip_prefix(family).map(version);
+    let takes_all = || {
+        let is_grok = of("grok-").is_some_and(|version| match version {
+            // 4.20 is older than 4.3.
+            (4, minor) => (3..20).contains(&minor),
+            (major, _) => major > 4,
+        });
+        let is_gemini = of("gemini-").is_some_and(|version| version >= (2, 5));
+        let is_claude = model.contains("claude") && is_claude_of(model, &CLAUDE_WITH_EFFORT);
+        reasons(model) || model.starts_with("gpt-oss") || is_grok || is_gemini || is_claude
+    };
+    let takes_two = || {
+        let is_deepseek =
+            ["deepseek-v4", "deepseek-flash", "deepseek-reasoner"].iter().any(|name| model.starts_with(name));
+        is_deepseek || model.starts_with("grok-3-mini") || of("glm-").is_some_and(|version| version >= (5, 3))
+    };
+    match () {
+        // What it passes on to which model is not documented.
+        () if host.ends_with("githubcopilot.com") => None,
+        () if takes_all() => Some(EffortWords::LowMediumHigh),
+        () if takes_two() => Some(EffortWords::LowHigh),
+        () => None,
+    }
 }
 
 /// Whether a model of OpenAI reasons: GPT 5 and later, and the o-series.
@@ -199,6 +235,41 @@ mod tests {
     fn models_that_refuse_a_temperature(#[case] model: &str, #[case] expected: Option<Field>) {
         assert_eq!(preset("openrouter.ai", "/v1", model).temperature, expected);
         assert_eq!(preset("house.openai.azure.com", "/v1", model).temperature, None, "the name of a deployment");
+    }
+
+    #[rstest]
+    #[case("api.openai.com", "gpt-4.1", None)]
+    #[case("api.openai.com", "gpt-5.6-terra", Some(EffortWords::LowMediumHigh))]
+    #[case("api.openai.com", "o4-mini", Some(EffortWords::LowMediumHigh))]
+    #[case("openrouter.ai", "openai/gpt-6-astra", Some(EffortWords::LowMediumHigh))]
+    #[case("house.openai.azure.com", "gpt-5.6", None)]
+    #[case("api.githubcopilot.com", "gpt-5.6", None)]
+    #[case("api.anthropic.com", "claude-opus-4-5-20251101", Some(EffortWords::LowMediumHigh))]
+    #[case("api.anthropic.com", "claude-sonnet-4-5", None)]
+    #[case("api.anthropic.com", "claude-sonnet-4-6", Some(EffortWords::LowMediumHigh))]
+    #[case("api.anthropic.com", "claude-haiku-4-5", None)]
+    #[case("api.anthropic.com", "claude-fable-5-1", Some(EffortWords::LowMediumHigh))]
+    #[case("api.anthropic.com", "claude-3-5-sonnet-20241022", None)]
+    #[case("generativelanguage.googleapis.com", "gemini-2.0-flash", None)]
+    #[case("generativelanguage.googleapis.com", "gemini-3-pro-preview", Some(EffortWords::LowMediumHigh))]
+    #[case("api.x.ai", "grok-4-0709", None)]
+    #[case("api.x.ai", "grok-4.20-0309-reasoning", None)]
+    #[case("api.x.ai", "grok-4.3", Some(EffortWords::LowMediumHigh))]
+    #[case("api.x.ai", "grok-3-mini", Some(EffortWords::LowHigh))]
+    #[case("api.groq.com", "openai/gpt-oss-120b", Some(EffortWords::LowMediumHigh))]
+    #[case("api.groq.com", "llama-3.3-70b-versatile", None)]
+    #[case("api.z.ai", "glm-5.3", Some(EffortWords::LowHigh))]
+    #[case("api.z.ai", "glm-4.7", None)]
+    #[case("api.deepseek.com", "deepseek-v4-pro", Some(EffortWords::LowHigh))]
+    #[case("api.mistral.ai", "magistral-medium", None)]
+    #[case("api.moonshot.ai", "kimi-k2.5", None)]
+    #[case("127.0.0.1", "qwen3", None)]
+    fn models_that_have_words_for_an_effort(
+        #[case] host: &str,
+        #[case] model: &str,
+        #[case] expected: Option<EffortWords>,
+    ) {
+        assert_eq!(preset(host, "/v1", model).effort, expected);
     }
 
     #[rstest]

@@ -1,6 +1,6 @@
 //! Who makes a call and pays for it, and how the call is named.
 
-use protocol::{CallId, Execution};
+use protocol::{CallId, Effort, Execution};
 
 use super::CallLimiter;
 use store::CallKey;
@@ -14,6 +14,8 @@ pub struct Account {
     pub user: String,
     /// The model that is asked for.
     pub model: String,
+    /// How much it thinks; the operator's default if it is not said.
+    pub effort: Option<Effort>,
     /// Scripts can match on it.
     pub title: String,
     /// Answers that the job, turn or run may get in all.

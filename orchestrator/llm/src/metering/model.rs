@@ -133,6 +133,7 @@ mod tests {
             execution: Execution::new(job.id, 0),
             user: "ada".to_owned(),
             model: "scripted".to_owned(),
+            effort: None,
             title: "t".to_owned(),
             max_iterations: 5,
             has_budget: false,

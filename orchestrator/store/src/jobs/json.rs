@@ -99,14 +99,14 @@ macro_rules! job_json {
         concat!(
             "format('%s\"user_id\":%s,\"title\":%s,", $prompt_format, ",\"mode\":\"%s\",\"placement\":\"%s\",\"state\":\"%s\",",
             "\"reason\":%s,\"message\":%s,\"priority\":%d,\"labels\":%s,", $metadata_format,
-            "\"limits\":%s,\"egress\":%s,\"model\":%s,\"source\":\"%s\",\"routine_id\":%s,\"run_id\":%s,\"parent_id\":%s,",
+            "\"limits\":%s,\"egress\":%s,\"model\":%s,\"effort\":%s,\"source\":\"%s\",\"routine_id\":%s,\"run_id\":%s,\"parent_id\":%s,",
             "\"restarted_from\":%s,\"attempt\":%d,\"repair_attempts\":%d,\"created_at\":\"%s\",\"started_at\":%s,",
             "\"last_activity_at\":%s,\"cancel_requested_at\":%s,\"finished_at\":%s,", $result_format,
             "\"usage\":{\"input_tokens\":%d,\"output_tokens\":%d,\"cache_read_tokens\":%d,\"cache_write_tokens\":%d,",
             "\"cost_usd\":%s,\"llm_calls\":%d,\"tool_calls\":%d,\"iterations\":%d},\"container\":%s}', ",
             "hex(jobs.id), json_quote(jobs.user_id), json_quote(title), ", $prompt, ", mode, placement, state, ",
             "json_quote(reason), json_quote(message), priority, labels, ", $metadata,
-            "limits, ifnull(egress, 'null'), json_quote(model), source, ", optional_id!("routine_id"), ", ", optional_id!("run_id"), ", ", optional_id!("parent_id"), ", ", optional_id!("restarted_from"),
+            "limits, ifnull(egress, 'null'), json_quote(model), json_quote(effort), source, ", optional_id!("routine_id"), ", ", optional_id!("run_id"), ", ", optional_id!("parent_id"), ", ", optional_id!("restarted_from"),
             ", attempt, repair_attempts, ", time!("created_at"), ", ", optional_time!("started_at"), ", ",
             optional_time!("last_activity_at"), ", ", optional_time!("cancel_requested_at"), ", ",
             optional_time!("finished_at"), ", ", $result,
@@ -127,7 +127,8 @@ const JOB: &str = concat!(
         (
             "\"result\":%s,",
             "CASE WHEN state = 'submitted' OR result_text IS NOT NULL OR result_partial IS NOT NULL \
-             THEN format('{\"text\":%s,\"partial\":%s}', json_quote(result_text), ifnull(result_partial, 'null')) \
+             THEN format('{\"text\":%s,\"partial\":%s%s}', json_quote(result_text), ifnull(result_partial, 'null'), \
+             CASE WHEN result_cut THEN ',\"cut\":true' ELSE '' END) \
              ELSE 'null' END, "
         )
     ),

@@ -262,9 +262,10 @@ async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result
         return Err(RowRef { table: "jobs", id: *job.id.as_uuid() }.invalid("rev"));
     }
     if before.has_result || columns.result_text.is_some() || columns.result_partial.is_some() {
-        sqlx::query("UPDATE job_texts SET result_text = $1, result_partial = $2 WHERE job_id = $3")
+        sqlx::query("UPDATE job_texts SET result_text = $1, result_partial = $2, result_cut = $3 WHERE job_id = $4")
             .bind(columns.result_text)
             .bind(columns.result_partial)
+            .bind(columns.result_cut)
             .bind(job.id)
             .execute(tx)
             .await?;

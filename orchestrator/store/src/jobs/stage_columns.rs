@@ -28,6 +28,7 @@ pub(crate) struct StageColumns {
     pub(crate) cancelled_by_parent: bool,
     pub(crate) result_text: Option<String>,
     pub(crate) result_partial: Option<String>,
+    pub(crate) result_cut: bool,
     pub(crate) finished_at: Option<DateTime<Utc>>,
 }
 
@@ -62,7 +63,9 @@ impl StageColumns {
                 }));
             }
             JobState::Submitted => {
-                return Ok(Stage::Submitted { result: JobResult { text: self.result_text, partial } });
+                return Ok(Stage::Submitted {
+                    result: JobResult { text: self.result_text, partial, cut: self.result_cut },
+                });
             }
             JobState::Completed => End::Completed,
             JobState::Accepted => End::Accepted,
@@ -75,7 +78,7 @@ impl StageColumns {
             at: row.known("finished_at", self.finished_at)?,
             reason,
             message: self.message,
-            result: has_result.then_some(JobResult { text: self.result_text, partial }),
+            result: has_result.then_some(JobResult { text: self.result_text, partial, cut: self.result_cut }),
             cancel,
         }))
     }
@@ -118,6 +121,7 @@ impl StageColumns {
     fn set_result(&mut self, result: &JobResult) -> Result<(), StoreError> {
         self.result_text.clone_from(&result.text);
         self.result_partial = result.partial.as_ref().map(text).transpose()?;
+        self.result_cut = result.cut;
         Ok(())
     }
 }
@@ -154,9 +158,12 @@ mod tests {
             at: now(),
             reason: Some(JobReason::CancelledByParent),
             message: Some("why".to_owned()),
-            result: Some(JobResult { text: None, partial: Some(partial) }),
+            result: Some(JobResult { partial: Some(partial), ..JobResult::default() }),
             cancel: Some(cancel),
         }));
+        stages.push(Stage::Submitted {
+            result: JobResult { text: Some("half".to_owned()), cut: true, ..JobResult::default() },
+        });
         for stage in stages {
             assert_eq!(StageColumns::of(&stage).unwrap().into_stage(ROW).unwrap(), stage);
         }

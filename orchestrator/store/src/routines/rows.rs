@@ -149,7 +149,7 @@ impl RoutineRow {
 macro_rules! run_columns {
     () => {
         "id, routine_id, routine_name, user_id, trigger_type, trigger_detail, due_at, started_at, completed_at, status, reason, \
-         message, result_summary, tokens_used, cost_usd, job_id, attempt, not_before, created_at"
+         message, result_summary, cut, tokens_used, cost_usd, job_id, attempt, not_before, created_at"
     };
 }
 pub(super) use run_columns;
@@ -170,6 +170,7 @@ pub(super) struct RunRow {
     reason: Option<String>,
     message: Option<String>,
     result_summary: Option<String>,
+    cut: bool,
     tokens_used: i64,
     cost_usd: Option<f64>,
     pub(super) job_id: Option<JobId>,
@@ -209,6 +210,7 @@ impl RunRow {
             reason: reason.map(|name| row.known("reason", RunReason::parse(name))).transpose()?,
             message: self.message,
             result_summary: self.result_summary,
+            cut: self.cut,
             tokens_used: count(self.tokens_used),
             cost_usd: self.cost_usd,
             job_id: self.job_id,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent::safety::DelimiterNonce;
 use chrono::{DateTime, Utc};
 use protocol::{
-    ContainerInfo, EventData, EventKind, JobId, JobMode, Limits, Placement, RoutineId, RunId, Source, Usage,
+    ContainerInfo, Effort, EventData, EventKind, JobId, JobMode, Limits, Placement, RoutineId, RunId, Source, Usage,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
@@ -41,6 +41,7 @@ pub(crate) struct JobRow {
     delimiter_nonce: Option<String>,
     image: String,
     model: String,
+    effort: Option<String>,
     plan: bool,
     review: bool,
     source: String,
@@ -75,9 +76,9 @@ pub(crate) struct JobRow {
 macro_rules! job_columns {
     () => {
         "id, rev, user_id, title, prompt, note, mode, placement, state, reason, message, priority, labels, metadata, limits, \
-         tools, approve, egress, delimiter_nonce, image, model, plan, review, source, routine_id, run_id, restarted_from, parent_id, depth, attempt, repair_attempts, \
+         tools, approve, egress, delimiter_nonce, image, model, effort, plan, review, source, routine_id, run_id, restarted_from, parent_id, depth, attempt, repair_attempts, \
          created_at, started_at, last_activity_at, cancel_requested_at, cancel_message, cancelled_by_parent, finished_at, \
-         not_before, result_text, result_partial, token_hash, session_attempt, session_hash, session_rejected_attempt, \
+         not_before, result_text, result_partial, result_cut, token_hash, session_attempt, session_hash, session_rejected_attempt, \
          lease_expires_at, calls_before_attempt, worker_seen_at, container, prompts_closed, held, traceparent, \
          input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, \
          CASE WHEN NOT has_unpriced_calls THEN cost_micro_usd END AS cost_micro_usd, llm_calls, tool_calls, iterations"
@@ -113,6 +114,7 @@ impl JobRow {
             delimiter_nonce: self.delimiter_nonce.map(DelimiterNonce::from_text),
             image: self.image,
             model: self.model,
+            effort: self.effort.map(|effort| row.known("effort", Effort::parse(&effort))).transpose()?,
             plan: self.plan,
             review: self.review,
             source: row.known("source", Source::parse(&self.source))?,

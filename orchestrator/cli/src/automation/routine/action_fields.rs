@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
+use protocol::Effort;
 use serde_json::{Map, Value, json};
 
 use super::fields::given;
 use crate::{
     exit::CliError,
-    input::text_or_stdin,
+    input::{one_of, text_or_stdin},
     job::create::{label, limits},
 };
 
@@ -40,6 +41,9 @@ pub(super) struct ActionFields {
     /// Model
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+    /// How much the model thinks
+    #[arg(long, value_name = "LEVEL", value_parser = one_of(Effort::ALL))]
+    effort: Option<Effort>,
     /// With --job: title of the job
     #[arg(long)]
     title: Option<String>,
@@ -118,6 +122,7 @@ impl ActionFields {
             "context_paths": list(self.context),
             "max_tokens": self.max_tokens,
             "model": self.model,
+            "effort": self.effort,
             "title": self.title,
             "tools": list(self.tool),
             "approve": list(self.approve),
@@ -143,5 +148,7 @@ mod tests {
         assert_eq!(applied(job), wanted);
         let prompt = ActionFields { prompt: Some("look".to_owned()), ..ActionFields::default() };
         assert_eq!(applied(prompt), json!({"type": "lightweight", "prompt": "look"}));
+        let effort = ActionFields { effort: Some(Effort::High), ..ActionFields::default() };
+        assert_eq!(applied(effort)["effort"], json!("high"));
     }
 }

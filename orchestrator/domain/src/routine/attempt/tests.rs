@@ -1,13 +1,13 @@
 //! Tables of the ends of jobs, and of attempts that do not start.
 
-use protocol::{JobResult, PartialResult, RunReason};
+use protocol::{JobResult, RunReason};
 use rstest::rstest;
 
 use super::*;
 use crate::job::{End, Finished, Stage, sample};
 
 fn ended(end: End, reason: Option<JobReason>, text: Option<&str>) -> JobRecord {
-    let result = text.map(|text| JobResult { text: Some(text.to_owned()), partial: None::<PartialResult> });
+    let result = text.map(|text| JobResult { text: Some(text.to_owned()), ..JobResult::default() });
     let message = reason.map(|_| "m".to_owned());
     let stage = Stage::Finished(Finished { end, at: sample::now(), reason, message, result, cancel: None });
     JobRecord { stage, ..sample::job(JobState::Failed) }

@@ -94,6 +94,7 @@ fn a_run_with_something_to_report_tells_its_owner_and_the_next_run() {
         reason: None,
         message: None,
         summary: Some(summary.clone()),
+        cut: false,
         keeps_payload: true,
         is_event: true,
         counted: Counted::Success { state: Some(shortened(&text, MAX_STATE_CHARS)) },

@@ -1,5 +1,6 @@
 //! Tables of replies, failures, alerts and statuses.
 
+use protocol::CUT_NOTE;
 use rstest::rstest;
 
 use super::*;
@@ -31,6 +32,12 @@ fn replies(#[case] text: &str, #[case] expected: Reply) {
 #[case("", 0, "")]
 fn texts_are_cut_at_characters(#[case] text: &str, #[case] max: usize, #[case] expected: &str) {
     assert_eq!(shortened(text, max), expected);
+}
+
+#[test]
+fn a_shortened_answer_still_says_that_it_was_cut() {
+    let text = shortened(&format!("{}\n\n{CUT_NOTE}", "x".repeat(200)), 100);
+    assert!(text.ends_with(&format!("x…\n\n{CUT_NOTE}")) && text.chars().count() == 100, "{text}");
 }
 
 fn facts(reason: RunReason) -> FailureFacts {

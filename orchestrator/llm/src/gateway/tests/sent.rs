@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use config::{Dialect, Field};
-use protocol::ToolCall;
+use protocol::{Effort, ToolCall};
 use rstest::rstest;
 
 use super::*;
@@ -200,6 +200,48 @@ async fn a_request_that_is_refused_for_what_it_has_is_sent_otherwise_and_that_is
         asked.push(requests);
     }
     assert_eq!(asked, [5, 1]);
+    recorder.served.stop().await;
+}
+
+#[rstest]
+#[case::not_asked(None, None, "gpt-oss-20b", None)]
+#[case::of_the_call(None, Some(Effort::Low), "gpt-oss-20b", Some("low"))]
+#[case::of_the_operator(Some(Effort::Medium), None, "gpt-oss-20b", Some("medium"))]
+#[case::the_call_first(Some(Effort::Medium), Some(Effort::High), "gpt-oss-20b", Some("high"))]
+#[case::fewer_words(None, Some(Effort::Medium), "glm-5.3", Some("high"))]
+#[case::no_word(None, Some(Effort::High), "house", None)]
+#[tokio::test]
+async fn an_effort_is_sent_in_the_words_of_the_model(
+    #[case] default: Option<Effort>,
+    #[case] asked: Option<Effort>,
+    #[case] model: &str,
+    #[case] expected: Option<&str>,
+) {
+    let recorder = Recorder::answering(StatusCode::OK, FINE).await;
+    let settings = LlmSettings { effort: default, ..LlmSettings::of_provider(recorder.provider(Wire::OpenAi)) };
+    let gateway = Gateway::new(&settings).unwrap();
+    let context = CallContext { model: Some(model), effort: asked, ..CallContext::default() };
+    gateway.ask(&request_of("hello"), &context, std::future::pending()).await.unwrap();
+    assert_eq!(recorder.stop().await["reasoning_effort"].as_str(), expected);
+}
+
+#[tokio::test]
+async fn an_effort_that_is_refused_is_left_out_from_then_on() {
+    let refusal =
+        r#"{"error":{"message":"Unsupported parameter: 'reasoning_effort' is not supported with this model."}}"#;
+    let decide = move |body: &serde_json::Value| {
+        if body["reasoning_effort"].is_null() { (StatusCode::OK, FINE) } else { (StatusCode::BAD_REQUEST, refusal) }
+    };
+    let mut recorder = Recorder::deciding(decide).await;
+    let gateway = impatient(vec![recorder.provider(Wire::OpenAi)]);
+    let context = CallContext { model: Some("gpt-oss-20b"), effort: Some(Effort::Low), ..CallContext::default() };
+    for requests in [2, 1] {
+        gateway.ask(&request_of("hello"), &context, std::future::pending()).await.unwrap();
+        let asked = std::iter::from_fn(|| recorder.bodies.try_recv().ok()).count();
+        assert_eq!(asked, requests);
+    }
+    let learned = gateway.health()[0].learned["gpt-oss-20b"].clone();
+    assert_eq!(learned, json!({"effort": "omit"}));
     recorder.served.stop().await;
 }
 

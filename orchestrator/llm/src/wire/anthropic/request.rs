@@ -33,6 +33,9 @@ pub(in crate::wire) fn body(request: &Adapted<'_>, options: &RequestOptions<'_>)
     if let Some(temperature) = request.temperature.filter(|given| given.is_finite()) {
         body["temperature"] = json!(temperature.clamp(0.0, MAX_TEMPERATURE));
     }
+    if let Some(effort) = options.effort {
+        body["output_config"] = json!({"effort": effort});
+    }
     let mut tools: Vec<Value> = request.tools.iter().map(|definition| tool(definition)).collect();
     if mark_last(&mut tools) {
         body["tools"] = Value::Array(tools);

@@ -20,6 +20,9 @@ pub(in crate::wire) fn body(request: &Adapted<'_>, options: &RequestOptions<'_>)
         settings["temperature"] = json!(temperature.clamp(0.0, MAX_TEMPERATURE));
     }
     let mut body = json!({"model": options.model, "messages": messages, "stream": true, "options": settings});
+    if let Some(effort) = options.effort {
+        body["think"] = json!(effort);
+    }
     // This wire has no way to forbid tool calls.
     if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
         let tool = |tool: &Cow<'_, ToolDefinition>| {

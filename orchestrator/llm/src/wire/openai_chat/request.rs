@@ -24,6 +24,9 @@ pub(in crate::wire) fn body(request: &Adapted<'_>, options: &RequestOptions<'_>)
         body["stream_options"] = json!({"include_usage": true});
     }
     body[dialect.output_limit.unwrap_or_default().as_str()] = json!(options.max_output_tokens);
+    if let Some(effort) = options.effort {
+        body["reasoning_effort"] = json!(effort);
+    }
     openai::add_options(&mut body, request, options, &ToolShapes { tool, choice });
     body
 }

@@ -27,6 +27,9 @@ pub(in crate::wire) fn body(request: &Adapted<'_>, options: &RequestOptions<'_>)
     if options.dialect.opaque_back != Some(OpaqueBack::Never) {
         body["include"] = json!(["reasoning.encrypted_content"]);
     }
+    if let Some(effort) = options.effort {
+        body["reasoning"] = json!({"effort": effort});
+    }
     openai::add_options(&mut body, request, options, &ToolShapes { tool, choice });
     body
 }

@@ -267,6 +267,17 @@ fn a_temperature_is_sent_only_when_one_is_named(#[case] wire: Wire, #[case] high
     assert_eq!((of(sent(Some(9.0))), of(sent(Some(0.3)))), (json!(highest), json!(0.3)));
 }
 
+#[rstest]
+#[case(Wire::OpenAiChat, "reasoning_effort", json!("high"))]
+#[case(Wire::OpenAiResponses, "reasoning", json!({"effort": "high"}))]
+#[case(Wire::Anthropic, "output_config", json!({"effort": "high"}))]
+#[case(Wire::Ollama, "think", json!("high"))]
+fn an_effort_is_sent_in_the_field_of_the_format(#[case] wire: Wire, #[case] field: &str, #[case] expected: Value) {
+    let dialect = Dialect::default();
+    let sent = |effort| wire.request(&request(vec![user("x")]), &RequestOptions { effort, ..options(&dialect) });
+    assert_eq!((&sent(Some("high"))[field], &sent(None)[field]), (&expected, &Value::Null));
+}
+
 #[test]
 fn tools_may_be_forbidden_forced_or_called_one_at_a_time() {
     let sent = |wire: Wire, choice, forced_tool, parallel_tool_calls| {

@@ -43,12 +43,15 @@ fn all_stages() -> Vec<Stage> {
         stages.push(Stage::Running(stopping));
     }
     stages.push(Stage::Submitted { result: JobResult::default() });
+    stages.push(Stage::Submitted {
+        result: JobResult { text: Some("half".to_owned()), cut: true, ..JobResult::default() },
+    });
     stages.push(Stage::Finished(Finished {
         end: End::Failed,
         at: now(),
         reason: Some(JobReason::CostBudget),
         message: Some(AWKWARD.to_owned()),
-        result: Some(JobResult { text: Some(AWKWARD.to_owned()), partial: Some(partial) }),
+        result: Some(JobResult { text: Some(AWKWARD.to_owned()), partial: Some(partial), cut: false }),
         cancel: Some(cancel),
     }));
     stages
@@ -65,6 +68,7 @@ fn awkward(stage: Stage) -> JobRecord {
             serde_json::from_value(serde_json::json!({"nested": {"text": AWKWARD, "n": [1, 2.5, null]}})).unwrap();
         brief.restarted_from = Some(other);
         brief.priority = -7;
+        brief.effort = Some(protocol::Effort::High);
     })
 }
 

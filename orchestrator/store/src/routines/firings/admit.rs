@@ -206,6 +206,7 @@ impl RoutineFacts {
             reason,
             message: None,
             result_summary: None,
+            cut: false,
             tokens_used: 0,
             cost_usd: Some(0.0),
             job_id: None,

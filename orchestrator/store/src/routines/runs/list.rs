@@ -55,7 +55,7 @@ const RUNS: &str = concat!(
 );
 /// Continues [`RUNS`] with firings that led to none.
 const FIRINGS: &str = " UNION ALL SELECT id, routine_id, routine_name, user_id, trigger_type, detail, due_at, NULL, created_at, \
-     status, reason, NULL, NULL, 0, 0.0, NULL, 1, NULL, created_at, missed_from, missed_to, missed_count, skipped_count, last_at, \
+     status, reason, NULL, NULL, FALSE, 0, 0.0, NULL, 1, NULL, created_at, missed_from, missed_to, missed_count, skipped_count, last_at, \
      last_detail FROM firings WHERE id ";
 
 impl Store {
