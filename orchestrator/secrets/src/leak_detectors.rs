@@ -14,7 +14,7 @@ use super::{NamedSecret, SecretError, Secrets};
 use base::per_user_semaphore::PerUserSemaphore;
 
 /// Maximum size of the secrets whose detectors are kept, in bytes: two users' with the maximum each, whose indexes take
-/// 170 MB.
+/// more than 170 MB.
 const MAX_KEPT_SECRET_BYTES: usize = 2 * MAX_INDEXED_SECRET_BYTES;
 
 /// Maximum number of detectors that are kept. One of a few ordinary keys takes less than 100 KB.

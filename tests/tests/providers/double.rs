@@ -5,6 +5,9 @@
 
 use std::{
     collections::BTreeMap,
+    fs::File,
+    io::Write as _,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -14,6 +17,7 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
 };
+use orchestrator::Environment;
 use serde_json::Value;
 use tests::{World, WorldBuilder};
 use tokio::{net::TcpListener, task::JoinSet};
@@ -31,7 +35,7 @@ pub(crate) struct Refusal {
 
 /// A request, as the checks of a family see it.
 pub(crate) struct Asked<'a> {
-    /// Below `/v1`.
+    /// Below `/v1`, where the format has that.
     pub(crate) path: &'a str,
     pub(crate) body: &'a Value,
     pub(crate) items: &'a [Item],
@@ -79,9 +83,12 @@ impl Double {
         Self { family, port, kept, _server: server }
     }
 
-    /// An address that is no local one by its name: what is known of local servers is not known of this one.
+    /// Unless the family is one of local servers, an address that is no local one by its name: what is known of local servers is
+    /// not known of this one.
     pub(crate) fn base_url(&self) -> String {
-        format!("http://[::ffff:127.0.0.1]:{}/v1", self.port)
+        let host = if self.family.is_local { "127.0.0.1" } else { "[::ffff:127.0.0.1]" };
+        let version = if self.family.kind == "ollama" { "" } else { "/v1" };
+        format!("http://{host}:{}{version}", self.port)
     }
 
     /// A world whose models are this one's.
@@ -112,7 +119,7 @@ type Shared = (&'static Family, Arc<Mutex<Recorded>>);
 
 async fn answer(State((family, kept)): State<Shared>, OriginalUri(uri): OriginalUri, body: String) -> Response {
     let Ok(body) = serde_json::from_str::<Value>(&body) else { return StatusCode::BAD_REQUEST.into_response() };
-    let path = uri.path().trim_start_matches("/v1/").to_owned();
+    let path = uri.path().trim_start_matches("/v1").trim_start_matches('/').to_owned();
     let Some(wire) = Wire::of(&path) else { return StatusCode::NOT_FOUND.into_response() };
     let items = items(wire, &body);
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,6 +133,7 @@ async fn answer(State((family, kept)): State<Shared>, OriginalUri(uri): Original
         let status = StatusCode::from_u16(refusal.status).expect("a status");
         return (status, [(CONTENT_TYPE, "application/json")], refusal.body).into_response();
     }
+    record(family, &body);
     let mut turn = next(&items, body["tool_choice"] == "none" || body["tool_choice"]["type"] == "none");
     for call in &mut turn.calls {
         call.0 = (family.call_id)(kept.calls, &call.1);
@@ -133,6 +141,16 @@ async fn answer(State((family, kept)): State<Shared>, OriginalUri(uri): Original
     }
     let events = wire.events(&turn, family.reasoning, &body, &mut kept.signed);
     ([(CONTENT_TYPE, "text/event-stream")], events).into_response()
+}
+
+/// Adds a request that was taken to the file of its family, for the validators in `tests/providers`.
+fn record(family: &Family, request: &Value) {
+    let environment = Environment::from_process();
+    let Some(directory) = environment.get("GANTRY_TEST_RECORD") else { return };
+    let path = Path::new(directory).join(format!("{}.jsonl", family.name));
+    let mut file = File::options().create(true).append(true).open(path).expect("a file for the family");
+    // One write, since the tests run at the same time.
+    file.write_all(format!("{request}\n").as_bytes()).expect("room for a request");
 }
 
 /// What a model that follows simple rules does next.

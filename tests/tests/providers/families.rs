@@ -18,6 +18,8 @@ pub(crate) struct Family {
     /// As `llm.provider` names it.
     pub(crate) kind: &'static str,
     pub(crate) model: &'static str,
+    /// Whether its address is one of this machine.
+    pub(crate) is_local: bool,
     pub(crate) reasoning: Reasoning,
     /// The id of a call: how many there were, and the tool.
     pub(crate) call_id: fn(usize, &str) -> String,
@@ -30,6 +32,7 @@ const OLD_OPENAI: Family = Family {
     name: "openai, chat",
     kind: "openai",
     model: "gpt-4.1",
+    is_local: false,
     reasoning: Reasoning::None,
     call_id: ANY_ID,
     checks: &[only_chat, known_fields, paired, openai_names, openai_ids, array_items],
@@ -38,6 +41,7 @@ const REASONING_OPENAI: Family = Family {
     name: "openai, a model that reasons",
     kind: "openai",
     model: "house-gpt",
+    is_local: false,
     reasoning: Reasoning::Opaque,
     call_id: ANY_ID,
     checks: &[
@@ -54,6 +58,7 @@ const ANTHROPIC: Family = Family {
     name: "anthropic",
     kind: "anthropic",
     model: "claude-opus-5-5",
+    is_local: false,
     reasoning: Reasoning::Opaque,
     call_id: |number, _| format!("toolu_{number:022}"),
     checks: &[
@@ -143,8 +148,26 @@ const PLAIN: Family = Family {
     checks: &[only_chat, paired, no_stream_options],
     ..OLD_OPENAI
 };
+/// What the templates of different models refuse, all at once: any of them may be behind a local address.
+const LOCAL: Family = Family {
+    name: "a local server",
+    model: "house",
+    is_local: true,
+    reasoning: Reasoning::None,
+    checks: &[only_chat, content_is_text, typed_properties, one_system_message],
+    ..OLD_OPENAI
+};
+const OLLAMA: Family = Family {
+    name: "ollama",
+    kind: "ollama",
+    model: "house",
+    is_local: true,
+    reasoning: Reasoning::None,
+    call_id: ANY_ID,
+    checks: &[results_follow_calls, arguments_are_objects, content_is_text],
+};
 
-pub(crate) static FAMILIES: [Family; 14] = [
+pub(crate) static FAMILIES: [Family; 16] = [
     OLD_OPENAI,
     REASONING_OPENAI,
     ANTHROPIC,
@@ -159,6 +182,8 @@ pub(crate) static FAMILIES: [Family; 14] = [
     LLAMA,
     MINIMAX,
     PLAIN,
+    LOCAL,
+    OLLAMA,
 ];
 
 pub(crate) fn family(name: &str) -> &'static Family {
@@ -219,6 +244,34 @@ fn paired(asked: &Asked<'_>) -> Option<Refusal> {
         }
     }
     if open.is_empty() { None } else { refuse(400, "No tool output found for function call") }
+}
+
+/// Where calls have no ids, each has its result by its place.
+fn results_follow_calls(asked: &Asked<'_>) -> Option<Refusal> {
+    let mut open = 0_usize;
+    for item in asked.items {
+        open = match item {
+            Item::Reply(_, calls) => open + calls.len(),
+            Item::Result { .. } if open == 0 => return refuse(400, "a tool message without a tool call"),
+            Item::Result { .. } => open - 1,
+            Item::User(_) | Item::System(_) if open > 0 => return refuse(400, "a tool call without a tool message"),
+            Item::User(_) | Item::System(_) => 0,
+        };
+    }
+    None
+}
+
+/// ollama/ollama `api/types.go`: the arguments of a call are a map.
+fn arguments_are_objects(asked: &Asked<'_>) -> Option<Refusal> {
+    let calls = calling(asked).flat_map(|(_, message)| list(&message["tool_calls"]));
+    let is_text = calls.into_iter().any(|call| !call["function"]["arguments"].is_object());
+    if !is_text {
+        return None;
+    }
+    refuse(
+        400,
+        "json: cannot unmarshal string into Go struct field ChatRequest.messages.tool_calls.function.arguments of type api.ToolCallFunctionArguments",
+    )
 }
 
 /// openai 3.57.0 (Python), the fields of an assistant message.

@@ -60,7 +60,7 @@ fn assert_learned(double: &Double) {
     assert_eq!(kinds.len(), refusals.len(), "{refusals:#?}");
 }
 
-async fn converse(world: &World, double: &Double) {
+async fn converse(world: &World, double: &Double, clock: &ManualClock) {
     let ada = world.user("ada");
     for (content, expected) in [
         ("hello", "Hello."),
@@ -76,6 +76,14 @@ async fn converse(world: &World, double: &Double) {
     // A temperature of the user's, and the one that routines have.
     put(&ada, "/api/settings", &json!({"temperature": 0.2})).await;
     assert_eq!(answer(&turn(&ada, "hello once more").await), "Hello.");
+    put(&ada, "/api/memory?path=HEARTBEAT.md", &json!({"content": "- look"})).await;
+    let before = double.kept().requests.len();
+    clock.advance(Duration::from_hours(1));
+    tests::until("the heartbeat", async || double.kept().requests.len() > before).await;
+    // Its token has expired.
+    let ada = world.user("ada");
+    turn(&ada, "/compact").await;
+    assert_eq!(answer(&turn(&ada, "use two").await), "2 results.", "{:#?}", double.refusals());
     let routine = lightweight(&ada, "news").await;
     let run = triggered(&ada, &routine).await;
     assert_eq!(run.status, RunStatus::Attention, "{run:#?}\n{:#?}", double.refusals());
@@ -84,17 +92,22 @@ async fn converse(world: &World, double: &Double) {
 
 #[rstest]
 #[tokio::test]
-async fn chats_and_routines_of_each_family(#[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)] index: usize) {
+async fn chats_and_routines_of_each_family(
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] index: usize,
+) {
     let family = &FAMILIES[index];
     let double = Double::start(family).await;
-    let world = double.world().build().await;
-    converse(&world, &double).await;
+    let clock = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
+    let world = double.world().clock(&clock).build().await;
+    converse(&world, &double, &clock).await;
     world.finish().await;
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_job_in_a_worker_of_each_family(#[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)] index: usize) {
+async fn a_job_in_a_worker_of_each_family(
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] index: usize,
+) {
     let family = &FAMILIES[index];
     let double = Double::start(family).await;
     let world = double.world().processes().build().await;

@@ -12,6 +12,7 @@ pub(crate) enum Wire {
     Chat,
     Responses,
     Messages,
+    Ollama,
 }
 
 /// How a model's reasoning is in its answers.
@@ -54,6 +55,7 @@ impl Wire {
             "chat/completions" => Some(Self::Chat),
             "responses" => Some(Self::Responses),
             "messages" => Some(Self::Messages),
+            "api/chat" => Some(Self::Ollama),
             _ => None,
         }
     }
@@ -70,6 +72,7 @@ impl Wire {
             Self::Chat => chat(turn, reasoning, signed),
             Self::Responses => responses(turn, signed),
             Self::Messages => messages(turn, request, signed),
+            Self::Ollama => lines(turn),
         }
     }
 }
@@ -192,6 +195,24 @@ fn messages(turn: &Turn, request: &Value, signed: &mut BTreeMap<String, Value>) 
     events(&all)
 }
 
+/// Ollama's own format has no events, and calls without ids in older versions.
+fn lines(turn: &Turn) -> String {
+    let line = |message: Value| json!({"model": "house", "message": message, "done": false});
+    let mut all = vec![line(json!({"role": "assistant", "content": "", "thinking": "Let me see."}))];
+    if !turn.text.is_empty() {
+        all.push(line(json!({"role": "assistant", "content": turn.text})));
+    }
+    all.extend(turn.calls.iter().map(|(_, name, arguments)| {
+        let call = json!({"function": {"name": name, "arguments": arguments}});
+        line(json!({"role": "assistant", "content": "", "tool_calls": [call]}))
+    }));
+    all.push(
+        json!({"model": "house", "message": {"role": "assistant", "content": ""}, "done": true, "done_reason": "stop",
+        "prompt_eval_count": 50, "eval_count": 5}),
+    );
+    all.iter().fold(String::new(), |text, line| text + &line.to_string() + "\n")
+}
+
 /// What thinking is bound to: the instructions, the tools and the messages, without the marks of the cache.
 pub(crate) fn without_marks(request: &Value) -> Value {
     let mut prefix = json!({"system": request["system"], "tools": request["tools"], "messages": request["messages"]});
@@ -229,7 +250,7 @@ fn string(value: &Value) -> String {
 /// The conversation of a request.
 pub(crate) fn items(wire: Wire, body: &Value) -> Vec<Item> {
     match wire {
-        Wire::Chat => list(&body["messages"]).iter().map(of_chat).collect(),
+        Wire::Chat | Wire::Ollama => list(&body["messages"]).iter().map(of_chat).collect(),
         Wire::Responses => list(&body["input"]).iter().filter_map(of_responses).collect(),
         Wire::Messages => {
             let system = list(&body["system"]).iter().map(|block| Item::System(string(&block["text"])));

@@ -54,7 +54,7 @@ fn event(seq: i64) -> Value {
 pub(super) fn job(state: &str, reason: Option<&str>) -> Value {
     json!({"id": ID, "user_id": "ada", "title": "t", "prompt": "p", "prompt_preview": "p", "mode": "worker", "placement": "container",
         "state": state, "reason": reason, "message": null, "priority": 0, "labels": {}, "metadata": {},
-        "limits": protocol::Limits::default(), "egress": null, "model": "m", "effort": null, "source": "api", "routine_id": null,
+        "limits": protocol::Limits::default(), "egress": null, "model": "m", "source": "api", "routine_id": null,
         "run_id": null, "parent_id": null, "restarted_from": null, "attempt": 1, "repair_attempts": 0,
         "created_at": "2026-01-01T00:00:00Z", "started_at": "2026-01-01T00:00:00Z", "last_activity_at": null,
         "cancel_requested_at": null, "finished_at": "2026-01-01T00:00:03Z", "result": null,
@@ -248,8 +248,6 @@ async fn every_argument_reaches_the_request() {
         "i",
         "--model",
         "m",
-        "--effort",
-        "high",
         "--tool",
         "shell",
         "--idempotency-key",
@@ -262,7 +260,7 @@ async fn every_argument_reaches_the_request() {
     assert_eq!(
         created[0],
         json!({"key": "k1", "body": {
-            "prompt": "do it", "title": "T", "image": "i", "model": "m", "effort": "high", "tools": ["shell"], "plan": true,
+            "prompt": "do it", "title": "T", "image": "i", "model": "m", "tools": ["shell"], "plan": true,
             "review": false, "hold": false, "priority": -5, "labels": {"team": "a"},
             "limits": {"timeout_seconds": 60, "cpus": 0.5},
             "files": [{"path": "a.txt", "content": "hello"}, {"path": "in/b.bin", "content_base64": "/wA="}],

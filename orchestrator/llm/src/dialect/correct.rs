@@ -1,7 +1,7 @@
 //! What a refusal says about a provider's dialect: a table of words, each from a server's documentation or a report of its
 //! users. Pure.
 
-use crate::provider::attempt_error::{is_model_mistake, said};
+use crate::provider::error_body::{is_model_mistake, said};
 use config::{
     CallIds, Dialect, EffortWords, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit,
     ReasoningBack, SchemaSubset, SystemMessages,

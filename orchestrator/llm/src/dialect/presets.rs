@@ -95,6 +95,8 @@ fn mistral() -> Dialect {
     Dialect {
         output_limit: Some(OutputLimit::MaxTokens),
         order: Some(MessageOrder::TextInResults),
+        // The templates of its models at other hosts take no null.
+        empty_content: Some(EmptyContent::Text),
         call_ids: Some(CallIds::Nine),
         reasoning_back: Some(ReasoningBack::Never),
         ..Dialect::default()

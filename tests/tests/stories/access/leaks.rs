@@ -37,7 +37,7 @@ fn forms() -> Vec<String> {
         let escape = |byte: u8| if keeps(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
         SECRET.bytes().map(escape).collect::<String>()
     };
-    let hexadecimal: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let hexadecimal = SECRET.bytes().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
     vec![
         SECRET.to_owned(),
         hexadecimal.to_uppercase(),

@@ -111,6 +111,24 @@ async fn a_conversation_that_is_too_long_for_the_first_provider_fails_at_once() 
     assert_eq!(error.cost.duration.as_secs(), 0);
 }
 
+/// Some servers report no error: the answer ends at its limit before its first word.
+#[rstest]
+#[case(120_000, true)]
+#[case(1_000, false)]
+#[tokio::test(start_paused = true)]
+async fn an_answer_for_which_there_is_no_room_means_a_conversation_that_is_too_long(
+    #[case] prompt_tokens: u64,
+    #[case] is_too_long: bool,
+) {
+    let _time = VirtualTime::start();
+    let usage = format!("usage: {{input_tokens: {prompt_tokens}, output_tokens: 0}}");
+    let cut = format!("rules: [{{reply: {{text: '', finish_reason: length, {usage}}}}}]");
+    let answer = ask(&gateway(vec![scripted("one", &cut)]), "hello").await;
+    let failure = answer.err().map(|error| error.failure);
+    let found = matches!(failure, Some(Failure::Failed { kind: ErrorKind::ContextLength, .. }));
+    assert_eq!(found, is_too_long, "{failure:?}");
+}
+
 #[rstest]
 #[case(400)]
 #[case(422)]

@@ -35,10 +35,11 @@ pub(in crate::wire) fn body(request: &Adapted<'_>, options: &RequestOptions<'_>)
 }
 
 fn items(message: &Message) -> Vec<Value> {
-    let message_item = |role: &str, kind: &str, text: &str| json!({"type": "message", "role": role, "content": [{"type": kind, "text": text}]});
+    // Parts of text that a model wrote need an id, a status and annotations; a string needs none of that.
+    let message_item = |role: &str, text: &str| json!({"type": "message", "role": role, "content": text});
     match message {
-        Message::System { content } => vec![message_item("system", "input_text", content)],
-        Message::User { content } => vec![message_item("user", "input_text", content)],
+        Message::System { content } => vec![message_item("system", content)],
+        Message::User { content } => vec![message_item("user", content)],
         Message::Tool { tool_call_id, content, .. } => {
             vec![json!({"type": "function_call_output", "call_id": tool_call_id, "output": content})]
         }
@@ -47,7 +48,7 @@ fn items(message: &Message) -> Vec<Value> {
         }
         Message::Assistant { content, tool_calls, .. } => {
             let text = Some(content).filter(|text| !text.trim().is_empty());
-            let text = text.map(|text| message_item("assistant", "output_text", text));
+            let text = text.map(|text| message_item("assistant", text));
             text.into_iter().chain(tool_calls.iter().map(|call| function_call(&Value::Null, call))).collect()
         }
     }
