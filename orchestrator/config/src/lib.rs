@@ -41,9 +41,6 @@ pub use setting::SettingSpec;
 use setting::{Kind, setting, settings};
 use setting_value::{RawValue, SettingValue, choose};
 
-/// Tables of the file that are values of settings.
-const TABLES: [&str; 3] = ["llm.prices", "mcp", "hooks"];
-
 /// Every setting. Those of `llm` exist for each failover provider, too.
 pub fn all_specs() -> impl Iterator<Item = &'static SettingSpec> {
     let groups = [
@@ -296,7 +293,7 @@ impl Config {
     pub fn load(environment: &Environment, sources: Sources) -> Result<Self, ConfigError> {
         let mut reader = ConfigReader::new(environment, sources.flags);
         if let Some((path, text)) = read_file(sources.file)? {
-            reader.add_file(&path, &text, &TABLES)?;
+            reader.add_file(&path, &text)?;
         }
         let mut config = Self::read(&mut reader)?;
         config.check(&mut reader)?;

@@ -112,8 +112,8 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// Adds the file's layer. The keys in `tables` are tables as values; other tables become dotted keys.
-    pub(super) fn add_file(&mut self, path: &Path, text: &str, tables: &[&str]) -> Result<(), ConfigError> {
+    /// Adds the file's layer. Tables that are no values become dotted keys.
+    pub(super) fn add_file(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
         self.file_name =
             path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
@@ -121,7 +121,7 @@ impl<'a> ConfigReader<'a> {
             let message = error.message().replace('\n', " ");
             ConfigError::new(format!("{} line {line}", path.display()), None, format!("not valid TOML: {message}"))
         })?;
-        flatten("", Value::Table(table), tables, &mut self.file);
+        flatten("", Value::Table(table), &mut self.file);
         // `sandbox = "disabled"` is short for `sandbox.mode`, as in the variable.
         if let Some(mode) = self.file.remove("sandbox") {
             self.file.insert("sandbox.mode".to_owned(), mode);
@@ -312,17 +312,24 @@ fn read_secret(found: &RawSetting) -> Result<String, ConfigError> {
     if text.is_empty() { Err(found.invalid("the file is empty")) } else { Ok(text.to_owned()) }
 }
 
-fn flatten(prefix: &str, value: Value, tables: &[&str], into: &mut BTreeMap<String, Value>) {
+/// Whether a table of the file is the value of a setting.
+fn is_value(key: &str) -> bool {
+    let of_provider = key.strip_prefix("llm.failover.").and_then(|rest| rest.split_once('.'));
+    let key = of_provider.map_or_else(|| key.to_owned(), |(_, rest)| format!("llm.{rest}"));
+    super::all_specs().any(|spec| spec.kind == Kind::Table && spec.key == key)
+}
+
+fn flatten(prefix: &str, value: Value, into: &mut BTreeMap<String, Value>) {
     let dotted = |key: &str| if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
     match value {
-        Value::Table(table) if !tables.contains(&prefix) => {
+        Value::Table(table) if !is_value(prefix) => {
             for (key, value) in table {
-                flatten(&dotted(&key), value, tables, into);
+                flatten(&dotted(&key), value, into);
             }
         }
-        Value::Array(items) if !tables.contains(&prefix) && !items.is_empty() && items.iter().all(Value::is_table) => {
+        Value::Array(items) if !is_value(prefix) && !items.is_empty() && items.iter().all(Value::is_table) => {
             for (index, value) in items.into_iter().enumerate() {
-                flatten(&dotted(&index.to_string()), value, tables, into);
+                flatten(&dotted(&index.to_string()), value, into);
             }
         }
         other => {

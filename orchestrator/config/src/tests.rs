@@ -244,6 +244,10 @@ models = ["small"]
 provider = "ollama"
 model = "tiny"
 timeout_seconds = 5
+[llm.failover.dialect]
+call_ids = "nine"
+[llm.dialect]
+wire = "responses"
 [llm.prices."big.1"]
 input_usd_per_million_tokens = 1.5
 output_usd_per_million_tokens = 6.0
@@ -255,7 +259,19 @@ output_usd_per_million_tokens = 6.0
     let second = &config.llm.failover[0];
     assert_eq!((second.name.as_str(), second.model.as_str(), second.timeout_seconds), ("ollama-2", "tiny", 7));
     assert_eq!(second.base_url, "http://127.0.0.1:11434");
+    assert_eq!(config.llm.primary.dialect.wire, Some(OpenAiWire::Responses));
+    assert_eq!(second.dialect.call_ids, Some(CallIds::Nine));
     assert!((config.llm.prices["big.1"].output_usd_per_million_tokens - 6.0).abs() < f64::EPSILON);
+}
+
+#[test]
+fn the_example_of_a_dialect_is_one() {
+    let readme = include_str!("../../../config/README.md");
+    let (_, example) = readme.split_once("```toml\n[llm.dialect]").expect("the example");
+    let (example, _) = example.split_once("```").expect("its end");
+    let provider = [("GANTRY_LLM_PROVIDER", "ollama"), ("GANTRY_LLM_MODEL", "tiny")];
+    let config = load_with(&format!("[llm.dialect]{example}"), &provider, &[]).unwrap();
+    assert_eq!(config.llm.primary.dialect.one_call_per_message, Some(true), "{:?}", config.llm.primary.dialect);
 }
 
 #[test]
