@@ -1,7 +1,7 @@
 //! Measures workspaces of running jobs: by a walk, and by the deleted files that the container still holds open.
 //!
-//! Each measurement runs on a separate thread with a deadline, so that one job's tree does not delay another's. Never
-//! ends a job.
+//! Each measurement runs on a separate thread with a deadline, so that one job's tree hardly delays another's, and few
+//! run at once, so that the threads of the server keep their share of the CPU. Never ends a job.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 use protocol::{JobId, Limits};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -26,6 +26,8 @@ use workspace::{Cutoff, FileError, Workspaces};
 
 /// Timeout of a measurement while the job runs; a tree of 100,000 files takes a tenth of it.
 const MEASURE_TIMEOUT: Duration = Duration::from_millis(700);
+/// Measurements of running jobs at once. All jobs are measured when the free space drops.
+const MAX_AT_ONCE: usize = 8;
 /// Timeout with the container paused: enough for 2.6 million entries, the most at the default ceiling, on a busy
 /// machine. Shorter than a worker's lease, which is not renewed meanwhile.
 const PAUSED_TIMEOUT: Duration = Duration::from_secs(20);
@@ -66,6 +68,7 @@ pub struct WorkspaceMeasurer {
     workspaces: Workspaces,
     engine: Arc<dyn Engine>,
     containers: Arc<Mutex<HashMap<String, Arc<MeasuredContainer>>>>,
+    turns: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +82,7 @@ struct MeasuredContainer {
 impl WorkspaceMeasurer {
     /// Measures these workspaces, with the engine that runs the containers.
     pub fn new(workspaces: Workspaces, engine: Arc<dyn Engine>) -> Self {
-        Self { workspaces, engine, containers: Arc::default() }
+        Self { workspaces, engine, containers: Arc::default(), turns: Arc::new(Semaphore::new(MAX_AT_ONCE)) }
     }
 
     /// Measures the workspace of a job that reports success, while its container still exists. The container is paused
@@ -124,6 +127,8 @@ impl WorkspaceMeasurer {
     /// Measures once.
     pub(super) async fn measure(&self, job: &RunningJob, effort: Effort) -> Measurement {
         let pid = self.pid(job).await;
+        // Not with the container paused: that may take longer, and the job waits.
+        let _turn = if effort == Effort::Paused { None } else { self.turns.acquire().await.ok() };
         let (workspaces, id, limits) = (self.workspaces.clone(), job.id, job.limits);
         let measured = run_on_new_thread(move || measure(&workspaces, id, &limits, pid, effort)).await;
         measured.unwrap_or_else(|| Measurement::incomplete(Finding::Failed("cannot start a thread".to_owned())))
