@@ -21,6 +21,7 @@ use self::{record::record, size::message_bytes};
 use crate::safety::{DelimiterNonce, wrap_untrusted};
 
 /// Result of a call that was in flight when its attempt ended.
+const LEFT_OUT: &str = "The model's provider refused this result, so that it was left out.";
 const RESULT_UNKNOWN: &str =
     "error (failed): the attempt ended before this call's result was known; check what it did before doing it again";
 
@@ -141,6 +142,26 @@ impl Transcript {
     /// Removes the prompt at the end, which no reply followed.
     pub fn forget_prompt(&mut self) {
         self.messages.pop_if(|last| matches!(last, Message::User { .. }));
+        self.bytes = self.messages.iter().map(message_bytes).sum();
+    }
+
+    /// Takes out what the model has not answered of the messages from this one on: prompts go, and results of calls become a
+    /// note, since each call has one.
+    pub fn forget_unanswered(&mut self, from: usize) {
+        let answered = self.messages.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
+        let from = from.max(answered.map_or(0, |at| at + 1));
+        if from >= self.messages.len() {
+            // It was compacted meanwhile.
+            return self.forget_prompt();
+        }
+        let unanswered = self.messages.split_off(from);
+        let results = unanswered.into_iter().filter_map(|message| match message {
+            Message::Tool { tool_call_id, name, .. } => {
+                Some(Message::Tool { tool_call_id, name, content: LEFT_OUT.to_owned() })
+            }
+            _ => None,
+        });
+        self.messages.extend(results);
         self.bytes = self.messages.iter().map(message_bytes).sum();
     }
 
@@ -290,6 +311,34 @@ mod tests {
     fn result(messages: &[Message]) -> &str {
         let Some(Message::Tool { content, .. }) = messages.last() else { panic!("{messages:?}") };
         content
+    }
+
+    /// What was saved and what was answered stays, each call has a result, and prompts and lines of this turn go.
+    #[test]
+    fn what_is_refused_is_taken_out() {
+        let user = |content: &str| Message::User { content: content.to_owned() };
+        let call = ToolCall { id: "a".to_owned(), name: "http".to_owned(), arguments: serde_json::json!({}) };
+        let reply = || Message::Assistant { content: String::new(), tool_calls: vec![call.clone()], native: None };
+        let result = |content: &str| Message::Tool {
+            tool_call_id: "a".to_owned(),
+            name: "http".to_owned(),
+            content: content.to_owned(),
+        };
+        let saved = [user("summary")];
+        for (new, left) in [
+            (vec![user("line"), user("prompt")], vec![]),
+            (
+                vec![user("prompt"), reply(), result("flagged"), user("hint")],
+                vec![user("prompt"), reply(), result(LEFT_OUT)],
+            ),
+        ] {
+            let mut transcript = Transcript::resume([saved.to_vec(), new].concat());
+            transcript.forget_unanswered(saved.len());
+            assert_eq!(transcript.messages(), [saved.to_vec(), left].concat());
+        }
+        let mut compacted = Transcript::resume(vec![user("summary"), user("prompt")]);
+        compacted.forget_unanswered(9);
+        assert_eq!(compacted.messages(), saved);
     }
 
     #[test]

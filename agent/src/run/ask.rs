@@ -98,7 +98,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         };
         match refused {
             Ok(completion) => Flow::Continue(completion),
-            Err(Refused::ContextLength(message)) => failed(FailureReason::LlmError, message),
+            Err(Refused::ContextLength(message)) => failed(FailureReason::InvalidRequest, message),
             Err(Refused::Failed(reason, message)) => failed(reason, message),
         }
     }

@@ -82,9 +82,11 @@ impl Outage {
                 if self.refusals >= MAX_PROVIDER_REFUSALS {
                     return Err(GiveUp::Refused(self.refusals));
                 }
+                let backoff = backoff(self.refusals, call_id);
                 match asked_for {
-                    Some(wait) => Ok(wait),
-                    None => self.spend_patience(refusal.took, backoff(self.refusals, call_id)),
+                    // Some ask for milliseconds, again and again.
+                    Some(wait) => Ok(wait.max(backoff)),
+                    None => self.spend_patience(refusal.took, backoff),
                 }
             }
         }

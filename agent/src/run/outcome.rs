@@ -59,6 +59,10 @@ pub enum LimitKind {
 pub enum FailureReason {
     /// The model did not answer.
     LlmError,
+    /// A filter refuses the text of the conversation, or the answer to it.
+    Refused,
+    /// No provider takes the request: its form, or its length.
+    InvalidRequest,
     /// No provider answered for longer than the loop waits.
     ProviderOutage,
     /// A provider refuses the key, or the account is empty.
@@ -104,9 +108,12 @@ impl FailureReason {
     /// The reason of a job or turn that fails for it.
     pub const fn job_reason(self) -> JobReason {
         match self {
-            Self::LlmError | Self::ProviderOutage | Self::ProviderAccount | Self::RateLimited { .. } => {
-                JobReason::LlmError
-            }
+            Self::LlmError
+            | Self::Refused
+            | Self::InvalidRequest
+            | Self::ProviderOutage
+            | Self::ProviderAccount
+            | Self::RateLimited { .. } => JobReason::LlmError,
             Self::DuplicateCalls => JobReason::DuplicateCalls,
             Self::EmptyReply => JobReason::EmptyReply,
             Self::PidsLimit => JobReason::PidsLimit,

@@ -201,7 +201,7 @@ async fn a_prompt_that_never_fits_fails_with_the_providers_message() {
     };
     let outcome = agent.run(&mut world.transcript, &mut world.run_state).await;
     assert!(
-        matches!(&outcome, LoopOutcome::Failed { reason: FailureReason::LlmError, message } if message.contains("too many"))
+        matches!(&outcome, LoopOutcome::Failed { reason: FailureReason::InvalidRequest, message } if message.contains("too many"))
     );
 }
 

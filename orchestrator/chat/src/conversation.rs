@@ -34,7 +34,7 @@ impl Briefing {
         let zone: Zone = settings.timezone.parse().unwrap_or(Zone::UTC);
         let time = now.with_timezone(&zone).format("%A, %-d %B %Y, %H:%M");
         let identity = identity.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
-        Self { identity, time: Some(format!("It is {time} in the user's time zone, {}.", zone.name())) }
+        Self { identity, time: Some(format!("{IT_IS}{time} in the user's time zone, {}.", zone.name())) }
     }
 
     /// The system prompt of a conversation that begins. It says nothing that changes while the conversation goes on.
@@ -47,7 +47,7 @@ impl Briefing {
     fn context(&self, earlier: &[Message]) -> String {
         let changed = Some(self.identity_note()).filter(|note| !self.is_known(note, earlier));
         let parts: Vec<String> = changed.into_iter().chain(self.time.clone()).collect();
-        parts.join("\n\n")
+        parts.join(GAP)
     }
 
     fn identity_note(&self) -> String {
@@ -65,7 +65,9 @@ impl Briefing {
                 Message::User { content } => {
                     let newest = split_context(content).1.filter(|context| context.starts_with(IDENTITY));
                     if let Some(newest) = newest {
-                        return newest.starts_with(note);
+                        // The time follows it, where that was said.
+                        let rest = newest.strip_prefix(note);
+                        return rest.is_some_and(|rest| rest.is_empty() || is_time(rest));
                     }
                 }
                 Message::Assistant { .. } | Message::Tool { .. } => {}
@@ -75,6 +77,15 @@ impl Briefing {
     }
 }
 
+/// Whether a text is the time alone, as it follows what is said before it.
+fn is_time(rest: &str) -> bool {
+    rest.strip_prefix(GAP).is_some_and(|time| time.starts_with(IT_IS) && !time.contains(GAP))
+}
+
+/// Between the parts of what a message says besides its text.
+const GAP: &str = "\n\n";
+/// How the time begins.
+const IT_IS: &str = "It is ";
 /// How what is said of the user's document begins.
 const IDENTITY: &str = "The user's document about you";
 const IDENTITY_IS: &str = "The user's document about you has changed. It is now:";
@@ -321,6 +332,13 @@ mod tests {
             (Some("Your name is Marvin."), "2026-11-24T20:00:00Z", None),
             (Some("Your name is Ada."), "2026-11-25T20:00:00Z", Some(format!("{IDENTITY_IS}\n\nYour name is Ada."))),
             (Some("Your name is Ada."), "2026-11-25T21:00:00Z", None),
+            (
+                Some("Your name is Ada.\n\nBe brief."),
+                "2026-11-25T21:10:00Z",
+                Some(format!("{IDENTITY_IS}\n\nYour name is Ada.\n\nBe brief.")),
+            ),
+            (Some("Your name is Ada."), "2026-11-25T21:20:00Z", Some(format!("{IDENTITY_IS}\n\nYour name is Ada."))),
+            (Some("Your name is Ada."), "2026-11-25T21:30:00Z", None),
             (None, "2026-11-25T22:00:00Z", Some(IDENTITY_IS_GONE.to_owned())),
             (None, "2026-11-25T23:00:00Z", None),
         ] {

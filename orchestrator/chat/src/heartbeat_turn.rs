@@ -12,7 +12,7 @@ use super::{
     conversation::{Briefing, messages},
     engine::ChatEngine,
     heartbeat_prompt::heartbeat_prompt,
-    turn::{WorkError, caught, error, internal, limit_reached, storage_is_full},
+    turn::{WorkError, caught, error, failure, internal, limit_reached, storage_is_full},
     turn_loop::{LoopStart, TIMEOUT, Worked},
 };
 use domain::{heartbeat::is_silent, memory::MemoryPath};
@@ -84,7 +84,7 @@ fn end_of(worked: Worked) -> HeartbeatEnd {
         }
         LoopOutcome::Stopped => return HeartbeatEnd::Stopped,
         LoopOutcome::Limit { which, message, .. } => limit_reached(which, message),
-        LoopOutcome::Failed { reason, message } => error(reason.job_reason(), message),
+        LoopOutcome::Failed { reason, message } => failure(reason, message),
         // Its calls need no approval, or are refused.
         LoopOutcome::NeedsApproval { .. } => internal(),
     })

@@ -128,6 +128,7 @@ impl ChatEngine {
         let identity = identity.map(|document| document.content);
         let saved = turn.transcript.as_deref().map(serde_json::from_str::<Transcript>).transpose()?;
         let saved = saved.unwrap_or_else(|| Transcript::from(Vec::new()));
+        let saved_messages = saved.messages().len();
         let (transcript, run) = match &turn.request {
             TurnRequest::Resume { run, answer } => {
                 let mut run: Run = serde_json::from_str(run)?;
@@ -144,7 +145,8 @@ impl ChatEngine {
                 (transcript, run)
             }
         };
-        ending(Box::pin(self.run_loop(&turn, &settings, LoopStart { transcript, run }, stop)).await?)
+        let worked = Box::pin(self.run_loop(&turn, &settings, LoopStart { transcript, run }, stop)).await?;
+        ending(worked, saved_messages)
     }
 }
 
@@ -164,13 +166,20 @@ pub(super) async fn caught<T>(
     None
 }
 
-/// What a turn's end stores.
-fn ending(mut worked: Worked) -> Result<Ending, WorkError> {
-    if let LoopOutcome::Failed { reason: FailureReason::LlmError, message } = &mut worked.outcome {
-        // What was refused for good would be refused again with each later message. What came before it stays: the ends of
-        // jobs and system lines are read once.
-        worked.transcript.forget_prompt();
-        message.push_str(REFUSED_AGAIN);
+/// What a turn's end stores. Its messages come after those that were saved before.
+fn ending(mut worked: Worked, saved_messages: usize) -> Result<Ending, WorkError> {
+    // What was refused for good would be refused again with each later message.
+    match &mut worked.outcome {
+        LoopOutcome::Failed { reason: FailureReason::Refused, message } => {
+            worked.transcript.forget_unanswered(saved_messages);
+            message.push_str(REFUSED_AGAIN);
+        }
+        // What came before the prompt stays: the ends of jobs and system lines are read once.
+        LoopOutcome::Failed { reason: FailureReason::InvalidRequest, message } => {
+            worked.transcript.forget_prompt();
+            message.push_str(REFUSED_AGAIN);
+        }
+        _ => {}
     }
     let transcript = serde_json::to_string(&worked.transcript)?;
     let end = |error: Option<TurnError>| TurnEnd { transcript: Some(transcript.clone()), error, notice: None };
@@ -182,7 +191,7 @@ fn ending(mut worked: Worked) -> Result<Ending, WorkError> {
         }
         LoopOutcome::Stopped => TurnEnd { notice: Some("Stopped.".to_owned()), ..end(None) },
         LoopOutcome::Limit { which, message, .. } => end(Some(limit_reached(which, message))),
-        LoopOutcome::Failed { reason, message } => end(Some(error(reason.job_reason(), message))),
+        LoopOutcome::Failed { reason, message } => end(Some(failure(reason, message))),
         LoopOutcome::NeedsApproval { request } => {
             let run = serde_json::to_string(&worked.run)?;
             return Ok(Ending::Parked(Box::new(ParkedTurn { transcript, run, request, worked: worked.time })));
@@ -191,7 +200,13 @@ fn ending(mut worked: Worked) -> Result<Ending, WorkError> {
 }
 
 pub(super) const fn error(reason: JobReason, message: String) -> TurnError {
-    TurnError { reason, message }
+    TurnError { reason, message, drops_lines: false }
+}
+
+/// Lines that a provider refuses to read are not read again.
+pub(super) fn failure(reason: FailureReason, message: String) -> TurnError {
+    let drops_lines = matches!(reason, FailureReason::Refused);
+    TurnError { drops_lines, ..error(reason.job_reason(), message) }
 }
 
 pub(super) fn internal() -> TurnError {

@@ -8,7 +8,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use config::{Dialect, OpaqueBack};
 use parking_lot::Mutex;
-use serde_json::Value;
+use protocol::ToolDefinition;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 pub(crate) use self::correct::Refusal;
@@ -17,8 +18,10 @@ pub(crate) use self::correct::Refusal;
 const MAX_AGE: Duration = Duration::from_hours(24);
 /// Models of which something is remembered. Users name models.
 const MAX_MODELS: usize = 100;
-/// Corrections within one call.
+/// Corrections within one call, besides tools that are left out.
 const MAX_CORRECTIONS: usize = 4;
+/// Tools that are left out of one request since their definitions are refused.
+const MAX_LEFT_OUT_TOOLS: usize = 16;
 
 /// The dialects of a provider.
 #[derive(Debug)]
@@ -33,6 +36,9 @@ pub(crate) struct Dialects {
 #[derive(Debug, Clone)]
 struct Learned {
     dialect: Dialect,
+    /// Tools whose definitions are refused, each with the digest of that definition: other users and versions may have
+    /// another one of the name.
+    left_out: BTreeMap<String, String>,
     at: Instant,
 }
 
@@ -42,14 +48,19 @@ impl Dialects {
         Self { host, path: base_url.path().to_owned(), pinned, learned: Mutex::default() }
     }
 
-    /// The dialect that a call to a model begins with.
-    pub(crate) fn of_call(&self, model: &str) -> CallDialect<'_> {
-        let learned = self.learned.lock().get(model).filter(|learned| learned.at.elapsed() < MAX_AGE).cloned();
-        let known = learned.map(|learned| learned.dialect).unwrap_or_default();
-        let base = known.or(&presets::preset(&self.host, &self.path, model));
+    /// The dialect that a call to a model begins with, which offers these tools.
+    pub(crate) fn of_call<'a>(&'a self, model: &str, tools: &'a [ToolDefinition]) -> CallDialect<'a> {
+        let learned = self.of_model(model);
+        let mut base = learned.dialect.or(&presets::preset(&self.host, &self.path, model));
+        let is_left_out = |tool: &&ToolDefinition| {
+            learned.left_out.get(&tool.name).is_some_and(|refused| *refused == definition_digest(tool))
+        };
+        let left_out: Vec<String> = tools.iter().filter(is_left_out).map(|tool| tool.name.clone()).collect();
+        base.left_out_tools = Some(left_out).filter(|names| !names.is_empty());
         CallDialect {
             dialects: self,
             model: model.to_owned(),
+            tools,
             base,
             corrected: Dialect::default(),
             lesson: Dialect::default(),
@@ -57,25 +68,42 @@ impl Dialects {
         }
     }
 
+    fn of_model(&self, model: &str) -> Learned {
+        let learned = self.learned.lock().get(model).filter(|learned| learned.at.elapsed() < MAX_AGE).cloned();
+        let nothing = || Learned { dialect: Dialect::default(), left_out: BTreeMap::new(), at: Instant::now() };
+        learned.unwrap_or_else(nothing)
+    }
+
     /// What is remembered of each model, as the operator would set it.
     pub(crate) fn learned(&self) -> BTreeMap<String, Value> {
         let learned = self.learned.lock();
         let current = learned.iter().filter(|(_, learned)| learned.at.elapsed() < MAX_AGE);
-        current.map(|(model, learned)| (model.clone(), serde_json::json!(learned.dialect))).collect()
+        let shown = current.map(|(model, Learned { dialect, left_out, .. })| {
+            let names: Vec<String> = left_out.keys().cloned().collect();
+            let left_out_tools = Some(names).filter(|names| !names.is_empty());
+            (model.clone(), json!(Dialect { left_out_tools, ..dialect.clone() }))
+        });
+        shown.collect()
     }
 
-    fn remember(&self, model: &str, corrected: &Dialect) {
+    fn remember(&self, model: &str, corrected: &Dialect, left_out: BTreeMap<String, String>) {
+        let known = self.of_model(model);
         let mut learned = self.learned.lock();
-        let known = learned.remove(model).filter(|learned| learned.at.elapsed() < MAX_AGE);
-        let known = known.map(|learned| learned.dialect).unwrap_or_default();
+        learned.remove(model);
         if learned.len() >= MAX_MODELS
             && let Some(oldest) = learned.iter().min_by_key(|(_, learned)| learned.at).map(|(model, _)| model.clone())
         {
             learned.remove(&oldest);
         }
-        let dialect = corrected.clone().or(&known);
-        learned.insert(model.to_owned(), Learned { dialect, at: Instant::now() });
+        let dialect = corrected.clone().or(&known.dialect);
+        let mut all = known.left_out;
+        all.extend(left_out);
+        learned.insert(model.to_owned(), Learned { dialect, left_out: all, at: Instant::now() });
     }
+}
+
+fn definition_digest(tool: &ToolDefinition) -> String {
+    base::digest::sha256_hex(json!(tool).to_string().as_bytes())
 }
 
 /// The dialect of one call, corrected by the refusals of its attempts.
@@ -83,6 +111,7 @@ impl Dialects {
 pub(crate) struct CallDialect<'a> {
     dialects: &'a Dialects,
     model: String,
+    tools: &'a [ToolDefinition],
     base: Dialect,
     corrected: Dialect,
     /// What of it holds for other calls, too.
@@ -104,10 +133,17 @@ impl CallDialect<'_> {
             !is_repeated && !correction.overlaps(&self.dialects.pinned)
         };
         let correction = correct::correct(&self.current(), refusal).into_iter().find(is_open);
-        let Some(correction) = correction.filter(|_| self.corrections < MAX_CORRECTIONS) else { return false };
-        // Of this call alone: a credit that is nearly used up, a tool whose definition another user or version has
-        // otherwise, and what one conversation has that is not valid.
-        let is_of_this_call = refusal.status == 402
+        let Some(correction) = correction else { return false };
+        let is_possible = match &correction.left_out_tools {
+            Some(names) => names.len() <= MAX_LEFT_OUT_TOOLS,
+            None => self.corrections < MAX_CORRECTIONS,
+        };
+        if !is_possible {
+            return false;
+        }
+        // Of this call alone: a credit that is nearly used up, a prompt of this length, and what one conversation has that
+        // is not valid. Tools are remembered by their definitions.
+        let is_of_this_call = matches!(refusal.status, 402 | 413 | 429)
             || correction.left_out_tools.is_some()
             || (correction.opaque_back == Some(OpaqueBack::Never) && has_native);
         if !is_of_this_call {
@@ -118,15 +154,18 @@ impl CallDialect<'_> {
             ?correction,
             "the model provider refused a request; it is sent in another form"
         );
-        self.corrections += 1;
+        self.corrections += usize::from(correction.left_out_tools.is_none());
         self.corrected = correction.or(&self.corrected);
         true
     }
 
     /// The provider took a request: what was corrected is remembered.
     pub(crate) fn succeeded(&self) {
-        if self.lesson != Dialect::default() {
-            self.dialects.remember(&self.model, &self.lesson);
+        let names = self.corrected.left_out_tools.as_deref().unwrap_or_default();
+        let refused = self.tools.iter().filter(|tool| names.contains(&tool.name));
+        let left_out: BTreeMap<_, _> = refused.map(|tool| (tool.name.clone(), definition_digest(tool))).collect();
+        if self.lesson != Dialect::default() || !left_out.is_empty() {
+            self.dialects.remember(&self.model, &self.lesson, left_out);
         }
     }
 }
@@ -154,20 +193,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lesson_is_used_by_other_calls_for_a_day() {
         let dialects = dialects(Dialect::default());
-        let mut call = dialects.of_call("m");
+        let mut call = dialects.of_call("m", &[]);
         assert!(call.correct(&refusal(400, RENAMED), false) && !call.correct(&refusal(400, RENAMED), false));
-        assert_eq!(dialects.of_call("m").current(), Dialect::default(), "the provider has not taken it yet");
+        assert_eq!(dialects.of_call("m", &[]).current(), Dialect::default(), "the provider has not taken it yet");
         call.succeeded();
         let renamed = Dialect { output_limit: Some(OutputLimit::MaxCompletionTokens), ..Dialect::default() };
-        assert_eq!((dialects.of_call("m").current(), dialects.learned().len()), (renamed, 1));
-        assert_eq!(dialects.of_call("another").current(), Dialect::default());
+        assert_eq!((dialects.of_call("m", &[]).current(), dialects.learned().len()), (renamed, 1));
+        assert_eq!(dialects.of_call("another", &[]).current(), Dialect::default());
         tokio::time::advance(MAX_AGE).await;
-        assert_eq!((dialects.of_call("m").current(), dialects.learned().len()), (Dialect::default(), 0));
-        let mut call = dialects.of_call("m");
+        assert_eq!((dialects.of_call("m", &[]).current(), dialects.learned().len()), (Dialect::default(), 0));
+        let mut call = dialects.of_call("m", &[]);
         assert!(call.correct(&refusal(400, TEMPERATURE), false));
         call.succeeded();
         tokio::time::advance(Duration::from_secs(1)).await;
-        let current = dialects.of_call("m").current();
+        let current = dialects.of_call("m", &[]).current();
         assert_eq!(
             (current.output_limit, current.temperature),
             (None, Some(Field::Omit)),
@@ -175,39 +214,53 @@ mod tests {
         );
     }
 
-    /// A credit, the definition of a tool, and signed parts of one conversation say nothing of other calls.
+    /// A credit, the length of a prompt, and signed parts of one conversation say nothing of other calls.
     #[rstest]
     #[case(402, "fewer max_tokens: can only afford 2048", true)]
+    #[case(413, "Request too large on tokens per minute (TPM): Limit 8000, Requested 16384", true)]
     #[case(400, "messages.1: Invalid signature in thinking block", true)]
     #[tokio::test]
     async fn some_corrections_are_for_one_call(#[case] status: u16, #[case] text: &str, #[case] has_native: bool) {
         let dialects = dialects(Dialect::default());
-        let mut call = dialects.of_call("m");
+        let mut call = dialects.of_call("m", &[]);
         assert!(call.correct(&refusal(status, text), has_native));
         assert_ne!(call.current(), Dialect::default());
         call.succeeded();
-        assert_eq!(dialects.of_call("m").current(), Dialect::default());
+        assert_eq!(dialects.of_call("m", &[]).current(), Dialect::default());
     }
 
     #[tokio::test]
-    async fn definitions_that_are_refused_one_after_the_other_are_left_out() {
+    async fn definitions_that_are_refused_are_left_out_and_remembered() {
         let dialects = dialects(Dialect::default());
-        let mut call = dialects.of_call("m");
-        let bad = |name: &str| format!("Invalid schema for function '{name}'");
-        assert!(call.correct(&refusal(400, &bad("shell")), false), "first all definitions are made plain");
-        assert!(
-            call.correct(&refusal(400, &bad("shell")), false) && call.correct(&refusal(400, &bad("search")), false)
-        );
-        assert_eq!(call.current().left_out_tools, Some(vec!["shell".to_owned(), "search".to_owned()]));
+        let tools: Vec<ToolDefinition> = (0..7).map(|number| tool(&format!("tool{number}"), "old")).collect();
+        let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+        let mut call = dialects.of_call("m", &tools);
+        let is_corrected = |call: &mut CallDialect<'_>, name: &str| {
+            let text = format!("Invalid schema for function '{name}'");
+            call.correct(&Refusal { tools: &names, ..refusal(400, &text) }, false)
+        };
+        assert!(is_corrected(&mut call, "tool0"), "first all definitions are made plain");
+        for name in &names[..6] {
+            assert!(is_corrected(&mut call, name));
+        }
         call.succeeded();
-        assert_eq!(dialects.of_call("m").current().left_out_tools, None);
+        assert_eq!(dialects.of_call("m", &tools).current().left_out_tools.unwrap(), names[..6]);
+        assert_eq!(dialects.learned()["m"]["left_out_tools"], json!(names[..6]));
+        let changed = [tool("tool0", "new"), tools[1].clone(), tools[6].clone()];
+        assert_eq!(dialects.of_call("m", &changed).current().left_out_tools.unwrap(), ["tool1"]);
+        assert_eq!(dialects.of_call("another", &tools).current().left_out_tools, None);
+    }
+
+    fn tool(name: &str, description: &str) -> ToolDefinition {
+        let value = json!({"name": name, "description": description, "parameters": {}, "domain": "orchestrator"});
+        serde_json::from_value(value).unwrap()
     }
 
     /// A pinned property hides no other one that the same refusal is about.
     #[tokio::test]
     async fn the_first_property_that_is_open_is_corrected() {
         let dialects = dialects(Dialect { output_limit: Some(OutputLimit::MaxTokens), ..Dialect::default() });
-        let mut call = dialects.of_call("m");
+        let mut call = dialects.of_call("m", &[]);
         let text =
             "'max_completion_tokens' is unsupported or too large: this model supports at most 4096 completion tokens";
         assert!(call.correct(&refusal(400, text), false));

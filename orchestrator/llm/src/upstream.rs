@@ -101,7 +101,7 @@ impl Upstream {
         context: &CallContext<'_>,
         progress: &mut CallProgress,
     ) -> Result<Completion, AttemptError> {
-        let mut dialect = self.dialects.of_call(options.model);
+        let mut dialect = self.dialects.of_call(options.model, &request.tools);
         let answer = loop {
             let current = dialect.current();
             let max_output_tokens = options.max_output_tokens.min(current.max_output_tokens.unwrap_or(u64::MAX));

@@ -100,7 +100,7 @@ impl Lightweight {
         action: &LightweightAction,
         stop: &CancellationToken,
     ) -> AttemptResult {
-        let ended = match Box::pin(self.work(run, action, stop)).await {
+        let ended = match Box::pin(self.work(run, run.state.as_deref(), action, stop)).await {
             Ok(ended) => ended,
             Err(error @ BeginError::Model(_)) => AttemptEnd::failed(RunReason::LlmError, error.to_string()).into(),
             Err(error) => {
@@ -116,13 +116,15 @@ impl Lightweight {
     async fn work(
         &self,
         run: &RunAttempt,
+        state: Option<&str>,
         action: &LightweightAction,
         stop: &CancellationToken,
     ) -> Result<Ended, BeginError> {
-        let (asked, mut transcript, rounds) = self.prepare(run, action).await?;
+        let (asked, mut transcript, rounds) = self.prepare(run, state, action).await?;
         let tools = self.tools.executor_for_run(&run.user, run.run, run.attempt, action).await?;
         let settings = self.settings(action, rounds);
-        let stop = stop.child_token();
+        let parent = stop;
+        let stop = parent.child_token();
         let model = MeteredModel {
             meter: self.meter.clone(),
             account: account(run, asked, settings.max_iterations),
@@ -159,6 +161,10 @@ impl Lightweight {
                 let message = format!("the run was stopped after {timeout_seconds} s, its limit");
                 return Ok(AttemptEnd::failed(RunReason::Timeout, message).into());
             }
+            // It may be the text of the last run that is refused. The text of this one takes its place.
+            (LoopOutcome::Failed { reason: FailureReason::Refused, .. }, false) if state.is_some() => {
+                return Box::pin(self.work(run, None, action, parent)).await;
+            }
             (outcome, _) => return Ok(failure(outcome).into()),
         };
         Ok(Ended { cut: loop_state.is_cut, ..self.interpret_reply(run, &text).await })
@@ -168,6 +174,7 @@ impl Lightweight {
     async fn prepare(
         &self,
         run: &RunAttempt,
+        state: Option<&str>,
         action: &LightweightAction,
     ) -> Result<(AskedModel, Transcript, u32), BeginError> {
         let settings = self.store.settings(&run.user).await?;
@@ -188,7 +195,7 @@ impl Lightweight {
             detail: &run.detail,
             due_at: run.due_at,
             payload: run.payload.as_deref(),
-            state: run.state.as_deref(),
+            state,
             timezone: &settings.timezone,
         };
         let nonce = DelimiterNonce::generate();
@@ -311,7 +318,10 @@ fn failure(outcome: LoopOutcome) -> AttemptEnd {
         }
         LoopOutcome::Failed { reason, message } => {
             let reason = match reason {
-                FailureReason::LlmError | FailureReason::ProviderOutage => RunReason::LlmError,
+                FailureReason::LlmError
+                | FailureReason::Refused
+                | FailureReason::InvalidRequest
+                | FailureReason::ProviderOutage => RunReason::LlmError,
                 FailureReason::RateLimited { .. } => RunReason::RateLimited,
                 FailureReason::ProviderAccount => RunReason::ProviderAccount,
                 FailureReason::EmptyReply => RunReason::EmptyReply,

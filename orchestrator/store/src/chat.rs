@@ -123,6 +123,8 @@ pub struct TurnError {
     pub reason: JobReason,
     /// A human-readable message.
     pub message: String,
+    /// Whether the lines that it has read are not read again.
+    pub drops_lines: bool,
 }
 
 /// The caller of a request about a thread.

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use axum::{Json, extract::State};
-use protocol::{AdminToolPolicy, ErrorCode, PermissionState, SetPermission, ToolPage, ToolSummary};
+use protocol::{
+    AdminToolPolicy, ErrorCode, PermissionState, SetPermission, ToolPage, ToolSummary, UnavailableMcpTools,
+};
+use serde_json::Value;
 use store::StoredPolicy;
 use tools::UserTool;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -34,9 +37,32 @@ async fn list(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<
     let policy = api.store.tool_policy_of(&who.user).await?;
     let tools = api.tools.all_of(&who.user).await.into_iter();
     let permitted = tools.filter(|tool| policy.permits(&tool.definition.name, tool.requirement));
-    let items = permitted.map(|tool| summary(tool, &policy.permissions)).collect();
-    let unavailable = api.tools.mcp().unavailable_to(&who.user);
+    let items: Vec<ToolSummary> = permitted.map(|tool| summary(tool, &policy.permissions)).collect();
+    let mut unavailable = api.tools.mcp().unavailable_to(&who.user);
+    unavailable.extend(refused_by_providers(&api, &items));
     Ok(Json(ToolPage { items, next_cursor: None, unavailable }))
+}
+
+/// Those of MCP servers whose definitions a model provider refuses. They are left out of the requests to it.
+fn refused_by_providers(api: &PublicApi, tools: &[ToolSummary]) -> Vec<UnavailableMcpTools> {
+    let mut refused = Vec::new();
+    for provider in api.gateway.health() {
+        for (model, dialect) in &provider.learned {
+            let names = dialect["left_out_tools"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            for tool in names.filter_map(|name| tools.iter().find(|tool| tool.name == name)) {
+                let Some(server) = tool.source.strip_prefix("mcp:") else { continue };
+                let prefix = format!("{server}__");
+                let name = tool.name.strip_prefix(&prefix).unwrap_or(&tool.name).to_owned();
+                let reason = format!(
+                    "the model provider {} refuses the tool's definition for {model}, so that this model does not have \
+                     it; simplify its input schema at the server",
+                    provider.name
+                );
+                refused.push(UnavailableMcpTools { server: server.to_owned(), tool: Some(name), reason });
+            }
+        }
+    }
+    refused
 }
 
 /// A tool with its permission among these.

@@ -21,8 +21,8 @@ pub(crate) struct Refusal<'a> {
     pub(crate) tools: &'a [&'a str],
 }
 
-/// The lowest output limit that an account's credit may lead to. Below it there is no answer worth having.
-const MIN_PAID_OUTPUT_TOKENS: u64 = 1_024;
+/// The lowest output limit that an account's credit or rate may lead to. Below it there is no answer worth having.
+const MIN_OUTPUT_TOKENS: u64 = 1_024;
 
 /// The properties that the refusal may be about, as the provider takes them, the likeliest first. None that the request had
 /// so.
@@ -36,10 +36,11 @@ pub(super) fn correct(dialect: &Dialect, refusal: &Refusal<'_>) -> Vec<Dialect> 
             let rows = [wire, output_limit, reasoning, fields, messages, call_ids, schema, max_output_tokens];
             rows.into_iter().filter_map(|row| row(dialect, refusal, &text)).collect()
         }
-        // OpenRouter: a smaller answer could be paid for.
-        402 => {
-            let smaller = max_output_tokens(dialect, refusal, &text);
-            smaller.into_iter().filter(|smaller| smaller.max_output_tokens >= Some(MIN_PAID_OUTPUT_TOKENS)).collect()
+        // OpenRouter: a smaller answer could be paid for. Groq, OpenAI: one would be within the tokens of a minute.
+        402 | 413 | 429 => {
+            let row = if refusal.status == 402 { max_output_tokens } else { tokens_of_a_minute };
+            let smaller = row(dialect, refusal, &text);
+            smaller.into_iter().filter(|smaller| smaller.max_output_tokens >= Some(MIN_OUTPUT_TOKENS)).collect()
         }
         // Azure: a deployment that does not answer in this format.
         404 | 405 if dialect.wire == Some(OpenAiWire::Responses) => {
@@ -144,17 +145,29 @@ fn max_output_tokens(_dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> R
     let limit = after("at most ")
         .or_else(|| after("can only afford "))
         .or_else(|| after("less than or equal to "))
-        .or_else(|| after("range of max_tokens should be [1, "))
-        .or_else(|| after("should be in [1, "))
         .or_else(|| after("[1, "))
         .or_else(|| before(", which is the maximum allowed number of output tokens"))?;
     let is_smaller = (1..refusal.max_output_tokens).contains(&limit);
     (is_about && is_smaller).then(|| Dialect { max_output_tokens: Some(limit), ..Dialect::default() })
 }
 
+/// `Request too large for model … on tokens per minute (TPM): Limit 8000, Requested 32979`: the output limit counts, whatever the
+/// answer (zeeyado/koassistant.koplugin#106).
+fn tokens_of_a_minute(_dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> Row {
+    let after = |phrase: &str| text.split(phrase).nth(1).and_then(leading_number);
+    let (limit, requested) = (after("limit ")?, after("requested ")?);
+    let excess = requested.checked_sub(limit).filter(|_| text.contains("request too large"))?;
+    let limit = refusal.max_output_tokens.checked_sub(excess)?;
+    Some(Dialect { max_output_tokens: Some(limit), ..Dialect::default() })
+}
+
 fn leading_number(text: &str) -> Option<u64> {
-    let digits: String =
-        text.chars().take_while(|char| char.is_ascii_digit() || *char == ',').filter(char::is_ascii_digit).collect();
+    let digits: String = text
+        .trim_start_matches(['`', '\'', '"'])
+        .chars()
+        .take_while(|char| char.is_ascii_digit() || *char == ',')
+        .filter(char::is_ascii_digit)
+        .collect();
     digits.parse().ok()
 }
 
@@ -414,10 +427,24 @@ mod tests {
     }
 
     #[rstest]
+    // Groq; the same words with another status are OpenAI's.
+    #[case(413, "Request too large for model `x` on tokens per minute (TPM): Limit 8000, Requested 16384", 8_000)]
+    #[case(429, "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 30601.", 15_783)]
+    #[case(402, "You requested up to 16384 tokens, but can only afford 2048.", 2_048)]
+    #[case(400, "`max_tokens` must be less than or equal to `8192`, the maximum value for this model", 8_192)]
+    fn an_answer_that_may_be_smaller_is(#[case] status: u16, #[case] text: &str, #[case] tokens: u64) {
+        let smaller = Dialect { max_output_tokens: Some(tokens), ..Dialect::default() };
+        assert_eq!(corrected(&Dialect::default(), status, text), Some(smaller));
+    }
+
+    #[rstest]
     #[case(400, "temperature must be between 0 and 2")]
     #[case(400, "This model's maximum context length is 8192 tokens")]
     #[case(401, "temperature is not supported")]
     #[case(429, "Use 'max_completion_tokens' instead")]
+    #[case(413, "Request too large for model `x` on tokens per minute (TPM): Limit 6000, Requested 22000")]
+    #[case(429, "Rate limit reached on tokens per minute (TPM): Limit 6000, Used 5034, Requested 1443.")]
+    #[case(413, "")]
     #[case(500, "internal server error")]
     #[case(402, "the account is empty")]
     #[case(400, "can only afford 99999 max_tokens")]

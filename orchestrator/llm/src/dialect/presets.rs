@@ -28,6 +28,10 @@ pub(super) fn preset(host: &str, path: &str, model: &str) -> Dialect {
         dialect.wire = Some(OpenAiWire::Responses);
         dialect.call_ids = Some(CallIds::Max64);
     }
+    // Cerebras has documented this for GLM.
+    if host == "api.cerebras.ai" && model.contains("glm") {
+        dialect.reasoning_back = Some(ReasoningBack::ThinkText);
+    }
     // Groq and Cerebras take the reasoning of these models back, and nothing of others.
     if model.starts_with("gpt-oss") && dialect.reasoning_back == Some(ReasoningBack::Never) {
         dialect.reasoning_back = None;
@@ -48,16 +52,11 @@ fn of_host(host: &str) -> Dialect {
         "api.groq.com" | "api.cerebras.ai" => {
             Dialect { reasoning_back: Some(ReasoningBack::Never), ..Dialect::default() }
         }
-        "api.deepseek.com" => Dialect {
-            reasoning_back: Some(ReasoningBack::Always),
-            tool_choice: Some(Field::Omit),
-            ..Dialect::default()
-        },
+        "api.deepseek.com" => Dialect { reasoning_back: Some(ReasoningBack::Always), ..Dialect::default() },
         "api.mistral.ai" => mistral(),
         "api.moonshot.ai" | "api.moonshot.cn" => {
-            let always = Some(ReasoningBack::Always);
-            let omit = Some(Field::Omit);
-            Dialect { temperature: omit, tool_choice: omit, reasoning_back: always, ..plain_schema() }
+            let (omit, always) = (Some(Field::Omit), Some(ReasoningBack::Always));
+            Dialect { temperature: omit, reasoning_back: always, ..plain_schema() }
         }
         "api.minimax.io" | "api.minimax.chat" | "api.minimaxi.com" => {
             Dialect { system: Some(SystemMessages::OneFirst), ..plain_schema() }
@@ -315,6 +314,7 @@ mod tests {
         let back = |host, model| preset(host, "/v1", model).reasoning_back;
         assert_eq!(back("api.groq.com", "qwen/qwen3-32b"), Some(ReasoningBack::Never));
         assert_eq!(back("api.groq.com", "openai/gpt-oss-120b"), None);
+        assert_eq!(back("api.cerebras.ai", "zai-glm-4.7"), Some(ReasoningBack::ThinkText));
         assert_eq!(back("api.mistral.ai", "magistral-medium"), Some(ReasoningBack::Never));
         assert_eq!(back("api.deepseek.com", "deepseek-reasoner"), Some(ReasoningBack::Always));
         assert_eq!(back("api.x.ai", "grok-4.3"), None);

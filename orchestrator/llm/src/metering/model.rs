@@ -70,6 +70,12 @@ fn model_error(error: &CallError, waits_for_providers: bool) -> ModelError {
         CallError::Failed(Failure::Failed { kind: ErrorKind::Auth | ErrorKind::Quota, .. }) => {
             ModelError::Failed { reason: FailureReason::ProviderAccount, message }
         }
+        CallError::Failed(Failure::Failed { kind: ErrorKind::Refused, .. }) => {
+            ModelError::Failed { reason: FailureReason::Refused, message }
+        }
+        CallError::Failed(Failure::Failed { kind: ErrorKind::BadRequest, .. }) => {
+            ModelError::Failed { reason: FailureReason::InvalidRequest, message }
+        }
         CallError::Unsearched(error) if error.is_transient() => {
             ModelError::RateLimited { origin: RateLimitOrigin::Local, retry_after: None, message }
         }
@@ -285,7 +291,9 @@ mod tests {
     #[case(exhausted(false), "Tokens")]
     #[case(CallError::Unpriced(UnpricedModel { model: "m".to_owned() }), "Cost")]
     #[case(failed(ErrorKind::ContextLength), "context")]
-    #[case(failed(ErrorKind::BadRequest), "LlmError")]
+    #[case(failed(ErrorKind::BadRequest), "InvalidRequest")]
+    #[case(failed(ErrorKind::NotFound), "LlmError")]
+    #[case(failed(ErrorKind::Refused), "Refused")]
     #[case(failed(ErrorKind::Auth), "ProviderAccount")]
     #[case(failed(ErrorKind::Quota), "ProviderAccount")]
     #[case(CallError::IdReused, "LlmError")]

@@ -71,6 +71,9 @@ impl AttemptError {
         let error = ErrorBody::read(body);
         let (disposition, kind) = error.judge(status);
         let message = match status {
+            _ if kind == ErrorKind::Refused && !error.message.is_empty() => {
+                format!("the provider refused to answer: {}", error.message)
+            }
             300..400 => format!("status {status}: redirects are not followed; check the base URL of this provider"),
             404 if error.message.is_empty() => "status 404: check the base URL of this provider".to_owned(),
             _ if error.message.is_empty() => format!("status {status}"),
@@ -97,7 +100,10 @@ impl AttemptError {
             code => code.parse().ok().filter(|code| (400..600).contains(code)).unwrap_or(500),
         };
         let read = Self::of_status(status, &text, None);
-        Self { message: format!("error in the answer: {}", error.message), ..read }
+        match read.kind {
+            ErrorKind::Refused => read,
+            _ => Self { message: format!("error in the answer: {}", error.message), ..read },
+        }
     }
 }
 
@@ -170,6 +176,29 @@ mod tests {
         ErrorKind::Quota
     )]
     #[case(429, r#"{"error":{"code":"1113","message":"balance"}}"#, Disposition::Failover, ErrorKind::Quota)]
+    // BerriAI/litellm wraps errors.
+    #[case(429, r#"{"error":{"code":"429","message":"litellm.RateLimitError: OpenAIException - {'code': 'insufficient_quota'}"}}"#, Disposition::Failover, ErrorKind::Quota)]
+    #[case(429, r#"{"error":{"code":"1313","message":"plan"}}"#, Disposition::Failover, ErrorKind::Quota)]
+    // A web application firewall.
+    #[case(
+        403,
+        "<html>\r\n<head><title>403 Forbidden</title></head>\r\n</html>",
+        Disposition::Fatal,
+        ErrorKind::Refused
+    )]
+    // google-gemini/gemini-cli#8437 has the whole body.
+    #[case(
+        429,
+        r#"[{"error":{"code":429,"message":"You exceeded your current quota.","status":"RESOURCE_EXHAUSTED","details":[{"violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]}]}}]"#,
+        Disposition::Failover,
+        ErrorKind::Quota
+    )]
+    #[case(
+        429,
+        r#"[{"error":{"code":429,"message":"You exceeded your current quota.","status":"RESOURCE_EXHAUSTED","details":[{"violations":[{"quotaId":"GenerateRequestsPerMinutePerProjectPerModel"}]}]}}]"#,
+        Disposition::Failover,
+        ErrorKind::RateLimited
+    )]
     #[case(429, r#"{"error":{"code":"1302","message":"rate"}}"#, Disposition::Failover, ErrorKind::RateLimited)]
     #[case(
         400,
@@ -204,6 +233,7 @@ mod tests {
     #[case(400, "Please reduce the length of the messages or completion.")]
     #[case(400, "Prompt exceeds max length")]
     #[case(500, "no user query found in messages")]
+    #[case(429, "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 342389.")]
     #[case(413, "Request too large for model `x` on tokens per minute (TPM): Limit 6000, Requested 9000")]
     #[case(400, r#"{"error":{"code":"model_max_prompt_tokens_exceeded","message":"prompt token count of 70000 exceeds the limit of 64000"}}"#)]
     fn a_prompt_that_is_too_long(#[case] status: u16, #[case] body: &str) {

@@ -1,6 +1,6 @@
 //! The errors of providers as they are written: codes, phrases and quotes. Owns the words; never knows what is done about them.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, ops::RangeInclusive, time::Duration};
 
 use serde_json::Value;
 
@@ -15,6 +15,8 @@ pub(super) struct ErrorBody {
     is_said: bool,
     /// Google puts it into the body.
     pub(super) retry_after: Option<Duration>,
+    /// Google names the quota that is used up in the details.
+    is_quota_of_day: bool,
     /// The whole body in lower case: proxies wrap the errors of others.
     text: String,
 }
@@ -62,10 +64,10 @@ const NOT_CONTEXT: [&str; 6] = [
     "tokens per minute",
 ];
 
-/// The account cannot pay, or has used up what it may: codes of OpenAI, Moonshot and Z.ai.
+/// The account cannot pay, or has used up what it may: codes of OpenAI and Moonshot. Proxies put them into the message.
 const ACCOUNT_CODES: [&str; 7] = [
     "insufficient_quota",
-    "billing",
+    "billing_",
     "credit_balance_exhausted",
     "spend_limit_exceeded",
     "usage_limit_exceeded",
@@ -73,7 +75,7 @@ const ACCOUNT_CODES: [&str; 7] = [
     "spending-limit",
 ];
 /// The same in words: Anthropic, xAI, `OpenRouter`, Google.
-const ACCOUNT: [&str; 9] = [
+const ACCOUNT: [&str; 8] = [
     "credit balance is too low",
     "monthly spending limit",
     "used all available credits",
@@ -82,13 +84,12 @@ const ACCOUNT: [&str; 9] = [
     "no endpoints found that support",
     "no endpoints found matching your data policy",
     "key limit exceeded",
-    "requestsperday",
 ];
-/// Z.ai's numbers for the balance and the plan.
-const ACCOUNT_NUMBERS: [&str; 4] = ["1113", "1308", "1310", "1311"];
+/// Z.ai's numbers for the balance and for limits of the plan.
+const ACCOUNT_NUMBERS: [RangeInclusive<u32>; 2] = [1113..=1113, 1308..=1321];
 
 /// The text of this request is refused, by a filter before or behind the model, or by a firewall.
-const MODERATED: [&str; 14] = [
+const MODERATED: [&str; 13] = [
     "content_filter",
     "responsibleaipolicyviolation",
     "data_inspection_failed",
@@ -102,7 +103,6 @@ const MODERATED: [&str; 14] = [
     "new_sensitive",
     "content_policy_violation",
     "safety_violation",
-    "<!doctype html",
 ];
 
 /// The model wrote a call that its server could not read: another try may bring another one.
@@ -126,7 +126,14 @@ impl ErrorBody {
         let text = said(body).to_lowercase();
         let Ok(value) = serde_json::from_str::<Value>(body) else {
             let message = body.trim().to_owned();
-            return Self { code: String::new(), message, is_said: true, retry_after: None, text };
+            return Self {
+                code: String::new(),
+                message,
+                is_said: true,
+                retry_after: None,
+                is_quota_of_day: false,
+                text,
+            };
         };
         let value = value.as_array().and_then(|list| list.first()).unwrap_or(&value);
         let error = if value["error"].is_null() { value } else { &value["error"] };
@@ -145,7 +152,8 @@ impl ErrorBody {
             message.push_str(": ");
             message.push_str(raw);
         }
-        Self { code: code.unwrap_or_default(), message, is_said, retry_after: retry_delay(error), text }
+        let (retry_after, is_quota_of_day) = (retry_delay(error), is_quota_of_day(error));
+        Self { code: code.unwrap_or_default(), message, is_said, retry_after, is_quota_of_day, text }
     }
 
     /// What the error means, whichever status it has.
@@ -160,6 +168,8 @@ impl ErrorBody {
             400 | 422 | 500 if self.has_any(&MODEL_MISTAKES) => (Disposition::Retry, ErrorKind::InvalidResponse),
             402 => (Disposition::Failover, ErrorKind::Quota),
             413 => (Disposition::Fatal, ErrorKind::ContextLength),
+            // By itself beyond the tokens of a minute: waiting does not help.
+            429 if self.text.contains("request too large") => (Disposition::Fatal, ErrorKind::ContextLength),
             400 | 422 | 500 if self.is_about_context() => (Disposition::Fatal, ErrorKind::ContextLength),
             429 => (Disposition::Failover, ErrorKind::RateLimited),
             // The agreement is being made, which takes some minutes.
@@ -175,8 +185,9 @@ impl ErrorBody {
     /// Read from the code and the message only: the rest may quote what the user wrote.
     pub(super) fn is_about_account(&self) -> bool {
         let message = if self.is_said { self.message.to_lowercase() } else { String::new() };
-        ACCOUNT_CODES.iter().any(|code| self.code.contains(code))
-            || ACCOUNT_NUMBERS.contains(&self.code.as_str())
+        ACCOUNT_CODES.iter().any(|code| self.code.contains(code) || message.contains(code))
+            || self.code.parse().is_ok_and(|code| ACCOUNT_NUMBERS.iter().any(|range| range.contains(&code)))
+            || self.is_quota_of_day
             || ACCOUNT.iter().any(|phrase| message.contains(phrase))
     }
 
@@ -187,7 +198,8 @@ impl ErrorBody {
 
     /// Whether a filter refused the text of the request.
     pub(super) fn is_about_content(&self) -> bool {
-        self.has_any(&MODERATED)
+        // A page is of a firewall before the provider.
+        self.has_any(&MODERATED) || self.text.trim_start().starts_with('<')
     }
 
     fn has_any(&self, phrases: &[&str]) -> bool {
@@ -230,4 +242,13 @@ fn leave_out_quotes(value: &mut Value) {
 fn retry_delay(error: &Value) -> Option<Duration> {
     let delay = error["details"].as_array()?.iter().find_map(|detail| detail["retryDelay"].as_str())?;
     Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
+}
+
+/// Whether a quota of the day is used up: `{"@type": "…QuotaFailure", "violations": [{"quotaId": "…PerDay…"}]}` in the details.
+fn is_quota_of_day(error: &Value) -> bool {
+    let details = error["details"].as_array().into_iter().flatten();
+    let violations = details.filter_map(|detail| detail["violations"].as_array()).flatten();
+    let mut quotas = violations.filter_map(|violation| violation["quotaId"].as_str()).peekable();
+    // One of the minute beside it may be what is used up.
+    quotas.peek().is_some() && quotas.all(|quota| quota.contains("PerDay"))
 }

@@ -138,11 +138,12 @@ pub(crate) async fn taken(tx: &mut WriteTx, key: TurnKey) -> Result<Vec<SystemLi
     Ok(rows.into_iter().map(line).collect())
 }
 
-/// Appends the lines that a turn has taken to a thread that does not show them yet, for the model to read there.
+/// Appends the lines that a turn has taken to a thread that does not show them yet. `due`: for the model to read there.
 pub(crate) async fn show(
     tx: &mut WriteTx,
     key: TurnKey,
     thread: ThreadId,
+    due: bool,
     at: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let turn = (thread == key.thread).then_some(key.turn);
@@ -151,7 +152,7 @@ pub(crate) async fn show(
             continue;
         }
         let content = ChatContent::System { origin: Some(row.origin()), content: row.text };
-        chat::append(tx, thread, NewMessage { content, turn, due: true, at }).await?;
+        chat::append(tx, thread, NewMessage { content, turn, due, at }).await?;
         sqlx::query("UPDATE system_lines SET shown_in = $2 WHERE id = $1")
             .bind(row.id)
             .bind(thread)

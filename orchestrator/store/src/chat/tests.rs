@@ -133,7 +133,7 @@ async fn the_bytes_of_a_user_are_those_of_the_rows() {
     assert!(check().await != parked);
     sent(&store, "ada").await;
     let turn = store.begin_chat_turn(thread, now).await.unwrap().unwrap();
-    let error = TurnError { reason: JobReason::Internal, message: "no".to_owned() };
+    let error = TurnError { reason: JobReason::Internal, message: "no".to_owned(), drops_lines: false };
     let end = TurnEnd { transcript: Some("[1, 2, 3]".to_owned()), error: Some(error), notice: None };
     store.finish_chat_turn(turn.key, end, now).await.unwrap();
     check().await;

@@ -168,12 +168,12 @@ impl Store {
             if let Some(transcript) = end.transcript {
                 save(tx, key, transcript, None).await?;
             }
-            system_lines::settle(tx, key, end.error.is_none(), at).await?;
+            system_lines::settle(tx, key, end.error.as_ref().is_none_or(|error| error.drops_lines), at).await?;
             let turn = Some(key.turn);
             if let Some(content) = end.notice.map(ChatContent::notice) {
                 append(tx, key.thread, NewMessage { content, turn, due: false, at }).await?;
             }
-            if let Some(TurnError { reason, message }) = end.error {
+            if let Some(TurnError { reason, message, .. }) = end.error {
                 let content = ChatContent::Error { reason, content: message };
                 append(tx, key.thread, NewMessage { content, turn, due: false, at }).await?;
             }
@@ -307,7 +307,7 @@ async fn take_queued(
     let Some((id, data, is_due)) = queued else { return Ok(None) };
     if let Some(user) = main_of.filter(|_| is_due) {
         system_lines::take(tx, user, key).await?;
-        system_lines::show(tx, key, key.thread, at).await?;
+        system_lines::show(tx, key, key.thread, true, at).await?;
     }
     let (seq, user): (i64, String) = sqlx::query_as(
         "UPDATE chat_threads SET state = 'processing', turn = $2, last_seq = last_seq + 1, updated_at = $3 \

@@ -156,13 +156,13 @@ impl MessageAssembler {
         self.finish = match end["stop_reason"].as_str() {
             None => self.finish,
             Some("end_turn" | "stop_sequence") => Some(FinishReason::Stop),
-            Some("max_tokens" | "model_context_window_exceeded") => Some(FinishReason::Length),
+            // After `pause_turn` the model goes on when it is asked again.
+            Some("max_tokens" | "model_context_window_exceeded" | "pause_turn") => Some(FinishReason::Length),
             Some("tool_use") => Some(FinishReason::ToolCalls),
             Some("refusal") => {
                 self.refusal = Some(text(&end["stop_details"]["category"]).unwrap_or("refusal").to_owned());
                 Some(FinishReason::ContentFilter)
             }
-            // `pause_turn` and unknown reasons.
             Some(_) => Some(FinishReason::Other),
         };
     }

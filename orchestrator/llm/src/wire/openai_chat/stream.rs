@@ -184,18 +184,22 @@ fn native_parts(
 }
 
 fn read_finish_reason(reason: &str) -> Result<FinishReason, DecodeError> {
-    Ok(match reason.to_ascii_lowercase().as_str() {
+    let broken = || DecodeError::Invalid(format!("the provider ended the answer with '{reason}'"));
+    let word = reason.to_ascii_lowercase();
+    Ok(match word.as_str() {
         "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" => FinishReason::Stop,
         "length" | "max_tokens" | "model_length" | "model_context_window_exceeded" => FinishReason::Length,
         "tool_calls" | "function_call" | "tool_use" => FinishReason::ToolCalls,
         "content_filter" | "refusal" | "safety" | "sensitive" | "prohibited_content" | "new_sensitive" => {
             FinishReason::ContentFilter
         }
-        // The text of a server that was cut off (KoboldCpp).
-        "null" => return Err(DecodeError::Interrupted),
-        // OpenRouter, Z.ai, Google: the generation broke.
-        "error" | "network_error" | "malformed_function_call" | "unexpected_tool_call" => {
-            return Err(DecodeError::Invalid(format!("the provider ended the answer with '{reason}'")));
+        // The text of a server that was cut off (KoboldCpp), and of one that gave up the request (vLLM).
+        "null" | "abort" => return Err(DecodeError::Interrupted),
+        // OpenRouter, Z.ai, DeepSeek: the generation broke.
+        "error" | "network_error" | "insufficient_system_resource" => return Err(broken()),
+        // Google writes `function_call_filter: ` before them.
+        _ if word.ends_with("malformed_function_call") || word.ends_with("unexpected_tool_call") => {
+            return Err(broken());
         }
         _ => FinishReason::Other,
     })

@@ -125,9 +125,9 @@ impl ResponseAssembler {
         }
         self.end = Some(match response["incomplete_details"]["reason"].as_str() {
             None => FinishReason::Stop,
-            Some("max_output_tokens" | "max_messages") => FinishReason::Length,
             Some("content_filter") => FinishReason::ContentFilter,
-            Some(_) => FinishReason::Other,
+            // `max_output_tokens`, `max_messages` and others: the answer is not complete.
+            Some(_) => FinishReason::Length,
         });
         Ok(())
     }
@@ -188,6 +188,8 @@ fn put_together(outputs: &[Output], completion: &mut Completion) -> Result<bool,
         }
     }
     completion.reasoning = Some(reasoning).filter(|text| !text.is_empty());
-    completion.native = is_encrypted.then(|| native(Value::Array(parts)));
+    // Some models want the phase of what they said back.
+    let is_needed = is_encrypted || parts.iter().any(|part| part["phase"].is_string());
+    completion.native = is_needed.then(|| native(Value::Array(parts)));
     Ok(is_refusal)
 }

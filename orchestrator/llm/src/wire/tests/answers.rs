@@ -109,7 +109,7 @@ fn every_call_once_and_in_order(#[case] name: &str, #[case] expected: &[(&str, &
 #[case("mistral.sse", "Fine.", Some("Hm."), FinishReason::Stop)]
 #[case("anthropic.sse", "Two cities.", Some("Ask both."), FinishReason::ToolCalls)]
 #[case("anthropic.json", "Two cities.", Some("Ask both."), FinishReason::ToolCalls)]
-#[case("anthropic_unknown.sse", "Fine.", None, FinishReason::Other)]
+#[case("anthropic_paused.sse", "Fine.", None, FinishReason::Length)]
 #[case("anthropic_nameless.sse", "Fine.", None, FinishReason::Stop)]
 #[case("ollama.ndjson", "Two cities.", Some("Ask both."), FinishReason::ToolCalls)]
 #[case("ollama.json", "Two cities.", None, FinishReason::Length)]

@@ -70,7 +70,15 @@ async fn finish(
             chat::append(tx, key.thread, NewMessage { content, turn: Some(key.turn), due: false, at: now }).await?;
             system_lines::settle(tx, key, false, now).await?;
         }
-        HeartbeatEnd::Failed(TurnError { reason, message }) => {
+        HeartbeatEnd::Failed(TurnError { reason, message, drops_lines }) => {
+            // The model reads them no more; the user can.
+            if drops_lines
+                && !system_lines::taken(tx, key).await?.is_empty()
+                && let Some(main) = main_thread(tx, user, now).await?
+            {
+                system_lines::show(tx, key, main, false, now).await?;
+                chat::trim(tx, main).await?;
+            }
             if failures == i64::from(FAILURES_TO_NOTIFY) {
                 let text = format!("The last {failures} heartbeats failed; the last one with: {message} ({reason})");
                 let notice = NewNotification::new(user, NotificationKind::HeartbeatFailed, FAILED.to_owned(), text);
@@ -78,7 +86,7 @@ async fn finish(
             }
             let content = ChatContent::Error { reason, content: message };
             chat::append(tx, key.thread, NewMessage { content, turn: Some(key.turn), due: false, at: now }).await?;
-            system_lines::settle(tx, key, false, now).await?;
+            system_lines::settle(tx, key, drops_lines, now).await?;
         }
     }
     close_thread(tx, key, now).await?;
@@ -110,6 +118,15 @@ async fn record(
     Ok(failures)
 }
 
+/// The main thread of a user. `None`: there is none, and the user has the maximum number of threads.
+async fn main_thread(tx: &mut WriteTx, user: &str, now: DateTime<Utc>) -> Result<Option<ThreadId>, StoreError> {
+    let main = match chat::find(&mut tx.db, user, &ThreadRef::main()).await? {
+        Some(found) => Some(found),
+        None => chat::create(tx, user, Some(MAIN_THREAD), now).await?,
+    };
+    Ok(main.map(|main| main.thread.id))
+}
+
 /// Posts what the heartbeat has read and said in the main session, where the model reads it with the next message.
 async fn post(
     tx: &mut WriteTx,
@@ -119,14 +136,9 @@ async fn post(
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     if reply != HeartbeatReply::Silent || !system_lines::taken(tx, key).await?.is_empty() {
-        let found = chat::find(&mut tx.db, user, &ThreadRef::main()).await?;
-        let main = match found {
-            Some(found) => Some(found),
-            None => chat::create(tx, user, Some(MAIN_THREAD), now).await?,
-        };
-        // Without one, the user has the maximum number of threads: the notification has the reply.
-        if let Some(main) = main.map(|main| main.thread.id) {
-            system_lines::show(tx, key, main, now).await?;
+        // Without one, the notification has the reply.
+        if let Some(main) = main_thread(tx, user, now).await? {
+            system_lines::show(tx, key, main, true, now).await?;
             if let HeartbeatReply::Text(text) = &reply {
                 let content = ChatContent::Assistant { content: text.clone() };
                 chat::append(tx, main, NewMessage { content, turn: None, due: true, at: now }).await?;

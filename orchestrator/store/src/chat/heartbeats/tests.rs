@@ -85,7 +85,8 @@ async fn a_heartbeat_that_a_process_left_in_progress_is_due_again_with_its_lines
     wake(&store, "one", now()).await;
     let first = begin(&store).await;
     assert_eq!(store.close_interrupted_chat_turns(now()).await.unwrap(), 1);
-    let late = HeartbeatEnd::Failed(TurnError { reason: JobReason::Internal, message: String::new() });
+    let late =
+        HeartbeatEnd::Failed(TurnError { reason: JobReason::Internal, message: String::new(), drops_lines: false });
     assert!(!store.finish_heartbeat("ada", first.turn.key, late, now()).await.unwrap(), "it is fenced");
     assert_eq!(due(&store).await.requested_at, Some(now()));
     let second = begin(&store).await;
