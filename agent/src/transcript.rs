@@ -315,7 +315,7 @@ mod tests {
 
     /// What was saved and what was answered stays, each call has a result, and prompts and lines of this turn go.
     #[test]
-    fn what_is_refused_is_taken_out() {
+    fn messages_that_are_refused_are_taken_out() {
         let user = |content: &str| Message::User { content: content.to_owned() };
         let call = ToolCall { id: "a".to_owned(), name: "http".to_owned(), arguments: serde_json::json!({}) };
         let reply = || Message::Assistant { content: String::new(), tool_calls: vec![call.clone()], native: None };
