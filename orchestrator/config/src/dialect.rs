@@ -141,15 +141,18 @@ pub enum EffortWords {
     LowMediumHigh,
     /// `medium` is sent as `high`.
     LowHigh,
+    /// `none` is sent always: the model takes tools only so.
+    None,
 }
 
 impl EffortWords {
-    /// The word of the model, if it has one.
-    pub fn word(self, effort: Effort) -> Option<&'static str> {
+    /// What is sent where this effort is asked for, if something is.
+    pub fn word(self, effort: Option<Effort>) -> Option<&'static str> {
         match (self, effort) {
             (Self::Omit, _) => None,
-            (Self::LowHigh, Effort::Medium) => Some(Effort::High.as_str()),
-            (Self::LowMediumHigh | Self::LowHigh, effort) => Some(effort.as_str()),
+            (Self::None, _) => Some("none"),
+            (Self::LowHigh, Some(Effort::Medium)) => Some(Effort::High.as_str()),
+            (Self::LowMediumHigh | Self::LowHigh, effort) => effort.map(Effort::as_str),
         }
     }
 }

@@ -130,7 +130,9 @@ impl CallDialect<'_> {
         let is_open = |correction: &Dialect| {
             // Several definitions may be refused one after the other.
             let is_repeated = correction.left_out_tools.is_none() && correction.overlaps(&self.corrected);
-            !is_repeated && !correction.overlaps(&self.dialects.pinned)
+            // A server that has only the format that was used first.
+            let goes_back = matches!(refusal.status, 404 | 405) && correction.wire.is_some();
+            (!is_repeated || goes_back) && !correction.overlaps(&self.dialects.pinned)
         };
         let correction = correct::correct(&self.current(), refusal).into_iter().find(is_open);
         let Some(correction) = correction else { return false };
@@ -174,7 +176,7 @@ impl CallDialect<'_> {
 mod tests {
     use std::time::Duration;
 
-    use config::{Field, OutputLimit};
+    use config::{Field, OpenAiWire, OutputLimit};
     use rstest::rstest;
 
     use super::*;
@@ -249,6 +251,25 @@ mod tests {
         let changed = [tool("tool0", "new"), tools[1].clone(), tools[6].clone()];
         assert_eq!(dialects.of_call("m", &changed).current().left_out_tools.unwrap(), ["tool1"]);
         assert_eq!(dialects.of_call("another", &tools).current().left_out_tools, None);
+    }
+
+    /// laurent22/joplin#16451 has the text; this proxy has chat completions alone.
+    #[tokio::test]
+    async fn a_model_that_takes_tools_only_without_thinking_is_asked_so_where_there_is_no_other_format() {
+        let dialects = dialects(Dialect::default());
+        let mut call = dialects.of_call("m", &[]);
+        let text = "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. \
+                    Use /v1/responses or set reasoning_effort to 'none'.";
+        for (status, text, wire) in [
+            (400, text, OpenAiWire::Responses),
+            (404, "404 page not found", OpenAiWire::Chat),
+            (400, text, OpenAiWire::Chat),
+        ] {
+            assert!(call.correct(&refusal(status, text), false));
+            assert_eq!(call.current().wire, Some(wire));
+        }
+        call.succeeded();
+        assert_eq!(dialects.of_call("m", &[]).current().effort.unwrap_or_default().word(None), Some("none"));
     }
 
     fn tool(name: &str, description: &str) -> ToolDefinition {

@@ -107,7 +107,7 @@ impl Upstream {
             let max_output_tokens = options.max_output_tokens.min(current.max_output_tokens.unwrap_or(u64::MAX));
             let wire = self.wire(&current);
             let maker = format!("{wire:?} {} {}", self.address.host(), options.model);
-            let effort = context.effort.and_then(|effort| current.effort.unwrap_or_default().word(effort));
+            let effort = current.effort.unwrap_or_default().word(context.effort);
             let sent = RequestOptions {
                 maker: &maker,
                 effort,

@@ -185,6 +185,9 @@ fn fields(dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> Row {
     if dialect.temperature != omit && is_not_taken(text, "temperature") {
         return Some(Dialect { temperature: omit, ..Dialect::default() });
     }
+    if text.contains("reasoning_effort to 'none'") && dialect.effort != Some(EffortWords::None) {
+        return Some(Dialect { effort: Some(EffortWords::None), ..Dialect::default() });
+    }
     if refusal.has_effort && has_any(text, &EFFORT) {
         return Some(Dialect { effort: Some(EffortWords::Omit), ..Dialect::default() });
     }
