@@ -121,7 +121,8 @@ impl Guards {
             None if reply.has_calls => Verdict::RunCalls,
             None if is_empty => {
                 self.empty_replies += 1;
-                let again = self.empty_replies > 1;
+                // What used up the output limit once does so again, and is paid for.
+                let again = self.empty_replies > 1 || reply.finish == FinishReason::Length;
                 let notice = if reply.has_unread_calls { NUDGE_UNREAD } else { NUDGE_EMPTY };
                 self.nudge(again.then_some(TextOnlyReason::EmptyReplies), notice, TEXT_ONLY_EMPTY)
             }
@@ -244,6 +245,7 @@ mod tests {
     #[case::truncated_text(reply("a long an", false, FinishReason::Length), Verdict::Finish)]
     #[case::truncated_announcement(reply("Let me read it.", false, FinishReason::Length), Verdict::Finish)]
     #[case::empty(reply("", false, FinishReason::Stop), Verdict::Notice(NUDGE_EMPTY))]
+    #[case::only_thoughts(reply("", false, FinishReason::Length), Verdict::Notice(TEXT_ONLY_EMPTY))]
     #[case::announced(reply("Let me read it.", false, FinishReason::Stop), Verdict::Notice(NUDGE_INTENT))]
     #[case::unread_call(unread("I read it.", FinishReason::Stop), Verdict::Notice(NUDGE_UNREAD))]
     #[case::unread_call_alone(unread("", FinishReason::Stop), Verdict::Notice(NUDGE_UNREAD))]
