@@ -23,7 +23,7 @@ use super::{
         attempt_error::{AttemptError, Disposition},
     },
     serve::JOB_TITLE_HEADER,
-    wire::{Decoder, Delta, RequestOptions, Wire},
+    wire::{DecodeError, Decoder, Delta, RequestOptions, Wire},
 };
 use config::{Dialect, OpenAiWire, ProviderKind, ProviderSettings};
 
@@ -113,20 +113,25 @@ impl Upstream {
                 effort,
                 ..RequestOptions::new(options.model, max_output_tokens, options.context_tokens, &current)
             };
-            match self.ask(wire, request, sent, context, progress).await {
+            let (status, body, error) = match self.ask(wire, request, sent, context, progress).await {
                 Ok(completion) => {
                     dialect.succeeded();
                     break Ok(completion);
                 }
                 Err(AskError::Failed(error)) => break Err(error),
                 Err(AskError::Refused { status, body, retry_after }) => {
-                    let tools: Vec<&str> = offered(request, &current).collect();
-                    let refusal =
-                        Refusal { status, text: &body, max_output_tokens, has_effort: effort.is_some(), tools: &tools };
-                    if !dialect.correct(&refusal, has_native(request)) {
-                        break Err(AttemptError::of_status(status, &body, retry_after));
-                    }
+                    let error = AttemptError::of_status(status, &body, retry_after);
+                    (status, body, error)
                 }
+                Err(AskError::RefusedInAnswer(event)) => {
+                    (AttemptError::status_of_event(&event), event.to_string(), AttemptError::of_event(&event))
+                }
+            };
+            let tools: Vec<&str> = offered(request, &current).collect();
+            let refusal =
+                Refusal { status, text: &body, max_output_tokens, has_effort: effort.is_some(), tools: &tools };
+            if !dialect.correct(&refusal, has_native(request)) {
+                break Err(error);
             }
         };
         answer.map_err(|error| self.redacted(error, context.detector))
@@ -205,7 +210,7 @@ impl Upstream {
         mut response: reqwest::Response,
         mut answer: IncompleteAnswer<'_>,
         context: &CallContext<'_>,
-    ) -> Result<Completion, AttemptError> {
+    ) -> Result<Completion, AskError> {
         let is_streamed = context.deltas.is_some_and(|deltas| !deltas.discards());
         let mut pending = Vec::new();
         loop {
@@ -219,18 +224,21 @@ impl Upstream {
                 }
             };
             let completion = match chunk {
-                Some(bytes) => {
-                    answer.push(&bytes, &mut on_delta)?;
-                    None
-                }
-                None => Some(answer.finish(&mut on_delta)?),
+                Some(bytes) => answer.push(&bytes, &mut on_delta).map(|()| None),
+                None => answer.finish(&mut on_delta).map(Some),
             };
             for delta in pending.drain(..) {
                 answer.progress.has_streamed = true;
                 context.send(delta).await;
             }
-            if let Some(completion) = completion {
-                return Ok(completion);
+            match completion {
+                Ok(Some(completion)) => return Ok(completion),
+                Ok(None) => {}
+                // A proxy answers before it has asked the provider.
+                Err(DecodeError::Provider(event)) if !answer.progress.has_streamed => {
+                    return Err(AskError::RefusedInAnswer(event));
+                }
+                Err(error) => return Err(classify::decoding(error).into()),
             }
         }
     }
@@ -270,6 +278,8 @@ enum AskError {
         body: String,
         retry_after: Option<Duration>,
     },
+    /// The answer is this error, before anything was streamed.
+    RefusedInAnswer(Value),
     Failed(AttemptError),
 }
 
@@ -334,17 +344,16 @@ struct IncompleteAnswer<'a> {
 }
 
 impl IncompleteAnswer<'_> {
-    fn push(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(Delta<'_>)) -> Result<(), AttemptError> {
+    fn push(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(Delta<'_>)) -> Result<(), DecodeError> {
         let Some(decoder) = &mut self.decoder else { return Ok(()) };
-        decoder.push(bytes, on_delta).map_err(classify::decoding)
+        decoder.push(bytes, on_delta)
     }
 
-    fn finish(&mut self, on_delta: &mut dyn FnMut(Delta<'_>)) -> Result<Completion, AttemptError> {
-        let interrupted = || classify::decoding(super::wire::DecodeError::Interrupted);
-        let decoder = self.decoder.take().ok_or_else(interrupted)?;
+    fn finish(&mut self, on_delta: &mut dyn FnMut(Delta<'_>)) -> Result<Completion, DecodeError> {
+        let decoder = self.decoder.take().ok_or(DecodeError::Interrupted)?;
         decoder.finish(self.prompt_tokens, on_delta).map_err(|(error, usage)| {
             agent::add_usage(&mut self.progress.usage, &usage);
-            classify::decoding(error)
+            error
         })
     }
 }

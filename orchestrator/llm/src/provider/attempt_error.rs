@@ -84,11 +84,10 @@ impl AttemptError {
         Self { retry_after, ..Self::new(disposition, kind, message) }
     }
 
-    /// Classifies an error inside an answer; it has no HTTP status, but often names one.
-    pub(crate) fn of_event(body: &Value) -> Self {
-        let text = body.to_string();
-        let error = ErrorBody::read(&text);
-        let status = match error.code.as_str() {
+    /// The status that an error inside an answer would have; it often names one.
+    pub(crate) fn status_of_event(body: &Value) -> u16 {
+        let error = ErrorBody::read(&body.to_string());
+        match error.code.as_str() {
             _ if error.is_about_context() => 400,
             _ if error.is_about_account() => 402,
             _ if error.is_about_content() => 400,
@@ -98,11 +97,16 @@ impl AttemptError {
             "permission_error" => 403,
             "not_found_error" => 404,
             code => code.parse().ok().filter(|code| (400..600).contains(code)).unwrap_or(500),
-        };
-        let read = Self::of_status(status, &text, None);
+        }
+    }
+
+    /// Classifies an error inside an answer.
+    pub(crate) fn of_event(body: &Value) -> Self {
+        let text = body.to_string();
+        let read = Self::of_status(Self::status_of_event(body), &text, None);
         match read.kind {
             ErrorKind::Refused => read,
-            _ => Self { message: format!("error in the answer: {}", error.message), ..read },
+            _ => Self { message: format!("error in the answer: {}", ErrorBody::read(&text).message), ..read },
         }
     }
 }

@@ -203,6 +203,29 @@ async fn a_request_that_is_refused_for_what_it_has_is_sent_otherwise_and_that_is
     recorder.served.stop().await;
 }
 
+/// A router that has begun its answer when the provider behind it refuses.
+#[tokio::test]
+async fn a_refusal_inside_an_answer_is_read_like_any_other() {
+    let refusal = concat!(
+        ": OPENROUTER PROCESSING\n\n",
+        r#"data: {"error":{"code":400,"message":"Provider returned error","metadata":{"raw":"`temperature` is deprecated for this model."}},"choices":[{"delta":{},"finish_reason":"error"}]}"#,
+        "\n\n"
+    );
+    let decide =
+        move |body: &serde_json::Value| (StatusCode::OK, if body["temperature"].is_null() { FINE } else { refusal });
+    let mut recorder = Recorder::deciding(decide).await;
+    let gateway = impatient(vec![recorder.provider(Wire::OpenAi)]);
+    let request = CompletionRequest { temperature: Some(0.3), ..request_of("hello") };
+    let answer = gateway.ask(&request, &CallContext::default(), std::future::pending()).await.unwrap();
+    assert_eq!(answer.completion.content, "fine");
+    let mut temperatures = Vec::new();
+    while let Ok(body) = recorder.bodies.try_recv() {
+        temperatures.push(body["temperature"].as_f64());
+    }
+    assert_eq!(temperatures, [Some(0.3), None]);
+    recorder.served.stop().await;
+}
+
 #[rstest]
 #[case::not_asked(None, None, "gpt-oss-20b", None)]
 #[case::of_the_call(None, Some(Effort::Low), "gpt-oss-20b", Some("low"))]
