@@ -10,6 +10,7 @@ mod heartbeats;
 mod interactive;
 mod lines_of_routines;
 mod rates;
+mod refused_texts;
 mod stream;
 mod terminal;
 mod threads;

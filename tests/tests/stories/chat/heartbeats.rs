@@ -24,13 +24,13 @@ use crate::models::upstream::Answer;
 
 const HEARTBEAT: &str = "This is a heartbeat";
 /// How long a request waits for others.
-const COALESCE: Duration = Duration::from_millis(250);
+pub(super) const COALESCE: Duration = Duration::from_millis(250);
 
-fn noon() -> ManualClock {
+pub(super) fn noon() -> ManualClock {
     ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap())
 }
 
-async fn wake(world: &World, user: &str, text: &str, mode: WakeMode) {
+pub(super) async fn wake(world: &World, user: &str, text: &str, mode: WakeMode) {
     let store = world.store().await;
     let entry = AuditEntry::by_operator("wake", world.clock().now());
     store.wake(user, text, mode, &entry).await.unwrap();
@@ -38,7 +38,7 @@ async fn wake(world: &World, user: &str, text: &str, mode: WakeMode) {
 }
 
 /// A line from outside, as the end of a run writes it.
-async fn append_external(world: &World, user: &str, text: &str) {
+pub(super) async fn append_external(world: &World, user: &str, text: &str) {
     let insert = "INSERT INTO system_lines (user_id, text, origin, wake, created_at) \
                   VALUES ($1, $2, 'external', 'next_heartbeat', $3)";
     let mut database = world.database().await;
@@ -67,7 +67,7 @@ async fn log(user: &User) -> Option<ChatHistory> {
 }
 
 /// Waits until this many heartbeats of a user have an outcome.
-async fn heartbeats(user: &User, count: usize) -> ChatHistory {
+pub(super) async fn heartbeats(user: &User, count: usize) -> ChatHistory {
     tests::poll(&format!("{count} heartbeats"), async || {
         let log = log(user).await.filter(|log| log.thread.state == ThreadState::Idle)?;
         (answers(&log).len() + errors(&log).len() >= count).then_some(log)
@@ -75,7 +75,7 @@ async fn heartbeats(user: &User, count: usize) -> ChatHistory {
     .await
 }
 
-fn texts(request: &Value) -> Vec<String> {
+pub(super) fn texts(request: &Value) -> Vec<String> {
     let messages = request["messages"].as_array().unwrap();
     messages.iter().filter_map(|message| Some(said(message["content"].as_str()?).to_owned())).collect()
 }

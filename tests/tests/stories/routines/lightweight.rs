@@ -110,6 +110,29 @@ async fn the_reply_decides_how_a_run_ends() {
     world.finish().await;
 }
 
+/// The provider refuses what the last run wrote, and this run writes something else.
+#[tokio::test]
+async fn a_text_of_the_last_run_that_is_refused_is_left_out() {
+    let (upstream, requests) = provider(|request| {
+        let read = texts(request, "user");
+        match read.contains("The last successful run") {
+            true if read.contains("FLAGGED") => Answer::Refusal(400, "data_inspection_failed".to_owned()),
+            true => Answer::Text("Fine.".to_owned()),
+            false => Answer::Text("It is FLAGGED.".to_owned()),
+        }
+    })
+    .await;
+    let world = upstream.world().build().await;
+    let ada = world.user("ada");
+    let routine = create(&ada, "watch", action(json!({}))).await;
+    for _ in 0..2 {
+        let run = triggered(&ada, &routine).await;
+        assert_eq!(run.status, RunStatus::Attention, "{run:?}");
+    }
+    assert_eq!(requests.all().len(), 3, "the second run asks twice");
+    world.finish().await;
+}
+
 #[tokio::test]
 async fn the_cost_of_a_run_on_a_model_without_a_price_is_null() {
     let (upstream, _) = provider(|_| Answer::Text("ROUTINE_OK".to_owned())).await;
