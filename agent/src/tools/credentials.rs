@@ -11,7 +11,18 @@ use crate::safety::REDACTED;
 const HEADERS: &str = "headers";
 
 /// The value of a header is a credential if its name ends with one of these, with `-` or `_`.
-const CREDENTIAL_NAMES: [&str; 7] = ["authorization", "cookie", "token", "api-key", "apikey", "secret", "password"];
+const CREDENTIAL_NAMES: [&str; 7] = ["authorization", "cookie", "token", "-key", "apikey", "secret", "password"];
+
+/// Names that end so, and whose values are identifiers that anyone may know.
+const OTHER_KEYS: [&str; 7] = [
+    "idempotency-key",
+    "sec-websocket-key",
+    "surrogate-key",
+    "cache-key",
+    "partition-key",
+    "routing-key",
+    "public-key",
+];
 
 /// The arguments without the values of headers that are credentials.
 pub(super) fn without_credentials(mut arguments: Value) -> Value {
@@ -25,7 +36,8 @@ pub(super) fn without_credentials(mut arguments: Value) -> Value {
 
 fn is_credential(name: &str) -> bool {
     let name = name.trim().to_ascii_lowercase().replace('_', "-");
-    CREDENTIAL_NAMES.iter().any(|credential| name.ends_with(credential))
+    let ends_with = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
+    ends_with(&CREDENTIAL_NAMES) && !ends_with(&OTHER_KEYS)
 }
 
 #[cfg(test)]
@@ -43,6 +55,11 @@ mod tests {
     #[case("x_api_key")]
     #[case("ApiKey")]
     #[case("Private-Token")]
+    #[case("X-Auth-Key")]
+    #[case("Ocp-Apim-Subscription-Key")]
+    #[case("x-functions-key")]
+    #[case("DD-APPLICATION-KEY")]
+    #[case("X_Access_Key")]
     #[case("X-Client-Secret ")]
     fn the_value_of_a_credential_is_hidden_and_its_name_shown(#[case] name: &str) {
         let shown = without_credentials(json!({"url": "u", "headers": {name: "hunter2", "x-note": "a text"}}));
@@ -51,6 +68,8 @@ mod tests {
 
     #[rstest]
     #[case(json!({"headers": {"Accept": "*/*", "x-note": "hunter2", "Authorization-Info": "x", "Tokens": 7}}))]
+    #[case(json!({"headers": {"Idempotency-Key": "x", "X-Idempotency-Key": "x", "Sec-WebSocket-Key": "x", "Surrogate-Key": "x"}}))]
+    #[case(json!({"headers": {"X-Cache-Key": "x", "x-public-key": "x", "monkey": "x", "X-Keyboard": "x"}}))]
     #[case(json!({"headers": ["Name", "Token"]}))]
     #[case(json!({"body": {"token": "x"}, "authorization": "x"}))]
     #[case(json!("headers"))]

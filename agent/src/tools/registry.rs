@@ -183,5 +183,39 @@ fn compile(schema: &Value) -> Result<Validator, String> {
     let options = jsonschema::options().offline().should_validate_formats(true);
     // Linear in the text: a schema can come from a server that is not trusted.
     let options = options.with_pattern_options(jsonschema::PatternOptions::regex());
-    options.build(schema).map_err(|error| error.to_string())
+    let mut schema = schema.clone();
+    remove_look_around(&mut schema);
+    options.build(&schema).map_err(|error| error.to_string())
+}
+
+/// Removes the patterns that the engine cannot match. The one who sent the schema checks them.
+fn remove_look_around(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.retain(|keyword, value| {
+                if keyword == "pattern" && value.as_str().is_some_and(has_look_around) {
+                    return false;
+                }
+                // A schema that accepts more would make these refuse more.
+                let before = ["not", "if", "oneOf"].contains(&keyword.as_str()).then(|| value.clone());
+                remove_look_around(value);
+                before.is_none_or(|before| before == *value)
+            });
+            if let Some(Value::Object(patterns)) = fields.get_mut("patternProperties") {
+                let count = patterns.len();
+                patterns.retain(|pattern, _| !has_look_around(pattern));
+                if patterns.len() < count {
+                    // Matches each name, as the pattern might have.
+                    patterns.insert(String::new(), Value::Bool(true));
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_look_around),
+        _ => {}
+    }
+}
+
+fn has_look_around(pattern: &str) -> bool {
+    let unescaped = pattern.replace(r"\\", "").replace(r"\(", "");
+    ["(?=", "(?!", "(?<=", "(?<!"].iter().any(|opening| unescaped.contains(opening))
 }

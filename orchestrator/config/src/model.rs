@@ -29,7 +29,7 @@ const DEFAULT_CONTEXT_TOKENS: u64 = 128_000;
 const DEFAULT_OLLAMA_CONTEXT_TOKENS: u64 = 32_768;
 /// Upper bound of the two settings that count tokens.
 const MAX_TOKENS: u64 = 100_000_000;
-const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
+const DEFAULT_TIMEOUT_SECONDS: u64 = 300;
 const DEFAULT_MAX_CONCURRENT: u64 = 16;
 
 /// The kind of a provider, which determines its wire format and defaults.

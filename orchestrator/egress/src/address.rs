@@ -56,10 +56,10 @@ const IPV6: [(Ipv6Net, AddressKind); 12] = [
         Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96),
         AddressKind::Forbidden("a mapped IPv4 address"),
     ),
-    (v6([0x64, 0xff9b, 0], 32), AddressKind::Forbidden("a translated IPv4 address")),
+    (v6([0x64, 0xff9b, 0], 32), TRANSLATED),
     (v6([0x2001, 0, 0], 23), AddressKind::Forbidden("a reserved or translated address")),
     (v6([0x2001, 0xdb8, 0], 32), AddressKind::Forbidden("a reserved address")),
-    (v6([0x2002, 0, 0], 16), AddressKind::Forbidden("a translated IPv4 address")),
+    (v6([0x2002, 0, 0], 16), TRANSLATED),
     (v6([0x3fff, 0, 0], 20), AddressKind::Forbidden("a reserved address")),
     (
         Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128),
@@ -74,9 +74,30 @@ const IPV6: [(Ipv6Net, AddressKind); 12] = [
     (v6([0xff00, 0, 0], 8), AddressKind::Forbidden("a multicast address")),
 ];
 
+const TRANSLATED: AddressKind = AddressKind::Forbidden("a translated IPv4 address");
+
 const GLOBAL_UNICAST: Ipv6Net = v6([0x2000, 0, 0], 3);
 
+/// The prefix under which a host without IPv4 reaches all IPv4 addresses through NAT64.
+const NAT64: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
+
+/// The IPv4 address that a NAT64 gateway dials for this one; other addresses as they are.
+pub(super) fn translated(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(translated) if NAT64.contains(&translated) => {
+            let [.., a, b, c, d] = translated.octets();
+            Ipv4Addr::new(a, b, c, d).into()
+        }
+        other => other,
+    }
+}
+
 pub(super) fn classify(address: IpAddr) -> AddressKind {
+    let dialled = translated(address);
+    if dialled != address {
+        // A private address would be one of the gateway's network, which is not what an operator names.
+        return if classify(dialled) == AddressKind::Public { AddressKind::Public } else { TRANSLATED };
+    }
     let found = match address {
         IpAddr::V4(address) => IPV4.iter().find(|(network, _)| network.contains(&address)).map(|(_, kind)| *kind),
         IpAddr::V6(address) => {
@@ -134,7 +155,11 @@ mod tests {
     #[case("::ffff:127.0.0.1", "forbidden")]
     #[case("::ffff:1.1.1.1", "forbidden")]
     #[case("::ffff:0:127.0.0.1", "forbidden")]
+    #[case("64:ff9b::101:101", "public")]
     #[case("64:ff9b::7f00:1", "forbidden")]
+    #[case("64:ff9b::a00:1", "forbidden")]
+    #[case("64:ff9b::a9fe:a9fe", "forbidden")]
+    #[case("64:ff9b::1:0:101:101", "forbidden")]
     #[case("64:ff9b:1::a00:1", "forbidden")]
     #[case("100::1", "forbidden")]
     #[case("2001::1", "forbidden")]
@@ -171,9 +196,12 @@ mod tests {
         fn an_ipv4_address_inside_an_ipv6_address_is_forbidden(inner in any::<Ipv4Addr>()) {
             let [a, b, c, d] = inner.octets().map(u16::from);
             let (high, low) = ((a << 8) | b, (c << 8) | d);
+            let translated = classify(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low).into());
+            let is_public = classify(inner.into()) == AddressKind::Public;
+            prop_assert_eq!(translated == AddressKind::Public, is_public);
+            prop_assert!(is_public || matches!(translated, AddressKind::Forbidden(_)));
             let forms = [
                 inner.to_ipv6_mapped(),
-                Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low),
                 Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, high, low),
                 Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1),
                 Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, !high, !low),

@@ -21,6 +21,7 @@ use reqwest::{
 };
 
 use super::{
+    address::translated,
     host::{Destination, Host},
     policy::{EgressDenied, EgressPolicy, EgressRecord, EgressRules},
     request::{InvalidRequest, OutboundRequest},
@@ -244,7 +245,7 @@ impl EgressClient {
         }
         let addresses: Vec<_> = addresses.into_iter().map(|address| SocketAddr::new(address, to.port)).collect();
         for address in &addresses {
-            rules.check_address(to, *address, is_own_host(address.ip()))?;
+            rules.check_address(to, *address, is_own_host(translated(address.ip())))?;
         }
         Ok(addresses)
     }

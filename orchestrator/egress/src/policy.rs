@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use super::{
-    address::{AddressKind, classify},
+    address::{AddressKind, classify, translated},
     host::Destination,
     pattern::{HostPattern, InvalidPattern},
 };
@@ -131,7 +131,7 @@ impl EgressRules<'_> {
         is_own_host: bool,
     ) -> Result<(), EgressDenied> {
         let denied = |kind| Err(EgressDenied::Address { destination: to.clone(), address, kind });
-        if self.policy.is_own(address, is_own_host) {
+        if self.policy.is_own(SocketAddr::new(translated(address.ip()), address.port()), is_own_host) {
             return denied("the orchestrator's or its engine's");
         }
         let kind = match classify(address.ip()) {
@@ -223,6 +223,11 @@ mod tests {
     // Never, although the operator names them.
     #[case("169.254.169.254:80", false, false)]
     #[case("[::ffff:10.0.0.2]:443", false, false)]
+    // NAT64: what is behind it is judged, and that of another network is never named.
+    #[case("[64:ff9b::1.1.1.1]:443", false, true)]
+    #[case("[64:ff9b::1.1.1.1]:443", true, false)]
+    #[case("[64:ff9b::10.0.0.2]:443", false, false)]
+    #[case("[64:ff9b::1.0.0.1]:8080", true, false)]
     fn an_address_is_decided_by_what_it_is(#[case] address: &str, #[case] is_own_host: bool, #[case] allowed: bool) {
         let policy = policy(&[
             "*",
@@ -237,6 +242,8 @@ mod tests {
             "10.0.0.3:8080",
             "169.254.169.254:80",
             "[::ffff:10.0.0.2]",
+            "[64:ff9b::10.0.0.2]",
+            "[64:ff9b::1.0.0.1]:8080",
         ]);
         let decision = policy.rules().check_address(&to("a.example:443"), address.parse().unwrap(), is_own_host);
         assert_eq!(decision.is_ok(), allowed, "{decision:?}");

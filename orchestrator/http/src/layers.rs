@@ -270,6 +270,9 @@ fn is_allowed(allowed: &[String], host: &str) -> bool {
         Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
         _ => (host.as_str(), None),
     };
+    // A name with a final dot is the same name.
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let host = port.map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"));
     let is_port = port.is_none_or(|port| port.parse::<u16>().is_ok());
     is_port && allowed.iter().any(|entry| entry == name || *entry == host)
 }

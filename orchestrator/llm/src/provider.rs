@@ -157,7 +157,7 @@ impl Provider {
             cause = Some(error);
             sleep(wait).await;
         };
-        if error.disposition == Disposition::Retry {
+        if error.is_outage() {
             self.breaker.lock().call_failed(context.caller, Instant::now());
         }
         Err(error)
@@ -193,12 +193,14 @@ impl Provider {
             context.send(Delta::Start { call_id: request.call_id.clone() }).await;
         }
         let longest = self.idle_timeout.saturating_mul(CALL_TIMEOUT_FACTOR);
-        let result = timeout(longest, self.upstream.complete(request, options, context, progress))
-            .await
-            .unwrap_or_else(|_| Err(AttemptError::transient(ErrorKind::Timeout, "the call took too long")));
+        let result =
+            timeout(longest, self.upstream.complete(request, options, context, progress)).await.unwrap_or_else(|_| {
+                let message = format!("the call took {} s; llm.timeout_seconds limits it", longest.as_secs());
+                Err(AttemptError::transient(ErrorKind::Timeout, message))
+            });
         trial.outcome = match &result {
             Ok(_) => HealthOutcome::Success,
-            Err(error) if error.disposition == Disposition::Retry => HealthOutcome::Failure,
+            Err(error) if error.is_outage() => HealthOutcome::Failure,
             Err(_) => HealthOutcome::Neither,
         };
         result

@@ -9,4 +9,5 @@ mod times;
 pub use error::ScheduleError;
 pub use local_time::{Instants, instants, local_time};
 pub use normalize::{canonicalize, normalize};
+pub use phrase::parse_instant;
 pub use times::{MAX_COUNTED, Schedule};

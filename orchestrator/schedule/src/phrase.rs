@@ -5,7 +5,7 @@
 //!          | "every" ("second" | "minute" | "hour" | "week")
 //!          | "every" days ["at" time {("," | "and") time}] [zone]
 //!          | "in" duration
-//!          | "at" (RFC 3339 | date ("T" | " ") time [zone])
+//!          | "at" (RFC 3339, with or without seconds | date ("T" | " ") time [zone])
 //! duration = number unit {number unit}                      2h, 1h30m, 90 seconds, 2 hours
 //! days     = "day" | "weekday" | "weekend" | weekday {("," | "and") weekday} | "month" ["on" ["the"] (1..31 | "last")]
 //! time     = hour [":" minute [":" second]] ["am" | "pm"] | "noon" | "midnight"
@@ -299,8 +299,8 @@ fn unit_seconds(unit: &str) -> Option<u64> {
 fn at(words: &mut Words<'_>, timezone: Option<&str>) -> Result<DateTime<Utc>, ScheduleError> {
     let invalid = || phrase_error("\"at\" needs a date and a time, such as 2026-12-01T07:00:00Z");
     let first = words.next().ok_or_else(invalid)?;
-    if let Ok(instant) = DateTime::parse_from_rfc3339(first) {
-        return Ok(instant.to_utc());
+    if let Some(instant) = parse_instant(first) {
+        return Ok(instant);
     }
     let local = match first.split_once(['T', 't']) {
         Some((date, time)) => local_of(date, time),
@@ -311,6 +311,13 @@ fn at(words: &mut Words<'_>, timezone: Option<&str>) -> Result<DateTime<Utc>, Sc
     Ok(match instants(zone, local) {
         Instants::One(instant) | Instants::Two(instant, _) | Instants::Skipped { resumes: instant } => instant,
     })
+}
+
+/// A time of RFC 3339, or one without seconds.
+pub fn parse_instant(text: &str) -> Option<DateTime<Utc>> {
+    let time = DateTime::parse_from_rfc3339(text);
+    let time = time.or_else(|_| DateTime::parse_from_str(&text.to_ascii_uppercase(), "%Y-%m-%dT%H:%M%#z"));
+    time.ok().map(|time| time.to_utc())
 }
 
 fn local_of(date: &str, time: &str) -> Option<NaiveDateTime> {

@@ -11,7 +11,7 @@
 
 use std::{fmt, str::FromStr};
 
-use chrono::{DateTime, NaiveDateTime, SubsecRound, TimeDelta, Utc};
+use chrono::{DateTime, Month, NaiveDateTime, SubsecRound, TimeDelta, Utc};
 use croner::Cron;
 use protocol::RoutineTrigger;
 
@@ -133,6 +133,15 @@ impl Schedule {
         }
     }
 
+    /// The months in which a schedule of days of the month never fires, or only in leap years, because they have no
+    /// such day.
+    pub fn skipped_months(&self) -> Vec<Month> {
+        match self {
+            Self::Cron(schedule) => schedule.skipped_months(),
+            Self::Every { .. } | Self::At(_) => Vec::new(),
+        }
+    }
+
     /// The smallest interval between two consecutive times, in the calendar of a cron schedule without changes of the
     /// clock; reads a bounded number of times after `now`. `None` with fewer than two times.
     pub(crate) fn smallest_gap(&self, now: DateTime<Utc>) -> Option<TimeDelta> {
@@ -168,6 +177,9 @@ fn nth(anchor: DateTime<Utc>, period: TimeDelta, number: i64) -> Option<DateTime
     anchor.checked_add_signed(TimeDelta::microseconds(distance))
 }
 
+/// A year in which February has 28 days.
+const COMMON_YEAR: i32 = 2027;
+
 const SECOND: TimeDelta = TimeDelta::seconds(1);
 
 impl CalendarSchedule {
@@ -187,6 +199,17 @@ impl CalendarSchedule {
         let each_hour = fields.hours.values().len() == 24;
         let in_both_passes = each_hour || fields.minutes.from_wildcard || fields.seconds.from_wildcard;
         Ok(Self { zone, in_both_passes, after_gap: !each_hour, cron })
+    }
+
+    fn skipped_months(&self) -> Vec<Month> {
+        let fields = &self.cron.pattern;
+        if fields.days.has_modifiers() || !fields.is_dow_wildcard() {
+            return Vec::new();
+        }
+        let Some(first_day) = fields.days.values().into_iter().min() else { return Vec::new() };
+        let months = fields.months.values().into_iter().filter_map(|month| u8::try_from(month).ok());
+        let months = months.filter_map(|month| Month::try_from(month).ok());
+        months.filter(|month| month.num_days(COMMON_YEAR).is_some_and(|days| u16::from(days) < first_day)).collect()
     }
 
     /// The first matching local time at or after `local`. croner gives up after the year 4999.

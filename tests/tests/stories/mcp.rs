@@ -129,6 +129,24 @@ async fn a_tool_that_cannot_be_used_is_listed_with_the_reason() {
 }
 
 #[tokio::test]
+async fn a_tool_with_a_pattern_that_only_its_server_can_check_is_used() {
+    let mut careful = tool("careful", "takes a text");
+    let text = json!({"type": "string", "pattern": "^(?!-)"});
+    careful["inputSchema"] = json!({"type": "object", "properties": {"text": text, "count": {"type": "integer"}}});
+    let server = McpTestServer::start(&[careful]).await;
+    let world = world_with(&server).await;
+    let (_, worker) = job(&world, &world.user("ada"), &["srv__careful"]).await;
+    let definitions = worker.get("tools").await.expect(200).body;
+    assert_eq!(definitions["tools"][0]["parameters"]["properties"]["text"]["pattern"], "^(?!-)", "{definitions:#}");
+    let reply = worker.tool("srv__careful", "t1", json!({"text": "-x"})).await.expect(200).body;
+    assert_eq!(reply["success"], true, "{reply:#}");
+    let reply = worker.tool("srv__careful", "t2", json!({"count": "many"})).await.expect(200).body;
+    assert_eq!(reply["error"]["kind"], "invalid_parameters", "{reply:#}");
+    worker.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_job_that_names_no_tool_has_none_of_a_server() {
     let server = McpTestServer::start(&[tool("echo", "repeats")]).await;
     let world = world_with(&server).await;

@@ -20,6 +20,37 @@ fn a_bad_schema_is_an_error_at_registration(#[case] schema: Value) {
     assert!(matches!(refused, Err(RegisterError::Schema { .. })), "{refused:?}");
 }
 
+/// The engine of patterns, which is linear in the text, has no look-around.
+#[rstest]
+#[case::pattern(json!({"properties": {"a": {"type": "string", "pattern": "^(?!x)", "maxLength": 3}}}))]
+#[case::referred_to(json!({"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"pattern": "a(?<=b)", "maxLength": 3}}}))]
+#[case::names(json!({"propertyNames": {"pattern": "^(?=a)"}, "properties": {"a": {"maxLength": 3}}}))]
+#[case::of_names(json!({"patternProperties": {"^(?!b)": {"type": "integer"}}, "properties": {"a": {"maxLength": 3}},
+    "additionalProperties": false}))]
+#[case::not(json!({"properties": {"a": {"not": {"pattern": "(?<!a)b"}, "maxLength": 3}}}))]
+#[case::one_of(json!({"properties": {"a": {"oneOf": [{"pattern": "^(?!x)"}, {"pattern": "^x"}], "maxLength": 3}}}))]
+#[case::condition(json!({"properties": {"a": {"if": {"pattern": "(?=z)"}, "then": false, "maxLength": 3}}}))]
+fn a_pattern_with_look_around_is_left_out_of_the_check(#[case] schema: Value) {
+    let mut full = json!({"type": "object"});
+    full.as_object_mut().unwrap().extend(schema.as_object().unwrap().clone());
+    let tool = RegisteredTool::new(Box::new(Plain { schema: full.clone(), ..Plain::named("tool") })).unwrap();
+    assert_eq!(tool.spec().definition.parameters, full, "the model reads all of it");
+    for accepted in ["", "x", "ab"] {
+        assert_eq!(tool.validate(&json!({"a": accepted})), Ok(()), "{accepted}");
+    }
+    assert!(tool.validate(&json!({"a": "long"})).is_err(), "the rest is checked");
+}
+
+#[rstest]
+#[case(r"^\(?=x$", "(=x", "x")]
+#[case("^(?:a|b)$", "b", "c")]
+fn other_patterns_are_checked(#[case] pattern: &str, #[case] accepted: &str, #[case] refused: &str) {
+    let schema = json!({"type": "object", "properties": {"a": {"pattern": pattern}}});
+    let tool = RegisteredTool::new(Box::new(Plain { schema, ..Plain::named("tool") })).unwrap();
+    assert_eq!(tool.validate(&json!({"a": accepted})), Ok(()));
+    assert!(tool.validate(&json!({"a": refused})).is_err());
+}
+
 #[test]
 fn names_are_sound_and_unique() {
     let mut registry = ToolRegistry::new();

@@ -27,6 +27,8 @@ const TURN: Duration = Duration::from_millis(250);
 const ROUND_TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Memory of the compiled triggers that are kept. Most take some KiB.
 const MAX_COMPILED_BYTES: usize = 64 * 1024 * 1024;
+/// What some senders write before a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A comparison without a result.
 #[derive(Debug, thiserror::Error)]
@@ -160,7 +162,8 @@ impl RoutineMatchers {
             let _permit = permit;
             let matcher = compiled.get(routine, rev, &trigger)?;
             let Some(Matcher::Webhook { condition: Some(condition) }) = matcher.as_deref() else { return Ok(true) };
-            let payload = serde_json::from_slice(&body)
+            let json = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&body);
+            let payload = serde_json::from_slice(json)
                 .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&body).into_owned()));
             Ok(condition.evaluate(Input { payload: &payload, headers: &headers })?)
         });

@@ -20,6 +20,8 @@ pub(crate) struct AttemptError {
     pub(crate) retry_after: Option<Duration>,
     /// For users; short and without secrets once the upstream has redacted it.
     pub(crate) message: String,
+    /// The provider could not read what its model wrote, and works otherwise.
+    is_model_mistake: bool,
 }
 
 /// Who acts after a failed attempt.
@@ -35,7 +37,7 @@ pub(crate) enum Disposition {
 
 impl AttemptError {
     pub(crate) fn new(disposition: Disposition, kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { disposition, kind, retry_after: None, message: message.into() }
+        Self { disposition, kind, retry_after: None, message: message.into(), is_model_mistake: false }
     }
 
     /// Cuts a long message. Only after secrets have been redacted: a part of one would no longer be recognised.
@@ -60,6 +62,11 @@ impl AttemptError {
         matches!(self.kind, ErrorKind::QueueTimeout | ErrorKind::CircuitOpen)
     }
 
+    /// Whether it counts against the health of the provider.
+    pub(crate) fn is_outage(&self) -> bool {
+        self.disposition == Disposition::Retry && !self.is_model_mistake
+    }
+
     /// Whether asking again later may help. If not, and every provider refuses so, a person has to act: top up a quota,
     /// replace a key.
     pub(crate) fn is_transient(&self) -> bool {
@@ -81,7 +88,9 @@ impl AttemptError {
         };
         // "Retry after 0 seconds" is sent by servers that do not know.
         let retry_after = retry_after.or(error.retry_after).filter(|wait| !wait.is_zero());
-        Self { retry_after, ..Self::new(disposition, kind, message) }
+        // Of what is answered with an error, only this has the kind.
+        let is_model_mistake = kind == ErrorKind::InvalidResponse;
+        Self { retry_after, is_model_mistake, ..Self::new(disposition, kind, message) }
     }
 
     /// The status that an error inside an answer would have; it often names one.

@@ -16,7 +16,9 @@ const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
 
 /// The provider sent nothing for this long.
 pub(super) fn idle_timeout(waited: Duration) -> AttemptError {
-    AttemptError::transient(ErrorKind::Timeout, format!("the provider sent nothing for {} s", waited.as_secs()))
+    let seconds = waited.as_secs();
+    let message = format!("the provider sent nothing for {seconds} s; a slow model needs a higher llm.timeout_seconds");
+    AttemptError::transient(ErrorKind::Timeout, message)
 }
 
 /// An answer that cannot be used.

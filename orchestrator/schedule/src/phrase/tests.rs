@@ -47,6 +47,9 @@ fn parsed(text: &str, timezone: Option<&str>) -> String {
 #[case("in 1 hour 30 minutes", "at 2026-11-23T13:30:00Z")]
 #[case("at 2026-12-01T07:00:00Z", "at 2026-12-01T07:00:00Z")]
 #[case("at 2026-12-01T07:00:00-08:00", "at 2026-12-01T15:00:00Z")]
+#[case("at 2026-12-01T07:00Z", "at 2026-12-01T07:00:00Z")]
+#[case("at 2026-12-01t07:00z", "at 2026-12-01T07:00:00Z")]
+#[case("at 2026-12-01T07:00-08:00", "at 2026-12-01T15:00:00Z")]
 #[case("at 2026-12-01 07:00 Europe/Oslo", "at 2026-12-01T06:00:00Z")]
 #[case("at 2026-12-01T07:00", "at 2026-12-01T07:00:00Z")]
 #[case("at 2026-03-29 2:30 Europe/Oslo", "at 2026-03-29T01:00:00Z")]
@@ -86,6 +89,7 @@ fn a_phrase_with_a_zone_beside_it(#[case] text: &str, #[case] expected: &str) {
 #[case("every 2h at 9:00", "unexpected \"at\"")]
 #[case("every month on 32 at 9:00", "\"on\" needs a day from 1 to 31, or \"last\"")]
 #[case("in", "a duration is a number and a unit, such as 10m, 1h30m or 2 hours")]
+#[case("at 2026-12-01T07Z", "\"at\" needs a date and a time, such as 2026-12-01T07:00:00Z")]
 #[case("at noon", "\"at\" needs a date and a time, such as 2026-12-01T07:00:00Z")]
 #[case("at 2026-13-01T07:00:00Z", "\"at\" needs a date and a time, such as 2026-12-01T07:00:00Z")]
 fn an_invalid_phrase_is_refused(#[case] text: &str, #[case] expected: &str) {

@@ -243,3 +243,28 @@ proptest! {
         }
     }
 }
+
+#[rstest]
+#[case("0 9 31 * *", "Feb Apr Jun Sep Nov")]
+#[case("0 9 30,31 * *", "Feb")]
+#[case("0 9 29 * *", "Feb")]
+#[case("0 9 31 1,3,5 *", "")]
+#[case("0 9 31 3,4 *", "Apr")]
+#[case("0 0 9 31 4,5 * 2027-2030", "Apr")]
+#[case("0 9 28 * *", "")]
+#[case("0 9 1,31 * *", "")]
+#[case("0 9 L * *", "")]
+#[case("0 9 31,L * *", "")]
+#[case("0 9 31 * MON", "")]
+#[case("0 9 * * *", "")]
+#[case("@monthly", "")]
+fn months_without_the_day_are_named(#[case] expression: &str, #[case] expected: &str) {
+    let months = Schedule::cron(expression, None).unwrap().skipped_months();
+    let names: Vec<&str> = months.iter().map(|month| &month.name()[..3]).collect();
+    assert_eq!(names.join(" "), expected);
+}
+
+#[test]
+fn a_schedule_without_a_calendar_skips_no_month() {
+    assert_eq!(Schedule::every(60, DateTime::UNIX_EPOCH).unwrap().skipped_months(), []);
+}

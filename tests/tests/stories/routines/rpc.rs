@@ -73,6 +73,24 @@ async fn a_cron_job_is_a_routine_in_another_shape() {
 }
 
 #[tokio::test]
+async fn a_job_that_another_scheduler_stored_is_added() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let stored = json!({"id": "9f1c", "agentId": "main", "name": "brief", "enabled": true, "createdAtMs": 1,
+        "updatedAtMs": 2, "schedule": {"kind": "at", "at": "2099-12-01T07:00:00Z"}, "sessionTarget": "isolated",
+        "wakeMode": "now", "payload": {"kind": "agentTurn", "message": "look"}, "deleteAfterRun": true,
+        "delivery": {"mode": "announce", "channel": "last"}, "state": {"nextRunAtMs": 3}});
+    let job = result(&ada, "cron.add", stored).await;
+    assert_eq!((&job["schedule"]["atMs"], &job["payload"]["deliver"]), (&json!(4_099_791_600_000_u64), &json!(true)));
+    assert_ne!(job["createdAtMs"], 1);
+    let ignored: Vec<&Value> = job["warnings"].as_array().unwrap().iter().map(|warning| &warning["field"]).collect();
+    assert_eq!(ignored, ["agentId", "deleteAfterRun"]);
+    let patch = json!({"id": job["id"], "patch": {"payload": {"message": "read", "model": "opus"}}});
+    assert_eq!(result(&ada, "cron.update", patch).await["warnings"][0]["field"], "payload.model");
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_list_has_pages_and_cuts_long_texts() {
     let world = World::new().await;
     let ada = world.user("ada");

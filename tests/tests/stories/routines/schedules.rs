@@ -111,6 +111,25 @@ async fn a_single_time_has_one_outcome_and_the_routine_is_done(
 }
 
 #[tokio::test]
+async fn a_schedule_that_skips_months_is_saved_with_a_warning() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let action = json!({"type": "lightweight", "prompt": "p"});
+    let of_day = |day: &str| json!({"type": "cron", "schedule": format!("every month on {day} at 9:00")});
+    let body = json!({"name": "31", "trigger": of_day("31"), "action": action});
+    let preview = ada.post("/api/routines?dry_run=true", &body).await.expect(200).body;
+    let saved = ada.post("/api/routines", &body).await.expect(201).body;
+    assert_eq!(preview["warnings"], saved["warnings"]);
+    let warning = &saved["warnings"][0];
+    assert_eq!((&warning["code"], &warning["field"]), (&json!("months_skipped"), &json!("trigger.schedule")));
+    let detail = warning["detail"].as_str().unwrap();
+    assert!(detail.contains("February, April, June, September, November"), "{detail}");
+    let body = json!({"name": "last", "trigger": of_day("last day"), "action": action});
+    assert_eq!(ada.post("/api/routines", &body).await.expect(201).body["warnings"], json!([]));
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn times_while_automation_is_off_are_missed_and_not_caught_up() {
     let clock = ManualClock::at(start());
     let mut world = world(&clock).build().await;

@@ -1,7 +1,9 @@
 //! What will not work as it is written in an unattended run.
 
 use agent::{ApprovalRequirement, ToolPolicy};
-use protocol::{CreateRoutine, PermissionState, RoutineAction, RoutineWarning};
+use chrono::Month;
+use protocol::{CreateRoutine, PermissionState, RoutineAction, RoutineTrigger, RoutineWarning};
+use schedule::Schedule;
 
 use super::{RoutineEditor, RoutineError};
 use engine::SandboxReadiness;
@@ -52,6 +54,7 @@ impl RoutineEditor {
             let detail = format!("the price of {model} is not known, so the cost budget does not limit its runs");
             warnings.push(warning("unpriced_model", "guardrails.budget.max_cost_usd", detail));
         }
+        warnings.extend(skipped_months(&request.trigger));
         if !self.cron_enabled || !self.store().automation().await?.is_on {
             let detail =
                 "automation is switched off by the operator: the routine runs only when it is triggered manually";
@@ -99,6 +102,19 @@ fn named_tools(request: &CreateRoutine) -> Vec<(&'static str, &str)> {
         }
     }
     named
+}
+
+/// Tells of months that are too short for a schedule.
+fn skipped_months(trigger: &RoutineTrigger) -> Option<RoutineWarning> {
+    let RoutineTrigger::Cron { schedule, timezone } = trigger else { return None };
+    let months = Schedule::cron(schedule, timezone.as_deref()).ok()?.skipped_months();
+    let names: Vec<&str> = months.iter().map(Month::name).collect();
+    let detail = format!(
+        "it does not fire in {}, without such a day; the last day of each month is `L` in a cron expression, or \
+         `every month on last day`",
+        names.join(", ")
+    );
+    (!names.is_empty()).then(|| warning("months_skipped", "trigger.schedule", detail))
 }
 
 /// Why an unattended run may not use a tool.

@@ -215,6 +215,24 @@ async fn the_breaker_opens_refuses_and_closes_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_model_wrote_badly_opens_no_breaker() {
+    let _time = VirtualTime::start();
+    let yaml = "rules: [{when: {last_message: bad}, error: {status: 400, message: 'error parsing tool call'}}, {reply: {text: well}}]";
+    let gateway = gateway(vec![scripted("one", yaml)]);
+    for caller in [job_of("ada"), job_of("bob")] {
+        for _ in 0..3 {
+            let error = ask_as(&gateway, caller, "bad").await.expect_err("no try brings another call");
+            assert_eq!(
+                (error.failure.kind(), wait_of(&error).0),
+                (ErrorKind::InvalidResponse, RateLimitOrigin::Provider)
+            );
+        }
+        assert_eq!(ask_as(&gateway, caller, "good").await.unwrap().completion.content, "well");
+    }
+    assert_eq!(gateway.health()[0].breaker, BreakerState::Closed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_users_failing_calls_neither_fail_nor_delay_anothers() {
     let _time = VirtualTime::start();
     let yaml = "rules: [{when: {last_message: bad}, error: {status: 500, message: oh no}}, {reply: {text: well}}]";

@@ -208,7 +208,9 @@ async fn silence_ends_at_the_timeout(#[values(Wire::OpenAi, Wire::Anthropic, Wir
     let served = Served::start(SCRIPT).await;
     let provider = ProviderSettings { timeout_seconds: 1, ..served.provider(wire) };
     let gateway = impatient(vec![provider]);
-    assert_eq!(failed(&gateway, "silent").await.failure.kind(), ErrorKind::Timeout);
+    let error = failed(&gateway, "silent").await;
+    assert_eq!(error.failure.kind(), ErrorKind::Timeout);
+    assert!(error.failure.to_string().contains("llm.timeout_seconds"), "{error}");
     served.stop().await;
 }
 

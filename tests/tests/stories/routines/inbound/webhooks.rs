@@ -216,6 +216,20 @@ async fn deliveries_whose_condition_fails_are_counted() {
 }
 
 #[tokio::test]
+async fn a_byte_order_mark_before_the_body_is_no_part_of_it() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let trigger =
+        json!({"type": "webhook", "path": "marked", "secret": PLAIN_SECRET, "where": "payload.action == 'opened'"});
+    let routine = create(&ada, "marked", trigger, unlimited()).await;
+    let body = "\u{feff}{\"action\": \"opened\"}";
+    deliver(&world, "marked", &own(None, world.clock().now(), body), body).await.expect(202);
+    assert_eq!(verdicts(&ada, &routine).await, ["accepted"]);
+    end_runs(&ada).await;
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn without_an_id_the_body_is_what_makes_a_delivery_new() {
     let time = ManualClock::at("2026-11-23T12:00:00Z".parse().unwrap());
     let world = World::builder().clock(&time).build().await;

@@ -111,7 +111,7 @@ pub(super) async fn status(api: &PublicApi, caller: &RpcCaller, NoParams {}: NoP
 }
 
 pub(super) async fn add(api: &PublicApi, caller: RoutineCaller, params: Value) -> Result<Value, ApiError> {
-    let job = cron_job::added(params)?;
+    let (job, ignored) = cron_job::added(params)?;
     let name = job.name.clone();
     for number in 1..=MAX_NAMES {
         let id = RoutineId::generate();
@@ -122,6 +122,7 @@ pub(super) async fn add(api: &PublicApi, caller: RoutineCaller, params: Value) -
         let routine = cron_job::to_routine(id, job, api.routines.limits.max_tool_rounds)?;
         match api.routines.create_with_id(id, &caller, routine, None).await {
             Ok(mut saved) => {
+                saved.warnings.extend(ignored);
                 add_warning(api, &mut saved);
                 return saved_job(saved, None);
             }
@@ -133,7 +134,7 @@ pub(super) async fn add(api: &PublicApi, caller: RoutineCaller, params: Value) -
 }
 
 pub(super) async fn update(api: &PublicApi, caller: RoutineCaller, params: UpdateParams) -> Result<Value, ApiError> {
-    let patch = cron_job::patch(params.patch)?;
+    let (patch, ignored) = cron_job::patch(params.patch)?;
     let routine = scheduled(api, &caller, params.id).await?;
     let name = patch.name.clone().unwrap_or_default();
     let changes_turn = matches!(patch.payload, Some(CronPayload::AgentTurn { .. }));
@@ -145,6 +146,7 @@ pub(super) async fn update(api: &PublicApi, caller: RoutineCaller, params: Updat
         let changes = cron_job::to_patch(&routine, patch, api.routines.limits.max_tool_rounds)?;
         match api.routines.patch(&caller, routine.id, changes, Some(routine.rev)).await {
             Ok(mut saved) => {
+                saved.warnings.extend(ignored);
                 if changes_turn {
                     add_warning(api, &mut saved);
                 }
