@@ -57,6 +57,8 @@ pub(super) struct Provider {
     max_output_tokens: u64,
     slots: FairSemaphore,
     breaker: Mutex<Breaker>,
+    /// What the newest failure was that counted against its health. Its text is the caller's, and is not kept.
+    last_failure: Mutex<Option<ErrorKind>>,
 }
 
 impl Provider {
@@ -91,6 +93,7 @@ impl Provider {
             max_output_tokens: settings.max_output_tokens.min(settings.context_tokens / OUTPUT_SHARE).max(1),
             slots: FairSemaphore::new(settings.max_concurrent as usize),
             breaker: Mutex::new(Breaker::new(breaker)),
+            last_failure: Mutex::new(None),
         })
     }
 
@@ -119,7 +122,7 @@ impl Provider {
 
     /// The error that a call of this caller would meet at once, without the provider being asked.
     pub(super) fn refusal(&self, caller: CallOwner<'_>) -> Option<AttemptError> {
-        self.breaker.lock().refusal(caller, Instant::now()).map(circuit_open)
+        self.breaker.lock().refusal(caller, Instant::now()).map(|refusal| self.circuit_open(refusal))
     }
 
     /// Asks until there is an answer or no attempt left. The usage of failed attempts is added to `progress`, also when
@@ -183,7 +186,8 @@ impl Provider {
             AttemptError::local(ErrorKind::QueueTimeout, local_wait(), "too many calls wait for this model provider")
         };
         let _permit = timeout(self.idle_timeout, self.slots.acquire(context.caller)).await.map_err(|_| full())?;
-        let ticket = self.breaker.lock().admit(context.caller, Instant::now()).map_err(circuit_open)?;
+        let ticket = self.breaker.lock().admit(context.caller, Instant::now());
+        let ticket = ticket.map_err(|refusal| self.circuit_open(refusal))?;
         progress.reached_provider = true;
         // A call that is dropped half-way must give its trial back.
         let mut trial = Trial { provider: self, ticket, outcome: HealthOutcome::Neither };
@@ -200,10 +204,23 @@ impl Provider {
             });
         trial.outcome = match &result {
             Ok(_) => HealthOutcome::Success,
-            Err(error) if error.is_outage() => HealthOutcome::Failure,
+            Err(error) if error.is_outage() => {
+                *self.last_failure.lock() = Some(error.kind);
+                HealthOutcome::Failure
+            }
             Err(_) => HealthOutcome::Neither,
         };
         result
+    }
+
+    fn circuit_open(&self, refusal: NotAdmitted) -> AttemptError {
+        let wait = match refusal {
+            NotAdmitted::Open(left) => left,
+            NotAdmitted::HalfOpen => local_wait(),
+        };
+        let last = self.last_failure.lock().map(|kind| format!(" (the last time: {kind})")).unwrap_or_default();
+        let message = format!("the model provider failed too often{last} and is not asked for a while");
+        AttemptError::local(ErrorKind::CircuitOpen, wait, &message)
     }
 }
 
@@ -216,18 +233,6 @@ pub(super) struct CallProgress {
     pub(super) reached_provider: bool,
     /// Whether an attempt has sent deltas, which another attempt makes void.
     pub(super) has_streamed: bool,
-}
-
-fn circuit_open(refusal: NotAdmitted) -> AttemptError {
-    let wait = match refusal {
-        NotAdmitted::Open(left) => left,
-        NotAdmitted::HalfOpen => local_wait(),
-    };
-    AttemptError::local(
-        ErrorKind::CircuitOpen,
-        wait,
-        "the model provider failed too often and is not asked for a while",
-    )
 }
 
 fn local_wait() -> Duration {

@@ -72,20 +72,23 @@ impl Wire {
 pub struct Decoder {
     framer: Framer,
     assembler: Box<dyn Assembler>,
+    /// Nothing counts after the end: some servers report then what became of their connection.
+    has_ended: bool,
     text: Joiner,
     reasoning: Joiner,
 }
 
 impl Decoder {
     pub(super) fn new(wire: Wire, assembler: Box<dyn Assembler>) -> Self {
-        Self { framer: Framer::new(wire.framing()), assembler, text: Joiner::default(), reasoning: Joiner::default() }
+        let (text, reasoning) = (Joiner::default(), Joiner::default());
+        Self { framer: Framer::new(wire.framing()), assembler, has_ended: false, text, reasoning }
     }
 
     /// Takes the next bytes, at any boundary.
     pub fn push(&mut self, bytes: &[u8], on_delta: OnDelta<'_>) -> Result<(), DecodeError> {
-        let Self { framer, assembler, text, reasoning } = self;
+        let Self { framer, assembler, has_ended, text, reasoning } = self;
         let mut shown = |delta: Delta<'_>| show(delta, text, reasoning, on_delta);
-        framer.push(bytes, &mut |frame| take(assembler.as_mut(), &frame, &mut shown))
+        framer.push(bytes, &mut |frame| take(assembler.as_mut(), has_ended, &frame, &mut shown))
     }
 
     /// The usage so far: as reported, else estimated; zero if nothing was received.
@@ -99,9 +102,9 @@ impl Decoder {
         prompt_tokens: u64,
         on_delta: OnDelta<'_>,
     ) -> Result<Completion, (DecodeError, TokenUsage)> {
-        let Self { framer, assembler, text, reasoning } = &mut self;
+        let Self { framer, assembler, has_ended, text, reasoning } = &mut self;
         let mut shown = |delta: Delta<'_>| show(delta, text, reasoning, on_delta);
-        let ended = framer.finish(&mut |frame| take(assembler.as_mut(), &frame, &mut shown));
+        let ended = framer.finish(&mut |frame| take(assembler.as_mut(), has_ended, &frame, &mut shown));
         let (text, reasoning) = (text.finish(), reasoning.finish());
         [Delta::Text(&text), Delta::Reasoning(&reasoning)]
             .into_iter()
@@ -151,11 +154,25 @@ fn join_texts(completion: &mut Completion) {
     }
 }
 
-fn take(assembler: &mut dyn Assembler, frame: &Frame, on_delta: OnDelta<'_>) -> Result<(), DecodeError> {
+/// The events that are the last of an answer: of Anthropic, and of OpenAI's responses.
+const LAST_EVENTS: [&str; 3] = ["message_stop", "response.completed", "response.incomplete"];
+
+fn take(
+    assembler: &mut dyn Assembler,
+    has_ended: &mut bool,
+    frame: &Frame,
+    on_delta: OnDelta<'_>,
+) -> Result<(), DecodeError> {
     match frame {
-        Frame::Json { event, value } => assembler.payload(event.as_deref(), value, on_delta),
+        Frame::Json { .. } if *has_ended => Ok(()),
+        Frame::Json { event, value } => {
+            assembler.payload(event.as_deref(), value, on_delta)?;
+            *has_ended = value["type"].as_str().is_some_and(|kind| LAST_EVENTS.contains(&kind));
+            Ok(())
+        }
         Frame::Done | Frame::EndOfDocument => {
             assembler.end_mark();
+            *has_ended = matches!(frame, Frame::Done);
             Ok(())
         }
     }

@@ -28,6 +28,8 @@ struct PartialCall {
     id: String,
     name: String,
     arguments: String,
+    /// The newest piece of them, while each has begun with the one before it.
+    last_piece: Option<String>,
     /// Whether the arguments are an object; known once they are closed.
     is_object: Option<bool>,
     nesting: Nesting,
@@ -144,6 +146,11 @@ impl PartialCall {
             self.is_object = None;
         }
         self.arguments.push_str(&piece.arguments);
+        if !piece.arguments.is_empty() {
+            let is_first = self.arguments.len() == piece.arguments.len();
+            let goes_on = self.last_piece.as_ref().is_some_and(|last| piece.arguments.starts_with(last.as_str()));
+            self.last_piece = (is_first || goes_on).then(|| piece.arguments.clone());
+        }
         self.nesting.read(piece.arguments.as_bytes());
         if self.is_object.is_none() && !self.nesting.is_open() && piece.arguments.contains('}') {
             self.is_object = Some(is_object(&self.arguments));
@@ -212,7 +219,9 @@ impl ToolCallAssembler {
 
 impl PartialCall {
     fn into_call(self) -> (ToolCall, Option<Value>) {
-        let arguments = arguments::read(&self.arguments);
+        // Some servers send all that there is so far in each piece (NousResearch/hermes-agent#35718).
+        let whole = self.last_piece.filter(|last| !is_object(&self.arguments) && is_object(last));
+        let arguments = arguments::read(whole.as_ref().unwrap_or(&self.arguments));
         (ToolCall { id: self.id, name: self.name, arguments }, self.extra)
     }
 }

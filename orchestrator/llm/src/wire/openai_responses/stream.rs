@@ -123,6 +123,11 @@ impl ResponseAssembler {
                 self.outputs.push(Output { item: item.clone(), ..Output::default() });
             }
         }
+        // Some servers have calls in the final event alone.
+        let is_known = |call: &Value| self.outputs.iter().any(|output| output.item["call_id"] == call["call_id"]);
+        let calls = items(&response["output"]).iter().filter(|item| item["type"] == "function_call");
+        let missing: Vec<Value> = calls.filter(|call| !is_known(call)).cloned().collect();
+        self.outputs.extend(missing.into_iter().map(|item| Output { item, ..Output::default() }));
         self.end = Some(match response["incomplete_details"]["reason"].as_str() {
             None => FinishReason::Stop,
             Some("content_filter") => FinishReason::ContentFilter,

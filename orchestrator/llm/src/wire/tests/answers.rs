@@ -56,6 +56,27 @@ fn decoded(name: &str) -> Completion {
     completion
 }
 
+/// Servers report what became of their connection, after an answer that is complete.
+#[rstest]
+fn an_error_after_the_end_is_ignored(#[values("openai.sse", "anthropic.sse", "responses.sse")] name: &str) {
+    let error = b"\n\ndata: {\"type\":\"error\",\"error\":{\"type\":\"server_error\",\"message\":\"broken pipe\"}}\n\n";
+    let (completion, _) = decode(wire_of(name), &[&fixture(name), error]);
+    assert_eq!(completion.unwrap(), decoded(name));
+}
+
+#[test]
+fn a_call_that_only_the_final_event_has_is_made() {
+    let call = r#"{"type":"function_call","call_id":"b","name":"time","arguments":"{}"}"#;
+    let done = r#"{"type":"function_call","call_id":"a","name":"echo","arguments":"{}"}"#;
+    let body = format!(
+        "data: {{\"type\":\"response.output_item.done\",\"output_index\":0,\"item\":{done}}}\n\n\
+         data: {{\"type\":\"response.completed\",\"response\":{{\"output\":[{done},{call}]}}}}\n\n"
+    );
+    let completion = decode(Wire::OpenAiResponses, &[body.as_bytes()]).0.unwrap();
+    let names: Vec<&str> = completion.tool_calls.iter().map(|call| call.name.as_str()).collect();
+    assert_eq!(names, ["echo", "time"]);
+}
+
 fn tapped(name: &str, body: &[u8]) -> TokenUsage {
     let mut tap = wire_of(name).usage_tap(PROMPT_TOKENS);
     body.chunks(7).for_each(|part| tap.observe(part));
