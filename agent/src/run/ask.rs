@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use protocol::{CallId, Completion, CompletionRequestRef, Message, ToolChoice};
+use protocol::{CallId, Completion, CompletionRequestRef, Message, RateLimitOrigin, ToolChoice};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
@@ -98,7 +98,10 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         };
         match refused {
             Ok(completion) => Flow::Continue(completion),
-            Err(Refused::ContextLength(message)) => failed(FailureReason::InvalidRequest, message),
+            Err(Refused::ContextLength(message)) => {
+                let hint = "if the model's context is smaller than llm.context_tokens, lower that";
+                failed(FailureReason::InvalidRequest, format!("{message}; {hint}"))
+            }
             Err(Refused::Failed(reason, message)) => failed(reason, message),
         }
     }
@@ -132,6 +135,8 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         let mut call_id = CallId::generate();
         let mut outage = Outage::new(self.settings.outage_patience);
         let mut status_due = Instant::now();
+        // The cause, where it is followed by refusals of this process.
+        let mut last_said = None;
         loop {
             let asked_at = Instant::now();
             let (refusal, message) = match self.complete(state, turn, &call_id).await? {
@@ -150,10 +155,13 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
                 }
                 Err(ModelError::Stopped) => return Flow::Break(LoopOutcome::Stopped),
             };
+            if refusal.origin == RateLimitOrigin::Provider {
+                last_said = Some(message.clone());
+            }
             let wait = match outage.wait_after(&refusal, &call_id) {
                 Ok(wait) => wait,
                 Err(given_up) => {
-                    let message = format!("{given_up}: {message}");
+                    let message = format!("{given_up}: {}", last_said.unwrap_or(message));
                     return Flow::Continue(Err(Refused::Failed(FailureReason::ProviderOutage, message)));
                 }
             };

@@ -154,7 +154,10 @@ impl Guards {
     fn may_nudge(&self, reply: &ReplyFacts<'_>) -> bool {
         // A text that was cut has no end yet.
         let has_ended = reply.finish != FinishReason::Length;
-        let announces = reply.has_unread_calls || (has_ended && announces_action(reply.text));
+        let announces = reply.has_unread_calls
+            // The provider says that there are calls, and none has come.
+            || reply.finish == FinishReason::ToolCalls
+            || (has_ended && announces_action(reply.text));
         reply.has_tools && self.intent_nudges < MAX_INTENT_NUDGES && announces
     }
 
@@ -242,6 +245,10 @@ mod tests {
     #[case::calls(reply("", true, FinishReason::ToolCalls), Verdict::RunCalls)]
     #[case::calls_with_text(reply("Let me read it.", true, FinishReason::ToolCalls), Verdict::RunCalls)]
     #[case::truncated_calls(reply("", true, FinishReason::Length), Verdict::Notice(NUDGE_TRUNCATED))]
+    #[case::calls_that_did_not_come(
+        reply("It is on its way!", false, FinishReason::ToolCalls),
+        Verdict::Notice(NUDGE_INTENT)
+    )]
     #[case::truncated_text(reply("a long an", false, FinishReason::Length), Verdict::Finish)]
     #[case::truncated_announcement(reply("Let me read it.", false, FinishReason::Length), Verdict::Finish)]
     #[case::empty(reply("", false, FinishReason::Stop), Verdict::Notice(NUDGE_EMPTY))]

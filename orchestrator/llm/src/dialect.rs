@@ -146,6 +146,7 @@ impl CallDialect<'_> {
         // Of this call alone: a credit that is nearly used up, a prompt of this length, and what one conversation has that
         // is not valid. Tools are remembered by their definitions.
         let is_of_this_call = matches!(refusal.status, 402 | 413 | 429)
+            || (correction.max_output_tokens.is_some() && refusal.text.contains("context length"))
             || correction.left_out_tools.is_some()
             || (correction.opaque_back == Some(OpaqueBack::Never) && has_native);
         if !is_of_this_call {

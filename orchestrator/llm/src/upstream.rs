@@ -11,7 +11,7 @@ use protocol::{Completion, CompletionRequest, FinishReason, Message};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use self::address::Address;
 use super::{
@@ -32,6 +32,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MIN_REDACTED_KEY_BYTES: usize = 3;
 /// The version of Anthropic's wire that the codec speaks.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
+/// How long the usage may come after the end of an answer.
+const AFTER_END: Duration = Duration::from_secs(1);
 /// Maximum bytes read from an error response.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
@@ -185,6 +187,11 @@ impl Upstream {
             .await
             .map_err(|_| classify::idle_timeout(self.idle_timeout))?
             .map_err(classify::transport)?;
+        let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+        if response.status().is_success() && kind.starts_with(b"text/html") {
+            let message = "the answer is a web page; check the base URL of this provider";
+            return Err(AttemptError::new(Disposition::Failover, ErrorKind::NotFound, message).into());
+        }
         if response.status().is_success() {
             return Ok(response);
         }
@@ -212,12 +219,18 @@ impl Upstream {
         context: &CallContext<'_>,
     ) -> Result<Completion, AskError> {
         let is_streamed = context.deltas.is_some_and(|deltas| !deltas.discards());
-        let mut pending = Vec::new();
+        let (mut pending, mut until) = (Vec::new(), None);
         loop {
-            let chunk = timeout(self.idle_timeout, response.chunk())
-                .await
-                .map_err(|_| classify::idle_timeout(self.idle_timeout))?
-                .map_err(classify::transport)?;
+            let chunk = if answer.has_ended() {
+                // Some servers neither close the connection nor end the body well.
+                let until = *until.get_or_insert_with(|| Instant::now() + AFTER_END);
+                timeout_at(until, response.chunk()).await.map(Result::unwrap_or_default).unwrap_or_default()
+            } else {
+                timeout(self.idle_timeout, response.chunk())
+                    .await
+                    .map_err(|_| classify::idle_timeout(self.idle_timeout))?
+                    .map_err(classify::transport)?
+            };
             let mut on_delta = |delta: Delta<'_>| {
                 if is_streamed {
                     pending.push(owned(delta));
@@ -344,6 +357,10 @@ struct IncompleteAnswer<'a> {
 }
 
 impl IncompleteAnswer<'_> {
+    fn has_ended(&self) -> bool {
+        self.decoder.as_ref().is_some_and(Decoder::has_ended)
+    }
+
     fn push(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(Delta<'_>)) -> Result<(), DecodeError> {
         let Some(decoder) = &mut self.decoder else { return Ok(()) };
         decoder.push(bytes, on_delta)

@@ -33,7 +33,8 @@ pub(super) fn correct(dialect: &Dialect, refusal: &Refusal<'_>) -> Vec<Dialect> 
         _ if is_model_mistake(&text) => Vec::new(),
         // Proxies and servers with chat templates report what they do not take as their own failure.
         400 | 422 | 500 | 502 => {
-            let rows = [wire, output_limit, reasoning, fields, messages, call_ids, schema, max_output_tokens];
+            let rows =
+                [wire, output_limit, reasoning, fields, messages, call_ids, schema, max_output_tokens, rest_of_context];
             rows.into_iter().filter_map(|row| row(dialect, refusal, &text)).collect()
         }
         // OpenRouter: a smaller answer could be paid for. Groq, OpenAI: one would be within the tokens of a minute.
@@ -137,8 +138,10 @@ fn output_limit(dialect: &Dialect, _refusal: &Refusal<'_>, text: &str) -> Row {
 }
 
 fn max_output_tokens(_dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> Row {
-    let is_about =
-        has_any(text, &["max_tokens", "max_completion_tokens", "completion tokens", "output tokens", "afford"]);
+    let is_about = has_any(
+        text,
+        &["max_tokens", "max_completion_tokens", "max_new_tokens", "completion tokens", "output tokens", "afford"],
+    );
     let after = |phrase: &str| text.split(phrase).nth(1).and_then(leading_number);
     let before =
         |phrase: &str| text.split(phrase).next().filter(|head| head.len() < text.len()).and_then(trailing_number);
@@ -146,9 +149,25 @@ fn max_output_tokens(_dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> R
         .or_else(|| after("can only afford "))
         .or_else(|| after("less than or equal to "))
         .or_else(|| after("[1, "))
+        .or_else(|| after("must be <= "))
+        .or_else(|| after("model limit of "))
+        .or_else(|| after("maximum output tokens ("))
         .or_else(|| before(", which is the maximum allowed number of output tokens"))?;
     let is_smaller = (1..refusal.max_output_tokens).contains(&limit);
     (is_about && is_smaller).then(|| Dialect { max_output_tokens: Some(limit), ..Dialect::default() })
+}
+
+/// `maximum context length is 8192 tokens and your request has 2800 input tokens`: the prompt fits, and the answer may be shorter
+/// (vllm-project/vllm#42474).
+fn rest_of_context(_dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> Row {
+    let window = text.split("maximum context length is ").nth(1).and_then(leading_number)?;
+    let prompt = [" input tokens", " in the messages"]
+        .into_iter()
+        .find_map(|phrase| text.split_once(phrase).and_then(|(head, _)| trailing_number(head)))?;
+    // Some say "at least" this many.
+    let rest = window.checked_sub(prompt + window / 64)?;
+    let is_enough = (MIN_OUTPUT_TOKENS..refusal.max_output_tokens).contains(&rest);
+    is_enough.then(|| Dialect { max_output_tokens: Some(rest), ..Dialect::default() })
 }
 
 /// `Request too large for model … on tokens per minute (TPM): Limit 8000, Requested 32979`: the output limit counts, whatever the
@@ -435,6 +454,22 @@ mod tests {
     #[case(429, "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 30601.", 15_783)]
     #[case(402, "You requested up to 16384 tokens, but can only afford 2048.", 2_048)]
     #[case(400, "`max_tokens` must be less than or equal to `8192`, the maximum value for this model", 8_192)]
+    #[case(
+        400,
+        "'max_tokens' or 'max_completion_tokens' is too large: 16384. This model's maximum context length is 8192 tokens and your request has 2800 input tokens",
+        5_264
+    )]
+    #[case(
+        400,
+        "This model's maximum context length is 16384 tokens. However, you requested 16384 output tokens and your prompt contains at least 2900 input tokens",
+        13_228
+    )]
+    #[case(
+        400,
+        "This model's maximum context length is 8192 tokens. However, you requested 18384 tokens (2000 in the messages, 16384 in the completion).",
+        6_064
+    )]
+    #[case(422, "`max_new_tokens` must be <= 4096. Given: 16384", 4_096)]
     fn an_answer_that_may_be_smaller_is(#[case] status: u16, #[case] text: &str, #[case] tokens: u64) {
         let smaller = Dialect { max_output_tokens: Some(tokens), ..Dialect::default() };
         assert_eq!(corrected(&Dialect::default(), status, text), Some(smaller));

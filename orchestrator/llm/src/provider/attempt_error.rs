@@ -82,6 +82,9 @@ impl AttemptError {
                 format!("the provider refused to answer: {}", error.message)
             }
             300..400 => format!("status {status}: redirects are not followed; check the base URL of this provider"),
+            400 | 404 if error.is_page() => {
+                format!("status {status}: the answer is a web page; check the base URL of this provider")
+            }
             404 if error.message.is_empty() => "status 404: check the base URL of this provider".to_owned(),
             _ if error.message.is_empty() => format!("status {status}"),
             _ => format!("status {status}: {}", error.message),
@@ -198,6 +201,25 @@ mod tests {
         "<html>\r\n<head><title>403 Forbidden</title></head>\r\n</html>",
         Disposition::Fatal,
         ErrorKind::Refused
+    )]
+    #[case(
+        400,
+        "<html><title>400 The plain HTTP request was sent to HTTPS port</title></html>",
+        Disposition::Fatal,
+        ErrorKind::BadRequest
+    )]
+    // MiniMax-AI/MiniMax-M2#62.
+    #[case(
+        500,
+        r#"{"error":{"type":"api_error","message":"insufficient balance (1008)"}}"#,
+        Disposition::Failover,
+        ErrorKind::Quota
+    )]
+    #[case(
+        429,
+        r#"{"error":{"type":"insufficient_balance_error","message":"insufficient balance"}}"#,
+        Disposition::Failover,
+        ErrorKind::Quota
     )]
     // google-gemini/gemini-cli#8437 has the whole body.
     #[case(

@@ -75,8 +75,10 @@ const ACCOUNT_CODES: [&str; 7] = [
     "spending-limit",
 ];
 /// The same in words: Anthropic, xAI, `OpenRouter`, Google.
-const ACCOUNT: [&str; 8] = [
+const ACCOUNT: [&str; 10] = [
     "credit balance is too low",
+    "insufficient balance",
+    "insufficient_balance",
     "monthly spending limit",
     "used all available credits",
     "out of extra usage",
@@ -144,7 +146,10 @@ impl ErrorBody {
             _ => None,
         });
         let string = |value: &Value| value.as_str().map(str::to_owned);
-        let message = string(&error["message"]).or_else(|| string(error)).or_else(|| string(&value["detail"]));
+        let message = string(&value["base_resp"]["status_msg"])
+            .or_else(|| string(&error["message"]))
+            .or_else(|| string(error))
+            .or_else(|| string(&value["detail"]));
         let is_said = message.is_some();
         let mut message = message.unwrap_or_else(|| body.trim().to_owned());
         // OpenRouter: what the provider behind it said.
@@ -162,8 +167,9 @@ impl ErrorBody {
         match status {
             300..400 => (Disposition::Failover, ErrorKind::NotFound),
             408 => (Disposition::Retry, ErrorKind::Timeout),
-            _ if is_refusal && self.is_about_account() => (Disposition::Failover, ErrorKind::Quota),
+            _ if (is_refusal || status == 500) && self.is_about_account() => (Disposition::Failover, ErrorKind::Quota),
             _ if is_refusal && self.text.contains("api_key_invalid") => (Disposition::Failover, ErrorKind::Auth),
+            403 | 451 if self.is_page() => (Disposition::Fatal, ErrorKind::Refused),
             400 | 403 | 422 if self.is_about_content() => (Disposition::Fatal, ErrorKind::Refused),
             400 | 422 | 500 if self.has_any(&MODEL_MISTAKES) => (Disposition::Retry, ErrorKind::InvalidResponse),
             402 => (Disposition::Failover, ErrorKind::Quota),
@@ -198,8 +204,12 @@ impl ErrorBody {
 
     /// Whether a filter refused the text of the request.
     pub(super) fn is_about_content(&self) -> bool {
-        // A page is of a firewall before the provider.
-        self.has_any(&MODERATED) || self.text.trim_start().starts_with('<')
+        self.has_any(&MODERATED)
+    }
+
+    /// Whether it is a web page: of a firewall before the provider, or of another server.
+    pub(super) fn is_page(&self) -> bool {
+        self.text.trim_start().starts_with('<')
     }
 
     fn has_any(&self, phrases: &[&str]) -> bool {

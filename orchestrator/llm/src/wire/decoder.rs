@@ -88,7 +88,13 @@ impl Decoder {
     pub fn push(&mut self, bytes: &[u8], on_delta: OnDelta<'_>) -> Result<(), DecodeError> {
         let Self { framer, assembler, has_ended, text, reasoning } = self;
         let mut shown = |delta: Delta<'_>| show(delta, text, reasoning, on_delta);
-        framer.push(bytes, &mut |frame| take(assembler.as_mut(), has_ended, &frame, &mut shown))
+        let taken = framer.push(bytes, &mut |frame| take(assembler.as_mut(), has_ended, &frame, &mut shown));
+        if self.has_ended { Ok(()) } else { taken }
+    }
+
+    /// Whether the mark of the end has come. After it only the usage may follow.
+    pub const fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// The usage so far: as reported, else estimated; zero if nothing was received.
@@ -104,7 +110,9 @@ impl Decoder {
     ) -> Result<Completion, (DecodeError, TokenUsage)> {
         let Self { framer, assembler, has_ended, text, reasoning } = &mut self;
         let mut shown = |delta: Delta<'_>| show(delta, text, reasoning, on_delta);
+        let was_complete = *has_ended;
         let ended = framer.finish(&mut |frame| take(assembler.as_mut(), has_ended, &frame, &mut shown));
+        let ended = if was_complete { Ok(()) } else { ended };
         let (text, reasoning) = (text.finish(), reasoning.finish());
         [Delta::Text(&text), Delta::Reasoning(&reasoning)]
             .into_iter()
@@ -154,7 +162,7 @@ fn join_texts(completion: &mut Completion) {
     }
 }
 
-/// The events that are the last of an answer: of Anthropic, and of OpenAI's responses.
+/// The events that are the last of an answer: of Anthropic, and of OpenAI's responses. Ollama's last line is `done`.
 const LAST_EVENTS: [&str; 3] = ["message_stop", "response.completed", "response.incomplete"];
 
 fn take(
@@ -164,15 +172,19 @@ fn take(
     on_delta: OnDelta<'_>,
 ) -> Result<(), DecodeError> {
     match frame {
-        Frame::Json { .. } if *has_ended => Ok(()),
         Frame::Json { event, value } => {
-            assembler.payload(event.as_deref(), value, on_delta)?;
-            *has_ended = value["type"].as_str().is_some_and(|kind| LAST_EVENTS.contains(&kind));
+            let taken = assembler.payload(event.as_deref(), value, on_delta);
+            if *has_ended {
+                return Ok(());
+            }
+            taken?;
+            let kind = value["type"].as_str().or(event.as_deref());
+            *has_ended = kind.is_some_and(|kind| LAST_EVENTS.contains(&kind)) || value["done"] == true;
             Ok(())
         }
         Frame::Done | Frame::EndOfDocument => {
             assembler.end_mark();
-            *has_ended = matches!(frame, Frame::Done);
+            *has_ended |= matches!(frame, Frame::Done);
             Ok(())
         }
     }

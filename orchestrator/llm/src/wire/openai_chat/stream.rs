@@ -36,10 +36,12 @@ impl Assembler for ChunkAssembler {
         let choice = choice(chunk);
         let is_error = event == Some("error")
             || chunk["object"] == "error"
-            || !chunk["error"].is_null()
-            || !choice["error"].is_null();
+            || is_error_of(chunk)
+            || is_error_of(choice)
+            // MiniMax.
+            || chunk["base_resp"]["status_code"].as_i64().is_some_and(|code| code != 0);
         if is_error {
-            let error = if choice["error"].is_null() { chunk } else { choice };
+            let error = if is_error_of(choice) { choice } else { chunk };
             return Err(DecodeError::Provider(error.clone()));
         }
         usage::read(event, chunk, &mut self.counter);
@@ -156,6 +158,16 @@ impl ChunkAssembler {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether a part says that something failed. Some servers have an empty error beside what they answer.
+fn is_error_of(part: &Value) -> bool {
+    match &part["error"] {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        _ => true,
     }
 }
 
