@@ -215,7 +215,7 @@ async fn the_breaker_opens_refuses_and_closes_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_model_wrote_badly_opens_no_breaker() {
+async fn badly_written_calls_open_no_breaker() {
     let _time = VirtualTime::start();
     let yaml = "rules: [{when: {last_message: bad}, error: {status: 400, message: 'error parsing tool call'}}, {reply: {text: well}}]";
     let gateway = gateway(vec![scripted("one", yaml)]);
