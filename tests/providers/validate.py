@@ -175,6 +175,10 @@ def checks(templates):
     return {
         "openai, chat": {"openai's types": openai},
         "openai, a model that reasons": {"openai's types": types(ResponsesParams)},
+        "azure": {"openai's types": types(ResponsesParams)},
+        "azure, chat alone": {"openai's types": openai},
+        "copilot": {"openai's types": openai},
+        "litellm": {"openai's types": openai},
         "anthropic": {"anthropic's types": types(AnthropicParams)},
         "groq": {"groq's types": types(GroqParams)},
         "cerebras": {"cerebras' types": types(CerebrasParams)},

@@ -13,13 +13,14 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 pub(crate) use self::correct::Refusal;
+pub use self::presets::preset;
 
 /// How long what was learned is used: providers change.
 const MAX_AGE: Duration = Duration::from_hours(24);
 /// Models of which something is remembered. Users name models.
 const MAX_MODELS: usize = 100;
-/// Corrections within one call, besides tools that are left out.
-const MAX_CORRECTIONS: usize = 4;
+/// Corrections within one call, besides tools that are left out: of four properties, and the format may go back.
+const MAX_CORRECTIONS: usize = 5;
 /// Tools that are left out of one request since their definitions are refused.
 const MAX_LEFT_OUT_TOOLS: usize = 16;
 

@@ -16,6 +16,7 @@ mod upstream;
 pub mod wire;
 
 pub use call_phase::CallPhase;
+pub use dialect::preset;
 pub use error::{ErrorKind, GatewayError};
 pub use gateway::{Answer, AskError, CallContext, CallCost, Failure, Gateway, ProviderHealth, UnpricedModel};
 pub use provider::{

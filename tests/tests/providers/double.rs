@@ -1,7 +1,7 @@
 //! A model provider that is as strict as a real one: it refuses what that refuses, with its status and its words, and answers
 //! everything else by simple rules.
 //!
-//! Owns its listener and what it was asked. What it refuses is in `families`, how it reads and writes is in `wires`.
+//! Owns its listener and what it was asked. What it refuses is in `refusals`, how it reads and writes is in `wires`.
 
 use std::{
     collections::BTreeMap,
@@ -17,13 +17,13 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
 };
-use orchestrator::Environment;
+use orchestrator::{Environment, llm::preset};
 use serde_json::Value;
 use tests::{World, WorldBuilder};
 use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
-    families::Family,
+    families::{Family, Real},
     wires::{Item, Wire, items},
 };
 
@@ -35,7 +35,9 @@ pub(crate) struct Refusal {
 
 /// A request, as the checks of a family see it.
 pub(crate) struct Asked<'a> {
-    /// Below `/v1`, where the format has that.
+    /// How many requests there were before.
+    pub(crate) number: usize,
+    /// Below the base URL.
     pub(crate) path: &'a str,
     pub(crate) body: &'a Value,
     pub(crate) items: &'a [Item],
@@ -57,8 +59,8 @@ pub(crate) struct Recorded {
     pub(crate) refusals: Vec<String>,
     pub(crate) signed: BTreeMap<String, Value>,
     calls: usize,
-    /// Refuses the key.
-    fails: bool,
+    /// What each request is refused with.
+    outage: Option<(u16, &'static str)>,
 }
 
 /// The server. It stops when it is dropped.
@@ -87,8 +89,7 @@ impl Double {
     /// not known of this one.
     pub(crate) fn base_url(&self) -> String {
         let host = if self.family.is_local { "127.0.0.1" } else { "[::ffff:127.0.0.1]" };
-        let version = if self.family.kind == "ollama" { "" } else { "/v1" };
-        format!("http://{host}:{}{version}", self.port)
+        format!("http://{host}:{}{}", self.port, self.family.path)
     }
 
     /// A world whose models are this one's.
@@ -99,6 +100,13 @@ impl Double {
             .set("GANTRY_LLM_BASE_URL", self.base_url())
             .set("GANTRY_LLM_API_KEY", "sk-double-0123456789")
             .set("GANTRY_LLM_MODEL", self.family.model)
+            .set("GANTRY_LLM_EFFORT", "high")
+    }
+
+    /// A world that knows of the model what the preset of the real one says, and learns nothing about that.
+    pub(crate) fn world_of_preset(&self, real: &Real) -> WorldBuilder {
+        let table = format!("[llm.dialect]\n{}", preset_properties(real));
+        self.world().set("GANTRY_LLM_MODEL", real.model).config_file(table)
     }
 
     pub(crate) fn kept(&self) -> MutexGuard<'_, Recorded> {
@@ -107,7 +115,11 @@ impl Double {
 
     /// The key is refused from now on.
     pub(crate) fn fail_from_now_on(&self) {
-        self.kept().fails = true;
+        self.refuse_from_now_on((401, r#"{"error": {"message": "Invalid API key"}}"#));
+    }
+
+    pub(crate) fn refuse_from_now_on(&self, outage: (u16, &'static str)) {
+        self.kept().outage = Some(outage);
     }
 
     pub(crate) fn refusals(&self) -> Vec<String> {
@@ -115,19 +127,29 @@ impl Double {
     }
 }
 
+/// The preset of the real provider, as the properties of a table in the configuration.
+pub(crate) fn preset_properties(real: &Real) -> String {
+    let dialect = serde_json::json!(preset(real.host, real.path, real.model));
+    let properties = dialect.as_object().into_iter().flatten();
+    // The values are written alike in both formats.
+    properties.fold(String::new(), |table, (name, value)| table + name + " = " + &value.to_string() + "\n")
+}
+
 type Shared = (&'static Family, Arc<Mutex<Recorded>>);
 
 async fn answer(State((family, kept)): State<Shared>, OriginalUri(uri): OriginalUri, body: String) -> Response {
     let Ok(body) = serde_json::from_str::<Value>(&body) else { return StatusCode::BAD_REQUEST.into_response() };
-    let path = uri.path().trim_start_matches("/v1").trim_start_matches('/').to_owned();
-    let Some(wire) = Wire::of(&path) else { return StatusCode::NOT_FOUND.into_response() };
+    let Some(path) = uri.path().strip_prefix(family.path) else { return StatusCode::NOT_FOUND.into_response() };
+    let path = path.trim_start_matches('/');
+    let Some(wire) = Wire::of(path) else { return StatusCode::NOT_FOUND.into_response() };
     let items = items(wire, &body);
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    if kept.fails {
-        return (StatusCode::UNAUTHORIZED, r#"{"error": {"message": "Invalid API key"}}"#).into_response();
+    if let Some((status, text)) = kept.outage {
+        return (StatusCode::from_u16(status).expect("a status"), text).into_response();
     }
+    let number = kept.requests.len();
     kept.requests.push(body.clone());
-    let asked = Asked { path: &path, body: &body, items: &items, signed: &kept.signed };
+    let asked = Asked { number, path, body: &body, items: &items, signed: &kept.signed };
     if let Some(refusal) = family.checks.iter().find_map(|check| check(&asked)) {
         kept.refusals.push(refusal.body.clone());
         let status = StatusCode::from_u16(refusal.status).expect("a status");

@@ -1,22 +1,26 @@
-//! Chats, routines, jobs and heartbeats against providers that are as strict as the real ones. What they refuse is learned, or
-//! known before: no work fails, and no refusal comes twice.
+//! Chats, routines, jobs and heartbeats against providers that are as strict as the real ones. What they refuse is learned, and
+//! no refusal comes twice; or it is known before, and there is none. No work fails.
 
 mod double;
+mod failover;
 mod families;
+mod refusals;
+mod signed;
 mod wires;
 
 use std::{collections::BTreeSet, time::Duration};
 
 use orchestrator::clock::ManualClock;
-use protocol::{ChatContent, ChatHistory, JobState, RunStatus, ThreadState};
+use protocol::{ChatContent, ChatHistory, JobState, RunReason, RunStatus, ThreadState};
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
-use tests::{Reply, User, World, WorldBuilder, routines::triggered};
+use tests::{Reply, User, World, routines::triggered};
 
 use self::{
     double::Double,
-    families::{FAMILIES, Family, family},
+    families::{AZURE_CHAT_ALONE, COPILOT, FAMILIES, family},
+    refusals::hosts::ZAI_BALANCE,
 };
 
 async fn history(user: &User) -> ChatHistory {
@@ -93,7 +97,7 @@ async fn converse(world: &World, double: &Double, clock: &ManualClock) {
 #[rstest]
 #[tokio::test]
 async fn chats_and_routines_of_each_family(
-    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] index: usize,
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)] index: usize,
 ) {
     let family = &FAMILIES[index];
     let double = Double::start(family).await;
@@ -106,7 +110,7 @@ async fn chats_and_routines_of_each_family(
 #[rstest]
 #[tokio::test]
 async fn a_job_in_a_worker_of_each_family(
-    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] index: usize,
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)] index: usize,
 ) {
     let family = &FAMILIES[index];
     let double = Double::start(family).await;
@@ -121,73 +125,62 @@ async fn a_job_in_a_worker_of_each_family(
     world.finish().await;
 }
 
-/// Nothing changes what came before a signed reply: not two days, a changed document, a restart or a heartbeat. A compaction
-/// begins another one.
+/// What is known of a provider by its host and the name of a model needs no refusal. The last one is Copilot.
+#[rstest]
 #[tokio::test]
-async fn signed_replies_keep_their_beginning() {
-    let double = Double::start(family("anthropic")).await;
-    let clock = ManualClock::at("2026-11-23T22:00:00Z".parse().unwrap());
-    let mut world = double.world().clock(&clock).build().await;
+async fn presets_are_what_their_providers_take(
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20)] index: usize,
+) {
+    let family = FAMILIES.get(index).unwrap_or(&COPILOT);
+    let Some(real) = &family.real else { return };
+    let double = Double::start(family).await;
+    let world = double.world_of_preset(real).processes().build().await;
     let ada = world.user("ada");
-    assert_eq!(answer(&turn(&ada, "use echo").await), "1 results.");
-    clock.advance(Duration::from_hours(49));
-    // Its token has expired.
-    let ada = world.user("ada");
-    assert_eq!(answer(&turn(&ada, "hello").await), "Hello.");
-    put(&ada, "/api/memory?path=IDENTITY.md", &json!({"content": "Your name is Marvin."})).await;
-    assert_eq!(answer(&turn(&ada, "use two").await), "2 results.");
-    let replayed = signatures(double.kept().requests.last().unwrap());
-    assert_eq!(replayed, 4, "the thinking of four replies");
-    world.restart().await;
-    let ada = world.user("ada");
-    assert_eq!(answer(&turn(&ada, "hello").await), "Hello.");
-    assert_eq!(signatures(double.kept().requests.last().unwrap()), replayed + 1);
-    put(&ada, "/api/memory?path=HEARTBEAT.md", &json!({"content": "- look"})).await;
-    let before = double.kept().requests.len();
-    clock.advance(Duration::from_hours(1));
-    tests::until("the heartbeat", async || double.kept().requests.len() > before).await;
-    let ada = world.user("ada");
-    assert_eq!(answer(&turn(&ada, "hello").await), "Hello.");
-    turn(&ada, "/compact").await;
-    assert_eq!(answer(&turn(&ada, "use echo").await), "1 results.");
-    assert_eq!(double.refusals(), [""; 0], "and no request was refused");
+    for (content, expected) in
+        [("use two", "2 results."), ("odd name", "1 results."), ("insist", "Given up."), ("hello", "Hello.")]
+    {
+        let history = turn(&ada, content).await;
+        assert_eq!(answer(&history), expected, "{content}: {:#?}\n{:#?}", history.messages.last(), double.refusals());
+    }
+    let routine = lightweight(&ada, "news").await;
+    let run = triggered(&ada, &routine).await;
+    assert_eq!(run.status, RunStatus::Attention, "{run:#?}\n{:#?}", double.refusals());
+    let id = ada.create(json!({"prompt": "use two", "tools": ["echo"]})).await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!(job.state, JobState::Completed, "{job:#?}\n{:#?}", double.refusals());
+    assert_eq!(double.refusals().len(), real.lessons, "{:#?}", double.refusals());
     world.finish().await;
 }
 
-fn signatures(request: &Value) -> usize {
-    request.to_string().matches("\"signature\"").count()
-}
-
-/// The world of a provider that refuses its key, with a failover.
-fn failing_over(first: &Double, second: &Double, second_family: &Family) -> WorldBuilder {
-    let failover = format!(
-        "[[llm.failover]]\nprovider = \"{}\"\nbase_url = \"{}\"\nmodel = \"{}\"\napi_key = \"sk-second-0123456789\"\n",
-        second_family.kind,
-        second.base_url(),
-        second_family.model
-    );
-    first.world().config_file(failover)
-}
-
-/// langchain-ai/langchain#37756 and anomalyco/opencode#1525: the ids of one provider are none of another's.
-#[rstest]
-#[case("moonshot", "anthropic")]
-#[case("moonshot", "mistral")]
-#[case("openai, chat", "mistral")]
-#[case("anthropic", "gemini")]
-#[case("deepseek", "groq")]
+/// There is no other format, and tools are taken only without thinking. All of it is learned within the first call.
 #[tokio::test]
-async fn a_conversation_goes_on_with_another_provider(#[case] first: &str, #[case] second: &str) {
-    let (first, second_family) = (Double::start(family(first)).await, family(second));
-    let second = Double::start(second_family).await;
-    let world = failing_over(&first, &second, second_family).build().await;
+async fn a_model_that_thinks_is_asked_at_chat_completions_where_there_is_nothing_else() {
+    let double = Double::start(&AZURE_CHAT_ALONE).await;
+    let world = double.world().build().await;
     let ada = world.user("ada");
-    assert_eq!(answer(&turn(&ada, "use two").await), "2 results.");
-    first.fail_from_now_on();
-    for (content, expected) in [("use echo", "1 results."), ("odd name", "1 results."), ("hello", "Hello.")] {
-        let history = turn(&ada, content).await;
-        assert_eq!(answer(&history), expected, "{:#?}", second.refusals());
-    }
-    assert_learned(&second);
+    let routine = lightweight(&ada, "news").await;
+    let run = triggered(&ada, &routine).await;
+    assert_eq!(run.status, RunStatus::Attention, "{run:#?}\n{:#?}", double.refusals());
+    // The limit's name, the temperature, the format, that there is no other one, and the thinking.
+    assert_eq!(double.refusals().len(), 5, "{:#?}", double.refusals());
+    assert_eq!(answer(&turn(&ada, "use two").await), "2 results.", "{:#?}", double.refusals());
+    assert_eq!(double.refusals().len(), 5, "{:#?}", double.refusals());
+    world.finish().await;
+}
+
+/// Z.ai answers 429 for its rate, which passes, and for an account without credit, which does not.
+#[tokio::test]
+async fn an_account_without_credit_disables_a_routine_and_a_rate_does_not() {
+    let double = Double::start(family("z.ai")).await;
+    let world = double.world().build().await;
+    let ada = world.user("ada");
+    let routine = lightweight(&ada, "news").await;
+    let run = triggered(&ada, &routine).await;
+    assert_eq!((run.status, double.refusals().len()), (RunStatus::Attention, 1), "{run:#?}");
+    double.refuse_from_now_on(ZAI_BALANCE);
+    let run = triggered(&ada, &routine).await;
+    assert_eq!((run.status, run.reason), (RunStatus::Failed, Some(RunReason::ProviderAccount)), "{run:#?}");
+    let routine = ada.get(&format!("/api/routines/{routine}")).await.expect(200).body;
+    assert_eq!((&routine["enabled"], &routine["disabled_reason"]), (&json!(false), &json!("provider_account")));
     world.finish().await;
 }

@@ -8,7 +8,7 @@ use config::{
 };
 
 /// The dialect of a model below a base URL of this host and path.
-pub(super) fn preset(host: &str, path: &str, model: &str) -> Dialect {
+pub fn preset(host: &str, path: &str, model: &str) -> Dialect {
     // The name of a deployment says nothing of its model.
     if is_within(host, "azure.com") {
         let is_v1 = path.trim_end_matches('/').ends_with("/openai/v1");

@@ -115,9 +115,10 @@ async fn a_message_that_failed_for_another_reason_is_read_with_the_next_one() {
     let (there, kept) = (Arc::clone(&is_there), Arc::clone(&requests));
     let upstream = Upstream::start(move |request| {
         kept.lock().unwrap().push(request.clone());
-        let answer = match there.load(Ordering::Relaxed) {
-            true => Answer::Text("Fine.".to_owned()),
-            false => Answer::Refusal(404, "model_not_found".to_owned()),
+        let answer = if there.load(Ordering::Relaxed) {
+            Answer::Text("Fine.".to_owned())
+        } else {
+            Answer::Refusal(404, "model_not_found".to_owned())
         };
         (answer, json!({"prompt_tokens": 3, "completion_tokens": 2}))
     })
