@@ -6,5 +6,6 @@ mod effort;
 mod model_context;
 mod model_faults;
 mod outages;
+mod refusals;
 pub(crate) mod upstream;
 mod usage;

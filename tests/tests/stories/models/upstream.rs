@@ -25,6 +25,8 @@ pub(crate) enum Answer {
     Calls(Vec<(&'static str, Value)>),
     /// A refusal with a status and a code, which its message repeats.
     Refusal(u16, String),
+    /// This, as it is.
+    Response(Response),
 }
 
 /// The server. It stops when it is dropped.
@@ -88,6 +90,7 @@ fn response(answer: Answer, usage: &Value) -> Response {
             let error = json!({"error": {"message": message, "type": "invalid_request_error", "code": code}});
             return (StatusCode::from_u16(status).unwrap(), Json(error)).into_response();
         }
+        Answer::Response(response) => return response,
     };
     let chunk =
         |choices: Value, usage: &Value| json!({"object": "chat.completion.chunk", "choices": choices, "usage": usage});
