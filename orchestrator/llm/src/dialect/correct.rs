@@ -104,7 +104,11 @@ fn reasoning(dialect: &Dialect, _refusal: &Refusal<'_>, text: &str) -> Row {
     }
     let is_of_thinking = text.contains("signature") && text.contains("thinking");
     let wanted = match () {
-        () if has_any(text, &["missing a thought_signature", "missing a `thought_signature`", "thought_signature is missing"]) => {
+        () if has_any(
+            text,
+            &["missing a thought_signature", "missing a `thought_signature`", "thought_signature is missing"],
+        ) =>
+        {
             OpaqueBack::Placeholder
         }
         () if is_of_thinking || has_any(text, &OPAQUE) => OpaqueBack::Never,
