@@ -3,8 +3,8 @@
     python tests/providers/conversations.py GANTRY      (tests/providers.sh starts it)
 
 The provider is that of the environment (GANTRY_LLM_PROVIDER, GANTRY_LLM_BASE_URL, GANTRY_LLM_MODEL, GANTRY_LLM_API_KEY_FILE).
-Prints how each conversation ended and what Gantry learned of the provider, never a word of the model or the key. Exits 1 if
-one of them ended with an error.
+Prints how each conversation ended, which tools were called, and what Gantry learned of the provider, never a word of the model or
+the key; the text of an error is the provider's. Exits 1 if one of them ended with an error.
 """
 
 import json
@@ -110,18 +110,21 @@ class Gantry:
         return {f"{one['name']} {model}": properties for one in models for model, properties in one.get("learned", {}).items()}
 
     def chat(self, message):
-        """One turn of the main session: its last message."""
-        self.ask("/api/chat/send", {"content": message})
+        """One turn of the main session: the names of the tools that it called."""
+        sent = self.ask("/api/chat/send", {"content": message})
 
-        def last():
+        def turn():
             history = self.ask("/api/chat/threads/main?limit=200")
-            waiting = history["state"] != "idle" or any(one.get("seq") is None for one in history["messages"])
-            return None if waiting else history["messages"][-1]
+            messages = history["messages"]
+            if history["state"] != "idle" or any(one.get("seq") is None for one in messages):
+                return None
+            ids = [one["id"] for one in messages]
+            return messages[ids.index(sent["message_id"]) + 1:] if sent["message_id"] in ids else messages[-1:]
 
-        message = until("the chat", last)
-        if message["role"] == "error":
-            raise Failed(json.dumps({key: message[key] for key in ("reason", "content")}))
-        return message
+        messages = until("the chat", turn)
+        if messages and messages[-1]["role"] == "error":
+            raise Failed(json.dumps({key: messages[-1][key] for key in ("reason", "content")}))
+        return [one["tool"] for one in messages if one["role"] == "tool_use"]
 
     def routine(self, prompt):
         """A manual run of a routine with tools."""
@@ -136,11 +139,14 @@ class Gantry:
         run = until("the routine", ended)
         if run["status"] not in ("ok", "attention"):
             raise Failed(json.dumps({key: run.get(key) for key in ("status", "reason", "message")}))
-        return run
+        return [one["tool"] for one in self.ask(f"/api/runs/{fired['id']}/actions?limit=200")["items"]]
 
     def job(self, prompt, tools):
         """A job in a container."""
-        created = self.ask("/api/jobs", {"prompt": prompt, "tools": tools})
+        try:
+            created = self.ask("/api/jobs", {"prompt": prompt, "tools": tools})
+        except urllib.error.HTTPError as refused:
+            raise Failed(f"the job is refused: {refused.read().decode(errors='replace')}") from None
 
         def ended():
             job = self.ask(f"/api/jobs/{created['id']}")
@@ -149,7 +155,7 @@ class Gantry:
         job = until("the job", ended)
         if job["state"] != "completed":
             raise Failed(json.dumps({key: job.get(key) for key in ("state", "reason", "message")}))
-        return job
+        return [one["tool"] for one in self.ask(f"/api/jobs/{created['id']}/actions?limit=200")["items"]]
 
 
 def main():
@@ -161,15 +167,15 @@ def main():
             "chat, with a tool": lambda: gantry.chat("Call the tool `time` once, then say what year it is."),
             "chat, after a tool": lambda: gantry.chat("Thank you. Say goodbye in one word."),
             "chat, two calls": lambda: gantry.chat("Call the tool `echo` twice in one step, with the messages one and two, then say done."),
-            "chat, compacted": lambda: [gantry.chat("/compact"), gantry.chat("Say hello in one word.")],
+            "chat, compacted": lambda: gantry.chat("/compact") + gantry.chat("Say hello in one word."),
             "routine": lambda: gantry.routine("Call the tool `echo` with the message ping, then say what it answered."),
             "job": lambda: gantry.job("Run `echo pong > out.txt` with the shell tool, then say done.", ["shell"]),
         }
         for name, converse in conversations.items():
             started = time.monotonic()
             try:
-                converse()
-                outcome = "ok"
+                called = converse()
+                outcome = f"ok, called {', '.join(called)}" if called else "ok, called no tool"
             except (Failed, urllib.error.HTTPError) as failure:
                 failures += 1
                 outcome = f"FAILED: {failure}"
