@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use config::{Dialect, Field};
 use protocol::{Effort, ToolCall};
 use rstest::rstest;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 
@@ -201,6 +202,38 @@ async fn a_request_that_is_refused_for_what_it_has_is_sent_otherwise_and_that_is
     }
     assert_eq!(asked, [5, 1]);
     recorder.served.stop().await;
+}
+
+/// A server that does not close the connection after its answer, and one that closes it within the body.
+#[rstest]
+#[case::stays_open(true)]
+#[case::breaks_off(false)]
+#[tokio::test]
+async fn an_answer_counts_when_its_end_has_come(#[case] stays_open: bool) {
+    let body = format!("{FINE}data: [DONE]\n\n");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let (mut connection, _) = listener.accept().await?;
+        let mut request = [0; 16 * 1024];
+        connection.read(&mut request).await?;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 100000\r\n\r\n";
+        connection.write_all(format!("{head}{body}").as_bytes()).await?;
+        if stays_open {
+            std::future::pending::<()>().await;
+        }
+        Ok::<_, std::io::Error>(())
+    });
+    let provider = ProviderSettings {
+        base_url: format!("http://{address}/v1"),
+        api_key: Some("sk-test".into()),
+        timeout_seconds: 5,
+        ..ProviderSettings::new("served", ProviderKind::OpenAi, "m")
+    };
+    let gateway = impatient(vec![provider]);
+    let answer = gateway.ask(&request_of("hello"), &CallContext::default(), std::future::pending()).await.unwrap();
+    assert_eq!(answer.completion.content, "fine");
 }
 
 /// A router that has begun its answer when the provider behind it refuses.
