@@ -1,9 +1,9 @@
 //! The leak detector: stored secrets by value, and credentials by their format.
 //!
-//! A stored secret is found as it is, in hexadecimal, as base64 or base64url at every alignment, wrapped over lines,
-//! percent-encoded in any mixture, as a form has it, and escaped as JSON, by any encoder and up to twice. There is no rule about entropy
-//! alone: digests, commit ids and UUIDs pass. Every search is one pass over the text. A finding names its source and
-//! never holds the value.
+//! A stored secret is found as it is, in hexadecimal (also in groups of digits), as base64 or base64url at every alignment,
+//! wrapped over lines, percent-encoded in any mixture, as a form has it, and escaped as JSON, by any encoder and up to
+//! twice. There is no rule about entropy alone: digests, commit ids and UUIDs pass. Every search is one pass over the
+//! text. A finding names its source and never holds the value.
 
 mod encodings;
 mod json;
@@ -29,7 +29,7 @@ pub const REDACTED: &str = "[redacted]";
 pub const MIN_SECRET_BYTES: usize = 8;
 
 /// Maximum number of bytes of all secrets of one detector. Measured: the index of so many random bytes takes 85 MB
-/// without the two hexadecimal forms, because each encoding of a value is in it; that of fifty ordinary keys takes less than 1 MB.
+/// without the hexadecimal form, because each encoding of a value is in it; that of fifty ordinary keys takes less than 1 MB.
 pub const MAX_INDEXED_SECRET_BYTES: usize = 256 * 1024;
 
 /// A secret by name and value.

@@ -66,28 +66,49 @@ pub fn canonicalize(trigger: RoutineTrigger, now: DateTime<Utc>) -> Result<Routi
     })
 }
 
-/// The fields of an expression with seconds, each with its number of values and the unit of its steps in a phrase.
-const FIELDS: [(&str, u64, &str); 6] = [
-    ("seconds", 60, "s"),
-    ("minutes", 60, "m"),
-    ("hours", 24, "h"),
-    ("days of the month", 31, "d"),
-    ("months", 12, ""),
-    ("days of the week", 7, "d"),
+/// The fields of an expression with seconds, each with its first value, its number of values and the unit of its steps in a
+/// phrase.
+const FIELDS: [(&str, u64, u64, &str); 6] = [
+    ("seconds", 0, 60, "s"),
+    ("minutes", 0, 60, "m"),
+    ("hours", 0, 24, "h"),
+    ("days of the month", 1, 31, "d"),
+    ("months", 1, 12, ""),
+    ("days of the week", 0, 7, "d"),
 ];
 
-/// What is wrong with a step that its field cannot take: steps begin again with each hour, day and so on, so that `*/90` in the
-/// minutes would mean each hour. Routines that were stored with one keep it.
+/// What is wrong with a step that its field or range cannot take: steps begin again with each hour, day and so on, so that `*/90`
+/// in the minutes would mean each hour. Routines that were stored with one keep it.
 fn step_beyond_field(expression: &str) -> Option<String> {
     let parts: Vec<&str> = expression.split_whitespace().collect();
     let skipped = usize::from(parts.len() < FIELDS.len());
-    parts.iter().zip(FIELDS.iter().skip(skipped)).find_map(|(part, (name, values, unit))| {
-        let steps = part.split(',').filter_map(|one| one.split_once('/')?.1.parse::<u64>().ok());
-        let step = steps.into_iter().find(|step| step >= values)?;
-        let hint =
-            if unit.is_empty() { String::new() } else { format!("; for an interval write `every {step}{unit}`") };
-        Some(format!("the step {step} in `{part}` is beyond the {values} {name}{hint}"))
+    parts.iter().zip(FIELDS.iter().skip(skipped)).enumerate().find_map(|(index, (part, field))| {
+        let (name, _, values, unit) = field;
+        let (item, (step, first)) = part.split(',').find_map(|item| Some((item, step_beyond_range(item, field)?)))?;
+        let items: Vec<_> = part.split(',').map(|one| if one == item { &first } else { one }).collect();
+        let meaning = items.join(",");
+        let meaning = [&parts[..index], &[&meaning], &parts[index + 1..]].concat().join(" ");
+        let beyond = if step < *values { "its range".to_owned() } else { format!("the {values} {name}") };
+        let interval =
+            if unit.is_empty() { String::new() } else { format!(", or `every {step}{unit}` for an interval") };
+        Some(format!(
+            "the step {step} in `{part}` is beyond {beyond}: write `{meaning}`, which it would mean{interval}"
+        ))
     })
+}
+
+/// A step that leaves only the first value of its range, and this value.
+fn step_beyond_range(item: &str, (_, min, values, _): &(&str, u64, u64, &str)) -> Option<(u64, String)> {
+    let (range, step) = item.split_once('/')?;
+    let step = step.parse::<u64>().ok().filter(|step| *step > 1)?;
+    let (first, last) = match range {
+        "*" | "?" => (min.to_string(), (min + values - 1).to_string()),
+        _ => range.split_once('-').map(|(first, last)| (first.to_owned(), last.to_owned()))?,
+    };
+    // The length of a range with names is not known here.
+    let length =
+        first.parse().ok().zip(last.parse().ok()).and_then(|(first, last): (u64, u64)| last.checked_sub(first));
+    (step >= *values || length.is_some_and(|length| step > length)).then_some((step, first))
 }
 
 #[cfg(test)]

@@ -19,6 +19,11 @@ impl<'a> TextLine<'a> {
         Self { content, ending: "", is_edited: true }
     }
 
+    /// The line with the ending of the one that it replaces, if that one is in the text.
+    pub(crate) fn in_place_of(self, replaced: Option<&Self>) -> Self {
+        Self { ending: replaced.map_or("", |replaced| replaced.ending), ..self }
+    }
+
     /// The same line, as one that an edit has put there.
     pub(crate) fn edited(self) -> Self {
         Self { is_edited: true, ..self }

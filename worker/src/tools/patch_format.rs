@@ -103,18 +103,23 @@ impl<'a> Section<'a> {
         self.lines.iter().filter_map(expected).collect()
     }
 
-    /// The replacement for `found`, which are the expected lines as spelled in the file.
+    /// The replacement for `found`, which are the expected lines as spelled in the file. The lines that are added where
+    /// others are removed replace these one by one.
     fn replacement(&self, found: &[TextLine<'a>]) -> Vec<TextLine<'a>> {
         let mut found = found.iter();
         let mut lines = Vec::new();
-        for line in &self.lines {
-            match line {
-                Line::Context(_) => lines.extend(found.next().copied().map(TextLine::edited)),
-                Line::Removed(_) => {
-                    found.next();
+        let is_context = |line: &Line<'_>| matches!(line, Line::Context(_));
+        for run in self.lines.chunk_by(|one, next| is_context(one) == is_context(next)) {
+            let expected = run.iter().filter(|line| !matches!(line, Line::Added(_))).count();
+            let mut old = found.by_ref().take(expected);
+            for line in run {
+                match line {
+                    Line::Context(_) => lines.extend(old.next().copied().map(TextLine::edited)),
+                    Line::Removed(_) => {}
+                    Line::Added(text) => lines.push(TextLine::new(text).in_place_of(old.next())),
                 }
-                Line::Added(text) => lines.push(TextLine::new(text)),
             }
+            old.for_each(drop);
         }
         lines
     }

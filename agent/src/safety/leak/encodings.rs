@@ -14,8 +14,8 @@ const MAX_PATTERN_BYTES: usize = 256;
 /// Bytes that base64 encodes together.
 const BASE64_GROUP_BYTES: usize = 3;
 
-/// Every pattern of a value but those with percent-encoding or other escapes of JSON, which are found in the decoded
-/// text.
+/// Every pattern of a value but those with percent-encoding, other escapes of JSON or capital hexadecimal digits, which
+/// are found in the decoded text.
 pub(super) fn patterns_of(value: &str) -> BTreeSet<String> {
     let mut texts = BTreeSet::from([value.to_owned()]);
     if let Ok(quoted) = serde_json::to_string(value) {
@@ -24,7 +24,6 @@ pub(super) fn patterns_of(value: &str) -> BTreeSet<String> {
     // A form has `+` for a space; its other characters are percent-encoded.
     texts.insert(value.replace(' ', "+"));
     texts.insert(hexadecimal(value));
-    texts.insert(hexadecimal(value).to_ascii_uppercase());
     texts.insert(BASE64_STANDARD.encode(value));
     texts.insert(BASE64_URL_SAFE.encode(value));
     for offset in 0..BASE64_GROUP_BYTES {

@@ -114,6 +114,34 @@ fn a_stored_secret_is_found_in_every_form() {
 }
 
 #[test]
+fn a_stored_secret_is_found_in_hexadecimal_as_programs_print_it() {
+    let grouped = |digits: &str, size: usize, between: &str| {
+        let groups: Vec<&str> = digits.as_bytes().chunks(size).map(|group| str::from_utf8(group).unwrap()).collect();
+        groups.join(between)
+    };
+    for value in ["hunter2!", "a b&c=d/e?~é日", "41deadbeef"] {
+        let (detector, digits) = (detector(&[value]), hexadecimal(value));
+        let mixed: String =
+            digits.char_indices().map(|(n, c)| if n % 3 == 0 { c.to_ascii_uppercase() } else { c }).collect();
+        for digits in [digits.clone(), digits.to_uppercase(), mixed] {
+            for (size, between) in
+                [(2, " "), (2, ":"), (2, "  "), (2, ":\n        "), (4, " "), (8, " "), (32, "\r\n"), (99, "")]
+            {
+                let text = format!("00000000: {}  |", grouped(&digits, size, between));
+                assert_eq!(detector.redact(&text).0, "00000000: [redacted]  |", "{text}");
+                let mut stream =
+                    StreamRedactor::new(Arc::new(LeakDetector::new([StoredSecret { name: "mine", value }]).unwrap()));
+                let mut shown: String = text.chars().map(|c| stream.push(&c.to_string())).collect();
+                shown.push_str(&stream.finish().0);
+                assert_eq!(shown, "00000000: [redacted]  |", "{text}");
+            }
+        }
+    }
+    let passes = "68756e74 or 68:75:6e:74:65:72, 6875 6e74 6572 3221x at 12:30:45 add a bee: 68 75-6e 74 65 72 32 21";
+    assert_eq!(redacted(&["hunter2!!"], passes), passes);
+}
+
+#[test]
 fn a_stored_secret_is_found_inside_base64_at_every_alignment_and_over_lines() {
     let value = "a-stored-secret-of-some-length-that-base64-wraps-over-several-lines-of-output";
     let detector = detector(&[value]);

@@ -1,5 +1,5 @@
-//! A text as it reads after an encoding is undone, while it is being read: percent-encoding, and line breaks within
-//! base64.
+//! A text as it reads after an encoding is undone, while it is being read: percent-encoding, line breaks within base64,
+//! and what programs print between hexadecimal digits.
 //!
 //! A view exists only while it can differ from the text: it begins at the first encoded character and ends once it is
 //! at the start of the automaton.
@@ -8,7 +8,13 @@ use std::collections::VecDeque;
 
 use aho_corasick::automaton::StateID;
 
-use super::{LeakDetector, scanner::Hits};
+use super::{LeakDetector, MIN_SECRET_BYTES, scanner::Hits};
+
+/// Separators in a row within hexadecimal digits: a line break and the indentation of the next line.
+const MAX_SEPARATORS: u8 = 24;
+
+/// Hexadecimal digits that a view begins with: half of those of the shortest secret.
+const FIRST_DIGITS: usize = MIN_SECRET_BYTES;
 
 /// The automaton on a view, with the place in the text of every character that a pattern may have begun with.
 pub(super) struct View {
@@ -80,6 +86,59 @@ impl PercentDecoded {
 
     pub(super) fn pending(&self) -> Option<usize> {
         self.view.pending().or(self.escape.map(|(start, _)| start))
+    }
+}
+
+/// A view of hexadecimal digits in small letters, without the blanks, colons and line breaks between them. It begins with
+/// several digits and ends at any other character, so that it costs little in ordinary text.
+pub(super) struct HexDigits {
+    view: View,
+    /// The first digits and their offsets, which the view gets once there are all of them.
+    first: [(u8, usize); FIRST_DIGITS],
+    /// How many there are.
+    digits: usize,
+    /// The separators since the last digit.
+    separators: u8,
+}
+
+impl HexDigits {
+    pub(super) fn new(detector: &LeakDetector) -> Self {
+        let view = View { state: detector.start, starts: VecDeque::new() };
+        Self { view, first: [(0, 0); FIRST_DIGITS], digits: 0, separators: 0 }
+    }
+
+    /// Takes the byte at this offset.
+    pub(super) fn push(&mut self, detector: &LeakDetector, byte: u8, at: usize, hits: &mut Hits) {
+        let is_digit = byte.is_ascii_hexdigit();
+        let is_separator = matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b':') && self.separators < MAX_SEPARATORS;
+        self.separators = (self.separators + u8::from(is_separator)) * u8::from(!is_digit);
+        // In ordinary text digits come and go with each word: branches on them would be mispredicted.
+        let Some(place) = self.first.get_mut(self.digits) else {
+            if is_digit {
+                self.view.push(detector, byte.to_ascii_lowercase(), (at, at + 1), hits);
+            } else if !is_separator {
+                *self = Self::new(detector);
+            }
+            return;
+        };
+        *place = (byte.to_ascii_lowercase(), at);
+        self.digits = (self.digits + usize::from(is_digit)) * usize::from(is_digit || is_separator);
+        if self.digits == FIRST_DIGITS {
+            for (digit, at) in self.first {
+                self.view.push(detector, digit, (at, at + 1), hits);
+            }
+        }
+    }
+
+    /// Where the earliest pattern that may still be completed begins.
+    pub(super) fn pending(&self, detector: &LeakDetector) -> Option<usize> {
+        if self.digits == FIRST_DIGITS {
+            return self.view.pending();
+        }
+        let first = &self.first[..self.digits];
+        let state = first.iter().fold(detector.start, |state, (digit, _)| detector.next(state, *digit));
+        let (_, at) = first.get(self.digits.checked_sub(detector.depth(state))?)?;
+        Some(*at)
     }
 }
 

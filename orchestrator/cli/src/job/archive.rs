@@ -6,9 +6,8 @@
 mod unpack;
 
 use std::{
-    ffi::OsStr,
     fs,
-    io::{self, Write},
+    io::{self, Read, Write},
     os::unix::ffi::OsStrExt as _,
     path::Path,
 };
@@ -31,10 +30,6 @@ pub(crate) struct ArchiveCounts {
 /// Writes the content of a directory to a tar archive, below `prefix`.
 pub(crate) fn pack_directory(directory: &Path, prefix: &Path, out: impl Write) -> io::Result<ArchiveCounts> {
     let mut builder = Builder::new(out);
-    // No users and times of this machine.
-    builder.mode(HeaderMode::Deterministic);
-    // The server takes holes as zeros only.
-    builder.sparse(false);
     let mut counts = ArchiveCounts::default();
     pack(&mut builder, directory, prefix, &mut counts)?;
     builder.into_inner()?.flush()?;
@@ -56,20 +51,24 @@ fn pack(
         let (local, remote) = (directory.join(&name), prefix.join(&name));
         let failed = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", local.display()));
         let metadata = fs::symlink_metadata(&local).map_err(failed)?;
+        let mut header = Header::new_gnu();
+        // No users and times of this machine.
+        header.set_metadata_in_mode(&metadata, HeaderMode::Deterministic);
         if metadata.is_dir() {
-            builder.append_dir(&remote, &local).map_err(failed)?;
+            append(builder, &mut header, (&remote, Path::new("")), io::empty()).map_err(failed)?;
             counts.entries += 1;
             pack(builder, &local, &remote, counts)?;
         } else if metadata.is_file() {
-            let mut file = fs::File::open(&local).map_err(failed)?;
-            builder.append_file(&remote, &mut file).map_err(failed)?;
+            let file = fs::File::open(&local).map_err(failed)?;
+            let size = file.metadata().map_err(failed)?.len();
+            header.set_size(size);
+            append(builder, &mut header, (&remote, Path::new("")), file.take(size)).map_err(failed)?;
             counts.entries += 1;
-            counts.size_bytes += file.metadata().map_err(failed)?.len();
+            counts.size_bytes += size;
         } else if metadata.is_symlink() {
             let target = fs::read_link(&local).map_err(failed)?;
-            let mut header = Header::new_gnu();
-            header.set_metadata_in_mode(&metadata, HeaderMode::Deterministic);
-            append_link(builder, &mut header, &remote, target.as_os_str()).map_err(failed)?;
+            header.set_size(0);
+            append(builder, &mut header, (&remote, &target), io::empty()).map_err(failed)?;
             counts.entries += 1;
         } else {
             counts.skipped += 1;
@@ -78,20 +77,31 @@ fn pack(
     Ok(())
 }
 
-/// Appends a symbolic link with the bytes of its target, which [`Builder::append_link`] would normalize.
-fn append_link(builder: &mut Builder<impl Write>, header: &mut Header, path: &Path, target: &OsStr) -> io::Result<()> {
-    let target = target.as_bytes();
-    header.set_entry_type(EntryType::Symlink);
-    header.set_size(0);
-    if header.set_link_name_literal(target).is_err() {
-        // Too long for the header: a GNU extension entry has it, ended by a NUL.
-        let mut long = Header::new_gnu();
-        long.set_entry_type(EntryType::GNULongLink);
-        long.set_size(target.len() as u64 + 1);
-        long.set_cksum();
-        builder.append(&long, [target, b"\0"].concat().as_slice())?;
+/// Appends an entry with the bytes of its path and of a link's target, which [`Builder`] would normalize or refuse.
+fn append(
+    builder: &mut Builder<impl Write>,
+    header: &mut Header,
+    (path, target): (&Path, &Path),
+    content: impl Read,
+) -> io::Result<()> {
+    let old = header.as_old_mut();
+    for (field, kind, text) in [
+        (&mut old.name, EntryType::GNULongName, path.as_os_str().as_bytes()),
+        (&mut old.linkname, EntryType::GNULongLink, target.as_os_str().as_bytes()),
+    ] {
+        let shown = &text[..text.len().min(field.len())];
+        field[..shown.len()].copy_from_slice(shown);
+        if shown.len() < text.len() {
+            // Too long for the header: a GNU extension entry has it, ended by a NUL.
+            let mut long = Header::new_gnu();
+            long.set_entry_type(kind);
+            long.set_size(text.len() as u64 + 1);
+            long.set_cksum();
+            builder.append(&long, [text, b"\0"].concat().as_slice())?;
+        }
     }
-    builder.append_data(header, path, io::empty())
+    header.set_cksum();
+    builder.append(header, content)
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ fn normalized(trigger: serde_json::Value) -> Result<serde_json::Value, String> {
 #[rstest]
 #[case::expression(json!({"type": "cron", "schedule": " 0  9 * * MON-FRI ", "timezone": "Europe/Oslo"}),
     json!({"type": "cron", "schedule": "0 9 * * MON-FRI", "timezone": "Europe/Oslo"}))]
+#[case::steps_that_fit(json!({"type": "cron", "schedule": "0-10/10,30-59/15 0-0/1 */30 * MON-FRI/2"}),
+    json!({"type": "cron", "schedule": "0-10/10,30-59/15 0-0/1 */30 * MON-FRI/2"}))]
 #[case::phrase(json!({"type": "cron", "schedule": "every weekday at 9:00", "timezone": "Europe/Oslo"}),
     json!({"type": "cron", "schedule": "0 9 * * MON-FRI", "timezone": "Europe/Oslo"}))]
 #[case::interval(json!({"type": "cron", "schedule": "every 2h"}), json!({"type": "every", "every_seconds": 7200}))]
@@ -39,9 +41,12 @@ fn a_trigger_is_stored_as_what_it_means(#[case] trigger: serde_json::Value, #[ca
 #[case(json!({"type": "cron", "schedule": "every 2h", "timezone": "Mars/Olympus"}), "unknown time zone \"Mars/Olympus\"")]
 #[case(json!({"type": "cron", "schedule": "at 2026-11-23T12:00:00Z"}), "has passed; choose a time after")]
 // dagster-io/dagster#15294.
-#[case(json!({"type": "cron", "schedule": "*/90 * * * *"}), "the step 90 in `*/90` is beyond the 60 minutes; for an interval write `every 90m`")]
-#[case(json!({"type": "cron", "schedule": "0 */24 * * *"}), "the step 24 in `*/24` is beyond the 24 hours")]
-#[case(json!({"type": "cron", "schedule": "0 0 0 * 1-6/13 *"}), "the step 13 in `1-6/13` is beyond the 12 months")]
+#[case(json!({"type": "cron", "schedule": "*/90 * * * *"}), "the step 90 in `*/90` is beyond the 60 minutes: write `0 * * * *`, which it would mean, or `every 90m` for an interval")]
+#[case(json!({"type": "cron", "schedule": "0 */24 * * *"}), "the step 24 in `*/24` is beyond the 24 hours: write `0 0 * * *`, which it would mean, or `every 24h`")]
+#[case(json!({"type": "cron", "schedule": "0 0 */31 * *"}), "write `0 0 1 * *`, which it would mean, or `every 31d`")]
+#[case(json!({"type": "cron", "schedule": "0 0 0 * 1-6/13 *"}), "the step 13 in `1-6/13` is beyond the 12 months: write `0 0 0 * 1 *`, which it would mean")]
+#[case(json!({"type": "cron", "schedule": "5,0-10/20 * * * *"}), "the step 20 in `5,0-10/20` is beyond its range: write `5,0 * * * *`, which it would mean")]
+#[case(json!({"type": "cron", "schedule": "0 9-17/9 * * *"}), "the step 9 in `9-17/9` is beyond its range: write `0 9 * * *`")]
 #[case(json!({"type": "every", "every_seconds": 59}), "fires 59 seconds apart")]
 #[case(json!({"type": "every", "every_seconds": 0}), "must be from 1 to")]
 #[case(json!({"type": "every", "every_seconds": u64::MAX}), "must be from 1 to")]

@@ -1,5 +1,6 @@
 //! Unpacks a tar archive that a user sent into a staging directory. One entry that is not acceptable rejects the whole
-//! archive.
+//! archive. Names may have any bytes that a file's name may have, so that the archive of a workspace is acceptable
+//! whatever its job named its files.
 //!
 //! Reads headers as they are, with a bound on the size of each. The target of a symbolic link is only a text, which may
 //! name anything. Never writes outside the staging directory, never follows a link, never keeps a setuid, setgid or
@@ -10,18 +11,17 @@ mod header;
 use std::{
     ffi::{OsStr, OsString},
     io::{self, Read, Write as _},
-    os::unix::ffi::OsStringExt as _,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::Path,
     time::{Duration, SystemTime},
 };
 
 use flate2::read::MultiGzDecoder;
-use protocol::{FileKind, Unpacked};
+use protocol::{FileKind, Unpacked, WorkspacePath, limits::MAX_PATH_DEPTH};
 use tar::{Archive, Entry, EntryType};
 
 use self::header::{ExtendedHeader, entry_path, printable};
 use crate::{Cutoff, FileError, PERMISSION_BITS, Quota, Upload, dir::Dir};
-use protocol::check_path;
 
 /// Files, directories and links in one archive.
 const MAX_ENTRIES: u64 = 100_000;
@@ -113,13 +113,12 @@ impl Unpacker<'_> {
         if extended.size.is_some_and(|declared| declared != size.to_string().into_bytes()) {
             return Err(reject("has two different sizes"));
         }
-        let raw_path = String::from_utf8(raw_path).map_err(|_| reject("has a path that is not UTF-8"))?;
         let Some(path) = entry_path(&raw_path, kind) else { return Ok(()) };
         check_path(path).map_err(reject)?;
         let link_target = extended.link_target.or_else(|| entry.link_name_bytes().map(std::borrow::Cow::into_owned));
         let (parent, name) = split_parent(path);
         let parent = self.open_or_create_dirs(parent).map_err(|error| reject_entry(error, &shown_path))?;
-        let name = OsStr::new(name);
+        let name = OsStr::from_bytes(name);
         let mode = entry.header().mode().unwrap_or(DEFAULT_MODE) & PERMISSION_BITS;
         let result = match kind {
             EntryType::Regular => self.write_file(&mut entry, &parent, name, mode | OWNER_FILE_BITS),
@@ -130,8 +129,8 @@ impl Unpacker<'_> {
                 self.symlink(&parent, name, &OsString::from_vec(target))
             }
             EntryType::Link => {
-                let target = link_target.and_then(|target| String::from_utf8(target).ok()).unwrap_or_default();
-                let target = target.strip_prefix("./").unwrap_or(&target);
+                let target = link_target.unwrap_or_default();
+                let target = target.strip_prefix(b"./").unwrap_or(&target);
                 check_path(target).map_err(|_| reject("is a hard link out of the workspace"))?;
                 if target == path { Ok(()) } else { self.hard_link(target, &parent, name) }
             }
@@ -144,14 +143,14 @@ impl Unpacker<'_> {
     }
 
     /// Opens a directory of the tree, creating the missing ones on the way. A link or a file on the way is an error.
-    fn open_or_create_dirs(&mut self, path: Option<&str>) -> Result<Dir, FileError> {
+    fn open_or_create_dirs(&mut self, path: Option<&[u8]>) -> Result<Dir, FileError> {
         let Some(path) = path else { return Ok(self.tree.reopen()?) };
-        match self.tree.open_dir_beneath(Path::new(path)) {
+        match self.tree.open_dir_beneath(Path::new(OsStr::from_bytes(path))) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => return Ok(other?),
         }
         let mut dir = self.tree.reopen()?;
-        for name in path.split('/').map(OsStr::new) {
+        for name in path.split(|byte| *byte == b'/').map(OsStr::from_bytes) {
             dir = match dir.open_dir(name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     self.quota.reserve(0)?;
@@ -218,9 +217,9 @@ impl Unpacker<'_> {
     }
 
     /// Creates a hard link to a file that the archive contains before it.
-    fn hard_link(&mut self, target: &str, parent: &Dir, name: &OsStr) -> Result<(), FileError> {
+    fn hard_link(&mut self, target: &[u8], parent: &Dir, name: &OsStr) -> Result<(), FileError> {
         let (target_parent, target_name) = split_parent(target);
-        let (target_parent, target_name) = (self.open_or_create_dirs(target_parent)?, OsStr::new(target_name));
+        let (target_parent, target_name) = (self.open_or_create_dirs(target_parent)?, OsStr::from_bytes(target_name));
         let metadata = target_parent.metadata(target_name)?;
         if metadata.kind != FileKind::File {
             return Err(FileError::NotAFile("the target of the hard link is not a regular file"));
@@ -232,8 +231,19 @@ impl Unpacker<'_> {
 }
 
 /// A path's parent, none at the top, and its last component.
-fn split_parent(path: &str) -> (Option<&str>, &str) {
-    path.rsplit_once('/').map_or((None, path), |(parent, name)| (Some(parent), name))
+fn split_parent(path: &[u8]) -> (Option<&[u8]>, &[u8]) {
+    let slash = path.iter().rposition(|byte| *byte == b'/');
+    slash.map_or((None, path), |slash| (Some(&path[..slash]), &path[slash + 1..]))
+}
+
+/// Validates the path of an entry: that of a file that a job can have made.
+fn check_path(path: &[u8]) -> Result<(), &'static str> {
+    let path = WorkspacePath::parse_for_read(path)?;
+    // A directory at the maximum depth has files.
+    if path.components().len() > MAX_PATH_DEPTH + 1 {
+        return Err("must be at most 128 directories deep");
+    }
+    Ok(())
 }
 
 /// Turns an error that is caused by the archive's content into a rejection of the entry.

@@ -119,6 +119,41 @@ fn a_link_is_the_same_after_download_upload_and_restart(#[case] target: &[u8]) {
     assert_eq!(link.unwrap().link_name_bytes().unwrap(), target.as_bytes(), "after a second download");
 }
 
+// Unit files of systemd have a backslash in their names: systemd/systemd#13309.
+#[rstest]
+#[case::not_utf8(b"caf\xe9.txt")]
+#[case::backslash(br"dev-disk-by\x2dlabel.device")]
+#[case::line_break(b"a\nb")]
+#[case::escape(b"\x1b[31m")]
+#[case::drive(b"C:")]
+#[case::dots(b"...")]
+#[case::long_and_not_utf8(&[0xff; 255])]
+fn a_name_is_the_same_after_download_and_upload(#[case] name: &[u8]) {
+    let fixture = Fixture::new();
+    let name = Path::new(OsStr::from_bytes(name));
+    let (first, path) = fixture.job();
+    fs::create_dir_all(path.join(name).join(name)).unwrap();
+    fs::write(path.join(name).join("file"), "1").unwrap();
+    fs::write(path.join(name).join(name).join(name), "2").unwrap();
+
+    let (second, path) = fixture.job();
+    fixture.put_archive(second, &fixture.archive(first)).unwrap();
+    assert_eq!(fs::read_to_string(path.join(name).join("file")).unwrap(), "1");
+    assert_eq!(fs::read_to_string(path.join(name).join(name).join(name)).unwrap(), "2");
+}
+
+#[test]
+fn the_deepest_and_longest_paths_go_in_again() {
+    let fixture = Fixture::new();
+    let (first, path) = fixture.job();
+    let deepest = path.join(["a-name-of-20-letters"; 128].join("/"));
+    fs::create_dir_all(&deepest).unwrap();
+    fs::write(deepest.join("file"), "1").unwrap();
+    let (second, copy) = fixture.job();
+    fixture.put_archive(second, &fixture.archive(first)).unwrap();
+    assert!(copy.join(deepest.strip_prefix(&path).unwrap()).join("file").is_file());
+}
+
 #[test]
 fn a_copy_never_reads_through_a_link() {
     let fixture = Fixture::new();

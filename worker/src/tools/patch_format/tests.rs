@@ -1,5 +1,7 @@
 //! Tests of the formats of patches.
 
+use std::collections::VecDeque;
+
 use proptest::prelude::*;
 use rstest::rstest;
 
@@ -103,7 +105,8 @@ fn a_patch_applies_whatever_the_line_endings_are(#[case] patch: &str) {
     for (file, changed) in [
         ("a\r\nb\r\nc\r\n", "a\r\nB\r\nnew\r\nc\r\n"),
         ("a\nb\r\nc\r\n", "a\nB\r\nnew\r\nc\r\n"),
-        ("a\nb\r\nc\n", "a\nB\nnew\nc\n"),
+        ("a\nb\r\nc\n", "a\nB\r\nnew\nc\n"),
+        ("a\r\nb\nc\r\n", "a\r\nB\nnew\r\nc\r\n"),
         ("a\r\nb\r\nc", "a\r\nB\r\nnew\r\nc"),
     ] {
         for patch in [patch.to_owned(), patch.replace('\n', "\r\n")] {
@@ -193,15 +196,22 @@ proptest! {
     fn lines_that_a_patch_does_not_touch_keep_their_endings(
         lines in prop::collection::vec((any::<bool>(), any::<bool>(), any::<bool>()), 1..12)
     ) {
-        // Each line has its own content. It ends with CRLF or not; it is removed or not; another is added after it or not.
+        // Each line has its own content. It ends with CRLF or not; it is removed or not; another is added after it or not, which
+        // has the ending of the line that it replaces, if there is one.
         let ending = |is_crlf: &bool| if *is_crlf { "\r\n" } else { "\n" };
         let windows = lines.iter().filter(|(is_crlf, ..)| *is_crlf).count();
         let added = if windows > lines.len() - windows { "\r\n" } else { "\n" };
-        let (mut from, mut to) = (vec![], vec![]);
+        let (mut from, mut to, mut replaced) = (vec![], vec![], VecDeque::new());
         for (number, (is_crlf, is_removed, has_new)) in lines.iter().enumerate() {
             let line = format!("{number}{}", ending(is_crlf));
-            to.extend((!is_removed).then(|| line.clone()));
-            to.extend(has_new.then(|| format!("new {number}{added}")));
+            if !is_removed {
+                to.push(line.clone());
+                let following = lines.iter().skip(number + 1).take_while(|(_, is_removed, _)| *is_removed);
+                replaced = following.map(|(is_crlf, ..)| ending(is_crlf)).collect();
+            } else if number == 0 {
+                replaced = lines.iter().take_while(|(_, is_removed, _)| *is_removed).map(|(is_crlf, ..)| ending(is_crlf)).collect();
+            }
+            to.extend(has_new.then(|| format!("new {number}{}", replaced.pop_front().unwrap_or(added))));
             from.push(line);
         }
         let (from, to) = (from.concat(), to.concat());

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::Read as _,
+    ffi::OsStr,
     os::unix::{
         fs::{FileExt as _, PermissionsExt as _, symlink},
         net::UnixListener,
@@ -62,6 +62,27 @@ fn a_directory_comes_back_as_it_was_without_special_files() {
     for (n, link) in TARGETS.iter().enumerate() {
         let read = fs::read_link(target.join(format!("in/a/{n}-{long}"))).unwrap();
         assert_eq!(read.as_os_str().as_bytes(), *link);
+    }
+}
+
+// Long names of other bytes have an extension entry whose header shows the part that is text.
+#[cfg(target_os = "linux")]
+#[test]
+fn names_that_are_not_plain_text_come_back_as_they_were() {
+    let long = [0xff; 255];
+    let names: [&[u8]; 6] = [b"caf\xe9.txt", br"dev-disk-by\x2dlabel.device", b"a\nb", b"\x1b[31m", b"C:", &long];
+    let directory = tempfile::tempdir().unwrap();
+    let (source, target) = (directory.path().join("source"), directory.path().join("target"));
+    for name in names {
+        fs::create_dir_all(source.join(OsStr::from_bytes(name))).unwrap();
+        fs::write(source.join(OsStr::from_bytes(name)).join(OsStr::from_bytes(name)), "1").unwrap();
+    }
+    let mut archive = Vec::new();
+    let packed = pack_directory(&source, Path::new(""), &mut archive).unwrap();
+    let unpacked = unpack_directory(archive.as_slice(), &target).unwrap();
+    assert_eq!((packed, unpacked), (unpacked, ArchiveCounts { entries: 12, size_bytes: 6, skipped: 0 }));
+    for name in names.map(OsStr::from_bytes) {
+        assert!(target.join(name).join(name).is_file(), "{}", name.display());
     }
 }
 

@@ -26,7 +26,8 @@ pub(in crate::public) fn routes() -> OpenApiRouter<PublicApi> {
 }
 
 /// Why a weak value is refused, and what to do.
-const WEAK: &str = "the value is an everyday word, or has fewer than 12 characters of one kind; a stored value is redacted wherever \
+const WEAK: &str = "the value is an everyday word, a number such as a date or an address, or one repeated character, or has fewer than 12 \
+                    characters of one kind; a stored value is redacted wherever \
                     it occurs, so ordinary text would be changed; choose another value, or set force (--force) to store it";
 
 /// Lists the caller's secrets by name.

@@ -52,15 +52,15 @@ impl ExtendedHeader {
 }
 
 /// The path of an entry without a leading `./` and a directory's trailing slash; none for the top directory itself.
-pub(super) fn entry_path(raw: &str, kind: EntryType) -> Option<&str> {
+pub(super) fn entry_path(raw: &[u8], kind: EntryType) -> Option<&[u8]> {
     let mut path = raw;
-    while let Some(rest) = path.strip_prefix("./") {
+    while let Some(rest) = path.strip_prefix(b"./") {
         path = rest;
     }
     if !kind.is_dir() {
         return Some(path);
     }
-    Some(path.strip_suffix('/').unwrap_or(path)).filter(|path| !matches!(*path, "" | "."))
+    Some(path.strip_suffix(b"/").unwrap_or(path)).filter(|path| !matches!(*path, b"" | b"."))
 }
 
 /// A path for an error message: no control characters, bounded length.
