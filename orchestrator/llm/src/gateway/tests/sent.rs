@@ -217,7 +217,7 @@ async fn an_answer_counts_when_its_end_has_come(#[case] stays_open: bool) {
     tasks.spawn(async move {
         let (mut connection, _) = listener.accept().await?;
         let mut request = [0; 16 * 1024];
-        connection.read(&mut request).await?;
+        let _ = connection.read(&mut request).await?;
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 100000\r\n\r\n";
         connection.write_all(format!("{head}{body}").as_bytes()).await?;
         if stays_open {
