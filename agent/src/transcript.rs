@@ -148,7 +148,10 @@ impl Transcript {
     /// Takes out what the model has not answered of the messages from this one on: prompts go, and results of calls become a
     /// note, since each call has one.
     pub fn forget_unanswered(&mut self, from: usize) {
-        let answered = self.messages.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
+        let answered = self
+            .messages
+            .iter()
+            .rposition(|message| matches!(message, Message::Assistant { .. } | Message::System { .. }));
         let from = from.max(answered.map_or(0, |at| at + 1));
         if from >= self.messages.len() {
             // It was compacted meanwhile.

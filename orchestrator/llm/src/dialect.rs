@@ -24,6 +24,9 @@ const MAX_CORRECTIONS: usize = 5;
 /// Tools that are left out of one request since their definitions are refused.
 const MAX_LEFT_OUT_TOOLS: usize = 16;
 
+/// Tools of a model that are remembered as refused. A job's container names tools.
+const MAX_REMEMBERED_TOOLS: usize = 128;
+
 /// The dialects of a provider.
 #[derive(Debug)]
 pub(crate) struct Dialects {
@@ -88,17 +91,19 @@ impl Dialects {
     }
 
     fn remember(&self, model: &str, corrected: &Dialect, left_out: BTreeMap<String, String>) {
-        let known = self.of_model(model);
         let mut learned = self.learned.lock();
-        learned.remove(model);
+        let known = learned.remove(model).filter(|learned| learned.at.elapsed() < MAX_AGE);
+        let (known, mut all) = known.map(|known| (known.dialect, known.left_out)).unwrap_or_default();
         if learned.len() >= MAX_MODELS
             && let Some(oldest) = learned.iter().min_by_key(|(_, learned)| learned.at).map(|(model, _)| model.clone())
         {
             learned.remove(&oldest);
         }
-        let dialect = corrected.clone().or(&known.dialect);
-        let mut all = known.left_out;
+        let dialect = corrected.clone().or(&known);
         all.extend(left_out);
+        while all.len() > MAX_REMEMBERED_TOOLS {
+            all.pop_first();
+        }
         learned.insert(model.to_owned(), Learned { dialect, left_out: all, at: Instant::now() });
     }
 }

@@ -161,8 +161,11 @@ impl Lightweight {
                 let message = format!("the run was stopped after {timeout_seconds} s, its limit");
                 return Ok(AttemptEnd::failed(RunReason::Timeout, message).into());
             }
-            // It may be the text of the last run that is refused. The text of this one takes its place.
-            (LoopOutcome::Failed { reason: FailureReason::Refused, .. }, false) if state.is_some() => {
+            // It may be the text of the last run that is refused. The text of this one takes its place. A run that has called tools is
+            // not repeated: they have had their effect.
+            (LoopOutcome::Failed { reason: FailureReason::Refused, .. }, false)
+                if state.is_some() && loop_state.iterations() == 0 =>
+            {
                 return Box::pin(self.work(run, None, action, parent)).await;
             }
             (outcome, _) => return Ok(failure(outcome).into()),

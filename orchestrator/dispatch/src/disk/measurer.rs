@@ -70,7 +70,7 @@ pub struct WorkspaceMeasurer {
     workspaces: Workspaces,
     engine: Arc<dyn Engine>,
     containers: Arc<Mutex<HashMap<String, Arc<MeasuredContainer>>>>,
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ struct MeasuredContainer {
 impl WorkspaceMeasurer {
     /// Measures these workspaces, with the engine that runs the containers.
     pub fn new(workspaces: Workspaces, engine: Arc<dyn Engine>) -> Self {
-        Self { workspaces, engine, containers: Arc::default(), turns: Arc::new(Semaphore::new(MAX_AT_ONCE)) }
+        Self { workspaces, engine, containers: Arc::default(), permits: Arc::new(Semaphore::new(MAX_AT_ONCE)) }
     }
 
     /// Measures the workspace of a job that reports success, while its container still exists. The container is paused
@@ -130,7 +130,7 @@ impl WorkspaceMeasurer {
     pub(super) async fn measure(&self, job: &RunningJob, effort: Effort) -> Measurement {
         let pid = self.pid(job).await;
         // Not with the container paused: that may take longer, and the job waits.
-        let _turn = if effort == Effort::Paused { None } else { self.turns.acquire().await.ok() };
+        let _permit = if effort == Effort::Paused { None } else { self.permits.acquire().await.ok() };
         let (workspaces, id, limits) = (self.workspaces.clone(), job.id, job.limits);
         let measured = run_on_new_thread(move || measure(&workspaces, id, &limits, pid, effort)).await;
         measured.unwrap_or_else(|| Measurement::incomplete(Finding::Failed("cannot start a thread".to_owned())))
