@@ -23,6 +23,9 @@ use tokio_util::sync::CancellationToken;
 const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Routines that are claimed in one transaction. Other writes wait for it, so it takes a few milliseconds.
 const BATCH: u32 = 200;
+/// Batches after which the runner is woken although more routines are due. Until then the runs of one instant are recorded
+/// before any of them is worked on: both need the one writer.
+const MAX_UNANNOUNCED: u32 = 5;
 /// Failures of single claims after which the database is at fault, and not a routine.
 const MAX_FAILURES: u32 = 10;
 /// Routines that are decided on the runtime's threads. A decision takes microseconds, and a few milliseconds at the
@@ -55,6 +58,8 @@ struct SchedulerState {
     is_on: Option<bool>,
     /// The routines of the last tick, with the times that were due.
     due: HashSet<(RoutineId, DateTime<Utc>)>,
+    /// Batches with runs that the runner was not woken for.
+    unannounced: u32,
 }
 
 impl RoutineScheduler {
@@ -62,7 +67,18 @@ impl RoutineScheduler {
     pub async fn run(self, drain: CancellationToken) {
         let mut seen = SchedulerState::default();
         while !drain.is_cancelled() {
-            let until = match self.tick(&mut seen).await {
+            let outcome = self.tick(&mut seen).await;
+            let must_wake = match outcome {
+                Ok(TickOutcome::More) => seen.unannounced >= MAX_UNANNOUNCED,
+                Ok(TickOutcome::Until(_)) => seen.unannounced > 0,
+                // Some of a batch may have been recorded.
+                Err(_) => true,
+            };
+            if must_wake {
+                self.waker.wake_runs();
+                seen.unannounced = 0;
+            }
+            let until = match outcome {
                 Ok(TickOutcome::More) => continue,
                 Ok(TickOutcome::Until(next)) => self.time_of_tick(next),
                 // Not fatal, since the database may be busy: the next tick retries.
@@ -111,7 +127,7 @@ impl RoutineScheduler {
         // must not keep this task busy.
         let is_repeated = keys.iter().any(|key| seen.due.contains(key));
         seen.due = keys;
-        self.claim(due.routines, automation, now).await?;
+        seen.unannounced += u32::from(self.claim(due.routines, automation, now).await?);
         let is_full = found >= usize::try_from(BATCH).unwrap_or(usize::MAX);
         if is_full && !is_repeated {
             return Ok(TickOutcome::More);
@@ -137,13 +153,13 @@ impl RoutineScheduler {
         Ok(())
     }
 
-    /// Decides about the routines and records the decisions.
+    /// Decides about the routines and records the decisions. Returns whether there are runs to be worked on.
     async fn claim(
         &self,
         routines: Vec<DueRoutine>,
         automation: Automation,
         now: DateTime<Utc>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let plans = decide_all(routines, automation.resumed_at, now).await;
         let mut planned = Vec::with_capacity(plans.len());
         for (routine, decision) in plans {
@@ -156,26 +172,25 @@ impl RoutineScheduler {
             }
         }
         if planned.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         match self.store.record_due(planned.clone(), now).await {
-            Ok(runs) => self.wake(&runs),
-            Err(error @ (StoreError::Busy | StoreError::Closed)) => return Err(error),
+            Ok(runs) => Ok(has_work(&runs)),
+            Err(error @ (StoreError::Busy | StoreError::Closed)) => Err(error),
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "due routines are claimed one by one");
-                self.claim_singly(planned, now).await?;
+                self.claim_singly(planned, now).await
             }
         }
-        Ok(())
     }
 
     /// Claims the routines of a batch one by one, so that a row that makes no sense stops only its own routine.
-    async fn claim_singly(&self, planned: Vec<PlannedFiring>, now: DateTime<Utc>) -> Result<(), StoreError> {
-        let mut failures = 0;
+    async fn claim_singly(&self, planned: Vec<PlannedFiring>, now: DateTime<Utc>) -> Result<bool, StoreError> {
+        let (mut failures, mut is_any) = (0, false);
         for plan in planned {
             let routine = plan.routine.id;
             match self.store.record_due(vec![plan], now).await {
-                Ok(runs) => self.wake(&runs),
+                Ok(runs) => is_any |= has_work(&runs),
                 Err(error) if error.concerns_one_row() => {
                     self.disable_unreadable(routine, &error.to_string()).await?;
                 }
@@ -186,20 +201,18 @@ impl RoutineScheduler {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
-    }
-
-    /// Wakes what works on the runs that were recorded.
-    fn wake(&self, runs: &[RoutineRun]) {
-        if runs.iter().any(|run| !run.status.is_finished()) {
-            self.waker.wake_runs();
-        }
+        Ok(is_any)
     }
 
     async fn disable_unreadable(&self, routine: RoutineId, error: &str) -> Result<(), StoreError> {
         tracing::error!(routine.id = %routine, error, "a routine cannot be read and is disabled");
         self.store.disable_routine(routine, DisabledReason::Unreadable, self.clock.now()).await
     }
+}
+
+/// Whether any of the recorded runs is to be worked on.
+fn has_work(runs: &[RoutineRun]) -> bool {
+    runs.iter().any(|run| !run.status.is_finished())
 }
 
 /// A routine, and the decision about its times or why there is none.

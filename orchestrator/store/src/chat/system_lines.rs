@@ -85,10 +85,10 @@ pub(crate) async fn append(
     });
     insert.build().persistent(lines.len() == 1).execute(&mut tx.db).await?;
     let dropped: Vec<String> = sqlx::query_scalar(
-        "DELETE FROM system_lines WHERE id IN (SELECT line FROM ( \
-         SELECT l.id AS line, ROW_NUMBER() OVER (PARTITION BY l.user_id ORDER BY l.id DESC) AS place \
-         FROM json_each($1) AS u CROSS JOIN system_lines AS l ON l.user_id = u.value AND l.thread_id IS NULL) \
-         WHERE place > $2) RETURNING user_id",
+        "DELETE FROM system_lines WHERE id IN (SELECT l.id \
+         FROM json_each($1) AS u CROSS JOIN system_lines AS l ON l.user_id = u.value AND l.thread_id IS NULL AND l.id <= ( \
+         SELECT id FROM system_lines WHERE user_id = u.value AND thread_id IS NULL ORDER BY id DESC LIMIT 1 OFFSET $2)) \
+         RETURNING user_id",
     )
     .bind(text(&users.keys().collect::<Vec<_>>())?)
     .bind(i64::from(MAX_SYSTEM_LINES))
