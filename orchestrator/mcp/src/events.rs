@@ -79,10 +79,10 @@ mod tests {
 
     #[rstest]
     #[case::valid(&["a\u{e9}".as_bytes(), b"b"], "a\u{e9}b")]
-    #[case::divided(&[b"a\xe2", b"\x82", b"\xacb"], "a\u{20ac}b")]
-    #[case::latin_1(&[b"caf\xe9", b"\n"], "caf\u{fffd}\n")]
-    #[case::within_a_chunk(&[b"\xff\xe9a"], "\u{fffd}\u{fffd}a")]
-    #[case::begun_at_the_end(&[b"a\xe2\x82"], "a")]
+    #[case::divided(&[&b"a\xe2"[..], b"\x82", b"\xacb"], "a\u{20ac}b")]
+    #[case::latin_1(&[&b"caf\xe9"[..], b"\n"], "caf\u{fffd}\n")]
+    #[case::within_a_chunk(&[&b"\xff\xe9a"[..]], "\u{fffd}\u{fffd}a")]
+    #[case::begun_at_the_end(&[&b"a\xe2\x82"[..]], "a")]
     fn what_is_not_utf_8_is_replaced(#[case] chunks: &[&[u8]], #[case] expected: &str) {
         let mut text = Utf8Text::default();
         let read: Vec<u8> = chunks.iter().flat_map(|chunk| text.push(chunk)).collect();

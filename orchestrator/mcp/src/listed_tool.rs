@@ -32,7 +32,7 @@ struct RawPage<'p> {
     next_cursor: Option<&'p RawValue>,
 }
 
-/// What a tool is refused by, at any depth of its definition.
+/// The name of a tool, however deeply its definition is nested.
 #[derive(Deserialize)]
 struct Named {
     name: String,

@@ -47,11 +47,15 @@ mod tests {
 
     use super::*;
 
-    fn result(bytes: &[u8]) -> Option<String> {
-        match read_message(bytes)? {
+    fn result_of(message: ServerJsonRpcMessage) -> Option<String> {
+        match message {
             ServerJsonRpcMessage::Response(response) => result_object(response.result),
             _ => None,
         }
+    }
+
+    fn result(bytes: &[u8]) -> Option<String> {
+        read_message(bytes).and_then(result_of)
     }
 
     #[rstest]
@@ -64,10 +68,9 @@ mod tests {
     )]
     fn a_result_is_kept_as_it_was_sent(#[case] bytes: &[u8], #[case] expected: &str) {
         assert_eq!(result(bytes).as_deref(), Some(expected));
-        // An event is read by the library once more.
-        let again = serde_json::to_vec(&read_message(bytes).unwrap()).unwrap();
-        let again: ServerJsonRpcMessage = serde_json::from_slice(&again).unwrap();
-        assert_eq!(again, read_message(bytes).unwrap());
+        // The library reads an event once more.
+        let event = serde_json::to_vec(&read_message(bytes).unwrap()).unwrap();
+        assert_eq!(result_of(serde_json::from_slice(&event).unwrap()).as_deref(), Some(expected));
     }
 
     #[test]
@@ -97,6 +100,6 @@ mod tests {
     #[case(b"[]")]
     #[case(br#"{"jsonrpc":"2.0","id":{},"result":{}}"#)]
     fn anything_else_is_no_message(#[case] bytes: &[u8]) {
-        assert_eq!(read_message(bytes), None);
+        assert!(read_message(bytes).is_none());
     }
 }
