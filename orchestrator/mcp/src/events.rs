@@ -83,7 +83,7 @@ mod tests {
     #[case::latin_1(&[&b"caf\xe9"[..], b"\n"], "caf\u{fffd}\n")]
     #[case::within_a_chunk(&[&b"\xff\xe9a"[..]], "\u{fffd}\u{fffd}a")]
     #[case::begun_at_the_end(&[&b"a\xe2\x82"[..]], "a")]
-    fn what_is_not_utf_8_is_replaced(#[case] chunks: &[&[u8]], #[case] expected: &str) {
+    fn bytes_that_are_not_utf_8_are_replaced(#[case] chunks: &[&[u8]], #[case] expected: &str) {
         let mut text = Utf8Text::default();
         let read: Vec<u8> = chunks.iter().flat_map(|chunk| text.push(chunk)).collect();
         assert_eq!(String::from_utf8(read).unwrap(), expected);

@@ -195,7 +195,7 @@ mod tests {
         json!({"type": "object", "default": {"required": null}})
     )]
     #[case::no_properties(json!({}), json!({}))]
-    fn what_is_absent_in_other_words_is_absent(#[case] schema: Value, #[case] expected: Value) {
+    fn a_null_counts_as_absent_and_properties_are_those_of_an_object(#[case] schema: Value, #[case] expected: Value) {
         assert_eq!(checked(&schema), Ok(expected));
     }
 

@@ -65,7 +65,7 @@ async fn a_tool_that_cannot_be_read_is_refused_alone() {
 }
 
 #[tokio::test]
-async fn what_a_definition_can_do_without_is_left_out() {
+async fn fields_that_a_tool_does_not_need_are_left_out() {
     let tools = [
         tool_with("hints", "annotations", json!({"readOnlyHint": "yes"})),
         tool_with("icons", "icons", json!([{"src": 5}])),
@@ -119,7 +119,7 @@ async fn what_a_definition_can_do_without_is_left_out() {
     json!("before\n[structured content: not shown]")
 )]
 #[tokio::test]
-async fn what_can_be_read_of_an_answer_is_passed_on(#[case] result: Value, #[case] expected: Value) {
+async fn the_readable_parts_of_an_answer_are_passed_on(#[case] result: Value, #[case] expected: Value) {
     let server = McpTestServer::start(&[tool("echo", "repeats")]).await;
     server.on("call:echo", Behaviour::Result(result));
     let world = world_with(&server).await;
