@@ -19,8 +19,9 @@ use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    answer::{Answer, ListedTool},
+    answer::Answer,
     error::McpError,
+    listed_tool::ListedTool,
     server::{ConfiguredServer, InvalidServer},
     slot::Slot,
     stdio::Containers,

@@ -4,6 +4,7 @@
 //! refused.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -28,10 +29,12 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    answer::{Answer, ListedTool},
+    answer::Answer,
     credentials::Credentials,
     error::McpError,
     http::LastFailure,
+    listed_tool::{ListedTool, Page},
+    message::result_object,
     receive_limit::ReceiveLimit,
     redaction::Redaction,
 };
@@ -165,6 +168,7 @@ impl Connection {
     /// Reads the whole list of tools, within its limits.
     pub(super) async fn tools(&self, redaction: &Redaction) -> Result<Vec<ListedTool>, McpError> {
         let mut tools = Vec::new();
+        let mut cursors = HashSet::new();
         let mut cursor = None;
         for _ in 0..MAX_PAGES {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
@@ -172,15 +176,13 @@ impl Connection {
             let never = CancellationToken::new();
             let page = tokio::time::timeout(PAGE_TIMEOUT, self.request(request, &never, redaction)).await;
             let page = page.map_err(|_| McpError::TimedOut { server: self.server.clone(), limit: PAGE_TIMEOUT });
-            let ServerResult::ListToolsResult(page) = page.and_then(|page| page).inspect_err(|_| self.close())? else {
-                return Err(self.invalid_answer());
-            };
-            let (room, next_cursor) = (MAX_TOOLS - tools.len(), page.next_cursor);
-            let read = move |redaction: &Redaction| -> Vec<ListedTool> {
-                page.tools.iter().filter_map(|tool| ListedTool::of(tool, redaction)).take(room).collect()
-            };
-            tools.extend(redaction.read(read).await?);
-            cursor = next_cursor;
+            let page = page.and_then(|page| page).inspect_err(|_| self.close())?;
+            let places = tools.len()..MAX_TOOLS;
+            let page = redaction.read(move |redaction| Page::of(&page, places, redaction)).await?;
+            let page = page.ok_or_else(|| self.invalid_answer())?;
+            tools.extend(page.tools);
+            // Some servers end their list with an empty cursor, or with one that they have sent before.
+            cursor = page.next_cursor.filter(|next| !next.is_empty() && cursors.insert(next.clone()));
             if cursor.is_none() || tools.len() == MAX_TOOLS {
                 break;
             }
@@ -205,20 +207,20 @@ impl Connection {
             params = params.with_arguments(arguments);
         }
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-        let ServerResult::CallToolResult(result) = self.request(request, stop, redaction).await? else {
-            return Err(self.invalid_answer());
-        };
-        redaction.read(move |redaction| Answer::of(result, redaction)).await
+        let result = self.request(request, stop, redaction).await?;
+        let answer = redaction.read(move |redaction| Answer::of(&result, redaction)).await?;
+        answer.ok_or_else(|| self.invalid_answer())
     }
 
+    /// The result as the server sent it.
     async fn request(
         &self,
         request: ClientRequest,
         stop: &CancellationToken,
         redaction: &Redaction,
-    ) -> Result<ServerResult, McpError> {
+    ) -> Result<String, McpError> {
         match self.send(request, stop).await? {
-            Ok(result) => Ok(result),
+            Ok(result) => result_object(result).ok_or_else(|| self.invalid_answer()),
             // It has not been searched for secrets.
             Err(ServiceError::McpError(ErrorData { code, message, .. })) => {
                 let (server, code) = (self.server.clone(), i64::from(code.0));

@@ -5,12 +5,11 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use futures_util::{StreamExt as _, stream, stream::BoxStream};
+use futures_util::stream::BoxStream;
 use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use rmcp::{
-    model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
+    model::ClientJsonRpcMessage,
     transport::{
         common::client_side_sse::SseRetryPolicy,
         streamable_http_client::{
@@ -20,12 +19,14 @@ use rmcp::{
     },
 };
 use secrecy::ExposeSecret as _;
-use sse_stream::{Error as SseError, Sse, SseStream};
-
+use sse_stream::{Error as SseError, Sse};
 use tokio::time::Instant;
 
-use super::{credentials::Credentials, receive_limit::ReceiveLimit, reconnects::Reconnects};
-use egress::{EgressClient, EgressError, OpenResponse, OutboundRequest};
+use super::{
+    credentials::Credentials, events::events, message::read_message, receive_limit::ReceiveLimit,
+    reconnects::Reconnects,
+};
+use egress::{EgressClient, OpenResponse, OutboundRequest};
 
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
@@ -70,6 +71,12 @@ impl LastFailure {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct RequestFailed(String);
+
+impl RequestFailed {
+    pub(super) fn new(error: &dyn std::error::Error) -> Self {
+        Self(error.to_string())
+    }
+}
 
 type Failed = StreamableHttpError<RequestFailed>;
 
@@ -136,38 +143,8 @@ impl EgressHttp {
 
     /// The events of a body, within the limits.
     fn events(&self, response: OpenResponse) -> BoxStream<'static, Result<Sse, SseError>> {
-        let limit = self.limit.clone();
-        let chunks = stream::unfold(Some(response), move |response| {
-            let limit = limit.clone();
-            async move {
-                let mut response = response?;
-                let chunk: Result<Bytes, RequestFailed> = match response.chunk().await {
-                    Ok(None) => return None,
-                    Ok(Some(chunk)) => {
-                        limit.take(chunk.len()).map(|()| chunk).map_err(|error| RequestFailed(error.to_string()))
-                    }
-                    Err(error) => Err(broken(&error)),
-                };
-                let rest = chunk.is_ok().then_some(response);
-                Some((chunk, rest))
-            }
-        });
-        let reconnects = self.reconnects.clone();
-        let events = SseStream::from_bytes_stream(chunks.boxed()).map(move |event| {
-            event.map(|mut event| {
-                // Otherwise the library keeps to it, whatever it is.
-                if let Some(milliseconds) = event.retry.take() {
-                    reconnects.ask(milliseconds);
-                }
-                event
-            })
-        });
-        events.boxed()
+        events(response, self.limit.clone(), self.reconnects.clone())
     }
-}
-
-fn broken(error: &EgressError) -> RequestFailed {
-    RequestFailed(error.to_string())
 }
 
 fn has_type(response: &OpenResponse, wanted: &str) -> bool {
@@ -206,13 +183,12 @@ impl StreamableHttpClient for EgressHttp {
         if has_type(&response, EVENT_STREAM) {
             return Ok(StreamableHttpPostResponse::Sse(self.events(response), session));
         }
-        let is_json = has_type(&response, JSON);
         let body = self.body(response).await?;
         if !is_request {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
-        let message = is_json.then(|| serde_json::from_slice::<ServerJsonRpcMessage>(&body).ok()).flatten();
-        let message = message.ok_or_else(|| self.failed("its answer is not a message of the protocol"))?;
+        // Some servers send another content type, or none.
+        let message = read_message(&body).ok_or_else(|| self.failed("its answer is not a message of the protocol"))?;
         Ok(StreamableHttpPostResponse::Json(message, session))
     }
 

@@ -9,11 +9,17 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use parking_lot::Mutex;
 use protocol::{ContainerName, JobId};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rmcp::{
+    RoleClient,
+    model::ServerJsonRpcMessage,
+    transport::async_rw::{JsonRpcMessageCodec, TransportWriter},
+};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader, ReadBuf};
 
-use super::{error::McpError, receive_limit::ReceiveLimit};
+use super::{error::McpError, message::read_message, receive_limit::ReceiveLimit};
 use base::clock::Clock;
 use dispatch::Sandbox;
 use engine::{ContainerRole, Engine, EngineError, McpContainerSpec, Resources, SandboxReadiness};
@@ -33,8 +39,34 @@ pub(super) struct Containers {
 /// The standard streams of a server, and the container that they belong to.
 pub(super) struct StartedServer {
     pub(super) container: String,
-    pub(super) stdin: Box<dyn AsyncWrite + Send + Unpin>,
-    pub(super) stdout: LimitedReader,
+    stdin: Box<dyn AsyncWrite + Send + Unpin>,
+    stdout: LimitedReader,
+}
+
+/// What a program reads, and the messages that it prints.
+type Transport =
+    (TransportWriter<RoleClient, Box<dyn AsyncWrite + Send + Unpin>>, BoxStream<'static, ServerJsonRpcMessage>);
+
+impl StartedServer {
+    /// The streams as the protocol library takes them. The program's input ends when it drops them.
+    pub(super) fn transport(self) -> Transport {
+        (TransportWriter::<RoleClient, _>::new(self.stdin, JsonRpcMessageCodec::default()), messages(self.stdout))
+    }
+}
+
+/// The messages in a program's output, one on each line. Other lines are ignored.
+fn messages(output: LimitedReader) -> BoxStream<'static, ServerJsonRpcMessage> {
+    let messages = stream::unfold(BufReader::new(output), async |mut output| {
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
+            if let Some(message) = read_message(&line) {
+                return Some((message, output));
+            }
+            line.clear();
+        }
+        None
+    });
+    messages.boxed()
 }
 
 impl Containers {
@@ -146,5 +178,27 @@ impl AsyncRead for LimitedReader {
         self.line_bytes = line_bytes;
         let checked = self.limit.take(read.len()).and_then(|()| self.limit.check_message(longest));
         Poll::Ready(checked.map_err(std::io::Error::other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::result_object;
+
+    #[tokio::test]
+    async fn lines_that_are_no_messages_end_nothing() {
+        let output = b"\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"a\":\"caf\xe9\"}}\r\n\
+            started on port 80\n\x00\xff\n\n{}\n\
+            {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}";
+        let limit = ReceiveLimit::new();
+        let reader = LimitedReader { inner: Box::new(&output[..]), limit: limit.clone(), line_bytes: 0 };
+        let read: Vec<ServerJsonRpcMessage> = messages(reader).collect().await;
+        let results = read.into_iter().map(|message| match message {
+            ServerJsonRpcMessage::Response(response) => result_object(response.result),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(results.collect::<Vec<_>>(), [Some("{\"a\":\"caf\u{fffd}\"}".to_owned()), Some("{}".to_owned())]);
+        assert_eq!(limit.cause(), None);
     }
 }

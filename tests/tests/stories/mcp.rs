@@ -4,6 +4,7 @@ mod command_line;
 mod hostile;
 mod secrets;
 pub(crate) mod server;
+mod unusual;
 
 use orchestrator::{
     auth::Role,

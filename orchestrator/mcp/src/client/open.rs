@@ -150,8 +150,7 @@ impl McpClient {
                     let started = this.containers.start((&server.name, &user), (image, command), &limit).await?;
                     let container = started.container.clone();
                     let opening = Opening { container: Some(container.clone()), ..opening };
-                    let streams = (started.stdout, started.stdin);
-                    let opened = Connection::open(streams, opening).boxed().await;
+                    let opened = Connection::open(started.transport(), opening).boxed().await;
                     if opened.is_err() {
                         this.containers.remove(&container).await;
                     }

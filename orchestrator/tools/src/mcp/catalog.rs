@@ -176,7 +176,7 @@ impl Catalog {
     pub(super) async fn shared(&self, server: &str) -> Result<Vec<CheckedDefinition>, StoreError> {
         let stored = self.store.shared_mcp_definitions(server).await?;
         let listed = stored.into_iter().filter_map(|(name, definition)| {
-            Some(ListedTool { name, definition: serde_json::from_str(&definition).ok()? })
+            Some(ListedTool { name, definition: Ok(serde_json::from_str(&definition).ok()?) })
         });
         Ok(check(server, &listed.collect::<Vec<_>>()).0)
     }

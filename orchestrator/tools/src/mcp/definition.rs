@@ -79,6 +79,7 @@ pub(super) fn check(server: &str, listed: &[ListedTool]) -> (Vec<CheckedDefiniti
 }
 
 fn check_tool(server: &str, tool: &ListedTool) -> Result<CheckedDefinition, String> {
+    let sent = tool.definition.as_ref().map_err(|reason| (*reason).to_owned())?;
     let name = format!("{server}{SEPARATOR}{}", tool.name);
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if tool.name.is_empty() || !tool.name.bytes().all(allowed) {
@@ -90,13 +91,13 @@ fn check_tool(server: &str, tool: &ListedTool) -> Result<CheckedDefinition, Stri
             name.len()
         ));
     }
-    let sent = canonical(&tool.definition);
+    let schema = sent.get("inputSchema").ok_or("it has no parameter schema")?;
+    let description = sent.get("description").and_then(Value::as_str).unwrap_or_default();
+    let sent = canonical(sent);
     if sent.len() > MAX_DEFINITION_BYTES {
         return Err(format!("its definition has {} bytes; at most {MAX_DEFINITION_BYTES} are accepted", sent.len()));
     }
-    let schema = tool.definition.get("inputSchema").ok_or("it has no parameter schema")?;
     let parameters = checked(schema)?;
-    let description = tool.definition.get("description").and_then(Value::as_str).unwrap_or_default();
     let description = clean_text(description, MAX_DESCRIPTION_BYTES);
     let definition = ToolDefinition::new(&name, &description, parameters, ToolDomain::Orchestrator);
     Ok(CheckedDefinition { tool: tool.name.clone(), definition, digest: sha256_hex(sent.as_bytes()), sent })
@@ -132,7 +133,7 @@ mod tests {
     fn listed(name: &str, change: impl FnOnce(&mut Value)) -> ListedTool {
         let mut definition = json!({"name": name, "description": "a tool", "inputSchema": {"type": "object"}});
         change(&mut definition);
-        ListedTool { name: name.to_owned(), definition }
+        ListedTool { name: name.to_owned(), definition: Ok(definition) }
     }
 
     fn reasons(refused: &[RefusedTool]) -> Vec<&str> {

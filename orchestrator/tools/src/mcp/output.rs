@@ -4,7 +4,7 @@ use agent::ToolOutput;
 use mcp::{Answer, AnswerPart};
 use serde_json::Value;
 
-/// Text is joined, structured content is JSON, and everything else is named with its size.
+/// Text is joined, structured content is JSON, and everything else is named, with its size if that is known.
 pub(super) fn output(answer: Answer) -> ToolOutput {
     let Answer { parts, structured, is_error } = answer;
     let texts: Vec<String> = parts
@@ -13,7 +13,8 @@ pub(super) fn output(answer: Answer) -> ToolOutput {
             AnswerPart::Text(text) => text,
             AnswerPart::Other { kind, media_type, bytes } => {
                 let media_type = media_type.map(|name| format!(", {name}")).unwrap_or_default();
-                format!("[{kind}{media_type}, {bytes} bytes: not shown]")
+                let bytes = bytes.map(|bytes| format!(", {bytes} bytes")).unwrap_or_default();
+                format!("[{kind}{media_type}{bytes}: not shown]")
             }
         })
         .collect();
@@ -60,9 +61,12 @@ mod tests {
 
     #[test]
     fn other_content_is_named_with_its_size() {
-        let image = AnswerPart::Other { kind: "image", media_type: Some("image/png".to_owned()), bytes: 7 };
-        let blob = AnswerPart::Other { kind: "resource", media_type: None, bytes: 9 };
-        let answer = Answer { parts: vec![image, blob], structured: None, is_error: false };
-        assert_eq!(output(answer).content, "[image, image/png, 7 bytes: not shown]\n[resource, 9 bytes: not shown]");
+        let image =
+            AnswerPart::Other { kind: "image".to_owned(), media_type: Some("image/png".to_owned()), bytes: Some(7) };
+        let blob = AnswerPart::Other { kind: "resource".to_owned(), media_type: None, bytes: Some(9) };
+        let video = AnswerPart::Other { kind: "video".to_owned(), media_type: None, bytes: None };
+        let answer = Answer { parts: vec![image, blob, video], structured: None, is_error: false };
+        let expected = "[image, image/png, 7 bytes: not shown]\n[resource, 9 bytes: not shown]\n[video: not shown]";
+        assert_eq!(output(answer).content, expected);
     }
 }

@@ -18,6 +18,12 @@ const MAX_DEPTH: u32 = 64;
 const MAX_TEXT_BYTES: usize = 1_000;
 /// Keywords whose strings are text for the model and nothing else.
 const TEXTS: [&str; 3] = ["description", "title", "$comment"];
+/// Keywords that some servers send with null, as if they were absent.
+const NULLABLE: [&str; 2] = ["properties", "required"];
+/// Keywords whose values are no schemas.
+const VALUES: [&str; 4] = ["default", "const", "enum", "examples"];
+/// Length of a reference in the reason of a refusal.
+const MAX_REFERENCE_BYTES: usize = 100;
 /// Keywords that make references depend on more than this document's structure.
 const REFUSED: [&str; 7] =
     ["$id", "id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"];
@@ -33,6 +39,12 @@ pub(super) fn checked(schema: &Value) -> Result<Value, String> {
         return Err("the references in its parameter schema describe too much".to_owned());
     }
     let mut clean = schema.clone();
+    remove_nulls(&mut clean);
+    if let Value::Object(fields) = &mut clean
+        && fields.contains_key("properties")
+    {
+        fields.entry("type").or_insert_with(|| "object".into());
+    }
     clean_texts(&mut clean);
     let text = clean.to_string();
     // Names and constants cannot be changed without changing what is valid.
@@ -84,11 +96,32 @@ impl<'s> Expansion<'s> {
             None => {}
         }
         let target = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
-        let target = target.ok_or("its parameter schema refers to something outside of it")?;
+        let target = target.ok_or_else(|| missing(reference))?;
         self.sizes.insert(reference, None);
         let size = self.size(target, depth)?;
         self.sizes.insert(reference, Some(size));
         Ok(size)
+    }
+}
+
+fn missing(reference: &str) -> String {
+    if reference.starts_with('#') {
+        let reference = clean_text(reference, MAX_REFERENCE_BYTES);
+        return format!("its parameter schema refers to {reference}, which it does not contain");
+    }
+    "its parameter schema refers to something outside of it".to_owned()
+}
+
+/// Removes keywords whose value is null, which servers send for what they do not have. Values of parameters are left.
+fn remove_nulls(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.retain(|key, field| !(field.is_null() && NULLABLE.contains(&key.as_str())));
+            let fields = fields.iter_mut().filter(|(key, _)| !VALUES.contains(&key.as_str()));
+            fields.for_each(|(_, field)| remove_nulls(field));
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_nulls),
+        _ => {}
     }
 }
 
@@ -148,9 +181,28 @@ mod tests {
     }
 
     #[rstest]
+    #[case::nulls(
+        json!({"type": "object", "properties": null, "required": null}),
+        json!({"type": "object"})
+    )]
+    #[case::no_type(json!({"properties": {}}), json!({"properties": {}, "type": "object"}))]
+    #[case::inside(
+        json!({"type": "object", "properties": {"a": {"type": "object", "required": null}}}),
+        json!({"type": "object", "properties": {"a": {"type": "object"}}})
+    )]
+    #[case::values(
+        json!({"type": "object", "default": {"required": null}}),
+        json!({"type": "object", "default": {"required": null}})
+    )]
+    #[case::no_properties(json!({}), json!({}))]
+    fn a_null_counts_as_absent_and_properties_are_those_of_an_object(#[case] schema: Value, #[case] expected: Value) {
+        assert_eq!(checked(&schema), Ok(expected));
+    }
+
+    #[rstest]
     #[case::outside(json!({"$ref": "http://169.254.169.254/schema"}), "outside")]
     #[case::a_file(json!({"$ref": "file:///etc/passwd"}), "outside")]
-    #[case::missing(json!({"$ref": "#/$defs/none"}), "outside")]
+    #[case::missing(json!({"$ref": "#/$defs/none"}), "refers to #/$defs/none, which it does not contain")]
     #[case::itself(json!({"properties": {"a": {"$ref": "#"}}}), "circle")]
     #[case::a_circle(json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}), "circle")]
     #[case::an_identifier(json!({"$id": "https://a.example/"}), "uses $id")]

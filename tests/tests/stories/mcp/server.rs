@@ -11,7 +11,7 @@ use axum::{
     Json, Router,
     body::{Body, Bytes},
     extract::State,
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{any, post},
 };
@@ -42,8 +42,10 @@ pub(crate) enum Behaviour {
     WrongId,
     /// A redirect to this URL.
     Redirect(String),
-    /// The same page with a cursor, always.
+    /// The same page with a new cursor, always.
     Endless(Value),
+    /// A body with this content type, or none. `@` stands for the id of the request.
+    Raw(Option<&'static str>, &'static [u8]),
     /// An event stream with this text, which then breaks, ends or stays open.
     Stream(String, StreamEnd),
 }
@@ -205,6 +207,17 @@ async fn respond(behaviour: Behaviour, id: Value) -> Response {
             ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(stream::iter([Ok(text)]).chain(end)))
                 .into_response()
         }
-        Behaviour::Endless(tools) => of_id(id, json!({"tools": tools, "nextCursor": "again"})).into_response(),
+        Behaviour::Endless(tools) => {
+            let cursor = format!("after {id}");
+            of_id(id, json!({"tools": tools, "nextCursor": cursor})).into_response()
+        }
+        Behaviour::Raw(content_type, body) => {
+            let body = body.split(|byte| *byte == b'@').collect::<Vec<_>>().join(id.to_string().as_bytes());
+            let mut response = Response::new(Body::from(body));
+            if let Some(content_type) = content_type {
+                response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+            }
+            response
+        }
     }
 }

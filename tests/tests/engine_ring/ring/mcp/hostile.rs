@@ -99,6 +99,7 @@ async fn a_call_that_goes_wrong_fails_alone(#[case] tool: &str, #[case] cause: &
 #[rstest]
 #[case::floods_its_standard_error("standard_error", "well")]
 #[case::prints_other_lines("not_json", "well")]
+#[case::prints_another_encoding("latin_1", "caf\u{fffd}")]
 #[case::takes_all_processes("exhaust_processes", "no more processes: 11")]
 #[tokio::test]
 async fn output_that_harms_no_call_is_ignored(#[case] tool: &str, #[case] expected: &str) {
@@ -158,8 +159,10 @@ async fn a_container_whose_program_has_ended_is_removed_before_its_next_use() {
 async fn a_server_that_lies_about_its_schema_has_its_other_tools() {
     let all = Neighbours::start("srv__injected").await;
     let shown = all.mcp.overview("srv").await;
-    let lies = shown["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "lies").unwrap().clone();
-    assert_eq!(lies["status"], "refused", "{lies:#}");
+    for name in ["lies", "unreadable"] {
+        let tool = shown["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == name).unwrap().clone();
+        assert_eq!(tool["status"], "refused", "{tool:#}");
+    }
     until_offered(&all.worker, &["srv__count_hanging", "srv__echo", "srv__injected"]).await;
     let offered = all.worker.get("tools").await.expect(200).body["tools"].clone();
     let injected = offered.as_array().unwrap().iter().find(|tool| tool["name"] == "srv__injected").unwrap().clone();
