@@ -1,8 +1,9 @@
 //! The HTTP client for destinations that jobs and users name.
 //!
 //! Guarantees that the addresses which were decided on are the ones that are dialled: a name is resolved once, every
-//! address is checked, and the connection has no other way to find an address. It uses no proxy, keeps no connection
-//! and no cookie, and follows redirects itself, so that each is decided like a first request.
+//! address is checked, and the connection has no other way to find an address. It uses no proxy, keeps no cookie, keeps
+//! connections only for a caller that is alone with them, and follows redirects itself, so that each is decided like a
+//! first request.
 
 use std::{
     fmt, io,
@@ -13,6 +14,7 @@ use std::{
 
 use agent::BoxFuture;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use reqwest::{
     Response,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -33,6 +35,9 @@ const MAX_REDIRECTS: usize = 5;
 /// Maximum time until the addresses of a name are known, and then until there is a connection, with TLS.
 const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection is kept. Less than the 5 s after which servers of Node.js and uvicorn close one: a request that
+/// is sent in that moment fails.
+const KEEP_CONNECTION: Duration = Duration::from_secs(4);
 /// A name with more addresses is cut: a few are enough to reach it.
 const MAX_ADDRESSES: usize = 8;
 const USER_AGENT: &str = concat!("gantry/", env!("CARGO_PKG_VERSION"));
@@ -55,6 +60,8 @@ pub fn system_look_up() -> LookUp {
 pub struct EgressClient {
     policy: Arc<EgressPolicy>,
     look_up: LookUp,
+    /// The HTTP client of the last request, which has its connections.
+    last: Option<Arc<Mutex<Option<PinnedClient>>>>,
 }
 
 /// A response, with as much of its body as was asked for.
@@ -135,13 +142,21 @@ impl EgressError {
 
 impl EgressClient {
     pub const fn new(policy: Arc<EgressPolicy>, look_up: LookUp) -> Self {
-        Self { policy, look_up }
+        Self { policy, look_up, last: None }
     }
 
     /// The same client for a caller that may reach these destinations, too.
     #[must_use]
     pub fn allowing(&self, destinations: impl IntoIterator<Item = Destination>) -> Self {
-        Self { policy: Arc::new(self.policy.allowing(destinations)), look_up: Arc::clone(&self.look_up) }
+        Self { policy: Arc::new(self.policy.allowing(destinations)), look_up: Arc::clone(&self.look_up), last: None }
+    }
+
+    /// The same client, which keeps its connections for a few seconds. For requests of one user to one server, which may
+    /// take a connection for a login. Each request is still decided, and uses a connection only if it was made to the
+    /// addresses that are allowed now.
+    #[must_use]
+    pub fn keeping_connections(&self) -> Self {
+        Self { last: Some(Arc::default()), ..self.clone() }
     }
 
     /// The policy that it keeps to.
@@ -220,13 +235,25 @@ impl EgressClient {
             bytes: request.body.as_ref().map_or(0, Vec::len) as u64,
         });
         let failed = |error: reqwest::Error| transport(&destination, error);
-        let client = pinned_client(&destination, addresses).map_err(failed)?;
+        let client = self.client(&destination, addresses).map_err(failed)?;
         let mut builder = client.request(request.method.clone(), request.url.clone()).headers(request.headers.clone());
         if let Some(body) = &request.body {
             builder = builder.body(body.clone());
         }
         let response = builder.send().await.map_err(failed)?;
         Ok((response, destination))
+    }
+
+    /// A client that can connect to these addresses only: the last one, or a new one.
+    fn client(&self, to: &Destination, mut addresses: Vec<SocketAddr>) -> Result<reqwest::Client, reqwest::Error> {
+        // A name server gives the same addresses in another order.
+        addresses.sort_unstable();
+        let Some(last) = &self.last else { return PinnedClient::new(to, addresses).map(|new| new.client) };
+        let mut last = last.lock();
+        if let Some(last) = last.as_ref().filter(|last| last.to == *to && last.addresses == addresses) {
+            return Ok(last.client.clone());
+        }
+        Ok(last.insert(PinnedClient::new(to, addresses)?).client.clone())
     }
 
     /// The addresses of a destination. One that is refused refuses them all: the name is not what it seems to be.
@@ -262,16 +289,26 @@ fn is_own_host(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
 
-/// A client for one request, which can connect to these addresses only.
-fn pinned_client(to: &Destination, addresses: Vec<SocketAddr>) -> Result<reqwest::Client, reqwest::Error> {
-    reqwest::Client::builder()
-        .user_agent(USER_AGENT)
-        .connect_timeout(CONNECT_TIMEOUT)
-        .redirect(redirect::Policy::none())
-        // A proxy of the environment would resolve the name itself.
-        .no_proxy()
-        .dns_resolver(Arc::new(PinnedAddresses { name: to.host.to_string(), addresses }))
-        .build()
+/// A client that can connect to these addresses only.
+struct PinnedClient {
+    to: Destination,
+    addresses: Vec<SocketAddr>,
+    client: reqwest::Client,
+}
+
+impl PinnedClient {
+    fn new(to: &Destination, addresses: Vec<SocketAddr>) -> Result<Self, reqwest::Error> {
+        let client = reqwest::Client::builder()
+            .user_agent(USER_AGENT)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(KEEP_CONNECTION)
+            .redirect(redirect::Policy::none())
+            // A proxy of the environment would resolve the name itself.
+            .no_proxy()
+            .dns_resolver(Arc::new(PinnedAddresses { name: to.host.to_string(), addresses: addresses.clone() }))
+            .build()?;
+        Ok(Self { to: to.clone(), addresses, client })
+    }
 }
 
 /// Answers for one name. An address in a URL is dialled without asking.

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use protocol::{Gate, GateDecision, GateId, GateResolution, GateScope, GateState, ResolveGate};
+use serde_json::Value;
 
 use crate::{
     client::{Client, List, PageArgs},
@@ -125,7 +126,6 @@ fn describe(paint: Paint, gate: &Gate) -> String {
         GateState::Approved => paint.green(gate.state.as_str()),
         GateState::Denied | GateState::Expired => paint.red(gate.state.as_str()),
     };
-    let parameters = serde_json::to_string_pretty(&gate.parameters).unwrap_or_default();
     let mut lines = vec![
         format!("{} {state}", paint.bold(&one_line(&gate.tool))),
         format!("gate     {}", gate.id),
@@ -143,8 +143,23 @@ fn describe(paint: Paint, gate: &Gate) -> String {
     if !gate.reasoning.is_empty() {
         lines.push(format!("\n{}", escape_control_chars(gate.reasoning.trim_end())));
     }
-    lines.push(format!("\nwould run with\n{}", escape_control_chars(&parameters)));
+    lines.push(format!("\nwould run with\n{}", call_arguments(gate)));
     lines.join("\n")
+}
+
+/// The arguments of the call, and what follows from them that is easily missed: tools of MCP servers act outside of the
+/// container of the job that gets them.
+pub(super) fn call_arguments(gate: &Gate) -> String {
+    let parameters = serde_json::to_string_pretty(&gate.parameters).unwrap_or_default();
+    let mut text = escape_control_chars(&parameters);
+    let tools = gate.parameters.get("tools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let outside: Vec<String> =
+        tools.iter().filter_map(Value::as_str).filter(|name| name.contains("__")).map(one_line).collect();
+    if gate.tool == "create_job" && !outside.is_empty() {
+        text.push_str("\nThe job can use these tools outside of its container without asking: ");
+        text.push_str(&outside.join(", "));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -157,8 +172,20 @@ mod tests {
     use crate::output::table::{View, table};
 
     #[test]
-    fn a_person_sees_what_would_run_and_nothing_moves_the_cursor() {
-        let gate = Gate {
+    fn a_job_that_gets_tools_of_mcp_servers_is_told() {
+        let gate = |tool: &str, tools: &[&str]| Gate {
+            tool: tool.to_owned(),
+            parameters: json!({"prompt": "p", "tools": tools}),
+            ..gate()
+        };
+        let outside = "outside of its container without asking: tracker__close, mail__send";
+        assert!(call_arguments(&gate("create_job", &["shell", "tracker__close", "mail__send"])).ends_with(outside));
+        assert!(!call_arguments(&gate("create_job", &["shell"])).contains("outside"));
+        assert!(!call_arguments(&gate("http", &["a__b"])).contains("outside"));
+    }
+
+    fn gate() -> Gate {
+        Gate {
             id: GateId::nil(),
             kind: GateKind::Approval,
             state: GateState::Pending,
@@ -175,7 +202,12 @@ mod tests {
             resolved_by: None,
             decision: None,
             reason: None,
-        };
+        }
+    }
+
+    #[test]
+    fn a_person_sees_what_would_run_and_nothing_moves_the_cursor() {
+        let gate = gate();
         let text = describe(Paint::Plain, &gate);
         for part in [
             "http pending",

@@ -5,7 +5,7 @@
 use agent::NotApproved;
 use protocol::{ChatContent, ChatHistory, ChatMessage, DeltaPiece, Gate};
 
-use super::event::ChatEvent;
+use super::{event::ChatEvent, gate::call_arguments};
 use crate::output::{
     Paint, escape_control_chars, one_line,
     render::{arguments, outcome},
@@ -131,12 +131,11 @@ impl Renderer {
 
     /// What a person has to decide.
     pub(super) fn gate(&self, gate: &Gate) -> String {
-        let parameters = serde_json::to_string_pretty(&gate.parameters).unwrap_or_default();
         format!(
             "{} {} with\n{}\n",
             self.paint.yellow("The agent wants to call"),
             self.paint.bold(&one_line(&gate.tool)),
-            escape_control_chars(&parameters)
+            call_arguments(gate)
         )
     }
 }

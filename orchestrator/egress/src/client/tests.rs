@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use axum::{
     Router,
-    extract::{Path, State},
+    extract::{ConnectInfo, Path, State},
     http::{HeaderMap as Headers, StatusCode as Status, header},
     response::{IntoResponse, Response as Answer},
     routing::any,
@@ -30,7 +30,9 @@ impl Server {
         let seen = Seen::default();
         let router = Router::new().route("/{*path}", any(answer)).with_state(Arc::clone(&seen));
         let mut task = JoinSet::new();
-        task.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        task.spawn(async move {
+            axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await.unwrap();
+        });
         Self { address, seen, _task: task }
     }
 
@@ -39,8 +41,14 @@ impl Server {
     }
 }
 
-/// `/redirect/<n>/<url>` redirects to the URL after n redirects to itself; `/bytes/<n>` has a body of that length.
-async fn answer(State(seen): State<Seen>, Path(path): Path<String>, headers: Headers) -> Answer {
+/// `/redirect/<n>/<url>` redirects to the URL after n redirects to itself; `/bytes/<n>` has a body of that length, `/port`
+/// the client's port.
+async fn answer(
+    State(seen): State<Seen>,
+    ConnectInfo(client): ConnectInfo<SocketAddr>,
+    Path(path): Path<String>,
+    headers: Headers,
+) -> Answer {
     let credentials = if headers.contains_key(header::AUTHORIZATION) { " with credentials" } else { "" };
     seen.lock().unwrap().push(format!("{path}{credentials}"));
     let parts: Vec<&str> = path.splitn(3, '/').collect();
@@ -50,6 +58,7 @@ async fn answer(State(seen): State<Seen>, Path(path): Path<String>, headers: Hea
             let next = format!("/redirect/{}/{to}", n.parse::<u32>().unwrap() - 1);
             (Status::FOUND, [(header::LOCATION, next)]).into_response()
         }
+        ["port"] => client.port().to_string().into_response(),
         ["bytes", n] => "x".repeat(n.parse().unwrap()).into_response(),
         _ => (Status::OK, [("x-odd", "1")], path).into_response(),
     }
@@ -97,6 +106,27 @@ async fn the_address_that_was_checked_is_the_one_that_is_dialled() {
     assert!(matches!(&denied, EgressError::Denied(EgressDenied::Address { .. })), "{denied}");
     assert!(internal.seen().is_empty(), "{:?}", internal.seen());
     assert_eq!(named.seen(), ["first with credentials"]);
+}
+
+#[tokio::test]
+async fn connections_are_kept_for_one_caller_while_the_addresses_are_allowed() {
+    let server = Server::at("127.0.0.1:0").await;
+    let port = server.address.port();
+    let url = format!("http://a.example:{port}/port");
+    let ceiling = [format!("a.example:{port}"), server.address.to_string(), format!("127.0.0.3:{port}")];
+    let two = &["127.0.0.1", "127.0.0.3"];
+    let (look_up, calls) = look_up(&[two, &["127.0.0.3", "127.0.0.1"], two, &["127.0.0.1"], &["169.254.169.254"]]);
+    let client = client(&ceiling, look_up);
+    let (one, other) = (client.keeping_connections(), client.keeping_connections());
+    let mut ports = Vec::new();
+    for client in [&one, &one, &other, &one] {
+        ports.push(get(client, &url).await.unwrap().body);
+    }
+    assert!(ports[0] == ports[1] && ports[0] != ports[2], "{ports:?}");
+    assert_ne!(ports[0], ports[3], "the addresses have changed");
+    let denied = get(&one, &url).await.unwrap_err();
+    assert!(matches!(&denied, EgressError::Denied(EgressDenied::Address { .. })), "{denied}");
+    assert_eq!(*calls.lock().unwrap(), 5, "each request is decided");
 }
 
 #[rstest]

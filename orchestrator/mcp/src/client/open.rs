@@ -142,7 +142,7 @@ impl McpClient {
         Box::pin(async move {
             match &server.transport {
                 McpTransport::Http { url, .. } => {
-                    let (egress, reconnects) = (this.egress.clone(), Reconnects::default());
+                    let (egress, reconnects) = (this.egress.keeping_connections(), Reconnects::default());
                     let http = EgressHttp { egress, credentials, limit, failure, reconnects };
                     Connection::open(http.transport(url), opening).boxed().await
                 }
