@@ -130,9 +130,15 @@ impl Upstream {
                 }
             };
             let tools: Vec<&str> = offered(request, &current).collect();
-            let refusal =
-                Refusal { status, text: &body, max_output_tokens, has_effort: effort.is_some(), tools: &tools };
-            if !dialect.correct(&refusal, has_native(request)) {
+            let refusal = Refusal {
+                status,
+                text: &body,
+                max_output_tokens,
+                has_effort: effort.is_some(),
+                has_native: has_native(request),
+                tools: &tools,
+            };
+            if !dialect.correct(&refusal) {
                 break Err(error);
             }
         };
