@@ -55,7 +55,7 @@ impl Dialects {
     /// The dialect that a call to a model begins with, which offers these tools.
     pub(crate) fn of_call<'a>(&'a self, model: &str, tools: &'a [ToolDefinition]) -> CallDialect<'a> {
         let learned = self.of_model(model);
-        let mut base = learned.dialect.or(&presets::preset(&self.host, &self.path, model));
+        let mut base = learned.dialect.or(&self.preset(model));
         let is_left_out = |tool: &&ToolDefinition| {
             learned.left_out.get(&tool.name).is_some_and(|refused| *refused == definition_digest(tool))
         };
@@ -70,6 +70,20 @@ impl Dialects {
             lesson: Dialect::default(),
             corrections: 0,
         }
+    }
+
+    /// The operator's properties.
+    pub(crate) fn pinned(&self) -> BTreeMap<String, Value> {
+        properties(&self.pinned)
+    }
+
+    /// What is known of a model beforehand, as the operator would set it.
+    pub(crate) fn shown_preset(&self, model: &str) -> BTreeMap<String, Value> {
+        properties(&self.preset(model))
+    }
+
+    fn preset(&self, model: &str) -> Dialect {
+        presets::preset(&self.host, &self.path, model)
     }
 
     fn of_model(&self, model: &str) -> Learned {
@@ -106,6 +120,10 @@ impl Dialects {
         }
         learned.insert(model.to_owned(), Learned { dialect, left_out: all, at: Instant::now() });
     }
+}
+
+fn properties(dialect: &Dialect) -> BTreeMap<String, Value> {
+    serde_json::from_value(json!(dialect)).unwrap_or_default()
 }
 
 fn definition_digest(tool: &ToolDefinition) -> String {

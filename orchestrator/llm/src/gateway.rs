@@ -158,6 +158,10 @@ pub struct ProviderHealth {
     pub breaker: BreakerState,
     /// What refusals taught of each model, as `llm.dialect` takes it.
     pub learned: BTreeMap<String, Value>,
+    /// The operator's `llm.dialect`, for all models.
+    pub pinned: BTreeMap<String, Value>,
+    /// What is known beforehand of the provider's own model.
+    pub preset: BTreeMap<String, Value>,
 }
 
 impl Gateway {
@@ -226,7 +230,9 @@ impl Gateway {
             name: provider.name.clone(),
             model: provider.model.clone(),
             breaker: provider.breaker_state(),
-            learned: provider.learned(),
+            learned: provider.dialects().learned(),
+            pinned: provider.dialects().pinned(),
+            preset: provider.dialects().shown_preset(&provider.model),
         };
         self.providers().map(health).collect()
     }

@@ -4,7 +4,7 @@
 mod address;
 mod classify;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use agent::safety::LeakDetector;
 use protocol::{Completion, CompletionRequest, FinishReason, Message};
@@ -90,9 +90,8 @@ impl Upstream {
         })
     }
 
-    /// What refusals taught of each model, as the operator would set it.
-    pub(super) fn learned(&self) -> BTreeMap<String, Value> {
-        self.dialects.learned()
+    pub(super) const fn dialects(&self) -> &Dialects {
+        &self.dialects
     }
 
     /// Makes one call. The usage of an answer that is not complete, or whose caller is gone, is added to `progress`.
