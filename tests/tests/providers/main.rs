@@ -1,6 +1,7 @@
 //! Chats, routines, jobs and heartbeats against providers that are as strict as the real ones. What they refuse is learned, and
 //! no refusal comes twice; or it is known before, and there is none. No work fails.
 
+mod definitions;
 mod double;
 mod failover;
 mod families;
