@@ -6,7 +6,7 @@ mod presets;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use config::Dialect;
+use config::{Dialect, OpenAiWire};
 use parking_lot::Mutex;
 use protocol::ToolDefinition;
 use serde_json::{Value, json};
@@ -55,17 +55,17 @@ impl Dialects {
     /// The dialect that a call to a model begins with, which offers these tools.
     pub(crate) fn of_call<'a>(&'a self, model: &str, tools: &'a [ToolDefinition]) -> CallDialect<'a> {
         let learned = self.of_model(model);
-        let mut base = learned.dialect.or(&self.preset(model));
+        let mut learned_dialect = learned.dialect;
         let is_left_out = |tool: &&ToolDefinition| {
             learned.left_out.get(&tool.name).is_some_and(|refused| *refused == definition_digest(tool))
         };
         let left_out: Vec<String> = tools.iter().filter(is_left_out).map(|tool| tool.name.clone()).collect();
-        base.left_out_tools = Some(left_out).filter(|names| !names.is_empty());
+        learned_dialect.left_out_tools = Some(left_out).filter(|names| !names.is_empty());
         CallDialect {
             dialects: self,
             model: model.to_owned(),
             tools,
-            base,
+            learned: learned_dialect,
             corrected: Dialect::default(),
             lesson: Dialect::default(),
             corrections: 0,
@@ -136,7 +136,7 @@ pub(crate) struct CallDialect<'a> {
     dialects: &'a Dialects,
     model: String,
     tools: &'a [ToolDefinition],
-    base: Dialect,
+    learned: Dialect,
     corrected: Dialect,
     /// What of it holds for other calls, too.
     lesson: Dialect,
@@ -145,7 +145,12 @@ pub(crate) struct CallDialect<'a> {
 
 impl CallDialect<'_> {
     pub(crate) fn current(&self) -> Dialect {
-        self.dialects.pinned.clone().or(&self.corrected).or(&self.base)
+        let learned = self.corrected.clone().or(&self.learned);
+        let preset = self.dialects.preset(&self.model);
+        // A deployment has any name. One without the newer format is taken for what it is called.
+        let is_named = (learned.wire, preset.wire) == (Some(OpenAiWire::Chat), Some(OpenAiWire::Responses));
+        let named = if is_named { presets::of_name(&self.model) } else { Dialect::default() };
+        self.dialects.pinned.clone().or(&learned).or(&named).or(&preset)
     }
 
     /// Takes over what a refusal says. False if that is nothing new, or of a property that was corrected in this call or is
@@ -295,6 +300,24 @@ mod tests {
         }
         call.succeeded();
         assert_eq!(dialects.of_call("m", &[]).current().effort.unwrap_or_default().word(None), Some("none"));
+    }
+
+    /// Azure: of the older models there are deployments that know chat completions alone.
+    #[tokio::test]
+    async fn a_deployment_without_responses_is_taken_for_the_model_it_is_called() {
+        let url = "https://house.openai.azure.com/openai/v1".parse().unwrap();
+        let dialects = Dialects::new(&url, Dialect::default());
+        let mut call = dialects.of_call("gpt-5.5", &[]);
+        assert_eq!((call.current().wire, call.current().temperature), (Some(OpenAiWire::Responses), None));
+        assert!(call.correct(&refusal(404, "Resource not found")));
+        call.succeeded();
+        for current in [call.current(), dialects.of_call("gpt-5.5", &[]).current()] {
+            assert_eq!((current.wire, current.temperature), (Some(OpenAiWire::Chat), Some(Field::Omit)));
+            assert_eq!(current.output_limit, Some(OutputLimit::MaxCompletionTokens));
+        }
+        let mut call = dialects.of_call("mistral-large", &[]);
+        assert!(call.correct(&refusal(404, "Resource not found")));
+        assert_eq!(call.current().call_ids, Some(config::CallIds::Nine));
     }
 
     fn tool(name: &str, description: &str) -> ToolDefinition {
