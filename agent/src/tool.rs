@@ -68,6 +68,12 @@ pub trait Tool: Send + Sync {
     /// Declares the tool; called once, when it is registered.
     fn spec(&self) -> ToolSpec;
 
+    /// The schema of the arguments that the tool takes, where that is more than it declares: some model providers take one type
+    /// for each value only.
+    fn accepted_parameters(&self) -> Option<Value> {
+        None
+    }
+
     /// The approval that a call with these arguments needs, of a tool where it depends on them.
     fn approval(&self, arguments: &Value) -> Option<ApprovalRequirement> {
         let _ = arguments;

@@ -64,6 +64,9 @@ pub struct NativeReply {
     /// The reply's parts, as the maker's wire format has them; calls without their arguments, which are in the calls of the
     /// message.
     pub value: Value,
+    /// The digest of the messages before it as the maker got them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<u64>,
 }
 
 /// Where a tool runs.

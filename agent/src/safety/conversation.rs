@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn native(text: &str) -> NativeReply {
-        NativeReply { maker: "m".to_owned(), value: json!([{"type": "text", "text": text}]) }
+        NativeReply { maker: "m".to_owned(), value: json!([{"type": "text", "text": text}]), prefix: None }
     }
 
     fn assert_redacted(shown: &str, findings: &[Finding]) {

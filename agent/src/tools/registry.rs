@@ -104,7 +104,8 @@ impl RegisteredTool {
         if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(allowed) {
             return Err(RegisterError::Name(name.clone()));
         }
-        let validator = compile(&spec.definition.parameters)
+        let accepted = tool.accepted_parameters();
+        let validator = compile(accepted.as_ref().unwrap_or(&spec.definition.parameters))
             .map_err(|message| RegisterError::Schema { name: name.clone(), message })?;
         Ok(Self { tool, spec, validator })
     }

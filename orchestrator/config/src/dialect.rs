@@ -224,6 +224,10 @@ impl SettingValue for Dialect {
         table(raw)
     }
 
+    fn shown(raw: &RawValue) -> String {
+        raw.toml()
+    }
+
     fn unset() -> Option<Self> {
         Some(Self::default())
     }

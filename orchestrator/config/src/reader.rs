@@ -218,7 +218,7 @@ impl<'a> ConfigReader<'a> {
             None => T::unset().ok_or_else(|| ConfigError::new(&variable, None, "must be set"))?,
         };
         let is_secret = spec.kind == Kind::Secret;
-        let display_value = raw.map(|raw| if is_secret { MASK.to_owned() } else { mask_urls(&raw.text()) });
+        let display_value = raw.map(|raw| if is_secret { MASK.to_owned() } else { mask_urls(&T::shown(&raw)) });
         let origin = found.map_or_else(|| "default".to_owned(), |found| found.origin);
         let variable = (spec.kind != Kind::Table).then_some(variable);
         self.settings.push(EffectiveSetting { key, variable, value: display_value, origin });

@@ -29,6 +29,14 @@ impl RawValue {
         }
     }
 
+    /// The value as it would stand in the file.
+    pub(super) fn toml(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Toml(value) => inline(value),
+        }
+    }
+
     fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -49,6 +57,19 @@ fn toml_text(value: &Value) -> String {
     }
 }
 
+fn inline(value: &Value) -> String {
+    let joined = |parts: Vec<String>| parts.join(", ");
+    match value {
+        Value::String(text) => format!("{text:?}"),
+        Value::Array(items) => format!("[{}]", joined(items.iter().map(inline).collect())),
+        Value::Table(table) => {
+            let properties = table.iter().map(|(key, value)| format!("{key} = {}", inline(value)));
+            format!("{{ {} }}", joined(properties.collect()))
+        }
+        other => toml_text(other),
+    }
+}
+
 /// A type that a setting can have.
 pub(super) trait SettingValue: Sized {
     /// The kind of its values.
@@ -56,6 +77,11 @@ pub(super) trait SettingValue: Sized {
 
     /// Parses a value. The error describes the expected value.
     fn parse(raw: &RawValue, spec: &SettingSpec) -> Result<Self, String>;
+
+    /// The value as it is shown. Tables can have secrets, and are not.
+    fn shown(raw: &RawValue) -> String {
+        raw.text()
+    }
 
     /// The value when the setting is not set and has no default.
     fn unset() -> Option<Self> {

@@ -248,6 +248,7 @@ timeout_seconds = 5
 call_ids = "nine"
 [llm.dialect]
 wire = "responses"
+tool_choice = "omit"
 [llm.prices."big.1"]
 input_usd_per_million_tokens = 1.5
 output_usd_per_million_tokens = 6.0
@@ -261,6 +262,9 @@ output_usd_per_million_tokens = 6.0
     assert_eq!(second.base_url, "http://127.0.0.1:11434");
     assert_eq!(config.llm.primary.dialect.wire, Some(OpenAiWire::Responses));
     assert_eq!(second.dialect.call_ids, Some(CallIds::Nine));
+    let shown = |key: &str| config.settings.iter().find(|s| s.key == key).and_then(|s| s.value.clone());
+    assert_eq!(shown("llm.dialect").as_deref(), Some(r#"{ tool_choice = "omit", wire = "responses" }"#));
+    assert_eq!(shown("llm.failover.0.dialect").as_deref(), Some(r#"{ call_ids = "nine" }"#));
     assert!((config.llm.prices["big.1"].output_usd_per_million_tokens - 6.0).abs() < f64::EPSILON);
 }
 

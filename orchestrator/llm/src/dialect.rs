@@ -6,7 +6,7 @@ mod presets;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use config::{Dialect, OpaqueBack};
+use config::{Dialect, OpenAiWire};
 use parking_lot::Mutex;
 use protocol::ToolDefinition;
 use serde_json::{Value, json};
@@ -55,21 +55,35 @@ impl Dialects {
     /// The dialect that a call to a model begins with, which offers these tools.
     pub(crate) fn of_call<'a>(&'a self, model: &str, tools: &'a [ToolDefinition]) -> CallDialect<'a> {
         let learned = self.of_model(model);
-        let mut base = learned.dialect.or(&presets::preset(&self.host, &self.path, model));
+        let mut learned_dialect = learned.dialect;
         let is_left_out = |tool: &&ToolDefinition| {
             learned.left_out.get(&tool.name).is_some_and(|refused| *refused == definition_digest(tool))
         };
         let left_out: Vec<String> = tools.iter().filter(is_left_out).map(|tool| tool.name.clone()).collect();
-        base.left_out_tools = Some(left_out).filter(|names| !names.is_empty());
+        learned_dialect.left_out_tools = Some(left_out).filter(|names| !names.is_empty());
         CallDialect {
             dialects: self,
             model: model.to_owned(),
             tools,
-            base,
+            learned: learned_dialect,
             corrected: Dialect::default(),
             lesson: Dialect::default(),
             corrections: 0,
         }
+    }
+
+    /// The operator's properties.
+    pub(crate) fn pinned(&self) -> BTreeMap<String, Value> {
+        properties(&self.pinned)
+    }
+
+    /// What is known of a model beforehand, as the operator would set it.
+    pub(crate) fn shown_preset(&self, model: &str) -> BTreeMap<String, Value> {
+        properties(&self.preset(model))
+    }
+
+    fn preset(&self, model: &str) -> Dialect {
+        presets::preset(&self.host, &self.path, model)
     }
 
     fn of_model(&self, model: &str) -> Learned {
@@ -108,6 +122,10 @@ impl Dialects {
     }
 }
 
+fn properties(dialect: &Dialect) -> BTreeMap<String, Value> {
+    serde_json::from_value(json!(dialect)).unwrap_or_default()
+}
+
 fn definition_digest(tool: &ToolDefinition) -> String {
     base::digest::sha256_hex(json!(tool).to_string().as_bytes())
 }
@@ -118,7 +136,7 @@ pub(crate) struct CallDialect<'a> {
     dialects: &'a Dialects,
     model: String,
     tools: &'a [ToolDefinition],
-    base: Dialect,
+    learned: Dialect,
     corrected: Dialect,
     /// What of it holds for other calls, too.
     lesson: Dialect,
@@ -127,12 +145,17 @@ pub(crate) struct CallDialect<'a> {
 
 impl CallDialect<'_> {
     pub(crate) fn current(&self) -> Dialect {
-        self.dialects.pinned.clone().or(&self.corrected).or(&self.base)
+        let learned = self.corrected.clone().or(&self.learned);
+        let preset = self.dialects.preset(&self.model);
+        // A deployment has any name. One without the newer format is taken for what it is called.
+        let is_named = (learned.wire, preset.wire) == (Some(OpenAiWire::Chat), Some(OpenAiWire::Responses));
+        let named = if is_named { presets::of_name(&self.model) } else { Dialect::default() };
+        self.dialects.pinned.clone().or(&learned).or(&named).or(&preset)
     }
 
     /// Takes over what a refusal says. False if that is nothing new, or of a property that was corrected in this call or is
-    /// pinned. `has_native`: the request had a reply in its provider's own form.
-    pub(crate) fn correct(&mut self, refusal: &Refusal<'_>, has_native: bool) -> bool {
+    /// pinned.
+    pub(crate) fn correct(&mut self, refusal: &Refusal<'_>) -> bool {
         let is_open = |correction: &Dialect| {
             // Several definitions may be refused one after the other.
             let is_repeated = correction.left_out_tools.is_none() && correction.overlaps(&self.corrected);
@@ -140,8 +163,12 @@ impl CallDialect<'_> {
             let goes_back = matches!(refusal.status, 404 | 405) && correction.wire.is_some();
             (!is_repeated || goes_back) && !correction.overlaps(&self.dialects.pinned)
         };
-        let correction = correct::correct(&self.current(), refusal).into_iter().find(is_open);
-        let Some(correction) = correction else { return false };
+        let corrections = correct::correct(&self.current(), refusal);
+        let Some(correct::Correction { dialect: correction, is_of_this_call }) =
+            corrections.into_iter().find(|correction| is_open(&correction.dialect))
+        else {
+            return false;
+        };
         let is_possible = match &correction.left_out_tools {
             Some(names) => names.len() <= MAX_LEFT_OUT_TOOLS,
             None => self.corrections < MAX_CORRECTIONS,
@@ -149,12 +176,6 @@ impl CallDialect<'_> {
         if !is_possible {
             return false;
         }
-        // Of this call alone: a credit that is nearly used up, a prompt of this length, and what one conversation has that
-        // is not valid. Tools are remembered by their definitions.
-        let is_of_this_call = matches!(refusal.status, 402 | 413 | 429)
-            || (correction.max_output_tokens.is_some() && refusal.text.contains("context length"))
-            || correction.left_out_tools.is_some()
-            || (correction.opaque_back == Some(OpaqueBack::Never) && has_native);
         if !is_of_this_call {
             self.lesson = correction.clone().or(&self.lesson);
         }
@@ -196,14 +217,15 @@ mod tests {
     }
 
     fn refusal(status: u16, text: &str) -> Refusal<'_> {
-        Refusal { status, text, max_output_tokens: 16_384, has_effort: false, tools: &["shell", "search"] }
+        let tools = &["shell", "search"];
+        Refusal { status, text, max_output_tokens: 16_384, has_effort: false, has_native: false, tools }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lesson_is_used_by_other_calls_for_a_day() {
         let dialects = dialects(Dialect::default());
         let mut call = dialects.of_call("m", &[]);
-        assert!(call.correct(&refusal(400, RENAMED), false) && !call.correct(&refusal(400, RENAMED), false));
+        assert!(call.correct(&refusal(400, RENAMED)) && !call.correct(&refusal(400, RENAMED)));
         assert_eq!(dialects.of_call("m", &[]).current(), Dialect::default(), "the provider has not taken it yet");
         call.succeeded();
         let renamed = Dialect { output_limit: Some(OutputLimit::MaxCompletionTokens), ..Dialect::default() };
@@ -212,7 +234,7 @@ mod tests {
         tokio::time::advance(MAX_AGE).await;
         assert_eq!((dialects.of_call("m", &[]).current(), dialects.learned().len()), (Dialect::default(), 0));
         let mut call = dialects.of_call("m", &[]);
-        assert!(call.correct(&refusal(400, TEMPERATURE), false));
+        assert!(call.correct(&refusal(400, TEMPERATURE)));
         call.succeeded();
         tokio::time::advance(Duration::from_secs(1)).await;
         let current = dialects.of_call("m", &[]).current();
@@ -228,11 +250,12 @@ mod tests {
     #[case(402, "fewer max_tokens: can only afford 2048", true)]
     #[case(413, "Request too large on tokens per minute (TPM): Limit 8000, Requested 16384", true)]
     #[case(400, "messages.1: Invalid signature in thinking block", true)]
+    #[case(400, "This model's maximum context length is 8192 tokens and your request has 2800 input tokens", false)]
     #[tokio::test]
     async fn some_corrections_are_for_one_call(#[case] status: u16, #[case] text: &str, #[case] has_native: bool) {
         let dialects = dialects(Dialect::default());
         let mut call = dialects.of_call("m", &[]);
-        assert!(call.correct(&refusal(status, text), has_native));
+        assert!(call.correct(&Refusal { has_native, ..refusal(status, text) }));
         assert_ne!(call.current(), Dialect::default());
         call.succeeded();
         assert_eq!(dialects.of_call("m", &[]).current(), Dialect::default());
@@ -246,7 +269,7 @@ mod tests {
         let mut call = dialects.of_call("m", &tools);
         let is_corrected = |call: &mut CallDialect<'_>, name: &str| {
             let text = format!("Invalid schema for function '{name}'");
-            call.correct(&Refusal { tools: &names, ..refusal(400, &text) }, false)
+            call.correct(&Refusal { tools: &names, ..refusal(400, &text) })
         };
         assert!(is_corrected(&mut call, "tool0"), "first all definitions are made plain");
         for name in &names[..6] {
@@ -272,11 +295,29 @@ mod tests {
             (404, "404 page not found", OpenAiWire::Chat),
             (400, text, OpenAiWire::Chat),
         ] {
-            assert!(call.correct(&refusal(status, text), false));
+            assert!(call.correct(&refusal(status, text)));
             assert_eq!(call.current().wire, Some(wire));
         }
         call.succeeded();
         assert_eq!(dialects.of_call("m", &[]).current().effort.unwrap_or_default().word(None), Some("none"));
+    }
+
+    /// Azure: of the older models there are deployments that know chat completions alone.
+    #[tokio::test]
+    async fn a_deployment_without_responses_is_taken_for_the_model_it_is_called() {
+        let url = "https://house.openai.azure.com/openai/v1".parse().unwrap();
+        let dialects = Dialects::new(&url, Dialect::default());
+        let mut call = dialects.of_call("gpt-5.5", &[]);
+        assert_eq!((call.current().wire, call.current().temperature), (Some(OpenAiWire::Responses), None));
+        assert!(call.correct(&refusal(404, "Resource not found")));
+        call.succeeded();
+        for current in [call.current(), dialects.of_call("gpt-5.5", &[]).current()] {
+            assert_eq!((current.wire, current.temperature), (Some(OpenAiWire::Chat), Some(Field::Omit)));
+            assert_eq!(current.output_limit, Some(OutputLimit::MaxCompletionTokens));
+        }
+        let mut call = dialects.of_call("mistral-large", &[]);
+        assert!(call.correct(&refusal(404, "Resource not found")));
+        assert_eq!(call.current().call_ids, Some(config::CallIds::Nine));
     }
 
     fn tool(name: &str, description: &str) -> ToolDefinition {
@@ -291,7 +332,7 @@ mod tests {
         let mut call = dialects.of_call("m", &[]);
         let text =
             "'max_completion_tokens' is unsupported or too large: this model supports at most 4096 completion tokens";
-        assert!(call.correct(&refusal(400, text), false));
+        assert!(call.correct(&refusal(400, text)));
         assert_eq!(call.current().max_output_tokens, Some(4_096));
     }
 }

@@ -158,6 +158,10 @@ pub struct ProviderHealth {
     pub breaker: BreakerState,
     /// What refusals taught of each model, as `llm.dialect` takes it.
     pub learned: BTreeMap<String, Value>,
+    /// The operator's `llm.dialect`, for all models.
+    pub pinned: BTreeMap<String, Value>,
+    /// What is known beforehand of the provider's own model.
+    pub preset: BTreeMap<String, Value>,
 }
 
 impl Gateway {
@@ -226,7 +230,9 @@ impl Gateway {
             name: provider.name.clone(),
             model: provider.model.clone(),
             breaker: provider.breaker_state(),
-            learned: provider.learned(),
+            learned: provider.dialects().learned(),
+            pinned: provider.dialects().pinned(),
+            preset: provider.dialects().shown_preset(&provider.model),
         };
         self.providers().map(health).collect()
     }
@@ -338,13 +344,15 @@ impl Gateway {
 
 /// Maps the errors of a call without an answer to one failure. If any provider may answer later, the caller waits; only
 /// when all refuse for good does the call fail. The caller's own end, and a conversation that is too long for the first
-/// provider, come before that.
+/// provider or that it refuses to answer, come before that.
 fn failure(errors: &[(&str, AttemptError)]) -> Failure {
     if let Some((_, AttemptError { kind: kind @ ErrorKind::Aborted, message, .. })) = errors.last() {
         return Failure::Failed { kind: *kind, message: message.clone() };
     }
-    if errors.first().is_some_and(|(_, error)| error.kind == ErrorKind::ContextLength) {
-        return Failure::Failed { kind: ErrorKind::ContextLength, message: causes(errors) };
+    // It would refuse the same again, and be paid for it.
+    let of_first = errors.first().map(|(_, error)| error.kind);
+    if let Some(kind @ (ErrorKind::ContextLength | ErrorKind::Refused)) = of_first {
+        return Failure::Failed { kind, message: causes(errors) };
     }
     let transient = |local: bool| {
         errors.iter().map(|(_, error)| error).filter(move |error| error.is_transient() && error.is_local() == local)

@@ -146,7 +146,7 @@ impl Meter {
         };
         let mut request = request();
         let detector = self.detectors.of(&account.user).await?;
-        redaction::redact_request(&detector, &mut request).await?;
+        let prefix = redaction::redact_request(&detector, &mut request).await?;
         let estimate = self.gateway.estimate(&request, &context);
         let open = match self.open(account, name, &estimate, permit).await? {
             Opened::Recorded(answer) => return Ok(*answer),
@@ -172,6 +172,9 @@ impl Meter {
                 Err(CallError::Failed(failure))
             }
             Ok(Answer { mut completion, cost }) => {
+                if let Some(native) = &mut completion.native {
+                    native.prefix = Some(prefix);
+                }
                 self.name_calls(account.execution, &request.messages, &mut completion.tool_calls).await;
                 let notice = open.settle(cost, Ok(completion.clone())).await?;
                 Ok(Completion { notice, ..completion })

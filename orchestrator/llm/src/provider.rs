@@ -8,12 +8,11 @@ pub(crate) mod error_body;
 pub(crate) mod fair_semaphore;
 pub(crate) mod retry;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use agent::Delta;
 use parking_lot::Mutex;
 use protocol::{Completion, CompletionRequest, TokenUsage};
-use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::{
@@ -25,6 +24,7 @@ use self::{
 };
 use super::{
     call_phase::CallPhase,
+    dialect::Dialects,
     error::{ErrorKind, GatewayError},
     gateway::CallContext,
     price::{Price, PriceTable},
@@ -102,9 +102,9 @@ impl Provider {
         self.breaker.lock().state(Instant::now())
     }
 
-    /// What refusals taught of each model.
-    pub(super) fn learned(&self) -> BTreeMap<String, Value> {
-        self.upstream.learned()
+    /// What is known of its models.
+    pub(super) const fn dialects(&self) -> &Dialects {
+        self.upstream.dialects()
     }
 
     /// The price of a model here. A script and the operator's own machine are free unless the operator names a price.

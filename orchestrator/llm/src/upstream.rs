@@ -4,7 +4,7 @@
 mod address;
 mod classify;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use agent::safety::LeakDetector;
 use protocol::{Completion, CompletionRequest, FinishReason, Message};
@@ -90,9 +90,8 @@ impl Upstream {
         })
     }
 
-    /// What refusals taught of each model, as the operator would set it.
-    pub(super) fn learned(&self) -> BTreeMap<String, Value> {
-        self.dialects.learned()
+    pub(super) const fn dialects(&self) -> &Dialects {
+        &self.dialects
     }
 
     /// Makes one call. The usage of an answer that is not complete, or whose caller is gone, is added to `progress`.
@@ -130,9 +129,15 @@ impl Upstream {
                 }
             };
             let tools: Vec<&str> = offered(request, &current).collect();
-            let refusal =
-                Refusal { status, text: &body, max_output_tokens, has_effort: effort.is_some(), tools: &tools };
-            if !dialect.correct(&refusal, has_native(request)) {
+            let refusal = Refusal {
+                status,
+                text: &body,
+                max_output_tokens,
+                has_effort: effort.is_some(),
+                has_native: has_native(request),
+                tools: &tools,
+            };
+            if !dialect.correct(&refusal) {
                 break Err(error);
             }
         };

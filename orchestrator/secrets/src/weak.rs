@@ -5,6 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 /// Shorter values of one kind of characters are words, or numbers such as dates.
 const MIN_CHARS_OF_ONE_KIND: usize = 12;
 
+/// A word with a number after it, such as a season with its year, is no longer.
+const MAX_CHARS_OF_A_WORD_WITH_A_NUMBER: usize = 12;
+const MAX_DIGITS_AFTER_A_WORD: usize = 4;
+
 /// A number with separators has no more digits: a date with its time, an address.
 const MAX_DIGITS_OF_A_NUMBER: usize = 14;
 
@@ -59,13 +63,14 @@ const EVERYDAY: [&str; 46] = [
     "your-token",
 ];
 
-/// Whether the value is an everyday word or a number such as a date or an address, has no letter and no digit or only one of them,
-/// or has few characters of one kind: lower-case letters (the first may be a capital), capitals, letters of a script without
+/// Whether the value is an everyday word, a short word with a number, or a number such as a date or an address, has no letter and no
+/// digit or only one of them, or has few characters of one kind: lower-case letters (the first may be a capital), capitals, letters of a script without
 /// cases, or digits.
 pub fn is_weak(value: &str) -> bool {
     is_everyday(value)
         || is_repeated(value)
         || is_number(value)
+        || is_word_with_number(value)
         || (value.chars().count() < MIN_CHARS_OF_ONE_KIND && is_of_one_kind(value))
 }
 
@@ -78,6 +83,17 @@ fn is_everyday(value: &str) -> bool {
 fn is_repeated(value: &str) -> bool {
     let mut characters = value.chars().filter(|c| c.is_alphanumeric());
     characters.next().is_none_or(|first| characters.all(|c| c == first))
+}
+
+/// Whether the value is a word and up to four digits, as passwords that people think of are.
+fn is_word_with_number(value: &str) -> bool {
+    let named = value.trim();
+    let numbered = named.strip_suffix(['!', '.']).unwrap_or(named);
+    let word = numbered.trim_end_matches(|c: char| c.is_ascii_digit());
+    named.chars().count() <= MAX_CHARS_OF_A_WORD_WITH_A_NUMBER
+        && (1..=MAX_DIGITS_AFTER_A_WORD).contains(&(numbered.len() - word.len()))
+        && !word.is_empty()
+        && is_of_one_kind(word)
 }
 
 /// Whether the value is digits with separators, as dates, times and addresses have.
@@ -119,6 +135,11 @@ mod tests {
     #[case("password123!")]
     #[case(" Authentication\n")]
     #[case("test1234")]
+    #[case("Summer2026")]
+    #[case("summer2026!")]
+    #[case("BERLIN26.")]
+    #[case("hunter22")]
+    #[case("Straßen7")]
     #[case("example.com")]
     #[case("--------")]
     #[case("        ")]
@@ -139,7 +160,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case("hunter22")]
+    #[case("Summertime2026")]
+    #[case("summer20261")]
+    #[case("summer2026!!")]
+    #[case("26summer")]
+    #[case("suMmer26")]
     #[case("s3cr3t-x")]
     #[case("hunterhunter")]
     #[case("123456789012")]

@@ -341,9 +341,7 @@ fn unrestricted() -> ToolContext {
 pub(super) fn object(required: &[&str], properties: Value) -> Value {
     let mut schema = json!({"type": "object"});
     schema["properties"] = properties;
-    if !required.is_empty() {
-        schema["required"] = json!(required);
-    }
+    schema["required"] = json!(required);
     schema["additionalProperties"] = json!(false);
     schema
 }

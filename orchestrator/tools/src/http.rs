@@ -8,7 +8,7 @@ mod response;
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::{ToolErrorKind, WorkId};
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -42,18 +42,19 @@ struct Arguments {
 
 impl Tool for Http {
     fn spec(&self) -> ToolSpec {
-        let properties = json!({
-            "method": {"type": "string", "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]},
-            "url": {"type": "string", "description": "An https:// or http:// URL, without a user or password."},
-            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
-            "body": {"type": ["string", "object", "array"], "description": "Text, or a value that is sent as JSON."}
-        });
+        let body =
+            json!({"type": "string", "description": "Text. A JSON object or array is sent as application/json."});
         let description = "Sends an HTTP request and returns the final URL, status, headers and body. Only allowed hosts can be reached.";
         ToolSpec {
             timeout: TIMEOUT,
             approval: ApprovalRequirement::UnlessAutoApproved,
-            ..spec(NAME, description, object(&["method", "url"], properties))
+            ..spec(NAME, description, parameters(&body))
         }
+    }
+
+    /// Models give the value of a JSON body, too.
+    fn accepted_parameters(&self) -> Option<Value> {
+        Some(parameters(&json!({"type": ["string", "object", "array"]})))
     }
 
     fn call(
@@ -83,6 +84,16 @@ impl Tool for Http {
     }
 }
 
+fn parameters(body: &Value) -> Value {
+    let properties = json!({
+        "method": {"type": "string", "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]},
+        "url": {"type": "string", "description": "An https:// or http:// URL, without a user or password."},
+        "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+        "body": body
+    });
+    object(&["method", "url"], properties)
+}
+
 fn request(arguments: Value) -> Result<OutboundRequest, ToolError> {
     let wrong = |message: String| ToolError::new(ToolErrorKind::InvalidParameters, message);
     let invalid = |error: InvalidRequest| wrong(error.to_string());
@@ -95,10 +106,18 @@ fn request(arguments: Value) -> Result<OutboundRequest, ToolError> {
     }
     match body {
         None | Some(Value::Null) => {}
-        Some(Value::String(text)) => request.set_body(text.into_bytes(), "text/plain; charset=utf-8"),
+        Some(Value::String(text)) => {
+            let kind = if is_json(&text) { "application/json" } else { "text/plain; charset=utf-8" };
+            request.set_body(text.into_bytes(), kind);
+        }
         Some(value) => request.set_body(value.to_string().into_bytes(), "application/json"),
     }
     Ok(request)
+}
+
+/// Whether a text is an object or an array.
+fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 fn kind(error: &EgressError) -> ToolErrorKind {

@@ -10,20 +10,29 @@ pub(super) struct Json;
 
 impl Tool for Json {
     fn spec(&self) -> ToolSpec {
-        let properties = json!({
-            "operation": {"type": "string", "enum": ["parse", "query", "stringify"]},
-            "text": {"type": "string", "description": "parse, query: the JSON text."},
-            "value": {"description": "query, stringify: the value, instead of text."},
-            "pointer": {"type": "string", "description": "query: a JSON pointer (RFC 6901), such as /items/0/name."},
-            "pretty": {"type": "boolean", "description": "stringify: with line breaks."}
-        });
-        let parameters = object(&["operation"], properties);
+        let parameters = object(&["operation"], properties());
         spec("json", "Parses JSON text, gets a part of it by JSON pointer, or writes a value as JSON text.", parameters)
+    }
+
+    /// A value may be given instead of its text. It has any type, which some providers do not take.
+    fn accepted_parameters(&self) -> Option<Value> {
+        let mut properties = properties();
+        properties["value"] = json!({});
+        Some(object(&["operation"], properties))
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move { run(&invocation.arguments).map(ToolOutput::success) })
     }
+}
+
+fn properties() -> Value {
+    json!({
+        "operation": {"type": "string", "enum": ["parse", "query", "stringify"]},
+        "text": {"type": "string", "description": "The JSON text."},
+        "pointer": {"type": "string", "description": "query: a JSON pointer (RFC 6901), such as /items/0/name."},
+        "pretty": {"type": "boolean", "description": "stringify: with line breaks."}
+    })
 }
 
 fn run(arguments: &Value) -> Result<Value, ToolError> {

@@ -41,6 +41,10 @@ fn failing_over(first: &Double, second: &Double, kind: &str, model: &str, dialec
 #[case("ollama", "anthropic")]
 #[case("ollama", "mistral")]
 #[case("ollama", RESPONSES)]
+#[case("openrouter, gemini", "gemini")]
+#[case("gemini", "openrouter, gemini")]
+#[case("anthropic", "openrouter, gemini")]
+#[case("moonshot", "openrouter, gemini")]
 #[tokio::test]
 async fn a_conversation_goes_on_with_another_provider(#[case] first: &str, #[case] second: &str) {
     let (first, second_family) = (Double::start(family(first)).await, family(second));
@@ -61,6 +65,7 @@ async fn a_conversation_goes_on_with_another_provider(#[case] first: &str, #[cas
 #[case("mistral")]
 #[case("deepseek")]
 #[case("gemini")]
+#[case("openrouter, gemini")]
 #[case("xai")]
 #[case("minimax")]
 #[case("ollama")]

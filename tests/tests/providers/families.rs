@@ -160,6 +160,7 @@ const OPENROUTER_GEMINI: Family = Family {
     model: "google/house-flash",
     real: Some(real("openrouter.ai", "/api/v1", "google/gemini-3-pro-preview")),
     reasoning: Reasoning::Details,
+    call_id: |number, name| format!("tool_{number:020}_{name}"),
     checks: &[only_chat, paired, kept_details],
     ..OLD_OPENAI
 };

@@ -1,6 +1,7 @@
 //! Chats, routines, jobs and heartbeats against providers that are as strict as the real ones. What they refuse is learned, and
 //! no refusal comes twice; or it is known before, and there is none. No work fails.
 
+mod definitions;
 mod double;
 mod failover;
 mod families;
@@ -10,12 +11,12 @@ mod wires;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use orchestrator::clock::ManualClock;
+use orchestrator::{auth::Role, clock::ManualClock};
 use protocol::{ChatContent, ChatHistory, JobState, RunReason, RunStatus, ThreadState};
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
-use tests::{Reply, User, World, routines::triggered};
+use tests::{Reply, User, World, install::program, routines::triggered};
 
 use self::{
     double::Double,
@@ -182,5 +183,35 @@ async fn an_account_without_credit_disables_a_routine_and_a_rate_does_not() {
     assert_eq!((run.status, run.reason), (RunStatus::Failed, Some(RunReason::ProviderAccount)), "{run:#?}");
     let routine = ada.get(&format!("/api/routines/{routine}")).await.expect(200).body;
     assert_eq!((&routine["enabled"], &routine["disabled_reason"]), (&json!(false), &json!("provider_account")));
+    world.finish().await;
+}
+
+/// What is pinned, and what the preset of the model is, beside what was learned.
+#[tokio::test]
+async fn admins_see_what_is_known_of_a_provider() {
+    let double = Double::start(family("a server that knows few fields")).await;
+    let world = double.world().config_file("[llm.dialect]\ntemperature = \"omit\"\n").build().await;
+    let (ada, root) = (world.user("ada"), world.someone("root", Role::Admin));
+    assert_eq!(answer(&turn(&ada, "hello").await), "Hello.");
+    let seen = root.get("/readyz").await.body["models"][0].clone();
+    assert_eq!(seen["pinned"], json!({"temperature": "omit"}));
+    let learned = json!({"stream_options": "omit"});
+    assert_eq!((&seen["learned"]["house"], &seen["preset"]), (&learned, &Value::Null), "{seen}");
+    let seen = ada.get("/readyz").await.body["models"][0].clone();
+    assert_eq!((&seen["pinned"], &seen["learned"]), (&Value::Null, &Value::Null), "{seen}");
+    let as_root = [("GANTRY_URL", root.base().to_owned()), ("GANTRY_TOKEN", world.fresh("root", Role::Admin))];
+    let doctor = program::run(&["doctor"], &as_root.map(|(name, value)| (name.to_owned(), value))).await;
+    for line in [
+        "openai, all models: pinned by llm.dialect {\"temperature\":\"omit\"}",
+        "openai, house: learned {\"stream_options\":\"omit\"}",
+    ] {
+        assert!(doctor.stdout.contains(line), "{doctor:?}");
+    }
+    world.finish().await;
+
+    let local = Double::start(family("a local server")).await;
+    let world = local.world().build().await;
+    let seen = world.someone("root", Role::Admin).get("/readyz").await.body["models"][0].clone();
+    assert_eq!((&seen["preset"]["schema"], &seen["pinned"]), (&json!("plain"), &Value::Null), "{seen}");
     world.finish().await;
 }

@@ -65,6 +65,32 @@ async fn other_tools_begin_another_prefix() {
     world.finish().await;
 }
 
+/// A text before them that is redacted since a secret was stored ends the signed replies, and one that was redacted before they were
+/// made does not. A reply that is redacted has no signed form, and those before it stay.
+#[tokio::test]
+async fn signed_replies_follow_what_was_sent() {
+    let double = Double::start(family("anthropic")).await;
+    let world = double.world().build().await;
+    let ada = world.user("ada");
+    let sent = || double.kept().requests.iter().map(signatures).collect::<Vec<_>>();
+    assert_eq!(answer(&turn(&ada, "hello correct-horse-battery").await), "Hello.");
+    assert_eq!(answer(&turn(&ada, "use echo").await), "1 results.");
+    assert_eq!(sent(), [0, 1, 2]);
+    ada.post("/api/secrets", &json!({"name": "HORSE", "value": "correct-horse-battery"})).await.expect(201);
+    assert_eq!(answer(&turn(&ada, "use two").await), "2 results.");
+    assert_eq!(answer(&turn(&ada, "hello").await), "Hello.");
+    assert_eq!(sent()[3..], [0, 1, 2], "only what was made behind the redacted text");
+    let reply = json!({"name": "REPLY", "value": "1 results.", "force": true});
+    ada.post("/api/secrets", &reply).await.expect(201);
+    let before = sent().len();
+    assert_eq!(answer(&turn(&ada, "use echo").await), "[redacted]");
+    assert_eq!(answer(&turn(&ada, "hello").await), "Hello.");
+    assert_eq!(answer(&turn(&ada, "hello").await), "Hello.");
+    assert_eq!(sent()[before..], [0, 1, 1, 2], "all but the redacted reply");
+    assert_eq!(double.refusals(), [""; 0]);
+    world.finish().await;
+}
+
 fn tools(request: &Value) -> usize {
     request["tools"].as_array().map(Vec::len).unwrap_or_default()
 }

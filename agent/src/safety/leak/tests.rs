@@ -124,9 +124,17 @@ fn a_stored_secret_is_found_in_hexadecimal_as_programs_print_it() {
         let mixed: String =
             digits.char_indices().map(|(n, c)| if n % 3 == 0 { c.to_ascii_uppercase() } else { c }).collect();
         for digits in [digits.clone(), digits.to_uppercase(), mixed] {
-            for (size, between) in
-                [(2, " "), (2, ":"), (2, "  "), (2, ":\n        "), (4, " "), (8, " "), (32, "\r\n"), (99, "")]
-            {
+            for (size, between) in [
+                (2, " "),
+                (2, ":"),
+                (2, "\\x"),
+                (2, "  "),
+                (2, ":\n        "),
+                (4, " "),
+                (8, " "),
+                (32, "\r\n"),
+                (99, ""),
+            ] {
                 let text = format!("00000000: {}  |", grouped(&digits, size, between));
                 assert_eq!(detector.redact(&text).0, "00000000: [redacted]  |", "{text}");
                 let mut stream =

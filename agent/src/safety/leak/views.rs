@@ -89,7 +89,7 @@ impl PercentDecoded {
     }
 }
 
-/// A view of hexadecimal digits in small letters, without the blanks, colons and line breaks between them. It begins with
+/// A view of hexadecimal digits in small letters, without the blanks, colons, line breaks and `\x` between them. It begins with
 /// several digits and ends at any other character, so that it costs little in ordinary text.
 pub(super) struct HexDigits {
     view: View,
@@ -110,7 +110,8 @@ impl HexDigits {
     /// Takes the byte at this offset.
     pub(super) fn push(&mut self, detector: &LeakDetector, byte: u8, at: usize, hits: &mut Hits) {
         let is_digit = byte.is_ascii_hexdigit();
-        let is_separator = matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b':') && self.separators < MAX_SEPARATORS;
+        let is_separator =
+            matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b':' | b'\\' | b'x') && self.separators < MAX_SEPARATORS;
         self.separators = (self.separators + u8::from(is_separator)) * u8::from(!is_digit);
         // In ordinary text digits come and go with each word: branches on them would be mispredicted.
         let Some(place) = self.first.get_mut(self.digits) else {

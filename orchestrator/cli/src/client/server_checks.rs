@@ -18,6 +18,9 @@ use crate::{
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// A token that expires sooner is worth a note.
 const SOON: chrono::Duration = chrono::Duration::days(3);
+/// Where a server is installed, no token is needed for the other checks.
+const DIALECT_ADVICE: &str =
+    "admins see it: GANTRY_TOKEN=\"$(gantry token create --user NAME --role admin --ttl 5m)\" gantry doctor";
 const TOKEN_ADVICE: &str = "create a token with `gantry token create --user NAME` where the server runs, then run `gantry login`; for the \
                             Compose stack use docker/gantry, which manages the token";
 
@@ -81,6 +84,9 @@ pub async fn checks(
     let has_token = connection.token.is_some();
     let mut checks = Vec::new();
     let reached = reach(&client, &connection, &mut checks).await;
+    if reached && !has_token && is_installed_here {
+        checks.push(Check::ok("dialect", DIALECT_ADVICE));
+    }
     if reached && (has_token || !is_installed_here) {
         checks.push(token(&client, &connection, (now, zone)).await);
         checks.extend(readiness(&client).await);
@@ -152,23 +158,36 @@ async fn token(client: &Client, connection: &Connection, (now, zone): (DateTime<
     }
 }
 
-/// Whether the server can run jobs, and what it learned of the model providers.
+/// Whether the server can run jobs, and what it knows of the model providers.
 async fn readiness(client: &Client) -> Vec<Check> {
     match client.probe("/readyz").await {
-        Ok((_, answer)) => [sandbox(&answer)].into_iter().chain(learned(&answer)).collect(),
+        Ok((_, answer)) => [sandbox(&answer)].into_iter().chain(dialects(&answer)).collect(),
         Err(error) => vec![Check::failed("readiness", error.to_string(), "check the server's log")],
     }
 }
 
-/// What refusals of the providers taught the server; nothing where nothing was refused, or for who is no admin.
-fn learned(answer: &Value) -> Vec<Check> {
-    let models = answer["models"].as_array().into_iter().flatten();
-    let learned = models.flat_map(|provider| {
+/// What the providers take: what the operator has set, what refusals taught, and what is known of the model beforehand; each
+/// comes before the next. Nothing for who is no admin.
+fn dialects(answer: &Value) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for provider in answer["models"].as_array().into_iter().flatten() {
         let name = one_line(provider["name"].as_str().unwrap_or_default());
-        let learned = provider["learned"].as_object().into_iter().flatten();
-        learned.map(move |(model, dialect)| format!("{name}, {}: {}", one_line(model), one_line(&dialect.to_string())))
-    });
-    learned.map(|found| Check::ok("dialect", found)).collect()
+        let model = one_line(provider["model"].as_str().unwrap_or_default());
+        let mut add = |of: &str, origin: &str, dialect: &Value| {
+            let found = format!("{name}, {of}: {origin} {}", one_line(&dialect.to_string()));
+            checks.push(Check::ok("dialect", found));
+        };
+        if provider["pinned"].is_object() {
+            add("all models", "pinned by llm.dialect", &provider["pinned"]);
+        }
+        for (model, dialect) in provider["learned"].as_object().into_iter().flatten() {
+            add(&one_line(model), "learned", dialect);
+        }
+        if provider["preset"].is_object() {
+            add(&model, "preset", &provider["preset"]);
+        }
+    }
+    checks
 }
 
 fn sandbox(answer: &Value) -> Check {

@@ -109,6 +109,13 @@ struct ModelPart {
     /// takes them; only for admins, and only if there is something.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     learned: BTreeMap<String, serde_json::Value>,
+    /// The operator's `llm.dialect`, which is neither learned nor corrected; only for admins, and only if it is set.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pinned: BTreeMap<String, serde_json::Value>,
+    /// What is known beforehand of this model, by its name and the provider's address; only for admins, and only if there is
+    /// something.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    preset: BTreeMap<String, serde_json::Value>,
 }
 
 /// Checks whether the server can accept jobs.
@@ -128,11 +135,10 @@ async fn ready(State(api): State<PublicApi>, MaybeCaller(who): MaybeCaller) -> (
     }
     let is_ready = store.is_ok() && can;
     let is_admin = who.as_ref().is_some_and(|who| who.role.sees_all());
-    let models = api.gateway.health().into_iter().map(|one| ModelPart {
-        name: one.name,
-        model: one.model,
-        breaker: one.breaker.as_str(),
-        learned: if is_admin { one.learned } else { BTreeMap::new() },
+    let models = api.gateway.health().into_iter().map(|one| {
+        let (learned, pinned, preset) =
+            if is_admin { (one.learned, one.pinned, one.preset) } else { Default::default() };
+        ModelPart { name: one.name, model: one.model, breaker: one.breaker.as_str(), learned, pinned, preset }
     });
     let readiness = Readiness {
         status: if is_ready { "ready" } else { "not_ready" },

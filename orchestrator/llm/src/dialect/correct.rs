@@ -1,11 +1,15 @@
 //! What a refusal says about a provider's dialect: a table of words, each from a server's documentation or a report of its
 //! users. Pure.
 
-use crate::provider::error_body::{is_model_mistake, said};
+mod output_limit;
+
 use config::{
-    CallIds, Dialect, EffortWords, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, OutputLimit,
-    ReasoningBack, SchemaSubset, SystemMessages,
+    CallIds, Dialect, EffortWords, EmptyContent, Field, MessageOrder, OpaqueBack, OpenAiWire, ReasoningBack,
+    SchemaSubset, SystemMessages,
 };
+
+use self::output_limit::{leading_number, max_output_tokens, output_limit, rest_of_context, smaller_answer};
+use crate::provider::error_body::{is_model_mistake, said};
 
 /// A request that was refused.
 #[derive(Debug, Clone, Copy)]
@@ -17,38 +21,57 @@ pub(crate) struct Refusal<'a> {
     pub(crate) max_output_tokens: u64,
     /// Whether the request says how much the model thinks.
     pub(crate) has_effort: bool,
+    /// Whether the request has a reply in its provider's own form.
+    pub(crate) has_native: bool,
     /// The names of the tools in the request, in their order.
     pub(crate) tools: &'a [&'a str],
 }
 
-/// The lowest output limit that an account's credit or rate may lead to. Below it there is no answer worth having.
-const MIN_OUTPUT_TOKENS: u64 = 1_024;
+/// A property as the provider takes it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Correction {
+    pub(super) dialect: Dialect,
+    /// It says nothing of other calls: a credit that is nearly used up, a prompt of this length, what one conversation has
+    /// that is not valid.
+    pub(super) is_of_this_call: bool,
+}
+
+impl Correction {
+    fn of_this_call(dialect: Dialect) -> Self {
+        Self { dialect, is_of_this_call: true }
+    }
+}
 
 /// The properties that the refusal may be about, as the provider takes them, the likeliest first. None that the request had
 /// so.
-pub(super) fn correct(dialect: &Dialect, refusal: &Refusal<'_>) -> Vec<Dialect> {
+pub(super) fn correct(dialect: &Dialect, refusal: &Refusal<'_>) -> Vec<Correction> {
     let text = said(refusal.text).to_lowercase();
     match refusal.status {
         // The model's mistake, not the request's; the text quotes what the model wrote.
         _ if is_model_mistake(&text) => Vec::new(),
         // Proxies and servers with chat templates report what they do not take as their own failure.
         400 | 422 | 500 | 502 => {
-            let rows =
-                [wire, output_limit, reasoning, fields, messages, call_ids, schema, max_output_tokens, rest_of_context];
-            rows.into_iter().filter_map(|row| row(dialect, refusal, &text)).collect()
+            let rows = [wire, output_limit, reasoning, fields, messages, call_ids, schema, max_output_tokens];
+            let corrections = rows.into_iter().filter_map(|row| row(dialect, refusal, &text)).map(|dialect| {
+                let is_of_this_call = is_of_this_call(&dialect, refusal);
+                Correction { dialect, is_of_this_call }
+            });
+            let rest = rest_of_context(dialect, refusal, &text).map(Correction::of_this_call);
+            corrections.chain(rest).collect()
         }
-        // OpenRouter: a smaller answer could be paid for. Groq, OpenAI: one would be within the tokens of a minute.
-        402 | 413 | 429 => {
-            let row = if refusal.status == 402 { max_output_tokens } else { tokens_of_a_minute };
-            let smaller = row(dialect, refusal, &text);
-            smaller.into_iter().filter(|smaller| smaller.max_output_tokens >= Some(MIN_OUTPUT_TOKENS)).collect()
-        }
+        402 | 413 | 429 => smaller_answer(dialect, refusal, &text).map(Correction::of_this_call).into_iter().collect(),
         // Azure: a deployment that does not answer in this format.
         404 | 405 if dialect.wire == Some(OpenAiWire::Responses) => {
-            vec![Dialect { wire: Some(OpenAiWire::Chat), ..Dialect::default() }]
+            let dialect = Dialect { wire: Some(OpenAiWire::Chat), ..Dialect::default() };
+            vec![Correction { dialect, is_of_this_call: false }]
         }
         _ => Vec::new(),
     }
+}
+
+/// Tools are remembered by their definitions.
+fn is_of_this_call(corrected: &Dialect, refusal: &Refusal<'_>) -> bool {
+    corrected.left_out_tools.is_some() || (corrected.opaque_back == Some(OpaqueBack::Never) && refusal.has_native)
 }
 
 /// Words for a field that is not taken.
@@ -127,77 +150,6 @@ const OPAQUE: [&str; 6] = [
     "item with id 'rs_",
     "provided without its required",
 ];
-
-fn output_limit(dialect: &Dialect, _refusal: &Refusal<'_>, text: &str) -> Row {
-    let used = dialect.output_limit.unwrap_or_default();
-    let other = match used {
-        OutputLimit::MaxTokens => OutputLimit::MaxCompletionTokens,
-        OutputLimit::MaxCompletionTokens => OutputLimit::MaxTokens,
-    };
-    // A limit that is too high is named, too.
-    let is_named = text.contains(other.as_str()) && has_any(text, &["unsupported", "not support", "instead"]);
-    let is_unknown =
-        text.contains(used.as_str()) && has_any(text, &["extra", "unknown", "unrecognized", "not permitted"]);
-    (is_named || is_unknown).then(|| Dialect { output_limit: Some(other), ..Dialect::default() })
-}
-
-fn max_output_tokens(_dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> Row {
-    let is_about = has_any(
-        text,
-        &["max_tokens", "max_completion_tokens", "max_new_tokens", "completion tokens", "output tokens", "afford"],
-    );
-    let after = |phrase: &str| text.split(phrase).nth(1).and_then(leading_number);
-    let before =
-        |phrase: &str| text.split(phrase).next().filter(|head| head.len() < text.len()).and_then(trailing_number);
-    let limit = after("at most ")
-        .or_else(|| after("can only afford "))
-        .or_else(|| after("less than or equal to "))
-        .or_else(|| after("[1, "))
-        .or_else(|| after("must be <= "))
-        .or_else(|| after("model limit of "))
-        .or_else(|| after("maximum output tokens ("))
-        .or_else(|| before(", which is the maximum allowed number of output tokens"))?;
-    let is_smaller = (1..refusal.max_output_tokens).contains(&limit);
-    (is_about && is_smaller).then(|| Dialect { max_output_tokens: Some(limit), ..Dialect::default() })
-}
-
-/// `maximum context length is 8192 tokens and your request has 2800 input tokens`: the prompt fits, and the answer may be shorter
-/// (vllm-project/vllm#42474).
-fn rest_of_context(_dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> Row {
-    let window = text.split("maximum context length is ").nth(1).and_then(leading_number)?;
-    let prompt = [" input tokens", " in the messages"]
-        .into_iter()
-        .find_map(|phrase| text.split_once(phrase).and_then(|(head, _)| trailing_number(head)))?;
-    // Some say "at least" this many.
-    let rest = window.checked_sub(prompt + window / 64)?;
-    let is_enough = (MIN_OUTPUT_TOKENS..refusal.max_output_tokens).contains(&rest);
-    is_enough.then(|| Dialect { max_output_tokens: Some(rest), ..Dialect::default() })
-}
-
-/// `Request too large for model … on tokens per minute (TPM): Limit 8000, Requested 32979`: the output limit counts, whatever the
-/// answer (zeeyado/koassistant.koplugin#106).
-fn tokens_of_a_minute(_dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> Row {
-    let after = |phrase: &str| text.split(phrase).nth(1).and_then(leading_number);
-    let (limit, requested) = (after("limit ")?, after("requested ")?);
-    let excess = requested.checked_sub(limit).filter(|_| text.contains("request too large"))?;
-    let limit = refusal.max_output_tokens.checked_sub(excess)?;
-    Some(Dialect { max_output_tokens: Some(limit), ..Dialect::default() })
-}
-
-fn leading_number(text: &str) -> Option<u64> {
-    let digits: String = text
-        .trim_start_matches(['`', '\'', '"'])
-        .chars()
-        .take_while(|char| char.is_ascii_digit() || *char == ',')
-        .filter(char::is_ascii_digit)
-        .collect();
-    digits.parse().ok()
-}
-
-fn trailing_number(text: &str) -> Option<u64> {
-    let before = text.trim_end_matches(|char: char| char.is_ascii_digit());
-    text[before.len()..].parse().ok()
-}
 
 /// The names of the field that says how much the model thinks.
 const EFFORT: [&str; 5] =
@@ -332,16 +284,17 @@ fn named_tool<'a>(tools: &[&'a str], text: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use config::OutputLimit;
     use rstest::rstest;
 
     use super::*;
 
-    fn corrected(known: &Dialect, status: u16, text: &str) -> Option<Dialect> {
+    pub(super) fn corrected(known: &Dialect, status: u16, text: &str) -> Option<Dialect> {
         let tools = ["weather", "notion__update"];
         let max_output_tokens = known.max_output_tokens.unwrap_or(16_384);
         let has_effort = known.effort.is_some_and(|words| words != EffortWords::Omit);
-        let refusal = Refusal { status, text, max_output_tokens, has_effort, tools: &tools };
-        correct(known, &refusal).into_iter().next()
+        let refusal = Refusal { status, text, max_output_tokens, has_effort, has_native: false, tools: &tools };
+        correct(known, &refusal).into_iter().next().map(|correction| correction.dialect)
     }
 
     /// A refusal by a provider that was asked with the default dialect.
@@ -444,41 +397,6 @@ mod tests {
         let omitted = Dialect { effort: Some(EffortWords::Omit), ..Dialect::default() };
         assert_eq!(corrected(&known, 400, text), Some(omitted));
         assert_eq!(corrected(&Dialect::default(), 400, text), None, "none was sent");
-    }
-
-    #[test]
-    fn a_limit_that_is_too_high_is_lowered_and_not_renamed() {
-        let known = Dialect { output_limit: Some(OutputLimit::MaxCompletionTokens), ..Dialect::default() };
-        let text = "max_tokens is too large: 16384. This model supports at most 4096 completion tokens.";
-        let lowered = Dialect { max_output_tokens: Some(4_096), ..Dialect::default() };
-        assert_eq!(corrected(&known, 400, text), Some(lowered));
-    }
-
-    #[rstest]
-    // Groq; the same words with another status are OpenAI's.
-    #[case(413, "Request too large for model `x` on tokens per minute (TPM): Limit 8000, Requested 16384", 8_000)]
-    #[case(429, "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 30601.", 15_783)]
-    #[case(402, "You requested up to 16384 tokens, but can only afford 2048.", 2_048)]
-    #[case(400, "`max_tokens` must be less than or equal to `8192`, the maximum value for this model", 8_192)]
-    #[case(
-        400,
-        "'max_tokens' or 'max_completion_tokens' is too large: 16384. This model's maximum context length is 8192 tokens and your request has 2800 input tokens",
-        5_264
-    )]
-    #[case(
-        400,
-        "This model's maximum context length is 16384 tokens. However, you requested 16384 output tokens and your prompt contains at least 2900 input tokens",
-        13_228
-    )]
-    #[case(
-        400,
-        "This model's maximum context length is 8192 tokens. However, you requested 18384 tokens (2000 in the messages, 16384 in the completion).",
-        6_064
-    )]
-    #[case(422, "`max_new_tokens` must be <= 4096. Given: 16384", 4_096)]
-    fn an_answer_that_may_be_smaller_is(#[case] status: u16, #[case] text: &str, #[case] tokens: u64) {
-        let smaller = Dialect { max_output_tokens: Some(tokens), ..Dialect::default() };
-        assert_eq!(corrected(&Dialect::default(), status, text), Some(smaller));
     }
 
     #[rstest]

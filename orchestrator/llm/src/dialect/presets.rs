@@ -18,9 +18,7 @@ pub fn preset(host: &str, path: &str, model: &str) -> Dialect {
             ..Dialect::default()
         };
     }
-    let model = model.to_ascii_lowercase();
-    // Routers put the maker before the name.
-    let model = model.rsplit('/').next().unwrap_or_default();
+    let model = &own_name(model);
     let mut dialect = of_model(model).or(&of_host(host));
     dialect.effort = effort_words(host, model);
     // OpenAI's own: with tools these models answer there alone.
@@ -37,6 +35,18 @@ pub fn preset(host: &str, path: &str, model: &str) -> Dialect {
         dialect.reasoning_back = None;
     }
     dialect
+}
+
+/// The dialect that the name of a model tells, wherever it is served.
+pub(super) fn of_name(model: &str) -> Dialect {
+    let model = own_name(model);
+    Dialect { effort: effort_words("", &model), ..of_model(&model) }
+}
+
+/// Routers put the maker before the name.
+fn own_name(model: &str) -> String {
+    let model = model.to_ascii_lowercase();
+    model.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 fn of_host(host: &str) -> Dialect {

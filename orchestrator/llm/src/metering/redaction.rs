@@ -1,14 +1,18 @@
 //! Redaction of a model call: the request before a provider sees it, the answer and its deltas before anyone else does.
 //!
-//! Owns the order: nothing is passed on that was not searched. Never decides what a credential looks like.
+//! Owns the order: nothing is passed on that was not searched, and no signed reply behind other messages than it was made
+//! behind. Never decides what a credential looks like.
 
-use std::sync::Arc;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 use agent::{
     Delta, DeltaSink,
     safety::{Finding, LeakDetector, StreamRedactor},
 };
-use protocol::CompletionRequest;
+use protocol::{CompletionRequest, Message};
 use secrets::DetectorError;
 use tokio::sync::mpsc;
 
@@ -17,22 +21,38 @@ use crate::{Answer, AskError, CallContext, Gateway};
 /// Deltas between the provider and their redaction.
 const DELTA_CAPACITY: usize = 16;
 
-/// Redacts the messages of a request in place.
+/// Redacts the messages of a request in place, and returns their digest.
 pub(super) async fn redact_request(
     detector: &Arc<LeakDetector>,
     request: &mut CompletionRequest,
-) -> Result<(), DetectorError> {
+) -> Result<u64, DetectorError> {
     let mut messages = std::mem::take(&mut request.messages);
     let detector = Arc::clone(detector);
     // A conversation is up to 32 MiB.
     let search = tokio::task::spawn_blocking(move || {
         let findings = detector.redact_messages(&mut messages);
-        (messages, findings)
+        let prefix = remove_misplaced_replies(&mut messages);
+        (messages, findings, prefix)
     });
-    let (messages, findings) = search.await.map_err(|_| DetectorError::Interrupted)?;
+    let (messages, findings, prefix) = search.await.map_err(|_| DetectorError::Interrupted)?;
     request.messages = messages;
     report("model request", &findings);
-    Ok(())
+    Ok(prefix)
+}
+
+/// Removes the native form of replies that were made behind other messages than these: a secret that was stored since is
+/// redacted in what came before. One without a digest was kept by a worker of an older version. Returns the digest of the messages.
+fn remove_misplaced_replies(messages: &mut [Message]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for message in messages {
+        if let Message::Assistant { native, .. } = message
+            && native.as_ref().and_then(|native| native.prefix).is_some_and(|prefix| prefix != hasher.finish())
+        {
+            *native = None;
+        }
+        serde_json::json!(message).to_string().hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// Asks the providers, and redacts what they answer.

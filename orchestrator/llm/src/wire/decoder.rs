@@ -201,7 +201,7 @@ pub(super) fn check_end(reported: Option<FinishReason>, has_end_mark: bool, is_e
 
 /// The provider's own form of a reply; its maker is filled in by the caller.
 pub(super) const fn native(value: Value) -> NativeReply {
-    NativeReply { maker: String::new(), value }
+    NativeReply { maker: String::new(), value, prefix: None }
 }
 
 /// A completion to be filled in.

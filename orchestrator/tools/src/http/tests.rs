@@ -79,6 +79,8 @@ async fn a_request_arrives_as_it_was_asked_for() {
     let url = format!("http://{address}/echo");
     for (body, expected) in [
         (json!("hi"), "k|text/plain; charset=utf-8|hi"),
+        (json!("[hi"), "k|text/plain; charset=utf-8|[hi"),
+        (json!(" {\"a\": 1}"), "k|application/json| {\"a\": 1}"),
         (json!({"a": 1}), "k|application/json|{\"a\":1}"),
         (Value::Null, "k||"),
     ] {

@@ -1,7 +1,7 @@
 //! `job_prompt`: a follow-up prompt to a job, from a conversation with a person. Denied to all jobs.
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
-use protocol::{PromptMode, PromptReceipt, PromptRequest, ToolErrorKind, limits::MAX_PROMPT_BYTES};
+use protocol::{PromptMode, PromptReceipt, PromptRequest, ToolErrorKind};
 use serde_json::json;
 
 use super::access::{JobAccess, failed, job_id_schema, not_found, rate_limited, rejected, text};
@@ -19,7 +19,7 @@ impl Tool for JobPrompt {
     fn spec(&self) -> ToolSpec {
         let properties = json!({
             "job_id": job_id_schema(),
-            "content": {"type": "string", "minLength": 1, "maxLength": MAX_PROMPT_BYTES, "description": "The prompt; the job reads it before its next step."}
+            "content": {"type": "string", "minLength": 1, "description": "The prompt; the job reads it before its next step."}
         });
         let parameters = object(&["job_id", "content"], properties);
         ToolSpec {

@@ -45,14 +45,9 @@ pub(super) fn properties() -> Map<String, Value> {
     }
 }
 
-/// The properties of a patch whose values must be objects. Those that have a default can be reset with null.
-pub(super) fn patch_properties() -> Value {
-    json!({
-        "trigger": {"type": "object"},
-        "action": {"type": "object"},
-        "guardrails": {"type": ["object", "null"]},
-        "notify": {"type": ["object", "null"]}
-    })
+/// The properties of a patch whose values must be objects. `reset` is the schema of those that have a default.
+pub(super) fn patch_properties(reset: &Value) -> Value {
+    json!({"trigger": {"type": "object"}, "action": {"type": "object"}, "guardrails": reset, "notify": reset})
 }
 
 /// Refuses fields that a model may not set.

@@ -13,18 +13,15 @@ pub(super) struct UpdateRoutine(pub(super) RoutineAccess);
 
 impl Tool for UpdateRoutine {
     fn spec(&self) -> ToolSpec {
-        let properties = json!({
-            "name": name_schema(),
-            "patch": {
-                "type": "object",
-                "properties": patch_properties(),
-                "description": "The fields to change, as in routine_create. trigger and action are replaced as a whole."
-            }
-        });
         ToolSpec {
             approval: ApprovalRequirement::UnlessAutoApproved,
-            ..spec("routine_update", "Changes a routine of the user.", object(&["name", "patch"], properties))
+            ..spec("routine_update", "Changes a routine of the user.", parameters(&json!({"type": "object"})))
         }
+    }
+
+    /// Null resets a field.
+    fn accepted_parameters(&self) -> Option<Value> {
+        Some(parameters(&json!({"type": ["object", "null"]})))
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
@@ -41,4 +38,17 @@ impl Tool for UpdateRoutine {
             Ok(ToolOutput::success(saved(&changed)))
         })
     }
+}
+
+fn parameters(reset: &Value) -> Value {
+    let properties = json!({
+        "name": name_schema(),
+        "patch": {
+            "type": "object",
+            "properties": patch_properties(reset),
+            "description": "The fields to change, as in routine_create. trigger and action are replaced as a whole; null resets \
+                            guardrails and notify."
+        }
+    });
+    object(&["name", "patch"], properties)
 }

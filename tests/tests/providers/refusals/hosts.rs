@@ -88,11 +88,14 @@ pub(crate) fn signed_calls(asked: &Asked<'_>) -> Option<Refusal> {
     Some(Refusal { status: 400, body: body.to_string() })
 }
 
-/// massgen/MassGen#624.
+/// massgen/MassGen#624: those of this provider, with its calls. What another one made is none.
 pub(crate) fn kept_details(asked: &Asked<'_>) -> Option<Refusal> {
     let is_kept = |message: &Value| {
+        let is_own = message["tool_calls"][0]["id"].as_str().is_some_and(|id| id.starts_with("tool_"));
         let details = list(&message["reasoning_details"]);
-        details.len() == 2 && asked.signed.contains_key(details[1]["data"].as_str().unwrap_or_default())
+        let is_signed =
+            details.len() == 2 && asked.signed.contains_key(details[1]["data"].as_str().unwrap_or_default());
+        if is_own { is_signed } else { message.get("reasoning_details").is_none() }
     };
     calling(asked).find(|(_, message)| !is_kept(message))?;
     let raw = "Gemini models require OpenRouter reasoning details to be preserved in each request.";

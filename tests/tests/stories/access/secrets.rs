@@ -141,7 +141,16 @@ async fn a_value_that_ordinary_text_contains_is_stored_only_with_force() {
     let ada = world.user("ada");
     let token = world.fresh("ada", Role::User);
     let as_ada = environment(&world, &[("GANTRY_URL", ada.base()), ("GANTRY_TOKEN", &token)]);
-    for value in ["production", "Production", "PASSWORD", "password123", "authentication", "weathervane", "20261127"] {
+    for value in [
+        "production",
+        "Production",
+        "PASSWORD",
+        "password123",
+        "Summer2026!",
+        "authentication",
+        "weathervane",
+        "20261127",
+    ] {
         let body = json!({"name": "DB_ENV", "value": value});
         let refused = ada.post("/api/secrets", &body).await.problem(ErrorCode::WeakSecret);
         let detail = refused.body["detail"].as_str().unwrap();

@@ -157,6 +157,20 @@ async fn a_failover_that_refuses_does_not_hide_that_the_first_provider_may_answe
     assert!(message.contains("limited: ") && message.contains("two: "), "{message}");
 }
 
+/// Asking it once more would be paid for and refused.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_to_answer_stays_one_while_the_failover_is_down() {
+    let _time = VirtualTime::start();
+    let refusing = refusing("one", 400, "This request violates our usage policies");
+    let gateway = gateway(vec![refusing, scripted("two", DEAD)]);
+    for is_down in [false, false, true] {
+        let error = failed(&gateway, "hello").await;
+        assert!(matches!(error.failure, Failure::Failed { kind: ErrorKind::Refused, .. }), "{error}");
+        assert!(error.to_string().contains("one: the provider refused to answer: "), "{error}");
+        assert_eq!(error.to_string().contains("is not asked for a while"), is_down, "{error}");
+    }
+}
+
 #[rstest]
 #[case(401)]
 #[case(402)]

@@ -26,7 +26,7 @@ async fn the_whole_request_is_estimated() {
         Message::Assistant {
             content: String::new(),
             tool_calls: vec![],
-            native: Some(protocol::NativeReply { maker: String::new(), value: json!([text()]) }),
+            native: Some(protocol::NativeReply { maker: String::new(), value: json!([text()]), prefix: None }),
         },
         call(protocol::ToolCall { id: text(), ..plain() }),
         call(protocol::ToolCall { name: text(), ..plain() }),

@@ -22,7 +22,7 @@ fn assistant(content: &str, tool_calls: Vec<ToolCall>) -> Message {
 
 /// A reply that the provider of the test's requests made.
 fn made(content: &str, tool_calls: Vec<ToolCall>, value: Value) -> Message {
-    let native = Some(NativeReply { maker: "me".to_owned(), value });
+    let native = Some(NativeReply { maker: "me".to_owned(), value, prefix: None });
     Message::Assistant { content: content.to_owned(), tool_calls, native }
 }
 
@@ -187,7 +187,7 @@ fn parts_of_another_provider_are_not_sent(
     #[values(Wire::OpenAiChat, Wire::OpenAiResponses, Wire::Anthropic, Wire::Ollama)] wire: Wire,
 ) {
     let value = json!([{"type": "thinking", "thinking": "hm", "signature": "xyz"}, {"type": "tool_use"}]);
-    let native = Some(NativeReply { maker: "another".to_owned(), value });
+    let native = Some(NativeReply { maker: "another".to_owned(), value, prefix: None });
     let reply = Message::Assistant { content: "So.".to_owned(), tool_calls: vec![call("a")], native };
     let sent = body(wire, vec![user("x"), reply, result("a", "")]).to_string();
     assert!(!sent.contains("xyz") && sent.contains("So.") && sent.contains("weather"), "{sent}");
