@@ -30,6 +30,9 @@ pub struct Settings {
     pub max_tokens: Option<u64>,
     /// How long a model that does not answer is asked again before the work fails. Waits that a provider asked for do not count.
     pub outage_patience: Duration,
+    /// How long there is to wait for a provider that asks for it. One that asks for more ends the work at once; without a
+    /// limit it is asked again after an hour.
+    pub longest_wait: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -45,6 +48,7 @@ impl Default for Settings {
             text_tool_calls: false,
             max_tokens: None,
             outage_patience: DEFAULT_OUTAGE_PATIENCE,
+            longest_wait: None,
         }
     }
 }

@@ -133,7 +133,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         turn: &mut ModelTurn,
     ) -> Flow<Result<Completion, Refused>> {
         let mut call_id = CallId::generate();
-        let mut outage = Outage::new(self.settings.outage_patience);
+        let mut outage = Outage::new(self.settings.outage_patience, self.settings.longest_wait);
         let mut status_due = Instant::now();
         // The cause, where it is followed by refusals of this process.
         let mut last_said = None;

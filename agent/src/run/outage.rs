@@ -38,6 +38,7 @@ pub(crate) struct RateLimitRefusal {
 #[derive(Debug)]
 pub(crate) struct Outage {
     patience: Duration,
+    longest_wait: Option<Duration>,
     refusals: u32,
     /// Refusals without a provider being asked.
     local_refusals: u32,
@@ -54,11 +55,14 @@ pub(crate) enum GiveUp {
     /// No answer for this long.
     #[error("no answer from the model for {} s", .0.as_secs())]
     Unanswered(Duration),
+    /// The provider asks for a longer wait than there is time for.
+    #[error("the model provider can be asked again in {} min", .0.as_secs().div_ceil(60))]
+    AskedToWait(Duration),
 }
 
 impl Outage {
-    pub(crate) const fn new(patience: Duration) -> Self {
-        Self { patience, refusals: 0, local_refusals: 0, without_answer: Duration::ZERO }
+    pub(crate) const fn new(patience: Duration, longest_wait: Option<Duration>) -> Self {
+        Self { patience, longest_wait, refusals: 0, local_refusals: 0, without_answer: Duration::ZERO }
     }
 
     /// The next attempt and how many there are at most, after a provider's refusals; `None` after the orchestrator's
@@ -78,6 +82,11 @@ impl Outage {
                 self.spend_patience(refusal.took, wait)
             }
             RateLimitOrigin::Provider => {
+                if let Some(asked) =
+                    refusal.retry_after.filter(|asked| self.longest_wait.is_some_and(|max| *asked > max))
+                {
+                    return Err(GiveUp::AskedToWait(asked));
+                }
                 self.refusals += 1;
                 if self.refusals >= MAX_PROVIDER_REFUSALS {
                     return Err(GiveUp::Refused(self.refusals));
@@ -140,7 +149,7 @@ mod tests {
 
     #[test]
     fn other_refusals_of_the_orchestrator_count_towards_nothing() {
-        let mut outage = Outage::new(seconds(1));
+        let mut outage = Outage::new(seconds(1), None);
         for _ in 0..1_000 {
             assert_eq!(outage.wait_after(&refusal(RateLimitOrigin::Local, Some(30), 60), &id()), Ok(seconds(30)));
         }
@@ -149,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_time_of_an_open_circuit_spends_patience() {
-        let mut outage = Outage::new(seconds(20));
+        let mut outage = Outage::new(seconds(20), None);
         let refused = refusal(RateLimitOrigin::Circuit, Some(15), 0);
         assert_eq!(outage.wait_after(&refused, &id()), Ok(seconds(15)));
         assert_eq!(outage.wait_after(&refused, &id()), Ok(seconds(5)), "what is left");
@@ -158,8 +167,17 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_for_which_there_is_no_time_is_not_begun() {
+        let mut outage = Outage::new(seconds(300), Some(seconds(900)));
+        let mut wait = |asked| outage.wait_after(&refusal(RateLimitOrigin::Provider, Some(asked), 0), &id());
+        assert_eq!(wait(900), Ok(seconds(900)));
+        let given_up = wait(3_541).unwrap_err();
+        assert_eq!(given_up.to_string(), "the model provider can be asked again in 60 min");
+    }
+
+    #[test]
     fn waits_that_were_asked_for_do_not_spend_patience() {
-        let mut outage = Outage::new(seconds(300));
+        let mut outage = Outage::new(seconds(300), None);
         for _ in 0..9 {
             let wait = outage.wait_after(&refusal(RateLimitOrigin::Provider, Some(600), 100), &id());
             assert_eq!(wait, Ok(seconds(600)));
@@ -170,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_time_of_calls_that_fail_spends_patience() {
-        let mut outage = Outage::new(seconds(300));
+        let mut outage = Outage::new(seconds(300), None);
         assert!(outage.wait_after(&refusal(RateLimitOrigin::Provider, None, 200), &id()).is_ok());
         let over = outage.wait_after(&refusal(RateLimitOrigin::Provider, None, 200), &id());
         assert!(matches!(over, Err(GiveUp::Unanswered(time)) if time >= seconds(400)), "{over:?}");
@@ -178,7 +196,7 @@ mod tests {
 
     #[test]
     fn it_is_asked_once_more_when_the_patience_ends() {
-        let mut outage = Outage::new(seconds(3));
+        let mut outage = Outage::new(seconds(3), None);
         let mut waited = Duration::ZERO;
         let over = loop {
             match outage.wait_after(&refusal(RateLimitOrigin::Provider, None, 0), &id()) {

@@ -67,7 +67,7 @@ impl ChatEngine {
             stop: || stop.clone().cancelled_owned(),
             waits_for_providers: true,
         };
-        let (journal, settings) = (self.journal(turn), self.settings(settings));
+        let (journal, settings) = (self.journal(turn), self.settings(turn, settings));
         let signals = Signals { stop: stop.clone(), ..Signals::default() };
         let (deltas, pieces) = DeltaSink::channel(DELTA_CAPACITY);
         let mut notice = None;
@@ -120,13 +120,14 @@ impl ChatEngine {
         }
     }
 
-    fn settings(&self, settings: &UserSettings) -> Settings {
+    fn settings(&self, turn: &Turn, settings: &UserSettings) -> Settings {
         Settings {
             max_iterations: MAX_MODEL_CALLS,
             max_tool_calls: MAX_TOOL_CALLS,
             temperature: settings.temperature,
             text_tool_calls: self.parts.meter.gateway.recovers_text_tool_calls(),
             outage_patience: self.parts.outage_patience,
+            longest_wait: Some(TIMEOUT.saturating_sub(turn.worked)),
             ..Settings::default()
         }
     }

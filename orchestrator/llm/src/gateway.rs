@@ -279,7 +279,14 @@ impl Gateway {
         let mut errors: Vec<(&str, AttemptError)> = Vec::new();
         let (mut reached_provider, mut has_streamed) = (false, false);
         let mut last = (&self.primary, self.primary.model.as_str());
-        for (provider, model) in self.askable(context) {
+        let askable: Vec<_> = self.askable(context).collect();
+        let can_pause = askable.iter().any(|(provider, model)| provider.paused(model).is_none());
+        for (index, &(provider, model)) in askable.iter().enumerate() {
+            if let Some(error) = provider.paused(model).filter(|_| can_pause) {
+                errors.push((&provider.name, error));
+                continue;
+            }
+            let retry = RetrySettings { repeats_timeouts: index + 1 == askable.len(), ..self.retry };
             last = (provider, model);
             let span = tracing::info_span!(
                 "llm.call",
@@ -292,7 +299,7 @@ impl Gateway {
             let result = tokio::select! {
                 biased;
                 () = &mut unwanted => Err(AttemptError::new(Disposition::Fatal, ErrorKind::Aborted, "the caller is gone")),
-                result = provider.ask(model, request, context, &self.retry, &mut progress).instrument(span.clone()) => result,
+                result = provider.ask(model, request, context, &retry, &mut progress).instrument(span.clone()) => result,
             };
             let mut used = progress.usage;
             reached_provider |= progress.reached_provider;

@@ -39,6 +39,10 @@ const CALL_TIMEOUT_FACTOR: u32 = 10;
 /// An answer takes at most this part of the context window: servers refuse a request whose prompt and output limit
 /// together exceed the window, and the loop keeps as much free (agent: size).
 const OUTPUT_SHARE: u64 = 4;
+/// How long a provider is left alone that refuses the account, and at most one that asks to wait, while another provider
+/// can be asked.
+const ACCOUNT_PAUSE: Duration = Duration::from_mins(1);
+const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 /// Calls that are refused here without a known end of the wait come back after 1 to 5 s, spread so that they do not
 /// come together.
 const LOCAL_WAIT_MIN: Duration = Duration::from_secs(1);
@@ -59,6 +63,16 @@ pub(super) struct Provider {
     breaker: Mutex<Breaker>,
     /// What the newest failure was that counted against its health. Its text is the caller's, and is not kept.
     last_failure: Mutex<Option<ErrorKind>>,
+    /// Why it is not asked for a while where another provider can be.
+    pause: Mutex<Option<Pause>>,
+}
+
+/// What a provider said that another request at once would not change.
+struct Pause {
+    /// The account may have others.
+    model: String,
+    until: Instant,
+    kind: ErrorKind,
 }
 
 impl Provider {
@@ -94,6 +108,7 @@ impl Provider {
             slots: FairSemaphore::new(settings.max_concurrent as usize),
             breaker: Mutex::new(Breaker::new(breaker)),
             last_failure: Mutex::new(None),
+            pause: Mutex::new(None),
         })
     }
 
@@ -125,6 +140,29 @@ impl Provider {
         self.breaker.lock().refusal(caller, Instant::now()).map(|refusal| self.circuit_open(refusal))
     }
 
+    /// The error that it answered with a moment ago and would answer with again. To be used where another provider can be
+    /// asked: refused requests count towards rate limits, too.
+    pub(super) fn paused(&self, model: &str) -> Option<AttemptError> {
+        let pause = self.pause.lock();
+        let Pause { until, kind, .. } = pause.as_ref().filter(|pause| pause.model == model)?;
+        let left = until.checked_duration_since(Instant::now())?;
+        let message = format!("{kind}; it is not asked again for {} s", left.as_secs() + 1);
+        Some(AttemptError::new(Disposition::Failover, *kind, message).asking_to_wait(left))
+    }
+
+    fn set_pause(&self, model: &str, error: Option<&AttemptError>) {
+        let wait = error.and_then(|error| match error.kind {
+            ErrorKind::RateLimited => error.retry_after.map(|asked| asked.min(LONGEST_PAUSE)),
+            ErrorKind::Auth | ErrorKind::Quota => Some(ACCOUNT_PAUSE),
+            _ => None,
+        });
+        *self.pause.lock() = wait.zip(error).map(|(wait, error)| Pause {
+            model: model.to_owned(),
+            until: Instant::now() + wait,
+            kind: error.kind,
+        });
+    }
+
     /// Asks until there is an answer or no attempt left. The usage of failed attempts is added to `progress`, also when
     /// the call is dropped half-way.
     pub(super) async fn ask(
@@ -140,7 +178,10 @@ impl Provider {
         let error = loop {
             context.enter(CallPhase::Asking { attempt: attempts + 1, of: retry.tries });
             let error = match self.attempt(model, request, context, progress).await {
-                Ok(completion) => return Ok(completion),
+                Ok(completion) => {
+                    self.set_pause(model, None);
+                    return Ok(completion);
+                }
                 // What the provider said is the cause; that it is not asked again is its consequence.
                 Err(error) if error.is_local() => break cause.unwrap_or(error),
                 Err(error) => error,
@@ -151,6 +192,7 @@ impl Provider {
             );
             let is_reservation_used = context.has_budget && progress.usage != TokenUsage::default();
             let wait = match error.disposition {
+                Disposition::Retry if error.kind == ErrorKind::Timeout && !retry.repeats_timeouts => None,
                 Disposition::Retry if !is_reservation_used => retry.wait(attempts, error.retry_after, rand::random()),
                 Disposition::Retry | Disposition::Failover | Disposition::Fatal => None,
             };
@@ -162,6 +204,9 @@ impl Provider {
         };
         if error.is_outage() {
             self.breaker.lock().call_failed(context.caller, Instant::now());
+        }
+        if !error.is_local() {
+            self.set_pause(model, Some(&error));
         }
         Err(error)
     }

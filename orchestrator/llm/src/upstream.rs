@@ -25,10 +25,12 @@ use super::{
     serve::JOB_TITLE_HEADER,
     wire::{DecodeError, Decoder, Delta, RequestOptions, Wire},
 };
+use base::digest;
 use config::{Dialect, OpenAiWire, ProviderKind, ProviderSettings};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shorter keys are not redacted: placeholder keys for endpoints that need none are short and occur within words.
+const KEY_DIGEST_CHARS: usize = 8;
 const MIN_REDACTED_KEY_BYTES: usize = 3;
 /// The version of Anthropic's wire that the codec speaks.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
@@ -44,6 +46,8 @@ pub(super) struct Upstream {
     address: Address,
     headers: HeaderMap,
     api_key: Option<SecretString>,
+    /// The address and the key, as far as they are shown: what a reply is signed with may be the account's.
+    account: String,
     idle_timeout: Duration,
     dialects: Dialects,
     sends_job_title: bool,
@@ -77,12 +81,16 @@ impl Upstream {
             .connect_timeout(CONNECT_TIMEOUT.min(idle_timeout))
             // A key in a provider's own header would follow a redirect to another host.
             .redirect(reqwest::redirect::Policy::none());
+        let key = settings.api_key.as_ref().map(|key| digest::sha256_hex(key.expose_secret().as_bytes()));
+        let key = key.as_deref().map_or("no-key", |key| &key[..KEY_DIGEST_CHARS]);
+        let account = format!("{}{} {key}", address.host(), address.url.path().trim_end_matches('/'));
         let client = connector(client).build().map_err(|error| wrong("client", error.to_string()))?;
         Ok(Self {
             kind: settings.kind,
             client,
             headers,
             api_key: settings.api_key.clone(),
+            account,
             idle_timeout,
             dialects: Dialects::new(&address.url, settings.dialect.clone()),
             address,
@@ -107,7 +115,7 @@ impl Upstream {
             let current = dialect.current();
             let max_output_tokens = options.max_output_tokens.min(current.max_output_tokens.unwrap_or(u64::MAX));
             let wire = self.wire(&current);
-            let maker = format!("{wire:?} {} {}", self.address.host(), options.model);
+            let maker = format!("{wire:?} {} {}", self.account, options.model);
             let effort = current.effort.unwrap_or_default().word(context.effort);
             let sent = RequestOptions {
                 maker: &maker,

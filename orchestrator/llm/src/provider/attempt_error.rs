@@ -50,7 +50,11 @@ impl AttemptError {
 
     /// A refusal of this process itself: the provider was not asked.
     pub(crate) fn local(kind: ErrorKind, wait: Duration, message: &str) -> Self {
-        Self { retry_after: Some(wait), ..Self::new(Disposition::Failover, kind, message) }
+        Self::new(Disposition::Failover, kind, message).asking_to_wait(wait)
+    }
+
+    pub(crate) fn asking_to_wait(self, wait: Duration) -> Self {
+        Self { retry_after: Some(wait), ..self }
     }
 
     pub(crate) fn transient(kind: ErrorKind, message: impl Into<String>) -> Self {

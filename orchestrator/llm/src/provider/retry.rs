@@ -10,11 +10,19 @@ pub struct RetrySettings {
     pub first_wait: Duration,
     /// The longest wait; a provider that asks for more is not waited for here.
     pub longest_wait: Duration,
+    /// Whether a provider that stayed silent is asked again. Three times would be longer than a turn of a chat, so not where
+    /// another provider can be asked.
+    pub repeats_timeouts: bool,
 }
 
 impl Default for RetrySettings {
     fn default() -> Self {
-        Self { tries: 3, first_wait: Duration::from_millis(500), longest_wait: Duration::from_secs(8) }
+        Self {
+            tries: 3,
+            first_wait: Duration::from_millis(500),
+            longest_wait: Duration::from_secs(8),
+            repeats_timeouts: true,
+        }
     }
 }
 

@@ -76,6 +76,73 @@ async fn failover_is_in_order_each_with_its_own_model() {
     assert_eq!((answer.cost.provider.as_str(), answer.cost.model.as_str()), ("well", "model-of-well"));
 }
 
+/// A provider that accepts a request and stays silent.
+async fn silent() -> (ProviderSettings, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((connection, _)) = listener.accept().await {
+            open.push(connection);
+        }
+    });
+    (
+        ProviderSettings {
+            base_url,
+            timeout_seconds: 300,
+            ..ProviderSettings::new("silent", ProviderKind::OpenAi, "m")
+        },
+        tasks,
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_provider_is_waited_for_once_if_there_is_another() {
+    let _time = VirtualTime::start();
+    let (provider, _tasks) = silent().await;
+    let answer = ask(&gateway(vec![provider.clone(), scripted("well", WELL)]), "hello").await.unwrap();
+    assert_eq!((answer.cost.provider.as_str(), answer.cost.duration.as_secs()), ("well", 300));
+    let alone = failed(&gateway(vec![provider]), "hello").await;
+    assert!(alone.cost.duration.as_secs() >= 900, "{:?}", alone.cost.duration);
+}
+
+/// The first answers its first request with an error, and any later one well.
+#[rstest]
+#[case("error: {status: 429, retry_after_seconds: 120}", 120)]
+#[case("error: {status: 429, retry_after_seconds: 7200}", 600)]
+#[case("error: {status: 401, message: 'invalid key'}", 60)]
+#[case("error: {status: 429}", 0)]
+#[case("error: {status: 400, message: 'no'}", 0)]
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_would_refuse_again_is_left_alone_while_another_answers(
+    #[case] refusal: &str,
+    #[case] seconds: u64,
+) {
+    let _time = VirtualTime::start();
+    let first = scripted("first", &format!("rules: [{{times: 1, {refusal}}}, {{reply: {{text: back}}}}]"));
+    let gateway = gateway(vec![first, scripted("well", WELL)]);
+    assert_eq!(ask(&gateway, "hello").await.unwrap().cost.provider, "well");
+    if seconds > 0 {
+        tokio::time::sleep(Duration::from_secs(seconds - 2)).await;
+        assert_eq!(ask(&gateway, "hello").await.unwrap().cost.provider, "well");
+        let context = CallContext { model: Some("another"), ..CallContext::default() };
+        let answer = gateway.ask(&request_of("hello"), &context, std::future::pending()).await.unwrap();
+        assert_eq!(answer.cost.provider, "first", "it may take another model");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    assert_eq!(ask(&gateway, "hello").await.unwrap().cost.provider, "first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn providers_that_all_refuse_are_all_asked() {
+    let _time = VirtualTime::start();
+    let refused = |name| scripted(name, "rules: [{times: 1, error: {status: 401}}, {reply: {text: back}}]");
+    let gateway = gateway(vec![refused("one"), refused("two")]);
+    assert_eq!(failed(&gateway, "hello").await.failure.kind(), ErrorKind::Auth);
+    assert_eq!(ask(&gateway, "hello").await.unwrap().cost.provider, "one");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_model_of_the_job_is_the_one_asked() {
     let _time = VirtualTime::start();
