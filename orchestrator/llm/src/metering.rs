@@ -19,6 +19,7 @@ use protocol::{Completion, CompletionRequest, EventData, Execution, Message, Too
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::redaction::Redaction;
 pub use self::{
     account::{Account, CallName},
     call_limiter::CallLimiter,
@@ -146,7 +147,7 @@ impl Meter {
         };
         let mut request = request();
         let detector = self.detectors.of(&account.user).await?;
-        let prefix = redaction::redact_request(&detector, &mut request).await?;
+        let redaction = Redaction::of_request(detector, &mut request).await?;
         let estimate = self.gateway.estimate(&request, &context);
         let open = match self.open(account, name, &estimate, permit).await? {
             Opened::Recorded(answer) => return Ok(*answer),
@@ -158,7 +159,7 @@ impl Meter {
         let context = CallContext { phase: Some(&phase), ..context };
         let asked = tokio::select! {
             biased;
-            asked = redaction::ask(&self.gateway, &request, context, stop(), &detector) => asked,
+            asked = redaction.ask(&self.gateway, &request, context, stop()) => asked,
             never = Box::pin(self.report_wait(account.execution, shown)) => match never {},
         };
         match asked {
@@ -172,9 +173,6 @@ impl Meter {
                 Err(CallError::Failed(failure))
             }
             Ok(Answer { mut completion, cost }) => {
-                if let Some(native) = &mut completion.native {
-                    native.prefix = Some(prefix);
-                }
                 self.name_calls(account.execution, &request.messages, &mut completion.tool_calls).await;
                 let notice = open.settle(cost, Ok(completion.clone())).await?;
                 Ok(Completion { notice, ..completion })

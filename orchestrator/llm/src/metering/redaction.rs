@@ -21,23 +21,60 @@ use crate::{Answer, AskError, CallContext, Gateway};
 /// Deltas between the provider and their redaction.
 const DELTA_CAPACITY: usize = 16;
 
-/// Redacts the messages of a request in place, and returns their digest.
-pub(super) async fn redact_request(
-    detector: &Arc<LeakDetector>,
-    request: &mut CompletionRequest,
-) -> Result<u64, DetectorError> {
-    let mut messages = std::mem::take(&mut request.messages);
-    let detector = Arc::clone(detector);
-    // A conversation is up to 32 MiB.
-    let search = tokio::task::spawn_blocking(move || {
-        let findings = detector.redact_messages(&mut messages);
-        let prefix = remove_misplaced_replies(&mut messages);
-        (messages, findings, prefix)
-    });
-    let (messages, findings, prefix) = search.await.map_err(|_| DetectorError::Interrupted)?;
-    request.messages = messages;
-    report("model request", &findings);
-    Ok(prefix)
+/// The redaction of one call, whose request is redacted.
+pub(super) struct Redaction {
+    detector: Arc<LeakDetector>,
+    /// The digest of the messages that are sent.
+    prefix: u64,
+}
+
+impl Redaction {
+    /// Redacts the messages of a request in place.
+    pub(super) async fn of_request(
+        detector: Arc<LeakDetector>,
+        request: &mut CompletionRequest,
+    ) -> Result<Self, DetectorError> {
+        let mut messages = std::mem::take(&mut request.messages);
+        // A conversation is up to 32 MiB.
+        let search = tokio::task::spawn_blocking(move || {
+            let findings = detector.redact_messages(&mut messages);
+            let prefix = remove_misplaced_replies(&mut messages);
+            (messages, findings, Self { detector, prefix })
+        });
+        let (messages, findings, redaction) = search.await.map_err(|_| DetectorError::Interrupted)?;
+        request.messages = messages;
+        report("model request", &findings);
+        Ok(redaction)
+    }
+
+    /// Asks the providers, and redacts what they answer.
+    pub(super) async fn ask(
+        &self,
+        gateway: &Gateway,
+        request: &CompletionRequest,
+        context: CallContext<'_>,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<Answer, AskError> {
+        let context = CallContext { detector: Some(self.detector.as_ref()), ..context };
+        let asked = match context.deltas.filter(|deltas| !deltas.discards()) {
+            None => gateway.ask(request, &context, stop).await,
+            Some(shown) => {
+                let (raw, pieces) = DeltaSink::channel(DELTA_CAPACITY);
+                let ask = async move {
+                    // Dropped with this block, which ends the redaction.
+                    let raw = raw;
+                    gateway.ask(request, &CallContext { deltas: Some(&raw), ..context }, stop).await
+                };
+                tokio::join!(ask, redact_deltas(pieces, shown, &self.detector)).0
+            }
+        };
+        let mut answer = asked?;
+        report("model answer", &self.detector.redact_completion(&mut answer.completion));
+        if let Some(native) = &mut answer.completion.native {
+            native.prefix = Some(self.prefix);
+        }
+        Ok(answer)
+    }
 }
 
 /// Removes the native form of replies that were made behind other messages than these: a secret that was stored since is
@@ -53,32 +90,6 @@ fn remove_misplaced_replies(messages: &mut [Message]) -> u64 {
         serde_json::json!(message).to_string().hash(&mut hasher);
     }
     hasher.finish()
-}
-
-/// Asks the providers, and redacts what they answer.
-pub(super) async fn ask(
-    gateway: &Gateway,
-    request: &CompletionRequest,
-    context: CallContext<'_>,
-    stop: impl Future<Output = ()> + Send,
-    detector: &Arc<LeakDetector>,
-) -> Result<Answer, AskError> {
-    let context = CallContext { detector: Some(detector.as_ref()), ..context };
-    let asked = match context.deltas.filter(|deltas| !deltas.discards()) {
-        None => gateway.ask(request, &context, stop).await,
-        Some(shown) => {
-            let (raw, pieces) = DeltaSink::channel(DELTA_CAPACITY);
-            let ask = async move {
-                // Dropped with this block, which ends the redaction.
-                let raw = raw;
-                gateway.ask(request, &CallContext { deltas: Some(&raw), ..context }, stop).await
-            };
-            tokio::join!(ask, redact_deltas(pieces, shown, detector)).0
-        }
-    };
-    let mut answer = asked?;
-    report("model answer", &detector.redact_completion(&mut answer.completion));
-    Ok(answer)
 }
 
 /// Passes deltas on as far as they cannot become a credential any more. Text and reasoning are separate streams.

@@ -54,7 +54,7 @@ pub(super) fn rest_of_context(_dialect: &Dialect, refusal: &Refusal<'_>, text: &
     is_enough.then(|| Dialect { max_output_tokens: Some(rest), ..Dialect::default() })
 }
 
-/// What an account's credit (OpenRouter), or the tokens of a minute (Groq, OpenAI), leave for the answer.
+/// What an account's credit (`OpenRouter`), or the tokens of a minute (Groq, OpenAI), leave for the answer.
 pub(super) fn smaller_answer(dialect: &Dialect, refusal: &Refusal<'_>, text: &str) -> Row {
     let row = if refusal.status == 402 { max_output_tokens } else { tokens_of_a_minute };
     row(dialect, refusal, text).filter(|smaller| smaller.max_output_tokens >= Some(MIN_OUTPUT_TOKENS))
