@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn instructions_of_another_version_are_replaced_and_what_was_signed_behind_them_is_forgotten() {
-        let native = Some(protocol::NativeReply { maker: "m".to_owned(), value: json!([]) });
+        let native = Some(protocol::NativeReply { maker: "m".to_owned(), value: json!([]), prefix: None });
         let signed = Message::Assistant { content: "1".to_owned(), tool_calls: vec![], native };
         let saved = |system| vec![system, prompt("one"), signed.clone()];
         assert_eq!(read(saved(system()), &[user("two")]), [saved(system()), vec![prompt("two")]].concat());

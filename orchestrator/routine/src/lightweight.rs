@@ -240,6 +240,7 @@ impl Lightweight {
             text_tool_calls: action.use_tools && self.meter.gateway.recovers_text_tool_calls(),
             max_tokens: Some(action.max_tokens.into()),
             outage_patience: self.outage_patience,
+            longest_wait: None,
             plan: false,
         }
     }

@@ -87,7 +87,7 @@ fn remove_misplaced_replies(messages: &mut [Message]) -> u64 {
         {
             *native = None;
         }
-        serde_json::json!(message).to_string().hash(&mut hasher);
+        serde_json::to_string(message).unwrap_or_default().hash(&mut hasher);
     }
     hasher.finish()
 }
