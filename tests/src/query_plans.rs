@@ -98,7 +98,8 @@ async fn explain(empty: &mut SqliteConnection, statement: &str) -> Vec<String> {
     match rows {
         Ok(rows) => rows.into_iter().map(|(.., detail)| detail).collect(),
         // A statement about tables that only the world has, such as those of a migration.
-        Err(_) => vec![],
+        Err(sqlx::Error::Database(error)) if error.message().starts_with("no such ") => vec![],
+        Err(error) => panic!("a statement cannot be explained: {error}\n{statement}"),
     }
 }
 

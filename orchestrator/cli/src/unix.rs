@@ -1,4 +1,6 @@
-//! All that the command line uses and only Unix has: terminals, permissions of files and signals.
+//! All that the command line uses and only Unix has: terminals, permissions of files, signals, and handles on directories.
+
+mod unpack;
 
 use std::{
     fs,
@@ -12,6 +14,7 @@ use secrecy::zeroize::Zeroizing;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::exit::CliError;
+pub(super) use unpack::unpack_directory;
 
 /// Permissions that other users have.
 const OTHERS: u32 = 0o077;

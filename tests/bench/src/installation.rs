@@ -110,6 +110,8 @@ impl Installation {
         // `loop` calls one tool, and `chat` sends messages, more often than the default rate limits allow.
         command.env("GANTRY_TOOL_RATE_BURST", "0").env("GANTRY_TOOL_RATE_PER_HOUR", "0");
         command.env("GANTRY_CHAT_SEND_BURST", "0").env("GANTRY_INBOUND_RATE_BURST", "0");
+        // A machine that builds has less free than the default floor at times; its jobs would wait without a word.
+        command.env("GANTRY_DISK_FLOOR_MB", "512");
         command.env("GANTRY_LOG_FORMAT", "json").env("RUST_LOG", "info");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         // An interrupt from the terminal must reach only the benchmark, which needs the process for cleaning up.

@@ -3,18 +3,15 @@
 //! Contains regular files, directories and symbolic links as such. Never follows a link below the directory; special
 //! files are counted and left out. Never used for workspaces.
 
-mod unpack;
-
 use std::{
     fs,
     io::{self, Read, Write},
-    os::unix::ffi::OsStrExt as _,
     path::Path,
 };
 
 use tar::{Builder, EntryType, Header, HeaderMode};
 
-pub(crate) use unpack::unpack_directory;
+pub(crate) use crate::unix::unpack_directory;
 
 /// What was packed or unpacked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -86,8 +83,8 @@ fn append(
 ) -> io::Result<()> {
     let old = header.as_old_mut();
     for (field, kind, text) in [
-        (&mut old.name, EntryType::GNULongName, path.as_os_str().as_bytes()),
-        (&mut old.linkname, EntryType::GNULongLink, target.as_os_str().as_bytes()),
+        (&mut old.name, EntryType::GNULongName, path.as_os_str().as_encoded_bytes()),
+        (&mut old.linkname, EntryType::GNULongLink, target.as_os_str().as_encoded_bytes()),
     ] {
         let shown = &text[..text.len().min(field.len())];
         field[..shown.len()].copy_from_slice(shown);

@@ -1,3 +1,5 @@
+//! Triggers as people write them, and as they are stored.
+
 use serde_json::json;
 
 use super::*;

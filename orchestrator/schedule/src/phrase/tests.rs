@@ -1,3 +1,5 @@
+//! Phrases of schedules and what they mean.
+
 use proptest::prelude::*;
 use rstest::rstest;
 

@@ -28,7 +28,8 @@ use base::failpoint;
 
 /// How long the id of a delivery, and the body of one whose id is not signed, are kept.
 const ID_LIFETIME: TimeDelta = TimeDelta::hours(72);
-/// Entries of a routine's log.
+/// Entries of a routine's log: of deliveries that anyone can cause who knows the path, and of the others. So a flood of those
+/// pushes out none of these.
 const MAX_LOGGED: u32 = 200;
 /// How long an entry of the log is kept at most.
 const LOG_LIFETIME: TimeDelta = TimeDelta::days(90);
@@ -184,7 +185,7 @@ impl Store {
         .await
     }
 
-    /// The log of a routine: the newest first, before an entry, at most `MAX_LOGGED` in all.
+    /// The log of a routine: the newest first, before an entry, at most `MAX_LOGGED` of each sort in all.
     pub async fn webhook_deliveries(
         &self,
         routine: RoutineId,
@@ -198,7 +199,7 @@ impl Store {
         .bind(routine)
         .bind(before)
         .bind(i64::from(limit))
-        .bind(i64::from(MAX_LOGGED))
+        .bind(2 * i64::from(MAX_LOGGED))
         .fetch_all(&self.read)
         .await?;
         self.inconsistent.read_page(rows, DeliveryRow::into_delivery)
@@ -271,7 +272,7 @@ impl DeliveryDigests {
     }
 }
 
-/// Adds an entry to the log of a routine, which keeps the newest ones.
+/// Adds an entry to the log of a routine, which keeps the newest ones of its sort.
 async fn log(
     tx: &mut WriteTx,
     routine: RoutineId,
@@ -294,11 +295,13 @@ async fn log(
     .await?;
     sqlx::query(
         "DELETE FROM webhook_deliveries WHERE id IN \
-         (SELECT id FROM webhook_deliveries WHERE routine_id = $1 ORDER BY id DESC LIMIT $2 OFFSET $3)",
+         (SELECT id FROM webhook_deliveries WHERE routine_id = $1 AND (verdict IN ('unauthorized', 'too_large', 'rate_limited')) = $4 \
+         ORDER BY id DESC LIMIT $2 OFFSET $3)",
     )
     .bind(routine)
     .bind(ROWS_PER_BATCH)
     .bind(i64::from(MAX_LOGGED))
+    .bind(matches!(verdict, DeliveryVerdict::Unauthorized | DeliveryVerdict::TooLarge | DeliveryVerdict::RateLimited))
     .execute(&mut tx.db)
     .await?;
     Ok(())

@@ -16,14 +16,16 @@ use domain::{
         problem::AutomationProblem,
     },
 };
-use protocol::{JobId, JobState, Notification, NotificationKind, RoutineActionKind, RoutineId, RunId, RunReason};
+use protocol::{
+    DeliveryVerdict, JobId, JobState, Notification, NotificationKind, RoutineActionKind, RoutineId, RunId, RunReason,
+};
 use rstest::rstest;
 use sqlx::{AssertSqlSafe, Connection as _, Sqlite, SqliteConnection, query::Query, sqlite::SqliteArguments};
 use uuid::Uuid;
 
 use super::runs::startable::{ABANDONED, EARLIEST, STARTABLE};
 use crate::{
-    CreateOutcome, MAX_PENDING_PER_USER, NotificationFilter, QueueFull, Store,
+    CreateOutcome, MAX_PENDING_PER_USER, NotificationFilter, QueueFull, RefusedDelivery, Store,
     tests::{fresh, raw},
 };
 
@@ -384,5 +386,27 @@ async fn a_schedule_that_cannot_be_read_stops_no_other() {
     assert_eq!(due.routines.iter().map(|due| due.id).collect::<Vec<_>>(), [routine(0)]);
     due.unreadable.sort();
     assert_eq!(due.unreadable, [routine(1), routine(2), routine(3)]);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_unsigned_deliveries_pushes_no_other_out_of_the_log() {
+    let (directory, store) = fresh().await;
+    let mut db = raw(&directory).await;
+    routines(&mut db, (1, 1), LIGHTWEIGHT).await;
+    let log = async |verdict: DeliveryVerdict, number: usize| {
+        for _ in 0..number {
+            let refused = RefusedDelivery { routine: routine(0), display_id: "d".to_owned(), verdict, status: 200 };
+            store.log_delivery(refused, now()).await.unwrap();
+        }
+    };
+    log(DeliveryVerdict::NotMatched, 201).await;
+    log(DeliveryVerdict::Unauthorized, 150).await;
+    log(DeliveryVerdict::TooLarge, 150).await;
+    let logged = store.webhook_deliveries(routine(0), None, 1_000).await.unwrap();
+    let of = |verdict| logged.iter().filter(|(_, one)| one.as_ref().unwrap().verdict == verdict).count();
+    let counts = [DeliveryVerdict::NotMatched, DeliveryVerdict::Unauthorized, DeliveryVerdict::TooLarge].map(of);
+    assert_eq!(counts, [200, 50, 150]);
+    db.close().await.unwrap();
     store.close().await;
 }

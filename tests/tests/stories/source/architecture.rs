@@ -15,7 +15,7 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("bollard", &["engine/docker"]),
     ("jsonwebtoken", &["auth"]),
     ("chacha20poly1305", &["secrets/master_key"]),
-    ("tar", &["workspace", "cli/job/archive"]),
+    ("tar", &["workspace", "cli/job/archive", "cli/unix/unpack"]),
     ("flate2", &["workspace", "http/public/docs/assets"]),
     ("similar", &["workspace"]),
     ("hyper", &["http/server"]),

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsStr,
     os::unix::{
+        ffi::OsStrExt as _,
         fs::{FileExt as _, PermissionsExt as _, symlink},
         net::UnixListener,
     },

@@ -1,3 +1,5 @@
+//! Plans about containers that no job has any more.
+
 use super::*;
 use crate::plan::leftovers::EXIT_GRACE;
 

@@ -1,3 +1,5 @@
+//! Plans about jobs that wait.
+
 use super::*;
 
 #[test]

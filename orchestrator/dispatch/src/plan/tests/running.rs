@@ -1,3 +1,5 @@
+//! Plans about jobs that run.
+
 use super::*;
 use crate::plan::failures;
 

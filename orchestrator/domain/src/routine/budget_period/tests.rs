@@ -1,3 +1,5 @@
+//! The beginnings of budget periods, in time zones and at changes of their clocks.
+
 use chrono::{TimeDelta, Timelike};
 use proptest::prelude::*;
 use rstest::rstest;

@@ -1,3 +1,5 @@
+//! Model calls of jobs on a real database.
+
 use protocol::{CallId, Execution, FinishReason, JobId, JobState, Limits};
 
 use super::*;

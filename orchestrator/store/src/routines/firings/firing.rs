@@ -170,8 +170,7 @@ async fn fire(
     let is_duplicate = payload.is_known(tx, routine, now).await?;
     let admitted = admit::admit_all(tx, facts, vec![candidate(firing, &payload, is_duplicate)], now).await?;
     let mut events = Vec::new();
-    let next: Option<DateTime<Utc>> = None;
-    let recorded = admit::insert(tx, admitted.runs, |_| next, &mut events).await?;
+    let recorded = admit::insert(tx, admitted.runs, |_| None, &mut events).await?;
     instance_events::append_all(tx, now, &events).await?;
     if let Some(budget) = admitted.budget_spent {
         notifications::budget_spent(tx, routine, &budget, now).await?;

@@ -1,3 +1,5 @@
+//! Walks through directories, with links and files that change meanwhile.
+
 use std::{
     fs,
     path::Path,

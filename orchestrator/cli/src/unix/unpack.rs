@@ -19,7 +19,7 @@ use rustix::{
 };
 use tar::{Archive, Entry, EntryType};
 
-use super::ArchiveCounts;
+use crate::job::archive::ArchiveCounts;
 
 const PERMISSION_BITS: u32 = 0o777;
 const DEFAULT_MODE: u32 = 0o644;
