@@ -21,6 +21,7 @@ use reqwest::{
     header::LOCATION,
     redirect,
 };
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     address::translated,
@@ -75,8 +76,28 @@ pub struct OutboundResponse {
     /// The headers, in the order of the response. Values are read as Latin-1, as HTTP defines them.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// Whether the body has more.
-    pub truncated: bool,
+    pub body_end: BodyEnd,
+}
+
+/// Why no more of a body was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyEnd {
+    /// It is complete.
+    Complete,
+    /// It is larger than was asked for.
+    TooLarge,
+    /// The connection failed.
+    BrokenOff,
+    /// It was not complete after this time, which began with the request.
+    TimedOut(Duration),
+}
+
+/// How much of a response is waited for.
+#[derive(Debug, Clone, Copy)]
+pub struct ResponseLimits {
+    pub body_bytes: usize,
+    /// For the whole exchange, with its redirects.
+    pub time: Duration,
 }
 
 /// A response whose body the caller reads.
@@ -119,6 +140,9 @@ pub enum EgressError {
     /// The name has no address.
     #[error("{0} cannot be resolved")]
     Unresolved(Host),
+    /// There was no response in the time for it.
+    #[error("{destination} did not answer within {} s; the request may have been carried out", time.as_secs_f64())]
+    TimedOut { destination: Destination, time: Duration },
     /// The connection, TLS or the response failed.
     #[error("{destination} cannot be reached: {message}")]
     Transport {
@@ -187,19 +211,26 @@ impl EgressClient {
         Err(EgressError::TooManyRedirects)
     }
 
-    /// Sends a request under these rules and reads at most `max_body_bytes` of the response. Each decision, of
-    /// redirects as well, is added to `records` when it is made.
+    /// Sends a request under these rules and reads its response. Once there are headers, what has come of the body by
+    /// then is the result, however it ends. Each decision, of redirects as well, is added to `records` when it is made.
     pub async fn send(
         &self,
         rules: &EgressRules<'_>,
         request: OutboundRequest,
-        max_body_bytes: usize,
+        limits: ResponseLimits,
         records: &mut Vec<EgressRecord>,
     ) -> Result<OutboundResponse, EgressError> {
         let mut request = request;
+        let deadline = Instant::now() + limits.time;
         for redirects in 0..=MAX_REDIRECTS {
             let of_redirect = |error| if redirects == 0 { error } else { EgressError::Redirect(Box::new(error)) };
-            let (response, destination) = self.send_once(rules, &request, records).await.map_err(of_redirect)?;
+            let sent = timeout_at(deadline, self.send_once(rules, &request, records)).await;
+            let (response, _) = match sent {
+                Ok(sent) => sent.map_err(of_redirect)?,
+                Err(_) => {
+                    return Err(EgressError::TimedOut { destination: request.destination()?, time: limits.time });
+                }
+            };
             let redirected_to = match redirected(&request, &response)? {
                 // The request was allowed for its own origin, and its body with it.
                 Some(next) if next.body.is_some() && !next.has_origin_of(&request) => Some(next.url.into()),
@@ -209,7 +240,7 @@ impl EgressClient {
                 }
                 None => None,
             };
-            let response = read(response, destination, max_body_bytes).await?;
+            let response = read(response, limits, deadline).await;
             if let Some(record) = records.last_mut() {
                 record.bytes += response.body.len() as u64;
             }
@@ -339,21 +370,26 @@ fn redirected(request: &OutboundRequest, response: &Response) -> Result<Option<O
     next.map(Some).map_err(|error| EgressError::Redirect(Box::new(EgressError::Invalid(error))))
 }
 
-async fn read(mut response: Response, to: Destination, max_body_bytes: usize) -> Result<OutboundResponse, EgressError> {
+async fn read(mut response: Response, limits: ResponseLimits, deadline: Instant) -> OutboundResponse {
     let latin1 = |bytes: &[u8]| bytes.iter().copied().map(char::from).collect::<String>();
     let headers = response.headers().iter();
     let headers = headers.map(|(name, value)| (name.as_str().to_owned(), latin1(value.as_bytes()))).collect();
     let (url, status) = (response.url().to_string(), response.status().as_u16());
-    let (mut body, mut truncated) = (Vec::new(), false);
-    while let Some(chunk) = response.chunk().await.map_err(|error| transport(&to, error))? {
-        let left = max_body_bytes - body.len();
-        truncated = chunk.len() > left;
+    let mut body = Vec::new();
+    let body_end = loop {
+        let chunk = match timeout_at(deadline, response.chunk()).await {
+            Ok(Ok(Some(chunk))) => chunk,
+            Ok(Ok(None)) => break BodyEnd::Complete,
+            Ok(Err(_)) => break BodyEnd::BrokenOff,
+            Err(_) => break BodyEnd::TimedOut(limits.time),
+        };
+        let left = limits.body_bytes - body.len();
         body.extend_from_slice(&chunk[..chunk.len().min(left)]);
-        if truncated {
-            break;
+        if chunk.len() > left {
+            break BodyEnd::TooLarge;
         }
-    }
-    Ok(OutboundResponse { url, redirected_to: None, status, headers, body, truncated })
+    };
+    OutboundResponse { url, redirected_to: None, status, headers, body, body_end }
 }
 
 #[cfg(test)]

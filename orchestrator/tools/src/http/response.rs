@@ -1,7 +1,7 @@
 //! What the model reads of a response. Pure.
 
 use agent::ToolOutput;
-use egress::OutboundResponse;
+use egress::{BodyEnd, OutboundResponse};
 use serde_json::{Map, Value, json};
 
 /// Maximum size of the headers that are shown: a tenth of what a model reads of a call's output.
@@ -17,16 +17,28 @@ const BODY_STAYS: &str =
 /// `{url, status, headers, body}`: the body as text, or a note where it is none. The body is last, because an output that
 /// is too long loses its end.
 pub(super) fn output(response: OutboundResponse) -> ToolOutput {
-    let OutboundResponse { url, redirected_to, status, headers, body, truncated } = response;
+    let OutboundResponse { url, redirected_to, status, headers, body, body_end } = response;
+    let truncated = body_end != BodyEnd::Complete;
     let (headers, omitted) = shown_headers(headers);
     let content_type = headers.get("content-type").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
     let mut content = json!({"url": url, "status": status, "headers": headers});
+    let mut notes = Vec::new();
     if omitted > 0 {
-        content["note"] = format!("{omitted} headers were left out").into();
+        notes.push(format!("{omitted} headers were left out"));
     }
     if let Some(to) = redirected_to {
         content["redirected_to"] = to.into();
-        content["note"] = BODY_STAYS.into();
+        notes.push(BODY_STAYS.to_owned());
+    }
+    match body_end {
+        BodyEnd::Complete | BodyEnd::TooLarge => {}
+        BodyEnd::BrokenOff => notes.push("the response broke off".to_owned()),
+        BodyEnd::TimedOut(after) => {
+            notes.push(format!("the response was not complete after {} s", after.as_secs_f64()));
+        }
+    }
+    if !notes.is_empty() {
+        content["note"] = notes.join("; ").into();
     }
     if truncated {
         content["truncated"] = true.into();
@@ -92,12 +104,20 @@ mod tests {
 
     fn response(status: u16) -> OutboundResponse {
         let url = "https://a.example/".to_owned();
-        OutboundResponse { url, redirected_to: None, status, headers: vec![], body: vec![], truncated: false }
+        OutboundResponse {
+            url,
+            redirected_to: None,
+            status,
+            headers: vec![],
+            body: vec![],
+            body_end: BodyEnd::Complete,
+        }
     }
 
     fn of(content_type: &str, body: &[u8], truncated: bool) -> Value {
         let headers = vec![("content-type".to_owned(), content_type.to_owned())];
-        output(OutboundResponse { headers, body: body.to_vec(), truncated, ..response(200) }).content
+        let body_end = if truncated { BodyEnd::TooLarge } else { BodyEnd::Complete };
+        output(OutboundResponse { headers, body: body.to_vec(), body_end, ..response(200) }).content
     }
 
     #[rstest]
@@ -117,6 +137,17 @@ mod tests {
         let content = of("application/json", b"caf\xc3", true);
         assert_eq!((&content["body"], &content["truncated"]), (&json!("caf"), &json!(true)));
         assert_eq!(of("application/json", b"caf\xc3\xa9", false).get("truncated"), None);
+    }
+
+    #[test]
+    fn a_slow_body_is_what_came_of_it() {
+        let body_end = BodyEnd::TimedOut(std::time::Duration::from_secs(30));
+        let output = output(OutboundResponse { body: b"half".to_vec(), body_end, ..response(200) });
+        let expected = json!({
+            "url": "https://a.example/", "status": 200, "headers": {},
+            "note": "the response was not complete after 30 s", "truncated": true, "body": "half"
+        });
+        assert_eq!((output.content, output.truncated), (expected, true));
     }
 
     #[test]
