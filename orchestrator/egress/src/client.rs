@@ -18,13 +18,14 @@ use parking_lot::Mutex;
 use reqwest::{
     Response,
     dns::{Addrs, Name, Resolve, Resolving},
-    header::LOCATION,
+    header::{CONTENT_ENCODING, LOCATION},
     redirect,
 };
 use tokio::time::{Instant, timeout_at};
 
 use super::{
     address::translated,
+    encoding::decode,
     host::{Destination, Host},
     policy::{EgressDenied, EgressPolicy, EgressRecord, EgressRules},
     request::{InvalidRequest, OutboundRequest},
@@ -75,8 +76,11 @@ pub struct OutboundResponse {
     pub status: u16,
     /// The headers, in the order of the response. Values are read as Latin-1, as HTTP defines them.
     pub headers: Vec<(String, String)>,
+    /// Decoded, unless `undecoded` names its encoding.
     pub body: Vec<u8>,
     pub body_end: BodyEnd,
+    /// The `Content-Encoding` of a body that cannot be decoded.
+    pub undecoded: Option<String>,
 }
 
 /// Why no more of a body was read.
@@ -95,6 +99,7 @@ pub enum BodyEnd {
 /// How much of a response is waited for.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseLimits {
+    /// Maximum size of the body, as it is sent and as it is decoded.
     pub body_bytes: usize,
     /// For the whole exchange, with its redirects.
     pub time: Duration,
@@ -221,6 +226,7 @@ impl EgressClient {
         records: &mut Vec<EgressRecord>,
     ) -> Result<OutboundResponse, EgressError> {
         let mut request = request;
+        request.accept_compressed();
         let deadline = Instant::now() + limits.time;
         for redirects in 0..=MAX_REDIRECTS {
             let of_redirect = |error| if redirects == 0 { error } else { EgressError::Redirect(Box::new(error)) };
@@ -240,9 +246,9 @@ impl EgressClient {
                 }
                 None => None,
             };
-            let response = read(response, limits, deadline).await;
+            let (response, received_bytes) = read(response, limits, deadline).await;
             if let Some(record) = records.last_mut() {
-                record.bytes += response.body.len() as u64;
+                record.bytes += received_bytes as u64;
             }
             return Ok(OutboundResponse { redirected_to, ..response });
         }
@@ -370,11 +376,15 @@ fn redirected(request: &OutboundRequest, response: &Response) -> Result<Option<O
     next.map(Some).map_err(|error| EgressError::Redirect(Box::new(EgressError::Invalid(error))))
 }
 
-async fn read(mut response: Response, limits: ResponseLimits, deadline: Instant) -> OutboundResponse {
+/// The response, and how many bytes of its body were received.
+async fn read(mut response: Response, limits: ResponseLimits, deadline: Instant) -> (OutboundResponse, usize) {
     let latin1 = |bytes: &[u8]| bytes.iter().copied().map(char::from).collect::<String>();
     let headers = response.headers().iter();
     let headers = headers.map(|(name, value)| (name.as_str().to_owned(), latin1(value.as_bytes()))).collect();
     let (url, status) = (response.url().to_string(), response.status().as_u16());
+    let encodings: Vec<_> =
+        response.headers().get_all(CONTENT_ENCODING).iter().map(|value| latin1(value.as_bytes())).collect();
+    let encoding = encodings.join(", ");
     let mut body = Vec::new();
     let body_end = loop {
         let chunk = match timeout_at(deadline, response.chunk()).await {
@@ -389,7 +399,12 @@ async fn read(mut response: Response, limits: ResponseLimits, deadline: Instant)
             break BodyEnd::TooLarge;
         }
     };
-    OutboundResponse { url, redirected_to: None, status, headers, body, body_end }
+    let received_bytes = body.len();
+    let (body, body_end, undecoded) = match decode(&encoding, body, body_end, limits.body_bytes) {
+        Ok((body, body_end)) => (body, body_end, None),
+        Err(body) => (body, body_end, Some(encoding)),
+    };
+    (OutboundResponse { url, redirected_to: None, status, headers, body, body_end, undecoded }, received_bytes)
 }
 
 #[cfg(test)]

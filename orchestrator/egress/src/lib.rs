@@ -6,6 +6,7 @@
 
 mod address;
 mod client;
+mod encoding;
 mod host;
 mod pattern;
 mod policy;

@@ -1,6 +1,6 @@
 //! The client against servers on loopback addresses, which the ceiling of each test names.
 
-use std::sync::Mutex;
+use std::{io::Write as _, sync::Mutex};
 
 use axum::{
     Router,
@@ -46,7 +46,7 @@ impl Server {
 }
 
 /// `/redirect/<n>/<url>` redirects to the URL after n redirects to itself; `/bytes/<n>` has a body of that length, `/port`
-/// the client's port.
+/// the client's port, `/accepted` the encodings that the request accepts, compressed.
 async fn answer(
     State(seen): State<Seen>,
     ConnectInfo(client): ConnectInfo<SocketAddr>,
@@ -62,10 +62,20 @@ async fn answer(
             let next = format!("/redirect/{}/{to}", n.parse::<u32>().unwrap() - 1);
             (Status::FOUND, [(header::LOCATION, next)]).into_response()
         }
+        ["accepted"] => {
+            let accepted = headers.get(header::ACCEPT_ENCODING).map(|value| value.to_str().unwrap().to_owned());
+            ([(header::CONTENT_ENCODING, "deflate")], deflated(&accepted.unwrap_or_default())).into_response()
+        }
         ["port"] => client.port().to_string().into_response(),
         ["bytes", n] => "x".repeat(n.parse().unwrap()).into_response(),
         _ => (Status::OK, [("x-odd", "1")], path).into_response(),
     }
+}
+
+fn deflated(text: &str) -> Vec<u8> {
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
 }
 
 /// A resolver with these answers, one after the other; the last one stays. It counts its calls.
@@ -270,6 +280,28 @@ async fn a_request_without_an_answer_may_have_been_carried_out() {
     let error = client.send(&client.policy().rules(), request, limits, &mut Vec::new()).await.unwrap_err();
     let expected = format!("{address} did not answer within 0.5 s; the request may have been carried out");
     assert_eq!(error.to_string(), expected);
+}
+
+#[rstest]
+#[case(None, "gzip, deflate, br")]
+#[case(Some("bytes=0-9"), "identity")]
+#[tokio::test]
+async fn a_compressed_body_is_accepted_and_decoded(#[case] range: Option<&str>, #[case] accepted: &str) {
+    let (first, second) = (Server::at("127.0.0.1:0").await, Server::at("127.0.0.1:0").await);
+    let (look_up, _) = look_up(&[&["127.0.0.1"]]);
+    let client = client(&[first.address.to_string(), second.address.to_string()], look_up);
+    let url = match range {
+        None => format!("http://{}/redirect/0/http://{}/accepted", first.address, second.address),
+        Some(_) => format!("http://{}/accepted", first.address),
+    };
+    let mut request = OutboundRequest::new("GET", &url).unwrap();
+    if let Some(range) = range {
+        request.header("Range", range).unwrap();
+    }
+    let mut records = Vec::new();
+    let response = client.send(&client.policy().rules(), request, LIMITS, &mut records).await.unwrap();
+    assert_eq!((String::from_utf8(response.body).unwrap().as_str(), response.undecoded), (accepted, None));
+    assert_eq!(records.last().unwrap().bytes, deflated(accepted).len() as u64, "what was received");
 }
 
 #[tokio::test]

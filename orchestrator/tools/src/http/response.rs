@@ -17,7 +17,7 @@ const BODY_STAYS: &str =
 /// `{url, status, headers, body}`: the body as text, or a note where it is none. The body is last, because an output that
 /// is too long loses its end.
 pub(super) fn output(response: OutboundResponse) -> ToolOutput {
-    let OutboundResponse { url, redirected_to, status, headers, body, body_end } = response;
+    let OutboundResponse { url, redirected_to, status, headers, body, body_end, undecoded } = response;
     let truncated = body_end != BodyEnd::Complete;
     let (headers, omitted) = shown_headers(headers);
     let content_type = headers.get("content-type").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
@@ -43,9 +43,14 @@ pub(super) fn output(response: OutboundResponse) -> ToolOutput {
     if truncated {
         content["truncated"] = true.into();
     }
-    content["body"] = match text(body, &content_type, truncated) {
-        Ok(text) => text.into(),
-        Err(bytes) => format!("[binary content was left out: {bytes} bytes]").into(),
+    content["body"] = match undecoded {
+        Some(encoding) => {
+            format!("[content that cannot be decoded was left out: {} bytes of {encoding}]", body.len()).into()
+        }
+        None => match text(body, &content_type, truncated) {
+            Ok(text) => text.into(),
+            Err(bytes) => format!("[binary content was left out: {bytes} bytes]").into(),
+        },
     };
     ToolOutput { success: status < FIRST_ERROR_STATUS, truncated, ..ToolOutput::success(content) }
 }
@@ -104,14 +109,8 @@ mod tests {
 
     fn response(status: u16) -> OutboundResponse {
         let url = "https://a.example/".to_owned();
-        OutboundResponse {
-            url,
-            redirected_to: None,
-            status,
-            headers: vec![],
-            body: vec![],
-            body_end: BodyEnd::Complete,
-        }
+        let body_end = BodyEnd::Complete;
+        OutboundResponse { url, redirected_to: None, status, headers: vec![], body: vec![], body_end, undecoded: None }
     }
 
     fn of(content_type: &str, body: &[u8], truncated: bool) -> Value {
@@ -137,6 +136,13 @@ mod tests {
         let content = of("application/json", b"caf\xc3", true);
         assert_eq!((&content["body"], &content["truncated"]), (&json!("caf"), &json!(true)));
         assert_eq!(of("application/json", b"caf\xc3\xa9", false).get("truncated"), None);
+    }
+
+    #[test]
+    fn a_body_that_cannot_be_decoded_names_its_encoding() {
+        let undecoded = Some("zstd".to_owned());
+        let content = output(OutboundResponse { body: b"text".to_vec(), undecoded, ..response(200) }).content;
+        assert_eq!(content["body"], "[content that cannot be decoded was left out: 4 bytes of zstd]");
     }
 
     #[test]
