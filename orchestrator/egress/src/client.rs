@@ -371,7 +371,9 @@ fn transport(destination: &Destination, error: reqwest::Error) -> EgressError {
 fn redirected(request: &OutboundRequest, response: &Response) -> Result<Option<OutboundRequest>, EgressError> {
     let status = response.status();
     let redirects = matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308);
-    let Some(location) = response.headers().get(LOCATION).filter(|_| redirects) else { return Ok(None) };
+    let Some(location) = response.headers().get(LOCATION).filter(|to| redirects && !to.is_empty()) else {
+        return Ok(None);
+    };
     let next = request.redirected(status, &String::from_utf8_lossy(location.as_bytes()));
     next.map(Some).map_err(|error| EgressError::Redirect(Box::new(EgressError::Invalid(error))))
 }

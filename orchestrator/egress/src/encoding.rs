@@ -35,16 +35,16 @@ pub(super) fn decode(
         "br" => Box::new(Decompressor::new(body.as_slice(), BUFFER_BYTES)),
         _ => return Err(body),
     };
-    let mut decoded = Vec::new();
-    let result = decoder.take(max_bytes as u64 + 1).read_to_end(&mut decoded);
-    if decoded.len() > max_bytes {
-        decoded.truncate(max_bytes);
-        return Ok((decoded, BodyEnd::TooLarge));
+    let mut output = Vec::new();
+    let result = decoder.take(max_bytes as u64 + 1).read_to_end(&mut output);
+    if output.len() > max_bytes {
+        output.truncate(max_bytes);
+        return Ok((output, BodyEnd::TooLarge));
     }
     match (result, end) {
-        (Err(_), _) if decoded.is_empty() => Err(body),
-        (Err(_), BodyEnd::Complete) => Ok((decoded, BodyEnd::BrokenOff)),
-        (_, end) => Ok((decoded, end)),
+        (Err(_), _) if output.is_empty() => Err(body),
+        (Err(_), BodyEnd::Complete) => Ok((output, BodyEnd::BrokenOff)),
+        (_, end) => Ok((output, end)),
     }
 }
 
@@ -106,8 +106,8 @@ mod tests {
     fn the_limit_is_of_the_decoded_body() {
         let body = encoded("gzip", &vec![b'x'; 50_000_000]);
         assert!(body.len() < 100_000);
-        let (decoded, end) = decode("gzip", body, BodyEnd::Complete, 1_000).unwrap();
-        assert_eq!((decoded.len(), end), (1_000, BodyEnd::TooLarge));
+        let (output, end) = decode("gzip", body, BodyEnd::Complete, 1_000).unwrap();
+        assert_eq!((output.len(), end), (1_000, BodyEnd::TooLarge));
         let exact = decode("br", encoded("br", TEXT), BodyEnd::Complete, TEXT.len());
         assert_eq!(exact, Ok((TEXT.to_vec(), BodyEnd::Complete)));
     }
@@ -117,8 +117,8 @@ mod tests {
         let text: Vec<u8> = (0..100_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
         let body = encoded("gzip", &text)[..200_000].to_vec();
         for (end, expected) in [(BodyEnd::Complete, BodyEnd::BrokenOff), (BodyEnd::TooLarge, BodyEnd::TooLarge)] {
-            let (decoded, end) = decode("gzip", body.clone(), end, 1_000_000).unwrap();
-            assert!(decoded.len() > 100_000 && text.starts_with(&decoded), "{}", decoded.len());
+            let (output, end) = decode("gzip", body.clone(), end, 1_000_000).unwrap();
+            assert!(output.len() > 100_000 && text.starts_with(&output), "{}", output.len());
             assert_eq!(end, expected);
         }
     }

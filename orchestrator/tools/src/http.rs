@@ -5,6 +5,7 @@
 
 mod log;
 mod response;
+mod text;
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::{ToolErrorKind, WorkId};

@@ -58,6 +58,7 @@ async fn answer(
     let parts: Vec<&str> = path.splitn(3, '/').collect();
     match parts[..] {
         ["redirect", "0", to] => (Status::FOUND, [(header::LOCATION, to.to_owned())]).into_response(),
+        ["redirect", "nowhere"] => (Status::FOUND, [(header::LOCATION, "")]).into_response(),
         ["redirect", n, to] => {
             let next = format!("/redirect/{}/{to}", n.parse::<u32>().unwrap() - 1);
             (Status::FOUND, [(header::LOCATION, next)]).into_response()
@@ -215,6 +216,15 @@ async fn at_most_five_redirects_are_followed(#[case] more: u32, #[case] arrives:
         Err(EgressError::TooManyRedirects) => assert!(!arrives && server.seen().len() == 6, "{:?}", server.seen()),
         Err(error) => panic!("{error}"),
     }
+}
+
+#[tokio::test]
+async fn an_empty_location_is_no_redirect() {
+    let server = Server::at("127.0.0.1:0").await;
+    let (look_up, _) = look_up(&[&["127.0.0.1"]]);
+    let client = client(&[server.address.to_string()], look_up);
+    let response = get(&client, &format!("http://{}/redirect/nowhere", server.address)).await.unwrap();
+    assert_eq!((response.status, response.redirected_to, server.seen().len()), (302, None, 1));
 }
 
 #[tokio::test]

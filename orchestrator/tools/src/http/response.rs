@@ -4,6 +4,8 @@ use agent::ToolOutput;
 use egress::{BodyEnd, OutboundResponse};
 use serde_json::{Map, Value, json};
 
+use super::text::{self, Text};
+
 /// Maximum size of the headers that are shown: a tenth of what a model reads of a call's output.
 const MAX_HEADER_BYTES: usize = 10_000;
 
@@ -37,25 +39,28 @@ pub(super) fn output(response: OutboundResponse) -> ToolOutput {
             notes.push(format!("the response was not complete after {} s", after.as_secs_f64()));
         }
     }
+    let body = match (undecoded, text::decode(&body, &content_type, truncated)) {
+        (Some(encoding), _) => {
+            format!("[content that cannot be decoded was left out: {} bytes of {encoding}]", body.len())
+        }
+        (None, Some(Text { text, not_all_are })) => {
+            notes.extend(not_all_are.map(|encoding| format!("some bytes of the body are not {encoding}")));
+            text
+        }
+        (None, None) => format!("[binary content was left out: {} bytes]", body.len()),
+    };
     if !notes.is_empty() {
         content["note"] = notes.join("; ").into();
     }
     if truncated {
         content["truncated"] = true.into();
     }
-    content["body"] = match undecoded {
-        Some(encoding) => {
-            format!("[content that cannot be decoded was left out: {} bytes of {encoding}]", body.len()).into()
-        }
-        None => match text(body, &content_type, truncated) {
-            Ok(text) => text.into(),
-            Err(bytes) => format!("[binary content was left out: {bytes} bytes]").into(),
-        },
-    };
+    content["body"] = body.into();
     ToolOutput { success: status < FIRST_ERROR_STATUS, truncated, ..ToolOutput::success(content) }
 }
 
-/// The headers by name, as many as fit, and the number of the others. Values of one name are joined as HTTP does it.
+/// The headers by name, as many as fit, and the number of the others. Values of one name are joined as HTTP does it, and those
+/// of `set-cookie` are an array.
 fn shown_headers(headers: Vec<(String, String)>) -> (Map<String, Value>, usize) {
     let (mut shown, mut bytes, mut omitted) = (Map::new(), 0, 0);
     for (name, value) in headers {
@@ -65,6 +70,9 @@ fn shown_headers(headers: Vec<(String, String)>) -> (Map<String, Value>, usize) 
             continue;
         }
         match shown.get_mut(&name) {
+            Some(Value::Array(earlier)) => earlier.push(value.into()),
+            // RFC 9110, 5.3: its values may contain commas.
+            Some(earlier) if name == "set-cookie" => *earlier = json!([earlier.take(), value]),
             Some(Value::String(earlier)) => *earlier = format!("{earlier}, {value}"),
             _ => {
                 shown.insert(name, Value::from(value));
@@ -72,33 +80,6 @@ fn shown_headers(headers: Vec<(String, String)>) -> (Map<String, Value>, usize) 
         }
     }
     (shown, omitted)
-}
-
-/// The body as text; its length if it is binary.
-fn text(body: Vec<u8>, content_type: &str, truncated: bool) -> Result<String, usize> {
-    if body.contains(&0) {
-        return Err(body.len());
-    }
-    let error = match String::from_utf8(body) {
-        Ok(text) => return Ok(text),
-        Err(error) => error,
-    };
-    let (valid, is_cut) = (error.utf8_error().valid_up_to(), error.utf8_error().error_len().is_none());
-    let mut body = error.into_bytes();
-    if truncated && is_cut {
-        // Only the last character is incomplete.
-        body.truncate(valid);
-        return String::from_utf8(body).map_err(|error| error.as_bytes().len());
-    }
-    let is_latin1 = ["iso-8859-1", "windows-1252", "latin1"].iter().any(|charset| content_type.contains(charset));
-    if is_latin1 || content_type.starts_with("text/") {
-        return Ok(if is_latin1 {
-            body.into_iter().map(char::from).collect()
-        } else {
-            String::from_utf8_lossy(&body).into_owned()
-        });
-    }
-    Err(body.len())
 }
 
 #[cfg(test)]
@@ -120,15 +101,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case("application/json", b"{\"a\": \"\xc3\xa9\"}", "{\"a\": \"é\"}")]
-    #[case("", b"", "")]
-    #[case("text/html; charset=ISO-8859-1", b"caf\xe9", "café")]
-    #[case("text/html", b"caf\xe9!", "caf\u{fffd}!")]
-    #[case("image/png", b"\x89PNG\r\n\x1a\n", "[binary content was left out: 8 bytes]")]
-    #[case("text/plain", b"a\0b", "[binary content was left out: 3 bytes]")]
-    #[case("application/octet-stream", b"plain", "plain")]
-    fn a_body_is_text_or_a_note(#[case] content_type: &str, #[case] body: &[u8], #[case] expected: &str) {
-        assert_eq!(of(content_type, body, false)["body"], expected);
+    #[case("text/html; charset=Shift_JIS", b"\x93\xfa", json!({"body": "日"}))]
+    #[case("text/html", b"caf\xe9!", json!({"note": "some bytes of the body are not UTF-8", "body": "caf\u{fffd}!"}))]
+    #[case("image/png", b"\x89PNG\r\n\x1a\n", json!({"body": "[binary content was left out: 8 bytes]"}))]
+    fn a_body_is_text_or_a_note(#[case] content_type: &str, #[case] body: &[u8], #[case] expected: Value) {
+        let mut content = of(content_type, body, false);
+        let content = content.as_object_mut().unwrap();
+        content.retain(|name, _| ["note", "body"].contains(&name.as_str()));
+        assert_eq!(Value::from(content.clone()), expected);
     }
 
     #[test]
@@ -136,6 +116,17 @@ mod tests {
         let content = of("application/json", b"caf\xc3", true);
         assert_eq!((&content["body"], &content["truncated"]), (&json!("caf"), &json!(true)));
         assert_eq!(of("application/json", b"caf\xc3\xa9", false).get("truncated"), None);
+    }
+
+    #[test]
+    fn cookies_are_not_joined() {
+        let cookie = |value: &str| ("set-cookie".to_owned(), value.to_owned());
+        let cookies = ["a=1; expires=Thu, 01 Jan 2026 00:00:00 GMT", "b=2", "c=3"];
+        let of = |count| {
+            output(OutboundResponse { headers: cookies[..count].iter().map(|c| cookie(c)).collect(), ..response(200) })
+        };
+        assert_eq!(of(1).content["headers"]["set-cookie"], json!(cookies[0]));
+        assert_eq!(of(3).content["headers"]["set-cookie"], json!(cookies));
     }
 
     #[test]
