@@ -46,7 +46,7 @@ fn xml_encoding(body: &[u8]) -> Option<&'static Encoding> {
     let (declaration, _) = start.strip_prefix("<?xml")?.split_once("?>")?;
     let value = declaration.split_once("encoding")?.1.trim_start().strip_prefix('=')?.trim_start();
     let label = value.strip_prefix(['"', '\''])?.split(['"', '\'']).next()?;
-    Encoding::for_label(label.as_bytes()).map(|encoding| encoding.output_encoding())
+    Encoding::for_label(label.as_bytes()).map(Encoding::output_encoding)
 }
 
 /// Whether the bytes are UTF-8; of a body that is cut, up to its last character.
