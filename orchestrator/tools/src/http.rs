@@ -57,6 +57,12 @@ impl Tool for Http {
         }
     }
 
+    fn check(&self, arguments: &Value) -> Result<(), ToolError> {
+        let refused = |error: EgressError| ToolError::new(kind(&error), error.to_string());
+        let destination = request(arguments.clone())?.destination().map_err(|error| refused(error.into()))?;
+        self.client.policy().rules().check_destination(&destination).map_err(|denied| refused(denied.into()))
+    }
+
     fn call(
         &self,
         Invocation { arguments, context, stop, .. }: Invocation,

@@ -118,6 +118,8 @@ async fn a_job_is_held_to_its_list(#[case] is_job: bool, #[case] allow: Vec<&str
 
 #[rstest]
 #[case(json!({"method": "GET", "url": "ftp://a.example"}), ToolErrorKind::InvalidParameters)]
+#[case(json!({"method": "GET", "url": "http://127.1/"}), ToolErrorKind::InvalidParameters)]
+#[case(json!({"method": "GET", "url": "https://a.example", "headers": {"X-A\u{200b}": "b"}}), ToolErrorKind::InvalidParameters)]
 #[case(json!({"method": "GET", "url": "https://bob:pw@a.example"}), ToolErrorKind::InvalidParameters)]
 #[case(json!({"method": "GET", "url": "https://a.example", "headers": {"Host": "b"}}), ToolErrorKind::InvalidParameters)]
 #[case(json!({"method": "TRACE", "url": "https://a.example"}), ToolErrorKind::InvalidParameters)]
@@ -127,8 +129,11 @@ async fn a_job_is_held_to_its_list(#[case] is_job: bool, #[case] allow: Vec<&str
 #[tokio::test]
 async fn an_error_says_what_kind_it_is(#[case] arguments: Value, #[case] expected: ToolErrorKind) {
     let tool = tool(&["a.example".to_owned(), "*.invalid".to_owned()]).await;
+    let checked = tool.check(&arguments);
     let error = tool.call(invocation(WorkId::Thread(ThreadId::nil()), vec![], arguments)).await.unwrap_err();
     assert_eq!(error.0.kind, expected, "{error}");
+    // Only the call knows whether a name has an address.
+    assert_eq!(checked.err(), Some(error).filter(|_| expected != ToolErrorKind::External));
 }
 
 #[rstest]
