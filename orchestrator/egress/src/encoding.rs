@@ -54,7 +54,7 @@ fn is_zlib(body: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::Write as _;
 
     use flate2::{
@@ -69,7 +69,7 @@ mod tests {
     /// The text in brotli.
     const BROTLI: &[u8] = b"\x1b\x16\x00\xf8\x8d\x94\x6e\xde\x44\x55\x86\x96\x6c\x20\x6f\x21\x4f\x1c\xe0\x38";
 
-    fn encoded(format: &str, text: &[u8]) -> Vec<u8> {
+    pub(crate) fn encoded(format: &str, text: &[u8]) -> Vec<u8> {
         let level = Compression::default();
         match format {
             "gzip" => {

@@ -1,6 +1,6 @@
 //! The client against servers on loopback addresses, which the ceiling of each test names.
 
-use std::{io::Write as _, sync::Mutex};
+use std::sync::Mutex;
 
 use axum::{
     Router,
@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use super::*;
+use crate::encoding::tests::encoded;
 
 /// A server that records the paths of its requests.
 struct Server {
@@ -65,18 +66,13 @@ async fn answer(
         }
         ["accepted"] => {
             let accepted = headers.get(header::ACCEPT_ENCODING).map(|value| value.to_str().unwrap().to_owned());
-            ([(header::CONTENT_ENCODING, "deflate")], deflated(&accepted.unwrap_or_default())).into_response()
+            ([(header::CONTENT_ENCODING, "deflate")], encoded("zlib", accepted.unwrap_or_default().as_bytes()))
+                .into_response()
         }
         ["port"] => client.port().to_string().into_response(),
         ["bytes", n] => "x".repeat(n.parse().unwrap()).into_response(),
         _ => (Status::OK, [("x-odd", "1")], path).into_response(),
     }
-}
-
-fn deflated(text: &str) -> Vec<u8> {
-    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
-    encoder.write_all(text.as_bytes()).unwrap();
-    encoder.finish().unwrap()
 }
 
 /// A resolver with these answers, one after the other; the last one stays. It counts its calls.
@@ -272,7 +268,7 @@ async fn raw_server(answer: &'static [u8], closes: bool) -> (SocketAddr, JoinSet
 #[case(true, BodyEnd::BrokenOff)]
 #[case(false, BodyEnd::TimedOut(SHORT))]
 #[tokio::test]
-async fn what_came_of_a_body_is_kept(#[case] closes: bool, #[case] end: BodyEnd) {
+async fn a_body_that_ends_early_is_kept(#[case] closes: bool, #[case] end: BodyEnd) {
     let (address, _task) = raw_server(b"HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\nid=7", closes).await;
     let client = client(&[address.to_string()], system_look_up());
     let request = OutboundRequest::new("POST", &format!("http://{address}/x")).unwrap();
@@ -311,7 +307,7 @@ async fn a_compressed_body_is_accepted_and_decoded(#[case] range: Option<&str>, 
     let mut records = Vec::new();
     let response = client.send(&client.policy().rules(), request, LIMITS, &mut records).await.unwrap();
     assert_eq!((String::from_utf8(response.body).unwrap().as_str(), response.undecoded), (accepted, None));
-    assert_eq!(records.last().unwrap().bytes, deflated(accepted).len() as u64, "what was received");
+    assert_eq!(records.last().unwrap().bytes, encoded("zlib", accepted.as_bytes()).len() as u64, "what was received");
 }
 
 #[tokio::test]
