@@ -80,6 +80,12 @@ pub trait Tool: Send + Sync {
         None
     }
 
+    /// Refuses arguments that a call would refuse in any case, so that no person is asked about it. Waits for nothing.
+    fn check(&self, arguments: &Value) -> Result<(), ToolError> {
+        let _ = arguments;
+        Ok(())
+    }
+
     /// Runs one call. The executor checks the call before it, and caps and cleans its output.
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>>;
 }

@@ -73,7 +73,7 @@ impl ToolExecutor {
     }
 
     /// Makes every check that precedes the run: resolve, policy, permission, deny-list and narrowing, coerce, validate,
-    /// hook, screening, approval.
+    /// hook, screening, approval. Before a person is asked, the tool's own check.
     pub async fn admit(&self, call_id: CallId, name: &str, arguments: Value) -> Admission {
         let mut call = self.begin(call_id, name, &arguments);
         let decision = self.decide(&mut call, arguments).await.unwrap_or_else(Decision::Reject);
@@ -91,7 +91,10 @@ impl ToolExecutor {
         // Decided on the final arguments, which are the ones that run.
         Ok(match call.context.approval(tool, &arguments)? {
             ApprovalDecision::Run => Decision::Run(Arc::clone(tool), arguments),
-            ApprovalDecision::Ask { can_be_remembered } => Decision::Ask { arguments, can_be_remembered },
+            ApprovalDecision::Ask { can_be_remembered } => {
+                tool.tool().check(&arguments)?;
+                Decision::Ask { arguments, can_be_remembered }
+            }
         })
     }
 

@@ -41,6 +41,13 @@ impl Tool for Plain {
         (arguments["force"] == Value::Bool(true)).then_some(ApprovalRequirement::Always)
     }
 
+    fn check(&self, arguments: &Value) -> Result<(), ToolError> {
+        match arguments.get("refused") {
+            Some(_) => Err(ToolError::new(ToolErrorKind::InvalidParameters, "refused by the tool")),
+            None => Ok(()),
+        }
+    }
+
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         assert!(self.name != "panics_at_once", "as its name says");
         Box::pin(async move {
@@ -112,6 +119,28 @@ async fn the_table_of_approvals(#[case] requirement: ApprovalRequirement, #[case
     assert_eq!(kind(&result), (!runs).then_some(ToolErrorKind::AutonomousUnavailable));
     assert_eq!(executor.offers("tool"), runs);
     assert_eq!(executor.definitions().len(), usize::from(runs));
+}
+
+#[rstest]
+#[case(UNLESS, json!({}), "ask")]
+#[case(UNLESS, json!({"refused": 1}), "refused by the tool")]
+#[case(ALWAYS, json!({"refused": 1}), "refused by the tool")]
+#[case(NEVER, json!({"refused": 1}), "run")]
+#[tokio::test(start_paused = true)]
+async fn no_person_is_asked_about_a_call_that_its_tool_refuses(
+    #[case] requirement: ApprovalRequirement,
+    #[case] arguments: Value,
+    #[case] expected: &str,
+) {
+    let context =
+        ToolContext { approval: ApprovalContext::Interactive { remembered: AllowList::new() }, ..stories::context() };
+    let executor = executor_of([Plain { requirement, ..Plain::named("tool") }], context);
+    let decided = match executor.admit(CallId("id".to_owned()), "tool", arguments).await.decision {
+        Decision::Run(..) => "run".to_owned(),
+        Decision::Ask { .. } => "ask".to_owned(),
+        Decision::Reject(error) => error.0.message,
+    };
+    assert_eq!(decided, expected);
 }
 
 #[rstest]

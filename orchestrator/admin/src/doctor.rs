@@ -70,7 +70,7 @@ async fn installation(config: &Config, now: DateTime<Utc>) -> Vec<Check> {
     checks.push(signing_key(config));
     checks.push(store(config).await);
     checks.extend(sandbox::checks(config).await);
-    checks.push(model::check(config).await);
+    checks.extend(model::checks(&config.llm).await);
     checks.extend(routines::checks(config));
     checks.push(time_zones::check(Database::in_force(), now));
     checks

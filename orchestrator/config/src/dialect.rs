@@ -4,11 +4,12 @@
 //! that before the preset, that before the default, which is the first value of each type. Never decides which applies.
 
 use protocol::Effort;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use toml::{Table, Value};
 
 use super::{
     setting::{Kind, SettingSpec},
-    setting_value::{RawValue, SettingValue, table},
+    setting_value::{RawValue, SettingValue},
 };
 
 /// The field that limits the output of a chat completion. Reasoning models of OpenAI refuse the older one, some compatible
@@ -169,13 +170,20 @@ pub enum OpenAiWire {
 macro_rules! dialect {
     ($( $(#[$about:meta])* $name:ident: $kind:ty, )*) => {
         /// Properties of a provider's requests for one model; those that are set.
-        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields)]
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
         pub struct Dialect {
-            $( $(#[$about])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $name: Option<$kind>, )*
+            $( $(#[$about])* #[serde(skip_serializing_if = "Option::is_none")] pub $name: Option<$kind>, )*
         }
 
         impl Dialect {
+            fn read(mut table: Table) -> Result<Self, String> {
+                let dialect = Self { $( $name: property(&mut table, stringify!($name))?, )* };
+                match table.keys().next() {
+                    Some(key) => Err(format!(".{key}: unknown key; must be {}", [$( stringify!($name) ),*].join(", "))),
+                    None => Ok(dialect),
+                }
+            }
+
             /// With the properties of another one where this one has none.
             #[must_use]
             pub fn or(self, weaker: &Self) -> Self {
@@ -221,7 +229,11 @@ impl SettingValue for Dialect {
     const KIND: Kind = Kind::Table;
 
     fn parse(raw: &RawValue, _spec: &SettingSpec) -> Result<Self, String> {
-        table(raw)
+        match raw {
+            RawValue::Text(_) => Err("can only be set in the configuration file".to_owned()),
+            RawValue::Toml(Value::Table(table)) => Self::read(table.clone()),
+            RawValue::Toml(_) => Err("must be a table".to_owned()),
+        }
     }
 
     fn shown(raw: &RawValue) -> String {
@@ -230,5 +242,25 @@ impl SettingValue for Dialect {
 
     fn unset() -> Option<Self> {
         Some(Self::default())
+    }
+}
+
+/// Takes a property out of a table.
+fn property<T: DeserializeOwned>(table: &mut Table, name: &str) -> Result<Option<T>, String> {
+    let Some(value) = table.remove(name) else { return Ok(None) };
+    // The only number is a limit, of which none is 0.
+    let value = Some(value).filter(|value| *value != Value::Integer(0)).and_then(|value| value.try_into().ok());
+    value.map(Some).ok_or_else(|| format!(".{name}: must be {}", expected::<T>()))
+}
+
+/// The values of a property, which the error about an empty text lists for an enum.
+fn expected<T: DeserializeOwned>() -> String {
+    let error = Value::String(String::new()).try_into::<T>().err();
+    let message = error.as_ref().map(toml::de::Error::message).unwrap_or_default();
+    match message.rsplit_once("expected ").map(|(_, expected)| expected.trim()) {
+        Some("u64") => "an integer of at least 1".to_owned(),
+        Some("a sequence") => "a list of strings".to_owned(),
+        Some("a boolean") => "true or false".to_owned(),
+        values => values.unwrap_or_default().replace('`', ""),
     }
 }

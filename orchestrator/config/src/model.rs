@@ -12,7 +12,7 @@ use strum::VariantNames;
 
 use super::{
     ConfigError,
-    dialect::Dialect,
+    dialect::{Dialect, OpenAiWire},
     reader::ConfigReader,
     setting::{Kind, SettingSpec, setting, settings},
     setting_value::{RawValue, SettingValue, choose, string},
@@ -293,7 +293,15 @@ fn failover(reader: &mut ConfigReader<'_>) -> Result<Vec<ProviderSettings>, Conf
         providers.push(provider(reader)?);
     }
     reader.set_failover(None);
-    Ok(providers)
+    match reader.unread_in("llm.failover.") {
+        Some((part, name)) if part.parse::<usize>().is_ok_and(|index| index >= providers.len()) => {
+            Err(ConfigError::new(format!("{name}.provider"), None, "must be set: openai, anthropic or ollama"))
+        }
+        Some((part, name)) if part.parse::<usize>().is_err() => {
+            Err(ConfigError::new(name, None, "must be in a list of tables; begin each with [[llm.failover]]"))
+        }
+        _ => Ok(providers),
+    }
 }
 
 fn provider(reader: &mut ConfigReader<'_>) -> Result<ProviderSettings, ConfigError> {
@@ -307,6 +315,9 @@ fn provider(reader: &mut ConfigReader<'_>) -> Result<ProviderSettings, ConfigErr
     if needs_key && settings.api_key.is_none() && settings.base_url == kind.default_base_url() {
         let expected = format!("must be set to use {} at {}", kind.as_str(), settings.base_url);
         return Err(reader.missing("llm.api_key", expected));
+    }
+    if settings.dialect.wire == Some(OpenAiWire::Responses) && kind != ProviderKind::OpenAi {
+        return Err(reader.invalid("llm.dialect", ".wire: must be chat; only the provider openai has responses"));
     }
     if kind != ProviderKind::Scripted && settings.script.is_some() {
         return Err(reader.invalid("llm.script", "only for the provider scripted"));

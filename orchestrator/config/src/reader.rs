@@ -83,6 +83,17 @@ impl RawSetting {
     fn invalid_secret(&self, expected: impl Into<String>) -> ConfigError {
         ConfigError::new(&self.name, None, expected)
     }
+
+    /// As the kind of setting is shown: secrets and tables are not. A key in a table belongs to the name.
+    fn invalid_of(&self, kind: Kind, expected: String) -> ConfigError {
+        match (kind, expected.split_once(": ")) {
+            (Kind::Table, Some((key, expected))) if key.starts_with('.') => {
+                ConfigError::new(format!("{}{key}", self.name), None, expected)
+            }
+            (Kind::Secret | Kind::Table, _) => self.invalid_secret(expected),
+            _ => self.invalid(expected),
+        }
+    }
 }
 
 /// The configuration layers and the settings read from them.
@@ -210,8 +221,7 @@ impl<'a> ConfigReader<'a> {
             Some(Ok(value)) => value,
             Some(Err(expected)) => {
                 return Err(match &found {
-                    Some(found) if matches!(spec.kind, Kind::Secret | Kind::Table) => found.invalid_secret(expected),
-                    Some(found) => found.invalid(expected),
+                    Some(found) => found.invalid_of(spec.kind, expected),
                     None => ConfigError::new(variable, None, expected),
                 });
             }
@@ -251,14 +261,20 @@ impl<'a> ConfigReader<'a> {
         Ok(self.find(key, variable_of(key))?.is_some())
     }
 
+    /// The first part of a key of the file which begins so and was not read, and the name of that part in an error.
+    pub(super) fn unread_in(&self, prefix: &str) -> Option<(&str, String)> {
+        let mut unread = self.file.keys().filter(|key| !self.used_keys.contains(*key));
+        let part = unread.find_map(|key| key.strip_prefix(prefix))?.split('.').next()?;
+        Some((part, format!("{}: {prefix}{part}", self.file_name)))
+    }
+
     /// An error about a setting with its origin and value.
     pub(super) fn invalid(&mut self, key: &'static str, expected: impl Into<String>) -> ConfigError {
         let Some(spec) = super::all_specs().find(|spec| spec.key == key) else {
             return ConfigError::new(key, None, expected);
         };
         match self.find_setting(spec) {
-            Ok(Some(found)) if spec.kind != Kind::Secret => found.invalid(expected),
-            Ok(Some(found)) => found.invalid_secret(expected),
+            Ok(Some(found)) => found.invalid_of(spec.kind, expected.into()),
             Ok(None) | Err(_) => ConfigError::new(self.variable_of(spec), None, expected),
         }
     }

@@ -75,7 +75,8 @@ pub(super) trait SettingValue: Sized {
     /// The kind of its values.
     const KIND: Kind;
 
-    /// Parses a value. The error describes the expected value.
+    /// Parses a value. The error describes the expected value. For a table it may begin with a dot, a key of the table and a
+    /// colon.
     fn parse(raw: &RawValue, spec: &SettingSpec) -> Result<Self, String>;
 
     /// The value as it is shown. Tables can have secrets, and are not.

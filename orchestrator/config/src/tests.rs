@@ -189,7 +189,21 @@ fn an_empty_variable_is_not_set() {
 #[case("max_parallel_jobs = 'x'", &[], "max_parallel_jobs=x: must be an integer")]
 #[case("max_parallel_job = 1", &[], "max_parallel_job: unknown key")]
 #[case("[sandbox]\nimag = 'x'", &[], "sandbox.imag: unknown key")]
-#[case("[[llm.failover]]\nmodel = 'x'", &[], "llm.failover.0.model: unknown key")]
+#[case("[[llm.failover]]\nmodel = 'x'", &[], "llm.failover.0.provider: must be set: openai, anthropic or ollama")]
+#[case("[[llm.failover]]\nprovider = 'ollama'", &[], "LLM_FAILOVER_0_MODEL: must be the name of a model of ollama")]
+#[case("[[llm.failover]]\nprovider = 'ollama'\nmodel = 'x'\nmodal = 'x'", &[], "llm.failover.0.modal: unknown key")]
+#[case("[llm.failover]\nprovider = 'ollama'", &[], "llm.failover.provider: must be in a list of tables; begin each with [[llm.failover]]")]
+#[case("llm.dialect.temperature = 0.3", &[], "llm.dialect.temperature: must be send or omit")]
+#[case("llm.dialect.temperature = '0.3'", &[], "llm.dialect.temperature: must be send or omit")]
+#[case("llm.dialect.order = true", &[], "llm.dialect.order: must be one of free, text_in_results, alternating")]
+#[case("llm.dialect.max_output_tokens = 0", &[], "llm.dialect.max_output_tokens: must be an integer of at least 1")]
+#[case("llm.dialect.max_output_tokens = -1", &[], "llm.dialect.max_output_tokens: must be an integer of at least 1")]
+#[case("llm.dialect.left_out_tools = 'x'", &[], "llm.dialect.left_out_tools: must be a list of strings")]
+#[case("llm.dialect.one_call_per_message = 1", &[], "llm.dialect.one_call_per_message: must be true or false")]
+#[case("llm.dialect.temprature = 'omit'", &[], "llm.dialect.temprature: unknown key; must be wire, output_limit, ")]
+#[case("llm.dialect = 'chat'", &[], "llm.dialect: must be a table")]
+#[case("llm.dialect.wire = 'responses'", &[("GANTRY_LLM_PROVIDER", "ollama"), ("GANTRY_LLM_MODEL", "m")], "llm.dialect.wire: must be chat; only the provider openai has responses")]
+#[case("[[llm.failover]]\nprovider = 'ollama'\nmodel = 'x'\ndialect.wire = 'x'", &[], "llm.failover.0.dialect.wire: must be chat or responses")]
 #[case("[llm.prices.m]\ninput = 1", &[], "llm.prices: unknown field `input`")]
 #[case("bind = ", &[], "line 1: not valid TOML")]
 fn an_invalid_value_is_one_line_that_names_the_setting(
@@ -273,7 +287,11 @@ fn the_example_of_a_dialect_is_one() {
     let readme = include_str!("../../../config/README.md");
     let (_, example) = readme.split_once("```toml\n[llm.dialect]").expect("the example");
     let (example, _) = example.split_once("```").expect("its end");
-    let provider = [("GANTRY_LLM_PROVIDER", "ollama"), ("GANTRY_LLM_MODEL", "tiny")];
+    let provider = [
+        ("GANTRY_LLM_PROVIDER", "openai"),
+        ("GANTRY_LLM_MODEL", "tiny"),
+        ("GANTRY_LLM_BASE_URL", "http://127.0.0.1:9/v1"),
+    ];
     let config = load_with(&format!("[llm.dialect]{example}"), &provider, &[]).unwrap();
     assert_eq!(config.llm.primary.dialect.one_call_per_message, Some(true), "{:?}", config.llm.primary.dialect);
 }

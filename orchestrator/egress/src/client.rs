@@ -18,12 +18,14 @@ use parking_lot::Mutex;
 use reqwest::{
     Response,
     dns::{Addrs, Name, Resolve, Resolving},
-    header::LOCATION,
+    header::{CONTENT_ENCODING, LOCATION},
     redirect,
 };
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     address::translated,
+    encoding::decode,
     host::{Destination, Host},
     policy::{EgressDenied, EgressPolicy, EgressRecord, EgressRules},
     request::{InvalidRequest, OutboundRequest},
@@ -74,9 +76,33 @@ pub struct OutboundResponse {
     pub status: u16,
     /// The headers, in the order of the response. Values are read as Latin-1, as HTTP defines them.
     pub headers: Vec<(String, String)>,
+    /// Decoded, unless `undecoded` names its encoding.
     pub body: Vec<u8>,
-    /// Whether the body has more.
-    pub truncated: bool,
+    pub body_end: BodyEnd,
+    /// The `Content-Encoding` of a body that cannot be decoded.
+    pub undecoded: Option<String>,
+}
+
+/// Why no more of a body was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyEnd {
+    /// It is complete.
+    Complete,
+    /// It is larger than was asked for.
+    TooLarge,
+    /// The connection failed.
+    BrokenOff,
+    /// It was not complete after this time, which began with the request.
+    TimedOut(Duration),
+}
+
+/// How much of a response is waited for.
+#[derive(Debug, Clone, Copy)]
+pub struct ResponseLimits {
+    /// Maximum size of the body, as it is sent and as it is decoded.
+    pub body_bytes: usize,
+    /// For the whole exchange, with its redirects.
+    pub time: Duration,
 }
 
 /// A response whose body the caller reads.
@@ -119,6 +145,9 @@ pub enum EgressError {
     /// The name has no address.
     #[error("{0} cannot be resolved")]
     Unresolved(Host),
+    /// There was no response in the time for it.
+    #[error("{destination} did not answer within {} s; the request may have been carried out", time.as_secs_f64())]
+    TimedOut { destination: Destination, time: Duration },
     /// The connection, TLS or the response failed.
     #[error("{destination} cannot be reached: {message}")]
     Transport {
@@ -187,19 +216,27 @@ impl EgressClient {
         Err(EgressError::TooManyRedirects)
     }
 
-    /// Sends a request under these rules and reads at most `max_body_bytes` of the response. Each decision, of
-    /// redirects as well, is added to `records` when it is made.
+    /// Sends a request under these rules and reads its response. Once there are headers, what has come of the body by
+    /// then is the result, however it ends. Each decision, of redirects as well, is added to `records` when it is made.
     pub async fn send(
         &self,
         rules: &EgressRules<'_>,
         request: OutboundRequest,
-        max_body_bytes: usize,
+        limits: ResponseLimits,
         records: &mut Vec<EgressRecord>,
     ) -> Result<OutboundResponse, EgressError> {
         let mut request = request;
+        request.accept_compressed();
+        let deadline = Instant::now() + limits.time;
         for redirects in 0..=MAX_REDIRECTS {
             let of_redirect = |error| if redirects == 0 { error } else { EgressError::Redirect(Box::new(error)) };
-            let (response, destination) = self.send_once(rules, &request, records).await.map_err(of_redirect)?;
+            let sent = timeout_at(deadline, self.send_once(rules, &request, records)).await;
+            let (response, _) = match sent {
+                Ok(sent) => sent.map_err(of_redirect)?,
+                Err(_) => {
+                    return Err(EgressError::TimedOut { destination: request.destination()?, time: limits.time });
+                }
+            };
             let redirected_to = match redirected(&request, &response)? {
                 // The request was allowed for its own origin, and its body with it.
                 Some(next) if next.body.is_some() && !next.has_origin_of(&request) => Some(next.url.into()),
@@ -209,9 +246,9 @@ impl EgressClient {
                 }
                 None => None,
             };
-            let response = read(response, destination, max_body_bytes).await?;
+            let (response, received_bytes) = read(response, limits, deadline).await;
             if let Some(record) = records.last_mut() {
-                record.bytes += response.body.len() as u64;
+                record.bytes += received_bytes as u64;
             }
             return Ok(OutboundResponse { redirected_to, ..response });
         }
@@ -334,26 +371,42 @@ fn transport(destination: &Destination, error: reqwest::Error) -> EgressError {
 fn redirected(request: &OutboundRequest, response: &Response) -> Result<Option<OutboundRequest>, EgressError> {
     let status = response.status();
     let redirects = matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308);
-    let Some(location) = response.headers().get(LOCATION).filter(|_| redirects) else { return Ok(None) };
+    let Some(location) = response.headers().get(LOCATION).filter(|to| redirects && !to.is_empty()) else {
+        return Ok(None);
+    };
     let next = request.redirected(status, &String::from_utf8_lossy(location.as_bytes()));
     next.map(Some).map_err(|error| EgressError::Redirect(Box::new(EgressError::Invalid(error))))
 }
 
-async fn read(mut response: Response, to: Destination, max_body_bytes: usize) -> Result<OutboundResponse, EgressError> {
+/// The response, and how many bytes of its body were received.
+async fn read(mut response: Response, limits: ResponseLimits, deadline: Instant) -> (OutboundResponse, usize) {
     let latin1 = |bytes: &[u8]| bytes.iter().copied().map(char::from).collect::<String>();
     let headers = response.headers().iter();
     let headers = headers.map(|(name, value)| (name.as_str().to_owned(), latin1(value.as_bytes()))).collect();
     let (url, status) = (response.url().to_string(), response.status().as_u16());
-    let (mut body, mut truncated) = (Vec::new(), false);
-    while let Some(chunk) = response.chunk().await.map_err(|error| transport(&to, error))? {
-        let left = max_body_bytes - body.len();
-        truncated = chunk.len() > left;
+    let encodings: Vec<_> =
+        response.headers().get_all(CONTENT_ENCODING).iter().map(|value| latin1(value.as_bytes())).collect();
+    let encoding = encodings.join(", ");
+    let mut body = Vec::new();
+    let body_end = loop {
+        let chunk = match timeout_at(deadline, response.chunk()).await {
+            Ok(Ok(Some(chunk))) => chunk,
+            Ok(Ok(None)) => break BodyEnd::Complete,
+            Ok(Err(_)) => break BodyEnd::BrokenOff,
+            Err(_) => break BodyEnd::TimedOut(limits.time),
+        };
+        let left = limits.body_bytes - body.len();
         body.extend_from_slice(&chunk[..chunk.len().min(left)]);
-        if truncated {
-            break;
+        if chunk.len() > left {
+            break BodyEnd::TooLarge;
         }
-    }
-    Ok(OutboundResponse { url, redirected_to: None, status, headers, body, truncated })
+    };
+    let received_bytes = body.len();
+    let (body, body_end, undecoded) = match decode(&encoding, body, body_end, limits.body_bytes) {
+        Ok((body, body_end)) => (body, body_end, None),
+        Err(body) => (body, body_end, Some(encoding)),
+    };
+    (OutboundResponse { url, redirected_to: None, status, headers, body, body_end, undecoded }, received_bytes)
 }
 
 #[cfg(test)]

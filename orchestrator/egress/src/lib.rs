@@ -6,12 +6,15 @@
 
 mod address;
 mod client;
+mod encoding;
 mod host;
 mod pattern;
 mod policy;
 mod request;
 
-pub use client::{EgressClient, EgressError, LookUp, OpenResponse, OutboundResponse, system_look_up};
+pub use client::{
+    BodyEnd, EgressClient, EgressError, LookUp, OpenResponse, OutboundResponse, ResponseLimits, system_look_up,
+};
 pub use host::{Destination, Host, InvalidHost};
 pub use pattern::{HostPattern, InvalidPattern};
 pub use policy::{EgressDenied, EgressPolicy, EgressRecord, EgressRules};

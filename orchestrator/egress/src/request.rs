@@ -2,10 +2,16 @@
 
 use reqwest::{
     Method, StatusCode, Url,
-    header::{ACCEPT, ACCEPT_LANGUAGE, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT},
+    header::{
+        ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+        RANGE, USER_AGENT,
+    },
 };
 
-use super::host::{Destination, Host};
+use super::{
+    encoding::ACCEPTED,
+    host::{Destination, Host},
+};
 
 /// Maximum length of a URL. Most servers refuse longer ones.
 const MAX_URL_BYTES: usize = 8 * 1024;
@@ -17,8 +23,10 @@ const MAX_HEADER_BYTES: usize = 16 * 1024;
 const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
 
-/// Headers that describe the connection or name the host (RFC 9110, 7.6.1 and 7.2): they belong to the client.
-const REFUSED_HEADERS: [&str; 12] = [
+/// Headers that describe the connection, name the host (RFC 9110, 7.6.1 and 7.2) or say what can be decoded: they belong
+/// to the client.
+const REFUSED_HEADERS: [&str; 13] = [
+    "accept-encoding",
     "connection",
     "content-length",
     "expect",
@@ -36,7 +44,7 @@ const REFUSED_HEADERS: [&str; 12] = [
 const REFUSED_PREFIX: &str = "proxy-";
 
 /// The headers that another host may see after a redirect. Any other may be a credential for the first host.
-const HEADERS_FOR_OTHER_HOSTS: [HeaderName; 4] = [ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE, USER_AGENT];
+const HEADERS_FOR_OTHER_HOSTS: [HeaderName; 5] = [ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CONTENT_TYPE, USER_AGENT];
 
 /// A request that a client may send if its destination is allowed.
 #[derive(Debug, Clone)]
@@ -89,6 +97,12 @@ impl OutboundRequest {
     pub fn set_body(&mut self, body: Vec<u8>, content_type: &'static str) {
         self.headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(content_type));
         self.body = Some(body);
+    }
+
+    /// Accepts a compressed body. Not of a range: a part of a compressed body cannot be decoded.
+    pub(super) fn accept_compressed(&mut self) {
+        let accepted = if self.headers.contains_key(RANGE) { "identity" } else { ACCEPTED };
+        self.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accepted));
     }
 
     /// The host and port of the URL.
@@ -236,6 +250,7 @@ mod tests {
     #[case("Proxy-Authorization", "x")]
     #[case("Proxy-Anything", "x")]
     #[case("TE", "trailers")]
+    #[case("Accept-Encoding", "gzip")]
     #[case("Upgrade", "websocket")]
     #[case("X-Gantry-Session", "x")]
     #[case("a b", "x")]

@@ -5,6 +5,7 @@
 
 mod log;
 mod response;
+mod text;
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::{ToolErrorKind, WorkId};
@@ -15,15 +16,15 @@ use std::time::Duration;
 pub(super) use log::EgressLog;
 
 use super::builtin::{object, spec};
-use egress::{EgressClient, EgressError, InvalidRequest, OutboundRequest};
+use egress::{EgressClient, EgressError, InvalidRequest, OutboundRequest, ResponseLimits};
 
 pub(super) const NAME: &str = "http";
 
-/// Time limit of a call, redirects included.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// What is read of a response, and the time for it, redirects included.
+const LIMITS: ResponseLimits = ResponseLimits { body_bytes: 5 * 1024 * 1024, time: Duration::from_secs(30) };
 
-/// Maximum size of a response's body that is read.
-const MAX_BODY_BYTES: usize = 5 * 1024 * 1024;
+/// Time limit of a call. What has come by the end of the time for the response is still recorded and returned.
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 pub(super) struct Http {
     pub(super) client: EgressClient,
@@ -52,9 +53,16 @@ impl Tool for Http {
         }
     }
 
+<<<<<<< HEAD
     /// Models give the value of a JSON body, too.
     fn accepted_parameters(&self) -> Option<Value> {
         Some(parameters(&json!({"type": ["string", "object", "array"]})))
+=======
+    fn check(&self, arguments: &Value) -> Result<(), ToolError> {
+        let refused = |error: EgressError| ToolError::new(kind(&error), error.to_string());
+        let destination = request(arguments.clone())?.destination().map_err(|error| refused(error.into()))?;
+        self.client.policy().rules().check_destination(&destination).map_err(|denied| refused(denied.into()))
+>>>>>>> httpfix
     }
 
     fn call(
@@ -72,14 +80,14 @@ impl Tool for Http {
             let stopped = || ToolError::new(ToolErrorKind::Failed, "stopped before the response was complete");
             let mut records = Vec::new();
             let response = tokio::select! {
-                response = self.client.send(&rules, request, MAX_BODY_BYTES, &mut records) => Some(response),
+                response = self.client.send(&rules, request, LIMITS, &mut records) => Some(response),
                 () = stop.cancelled() => None,
             };
             if let WorkId::Job(job) = context.work {
                 self.log.append(job, context.owner.as_str(), records).await?;
             }
             let response = response.ok_or_else(stopped)?;
-            response.map(response::output).map_err(|error| ToolError::new(kind(&error), error.to_string()))
+            response.map(response::output).map_err(|error| ToolError::new(kind(&error), message(&error)))
         })
     }
 }
@@ -128,10 +136,17 @@ fn kind(error: &EgressError) -> ToolErrorKind {
             ToolErrorKind::NotAuthorized => ToolErrorKind::NotAuthorized,
             _ => ToolErrorKind::External,
         },
+        EgressError::TimedOut { .. } => ToolErrorKind::Timeout,
         EgressError::TooManyRedirects | EgressError::Unresolved(_) | EgressError::Transport { .. } => {
             ToolErrorKind::External
         }
     }
+}
+
+/// What the model reads. It must not take a request for unsent that has been carried out.
+fn message(error: &EgressError) -> String {
+    let is_sent = matches!(error, EgressError::Transport { is_unsent: false, .. });
+    if is_sent { format!("{error}; the request may have been carried out") } else { error.to_string() }
 }
 
 #[cfg(test)]

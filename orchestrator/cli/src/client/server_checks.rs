@@ -193,10 +193,44 @@ fn dialects(answer: &Value) -> Vec<Check> {
 fn sandbox(answer: &Value) -> Check {
     let sandbox = &answer["sandbox"];
     let text = |value: &Value| value.as_str().map(one_line).unwrap_or_default();
+    if answer["status"] == "ready" && sandbox["state"] == "not_ready" {
+        return Check::note(
+            "readiness",
+            "the sandbox is disabled",
+            "no jobs run; set GANTRY_SANDBOX=docker to run jobs",
+        );
+    }
     if answer["status"] == "ready" {
         return Check::ok("readiness", format!("jobs can run (sandbox {})", text(&sandbox["state"])));
     }
     let reason = [text(&sandbox["reason"]), text(&sandbox["detail"])].into_iter().filter(|part| !part.is_empty());
     let found = format!("not ready: {}", reason.collect::<Vec<_>>().join(": "));
     Check::failed("readiness", found, "run `gantry doctor` where the server runs")
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case("ready", json!({"state": "ready"}), Verdict::Ok, "jobs can run (sandbox ready)")]
+    #[case("ready", json!({"state": "not_ready", "reason": "disabled_by_config"}), Verdict::Note, "the sandbox is disabled")]
+    #[case(
+        "not_ready",
+        json!({"state": "not_ready", "reason": "image_missing", "detail": "why"}),
+        Verdict::Failed,
+        "not ready: image_missing: why"
+    )]
+    fn jobs_can_run_if_the_sandbox_is_ready(
+        #[case] status: &str,
+        #[case] part: Value,
+        #[case] verdict: Verdict,
+        #[case] found: &str,
+    ) {
+        let check = sandbox(&json!({"status": status, "sandbox": part}));
+        assert_eq!((check.verdict, check.found.as_str()), (verdict, found));
+    }
 }

@@ -124,6 +124,12 @@ impl RoutineEditor {
         Ok(RoutineSaved { routine: shown.add_to(routine), warnings })
     }
 
+    /// Checks the definition of a new routine, without what is stored.
+    pub fn validate(&self, request: CreateRoutine) -> Result<(), RoutineError> {
+        let now = self.now();
+        self.check(request, now, now, false).map(drop)
+    }
+
     /// What creating a routine would answer. Nothing is stored.
     pub async fn preview(
         &self,

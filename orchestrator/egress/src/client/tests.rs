@@ -10,9 +10,14 @@ use axum::{
     routing::any,
 };
 use rstest::rstest;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    task::JoinSet,
+};
 
 use super::*;
+use crate::encoding::tests::encoded;
 
 /// A server that records the paths of its requests.
 struct Server {
@@ -42,7 +47,7 @@ impl Server {
 }
 
 /// `/redirect/<n>/<url>` redirects to the URL after n redirects to itself; `/bytes/<n>` has a body of that length, `/port`
-/// the client's port.
+/// the client's port, `/accepted` the encodings that the request accepts, compressed.
 async fn answer(
     State(seen): State<Seen>,
     ConnectInfo(client): ConnectInfo<SocketAddr>,
@@ -54,9 +59,15 @@ async fn answer(
     let parts: Vec<&str> = path.splitn(3, '/').collect();
     match parts[..] {
         ["redirect", "0", to] => (Status::FOUND, [(header::LOCATION, to.to_owned())]).into_response(),
+        ["redirect", "nowhere"] => (Status::FOUND, [(header::LOCATION, "")]).into_response(),
         ["redirect", n, to] => {
             let next = format!("/redirect/{}/{to}", n.parse::<u32>().unwrap() - 1);
             (Status::FOUND, [(header::LOCATION, next)]).into_response()
+        }
+        ["accepted"] => {
+            let accepted = headers.get(header::ACCEPT_ENCODING).map(|value| value.to_str().unwrap().to_owned());
+            ([(header::CONTENT_ENCODING, "deflate")], encoded("zlib", accepted.unwrap_or_default().as_bytes()))
+                .into_response()
         }
         ["port"] => client.port().to_string().into_response(),
         ["bytes", n] => "x".repeat(n.parse().unwrap()).into_response(),
@@ -83,10 +94,15 @@ fn client(ceiling: &[String], look_up: LookUp) -> EgressClient {
     EgressClient::new(Arc::new(EgressPolicy::new(ceiling, vec![]).unwrap()), look_up)
 }
 
+/// A time that is over soon, and not before a server on this host has sent its headers.
+const SHORT: Duration = Duration::from_millis(500);
+
+const LIMITS: ResponseLimits = ResponseLimits { body_bytes: 1_000, time: Duration::from_secs(30) };
+
 async fn get(client: &EgressClient, url: &str) -> Result<OutboundResponse, EgressError> {
     let mut request = OutboundRequest::new("GET", url).unwrap();
     request.header("Authorization", "Bearer x").unwrap();
-    client.send(&client.policy().rules(), request, 1_000, &mut Vec::new()).await
+    client.send(&client.policy().rules(), request, LIMITS, &mut Vec::new()).await
 }
 
 #[tokio::test]
@@ -99,7 +115,10 @@ async fn the_address_that_was_checked_is_the_one_that_is_dialled() {
     let client = client(&[format!("a.example:{port}"), named.address.to_string()], look_up);
     let url = format!("http://a.example:{port}/first");
     let response = get(&client, &url).await.unwrap();
-    assert_eq!((response.status, response.body.as_slice(), response.truncated), (200, b"first".as_slice(), false));
+    assert_eq!(
+        (response.status, response.body.as_slice(), response.body_end),
+        (200, b"first".as_slice(), BodyEnd::Complete)
+    );
     assert!(response.headers.contains(&("x-odd".to_owned(), "1".to_owned())), "{:?}", response.headers);
     assert_eq!(*calls.lock().unwrap(), 1, "a name is resolved once for a request");
     let denied = get(&client, &url).await.unwrap_err();
@@ -196,6 +215,15 @@ async fn at_most_five_redirects_are_followed(#[case] more: u32, #[case] arrives:
 }
 
 #[tokio::test]
+async fn an_empty_location_is_no_redirect() {
+    let server = Server::at("127.0.0.1:0").await;
+    let (look_up, _) = look_up(&[&["127.0.0.1"]]);
+    let client = client(&[server.address.to_string()], look_up);
+    let response = get(&client, &format!("http://{}/redirect/nowhere", server.address)).await.unwrap();
+    assert_eq!((response.status, response.redirected_to, server.seen().len()), (302, None, 1));
+}
+
+#[tokio::test]
 async fn another_host_does_not_get_the_credentials() {
     let (first, second) = (Server::at("127.0.0.1:0").await, Server::at("127.0.0.1:0").await);
     let (look_up, _) = look_up(&[&["127.0.0.1"]]);
@@ -207,17 +235,79 @@ async fn another_host_does_not_get_the_credentials() {
 }
 
 #[rstest]
-#[case(999, 999, false)]
-#[case(1_000, 1_000, false)]
-#[case(1_001, 1_000, true)]
-#[case(500_000, 1_000, true)]
+#[case(999, 999, BodyEnd::Complete)]
+#[case(1_000, 1_000, BodyEnd::Complete)]
+#[case(1_001, 1_000, BodyEnd::TooLarge)]
+#[case(500_000, 1_000, BodyEnd::TooLarge)]
 #[tokio::test]
-async fn a_large_body_is_cut(#[case] bytes: usize, #[case] kept: usize, #[case] truncated: bool) {
+async fn a_large_body_is_cut(#[case] bytes: usize, #[case] kept: usize, #[case] end: BodyEnd) {
     let server = Server::at("127.0.0.1:0").await;
     let (look_up, _) = look_up(&[&["127.0.0.1"]]);
     let client = client(&[server.address.to_string()], look_up);
     let response = get(&client, &format!("http://{}/bytes/{bytes}", server.address)).await.unwrap();
-    assert_eq!((response.body.len(), response.truncated), (kept, truncated));
+    assert_eq!((response.body.len(), response.body_end), (kept, end));
+}
+
+/// A server that sends these bytes for a request, and closes the connection or keeps it open.
+async fn raw_server(answer: &'static [u8], closes: bool) -> (SocketAddr, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let _request = connection.read(&mut [0; 4_096]).await.unwrap();
+        connection.write_all(answer).await.unwrap();
+        if !closes {
+            std::future::pending::<()>().await;
+        }
+    });
+    (address, task)
+}
+
+#[rstest]
+#[case(true, BodyEnd::BrokenOff)]
+#[case(false, BodyEnd::TimedOut(SHORT))]
+#[tokio::test]
+async fn a_body_that_ends_early_is_kept(#[case] closes: bool, #[case] end: BodyEnd) {
+    let (address, _task) = raw_server(b"HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\nid=7", closes).await;
+    let client = client(&[address.to_string()], system_look_up());
+    let request = OutboundRequest::new("POST", &format!("http://{address}/x")).unwrap();
+    let limits = if closes { LIMITS } else { ResponseLimits { time: SHORT, ..LIMITS } };
+    let response = client.send(&client.policy().rules(), request, limits, &mut Vec::new()).await.unwrap();
+    assert_eq!((response.status, response.body.as_slice(), response.body_end), (201, b"id=7".as_slice(), end));
+}
+
+#[tokio::test]
+async fn a_request_without_an_answer_may_have_been_carried_out() {
+    let (address, _task) = raw_server(b"HTTP/1.1 201 Cre", false).await;
+    let client = client(&[address.to_string()], system_look_up());
+    let request = OutboundRequest::new("POST", &format!("http://{address}/x")).unwrap();
+    let limits = ResponseLimits { time: SHORT, ..LIMITS };
+    let error = client.send(&client.policy().rules(), request, limits, &mut Vec::new()).await.unwrap_err();
+    let expected = format!("{address} did not answer within 0.5 s; the request may have been carried out");
+    assert_eq!(error.to_string(), expected);
+}
+
+#[rstest]
+#[case(None, "gzip, deflate, br")]
+#[case(Some("bytes=0-9"), "identity")]
+#[tokio::test]
+async fn a_compressed_body_is_accepted_and_decoded(#[case] range: Option<&str>, #[case] accepted: &str) {
+    let (first, second) = (Server::at("127.0.0.1:0").await, Server::at("127.0.0.1:0").await);
+    let (look_up, _) = look_up(&[&["127.0.0.1"]]);
+    let client = client(&[first.address.to_string(), second.address.to_string()], look_up);
+    let url = match range {
+        None => format!("http://{}/redirect/0/http://{}/accepted", first.address, second.address),
+        Some(_) => format!("http://{}/accepted", first.address),
+    };
+    let mut request = OutboundRequest::new("GET", &url).unwrap();
+    if let Some(range) = range {
+        request.header("Range", range).unwrap();
+    }
+    let mut records = Vec::new();
+    let response = client.send(&client.policy().rules(), request, LIMITS, &mut records).await.unwrap();
+    assert_eq!((String::from_utf8(response.body).unwrap().as_str(), response.undecoded), (accepted, None));
+    assert_eq!(records.last().unwrap().bytes, encoded("zlib", accepted.as_bytes()).len() as u64, "what was received");
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! What the model reads of a response. Pure.
 
 use agent::ToolOutput;
-use egress::OutboundResponse;
+use egress::{BodyEnd, OutboundResponse};
 use serde_json::{Map, Value, json};
+
+use super::text::{self, Text};
 
 /// Maximum size of the headers that are shown: a tenth of what a model reads of a call's output.
 const MAX_HEADER_BYTES: usize = 10_000;
@@ -17,28 +19,48 @@ const BODY_STAYS: &str =
 /// `{url, status, headers, body}`: the body as text, or a note where it is none. The body is last, because an output that
 /// is too long loses its end.
 pub(super) fn output(response: OutboundResponse) -> ToolOutput {
-    let OutboundResponse { url, redirected_to, status, headers, body, truncated } = response;
+    let OutboundResponse { url, redirected_to, status, headers, body, body_end, undecoded } = response;
+    let truncated = body_end != BodyEnd::Complete;
     let (headers, omitted) = shown_headers(headers);
     let content_type = headers.get("content-type").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
     let mut content = json!({"url": url, "status": status, "headers": headers});
+    let mut notes = Vec::new();
     if omitted > 0 {
-        content["note"] = format!("{omitted} headers were left out").into();
+        notes.push(format!("{omitted} headers were left out"));
     }
     if let Some(to) = redirected_to {
         content["redirected_to"] = to.into();
-        content["note"] = BODY_STAYS.into();
+        notes.push(BODY_STAYS.to_owned());
+    }
+    match body_end {
+        BodyEnd::Complete | BodyEnd::TooLarge => {}
+        BodyEnd::BrokenOff => notes.push("the response broke off".to_owned()),
+        BodyEnd::TimedOut(after) => {
+            notes.push(format!("the response was not complete after {} s", after.as_secs_f64()));
+        }
+    }
+    let body = match (undecoded, text::decode(&body, &content_type, truncated)) {
+        (Some(encoding), _) => {
+            format!("[content that cannot be decoded was left out: {} bytes of {encoding}]", body.len())
+        }
+        (None, Some(Text { text, not_all_are })) => {
+            notes.extend(not_all_are.map(|encoding| format!("some bytes of the body are not {encoding}")));
+            text
+        }
+        (None, None) => format!("[binary content was left out: {} bytes]", body.len()),
+    };
+    if !notes.is_empty() {
+        content["note"] = notes.join("; ").into();
     }
     if truncated {
         content["truncated"] = true.into();
     }
-    content["body"] = match text(body, &content_type, truncated) {
-        Ok(text) => text.into(),
-        Err(bytes) => format!("[binary content was left out: {bytes} bytes]").into(),
-    };
+    content["body"] = body.into();
     ToolOutput { success: status < FIRST_ERROR_STATUS, truncated, ..ToolOutput::success(content) }
 }
 
-/// The headers by name, as many as fit, and the number of the others. Values of one name are joined as HTTP does it.
+/// The headers by name, as many as fit, and the number of the others. Values of one name are joined as HTTP does it, and those
+/// of `set-cookie` are an array.
 fn shown_headers(headers: Vec<(String, String)>) -> (Map<String, Value>, usize) {
     let (mut shown, mut bytes, mut omitted) = (Map::new(), 0, 0);
     for (name, value) in headers {
@@ -48,6 +70,9 @@ fn shown_headers(headers: Vec<(String, String)>) -> (Map<String, Value>, usize) 
             continue;
         }
         match shown.get_mut(&name) {
+            Some(Value::Array(earlier)) => earlier.push(value.into()),
+            // RFC 9110, 5.3: its values may contain commas.
+            Some(earlier) if name == "set-cookie" => *earlier = json!([earlier.take(), value]),
             Some(Value::String(earlier)) => *earlier = format!("{earlier}, {value}"),
             _ => {
                 shown.insert(name, Value::from(value));
@@ -55,33 +80,6 @@ fn shown_headers(headers: Vec<(String, String)>) -> (Map<String, Value>, usize) 
         }
     }
     (shown, omitted)
-}
-
-/// The body as text; its length if it is binary.
-fn text(body: Vec<u8>, content_type: &str, truncated: bool) -> Result<String, usize> {
-    if body.contains(&0) {
-        return Err(body.len());
-    }
-    let error = match String::from_utf8(body) {
-        Ok(text) => return Ok(text),
-        Err(error) => error,
-    };
-    let (valid, is_cut) = (error.utf8_error().valid_up_to(), error.utf8_error().error_len().is_none());
-    let mut body = error.into_bytes();
-    if truncated && is_cut {
-        // Only the last character is incomplete.
-        body.truncate(valid);
-        return String::from_utf8(body).map_err(|error| error.as_bytes().len());
-    }
-    let is_latin1 = ["iso-8859-1", "windows-1252", "latin1"].iter().any(|charset| content_type.contains(charset));
-    if is_latin1 || content_type.starts_with("text/") {
-        return Ok(if is_latin1 {
-            body.into_iter().map(char::from).collect()
-        } else {
-            String::from_utf8_lossy(&body).into_owned()
-        });
-    }
-    Err(body.len())
 }
 
 #[cfg(test)]
@@ -92,24 +90,25 @@ mod tests {
 
     fn response(status: u16) -> OutboundResponse {
         let url = "https://a.example/".to_owned();
-        OutboundResponse { url, redirected_to: None, status, headers: vec![], body: vec![], truncated: false }
+        let body_end = BodyEnd::Complete;
+        OutboundResponse { url, redirected_to: None, status, headers: vec![], body: vec![], body_end, undecoded: None }
     }
 
     fn of(content_type: &str, body: &[u8], truncated: bool) -> Value {
         let headers = vec![("content-type".to_owned(), content_type.to_owned())];
-        output(OutboundResponse { headers, body: body.to_vec(), truncated, ..response(200) }).content
+        let body_end = if truncated { BodyEnd::TooLarge } else { BodyEnd::Complete };
+        output(OutboundResponse { headers, body: body.to_vec(), body_end, ..response(200) }).content
     }
 
     #[rstest]
-    #[case("application/json", b"{\"a\": \"\xc3\xa9\"}", "{\"a\": \"é\"}")]
-    #[case("", b"", "")]
-    #[case("text/html; charset=ISO-8859-1", b"caf\xe9", "café")]
-    #[case("text/html", b"caf\xe9!", "caf\u{fffd}!")]
-    #[case("image/png", b"\x89PNG\r\n\x1a\n", "[binary content was left out: 8 bytes]")]
-    #[case("text/plain", b"a\0b", "[binary content was left out: 3 bytes]")]
-    #[case("application/octet-stream", b"plain", "plain")]
-    fn a_body_is_text_or_a_note(#[case] content_type: &str, #[case] body: &[u8], #[case] expected: &str) {
-        assert_eq!(of(content_type, body, false)["body"], expected);
+    #[case("text/html; charset=Shift_JIS", b"\x93\xfa", json!({"body": "日"}))]
+    #[case("text/html", b"caf\xe9!", json!({"note": "some bytes of the body are not UTF-8", "body": "caf\u{fffd}!"}))]
+    #[case("image/png", b"\x89PNG\r\n\x1a\n", json!({"body": "[binary content was left out: 8 bytes]"}))]
+    fn a_body_is_text_or_a_note(#[case] content_type: &str, #[case] body: &[u8], #[case] expected: Value) {
+        let mut content = of(content_type, body, false);
+        let content = content.as_object_mut().unwrap();
+        content.retain(|name, _| ["note", "body"].contains(&name.as_str()));
+        assert_eq!(Value::from(content.clone()), expected);
     }
 
     #[test]
@@ -117,6 +116,35 @@ mod tests {
         let content = of("application/json", b"caf\xc3", true);
         assert_eq!((&content["body"], &content["truncated"]), (&json!("caf"), &json!(true)));
         assert_eq!(of("application/json", b"caf\xc3\xa9", false).get("truncated"), None);
+    }
+
+    #[test]
+    fn cookies_are_not_joined() {
+        let cookie = |value: &str| ("set-cookie".to_owned(), value.to_owned());
+        let cookies = ["a=1; expires=Thu, 01 Jan 2026 00:00:00 GMT", "b=2", "c=3"];
+        let of = |count| {
+            output(OutboundResponse { headers: cookies[..count].iter().map(|c| cookie(c)).collect(), ..response(200) })
+        };
+        assert_eq!(of(1).content["headers"]["set-cookie"], json!(cookies[0]));
+        assert_eq!(of(3).content["headers"]["set-cookie"], json!(cookies));
+    }
+
+    #[test]
+    fn a_body_that_cannot_be_decoded_names_its_encoding() {
+        let undecoded = Some("zstd".to_owned());
+        let content = output(OutboundResponse { body: b"text".to_vec(), undecoded, ..response(200) }).content;
+        assert_eq!(content["body"], "[content that cannot be decoded was left out: 4 bytes of zstd]");
+    }
+
+    #[test]
+    fn a_slow_body_is_what_came_of_it() {
+        let body_end = BodyEnd::TimedOut(std::time::Duration::from_secs(30));
+        let output = output(OutboundResponse { body: b"half".to_vec(), body_end, ..response(200) });
+        let expected = json!({
+            "url": "https://a.example/", "status": 200, "headers": {},
+            "note": "the response was not complete after 30 s", "truncated": true, "body": "half"
+        });
+        assert_eq!((output.content, output.truncated), (expected, true));
     }
 
     #[test]

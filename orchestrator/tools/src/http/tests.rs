@@ -6,7 +6,11 @@ use agent::{ApprovalContext, ToolContext, ToolPolicy};
 use axum::{Router, body::Bytes, http::HeaderMap, routing::any};
 use protocol::{CallId, EgressView, JobId, ThreadId, UserId, WorkId};
 use rstest::rstest;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -116,6 +120,8 @@ async fn a_job_is_held_to_its_list(#[case] is_job: bool, #[case] allow: Vec<&str
 
 #[rstest]
 #[case(json!({"method": "GET", "url": "ftp://a.example"}), ToolErrorKind::InvalidParameters)]
+#[case(json!({"method": "GET", "url": "http://127.1/"}), ToolErrorKind::InvalidParameters)]
+#[case(json!({"method": "GET", "url": "https://a.example", "headers": {"X-A\u{200b}": "b"}}), ToolErrorKind::InvalidParameters)]
 #[case(json!({"method": "GET", "url": "https://bob:pw@a.example"}), ToolErrorKind::InvalidParameters)]
 #[case(json!({"method": "GET", "url": "https://a.example", "headers": {"Host": "b"}}), ToolErrorKind::InvalidParameters)]
 #[case(json!({"method": "TRACE", "url": "https://a.example"}), ToolErrorKind::InvalidParameters)]
@@ -125,8 +131,41 @@ async fn a_job_is_held_to_its_list(#[case] is_job: bool, #[case] allow: Vec<&str
 #[tokio::test]
 async fn an_error_says_what_kind_it_is(#[case] arguments: Value, #[case] expected: ToolErrorKind) {
     let tool = tool(&["a.example".to_owned(), "*.invalid".to_owned()]).await;
+    let checked = tool.check(&arguments);
     let error = tool.call(invocation(WorkId::Thread(ThreadId::nil()), vec![], arguments)).await.unwrap_err();
     assert_eq!(error.0.kind, expected, "{error}");
+    // Only the call knows whether a name has an address.
+    assert_eq!(checked.err(), Some(error).filter(|_| expected != ToolErrorKind::External));
+}
+
+#[rstest]
+#[case(b"HTTP/1.1 201 Created\r\nContent-Length: 9\r\n\r\nid=7", Ok("id=7"))]
+#[case(b"HTTP/1.1 2", Err("the request may have been carried out"))]
+#[tokio::test]
+async fn a_response_that_breaks_off_is_no_unsent_request(
+    #[case] answer: &'static [u8],
+    #[case] expected: Result<&str, &str>,
+) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut server = JoinSet::new();
+    server.spawn(async move {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let _request = connection.read(&mut [0; 4_096]).await.unwrap();
+        connection.write_all(answer).await.unwrap();
+    });
+    let tool = tool(&[address.to_string()]).await;
+    let arguments = json!({"method": "POST", "url": format!("http://{address}/x"), "body": "x"});
+    let result = tool.call(invocation(WorkId::Thread(ThreadId::nil()), vec![], arguments)).await;
+    match (result, expected) {
+        (Ok(output), Ok(body)) => {
+            assert_eq!((&output.content["body"], &output.content["status"]), (&json!(body), &json!(201)));
+            let note = &output.content["note"];
+            assert_eq!((output.truncated, note), (true, &json!("the response broke off")));
+        }
+        (Err(error), Err(text)) => assert!(error.to_string().contains(text), "{error}"),
+        (result, _) => panic!("{result:?}"),
+    }
 }
 
 #[tokio::test]
@@ -144,6 +183,7 @@ async fn a_call_ends_when_it_is_stopped() {
 async fn the_declaration_keeps_to_the_contract() {
     let tool = tool(&[]).await;
     let spec = tool.spec();
-    assert_eq!((spec.timeout, MAX_BODY_BYTES), (Duration::from_secs(30), 5 << 20));
-    assert_eq!(tool.spec().approval, ApprovalRequirement::UnlessAutoApproved);
+    assert_eq!((LIMITS.time, LIMITS.body_bytes), (Duration::from_secs(30), 5 << 20));
+    assert!(spec.timeout > LIMITS.time, "the tool ends the call itself");
+    assert_eq!(spec.approval, ApprovalRequirement::UnlessAutoApproved);
 }

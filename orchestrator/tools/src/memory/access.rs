@@ -32,8 +32,9 @@ pub(super) fn text<'a>(invocation: &'a Invocation, name: &str) -> &'a str {
 }
 
 /// The path of a document.
-pub(super) fn path(invocation: &Invocation) -> Result<MemoryPath, ToolError> {
-    MemoryPath::parse(text(invocation, "path")).map_err(|rule| invalid(format!("path {rule}")))
+pub(super) fn path(arguments: &Value) -> Result<MemoryPath, ToolError> {
+    let path = arguments.get("path").and_then(Value::as_str).unwrap_or_default();
+    MemoryPath::parse(path).map_err(|rule| invalid(format!("path {rule}")))
 }
 
 pub(super) fn invalid(message: String) -> ToolError {

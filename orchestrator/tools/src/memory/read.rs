@@ -24,7 +24,7 @@ impl Tool for MemoryRead {
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let path = path(&invocation)?;
+            let path = path(&invocation.arguments)?;
             let user = invocation.context.owner.as_str();
             let document = self.store.memory_document(user, &path, None).await.map_err(|error| store_failed(&error))?;
             let document = document.ok_or_else(|| {

@@ -41,13 +41,13 @@ impl Tool for MemoryWriter {
         })
     }
 
+    fn check(&self, arguments: &Value) -> Result<(), ToolError> {
+        writable_path(arguments).map(drop)
+    }
+
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let path = path(&invocation)?;
-            if path.model_write() == ModelWrite::Denied {
-                let message = format!("only the user writes {}", path.as_str());
-                return Err(ToolError::new(ToolErrorKind::NotAuthorized, message));
-            }
+            let path = writable_path(&invocation.arguments)?;
             let content = self.redacted(invocation.context.owner.as_str(), &path, text(&invocation, "content")).await?;
             let appends = invocation.arguments.get("append").and_then(Value::as_bool).unwrap_or(false);
             let work = invocation.context.work;
@@ -83,6 +83,16 @@ impl MemoryWriter {
     }
 }
 
+/// The path of a document that a model may write.
+fn writable_path(arguments: &Value) -> Result<MemoryPath, ToolError> {
+    let path = path(arguments)?;
+    if path.model_write() == ModelWrite::Denied {
+        let message = format!("only the user writes {}", path.as_str());
+        return Err(ToolError::new(ToolErrorKind::NotAuthorized, message));
+    }
+    Ok(path)
+}
+
 fn outcome(outcome: MemoryWriteOutcome) -> Result<ToolOutput, ToolError> {
     let message = match outcome {
         MemoryWriteOutcome::Stored { entry, .. } => {
@@ -107,14 +117,18 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case(json!({"path": "notes.md", "content": ""}), ApprovalRequirement::UnlessAutoApproved)]
-    #[case(json!({"path": "HEARTBEAT.md", "content": ""}), ApprovalRequirement::Always)]
-    #[case(json!({"path": "context/team.md", "content": "", "append": true}), ApprovalRequirement::Always)]
-    #[case(json!({"path": "IDENTITY.md", "content": ""}), ApprovalRequirement::Never)]
-    #[case(json!({"path": "../HEARTBEAT.md", "content": ""}), ApprovalRequirement::UnlessAutoApproved)]
-    #[case(json!({}), ApprovalRequirement::UnlessAutoApproved)]
+    #[case(json!({"path": "notes.md", "content": ""}), ApprovalRequirement::UnlessAutoApproved, true)]
+    #[case(json!({"path": "HEARTBEAT.md", "content": ""}), ApprovalRequirement::Always, true)]
+    #[case(json!({"path": "context/team.md", "content": "", "append": true}), ApprovalRequirement::Always, true)]
+    #[case(json!({"path": "IDENTITY.md", "content": ""}), ApprovalRequirement::Never, false)]
+    #[case(json!({"path": "../HEARTBEAT.md", "content": ""}), ApprovalRequirement::UnlessAutoApproved, false)]
+    #[case(json!({}), ApprovalRequirement::UnlessAutoApproved, false)]
     #[tokio::test]
-    async fn the_document_decides_about_the_approval(#[case] arguments: Value, #[case] expected: ApprovalRequirement) {
+    async fn the_document_decides_about_the_approval(
+        #[case] arguments: Value,
+        #[case] expected: ApprovalRequirement,
+        #[case] is_writable: bool,
+    ) {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
         let source = secrets::KeySource::DataDir(directory.path().to_owned());
@@ -122,6 +136,7 @@ mod tests {
         let detectors = LeakDetectors::new(std::sync::Arc::new(secrets)).unwrap();
         let tool = MemoryWriter { store: store.clone(), clock: Clock::system(), detectors };
         assert_eq!(tool.approval(&arguments), Some(expected));
+        assert_eq!(tool.check(&arguments).is_ok(), is_writable);
         store.close().await;
     }
 }

@@ -2,6 +2,7 @@
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::CreateRoutine;
+use serde_json::Value;
 
 use super::{
     access::{RoutineAccess, invalid, refused, saved},
@@ -22,14 +23,21 @@ impl Tool for CreateRoutineTool {
         }
     }
 
+    fn check(&self, arguments: &Value) -> Result<(), ToolError> {
+        self.0.0.validate(request(arguments)?).map_err(refused)
+    }
+
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            check_reserved(&invocation.arguments)?;
-            let request: CreateRoutine = serde_path_to_error::deserialize(&invocation.arguments)
-                .map_err(|error| invalid(format!("{}: {}", error.path(), error.inner())))?;
+            let request = request(&invocation.arguments)?;
             let caller = self.0.caller(&invocation, "routine.create");
             let created = self.0.0.create(&caller, request).await.map_err(refused)?;
             Ok(ToolOutput::success(saved(&created)))
         })
     }
+}
+
+fn request(arguments: &Value) -> Result<CreateRoutine, ToolError> {
+    check_reserved(arguments)?;
+    serde_path_to_error::deserialize(arguments).map_err(|error| invalid(format!("{}: {}", error.path(), error.inner())))
 }

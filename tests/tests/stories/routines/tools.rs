@@ -60,6 +60,18 @@ async fn a_model_creates_a_routine_for_its_user() {
 }
 
 #[tokio::test]
+async fn no_user_is_asked_about_a_routine_that_is_invalid() {
+    let arguments = json!({"name": "news", "trigger": {"type": "cron", "schedule": "at some time"},
+        "action": {"type": "lightweight", "prompt": "look"}});
+    let world = World::builder().script(calling("routine_create", &arguments)).build().await;
+    let ada = world.user("ada");
+    turn(&ada, "go").await;
+    let (success, output) = results(&ada).await.pop().expect("a call");
+    assert!(!success && output.contains("trigger.schedule"), "{output}");
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_model_cannot_widen_a_routine() {
     let patch = json!({"name": "news", "patch": {"notify": {"webhook_url": "https://a.example"}}});
     let (world, success, output) = called("routine_update", patch, &[manual("news")]).await;
