@@ -53,16 +53,15 @@ impl Tool for Http {
         }
     }
 
-<<<<<<< HEAD
     /// Models give the value of a JSON body, too.
     fn accepted_parameters(&self) -> Option<Value> {
         Some(parameters(&json!({"type": ["string", "object", "array"]})))
-=======
+    }
+
     fn check(&self, arguments: &Value) -> Result<(), ToolError> {
         let refused = |error: EgressError| ToolError::new(kind(&error), error.to_string());
         let destination = request(arguments.clone())?.destination().map_err(|error| refused(error.into()))?;
         self.client.policy().rules().check_destination(&destination).map_err(|denied| refused(denied.into()))
->>>>>>> httpfix
     }
 
     fn call(
