@@ -77,7 +77,7 @@ pub struct McpClient {
     egress: EgressClient,
     secrets: Arc<Secrets>,
     detectors: LeakDetectors,
-    containers: Containers,
+    containers: Arc<Containers>,
     clock: Clock,
     slots: Mutex<HashMap<(String, String), Arc<Slot>>>,
     errors: Mutex<HashMap<String, String>>,
@@ -91,16 +91,17 @@ impl McpClient {
         let servers = settings.iter().map(ConfiguredServer::new).collect::<Result<Vec<_>, _>>()?;
         let McpParts { egress, secrets, detectors, engine, sandbox, clock } = parts;
         let egress = egress.allowing(servers.iter().filter_map(|server| server.destination.clone()));
+        let tasks = TaskTracker::new();
         Ok(Self {
             servers: servers.into_iter().map(|server| (server.name.clone(), Arc::new(server))).collect(),
             egress,
             secrets,
             detectors,
-            containers: Containers::new(engine, sandbox, clock.clone()),
+            containers: Arc::new(Containers::new(engine, sandbox, clock.clone(), tasks.clone())),
             clock,
             slots: Mutex::default(),
             errors: Mutex::default(),
-            tasks: TaskTracker::new(),
+            tasks,
             drain: CancellationToken::new(),
         })
     }

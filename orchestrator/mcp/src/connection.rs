@@ -37,6 +37,7 @@ use super::{
     message::result_object,
     receive_limit::ReceiveLimit,
     redaction::Redaction,
+    stdio::OwnedContainer,
 };
 
 /// Calls of one connection that are in progress at once; further ones wait.
@@ -64,7 +65,7 @@ pub(super) struct Connection {
     /// Monotonic time of the end of the handshake.
     pub(super) opened_at: Duration,
     /// The container, if it has one.
-    pub(super) container: Option<String>,
+    pub(super) container: Option<OwnedContainer>,
 }
 
 pub(super) struct Opening {
@@ -74,7 +75,6 @@ pub(super) struct Opening {
     pub(super) credentials: Arc<Credentials>,
     pub(super) changes: Arc<AtomicU64>,
     pub(super) opened_at: Duration,
-    pub(super) container: Option<String>,
 }
 
 /// Receives what a server sends by itself.
@@ -118,7 +118,7 @@ impl Connection {
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
-        let Opening { server, limit, failure, credentials, changes, opened_at, container } = opening;
+        let Opening { server, limit, failure, credentials, changes, opened_at } = opening;
         let closing = CancellationToken::new();
         limit.allow_answer();
         let handshake = serve_client_with_ct(Handler { changes }, transport, closing.clone());
@@ -141,7 +141,7 @@ impl Connection {
             is_broken: AtomicBool::new(false),
             credentials,
             opened_at,
-            container,
+            container: None,
         })
     }
 

@@ -1,6 +1,6 @@
 //! Servers in containers: their names, their limits, and their output as it is read.
 //!
-//! Guarantees that a container which belongs to no connection is removed.
+//! Guarantees that a container which belongs to no connection is removed, also if its start was given up.
 
 use std::{
     collections::HashSet,
@@ -17,7 +17,11 @@ use rmcp::{
     model::ServerJsonRpcMessage,
     transport::async_rw::{JsonRpcMessageCodec, TransportWriter},
 };
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader, ReadBuf};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader, ReadBuf},
+    runtime::Handle,
+};
+use tokio_util::task::TaskTracker;
 
 use super::{error::McpError, message::read_message, receive_limit::ReceiveLimit};
 use base::clock::Clock;
@@ -32,13 +36,20 @@ pub(super) struct Containers {
     engine: Arc<dyn Engine>,
     sandbox: Arc<Sandbox>,
     clock: Clock,
-    /// Containers that belong to a connection.
+    /// Starts and removals in progress.
+    tasks: TaskTracker,
+    /// Containers that belong to a connection, or to one that is being opened or ended.
     live: Mutex<HashSet<String>>,
 }
 
-/// The standard streams of a server, and the container that they belong to.
-pub(super) struct StartedServer {
-    pub(super) container: String,
+/// A container, which is removed when this is dropped.
+pub(super) struct OwnedContainer {
+    name: String,
+    containers: Arc<Containers>,
+}
+
+/// The standard streams of a server.
+pub(super) struct Streams {
     stdin: Box<dyn AsyncWrite + Send + Unpin>,
     stdout: LimitedReader,
 }
@@ -47,7 +58,24 @@ pub(super) struct StartedServer {
 type Transport =
     (TransportWriter<RoleClient, Box<dyn AsyncWrite + Send + Unpin>>, BoxStream<'static, ServerJsonRpcMessage>);
 
-impl StartedServer {
+impl OwnedContainer {
+    /// Removes it. If that is given up, it is removed when this is dropped.
+    pub(super) async fn remove(&self) {
+        self.containers.remove(&self.name).await;
+    }
+}
+
+impl Drop for OwnedContainer {
+    fn drop(&mut self) {
+        let is_removed = !self.containers.live.lock().contains(&self.name);
+        if !is_removed && let Ok(runtime) = Handle::try_current() {
+            let (containers, name) = (Arc::clone(&self.containers), self.name.clone());
+            self.containers.tasks.spawn_on(async move { containers.remove(&name).await }, &runtime);
+        }
+    }
+}
+
+impl Streams {
     /// The streams as the protocol library takes them. The program's input ends when it drops them.
     pub(super) fn transport(self) -> Transport {
         (TransportWriter::<RoleClient, _>::new(self.stdin, JsonRpcMessageCodec::default()), messages(self.stdout))
@@ -70,25 +98,26 @@ fn messages(output: LimitedReader) -> BoxStream<'static, ServerJsonRpcMessage> {
 }
 
 impl Containers {
-    pub(super) fn new(engine: Arc<dyn Engine>, sandbox: Arc<Sandbox>, clock: Clock) -> Self {
-        Self { engine, sandbox, clock, live: Mutex::default() }
+    pub(super) fn new(engine: Arc<dyn Engine>, sandbox: Arc<Sandbox>, clock: Clock, tasks: TaskTracker) -> Self {
+        Self { engine, sandbox, clock, tasks, live: Mutex::default() }
     }
 
     /// Starts a container for this server and user, if the sandbox is ready.
     pub(super) async fn start(
-        &self,
+        self: &Arc<Self>,
         (server, user): (&str, &str),
         (image, command): (&str, &[String]),
         limit: &ReceiveLimit,
-    ) -> Result<StartedServer, McpError> {
+    ) -> Result<(OwnedContainer, Streams), McpError> {
         let failed = |cause: String| McpError::Sandbox { server: server.to_owned(), cause };
         if let SandboxReadiness::NotReady { reason, .. } = self.sandbox.state().await {
             return Err(failed(format!("the sandbox is not ready ({})", reason.as_str())));
         }
-        let container = ContainerName::Mcp { id: JobId::generate() }.to_string();
-        self.live.lock().insert(container.clone());
+        let name = ContainerName::Mcp { id: JobId::generate() }.to_string();
+        self.live.lock().insert(name.clone());
+        let container = OwnedContainer { name: name.clone(), containers: Arc::clone(self) };
         let spec = McpContainerSpec {
-            name: container.clone(),
+            name,
             server: server.to_owned(),
             owner: user.to_owned(),
             created_at: self.clock.now(),
@@ -96,21 +125,19 @@ impl Containers {
             command: command.to_vec(),
             resources: RESOURCES,
         };
-        match self.engine.start_mcp(&spec).await {
-            Ok(streams) => {
-                let stdout = LimitedReader { inner: streams.stdout, limit: limit.clone(), line_bytes: 0 };
-                Ok(StartedServer { container, stdin: streams.stdin, stdout })
-            }
-            Err(error) => {
-                self.live.lock().remove(&container);
-                tracing::warn!(mcp.server = server, %error, "the container of an MCP server does not start");
-                Err(failed(describe(&error)))
-            }
-        }
+        // Continues if the caller goes away: the engine could go on with a start that is given up, after the removal.
+        let engine = Arc::clone(&self.engine);
+        let starting = self.tasks.spawn(async move { (engine.start_mcp(&spec).await, container) });
+        let (started, container) = starting.await.map_err(|_| failed("the server is shutting down".to_owned()))?;
+        let streams = started.map_err(|error| {
+            tracing::warn!(mcp.server = server, %error, "the container of an MCP server does not start");
+            failed(describe(&error))
+        })?;
+        let stdout = LimitedReader { inner: streams.stdout, limit: limit.clone(), line_bytes: 0 };
+        Ok((container, Streams { stdin: streams.stdin, stdout }))
     }
 
-    /// Removes the container of a connection that has ended.
-    pub(super) async fn remove(&self, container: &str) {
+    async fn remove(&self, container: &str) {
         if let Err(error) = self.engine.remove(container).await {
             tracing::warn!(container.name = container, %error, "the container of an MCP server cannot be removed yet");
         }

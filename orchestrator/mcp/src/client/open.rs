@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use agent::BoxFuture;
 use futures_util::FutureExt as _;
 use protocol::McpTransportKind;
+use tokio::time::Instant;
 
 use super::{
     McpClient,
@@ -99,11 +100,7 @@ impl McpClient {
             return Err(error);
         }
         self.reserve(slot)?;
-        let opening = tokio::time::timeout(CONNECT_TIMEOUT, self.connect(Arc::clone(server), slot, credentials));
-        let opened = opening.await.unwrap_or_else(|_| {
-            let (server, limit) = (server.name.clone(), CONNECT_TIMEOUT);
-            Err(McpError::TimedOut { server, limit })
-        });
+        let opened = self.connect(Arc::clone(server), slot, credentials).await;
         self.note(&server.name, opened.as_ref().err());
         match opened {
             Ok(connection) => {
@@ -136,25 +133,31 @@ impl McpClient {
             credentials: Arc::clone(&credentials),
             changes: Arc::clone(&slot.changes),
             opened_at: self.clock.monotonic(),
-            container: None,
         };
         let (this, user) = (Arc::clone(self), slot.user.clone());
         Box::pin(async move {
+            let deadline = Instant::now() + CONNECT_TIMEOUT;
             match &server.transport {
                 McpTransport::Http { url, .. } => {
                     let (egress, reconnects) = (this.egress.keeping_connections(), Reconnects::default());
                     let http = EgressHttp { egress, credentials, limit, failure, reconnects };
-                    Connection::open(http.transport(url), opening).boxed().await
+                    by(deadline, &server, Connection::open(http.transport(url), opening).boxed()).await
                 }
                 McpTransport::Stdio { image, command } => {
-                    let started = this.containers.start((&server.name, &user), (image, command), &limit).await?;
-                    let container = started.container.clone();
-                    let opening = Opening { container: Some(container.clone()), ..opening };
-                    let opened = Connection::open(started.transport(), opening).boxed().await;
-                    if opened.is_err() {
-                        this.containers.remove(&container).await;
+                    let starting = this.containers.start((&server.name, &user), (image, command), &limit);
+                    let (container, streams) = by(deadline, &server, starting).await?;
+                    let opened = by(deadline, &server, Connection::open(streams.transport(), opening).boxed()).await;
+                    match opened {
+                        Ok(mut connection) => {
+                            connection.container = Some(container);
+                            Ok(connection)
+                        }
+                        Err(error) => {
+                            // It counts as a connection until it is gone.
+                            container.remove().await;
+                            Err(error)
+                        }
                     }
-                    opened
                 }
             }
         })
@@ -188,4 +191,16 @@ impl McpClient {
         usage.last_used = now;
         Ok(())
     }
+}
+
+/// Opens a connection until the deadline.
+async fn by<T>(
+    deadline: Instant,
+    server: &ConfiguredServer,
+    opening: impl Future<Output = Result<T, McpError>>,
+) -> Result<T, McpError> {
+    tokio::time::timeout_at(deadline, opening).await.unwrap_or_else(|_| {
+        let (server, limit) = (server.name.clone(), CONNECT_TIMEOUT);
+        Err(McpError::TimedOut { server, limit })
+    })
 }

@@ -135,3 +135,34 @@ async fn a_program_that_is_missing_and_one_that_ends_are_reported() {
     worker.finish("done").await;
     mcp.finish().await;
 }
+
+/// A program that reads nothing and prints nothing.
+const SILENT: &[&str] = &["sleep", "600"];
+
+#[tokio::test]
+async fn a_container_whose_server_does_not_answer_is_removed() {
+    let mcp = McpWorld::start(&[("mute", SILENT)]).await;
+    let (_, worker) = mcp.job(&mcp.user("ada"), &["mute__echo"]).await;
+    tests::until("the container to run", async || mcp.servers().len() == 1).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    tests::until("the start to be given up", async || {
+        let error = mcp.overview("mute").await["error"].clone();
+        error.as_str().is_some_and(|error| error.contains("did not answer within 30 s"))
+    })
+    .await;
+    assert_eq!(mcp.servers(), []);
+    worker.finish("done").await;
+    mcp.finish().await;
+}
+
+#[tokio::test]
+async fn a_container_that_is_being_started_ends_with_the_process() {
+    let mut mcp = McpWorld::start(&[("mute", SILENT)]).await;
+    let (_, worker) = mcp.job(&mcp.user("ada"), &["mute__echo"]).await;
+    tests::until("the container to run", async || mcp.servers().len() == 1).await;
+    worker.finish("done").await;
+    mcp.world.stop().await;
+    assert_eq!(mcp.servers(), []);
+    mcp.world.start().await;
+    mcp.finish().await;
+}
