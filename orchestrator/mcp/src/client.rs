@@ -18,6 +18,7 @@ use protocol::McpTransportKind;
 use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::open::InUse;
 use super::{
     answer::Answer,
     error::McpError,
@@ -46,6 +47,8 @@ pub struct ServerStatus {
     pub connections: u32,
     /// The last error, if no connection has succeeded since.
     pub error: Option<String>,
+    /// What its program printed to its standard error last, without secrets, if it does not start.
+    pub stderr: Option<String>,
 }
 
 /// A list of tools, and the number of changes that the server had reported before it was read.
@@ -81,6 +84,8 @@ pub struct McpClient {
     clock: Clock,
     slots: Mutex<HashMap<(String, String), Arc<Slot>>>,
     errors: Mutex<HashMap<String, String>>,
+    /// What servers that do not start have printed.
+    stderr: Mutex<HashMap<String, String>>,
     tasks: TaskTracker,
     drain: CancellationToken,
 }
@@ -101,6 +106,7 @@ impl McpClient {
             clock,
             slots: Mutex::default(),
             errors: Mutex::default(),
+            stderr: Mutex::default(),
             tasks,
             drain: CancellationToken::new(),
         })
@@ -126,7 +132,8 @@ impl McpClient {
         let slots = self.slots.lock();
         let open = slots.iter().filter(|((name, _), slot)| name == server && slot.usage.lock().is_open).count();
         let error = self.errors.lock().get(server).cloned();
-        ServerStatus { connections: u32::try_from(open).unwrap_or(u32::MAX), error }
+        let stderr = self.stderr.lock().get(server).cloned();
+        ServerStatus { connections: u32::try_from(open).unwrap_or(u32::MAX), error, stderr }
     }
 
     /// Reads a server's list of tools.
@@ -150,7 +157,15 @@ impl McpClient {
             in_use = self.connection(key) => in_use?,
             () = stop.cancelled() => return Err(McpError::Stopped),
         };
-        in_use.connection.call(tool, arguments, stop, &in_use.redaction).await
+        let InUse { connection, redaction, call: _call } = &in_use;
+        match connection.call(tool, arguments, stop, redaction).await {
+            Err(error @ McpError::Closed { cause: None, .. }) => {
+                let error = error.with_cause(connection.end_cause(redaction).await);
+                tracing::warn!(mcp.server = key.0, %error, "an MCP server has ended");
+                Err(error)
+            }
+            answer => answer,
+        }
     }
 
     /// Runs a task until it ends or the process drains.
@@ -191,7 +206,10 @@ impl McpClient {
         let mut errors = self.errors.lock();
         match error {
             Some(error) => drop(errors.insert(server.to_owned(), error.for_admin())),
-            None => drop(errors.remove(server)),
+            None => {
+                errors.remove(server);
+                self.stderr.lock().remove(server);
+            }
         }
     }
 }

@@ -20,7 +20,8 @@ use rmcp::{
         ServerResult,
     },
     service::{
-        NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RunningService, serve_client_with_ct,
+        ClientInitializeError, NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RunningService,
+        serve_client_with_ct,
     },
     transport::IntoTransport,
 };
@@ -73,6 +74,8 @@ pub(super) struct Opening {
     pub(super) limit: ReceiveLimit,
     pub(super) failure: LastFailure,
     pub(super) credentials: Arc<Credentials>,
+    /// Of the error that it answers with.
+    pub(super) redaction: Redaction,
     pub(super) changes: Arc<AtomicU64>,
     pub(super) opened_at: Duration,
 }
@@ -118,16 +121,16 @@ impl Connection {
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
-        let Opening { server, limit, failure, credentials, changes, opened_at } = opening;
+        let Opening { server, limit, failure, credentials, redaction, changes, opened_at } = opening;
         let closing = CancellationToken::new();
         limit.allow_answer();
         let handshake = serve_client_with_ct(Handler { changes }, transport, closing.clone());
         let service = tokio::select! {
-            service = handshake => service.ok(),
-            () = limit.exceeded_limit() => None,
+            service = handshake => service.map_err(|error| answered(&error, &redaction)),
+            () = limit.exceeded_limit() => Err(None),
         };
-        let service = service.ok_or_else(|| {
-            let cause = limit.cause().map(str::to_owned).or_else(|| failure.get());
+        let service = service.map_err(|answered| {
+            let cause = limit.cause().map(str::to_owned).or(answered).or_else(|| failure.get());
             let cause = cause.unwrap_or_else(|| "it does not speak the protocol, or has ended".to_owned());
             McpError::Unavailable { server: server.clone(), cause, retry_after: None }
         })?;
@@ -157,6 +160,11 @@ impl Connection {
     pub(super) fn limit_error(&self) -> Option<McpError> {
         let (server, cause) = (self.server.clone(), self.limit.cause()?.to_owned());
         Some(McpError::Unavailable { server, cause, retry_after: None })
+    }
+
+    /// Why its program has ended, if it has one that has.
+    pub(super) async fn end_cause(&self, redaction: &Redaction) -> Option<String> {
+        self.container.as_ref()?.end(redaction).await.cause()
     }
 
     /// Ends the session. The transport reports it to the server.
@@ -281,6 +289,13 @@ impl Connection {
     fn invalid_answer(&self) -> McpError {
         McpError::InvalidAnswer { server: self.server.clone() }
     }
+}
+
+/// The error that a server has answered the handshake with, if it has.
+fn answered(error: &ClientInitializeError, redaction: &Redaction) -> Option<String> {
+    let ClientInitializeError::JsonRpcError(ErrorData { code, message, .. }) = error else { return None };
+    let message = McpError::message(message, redaction);
+    Some(format!("it answered the handshake with error {}: {message}", code.0))
 }
 
 impl Drop for Connection {

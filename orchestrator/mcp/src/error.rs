@@ -73,9 +73,29 @@ pub enum McpError {
 
 impl McpError {
     pub(super) fn answered(server: &str, code: i64, message: &str, redaction: &Redaction) -> Self {
+        Self::Answered { server: server.to_owned(), code, message: Self::message(message, redaction) }
+    }
+
+    /// A server's own message as it is shown.
+    pub(super) fn message(message: &str, redaction: &Redaction) -> String {
         // A part of a secret would not be found.
-        let message = neutralize(&elide(&redaction.text(message), MAX_MESSAGE_BYTES)).into_owned();
-        Self::Answered { server: server.to_owned(), code, message }
+        neutralize(&elide(&redaction.text(message), MAX_MESSAGE_BYTES)).into_owned()
+    }
+
+    /// The error of a server whose program may have named the cause itself.
+    pub(super) fn with_cause(self, own: Option<String>) -> Self {
+        let Some(own) = own else { return self };
+        match self {
+            Self::Unavailable { server, cause, retry_after } => {
+                Self::Unavailable { server, cause: format!("{cause}; {own}"), retry_after }
+            }
+            Self::TimedOut { server, limit } => {
+                let cause = format!("it did not answer within {} s; {own}", limit.as_secs());
+                Self::Unavailable { server, cause, retry_after: None }
+            }
+            Self::Closed { server, cause: None } => Self::Closed { server, cause: Some(own) },
+            other => other,
+        }
     }
 
     /// The message for an admin, who may know whose secret is missing.

@@ -18,6 +18,7 @@ mod reconnects;
 mod redaction;
 mod server;
 mod slot;
+mod stderr;
 mod stdio;
 
 pub use answer::{Answer, AnswerPart};

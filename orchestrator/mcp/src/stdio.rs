@@ -7,6 +7,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
@@ -23,13 +24,23 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::{error::McpError, message::read_message, receive_limit::ReceiveLimit};
+use super::{
+    error::McpError,
+    message::read_message,
+    receive_limit::ReceiveLimit,
+    redaction::Redaction,
+    stderr::{ErrorOutput, reason},
+};
 use base::clock::Clock;
 use dispatch::Sandbox;
-use engine::{ContainerRole, Engine, EngineError, McpContainerSpec, Resources, SandboxReadiness};
+use engine::{ContainerRole, ContainerStatus, Engine, EngineError, McpContainerSpec, Resources, SandboxReadiness};
 
 /// Enough for a program in Node or Python that calls no model.
 const RESOURCES: Resources = Resources { memory_mb: 512, cpus: 1.0, pids: 128, disk_mb: 64 };
+
+/// Time for the engine to report the end of a program whose output has ended.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+const OBSERVE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Starts and removes the containers.
 pub(super) struct Containers {
@@ -46,6 +57,26 @@ pub(super) struct Containers {
 pub(super) struct OwnedContainer {
     name: String,
     containers: Arc<Containers>,
+    /// None until it has started.
+    stderr: Option<ErrorOutput>,
+}
+
+/// How a program has ended, as far as that is known.
+pub(super) struct ProgramEnd {
+    exit_code: Option<i64>,
+    /// The end of its standard error, without secrets.
+    pub(super) stderr: String,
+}
+
+impl ProgramEnd {
+    /// The reason for a failure, as far as the program names it.
+    pub(super) fn cause(&self) -> Option<String> {
+        match (self.exit_code, reason(&self.stderr)) {
+            (Some(code), Some(line)) => Some(format!("its program ended with exit code {code} and printed: {line}")),
+            (Some(code), None) => Some(format!("its program ended with exit code {code}")),
+            (None, line) => line.map(|line| format!("its program printed: {line}")),
+        }
+    }
 }
 
 /// The standard streams of a server.
@@ -59,6 +90,28 @@ type Transport =
     (TransportWriter<RoleClient, Box<dyn AsyncWrite + Send + Unpin>>, BoxStream<'static, ServerJsonRpcMessage>);
 
 impl OwnedContainer {
+    /// How the program has ended. One that goes on is waited for for a moment.
+    pub(super) async fn end(&self, redaction: &Redaction) -> ProgramEnd {
+        let exit_code = tokio::time::timeout(END_TIMEOUT, self.exit_code()).await.ok().flatten();
+        if exit_code.is_some()
+            && let Some(stderr) = &self.stderr
+        {
+            let _ended = tokio::time::timeout(END_TIMEOUT, stderr.ended()).await;
+        }
+        let stderr = self.stderr.as_ref().map(|stderr| stderr.text(redaction)).unwrap_or_default();
+        ProgramEnd { exit_code, stderr }
+    }
+
+    async fn exit_code(&self) -> Option<i64> {
+        loop {
+            let container = self.containers.engine.observe(&self.name).await.ok().flatten()?;
+            if let ContainerStatus::Exited { code, .. } = container.status {
+                return Some(code);
+            }
+            tokio::time::sleep(OBSERVE_INTERVAL).await;
+        }
+    }
+
     /// Removes it. If that is given up, it is removed when this is dropped.
     pub(super) async fn remove(&self) {
         self.containers.remove(&self.name).await;
@@ -115,7 +168,7 @@ impl Containers {
         }
         let name = ContainerName::Mcp { id: JobId::generate() }.to_string();
         self.live.lock().insert(name.clone());
-        let container = OwnedContainer { name: name.clone(), containers: Arc::clone(self) };
+        let container = OwnedContainer { name: name.clone(), containers: Arc::clone(self), stderr: None };
         let spec = McpContainerSpec {
             name,
             server: server.to_owned(),
@@ -128,11 +181,12 @@ impl Containers {
         // Continues if the caller goes away: the engine could go on with a start that is given up, after the removal.
         let engine = Arc::clone(&self.engine);
         let starting = self.tasks.spawn(async move { (engine.start_mcp(&spec).await, container) });
-        let (started, container) = starting.await.map_err(|_| failed("the server is shutting down".to_owned()))?;
+        let (started, mut container) = starting.await.map_err(|_| failed("the server is shutting down".to_owned()))?;
         let streams = started.map_err(|error| {
             tracing::warn!(mcp.server = server, %error, "the container of an MCP server does not start");
             failed(describe(&error))
         })?;
+        container.stderr = Some(ErrorOutput::of(streams.stderr));
         let stdout = LimitedReader { inner: streams.stdout, limit: limit.clone(), line_bytes: 0 };
         Ok((container, Streams { stdin: streams.stdin, stdout }))
     }
@@ -170,10 +224,18 @@ fn describe(error: &EngineError) -> String {
         EngineError::ImageMissing(image) => format!("image {image} is not on the engine"),
         EngineError::RuntimeMissing(runtime) => format!("runtime {runtime} is not on the engine"),
         EngineError::PostureMismatch { field, .. } => format!("the container does not meet the posture: {field}"),
+        EngineError::Refused(message) | EngineError::Other(message) if is_missing_program(message) => {
+            "the container does not start: its image does not have the program of its command".to_owned()
+        }
         EngineError::Refused(_) | EngineError::Other(_) => {
             "the container does not start; see the server's log".to_owned()
         }
     }
+}
+
+fn is_missing_program(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    message.contains("executable file not found") || message.contains("no such file or directory")
 }
 
 /// A server's output, one message on each line, cut at the connection's limits.

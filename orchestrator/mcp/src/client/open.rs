@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use agent::BoxFuture;
+use agent::{BoxFuture, safety::LeakDetector};
 use futures_util::FutureExt as _;
 use protocol::McpTransportKind;
 use tokio::time::Instant;
@@ -47,19 +47,6 @@ impl McpClient {
     /// The connection of this server and user, opened if there is none.
     pub(super) async fn connection(self: &Arc<Self>, (server, user): (&str, &str)) -> Result<InUse, McpError> {
         let server = self.server(server).ok_or_else(|| McpError::UnknownServer(server.to_owned()))?;
-        let call = self.slot(&server, user).begin_call(&self.clock);
-        let (this, slot) = (Arc::clone(self), Arc::clone(&call.slot));
-        let (name, drain) = (server.name.clone(), self.drain.clone());
-        // Continues if the caller goes away: another one may wait for the same connection, and a container is not left
-        // behind.
-        let opening = Arc::clone(&server);
-        let opened = self.tasks.spawn(async move { drain.run_until_cancelled(this.open(&opening, &slot)).await });
-        let ended = || McpError::Unavailable {
-            server: name,
-            cause: "the server is shutting down".to_owned(),
-            retry_after: None,
-        };
-        let connection = opened.await.ok().flatten().unwrap_or_else(|| Err(ended()))?;
         let detector = self.detectors.of(user).await.map_err(|error| {
             tracing::error!(
                 user,
@@ -69,6 +56,20 @@ impl McpClient {
             let (server, cause) = (server.name.clone(), "the secrets of its user cannot be read".to_owned());
             McpError::Unavailable { server, cause, retry_after: None }
         })?;
+        let call = self.slot(&server, user).begin_call(&self.clock);
+        let (this, slot) = (Arc::clone(self), Arc::clone(&call.slot));
+        let (name, drain) = (server.name.clone(), self.drain.clone());
+        // Continues if the caller goes away: another one may wait for the same connection, and a container is not left
+        // behind.
+        let opening = Arc::clone(&server);
+        let own = Arc::clone(&detector);
+        let opened = self.tasks.spawn(async move { drain.run_until_cancelled(this.open(&opening, &slot, own)).await });
+        let ended = || McpError::Unavailable {
+            server: name,
+            cause: "the server is shutting down".to_owned(),
+            retry_after: None,
+        };
+        let connection = opened.await.ok().flatten().unwrap_or_else(|| Err(ended()))?;
         let redaction = Redaction::new(server.name.clone(), Arc::clone(&connection.credentials), detector);
         Ok(InUse { connection, call, redaction })
     }
@@ -86,6 +87,7 @@ impl McpClient {
         self: &Arc<Self>,
         server: &Arc<ConfiguredServer>,
         slot: &Arc<Slot>,
+        detector: Arc<LeakDetector>,
     ) -> Result<Arc<Connection>, McpError> {
         let mut state = Arc::clone(&slot.state).lock_owned().await;
         let credentials = credentials(server, &slot.user, &self.secrets).await;
@@ -100,7 +102,7 @@ impl McpClient {
             return Err(error);
         }
         self.reserve(slot)?;
-        let opened = self.connect(Arc::clone(server), slot, credentials).await;
+        let opened = self.connect(Arc::clone(server), slot, credentials, detector).await;
         self.note(&server.name, opened.as_ref().err());
         match opened {
             Ok(connection) => {
@@ -123,14 +125,17 @@ impl McpClient {
         server: Arc<ConfiguredServer>,
         slot: &Slot,
         credentials: Credentials,
+        detector: Arc<LeakDetector>,
     ) -> BoxFuture<'static, Result<Connection, McpError>> {
         let (limit, failure) = (ReceiveLimit::new(), LastFailure::default());
         let credentials = Arc::new(credentials);
+        let redaction = Redaction::new(server.name.clone(), Arc::clone(&credentials), detector);
         let opening = Opening {
             server: server.name.clone(),
             limit: limit.clone(),
             failure: failure.clone(),
             credentials: Arc::clone(&credentials),
+            redaction: redaction.clone(),
             changes: Arc::clone(&slot.changes),
             opened_at: self.clock.monotonic(),
         };
@@ -153,6 +158,10 @@ impl McpClient {
                             Ok(connection)
                         }
                         Err(error) => {
+                            let end = container.end(&redaction).await;
+                            let error = error.with_cause(end.cause());
+                            tracing::warn!(mcp.server = server.name, %error, stderr = end.stderr, "an MCP server does not start");
+                            this.stderr.lock().insert(server.name.clone(), end.stderr);
                             // It counts as a connection until it is gone.
                             container.remove().await;
                             Err(error)

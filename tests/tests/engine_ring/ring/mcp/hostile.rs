@@ -80,7 +80,7 @@ fn assert_external(reply: &Value, cause: &str) {
 }
 
 #[rstest]
-#[case::ends("die", "closed the connection during the call")]
+#[case::ends("die", "its program ended with exit code 7")]
 #[case::floods("flood", "it sent more than requests ask for")]
 #[case::sends_one_endless_line("endless_line", "more than 4 MiB")]
 #[case::sends_another_result("wrong_result", "invalid answer")]
