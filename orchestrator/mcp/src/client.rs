@@ -18,6 +18,7 @@ use protocol::McpTransportKind;
 use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(super) use self::open::CONNECT_TIMEOUT;
 use self::open::InUse;
 use super::{
     answer::Answer,
@@ -157,11 +158,21 @@ impl McpClient {
             in_use = self.connection(key) => in_use?,
             () = stop.cancelled() => return Err(McpError::Stopped),
         };
-        let InUse { connection, redaction, call: _call } = &in_use;
-        match connection.call(tool, arguments, stop, redaction).await {
+        let InUse { connection, redaction, .. } = &in_use;
+        match connection.call((tool, in_use.timeout), arguments, stop, redaction).await {
             Err(error @ McpError::Closed { cause: None, .. }) => {
                 let error = error.with_cause(connection.end_cause(redaction).await);
                 tracing::warn!(mcp.server = key.0, %error, "an MCP server has ended");
+                Err(error)
+            }
+            Err(McpError::TimedOut { server, limit, .. }) => {
+                // A program that is stuck would let every later call wait, too.
+                let is_closed = connection.close_unless_alive().await;
+                let error = McpError::TimedOut { server, limit, is_closed };
+                if is_closed {
+                    self.note(key.0, Some(&error));
+                    tracing::warn!(mcp.server = key.0, %error, "an MCP server is stuck");
+                }
                 Err(error)
             }
             answer => answer,

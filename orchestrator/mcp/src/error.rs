@@ -64,8 +64,13 @@ pub enum McpError {
     #[error("the MCP server {server} sent an invalid answer")]
     InvalidAnswer { server: String },
     /// No answer within the time limit.
-    #[error("the MCP server {server} did not answer within {} s", limit.as_secs())]
-    TimedOut { server: String, limit: Duration },
+    #[error("the MCP server {server} did not answer within {} s{}", limit.as_secs(), closed_note(*is_closed))]
+    TimedOut {
+        server: String,
+        limit: Duration,
+        /// Whether it did not answer a ping either, so that this side closed the connection.
+        is_closed: bool,
+    },
     /// The caller stopped the call.
     #[error("stopped before the MCP server answered")]
     Stopped,
@@ -89,7 +94,7 @@ impl McpError {
             Self::Unavailable { server, cause, retry_after } => {
                 Self::Unavailable { server, cause: format!("{cause}; {own}"), retry_after }
             }
-            Self::TimedOut { server, limit } => {
+            Self::TimedOut { server, limit, .. } => {
                 let cause = format!("it did not answer within {} s; {own}", limit.as_secs());
                 Self::Unavailable { server, cause, retry_after: None }
             }
@@ -120,8 +125,8 @@ impl McpError {
             | Self::TooManyConnections
             | Self::Closed { .. }
             | Self::Answered { .. }
-            | Self::InvalidAnswer { .. }
-            | Self::TimedOut { .. } => ToolErrorKind::External,
+            | Self::InvalidAnswer { .. } => ToolErrorKind::External,
+            Self::TimedOut { .. } => ToolErrorKind::Timeout,
         }
     }
 }
@@ -141,6 +146,10 @@ fn missing_note(secret: &str, is_own: bool) -> String {
 
 fn retry_note(retry_after: Option<Duration>) -> String {
     retry_after.map_or_else(String::new, |wait| format!("; it is tried again in {} s", wait.as_secs().max(1)))
+}
+
+const fn closed_note(is_closed: bool) -> &'static str {
+    if is_closed { ", and no ping either; it is started or connected to again by the next call" } else { "" }
 }
 
 fn cause_note(cause: Option<&str>) -> String {

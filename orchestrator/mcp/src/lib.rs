@@ -13,6 +13,7 @@ mod events;
 mod http;
 mod listed_tool;
 mod message;
+mod progress;
 mod receive_limit;
 mod reconnects;
 mod redaction;

@@ -6,6 +6,8 @@ mod secrets;
 pub(crate) mod server;
 mod unusual;
 
+use std::time::Duration;
+
 use orchestrator::{
     auth::Role,
     config::{HeaderTemplate, McpServerSettings, McpTransport},
@@ -33,7 +35,8 @@ pub(crate) fn settings(name: &str, server: &McpTestServer) -> McpServerSettings 
 
 fn settings_of_url(name: &str, url: String) -> McpServerSettings {
     let transport = McpTransport::Http { url, headers: [].into(), secrets_of: None };
-    McpServerSettings { name: name.to_owned(), transport, requirement: ApprovalRequirement::UnlessAutoApproved }
+    let (requirement, timeout) = (ApprovalRequirement::UnlessAutoApproved, Duration::from_mins(1));
+    McpServerSettings { name: name.to_owned(), transport, requirement, timeout }
 }
 
 /// A running job that may use these tools.

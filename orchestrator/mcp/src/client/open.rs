@@ -33,7 +33,7 @@ const MAX_CONTAINERS_PER_USER: usize = 8;
 /// Pairs of a server and a user that are remembered.
 const MAX_SLOTS: usize = 4_096;
 /// Time limit of a handshake, with the start of a container.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection in use.
 pub(super) struct InUse {
@@ -41,6 +41,8 @@ pub(super) struct InUse {
     pub(super) call: ActiveCall,
     /// Of what the server sends.
     pub(super) redaction: Redaction,
+    /// Time for a call without a sign of life.
+    pub(super) timeout: Duration,
 }
 
 impl McpClient {
@@ -71,7 +73,7 @@ impl McpClient {
         };
         let connection = opened.await.ok().flatten().unwrap_or_else(|| Err(ended()))?;
         let redaction = Redaction::new(server.name.clone(), Arc::clone(&connection.credentials), detector);
-        Ok(InUse { connection, call, redaction })
+        Ok(InUse { connection, call, redaction, timeout: server.timeout })
     }
 
     fn slot(&self, server: &ConfiguredServer, user: &str) -> Arc<Slot> {
@@ -210,6 +212,6 @@ async fn by<T>(
 ) -> Result<T, McpError> {
     tokio::time::timeout_at(deadline, opening).await.unwrap_or_else(|_| {
         let (server, limit) = (server.name.clone(), CONNECT_TIMEOUT);
-        Err(McpError::TimedOut { server, limit })
+        Err(McpError::TimedOut { server, limit, is_closed: false })
     })
 }

@@ -244,6 +244,7 @@ fn compile(
             tool: definition.tool.clone(),
             definition: definition.definition.clone(),
             requirement: server.requirement,
+            timeout: server.max_call_time(),
         };
         match RegisteredTool::new(Box::new(tool)) {
             Ok(tool) => compiled.push((definition, Arc::new(tool))),

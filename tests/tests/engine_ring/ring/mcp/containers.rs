@@ -6,7 +6,7 @@ use chrono::DateTime;
 use orchestrator::clock::ManualClock;
 use serde_json::{Value, json};
 
-use super::{HOSTILE, McpWorld, listed, must, until_offered, well};
+use super::{CALL_TIME, HOSTILE, McpWorld, listed, must, until_offered, well};
 
 #[tokio::test]
 async fn the_container_meets_the_posture_without_a_worker() {
@@ -73,7 +73,7 @@ async fn a_list_of_known_tools_starts_no_container() {
 #[tokio::test]
 async fn an_idle_container_ends_and_the_next_call_starts_another() {
     let clock = ManualClock::at(DateTime::from_timestamp(1_800_000_000, 0).unwrap());
-    let mcp = McpWorld::build(&[("srv", HOSTILE)], Some(&clock)).await;
+    let mcp = McpWorld::build(&[("srv", HOSTILE)], CALL_TIME, Some(&clock)).await;
     for user in ["bob", "ada"] {
         let (_, worker) = mcp.job(&mcp.user(user), &["srv__echo"]).await;
         well(&worker, "srv__echo", "t1", json!({"text": "x"})).await;
@@ -151,7 +151,6 @@ async fn a_container_whose_server_does_not_answer_is_removed() {
     })
     .await;
     assert_eq!(mcp.servers(), []);
-    worker.finish("done").await;
     mcp.finish().await;
 }
 
