@@ -16,8 +16,8 @@ use rmcp::{
     ErrorData, RoleClient, Service, ServiceError,
     model::{
         CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, ClientResult,
-        ErrorCode, Implementation, ListToolsRequest, PaginatedRequestParams, PingRequest, ServerNotification, ServerRequest,
-        ServerResult,
+        ErrorCode, Implementation, ListToolsRequest, PaginatedRequestParams, PingRequest, ServerNotification,
+        ServerRequest, ServerResult,
     },
     service::{
         ClientInitializeError, NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RunningService,
@@ -133,7 +133,8 @@ impl Connection {
         let Opening { server, limit, failure, credentials, redaction, changes, opened_at } = opening;
         let (closing, progress) = (CancellationToken::new(), Progress::default());
         limit.allow_answer();
-        let handshake = serve_client_with_ct(Handler { changes, progress: progress.clone() }, transport, closing.clone());
+        let handshake =
+            serve_client_with_ct(Handler { changes, progress: progress.clone() }, transport, closing.clone());
         let service = tokio::select! {
             service = handshake => service.map_err(|error| answered(&error, &redaction)),
             () = limit.exceeded_limit() => Err(None),
