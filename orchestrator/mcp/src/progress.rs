@@ -1,4 +1,4 @@
-//! How long a call may go on: as long as the server gives signs of life, within a maximum.
+//! How long a call may go on: as long as the server is heard from, within a maximum.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     error::McpError,
-    message::read_message,
+    message::read_messages,
     receive_limit::ReceiveLimit,
     redaction::Redaction,
     stderr::{ErrorOutput, reason},
@@ -140,14 +140,15 @@ fn messages(output: LimitedReader) -> BoxStream<'static, ServerJsonRpcMessage> {
     let messages = stream::unfold(BufReader::new(output), async |mut output| {
         let mut line = Vec::new();
         while output.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
-            if let Some(message) = read_message(&line) {
-                return Some((message, output));
+            let messages = read_messages(&line);
+            if !messages.is_empty() {
+                return Some((stream::iter(messages), output));
             }
             line.clear();
         }
         None
     });
-    messages.boxed()
+    messages.flatten().boxed()
 }
 
 impl Containers {

@@ -142,7 +142,8 @@ const SILENT: &[&str] = &["sleep", "600"];
 #[tokio::test]
 async fn a_container_whose_server_does_not_answer_is_removed() {
     let mcp = McpWorld::start(&[("mute", SILENT)]).await;
-    let (_, worker) = mcp.job(&mcp.user("ada"), &["mute__echo"]).await;
+    let ada = mcp.user("ada");
+    let (id, worker) = mcp.job(&ada, &["mute__echo"]).await;
     assert!(listed(&worker).await.is_empty(), "the job does not wait for it");
     assert_eq!(mcp.only_server().owner, "ada");
     tests::until("the start to be given up", async || {
@@ -151,6 +152,9 @@ async fn a_container_whose_server_does_not_answer_is_removed() {
     })
     .await;
     assert_eq!(mcp.servers(), []);
+    // Its worker was silent for too long to finish it.
+    ada.cancel(id).await;
+    ada.wait_for_end(id).await;
     mcp.finish().await;
 }
 
