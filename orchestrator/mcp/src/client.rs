@@ -215,12 +215,11 @@ impl McpClient {
     /// Remembers the last error of a server for the admin, or that there is none.
     fn note(&self, server: &str, error: Option<&McpError>) {
         let mut errors = self.errors.lock();
-        match error {
-            Some(error) => drop(errors.insert(server.to_owned(), error.for_admin())),
-            None => {
-                errors.remove(server);
-                self.stderr.lock().remove(server);
-            }
+        if let Some(error) = error {
+            errors.insert(server.to_owned(), error.for_admin());
+        } else {
+            errors.remove(server);
+            self.stderr.lock().remove(server);
         }
     }
 }

@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    const LIMIT: Duration = Duration::from_secs(60);
+    const LIMIT: Duration = Duration::from_mins(1);
 
     /// The length of a call whose server reports the progress of call `reported` each 50 s.
     async fn length(reported: i64) -> Duration {

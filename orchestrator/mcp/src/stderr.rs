@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
-    task::AbortOnDropHandle,
+    task::{AbortOnDropHandle, TaskTracker},
 };
 
 use super::redaction::Redaction;
@@ -40,9 +40,9 @@ struct Tail {
 }
 
 impl ErrorOutput {
-    pub(super) fn of(stderr: Box<dyn AsyncRead + Send + Unpin>) -> Self {
+    pub(super) fn of(stderr: Box<dyn AsyncRead + Send + Unpin>, tasks: &TaskTracker) -> Self {
         let (kept, ended) = (Arc::<Mutex<Tail>>::default(), CancellationToken::new());
-        let reading = tokio::spawn(read(stderr, Arc::clone(&kept), ended.clone().drop_guard()));
+        let reading = tasks.spawn(read(stderr, Arc::clone(&kept), ended.clone().drop_guard()));
         Self { kept, ended, _reading: AbortOnDropHandle::new(reading) }
     }
 
@@ -90,7 +90,7 @@ pub(super) fn reason(text: &str) -> Option<String> {
         let line = line.to_ascii_lowercase();
         line.contains("error") || line.contains("exception")
     };
-    lines().filter(is_error).last().or_else(|| lines().next()).map(|line| elide(line, MAX_LINE_BYTES).to_string())
+    lines().rfind(is_error).or_else(|| lines().next()).map(|line| elide(line, MAX_LINE_BYTES))
 }
 
 #[cfg(test)]

@@ -187,7 +187,7 @@ impl Containers {
             tracing::warn!(mcp.server = server, %error, "the container of an MCP server does not start");
             failed(describe(&error))
         })?;
-        container.stderr = Some(ErrorOutput::of(streams.stderr));
+        container.stderr = Some(ErrorOutput::of(streams.stderr, &self.tasks));
         let stdout = LimitedReader { inner: streams.stdout, limit: limit.clone(), line_bytes: 0 };
         Ok((container, Streams { stdin: streams.stdin, stdout }))
     }
