@@ -10,14 +10,17 @@ import time
 FLOOD_BYTES = 50 * 1024 * 1024
 CHUNK = "x" * 65536
 
+OUTPUT = threading.Lock()
+
 state = {"description": "repeats", "answers": {}, "hanging": 0, "encoding": "utf-8"}
 
 
 def send(message):
     line = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False) + "\n"
-    sys.stdout.flush()
-    sys.stdout.buffer.write(line.encode(state["encoding"], "backslashreplace"))
-    sys.stdout.buffer.flush()
+    with OUTPUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(line.encode(state["encoding"], "backslashreplace"))
+        sys.stdout.buffer.flush()
 
 
 def tool(name, description, schema=None):
@@ -48,6 +51,19 @@ def hang(_):
 
 def count_hanging(_):
     return text(str(state["hanging"]))
+
+
+def wedge(_):
+    """The process lives, and never prints again."""
+    with OUTPUT:
+        time.sleep(3600)
+
+
+def progress(arguments):
+    for step in range(4):
+        time.sleep(1)
+        send({"method": "notifications/progress", "params": {"progressToken": arguments["token"], "progress": step}})
+    return text("well")
 
 
 def flood(_):
@@ -142,7 +158,7 @@ def ask(_):
 
 CALLS = {
     call.__name__: call
-    for call in (die, hang, count_hanging, flood, endless_line, standard_error, not_json, latin_1, wrong_id, wrong_result, exhaust_memory,
+    for call in (die, hang, wedge, progress, count_hanging, flood, endless_line, standard_error, not_json, latin_1, wrong_id, wrong_result, exhaust_memory,
                  exhaust_processes, inside, change, ask)
 }
 
@@ -150,7 +166,8 @@ CALLS = {
 def call(request):
     params = request["params"]
     handler = CALLS.get(params["name"], lambda arguments: text(arguments.get("text", "")))
-    result = handler(params.get("arguments") or {})
+    token = (params.get("_meta") or {}).get("progressToken")
+    result = handler({**(params.get("arguments") or {}), "token": token})
     if result is not None:
         send({"id": request["id"], "result": result})
 
@@ -171,6 +188,8 @@ def main():
         elif method == "tools/call":
             # In another thread than the reader, which goes on reading while a call hangs.
             threading.Thread(target=call, args=(request,), daemon=True).start()
+        elif method == "ping":
+            send({"id": request["id"], "result": {}})
         elif "id" in request:
             send({"id": request["id"], "error": {"code": -32601, "message": "no such method"}})
 

@@ -60,9 +60,12 @@ impl ToolContext {
         if self.denies(name) {
             return Err(approval_required(name));
         }
-        let tool = registry.get(name).filter(|_| self.lists(name) && !self.policy.is_disabled(name));
-        let tool =
-            tool.ok_or_else(|| ToolError::new(ToolErrorKind::NotFound, "no such tool; use one that is listed"))?;
+        let may_have = self.lists(name) && !self.policy.is_disabled(name);
+        let tool = registry.get(name).filter(|_| may_have);
+        let tool = tool.ok_or_else(|| {
+            let withheld = registry.withheld(name).filter(|_| may_have);
+            ToolError::new(ToolErrorKind::NotFound, withheld.unwrap_or("no such tool; use one that is listed"))
+        })?;
         self.policy.check_permission(name)?;
         Ok(tool)
     }

@@ -21,6 +21,8 @@ const MAX_REPORTED_ERRORS: usize = 5;
 #[derive(Clone, Default)]
 pub struct ToolRegistry {
     tools: BTreeMap<Arc<str>, Arc<RegisteredTool>>,
+    /// Why tools that are not offered are not there, by name.
+    withheld: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 /// A tool with its specification and its compiled parameter schema. Shared by every registry that contains it.
@@ -68,6 +70,16 @@ impl ToolRegistry {
         }
         self.tools.insert(Arc::from(tool.name()), tool);
         Ok(())
+    }
+
+    /// A call of a tool that is not there fails with this reason. The tool is not listed.
+    pub fn withhold(&mut self, name: &str, reason: &str) {
+        self.withheld.insert(Arc::from(name), Arc::from(reason));
+    }
+
+    /// Why a tool that is not there is withheld, if it is.
+    pub(super) fn withheld(&self, name: &str) -> Option<&str> {
+        self.withheld.get(name).map(|reason| &**reason)
     }
 
     /// The same registry without the tool of this name.

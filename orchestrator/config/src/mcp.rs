@@ -3,7 +3,11 @@
 //! Owns the grammar of their names and headers. A header names a secret and never contains one; no error repeats a
 //! header.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+    time::Duration,
+};
 
 use protocol::{ApprovalRequirement, is_secret_name};
 use serde::Deserialize;
@@ -20,6 +24,8 @@ const MAX_SERVERS: usize = 32;
 const MAX_NAME_BYTES: usize = 32;
 /// Maximum number of headers of a server, and of arguments of a command.
 const MAX_LIST_ITEMS: usize = 32;
+const TIMEOUT_SECONDS: RangeInclusive<u64> = 1..=3_600;
+const DEFAULT_TIMEOUT_SECONDS: u64 = 60;
 /// Separates a server's name from its tool's.
 const SEPARATOR: &str = "__";
 /// Headers of the protocol itself, in lower case. Those of the connection are refused by the egress client.
@@ -35,6 +41,8 @@ pub struct McpServerSettings {
     pub transport: McpTransport,
     /// The approval that a call of its tools needs.
     pub requirement: ApprovalRequirement,
+    /// Time for a call in which the server gives no sign of life.
+    pub timeout: Duration,
 }
 
 /// How an MCP server is reached.
@@ -94,6 +102,7 @@ struct Table {
     image: Option<String>,
     command: Option<Vec<String>>,
     requirement: Option<ApprovalRequirement>,
+    timeout_seconds: Option<u64>,
 }
 
 impl Table {
@@ -120,7 +129,12 @@ impl Table {
             _ => return Err(of_server("must have either url, or image and command")),
         };
         let requirement = self.requirement.unwrap_or(ApprovalRequirement::UnlessAutoApproved);
-        Ok(McpServerSettings { name, transport, requirement })
+        let seconds = self.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
+        if !TIMEOUT_SECONDS.contains(&seconds) {
+            let (min, max) = (TIMEOUT_SECONDS.start(), TIMEOUT_SECONDS.end());
+            return Err(format!("{name}: timeout_seconds must be {min} to {max}"));
+        }
+        Ok(McpServerSettings { name, transport, requirement, timeout: Duration::from_secs(seconds) })
     }
 }
 
@@ -207,7 +221,7 @@ mod tests {
     #[test]
     fn servers_are_read() {
         let servers = parse(
-            "[[mcp]]\nname = 'git-hub'\nurl = 'https://a.example/mcp'\nrequirement = 'always'\nsecrets_of = 'ops'\n\
+            "[[mcp]]\nname = 'git-hub'\nurl = 'https://a.example/mcp'\nrequirement = 'always'\ntimeout_seconds = 3600\nsecrets_of = 'ops'\n\
              [mcp.headers]\nAuthorization = 'Bearer {token}'\nX-Key = 'key'\n\
              [[mcp]]\nname = 'time'\nimage = 'mcp:1'\ncommand = ['mcp-server-time', '--local-timezone=UTC']",
         );
@@ -227,6 +241,7 @@ mod tests {
                 secrets_of: Some("ops".to_owned()),
             },
             requirement: ApprovalRequirement::Always,
+            timeout: Duration::from_hours(1),
         };
         let stdio = McpServerSettings {
             name: "time".to_owned(),
@@ -235,6 +250,7 @@ mod tests {
                 command: vec!["mcp-server-time".to_owned(), "--local-timezone=UTC".to_owned()],
             },
             requirement: ApprovalRequirement::UnlessAutoApproved,
+            timeout: Duration::from_mins(1),
         };
         assert_eq!(servers, Ok(vec![http, stdio]));
     }
@@ -252,6 +268,8 @@ mod tests {
     #[case("name = 'a'\nimage = 'i'\ncommand = ['c']\nheaders = {a = 'b'}", "servers with a url")]
     #[case("name = 'a'\nurl = 'x'\nheaders = {Accept = 'b'}", "set by the client")]
     #[case("name = 'a'\nurl = 'x'\nrequirement = '`, expected hunter2'", "must be one of")]
+    #[case("name = 'a'\nurl = 'x'\ntimeout_seconds = 0", "timeout_seconds must be 1 to 3600")]
+    #[case("name = 'a'\nurl = 'x'\ntimeout_seconds = 3601", "timeout_seconds must be 1 to 3600")]
     #[case("name = 'a'\nurl = 'x'\nwhere = 'hunter2'", "unknown field `where`")]
     #[case("name = 'a'\nurl = 'x'\nheaders = 'hunter2'", "must be a table")]
     #[case("name = 'a'\nurl = 'x'\nheaders = {Authorization = 'Bearer hunter2'}", "name of a secret")]

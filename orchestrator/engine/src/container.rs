@@ -78,12 +78,14 @@ pub struct McpContainerSpec {
     pub resources: Resources,
 }
 
-/// The standard input and output of a running container. Its input ends when this is dropped.
+/// The standard streams of a running container. Its input ends when this is dropped.
 pub struct AttachedStreams {
     /// Standard input.
     pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Standard output, without standard error, which is discarded.
+    /// Standard output.
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
+    /// Standard error. The engine discards it once this is dropped; until then the program waits for a reader.
+    pub stderr: Box<dyn AsyncRead + Send + Unpin>,
 }
 
 impl fmt::Debug for AttachedStreams {

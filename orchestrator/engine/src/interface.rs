@@ -111,8 +111,8 @@ pub trait Engine: Send + Sync {
     /// adopted.
     fn create<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, Result<String, EngineError>>;
 
-    /// Creates a container for an MCP server, compares it with its posture, attaches to its standard input and output
-    /// and starts it. One that cannot be started is removed. A name that is taken is an error.
+    /// Creates a container for an MCP server, compares it with its posture, attaches to its standard streams and
+    /// starts it. One that cannot be started is removed. A name that is taken is an error.
     fn start_mcp<'a>(&'a self, spec: &'a McpContainerSpec) -> BoxFuture<'a, Result<AttachedStreams, EngineError>>;
 
     /// Adopts an existing container. Never creates or starts one.

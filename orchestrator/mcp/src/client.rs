@@ -18,6 +18,8 @@ use protocol::McpTransportKind;
 use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(super) use self::open::CONNECT_TIMEOUT;
+use self::open::InUse;
 use super::{
     answer::Answer,
     error::McpError,
@@ -46,6 +48,8 @@ pub struct ServerStatus {
     pub connections: u32,
     /// The last error, if no connection has succeeded since.
     pub error: Option<String>,
+    /// What its program printed to its standard error last, without secrets, if it does not start.
+    pub stderr: Option<String>,
 }
 
 /// A list of tools, and the number of changes that the server had reported before it was read.
@@ -77,10 +81,12 @@ pub struct McpClient {
     egress: EgressClient,
     secrets: Arc<Secrets>,
     detectors: LeakDetectors,
-    containers: Containers,
+    containers: Arc<Containers>,
     clock: Clock,
     slots: Mutex<HashMap<(String, String), Arc<Slot>>>,
     errors: Mutex<HashMap<String, String>>,
+    /// What servers that do not start have printed.
+    stderr: Mutex<HashMap<String, String>>,
     tasks: TaskTracker,
     drain: CancellationToken,
 }
@@ -91,16 +97,18 @@ impl McpClient {
         let servers = settings.iter().map(ConfiguredServer::new).collect::<Result<Vec<_>, _>>()?;
         let McpParts { egress, secrets, detectors, engine, sandbox, clock } = parts;
         let egress = egress.allowing(servers.iter().filter_map(|server| server.destination.clone()));
+        let tasks = TaskTracker::new();
         Ok(Self {
             servers: servers.into_iter().map(|server| (server.name.clone(), Arc::new(server))).collect(),
             egress,
             secrets,
             detectors,
-            containers: Containers::new(engine, sandbox, clock.clone()),
+            containers: Arc::new(Containers::new(engine, sandbox, clock.clone(), tasks.clone())),
             clock,
             slots: Mutex::default(),
             errors: Mutex::default(),
-            tasks: TaskTracker::new(),
+            stderr: Mutex::default(),
+            tasks,
             drain: CancellationToken::new(),
         })
     }
@@ -125,7 +133,8 @@ impl McpClient {
         let slots = self.slots.lock();
         let open = slots.iter().filter(|((name, _), slot)| name == server && slot.usage.lock().is_open).count();
         let error = self.errors.lock().get(server).cloned();
-        ServerStatus { connections: u32::try_from(open).unwrap_or(u32::MAX), error }
+        let stderr = self.stderr.lock().get(server).cloned();
+        ServerStatus { connections: u32::try_from(open).unwrap_or(u32::MAX), error, stderr }
     }
 
     /// Reads a server's list of tools.
@@ -149,7 +158,25 @@ impl McpClient {
             in_use = self.connection(key) => in_use?,
             () = stop.cancelled() => return Err(McpError::Stopped),
         };
-        in_use.connection.call(tool, arguments, stop, &in_use.redaction).await
+        let InUse { connection, redaction, .. } = &in_use;
+        match connection.call((tool, in_use.timeout), arguments, stop, redaction).await {
+            Err(error @ McpError::Closed { cause: None, .. }) => {
+                let error = error.with_cause(connection.end_cause(redaction).await);
+                tracing::warn!(mcp.server = key.0, %error, "an MCP server has ended");
+                Err(error)
+            }
+            Err(McpError::TimedOut { server, limit, .. }) => {
+                // A program that is stuck would let every later call wait, too.
+                let is_closed = connection.close_unless_alive().await;
+                let error = McpError::TimedOut { server, limit, is_closed };
+                if is_closed {
+                    self.note(key.0, Some(&error));
+                    tracing::warn!(mcp.server = key.0, %error, "an MCP server is stuck");
+                }
+                Err(error)
+            }
+            answer => answer,
+        }
     }
 
     /// Runs a task until it ends or the process drains.
@@ -188,9 +215,11 @@ impl McpClient {
     /// Remembers the last error of a server for the admin, or that there is none.
     fn note(&self, server: &str, error: Option<&McpError>) {
         let mut errors = self.errors.lock();
-        match error {
-            Some(error) => drop(errors.insert(server.to_owned(), error.for_admin())),
-            None => drop(errors.remove(server)),
+        if let Some(error) = error {
+            errors.insert(server.to_owned(), error.for_admin());
+        } else {
+            errors.remove(server);
+            self.stderr.lock().remove(server);
         }
     }
 }

@@ -16,11 +16,12 @@ use rmcp::{
     ErrorData, RoleClient, Service, ServiceError,
     model::{
         CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, ClientResult,
-        ErrorCode, Implementation, ListToolsRequest, PaginatedRequestParams, ServerNotification, ServerRequest,
-        ServerResult,
+        ErrorCode, Implementation, ListToolsRequest, PaginatedRequestParams, PingRequest, ServerNotification,
+        ServerRequest, ServerResult,
     },
     service::{
-        NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RunningService, serve_client_with_ct,
+        ClientInitializeError, NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RunningService,
+        serve_client_with_ct,
     },
     transport::IntoTransport,
 };
@@ -35,8 +36,10 @@ use super::{
     http::LastFailure,
     listed_tool::{ListedTool, Page},
     message::result_object,
+    progress::Progress,
     receive_limit::ReceiveLimit,
     redaction::Redaction,
+    stdio::OwnedContainer,
 };
 
 /// Calls of one connection that are in progress at once; further ones wait.
@@ -47,6 +50,8 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_PAGES: usize = 32;
 /// Tools that are read of a list. More than are used, so that an admin sees which ones are not.
 const MAX_TOOLS: usize = 1_000;
+/// Time for the answer to a ping after a call that was not answered.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for a cancellation to be sent.
 const CANCEL_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -59,12 +64,13 @@ pub(super) struct Connection {
     limit: ReceiveLimit,
     failure: LastFailure,
     calls: Semaphore,
+    progress: Progress,
     is_broken: AtomicBool,
     pub(super) credentials: Arc<Credentials>,
     /// Monotonic time of the end of the handshake.
     pub(super) opened_at: Duration,
     /// The container, if it has one.
-    pub(super) container: Option<String>,
+    pub(super) container: Option<OwnedContainer>,
 }
 
 pub(super) struct Opening {
@@ -72,14 +78,16 @@ pub(super) struct Opening {
     pub(super) limit: ReceiveLimit,
     pub(super) failure: LastFailure,
     pub(super) credentials: Arc<Credentials>,
+    /// Of the error that it answers with.
+    pub(super) redaction: Redaction,
     pub(super) changes: Arc<AtomicU64>,
     pub(super) opened_at: Duration,
-    pub(super) container: Option<String>,
 }
 
 /// Receives what a server sends by itself.
 struct Handler {
     changes: Arc<AtomicU64>,
+    progress: Progress,
 }
 
 /// Not the library's trait for clients, which answers some requests by default.
@@ -100,8 +108,12 @@ impl Service<RoleClient> for Handler {
         notification: ServerNotification,
         _context: NotificationContext<RoleClient>,
     ) -> Result<(), ErrorData> {
-        if let ServerNotification::ToolListChangedNotification(_) = notification {
-            self.changes.fetch_add(1, Ordering::Relaxed);
+        match notification {
+            ServerNotification::ToolListChangedNotification(_) => {
+                self.changes.fetch_add(1, Ordering::Relaxed);
+            }
+            ServerNotification::ProgressNotification(progress) => self.progress.report(&progress.params.progress_token),
+            _ => {}
         }
         Ok(())
     }
@@ -118,16 +130,17 @@ impl Connection {
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
-        let Opening { server, limit, failure, credentials, changes, opened_at, container } = opening;
-        let closing = CancellationToken::new();
+        let Opening { server, limit, failure, credentials, redaction, changes, opened_at } = opening;
+        let (closing, progress) = (CancellationToken::new(), Progress::default());
         limit.allow_answer();
-        let handshake = serve_client_with_ct(Handler { changes }, transport, closing.clone());
+        let handshake =
+            serve_client_with_ct(Handler { changes, progress: progress.clone() }, transport, closing.clone());
         let service = tokio::select! {
-            service = handshake => service.ok(),
-            () = limit.exceeded_limit() => None,
+            service = handshake => service.map_err(|error| answered(&error, &redaction)),
+            () = limit.exceeded_limit() => Err(None),
         };
-        let service = service.ok_or_else(|| {
-            let cause = limit.cause().map(str::to_owned).or_else(|| failure.get());
+        let service = service.map_err(|answered| {
+            let cause = limit.cause().map(str::to_owned).or(answered).or_else(|| failure.get());
             let cause = cause.unwrap_or_else(|| "it does not speak the protocol, or has ended".to_owned());
             McpError::Unavailable { server: server.clone(), cause, retry_after: None }
         })?;
@@ -138,10 +151,11 @@ impl Connection {
             limit,
             failure,
             calls: Semaphore::new(MAX_CALLS),
+            progress,
             is_broken: AtomicBool::new(false),
             credentials,
             opened_at,
-            container,
+            container: None,
         })
     }
 
@@ -159,6 +173,11 @@ impl Connection {
         Some(McpError::Unavailable { server, cause, retry_after: None })
     }
 
+    /// Why its program has ended, if it has one that has.
+    pub(super) async fn end_cause(&self, redaction: &Redaction) -> Option<String> {
+        self.container.as_ref()?.end(redaction).await.cause()
+    }
+
     /// Ends the session. The transport reports it to the server.
     pub(super) fn close(&self) {
         self.is_broken.store(true, Ordering::Relaxed);
@@ -174,9 +193,8 @@ impl Connection {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
             let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
             let never = CancellationToken::new();
-            let page = tokio::time::timeout(PAGE_TIMEOUT, self.request(request, &never, redaction)).await;
-            let page = page.map_err(|_| McpError::TimedOut { server: self.server.clone(), limit: PAGE_TIMEOUT });
-            let page = page.and_then(|page| page).inspect_err(|_| self.close())?;
+            let page = self.request(request, PAGE_TIMEOUT, &never, redaction).await;
+            let page = page.inspect_err(|_| self.close())?;
             let places = tools.len()..MAX_TOOLS;
             let page = redaction.read(move |redaction| Page::of(&page, places, redaction)).await?;
             let page = page.ok_or_else(|| self.invalid_answer())?;
@@ -190,10 +208,11 @@ impl Connection {
         Ok(tools)
     }
 
-    /// Calls a tool. A call that is stopped is cancelled at the server, too.
+    /// Calls a tool. A call that is stopped, or whose server gives no sign of life for `limit`, is cancelled at the
+    /// server, too.
     pub(super) async fn call(
         &self,
-        tool: &str,
+        (tool, limit): (&str, Duration),
         arguments: Value,
         stop: &CancellationToken,
         redaction: &Redaction,
@@ -207,19 +226,32 @@ impl Connection {
             params = params.with_arguments(arguments);
         }
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-        let result = self.request(request, stop, redaction).await?;
+        let result = self.request(request, limit, stop, redaction).await?;
         let answer = redaction.read(move |redaction| Answer::of(&result, redaction)).await?;
         answer.ok_or_else(|| self.invalid_answer())
+    }
+
+    /// Closes a connection whose server does not answer a ping either; whether it does not.
+    pub(super) async fn close_unless_alive(&self) -> bool {
+        let ping = ClientRequest::PingRequest(PingRequest::default());
+        let answer = self.send(ping, PING_TIMEOUT, &CancellationToken::new()).await;
+        // An error is an answer, too.
+        let is_alive = matches!(answer, Ok(Ok(_) | Err(ServiceError::McpError(_))));
+        if !is_alive {
+            self.close();
+        }
+        !is_alive
     }
 
     /// The result as the server sent it.
     async fn request(
         &self,
         request: ClientRequest,
+        limit: Duration,
         stop: &CancellationToken,
         redaction: &Redaction,
     ) -> Result<String, McpError> {
-        match self.send(request, stop).await? {
+        match self.send(request, limit, stop).await? {
             Ok(result) => result_object(result).ok_or_else(|| self.invalid_answer()),
             // It has not been searched for secrets.
             Err(ServiceError::McpError(ErrorData { code, message, .. })) => {
@@ -234,6 +266,7 @@ impl Connection {
     async fn send(
         &self,
         request: ClientRequest,
+        limit: Duration,
         stop: &CancellationToken,
     ) -> Result<Result<ServerResult, ServiceError>, McpError> {
         self.limit.allow_answer();
@@ -242,6 +275,7 @@ impl Connection {
             Ok(handle) => handle,
             Err(error) => return Ok(Err(error)),
         };
+        let time = self.progress.begin(handle.progress_token.clone(), limit);
         tokio::select! {
             answer = &mut handle.rx => answer.map_err(|_| self.closed()),
             () = self.limit.exceeded_limit() => {
@@ -251,6 +285,10 @@ impl Connection {
             () = stop.cancelled() => {
                 self.cancel(handle).await;
                 Err(McpError::Stopped)
+            }
+            () = time.over() => {
+                self.cancel(handle).await;
+                Err(McpError::TimedOut { server: self.server.clone(), limit, is_closed: false })
             }
         }
     }
@@ -281,6 +319,13 @@ impl Connection {
     fn invalid_answer(&self) -> McpError {
         McpError::InvalidAnswer { server: self.server.clone() }
     }
+}
+
+/// The error that a server has answered the handshake with, if it has.
+fn answered(error: &ClientInitializeError, redaction: &Redaction) -> Option<String> {
+    let ClientInitializeError::JsonRpcError(ErrorData { code, message, .. }) = error else { return None };
+    let message = McpError::message(message, redaction);
+    Some(format!("it answered the handshake with error {}: {message}", code.0))
 }
 
 impl Drop for Connection {

@@ -64,8 +64,13 @@ pub enum McpError {
     #[error("the MCP server {server} sent an invalid answer")]
     InvalidAnswer { server: String },
     /// No answer within the time limit.
-    #[error("the MCP server {server} did not answer within {} s", limit.as_secs())]
-    TimedOut { server: String, limit: Duration },
+    #[error("the MCP server {server} did not answer within {} s{}", limit.as_secs(), closed_note(*is_closed))]
+    TimedOut {
+        server: String,
+        limit: Duration,
+        /// Whether it did not answer a ping either, so that this side closed the connection.
+        is_closed: bool,
+    },
     /// The caller stopped the call.
     #[error("stopped before the MCP server answered")]
     Stopped,
@@ -73,9 +78,29 @@ pub enum McpError {
 
 impl McpError {
     pub(super) fn answered(server: &str, code: i64, message: &str, redaction: &Redaction) -> Self {
+        Self::Answered { server: server.to_owned(), code, message: Self::message(message, redaction) }
+    }
+
+    /// A server's own message as it is shown.
+    pub(super) fn message(message: &str, redaction: &Redaction) -> String {
         // A part of a secret would not be found.
-        let message = neutralize(&elide(&redaction.text(message), MAX_MESSAGE_BYTES)).into_owned();
-        Self::Answered { server: server.to_owned(), code, message }
+        neutralize(&elide(&redaction.text(message), MAX_MESSAGE_BYTES)).into_owned()
+    }
+
+    /// The error of a server whose program may have named the cause itself.
+    pub(super) fn with_cause(self, own: Option<String>) -> Self {
+        let Some(own) = own else { return self };
+        match self {
+            Self::Unavailable { server, cause, retry_after } => {
+                Self::Unavailable { server, cause: format!("{cause}; {own}"), retry_after }
+            }
+            Self::TimedOut { server, limit, .. } => {
+                let cause = format!("it did not answer within {} s; {own}", limit.as_secs());
+                Self::Unavailable { server, cause, retry_after: None }
+            }
+            Self::Closed { server, cause: None } => Self::Closed { server, cause: Some(own) },
+            other => other,
+        }
     }
 
     /// The message for an admin, who may know whose secret is missing.
@@ -100,8 +125,8 @@ impl McpError {
             | Self::TooManyConnections
             | Self::Closed { .. }
             | Self::Answered { .. }
-            | Self::InvalidAnswer { .. }
-            | Self::TimedOut { .. } => ToolErrorKind::External,
+            | Self::InvalidAnswer { .. } => ToolErrorKind::External,
+            Self::TimedOut { .. } => ToolErrorKind::Timeout,
         }
     }
 }
@@ -121,6 +146,10 @@ fn missing_note(secret: &str, is_own: bool) -> String {
 
 fn retry_note(retry_after: Option<Duration>) -> String {
     retry_after.map_or_else(String::new, |wait| format!("; it is tried again in {} s", wait.as_secs().max(1)))
+}
+
+const fn closed_note(is_closed: bool) -> &'static str {
+    if is_closed { ", and no ping either; it is started or connected to again by the next call" } else { "" }
 }
 
 fn cause_note(cause: Option<&str>) -> String {

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use futures_util::stream::BoxStream;
+use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use rmcp::{
@@ -23,7 +23,10 @@ use sse_stream::{Error as SseError, Sse};
 use tokio::time::Instant;
 
 use super::{
-    credentials::Credentials, events::events, message::read_message, receive_limit::ReceiveLimit,
+    credentials::Credentials,
+    events::{event_of, events},
+    message::read_messages,
+    receive_limit::ReceiveLimit,
     reconnects::Reconnects,
 };
 use egress::{EgressClient, OpenResponse, OutboundRequest};
@@ -188,8 +191,15 @@ impl StreamableHttpClient for EgressHttp {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         // Some servers send another content type, or none.
-        let message = read_message(&body).ok_or_else(|| self.failed("its answer is not a message of the protocol"))?;
-        Ok(StreamableHttpPostResponse::Json(message, session))
+        let mut messages = read_messages(&body);
+        match messages.pop() {
+            Some(message) if messages.is_empty() => Ok(StreamableHttpPostResponse::Json(message, session)),
+            Some(last) => {
+                let batch = stream::iter(messages.into_iter().chain([last]).map(|message| Ok(event_of(&message))));
+                Ok(StreamableHttpPostResponse::Sse(batch.boxed(), session))
+            }
+            None => Err(self.failed("its answer is not a message of the protocol")),
+        }
     }
 
     async fn delete_session(

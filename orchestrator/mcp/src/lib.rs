@@ -13,11 +13,13 @@ mod events;
 mod http;
 mod listed_tool;
 mod message;
+mod progress;
 mod receive_limit;
 mod reconnects;
 mod redaction;
 mod server;
 mod slot;
+mod stderr;
 mod stdio;
 
 pub use answer::{Answer, AnswerPart};

@@ -132,7 +132,8 @@ mod tests {
     fn server() -> ConfiguredServer {
         let transport = McpTransport::Stdio { image: "i".to_owned(), command: vec!["c".to_owned()] };
         let requirement = protocol::ApprovalRequirement::Never;
-        ConfiguredServer::new(&McpServerSettings { name: "srv".to_owned(), transport, requirement }).unwrap()
+        let (name, timeout) = ("srv".to_owned(), Duration::from_mins(1));
+        ConfiguredServer::new(&McpServerSettings { name, transport, requirement, timeout }).unwrap()
     }
 
     #[test]

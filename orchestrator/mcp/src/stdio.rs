@@ -1,12 +1,13 @@
 //! Servers in containers: their names, their limits, and their output as it is read.
 //!
-//! Guarantees that a container which belongs to no connection is removed.
+//! Guarantees that a container which belongs to no connection is removed, also if its start was given up.
 
 use std::{
     collections::HashSet,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
@@ -17,28 +18,69 @@ use rmcp::{
     model::ServerJsonRpcMessage,
     transport::async_rw::{JsonRpcMessageCodec, TransportWriter},
 };
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader, ReadBuf};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader, ReadBuf},
+    runtime::Handle,
+};
+use tokio_util::task::TaskTracker;
 
-use super::{error::McpError, message::read_message, receive_limit::ReceiveLimit};
+use super::{
+    error::McpError,
+    message::read_messages,
+    receive_limit::ReceiveLimit,
+    redaction::Redaction,
+    stderr::{ErrorOutput, reason},
+};
 use base::clock::Clock;
 use dispatch::Sandbox;
-use engine::{ContainerRole, Engine, EngineError, McpContainerSpec, Resources, SandboxReadiness};
+use engine::{ContainerRole, ContainerStatus, Engine, EngineError, McpContainerSpec, Resources, SandboxReadiness};
 
 /// Enough for a program in Node or Python that calls no model.
 const RESOURCES: Resources = Resources { memory_mb: 512, cpus: 1.0, pids: 128, disk_mb: 64 };
+
+/// Time for the engine to report the end of a program whose output has ended.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+const OBSERVE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Starts and removes the containers.
 pub(super) struct Containers {
     engine: Arc<dyn Engine>,
     sandbox: Arc<Sandbox>,
     clock: Clock,
-    /// Containers that belong to a connection.
+    /// Starts and removals in progress.
+    tasks: TaskTracker,
+    /// Containers that belong to a connection, or to one that is being opened or ended.
     live: Mutex<HashSet<String>>,
 }
 
-/// The standard streams of a server, and the container that they belong to.
-pub(super) struct StartedServer {
-    pub(super) container: String,
+/// A container, which is removed when this is dropped.
+pub(super) struct OwnedContainer {
+    name: String,
+    containers: Arc<Containers>,
+    /// None until it has started.
+    stderr: Option<ErrorOutput>,
+}
+
+/// How a program has ended, as far as that is known.
+pub(super) struct ProgramEnd {
+    exit_code: Option<i64>,
+    /// The end of its standard error, without secrets.
+    pub(super) stderr: String,
+}
+
+impl ProgramEnd {
+    /// The reason for a failure, as far as the program names it.
+    pub(super) fn cause(&self) -> Option<String> {
+        match (self.exit_code, reason(&self.stderr)) {
+            (Some(code), Some(line)) => Some(format!("its program ended with exit code {code} and printed: {line}")),
+            (Some(code), None) => Some(format!("its program ended with exit code {code}")),
+            (None, line) => line.map(|line| format!("its program printed: {line}")),
+        }
+    }
+}
+
+/// The standard streams of a server.
+pub(super) struct Streams {
     stdin: Box<dyn AsyncWrite + Send + Unpin>,
     stdout: LimitedReader,
 }
@@ -47,7 +89,46 @@ pub(super) struct StartedServer {
 type Transport =
     (TransportWriter<RoleClient, Box<dyn AsyncWrite + Send + Unpin>>, BoxStream<'static, ServerJsonRpcMessage>);
 
-impl StartedServer {
+impl OwnedContainer {
+    /// How the program has ended. One that goes on is waited for for a moment.
+    pub(super) async fn end(&self, redaction: &Redaction) -> ProgramEnd {
+        let exit_code = tokio::time::timeout(END_TIMEOUT, self.exit_code()).await.ok().flatten();
+        if exit_code.is_some()
+            && let Some(stderr) = &self.stderr
+        {
+            let _ended = tokio::time::timeout(END_TIMEOUT, stderr.ended()).await;
+        }
+        let stderr = self.stderr.as_ref().map(|stderr| stderr.text(redaction)).unwrap_or_default();
+        ProgramEnd { exit_code, stderr }
+    }
+
+    async fn exit_code(&self) -> Option<i64> {
+        loop {
+            let container = self.containers.engine.observe(&self.name).await.ok().flatten()?;
+            if let ContainerStatus::Exited { code, .. } = container.status {
+                return Some(code);
+            }
+            tokio::time::sleep(OBSERVE_INTERVAL).await;
+        }
+    }
+
+    /// Removes it. If that is given up, it is removed when this is dropped.
+    pub(super) async fn remove(&self) {
+        self.containers.remove(&self.name).await;
+    }
+}
+
+impl Drop for OwnedContainer {
+    fn drop(&mut self) {
+        let is_removed = !self.containers.live.lock().contains(&self.name);
+        if !is_removed && let Ok(runtime) = Handle::try_current() {
+            let (containers, name) = (Arc::clone(&self.containers), self.name.clone());
+            self.containers.tasks.spawn_on(async move { containers.remove(&name).await }, &runtime);
+        }
+    }
+}
+
+impl Streams {
     /// The streams as the protocol library takes them. The program's input ends when it drops them.
     pub(super) fn transport(self) -> Transport {
         (TransportWriter::<RoleClient, _>::new(self.stdin, JsonRpcMessageCodec::default()), messages(self.stdout))
@@ -59,36 +140,38 @@ fn messages(output: LimitedReader) -> BoxStream<'static, ServerJsonRpcMessage> {
     let messages = stream::unfold(BufReader::new(output), async |mut output| {
         let mut line = Vec::new();
         while output.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
-            if let Some(message) = read_message(&line) {
-                return Some((message, output));
+            let messages = read_messages(&line);
+            if !messages.is_empty() {
+                return Some((stream::iter(messages), output));
             }
             line.clear();
         }
         None
     });
-    messages.boxed()
+    messages.flatten().boxed()
 }
 
 impl Containers {
-    pub(super) fn new(engine: Arc<dyn Engine>, sandbox: Arc<Sandbox>, clock: Clock) -> Self {
-        Self { engine, sandbox, clock, live: Mutex::default() }
+    pub(super) fn new(engine: Arc<dyn Engine>, sandbox: Arc<Sandbox>, clock: Clock, tasks: TaskTracker) -> Self {
+        Self { engine, sandbox, clock, tasks, live: Mutex::default() }
     }
 
     /// Starts a container for this server and user, if the sandbox is ready.
     pub(super) async fn start(
-        &self,
+        self: &Arc<Self>,
         (server, user): (&str, &str),
         (image, command): (&str, &[String]),
         limit: &ReceiveLimit,
-    ) -> Result<StartedServer, McpError> {
+    ) -> Result<(OwnedContainer, Streams), McpError> {
         let failed = |cause: String| McpError::Sandbox { server: server.to_owned(), cause };
         if let SandboxReadiness::NotReady { reason, .. } = self.sandbox.state().await {
             return Err(failed(format!("the sandbox is not ready ({})", reason.as_str())));
         }
-        let container = ContainerName::Mcp { id: JobId::generate() }.to_string();
-        self.live.lock().insert(container.clone());
+        let name = ContainerName::Mcp { id: JobId::generate() }.to_string();
+        self.live.lock().insert(name.clone());
+        let container = OwnedContainer { name: name.clone(), containers: Arc::clone(self), stderr: None };
         let spec = McpContainerSpec {
-            name: container.clone(),
+            name,
             server: server.to_owned(),
             owner: user.to_owned(),
             created_at: self.clock.now(),
@@ -96,21 +179,20 @@ impl Containers {
             command: command.to_vec(),
             resources: RESOURCES,
         };
-        match self.engine.start_mcp(&spec).await {
-            Ok(streams) => {
-                let stdout = LimitedReader { inner: streams.stdout, limit: limit.clone(), line_bytes: 0 };
-                Ok(StartedServer { container, stdin: streams.stdin, stdout })
-            }
-            Err(error) => {
-                self.live.lock().remove(&container);
-                tracing::warn!(mcp.server = server, %error, "the container of an MCP server does not start");
-                Err(failed(describe(&error)))
-            }
-        }
+        // Continues if the caller goes away: the engine could go on with a start that is given up, after the removal.
+        let engine = Arc::clone(&self.engine);
+        let starting = self.tasks.spawn(async move { (engine.start_mcp(&spec).await, container) });
+        let (started, mut container) = starting.await.map_err(|_| failed("the server is shutting down".to_owned()))?;
+        let streams = started.map_err(|error| {
+            tracing::warn!(mcp.server = server, %error, "the container of an MCP server does not start");
+            failed(describe(&error))
+        })?;
+        container.stderr = Some(ErrorOutput::of(streams.stderr, &self.tasks));
+        let stdout = LimitedReader { inner: streams.stdout, limit: limit.clone(), line_bytes: 0 };
+        Ok((container, Streams { stdin: streams.stdin, stdout }))
     }
 
-    /// Removes the container of a connection that has ended.
-    pub(super) async fn remove(&self, container: &str) {
+    async fn remove(&self, container: &str) {
         if let Err(error) = self.engine.remove(container).await {
             tracing::warn!(container.name = container, %error, "the container of an MCP server cannot be removed yet");
         }
@@ -143,10 +225,18 @@ fn describe(error: &EngineError) -> String {
         EngineError::ImageMissing(image) => format!("image {image} is not on the engine"),
         EngineError::RuntimeMissing(runtime) => format!("runtime {runtime} is not on the engine"),
         EngineError::PostureMismatch { field, .. } => format!("the container does not meet the posture: {field}"),
+        EngineError::Refused(message) | EngineError::Other(message) if is_missing_program(message) => {
+            "the container does not start: its image does not have the program of its command".to_owned()
+        }
         EngineError::Refused(_) | EngineError::Other(_) => {
             "the container does not start; see the server's log".to_owned()
         }
     }
+}
+
+fn is_missing_program(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    message.contains("executable file not found") || message.contains("no such file or directory")
 }
 
 /// A server's output, one message on each line, cut at the connection's limits.

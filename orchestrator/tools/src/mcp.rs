@@ -115,7 +115,12 @@ impl McpTools {
         wait: Duration,
     ) -> ToolRegistry {
         let mut registry = base.clone();
-        let tools = self.tools(servers, context.owner.as_str(), wait).await;
+        let tools = self.tools(servers.clone(), context.owner.as_str(), wait).await;
+        for server in &servers {
+            for name in self.catalog.withheld(server, context.owner.as_str()).iter() {
+                registry.withhold(name, &withheld_reason(server, name));
+            }
+        }
         let is_named = |name: &str| context.only.as_ref().is_none_or(|only| only.iter().any(|one| one == name));
         for (_, tool) in tools.into_iter().filter(|(_, tool)| is_named(tool.name())).take(MAX_TOOLS_IN_CONTEXT) {
             // A name that is taken stays that of the tool that has it. No built-in tool has the separator in its name.
@@ -179,6 +184,12 @@ fn add_unavailable(registry: &mut ToolRegistry, name: &str, error: McpError) {
         // Refused if the tool itself is there, from an earlier list.
         let _refused = registry.add(Arc::new(tool));
     }
+}
+
+/// Why a call of a tool whose definition has changed fails.
+fn withheld_reason(server: &str, name: &str) -> String {
+    let tool = name.split_once(SEPARATOR).map_or(name, |(_, tool)| tool);
+    format!("its definition has changed and waits for an admin (gantry admin mcp approve {server} {tool})")
 }
 
 /// Reports that definitions could not be read. Nothing is listed then.

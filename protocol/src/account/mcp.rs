@@ -46,6 +46,9 @@ pub struct McpServerSummary {
     /// The last error of a connection, if no connection has succeeded since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The end of what its program printed to its standard error, without secrets, if it does not start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<String>,
     /// Its tools: those that were ever seen, and those that its last answer had and that are refused.
     pub tools: Vec<McpToolSummary>,
 }

@@ -159,7 +159,11 @@ impl Engine for FakeEngine {
     fn observe<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ContainerView>, EngineError>> {
         Box::pin(async move {
             self.answers()?;
-            Ok(self.lock().containers.get(name).map(view))
+            let own = self.lock().containers.get(name).map(view);
+            match self.0.mcp.get() {
+                Some(McpEngine(real)) if own.is_none() => real.observe(name).await,
+                _ => Ok(own),
+            }
         })
     }
 

@@ -6,6 +6,8 @@ mod secrets;
 pub(crate) mod server;
 mod unusual;
 
+use std::time::Duration;
+
 use orchestrator::{
     auth::Role,
     config::{HeaderTemplate, McpServerSettings, McpTransport},
@@ -33,7 +35,8 @@ pub(crate) fn settings(name: &str, server: &McpTestServer) -> McpServerSettings 
 
 fn settings_of_url(name: &str, url: String) -> McpServerSettings {
     let transport = McpTransport::Http { url, headers: [].into(), secrets_of: None };
-    McpServerSettings { name: name.to_owned(), transport, requirement: ApprovalRequirement::UnlessAutoApproved }
+    let (requirement, timeout) = (ApprovalRequirement::UnlessAutoApproved, Duration::from_mins(1));
+    McpServerSettings { name: name.to_owned(), transport, requirement, timeout }
 }
 
 /// A running job that may use these tools.
@@ -195,6 +198,8 @@ async fn a_changed_definition_is_withheld_until_an_admin_approves_it() {
     assert_eq!(listed(&worker).await, ["srv__stable"]);
     let reply = worker.tool("srv__echo", "t1", json!({})).await.expect(200).body;
     assert_eq!(reply["error"]["kind"], "not_found");
+    let reason = "its definition has changed and waits for an admin (gantry admin mcp approve srv echo)";
+    assert_eq!(reply["error"]["message"], reason);
     let root = world.someone("root", Role::Admin);
     let items = root.get("/api/admin/mcp").await.expect(200).body["items"][0]["tools"].clone();
     let withheld = items.as_array().unwrap().iter().find(|tool| tool["status"] == "withheld").unwrap().clone();

@@ -6,7 +6,7 @@ use std::{collections::HashMap, future::Future, pin::Pin, sync::OnceLock, time::
 
 use bollard::{
     API_DEFAULT_VERSION,
-    container::LogOutput,
+    container::{AttachContainerResults, LogOutput},
     errors::Error,
     models::{ContainerCreateBody, ContainerInspectResponse, ImageInspect, SystemInfo, SystemVersion},
     query_parameters::{
@@ -16,6 +16,7 @@ use bollard::{
     },
 };
 use futures_util::{Stream, StreamExt};
+use tokio::io::AsyncRead;
 use tokio_util::io::StreamReader;
 
 use super::wire::ContainerSummary;
@@ -129,19 +130,21 @@ impl Client {
         self.call(CHANGE_TIMEOUT, |docker| docker.start_container(id, None)).await
     }
 
-    /// Attaches to standard input and output. The engine discards standard error, so that the program never waits for a
-    /// reader of it.
+    /// Attaches to the standard streams: to standard error by itself, so that its reader can end without the others.
     pub(super) async fn attach(&self, id: &str) -> Result<AttachedStreams, ClientError> {
-        let options = AttachContainerOptionsBuilder::new().stream(true).stdin(true).stdout(true).build();
-        let attached = self.call(READ_TIMEOUT, |docker| docker.attach_container(id, Some(options))).await?;
-        let stdout = attached.output.filter_map(|output| async {
-            match output {
-                Ok(LogOutput::StdOut { message }) => Some(Ok(message)),
-                Ok(LogOutput::StdErr { .. } | LogOutput::StdIn { .. } | LogOutput::Console { .. }) => None,
-                Err(error) => Some(Err(std::io::Error::other(error))),
-            }
-        });
-        Ok(AttachedStreams { stdin: Box::new(attached.input), stdout: Box::new(StreamReader::new(stdout.boxed())) })
+        let options = || AttachContainerOptionsBuilder::new().stream(true);
+        let attached = self.attach_to(id, options().stdin(true).stdout(true)).await?;
+        let errors = self.attach_to(id, options().stderr(true)).await?;
+        let (stdin, stdout, stderr) = (Box::new(attached.input), reader(attached.output), reader(errors.output));
+        Ok(AttachedStreams { stdin, stdout, stderr })
+    }
+
+    async fn attach_to(
+        &self,
+        id: &str,
+        options: AttachContainerOptionsBuilder,
+    ) -> Result<AttachContainerResults, ClientError> {
+        self.call(READ_TIMEOUT, |docker| docker.attach_container(id, Some(options.build()))).await
     }
 
     pub(super) async fn signal(&self, id: &str, signal: &str) -> Result<(), ClientError> {
@@ -261,6 +264,12 @@ fn client_error(error: Error) -> ClientError {
 }
 
 /// Classifies an error response. An unknown runtime has no distinct status, so it is recognised by the message.
+/// What a container prints.
+fn reader(output: impl Stream<Item = Result<LogOutput, Error>> + Send + 'static) -> Box<dyn AsyncRead + Send + Unpin> {
+    let chunks = output.map(|chunk| chunk.map(LogOutput::into_bytes).map_err(std::io::Error::other));
+    Box::new(StreamReader::new(chunks.boxed()))
+}
+
 fn error_response(status: u16, message: String) -> ClientError {
     match status {
         404 => ClientError::NotFound(message),

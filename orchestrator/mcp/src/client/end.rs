@@ -54,7 +54,7 @@ impl McpClient {
                 self.note(&connection.server, Some(&error));
             }
             if let Some(container) = &connection.container {
-                self.containers.remove(container).await;
+                container.remove().await;
             }
         }
         slot.usage.lock().is_open = false;

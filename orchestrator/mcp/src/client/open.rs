@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use agent::BoxFuture;
+use agent::{BoxFuture, safety::LeakDetector};
 use futures_util::FutureExt as _;
 use protocol::McpTransportKind;
+use tokio::time::Instant;
 
 use super::{
     McpClient,
@@ -32,7 +33,7 @@ const MAX_CONTAINERS_PER_USER: usize = 8;
 /// Pairs of a server and a user that are remembered.
 const MAX_SLOTS: usize = 4_096;
 /// Time limit of a handshake, with the start of a container.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection in use.
 pub(super) struct InUse {
@@ -40,25 +41,14 @@ pub(super) struct InUse {
     pub(super) call: ActiveCall,
     /// Of what the server sends.
     pub(super) redaction: Redaction,
+    /// Time for a call without a sign of life.
+    pub(super) timeout: Duration,
 }
 
 impl McpClient {
     /// The connection of this server and user, opened if there is none.
     pub(super) async fn connection(self: &Arc<Self>, (server, user): (&str, &str)) -> Result<InUse, McpError> {
         let server = self.server(server).ok_or_else(|| McpError::UnknownServer(server.to_owned()))?;
-        let call = self.slot(&server, user).begin_call(&self.clock);
-        let (this, slot) = (Arc::clone(self), Arc::clone(&call.slot));
-        let (name, drain) = (server.name.clone(), self.drain.clone());
-        // Continues if the caller goes away: another one may wait for the same connection, and a container is not left
-        // behind.
-        let opening = Arc::clone(&server);
-        let opened = self.tasks.spawn(async move { drain.run_until_cancelled(this.open(&opening, &slot)).await });
-        let ended = || McpError::Unavailable {
-            server: name,
-            cause: "the server is shutting down".to_owned(),
-            retry_after: None,
-        };
-        let connection = opened.await.ok().flatten().unwrap_or_else(|| Err(ended()))?;
         let detector = self.detectors.of(user).await.map_err(|error| {
             tracing::error!(
                 user,
@@ -68,8 +58,22 @@ impl McpClient {
             let (server, cause) = (server.name.clone(), "the secrets of its user cannot be read".to_owned());
             McpError::Unavailable { server, cause, retry_after: None }
         })?;
+        let call = self.slot(&server, user).begin_call(&self.clock);
+        let (this, slot) = (Arc::clone(self), Arc::clone(&call.slot));
+        let (name, drain) = (server.name.clone(), self.drain.clone());
+        // Continues if the caller goes away: another one may wait for the same connection, and a container is not left
+        // behind.
+        let opening = Arc::clone(&server);
+        let own = Arc::clone(&detector);
+        let opened = self.tasks.spawn(async move { drain.run_until_cancelled(this.open(&opening, &slot, own)).await });
+        let ended = || McpError::Unavailable {
+            server: name,
+            cause: "the server is shutting down".to_owned(),
+            retry_after: None,
+        };
+        let connection = opened.await.ok().flatten().unwrap_or_else(|| Err(ended()))?;
         let redaction = Redaction::new(server.name.clone(), Arc::clone(&connection.credentials), detector);
-        Ok(InUse { connection, call, redaction })
+        Ok(InUse { connection, call, redaction, timeout: server.timeout })
     }
 
     fn slot(&self, server: &ConfiguredServer, user: &str) -> Arc<Slot> {
@@ -85,6 +89,7 @@ impl McpClient {
         self: &Arc<Self>,
         server: &Arc<ConfiguredServer>,
         slot: &Arc<Slot>,
+        detector: Arc<LeakDetector>,
     ) -> Result<Arc<Connection>, McpError> {
         let mut state = Arc::clone(&slot.state).lock_owned().await;
         let credentials = credentials(server, &slot.user, &self.secrets).await;
@@ -99,11 +104,7 @@ impl McpClient {
             return Err(error);
         }
         self.reserve(slot)?;
-        let opening = tokio::time::timeout(CONNECT_TIMEOUT, self.connect(Arc::clone(server), slot, credentials));
-        let opened = opening.await.unwrap_or_else(|_| {
-            let (server, limit) = (server.name.clone(), CONNECT_TIMEOUT);
-            Err(McpError::TimedOut { server, limit })
-        });
+        let opened = self.connect(Arc::clone(server), slot, credentials, detector).await;
         self.note(&server.name, opened.as_ref().err());
         match opened {
             Ok(connection) => {
@@ -126,35 +127,48 @@ impl McpClient {
         server: Arc<ConfiguredServer>,
         slot: &Slot,
         credentials: Credentials,
+        detector: Arc<LeakDetector>,
     ) -> BoxFuture<'static, Result<Connection, McpError>> {
         let (limit, failure) = (ReceiveLimit::new(), LastFailure::default());
         let credentials = Arc::new(credentials);
+        let redaction = Redaction::new(server.name.clone(), Arc::clone(&credentials), detector);
         let opening = Opening {
             server: server.name.clone(),
             limit: limit.clone(),
             failure: failure.clone(),
             credentials: Arc::clone(&credentials),
+            redaction: redaction.clone(),
             changes: Arc::clone(&slot.changes),
             opened_at: self.clock.monotonic(),
-            container: None,
         };
         let (this, user) = (Arc::clone(self), slot.user.clone());
         Box::pin(async move {
+            let deadline = Instant::now() + CONNECT_TIMEOUT;
             match &server.transport {
                 McpTransport::Http { url, .. } => {
                     let (egress, reconnects) = (this.egress.keeping_connections(), Reconnects::default());
                     let http = EgressHttp { egress, credentials, limit, failure, reconnects };
-                    Connection::open(http.transport(url), opening).boxed().await
+                    by(deadline, &server, Connection::open(http.transport(url), opening).boxed()).await
                 }
                 McpTransport::Stdio { image, command } => {
-                    let started = this.containers.start((&server.name, &user), (image, command), &limit).await?;
-                    let container = started.container.clone();
-                    let opening = Opening { container: Some(container.clone()), ..opening };
-                    let opened = Connection::open(started.transport(), opening).boxed().await;
-                    if opened.is_err() {
-                        this.containers.remove(&container).await;
+                    let starting = this.containers.start((&server.name, &user), (image, command), &limit);
+                    let (container, streams) = by(deadline, &server, starting).await?;
+                    let opened = by(deadline, &server, Connection::open(streams.transport(), opening).boxed()).await;
+                    match opened {
+                        Ok(mut connection) => {
+                            connection.container = Some(container);
+                            Ok(connection)
+                        }
+                        Err(error) => {
+                            let end = container.end(&redaction).await;
+                            let error = error.with_cause(end.cause());
+                            tracing::warn!(mcp.server = server.name, %error, stderr = end.stderr, "an MCP server does not start");
+                            this.stderr.lock().insert(server.name.clone(), end.stderr);
+                            // It counts as a connection until it is gone.
+                            container.remove().await;
+                            Err(error)
+                        }
                     }
-                    opened
                 }
             }
         })
@@ -188,4 +202,16 @@ impl McpClient {
         usage.last_used = now;
         Ok(())
     }
+}
+
+/// Opens a connection until the deadline.
+async fn by<T>(
+    deadline: Instant,
+    server: &ConfiguredServer,
+    opening: impl Future<Output = Result<T, McpError>>,
+) -> Result<T, McpError> {
+    tokio::time::timeout_at(deadline, opening).await.unwrap_or_else(|_| {
+        let (server, limit) = (server.name.clone(), CONNECT_TIMEOUT);
+        Err(McpError::TimedOut { server, limit, is_closed: false })
+    })
 }

@@ -33,6 +33,7 @@ impl McpTools {
                 requirement: server.requirement,
                 connections: status.connections,
                 error: status.error,
+                stderr: status.stderr.filter(|stderr| !stderr.is_empty()),
                 tools: known_tools(stored.remove(&server.name).unwrap_or_default()).chain(refused).collect(),
             }
         });

@@ -131,6 +131,11 @@ impl Catalog {
         self.lists.find(server, user)?.lock().error.clone()
     }
 
+    /// The names of a server's tools whose definitions wait for an admin.
+    pub(super) fn withheld(&self, server: &str, user: &str) -> Arc<[String]> {
+        self.lists.find(server, user).map_or_else(Arc::default, |list| Arc::clone(&list.lock().withheld))
+    }
+
     /// The refused tools of a server's last list.
     pub(super) fn refused(&self, server: &str) -> Arc<[RefusedTool]> {
         self.refused.lock().get(server).cloned().unwrap_or_default()
@@ -196,24 +201,24 @@ impl Catalog {
         });
         let statuses = self.store.see_mcp_definitions(server, seen.collect(), self.clock.now()).await?;
         let mut tools = Vec::with_capacity(compiled.len());
-        let (mut withheld, mut bytes) = (0, 0);
+        let (mut withheld, mut bytes) = (Vec::new(), 0);
         for ((definition, tool), status) in compiled.into_iter().zip(statuses) {
             match status {
                 DefinitionStatus::Approved => {
                     bytes += definition.sent.len();
                     tools.push(tool);
                 }
-                DefinitionStatus::Withheld => withheld += 1,
+                DefinitionStatus::Withheld => withheld.push(definition.definition.name),
                 DefinitionStatus::TooMany => {
                     refused.push(RefusedTool::new(&definition.tool, "the server has listed too many different tools"));
                 }
             }
         }
         self.log_once(server, "refused", refused.len());
-        self.log_once(server, "withheld", withheld);
+        self.log_once(server, "withheld", withheld.len());
         let refused: Arc<[RefusedTool]> = refused.into();
         self.refused.lock().insert(server.to_owned(), Arc::clone(&refused));
-        Ok(ReadList { tools: tools.into(), refused, bytes, changes })
+        Ok(ReadList { tools: tools.into(), refused, withheld: withheld.into(), bytes, changes })
     }
 
     /// Reports that a server has tools which are not offered, once, and without anything that it sent.
@@ -244,6 +249,7 @@ fn compile(
             tool: definition.tool.clone(),
             definition: definition.definition.clone(),
             requirement: server.requirement,
+            timeout: server.max_call_time(),
         };
         match RegisteredTool::new(Box::new(tool)) {
             Ok(tool) => compiled.push((definition, Arc::new(tool))),

@@ -39,6 +39,8 @@ pub(super) struct ListState {
     pub(super) tools: Option<Tools>,
     /// The tools of the same list that are not used.
     pub(super) refused: Arc<[RefusedTool]>,
+    /// The names of the tools of the same list whose definitions wait for an admin.
+    pub(super) withheld: Arc<[String]>,
     /// Size of the definitions of `tools`.
     bytes: usize,
     /// The version that `tools` have.
@@ -71,7 +73,9 @@ pub(super) struct Version {
 pub(super) struct ReadList {
     pub(super) tools: Tools,
     pub(super) refused: Arc<[RefusedTool]>,
-    /// Size of their definitions.
+    /// The names of the tools whose definitions wait for an admin.
+    pub(super) withheld: Arc<[String]>,
+    /// Size of the definitions of `tools`.
     pub(super) bytes: usize,
     /// The number of changes that the server had reported before.
     pub(super) changes: u64,
@@ -146,8 +150,9 @@ impl ListState {
         self.reading = None;
         self.tried_at = Some(now);
         match outcome {
-            Ok((ReadList { tools, refused, bytes, changes }, approvals)) => {
-                (self.tools, self.refused, self.bytes, self.error) = (Some(tools), refused, bytes, None);
+            Ok((ReadList { tools, refused, withheld, bytes, changes }, approvals)) => {
+                (self.tools, self.refused, self.withheld) = (Some(tools), refused, withheld);
+                (self.bytes, self.error) = (bytes, None);
                 self.version = Some(Version { approvals, changes });
             }
             Err(error) => self.error = error,
@@ -163,7 +168,8 @@ mod tests {
 
     fn add(lists: &Lists, user: &str, bytes: usize, now: Duration) {
         let list = lists.of("srv", user, now);
-        list.lock().tried(Ok((ReadList { tools: Vec::new().into(), refused: [].into(), bytes, changes: 0 }, 0)), now);
+        let (tools, refused, withheld) = (Vec::new().into(), [].into(), [].into());
+        list.lock().tried(Ok((ReadList { tools, refused, withheld, bytes, changes: 0 }, 0)), now);
     }
 
     fn users(lists: &Lists) -> Vec<String> {

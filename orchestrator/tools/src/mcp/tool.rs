@@ -8,9 +8,6 @@ use protocol::ToolDefinition;
 use super::output::output;
 use mcp::McpClient;
 
-/// Time limit of a call.
-const TIMEOUT: Duration = Duration::from_mins(1);
-
 /// One tool of one server.
 pub(super) struct McpTool {
     pub(super) client: Arc<McpClient>,
@@ -19,11 +16,13 @@ pub(super) struct McpTool {
     pub(super) tool: String,
     pub(super) definition: ToolDefinition,
     pub(super) requirement: ApprovalRequirement,
+    /// Greatest length of a call. The client ends calls earlier, by the server's own limit.
+    pub(super) timeout: Duration,
 }
 
 impl Tool for McpTool {
     fn spec(&self) -> ToolSpec {
-        ToolSpec { approval: self.requirement, ..ToolSpec::new(self.definition.clone(), TIMEOUT) }
+        ToolSpec { approval: self.requirement, ..ToolSpec::new(self.definition.clone(), self.timeout) }
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {

@@ -5,7 +5,7 @@ mod containers;
 mod hostile;
 mod official;
 
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
 use orchestrator::{
     Environment,
@@ -30,6 +30,9 @@ fn image() -> String {
 /// The server of the test image that misbehaves as its tools are called.
 const HOSTILE: &[&str] = &["mcp-hostile"];
 
+/// Time for a call without a sign of life.
+const CALL_TIME: Duration = Duration::from_mins(1);
+
 /// An orchestrator with these servers.
 struct McpWorld {
     world: World,
@@ -46,10 +49,11 @@ struct Server {
 
 impl McpWorld {
     async fn start(servers: &[(&str, &[&str])]) -> Self {
-        Box::pin(Self::build(servers, None)).await
+        Box::pin(Self::build(servers, CALL_TIME, None)).await
     }
 
-    async fn build(servers: &[(&str, &[&str])], clock: Option<&ManualClock>) -> Self {
+    /// `limit` is the time for a call without a sign of life.
+    async fn build(servers: &[(&str, &[&str])], limit: Duration, clock: Option<&ManualClock>) -> Self {
         let (exists, output) = run(Command::new("docker").args(["image", "inspect", &image()]));
         assert!(exists, "the tests need the image {}; run tests/run.sh --only images: {output}", image());
         let fixture = Fixture::new(Image::Good);
@@ -61,7 +65,7 @@ impl McpWorld {
         };
         let mut world = builder.build().await;
         world.engine().run_mcp_servers_on(fixture.again(|_| {}));
-        let settings = servers.iter().map(|(name, command)| settings(name, command)).collect();
+        let settings = servers.iter().map(|(name, command)| settings(name, command, limit)).collect();
         world.restart_with(|config| config.mcp = settings).await;
         Self { world, fixture }
     }
@@ -132,10 +136,11 @@ impl Server {
     }
 }
 
-fn settings(name: &str, command: &[&str]) -> McpServerSettings {
+fn settings(name: &str, command: &[&str], timeout: Duration) -> McpServerSettings {
     let command = command.iter().map(|part| (*part).to_owned()).collect();
     let transport = McpTransport::Stdio { image: image(), command };
-    McpServerSettings { name: name.to_owned(), transport, requirement: ApprovalRequirement::UnlessAutoApproved }
+    let requirement = ApprovalRequirement::UnlessAutoApproved;
+    McpServerSettings { name: name.to_owned(), transport, requirement, timeout }
 }
 
 /// Calls a tool, which must answer, and returns the answer's text.

@@ -6,7 +6,7 @@ use chrono::DateTime;
 use orchestrator::clock::ManualClock;
 use serde_json::{Value, json};
 
-use super::{HOSTILE, McpWorld, must, until_offered, well};
+use super::{CALL_TIME, HOSTILE, McpWorld, listed, must, until_offered, well};
 
 #[tokio::test]
 async fn the_container_meets_the_posture_without_a_worker() {
@@ -73,7 +73,7 @@ async fn a_list_of_known_tools_starts_no_container() {
 #[tokio::test]
 async fn an_idle_container_ends_and_the_next_call_starts_another() {
     let clock = ManualClock::at(DateTime::from_timestamp(1_800_000_000, 0).unwrap());
-    let mcp = McpWorld::build(&[("srv", HOSTILE)], Some(&clock)).await;
+    let mcp = McpWorld::build(&[("srv", HOSTILE)], CALL_TIME, Some(&clock)).await;
     for user in ["bob", "ada"] {
         let (_, worker) = mcp.job(&mcp.user(user), &["srv__echo"]).await;
         well(&worker, "srv__echo", "t1", json!({"text": "x"})).await;
@@ -126,12 +126,72 @@ async fn a_program_that_is_missing_and_one_that_ends_are_reported() {
     // Servers that do not start affect no other.
     until_offered(&worker, &["good__echo"]).await;
     assert_eq!(well(&worker, "good__echo", "t1", json!({"text": "x"})).await, "x");
-    for (server, cause) in [("absent", "does not start"), ("ends", "has ended")] {
+    for (server, cause) in [("absent", "does not have the program"), ("ends", "ended with exit code 0")] {
         tests::until(&format!("{server}: {cause}"), async || {
             mcp.overview(server).await["error"].as_str().is_some_and(|error| error.contains(cause))
         })
         .await;
     }
+    worker.finish("done").await;
+    mcp.finish().await;
+}
+
+/// A program that reads nothing and prints nothing.
+const SILENT: &[&str] = &["sleep", "600"];
+
+#[tokio::test]
+async fn a_container_whose_server_does_not_answer_is_removed() {
+    let mcp = McpWorld::start(&[("mute", SILENT)]).await;
+    let ada = mcp.user("ada");
+    let (id, worker) = mcp.job(&ada, &["mute__echo"]).await;
+    assert!(listed(&worker).await.is_empty(), "the job does not wait for it");
+    assert_eq!(mcp.only_server().owner, "ada");
+    tests::until("the start to be given up", async || {
+        let error = mcp.overview("mute").await["error"].clone();
+        error.as_str().is_some_and(|error| error.contains("did not answer within 30 s"))
+    })
+    .await;
+    assert_eq!(mcp.servers(), []);
+    // Its worker was silent for too long to finish it.
+    ada.cancel(id).await;
+    ada.wait_for_end(id).await;
+    mcp.finish().await;
+}
+
+#[tokio::test]
+async fn a_container_that_is_being_started_ends_with_the_process() {
+    let mut mcp = McpWorld::start(&[("mute", SILENT)]).await;
+    let (_, worker) = mcp.job(&mcp.user("ada"), &["mute__echo"]).await;
+    assert!(listed(&worker).await.is_empty(), "the job does not wait for it");
+    mcp.only_server();
+    worker.finish("done").await;
+    mcp.world.stop().await;
+    assert_eq!(mcp.servers(), []);
+    mcp.world.start().await;
+    mcp.finish().await;
+}
+
+/// Prints a secret of its user, and ends.
+const UNSET: &str = "echo 'the header is adas-own-long-token' >&2; echo 'Error: GITHUB_TOKEN is not set' >&2; exit 3";
+/// Refuses the handshake.
+const REFUSES: &str = "read line; echo '{\"jsonrpc\":\"2.0\",\"id\":0,\"error\":{\"code\":-32603,\"message\":\"DATABASE_URL is not set\"}}'; sleep 600";
+
+#[tokio::test]
+async fn the_cause_of_a_server_that_does_not_start_is_shown() {
+    let mcp = McpWorld::start(&[("unset", &["sh", "-c", UNSET]), ("refuses", &["sh", "-c", REFUSES])]).await;
+    let ada = mcp.user("ada");
+    ada.post("/api/secrets", &json!({"name": "own", "value": "adas-own-long-token"})).await.expect(201);
+    let (_, worker) = mcp.job(&ada, &["unset__echo", "refuses__echo"]).await;
+    let ended = "its program ended with exit code 3 and printed: Error: GITHUB_TOKEN is not set";
+    let refused = "it answered the handshake with error -32603: DATABASE_URL is not set";
+    for (server, cause) in [("unset", ended), ("refuses", refused)] {
+        let reply = worker.tool(&format!("{server}__echo"), server, json!({})).await.expect(200).body;
+        assert!(reply["error"]["message"].as_str().unwrap().contains(cause), "{reply:#}");
+        let shown = mcp.overview(server).await;
+        assert!(shown["error"].as_str().unwrap().contains(cause), "{shown:#}");
+    }
+    let printed = mcp.overview("unset").await["stderr"].clone();
+    assert_eq!(printed, "the header is [redacted]\nError: GITHUB_TOKEN is not set");
     worker.finish("done").await;
     mcp.finish().await;
 }

@@ -3,6 +3,7 @@
 use std::{
     process::Command,
     sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
 };
 
 use protocol::JobId;
@@ -80,7 +81,7 @@ fn assert_external(reply: &Value, cause: &str) {
 }
 
 #[rstest]
-#[case::ends("die", "closed the connection during the call")]
+#[case::ends("die", "its program ended with exit code 7")]
 #[case::floods("flood", "it sent more than requests ask for")]
 #[case::sends_one_endless_line("endless_line", "more than 4 MiB")]
 #[case::sends_another_result("wrong_result", "invalid answer")]
@@ -196,4 +197,30 @@ async fn a_definition_that_a_server_changes_while_it_runs_is_withheld() {
     until_offered(&all.worker, &["srv__change", "srv__count_hanging"]).await;
     until_offered(&all.neighbour, &["srv__echo"]).await;
     all.finish().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_stuck_is_started_again() {
+    let mcp = Box::pin(McpWorld::build(&[("srv", HOSTILE)], Duration::from_secs(2), None)).await;
+    let (_, worker) = mcp.job(&mcp.user("ada"), &["srv__echo", "srv__hang", "srv__progress", "srv__wedge"]).await;
+    assert_eq!(well(&worker, "srv__progress", "long", json!({})).await, "well", "a call that reports progress");
+    let first = mcp.only_server();
+    let limit = "the MCP server srv did not answer within 2 s";
+    let reply = worker.tool("srv__hang", "hang", json!({})).await.expect(200).body;
+    assert_eq!(reply["error"], json!({"kind": "timeout", "message": limit}), "it answers a ping");
+    well(&worker, "srv__echo", "after", json!({"text": "x"})).await;
+    assert_eq!(mcp.only_server(), first);
+    let reply = worker.tool("srv__wedge", "wedge", json!({})).await.expect(200).body;
+    let message = reply["error"]["message"].as_str().unwrap();
+    assert!(message.starts_with(limit) && message.contains("no ping either"), "{reply:#}");
+    assert_eq!(mcp.overview("srv").await["error"], message);
+    let calls = AtomicUsize::new(0);
+    tests::until("the server to be used again", async || {
+        let call = format!("again{}", calls.fetch_add(1, Ordering::Relaxed));
+        worker.tool("srv__echo", &call, json!({"text": "x"})).await.expect(200).body["success"] == true
+    })
+    .await;
+    assert_ne!(mcp.only_server(), first);
+    worker.finish("done").await;
+    mcp.finish().await;
 }

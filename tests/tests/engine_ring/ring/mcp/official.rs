@@ -7,7 +7,7 @@ use protocol::ApprovalRequirement;
 use serde_json::json;
 use tests::{ManualWorker, World};
 
-use super::{McpWorld, image, must, run, until_offered, well};
+use super::{CALL_TIME, McpWorld, image, must, run, until_offered, well};
 
 const EVERYTHING: [&str; 4] =
     ["everything__echo", "everything__get-sum", "everything__get-tiny-image", "everything__get-env"];
@@ -52,7 +52,7 @@ async fn server_everything_works_over_http() {
     let url = format!("http://{}/mcp", server.address);
     let transport = McpTransport::Http { url, headers: [].into(), secrets_of: None };
     let requirement = ApprovalRequirement::UnlessAutoApproved;
-    let settings = McpServerSettings { name: "everything".to_owned(), transport, requirement };
+    let settings = McpServerSettings { name: "everything".to_owned(), transport, requirement, timeout: CALL_TIME };
     world.restart_with(|config| config.mcp = vec![settings]).await;
     let ada = world.user("ada");
     let id = ada.create(json!({"prompt": "work", "tools": EVERYTHING})).await;
