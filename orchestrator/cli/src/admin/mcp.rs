@@ -72,7 +72,7 @@ fn server_text(server: &McpServerSummary, view: &View) -> String {
     };
     let error = server.error.as_deref().map(|error| format!("\n  error: {}", one_line(error))).unwrap_or_default();
     let stderr = server.stderr.iter().flat_map(|stderr| stderr.lines());
-    let stderr: String = stderr.map(|line| format!("\n    {}", one_line(line))).collect();
+    let stderr = stderr.fold(String::new(), |text, line| text + "\n    " + &one_line(line));
     let stderr = if stderr.is_empty() { stderr } else { format!("\n  its program printed:{stderr}") };
     let head = format!("{} ({kind}, {}){error}{stderr}", one_line(&server.name), one_line(&server.address));
     if server.tools.is_empty() {
