@@ -32,7 +32,7 @@ pub(super) fn decode(
         // RFC 9110, 8.4.1.2: some servers leave out the zlib format.
         "deflate" if is_zlib(&body) => Box::new(ZlibDecoder::new(body.as_slice())),
         "deflate" => Box::new(DeflateDecoder::new(body.as_slice())),
-        "br" => Box::new(Decompressor::new(body.as_slice(), BUFFER_BYTES)),
+        "br" if !has_large_window(&body) => Box::new(Decompressor::new(body.as_slice(), BUFFER_BYTES)),
         _ => return Err(body),
     };
     let mut output = Vec::new();
@@ -51,6 +51,12 @@ pub(super) fn decode(
 /// RFC 1950, 2.2: the method is deflate, and the first two bytes are a multiple of 31.
 fn is_zlib(body: &[u8]) -> bool {
     matches!(body, [first, second, ..] if first & 0x0f == 8 && u16::from_be_bytes([*first, *second]) % 31 == 0)
+}
+
+/// RFC 7932, 9.1: not a valid first byte. An extension of brotli begins with it a window of up to 1 GB, which the decoder
+/// would allocate.
+fn has_large_window(body: &[u8]) -> bool {
+    body.first().is_some_and(|first| first & 0x7f == 0x11)
 }
 
 #[cfg(test)]
@@ -132,6 +138,13 @@ pub(super) mod tests {
     fn another_body_is_left_as_it_is(#[case] encoding: &str) {
         let body = b"\xff\xfe\xfd plain text".to_vec();
         assert_eq!(decode(encoding, body.clone(), BodyEnd::Complete, 1_000), Err(body));
+    }
+
+    /// 0x11 and the window's size in bits.
+    #[test]
+    fn a_large_window_is_not_allocated() {
+        let body = b"\x11\x1e\x00\x00\x00".to_vec();
+        assert_eq!(decode("br", body.clone(), BodyEnd::Complete, 100), Err(body));
     }
 
     #[rstest]

@@ -279,14 +279,16 @@ impl Gateway {
         let mut errors: Vec<(&str, AttemptError)> = Vec::new();
         let (mut reached_provider, mut has_streamed) = (false, false);
         let mut last = (&self.primary, self.primary.model.as_str());
-        let askable: Vec<_> = self.askable(context).collect();
-        let can_pause = askable.iter().any(|(provider, model)| provider.paused(model).is_none());
-        for (index, &(provider, model)) in askable.iter().enumerate() {
-            if let Some(error) = provider.paused(model).filter(|_| can_pause) {
+        let askable = self.askable(context).map(|(provider, model)| (provider, model, provider.paused(model)));
+        let askable: Vec<_> = askable.collect();
+        let last_unpaused = askable.iter().rposition(|(.., paused)| paused.is_none());
+        let last_asked = last_unpaused.unwrap_or(askable.len().saturating_sub(1));
+        for (index, (provider, model, paused)) in askable.into_iter().enumerate() {
+            if let Some(error) = paused.filter(|_| last_unpaused.is_some()) {
                 errors.push((&provider.name, error));
                 continue;
             }
-            let retry = RetrySettings { repeats_timeouts: index + 1 == askable.len(), ..self.retry };
+            let retry = RetrySettings { repeats_timeouts: index == last_asked, ..self.retry };
             last = (provider, model);
             let span = tracing::info_span!(
                 "llm.call",
@@ -299,7 +301,7 @@ impl Gateway {
             let result = tokio::select! {
                 biased;
                 () = &mut unwanted => Err(AttemptError::new(Disposition::Fatal, ErrorKind::Aborted, "the caller is gone")),
-                result = provider.ask(model, request, context, &retry, &mut progress).instrument(span.clone()) => result,
+                result = Box::pin(provider.ask(model, request, context, &retry, &mut progress)).instrument(span.clone()) => result,
             };
             let mut used = progress.usage;
             reached_provider |= progress.reached_provider;

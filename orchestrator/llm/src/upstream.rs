@@ -29,8 +29,9 @@ use base::digest;
 use config::{Dialect, OpenAiWire, ProviderKind, ProviderSettings};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Shorter keys are not redacted: placeholder keys for endpoints that need none are short and occur within words.
+/// As much of a key's digest as tells two accounts apart.
 const KEY_DIGEST_CHARS: usize = 8;
+/// Shorter keys are not redacted: placeholder keys for endpoints that need none are short and occur within words.
 const MIN_REDACTED_KEY_BYTES: usize = 3;
 /// The version of Anthropic's wire that the codec speaks.
 const ANTHROPIC_VERSION: &str = "2023-06-01";

@@ -10,6 +10,8 @@ use super::redaction::Redaction;
 const BASE64_CHARS: usize = 4;
 const BASE64_BYTES: usize = 3;
 /// Longer media types and names of kinds are not shown. The longest registered media types have some 80 characters.
+/// Parts of a result that are read: more than a model can use.
+const MAX_PARTS: usize = 1_000;
 const MAX_SHOWN_BYTES: usize = 80;
 /// The kind of a part whose own one cannot be shown.
 const UNKNOWN_KIND: &str = "content";
@@ -73,7 +75,15 @@ impl Answer {
 /// The parts of the content: a list of blocks, or one block or text in place of it.
 fn parts(content: &str, redaction: &Redaction) -> Vec<AnswerPart> {
     match serde_json::from_str::<Vec<&RawValue>>(content) {
-        Ok(blocks) => blocks.into_iter().map(|block| part(block.get(), redaction)).collect(),
+        Ok(blocks) => {
+            let rest = blocks.len().saturating_sub(MAX_PARTS);
+            let mut parts: Vec<_> =
+                blocks.into_iter().take(MAX_PARTS).map(|block| part(block.get(), redaction)).collect();
+            if rest > 0 {
+                parts.push(AnswerPart::Text(format!("[{rest} more parts: not shown]")));
+            }
+            parts
+        }
         Err(_) => vec![part(content, redaction)],
     }
 }
@@ -167,6 +177,13 @@ mod tests {
         let after = json!({"type": "text", "text": "after"});
         let expected_after = AnswerPart::Text("after".to_owned());
         assert_eq!(parts_of(&json!([block, after])), [expected, expected_after]);
+    }
+
+    #[test]
+    fn parts_beyond_the_limit_are_counted() {
+        let parts = parts_of(&Value::from(vec![1; MAX_PARTS + 2]));
+        assert_eq!(parts.len(), MAX_PARTS + 1);
+        assert_eq!(parts.last(), Some(&AnswerPart::Text("[2 more parts: not shown]".to_owned())));
     }
 
     #[test]

@@ -220,6 +220,9 @@ impl Connection {
         let _permit = tokio::select! {
             permit = self.calls.acquire() => permit.map_err(|_| self.closed())?,
             () = stop.cancelled() => return Err(McpError::Stopped),
+            () = tokio::time::sleep(limit) => {
+                return Err(McpError::TimedOut { server: self.server.clone(), limit, is_closed: false });
+            }
         };
         let mut params = CallToolRequestParams::new(tool.to_owned());
         if let Value::Object(arguments) = arguments {

@@ -133,7 +133,9 @@ impl EventLines {
             "retry" if value.trim().parse::<u64>().is_err() => false,
             "event" | "id" | "retry" => {
                 let is_first = !self.fields.iter().any(|known| known == field);
-                self.fields.push(field.to_owned());
+                if is_first {
+                    self.fields.push(field.to_owned());
+                }
                 is_first
             }
             _ => false,

@@ -17,7 +17,8 @@ struct Response<'m> {
     id: Option<&'m RawValue>,
     #[serde(borrow)]
     result: Option<&'m RawValue>,
-    error: Option<Value>,
+    #[serde(borrow)]
+    error: Option<&'m RawValue>,
 }
 
 /// Reads the messages in a line, an event or a body: one, or a batch of them. Those that are not of the protocol are left
@@ -44,14 +45,17 @@ fn read_message(text: &str) -> Option<ServerJsonRpcMessage> {
         }
         Ok(Response { id: Some(id), error: Some(error), .. }) => {
             let id = serde_json::from_str(id.get()).ok()?;
-            Some(ServerJsonRpcMessage::error(error_of(&error), Some(id)))
+            Some(ServerJsonRpcMessage::error(error_of(error.get()), Some(id)))
         }
         _ => serde_json::from_str(text).ok(),
     }
 }
 
 /// An error as a server sent it. Some have text for the code, or for the whole error.
-fn error_of(error: &Value) -> ErrorData {
+fn error_of(error: &str) -> ErrorData {
+    let Ok(error) = serde_json::from_str::<Value>(error) else {
+        return ErrorData::new(ErrorCode::INTERNAL_ERROR, "the error cannot be read", None);
+    };
     let code = &error["code"];
     let number = code.as_i64().or_else(|| code.as_str()?.parse().ok()).and_then(|code| i32::try_from(code).ok());
     let message = error["message"].as_str().or_else(|| error.as_str()).or_else(|| code.as_str());
@@ -132,6 +136,14 @@ mod tests {
         let text = format!(r#"{{"jsonrpc":"2.0","id":3,"error":{error}}}"#);
         let Some(ServerJsonRpcMessage::Error(read)) = read_messages(text.as_bytes()).pop() else { panic!("an error") };
         assert_eq!((read.id, read.error.code.0, &*read.error.message), (Some(RequestId::Number(3)), code, message));
+    }
+
+    #[test]
+    fn an_error_that_is_nested_deeply_ends_its_request() {
+        let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
+        let text = format!(r#"{{"jsonrpc":"2.0","id":3,"error":{{"code":1,"message":"no","data":{deep}}}}}"#);
+        let Some(ServerJsonRpcMessage::Error(read)) = read_messages(text.as_bytes()).pop() else { panic!("an error") };
+        assert_eq!((read.id, &*read.error.message), (Some(RequestId::Number(3)), "the error cannot be read"));
     }
 
     #[test]

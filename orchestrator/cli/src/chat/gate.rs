@@ -156,7 +156,7 @@ pub(super) fn call_arguments(gate: &Gate) -> String {
     let outside: Vec<String> =
         tools.iter().filter_map(Value::as_str).filter(|name| name.contains("__")).map(one_line).collect();
     if gate.tool == "create_job" && !outside.is_empty() {
-        text.push_str("\nThe job can use these tools outside of its container without asking: ");
+        text.push_str("\nThe job can use these tools, which act outside of its container: ");
         text.push_str(&outside.join(", "));
     }
     text
@@ -178,7 +178,7 @@ mod tests {
             parameters: json!({"prompt": "p", "tools": tools}),
             ..gate()
         };
-        let outside = "outside of its container without asking: tracker__close, mail__send";
+        let outside = "outside of its container: tracker__close, mail__send";
         assert!(call_arguments(&gate("create_job", &["shell", "tracker__close", "mail__send"])).ends_with(outside));
         assert!(!call_arguments(&gate("create_job", &["shell"])).contains("outside"));
         assert!(!call_arguments(&gate("http", &["a__b"])).contains("outside"));

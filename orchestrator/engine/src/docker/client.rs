@@ -263,13 +263,13 @@ fn client_error(error: Error) -> ClientError {
     }
 }
 
-/// Classifies an error response. An unknown runtime has no distinct status, so it is recognised by the message.
 /// What a container prints.
 fn reader(output: impl Stream<Item = Result<LogOutput, Error>> + Send + 'static) -> Box<dyn AsyncRead + Send + Unpin> {
     let chunks = output.map(|chunk| chunk.map(LogOutput::into_bytes).map_err(std::io::Error::other));
     Box::new(StreamReader::new(chunks.boxed()))
 }
 
+/// Classifies an error response. An unknown runtime has no distinct status, so it is recognised by the message.
 fn error_response(status: u16, message: String) -> ClientError {
     match status {
         404 => ClientError::NotFound(message),

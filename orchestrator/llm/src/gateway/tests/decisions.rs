@@ -103,8 +103,14 @@ async fn a_silent_provider_is_waited_for_once_if_there_is_another() {
     let (provider, _tasks) = silent().await;
     let answer = ask(&gateway(vec![provider.clone(), scripted("well", WELL)]), "hello").await.unwrap();
     assert_eq!((answer.cost.provider.as_str(), answer.cost.duration.as_secs()), ("well", 300));
-    let alone = failed(&gateway(vec![provider]), "hello").await;
+    let alone = failed(&gateway(vec![provider.clone()]), "hello").await;
     assert!(alone.cost.duration.as_secs() >= 900, "{:?}", alone.cost.duration);
+    // The next one is left alone, as the first request showed.
+    let refusing = scripted("refusing", "rules: [{rate_limit: {retry_after_seconds: 3600}}]");
+    let gateway = gateway(vec![provider, refusing]);
+    assert_eq!(failed(&gateway, "hello").await.cost.duration.as_secs(), 300);
+    let second = failed(&gateway, "hello").await;
+    assert!(second.cost.duration.as_secs() >= 900, "{:?}", second.cost.duration);
 }
 
 /// The first answers its first request with an error, and any later one well.
