@@ -24,8 +24,8 @@ const DELTA_CAPACITY: usize = 16;
 /// The redaction of one call, whose request is redacted.
 pub(super) struct Redaction {
     detector: Arc<LeakDetector>,
-    /// The digest of the messages that are sent.
-    prefix: u64,
+    /// The digest of the messages that are sent, if any of them has a native form.
+    prefix: Option<u64>,
 }
 
 impl Redaction {
@@ -71,15 +71,18 @@ impl Redaction {
         let mut answer = asked?;
         report("model answer", &self.detector.redact_completion(&mut answer.completion));
         if let Some(native) = &mut answer.completion.native {
-            native.prefix = Some(self.prefix);
+            native.prefix = Some(self.prefix.unwrap_or_else(|| digest(&request.messages)));
         }
         Ok(answer)
     }
 }
 
 /// Removes the native form of replies that were made behind other messages than these: a secret that was stored since is
-/// redacted in what came before. One without a digest was kept by a worker of an older version. Returns the digest of the messages.
-fn remove_misplaced_replies(messages: &mut [Message]) -> u64 {
+/// redacted in what came before. One without a digest was kept by a worker of an older version. Returns the digest of the messages, if any had a native form.
+fn remove_misplaced_replies(messages: &mut [Message]) -> Option<u64> {
+    if !messages.iter().any(|message| matches!(message, Message::Assistant { native: Some(_), .. })) {
+        return None;
+    }
     let mut hasher = DefaultHasher::new();
     for message in messages {
         if let Message::Assistant { native, .. } = message
@@ -87,9 +90,21 @@ fn remove_misplaced_replies(messages: &mut [Message]) -> u64 {
         {
             *native = None;
         }
-        serde_json::to_string(message).unwrap_or_default().hash(&mut hasher);
+        add(message, &mut hasher);
+    }
+    Some(hasher.finish())
+}
+
+fn digest(messages: &[Message]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for message in messages {
+        add(message, &mut hasher);
     }
     hasher.finish()
+}
+
+fn add(message: &Message, hasher: &mut DefaultHasher) {
+    serde_json::to_string(message).unwrap_or_default().hash(hasher);
 }
 
 /// Passes deltas on as far as they cannot become a credential any more. Text and reasoning are separate streams.
