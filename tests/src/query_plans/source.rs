@@ -34,9 +34,8 @@ fn in_tokens(tokens: TokenStream, found: &mut Vec<String>) {
             TokenTree::Literal(literal) => {
                 found.extend(syn::parse_str::<syn::LitStr>(&literal.to_string()).ok().map(|text| text.value()));
             }
-            TokenTree::Group(_) => is_tests = false,
             TokenTree::Ident(name) => is_tests = name == "tests",
-            TokenTree::Punct(_) => is_tests = false,
+            TokenTree::Group(_) | TokenTree::Punct(_) => is_tests = false,
         }
     }
 }
