@@ -16,8 +16,8 @@ use rmcp::{
     ErrorData, RoleClient, Service, ServiceError,
     model::{
         CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, ClientResult,
-        ErrorCode, Implementation, ListToolsRequest, PaginatedRequestParams, PingRequest, ServerNotification,
-        ServerRequest, ServerResult,
+        ErrorCode, Implementation, ListToolsRequest, PaginatedRequestParams, PingRequest, ProtocolVersion,
+        ServerNotification, ServerRequest, ServerResult,
     },
     service::{
         ClientInitializeError, NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RunningService,
@@ -33,7 +33,7 @@ use super::{
     answer::Answer,
     credentials::Credentials,
     error::McpError,
-    http::LastFailure,
+    http::{Failure, LastFailure},
     listed_tool::{ListedTool, Page},
     message::result_object,
     progress::Progress,
@@ -119,7 +119,10 @@ impl Service<RoleClient> for Handler {
     }
 
     fn get_info(&self) -> ClientConfig {
-        ClientConfig::new(ClientCapabilities::default(), Implementation::new("gantry", env!("CARGO_PKG_VERSION")))
+        let implementation = Implementation::new("gantry", env!("CARGO_PKG_VERSION"));
+        // Later versions have no handshake, and servers refuse it with their names.
+        ClientConfig::new(ClientCapabilities::default(), implementation)
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 }
 
@@ -140,7 +143,8 @@ impl Connection {
             () = limit.exceeded_limit() => Err(None),
         };
         let service = service.map_err(|answered| {
-            let cause = limit.cause().map(str::to_owned).or(answered).or_else(|| failure.get());
+            let cause = limit.cause().map(str::to_owned).or(answered);
+            let cause = cause.or_else(|| failure.get().map(|failure| failure.message));
             let cause = cause.unwrap_or_else(|| "it does not speak the protocol, or has ended".to_owned());
             McpError::Unavailable { server: server.clone(), cause, retry_after: None }
         })?;
@@ -315,8 +319,14 @@ impl Connection {
     }
 
     fn closed(&self) -> McpError {
-        let cause = self.limit.cause().map(str::to_owned).or_else(|| self.failure.get());
-        McpError::Closed { server: self.server.clone(), cause }
+        let (server, failure) = (self.server.clone(), self.failure.get());
+        match (self.limit.cause(), failure) {
+            (Some(cause), _) => McpError::Closed { server, cause: Some(cause.to_owned()) },
+            (None, Some(Failure { message, is_answer: true })) => {
+                McpError::Unavailable { server, cause: message, retry_after: None }
+            }
+            (None, failure) => McpError::Closed { server, cause: failure.map(|failure| failure.message) },
+        }
     }
 
     fn invalid_answer(&self) -> McpError {

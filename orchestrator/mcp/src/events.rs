@@ -32,6 +32,8 @@ struct EventLines {
     fields: Vec<String>,
     /// Whether the last character was a carriage return.
     is_returned: bool,
+    /// Bytes of the whole lines of the current event.
+    event_bytes: usize,
 }
 
 /// The events of a body.
@@ -79,7 +81,11 @@ impl Body {
         match self.limit.take(chunk.len()) {
             Ok(()) => {
                 let text = self.text.push(&chunk);
-                Some((Ok(self.lines.push(&text)), Some(self)))
+                let lines = self.lines.push(&text);
+                match self.limit.check_message(self.lines.event_bytes + self.lines.line.len()) {
+                    Ok(()) => Some((Ok(lines), Some(self))),
+                    Err(error) => Some((Err(RequestFailed::new(&error)), None)),
+                }
             }
             Err(error) => Some((Err(RequestFailed::new(&error)), None)),
         }
@@ -114,6 +120,7 @@ impl EventLines {
             self.line.push_str(rest);
             self.is_returned = part.ends_with('\r');
             let line = std::mem::take(&mut self.line);
+            self.event_bytes = if line.is_empty() { 0 } else { self.event_bytes + line.len() };
             if self.is_known(&line) {
                 lines.push_str(&line);
                 lines.push('\n');

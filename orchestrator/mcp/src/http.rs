@@ -3,7 +3,14 @@
 //! Guarantees that no redirect leaves the origin of the server's URL, that a body is cut at the connection's limit while it is read, and that the
 //! server's event stream is opened again a limited number of times.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use http::{HeaderName, HeaderValue};
@@ -19,21 +26,26 @@ use rmcp::{
     },
 };
 use secrecy::ExposeSecret as _;
+use serde_json::Value;
 use sse_stream::{Error as SseError, Sse};
 use tokio::time::Instant;
 
 use super::{
     credentials::Credentials,
+    error::McpError,
     events::{event_of, events},
     message::read_messages,
     receive_limit::ReceiveLimit,
     reconnects::Reconnects,
+    redaction::Redaction,
 };
 use egress::{EgressClient, OpenResponse, OutboundRequest};
 
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
 const SESSION: &str = "mcp-session-id";
+/// How much of the body of an error is read.
+const MAX_ERROR_BYTES: usize = 16 * 1024;
 /// Longer session ids are refused: they come back with every request.
 const MAX_SESSION_ID_BYTES: usize = 1_024;
 
@@ -45,6 +57,10 @@ pub(super) struct EgressHttp {
     pub(super) limit: ReceiveLimit,
     pub(super) failure: LastFailure,
     pub(super) reconnects: Reconnects,
+    /// Of what it answers with an error.
+    pub(super) redaction: Redaction,
+    /// A new session counts as a change that the server reported: it may be another program.
+    pub(super) changes: Arc<AtomicU64>,
 }
 
 /// The library's own waits between attempts to open a stream: none, because [`Reconnects`] decides on all of them.
@@ -57,16 +73,21 @@ impl SseRetryPolicy for NoWait {
     }
 }
 
-/// Why the last request of a connection failed, as a readable text.
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// For people and models.
+    pub(super) message: String,
+    /// The server has answered, with an error.
+    pub(super) is_answer: bool,
+}
+
+/// Why the last request of a connection failed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LastFailure(Arc<Mutex<Option<String>>>);
+pub(super) struct LastFailure(Arc<Mutex<Option<Failure>>>);
 
 impl LastFailure {
-    fn set(&self, message: &str) {
-        *self.0.lock() = Some(message.to_owned());
-    }
-
-    pub(super) fn get(&self) -> Option<String> {
+    pub(super) fn get(&self) -> Option<Failure> {
         self.0.lock().clone()
     }
 }
@@ -100,9 +121,45 @@ impl EgressHttp {
     }
 
     fn failed(&self, message: impl Into<String>) -> Failed {
-        let message = message.into();
-        self.failure.set(&message);
+        self.fail(Failure { message: message.into(), is_answer: false })
+    }
+
+    fn fail(&self, failure: Failure) -> Failed {
+        let message = failure.message.clone();
+        *self.failure.0.lock() = Some(failure);
         StreamableHttpError::Client(RequestFailed(message))
+    }
+
+    /// The error of an answer that is one, with its own words.
+    async fn refused(&self, mut response: OpenResponse, session: Option<&Arc<str>>) -> Failed {
+        let status = response.status();
+        let mut body = Vec::new();
+        while body.len() < MAX_ERROR_BYTES
+            && let Ok(Some(chunk)) = response.chunk().await
+        {
+            body.extend_from_slice(&chunk);
+        }
+        let said = error_message(&body);
+        // Some servers answer so to a session that they do not know any more.
+        if status == 400
+            && session.is_some()
+            && said.as_ref().is_some_and(|text| text.to_lowercase().contains("session"))
+        {
+            return self.session_ended();
+        }
+        let hint = match status {
+            401 => " (the token in its headers is missing or wrong)",
+            404 | 405 if session.is_none() => " (its URL is wrong, or it speaks the older transport with /sse)",
+            _ => "",
+        };
+        let said = said.map(|text| format!(": {}", McpError::message(&text, &self.redaction))).unwrap_or_default();
+        self.fail(Failure { message: format!("it answers with HTTP status {status}{hint}{said}"), is_answer: true })
+    }
+
+    /// The library makes another handshake and sends the request again.
+    fn session_ended(&self) -> Failed {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        StreamableHttpError::SessionExpired
     }
 
     async fn send(&self, outgoing: Outgoing<'_>) -> Result<OpenResponse, Failed> {
@@ -150,6 +207,17 @@ impl EgressHttp {
     }
 }
 
+/// What the body of an error says: the message of the protocol or of usual APIs, or a short text.
+fn error_message(body: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(body);
+    let Ok(json) = serde_json::from_str::<Value>(&text) else {
+        let is_page = text.trim_start().starts_with('<');
+        return Some(text.trim().to_owned()).filter(|text| !text.is_empty() && !is_page);
+    };
+    let found = ["/error/message", "/error_description", "/message", "/detail", "/error"];
+    found.into_iter().find_map(|path| json.pointer(path)?.as_str()).map(str::to_owned)
+}
+
 fn has_type(response: &OpenResponse, wanted: &str) -> bool {
     response.header("content-type").is_some_and(|kind| kind.to_ascii_lowercase().starts_with(wanted))
 }
@@ -179,9 +247,9 @@ impl StreamableHttpClient for EgressHttp {
         let session = response.header(SESSION).filter(|id| id.len() <= MAX_SESSION_ID_BYTES).map(str::to_owned);
         match status {
             202 | 204 => return Ok(StreamableHttpPostResponse::Accepted),
-            404 if session_id.is_some() => return Err(StreamableHttpError::SessionExpired),
+            404 if session_id.is_some() => return Err(self.session_ended()),
             200..300 => {}
-            _ => return Err(self.failed(format!("it answers with HTTP status {status}"))),
+            _ => return Err(self.refused(response, session_id.as_ref()).await),
         }
         if has_type(&response, EVENT_STREAM) {
             return Ok(StreamableHttpPostResponse::Sse(self.events(response), session));
@@ -240,5 +308,28 @@ impl StreamableHttpClient for EgressHttp {
         }
         // The stream is optional: a server without one answers with 405.
         refused()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::protocol(
+        r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"No valid session ID"},"id":null}"#,
+        Some("No valid session ID")
+    )]
+    #[case::oauth(r#"{"error":"invalid_token","error_description":"it is expired"}"#, Some("it is expired"))]
+    #[case::detail(r#"{"detail":"Not found"}"#, Some("Not found"))]
+    #[case::word(r#"{"error":"forbidden"}"#, Some("forbidden"))]
+    #[case::other(r#"{"a":1}"#, None)]
+    #[case::text("Access is only allowed at localhost:7407\n", Some("Access is only allowed at localhost:7407"))]
+    #[case::page("<html><body>nginx</body></html>", None)]
+    #[case::nothing("", None)]
+    fn the_body_of_an_error_says_why(#[case] body: &str, #[case] expected: Option<&str>) {
+        assert_eq!(error_message(body.as_bytes()).as_deref(), expected);
     }
 }

@@ -77,6 +77,9 @@ fn definition(tool: &str) -> Result<Value, &'static str> {
         Some(Value::Object(_)) => {}
         Some(_) => return Err("its parameter schema is not an object"),
     }
+    if fields.get("execution").is_some_and(|execution| execution["taskSupport"] == "required") {
+        return Err("it only runs as a task of the protocol, which is not supported");
+    }
     fields.retain(|name, value| is_readable(name, value));
     let tool: Result<Tool, _> = serde_json::from_value(Value::Object(fields));
     // With the fields of the protocol only: others change nothing that a definition was approved for.

@@ -1,6 +1,9 @@
 //! Opens connections: one at a time for each server and user, within the limits of their number.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use agent::{BoxFuture, safety::LeakDetector};
 use futures_util::FutureExt as _;
@@ -109,6 +112,8 @@ impl McpClient {
         match opened {
             Ok(connection) => {
                 let connection = Arc::new(connection);
+                // It may be another program than before: its list is read again.
+                slot.changes.fetch_add(1, Ordering::Relaxed);
                 state.opened(&connection);
                 Ok(connection)
             }
@@ -147,7 +152,8 @@ impl McpClient {
             match &server.transport {
                 McpTransport::Http { url, .. } => {
                     let (egress, reconnects) = (this.egress.keeping_connections(), Reconnects::default());
-                    let http = EgressHttp { egress, credentials, limit, failure, reconnects };
+                    let (redaction, changes) = (redaction.clone(), Arc::clone(&opening.changes));
+                    let http = EgressHttp { egress, credentials, limit, failure, reconnects, redaction, changes };
                     by(deadline, &server, Connection::open(http.transport(url), opening).boxed()).await
                 }
                 McpTransport::Stdio { image, command } => {

@@ -20,8 +20,10 @@ const MAX_NAME_BYTES: usize = 64;
 const MAX_TOOLS: usize = 128;
 /// Maximum length of a description.
 const MAX_DESCRIPTION_BYTES: usize = 2_000;
-/// Maximum size of a definition as the server sent it.
-const MAX_DEFINITION_BYTES: usize = 48 * 1024;
+/// Maximum size of a schema of parameters, which a model reads.
+const MAX_SCHEMA_BYTES: usize = 48 * 1024;
+/// Maximum size of a definition as the server sent it: schemas of results, which no model reads, can be large.
+const MAX_DEFINITION_BYTES: usize = 256 * 1024;
 /// Length of a refused name in the admin's view.
 const MAX_SHOWN_NAME_BYTES: usize = 100;
 /// Refused tools of one server that are remembered.
@@ -93,6 +95,10 @@ fn check_tool(server: &str, tool: &ListedTool) -> Result<CheckedDefinition, Stri
     }
     let schema = sent.get("inputSchema").ok_or("it has no parameter schema")?;
     let description = sent.get("description").and_then(Value::as_str).unwrap_or_default();
+    let size = schema.to_string().len();
+    if size > MAX_SCHEMA_BYTES {
+        return Err(format!("its parameter schema has {size} bytes; at most {MAX_SCHEMA_BYTES} are accepted"));
+    }
     let sent = canonical(sent);
     if sent.len() > MAX_DEFINITION_BYTES {
         return Err(format!("its definition has {} bytes; at most {MAX_DEFINITION_BYTES} are accepted", sent.len()));
@@ -195,10 +201,16 @@ mod tests {
         let tools = [
             listed("none", |definition| drop(definition.as_object_mut().unwrap().remove("inputSchema"))),
             listed("large", |definition| definition["annotations"] = json!("x".repeat(MAX_DEFINITION_BYTES))),
+            listed("long", |definition| definition["inputSchema"]["title"] = json!("x".repeat(MAX_SCHEMA_BYTES))),
+            listed("results", |definition| definition["outputSchema"] = json!({"title": "x".repeat(MAX_SCHEMA_BYTES)})),
         ];
         let (accepted, refused) = check("srv", &tools);
-        assert!(accepted.is_empty());
-        assert!(reasons(&refused)[0].contains("no parameter schema") && reasons(&refused)[1].contains("bytes"));
+        assert_eq!(accepted.iter().map(|tool| tool.tool.as_str()).collect::<Vec<_>>(), ["results"]);
+        for (reason, part) in
+            reasons(&refused).iter().zip(["no parameter schema", "its definition has", "its parameter schema has"])
+        {
+            assert!(reason.contains(part), "{reason}");
+        }
     }
 
     #[test]

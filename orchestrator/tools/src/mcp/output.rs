@@ -19,21 +19,58 @@ pub(super) fn output(answer: Answer) -> ToolOutput {
         })
         .collect();
     let text = texts.join("\n");
-    let content = match structured {
+    let content = match structured.map(without_base64) {
         None => Value::String(text),
-        // Servers repeat structured content as text, for clients that do not know it.
-        Some(structured)
-            if text.is_empty() || serde_json::from_str::<Value>(&text).ok().as_ref() == Some(&structured) =>
-        {
-            structured
-        }
+        Some(structured) if text.is_empty() || parsed(&text).as_ref() == Some(&structured) => structured,
+        Some(structured) if repeats(&structured, &texts, &text) => Value::String(text),
         Some(structured) => Value::String(format!("{text}\n{structured}")),
     };
     if is_error { ToolOutput::failure(content) } else { ToolOutput::success(content) }
 }
 
+fn parsed(text: &str) -> Option<Value> {
+    serde_json::from_str(text).ok()
+}
+
+/// Whether structured content says what the texts say. Servers repeat one in the other, for clients that know only one: the
+/// libraries for Python as the only field of an object, others with the content itself in one.
+fn repeats(structured: &Value, texts: &[String], text: &str) -> bool {
+    let Some(fields) = structured.as_object().filter(|fields| fields.len() == 1) else { return false };
+    fields.iter().all(|(name, value)| match value {
+        Value::String(said) => said == text,
+        Value::Array(items) => {
+            let is_block = |item: &Value| name == "content" && item["type"].is_string();
+            let says =
+                |(item, text): (&Value, &String)| item.as_str() == Some(text) || parsed(text).as_ref() == Some(item);
+            let is_list = items.len() == texts.len() && items.iter().zip(texts).all(says);
+            is_list || (!items.is_empty() && items.iter().all(is_block)) || parsed(text).as_ref() == Some(value)
+        }
+        other => parsed(text).as_ref() == Some(other),
+    })
+}
+
+/// Longer texts in the alphabet of base64 are files.
+const MIN_BASE64_BYTES: usize = 1_024;
+
+/// The value with the size of each file in it in place of the file.
+fn without_base64(mut value: Value) -> Value {
+    match &mut value {
+        Value::String(text) => {
+            let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_');
+            if text.len() >= MIN_BASE64_BYTES && text.bytes().all(is_base64) {
+                *text = format!("[{} characters of base64: not shown]", text.len());
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = without_base64(item.take())),
+        Value::Object(fields) => fields.values_mut().for_each(|field| *field = without_base64(field.take())),
+        _ => {}
+    }
+    value
+}
+
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
@@ -57,6 +94,30 @@ mod tests {
         assert_eq!(output(answer(&[], Some(value.clone()))), ToolOutput::success(value.clone()));
         assert_eq!(output(answer(&["{ \"a\": 1 }"], Some(value.clone()))), ToolOutput::success(value.clone()));
         assert_eq!(output(answer(&["one"], Some(value))), ToolOutput::success("one\n{\"a\":1}"));
+    }
+
+    #[rstest]
+    #[case::fastmcp_text(&["text 3"], json!({"result": "text 3"}), "text 3")]
+    #[case::fastmcp_list(&["a", "b"], json!({"result": ["a", "b"]}), "a\nb")]
+    #[case::fastmcp_number(&["3"], json!({"result": 3}), "3")]
+    #[case::objects(&["{\"a\":1}", "{\"a\":2}"], json!({"result": [{"a": 1}, {"a": 2}]}), "{\"a\":1}\n{\"a\":2}")]
+    #[case::filesystem(&["line"], json!({"content": "line"}), "line")]
+    #[case::blocks(&["[image: not shown]"], json!({"content": [{"type": "image", "data": "aaaa"}]}), "[image: not shown]")]
+    #[case::summary(&["2 found"], json!({"result": ["a", "b"]}), "2 found\n{\"result\":[\"a\",\"b\"]}")]
+    #[case::two_fields(&["a"], json!({"result": "a", "next": 2}), "a\n{\"result\":\"a\",\"next\":2}")]
+    fn structured_content_that_repeats_the_text_is_left_out(
+        #[case] texts: &[&str],
+        #[case] structured: Value,
+        #[case] expected: &str,
+    ) {
+        assert_eq!(output(answer(texts, Some(structured))), ToolOutput::success(expected));
+    }
+
+    #[test]
+    fn a_file_in_structured_content_is_not_shown() {
+        let value = json!({"name": "a.png", "data": ["QUJD".repeat(300)]});
+        let shown = json!({"name": "a.png", "data": ["[1200 characters of base64: not shown]"]});
+        assert_eq!(output(answer(&[], Some(value))), ToolOutput::success(shown));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub(crate) enum Behaviour {
     Result(Value),
     /// This JSON-RPC error.
     Error(i64, String),
+    /// This HTTP status and body, once.
+    StatusOnce(u16, &'static str),
     /// No answer.
     Hang,
     /// The connection ends within the answer.
@@ -136,7 +138,13 @@ async fn answer(State(script): State<Arc<Mutex<Script>>>, headers: HeaderMap, Js
         }
         let of_tool = format!("call:{}", request["params"]["name"].as_str().unwrap_or_default());
         let key = if method == "tools/call" { of_tool } else { method.clone() };
-        script.behaviours.get(&key).cloned()
+        match script.behaviours.get(&key).cloned() {
+            once @ Some(Behaviour::StatusOnce(..)) => {
+                script.behaviours.remove(&key);
+                once
+            }
+            behaviour => behaviour,
+        }
     };
     if request.get("id").is_none() {
         return StatusCode::ACCEPTED.into_response();
@@ -174,6 +182,7 @@ async fn respond(behaviour: Behaviour, id: Value) -> Response {
         Behaviour::Error(code, message) => {
             Json(json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})).into_response()
         }
+        Behaviour::StatusOnce(status, body) => (StatusCode::from_u16(status).unwrap(), body).into_response(),
         Behaviour::Hang => {
             tokio::time::sleep(Duration::from_hours(1)).await;
             StatusCode::OK.into_response()

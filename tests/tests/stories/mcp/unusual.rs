@@ -200,3 +200,46 @@ async fn a_cursor_that_leads_no_further_ends_the_list(#[case] cursor: &str, #[ca
     worker.finish("done").await;
     world.finish().await;
 }
+
+/// `@modelcontextprotocol/server-everything` answers so to a session that it does not know any more (typescript-sdk#1476).
+const NO_SESSION: &str =
+    r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}"#;
+
+#[rstest]
+#[case::as_specified(404, "")]
+#[case::as_an_invalid_request(400, NO_SESSION)]
+#[tokio::test]
+async fn a_session_that_the_server_has_lost_is_opened_again(#[case] status: u16, #[case] body: &'static str) {
+    let server = McpTestServer::start(&[tool("echo", "repeats")]).await;
+    let world = world_with(&server).await;
+    let ada = world.user("ada");
+    let (_, worker) = job(&world, &ada, &["srv__echo"]).await;
+    assert_eq!(worker.tool("srv__echo", "c1", json!({"text": "a"})).await.expect(200).body["success"], true);
+    let (handshakes, lists) = (server.requests("initialize").len(), server.requests("tools/list").len());
+    server.on("call:echo", Behaviour::StatusOnce(status, body));
+    let reply = worker.tool("srv__echo", "c2", json!({"text": "b"})).await.expect(200).body;
+    assert_eq!(reply["success"], true, "{reply:#}");
+    assert_eq!(server.requests("initialize").len(), handshakes + 1);
+    // It may be another program than before.
+    tests::until("the list to be read again", async || {
+        ada.get("/api/tools").await.expect(200);
+        server.requests("tools/list").len() > lists
+    })
+    .await;
+    worker.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn an_error_of_http_is_shown_with_its_own_words() {
+    let server = McpTestServer::start(&[tool("echo", "repeats")]).await;
+    let world = world_with(&server).await;
+    let (_, worker) = job(&world, &world.user("ada"), &["srv__echo"]).await;
+    server.on("call:echo", Behaviour::StatusOnce(403, "Access is only allowed at localhost:7407"));
+    let reply = worker.tool("srv__echo", "c1", json!({})).await.expect(200).body;
+    let message = reply["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("HTTP status 403: Access is only allowed at localhost:7407"), "{reply:#}");
+    assert!(!message.contains("closed the connection"), "{message}");
+    worker.finish("done").await;
+    world.finish().await;
+}
