@@ -28,7 +28,7 @@ async fn a_long_result_is_whole_where_one_run_is_read() {
     let world = World::builder().script(script_of(&[json!({"reply": {"text": digest}})])).build().await;
     let ada = world.user("ada");
     let job = json!({"jsonrpc": "2.0", "id": 1, "method": "cron.add", "params": {"name": "digest",
-        "schedule": {"everyMs": 86_400_000}, "payload": {"message": "write the digest"}}});
+        "schedule": {"everyMs": 86_400_000}, "payload": {"message": "write the digest", "deliver": true}}});
     let id = ada.post("/api/rpc", &job).await.expect(200).body["result"]["id"].as_str().unwrap().to_owned();
     let run = run_of(&ada, triggered(&ada, &id).await.id).await;
     assert_eq!((run.status, run.result.as_deref(), run.result_truncated), (RunStatus::Attention, Some(digest), true));
@@ -41,7 +41,8 @@ async fn a_long_result_is_whole_where_one_run_is_read() {
     let entries = ada.post("/api/rpc", &asked).await.expect(200).body["result"]["entries"].clone();
     assert_eq!(entries[0]["summary"], json!(digest));
     let notifications = ada.get("/api/notifications").await.expect(200).body;
-    assert!(notifications["items"].as_array().unwrap().iter().all(|one| one["text"] == json!(summary)));
+    let texts: Vec<&Value> = notifications["items"].as_array().unwrap().iter().map(|one| &one["text"]).collect();
+    assert_eq!(texts, [&json!(summary)]);
     let routine: Value = ada.get(&format!("/api/routines/{id}")).await.expect(200).body;
     let state = routine["state"].as_str().unwrap();
     assert_eq!((state.chars().count(), state.ends_with("… [shortened]")), (2_000, true));
@@ -117,5 +118,22 @@ async fn a_conversation_has_what_fired_the_run_only_where_the_routine_keeps_it()
         let messages = serde_json::to_string(&messages(&ada, &run).await).unwrap();
         assert_eq!(messages.contains("the heron"), is_kept, "{messages}");
     }
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_cron_job_that_does_not_deliver_notifies_of_nothing_and_still_has_its_line() {
+    let world = World::builder().script(script_of(&[json!({"reply": {"text": "Two are late."}})])).build().await;
+    let ada = world.user("ada");
+    let job = json!({"jsonrpc": "2.0", "id": 1, "method": "cron.add",
+        "params": {"name": "watch", "schedule": {"everyMs": 86_400_000}, "payload": {"message": "look"}}});
+    let id = ada.post("/api/rpc", &job).await.expect(200).body["result"]["id"].as_str().unwrap().to_owned();
+    assert_eq!(triggered(&ada, &id).await.status, RunStatus::Attention);
+    let notifications = ada.get("/api/notifications").await.expect(200).body;
+    assert_eq!(notifications["items"], json!([]));
+    let mut database = world.database().await;
+    let lines: Vec<String> =
+        sqlx::query_scalar("SELECT text FROM system_lines").fetch_all(&mut database).await.unwrap();
+    assert_eq!(lines, ["Cron: watch: Two are late."]);
     world.finish().await;
 }
