@@ -1,4 +1,4 @@
-//! What a run keeps: its whole result, and its conversation.
+//! What a run reads and keeps: its owner's jobs, its whole result, and its conversation.
 
 use protocol::{EventData, MessageRole, Page, RoutineRun, RunMessage, RunStatus};
 use serde_json::{Value, json};
@@ -135,5 +135,28 @@ async fn a_cron_job_that_does_not_deliver_notifies_of_nothing_and_still_has_its_
     let lines: Vec<String> =
         sqlx::query_scalar("SELECT text FROM system_lines").fetch_all(&mut database).await.unwrap();
     assert_eq!(lines, ["Cron: watch: Two are late."]);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_run_reads_all_jobs_of_its_owner_unless_something_from_outside_fired_it() {
+    let script = script_of(&[
+        json!({"when": {"tool_name": "list_jobs"}, "reply": {"text": "It said: {{tool_result}}"}}),
+        json!({"when": {"last_message": "Report."}, "reply": {"tool_calls": [{"name": "list_jobs", "arguments": {}}]}}),
+    ]);
+    let world = World::builder().script(script).build().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let job = ada.create(json!({"prompt": "work", "title": "the heron", "hold": true})).await;
+    let other = bob.create(json!({"prompt": "work", "title": "the stork", "hold": true})).await;
+    let action = json!({"type": "lightweight", "prompt": "Report.", "use_tools": true});
+    let routine = create(&ada, "report", action).await;
+    for (payload, sees) in [(Value::Null, true), (json!({"from": "outside"}), false)] {
+        let fired = json!({"payload": payload, "wait_seconds": 60});
+        let run: RoutineRun = ada.post(&format!("/api/routines/{routine}/trigger"), &fired).await.expect(200).json();
+        let text = run.result_summary.clone().unwrap_or_else(|| panic!("{run:?}"));
+        assert_eq!((text.contains("the heron"), text.contains("the stork")), (sees, false), "{text}");
+    }
+    ada.cancel(job).await.expect(200);
+    bob.cancel(other).await.expect(200);
     world.finish().await;
 }
