@@ -96,19 +96,21 @@ impl Store {
     }
 
     /// The jobs that a run may read: all of its owner where nothing from outside has fired it, else those of its routine.
-    /// `None` if it does not exist.
-    pub async fn jobs_for_run(&self, run: RunId) -> Result<Option<JobScope>, StoreError> {
+    pub async fn jobs_for_run(&self, run: RunId) -> Result<JobScope, StoreError> {
         let row: Option<(RoutineId, String, String, bool)> = sqlx::query_as(
             "SELECT routine_id, user_id, trigger_type, payload IS NOT NULL FROM routine_runs WHERE id = $1",
         )
         .bind(run)
         .fetch_optional(&self.read)
         .await?;
-        let Some((routine, user, trigger, has_payload)) = row else { return Ok(None) };
+        let Some((routine, user, trigger, has_payload)) = row else {
+            // A run that does not exist any more has no jobs.
+            return Ok(JobScope::OfRoutine(RoutineId::nil()));
+        };
         let row_ref = RowRef { table: "routine_runs", id: *run.as_uuid() };
         let trigger = row_ref.known("trigger_type", TriggerType::parse(&trigger))?;
         let is_the_owners = !has_payload && (trigger.is_schedule() || trigger == TriggerType::Manual);
-        Ok(Some(if is_the_owners { JobScope::OfUser(user) } else { JobScope::OfRoutine(routine) }))
+        Ok(if is_the_owners { JobScope::OfUser(user) } else { JobScope::OfRoutine(routine) })
     }
 
     /// The jobs of a scope, newest first; of all states, or of one.

@@ -53,10 +53,7 @@ impl JobAccess {
         match invocation.context.work {
             WorkId::Job(job) => Ok(JobScope::Below(job)),
             WorkId::Thread(_) => Ok(JobScope::OfUser(invocation.context.owner.as_str().to_owned())),
-            WorkId::Run(run) => {
-                let scope = self.store().jobs_for_run(run).await.map_err(|error| failed(&error))?;
-                scope.ok_or_else(not_found)
-            }
+            WorkId::Run(run) => self.store().jobs_for_run(run).await.map_err(|error| failed(&error)),
         }
     }
 

@@ -156,7 +156,7 @@ async fn a_run_reads_all_jobs_of_its_owner_unless_something_from_outside_fired_i
         let text = run.result_summary.clone().unwrap_or_else(|| panic!("{run:?}"));
         assert_eq!((text.contains("the heron"), text.contains("the stork")), (sees, false), "{text}");
     }
-    ada.cancel(job).await.expect(200);
-    bob.cancel(other).await.expect(200);
+    ada.cancel(job).await.expect(202);
+    bob.cancel(other).await.expect(202);
     world.finish().await;
 }
