@@ -33,7 +33,7 @@ pub use model::{Delta, DeltaSink, Model, ModelError};
 pub use protocol::ApprovalRequirement;
 pub use run::{
     Run, add_usage,
-    approvals::{ApprovalAnswer, ApprovalRequest, NotApproved, NothingToApprove, STOPPED_CALL},
+    approvals::{ApprovalAnswer, ApprovalRequest, NothingToApprove},
     outcome::{FailureReason, LimitKind, LoopOutcome},
     signals::{Inbox, InboxFull, Prompt, Signals},
 };

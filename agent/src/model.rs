@@ -89,6 +89,8 @@ pub enum Delta {
     Text(String),
     /// More reasoning.
     Reasoning(String),
+    /// No piece, but what the call waits for, in words for a person.
+    Waiting(String),
 }
 
 /// Where the deltas of answers go: to a bounded channel, or nowhere.

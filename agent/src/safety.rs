@@ -17,6 +17,6 @@ pub use leak::{
     Finding, Held, LeakAction, LeakDetector, LeakDetectorError, LeakSource, MAX_INDEXED_SECRET_BYTES, MIN_SECRET_BYTES,
     REDACTED, StoredSecret, StreamRedactor,
 };
+pub use neutralize::neutralize;
 pub(crate) use neutralize::visible;
-pub use neutralize::{is_invisible, neutralize};
 pub use outbound::{OutboundRefused, screen_outbound, tool_sends_arguments};

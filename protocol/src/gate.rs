@@ -1,5 +1,7 @@
 //! Gates: tool calls of chat threads that wait for a person.
 
+use std::fmt;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -137,4 +139,50 @@ pub struct GateResolution {
     pub gate: Gate,
     /// Whether `always` was remembered.
     pub remembered: bool,
+}
+
+const DENIED: &str = "the user denied this call";
+const DENIED_WITHOUT_REASON: &str = "the user denied this call; do not repeat it";
+const EXPIRED: &str = "this call was not approved in time; continue without it";
+const STOPPED: &str = "the user stopped the turn; the call was not run";
+
+/// Why a call did not run that required approval. Displayed, it is the message of the call's error, which the model
+/// reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotApproved<'a> {
+    /// A person denied it.
+    Denied {
+        /// Their reason.
+        reason: Option<&'a str>,
+    },
+    /// There was no answer in time.
+    Expired,
+    /// Its turn was stopped.
+    Stopped,
+}
+
+impl<'a> NotApproved<'a> {
+    /// Reads it from the output of a failed call. `None`: it failed for another reason.
+    pub fn parse(output: &'a str) -> Option<Self> {
+        match output.strip_prefix("error (not_authorized): ")? {
+            DENIED_WITHOUT_REASON => Some(Self::Denied { reason: None }),
+            EXPIRED => Some(Self::Expired),
+            STOPPED => Some(Self::Stopped),
+            message => message
+                .strip_prefix(DENIED)
+                .and_then(|rest| rest.strip_prefix(": "))
+                .map(|reason| Self::Denied { reason: Some(reason) }),
+        }
+    }
+}
+
+impl fmt::Display for NotApproved<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied { reason: None } => f.write_str(DENIED_WITHOUT_REASON),
+            Self::Denied { reason: Some(reason) } => write!(f, "{DENIED}: {reason}"),
+            Self::Expired => f.write_str(EXPIRED),
+            Self::Stopped => f.write_str(STOPPED),
+        }
+    }
 }

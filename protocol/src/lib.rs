@@ -11,6 +11,7 @@ mod event;
 mod execution;
 mod gate;
 mod ids;
+mod invisible;
 mod job;
 pub mod limits;
 mod names;
@@ -45,11 +46,14 @@ pub use event::{
     instance_event::{AnyEventData, EventSubject, InstanceEvent, InstanceEventData, InstanceEventKind, RoutineChange},
 };
 pub use execution::{Execution, WorkId};
-pub use gate::{Gate, GateDecision, GateKind, GateResolution, GateScope, GateState, ResolveGate, ResolveThreadGate};
+pub use gate::{
+    Gate, GateDecision, GateKind, GateResolution, GateScope, GateState, NotApproved, ResolveGate, ResolveThreadGate,
+};
 pub use ids::{
     CallId, DeliveryId, GateId, InstanceId, JobId, MessageId, NotificationId, ParseIdError, PromptId, RoutineEventId,
     RoutineId, RunId, ThreadId, UserId,
 };
+pub use invisible::is_invisible;
 pub use job::{
     CUT_NOTE, ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
     PartialResult, Placement, Source, Usage,

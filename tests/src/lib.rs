@@ -23,6 +23,7 @@ mod world;
 pub use engine::{Container, FakeEngine, NotStarted, Workers};
 pub use manual_worker::ManualWorker;
 pub use metrics::Metrics;
+pub use query_plans::check_source;
 pub use reply::Reply;
 pub use script::{echo_script, script_of};
 pub use stream::{ChatStream, ChatStreamMessage, EventStream, InstanceMessage, InstanceStream, StreamMessage};

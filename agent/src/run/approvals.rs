@@ -3,7 +3,7 @@
 //! Owns the state between the two, which is part of the run and serializable. Never decides whether a call needs
 //! approval.
 
-use protocol::{CallId, ToolCall, ToolErrorKind};
+use protocol::{CallId, NotApproved, ToolCall, ToolErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -97,7 +97,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             return park(state, call, request, following);
         };
         let ApprovalRequest { call_id, tool, arguments, .. } = request;
-        let admission = match refusal(answer) {
+        let admission = match refusal(&answer) {
             Some(error) => self.tools.refuse(call_id, &tool, arguments, error).await,
             None => self.tools.admit_approved(call_id, &tool, arguments).await,
         };
@@ -106,48 +106,12 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     }
 }
 
-const DENIED: &str = "the user denied this call";
-const DENIED_WITHOUT_REASON: &str = "the user denied this call; do not repeat it";
-const EXPIRED: &str = "this call was not approved in time; continue without it";
-/// The error of a call whose turn was stopped while it waited for approval.
-pub const STOPPED_CALL: &str = "the user stopped the turn; the call was not run";
-
 /// The error that the model reads of a call that was not approved.
-fn refusal(answer: ApprovalAnswer) -> Option<ToolError> {
-    let message = match answer {
+fn refusal(answer: &ApprovalAnswer) -> Option<ToolError> {
+    let cause = match answer {
         ApprovalAnswer::Approved => return None,
-        ApprovalAnswer::Denied { reason: None } => DENIED_WITHOUT_REASON.to_owned(),
-        ApprovalAnswer::Denied { reason: Some(reason) } => format!("{DENIED}: {reason}"),
-        ApprovalAnswer::Expired => EXPIRED.to_owned(),
+        ApprovalAnswer::Denied { reason } => NotApproved::Denied { reason: reason.as_deref() },
+        ApprovalAnswer::Expired => NotApproved::Expired,
     };
-    Some(ToolError::new(ToolErrorKind::NotAuthorized, message))
-}
-
-/// Why a call did not run that required approval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotApproved<'a> {
-    /// A person denied it.
-    Denied {
-        /// Their reason.
-        reason: Option<&'a str>,
-    },
-    /// There was no answer in time.
-    Expired,
-    /// Its turn was stopped.
-    Stopped,
-}
-
-impl<'a> NotApproved<'a> {
-    /// Reads it from the output of a failed call. `None`: it failed for another reason.
-    pub fn parse(output: &'a str) -> Option<Self> {
-        match output.strip_prefix("error (not_authorized): ")? {
-            DENIED_WITHOUT_REASON => Some(Self::Denied { reason: None }),
-            EXPIRED => Some(Self::Expired),
-            STOPPED_CALL => Some(Self::Stopped),
-            message => message
-                .strip_prefix(DENIED)
-                .and_then(|rest| rest.strip_prefix(": "))
-                .map(|reason| Self::Denied { reason: Some(reason) }),
-        }
-    }
+    Some(ToolError::new(ToolErrorKind::NotAuthorized, cause.to_string()))
 }

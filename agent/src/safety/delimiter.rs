@@ -140,7 +140,7 @@ mod tests {
             let once = wrap_untrusted(&source, &content, &nonce);
             let markers = regex::Regex::new("(?i)</?untrusted").unwrap();
             for wrapped in [once.clone(), wrap_untrusted(&source, &once, &nonce)] {
-                let plain: String = wrapped.chars().filter(|c| !super::super::is_invisible(*c)).collect();
+                let plain: String = wrapped.chars().filter(|c| !protocol::is_invisible(*c)).collect();
                 let starts: Vec<_> = markers.find_iter(&plain).map(|found| found.start()).collect();
                 let end = format!("</untrusted id=\"{}\">", nonce.0);
                 prop_assert_eq!(starts, vec![0, plain.len() - end.len()], "{}", wrapped);

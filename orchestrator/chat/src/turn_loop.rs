@@ -8,7 +8,7 @@ use std::{
 };
 
 use agent::{Agent, Delta, DeltaSink, LoopOutcome, Run, Settings, Signals, ToolExecutor, Transcript};
-use protocol::{ChatDelta, DeltaPiece, UserSettings};
+use protocol::{ChatDelta, ChatStatus, DeltaPiece, UserSettings};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -158,6 +158,13 @@ impl ChatEngine {
                 }
                 Delta::Text(text) => DeltaPiece::Text(text),
                 Delta::Reasoning(text) => DeltaPiece::Reasoning(text),
+                Delta::Waiting(message) => {
+                    if !turn.is_autonomous {
+                        let status = || LiveEvent::Status(ChatStatus { thread_id: turn.key.thread, message });
+                        self.parts.live.send(&turn.user, status);
+                    }
+                    continue;
+                }
             };
             let Some(call_id) = call_id.as_ref().filter(|_| !is_held_back) else { continue };
             self.parts.live.send(&turn.user, || {

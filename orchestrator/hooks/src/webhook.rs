@@ -123,8 +123,7 @@ impl Answer {
     /// The reason, short and on one line: it is shown to models and people.
     pub(super) fn shown_reason(&self) -> Option<String> {
         let reason = self.reason.as_deref()?.trim();
-        let shown: String =
-            reason.chars().filter(|c| !agent::safety::is_invisible(*c)).take(MAX_REASON_CHARS).collect();
+        let shown: String = reason.chars().filter(|c| !protocol::is_invisible(*c)).take(MAX_REASON_CHARS).collect();
         (!shown.is_empty()).then(|| shown.replace(char::is_control, " "))
     }
 }

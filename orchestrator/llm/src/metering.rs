@@ -160,7 +160,7 @@ impl Meter {
         let asked = tokio::select! {
             biased;
             asked = redaction.ask(&self.gateway, &request, context, stop()) => asked,
-            never = Box::pin(self.report_wait(account.execution, shown)) => match never {},
+            never = Box::pin(self.report_wait(account.execution, deltas, shown)) => match never {},
         };
         match asked {
             Err(AskError { failure, reached_provider: false, .. }) => {

@@ -146,7 +146,12 @@ impl Provider {
         let pause = self.pause.lock();
         let Pause { until, kind, .. } = pause.as_ref().filter(|pause| pause.model == model)?;
         let left = until.checked_duration_since(Instant::now())?;
-        let message = format!("{kind}; it is not asked again for {} s", left.as_secs() + 1);
+        let cause = match kind {
+            ErrorKind::Auth => "it refused its key (check the key and what it may use)",
+            ErrorKind::Quota => "its account has nothing left (check its balance and its limits)",
+            _ => "it limits the rate of calls",
+        };
+        let message = format!("{cause}; it is not asked again for {} s", left.as_secs() + 1);
         Some(AttemptError::new(Disposition::Failover, *kind, message).asking_to_wait(left))
     }
 

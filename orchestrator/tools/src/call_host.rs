@@ -11,7 +11,7 @@ use agent::{
     ToolPolicy,
     safety::{LeakDetector, REDACTED, StreamRedactor, screen_outbound},
 };
-use protocol::{CallId, Execution, ToolCall, ToolErrorKind, ToolFailure, WorkId};
+use protocol::{CallId, Execution, NotApproved, ToolCall, ToolErrorKind, ToolFailure, WorkId};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -149,7 +149,8 @@ pub(super) async fn stopped_calls(
 ) -> Vec<ClosedToolCall> {
     let mut stopped = Vec::new();
     for ToolCall { id, name, arguments, .. } in calls {
-        let (call_id, error) = (CallId(id.clone()), ToolError::new(ToolErrorKind::NotAuthorized, agent::STOPPED_CALL));
+        let (call_id, error) =
+            (CallId(id.clone()), ToolError::new(ToolErrorKind::NotAuthorized, NotApproved::Stopped.to_string()));
         let refused = executor.refuse(call_id.clone(), name, arguments.clone(), error.clone()).await;
         let call = host.new_row(&refused.call).await;
         let result = CallResult::of_error(error);

@@ -117,10 +117,14 @@ async fn a_job_in_a_worker_of_each_family(
     let double = Double::start(family).await;
     let world = double.world().processes().build().await;
     let ada = world.user("ada");
-    for prompt in ["use two", "odd name"] {
-        let id = ada.create(json!({"prompt": prompt, "tools": ["echo"]})).await;
+    for body in [
+        json!({"prompt": "use two", "tools": ["echo"]}),
+        json!({"prompt": "odd name", "tools": ["echo"]}),
+        json!({"prompt": "use two", "tools": ["echo"], "effort": "high", "plan": true}),
+    ] {
+        let id = ada.create(body.clone()).await;
         let job = ada.wait_for_end(id).await;
-        assert_eq!(job.state, JobState::Completed, "{prompt}: {job:#?}\n{:#?}", double.refusals());
+        assert_eq!(job.state, JobState::Completed, "{body}: {job:#?}\n{:#?}", double.refusals());
     }
     assert_learned(&double);
     world.finish().await;
@@ -146,9 +150,11 @@ async fn presets_are_what_their_providers_take(
     let routine = lightweight(&ada, "news").await;
     let run = triggered(&ada, &routine).await;
     assert_eq!(run.status, RunStatus::Attention, "{run:#?}\n{:#?}", double.refusals());
-    let id = ada.create(json!({"prompt": "use two", "tools": ["echo"]})).await;
-    let job = ada.wait_for_end(id).await;
-    assert_eq!(job.state, JobState::Completed, "{job:#?}\n{:#?}", double.refusals());
+    for effort in [None, Some("low"), Some("high")] {
+        let id = ada.create(json!({"prompt": "use two", "tools": ["echo"], "effort": effort})).await;
+        let job = ada.wait_for_end(id).await;
+        assert_eq!(job.state, JobState::Completed, "{effort:?}: {job:#?}\n{:#?}", double.refusals());
+    }
     assert_eq!(double.refusals().len(), real.lessons, "{:#?}", double.refusals());
     world.finish().await;
 }

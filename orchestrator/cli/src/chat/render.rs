@@ -2,8 +2,7 @@
 //!
 //! Owns the layout. Never prints. Text of the agent and of tools is escaped.
 
-use agent::NotApproved;
-use protocol::{ChatContent, ChatHistory, ChatMessage, DeltaPiece, Gate};
+use protocol::{ChatContent, ChatHistory, ChatMessage, DeltaPiece, Gate, NotApproved};
 
 use super::{event::ChatEvent, gate::call_arguments};
 use crate::output::{

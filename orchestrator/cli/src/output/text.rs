@@ -2,7 +2,7 @@
 //!
 //! Text from a job must not move the cursor, set a title or change the text direction.
 
-use agent::safety::is_invisible;
+use protocol::is_invisible;
 
 /// Replaces control characters and invisible ones by visible ones, except newlines and tabs.
 pub(crate) fn escape_control_chars(text: &str) -> String {

@@ -78,7 +78,7 @@ impl EventHandler {
     pub async fn fire(&self, event: InboundEvent, key: Option<IdempotencyKey>) -> Result<EventAnswer, EventError> {
         let InboundEvent { user, name, payload, id, depth } = event;
         let arrived = Arc::new(EventContent { name, payload });
-        let round = self.compare(&user, &arrived, None).await?;
+        let round = self.matchers.in_time(self.compare(&user, &arrived, None)).await?;
         if round.is_cut_off {
             self.report(round.compared_to, AutomationProblem::NotCompared).await;
             return Err(EventError::TimeUp);

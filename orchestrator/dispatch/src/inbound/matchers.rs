@@ -2,7 +2,7 @@
 //!
 //! Owns the compiled triggers, by revision, and how much of the machine comparing may take: one thread for each user,
 //! four in total, users by turns, and a limit of time for each event. The time that a user waits for a turn does not
-//! count. Fires nothing.
+//! count, but a request does not wait without limit. Fires nothing.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration, vec};
 
@@ -25,6 +25,8 @@ const MAX_COMPARISONS: usize = 4;
 const TURN: Duration = Duration::from_millis(250);
 /// Time for comparing one event with the routines of a user in a round.
 const ROUND_TIME_LIMIT: Duration = Duration::from_secs(5);
+/// Time for which a request waits for its comparison: less than the 30 s after which many clients give up.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Memory of the compiled triggers that are kept. Most take some KiB.
 const MAX_COMPILED_BYTES: usize = 64 * 1024 * 1024;
 /// What some senders write before a text in UTF-8.
@@ -42,6 +44,9 @@ pub enum MatchError {
     /// The task that compares ended early.
     #[error("the comparison was interrupted")]
     Interrupted,
+    /// What the user's earlier requests compare takes too long.
+    #[error("earlier messages, events and deliveries are still being compared")]
+    Busy,
 }
 
 /// The content of a message or an event, as it is compared.
@@ -71,6 +76,7 @@ pub struct RoutineMatchers {
     compiled: Arc<Compiled>,
     permits: PerUserSemaphore,
     round_time_limit: Duration,
+    max_wait: Duration,
     clock: Clock,
 }
 
@@ -105,6 +111,11 @@ impl RoutineMatchers {
     pub(super) fn without_time(clock: Clock) -> Self {
         Self { round_time_limit: Duration::ZERO, ..Self::new(clock) }
     }
+
+    /// Matchers for which a request waits a second.
+    pub(super) fn impatient(clock: Clock) -> Self {
+        Self { max_wait: Duration::from_secs(1), ..Self::new(clock) }
+    }
 }
 
 impl RoutineMatchers {
@@ -113,8 +124,17 @@ impl RoutineMatchers {
             compiled: Arc::new(Compiled(Mutex::new(CompiledTriggers::new(MAX_COMPILED_BYTES)))),
             permits: PerUserSemaphore::new(MAX_COMPARISONS, 1),
             round_time_limit: ROUND_TIME_LIMIT,
+            max_wait: MAX_WAIT,
             clock,
         }
+    }
+
+    /// The result of a comparison that a request waits for.
+    pub(super) async fn in_time<T, E: From<MatchError>>(
+        &self,
+        comparison: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        tokio::time::timeout(self.max_wait, comparison).await.unwrap_or_else(|_| Err(MatchError::Busy.into()))
     }
 
     /// Compares an event with further routines of its user, until the time of the round is up, but with at least one.

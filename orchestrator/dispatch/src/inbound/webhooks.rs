@@ -147,7 +147,7 @@ impl WebhookHandler {
         }
         let condition_matches = match self.condition_matches(target, &request).await {
             Ok(condition_matches) => condition_matches,
-            Err(MatchError::Interrupted) => return Err(WebhookRefused::Match(MatchError::Interrupted)),
+            Err(error @ (MatchError::Interrupted | MatchError::Busy)) => return Err(WebhookRefused::Match(error)),
             Err(error) => {
                 let problem = AutomationProblem::ComparisonFailed { message: error.to_string() };
                 report_problem(&self.store, &self.clock, target.routine, problem).await;
@@ -193,7 +193,7 @@ impl WebhookHandler {
         headers.retain(|name, _| !HIDDEN_HEADERS.contains(&name.as_str()));
         let trigger = RoutineTrigger::Webhook(target.trigger.clone());
         let of = (target.user.as_str(), target.routine, target.rev);
-        self.matchers.condition_matches(of, trigger, headers, request.body.clone()).await
+        self.matchers.in_time(self.matchers.condition_matches(of, trigger, headers, request.body.clone())).await
     }
 
     async fn too_many(&self, target: &WebhookTarget, display_id: String, retry_after: Duration) -> WebhookRefused {

@@ -1,6 +1,6 @@
 //! A document's path, and which documents a model may write.
 
-use agent::safety::is_invisible;
+use protocol::is_invisible;
 
 use protocol::check_path;
 

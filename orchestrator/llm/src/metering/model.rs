@@ -225,7 +225,7 @@ mod tests {
             match delta {
                 Delta::Text(piece) => text.push_str(&piece),
                 Delta::Reasoning(piece) => reasoning.push_str(&piece),
-                Delta::Start { .. } => {}
+                Delta::Start { .. } | Delta::Waiting(_) => {}
             }
         }
         assert_eq!((text.as_str(), reasoning.as_str()), ("it is [redacted] indeed", "[redacted]"));

@@ -120,6 +120,7 @@ async fn redact_deltas(mut pieces: mpsc::Receiver<Delta>, shown: &DeltaSink, det
             }
             Delta::Text(piece) => Delta::Text(text.push(&piece)),
             Delta::Reasoning(piece) => Delta::Reasoning(reasoning.push(&piece)),
+            waiting @ Delta::Waiting(_) => waiting,
         };
         send(shown, delta).await;
     }

@@ -1,11 +1,12 @@
-//! `status` events of a job whose model call has no answer for longer than usual.
+//! `status` events of a job or a chat whose model call has no answer for longer than usual.
 //!
-//! Owns when they are written and what they say. They are no progress of the job: one whose provider is silent for too
+//! Owns when they are sent and what they say. They are no progress of the job: one whose provider is silent for too
 //! long still becomes stuck. A failure to write one is logged and affects nothing else.
 
 use std::{convert::Infallible, time::Duration};
 
-use protocol::{EventData, Execution, WorkId};
+use agent::{Delta, DeltaSink};
+use protocol::{EventData, Execution, JobId, WorkId};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -22,13 +23,13 @@ const INTERVAL: Duration = Duration::from_secs(30);
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Meter {
-    /// Reports the wait of a job until this is dropped. Chats and runs have other ways to show that they are at work.
+    /// Reports a wait until this is dropped: in the events of a job, else to the reader of the answer's deltas.
     pub(super) async fn report_wait(
         &self,
         Execution { work, attempt }: Execution,
+        deltas: &DeltaSink,
         mut phase: watch::Receiver<CallPhase>,
     ) -> Infallible {
-        let WorkId::Job(job) = work else { return std::future::pending().await };
         let began = Instant::now();
         let mut schedule = Schedule::new(began);
         loop {
@@ -44,13 +45,20 @@ impl Meter {
                 () = sleep_until(schedule.due) => {
                     let now = Instant::now();
                     let message = message(&phase.borrow(), now - began, now);
-                    let status = EventData::Status { message, iteration: 0 };
-                    if let Err(error) = self.store.append_if_live(job, attempt, self.clock.now(), status).await {
-                        tracing::warn!(job.id = %job, error = &error as &dyn std::error::Error, "a wait is not reported");
+                    match work {
+                        WorkId::Job(job) => self.append_status(job, attempt, message).await,
+                        WorkId::Thread(_) | WorkId::Run(_) => deltas.send(Delta::Waiting(message)).await,
                     }
                     schedule.reported(now);
                 }
             }
+        }
+    }
+
+    async fn append_status(&self, job: JobId, attempt: u32, message: String) {
+        let status = EventData::Status { message, iteration: 0 };
+        if let Err(error) = self.store.append_if_live(job, attempt, self.clock.now(), status).await {
+            tracing::warn!(job.id = %job, error = &error as &dyn std::error::Error, "a wait is not reported");
         }
     }
 }

@@ -147,3 +147,18 @@ async fn a_stream_of_chats_refuses_what_it_does_not_know() {
     world.anonymous().get("/api/chat/events").await.problem(ErrorCode::Unauthorized);
     world.finish().await;
 }
+
+/// The gateway repeats a call itself, with waits that the loop does not see.
+#[tokio::test]
+async fn a_wait_for_the_model_is_streamed() {
+    let away = json!({"times": 1, "error": {"status": 503, "message": "maintenance", "retry_after_seconds": 3}});
+    let world = World::builder().script(script_of(&[away, json!({"reply": {"text": "done"}})])).build().await;
+    let ada = world.user("ada");
+    let mut stream = open(&ada, "", None).await;
+    let thread = send(&ada, "hello").await.thread_id;
+    let seen = until_idle(&mut stream).await;
+    let statuses: Vec<&Value> = seen.iter().filter(|one| one.event == "status").map(|one| &one.data).collect();
+    let message = "waiting for the model: attempt 2 of 3, next try in 3 s: server error";
+    assert_eq!(statuses, [&json!({"thread_id": thread, "message": message})]);
+    world.finish().await;
+}

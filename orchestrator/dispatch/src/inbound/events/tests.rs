@@ -165,6 +165,18 @@ async fn a_posted_event_whose_time_is_up_fires_nothing() {
     setup.store.close().await;
 }
 
+#[tokio::test]
+async fn a_posted_event_that_waits_too_long_for_its_turn_fires_nothing() {
+    let setup = Setup::new(RoutineMatchers::impatient).await;
+    setup.create("ada", 1).await;
+    let held = setup.matchers.hold("ada").await;
+    let busy = setup.handler.fire(message("ada"), None).await;
+    assert!(matches!(busy, Err(EventError::Match(MatchError::Busy))), "{busy:?}");
+    drop(held);
+    assert_eq!(setup.handler.fire(message("ada"), None).await.map(runs_of).unwrap(), 1);
+    setup.store.close().await;
+}
+
 /// Each round compares one routine.
 #[rstest::rstest]
 #[case::enough_rounds(3, 3)]

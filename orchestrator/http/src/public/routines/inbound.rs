@@ -9,7 +9,9 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use base::rate_limit::ToolRateLimits;
-use dispatch::{EventError, EventHandler, InboundEvent, WebhookAnswer, WebhookHandler, WebhookRefused, WebhookRequest};
+use dispatch::{
+    EventError, EventHandler, InboundEvent, MatchError, WebhookAnswer, WebhookHandler, WebhookRefused, WebhookRequest,
+};
 use protocol::{
     DeliveryId, EmitSystemEvent, ErrorCode, EventReceipt, Page, PostMessage, RoutineId, RunReason, WebhookDelivery,
     WebhookReceipt,
@@ -71,15 +73,23 @@ async fn receive(api: &PublicApi, event: InboundEvent, key: Option<IdempotencyKe
     }
     let answer = inbound.events.fire(event, key).await.map_err(|error| match error {
         EventError::Store(error) => error.into(),
-        error @ (EventError::TimeUp | EventError::Match(_)) => {
-            let detail = "it was not compared with all routines and has fired none; post it again later";
-            ApiError::new(ErrorCode::Unavailable, detail).with_retry_after(NOT_COMPARED_RETRY).with_source(error)
+        error @ EventError::TimeUp => {
+            let detail = "comparing it with your routines takes too long, so that it has fired none; \
+                          simplify the patterns and conditions of the routine that a notification names";
+            not_compared(detail, error)
+        }
+        EventError::Match(error) => {
+            not_compared("it was not compared with all routines and has fired none; post it again later", error)
         }
     })?;
     match answer {
         EventAnswer::Fired(receipt) => Ok((StatusCode::ACCEPTED, Json(receipt)).into_response()),
         EventAnswer::Known(lookup) => idempotent::respond(lookup),
     }
+}
+
+fn not_compared(detail: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ApiError {
+    ApiError::new(ErrorCode::Unavailable, detail).with_retry_after(NOT_COMPARED_RETRY).with_source(error)
 }
 
 fn check_name(field: &str, name: &str) -> Result<(), ApiError> {
@@ -298,6 +308,9 @@ fn refusal(refused: WebhookRefused) -> ApiError {
         }
         WebhookRefused::Store(error) => error.into(),
         WebhookRefused::Secret(error) => ApiError::internal(error),
+        WebhookRefused::Match(error @ MatchError::Busy) => {
+            not_compared("its condition was not computed and it has fired nothing; deliver it again later", error)
+        }
         WebhookRefused::Match(error) => ApiError::internal(error),
     }
 }
