@@ -26,7 +26,7 @@ const TURN: Duration = Duration::from_millis(250);
 /// Time for comparing one event with the routines of a user in a round.
 const ROUND_TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Time for which a request waits for its comparison: less than the 30 s after which many clients give up.
-const MAX_WAIT: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(25);
 /// Memory of the compiled triggers that are kept. Most take some KiB.
 const MAX_COMPILED_BYTES: usize = 64 * 1024 * 1024;
 /// What some senders write before a text in UTF-8.
