@@ -15,9 +15,7 @@ mod wait;
 mod watch;
 
 use clap::{Args, Subcommand};
-use protocol::{
-    Event, Job, JobId, JobState, PromptMode, PromptReceipt, PromptRequest, RejectRequest, RestartRequest,
-};
+use protocol::{Event, Job, JobId, PromptMode, PromptReceipt, PromptRequest, RejectRequest, RestartRequest};
 use serde_json::Value;
 
 use super::{

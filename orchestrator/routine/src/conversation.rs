@@ -5,7 +5,7 @@
 use agent::{Journal, JournalError};
 use base::clock::Clock;
 use parking_lot::Mutex;
-use protocol::{AgentEvent, EventData, RunMessage};
+use protocol::{AgentEvent, EventData, MessageRole, RunMessage};
 
 /// The size from which on a conversation is not continued. Each message has a limit, too.
 const MAX_BYTES: usize = 1024 * 1024;
@@ -21,6 +21,8 @@ pub(super) struct Conversation {
 struct Recorded {
     messages: Vec<RunMessage>,
     bytes: usize,
+    /// The prompt as the model reads it, and as it is kept.
+    prompt: (String, String),
 }
 
 impl Conversation {
@@ -28,8 +30,20 @@ impl Conversation {
         Self { clock, attempt, recorded: Mutex::default() }
     }
 
-    pub(super) fn add(&self, data: EventData) {
+    /// Begins with the instructions. The prompt, which the loop records, is kept as `shown`.
+    pub(super) fn begin(&self, system: String, prompt: String, shown: String) {
+        self.recorded.lock().prompt = (prompt, shown);
+        self.add(EventData::Message { role: MessageRole::System, content: system });
+    }
+
+    fn add(&self, data: EventData) {
         let mut recorded = self.recorded.lock();
+        let data = match data {
+            EventData::Message { role: MessageRole::User, content } if content == recorded.prompt.0 => {
+                EventData::Message { role: MessageRole::User, content: recorded.prompt.1.clone() }
+            }
+            other => other,
+        };
         if recorded.bytes > MAX_BYTES {
             return;
         }

@@ -21,7 +21,7 @@ use domain::{
 };
 use hooks::{HookEvent, Hooks};
 use llm::metering::{Account, CallLimiter, Meter, MeteredModel};
-use protocol::{Effort, EventData, Execution, LightweightAction, MessageRole, RunId, RunReason, UserSettings};
+use protocol::{Effort, Execution, LightweightAction, RunId, RunReason, UserSettings};
 use store::{RunAttempt, RunUsage, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use tools::BuiltinTools;
@@ -223,15 +223,13 @@ impl Lightweight {
                 "the run has fewer rounds than its routine asks for: routines.max_tool_rounds was lowered"
             );
         }
-        let message = |role, content| EventData::Message { role, content };
-        conversation.add(message(MessageRole::System, system.clone()));
         let shown = if run.payload.is_none() || run.persist_payload {
             prompt.clone()
         } else {
             // What fired it is not kept; its digest is in the run.
             task(&action.prompt, &RunFacts { payload: Some(NOT_KEPT), ..facts }, &documents, &nonce)
         };
-        conversation.add(message(MessageRole::User, shown));
+        conversation.begin(system.clone(), prompt.clone(), shown);
         let transcript = Transcript::new(system, prompt).with_nonce(nonce);
         Ok((asked, transcript, rounds))
     }

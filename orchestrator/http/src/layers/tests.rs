@@ -276,6 +276,10 @@ async fn a_busy_store_is_unavailable_with_a_retry_after() {
 #[case("/api/jobs/{id}/files/{*path}", "/api/jobs/7/files/a", None)]
 #[case("/api/memory", "/api/memory", None)]
 #[case("unmatched", "/x", None)]
-fn a_missing_object_is_named_as_it_was_asked_for(#[case] route: &str, #[case] path: &str, #[case] object: Option<&str>) {
+fn a_missing_object_is_named_as_it_was_asked_for(
+    #[case] route: &str,
+    #[case] path: &str,
+    #[case] object: Option<&str>,
+) {
     assert_eq!(object_of(route, path).as_deref(), object);
 }

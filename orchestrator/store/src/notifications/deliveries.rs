@@ -4,7 +4,9 @@
 //! never made again. A notification is accepted at most once, and each user has a limited number of posts that wait.
 
 use chrono::{DateTime, Utc};
-use protocol::{DeliveryId, DeliveryStatus, Notification, NotificationDelivery, NotificationId, NotificationKind, RoutineId};
+use protocol::{
+    DeliveryId, DeliveryStatus, Notification, NotificationDelivery, NotificationId, NotificationKind, RoutineId,
+};
 use sqlx::FromRow;
 use uuid::Uuid;
 

@@ -43,5 +43,6 @@ impl Tool for CreateRoutineTool {
 
 fn request(arguments: &Value) -> Result<CreateRoutine, ToolError> {
     check_reserved(arguments)?;
-    serde_path_to_error::deserialize(with_phrases(arguments.clone())).map_err(|error| invalid(format!("{}: {}", error.path(), error.inner())))
+    serde_path_to_error::deserialize(with_phrases(arguments.clone()))
+        .map_err(|error| invalid(format!("{}: {}", error.path(), error.inner())))
 }

@@ -272,12 +272,21 @@ mod tests {
             ("trigger", json!({"type": "cron", "schedule": "0 9 * * *", "timezone": "UTC"})),
             ("trigger", json!({"type": "every", "every_seconds": 60, "anchor": "2026-12-01T07:00:00Z"})),
             ("trigger", json!({"type": "event", "channel": "c", "pattern": "p"})),
-            ("trigger", json!({"type": "system_event", "source": "s", "event_type": "e", "filters": {}, "where": "true"})),
+            (
+                "trigger",
+                json!({"type": "system_event", "source": "s", "event_type": "e", "filters": {}, "where": "true"}),
+            ),
             ("trigger", json!({"type": "webhook", "path": "p", "where": "true"})),
-            ("action", json!({"type": "lightweight", "prompt": "p", "context_paths": [], "max_tokens": 1, "use_tools": true,
-                "max_tool_rounds": 1, "tools": [], "model": "m", "effort": "low"})),
-            ("action", json!({"type": "full_job", "title": "t", "description": "d", "max_iterations": 1, "image": "i", "plan": true,
-                "review": true, "tools": []})),
+            (
+                "action",
+                json!({"type": "lightweight", "prompt": "p", "context_paths": [], "max_tokens": 1, "use_tools": true,
+                "max_tool_rounds": 1, "tools": [], "model": "m", "effort": "low"}),
+            ),
+            (
+                "action",
+                json!({"type": "full_job", "title": "t", "description": "d", "max_iterations": 1, "image": "i", "plan": true,
+                "review": true, "tools": []}),
+            ),
             ("action", json!({"type": "system_event_text", "text": "t"})),
         ] {
             let named = properties[part]["properties"].as_object().unwrap();

@@ -3,7 +3,6 @@
 //! Never decides what a conversation has.
 
 use protocol::{RunId, RunMessage};
-use uuid::Uuid;
 
 use crate::{
     Store, StoreError,

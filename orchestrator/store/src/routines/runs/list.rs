@@ -77,7 +77,8 @@ impl Store {
 
     /// Adds the results to runs, of those that are longer than their summary to the first [`MAX_RESULTS`] only.
     pub async fn add_results(&self, runs: &mut [RoutineRun]) -> Result<(), StoreError> {
-        let longer: Vec<RunId> = runs.iter().filter(|run| run.result_truncated).map(|run| run.id).take(MAX_RESULTS).collect();
+        let longer: Vec<RunId> =
+            runs.iter().filter(|run| run.result_truncated).map(|run| run.id).take(MAX_RESULTS).collect();
         let mut results: HashMap<RunId, String> = HashMap::new();
         if !longer.is_empty() {
             let rows: Vec<(RunId, String)> = sqlx::query_as(

@@ -128,7 +128,11 @@ async fn the_account_is_what_the_rows_add_up_to() {
     run(&directory, CALL).await;
     run(&directory, "UPDATE tool_calls SET input = '{}', output = 'the text', reply = '{\"success\":true}'").await;
     run(&directory, "UPDATE routines SET state = 'kept', action = '{}'").await;
-    run(&directory, "UPDATE routine_runs SET message = 'm', result_summary = 'long', result = 'longer', payload = NULL").await;
+    run(
+        &directory,
+        "UPDATE routine_runs SET message = 'm', result_summary = 'long', result = 'longer', payload = NULL",
+    )
+    .await;
     let all = checked(&directory).await;
     let shown = store.user_storage("ada").await.unwrap();
     assert_eq!((shown.bytes.cast_signed(), shown.max_bytes), (all, None));
