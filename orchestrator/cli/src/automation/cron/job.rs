@@ -73,16 +73,16 @@ struct JobFields {
     #[arg(long, value_name = "TEXT")]
     message: Option<String>,
     /// Notify of every run that has something to report
-    #[arg(long, requires = "message")]
+    #[arg(long, requires = "message", conflicts_with = "system_event")]
     deliver: bool,
     /// Post notifications to this URL, with --deliver; the operator must allow it
-    #[arg(long, value_name = "URL", requires = "message")]
+    #[arg(long, value_name = "URL", requires = "message", conflicts_with = "system_event")]
     to: Option<String>,
     /// Where notifications go: last (to you, in Gantry) or webhook (to the URL of --to, too)
-    #[arg(long, value_parser = ["last", "webhook"], requires = "message")]
+    #[arg(long, value_parser = ["last", "webhook"], requires = "message", conflicts_with = "system_event")]
     provider: Option<String>,
     /// Longest time of a run, such as 5m
-    #[arg(long, value_name = "DURATION", requires = "message")]
+    #[arg(long, value_name = "DURATION", requires = "message", conflicts_with = "system_event")]
     timeout: Option<humantime::Duration>,
     /// First word of the summary line in the main session (default: Cron)
     #[arg(long, value_name = "TEXT")]
