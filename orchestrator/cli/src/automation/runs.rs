@@ -173,18 +173,18 @@ async fn print_transcript(client: &Client, run: &RoutineRun, output: &mut Output
         return Ok(());
     }
     let mut messages: Vec<RunMessage> = Vec::new();
-    let add = |page: Vec<RunMessage>| {
+    let collect = |page: Vec<RunMessage>| {
         messages.extend(page);
         Ok(())
     };
-    pages::for_each(client, (&format!("{PATH}/{}/messages", run.id), &[]), add).await?;
+    pages::for_each(client, (&format!("{PATH}/{}/messages", run.id), &[]), collect).await?;
     if messages.is_empty() {
         output.note("there is no conversation: the run has made no model call, or has not ended");
     }
-    let mut rendered: Option<Renderer> = None;
+    let mut text_of: Option<Renderer> = None;
     for message in &messages {
         output.either(message, |paint| {
-            let renderer = rendered.get_or_insert_with(|| Renderer::new(paint, Detail::Verbose));
+            let renderer = text_of.get_or_insert_with(|| Renderer::new(paint, Detail::Verbose));
             renderer.data(&message.data).unwrap_or_default()
         })?;
     }

@@ -30,13 +30,13 @@ pub(super) async fn wait(client: &Client, args: WaitArgs, output: &mut Output) -
         let id = id.resolve(client).await?;
         let finished = until_finished(client, id);
         let is_finished = match until {
-            Some(until) => match timeout_at(until, finished).await {
-                Ok(finished) => finished?,
-                Err(_) => {
+            Some(until) => {
+                let Ok(finished) = timeout_at(until, finished).await else {
                     output.note(&format!("the time is up: {id} has not finished; it continues"));
                     return Ok(Exit::TimedOut);
-                }
-            },
+                };
+                finished?
+            }
             None => finished.await?,
         };
         if !is_finished {

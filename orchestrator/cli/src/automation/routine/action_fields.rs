@@ -166,7 +166,10 @@ mod tests {
         assert_eq!(applied(prompt), json!({"type": "lightweight", "prompt": "look"}));
         let job = ActionFields { plan: Some(true), review: Some(false), priority: Some(-3), ..ActionFields::default() };
         let action = applied(job);
-        assert_eq!([&action["plan"], &action["review"], &action["priority"]], [&json!(true), &json!(false), &json!(-3)]);
+        assert_eq!(
+            [&action["plan"], &action["review"], &action["priority"]],
+            [&json!(true), &json!(false), &json!(-3)]
+        );
         let effort = ActionFields { effort: Some(Effort::High), ..ActionFields::default() };
         assert_eq!(applied(effort)["effort"], json!("high"));
     }
