@@ -16,7 +16,7 @@ Exit codes:
   4    not found
   5    not possible in the current state; a run was skipped or missed
   6    the token is missing or invalid, or its role may not do this
-  124  the job or run exceeded its time limit
+  124  the job or run exceeded its time limit, or a wait its --timeout
   130  interrupted; a followed job continues
   141  standard output was closed
 

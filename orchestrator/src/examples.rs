@@ -145,6 +145,8 @@ pub const EXAMPLES: &[Example] = &[
     client("routine apply", "gantry routine apply --file routines.yaml"),
     client("runs list", "gantry runs list --routine morning --since 24h"),
     client("runs show", "gantry runs show latest"),
+    client("runs show", "gantry runs show latest --transcript"),
+    client("runs llm-calls", "gantry runs llm-calls latest"),
     client("runs actions", "gantry runs actions latest"),
     client("runs export", "gantry runs export > runs.jsonl"),
     client("runs cancel", "gantry routine run morning && gantry runs cancel latest || echo too late"),

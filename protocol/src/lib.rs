@@ -71,8 +71,8 @@ pub use routine::{
     Budget, BudgetPeriod, CatchUp, CreateRoutine, DeliveryVerdict, DisabledReason, EmitSystemEvent, EventReceipt,
     FiringTime, FullJobAction, Guardrails, LightweightAction, Notify, Overlap, PostMessage, Retry, Routine,
     RoutineAction, RoutineActionKind, RoutineCronAction, RoutineCronEvent, RoutinePatch, RoutinePreview, RoutineRun,
-    RoutineSaved, RoutineSession, RoutineStatus, RoutineSummary, RoutineTrigger, RoutineWarning, RunReason, RunStatus,
-    TriggerRoutine, TriggerType, UpcomingFirings, WakeMode, WebhookDelivery, WebhookReceipt, WebhookTrigger,
+    RoutineSaved, RoutineSession, RoutineStatus, RoutineSummary, RoutineTrigger, RoutineWarning, RunMessage, RunReason,
+    RunStatus, TriggerRoutine, TriggerType, UpcomingFirings, WakeMode, WebhookDelivery, WebhookReceipt, WebhookTrigger,
     cron::{
         AddCronJob, CronIsolation, CronJob, CronJobPatch, CronJobState, CronJobs, CronPayload, CronRan, CronRunEntry,
         CronRunStatus, CronRuns, CronRuntime, CronSchedule, CronStatus, CronWakeMode, WakeRequest,

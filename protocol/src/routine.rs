@@ -22,7 +22,7 @@ pub use inbound::{
     DeliveryVerdict, EmitSystemEvent, EventReceipt, PostMessage, RoutineCronAction, RoutineCronEvent, WebhookDelivery,
     WebhookReceipt,
 };
-pub use run::{RoutineRun, RunReason, RunStatus, TriggerRoutine, TriggerType};
+pub use run::{RoutineRun, RunMessage, RunReason, RunStatus, TriggerRoutine, TriggerType};
 pub use trigger::{RoutineTrigger, WebhookTrigger};
 
 use crate::{RoutineId, names::wire_enum};

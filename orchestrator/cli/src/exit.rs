@@ -21,7 +21,7 @@ pub enum Exit {
     Conflict,
     /// The token is missing or invalid, or its role may not do this.
     Unauthorized,
-    /// The job exceeded its time limit.
+    /// The job exceeded its time limit, or the time of a wait is up.
     TimedOut,
     /// Interrupted with Ctrl-C.
     Interrupted,

@@ -9,15 +9,13 @@ mod directories;
 mod files;
 mod follow;
 mod list;
-mod remove;
+mod several;
 mod show;
 mod wait;
 mod watch;
 
 use clap::{Args, Subcommand};
-use protocol::{
-    CancelRequest, Event, Job, JobId, JobState, PromptMode, PromptReceipt, PromptRequest, RejectRequest, RestartRequest,
-};
+use protocol::{Event, Job, JobId, PromptMode, PromptReceipt, PromptRequest, RejectRequest, RestartRequest};
 use serde_json::Value;
 
 use super::{
@@ -76,15 +74,9 @@ pub enum JobCommand {
         /// Job id
         id: IdArg<JobId>,
     },
-    /// Cancel a job
+    /// Cancel jobs
     #[command(visible_alias = "stop")]
-    Cancel {
-        /// Job id
-        id: IdArg<JobId>,
-        /// Reason
-        #[arg(long)]
-        reason: Option<String>,
-    },
+    Cancel(several::CancelArgs),
     /// Accept the result of a reviewed job
     Accept {
         /// Job id
@@ -101,7 +93,7 @@ pub enum JobCommand {
     Prompt(PromptArgs),
     /// Delete finished jobs with their events and files
     #[command(visible_alias = "rm")]
-    Remove(remove::RemoveArgs),
+    Remove(several::RemoveArgs),
     /// Create a new job from one that failed or was cancelled
     Restart {
         /// Job id
@@ -187,17 +179,12 @@ pub(super) async fn run(command: JobCommand, client: &Client, output: &mut Outpu
         JobCommand::Get(args) => files::get(client, args, output).await?,
         JobCommand::Put(args) => files::put(client, args, output).await?,
         JobCommand::Diff(args) => diff::diff(client, args, output).await?,
-        JobCommand::Remove(args) => return remove::remove(client, args, output).await,
+        JobCommand::Remove(args) => return several::remove(client, args, output).await,
         JobCommand::Events(args) => return events(client, args, output).await,
         JobCommand::Actions(args) => calls::actions(client, args, output).await?,
         JobCommand::LlmCalls(args) => calls::llm_calls(client, args, output).await?,
         JobCommand::Logs { id } => logs(client, id.resolve(client).await?, output).await?,
-        JobCommand::Cancel { id, reason } => {
-            let id = id.resolve(client).await?;
-            let job: Job = client.post(&format!("/api/jobs/{id}/cancel"), &CancelRequest { reason }, None).await?;
-            let state = if job.state == JobState::Cancelled { "cancelled" } else { "stopping" };
-            output.either(&job, |_| format!("{id} {state}"))?;
-        }
+        JobCommand::Cancel(args) => return several::cancel(client, args, output).await,
         JobCommand::Accept { id } => {
             let id = id.resolve(client).await?;
             let job: Job = client.post(&format!("/api/jobs/{id}/accept"), &(), None).await?;

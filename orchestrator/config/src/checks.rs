@@ -19,6 +19,9 @@ impl Config {
     pub(crate) fn check(&mut self, reader: &mut ConfigReader<'_>) -> Result<(), ConfigError> {
         check_socket_path(reader, &self.run_dir)?;
         check_database_url(reader, &self.database_url)?;
+        if self.pool_size > 0 {
+            return Err(reader.invalid("pool_size", "a pool of containers is not available yet: use 0"));
+        }
         for host in &mut self.allowed_hosts {
             host.make_ascii_lowercase();
             if !is_host(host) {

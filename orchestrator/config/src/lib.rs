@@ -298,14 +298,7 @@ impl Config {
         let mut config = Self::read(&mut reader)?;
         config.check(&mut reader)?;
         (config.settings, config.warnings) = reader.finish()?;
-        config.warn();
         Ok(config)
-    }
-
-    /// Warns about settings whose features are not available yet.
-    fn warn(&mut self) {
-        let unavailable = [(self.pool_size > 0, "pool_size: a pool of containers is not available yet")];
-        self.warnings.extend(unavailable.iter().filter(|(is_set, _)| *is_set).map(|(_, text)| (*text).to_owned()));
     }
 }
 

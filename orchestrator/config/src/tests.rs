@@ -159,6 +159,7 @@ fn an_empty_variable_is_not_set() {
 #[case("", &[("GANTRY_SANDBOX", "podman")], "GANTRY_SANDBOX=podman: must be one of docker, swarm, disabled")]
 #[case("", &[("GANTRY_SANDBOX", "swarm")], "GANTRY_SANDBOX=swarm: swarm is not available yet: use docker or disabled")]
 #[case("", &[("GANTRY_SANDBOX_TRANSPORT", "tcp")], "GANTRY_SANDBOX_TRANSPORT=tcp: tcp is not available yet: use unix")]
+#[case("", &[("GANTRY_POOL_SIZE", "2")], "GANTRY_POOL_SIZE=2: a pool of containers is not available yet: use 0")]
 #[case("", &[("DOCKER_HOST", "zzz://x")], "DOCKER_HOST=zzz://x: must be an engine address")]
 #[case("", &[("DOCKER_HOST", "/var/run/docker.sock")], "DOCKER_HOST=/var/run/docker.sock: must be an engine address")]
 #[case("", &[("DOCKER_HOST", "unix://")], "DOCKER_HOST=unix://: must be an engine address")]

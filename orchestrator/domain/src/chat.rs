@@ -1,12 +1,9 @@
 //! Chat: the names of threads, the commands in messages, and the words that answer a tool call that waits. Pure.
 
-use protocol::{MAIN_THREAD, RoutineId, ThreadId};
+use protocol::{MAIN_THREAD, ThreadId};
 
 /// Key of the thread that keeps what a user's heartbeats did.
 pub const HEARTBEAT_THREAD: &str = "heartbeat";
-
-/// Prefix of the key of a routine's thread.
-const ROUTINE_PREFIX: &str = "routine:";
 
 /// Maximum length of a thread's title, in characters.
 const MAX_TITLE_CHARS: usize = 80;
@@ -29,10 +26,6 @@ impl ThreadRef {
     pub fn parse(text: &str) -> Option<Self> {
         if [MAIN_THREAD, HEARTBEAT_THREAD].contains(&text) {
             return Some(Self::Key(text.to_owned()));
-        }
-        if let Some(routine) = text.strip_prefix(ROUTINE_PREFIX) {
-            let routine: RoutineId = routine.parse().ok()?;
-            return Some(Self::Key(format!("{ROUTINE_PREFIX}{routine}")));
         }
         text.parse().ok().map(Self::Id)
     }
@@ -162,9 +155,7 @@ mod tests {
         assert_eq!(ThreadRef::parse(&id.to_string()), Some(ThreadRef::Id(id)));
         assert_eq!(ThreadRef::parse("main"), Some(ThreadRef::main()));
         assert_eq!(ThreadRef::parse("heartbeat"), Some(ThreadRef::Key("heartbeat".to_owned())));
-        let key = format!("routine:{}", RoutineId::generate());
-        assert_eq!(ThreadRef::parse(&key), Some(ThreadRef::Key(key)));
-        for text in ["", "Main", "routine:", "routine:x", "other"] {
+        for text in ["", "Main", "routine:x", "other"] {
             assert_eq!(ThreadRef::parse(text), None, "{text}");
         }
     }

@@ -34,6 +34,8 @@ use telemetry::{
 };
 
 const MAX_REQUEST_ID_BYTES: usize = 128;
+/// Characters of an id that an answer repeats.
+const MAX_SHOWN_ID_CHARS: usize = 64;
 /// Health checks would be most of the log.
 const HEALTH_ROUTES: [&str; 2] = ["/healthz", "/readyz"];
 /// Log lines about server errors caused by requests of containers: a burst of ten, then one per second.
@@ -148,12 +150,13 @@ async fn handle(State(state): State<Arc<LayerState>>, mut request: Request, next
     let span =
         info_span!("request", otel.kind = name.as_ref().map(|_| "server"), otel.name = name, request.id = context.id());
     traces::set_parent(&span, header_text(request.headers(), traces::TRACEPARENT));
+    let uri = request.uri().clone();
     let response = match check_host(layers, request.headers(), request.uri()) {
         Ok(()) => next.run(request).instrument(span.clone()).await,
         Err(error) => error.into_response(),
     };
     let _entered = span.clone().entered();
-    let mut response = render_error(response, &state, &context);
+    let mut response = render_error(response, &state, &context, || object_of(&route, uri.path()));
     if let Ok(id) = HeaderValue::from_str(context.id()) {
         response.headers_mut().insert(&REQUEST_ID, id);
     }
@@ -199,7 +202,12 @@ fn log_request(layers: &ServerLayers, method: &Method, answered: &Answered<'_>, 
 
 /// Renders the error of a handler, or of a layer or the router that answered with a status only. The one place where an error is
 /// logged.
-fn render_error(mut response: Response, state: &LayerState, context: &RequestContext) -> Response {
+fn render_error(
+    mut response: Response,
+    state: &LayerState,
+    context: &RequestContext,
+    object: impl FnOnce() -> Option<String>,
+) -> Response {
     let error = response.extensions_mut().remove::<ErrorExtension>();
     let error = match error {
         Some(ErrorExtension(error)) => error,
@@ -220,7 +228,7 @@ fn render_error(mut response: Response, state: &LayerState, context: &RequestCon
         let causes = causes.as_deref().unwrap_or("-");
         debug!(code = error.code().as_str(), detail = error.detail(), causes, "request refused");
     }
-    let mut problem = error.render(context.id());
+    let mut problem = error.render_about(context.id(), object);
     // Headers that the router or a layer has set (`Allow`) are kept.
     for (name, value) in response.headers() {
         if *name != header::CONTENT_TYPE && *name != header::CONTENT_LENGTH && !problem.headers().contains_key(name) {
@@ -228,6 +236,16 @@ fn render_error(mut response: Response, state: &LayerState, context: &RequestCon
         }
     }
     problem
+}
+
+/// What a path names, with its id as it was asked for: `job 7` of `/api/jobs/7/events`. `None` where the route has no id, or
+/// several.
+fn object_of(route: &str, path: &str) -> Option<String> {
+    let mut parameters = route.split('/').enumerate().filter(|(_, segment)| segment.starts_with('{'));
+    let (at, _) = parameters.next().filter(|_| parameters.next().is_none())?;
+    let kind = route.split('/').nth(at.checked_sub(1)?)?.strip_suffix('s')?;
+    let id: String = path.split('/').nth(at)?.chars().take(MAX_SHOWN_ID_CHARS).collect();
+    Some(format!("{kind} {id}"))
 }
 
 fn has_own_body(response: &Response) -> bool {

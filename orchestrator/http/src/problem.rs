@@ -21,6 +21,8 @@ pub struct ApiError {
     reason: Option<String>,
     errors: Vec<FieldError>,
     retry_after: Option<Duration>,
+    /// The object of the path does not exist, or belongs to another user.
+    is_missing: bool,
     /// The object exists but belongs to another user: the response is the same as for a missing one, and it is audited.
     not_owner: bool,
     source: Option<Box<dyn Error + Send + Sync>>,
@@ -35,6 +37,7 @@ impl ApiError {
             reason: None,
             errors: Vec::new(),
             retry_after: None,
+            is_missing: false,
             not_owner: false,
             source: None,
         }
@@ -48,7 +51,8 @@ impl ApiError {
 
     /// 404 for an object that does not exist.
     pub fn not_found() -> Self {
-        Self::new(ErrorCode::NotFound, "there is nothing with this id or path, or it belongs to another user")
+        let detail = "there is nothing with this id or path, or it belongs to another user";
+        Self { is_missing: true, ..Self::new(ErrorCode::NotFound, detail) }
     }
 
     /// 404 for an object of another user. The caller cannot distinguish it from a missing one; the audit can.
@@ -162,11 +166,20 @@ impl ApiError {
 
     /// The response, with the request id.
     pub(super) fn render(&self, request_id: &str) -> Response {
+        self.render_about(request_id, || None)
+    }
+
+    /// The response, with the request id. `object` is what the path names, such as `job 7`.
+    pub(super) fn render_about(&self, request_id: &str, object: impl FnOnce() -> Option<String>) -> Response {
+        let object = if self.is_missing { object() } else { None };
         let problem = Problem {
             kind: format!("urn:gantry:problem:{}", self.code.as_str()),
             title: self.code.title().to_owned(),
             status: self.status().as_u16(),
-            detail: self.detail.clone(),
+            detail: object.map_or_else(
+                || self.detail.clone(),
+                |object| format!("there is no {object}, or it belongs to another user"),
+            ),
             code: self.code,
             reason: self.reason.clone(),
             request_id: request_id.to_owned(),

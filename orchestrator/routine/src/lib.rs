@@ -1,5 +1,6 @@
 //! Routines at work: runs that wait are started and ended. Contents only.
 
+mod conversation;
 mod lightweight;
 mod live_runs;
 mod runner;

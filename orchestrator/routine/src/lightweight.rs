@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use agent::{
-    Agent, DeltaSink, FailureReason, LimitKind, LoopOutcome, Run, Settings, Signals, Transcript, Unrecorded,
+    Agent, DeltaSink, FailureReason, LimitKind, LoopOutcome, Run, Settings, Signals, Transcript,
     safety::{DelimiterNonce, neutralize},
 };
 use base::clock::Clock;
@@ -15,7 +15,7 @@ use domain::{
     memory::MemoryPath,
     routine::{
         attempt::{AttemptEnd, AttemptResult, FailureOrigin},
-        outcome::{MAX_RESULT_CHARS, Reply, reply, shortened},
+        outcome::{Reply, reply},
         prompt::{ContextDocument, NOTHING_TO_REPORT, RunFacts, system_prompt, task},
     },
 };
@@ -26,6 +26,10 @@ use store::{RunAttempt, RunUsage, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use tools::BuiltinTools;
 
+use crate::conversation::Conversation;
+
+/// In the place of what fired a run whose routine does not keep it.
+const NOT_KEPT: &str = "[not kept: the routine has persist_payload off]";
 /// Sampling temperature of runs.
 const TEMPERATURE: f64 = 0.3;
 /// Longest attempt, unless the routine's guardrails say otherwise.
@@ -100,7 +104,8 @@ impl Lightweight {
         action: &LightweightAction,
         stop: &CancellationToken,
     ) -> AttemptResult {
-        let ended = match Box::pin(self.work(run, run.state.as_deref(), action, stop)).await {
+        let conversation = Conversation::new(self.clock.clone(), run.attempt);
+        let ended = match Box::pin(self.work(run, run.state.as_deref(), action, (stop, &conversation))).await {
             Ok(ended) => ended,
             Err(error @ BeginError::Model(_)) => AttemptEnd::failed(RunReason::LlmError, error.to_string()).into(),
             Err(error) => {
@@ -109,6 +114,11 @@ impl Lightweight {
                 AttemptEnd::failed(RunReason::Internal, message).into()
             }
         };
+        if let Err(error) = self.store.add_conversation(run.run, &conversation.into_messages()).await {
+            tracing::warn!(
+                run.id = %run.run, error = &error as &dyn std::error::Error, "the conversation of a run is not kept"
+            );
+        }
         let Ended { end, text, cut } = ended;
         AttemptResult { text, cut, ..with_usage(&self.store, run.run, end).await }
     }
@@ -118,9 +128,9 @@ impl Lightweight {
         run: &RunAttempt,
         state: Option<&str>,
         action: &LightweightAction,
-        stop: &CancellationToken,
+        (stop, conversation): (&CancellationToken, &Conversation),
     ) -> Result<Ended, BeginError> {
-        let (asked, mut transcript, rounds) = self.prepare(run, state, action).await?;
+        let (asked, mut transcript, rounds) = self.prepare(run, state, action, conversation).await?;
         let tools = self.tools.executor_for_run(&run.user, run.run, run.attempt, action).await?;
         let settings = self.settings(action, rounds);
         let parent = stop;
@@ -136,8 +146,7 @@ impl Lightweight {
         let agent = Agent {
             model: &model,
             tools: &tools,
-            // The run's calls have their own rows, and its last text is its result.
-            journal: &Unrecorded,
+            journal: conversation,
             signals: &signals,
             settings: &settings,
             deltas: &deltas,
@@ -166,7 +175,7 @@ impl Lightweight {
             (LoopOutcome::Failed { reason: FailureReason::Refused, .. }, false)
                 if state.is_some() && loop_state.iterations() == 0 =>
             {
-                return Box::pin(self.work(run, None, action, parent)).await;
+                return Box::pin(self.work(run, None, action, (parent, conversation))).await;
             }
             (outcome, _) => return Ok(failure(outcome).into()),
         };
@@ -179,6 +188,7 @@ impl Lightweight {
         run: &RunAttempt,
         state: Option<&str>,
         action: &LightweightAction,
+        conversation: &Conversation,
     ) -> Result<(AskedModel, Transcript, u32), BeginError> {
         let settings = self.store.settings(&run.user).await?;
         let asked = AskedModel { name: self.model(action, &settings)?, effort: action.effort.or(settings.effort) };
@@ -213,6 +223,13 @@ impl Lightweight {
                 "the run has fewer rounds than its routine asks for: routines.max_tool_rounds was lowered"
             );
         }
+        let shown = if run.payload.is_none() || run.persist_payload {
+            prompt.clone()
+        } else {
+            // What fired it is not kept; its digest is in the run.
+            task(&action.prompt, &RunFacts { payload: Some(NOT_KEPT), ..facts }, &documents, &nonce)
+        };
+        conversation.begin(system.clone(), prompt.clone(), shown);
         let transcript = Transcript::new(system, prompt).with_nonce(nonce);
         Ok((asked, transcript, rounds))
     }
@@ -273,7 +290,7 @@ impl Lightweight {
             Reply::Attention(text) => {
                 let event = HookEvent::new(HookPoint::OutboundMessage, &run.user);
                 let text = self.hooks.replacement(&event, &text).await.unwrap_or(text);
-                Ended { text: Some(shortened(&text, MAX_RESULT_CHARS)), ..AttemptEnd::Attention.into() }
+                Ended { text: Some(text), ..AttemptEnd::Attention.into() }
             }
         }
     }

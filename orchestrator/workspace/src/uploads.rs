@@ -65,6 +65,12 @@ impl UploadRegistry {
         Self(Arc::new(Inner { free_space, state: Mutex::default() }))
     }
 
+    /// Fails with [`FileError::NoSpace`] while the disk has no more than what is kept free: no upload is accepted, and no
+    /// job starts.
+    pub fn ensure_space(&self) -> Result<(), FileError> {
+        self.0.free_space.ensure_available(0)
+    }
+
     /// Begins an upload by `user` into `job`. Work for it ends with [`FileError::TimedOut`] once `cancelled` fires.
     pub fn begin(
         &self,
@@ -73,7 +79,7 @@ impl UploadRegistry {
         limits: Limits,
         cancelled: CancellationToken,
     ) -> Result<Upload, FileError> {
-        self.0.free_space.ensure_available(0)?;
+        self.ensure_space()?;
         if !self.0.state.lock().jobs.insert(job) {
             return Err(FileError::UploadInProgress);
         }

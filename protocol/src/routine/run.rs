@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{JobId, RoutineId, RunId, names::wire_enum};
+use crate::{EventData, JobId, RoutineId, RunId, names::wire_enum};
 
 /// One firing of a routine, and its outcome; or firings that were skipped or missed, which are counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,8 +35,14 @@ pub struct RoutineRun {
     pub reason: Option<RunReason>,
     /// A human-readable message about `reason`.
     pub message: Option<String>,
-    /// The text of its result, at most 4,000 characters.
+    /// The beginning of its result, at most 4,000 characters.
     pub result_summary: Option<String>,
+    /// Whether its result is longer than `result_summary`. Left out if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub result_truncated: bool,
+    /// The text of its result, at most 100,000 bytes. Left out in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
     /// Whether the output limit of the model cut its result. Left out if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
@@ -71,6 +77,21 @@ pub struct RoutineRun {
     pub last_skipped_detail: Option<Value>,
     /// When the firing was recorded.
     pub created_at: DateTime<Utc>,
+}
+
+/// An entry of the conversation of a lightweight run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RunMessage {
+    /// From 1 within the run.
+    pub seq: u64,
+    /// The attempt that it belongs to.
+    pub attempt: u32,
+    /// When it was recorded.
+    pub at: DateTime<Utc>,
+    /// `kind` and `data`, as in the events of a job: messages, reasoning, tool calls, results and limits.
+    #[serde(flatten)]
+    pub data: EventData,
 }
 
 wire_enum! {

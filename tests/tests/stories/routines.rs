@@ -7,6 +7,7 @@ mod full_jobs;
 mod guardrails;
 mod inbound;
 mod lightweight;
+mod results;
 mod rpc;
 mod schedules;
 mod tools;

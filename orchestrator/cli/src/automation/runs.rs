@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
-use protocol::{RoutineRun, RunId, RunStatus};
+use protocol::{RoutineRun, RunId, RunMessage, RunStatus};
 use serde_json::Value;
 
 use super::routine::{id_of, time};
@@ -10,8 +10,11 @@ use crate::{
     client::{Client, List, PageArgs, pages},
     exit::CliError,
     ids::{IdArg, short_id},
-    job::calls::TOOL_CALLS,
-    output::{Column, Output, Paint, cost, duration, escape_control_chars, local_time, one_line},
+    job::calls::{LLM_CALLS, TOOL_CALLS},
+    output::{
+        Column, Output, Paint, cost, duration, escape_control_chars, local_time, one_line,
+        render::{Detail, Renderer},
+    },
 };
 use base::{Zone, clock::Clock};
 
@@ -31,6 +34,16 @@ pub enum RunsCommand {
     Show {
         /// Run id
         id: IdArg<RunId>,
+        /// Also show its conversation: what the model read, thought, called and answered
+        #[arg(long)]
+        transcript: bool,
+    },
+    /// List the model calls of a lightweight run, oldest first
+    LlmCalls {
+        /// Run id
+        id: IdArg<RunId>,
+        #[command(flatten)]
+        page: PageArgs,
     },
     /// List the tool calls of a lightweight run, oldest first
     Actions {
@@ -110,23 +123,22 @@ pub(crate) async fn run(command: RunsCommand, client: &Client, output: &mut Outp
             let query = filter.query(client, now).await?;
             RUNS.print(client, (PATH, &query), &page, output).await
         }
-        RunsCommand::Show { id } => {
+        RunsCommand::Show { id, transcript } => {
             let id = id.resolve(client).await?;
             let run: RoutineRun = client.get(&format!("{PATH}/{id}"), &[]).await?;
             let zone = output.zone;
-            output.either(&run, |paint| describe(paint, &run, zone))
+            output.either(&run, |paint| describe(paint, &run, zone))?;
+            if transcript { print_transcript(client, &run, output).await } else { Ok(()) }
+        }
+        RunsCommand::LlmCalls { id, page } => {
+            let id = id.resolve(client).await?;
+            LLM_CALLS.print(client, (&format!("{PATH}/{id}/llm-calls"), &[]), &page, output).await?;
+            name_job(client, id, "llm-calls", output).await
         }
         RunsCommand::Actions { id, page } => {
             let id = id.resolve(client).await?;
             TOOL_CALLS.print(client, (&format!("{PATH}/{id}/actions"), &[]), &page, output).await?;
-            let run: RoutineRun = client.get(&format!("{PATH}/{id}"), &[]).await?;
-            if let Some(job) = run.job_id {
-                output.note(&format!(
-                    "the calls of this run are those of its job: gantry job actions {}",
-                    short_id(&job.to_string())
-                ));
-            }
-            Ok(())
+            name_job(client, id, "actions", output).await
         }
         RunsCommand::Cancel { id } => {
             let id = id.resolve(client).await?;
@@ -141,6 +153,42 @@ pub(crate) async fn run(command: RunsCommand, client: &Client, output: &mut Outp
             pages::for_each(client, (PATH, &query), print).await
         }
     }
+}
+
+/// Says where the calls of a run with a job are.
+async fn name_job(client: &Client, id: RunId, command: &str, output: &mut Output) -> Result<(), CliError> {
+    let run: RoutineRun = client.get(&format!("{PATH}/{id}"), &[]).await?;
+    if let Some(job) = run.job_id {
+        let job = short_id(&job.to_string());
+        output.note(&format!("the calls of this run are those of its job: gantry job {command} {job}"));
+    }
+    Ok(())
+}
+
+/// Prints the conversation of a run; with `--json` one object for each message.
+async fn print_transcript(client: &Client, run: &RoutineRun, output: &mut Output) -> Result<(), CliError> {
+    if let Some(job) = run.job_id {
+        let job = short_id(&job.to_string());
+        output.note(&format!("the conversation of this run is that of its job: gantry job logs {job}"));
+        return Ok(());
+    }
+    let mut messages: Vec<RunMessage> = Vec::new();
+    let collect = |page: Vec<RunMessage>| {
+        messages.extend(page);
+        Ok(())
+    };
+    pages::for_each(client, (&format!("{PATH}/{}/messages", run.id), &[]), collect).await?;
+    if messages.is_empty() {
+        output.note("there is no conversation: the run has made no model call, or has not ended");
+    }
+    let mut text_of: Option<Renderer> = None;
+    for message in &messages {
+        output.either(message, |paint| {
+            let renderer = text_of.get_or_insert_with(|| Renderer::new(paint, Detail::Verbose));
+            renderer.data(&message.data).unwrap_or_default()
+        })?;
+    }
+    Ok(())
 }
 
 /// The runs as a table.
@@ -217,7 +265,7 @@ pub(crate) fn describe(paint: Paint, run: &RoutineRun, zone: Zone) -> String {
     ];
     let mut lines: Vec<String> =
         rows.into_iter().filter_map(|(name, value)| Some(format!("{name:<15} {}", value?))).collect();
-    if let Some(result) = run.result_summary.as_ref().filter(|result| !result.is_empty()) {
+    if let Some(result) = run.result.as_ref().or(run.result_summary.as_ref()).filter(|result| !result.is_empty()) {
         lines.push(format!("\n{}", escape_control_chars(result.trim_end())));
     }
     lines.join("\n")

@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct WakeArgs {
     /// When the agent looks at the line
-    #[arg(long, value_parser = one_of_explained(MODES))]
+    #[arg(long, value_parser = one_of_explained(MODES), default_value = "next-heartbeat")]
     mode: CronWakeMode,
     /// The line; - reads it from standard input
     #[arg(long)]

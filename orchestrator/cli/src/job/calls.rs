@@ -40,7 +40,8 @@ pub(crate) const TOOL_CALLS: List<ToolActionRecord> = List {
     id: |call| one_line(&call.call_id.0),
 };
 
-const LLM_CALLS: List<LlmCallRecord> = List {
+/// Model calls as a table.
+pub(crate) const LLM_CALLS: List<LlmCallRecord> = List {
     columns: &[
         Column::<LlmCallRecord>::text("call", |call, _| one_line(&call.call_id.0)).wide(),
         Column::<LlmCallRecord>::text("time", |call, view| view.time(call.at)).wide(),

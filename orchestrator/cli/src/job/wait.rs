@@ -2,6 +2,7 @@
 
 use clap::Args;
 use protocol::{Event, EventData, Job, JobId, JobState};
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     client::{Client, EventFollower, Followed, StreamRequest},
@@ -15,15 +16,30 @@ pub struct WaitArgs {
     /// Job ids
     #[arg(required = true, value_name = "ID")]
     ids: Vec<IdArg<JobId>>,
+    /// Longest time to wait for all of them, such as 10m (default: no limit)
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<humantime::Duration>,
 }
 
 /// Prints each job's state when it has finished or is submitted. The exit code is that of the first job that did not
 /// complete.
 pub(super) async fn wait(client: &Client, args: WaitArgs, output: &mut Output) -> Result<Exit, CliError> {
     let mut exit = Exit::Success;
+    let until = args.timeout.and_then(|timeout| Instant::now().checked_add(*timeout));
     for id in args.ids {
         let id = id.resolve(client).await?;
-        if !until_finished(client, id).await? {
+        let finished = until_finished(client, id);
+        let is_finished = match until {
+            Some(until) => {
+                let Ok(finished) = timeout_at(until, finished).await else {
+                    output.note(&format!("the time is up: {id} has not finished; it continues"));
+                    return Ok(Exit::TimedOut);
+                };
+                finished?
+            }
+            None => finished.await?,
+        };
+        if !is_finished {
             output.note("interrupted; the job continues");
             return Ok(Exit::Interrupted);
         }

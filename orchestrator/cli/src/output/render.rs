@@ -67,12 +67,17 @@ impl Renderer {
 
     /// Renders an event. `None` if it is not shown at this level of detail.
     pub(crate) fn event(&mut self, event: &Event) -> Option<String> {
-        if let EventData::Log { stream, text, call_id } = &event.data {
+        self.data(&event.data)
+    }
+
+    /// Renders the content of an event.
+    pub(crate) fn data(&mut self, data: &EventData) -> Option<String> {
+        if let EventData::Log { stream, text, call_id } = data {
             let lines = self.log.add(call_id.as_ref(), *stream, text, self.max_lines());
             return self.log_lines(&lines);
         }
         let before = self.flush();
-        let text = self.other_than_log(event);
+        let text = self.other_than_log(data);
         match (before, text) {
             (Some(before), Some(text)) => Some(format!("{before}\n{text}")),
             (before, text) => before.or(text),
@@ -89,9 +94,9 @@ impl Renderer {
         ending(self.paint, job, &self.last_said, self.width)
     }
 
-    fn other_than_log(&mut self, event: &Event) -> Option<String> {
+    fn other_than_log(&mut self, data: &EventData) -> Option<String> {
         let paint = self.paint;
-        match &event.data {
+        match data {
             EventData::State { to, .. } if self.is_followed && is_end(*to) => None,
             EventData::State { to, reason, message, .. } => {
                 let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();

@@ -48,6 +48,8 @@ pub fn to_routine(id: RoutineId, job: AddCronJob, max_tool_rounds: u32) -> Resul
         CronPayload::AgentTurn { message, deliver, provider, to, timeout_seconds } => {
             check_target(provider.as_deref(), to.as_deref())?;
             delivers = deliver.unwrap_or(false);
+            check_delivery(to.as_deref(), delivers)?;
+            notify.on_attention = delivers;
             notify.webhook_url = to;
             guardrails.timeout_seconds = timeout_seconds;
             RoutineAction::Lightweight(turn(format!("{}{message}", prefix(id, &job.name)), max_tool_rounds))
@@ -68,6 +70,14 @@ pub fn to_routine(id: RoutineId, job: AddCronJob, max_tool_rounds: u32) -> Resul
         post_to_main_prefix: job.isolation.post_to_main_prefix,
         persist_payload: None,
     })
+}
+
+/// Nothing is posted without `deliver`.
+fn check_delivery(to: Option<&str>, delivers: bool) -> Result<(), FieldError> {
+    if to.is_some() && !delivers {
+        return Err(invalid("payload.to", "nothing is posted to it unless `deliver` is true; add it"));
+    }
+    Ok(())
 }
 
 fn turn(prompt: String, max_tool_rounds: u32) -> LightweightAction {
@@ -113,13 +123,17 @@ pub fn to_patch(routine: &Routine, patch: CronJobPatch, max_tool_rounds: u32) ->
     }
     if let Some(CronPayload::AgentTurn { deliver, provider, to, timeout_seconds, .. }) = &patch.payload {
         check_target(provider.as_deref(), to.as_deref())?;
+        check_delivery(to.as_deref(), deliver.unwrap_or(routine.deliver))?;
+        let mut notify = Map::new();
         if let Some(deliver) = deliver {
             set("deliver", Value::Bool(*deliver));
+            notify.insert("on_attention".to_owned(), Value::Bool(*deliver));
         }
-        if let Some(to) = to {
-            set("notify", json!({"webhook_url": to}));
-        } else if provider.as_deref() == Some(LAST) {
-            set("notify", json!({"webhook_url": null}));
+        if to.is_some() || *deliver == Some(false) || provider.as_deref() == Some(LAST) {
+            notify.insert("webhook_url".to_owned(), json!(to));
+        }
+        if !notify.is_empty() {
+            set("notify", Value::Object(notify));
         }
         if let Some(timeout) = timeout_seconds {
             set("guardrails", json!({"timeout_seconds": timeout}));

@@ -13,8 +13,8 @@ use protocol::{
 use super::{
     attempt::{AttemptEnd, AttemptResult, FailureOrigin},
     outcome::{
-        AfterFailure, FailureFacts, MAX_RESULT_CHARS, MAX_STATE_CHARS, NotifiedFailure, after_failure,
-        counts_as_failure, shortened, should_notify,
+        AfterFailure, FailureFacts, MAX_RESULT_BYTES, MAX_STATE_CHARS, MAX_SUMMARY_CHARS, NotifiedFailure,
+        after_failure, counts_as_failure, excerpt, shortened, should_notify,
     },
     problem::AutomationProblem,
 };
@@ -69,7 +69,10 @@ pub struct RunEnd {
     pub status: RunStatus,
     pub reason: Option<RunReason>,
     pub message: Option<String>,
+    /// The beginning of the result.
     pub summary: Option<String>,
+    /// The result, if it is longer than that.
+    pub result: Option<String>,
     /// Whether the output limit of the model cut the result.
     pub cut: bool,
     /// Whether the run keeps what fired it.
@@ -156,11 +159,14 @@ pub fn after_attempt(result: &AttemptResult, facts: &EndFacts<'_>) -> AfterAttem
 
 /// The end that only the run itself knows of.
 fn ended(status: RunStatus, result: &AttemptResult, facts: &EndFacts<'_>) -> RunEnd {
+    let summary = result.text.as_ref().map(|text| excerpt(text, MAX_SUMMARY_CHARS));
+    let longer = result.text.as_ref().filter(|text| summary.as_ref() != Some(text));
     RunEnd {
         status,
         reason: None,
         message: None,
-        summary: result.text.as_ref().map(|text| shortened(text, MAX_RESULT_CHARS)),
+        result: longer.map(|text| agent::elide(text, MAX_RESULT_BYTES)),
+        summary,
         cut: result.cut,
         keeps_payload: facts.routine.is_some_and(keeps_payload),
         is_event: status != RunStatus::Skipped,
@@ -181,7 +187,7 @@ fn succeeded(status: RunStatus, result: &AttemptResult, facts: &EndFacts<'_>) ->
         (NotificationKind::RunOk, "Done", routine.notify.on_success)
     };
     RunEnd {
-        counted: Counted::Success { state: result.text.as_ref().map(|text| shortened(text, MAX_STATE_CHARS)) },
+        counted: Counted::Success { state: result.text.as_ref().map(|text| excerpt(text, MAX_STATE_CHARS)) },
         notice: is_told.then(|| Notice::Run {
             kind,
             title: format!("{verb}: {}", routine.name),

@@ -141,10 +141,14 @@ fn same_name(one: &str, other: &str) -> bool {
     folded(one) == folded(other)
 }
 
-/// Whether a field has the value of a filter. Numbers are compared by value.
+/// Whether a field has the value of a filter. Numbers are compared by value, and with texts that are one: senders
+/// write ids in both ways.
 fn is_equal(filter: &Value, field: Option<&Value>) -> bool {
     match (filter, field) {
         (Value::Number(one), Some(Value::Number(other))) => one == other || one.as_f64() == other.as_f64(),
+        (Value::Number(number), Some(Value::String(text))) | (Value::String(text), Some(Value::Number(number))) => {
+            *text == number.to_string() || text.parse().ok() == number.as_f64()
+        }
         (_, Some(field)) => filter == field,
         (_, None) => false,
     }
@@ -235,7 +239,10 @@ mod tests {
     #[case(json!({"filters": {"absent": "a/b"}}), false)]
     #[case(json!({"filters": {"number": 7, "draft": false}}), true)]
     #[case(json!({"filters": {"number": 7.0}}), true)]
-    #[case(json!({"filters": {"number": "7"}}), false)]
+    #[case(json!({"filters": {"number": "7"}}), true)]
+    #[case(json!({"filters": {"number": "7.0"}}), true)]
+    #[case(json!({"filters": {"number": "seven"}}), false)]
+    #[case(json!({"filters": {"number": "8"}}), false)]
     #[case(json!({"filters": {"draft": true}}), false)]
     #[case(json!({"where": "payload.number > 6"}), true)]
     #[case(json!({"where": "payload.number > 7"}), false)]

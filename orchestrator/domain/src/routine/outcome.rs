@@ -11,8 +11,10 @@ mod tests;
 
 /// The reply that says that there is nothing to report.
 pub const ROUTINE_OK: &str = "ROUTINE_OK";
-/// The longest text of a result that a run keeps.
-pub const MAX_RESULT_CHARS: usize = 4_000;
+/// The longest text of a result that a run keeps: as long as a tool's output.
+pub const MAX_RESULT_BYTES: usize = 100_000;
+/// The longest text of a result in lists, notifications and the main session.
+pub(crate) const MAX_SUMMARY_CHARS: usize = 4_000;
 /// The longest text of a result that the next run gets.
 pub(crate) const MAX_STATE_CHARS: usize = 2_000;
 
@@ -52,10 +54,19 @@ pub fn reply(text: &str) -> Reply {
 /// The beginning of a text, at most `max_chars` characters. A cut is marked by an ellipsis, which counts. An answer that the
 /// model's output limit cut keeps the line that says it.
 pub fn shortened(text: &str, max_chars: usize) -> String {
+    cut(text, max_chars, "…")
+}
+
+/// The beginning of a result, at most `max_chars` characters. Where it is cut, it says that there is more.
+pub(crate) fn excerpt(text: &str, max_chars: usize) -> String {
+    cut(text, max_chars, "… [shortened]")
+}
+
+fn cut(text: &str, max_chars: usize, mark: &str) -> String {
     if text.char_indices().nth(max_chars).is_none() {
         return text.to_owned();
     }
-    let end = if text.ends_with(CUT_NOTE) { format!("…\n\n{CUT_NOTE}") } else { "…".to_owned() };
+    let end = if text.ends_with(CUT_NOTE) { format!("{mark}\n\n{CUT_NOTE}") } else { mark.to_owned() };
     let kept: String = text.chars().take(max_chars.saturating_sub(end.chars().count())).collect();
     kept + &end
 }

@@ -269,3 +269,17 @@ async fn a_busy_store_is_unavailable_with_a_retry_after() {
     let wrong = ApiError::from(store::StoreError::Inconsistent { table: "jobs", column: "state", id: "i".to_owned() });
     assert_eq!(wrong.render("r1").status().as_u16(), 500);
 }
+
+#[rstest::rstest]
+#[case("/api/jobs/{id}/events", "/api/jobs/7/events", Some("job 7"))]
+#[case("/api/routines/{id}", "/api/routines/daily", Some("routine daily"))]
+#[case("/api/jobs/{id}/files/{*path}", "/api/jobs/7/files/a", None)]
+#[case("/api/memory", "/api/memory", None)]
+#[case("unmatched", "/x", None)]
+fn a_missing_object_is_named_as_it_was_asked_for(
+    #[case] route: &str,
+    #[case] path: &str,
+    #[case] object: Option<&str>,
+) {
+    assert_eq!(object_of(route, path).as_deref(), object);
+}

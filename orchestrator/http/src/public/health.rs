@@ -55,6 +55,8 @@ struct Readiness {
     engine: EnginePart,
     /// Whether jobs can run.
     sandbox: SandboxPart,
+    /// Whether the disk of the workspaces has room: `failed` while jobs wait for it and uploads are refused.
+    disk: DiskPart,
     /// The model providers, as seen by recent calls; only for callers with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     models: Option<Vec<ModelPart>>,
@@ -64,6 +66,15 @@ struct Readiness {
 struct Part {
     /// `ok` or `failed`.
     status: &'static str,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct DiskPart {
+    /// `ok` or `failed`.
+    status: &'static str,
+    /// How much is free and is kept in reserve, if it failed; only for callers with a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -133,7 +144,8 @@ async fn ready(State(api): State<PublicApi>, MaybeCaller(who): MaybeCaller) -> (
     if engine.status == DISABLED {
         sandbox.jobs_left = jobs_left(&api).await;
     }
-    let is_ready = store.is_ok() && can;
+    let no_space = api.uploads.ensure_space().err();
+    let is_ready = store.is_ok() && can && no_space.is_none();
     let is_admin = who.as_ref().is_some_and(|who| who.role.sees_all());
     let models = api.gateway.health().into_iter().map(|one| {
         let (learned, pinned, preset) =
@@ -145,6 +157,10 @@ async fn ready(State(api): State<PublicApi>, MaybeCaller(who): MaybeCaller) -> (
         store: Part { status: if store.is_ok() { "ok" } else { "failed" } },
         engine,
         sandbox,
+        disk: DiskPart {
+            status: if no_space.is_none() { "ok" } else { "failed" },
+            detail: no_space.map(|error| error.to_string()),
+        },
         models: Some(models.collect()),
     };
     let readiness = if who.is_some() { readiness } else { readiness.without_details() };
@@ -169,7 +185,8 @@ impl Readiness {
     fn without_details(self) -> Self {
         let engine = EnginePart { status: self.engine.status, name: None, version: None, runtime: None };
         let sandbox = SandboxPart { detail: None, posture: None, ..self.sandbox };
-        Self { engine, sandbox, models: None, ..self }
+        let disk = DiskPart { detail: None, ..self.disk };
+        Self { engine, sandbox, disk, models: None, ..self }
     }
 }
 

@@ -3,7 +3,7 @@
 //! A chain has at most [`MAX_DEPTH`] ancestors, so every walk here is short.
 
 use chrono::{DateTime, Utc};
-use protocol::{JobId, JobState, Limits};
+use protocol::{JobId, JobState, Limits, RoutineId, RunId, TriggerType};
 use sqlx::{Executor, FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
@@ -22,6 +22,8 @@ pub enum JobScope {
     /// The jobs below this one, at any depth.
     Below(JobId),
     OfUser(String),
+    /// The jobs of the runs of this routine.
+    OfRoutine(RoutineId),
 }
 
 /// A job as the job tools list it.
@@ -81,6 +83,36 @@ impl Store {
         Ok(found > 0)
     }
 
+    /// Whether a job is one of a routine's runs.
+    pub async fn is_of_routine(&self, job: JobId, routine: RoutineId) -> Result<bool, StoreError> {
+        let found: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM jobs AS j JOIN routine_runs AS r ON r.id = j.run_id WHERE j.id = $1 AND r.routine_id = $2",
+        )
+        .bind(job)
+        .bind(routine)
+        .fetch_one(&self.read)
+        .await?;
+        Ok(found > 0)
+    }
+
+    /// The jobs that a run may read: all of its owner where nothing from outside has fired it, else those of its routine.
+    pub async fn jobs_for_run(&self, run: RunId) -> Result<JobScope, StoreError> {
+        let row: Option<(RoutineId, String, String, bool)> = sqlx::query_as(
+            "SELECT routine_id, user_id, trigger_type, payload IS NOT NULL FROM routine_runs WHERE id = $1",
+        )
+        .bind(run)
+        .fetch_optional(&self.read)
+        .await?;
+        let Some((routine, user, trigger, has_payload)) = row else {
+            // A run that does not exist any more has no jobs.
+            return Ok(JobScope::OfRoutine(RoutineId::nil()));
+        };
+        let row_ref = RowRef { table: "routine_runs", id: *run.as_uuid() };
+        let trigger = row_ref.known("trigger_type", TriggerType::parse(&trigger))?;
+        let is_the_owners = !has_payload && (trigger.is_schedule() || trigger == TriggerType::Manual);
+        Ok(if is_the_owners { JobScope::OfUser(user) } else { JobScope::OfRoutine(routine) })
+    }
+
     /// The jobs of a scope, newest first; of all states, or of one.
     pub async fn scoped_jobs(
         &self,
@@ -101,6 +133,10 @@ impl Store {
             JobScope::OfUser(user) => {
                 query.push("SELECT id, title, state, parent_id, created_at FROM jobs WHERE user_id = ");
                 query.push_bind(user.clone());
+            }
+            JobScope::OfRoutine(routine) => {
+                query.push("SELECT id, title, state, parent_id, created_at FROM jobs WHERE run_id IN ");
+                query.push("(SELECT id FROM routine_runs WHERE routine_id = ").push_bind(routine).push(")");
             }
         }
         if let Some(state) = state {

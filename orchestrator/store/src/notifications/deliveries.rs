@@ -4,7 +4,9 @@
 //! never made again. A notification is accepted at most once, and each user has a limited number of posts that wait.
 
 use chrono::{DateTime, Utc};
-use protocol::{DeliveryId, DeliveryStatus, Notification, NotificationDelivery, NotificationId, RoutineId};
+use protocol::{
+    DeliveryId, DeliveryStatus, Notification, NotificationDelivery, NotificationId, NotificationKind, RoutineId,
+};
 use sqlx::FromRow;
 use uuid::Uuid;
 
@@ -287,13 +289,24 @@ async fn claimed_post(tx: &mut WriteTx, row: Row<ClaimedRow>) -> Result<ClaimedD
     let row = row.get()?;
     let row_ref = RowRef { table: "notification_deliveries", id: row.id };
     let found = find(&mut tx.db, NotificationId::from_uuid(row.notification_id)).await?;
+    let mut notification = row_ref.known("notification_id", found)?;
+    // The list of notifications has the beginning of a result.
+    if matches!(notification.kind, NotificationKind::RunAttention | NotificationKind::RunOk) {
+        let result: Option<Option<String>> = sqlx::query_scalar("SELECT result FROM routine_runs WHERE id = $1")
+            .bind(notification.run_id)
+            .fetch_optional(&mut tx.db)
+            .await?;
+        if let Some(whole) = result.flatten() {
+            notification.text = whole;
+        }
+    }
     Ok(ClaimedDelivery {
         id: DeliveryId::from_uuid(row.id),
         routine: RoutineId::from_uuid(row.routine_id),
         user: row.user_id,
         url: row.url,
         attempt: row_ref.number("attempts", row.attempts)?,
-        notification: row_ref.known("notification_id", found)?,
+        notification,
     })
 }
 

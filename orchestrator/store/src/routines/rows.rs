@@ -149,7 +149,7 @@ impl RoutineRow {
 macro_rules! run_columns {
     () => {
         "id, routine_id, routine_name, user_id, trigger_type, trigger_detail, due_at, started_at, completed_at, status, reason, \
-         message, result_summary, cut, tokens_used, cost_usd, job_id, attempt, not_before, created_at"
+         message, result_summary, result IS NOT NULL AS result_truncated, cut, tokens_used, cost_usd, job_id, attempt, not_before, created_at"
     };
 }
 pub(super) use run_columns;
@@ -170,6 +170,7 @@ pub(super) struct RunRow {
     reason: Option<String>,
     message: Option<String>,
     result_summary: Option<String>,
+    result_truncated: bool,
     cut: bool,
     tokens_used: i64,
     cost_usd: Option<f64>,
@@ -210,6 +211,8 @@ impl RunRow {
             reason: reason.map(|name| row.known("reason", RunReason::parse(name))).transpose()?,
             message: self.message,
             result_summary: self.result_summary,
+            result_truncated: self.result_truncated,
+            result: None,
             cut: self.cut,
             tokens_used: count(self.tokens_used),
             cost_usd: self.cost_usd,

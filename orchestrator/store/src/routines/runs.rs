@@ -2,6 +2,7 @@
 
 pub(super) mod budgets;
 pub(super) mod cancel;
+mod conversation;
 pub(super) mod finish;
 pub(super) mod list;
 pub(super) mod run_log;

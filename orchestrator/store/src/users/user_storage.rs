@@ -45,7 +45,8 @@ pub(crate) const COUNT_RUNS: DataMigration = DataMigration {
     table: "routine_runs",
     step: &[
         "INSERT INTO user_bytes (user_id, kind, bytes) SELECT user_id, 'runs', SUM(octet_length(trigger_detail) \
-         + IFNULL(octet_length(message), 0) + IFNULL(octet_length(result_summary), 0)) FROM routine_runs \
+         + IFNULL(octet_length(message), 0) + IFNULL(octet_length(result_summary), 0) + IFNULL(octet_length(result), 0)) \
+         FROM routine_runs \
          WHERE rowid > ?1 AND rowid <= ?2 GROUP BY 1 ON CONFLICT (user_id, kind) DO UPDATE SET bytes = bytes + excluded.bytes",
         "INSERT INTO user_bytes (user_id, kind, bytes) SELECT user_id, 'payloads', SUM(IFNULL(octet_length(payload), 0)) \
          FROM routine_runs WHERE rowid > ?1 AND rowid <= ?2 GROUP BY 1 \

@@ -47,26 +47,34 @@ impl JobAccess {
         &self.submitter.store
     }
 
-    /// The jobs that a caller reaches: a job those below it, a thread all of its user. None for a run: routines have no
-    /// jobs yet.
-    pub(super) fn scope(invocation: &Invocation) -> Option<JobScope> {
+    /// The jobs that a caller may read: a job those below it, a thread all of its user, and a run those of its routine, or all
+    /// of its user where nobody else can have written into what it reads.
+    pub(super) async fn scope(&self, invocation: &Invocation) -> Result<JobScope, ToolError> {
         match invocation.context.work {
-            WorkId::Job(job) => Some(JobScope::Below(job)),
-            WorkId::Thread(_) => Some(JobScope::OfUser(invocation.context.owner.as_str().to_owned())),
-            WorkId::Run(_) => None,
+            WorkId::Job(job) => Ok(JobScope::Below(job)),
+            WorkId::Thread(_) => Ok(JobScope::OfUser(invocation.context.owner.as_str().to_owned())),
+            WorkId::Run(run) => self.store().jobs_for_run(run).await.map_err(|error| failed(&error)),
         }
     }
 
-    /// The job that the argument `job_id` names, if the caller reaches it. Another job, a missing one and a malformed
+    /// The job that the argument `job_id` names, if the caller may change it. A run changes none.
+    pub(super) async fn find_to_change(&self, invocation: &Invocation) -> Result<JobRecord, ToolError> {
+        match invocation.context.work {
+            WorkId::Run(_) => Err(not_found()),
+            WorkId::Job(_) | WorkId::Thread(_) => self.find(invocation).await,
+        }
+    }
+
+    /// The job that the argument `job_id` names, if the caller may read it. Another job, a missing one and a malformed
     /// id are the same error.
     pub(super) async fn find(&self, invocation: &Invocation) -> Result<JobRecord, ToolError> {
         let id: JobId = text(invocation, "job_id").trim().parse().map_err(|_| not_found())?;
-        let is_reached = match Self::scope(invocation) {
-            Some(JobScope::Below(above)) => self.store().is_below(id, above).await.map_err(|error| failed(&error))?,
-            Some(JobScope::OfUser(_)) => true,
-            None => false,
+        let is_reached = match self.scope(invocation).await? {
+            JobScope::Below(above) => self.store().is_below(id, above).await,
+            JobScope::OfRoutine(routine) => self.store().is_of_routine(id, routine).await,
+            JobScope::OfUser(_) => Ok(true),
         };
-        if !is_reached {
+        if !is_reached.map_err(|error| failed(&error))? {
             return Err(not_found());
         }
         let job = self.store().job(id).await.map_err(|error| failed(&error))?;

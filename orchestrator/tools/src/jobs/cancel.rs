@@ -26,7 +26,7 @@ impl Tool for CancelJob {
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let job = self.0.find(&invocation).await?;
+            let job = self.0.find_to_change(&invocation).await?;
             if job.state() == JobState::Cancelled {
                 return Ok(ToolOutput::success(brief(&job, job.state())));
             }

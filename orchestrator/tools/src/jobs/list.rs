@@ -29,12 +29,10 @@ impl Tool for ListJobs {
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let state = JobState::parse(text(&invocation, "state"));
-            let mut jobs = match JobAccess::scope(&invocation) {
-                // One more, to know whether the list is complete.
-                Some(scope) => self.0.store().scoped_jobs(&scope, state, MAX_ITEMS + 1).await,
-                None => Ok(Vec::new()),
-            }
-            .map_err(|error| failed(&error))?;
+            let scope = self.0.scope(&invocation).await?;
+            // One more, to know whether the list is complete.
+            let jobs = self.0.store().scoped_jobs(&scope, state, MAX_ITEMS + 1).await;
+            let mut jobs = jobs.map_err(|error| failed(&error))?;
             let truncated = jobs.len() > MAX_ITEMS as usize;
             jobs.truncate(MAX_ITEMS as usize);
             let items: Vec<Value> = jobs.iter().map(item).collect();

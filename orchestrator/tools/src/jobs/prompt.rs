@@ -30,7 +30,7 @@ impl Tool for JobPrompt {
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let job = self.0.find(&invocation).await?;
+            let job = self.0.find_to_change(&invocation).await?;
             let content = text(&invocation, "content").to_owned();
             check_prompt("content", &content).map_err(rejected)?;
             let request = PromptRequest { content, mode: PromptMode::Steer, done: false };

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     access::{RoutineAccess, invalid, refused, saved},
-    definition::{check_reserved, properties},
+    definition::{accepted_properties, check_reserved, properties, with_phrases},
 };
 use crate::builtin::{object, spec};
 
@@ -21,6 +21,10 @@ impl Tool for CreateRoutineTool {
             approval: ApprovalRequirement::UnlessAutoApproved,
             ..spec("routine_create", description, parameters)
         }
+    }
+
+    fn accepted_parameters(&self) -> Option<Value> {
+        Some(object(&["name", "trigger", "action"], accepted_properties().into()))
     }
 
     fn check(&self, arguments: &Value) -> Result<(), ToolError> {
@@ -39,5 +43,6 @@ impl Tool for CreateRoutineTool {
 
 fn request(arguments: &Value) -> Result<CreateRoutine, ToolError> {
     check_reserved(arguments)?;
-    serde_path_to_error::deserialize(arguments).map_err(|error| invalid(format!("{}: {}", error.path(), error.inner())))
+    serde_path_to_error::deserialize(with_phrases(arguments.clone()))
+        .map_err(|error| invalid(format!("{}: {}", error.path(), error.inner())))
 }

@@ -1,8 +1,11 @@
 //! The definition of a routine as a model writes it: its schema, and what a model may not decide.
 
 use agent::ToolError;
+use chrono::DateTime;
 use protocol::ToolErrorKind;
 use serde_json::{Map, Value, json};
+
+use crate::builtin::object;
 
 /// Fields of a definition that widen what a routine may do, or send its results elsewhere: they are the user's to set.
 const RESERVED: [[&str; 2]; 4] =
@@ -11,33 +14,23 @@ const RESERVED: [[&str; 2]; 4] =
 /// The fields of a definition whose values are objects.
 const PARTS: [&str; 4] = ["trigger", "action", "guardrails", "notify"];
 
-/// The properties of a definition: the body of `POST /api/routines`.
+/// The properties of a definition: the body of `POST /api/routines`, without what a model may not set. Of trigger and
+/// action each kind has some of the fields, since providers refuse schemas with alternatives.
 pub(super) fn properties() -> Map<String, Value> {
-    let object = |description: &str| json!({"type": "object", "description": description});
     let properties = json!({
-        "name": {"type": "string", "minLength": 1, "maxLength": 128, "description": "Unique among the user's routines."},
-        "description": {"type": "string", "description": "What it is for."},
-        "enabled": {"type": "boolean", "description": "Whether it fires; true when left out."},
-        "trigger": object(
-            "What fires it, one of {\"type\": \"cron\", \"schedule\": \"0 9 * * MON-FRI\", \"timezone\": \"Europe/Berlin\"}, \
-             {\"type\": \"every\", \"every_seconds\": 600}, {\"type\": \"at\", \"at\": \"2026-12-01T07:00:00Z\"}, \
-             {\"type\": \"event\", \"channel\": \"support\", \"pattern\": \"(?i)refund\"}, \
-             {\"type\": \"system_event\", \"source\": \"github\", \"event_type\": \"push\"}, \
-             {\"type\": \"webhook\", \"path\": \"deploys\", \"where\": \"payload.action == 'labeled'\"}, {\"type\": \"manual\"}."
-        ),
-        "action": object(
-            "What a run does, one of {\"type\": \"lightweight\", \"prompt\": \"…\", \"context_paths\": [\"notes.md\"], \
-             \"use_tools\": true, \"max_tool_rounds\": 3}, {\"type\": \"full_job\", \"description\": \"…\"}, \
-             {\"type\": \"system_event_text\", \"text\": \"…\"}. A lightweight run reads documents of the memory in context_paths."
-        ),
-        "guardrails": object("Limits of its firings, such as {\"max_runs\": 3, \"overlap\": \"skip\"}."),
-        "notify": object("{\"on_attention\": true, \"on_failure\": true, \"on_success\": false}."),
-        "session": {"type": "string", "enum": ["isolated", "main"]},
-        "wake_mode": {"type": "string", "enum": ["next_heartbeat", "now"]},
-        "deliver": {"type": "boolean", "description": "Whether every run that has something to report notifies the user."},
-        "post_to_main": {"type": "boolean", "description": "Whether a run puts a summary into the main session."},
-        "post_to_main_prefix": {"type": "string"},
-        "persist_payload": {"type": "boolean", "description": "Whether what fired a run is kept with it."}
+        "name": text("Unique among the user's routines."),
+        "description": text("What it is for."),
+        "enabled": flag("Whether it fires; true when left out."),
+        "trigger": trigger(),
+        "action": action(),
+        "guardrails": guardrails(),
+        "notify": notify(),
+        "session": choice(&["isolated", "main"], "main takes an action of the type system_event_text only."),
+        "wake_mode": choice(&["next_heartbeat", "now"], "When the main session reads its line."),
+        "deliver": flag("Whether every run that has something to report notifies the user."),
+        "post_to_main": flag("Whether a run puts a summary into the main session."),
+        "post_to_main_prefix": text("The first word of that summary."),
+        "persist_payload": flag("Whether what fired a run is kept with it.")
     });
     match properties {
         Value::Object(properties) => properties,
@@ -45,9 +38,157 @@ pub(super) fn properties() -> Map<String, Value> {
     }
 }
 
-/// The properties of a patch whose values must be objects. `reset` is the schema of those that have a default.
-pub(super) fn patch_properties(reset: &Value) -> Value {
-    json!({"trigger": {"type": "object"}, "action": {"type": "object"}, "guardrails": reset, "notify": reset})
+fn trigger() -> Value {
+    let kinds = ["cron", "every", "at", "event", "system_event", "webhook", "manual"];
+    let properties = json!({
+        "type": choice(&kinds, "cron: at times of a calendar. every: at an interval. at: once. event: when a message of the user's matches. \
+            system_event: when an event matches. webhook: on a signed request. manual: by hand only."),
+        "schedule": text("With cron: an expression such as 0 9 * * MON-FRI, or a phrase: every day at 7:00, every weekday at 9:00 and 13:00, \
+            every monday and thursday at 18:30, every month on the 15th at 9:00, every 2h, in 20m."),
+        "timezone": text("With cron and at: an IANA name such as Europe/Berlin; the user's time zone when left out."),
+        "every_seconds": number("With every: the interval."),
+        "anchor": text("With every: the time from which it is counted, such as 2026-12-01T07:00:00Z; now when left out."),
+        "at": text("With at: a time with its offset such as 2026-12-01T07:00:00-08:00, a time in the time zone such as 2026-12-01 07:00, \
+            or a phrase: in 20m, in 1 hour 30 minutes."),
+        "channel": text("With event: the channel of the messages; every channel when left out."),
+        "pattern": text("With event: a regular expression that the message matches, such as (?i)refund."),
+        "source": text("With system_event: where it comes from, such as github, or gantry for job.completed, job.failed, routine.run \
+            and memory.write."),
+        "event_type": text("With system_event: its type, such as issue.opened."),
+        "filters": {"type": "object", "properties": {}, "required": [],
+            "description": "With system_event: values that fields of its payload have, such as {\"repo\": \"a/b\"}."},
+        "where": text("With system_event and webhook: a CEL condition, such as payload.action == 'labeled'."),
+        "path": text("With webhook: the end of its URL, letters, digits and -; the routine's id when left out.")
+    });
+    part(&["type"], properties, "What fires it.")
+}
+
+fn action() -> Value {
+    let kinds = ["lightweight", "full_job", "system_event_text"];
+    let properties = json!({
+        "type": choice(&kinds, "lightweight: a short task for the model, without files and commands. full_job: a job in a container. \
+            system_event_text: a line in the user's main session, without a model."),
+        "prompt": text("With lightweight: the task."),
+        "context_paths": list("With lightweight: documents of the user's memory that the model reads with it, such as context/priorities.md."),
+        "use_tools": flag("With lightweight: whether the model may call tools; false when left out."),
+        "max_tool_rounds": number("With lightweight and use_tools: rounds of tool calls, 1 to 20; 3 when left out."),
+        "max_tokens": number("With lightweight: output tokens of each model call."),
+        "tools": list("With lightweight and full_job: the only tools that it may call."),
+        "model": text("With lightweight and full_job: one of the operator's models."),
+        "effort": choice(&["low", "medium", "high"], "With lightweight and full_job: how much the model thinks."),
+        "title": text("With full_job: its title."),
+        "description": text("With full_job: the task."),
+        "max_iterations": number("With full_job: model calls that it may make."),
+        "image": text("With full_job: one of the operator's images."),
+        "plan": flag("With full_job: whether it starts with a plan."),
+        "review": flag("With full_job: whether a person accepts its result."),
+        "text": text("With system_event_text: the line.")
+    });
+    part(&["type"], properties, "What a run does.")
+}
+
+fn guardrails() -> Value {
+    let retry = json!({
+        "max_attempts": number("1: no other attempt, which is the default."),
+        "backoff_seconds": number("Wait before the second attempt; it doubles."),
+        "backoff_max_seconds": number("Longest wait.")
+    });
+    let budget = json!({
+        "max_tokens": number("Tokens of all its runs in the period."),
+        "max_cost_usd": {"type": "number", "description": "Cost of all its runs in the period."},
+        "per": choice(&["day", "week", "month"], "The period.")
+    });
+    let properties = json!({
+        "cooldown_seconds": number("Shortest time between firings by messages, events and webhooks; 300 when left out."),
+        "max_concurrent": number("Runs at the same time; 1 when left out."),
+        "dedup_window_seconds": number("Time in which the same content fires it once."),
+        "overlap": choice(&["skip", "queue_one", "cancel_previous"], "What a firing does while that many run; skip when left out."),
+        "catch_up": choice(&["none", "once", "all"], "What happens to times that passed while the server was down; once when left out."),
+        "catch_up_window_seconds": number("How late such a time may be."),
+        "catch_up_max": number("How many of them are run with all."),
+        "retry": part(&[], retry, "Further attempts of a failed run."),
+        "disable_after_failures": number("Failures in a row after which it is disabled; 0: never."),
+        "timeout_seconds": number("Longest time of a run."),
+        "stagger_seconds": number("A fixed delay of its times, drawn from 0 to this."),
+        "until": text("Time after which it does not fire, such as 2026-12-31T00:00:00Z."),
+        "max_runs": number("Runs after which it does not fire."),
+        "budget": part(&[], budget, "A limit of what its runs use.")
+    });
+    part(&[], properties, "Limits of its firings.")
+}
+
+fn notify() -> Value {
+    let properties = json!({
+        "channel": text("A name for the user's own sorting."),
+        "on_attention": flag("When a run has something to report; true when left out."),
+        "on_failure": flag("When a run fails; true when left out."),
+        "on_success": flag("When a run has nothing to report; false when left out.")
+    });
+    part(&[], properties, "When the user is notified.")
+}
+
+fn text(description: &str) -> Value {
+    json!({"type": "string", "description": description})
+}
+
+fn flag(description: &str) -> Value {
+    json!({"type": "boolean", "description": description})
+}
+
+fn number(description: &str) -> Value {
+    json!({"type": "integer", "minimum": 0, "description": description})
+}
+
+fn list(description: &str) -> Value {
+    json!({"type": "array", "items": {"type": "string"}, "description": description})
+}
+
+fn choice(values: &[&str], description: &str) -> Value {
+    json!({"type": "string", "enum": values, "description": description})
+}
+
+fn part(required: &[&str], properties: Value, description: &str) -> Value {
+    let mut schema = object(required, properties);
+    schema["description"] = json!(description);
+    schema
+}
+
+/// The definition with the phrase of a trigger `at` where triggers have phrases: in `schedule`.
+pub(super) fn with_phrases(mut definition: Value) -> Value {
+    let Some(trigger) = definition.get_mut("trigger").and_then(Value::as_object_mut) else { return definition };
+    let is_phrase = |at: &&str| DateTime::parse_from_rfc3339(at.trim()).is_err();
+    let at = trigger.get("at").and_then(Value::as_str).filter(is_phrase).map(|at| at.trim().to_owned());
+    if let Some(at) = at.filter(|_| trigger.get("type") == Some(&json!("at"))) {
+        let has_word = ["in ", "at "].iter().any(|word| at.to_lowercase().starts_with(word));
+        trigger.remove("at");
+        trigger.insert("type".to_owned(), json!("cron"));
+        trigger.insert("schedule".to_owned(), json!(if has_word { at } else { format!("at {at}") }));
+    }
+    definition
+}
+
+/// The properties of a patch, without the descriptions, which are those of a definition.
+pub(super) fn patch_properties() -> Value {
+    let mut properties = Value::Object(properties());
+    remove_descriptions(&mut properties);
+    properties
+}
+
+/// A property may be named `description`: its schema is an object.
+fn remove_descriptions(schema: &mut Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    fields.retain(|name, value| name != "description" || value.is_object());
+    fields.values_mut().for_each(remove_descriptions);
+}
+
+/// What a definition is checked against before it is read: null stands for a field that is left out, and the error of a
+/// wrong field comes from reading it, which names it.
+pub(super) fn accepted_properties() -> Map<String, Value> {
+    let mut accepted = properties();
+    for value in accepted.values_mut() {
+        *value = json!({});
+    }
+    accepted
 }
 
 /// Refuses fields that a model may not set.
@@ -111,5 +252,57 @@ mod tests {
         fields.sort();
         named.sort();
         assert_eq!(fields, named);
+    }
+
+    #[rstest]
+    #[case(json!({"type": "at", "at": "in 20m"}), json!({"type": "cron", "schedule": "in 20m"}))]
+    #[case(json!({"type": "at", "at": "2026-12-01 07:00", "timezone": "Europe/Oslo"}),
+        json!({"type": "cron", "schedule": "at 2026-12-01 07:00", "timezone": "Europe/Oslo"}))]
+    #[case(json!({"type": "at", "at": "2026-12-01T07:00:00Z"}), json!({"type": "at", "at": "2026-12-01T07:00:00Z"}))]
+    #[case(json!({"type": "cron", "schedule": "every 2h"}), json!({"type": "cron", "schedule": "every 2h"}))]
+    fn one_time_may_be_a_phrase(#[case] trigger: Value, #[case] expected: Value) {
+        assert_eq!(with_phrases(json!({"trigger": trigger}))["trigger"], expected);
+    }
+
+    /// The kinds of triggers and actions, with each of their fields that a model may set.
+    #[test]
+    fn every_field_of_a_trigger_and_an_action_has_a_property() {
+        let properties = properties();
+        for (part, whole) in [
+            ("trigger", json!({"type": "cron", "schedule": "0 9 * * *", "timezone": "UTC"})),
+            ("trigger", json!({"type": "every", "every_seconds": 60, "anchor": "2026-12-01T07:00:00Z"})),
+            ("trigger", json!({"type": "event", "channel": "c", "pattern": "p"})),
+            (
+                "trigger",
+                json!({"type": "system_event", "source": "s", "event_type": "e", "filters": {}, "where": "true"}),
+            ),
+            ("trigger", json!({"type": "webhook", "path": "p", "where": "true"})),
+            (
+                "action",
+                json!({"type": "lightweight", "prompt": "p", "context_paths": [], "max_tokens": 1, "use_tools": true,
+                "max_tool_rounds": 1, "tools": [], "model": "m", "effort": "low"}),
+            ),
+            (
+                "action",
+                json!({"type": "full_job", "title": "t", "description": "d", "max_iterations": 1, "image": "i", "plan": true,
+                "review": true, "tools": []}),
+            ),
+            ("action", json!({"type": "system_event_text", "text": "t"})),
+        ] {
+            let named = properties[part]["properties"].as_object().unwrap();
+            for field in whole.as_object().unwrap().keys() {
+                assert!(named.contains_key(field), "{part}.{field}");
+            }
+            let routine = json!({"name": "n", "trigger": {"type": "manual"}, "action": {"type": "system_event_text", "text": "t"}});
+            let mut routine = routine;
+            routine[part] = whole;
+            serde_json::from_value::<protocol::CreateRoutine>(routine).unwrap();
+        }
+        let default = serde_json::to_value(protocol::Guardrails::default()).unwrap();
+        let named = properties["guardrails"]["properties"].as_object().unwrap();
+        let mut fields: Vec<&String> = default.as_object().unwrap().keys().collect();
+        let optional = ["dedup_window_seconds", "timeout_seconds", "until", "max_runs", "budget"].map(str::to_owned);
+        fields.extend(&optional);
+        assert!(fields.iter().all(|field| named.contains_key(*field)), "{fields:?}");
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     access::{RoutineAccess, invalid, name_schema, refused, saved},
-    definition::{check_reserved, patch_properties},
+    definition::{accepted_properties, check_reserved, patch_properties, with_phrases},
 };
 use crate::builtin::{object, spec};
 
@@ -15,23 +15,20 @@ impl Tool for UpdateRoutine {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             approval: ApprovalRequirement::UnlessAutoApproved,
-            ..spec("routine_update", "Changes a routine of the user.", parameters(&json!({"type": "object"})))
+            ..spec("routine_update", "Changes a routine of the user.", parameters(&patch_properties()))
         }
     }
 
     /// Null resets a field.
     fn accepted_parameters(&self) -> Option<Value> {
-        Some(parameters(&json!({"type": ["object", "null"]})))
+        Some(parameters(&accepted_properties().into()))
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let Some(Value::Object(patch)) = invocation.arguments.get("patch").cloned() else {
-                return Err(invalid("patch: must be an object"));
-            };
-            if let Some(patch) = invocation.arguments.get("patch") {
-                check_reserved(patch)?;
-            }
+            let patch = invocation.arguments.get("patch").cloned().unwrap_or_default();
+            check_reserved(&patch)?;
+            let Value::Object(patch) = with_phrases(patch) else { return Err(invalid("patch: must be an object")) };
             let routine = self.0.find(&invocation).await?;
             let caller = self.0.caller(&invocation, "routine.update");
             let changed = self.0.0.patch(&caller, routine.id, patch, None).await.map_err(refused)?;
@@ -40,12 +37,13 @@ impl Tool for UpdateRoutine {
     }
 }
 
-fn parameters(reset: &Value) -> Value {
+fn parameters(patch: &Value) -> Value {
     let properties = json!({
         "name": name_schema(),
         "patch": {
             "type": "object",
-            "properties": patch_properties(reset),
+            "properties": patch,
+            "required": [],
             "description": "The fields to change, as in routine_create. trigger and action are replaced as a whole; null resets \
                             guardrails and notify."
         }

@@ -248,6 +248,7 @@ async fn the_provider_last_removes_the_webhook() {
     let ada = world.user("ada");
     let mut job = turn("n");
     job["payload"]["to"] = json!("https://hooks.example/a");
+    job["payload"]["deliver"] = json!(true);
     let id = result(&ada, "cron.add", job).await["id"].clone();
     let url = async || {
         let routine = ada.get(&format!("/api/routines/{}", id.as_str().unwrap())).await.expect(200).body;

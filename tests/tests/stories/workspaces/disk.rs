@@ -110,6 +110,9 @@ async fn low_disk_space_blocks_starts_and_uploads_until_space_is_freed() {
         async || ada.job(waiting).await.message.is_some_and(|message| message.contains("waiting: the server's disk"));
     tests::until("the job to report why it waits", is_reported).await;
     assert!(world.engine().requested_starts().is_empty());
+    let disk = ada.get("/readyz").await.expect(503).body["disk"].clone();
+    assert_eq!(disk["status"], "failed");
+    assert!(disk["detail"].as_str().is_some_and(|detail| detail.contains("MB free")), "{disk}");
     for path in ["files/y", "archive"] {
         let refused = ada.put(&format!("/api/jobs/{held}/{path}"), BYTES, "y").await;
         let detail = refused.problem(ErrorCode::InsufficientStorage).body["detail"].as_str().unwrap().to_owned();
@@ -122,6 +125,7 @@ async fn low_disk_space_blocks_starts_and_uploads_until_space_is_freed() {
     assert_eq!(left, [held.to_string().as_str()], "refused uploads must leave no files");
 
     free.store(50 * GB, Ordering::Relaxed);
+    assert_eq!(ada.get("/readyz").await.expect(200).body["disk"], json!({"status": "ok"}));
     world.manual_worker(waiting).await.finish("done").await;
     assert_eq!(ada.wait_for(waiting, JobState::Completed).await.message, None);
     ada.put(&format!("/api/jobs/{held}/files/y"), BYTES, "y").await.expect(201);

@@ -10,15 +10,22 @@ use crate::{
     automation::{routine::time, wake},
     exit::CliError,
     input::{one_of, one_of_explained, text_or_stdin},
+    output::{one_line, truncate},
 };
+
+/// Characters of a name that is made from a text.
+const MAX_NAME_CHARS: usize = 60;
 
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("schedule").args(["at", "every", "cron"]).required(true)))]
 #[command(group(clap::ArgGroup::new("payload").args(["system_event", "message"]).required(true)))]
 pub struct AddArgs {
-    /// Name
+    /// Name (default: the beginning of the text)
     #[arg(long)]
-    name: String,
+    name: Option<String>,
+    /// Add it without enabling it
+    #[arg(long)]
+    disabled: bool,
     #[command(flatten)]
     fields: JobFields,
 }
@@ -38,6 +45,9 @@ pub struct EditArgs {
 
 #[derive(Debug, Args)]
 struct JobFields {
+    /// What it is for
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
     /// Once: RFC 3339, milliseconds since 1970, or a duration from now such as 20m
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
@@ -63,38 +73,60 @@ struct JobFields {
     #[arg(long, value_name = "TEXT")]
     message: Option<String>,
     /// Notify of every run that has something to report
-    #[arg(long, requires = "message")]
+    #[arg(long, requires = "message", conflicts_with = "system_event")]
     deliver: bool,
-    /// Post notifications to this URL; the operator must allow it
-    #[arg(long, value_name = "URL", requires = "message")]
+    /// Post notifications to this URL, with --deliver; the operator must allow it
+    #[arg(long, value_name = "URL", requires = "message", conflicts_with = "system_event")]
     to: Option<String>,
+    /// Where notifications go: last (to you, in Gantry) or webhook (to the URL of --to, too)
+    #[arg(long, value_parser = ["last", "webhook"], requires = "message", conflicts_with = "system_event")]
+    provider: Option<String>,
+    /// Longest time of a run, such as 5m
+    #[arg(long, value_name = "DURATION", requires = "message", conflicts_with = "system_event")]
+    timeout: Option<humantime::Duration>,
+    /// First word of the summary line in the main session (default: Cron)
+    #[arg(long, value_name = "TEXT")]
+    post_to_main_prefix: Option<String>,
 }
 
 impl AddArgs {
     pub(super) fn params(self, now: DateTime<Utc>) -> Result<AddCronJob, CliError> {
         let missing = |what: &str| CliError::Usage(format!("{what} is missing"));
+        let mut fields = self.fields;
+        let schedule = fields.schedule(now)?.ok_or_else(|| missing("--at, --every or --cron"))?;
+        let payload = fields.payload()?.ok_or_else(|| missing("--system-event or --message"))?;
         Ok(AddCronJob {
-            name: self.name,
-            description: None,
-            enabled: true,
-            schedule: self.fields.schedule(now)?.ok_or_else(|| missing("--at, --every or --cron"))?,
-            session_target: self.fields.session,
-            wake_mode: self.fields.wake.unwrap_or_default(),
-            payload: self.fields.payload()?.ok_or_else(|| missing("--system-event or --message"))?,
-            isolation: CronIsolation::default(),
+            name: self.name.unwrap_or_else(|| name_of(&payload)),
+            description: fields.description,
+            enabled: !self.disabled,
+            schedule,
+            session_target: fields.session,
+            wake_mode: fields.wake.unwrap_or_default(),
+            payload,
+            isolation: CronIsolation { post_to_main_prefix: fields.post_to_main_prefix },
             runtime: CronRuntime::default(),
         })
     }
 }
 
+/// The beginning of what a job says, for people.
+fn name_of(payload: &CronPayload) -> String {
+    let (CronPayload::SystemEvent { text } | CronPayload::AgentTurn { message: text, .. }) = payload;
+    truncate(&one_line(text.trim()), MAX_NAME_CHARS)
+}
+
 impl EditArgs {
     pub(super) fn patch(self, now: DateTime<Utc>) -> Result<CronJobPatch, CliError> {
+        let mut fields = self.fields;
+        let isolation = fields.post_to_main_prefix.take();
         let patch = CronJobPatch {
             name: self.name,
-            schedule: self.fields.schedule(now)?,
-            session_target: self.fields.session,
-            wake_mode: self.fields.wake,
-            payload: self.fields.payload()?,
+            schedule: fields.schedule(now)?,
+            payload: fields.payload()?,
+            description: fields.description,
+            session_target: fields.session,
+            wake_mode: fields.wake,
+            isolation: isolation.map(|prefix| CronIsolation { post_to_main_prefix: Some(prefix) }),
             ..CronJobPatch::default()
         };
         if patch == CronJobPatch::default() {
@@ -120,17 +152,18 @@ impl JobFields {
         Ok(self.cron.clone().map(|expr| CronSchedule::Cron { expr, tz: self.tz.clone() }))
     }
 
-    fn payload(self) -> Result<Option<CronPayload>, CliError> {
-        if let Some(text) = self.system_event {
+    fn payload(&mut self) -> Result<Option<CronPayload>, CliError> {
+        if let Some(text) = self.system_event.take() {
             return Ok(Some(CronPayload::SystemEvent { text: text_or_stdin(text)? }));
         }
-        let Some(message) = self.message else { return Ok(None) };
+        let Some(message) = self.message.take() else { return Ok(None) };
+        let to = self.to.take();
         Ok(Some(CronPayload::AgentTurn {
             message: text_or_stdin(message)?,
             deliver: self.deliver.then_some(true),
-            provider: self.to.as_ref().map(|_| "webhook".to_owned()),
-            to: self.to,
-            timeout_seconds: None,
+            provider: self.provider.take().or_else(|| to.as_ref().map(|_| "webhook".to_owned())),
+            to,
+            timeout_seconds: self.timeout.map(|timeout| timeout.as_secs().max(1)),
         }))
     }
 }
@@ -191,9 +224,35 @@ mod tests {
     #[case(&["--name", "n", "--every", "1m", "--at", "1m", "--message", "m"])]
     #[case(&["--name", "n", "--every", "1m", "--tz", "UTC", "--message", "m"])]
     #[case(&["--name", "n", "--every", "1m", "--message", "m", "--system-event", "t"])]
-    #[case(&["--every", "1m", "--message", "m"])]
-    fn a_job_has_a_name_one_schedule_and_one_payload(#[case] flags: &[&str]) {
+    #[case(&["--name", "n", "--every", "1m", "--system-event", "t", "--timeout", "1m"])]
+    fn a_job_has_one_schedule_and_one_payload(#[case] flags: &[&str]) {
         assert!(Add::try_parse_from(["gantry"].iter().chain(flags)).is_err());
+    }
+
+    /// As people of an older program have them in their notes.
+    #[rstest]
+    #[case(
+        &["--at", "2099-12-14T07:00:00-08:00", "--session", "main", "--wake", "now", "--system-event", "Alarm: wake up."],
+        json!({"name": "Alarm: wake up.", "schedule": {"kind": "at", "atMs": 4_100_943_600_000_i64}, "sessionTarget": "main",
+            "wakeMode": "now", "payload": {"kind": "systemEvent", "text": "Alarm: wake up."}})
+    )]
+    #[case(
+        &["--cron", "0 7 * * *", "--tz", "America/Los_Angeles", "--session", "isolated", "--wake", "now", "--message",
+            "Daily check.", "--deliver", "--provider", "last"],
+        json!({"name": "Daily check.", "schedule": {"kind": "cron", "expr": "0 7 * * *", "tz": "America/Los_Angeles"},
+            "sessionTarget": "isolated", "wakeMode": "now",
+            "payload": {"kind": "agentTurn", "message": "Daily check.", "deliver": true, "provider": "last"}})
+    )]
+    #[case(
+        &["--every", "1h", "--message", "m", "--timeout", "5m", "--post-to-main-prefix", "News", "--description", "d", "--disabled"],
+        json!({"name": "m", "description": "d", "enabled": false, "schedule": {"kind": "every", "everyMs": 3_600_000},
+            "payload": {"kind": "agentTurn", "message": "m", "timeoutSeconds": 300}, "isolation": {"postToMainPrefix": "News"}})
+    )]
+    fn a_name_is_made_from_the_text(#[case] flags: &[&str], #[case] expected: Value) {
+        let line = Add::try_parse_from(["gantry"].iter().chain(flags)).unwrap();
+        let mut whole = json!({"enabled": true, "wakeMode": "next-heartbeat", "isolation": {}, "runtime": {}});
+        whole.as_object_mut().unwrap().extend(expected.as_object().unwrap().clone());
+        assert_eq!(serde_json::to_value(line.args.params(now()).unwrap()).unwrap(), whole);
     }
 
     #[test]

@@ -47,6 +47,18 @@ pub(super) struct ActionFields {
     /// With --job: title of the job
     #[arg(long)]
     title: Option<String>,
+    /// With --job: image, one of the operator's
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// With --job: begin with a plan
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    plan: Option<bool>,
+    /// With --job: wait for a person to accept or reject the result
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    review: Option<bool>,
+    /// With --job: jobs with a higher priority start first; -100 to 100
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i32>,
     /// Allow only this tool; can be repeated; with --prompt, implies --tools
     #[arg(long = "tool", value_name = "NAME")]
     tool: Vec<String>,
@@ -124,6 +136,10 @@ impl ActionFields {
             "model": self.model,
             "effort": self.effort,
             "title": self.title,
+            "image": self.image,
+            "plan": self.plan,
+            "review": self.review,
+            "priority": self.priority,
             "tools": list(self.tool),
             "approve": list(self.approve),
             "egress": {"allow": list(self.egress)},
@@ -148,6 +164,12 @@ mod tests {
         assert_eq!(applied(job), wanted);
         let prompt = ActionFields { prompt: Some("look".to_owned()), ..ActionFields::default() };
         assert_eq!(applied(prompt), json!({"type": "lightweight", "prompt": "look"}));
+        let job = ActionFields { plan: Some(true), review: Some(false), priority: Some(-3), ..ActionFields::default() };
+        let action = applied(job);
+        assert_eq!(
+            [&action["plan"], &action["review"], &action["priority"]],
+            [&json!(true), &json!(false), &json!(-3)]
+        );
         let effort = ActionFields { effort: Some(Effort::High), ..ActionFields::default() };
         assert_eq!(applied(effort)["effort"], json!("high"));
     }

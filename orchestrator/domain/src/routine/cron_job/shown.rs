@@ -183,6 +183,6 @@ pub fn run_entry(run: RoutineRun) -> Option<CronRunEntry> {
         status: status(run.status)?,
         error: error(run.status, run.reason, run.message),
         duration_ms: duration(run.started_at, run.completed_at),
-        summary: run.result_summary,
+        summary: run.result.or(run.result_summary),
     })
 }

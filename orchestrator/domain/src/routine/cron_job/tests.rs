@@ -58,6 +58,7 @@ fn a_turn_is_delivered_where_it_says() {
         "provider": "webhook", "to": "https://a.example/x", "timeoutSeconds": 30}});
     let made = to_routine(id(), added(params).unwrap().0, 5).unwrap();
     assert_eq!((made.deliver, made.notify.webhook_url.as_deref()), (true, Some("https://a.example/x")));
+    assert!(made.notify.on_attention);
     assert_eq!(made.guardrails.timeout_seconds, Some(30));
     let RoutineAction::Lightweight(action) = made.action else { panic!("a turn is a lightweight action") };
     assert_eq!(action.max_tool_rounds, 5, "the operator's limit");
@@ -132,6 +133,8 @@ fn a_delivery_is_one_of_the_routine(
 #[case::negative(json!({"name": "n", "schedule": {"everyMs": -1}, "payload": {"message": "m"}}), "invalid value")]
 #[case::provider(json!({"name": "n", "schedule": {"everyMs": 1_000}, "payload": {"message": "m", "provider": "sms"}}), "provider")]
 #[case::no_target(json!({"name": "n", "schedule": {"everyMs": 1_000}, "payload": {"message": "m", "provider": "webhook"}}), "to")]
+#[case::not_delivered(json!({"name": "n", "schedule": {"everyMs": 1_000}, "payload": {"message": "m", "to": "https://a.example"}}),
+    "payload.to: nothing is posted to it unless `deliver` is true")]
 #[case::far(json!({"name": "n", "schedule": {"atMs": i64::MAX}, "payload": {"message": "m"}}), "atMs")]
 #[case::list(json!([1]), "params")]
 fn invalid_parameters_are_named(#[case] params: Value, #[case] part: &str) {
@@ -153,8 +156,10 @@ fn invalid_parameters_are_named(#[case] params: Value, #[case] part: &str) {
 #[case(json!({"payload": {"text": "tea"}}), json!({"session": null, "post_to_main": false,
     "action": {"type": "system_event_text", "text": "tea"}}))]
 #[case(json!({"payload": {"message": "look", "deliver": true, "to": "https://a.example", "timeoutSeconds": 9},
-    "runtime": {"maxAttempts": 2}}), json!({"deliver": true, "notify": {"webhook_url": "https://a.example"},
+    "runtime": {"maxAttempts": 2}}), json!({"deliver": true, "notify": {"on_attention": true, "webhook_url": "https://a.example"},
     "guardrails": {"timeout_seconds": 9, "retry": {"max_attempts": 2}}}))]
+#[case(json!({"payload": {"message": "look", "deliver": false}}),
+    json!({"deliver": false, "notify": {"on_attention": false, "webhook_url": null}}))]
 fn a_patch_changes_what_it_names(#[case] given: Value, #[case] expected: Value) {
     let changes = to_patch(&routine(&json!({})), patch(given).unwrap().0, 20).unwrap();
     assert_eq!(Value::Object(changes), expected);

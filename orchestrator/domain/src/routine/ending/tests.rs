@@ -88,16 +88,17 @@ fn a_run_with_something_to_report_tells_its_owner_and_the_next_run() {
     let text = "x".repeat(5_000);
     let result = AttemptResult { text: Some(text.clone()), ..of(AttemptEnd::Attention) };
     let routine = routine();
-    let summary = shortened(&text, MAX_RESULT_CHARS);
+    let summary = format!("{}… [shortened]", &text[..4_000 - 13]);
     let expected = RunEnd {
         status: RunStatus::Attention,
         reason: None,
         message: None,
         summary: Some(summary.clone()),
+        result: Some(text.clone()),
         cut: false,
         keeps_payload: true,
         is_event: true,
-        counted: Counted::Success { state: Some(shortened(&text, MAX_STATE_CHARS)) },
+        counted: Counted::Success { state: Some(excerpt(&text, MAX_STATE_CHARS)) },
         disable: None,
         notice: Some(Notice::Run {
             kind: NotificationKind::RunAttention,

@@ -2,7 +2,9 @@
 
 use axum::{Json, extract::State, http::StatusCode};
 use chrono::{DateTime, Utc};
-use protocol::{ErrorCode, Page, RoutineId, RoutineRun, RunId, RunStatus, ToolActionRecord, TriggerType};
+use protocol::{
+    ErrorCode, LlmCallRecord, Page, RoutineId, RoutineRun, RunId, RunMessage, RunStatus, ToolActionRecord, TriggerType,
+};
 use serde::Deserialize;
 use store::{CallPosition, CancelledRun, RunFilter};
 use utoipa::IntoParams;
@@ -21,6 +23,8 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .routes(routes!(list))
         .routes(routes!(of_routine))
         .routes(routes!(get))
+        .routes(routes!(messages))
+        .routes(routes!(llm_calls))
         .routes(routes!(actions))
         .merge(audited("run.cancel", routes!(cancel)))
 }
@@ -145,6 +149,59 @@ async fn get(
     ApiPath(id): ApiPath<RunId>,
 ) -> Result<Json<RoutineRun>, ApiError> {
     visible(&who, api.store.routine_run(id).await?, |run| &run.user_id).map(Json)
+}
+
+/// Lists the conversation of a lightweight run, oldest first.
+///
+/// What the model read first, its answers and reasoning, and the tool calls with their results, once the attempt has ended. What fired the
+/// run is left out unless its routine has `persist_payload`. At most 1 MiB of each attempt. That of a run with a job is in the job's
+/// events.
+#[utoipa::path(
+    get, path = "/api/runs/{id}/messages", operation_id = "list_run_messages", tag = "routines",
+    params(("id" = String, Path, description = "Run id."), PageParams),
+    responses(
+        (status = 200, body = Page<RunMessage>, description = "A page."),
+        (status = 404, description = "No such run."),
+    )
+)]
+async fn messages(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<RunId>,
+    ApiQuery(params): ApiQuery<PageParams>,
+) -> Result<Json<Page<RunMessage>>, ApiError> {
+    let (limit, after) = (params.limit()?, params.after::<u64>()?.unwrap_or_default());
+    visible(&who, api.store.routine_run(id).await?, |run| &run.user_id)?;
+    let _permit = api.read_permit(&who).await?;
+    let rest = api.store.run_messages(id).await?.into_iter().filter(|message| message.seq > after);
+    // One more, to know whether there is a next page.
+    let page = rest.take(limit as usize + 1).map(|message| (message.seq, message)).collect();
+    Ok(Json(cursor::page(page, limit, ToString::to_string)))
+}
+
+/// Lists the model calls of a lightweight run, oldest first.
+///
+/// Those of a run with a job are the job's.
+#[utoipa::path(
+    get, path = "/api/runs/{id}/llm-calls", operation_id = "list_run_model_calls", tag = "routines",
+    params(("id" = String, Path, description = "Run id."), PageParams),
+    responses(
+        (status = 200, body = Page<LlmCallRecord>, description = "A page."),
+        (status = 404, description = "No such run."),
+    )
+)]
+async fn llm_calls(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<RunId>,
+    ApiQuery(params): ApiQuery<PageParams>,
+) -> Result<Json<Page<LlmCallRecord>>, ApiError> {
+    let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
+    visible(&who, api.store.routine_run(id).await?, |run| &run.user_id)?;
+    let _permit = api.read_permit(&who).await?;
+    // One more, to know whether there is a next page.
+    let calls = api.store.model_calls(id, after.as_ref(), limit + 1).await?;
+    Ok(Json(cursor::page(calls, limit, ToString::to_string)))
 }
 
 /// Lists the tool calls of a lightweight run, oldest first.

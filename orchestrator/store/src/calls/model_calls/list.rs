@@ -1,7 +1,7 @@
-//! Lists of a job's model calls.
+//! Lists of the model calls of a job or a run.
 
 use chrono::{DateTime, Utc};
-use protocol::{CallId, JobId, LlmCallRecord, TokenUsage};
+use protocol::{CallId, LlmCallRecord, TokenUsage, WorkId};
 use sqlx::FromRow;
 
 use crate::{
@@ -13,27 +13,29 @@ use crate::{
 };
 
 impl Store {
-    /// A job's model calls after a position, oldest first, each with its position. One that cannot be read is `None`.
+    /// The model calls of a job or a run after a position, oldest first, each with its position. One that cannot be read
+    /// is `None`.
     pub async fn model_calls(
         &self,
-        job: JobId,
+        work: impl Into<WorkId>,
         after: Option<&CallPosition>,
         limit: u32,
     ) -> Result<Vec<(CallPosition, Option<LlmCallRecord>)>, StoreError> {
+        let work = *work.into().as_uuid();
         let (attempt, at, call_id) = CallPosition::bounds(after);
         let rows: Vec<Row<CallListRow>> = sqlx::query_as(
             "SELECT attempt, call_id, at, provider, model, input_tokens, output_tokens, cache_read_tokens, \
              cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error FROM model_calls \
              WHERE work_id = $1 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5",
         )
-        .bind(job)
+        .bind(work)
         .bind(attempt)
         .bind(at)
         .bind(call_id)
         .bind(i64::from(limit))
         .fetch_all(&self.read)
         .await?;
-        let row_ref = RowRef { table: "model_calls", id: *job.as_uuid() };
+        let row_ref = RowRef { table: "model_calls", id: work };
         self.inconsistent.read_each(rows, |row| {
             let position = CallPosition::of(row_ref, row.attempt, row.at, &row.call_id)?;
             Ok((position, self.inconsistent.skip(row.into_record(row_ref))?))

@@ -206,6 +206,8 @@ impl RoutineFacts {
             reason,
             message: None,
             result_summary: None,
+            result_truncated: false,
+            result: None,
             cut: false,
             tokens_used: 0,
             cost_usd: Some(0.0),

@@ -318,7 +318,7 @@ async fn write_ends(
         keeps_payload.push(end.keeps_payload && !user_storage::is_full(tx, &attempt.live.row.user_id).await?);
     }
     let mut update = QueryBuilder::<Sqlite>::new(
-        "WITH ended (run, status, reason, message, at, summary, cut, tokens, cost, keeps_payload) AS (",
+        "WITH ended (run, status, reason, message, at, summary, result, cut, tokens, cost, keeps_payload) AS (",
     );
     update.push_values(ends.iter().zip(keeps_payload), |mut row, ((attempt, end), keeps_payload)| {
         row.push_bind(attempt.live.row.id)
@@ -327,6 +327,7 @@ async fn write_ends(
             .push_bind(end.message.clone())
             .push_bind(now)
             .push_bind(end.summary.clone())
+            .push_bind(end.result.clone())
             .push_bind(end.cut)
             .push_bind(column(attempt.result.tokens))
             .push_bind(attempt.result.cost_usd)
@@ -334,7 +335,7 @@ async fn write_ends(
     });
     update.push(concat!(
         ") UPDATE routine_runs SET status = ended.status, reason = ended.reason, message = ended.message, completed_at = ended.at, \
-         result_summary = ended.summary, cut = ended.cut, tokens_used = tokens_used + ended.tokens, cost_usd = cost_usd + ended.cost, \
+         result_summary = ended.summary, result = ended.result, cut = ended.cut, tokens_used = tokens_used + ended.tokens, cost_usd = cost_usd + ended.cost, \
          payload = CASE WHEN ended.keeps_payload THEN payload END FROM ended WHERE id = ended.run RETURNING ",
         run_columns!()
     ));

@@ -3,6 +3,8 @@
 //! A list is a merge of walks, each over an index that has the rows in the order of the list, so that a page reads no
 //! more than it shows: one walk for each table, trigger and status, and each way in which an id is found.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use protocol::{RoutineId, RoutineRun, RunId, RunStatus, TriggerType};
 use serde_json::Value;
@@ -18,6 +20,7 @@ use crate::{
     sqlite::{
         inconsistent_rows::Keyed,
         list_walks::{ID_TOLERANCE, Ids},
+        rows::text,
     },
 };
 
@@ -43,6 +46,8 @@ pub struct RunFilter {
     pub limit: u32,
 }
 
+/// Runs of a page whose results are read: with those of the longest ones, 4 MB.
+const MAX_RESULTS: usize = 40;
 /// The latest time that an id has.
 const MAX_ID_MILLIS: u128 = (1 << 48) - 1;
 
@@ -55,7 +60,7 @@ const RUNS: &str = concat!(
 );
 /// Continues [`RUNS`] with firings that led to none.
 const FIRINGS: &str = " UNION ALL SELECT id, routine_id, routine_name, user_id, trigger_type, detail, due_at, NULL, created_at, \
-     status, reason, NULL, NULL, FALSE, 0, 0.0, NULL, 1, NULL, created_at, missed_from, missed_to, missed_count, skipped_count, last_at, \
+     status, reason, NULL, NULL, FALSE, FALSE, 0, 0.0, NULL, 1, NULL, created_at, missed_from, missed_to, missed_count, skipped_count, last_at, \
      last_detail FROM firings WHERE id ";
 
 impl Store {
@@ -70,12 +75,34 @@ impl Store {
         Ok((rows.into_iter().filter_map(|(_, run)| run).collect(), next))
     }
 
-    /// One run, or firings that were skipped or missed. If it has ended and its routine keeps payloads, its details have the payload.
+    /// Adds the results to runs, of those that are longer than their summary to the first [`MAX_RESULTS`] only.
+    pub async fn add_results(&self, runs: &mut [RoutineRun]) -> Result<(), StoreError> {
+        let longer: Vec<RunId> =
+            runs.iter().filter(|run| run.result_truncated).map(|run| run.id).take(MAX_RESULTS).collect();
+        let mut results: HashMap<RunId, String> = HashMap::new();
+        if !longer.is_empty() {
+            let rows: Vec<(RunId, String)> = sqlx::query_as(
+                "SELECT id, result FROM routine_runs WHERE id IN (SELECT unhex(value, '-') FROM json_each($1)) AND result IS NOT NULL",
+            )
+            .bind(text(&longer)?)
+            .fetch_all(&self.read)
+            .await?;
+            results.extend(rows);
+        }
+        for run in runs {
+            run.result = if run.result_truncated { results.remove(&run.id) } else { run.result_summary.clone() };
+        }
+        Ok(())
+    }
+
+    /// One run with its result, or firings that were skipped or missed. If it has ended and its routine keeps payloads, its details
+    /// have the payload.
     pub async fn routine_run(&self, run: RunId) -> Result<Option<RoutineRun>, StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new(RUNS);
         query.push(" = ").push_bind(run).push(FIRINGS).push(" = ").push_bind(run);
         let row: Option<RunRow> = query.build_query_as().fetch_optional(&self.read).await?;
         let Some(mut run) = row.map(RunRow::into_run).transpose()? else { return Ok(None) };
+        self.add_results(std::slice::from_mut(&mut run)).await?;
         if let (true, Some(detail)) = (run.status.is_finished(), run.trigger_detail.as_object_mut()) {
             let kept: Option<Option<String>> = sqlx::query_scalar("SELECT payload FROM routine_runs WHERE id = $1")
                 .bind(run.id)

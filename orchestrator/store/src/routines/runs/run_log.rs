@@ -1,6 +1,6 @@
 //! The log lines of runs, written once what they report is committed.
 //!
-//! Owns their texts and fields. Never logs what a run has read or said.
+//! Owns their texts and fields. Never logs what a run has read or answered.
 
 use chrono::{DateTime, Utc};
 use protocol::{RoutineRun, RoutineSession, RunReason, RunStatus, WakeMode};
@@ -37,6 +37,13 @@ pub(in crate::routines) fn ended(tx: &mut WriteTx, run: &RoutineRun, next: Optio
         }
         let duration_ms = run.started_at.map(|started| (now - started).num_milliseconds().max(0));
         let next = next.map(|at| at.to_rfc3339());
+        if run.status == RunStatus::Failed {
+            tracing::warn!(
+                routine.id = %run.routine_id, run.id = %run.id, routine.name = run.routine_name, job.id = id_of_job(&run),
+                reason, message = run.message, duration_ms, next, "routine failed"
+            );
+            return;
+        }
         tracing::info!(
             routine.id = %run.routine_id, run.id = %run.id, routine.name = run.routine_name, job.id = id_of_job(&run),
             status = run.status.as_str(), reason, duration_ms, next, tokens = run.tokens_used, cost_usd = run.cost_usd,

@@ -38,6 +38,8 @@ pub struct RunAttempt {
     pub due_at: Option<DateTime<Utc>>,
     /// What it reads, as untrusted data.
     pub payload: Option<String>,
+    /// Whether what it reads is kept.
+    pub persist_payload: bool,
     /// The text of the last successful run.
     pub state: Option<String>,
     /// Firings by routines that led to it.
@@ -76,6 +78,7 @@ pub(in crate::routines) struct WaitingRow {
     attempt: u32,
     session: String,
     wake_mode: String,
+    persist_payload: bool,
 }
 
 impl WaitingRow {
@@ -99,6 +102,7 @@ impl WaitingRow {
             detail: run.json("trigger_detail", &self.trigger_detail)?,
             due_at: self.due_at,
             payload: self.payload,
+            persist_payload: self.persist_payload,
             state: self.state,
             depth: self.depth,
             attempt: self.attempt,
@@ -220,7 +224,7 @@ pub(in crate::routines) async fn waiting_rows<'c>(
 ) -> Result<Vec<Keyed<WaitingRow>>, StoreError> {
     Ok(sqlx::query_as(concat!(
         "SELECT q.id, q.routine_id, q.user_id, q.routine_name, q.kind, r.action, r.guardrails, q.trigger_type, q.trigger_detail, q.due_at, \
-         q.payload, r.state, q.depth, q.attempt, r.session, r.wake_mode FROM json_each($1) AS j \
+         q.payload, r.state, q.depth, q.attempt, r.session, r.wake_mode, r.persist_payload FROM json_each($1) AS j \
          CROSS JOIN routine_runs AS q ON q.id = unhex(j.value, '-') JOIN routines AS r ON r.id = q.routine_id \
          WHERE q.status = 'queued' AND ",
         running!("q"),

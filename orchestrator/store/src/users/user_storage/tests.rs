@@ -41,7 +41,7 @@ const RECOUNT: [(&str, &str); 5] = [
     (
         "runs",
         "SELECT (SELECT SUM(octet_length(trigger_detail) + IFNULL(octet_length(message), 0) \
-         + IFNULL(octet_length(result_summary), 0)) FROM routine_runs) \
+         + IFNULL(octet_length(result_summary), 0) + IFNULL(octet_length(result), 0)) FROM routine_runs) \
          + (SELECT IFNULL(SUM(octet_length(input) + IFNULL(octet_length(output), 0) + IFNULL(octet_length(reply), 0)), 0) \
          FROM tool_calls WHERE kind = 'run')",
     ),
@@ -128,7 +128,11 @@ async fn the_account_is_what_the_rows_add_up_to() {
     run(&directory, CALL).await;
     run(&directory, "UPDATE tool_calls SET input = '{}', output = 'the text', reply = '{\"success\":true}'").await;
     run(&directory, "UPDATE routines SET state = 'kept', action = '{}'").await;
-    run(&directory, "UPDATE routine_runs SET message = 'm', result_summary = 'long', payload = NULL").await;
+    run(
+        &directory,
+        "UPDATE routine_runs SET message = 'm', result_summary = 'long', result = 'longer', payload = NULL",
+    )
+    .await;
     let all = checked(&directory).await;
     let shown = store.user_storage("ada").await.unwrap();
     assert_eq!((shown.bytes.cast_signed(), shown.max_bytes), (all, None));

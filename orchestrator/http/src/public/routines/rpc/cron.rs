@@ -243,7 +243,8 @@ pub(super) async fn runs(api: &PublicApi, caller: &RpcCaller, params: RunsParams
         limit: limit(params.limit, DEFAULT_RUNS, MAX_RUNS)?,
         ..RunFilter::default()
     };
-    let (runs, _) = api.store.runs(&filter).await?;
+    let (mut runs, _) = api.store.runs(&filter).await?;
+    api.store.add_results(&mut runs).await?;
     to_result(&CronRuns { entries: runs.into_iter().filter_map(cron_job::run_entry).collect() })
 }
 
