@@ -111,7 +111,7 @@ impl SlotState {
     pub(super) fn take(&mut self, now: Duration) -> Option<Arc<Connection>> {
         let connection = self.connection.take()?;
         if !connection.is_open() && now.saturating_sub(connection.opened_at) < STABLE {
-            self.back_off(None, now);
+            self.back_off(connection.limit_error(), now);
         }
         Some(connection)
     }
