@@ -71,7 +71,7 @@ async fn installation(config: &Config, now: DateTime<Utc>) -> Vec<Check> {
     checks.push(store(config).await);
     checks.extend(sandbox::checks(config).await);
     checks.extend(model::checks(&config.llm).await);
-    checks.extend(routines::checks(config));
+    checks.extend(routines::checks(config, is_switched_on(config).await));
     checks.push(time_zones::check(Database::in_force(), now));
     checks
 }
@@ -158,6 +158,14 @@ fn signing_key(config: &Config) -> Check {
 }
 
 /// Opens the database if it exists; never creates one.
+/// Whether an admin has switched automation off; `None` if that cannot be read, which the check of the store reports.
+async fn is_switched_on(config: &Config) -> Option<bool> {
+    let store = Store::open_existing(&config.database_url).await.ok()?;
+    let automation = store.automation().await;
+    store.close().await;
+    Some(automation.ok()?.cron_enabled)
+}
+
 async fn store(config: &Config) -> Check {
     let path = config.database_url.split_once(':').map_or("", |(_, rest)| rest.trim_start_matches("//"));
     let path = Path::new(path.split('?').next().unwrap_or(path));

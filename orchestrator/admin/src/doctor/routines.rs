@@ -3,14 +3,19 @@
 use cli::Check;
 use config::Config;
 
-pub(super) fn checks(config: &Config) -> [Check; 2] {
-    [switch(config), webhooks(config)]
+pub(super) fn checks(config: &Config, is_switched_on: Option<bool>) -> [Check; 2] {
+    [switch(config, is_switched_on), webhooks(config)]
 }
 
-/// The environment's switch. What an admin has switched off with `cron.set_enabled` is shown by `gantry cron status`.
-fn switch(config: &Config) -> Check {
+/// The environment's switch, and the one that admins have.
+fn switch(config: &Config, is_switched_on: Option<bool>) -> Check {
+    if config.routines.cron_enabled && is_switched_on == Some(false) {
+        let found = "switched off by an admin: no schedule, event or webhook starts a run";
+        let advice = "an admin switches it on with the call cron.set_enabled {\"enabled\": true}; `gantry routine run` works either way";
+        return Check::note("routines", found, advice);
+    }
     if config.routines.cron_enabled {
-        return Check::ok("routines", "switched on in the configuration");
+        return Check::ok("routines", "switched on");
     }
     let found = "switched off by GANTRY_CRON_ENABLED=false: no schedule, event or webhook starts a run";
     Check::note(
@@ -41,10 +46,13 @@ mod tests {
     use cli::Verdict;
 
     #[rstest]
-    #[case("true", "", Verdict::Ok, true)]
-    #[case("false", "gantry.example,localhost,127.0.0.1", Verdict::Note, false)]
-    fn the_switch_and_the_public_host_are_reported(
+    #[case("true", None, "", Verdict::Ok, true)]
+    #[case("true", Some(true), "", Verdict::Ok, true)]
+    #[case("true", Some(false), "", Verdict::Note, true)]
+    #[case("false", Some(true), "gantry.example,localhost,127.0.0.1", Verdict::Note, false)]
+    fn the_switches_and_the_public_host_are_reported(
         #[case] enabled: &str,
+        #[case] is_switched_on: Option<bool>,
         #[case] hosts: &str,
         #[case] verdict: Verdict,
         #[case] advised: bool,
@@ -54,7 +62,7 @@ mod tests {
             ("GANTRY_CRON_ENABLED", enabled),
             ("GANTRY_ALLOWED_HOSTS", hosts),
         ]);
-        let [switch, webhooks] = checks(&Config::load(&set, Sources::default()).unwrap());
+        let [switch, webhooks] = checks(&Config::load(&set, Sources::default()).unwrap(), is_switched_on);
         assert_eq!((switch.verdict, webhooks.advice.is_some()), (verdict, advised));
     }
 }

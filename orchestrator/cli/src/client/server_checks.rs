@@ -2,15 +2,15 @@
 //! token, ready.
 
 use chrono::{DateTime, Utc};
-use protocol::{ActorRole, ErrorCode, JobCounts};
+use protocol::{ActorRole, CronStatus, ErrorCode, JobCounts};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use base::{Environment, Zone, mask_urls};
 
 use crate::{
-    client::{Client, claims::UnverifiedClaims, connection::Connection},
+    client::{Client, claims::UnverifiedClaims, connection::Connection, rpc},
     exit::CliError,
     output::{duration, local_time, one_line},
 };
@@ -161,9 +161,22 @@ async fn token(client: &Client, connection: &Connection, (now, zone): (DateTime<
 /// Whether the server can run jobs, and what it knows of the model providers.
 async fn readiness(client: &Client) -> Vec<Check> {
     match client.probe("/readyz").await {
-        Ok((_, answer)) => [sandbox(&answer)].into_iter().chain(dialects(&answer)).collect(),
+        Ok((_, answer)) => {
+            let mut checks = vec![sandbox(&answer)];
+            checks.extend(automation(client).await);
+            checks.extend(dialects(&answer));
+            checks
+        }
         Err(error) => vec![Check::failed("readiness", error.to_string(), "check the server's log")],
     }
+}
+
+/// That automation is switched off, if it is.
+async fn automation(client: &Client) -> Option<Check> {
+    let status: CronStatus = rpc::call(client, "cron.status", &json!({})).await.ok()?;
+    let found = "switched off: no schedule, event or webhook starts a run";
+    let advice = "an admin switches it on with the call cron.set_enabled {\"enabled\": true}, unless GANTRY_CRON_ENABLED=false is set";
+    (!status.enabled).then(|| Check::note("automation", found, advice))
 }
 
 /// What the providers take: what the operator has set, what refusals taught, and what is known of the model beforehand; each
@@ -203,7 +216,9 @@ fn sandbox(answer: &Value) -> Check {
     if answer["status"] == "ready" {
         return Check::ok("readiness", format!("jobs can run (sandbox {})", text(&sandbox["state"])));
     }
-    let reason = [text(&sandbox["reason"]), text(&sandbox["detail"])].into_iter().filter(|part| !part.is_empty());
+    let disk = &answer["disk"];
+    let reasons = [text(&sandbox["reason"]), text(&sandbox["detail"]), text(&disk["detail"])];
+    let reason = reasons.into_iter().filter(|part| !part.is_empty());
     let found = format!("not ready: {}", reason.collect::<Vec<_>>().join(": "));
     Check::failed("readiness", found, "run `gantry doctor` where the server runs")
 }
@@ -211,7 +226,6 @@ fn sandbox(answer: &Value) -> Check {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use serde_json::json;
 
     use super::*;
 

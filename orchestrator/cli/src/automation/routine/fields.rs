@@ -230,6 +230,15 @@ mod tests {
     }
 
     #[rstest]
+    #[case(&["--cron", "30 8 * * *"], json!({"type": "cron", "schedule": "30 8 * * *", "timezone": "Europe/Oslo"}))]
+    #[case(&["--cron", "every day at 9:00 Asia/Tokyo"], json!({"type": "cron", "schedule": "every day at 9:00 Asia/Tokyo"}))]
+    #[case(&["--every", "10m"], json!({"type": "every", "every_seconds": 600}))]
+    fn another_time_keeps_the_other_fields_of_the_trigger(#[case] arguments: &[&str], #[case] expected: Value) {
+        let current = json!({"trigger": {"type": "cron", "schedule": "0 9 * * *", "timezone": "Europe/Oslo"}});
+        assert_eq!(patched(arguments, &current)["trigger"], expected);
+    }
+
+    #[rstest]
     #[case(&["--cron", "0 9 * * *", "--timezone", "Europe/Oslo"],
         json!({"trigger": {"type": "cron", "schedule": "0 9 * * *", "timezone": "Europe/Oslo"}}))]
     #[case(&["--every", "10m"], json!({"trigger": {"type": "every", "every_seconds": 600}}))]

@@ -69,6 +69,15 @@ impl TriggerFields {
             "filters": filters(&self.filters)?,
         }));
         let mut fields = match (base, current) {
+            // Another time or path for the same type of trigger leaves its other fields as they are.
+            (Some(Value::Object(base)), Some(Value::Object(current))) if base.get("type") == current.get("type") => {
+                let mut fields = current.clone();
+                if base.get("schedule").and_then(Value::as_str).is_some_and(names_zone) {
+                    fields.remove("timezone");
+                }
+                fields.extend(base);
+                fields
+            }
             (Some(Value::Object(fields)), _) => fields,
             _ if details.is_empty() => return Ok(None),
             (_, Some(Value::Object(fields))) => fields.clone(),
@@ -110,6 +119,11 @@ impl TriggerFields {
         }
         Ok(self.manual.then(|| json!({"type": "manual"})))
     }
+}
+
+/// Whether a phrase ends with a time zone.
+fn names_zone(schedule: &str) -> bool {
+    schedule.split_whitespace().last().is_some_and(|word| word.parse::<Zone>().is_ok())
 }
 
 /// Numbers and booleans are values of their type, everything else is a string.

@@ -75,7 +75,7 @@ impl Store {
         Ok((rows.into_iter().filter_map(|(_, run)| run).collect(), next))
     }
 
-    /// Adds the results to runs, of those that are longer than their summary to the first [`MAX_RESULTS`] only.
+    /// Adds the results to runs, of those that are longer than their summary to the first 40 only.
     pub async fn add_results(&self, runs: &mut [RoutineRun]) -> Result<(), StoreError> {
         let longer: Vec<RunId> =
             runs.iter().filter(|run| run.result_truncated).map(|run| run.id).take(MAX_RESULTS).collect();
