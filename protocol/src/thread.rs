@@ -27,7 +27,7 @@ wire_enum! {
 pub struct ChatThread {
     /// Its id.
     pub id: ThreadId,
-    /// A name that is accepted in place of the id: `main`, `heartbeat`, or `routine:` and the id of a routine.
+    /// A name that is accepted in place of the id: `main` or `heartbeat`.
     pub key: Option<String>,
     /// The first line of its first message.
     pub title: String,

@@ -157,8 +157,7 @@ fn signing_key(config: &Config) -> Check {
     }
 }
 
-/// Opens the database if it exists; never creates one.
-/// Whether an admin has switched automation off; `None` if that cannot be read, which the check of the store reports.
+/// Whether automation is on by the switch of admins; `None` if that cannot be read, which the check of the store reports.
 async fn is_switched_on(config: &Config) -> Option<bool> {
     let store = Store::open_existing(&config.database_url).await.ok()?;
     let automation = store.automation().await;
@@ -166,6 +165,7 @@ async fn is_switched_on(config: &Config) -> Option<bool> {
     Some(automation.ok()?.cron_enabled)
 }
 
+/// Opens the database if it exists; never creates one.
 async fn store(config: &Config) -> Check {
     let path = config.database_url.split_once(':').map_or("", |(_, rest)| rest.trim_start_matches("//"));
     let path = Path::new(path.split('?').next().unwrap_or(path));

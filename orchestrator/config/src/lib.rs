@@ -220,7 +220,7 @@ settings! {
         pub worker_patience_seconds: u64 = setting("worker_patience_seconds").default("120").range(1, 86_400);
         /// Maximum time in seconds from a container's start to its worker's first call.
         pub start_timeout_seconds: u64 = setting("start_timeout_seconds").default("30").range(1, 3600);
-        /// Number of containers created in advance. Not available yet.
+        /// Number of containers created in advance. Not available yet: every value but 0 stops the start.
         pub pool_size: u32 = setting("pool_size").default("0").range(0, 100);
         /// Network destinations that the `http` tool may reach: `host`, `host:port`, `*.suffix`, `*`; port 443 when left out. Private addresses only where an entry is that very address. Empty: the tool is not offered. Containers have no network.
         pub egress_ceiling: Vec<String> = setting("egress_ceiling");

@@ -309,7 +309,16 @@ impl Connection {
 
     fn failed(&self, error: &ServiceError) -> McpError {
         match error {
-            ServiceError::TransportSend(_) | ServiceError::TransportClosed => {
+            ServiceError::TransportSend(_) => {
+                self.close();
+                match self.failure.get() {
+                    Some(Failure { message: cause, is_refusal: true }) if self.limit.cause().is_none() => {
+                        McpError::Unavailable { server: self.server.clone(), cause, retry_after: None }
+                    }
+                    _ => self.closed(),
+                }
+            }
+            ServiceError::TransportClosed => {
                 self.close();
                 self.closed()
             }
@@ -319,14 +328,9 @@ impl Connection {
     }
 
     fn closed(&self) -> McpError {
-        let (server, failure) = (self.server.clone(), self.failure.get());
-        match (self.limit.cause(), failure) {
-            (Some(cause), _) => McpError::Closed { server, cause: Some(cause.to_owned()) },
-            (None, Some(Failure { message, is_answer: true })) => {
-                McpError::Unavailable { server, cause: message, retry_after: None }
-            }
-            (None, failure) => McpError::Closed { server, cause: failure.map(|failure| failure.message) },
-        }
+        let cause = self.limit.cause().map(str::to_owned);
+        let cause = cause.or_else(|| self.failure.get().map(|failure| failure.message));
+        McpError::Closed { server: self.server.clone(), cause }
     }
 
     fn invalid_answer(&self) -> McpError {

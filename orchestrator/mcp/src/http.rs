@@ -76,10 +76,10 @@ impl SseRetryPolicy for NoWait {
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// For people and models.
+    /// A human-readable text.
     pub(super) message: String,
-    /// The server has answered, with an error.
-    pub(super) is_answer: bool,
+    /// The server has refused the request, which had no effect.
+    pub(super) is_refusal: bool,
 }
 
 /// Why the last request of a connection failed.
@@ -121,7 +121,7 @@ impl EgressHttp {
     }
 
     fn failed(&self, message: impl Into<String>) -> Failed {
-        self.fail(Failure { message: message.into(), is_answer: false })
+        self.fail(Failure { message: message.into(), is_refusal: false })
     }
 
     fn fail(&self, failure: Failure) -> Failed {
@@ -139,21 +139,19 @@ impl EgressHttp {
         {
             body.extend_from_slice(&chunk);
         }
-        let said = error_message(&body);
-        // Some servers answer so to a session that they do not know any more.
-        if status == 400
-            && session.is_some()
-            && said.as_ref().is_some_and(|text| text.to_lowercase().contains("session"))
-        {
-            return self.session_ended();
-        }
+        // A part of a secret would not be found at the end of a body that was cut.
+        let words = error_message(&body).filter(|_| body.len() < MAX_ERROR_BYTES);
+        let words = words.map(|text| McpError::message(&text, &self.redaction));
         let hint = match status {
             401 => " (the token in its headers is missing or wrong)",
             404 | 405 if session.is_none() => " (its URL is wrong, or it speaks the older transport with /sse)",
             _ => "",
         };
-        let said = said.map(|text| format!(": {}", McpError::message(&text, &self.redaction))).unwrap_or_default();
-        self.fail(Failure { message: format!("it answers with HTTP status {status}{hint}{said}"), is_answer: true })
+        let words = words.map(|text| format!(": {text}")).unwrap_or_default();
+        let is_refusal = (400..500).contains(&status);
+        let failed =
+            self.fail(Failure { message: format!("it answers with HTTP status {status}{hint}{words}"), is_refusal });
+        if status == 400 && session.is_some() && knows_no_session(&body) { self.session_ended() } else { failed }
     }
 
     /// The library makes another handshake and sends the request again.
@@ -205,6 +203,13 @@ impl EgressHttp {
     fn events(&self, response: OpenResponse) -> BoxStream<'static, Result<Sse, SseError>> {
         events(response, self.limit.clone(), self.reconnects.clone())
     }
+}
+
+/// Whether an error is about the session and no request: some servers answer so where the protocol has 404.
+fn knows_no_session(body: &[u8]) -> bool {
+    let error: Value = serde_json::from_slice(body).unwrap_or_default();
+    let message = error.pointer("/error/message").and_then(Value::as_str).unwrap_or_default();
+    error["id"].is_null() && message.to_lowercase().contains("session")
 }
 
 /// What the body of an error says: the message of the protocol or of usual APIs, or a short text.

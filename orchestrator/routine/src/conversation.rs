@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use protocol::{AgentEvent, EventData, MessageRole, RunMessage};
 
 /// The size from which on a conversation is not continued. Each message has a limit, too.
-const MAX_BYTES: usize = 1024 * 1024;
+const MAX_BYTES: usize = 512 * 1024;
 const NOT_KEPT: &str = "what follows is not kept: the conversation is too long";
 
 pub(super) struct Conversation {

@@ -114,7 +114,10 @@ impl Lightweight {
                 AttemptEnd::failed(RunReason::Internal, message).into()
             }
         };
-        if let Err(error) = self.store.add_conversation(run.run, &conversation.into_messages()).await {
+        let messages = conversation.into_messages();
+        if !messages.is_empty()
+            && let Err(error) = self.store.add_conversation(run.run, &messages).await
+        {
             tracing::warn!(
                 run.id = %run.run, error = &error as &dyn std::error::Error, "the conversation of a run is not kept"
             );

@@ -169,7 +169,9 @@ async fn name_job(client: &Client, id: RunId, command: &str, output: &mut Output
 async fn print_transcript(client: &Client, run: &RoutineRun, output: &mut Output) -> Result<(), CliError> {
     if let Some(job) = run.job_id {
         let job = short_id(&job.to_string());
-        output.note(&format!("the conversation of this run is that of its job: gantry job logs {job}"));
+        output.note(&format!(
+            "the conversation of this run is in the events of its job: gantry job events {job} --verbose"
+        ));
         return Ok(());
     }
     let mut messages: Vec<RunMessage> = Vec::new();
@@ -179,7 +181,7 @@ async fn print_transcript(client: &Client, run: &RoutineRun, output: &mut Output
     };
     pages::for_each(client, (&format!("{PATH}/{}/messages", run.id), &[]), collect).await?;
     if messages.is_empty() {
-        output.note("there is no conversation: the run has made no model call, or has not ended");
+        output.note("no conversation is kept: the run has not ended or did not begin, the server ended in between, or your storage is full");
     }
     let mut text_of: Option<Renderer> = None;
     for message in &messages {

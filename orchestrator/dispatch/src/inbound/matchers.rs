@@ -112,9 +112,9 @@ impl RoutineMatchers {
         Self { round_time_limit: Duration::ZERO, ..Self::new(clock) }
     }
 
-    /// Matchers for which a request waits a second.
+    /// Matchers for which a request waits three seconds.
     pub(super) fn impatient(clock: Clock) -> Self {
-        Self { max_wait: Duration::from_secs(1), ..Self::new(clock) }
+        Self { max_wait: Duration::from_secs(3), ..Self::new(clock) }
     }
 }
 

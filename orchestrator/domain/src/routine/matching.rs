@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use protocol::RoutineTrigger;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::{
     expression::{EvaluationError, Expression, Input, InvalidExpression, Names, TIME_LIMIT},
@@ -145,12 +145,20 @@ fn same_name(one: &str, other: &str) -> bool {
 /// write ids in both ways.
 fn is_equal(filter: &Value, field: Option<&Value>) -> bool {
     match (filter, field) {
-        (Value::Number(one), Some(Value::Number(other))) => one == other || one.as_f64() == other.as_f64(),
+        (Value::Number(one), Some(Value::Number(other))) => is_same_number(one, other),
         (Value::Number(number), Some(Value::String(text))) | (Value::String(text), Some(Value::Number(number))) => {
-            *text == number.to_string() || text.parse().ok() == number.as_f64()
+            text.parse().is_ok_and(|other: Number| is_same_number(number, &other))
         }
         (_, Some(field)) => filter == field,
         (_, None) => false,
+    }
+}
+
+/// Ids may have more digits than a floating-point number.
+fn is_same_number(one: &Number, other: &Number) -> bool {
+    match (one.as_i128(), other.as_i128()) {
+        (Some(one), Some(other)) => one == other,
+        _ => one.as_f64() == other.as_f64(),
     }
 }
 
@@ -243,6 +251,9 @@ mod tests {
     #[case(json!({"filters": {"number": "7.0"}}), true)]
     #[case(json!({"filters": {"number": "seven"}}), false)]
     #[case(json!({"filters": {"number": "8"}}), false)]
+    #[case(json!({"filters": {"id": "1234567890123456788"}}), true)]
+    #[case(json!({"filters": {"id": "1234567890123456789"}}), false)]
+    #[case(json!({"filters": {"id": 1_234_567_890_123_456_789_u64}}), false)]
     #[case(json!({"filters": {"draft": true}}), false)]
     #[case(json!({"where": "payload.number > 6"}), true)]
     #[case(json!({"where": "payload.number > 7"}), false)]
@@ -250,7 +261,7 @@ mod tests {
     fn events_of_systems(#[case] fields: Value, #[case] expected: bool) {
         let mut trigger = json!({"type": "system_event", "source": "github", "event_type": "issue.opened"});
         trigger.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        let payload = json!({"repo": "a/b", "number": 7, "draft": false});
+        let payload = json!({"repo": "a/b", "number": 7, "draft": false, "id": 1_234_567_890_123_456_788_u64});
         let arrival = MatchInput::System { source: "github", event_type: "issue.opened", payload: &payload };
         assert_eq!(matcher(trigger).unwrap().matches(arrival), Ok(expected));
     }

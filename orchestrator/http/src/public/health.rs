@@ -144,7 +144,8 @@ async fn ready(State(api): State<PublicApi>, MaybeCaller(who): MaybeCaller) -> (
     if engine.status == DISABLED {
         sandbox.jobs_left = jobs_left(&api).await;
     }
-    let no_space = api.uploads.ensure_space().err();
+    // Without a sandbox no job needs the space.
+    let no_space = api.uploads.ensure_space().err().filter(|_| engine.status != DISABLED);
     let is_ready = store.is_ok() && can && no_space.is_none();
     let is_admin = who.as_ref().is_some_and(|who| who.role.sees_all());
     let models = api.gateway.health().into_iter().map(|one| {

@@ -97,19 +97,22 @@ impl Store {
 
     /// The jobs that a run may read: all of its owner where nothing from outside has fired it, else those of its routine.
     pub async fn jobs_for_run(&self, run: RunId) -> Result<JobScope, StoreError> {
+        // Also of the routine's own trigger: the text of its last run, which this one reads, is as old.
         let row: Option<(RoutineId, String, String, bool)> = sqlx::query_as(
-            "SELECT routine_id, user_id, trigger_type, payload IS NOT NULL FROM routine_runs WHERE id = $1",
+            "SELECT q.routine_id, q.user_id, q.trigger_type, q.payload IS NOT NULL OR r.trigger_type IS NULL \
+             OR r.trigger_type NOT IN ('cron', 'every', 'at', 'manual') \
+             FROM routine_runs AS q LEFT JOIN routines AS r ON r.id = q.routine_id WHERE q.id = $1",
         )
         .bind(run)
         .fetch_optional(&self.read)
         .await?;
-        let Some((routine, user, trigger, has_payload)) = row else {
+        let Some((routine, user, trigger, is_from_outside)) = row else {
             // A run that does not exist any more has no jobs.
             return Ok(JobScope::OfRoutine(RoutineId::nil()));
         };
         let row_ref = RowRef { table: "routine_runs", id: *run.as_uuid() };
         let trigger = row_ref.known("trigger_type", TriggerType::parse(&trigger))?;
-        let is_the_owners = !has_payload && (trigger.is_schedule() || trigger == TriggerType::Manual);
+        let is_the_owners = !is_from_outside && (trigger.is_schedule() || trigger == TriggerType::Manual);
         Ok(if is_the_owners { JobScope::OfUser(user) } else { JobScope::OfRoutine(routine) })
     }
 

@@ -114,9 +114,20 @@ pub(crate) async fn ensure_room(tx: &mut WriteTx, user: &str) -> Result<(), Stor
 
 /// Whether the user's account is full, as of this transaction.
 pub(crate) async fn is_full(tx: &mut WriteTx, user: &str) -> Result<bool, StoreError> {
+    let bytes = bytes(tx, user).await?;
+    Ok(tx.user_storage_limit.is_reached(bytes))
+}
+
+/// Whether a user's account is half full, from where on nothing is stored that nothing needs.
+pub(crate) async fn is_half_full(tx: &mut WriteTx, user: &str) -> Result<bool, StoreError> {
+    let bytes = bytes(tx, user).await?;
+    Ok(tx.user_storage_limit.is_reached(bytes.saturating_mul(2)))
+}
+
+async fn bytes(tx: &mut WriteTx, user: &str) -> Result<u64, StoreError> {
     let sum = sqlx::query_scalar("SELECT IFNULL(SUM(bytes), 0) FROM user_bytes WHERE user_id = $1");
     let bytes: i64 = sum.bind(user).fetch_one(&mut tx.db).await?;
-    Ok(tx.user_storage_limit.is_reached(count(bytes)))
+    Ok(count(bytes))
 }
 
 fn ensure(storage: UserStorage) -> Result<(), StoreError> {

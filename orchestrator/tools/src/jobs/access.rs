@@ -48,7 +48,7 @@ impl JobAccess {
     }
 
     /// The jobs that a caller may read: a job those below it, a thread all of its user, and a run those of its routine, or all
-    /// of its user where nobody else can have written into what it reads.
+    /// of its user where nothing from outside is in what it reads.
     pub(super) async fn scope(&self, invocation: &Invocation) -> Result<JobScope, ToolError> {
         match invocation.context.work {
             WorkId::Job(job) => Ok(JobScope::Below(job)),

@@ -19,11 +19,13 @@ pub(super) fn output(answer: Answer) -> ToolOutput {
         })
         .collect();
     let text = texts.join("\n");
-    let content = match structured.map(without_base64) {
+    let content = match structured {
         None => Value::String(text),
-        Some(structured) if text.is_empty() || parsed(&text).as_ref() == Some(&structured) => structured,
+        Some(structured) if text.is_empty() || parsed(&text).as_ref() == Some(&structured) => {
+            without_base64(structured)
+        }
         Some(structured) if repeats(&structured, &texts, &text) => Value::String(text),
-        Some(structured) => Value::String(format!("{text}\n{structured}")),
+        Some(structured) => Value::String(format!("{text}\n{}", without_base64(structured))),
     };
     if is_error { ToolOutput::failure(content) } else { ToolOutput::success(content) }
 }
@@ -39,17 +41,25 @@ fn repeats(structured: &Value, texts: &[String], text: &str) -> bool {
     fields.iter().all(|(name, value)| match value {
         Value::String(said) => said == text,
         Value::Array(items) => {
-            let is_block = |item: &Value| name == "content" && item["type"].is_string();
+            let is_block = |item: &Value| match item["type"].as_str() {
+                Some("text") => texts.iter().any(|text| item["text"].as_str() == Some(text)),
+                kind => kind.is_some_and(|kind| BLOCKS.contains(&kind)),
+            };
             let says =
                 |(item, text): (&Value, &String)| item.as_str() == Some(text) || parsed(text).as_ref() == Some(item);
             let is_list = items.len() == texts.len() && items.iter().zip(texts).all(says);
-            is_list || (!items.is_empty() && items.iter().all(is_block)) || parsed(text).as_ref() == Some(value)
+            is_list
+                || (name == "content" && !items.is_empty() && items.iter().all(is_block))
+                || parsed(text).as_ref() == Some(value)
         }
         other => parsed(text).as_ref() == Some(other),
     })
 }
 
-/// Longer texts in the alphabet of base64 are files.
+/// The kinds of parts of the protocol that have no text of their own.
+const BLOCKS: [&str; 4] = ["image", "audio", "resource", "resource_link"];
+/// Longer texts in the alphabet of base64 are files, unless they have only one kind of its characters, as sequences and
+/// hexadecimal numbers have.
 const MIN_BASE64_BYTES: usize = 1_024;
 
 /// The value with the size of each file in it in place of the file.
@@ -57,7 +67,9 @@ fn without_base64(mut value: Value) -> Value {
     match &mut value {
         Value::String(text) => {
             let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_');
-            if text.len() >= MIN_BASE64_BYTES && text.bytes().all(is_base64) {
+            let kinds = [u8::is_ascii_lowercase, u8::is_ascii_uppercase, u8::is_ascii_digit];
+            let is_mixed = || kinds.iter().all(|is_kind| text.bytes().any(|byte| is_kind(&byte)));
+            if text.len() >= MIN_BASE64_BYTES && text.bytes().all(is_base64) && is_mixed() {
                 *text = format!("[{} characters of base64: not shown]", text.len());
             }
         }
@@ -103,6 +115,7 @@ mod tests {
     #[case::objects(&["{\"a\":1}", "{\"a\":2}"], json!({"result": [{"a": 1}, {"a": 2}]}), "{\"a\":1}\n{\"a\":2}")]
     #[case::filesystem(&["line"], json!({"content": "line"}), "line")]
     #[case::blocks(&["[image: not shown]"], json!({"content": [{"type": "image", "data": "aaaa"}]}), "[image: not shown]")]
+    #[case::other_blocks(&["2 found"], json!({"content": [{"type": "paragraph"}]}), "2 found\n{\"content\":[{\"type\":\"paragraph\"}]}")]
     #[case::summary(&["2 found"], json!({"result": ["a", "b"]}), "2 found\n{\"result\":[\"a\",\"b\"]}")]
     #[case::two_fields(&["a"], json!({"result": "a", "next": 2}), "a\n{\"result\":\"a\",\"next\":2}")]
     fn structured_content_that_repeats_the_text_is_left_out(
@@ -115,8 +128,9 @@ mod tests {
 
     #[test]
     fn a_file_in_structured_content_is_not_shown() {
-        let value = json!({"name": "a.png", "data": ["QUJD".repeat(300)]});
-        let shown = json!({"name": "a.png", "data": ["[1200 characters of base64: not shown]"]});
+        let (file, sequence) = ("QUJ1".to_owned() + &"QUJD1a".repeat(200), "ACGT".repeat(300));
+        let value = json!({"name": "a.png", "data": [file], "dna": sequence});
+        let shown = json!({"name": "a.png", "data": ["[1204 characters of base64: not shown]"], "dna": sequence});
         assert_eq!(output(answer(&[], Some(value))), ToolOutput::success(shown));
     }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     access::{RoutineAccess, invalid, refused, saved},
-    definition::{accepted_properties, check_reserved, properties, with_phrases},
+    definition::{accepted_properties, check_reserved, properties, with_phrases, without_nulls},
 };
 use crate::builtin::{object, spec};
 
@@ -43,6 +43,6 @@ impl Tool for CreateRoutineTool {
 
 fn request(arguments: &Value) -> Result<CreateRoutine, ToolError> {
     check_reserved(arguments)?;
-    serde_path_to_error::deserialize(with_phrases(arguments.clone()))
+    serde_path_to_error::deserialize(with_phrases(without_nulls(arguments.clone())))
         .map_err(|error| invalid(format!("{}: {}", error.path(), error.inner())))
 }

@@ -45,7 +45,7 @@ fn trigger() -> Value {
             system_event: when an event matches. webhook: on a signed request. manual: by hand only."),
         "schedule": text("With cron: an expression such as 0 9 * * MON-FRI, or a phrase: every day at 7:00, every weekday at 9:00 and 13:00, \
             every monday and thursday at 18:30, every month on the 15th at 9:00, every 2h, in 20m."),
-        "timezone": text("With cron and at: an IANA name such as Europe/Berlin; the user's time zone when left out."),
+        "timezone": text("With cron and at: an IANA name such as Europe/Berlin. Name the user's time zone; UTC when left out."),
         "every_seconds": number("With every: the interval."),
         "anchor": text("With every: the time from which it is counted, such as 2026-12-01T07:00:00Z; now when left out."),
         "at": text("With at: a time with its offset such as 2026-12-01T07:00:00-08:00, a time in the time zone such as 2026-12-01 07:00, \
@@ -153,10 +153,14 @@ fn part(required: &[&str], properties: Value, description: &str) -> Value {
     schema
 }
 
-/// The definition with the phrase of a trigger `at` where triggers have phrases: in `schedule`.
+/// The definition with the phrase of a trigger `at` where triggers have phrases: in `schedule`. A time with its offset needs
+/// no time zone.
 pub(super) fn with_phrases(mut definition: Value) -> Value {
     let Some(trigger) = definition.get_mut("trigger").and_then(Value::as_object_mut) else { return definition };
-    let is_phrase = |at: &&str| DateTime::parse_from_rfc3339(at.trim()).is_err();
+    if trigger.get("type") == Some(&json!("at")) && trigger.get("at").and_then(Value::as_str).is_some_and(is_absolute) {
+        trigger.remove("timezone");
+    }
+    let is_phrase = |at: &&str| !is_absolute(at);
     let at = trigger.get("at").and_then(Value::as_str).filter(is_phrase).map(|at| at.trim().to_owned());
     if let Some(at) = at.filter(|_| trigger.get("type") == Some(&json!("at"))) {
         let has_word = ["in ", "at "].iter().any(|word| at.to_lowercase().starts_with(word));
@@ -164,6 +168,21 @@ pub(super) fn with_phrases(mut definition: Value) -> Value {
         trigger.insert("type".to_owned(), json!("cron"));
         trigger.insert("schedule".to_owned(), json!(if has_word { at } else { format!("at {at}") }));
     }
+    definition
+}
+
+fn is_absolute(at: &str) -> bool {
+    DateTime::parse_from_rfc3339(at.trim()).is_ok()
+}
+
+/// The definition without the fields that are null: models write null for what they leave out.
+pub(super) fn without_nulls(mut definition: Value) -> Value {
+    fn remove(value: &mut Value) {
+        let Some(fields) = value.as_object_mut() else { return };
+        fields.retain(|_, field| !field.is_null());
+        fields.values_mut().for_each(remove);
+    }
+    remove(&mut definition);
     definition
 }
 
@@ -181,8 +200,8 @@ fn remove_descriptions(schema: &mut Value) {
     fields.values_mut().for_each(remove_descriptions);
 }
 
-/// What a definition is checked against before it is read: null stands for a field that is left out, and the error of a
-/// wrong field comes from reading it, which names it.
+/// What a definition is checked against before it is read: the error of a wrong field comes from reading it, which names
+/// it.
 pub(super) fn accepted_properties() -> Map<String, Value> {
     let mut accepted = properties();
     for value in accepted.values_mut() {
@@ -259,6 +278,7 @@ mod tests {
     #[case(json!({"type": "at", "at": "2026-12-01 07:00", "timezone": "Europe/Oslo"}),
         json!({"type": "cron", "schedule": "at 2026-12-01 07:00", "timezone": "Europe/Oslo"}))]
     #[case(json!({"type": "at", "at": "2026-12-01T07:00:00Z"}), json!({"type": "at", "at": "2026-12-01T07:00:00Z"}))]
+    #[case(json!({"type": "at", "at": "2026-12-01T07:00:00Z", "timezone": "Europe/Oslo"}), json!({"type": "at", "at": "2026-12-01T07:00:00Z"}))]
     #[case(json!({"type": "cron", "schedule": "every 2h"}), json!({"type": "cron", "schedule": "every 2h"}))]
     fn one_time_may_be_a_phrase(#[case] trigger: Value, #[case] expected: Value) {
         assert_eq!(with_phrases(json!({"trigger": trigger}))["trigger"], expected);

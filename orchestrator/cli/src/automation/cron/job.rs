@@ -109,7 +109,7 @@ impl AddArgs {
     }
 }
 
-/// The beginning of what a job says, for people.
+/// The beginning of what a job says.
 fn name_of(payload: &CronPayload) -> String {
     let (CronPayload::SystemEvent { text } | CronPayload::AgentTurn { message: text, .. }) = payload;
     truncate(&one_line(text.trim()), MAX_NAME_CHARS)

@@ -70,7 +70,7 @@ impl TriggerFields {
         }));
         let mut fields = match (base, current) {
             // Another time or path for the same type of trigger leaves its other fields as they are.
-            (Some(Value::Object(base)), Some(Value::Object(current))) if base.get("type") == current.get("type") => {
+            (Some(Value::Object(base)), Some(Value::Object(current))) if is_same_kind(&base, current) => {
                 let mut fields = current.clone();
                 if base.get("schedule").and_then(Value::as_str).is_some_and(names_zone) {
                     fields.remove("timezone");
@@ -119,6 +119,12 @@ impl TriggerFields {
         }
         Ok(self.manual.then(|| json!({"type": "manual"})))
     }
+}
+
+/// Whether the other fields of a trigger still mean the same: those of an event go with its name.
+fn is_same_kind(base: &Map<String, Value>, current: &Map<String, Value>) -> bool {
+    let kind = base.get("type").and_then(Value::as_str).unwrap_or_default();
+    ["cron", "every", "webhook"].contains(&kind) && current.get("type").and_then(Value::as_str) == Some(kind)
 }
 
 /// Whether a phrase ends with a time zone.

@@ -154,7 +154,7 @@ async fn get(
 /// Lists the conversation of a lightweight run, oldest first.
 ///
 /// What the model read first, its answers and reasoning, and the tool calls with their results, once the attempt has ended. What fired the
-/// run is left out unless its routine has `persist_payload`. At most 1 MiB of each attempt. That of a run with a job is in the job's
+/// run is left out unless its routine has `persist_payload`. At most 512 KiB of each attempt, for the newest 100 runs of a routine. That of a run with a job is in the job's
 /// events.
 #[utoipa::path(
     get, path = "/api/runs/{id}/messages", operation_id = "list_run_messages", tag = "routines",

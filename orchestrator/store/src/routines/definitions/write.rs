@@ -133,7 +133,8 @@ pub(super) async fn change(
     let request = &update.definition.request;
     let columns = Columns::of(request)?;
     sqlx::query(
-        "UPDATE routines SET rev = rev + 1, name = $2, description = $3, trigger_type = $4, trigger = $5, action_type = $6, \
+        "UPDATE routines SET rev = rev + 1, name = $2, description = $3, \
+         state = CASE WHEN trigger_type = $4 THEN state END, trigger_type = $4, trigger = $5, action_type = $6, \
          action = $7, guardrails = $8, notify = $9, session = $10, wake_mode = $11, deliver = $12, post_to_main = $13, \
          post_to_main_prefix = $14, persist_payload = $15, webhook_path = $16, event_source = $17, event_type = $18, \
          next_fire_at = CASE WHEN NOT $19 THEN NULL WHEN $20 THEN $21 ELSE next_fire_at END, \

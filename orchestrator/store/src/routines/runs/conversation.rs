@@ -2,7 +2,7 @@
 //!
 //! Never decides what a conversation has.
 
-use protocol::{RunId, RunMessage};
+use protocol::{RoutineId, RunId, RunMessage};
 
 use crate::{
     Store, StoreError,
@@ -10,18 +10,30 @@ use crate::{
     users::user_storage,
 };
 
+/// Runs of a routine whose conversations are kept.
+const MAX_RUNS: i64 = 100;
+
 impl Store {
-    /// Adds what a start of an attempt has recorded. Not stored if the run does not exist any more, or if its owner's
-    /// account is full: the run itself needs none of it.
+    /// Adds what a start of an attempt has recorded, and deletes those of older runs of the routine. Not stored if the run
+    /// does not exist any more, or if its owner's account is half full: the run itself needs none of it.
     pub async fn add_conversation(&self, run: RunId, messages: &[RunMessage]) -> Result<(), StoreError> {
         let messages = text(&messages)?;
         self.write_one(transaction!(|tx| {
-            let user: Option<String> = sqlx::query_scalar("SELECT user_id FROM routine_runs WHERE id = $1")
-                .bind(run)
-                .fetch_optional(&mut tx.db)
-                .await?;
-            let Some(user) = user else { return Ok(()) };
-            if user_storage::is_full(tx, &user).await? {
+            let found: Option<(String, RoutineId)> =
+                sqlx::query_as("SELECT user_id, routine_id FROM routine_runs WHERE id = $1")
+                    .bind(run)
+                    .fetch_optional(&mut tx.db)
+                    .await?;
+            let Some((user, routine)) = found else { return Ok(()) };
+            sqlx::query(
+                "DELETE FROM run_conversations WHERE run_id IN \
+                 (SELECT id FROM routine_runs WHERE routine_id = $1 ORDER BY id DESC LIMIT 20 OFFSET $2)",
+            )
+            .bind(routine)
+            .bind(MAX_RUNS)
+            .execute(&mut tx.db)
+            .await?;
+            if user_storage::is_half_full(tx, &user).await? {
                 return Ok(());
             }
             sqlx::query("INSERT INTO run_conversations (run_id, user_id, messages) VALUES ($1, $2, $3)")

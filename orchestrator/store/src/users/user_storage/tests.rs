@@ -43,7 +43,7 @@ const RECOUNT: [(&str, &str); 5] = [
         "SELECT (SELECT SUM(octet_length(trigger_detail) + IFNULL(octet_length(message), 0) \
          + IFNULL(octet_length(result_summary), 0) + IFNULL(octet_length(result), 0)) FROM routine_runs) \
          + (SELECT IFNULL(SUM(octet_length(input) + IFNULL(octet_length(output), 0) + IFNULL(octet_length(reply), 0)), 0) \
-         FROM tool_calls WHERE kind = 'run')",
+         FROM tool_calls WHERE kind = 'run') + (SELECT IFNULL(SUM(octet_length(messages)), 0) FROM run_conversations)",
     ),
     ("payloads", "SELECT SUM(octet_length(payload)) FROM routine_runs"),
 ];
@@ -126,6 +126,7 @@ async fn the_account_is_what_the_rows_add_up_to() {
     run(&directory, ROUTINE).await;
     run(&directory, RUN).await;
     run(&directory, CALL).await;
+    run(&directory, "INSERT INTO run_conversations (run_id, user_id, messages) VALUES (x'01', 'ada', '[\"é\"]')").await;
     run(&directory, "UPDATE tool_calls SET input = '{}', output = 'the text', reply = '{\"success\":true}'").await;
     run(&directory, "UPDATE routines SET state = 'kept', action = '{}'").await;
     run(
