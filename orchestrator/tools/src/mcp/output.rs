@@ -56,7 +56,7 @@ fn repeats(structured: &Value, texts: &[String], text: &str) -> bool {
     })
 }
 
-/// The kinds of parts of the protocol that have no text of their own.
+/// The kinds of parts of the protocol that are no text.
 const BLOCKS: [&str; 4] = ["image", "audio", "resource", "resource_link"];
 /// Longer texts in the alphabet of base64 are files, unless they have only one kind of its characters, as sequences and
 /// hexadecimal numbers have.
