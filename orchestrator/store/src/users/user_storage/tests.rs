@@ -142,7 +142,7 @@ async fn the_account_is_what_the_rows_add_up_to() {
 
     // As in a database of an earlier version, which has no conversations.
     run(&directory, "DELETE FROM run_conversations").await;
-    checked(&directory).await;
+    let all = checked(&directory).await;
     run(&directory, "DELETE FROM user_bytes WHERE kind NOT IN ('memory', 'chats')").await;
     run(&directory, "DELETE FROM data_migrations WHERE name LIKE 'user_bytes%'").await;
     data_migrations::run(&mut raw(&directory).await).await.unwrap();
