@@ -86,6 +86,8 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Admins, "/api/runs?user=user002"),
     (For::Everyone, "/api/runs/{run}"),
     (For::Everyone, "/api/runs/{run}/actions"),
+    (For::Everyone, "/api/runs/{run}/llm-calls"),
+    (For::Everyone, "/api/runs/{run}/messages"),
     (For::Everyone, "/api/notifications"),
     (For::Everyone, "/api/notifications?cursor={middle}"),
     (For::Everyone, "/api/notifications?unread=true"),
