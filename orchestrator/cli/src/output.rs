@@ -6,6 +6,7 @@ pub(crate) mod progress;
 pub(crate) mod render;
 pub(crate) mod table;
 pub(crate) mod text;
+pub(crate) mod wrap;
 
 use std::io::{self, IsTerminal, Write};
 

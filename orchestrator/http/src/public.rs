@@ -22,7 +22,7 @@ use ::chat::Chats;
 use ::secrets::{LeakDetectors, Secrets};
 use ::tools::BuiltinTools;
 use auth::{Identity, SigningKey};
-use axum::{Router, middleware, routing::get};
+use axum::{Json, Router, middleware, routing::get};
 use base::{
     clock::Clock,
     per_user_semaphore::{PerUserSemaphore, Permit},
@@ -30,8 +30,8 @@ use base::{
 use dispatch::{DispatcherWaker, JobSubmitter, RoutineEditor, Sandbox};
 use domain::settings::SettingsBounds;
 use llm::Gateway;
-use protocol::ErrorCode;
-use store::{PUBLIC_READERS, SEARCH_READERS, Store};
+use protocol::{ErrorCode, LlmCallRecord, Page, ToolActionRecord, WorkId};
+use store::{CallPosition, PUBLIC_READERS, SEARCH_READERS, Store};
 use telemetry::metrics::Metrics;
 use tokio_util::task::TaskTracker;
 use utoipa_axum::router::OpenApiRouter;
@@ -44,7 +44,7 @@ pub use health::Health;
 pub use routines::Inbound;
 
 use self::{
-    request::{audit_entry, user_rate::UserRate},
+    request::{PageParams, audit_entry, cursor, user_rate::UserRate},
     response::compression,
 };
 
@@ -152,6 +152,33 @@ impl PublicApi {
     /// A permit to read many rows.
     async fn read_permit(&self, who: &Identity) -> Result<Permit, ApiError> {
         self.limits.list_reads.acquire(&who.user).await.map_err(ApiError::internal)
+    }
+
+    /// A page of the model calls of a job or run that the caller may see.
+    async fn model_calls(
+        &self,
+        who: &Identity,
+        work: impl Into<WorkId>,
+        params: &PageParams,
+    ) -> Result<Json<Page<LlmCallRecord>>, ApiError> {
+        let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
+        let _permit = self.read_permit(who).await?;
+        // One more, to know whether there is a next page.
+        let calls = self.store.model_calls(work, after.as_ref(), limit + 1).await?;
+        Ok(Json(cursor::page(calls, limit, ToString::to_string)))
+    }
+
+    /// The same of its tool calls.
+    async fn tool_calls(
+        &self,
+        who: &Identity,
+        work: impl Into<WorkId>,
+        params: &PageParams,
+    ) -> Result<Json<Page<ToolActionRecord>>, ApiError> {
+        let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
+        let _permit = self.read_permit(who).await?;
+        let calls = self.store.tool_calls(work, after.as_ref(), limit + 1).await?;
+        Ok(Json(cursor::page(calls, limit, ToString::to_string)))
     }
 
     /// A permit to read a list that may be a search. Searches wait for each other only.

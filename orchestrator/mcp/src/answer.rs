@@ -9,9 +9,9 @@ use super::redaction::Redaction;
 /// Base64 has four characters for three bytes.
 const BASE64_CHARS: usize = 4;
 const BASE64_BYTES: usize = 3;
-/// Longer media types and names of kinds are not shown. The longest registered media types have some 80 characters.
 /// Parts of a result that are read: more than a model can use.
 const MAX_PARTS: usize = 1_000;
+/// Longer media types and names of kinds are not shown. The longest registered media types have some 80 characters.
 const MAX_SHOWN_BYTES: usize = 80;
 /// The kind of a part whose own one cannot be shown.
 const UNKNOWN_KIND: &str = "content";

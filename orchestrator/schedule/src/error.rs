@@ -48,7 +48,7 @@ pub enum ScheduleError {
         minimum: u64,
     },
     /// A period that no schedule can have.
-    #[error("must be from 1 to {max_seconds}")]
+    #[error("must be from 1 to {max_seconds} seconds")]
     Period {
         /// The longest period.
         max_seconds: u64,

@@ -9,27 +9,34 @@ use crate::output::{
     Paint, escape_control_chars, one_line,
     render::{arguments, outcome},
     truncate,
+    wrap::Wrap,
 };
 
 /// Longest input or output of a tool call that is shown, in characters.
 const MAX_CALL_CHARS: usize = 140;
 /// Longest entry from before the conversation, in characters: three lines of a terminal.
 const MAX_EARLIER_CHARS: usize = 240;
+/// What a message of the user begins with.
+const USER: &str = "you:";
 
 /// Renders the events of one thread in order.
 pub(super) struct Renderer {
     paint: Paint,
     /// Pieces of answers are shown as they arrive.
     is_live: bool,
-    /// The pieces of the current answer that were shown.
+    /// Columns of the terminal. `None`: unlimited.
+    width: Option<usize>,
+    /// The pieces of the current answer.
     shown: String,
+    /// Their lines.
+    wrap: Wrap,
     /// The last of them did not end its line.
     is_mid_line: bool,
 }
 
 impl Renderer {
-    pub(super) const fn new(paint: Paint, is_live: bool) -> Self {
-        Self { paint, is_live, shown: String::new(), is_mid_line: false }
+    pub(super) const fn new(paint: Paint, is_live: bool, width: Option<usize>) -> Self {
+        Self { paint, is_live, width, shown: String::new(), wrap: Wrap::new(width), is_mid_line: false }
     }
 
     /// The text of an event, with its line ends. `None`: it is not shown.
@@ -51,12 +58,12 @@ impl Renderer {
             // What was shown is void.
             DeltaPiece::Start => {
                 self.shown.clear();
-                self.line_has_ended().then(|| "\n".to_owned())
+                Some(self.line_end()).filter(|end| !end.is_empty())
             }
             DeltaPiece::Text(text) => {
                 self.shown.push_str(text);
                 self.is_mid_line = !self.shown.is_empty() && !self.shown.ends_with('\n');
-                Some(escape_control_chars(text))
+                Some(self.wrap.push(&escape_control_chars(text)))
             }
             DeltaPiece::Reasoning(_) => None,
         }
@@ -68,14 +75,14 @@ impl Renderer {
             ChatContent::Assistant { content } => {
                 let shown = std::mem::take(&mut self.shown);
                 if !shown.is_empty() && shown.trim() == content.trim() {
-                    return self.line_end().to_owned();
+                    return self.line_end();
                 }
-                escape_control_chars(content.trim_end())
+                self.wrapped(content, 0)
             }
             ChatContent::User { content } => {
-                format!("{} {}", paint.cyan("you:"), escape_control_chars(content.trim_end()))
+                format!("{} {}", paint.cyan(USER), self.wrapped(content, USER.len() + 1))
             }
-            ChatContent::System { content, .. } => paint.dim(&escape_control_chars(content.trim_end())),
+            ChatContent::System { content, .. } => paint.dim(&self.wrapped(content, 0)),
             ChatContent::ToolUse { tool, input, .. } => {
                 let input = truncate(&one_line(&arguments(tool, input)), MAX_CALL_CHARS);
                 format!("{} {} {input}", paint.cyan("→"), paint.bold(&one_line(tool)))
@@ -93,7 +100,7 @@ impl Renderer {
             }
             ChatContent::Job { job_id, title, state, content, .. } => {
                 let head = format!("job {job_id} {state}: {}", one_line(title));
-                format!("{}\n{}", paint.bold(&head), escape_control_chars(content.trim_end()))
+                format!("{}\n{}", paint.bold(&head), self.wrapped(content, 0))
             }
             ChatContent::Error { reason, content } => {
                 format!("{} {} ({reason})", paint.red("error:"), one_line(content))
@@ -108,19 +115,26 @@ impl Renderer {
         format!("{}{text}\n", self.line_end())
     }
 
+    /// A text behind something of `column` columns.
+    fn wrapped(&self, text: &str, column: usize) -> String {
+        Wrap::whole(&escape_control_chars(text.trim_end()), column, self.width)
+    }
+
     /// What ends the current line, if it has begun.
-    fn line_end(&mut self) -> &'static str {
-        if self.line_has_ended() { "\n" } else { "" }
+    fn line_end(&mut self) -> String {
+        let rest = self.wrap.rest();
+        if self.line_has_ended() { format!("{rest}\n") } else { rest }
     }
 
     /// Something else has ended the current line, or does so now. Returns whether it had begun.
     pub(super) const fn line_has_ended(&mut self) -> bool {
+        self.wrap.line_has_ended();
         std::mem::replace(&mut self.is_mid_line, false)
     }
 
     /// The entries of a thread before a conversation, in one line each.
     pub(super) fn earlier(&self, history: &ChatHistory) -> String {
-        let mut plain = Self::new(Paint::Plain, false);
+        let mut plain = Self::new(Paint::Plain, false, None);
         let lines = history.messages.iter().map(|message| {
             let text = truncate(&one_line(plain.entry(message).trim()), MAX_EARLIER_CHARS);
             format!("{}\n", self.paint.dim(&text))
@@ -176,7 +190,7 @@ mod tests {
     }
 
     fn shown(is_live: bool, events: &[ChatEvent]) -> String {
-        let mut renderer = Renderer::new(Paint::Plain, is_live);
+        let mut renderer = Renderer::new(Paint::Plain, is_live, None);
         events.iter().filter_map(|event| renderer.event(event)).collect()
     }
 
@@ -190,6 +204,20 @@ mod tests {
         let twice = [start(), text("half"), start(), text("<think>x</think>whole"), said("whole")];
         assert_eq!(shown(true, &twice), "half\n<think>x</think>whole\nwhole\n");
         assert_eq!(shown(false, &twice), "whole\n");
+    }
+
+    #[test]
+    fn long_lines_are_broken_at_spaces() {
+        let mut renderer = Renderer::new(Paint::Plain, true, Some(12));
+        let events = [
+            text("It works on"),
+            text("ly on Mon"),
+            text("days"),
+            said("It works only on Mondays"),
+            said("not on Fridays"),
+        ];
+        let shown: String = events.iter().filter_map(|event| renderer.event(event)).collect();
+        assert_eq!(shown, "It works\nonly on\nMondays\nnot on\nFridays\n");
     }
 
     #[test]
@@ -233,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_text_after_an_interrupt_begins_on_the_line_that_it_ended() {
-        let mut renderer = Renderer::new(Paint::Plain, true);
+        let mut renderer = Renderer::new(Paint::Plain, true, None);
         assert_eq!(renderer.event(&text("It wor")).unwrap(), "It wor");
         assert!(renderer.line_has_ended());
         let stopped = entry(ChatContent::notice("Stopped.".to_owned()));

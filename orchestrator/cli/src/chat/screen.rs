@@ -24,7 +24,7 @@ pub(super) struct Screen<'a> {
 
 impl<'a> Screen<'a> {
     pub(super) fn new(output: &'a mut Output) -> Self {
-        let renderer = Renderer::new(output.paint, output.is_live);
+        let renderer = Renderer::new(output.paint, output.is_live, output.width.filter(|_| output.is_live));
         let is_interactive = output.format == Format::Text && output.is_live && lines::are_typed();
         Self { output, renderer, is_interactive, is_question_shown: false }
     }

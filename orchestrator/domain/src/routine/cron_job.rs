@@ -30,6 +30,36 @@ fn invalid(field: &str, message: impl Into<String>) -> FieldError {
     FieldError { field: field.to_owned(), message: message.into() }
 }
 
+/// The error about a field of a routine as one about the field of its cron job.
+pub fn job_error(FieldError { field, message }: FieldError) -> FieldError {
+    // Times of a cron job are in milliseconds.
+    let unit = if field == "guardrails.retry.backoff_seconds" { " seconds" } else { "" };
+    FieldError { field: job_field(&field).to_owned(), message: format!("{message}{unit}") }
+}
+
+/// The field of a cron job that a field of its routine was made of.
+pub fn job_field(field: &str) -> &str {
+    match field {
+        "trigger.schedule" => "schedule.expr",
+        "trigger.timezone" => "schedule.tz",
+        "trigger.at" => "schedule.atMs",
+        "trigger.every_seconds" => "schedule.everyMs",
+        "trigger.anchor" => "schedule.anchorMs",
+        "action.prompt" | "action.description" => "payload.message",
+        "action.text" => "payload.text",
+        "deliver" | "notify.on_attention" => "payload.deliver",
+        "notify.webhook_url" => "payload.to",
+        "guardrails.timeout_seconds" => "payload.timeoutSeconds",
+        "guardrails.retry.max_attempts" => "runtime.maxAttempts",
+        "guardrails.retry.backoff_seconds" => "runtime.retryBackoffMs",
+        "session" => "sessionTarget",
+        "wake_mode" => "wakeMode",
+        "post_to_main_prefix" => "isolation.postToMainPrefix",
+        other if other.starts_with("action") => "payload",
+        other => other,
+    }
+}
+
 /// The routine of a new cron job. `max_tool_rounds` is the operator's limit.
 pub fn to_routine(id: RoutineId, job: AddCronJob, max_tool_rounds: u32) -> Result<CreateRoutine, FieldError> {
     let is_turn = matches!(job.payload, CronPayload::AgentTurn { .. });

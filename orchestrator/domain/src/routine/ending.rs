@@ -6,9 +6,7 @@
 //! of the routine, by the one of its problems of the day.
 
 use chrono::{DateTime, Utc};
-use protocol::{
-    DisabledReason, NotificationKind, Retry, Routine, RoutineAction, RoutineActionKind, RunId, RunReason, RunStatus,
-};
+use protocol::{DisabledReason, NotificationKind, Retry, Routine, RoutineActionKind, RunId, RunReason, RunStatus};
 
 use super::{
     attempt::{AttemptEnd, AttemptResult, FailureOrigin},
@@ -186,8 +184,10 @@ fn succeeded(status: RunStatus, result: &AttemptResult, facts: &EndFacts<'_>) ->
     } else {
         (NotificationKind::RunOk, "Done", routine.notify.on_success)
     };
+    // The next run of a line puts the same line.
+    let state = result.text.as_ref().filter(|_| !puts_line(routine)).map(|text| excerpt(text, MAX_STATE_CHARS));
     RunEnd {
-        counted: Counted::Success { state: result.text.as_ref().map(|text| excerpt(text, MAX_STATE_CHARS)) },
+        counted: Counted::Success { state },
         notice: is_told.then(|| Notice::Run {
             kind,
             title: format!("{verb}: {}", routine.name),
@@ -237,11 +237,16 @@ fn own_failure(
 
 /// The summary of an isolated run, if `post_to_main` is set.
 fn summary_line(routine: &Routine, text: &str) -> Option<String> {
-    if !routine.post_to_main || matches!(routine.action, RoutineAction::SystemEventText { .. }) {
+    if !routine.post_to_main || puts_line(routine) {
         return None;
     }
     let prefix = routine.post_to_main_prefix.as_deref().unwrap_or(DEFAULT_PREFIX);
     Some(format!("{prefix}: {}: {text}", routine.name))
+}
+
+/// Whether its runs put a line of its owner into the main session, and do nothing else.
+fn puts_line(routine: &Routine) -> bool {
+    routine.action.kind() == RoutineActionKind::SystemEventText
 }
 
 /// The prompt of a full job has what fired the run, as long as the job is kept.

@@ -181,12 +181,16 @@ impl Store {
             if is_revoked {
                 return Ok(TokenChecked::Revoked);
             }
-            if let Some(items) = items {
+            let items = items.unwrap_or_default();
+            if !is_search {
+                return Ok(TokenChecked::Valid(JobPage::of(&items, limit)));
+            }
+            if !items.is_empty() {
                 found += items.matches(SEPARATOR).count() + 1;
                 rendered.push_str(&items);
                 rendered.push(SEPARATOR);
             }
-            let is_complete = !is_search || found > limit || read < rows;
+            let is_complete = found > limit || read < rows;
             if is_complete || search.ends(read as usize, found, NARROWER)? {
                 let mut page = JobPage::of(&rendered, limit);
                 if !is_complete && page.last.is_none() {

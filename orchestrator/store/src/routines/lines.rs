@@ -1,7 +1,7 @@
 //! What runs put into their owner's main session.
 
 use chrono::{DateTime, Utc};
-use protocol::{Routine, RoutineAction, RoutineId, TriggerType, WakeMode};
+use protocol::{Routine, RoutineId, TriggerType, WakeMode};
 
 use super::{
     super::{
@@ -27,7 +27,7 @@ pub(super) async fn deliver<'a>(
 }
 
 fn lines_of(run: &RunAttempt) -> Vec<RoutineLine> {
-    let RoutineAction::SystemEventText { text } = &run.action else { return Vec::new() };
+    let Some(text) = run.line() else { return Vec::new() };
     let line = |text, origin, wake| {
         (run.routine, NewSystemLine { user: run.user.clone(), text, origin, wake, depth: run.depth })
     };
@@ -35,7 +35,7 @@ fn lines_of(run: &RunAttempt) -> Vec<RoutineLine> {
         let text = format!("{} of routine \"{}\": {payload}", trigger_label(run.trigger), run.routine_name);
         line(text, LineOrigin::External, WakeMode::NextHeartbeat)
     });
-    payload.into_iter().chain([line(text.clone(), LineOrigin::Owner, run.wake_mode)]).collect()
+    payload.into_iter().chain([line(text.to_owned(), LineOrigin::Owner, run.wake_mode)]).collect()
 }
 
 const fn trigger_label(trigger: TriggerType) -> &'static str {

@@ -135,6 +135,51 @@ async fn a_refused_call_has_a_code(
     world.finish().await;
 }
 
+/// The first words of the message, which begins with the field of the call.
+#[rstest]
+#[case::expression(json!({"schedule": {"expr": "0 25 * * *"}}), "schedule.expr: not a cron expression")]
+#[case::zone(json!({"schedule": {"expr": "0 9 * * *", "tz": "Mars/Base"}}), "schedule.tz: unknown time zone")]
+#[case::past(json!({"schedule": {"atMs": 5}}), "schedule.atMs: 1970-01-01T00:00:00.005+00:00 has passed")]
+#[case::period(json!({"schedule": {"everyMs": 0}}), "schedule.everyMs: must be from 1 to 31622400 seconds")]
+#[case::message(json!({"payload": {"message": " "}}), "payload.message: ")]
+#[case::text(json!({"payload": {"text": ""}}), "payload.text: ")]
+#[case::timeout(json!({"payload": {"message": "m", "timeoutSeconds": 0}}), "payload.timeoutSeconds: must be 1 to ")]
+#[case::target(json!({"payload": {"message": "m", "deliver": true, "to": "https://b.example"}}), "payload.to: ")]
+#[case::attempts(json!({"runtime": {"maxAttempts": 99}}), "runtime.maxAttempts: must be 1 to ")]
+#[case::backoff(json!({"runtime": {"retryBackoffMs": 99_000_000_000_u64}}), "runtime.retryBackoffMs: must be 0 to 31536000 seconds")]
+#[case::session(json!({"sessionTarget": "main"}), "sessionTarget: ")]
+#[case::prefix(json!({"isolation": {"postToMainPrefix": "x".repeat(200)}}), "isolation.postToMainPrefix: ")]
+#[tokio::test]
+async fn an_error_names_the_field_of_the_call(#[case] changes: Value, #[case] expected: &str) {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let mut job = turn("n");
+    job.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    let error = answered(&ada, "cron.add", job).await["error"].clone();
+    let message = error["message"].as_str().unwrap_or_else(|| panic!("{error}"));
+    assert!(message.starts_with(expected), "{message}");
+    assert_eq!(error["data"]["field"].as_str(), message.split_once(": ").map(|(field, _)| field));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_run_of_a_line_has_it_as_its_summary() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let mut job = turn("tea");
+    job["payload"] = json!({"text": "Tea is ready."});
+    let job = result(&ada, "cron.add", job).await;
+    let ran = result(&ada, "cron.run", json!({"id": job["id"], "mode": "force"})).await;
+    let run = serde_json::from_value(ran["runId"].clone()).unwrap();
+    let run = until_run(&ada, run, RunStatus::Ok).await;
+    assert_eq!(run.result_summary.as_deref(), Some("Tea is ready."));
+    let entries = result(&ada, "cron.runs", json!({"id": job["id"]})).await["entries"].clone();
+    assert_eq!(entries[0]["summary"], "Tea is ready.");
+    let routine = ada.get(&format!("/api/routines/{}", job["id"].as_str().unwrap())).await.expect(200).body;
+    assert_eq!(routine["state"], Value::Null, "the next run puts the same line");
+    world.finish().await;
+}
+
 #[tokio::test]
 async fn a_body_that_is_no_call_is_answered_as_one() {
     let world = World::new().await;

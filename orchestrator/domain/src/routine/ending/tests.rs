@@ -2,7 +2,8 @@
 
 use chrono::TimeDelta;
 use protocol::{
-    Guardrails, LightweightAction, Notify, RoutineId, RoutineSession, RoutineStatus, RoutineTrigger, WakeMode,
+    Guardrails, LightweightAction, Notify, RoutineAction, RoutineId, RoutineSession, RoutineStatus, RoutineTrigger,
+    WakeMode,
 };
 use rstest::rstest;
 use serde_json::{Value, json};

@@ -7,13 +7,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use protocol::{ContainerName, JobId, LlmCallRecord, Page, ToolActionRecord};
-use store::CallPosition;
 
 use crate::{
     problem::ApiError,
     public::{
         PublicApi,
-        request::{ApiPath, ApiQuery, Caller, PageParams, authorize_job, cursor},
+        request::{ApiPath, ApiQuery, Caller, PageParams, authorize_job},
     },
 };
 
@@ -34,11 +33,7 @@ pub(super) async fn actions(
     ApiQuery(params): ApiQuery<PageParams>,
 ) -> Result<Json<Page<ToolActionRecord>>, ApiError> {
     authorize_job(&api, &who, id).await?;
-    let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
-    let _permit = api.read_permit(&who).await?;
-    // One more, to know whether there is a next page.
-    let calls = api.store.tool_calls(id, after.as_ref(), limit + 1).await?;
-    Ok(Json(cursor::page(calls, limit, ToString::to_string)))
+    api.tool_calls(&who, id, &params).await
 }
 
 /// Lists a job's model calls, oldest first.
@@ -58,11 +53,7 @@ pub(super) async fn llm_calls(
     ApiQuery(params): ApiQuery<PageParams>,
 ) -> Result<Json<Page<LlmCallRecord>>, ApiError> {
     authorize_job(&api, &who, id).await?;
-    let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
-    let _permit = api.read_permit(&who).await?;
-    // One more, to know whether there is a next page.
-    let calls = api.store.model_calls(id, after.as_ref(), limit + 1).await?;
-    Ok(Json(cursor::page(calls, limit, ToString::to_string)))
+    api.model_calls(&who, id, &params).await
 }
 
 /// Shows the output of the job's containers, by attempt.

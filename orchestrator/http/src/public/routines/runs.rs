@@ -6,7 +6,7 @@ use protocol::{
     ErrorCode, LlmCallRecord, Page, RoutineId, RoutineRun, RunId, RunMessage, RunStatus, ToolActionRecord, TriggerType,
 };
 use serde::Deserialize;
-use store::{CallPosition, CancelledRun, RunFilter};
+use store::{CancelledRun, RunFilter};
 use utoipa::IntoParams;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -154,8 +154,8 @@ async fn get(
 /// Lists the conversation of a lightweight run, oldest first.
 ///
 /// What the model read first, its answers and reasoning, and the tool calls with their results, once the attempt has ended. What fired the
-/// run is left out unless its routine has `persist_payload`. At most 512 KiB of each attempt, for the newest 100 runs of a routine. That of a run with a job is in the job's
-/// events.
+/// run is left out of the prompt unless its routine has `persist_payload`; what the model and its tools say of it is kept. At most
+/// 512 KiB of each attempt, for the newest 100 runs of a routine. That of a run with a job is in the job's events.
 #[utoipa::path(
     get, path = "/api/runs/{id}/messages", operation_id = "list_run_messages", tag = "routines",
     params(("id" = String, Path, description = "Run id."), PageParams),
@@ -196,12 +196,8 @@ async fn llm_calls(
     ApiPath(id): ApiPath<RunId>,
     ApiQuery(params): ApiQuery<PageParams>,
 ) -> Result<Json<Page<LlmCallRecord>>, ApiError> {
-    let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
     visible(&who, api.store.routine_run(id).await?, |run| &run.user_id)?;
-    let _permit = api.read_permit(&who).await?;
-    // One more, to know whether there is a next page.
-    let calls = api.store.model_calls(id, after.as_ref(), limit + 1).await?;
-    Ok(Json(cursor::page(calls, limit, ToString::to_string)))
+    api.model_calls(&who, id, &params).await
 }
 
 /// Lists the tool calls of a lightweight run, oldest first.
@@ -221,12 +217,8 @@ async fn actions(
     ApiPath(id): ApiPath<RunId>,
     ApiQuery(params): ApiQuery<PageParams>,
 ) -> Result<Json<Page<ToolActionRecord>>, ApiError> {
-    let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
     visible(&who, api.store.routine_run(id).await?, |run| &run.user_id)?;
-    let _permit = api.read_permit(&who).await?;
-    // One more, to know whether there is a next page.
-    let calls = api.store.tool_calls(id, after.as_ref(), limit + 1).await?;
-    Ok(Json(cursor::page(calls, limit, ToString::to_string)))
+    api.tool_calls(&who, id, &params).await
 }
 
 /// Cancels a run.

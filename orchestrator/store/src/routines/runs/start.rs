@@ -158,7 +158,8 @@ async fn post_lines(tx: &mut WriteTx, ids: &[Uuid], now: DateTime<Utc>) -> Resul
     let (mut runs, mut attempts) = (Vec::with_capacity(2 * started.len()), Vec::with_capacity(started.len()));
     for Started { attempt, run, row: live } in started {
         run_log::started(tx, &run, attempt.session, attempt.wake_mode);
-        let (result, routine) = (AttemptResult::unused(AttemptEnd::Ok), routines.get(&attempt.routine));
+        let result = AttemptResult { text: attempt.line().map(str::to_owned), ..AttemptResult::unused(AttemptEnd::Ok) };
+        let routine = routines.get(&attempt.routine);
         attempts.push(EndedAttempt { live, result, routine });
         runs.push(run);
     }

@@ -51,6 +51,16 @@ pub struct RunAttempt {
     pub wake_mode: WakeMode,
 }
 
+impl RunAttempt {
+    /// The line that it puts into the main session, if that is all that it does.
+    pub(in crate::routines) fn line(&self) -> Option<&str> {
+        match &self.action {
+            RoutineAction::SystemEventText { text } => Some(text),
+            RoutineAction::Lightweight(_) | RoutineAction::FullJob(_) => None,
+        }
+    }
+}
+
 /// A run in progress that no task works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
 pub struct AbandonedRun {

@@ -262,7 +262,10 @@ fn add_warning(api: &PublicApi, saved: &mut RoutineSaved) {
     saved.warnings.extend(cron_job::lowered_rounds(&saved.routine.action, api.routines.limits.max_tool_rounds));
 }
 
-fn saved_job(saved: RoutineSaved, last: Option<LastRun>) -> Result<Value, ApiError> {
+fn saved_job(mut saved: RoutineSaved, last: Option<LastRun>) -> Result<Value, ApiError> {
+    for warning in &mut saved.warnings {
+        warning.field = cron_job::job_field(&warning.field).to_owned();
+    }
     let shown = cron_job::shown(CronJobFacts::new(saved.routine, last)).ok_or_else(not_scheduled)?;
     to_result(&CronJob { warnings: saved.warnings, ..shown })
 }

@@ -1,7 +1,8 @@
-//! Errors of calls: the codes of JSON-RPC, with the stable codes of the API.
+//! Errors of calls: the codes of JSON-RPC, with the stable codes of the API and the fields of the call.
 
 use dispatch::RoutineCaller;
-use protocol::{ErrorCode, RpcError, RpcErrorData};
+use domain::routine::cron_job::job_error;
+use protocol::{ErrorCode, FieldError, RpcError, RpcErrorData};
 use tracing::error;
 
 use crate::{
@@ -18,7 +19,8 @@ impl From<ApiError> for RpcError {
         let (code, message, field) = match error.errors() {
             [] => (Self::SERVER_ERROR, error.detail().to_owned(), None),
             [first, ..] => {
-                (Self::INVALID_PARAMS, format!("{}: {}", first.field, first.message), Some(first.field.clone()))
+                let FieldError { field, message } = job_error(first.clone());
+                (Self::INVALID_PARAMS, format!("{field}: {message}"), Some(field))
             }
         };
         Self { code, message, data: Some(RpcErrorData { code: error.code().as_str().to_owned(), field }) }
