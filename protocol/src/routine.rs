@@ -234,7 +234,7 @@ pub struct Routine {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RoutineWarning {
     /// A stable name: `tool_not_allowed`, `sandbox_unavailable`, `unpriced_model`, `automation_disabled`,
-    /// `tool_rounds_lowered`.
+    /// `tool_rounds_lowered`, `timezone_not_set`.
     pub code: String,
     /// The field that it is about.
     pub field: String,

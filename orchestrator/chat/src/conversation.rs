@@ -31,7 +31,7 @@ pub(super) struct Briefing {
 
 impl Briefing {
     pub(super) fn new(identity: Option<&str>, settings: &UserSettings, now: DateTime<Utc>) -> Self {
-        let zone: Zone = settings.timezone.parse().unwrap_or(Zone::UTC);
+        let zone: Zone = settings.zone_name().parse().unwrap_or(Zone::UTC);
         let time = now.with_timezone(&zone).format("%A, %-d %B %Y, %H:%M");
         let identity = identity.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
         Self { identity, time: Some(format!("{IT_IS}{time} in the user's time zone, {}.", zone.name())) }
@@ -313,7 +313,7 @@ mod tests {
     }
 
     fn briefing(identity: Option<&str>, now: &str) -> Briefing {
-        let settings = UserSettings { timezone: "Pacific/Auckland".to_owned(), ..UserSettings::default() };
+        let settings = UserSettings { timezone: Some("Pacific/Auckland".to_owned()), ..UserSettings::default() };
         Briefing::new(identity, &settings, now.parse().unwrap())
     }
 

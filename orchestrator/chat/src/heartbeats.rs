@@ -128,7 +128,7 @@ impl Heartbeats {
         let facts = HeartbeatFacts {
             every: interval(settings, self.settings.every_seconds),
             quiet_hours: settings.quiet_hours,
-            zone: settings.timezone.parse().unwrap_or(Zone::UTC),
+            zone: settings.zone_name().parse().unwrap_or(Zone::UTC),
             has_work: due.has_work,
             since: due.since.unwrap_or(now),
             requested_at: due.requested_at,

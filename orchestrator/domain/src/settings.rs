@@ -30,8 +30,8 @@ impl SettingsBounds {
         if settings.temperature.is_some_and(|temperature| !(0.0..=MAX_TEMPERATURE).contains(&temperature)) {
             add("temperature", format!("must be from 0 to {MAX_TEMPERATURE}, or null"));
         }
-        if settings.timezone.parse::<Zone>().is_err() {
-            add("timezone", "must be an IANA time zone, such as Europe/Oslo or UTC".to_owned());
+        if settings.timezone.as_ref().is_some_and(|zone| zone.parse::<Zone>().is_err()) {
+            add("timezone", "must be an IANA time zone, such as Europe/Oslo or UTC, or null".to_owned());
         }
         if settings.quiet_hours.is_some_and(|hours| hours.from == hours.to) {
             add("quiet_hours", "from and to must differ; use null for no quiet hours".to_owned());
@@ -91,7 +91,7 @@ mod tests {
     #[case("+02:00", false)]
     #[case("", false)]
     fn a_time_zone_is_known(#[case] zone: &str, #[case] is_valid: bool) {
-        assert_eq!(errors(|settings| zone.clone_into(&mut settings.timezone)).is_empty(), is_valid);
+        assert_eq!(errors(|settings| settings.timezone = Some(zone.to_owned())).is_empty(), is_valid);
     }
 
     #[rstest]
@@ -112,7 +112,7 @@ mod tests {
                 effort: None,
                 model: Some("other".to_owned()),
                 temperature: Some(3.0),
-                timezone: "Moon".to_owned(),
+                timezone: Some("Moon".to_owned()),
                 quiet_hours: Some(QuietHours { from: noon, to: noon }),
                 heartbeat_every_seconds: Some(1),
             }

@@ -212,11 +212,11 @@ impl Lightweight {
             due_at: run.due_at,
             payload: run.payload.as_deref(),
             state,
-            timezone: &settings.timezone,
+            timezone: settings.zone_name(),
         };
         let nonce = DelimiterNonce::generate();
         let identity = identity.as_ref().map(|document| document.content.as_str());
-        let system = system_prompt(identity, &settings.timezone, self.clock.now(), action.use_tools);
+        let system = system_prompt(identity, settings.zone_name(), self.clock.now(), action.use_tools);
         let prompt = task(&action.prompt, &facts, &documents, &nonce);
         let rounds = action.max_tool_rounds.min(self.max_tool_rounds);
         if action.use_tools && rounds < action.max_tool_rounds {

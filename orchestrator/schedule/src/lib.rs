@@ -8,6 +8,6 @@ mod times;
 
 pub use error::ScheduleError;
 pub use local_time::{Instants, instants, local_time};
-pub use normalize::{canonicalize, normalize};
+pub use normalize::{canonicalize, needs_zone, normalize};
 pub use phrase::parse_instant;
 pub use times::{MAX_COUNTED, Schedule};

@@ -1,24 +1,30 @@
 //! The form in which the trigger of a routine is stored, checked. Pure.
+//!
+//! A schedule of local times is stored with its zone, so that no later change of a default moves it.
 
 use chrono::{DateTime, Datelike, SubsecRound, Utc};
 use protocol::RoutineTrigger;
 
+use base::Zone;
+
 use super::{
     error::ScheduleError,
-    phrase,
+    phrase::{self, Zones},
     times::{MAX_SCHEDULE_BYTES, Schedule, zone_named},
 };
 
-/// What a trigger of a new or changed routine is stored as: phrases become what they mean, and its times are checked.
+/// What a trigger of a new or changed routine is stored as: phrases become what they mean, local times without a zone are
+/// in `zone`, and its times are checked.
 /// An `every` without an anchor keeps none, and so counts from `created_at` whenever it is changed. Triggers without
 /// times are returned as they are.
 pub fn normalize(
     trigger: RoutineTrigger,
+    zone: Zone,
     now: DateTime<Utc>,
     created_at: DateTime<Utc>,
     min_interval_seconds: u64,
 ) -> Result<RoutineTrigger, ScheduleError> {
-    let trigger = canonicalize(trigger, now)?;
+    let trigger = canonicalize(trigger, zone, now)?;
     if let RoutineTrigger::Cron { schedule, .. } = &trigger
         && let Some(message) = step_beyond_field(schedule)
     {
@@ -41,21 +47,21 @@ pub fn normalize(
     }
 }
 
-/// What a trigger means, without a check of its times: a phrase becomes what it says, and names and spaces their usual
-/// form.
-pub fn canonicalize(trigger: RoutineTrigger, now: DateTime<Utc>) -> Result<RoutineTrigger, ScheduleError> {
+/// What a trigger means, without a check of its times: a phrase becomes what it says, names and spaces their usual form,
+/// and local times without a zone are in `zone`.
+pub fn canonicalize(trigger: RoutineTrigger, zone: Zone, now: DateTime<Utc>) -> Result<RoutineTrigger, ScheduleError> {
     Ok(match trigger {
         RoutineTrigger::Cron { schedule, timezone } => {
             if schedule.len() > MAX_SCHEDULE_BYTES {
                 let message = format!("it is longer than {MAX_SCHEDULE_BYTES} bytes");
                 return Err(ScheduleError::Expression { message });
             }
+            let zones = Zones { beside: timezone.as_deref().map(zone_named).transpose()?, default: zone };
             if phrase::is_phrase(&schedule) {
-                return phrase::parse(&schedule, timezone.as_deref(), now);
+                return phrase::parse(&schedule, zones, now);
             }
-            let zone = timezone.as_deref().map(zone_named).transpose()?;
             let schedule = schedule.split_whitespace().collect::<Vec<_>>().join(" ");
-            RoutineTrigger::Cron { schedule, timezone: zone.map(|zone| zone.name().to_owned()) }
+            RoutineTrigger::Cron { schedule, timezone: Some(zones.unnamed().name().to_owned()) }
         }
         // Times are stored in microseconds.
         RoutineTrigger::Every { every_seconds, anchor } => {
@@ -64,6 +70,14 @@ pub fn canonicalize(trigger: RoutineTrigger, now: DateTime<Utc>) -> Result<Routi
         RoutineTrigger::At { at } => RoutineTrigger::At { at: at.trunc_subsecs(6) },
         other => other,
     })
+}
+
+/// Whether a trigger has local times and names no zone: its meaning depends on the zone that it is read in.
+pub fn needs_zone(trigger: &RoutineTrigger, now: DateTime<Utc>) -> bool {
+    let meaning = |zone: Zone| canonicalize(trigger.clone(), zone, now).ok();
+    // A zone in which each local time is another instant than in UTC.
+    let other: Zone = "Asia/Tokyo".parse().unwrap_or(Zone::UTC);
+    meaning(Zone::UTC) != meaning(other)
 }
 
 /// The fields of an expression with seconds, each with its first value, its number of values and the unit of its steps in a

@@ -34,17 +34,32 @@ pub(crate) fn is_phrase(text: &str) -> bool {
     ["every", "in", "at"].contains(&first.as_str())
 }
 
-/// The trigger that a phrase means. `timezone` is the zone named beside the phrase; without one, UTC.
-pub(crate) fn parse(text: &str, timezone: Option<&str>, now: DateTime<Utc>) -> Result<RoutineTrigger, ScheduleError> {
-    timezone.map(zone_named).transpose()?;
+/// The zone of a phrase that names none.
+#[derive(Clone, Copy)]
+pub(crate) struct Zones {
+    /// The one that is named beside the phrase.
+    pub(crate) beside: Option<Zone>,
+    /// The one where none is named.
+    pub(crate) default: Zone,
+}
+
+impl Zones {
+    /// The zone of a schedule that names none.
+    pub(crate) fn unnamed(self) -> Zone {
+        self.beside.unwrap_or(self.default)
+    }
+}
+
+/// The trigger that a phrase means.
+pub(crate) fn parse(text: &str, zones: Zones, now: DateTime<Utc>) -> Result<RoutineTrigger, ScheduleError> {
     let mut words = Words::of(text);
     let trigger = match words.next_lower().as_deref() {
-        Some("every") => every(&mut words, timezone)?,
+        Some("every") => every(&mut words, zones)?,
         Some("in") => {
             let duration = TimeDelta::seconds(duration(&mut words)?.cast_signed());
             RoutineTrigger::At { at: now.checked_add_signed(duration).ok_or(ScheduleError::TooFar)? }
         }
-        Some("at") => RoutineTrigger::At { at: at(&mut words, timezone)? },
+        Some("at") => RoutineTrigger::At { at: at(&mut words, zones)? },
         _ => return Err(phrase_error("the schedule is not a phrase")),
     };
     match words.peek() {
@@ -103,7 +118,7 @@ impl<'t> Words<'t> {
     }
 }
 
-fn every(words: &mut Words<'_>, timezone: Option<&str>) -> Result<RoutineTrigger, ScheduleError> {
+fn every(words: &mut Words<'_>, zones: Zones) -> Result<RoutineTrigger, ScheduleError> {
     let word = words.peek_lower().ok_or_else(|| phrase_error("\"every\" needs an interval or days"))?;
     let period = match word.as_str() {
         "second" => Some(1),
@@ -121,20 +136,19 @@ fn every(words: &mut Words<'_>, timezone: Option<&str>) -> Result<RoutineTrigger
     }
     let days = days(words)?;
     let times = if words.take(&["at"]) { times(words)? } else { vec![NaiveTime::MIN] };
-    let zone = zone(words, timezone)?;
-    Ok(RoutineTrigger::Cron { schedule: expression(&days, &times)?, timezone: zone.map(|zone| zone.name().to_owned()) })
+    let zone = zone(words, zones)?;
+    Ok(RoutineTrigger::Cron { schedule: expression(&days, &times)?, timezone: Some(zone.name().to_owned()) })
 }
 
-/// The zone at the end of a phrase, or the one beside it.
-fn zone(words: &mut Words<'_>, timezone: Option<&str>) -> Result<Option<Zone>, ScheduleError> {
-    let beside = timezone.map(zone_named).transpose()?;
-    let Some(word) = words.next() else { return Ok(beside) };
+/// The zone at the end of a phrase, else the one beside it, else the default.
+fn zone(words: &mut Words<'_>, zones: Zones) -> Result<Zone, ScheduleError> {
+    let Some(word) = words.next() else { return Ok(zones.unnamed()) };
     let named = zone_named(word)?;
-    match beside {
+    match zones.beside {
         Some(beside) if beside != named => {
             Err(ScheduleError::TwoZones { phrase: named.name().to_owned(), timezone: beside.name().to_owned() })
         }
-        _ => Ok(Some(named)),
+        _ => Ok(named),
     }
 }
 
@@ -296,7 +310,7 @@ fn unit_seconds(unit: &str) -> Option<u64> {
     })
 }
 
-fn at(words: &mut Words<'_>, timezone: Option<&str>) -> Result<DateTime<Utc>, ScheduleError> {
+fn at(words: &mut Words<'_>, zones: Zones) -> Result<DateTime<Utc>, ScheduleError> {
     let invalid = || phrase_error("\"at\" needs a date and a time, such as 2026-12-01T07:00:00Z");
     let first = words.next().ok_or_else(invalid)?;
     if let Some(instant) = parse_instant(first) {
@@ -307,8 +321,7 @@ fn at(words: &mut Words<'_>, timezone: Option<&str>) -> Result<DateTime<Utc>, Sc
         None => local_of(first, &words.next_lower().ok_or_else(invalid)?),
     };
     let local = local.ok_or_else(invalid)?;
-    let zone = zone(words, timezone)?.unwrap_or(Zone::UTC);
-    Ok(match instants(zone, local) {
+    Ok(match instants(zone(words, zones)?, local) {
         Instants::One(instant) | Instants::Two(instant, _) | Instants::Skipped { resumes: instant } => instant,
     })
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::Effort;
 
 /// The body and the response of `/api/settings`. A field that a request leaves out takes its default.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct UserSettings {
@@ -18,24 +18,19 @@ pub struct UserSettings {
     pub effort: Option<Effort>,
     /// The temperature of model calls, 0 to 2; null to send none.
     pub temperature: Option<f64>,
-    /// IANA time zone, such as `Europe/Oslo`; `UTC` by default.
-    pub timezone: String,
+    /// IANA time zone, such as `Europe/Oslo`; null while none is set, and then UTC applies. A schedule without a zone takes it
+    /// when it is made, and keeps it.
+    pub timezone: Option<String>,
     /// The daily hours in which nothing that can wait disturbs the user; null for none.
     pub quiet_hours: Option<QuietHours>,
     /// Seconds between two heartbeats; 0 for none, null for the operator's default.
     pub heartbeat_every_seconds: Option<u64>,
 }
 
-impl Default for UserSettings {
-    fn default() -> Self {
-        Self {
-            model: None,
-            effort: None,
-            temperature: None,
-            timezone: "UTC".to_owned(),
-            quiet_hours: None,
-            heartbeat_every_seconds: None,
-        }
+impl UserSettings {
+    /// The name of the zone that applies: the one that is set, else UTC.
+    pub fn zone_name(&self) -> &str {
+        self.timezone.as_deref().unwrap_or("UTC")
     }
 }
 
@@ -165,8 +160,9 @@ mod tests {
         let settings: UserSettings = serde_json::from_str(r#"{"temperature":0.5}"#).unwrap();
         assert_eq!(settings, UserSettings { temperature: Some(0.5), ..UserSettings::default() });
         let text =
-            r#"{"model":null,"temperature":null,"timezone":"UTC","quiet_hours":null,"heartbeat_every_seconds":null}"#;
+            r#"{"model":null,"temperature":null,"timezone":null,"quiet_hours":null,"heartbeat_every_seconds":null}"#;
         assert_eq!(serde_json::to_string(&UserSettings::default()).unwrap(), text);
+        assert_eq!(UserSettings::default().zone_name(), "UTC");
     }
 
     proptest! {

@@ -27,7 +27,7 @@ pub enum CronSchedule {
     Cron {
         /// The cron expression.
         expr: String,
-        /// IANA time zone; UTC by default.
+        /// IANA time zone; the user's when the schedule is made by default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tz: Option<String>,
     },

@@ -18,7 +18,7 @@ pub enum RoutineTrigger {
         /// A cron expression of 5, 6 (seconds first) or 7 fields, a nickname such as `@daily`, or a phrase such as
         /// `every weekday at 9:00`, which is stored as what it means.
         schedule: String,
-        /// IANA time zone; UTC by default.
+        /// IANA time zone. A schedule without one takes the zone of its user's settings when it is made, and keeps it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timezone: Option<String>,
     },

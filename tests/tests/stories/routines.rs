@@ -11,6 +11,7 @@ mod results;
 mod rpc;
 mod schedules;
 mod tools;
+mod zones;
 
 use serde_json::{Value, json};
 use tests::User;

@@ -68,13 +68,12 @@ pub(crate) async fn run(command: SettingsCommand, client: &Client, output: &mut 
 impl SetArgs {
     /// Resets first, so that a setting that is also given has its new value.
     fn apply(self, settings: &mut UserSettings) {
-        let default = UserSettings::default();
         for setting in self.reset {
             match setting {
                 SettingArg::Model => settings.model = None,
                 SettingArg::Effort => settings.effort = None,
                 SettingArg::Temperature => settings.temperature = None,
-                SettingArg::Timezone => settings.timezone.clone_from(&default.timezone),
+                SettingArg::Timezone => settings.timezone = None,
                 SettingArg::QuietHours => settings.quiet_hours = None,
                 SettingArg::HeartbeatEvery => settings.heartbeat_every_seconds = None,
             }
@@ -83,9 +82,7 @@ impl SetArgs {
         settings.effort = self.effort.or(settings.effort);
         settings.temperature = self.temperature.or(settings.temperature);
         settings.quiet_hours = self.quiet_hours.or(settings.quiet_hours);
-        if let Some(timezone) = self.timezone {
-            settings.timezone = timezone;
-        }
+        settings.timezone = self.timezone.or(settings.timezone.take());
         if let Some(every) = self.heartbeat_every {
             settings.heartbeat_every_seconds = Some(every.as_secs());
         }
@@ -114,7 +111,7 @@ fn describe(settings: &UserSettings) -> String {
         ("model", settings.model.as_deref().map_or_else(|| unset("the server's default"), one_line)),
         ("effort", settings.effort.map_or_else(|| unset("the server's default"), |effort| effort.to_string())),
         ("temperature", settings.temperature.map_or_else(|| unset("the model's default"), |value| value.to_string())),
-        ("timezone", one_line(&settings.timezone)),
+        ("timezone", settings.timezone.as_deref().map_or_else(|| unset("UTC"), one_line)),
         (
             "quiet hours",
             settings.quiet_hours.map_or_else(|| unset("none"), |hours| format!("{}-{}", hours.from, hours.to)),
@@ -159,11 +156,12 @@ mod tests {
         let after = applied("--reset model,quiet-hours,temperature --temperature 1 --timezone Europe/Oslo", after);
         let expected = UserSettings {
             temperature: Some(1.0),
-            timezone: "Europe/Oslo".to_owned(),
+            timezone: Some("Europe/Oslo".to_owned()),
             heartbeat_every_seconds: Some(1_800),
             ..UserSettings::default()
         };
         assert_eq!(after, expected);
+        assert_eq!(applied("--reset timezone", after).timezone, None);
     }
 
     #[test]
@@ -191,6 +189,7 @@ mod tests {
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1], ["effort", "low"]);
         assert_eq!(lines[0], ["model", "-", "(the", "server's", "default)"]);
+        assert_eq!(lines[3], ["timezone", "-", "(UTC)"]);
         assert_eq!((lines[4].last(), lines[5].last()), (Some(&"22:00-07:00"), Some(&"off")));
     }
 }

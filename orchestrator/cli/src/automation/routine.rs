@@ -165,7 +165,7 @@ async fn by_name(client: &Client, name: &str) -> Result<Routine, CliError> {
 /// The caller's time zone; UTC if it cannot be read.
 pub(crate) async fn users_zone(client: &Client) -> Zone {
     let settings: Result<UserSettings, _> = client.get("/api/settings", &[]).await;
-    settings.ok().and_then(|settings| settings.timezone.parse().ok()).unwrap_or(Zone::UTC)
+    settings.ok().and_then(|settings| settings.zone_name().parse().ok()).unwrap_or(Zone::UTC)
 }
 
 /// Prints what will not work unattended on standard error, after the name of its routine. With `--json` the answer has it.

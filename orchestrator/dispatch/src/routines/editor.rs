@@ -7,6 +7,7 @@ mod change;
 mod error;
 mod run;
 mod warnings;
+mod zones;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ pub use error::RoutineError;
 pub use run::ManualRun;
 
 use crate::{InvalidDestination, JobSubmitter, NotificationDestinations, RoutineWaker};
+use base::Zone;
 use domain::routine::{
     definition::{CheckedDefinition, DefinitionBounds, DefinitionLimits, check},
     secret::RoutineSecret,
@@ -112,9 +114,12 @@ impl RoutineEditor {
     ) -> Result<RoutineSaved, RoutineError> {
         // The `created_at` of its row, which times without an anchor are counted from.
         let now = caller.entry.at;
-        let checked = self.check(request, now, now, false)?;
+        let users = self.users_zone(&caller.user).await?;
+        let unset = users.warning(&request.trigger, now);
+        let checked = self.check(request, &self.bounds(users.zone(), now))?;
         let (definition, shown) = self.definition(id, &caller.user, checked, (None, now), now)?;
-        let warnings = self.warnings(&caller.user, &definition.request).await?;
+        let mut warnings = self.warnings(&caller.user, &definition.request).await?;
+        warnings.extend(unset);
         let committed = self.secrets.invalidation(&caller.user);
         let new = NewRoutine { id, definition, max_of_user: self.max_per_user, key };
         let stored = self.store().create_routine(new, &caller.entry, committed).await?;
@@ -124,10 +129,11 @@ impl RoutineEditor {
         Ok(RoutineSaved { routine: shown.add_to(routine), warnings })
     }
 
-    /// Checks the definition of a new routine, without what is stored.
+    /// Checks the definition of a new routine, without what is stored: a local time without a zone must be in the future in
+    /// one zone at least.
     pub fn validate(&self, request: CreateRoutine) -> Result<(), RoutineError> {
-        let now = self.now();
-        self.check(request, now, now, false).map(drop)
+        let latest = "Etc/GMT+12".parse().unwrap_or(Zone::UTC);
+        self.check(request, &self.bounds(latest, self.now())).map(drop)
     }
 
     /// What creating a routine would answer. Nothing is stored.
@@ -137,8 +143,11 @@ impl RoutineEditor {
         request: CreateRoutine,
     ) -> Result<RoutinePreview, RoutineError> {
         let (now, id) = (self.now(), RoutineId::generate());
-        let checked = self.check(request, now, now, false)?;
-        let warnings = self.warnings(&caller.user, &checked.request).await?;
+        let users = self.users_zone(&caller.user).await?;
+        let unset = users.warning(&request.trigger, now);
+        let checked = self.check(request, &self.bounds(users.zone(), now))?;
+        let mut warnings = self.warnings(&caller.user, &checked.request).await?;
+        warnings.extend(unset);
         if self.store().routine_by_name(&caller.user, &checked.request.name).await?.is_some() {
             return Err(RoutineError::NameTaken);
         }
@@ -152,16 +161,14 @@ impl RoutineEditor {
         if caller.sees_all || routine.user_id == caller.user { Ok(routine) } else { Err(RoutineError::NotOwner) }
     }
 
-    fn check(
-        &self,
-        request: CreateRoutine,
-        now: DateTime<Utc>,
-        created_at: DateTime<Utc>,
-        keeps_trigger: bool,
-    ) -> Result<CheckedDefinition, RoutineError> {
-        let bounds =
-            DefinitionBounds { ceiling: &self.submitter.ceiling, limits: &self.limits, now, created_at, keeps_trigger };
-        let checked = check(request, &bounds).map_err(RoutineError::Invalid)?;
+    /// The bounds of a new definition.
+    fn bounds(&self, zone: Zone, now: DateTime<Utc>) -> DefinitionBounds<'_> {
+        let (ceiling, limits) = (&self.submitter.ceiling, &self.limits);
+        DefinitionBounds { ceiling, limits, zone, now, created_at: now, keeps_trigger: false }
+    }
+
+    fn check(&self, request: CreateRoutine, bounds: &DefinitionBounds<'_>) -> Result<CheckedDefinition, RoutineError> {
+        let checked = check(request, bounds).map_err(RoutineError::Invalid)?;
         if let Some(url) = &checked.request.notify.webhook_url {
             let refused = |error: InvalidDestination| {
                 RoutineError::Invalid(vec![invalid("notify.webhook_url", &error.to_string())])

@@ -54,14 +54,14 @@ impl RunJobs {
 
     async fn start(&self, run: RunAttempt) -> Result<(), SubmitError> {
         let RoutineAction::FullJob(action) = run.action.clone() else { return Err(SubmitError::RunGone) };
-        let timezone = self.submitter.store.settings(&run.user).await?.timezone;
+        let settings = self.submitter.store.settings(&run.user).await?;
         let facts = RunFacts {
             trigger: run.trigger,
             detail: &run.detail,
             due_at: run.due_at,
             payload: run.payload.as_deref(),
             state: run.state.as_deref(),
-            timezone: &timezone,
+            timezone: settings.zone_name(),
         };
         let prompt = job_prompt(&action.description, &facts, &DelimiterNonce::generate());
         let mut request = action.into_request(&run.routine_name, prompt);

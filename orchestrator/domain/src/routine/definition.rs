@@ -9,6 +9,7 @@ use protocol::{
 };
 use serde_json::Value;
 
+use base::Zone;
 use schedule::normalize;
 
 use super::{matching::Matcher, signature::check_secret};
@@ -64,6 +65,8 @@ pub struct DefinitionBounds<'b> {
     pub ceiling: &'b Ceiling,
     /// What the operator allows.
     pub limits: &'b DefinitionLimits,
+    /// The zone of a schedule that names none.
+    pub zone: Zone,
     pub now: DateTime<Utc>,
     pub created_at: DateTime<Utc>,
     /// Whether a schedule may be in the past: one that is not changed may.
@@ -124,7 +127,8 @@ fn check_trigger(trigger: RoutineTrigger, bounds: &DefinitionBounds<'_>, errors:
         return trigger;
     }
     let kind = trigger.kind();
-    let trigger = match normalize(trigger.clone(), bounds.now, bounds.created_at, bounds.limits.min_interval_seconds) {
+    let DefinitionBounds { zone, now, created_at, limits, .. } = *bounds;
+    let trigger = match normalize(trigger.clone(), zone, now, created_at, limits.min_interval_seconds) {
         Ok(trigger) => trigger,
         Err(error) => {
             errors.add(error.field(kind), error.to_string());

@@ -12,7 +12,8 @@ fn utc(text: &str) -> DateTime<Utc> {
 
 fn normalized(trigger: serde_json::Value) -> Result<serde_json::Value, String> {
     let trigger: RoutineTrigger = serde_json::from_value(trigger).unwrap();
-    let stored = normalize(trigger, utc("2026-11-23T12:00:00Z"), utc("2026-11-01T00:00:00Z"), 60);
+    let zone = "Asia/Tokyo".parse().unwrap();
+    let stored = normalize(trigger, zone, utc("2026-11-23T12:00:00Z"), utc("2026-11-01T00:00:00Z"), 60);
     stored.map(|trigger| serde_json::to_value(trigger).unwrap()).map_err(|error| error.to_string())
 }
 
@@ -20,7 +21,10 @@ fn normalized(trigger: serde_json::Value) -> Result<serde_json::Value, String> {
 #[case::expression(json!({"type": "cron", "schedule": " 0  9 * * MON-FRI ", "timezone": "Europe/Oslo"}),
     json!({"type": "cron", "schedule": "0 9 * * MON-FRI", "timezone": "Europe/Oslo"}))]
 #[case::steps_that_fit(json!({"type": "cron", "schedule": "0-10/10,30-59/15 0-0/1 */30 * MON-FRI/2"}),
-    json!({"type": "cron", "schedule": "0-10/10,30-59/15 0-0/1 */30 * MON-FRI/2"}))]
+    json!({"type": "cron", "schedule": "0-10/10,30-59/15 0-0/1 */30 * MON-FRI/2", "timezone": "Asia/Tokyo"}))]
+#[case::phrase_without_a_zone(json!({"type": "cron", "schedule": "every day at 9:00"}),
+    json!({"type": "cron", "schedule": "0 9 * * *", "timezone": "Asia/Tokyo"}))]
+#[case::local_time(json!({"type": "cron", "schedule": "at 2026-12-01 07:00"}), json!({"type": "at", "at": "2026-11-30T22:00:00Z"}))]
 #[case::phrase(json!({"type": "cron", "schedule": "every weekday at 9:00", "timezone": "Europe/Oslo"}),
     json!({"type": "cron", "schedule": "0 9 * * MON-FRI", "timezone": "Europe/Oslo"}))]
 #[case::interval(json!({"type": "cron", "schedule": "every 2h"}), json!({"type": "every", "every_seconds": 7200}))]
@@ -60,7 +64,22 @@ fn a_trigger_that_cannot_work_is_refused(#[case] trigger: serde_json::Value, #[c
 
 #[test]
 fn an_operator_may_allow_seconds() {
-    let trigger = RoutineTrigger::Cron { schedule: "* * * * * *".to_owned(), timezone: None };
+    let trigger = RoutineTrigger::Cron { schedule: "* * * * * *".to_owned(), timezone: Some("UTC".to_owned()) };
     let now = utc("2026-11-23T12:00:00Z");
-    assert_eq!(normalize(trigger.clone(), now, now, 1), Ok(trigger));
+    assert_eq!(normalize(trigger.clone(), Zone::UTC, now, now, 1), Ok(trigger));
+}
+
+#[rstest]
+#[case(json!({"type": "cron", "schedule": "0 9 * * *"}), true)]
+#[case(json!({"type": "cron", "schedule": "@daily", "timezone": "UTC"}), false)]
+#[case(json!({"type": "cron", "schedule": "every day at 9:00"}), true)]
+#[case(json!({"type": "cron", "schedule": "every day at 9:00 Europe/Oslo"}), false)]
+#[case(json!({"type": "cron", "schedule": "at 2026-12-01 07:00"}), true)]
+#[case(json!({"type": "cron", "schedule": "at 2026-12-01T07:00:00Z"}), false)]
+#[case(json!({"type": "cron", "schedule": "every 2h"}), false)]
+#[case(json!({"type": "cron", "schedule": "in 20m"}), false)]
+#[case(json!({"type": "manual"}), false)]
+fn local_times_without_a_zone_need_one(#[case] trigger: serde_json::Value, #[case] expected: bool) {
+    let trigger: RoutineTrigger = serde_json::from_value(trigger).unwrap();
+    assert_eq!(needs_zone(&trigger, utc("2026-11-23T12:00:00Z")), expected);
 }

@@ -9,8 +9,16 @@ fn now() -> DateTime<Utc> {
     "2026-11-23T12:00:00Z".parse().unwrap()
 }
 
+fn zones(beside: Option<&str>) -> Zones {
+    Zones { beside: beside.map(|name| name.parse().unwrap()), default: Zone::UTC }
+}
+
 fn parsed(text: &str, timezone: Option<&str>) -> String {
-    match parse(text, timezone, now()) {
+    described(parse(text, zones(timezone), now()))
+}
+
+fn described(parsed: Result<RoutineTrigger, ScheduleError>) -> String {
+    match parsed {
         Ok(RoutineTrigger::Cron { schedule, timezone }) => {
             format!("{schedule} in {}", timezone.as_deref().unwrap_or("-"))
         }
@@ -30,21 +38,21 @@ fn parsed(text: &str, timezone: Option<&str>) -> String {
 #[case("every 1 day 12 hours", "every 129600")]
 #[case("every hour", "every 3600")]
 #[case("every minute", "every 60")]
-#[case("every day", "0 0 * * * in -")]
-#[case("every day at 9:00", "0 9 * * * in -")]
-#[case("every day at 9", "0 9 * * * in -")]
-#[case("every day at 9:30pm", "30 21 * * * in -")]
-#[case("every day at 12 am", "0 0 * * * in -")]
-#[case("every day at noon", "0 12 * * * in -")]
-#[case("every day at 09:00:30", "30 0 9 * * * in -")]
-#[case("every day at 18:00, 9:00 and 9:00", "0 9,18 * * * in -")]
-#[case("every weekday at 9:00", "0 9 * * MON-FRI in -")]
+#[case("every day", "0 0 * * * in UTC")]
+#[case("every day at 9:00", "0 9 * * * in UTC")]
+#[case("every day at 9", "0 9 * * * in UTC")]
+#[case("every day at 9:30pm", "30 21 * * * in UTC")]
+#[case("every day at 12 am", "0 0 * * * in UTC")]
+#[case("every day at noon", "0 12 * * * in UTC")]
+#[case("every day at 09:00:30", "30 0 9 * * * in UTC")]
+#[case("every day at 18:00, 9:00 and 9:00", "0 9,18 * * * in UTC")]
+#[case("every weekday at 9:00", "0 9 * * MON-FRI in UTC")]
 #[case("every weekday at 9:00 Europe/Oslo", "0 9 * * MON-FRI in Europe/Oslo")]
-#[case("every weekend at 10:00", "0 10 * * SAT,SUN in -")]
-#[case("every monday,thursday at 18:30", "30 18 * * MON,THU in -")]
-#[case("every Mon , Thursdays and sun at 7:15", "15 7 * * MON,THU,SUN in -")]
-#[case("every month on the 1st at 9:00", "0 9 1 * * in -")]
-#[case("every month on last day at 9:00", "0 9 L * * in -")]
+#[case("every weekend at 10:00", "0 10 * * SAT,SUN in UTC")]
+#[case("every monday,thursday at 18:30", "30 18 * * MON,THU in UTC")]
+#[case("every Mon , Thursdays and sun at 7:15", "15 7 * * MON,THU,SUN in UTC")]
+#[case("every month on the 1st at 9:00", "0 9 1 * * in UTC")]
+#[case("every month on last day at 9:00", "0 9 L * * in UTC")]
 #[case("in 20m", "at 2026-11-23T12:20:00Z")]
 #[case("in 1 hour 30 minutes", "at 2026-11-23T13:30:00Z")]
 #[case("at 2026-12-01T07:00:00Z", "at 2026-12-01T07:00:00Z")]
@@ -98,9 +106,21 @@ fn an_invalid_phrase_is_refused(#[case] text: &str, #[case] expected: &str) {
     assert_eq!(parsed(text, None), expected);
 }
 
+#[rstest]
+#[case("every day at 9:00", None, "0 9 * * * in Asia/Tokyo")]
+#[case("every day at 9:00 Europe/Oslo", None, "0 9 * * * in Europe/Oslo")]
+#[case("every day at 9:00", Some("Europe/Oslo"), "0 9 * * * in Europe/Oslo")]
+#[case("at 2026-12-01 07:00", None, "at 2026-11-30T22:00:00Z")]
+#[case("at 2026-12-01T07:00Z", None, "at 2026-12-01T07:00:00Z")]
+#[case("every 2h", None, "every 7200")]
+fn a_phrase_without_a_zone_takes_the_default(#[case] text: &str, #[case] beside: Option<&str>, #[case] expected: &str) {
+    let zones = Zones { default: "Asia/Tokyo".parse().unwrap(), ..zones(beside) };
+    assert_eq!(described(parse(text, zones, now())), expected);
+}
+
 #[test]
 fn a_refusal_shows_the_accepted_forms() {
-    let error = parse("every fortnight", None, now()).unwrap_err().to_string();
+    let error = parse("every fortnight", zones(None), now()).unwrap_err().to_string();
     assert!(error.contains("use one of \"every 10m\"") && error.ends_with("or a cron expression"), "{error}");
 }
 
@@ -125,7 +145,7 @@ proptest! {
     ) {
         let phrase = words.join(" ");
         for text in [text.clone(), format!("every {text}"), format!("at {text}"), format!("in {text}"), format!("every {phrase}"), phrase] {
-            if let Ok(RoutineTrigger::Cron { schedule, timezone }) = parse(&text, None, now()) {
+            if let Ok(RoutineTrigger::Cron { schedule, timezone }) = parse(&text, zones(None), now()) {
                 prop_assert!(crate::Schedule::cron(&schedule, timezone.as_deref()).is_ok(), "{} -> {}", text, schedule);
             }
         }

@@ -140,6 +140,43 @@ async fn a_database_that_is_opened_as_it_is_keeps_its_schema() {
     Store::open_existing(&url).await.unwrap().close().await;
 }
 
+/// Before schedules had a zone in every case.
+const BEFORE_ZONES: i64 = 493;
+
+#[tokio::test]
+async fn a_schedule_without_a_zone_is_stored_as_one_in_utc() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/gantry.db", directory.path().display());
+    let options = SqliteConnectOptions::from_str(&url).unwrap().create_if_missing(true);
+    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    MIGRATIONS.run_to(BEFORE_ZONES, &pool).await.unwrap();
+    let rows = "INSERT INTO routines (id, user_id, name, enabled, trigger_type, trigger, action_type, action, guardrails, notify, \
+                session, wake_mode, deliver, post_to_main, persist_payload, next_fire_at, created_at, updated_at) \
+                SELECT unhex(printf('%032x', column1)), 'ada', 'r' || column1, 1, column2, column3, 'lightweight', \
+                '{\"type\":\"lightweight\",\"prompt\":\"p\"}', '{}', '{}', 'isolated', 'now', 0, 0, 0, \
+                '2027-11-22T09:00:00+00:00', '2026-11-22T12:00:00+00:00', '2026-11-22T12:00:00+00:00' FROM (VALUES \
+                (1, 'cron', '{\"type\":\"cron\",\"schedule\":\"0 9 * * *\"}'), \
+                (2, 'cron', '{\"type\":\"cron\",\"schedule\":\"0 9 * * *\",\"timezone\":\"Europe/Oslo\"}'), \
+                (3, 'every', '{\"type\":\"every\",\"every_seconds\":60}'), (4, 'cron', 'broken'))";
+    sqlx::query(rows).execute(&pool).await.unwrap();
+    pool.close().await;
+    let store = Store::open(&url).await.unwrap();
+    let stored: Vec<(String, String)> =
+        sqlx::query_as("SELECT trigger, next_fire_at FROM routines ORDER BY id").fetch_all(&store.read).await.unwrap();
+    let triggers: Vec<&str> = stored.iter().map(|(trigger, _)| trigger.as_str()).collect();
+    assert_eq!(
+        triggers,
+        [
+            r#"{"type":"cron","schedule":"0 9 * * *","timezone":"UTC"}"#,
+            r#"{"type":"cron","schedule":"0 9 * * *","timezone":"Europe/Oslo"}"#,
+            r#"{"type":"every","every_seconds":60}"#,
+            "broken"
+        ]
+    );
+    assert!(stored.iter().all(|(_, next)| next == "2027-11-22T09:00:00+00:00"), "{stored:?}");
+    store.close().await;
+}
+
 /// Before `accepted` and `firings` had the rows of the tables that had them.
 const BEFORE_ACCEPTED: i64 = 360;
 

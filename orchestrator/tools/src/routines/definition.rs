@@ -45,7 +45,7 @@ fn trigger() -> Value {
             system_event: when an event matches. webhook: on a signed request. manual: by hand only."),
         "schedule": text("With cron: an expression such as 0 9 * * MON-FRI, or a phrase: every day at 7:00, every weekday at 9:00 and 13:00, \
             every monday and thursday at 18:30, every month on the 15th at 9:00, every 2h, in 20m."),
-        "timezone": text("With cron and at: an IANA name such as Europe/Berlin. Name the user's time zone; UTC when left out."),
+        "timezone": text("With cron and at: an IANA name such as Europe/Berlin; the user's time zone when left out."),
         "every_seconds": number("With every: the interval."),
         "anchor": text("With every: the time from which it is counted, such as 2026-12-01T07:00:00Z; now when left out."),
         "at": text("With at: a time with its offset such as 2026-12-01T07:00:00-08:00, a time in the time zone such as 2026-12-01 07:00, \

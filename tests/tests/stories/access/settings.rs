@@ -16,7 +16,7 @@ async fn get(user: &User) -> Value {
 }
 
 fn defaults() -> Value {
-    json!({"model": null, "temperature": null, "timezone": "UTC", "quiet_hours": null, "heartbeat_every_seconds": null})
+    json!({"model": null, "temperature": null, "timezone": null, "quiet_hours": null, "heartbeat_every_seconds": null})
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn a_job_that_names_no_model_gets_its_owners() {
 #[case(json!({"temperature": 2.5}), "temperature")]
 #[case(json!({"temperature": "hot"}), "temperature")]
 #[case(json!({"timezone": "Europe/Atlantis"}), "timezone")]
-#[case(json!({"timezone": null}), "timezone")]
+#[case(json!({"timezone": ["UTC"]}), "timezone")]
 #[case(json!({"quiet_hours": {"from": "22:00"}}), "quiet_hours.to")]
 #[case(json!({"quiet_hours": {"from": "22:00", "to": "24:00"}}), "quiet_hours.to")]
 #[case(json!({"quiet_hours": {"from": "22:00", "to": "22:00"}}), "quiet_hours")]

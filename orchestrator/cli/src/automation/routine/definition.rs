@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 
 use crate::exit::CliError;
 
+use base::Zone;
+
 /// Fields that a patch replaces as a whole.
 const WHOLE: [&str; 2] = ["trigger", "action"];
 
@@ -35,7 +37,7 @@ pub(super) fn patch_to(
     now: DateTime<Utc>,
 ) -> Result<RoutinePatch, CliError> {
     wanted.name = String::from(wanted.name.trim());
-    if let Ok(trigger) = canonicalize(wanted.trigger.clone(), now) {
+    if let Ok(trigger) = canonicalize(wanted.trigger.clone(), zone_of(&routine.trigger), now) {
         // One that means nothing is sent, so that the server says why.
         wanted.trigger = trigger;
     }
@@ -56,6 +58,12 @@ pub(super) fn patch_to(
     Ok(patch)
 }
 
+/// The zone that a schedule without one keeps.
+fn zone_of(stored: &RoutineTrigger) -> Zone {
+    let RoutineTrigger::Cron { timezone, .. } = stored else { return Zone::UTC };
+    timezone.as_deref().and_then(|name| name.parse().ok()).unwrap_or(Zone::UTC)
+}
+
 fn take_secrets(definition: &mut CreateRoutine) -> (Option<String>, Option<String>) {
     definition.notify.has_webhook_secret = None;
     let notify = definition.notify.webhook_secret.take();
@@ -72,12 +80,6 @@ fn completed(mut wanted: CreateRoutine, stored: &CreateRoutine) -> CreateRoutine
         }
         (RoutineTrigger::Webhook(webhook), RoutineTrigger::Webhook(kept)) => {
             webhook.path = webhook.path.take().or_else(|| kept.path.clone());
-        }
-        (RoutineTrigger::Cron { timezone, .. }, RoutineTrigger::Cron { timezone: kept, .. }) => {
-            let is_utc = |zone: &Option<String>| zone.as_deref().is_none_or(|zone| zone == "UTC");
-            if is_utc(timezone) && is_utc(kept) {
-                timezone.clone_from(kept);
-            }
         }
         _ => {}
     }
@@ -135,6 +137,9 @@ mod tests {
         if routine["trigger"]["type"] == "every" {
             routine["trigger"]["anchor"] = json!("2026-01-01T00:00:00Z");
         }
+        if routine["trigger"]["type"] == "cron" && routine["trigger"].get("timezone").is_none() {
+            routine["trigger"]["timezone"] = json!("Europe/Oslo");
+        }
         if routine["trigger"]["type"] == "webhook" {
             routine["trigger"].as_object_mut().unwrap().remove("secret");
             routine["trigger"]["has_secret"] = json!(true);
@@ -154,6 +159,7 @@ mod tests {
     #[case(light(json!({"type": "every", "every_seconds": 60})))]
     #[case(light(json!({"type": "webhook"})))]
     #[case(light(json!({"type": "cron", "schedule": "0 9 * * *", "timezone": "UTC"})))]
+    #[case(light(json!({"type": "cron", "schedule": "0 9 * * *"})))]
     #[case(json!({"name": "a", "trigger": {"type": "manual"}, "notify": {"on_success": true},
         "guardrails": {"budget": {"max_tokens": 5, "per": "day"}}, "action": {"type": "full_job", "description": "d"}}))]
     fn a_definition_that_was_applied_changes_nothing(#[case] definition: Value) {

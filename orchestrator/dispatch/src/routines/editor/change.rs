@@ -4,9 +4,13 @@
 use protocol::{CreateRoutine, Routine, RoutineId, RoutinePatch, RoutineSaved, RoutineTrigger, RoutineWarning};
 use secrecy::ExposeSecret as _;
 
-use super::{RoutineCaller, RoutineEditor, RoutineError, stored_routine};
+use super::{RoutineCaller, RoutineEditor, RoutineError, stored_routine, zones::ScheduleZone};
 use base::digest;
-use domain::routine::{definition::apply_patch, secret::RoutineSecret};
+use domain::routine::{
+    definition::{DefinitionBounds, apply_patch},
+    secret::RoutineSecret,
+};
+use schedule::canonicalize;
 use store::{RoutineStored, RoutineUpdate};
 
 /// How often a change is made again from a newer revision.
@@ -45,7 +49,17 @@ impl RoutineEditor {
     ) -> Result<Option<RoutineSaved>, RoutineError> {
         let now = self.now();
         let before = CreateRoutine::of(current);
+        let changes_trigger = patch.contains_key("trigger");
         let mut patched = apply_patch(&before, patch).map_err(|error| RoutineError::Invalid(vec![error]))?;
+        // A schedule without a zone keeps the zone of the one that it replaces.
+        let zone = match ScheduleZone::of(&before.trigger) {
+            Some(zone) => zone,
+            None => self.users_zone(&current.user_id).await?,
+        };
+        let unset = zone.warning(&patched.trigger, now);
+        if changes_trigger && let Ok(trigger) = canonicalize(patched.trigger.clone(), zone.zone(), now) {
+            patched.trigger = trigger;
+        }
         self.remove_known_secrets(current, &mut patched).await?;
         if patched == before {
             return Ok(Some(RoutineSaved { routine: current.clone(), warnings: self.warnings_of(current).await? }));
@@ -56,7 +70,9 @@ impl RoutineEditor {
             return self.switch_once(caller, current, patched.enabled).await;
         }
         let keeps_trigger = patched.trigger == before.trigger;
-        let checked = self.check(patched, now, current.created_at, keeps_trigger)?;
+        let bounds =
+            DefinitionBounds { created_at: current.created_at, keeps_trigger, ..self.bounds(zone.zone(), now) };
+        let checked = self.check(patched, &bounds)?;
         let request = &checked.request;
         let is_enabling = request.enabled && !current.enabled;
         let timing = |request: &CreateRoutine| (request.guardrails.stagger_seconds, request.guardrails.until);
@@ -64,7 +80,8 @@ impl RoutineEditor {
         let clears_verified = request.trigger != before.trigger || request.action != before.action;
         let (definition, shown) =
             self.definition(current.id, &current.user_id, checked, (Some(current), current.created_at), now)?;
-        let warnings = self.warnings(&current.user_id, &definition.request).await?;
+        let mut warnings = self.warnings(&current.user_id, &definition.request).await?;
+        warnings.extend(unset);
         let update =
             RoutineUpdate { routine: current.id, rev: current.rev, definition, is_rescheduled, clears_verified };
         let committed = self.secrets.invalidation(&current.user_id);

@@ -7,7 +7,6 @@ use protocol::{CreateRoutine, FiringTime, Routine, RoutineId, RoutineRun, RunId,
 use serde_json::json;
 
 use super::{RoutineCaller, RoutineEditor, RoutineError, invalid, schedule_of};
-use base::Zone;
 use domain::routine::timing::{stagger_offset, upcoming};
 use store::{FireOutcome, Firing, IdempotencyKey, Lookup, Topic, Triggered};
 
@@ -104,8 +103,10 @@ impl RoutineEditor {
         user: &str,
     ) -> Result<Vec<FiringTime>, RoutineError> {
         let Some(schedule) = schedule_of(request, created_at)? else { return Ok(Vec::new()) };
-        let settings = self.store().settings(user).await?;
-        let zone = schedule.zone().or_else(|| settings.timezone.parse().ok()).unwrap_or(Zone::UTC);
+        let zone = match schedule.zone() {
+            Some(zone) => zone,
+            None => self.users_zone(user).await?.zone(),
+        };
         let guardrails = &request.guardrails;
         let stagger = stagger_offset(id, guardrails.stagger_seconds);
         let times = upcoming(&schedule, stagger, guardrails.until, guardrails.max_runs, from, count);

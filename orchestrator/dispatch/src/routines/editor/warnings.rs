@@ -139,6 +139,6 @@ fn refusal(action: &RoutineAction, policy: &ToolPolicy, tool: &str) -> Option<&'
     (is_lightweight && CONTAINER_TOOLS.contains(&tool)).then_some("only a full job has it; use the action full_job")
 }
 
-fn warning(code: &str, field: &str, detail: String) -> RoutineWarning {
+pub(super) fn warning(code: &str, field: &str, detail: String) -> RoutineWarning {
     RoutineWarning { code: code.to_owned(), field: field.to_owned(), detail }
 }

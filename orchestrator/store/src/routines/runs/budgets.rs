@@ -106,5 +106,5 @@ pub(in crate::routines) async fn timezone(db: &mut Connection, user: &str) -> Re
     .bind(user)
     .fetch_optional(db)
     .await?;
-    Ok(zone.flatten().unwrap_or_else(|| UserSettings::default().timezone))
+    Ok(zone.flatten().unwrap_or_else(|| UserSettings::default().zone_name().to_owned()))
 }
