@@ -26,7 +26,7 @@ Environment:
   GANTRY_TOKEN_FILE  file that contains the access token
   GANTRY_CONTEXT     name of the context to use (see `gantry context list`)
   COLUMNS            width of the output (default: the terminal's)
-  TZ                 time zone of the output (default: the machine's)
+  TZ                 time zone of this machine, where neither --timezone nor your settings name one
   NO_COLOR           disable colors";
 
 /// Run AI-agent jobs in sandboxed containers.
@@ -36,6 +36,9 @@ pub(crate) struct Cli {
     /// Print JSON; lists are one object per page, events and files one object per line
     #[arg(long, global = true)]
     json: bool,
+    /// Time zone in which times are read and shown, such as Europe/Oslo (default: that of your settings, else the machine's)
+    #[arg(long, global = true, value_name = "ZONE", value_parser = cli::parse_zone_name)]
+    timezone: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -76,7 +79,7 @@ pub fn main(environment: &Environment) -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return report_usage_error(&error, environment),
     };
-    let mut output = Output::standard(&environment, cli.json);
+    let mut output = Output::standard(&environment, cli.json, cli.timezone.as_deref());
     let result = run(cli.command, &environment, &mut output);
     let exit = match result {
         Ok(exit) => exit,
@@ -122,7 +125,7 @@ fn report_usage_error(error: &clap::Error, environment: &Environment) -> ExitCod
         error.exit();
     }
     let error = CliError::Usage(message_of(error));
-    Output::standard(environment, json).error(&error);
+    Output::standard(environment, json, None).error(&error);
     ExitCode::from(error.exit().code())
 }
 
@@ -178,6 +181,21 @@ mod tests {
     #[test]
     fn the_commands_are_well_formed() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn a_time_zone_can_be_given_anywhere_and_is_known() {
+        let zone = |line: &[&str]| Cli::try_parse_from(line).map(|cli| cli.timezone);
+        for line in [
+            &["gantry", "--timezone", "Asia/Tokyo", "job", "list"][..],
+            &["gantry", "job", "list", "--timezone", "Asia/Tokyo"],
+            &["gantry", "routine", "create", "r", "--timezone", "Asia/Tokyo"],
+            &["gantry", "settings", "set", "--timezone", "Asia/Tokyo"],
+        ] {
+            assert_eq!(zone(line).unwrap().as_deref(), Some("Asia/Tokyo"), "{line:?}");
+        }
+        let error = zone(&["gantry", "--timezone", "Mars/Olympus", "job", "list"]).unwrap_err();
+        assert!(message_of(&error).contains("must be an IANA time zone"), "{error}");
     }
 
     #[test]

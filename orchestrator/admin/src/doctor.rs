@@ -37,7 +37,7 @@ pub(super) async fn run(args: DoctorArgs, environment: &Environment, output: &mu
     let config = args.flags.load(environment);
     let is_installed_here = is_asked_for || config.as_ref().is_ok_and(|config| config.data_dir.exists());
     let now = Clock::system().now();
-    let mut checks = server_checks(environment, is_installed_here, (now, output.zone)).await;
+    let mut checks = server_checks(environment, is_installed_here, (now, output.zone())).await;
     if is_installed_here {
         match config {
             Err(error) => checks.push(Check::failed("configuration", error.to_string(), "fix this value")),

@@ -9,6 +9,7 @@ pub(crate) mod pages;
 pub(crate) mod rpc;
 pub(crate) mod server_checks;
 pub(crate) mod stream;
+pub(crate) mod zones;
 
 use std::{error::Error as _, time::Duration};
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    client::{Client, EventFollower, Followed, StreamRequest, pages},
+    client::{Client, EventFollower, Followed, StreamRequest, pages, zones},
     exit::{CliError, Exit},
     ids::short_id,
     output::{
@@ -40,6 +40,7 @@ pub struct EventsArgs {
 }
 
 pub(super) async fn run(args: EventsArgs, client: &Client, output: &mut Output) -> Result<Exit, CliError> {
+    zones::shown(client, output).await;
     let query: Vec<_> = args.kind.map(|kind| ("kind", kind)).into_iter().collect();
     if args.follow {
         return follow(client, StreamRequest { path: PATH.to_owned(), query, after: args.after }, output).await;
@@ -86,7 +87,7 @@ async fn follow(client: &Client, request: StreamRequest, output: &mut Output) ->
 fn print(event: Option<&InstanceEvent>, output: &mut Output) -> Result<(), CliError> {
     match event {
         Some(event) => {
-            let line = line(output.paint, event, output.zone, output.width);
+            let line = line(output.paint, event, output.zone(), output.width);
             output.line(&line)
         }
         None => Ok(()),

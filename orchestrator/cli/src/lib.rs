@@ -22,6 +22,7 @@ pub use account::secret::{SecretCommand, run as run_secret};
 pub use client::{
     Client, connection,
     server_checks::{Check, Verdict, checks as server_checks},
+    zones::parse_zone_name,
 };
 pub use commands::{Command, LoginCommand, server_commands};
 pub use completion::{CompletionArgs, answer_shell};

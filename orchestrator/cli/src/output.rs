@@ -83,14 +83,16 @@ pub struct Output {
     pub is_live: bool,
     /// Columns of the terminal, or `COLUMNS`. `None`: unlimited.
     pub width: Option<usize>,
-    /// The user's time zone.
-    pub zone: Zone,
+    /// `--timezone`, or the zone of the user's settings once it is known.
+    pub(crate) chosen_zone: Option<Zone>,
+    /// The zone of the machine; `None` if it has no name.
+    pub(crate) machine_zone: Option<Zone>,
     out: Box<dyn Write + Send>,
 }
 
 impl Output {
-    /// The output of this process.
-    pub fn standard(environment: &Environment, json: bool) -> Self {
+    /// The output of this process. `timezone` is the value of `--timezone`.
+    pub fn standard(environment: &Environment, json: bool, timezone: Option<&str>) -> Self {
         let is_live = io::stdout().is_terminal();
         let colour = is_live && environment.get("NO_COLOR").is_none();
         Self {
@@ -98,7 +100,8 @@ impl Output {
             paint: if colour { Paint::Colour } else { Paint::Plain },
             is_live,
             width: width(environment),
-            zone: zone(environment),
+            chosen_zone: timezone.and_then(|name| name.parse().ok()),
+            machine_zone: machine_zone(environment),
             out: Box::new(io::stdout()),
         }
     }
@@ -111,10 +114,16 @@ impl Output {
             paint: Paint::Plain,
             is_live: false,
             width: None,
-            zone: Zone::UTC,
+            chosen_zone: Some(Zone::UTC),
+            machine_zone: None,
             out: Box::new(Capture(buffer.clone())),
         };
         (output, buffer)
+    }
+
+    /// The zone of the times that are shown. Commands that talk to a server find out the user's zone first.
+    pub fn zone(&self) -> Zone {
+        self.chosen_zone.or(self.machine_zone).unwrap_or(Zone::UTC)
     }
 
     /// Prints text and a newline.
@@ -179,11 +188,11 @@ pub fn width(environment: &Environment) -> Option<usize> {
     set.or_else(unix::terminal_width).filter(|columns| *columns > 0)
 }
 
-/// `TZ` if it is the name of a zone, else the zone of the machine.
-fn zone(environment: &Environment) -> Zone {
+/// `TZ` if it is the name of a zone, else the zone of the machine, if it has a name.
+fn machine_zone(environment: &Environment) -> Option<Zone> {
     let set = environment.get("TZ").and_then(|name| name.trim_start_matches(':').parse().ok());
     let of_machine = || iana_time_zone::get_timezone().ok()?.parse().ok();
-    set.or_else(of_machine).unwrap_or(Zone::UTC)
+    set.or_else(of_machine)
 }
 
 struct Capture(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);

@@ -134,7 +134,7 @@ pub(crate) fn run(command: ContextCommand, environment: &Environment, output: &m
             let connection = Connection::from_environment(&environment)?;
             let token = connection.token.unwrap_or_default();
             let about = describe(&connection.source, &connection.url, &token, true);
-            let zone = output.zone;
+            let zone = output.zone();
             output.either(&about, |_| {
                 let expires = about.expires_at.map(|at| local_time(at, zone));
                 let rows = [

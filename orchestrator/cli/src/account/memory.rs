@@ -11,7 +11,7 @@ use protocol::{
 };
 
 use crate::{
-    client::{Client, pages},
+    client::{Client, pages, zones},
     exit::CliError,
     output::{Column, Format, Output, Paint, TableArgs, View, escape_control_chars, one_line, table},
 };
@@ -86,6 +86,7 @@ pub(crate) async fn run(command: MemoryCommand, client: &Client, output: &mut Ou
         MemoryCommand::Search(args) => search(client, args, output).await,
         MemoryCommand::History { path } => {
             let page: Page<MemoryVersion> = client.get("/api/memory/versions", &at(&path)).await?;
+            zones::shown(client, output).await;
             let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
             output.either(&page, |_| table(VERSIONS, &page.items, &view))
         }

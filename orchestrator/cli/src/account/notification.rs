@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use protocol::{Notification, NotificationId};
 
 use crate::{
-    client::{Client, PageArgs, pages},
+    client::{Client, PageArgs, pages, zones},
     exit::CliError,
     ids::{IdArg, short_id},
     output::{Output, TableArgs, escape_control_chars, local_time, one_line},
@@ -55,6 +55,7 @@ async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<()
     query.extend(args.id.map(|part| ("id", part)));
     let read = pages::read::<Notification>(client, ("/api/notifications", &query), &args.page, output).await?;
     let Some((notifications, cursor)) = read else { return Ok(()) };
+    zones::shown(client, output).await;
     for one in &notifications {
         let text = if args.page.table.quiet { one.id.to_string() } else { describe(one, &args.page.table, output) };
         output.line(&text)?;
@@ -71,7 +72,7 @@ fn describe(notification: &Notification, args: &TableArgs, output: &Output) -> S
     let title = one_line(&notification.title);
     let title = if notification.read_at.is_some() { title } else { paint.bold(&title) };
     let (sign, at) =
-        (if notification.read_at.is_some() { " " } else { "●" }, local_time(notification.created_at, output.zone));
+        (if notification.read_at.is_some() { " " } else { "●" }, local_time(notification.created_at, output.zone()));
     let text = escape_control_chars(notification.text.trim_end()).replace('\n', "\n    ");
     let kind = if args.wide { format!("  {}", notification.kind) } else { String::new() };
     format!("{id}  {sign} {at}  {title}{kind}\n    {text}")

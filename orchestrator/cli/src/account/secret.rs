@@ -7,7 +7,7 @@ use protocol::{Page, SecretSummary, SetSecret, is_secret_name};
 use secrecy::ExposeSecret;
 
 use crate::{
-    client::Client,
+    client::{Client, zones},
     exit::{CliError, Exit},
     output::{Column, Output, TableArgs, View, one_line, table},
 };
@@ -61,6 +61,7 @@ async fn set(client: &Client, args: SetArgs, output: &mut Output) -> Result<(), 
 async fn list(client: &Client, output: &mut Output) -> Result<(), CliError> {
     // A user has no more than a page of them.
     let page: Page<SecretSummary> = client.get("/api/secrets", &[("limit", "200".to_owned())]).await?;
+    zones::shown(client, output).await;
     let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
     output.either(&page, |_| table(SECRETS, &page.items, &view))
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use protocol::{AuditRecord, JobId};
 
 use crate::{
-    automation::runs::past,
+    automation::runs::time_ago,
     client::{Client, List, PageArgs},
     exit::CliError,
     ids::IdArg,
@@ -25,7 +25,7 @@ pub struct AuditArgs {
     /// Only entries about this job
     #[arg(long, value_name = "ID")]
     job: Option<IdArg<JobId>>,
-    /// Only entries since this time: RFC 3339, a time in UTC, or a duration ago such as 24h
+    /// Only entries since this time: RFC 3339, a local time, or a duration ago such as 24h
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Only entries before this time
@@ -60,13 +60,14 @@ pub(crate) async fn run(args: AuditArgs, client: &Client, output: &mut Output) -
         None => None,
     };
     let now = Clock::system().now();
-    let at = |text: Option<String>| text.map(|text| past(&text, now).map(|at| at.to_rfc3339())).transpose();
+    let since = time_ago(client, args.since.as_deref(), now, output).await?;
+    let until = time_ago(client, args.until.as_deref(), now, output).await?;
     let query: Vec<_> = [
         ("user", args.user),
         ("action", args.action),
         ("job", job),
-        ("since", at(args.since)?),
-        ("until", at(args.until)?),
+        ("since", since),
+        ("until", until),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some((name, value?)))

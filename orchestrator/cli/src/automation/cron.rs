@@ -4,16 +4,16 @@ mod job;
 mod show;
 
 use clap::{Args, Subcommand};
-use protocol::{CronJob, CronJobs, CronRan, CronRuns, CronStatus, RoutineId};
+use protocol::{CronJob, CronJobs, CronRan, CronRuns, CronStatus, RoutineId, TriggerType};
 use serde_json::{Value, json};
 
-use super::routine::{id_of, print_warnings, users_zone};
+use super::routine::{find, id_of, print_warnings};
 use crate::{
-    client::{Client, rpc},
+    client::{Client, rpc, zones},
     exit::CliError,
     output::{Format, Output, TableArgs, View, one_line, table},
 };
-use base::clock::Clock;
+use base::{Zone, clock::Clock};
 
 #[derive(Debug, Subcommand)]
 pub enum CronCommand {
@@ -73,14 +73,22 @@ pub(crate) async fn run(command: CronCommand, client: &Client, output: &mut Outp
     match command {
         CronCommand::List(args) => list(client, args, output).await,
         CronCommand::Add(args) => {
-            let added: CronJob = rpc::call(client, "cron.add", &args.params(now)?).await?;
+            let zone = zones::named(client, output).await?;
+            let mut params = args.params(zone.unwrap_or(Zone::UTC), now)?;
+            job::name_zone(&mut params.schedule, zone, now);
+            let added: CronJob = rpc::call(client, "cron.add", &params).await?;
             print_warnings(&added.warnings, None, output);
             output.either(&added, |_| added.id.to_string())
         }
         CronCommand::Edit(args) => {
-            let id = id_of(client, &args.routine).await?;
-            let params = json!({"id": id, "patch": args.patch(now)?});
-            update(client, &params, "updated", output).await
+            let zone = zones::named(client, output).await?;
+            let routine = find(client, &args.routine).await?;
+            let mut patch = args.patch(zone.unwrap_or(Zone::UTC), now)?;
+            // Another schedule without a zone keeps the one that is stored.
+            if let Some(schedule) = patch.schedule.as_mut().filter(|_| routine.trigger.kind() != TriggerType::Cron) {
+                job::name_zone(schedule, zone, now);
+            }
+            update(client, &json!({"id": routine.id, "patch": patch}), "updated", output).await
         }
         CronCommand::Enable(job) => switch(client, &job.routine, true, output).await,
         CronCommand::Disable(job) => switch(client, &job.routine, false, output).await,
@@ -96,13 +104,13 @@ pub(crate) async fn run(command: CronCommand, client: &Client, output: &mut Outp
         CronCommand::Runs { routine, id, limit } => {
             let id = id_of(client, &routine.or(id).unwrap_or_default()).await?;
             let runs: CronRuns = rpc::call(client, "cron.runs", &json!({"id": id, "limit": limit})).await?;
-            let zone = users_zone(client).await;
-            let view = View { zone, ..View::new(output, &TableArgs::default(), now, None) };
+            zones::shown(client, output).await;
+            let view = View::new(output, &TableArgs::default(), now, None);
             output.either(&runs, |_| table(show::RUNS, &runs.entries, &view))
         }
         CronCommand::Status => {
             let status: CronStatus = rpc::call(client, "cron.status", &json!({})).await?;
-            let zone = users_zone(client).await;
+            let zone = zones::shown(client, output).await;
             output.either(&status, |paint| show::status(paint, &status, zone, now))
         }
     }
@@ -153,8 +161,8 @@ async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<()
         output.note("gantry: no cron jobs");
         return Ok(());
     }
-    let zone = users_zone(client).await;
-    let view = View { zone, ..View::new(output, &TableArgs::default(), Clock::system().now(), None) };
+    zones::shown(client, output).await;
+    let view = View::new(output, &TableArgs::default(), Clock::system().now(), None);
     let text = table(show::JOBS, &all.jobs, &view);
     output.line(&text)
 }

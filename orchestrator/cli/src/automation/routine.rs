@@ -16,7 +16,7 @@ mod tests;
 mod trigger_fields;
 
 use clap::Subcommand;
-use protocol::{Page, Routine, RoutineId, RoutineWarning, UserSettings};
+use protocol::{Page, Routine, RoutineId, RoutineWarning};
 
 use super::runs;
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     ids::IdArg,
     output::{Output, one_line},
 };
-use base::{Environment, Zone, clock::Clock};
+use base::{Environment, clock::Clock};
 
 pub(crate) use trigger_fields::time;
 
@@ -144,7 +144,7 @@ pub(crate) async fn id_of(client: &Client, routine: &str) -> Result<RoutineId, C
 }
 
 /// A routine that is given by its name, its id or a part of its id.
-async fn find(client: &Client, routine: &str) -> Result<Routine, CliError> {
+pub(crate) async fn find(client: &Client, routine: &str) -> Result<Routine, CliError> {
     let id = id_of(client, routine).await?;
     client.get(&format!("{PATH}/{id}"), &[]).await
 }
@@ -160,12 +160,6 @@ async fn by_name(client: &Client, name: &str) -> Result<Routine, CliError> {
             one_line(name)
         ))
     })
-}
-
-/// The caller's time zone; UTC if it cannot be read.
-pub(crate) async fn users_zone(client: &Client) -> Zone {
-    let settings: Result<UserSettings, _> = client.get("/api/settings", &[]).await;
-    settings.ok().and_then(|settings| settings.zone_name().parse().ok()).unwrap_or(Zone::UTC)
 }
 
 /// Prints what will not work unattended on standard error, after the name of its routine. With `--json` the answer has it.

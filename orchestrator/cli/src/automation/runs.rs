@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::routine::{id_of, time};
 use crate::{
-    client::{Client, List, PageArgs, pages},
+    client::{Client, List, PageArgs, pages, zones},
     exit::CliError,
     ids::{IdArg, short_id},
     job::calls::{LLM_CALLS, TOOL_CALLS},
@@ -76,7 +76,7 @@ pub struct Filter {
     /// Only runs with these triggers, separated by commas
     #[arg(long, value_name = "TRIGGER")]
     trigger: Option<String>,
-    /// Only runs since this time: RFC 3339, a time in UTC, or a duration ago such as 24h
+    /// Only runs since this time: RFC 3339, a local time, or a duration ago such as 24h
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Only runs before this time
@@ -91,18 +91,24 @@ pub struct Filter {
 }
 
 impl Filter {
-    async fn query(self, client: &Client, now: DateTime<Utc>) -> Result<Vec<(&'static str, String)>, CliError> {
+    async fn query(
+        self,
+        client: &Client,
+        now: DateTime<Utc>,
+        output: &mut Output,
+    ) -> Result<Vec<(&'static str, String)>, CliError> {
         let routine = match self.routine {
             Some(routine) => Some(id_of(client, &routine).await?.to_string()),
             None => None,
         };
-        let at = |text: Option<String>| text.map(|text| past(&text, now).map(|at| at.to_rfc3339())).transpose();
+        let since = time_ago(client, self.since.as_deref(), now, output).await?;
+        let until = time_ago(client, self.until.as_deref(), now, output).await?;
         let optional = [
             ("routine_id", routine),
             ("status", self.status),
             ("trigger", self.trigger),
-            ("since", at(self.since)?),
-            ("until", at(self.until)?),
+            ("since", since),
+            ("until", until),
             ("id", self.id),
             ("user", self.user),
         ];
@@ -110,23 +116,31 @@ impl Filter {
     }
 }
 
-/// A time; a duration is counted back from `now`.
-pub(crate) fn past(text: &str, now: DateTime<Utc>) -> Result<DateTime<Utc>, CliError> {
-    let at = time(text, None, now)?;
-    Ok(if text.parse::<humantime::Duration>().is_ok() { now - (at - now) } else { at })
+/// A time as the API takes it; a duration is counted back from `now`.
+pub(crate) async fn time_ago(
+    client: &Client,
+    text: Option<&str>,
+    now: DateTime<Utc>,
+    output: &mut Output,
+) -> Result<Option<String>, CliError> {
+    let Some(text) = text else { return Ok(None) };
+    let zone = zones::named(client, output).await?.unwrap_or(Zone::UTC);
+    let at = time(text, zone, now)?;
+    let at = if text.parse::<humantime::Duration>().is_ok() { now - (at - now) } else { at };
+    Ok(Some(at.to_rfc3339()))
 }
 
 pub(crate) async fn run(command: RunsCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     let now = Clock::system().now();
     match command {
         RunsCommand::List { filter, page } => {
-            let query = filter.query(client, now).await?;
+            let query = filter.query(client, now, output).await?;
             RUNS.print(client, (PATH, &query), &page, output).await
         }
         RunsCommand::Show { id, transcript } => {
             let id = id.resolve(client).await?;
             let run: RoutineRun = client.get(&format!("{PATH}/{id}"), &[]).await?;
-            let zone = output.zone;
+            let zone = zones::shown(client, output).await;
             output.either(&run, |paint| describe(paint, &run, zone))?;
             if transcript { print_transcript(client, &run, output).await } else { Ok(()) }
         }
@@ -147,7 +161,7 @@ pub(crate) async fn run(command: RunsCommand, client: &Client, output: &mut Outp
             output.either(&run, |_| format!("{id} {}", with_reason(&run)))
         }
         RunsCommand::Export { filter } => {
-            let query = filter.query(client, now).await?;
+            let query = filter.query(client, now, output).await?;
             // As the server sends them: fields that this program does not know are kept.
             let print = |runs: Vec<Value>| runs.iter().try_for_each(|run| output.json(run));
             pages::for_each(client, (PATH, &query), print).await

@@ -7,7 +7,7 @@ use protocol::Page;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::Client;
+use super::{Client, zones};
 use crate::{
     exit::CliError,
     output::{Column, Format, Output, TableArgs, View, table},
@@ -56,6 +56,7 @@ impl<T: DeserializeOwned + Serialize> List<T> {
         if args.table.quiet {
             items.iter().try_for_each(|item| output.line(&(self.id)(item)))?;
         } else {
+            zones::shown(client, output).await;
             let view = View::new(output, &args.table, Clock::system().now(), client.user());
             let text = table(self.columns, &items, &view);
             output.line(&text)?;
@@ -155,6 +156,7 @@ pub(crate) async fn print_entries<T: DeserializeOwned + Serialize>(
     };
     for_each(client, (url, &[("path", path.to_owned())]), add).await?;
     if output.format == Format::Text {
+        zones::shown(client, output).await;
         let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
         let text = table(columns, &items, &view);
         output.line(&text)?;

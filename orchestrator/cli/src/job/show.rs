@@ -4,7 +4,7 @@ use protocol::{Job, JobId, JobSummary, Page};
 use serde_json::Value;
 
 use super::super::{
-    client::Client,
+    client::{Client, zones},
     exit::CliError,
     output::{Format, Output, Paint, escape_control_chars, local_time, one_line, render, truncate, wrapped},
 };
@@ -23,7 +23,7 @@ pub(super) async fn show(client: &Client, id: JobId, output: &mut Output) -> Res
     } else {
         Page::<JobSummary> { items: Vec::new(), next_cursor: None }
     };
-    let (zone, width) = (output.zone, output.width);
+    let (zone, width) = (zones::shown(client, output).await, output.width);
     output.either(&job, |paint| describe(paint, &job, &children.items, (zone, width)))
 }
 

@@ -14,7 +14,10 @@ use super::{
 };
 use base::clock::Clock;
 
-use crate::output::{TableArgs, View, table};
+use crate::{
+    client::zones,
+    output::{TableArgs, View, table},
+};
 
 /// Poll interval: short enough for a person and cheap for a server with many watchers.
 const EVERY: Duration = Duration::from_secs(2);
@@ -43,6 +46,9 @@ async fn poll(
         match client.get::<Page<JobSummary>>(PATH, query).await {
             Ok(page) => {
                 lost = false;
+                if is_first {
+                    zones::shown(client, output).await;
+                }
                 let view = View::new(output, args, Clock::system().now(), client.user());
                 if is_first && page.items.is_empty() && !output.is_live {
                     output.note("no matching jobs; waiting for changes");

@@ -39,7 +39,7 @@ pub struct View {
     pub is_wide: bool,
     pub has_whole_ids: bool,
     pub now: DateTime<Utc>,
-    /// The user's time zone.
+    /// The zone in which times are shown.
     pub zone: Zone,
     /// The user that the token names. A column of users is shown only if it has others.
     pub user: Option<String>,
@@ -53,7 +53,7 @@ impl View {
             is_wide: args.wide,
             has_whole_ids: args.no_trunc,
             now,
-            zone: output.zone,
+            zone: output.zone(),
             user,
         }
     }
@@ -76,7 +76,7 @@ impl View {
         duration(self.now - at)
     }
 
-    /// A time in the user's zone.
+    /// A time in the zone of the view.
     pub fn time(&self, at: DateTime<Utc>) -> String {
         local_time(at, self.zone)
     }

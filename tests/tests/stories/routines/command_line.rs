@@ -38,6 +38,17 @@ impl Person {
         Self { environment: environment.map(|(name, value)| (name.to_owned(), value)).into() }
     }
 
+    /// The same person at a machine in another time zone.
+    fn at_machine_in(mut self, zone: &str) -> Self {
+        self.environment.push(("TZ".to_owned(), zone.to_owned()));
+        self
+    }
+
+    /// The zone that the schedule of a routine is stored with.
+    async fn zone_of(&self, routine: &str) -> Value {
+        self.json(&["routine", "show", routine]).await["trigger"]["timezone"].clone()
+    }
+
     async fn types(&self, arguments: &[&str]) -> Ended {
         program::run(arguments, &self.environment).await
     }
@@ -170,5 +181,79 @@ async fn a_cron_job_is_managed_by_its_own_commands() {
     ada.text(&["cron", "rm", &id]).await;
     assert_eq!(ada.types(&["cron", "rm", &id]).await.code, Some(4));
     ada.text(&["wake", "--mode", "next-heartbeat", "--text", "the tea is ready"]).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn times_are_in_the_zone_of_the_option_else_of_the_settings_else_of_the_machine() {
+    let world = World::builder().script(script()).build().await;
+    let ada = Person::new(&world, "ada", Role::User).at_machine_in("Asia/Tokyo");
+    let create = async |name: &str, flags: &[&str]| {
+        let arguments = ["routine", "create", name, "--cron", "every day at 9:00", "--prompt", "look"];
+        ada.types(&[&arguments, flags].concat()).await
+    };
+    let made = create("of-the-machine", &[]).await;
+    assert!(made.code == Some(0) && made.stdout.contains(" JST") && !made.stderr.contains("UTC is used"), "{made:?}");
+    assert_eq!(ada.zone_of("of-the-machine").await, "Asia/Tokyo");
+    let add = ["cron", "add", "--name", "tea", "--cron", "0 16 * * *", "--message", "quiet"];
+    ada.text(&add).await;
+    assert_eq!(ada.zone_of("tea").await, "Asia/Tokyo");
+    let list = ada.text(&["routine", "list", "--wide"]).await;
+    assert!(list.contains("daily at 09:00 (Asia/Tokyo)") && list.contains(" JST"), "{list}");
+
+    ada.text(&["settings", "set", "--timezone", "Africa/Lagos"]).await;
+    create("of-the-settings", &[]).await;
+    assert_eq!(ada.zone_of("of-the-settings").await, "Africa/Lagos");
+    assert_eq!(ada.zone_of("of-the-machine").await, "Asia/Tokyo", "what is stored stays");
+    create("of-the-option", &["--timezone", "America/Phoenix"]).await;
+    assert_eq!(ada.zone_of("of-the-option").await, "America/Phoenix");
+    let once = ["routine", "create", "once", "--at", "2099-12-01 07:00", "--prompt", "look"];
+    ada.text(&once).await;
+    assert_eq!(ada.json(&["routine", "show", "once"]).await["trigger"]["at"], "2099-12-01T06:00:00Z");
+
+    ada.text(&["routine", "run", "of-the-machine", "--wait"]).await;
+    let run = ada.json(&["runs", "list"]).await["items"][0]["id"].as_str().unwrap().to_owned();
+    for command in [
+        &["routine", "list", "--wide"][..],
+        &["routine", "show", "of-the-machine"],
+        &["routine", "upcoming", "of-the-machine"],
+        &["runs", "show", &run],
+        &["runs", "list", "--wide", "--since", "2020-01-01 00:00"],
+        &["cron", "list"],
+        &["cron", "status"],
+        &["events"],
+        &["notification", "ls"],
+    ] {
+        let text = ada.text(command).await;
+        assert!(text.contains(" WAT") && !text.contains(" JST"), "{command:?}: {text}");
+        let text = ada.text(&[command, &["--timezone", "America/Phoenix"]].concat()).await;
+        assert!(text.contains(" MST") && !text.contains(" WAT"), "{command:?}: {text}");
+    }
+    let shown = ada.json(&["runs", "show", &run, "--timezone", "America/Phoenix"]).await;
+    assert!(shown["created_at"].as_str().unwrap().ends_with('Z'), "JSON has times in UTC: {shown:#}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_file_without_a_zone_moves_nothing_when_it_is_applied_again() {
+    const FILE: &str = "\
+- name: morning
+  trigger: {type: cron, schedule: every weekday at 9:00}
+  action: {type: lightweight, prompt: look}
+";
+    let world = World::builder().script(script()).build().await;
+    let ada = Person::new(&world, "ada", Role::User).at_machine_in("Asia/Tokyo");
+    let first = ada.apply(FILE, &[]).await;
+    assert_eq!((first.code, first.stdout.as_str(), first.stderr.as_str()), (Some(0), "morning created", ""));
+    let stored = ada.json(&["routine", "show", "morning"]).await;
+    assert_eq!(stored["trigger"]["timezone"], "Asia/Tokyo");
+    ada.text(&["settings", "set", "--timezone", "Africa/Lagos"]).await;
+    for flags in [&[][..], &["--timezone", "America/Phoenix"]] {
+        assert_eq!(ada.apply(FILE, flags).await.stdout, "morning unchanged");
+        assert_eq!(ada.json(&["routine", "show", "morning"]).await, stored);
+    }
+    let later = ada.apply(&FILE.replace("9:00", "10:00"), &[]).await;
+    assert_eq!(later.stdout, "morning updated: trigger");
+    assert_eq!(ada.zone_of("morning").await, "Asia/Tokyo");
     world.finish().await;
 }

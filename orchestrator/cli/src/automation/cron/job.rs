@@ -4,7 +4,9 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use protocol::{
     AddCronJob, CronIsolation, CronJobPatch, CronPayload, CronRuntime, CronSchedule, CronWakeMode, RoutineSession,
+    RoutineTrigger,
 };
+use schedule::needs_zone;
 
 use crate::{
     automation::{routine::time, wake},
@@ -12,6 +14,7 @@ use crate::{
     input::{one_of, one_of_explained, text_or_stdin},
     output::{one_line, truncate},
 };
+use base::Zone;
 
 /// Characters of a name that is made from a text.
 const MAX_NAME_CHARS: usize = 60;
@@ -48,7 +51,7 @@ struct JobFields {
     /// What it is for
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// Once: RFC 3339, milliseconds since 1970, or a duration from now such as 20m
+    /// Once: RFC 3339, a local time, milliseconds since 1970, or a duration from now such as 20m
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
     /// At a fixed interval, such as 10m
@@ -57,7 +60,7 @@ struct JobFields {
     /// At times of a calendar
     #[arg(long, value_name = "EXPR")]
     cron: Option<String>,
-    /// IANA time zone of --cron (default: UTC)
+    /// IANA time zone of --cron (default: --timezone, else that of your settings, else the machine's)
     #[arg(long, value_name = "ZONE", requires = "cron", conflicts_with_all = ["at", "every"])]
     tz: Option<String>,
     /// Session (default: main for --system-event, else isolated)
@@ -90,10 +93,10 @@ struct JobFields {
 }
 
 impl AddArgs {
-    pub(super) fn params(self, now: DateTime<Utc>) -> Result<AddCronJob, CliError> {
+    pub(super) fn params(self, zone: Zone, now: DateTime<Utc>) -> Result<AddCronJob, CliError> {
         let missing = |what: &str| CliError::Usage(format!("{what} is missing"));
         let mut fields = self.fields;
-        let schedule = fields.schedule(now)?.ok_or_else(|| missing("--at, --every or --cron"))?;
+        let schedule = fields.schedule(zone, now)?.ok_or_else(|| missing("--at, --every or --cron"))?;
         let payload = fields.payload()?.ok_or_else(|| missing("--system-event or --message"))?;
         Ok(AddCronJob {
             name: self.name.unwrap_or_else(|| name_of(&payload)),
@@ -109,6 +112,16 @@ impl AddArgs {
     }
 }
 
+/// Names the zone of a new schedule that needs one.
+pub(super) fn name_zone(schedule: &mut CronSchedule, zone: Option<Zone>, now: DateTime<Utc>) {
+    if let (CronSchedule::Cron { expr, tz }, Some(zone)) = (schedule, zone) {
+        let trigger = RoutineTrigger::Cron { schedule: expr.clone(), timezone: tz.clone() };
+        if needs_zone(&trigger, now) {
+            *tz = Some(zone.name().to_owned());
+        }
+    }
+}
+
 /// The beginning of what a job says.
 fn name_of(payload: &CronPayload) -> String {
     let (CronPayload::SystemEvent { text } | CronPayload::AgentTurn { message: text, .. }) = payload;
@@ -116,12 +129,12 @@ fn name_of(payload: &CronPayload) -> String {
 }
 
 impl EditArgs {
-    pub(super) fn patch(self, now: DateTime<Utc>) -> Result<CronJobPatch, CliError> {
+    pub(super) fn patch(self, zone: Zone, now: DateTime<Utc>) -> Result<CronJobPatch, CliError> {
         let mut fields = self.fields;
         let isolation = fields.post_to_main_prefix.take();
         let patch = CronJobPatch {
             name: self.name,
-            schedule: fields.schedule(now)?,
+            schedule: fields.schedule(zone, now)?,
             payload: fields.payload()?,
             description: fields.description,
             session_target: fields.session,
@@ -137,11 +150,11 @@ impl EditArgs {
 }
 
 impl JobFields {
-    fn schedule(&self, now: DateTime<Utc>) -> Result<Option<CronSchedule>, CliError> {
+    fn schedule(&self, zone: Zone, now: DateTime<Utc>) -> Result<Option<CronSchedule>, CliError> {
         if let Some(at) = &self.at {
             // Eight digits and more are milliseconds: a year has four.
             let milliseconds = at.parse::<i64>().ok().filter(|_| at.len() >= 8);
-            let at_ms = milliseconds.map_or_else(|| time(at, None, now).map(|at| at.timestamp_millis()), Ok)?;
+            let at_ms = milliseconds.map_or_else(|| time(at, zone, now).map(|at| at.timestamp_millis()), Ok)?;
             return Ok(Some(CronSchedule::At { at_ms }));
         }
         if let Some(every) = self.every {
@@ -215,7 +228,7 @@ mod tests {
         let mut whole =
             json!({"name": "n", "enabled": true, "wakeMode": "next-heartbeat", "isolation": {}, "runtime": {}});
         whole.as_object_mut().unwrap().extend(expected.as_object().unwrap().clone());
-        assert_eq!(serde_json::to_value(line.args.params(now()).unwrap()).unwrap(), whole);
+        assert_eq!(serde_json::to_value(line.args.params(Zone::UTC, now()).unwrap()).unwrap(), whole);
     }
 
     #[rstest]
@@ -252,14 +265,14 @@ mod tests {
         let line = Add::try_parse_from(["gantry"].iter().chain(flags)).unwrap();
         let mut whole = json!({"enabled": true, "wakeMode": "next-heartbeat", "isolation": {}, "runtime": {}});
         whole.as_object_mut().unwrap().extend(expected.as_object().unwrap().clone());
-        assert_eq!(serde_json::to_value(line.args.params(now()).unwrap()).unwrap(), whole);
+        assert_eq!(serde_json::to_value(line.args.params(Zone::UTC, now()).unwrap()).unwrap(), whole);
     }
 
     #[test]
     fn only_what_is_given_is_changed() {
         let line = Edit::try_parse_from(["gantry", "news", "--name", "n"]).unwrap();
-        assert_eq!(serde_json::to_value(line.args.patch(now()).unwrap()).unwrap(), json!({"name": "n"}));
+        assert_eq!(serde_json::to_value(line.args.patch(Zone::UTC, now()).unwrap()).unwrap(), json!({"name": "n"}));
         let line = Edit::try_parse_from(["gantry", "news"]).unwrap();
-        assert!(line.args.patch(now()).is_err());
+        assert!(line.args.patch(Zone::UTC, now()).is_err());
     }
 }

@@ -14,10 +14,9 @@ pub(super) const JOBS: &[Column<CronJob>] = &[
     Column::text("id", |job, view| view.id(&job.id)),
     Column::text("name", |job, _| one_line(&job.name)),
     Column::<CronJob>::text("enabled", |job, _| if job.enabled { "yes" } else { "no" }.to_owned()).optional(),
-    Column::flexible("schedule", |job, view| schedule(&job.schedule, view.zone).0),
+    Column::flexible("schedule", |job, view| schedule(&job.schedule, view.zone)),
     Column::text("next", |job, view| {
-        let (_, zone) = schedule(&job.schedule, view.zone);
-        next(job.state.next_run_at_ms.filter(|_| job.enabled), zone, view.now)
+        next(job.state.next_run_at_ms.filter(|_| job.enabled), view.zone, view.now)
     }),
     Column::<CronJob>::text("last", |job, view| {
         let last = job.state.last_status.map_or("-", |status| status.as_str());
@@ -35,17 +34,17 @@ pub(super) const JOBS: &[Column<CronJob>] = &[
     }),
 ];
 
-/// A schedule in words, and the zone of its times.
-fn schedule(schedule: &CronSchedule, zone: Zone) -> (String, Zone) {
+/// A schedule in words.
+fn schedule(schedule: &CronSchedule, zone: Zone) -> String {
     let trigger = match schedule {
         CronSchedule::At { at_ms } => match time(*at_ms) {
             Some(at) => RoutineTrigger::At { at },
-            None => return (format!("at {at_ms} ms"), zone),
+            None => return format!("at {at_ms} ms"),
         },
         CronSchedule::Every { every_ms, .. } => RoutineTrigger::Every { every_seconds: every_ms / 1_000, anchor: None },
         CronSchedule::Cron { expr, tz } => RoutineTrigger::Cron { schedule: expr.clone(), timezone: tz.clone() },
     };
-    (describe::trigger(&trigger, zone), describe::zone_of(&trigger, zone))
+    describe::trigger(&trigger, zone)
 }
 
 fn time(milliseconds: i64) -> Option<DateTime<Utc>> {

@@ -12,11 +12,12 @@ use serde_json::{Map, Value};
 
 use super::{PATH, change, definition, print_warnings};
 use crate::{
-    client::{Client, pages},
+    client::{Client, pages, zones},
     exit::{CliError, Exit},
     input,
     output::{Format, Output, Paint, one_line},
 };
+use base::Zone;
 
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
@@ -76,10 +77,11 @@ pub(super) async fn apply(
         CliError::Usage("cannot tell whose routines these are: GANTRY_TOKEN names no user".to_owned())
     })?;
     let wanted = parse(&one_line(&args.file), &input::read(&args.file)?)?;
+    let zone = zones::named(client, output).await?;
     let stored = all_of(client, &user).await?;
     let mut applied = Vec::new();
     let mut exit = Exit::Success;
-    for step in plan(wanted, &stored, args.prune, now)? {
+    for step in plan(wanted, &stored, args.prune, (zone, now))? {
         let (name, id) = step.subject();
         let result = if args.dry_run { preview(client, step).await } else { execute(client, step).await };
         let one = result.unwrap_or_else(|error| {
@@ -144,12 +146,13 @@ fn plan(
     wanted: Vec<Wanted>,
     stored: &BTreeMap<String, Routine>,
     prune: bool,
-    now: DateTime<Utc>,
+    (zone, now): (Option<Zone>, DateTime<Utc>),
 ) -> Result<Vec<Step>, CliError> {
     let mut rest: BTreeMap<&String, &Routine> = stored.iter().collect();
     let mut steps = Vec::with_capacity(wanted.len());
     for Wanted { mut definition, says_enabled } in wanted {
         let Some(routine) = rest.remove(&definition.name) else {
+            definition::name_zone(&mut definition.trigger, zone, now);
             steps.push(Step::Create(Box::new(definition)));
             continue;
         };
@@ -157,7 +160,7 @@ fn plan(
             definition.enabled = routine.enabled;
         }
         let (id, rev, name) = (routine.id, routine.rev, definition.name.clone());
-        let patch = definition::patch_to(routine, definition, now)?;
+        let patch = definition::patch_to(routine, definition, zone.unwrap_or(Zone::UTC), now)?;
         steps.push(if patch.is_empty() { Step::Keep { id, name } } else { Step::Update { id, rev, name, patch } });
     }
     if prune {

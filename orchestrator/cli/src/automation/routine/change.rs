@@ -5,14 +5,14 @@ use clap::Args;
 use protocol::{Routine, RoutinePreview, RoutineSaved, RoutineTrigger};
 use serde_json::{Map, Value};
 
-use super::{PATH, definition, describe, editor, fields, find, print_warnings, users_zone};
-use base::Environment;
+use super::{PATH, definition, describe, editor, fields, find, print_warnings};
+use base::{Environment, Zone};
 
 use crate::{
-    client::Client,
+    client::{Client, zones},
     exit::CliError,
     input,
-    output::{Format, Output, one_line},
+    output::{Format, Output, local_time, one_line},
 };
 
 #[derive(Debug, Args)]
@@ -59,8 +59,10 @@ pub(super) async fn create(
         Some(file) => input::yaml(&one_line(file), &input::read(file)?)?,
         None => Map::new(),
     };
-    let patch = args.fields.patch(&body, now)?;
+    let zone = zones::named(client, output).await?;
+    let patch = args.fields.patch(&body, zone.unwrap_or(Zone::UTC), now)?;
     fields::merge(&mut body, patch);
+    fields::name_zone(&mut body, zone, now);
     if let Some(name) = args.name {
         body.insert("name".to_owned(), Value::String(name));
     }
@@ -79,15 +81,16 @@ pub(super) async fn create(
         let preview: RoutinePreview =
             client.post_with_query(PATH, &[("dry_run", "true".to_owned())], &Value::Object(body)).await?;
         print_warnings(&preview.warnings, Some(&name), output);
-        return output.either(&preview, |_| describe_preview(&name, &preview));
+        let zone = output.zone();
+        return output.either(&preview, |_| describe_preview(&name, &preview, zone));
     }
     let saved: RoutineSaved = client.post(PATH, &Value::Object(body), None).await?;
-    print_saved(client, "created", &saved, now, output).await
+    print_saved("created", &saved, now, output)
 }
 
 /// The next times, one in a line.
-pub(super) fn describe_preview(name: &str, preview: &RoutinePreview) -> String {
-    let times = preview.upcoming.iter().map(|time| format!("\n    {}", one_line(&time.local)));
+fn describe_preview(name: &str, preview: &RoutinePreview, zone: Zone) -> String {
+    let times = preview.upcoming.iter().map(|time| format!("\n    {}", local_time(time.utc, zone)));
     format!("{} is valid{}", one_line(name), times.collect::<String>())
 }
 
@@ -100,7 +103,8 @@ pub(super) async fn edit(
 ) -> Result<(), CliError> {
     let routine = find(client, &args.routine).await?;
     let current = definition::of_routine(&routine);
-    let mut patch = args.fields.patch(&definition::json(&current)?, now)?;
+    let zone = zones::named(client, output).await?;
+    let mut patch = args.fields.patch(&definition::json(&current)?, zone.unwrap_or(Zone::UTC), now)?;
     if let Some(json) = args.patch {
         let Value::Object(given) = input::json_argument("--patch", &json)? else {
             return Err(CliError::Usage("--patch: must be a JSON object".to_owned()));
@@ -113,22 +117,20 @@ pub(super) async fn edit(
         let Some(edited) = editor::edit(&current, environment)? else {
             return output.either(&routine, |_| format!("{} unchanged", one_line(&routine.name)));
         };
-        patch = definition::patch_to(&routine, edited, now)?;
+        patch = definition::patch_to(&routine, edited, zone.unwrap_or(Zone::UTC), now)?;
         // What the person saw is what they changed.
         rev = rev.or(Some(routine.rev));
     }
+    // Another schedule without a zone keeps the one that is stored.
+    if !matches!(routine.trigger, RoutineTrigger::Cron { .. }) {
+        fields::name_zone(&mut patch, zone, now);
+    }
     let saved: RoutineSaved = client.patch_if_version(&format!("{PATH}/{}", routine.id), &patch, rev).await?;
     let verb = if saved.routine.rev == routine.rev { "unchanged" } else { "updated" };
-    print_saved(client, verb, &saved, now, output).await
+    print_saved(verb, &saved, now, output)
 }
 
-async fn print_saved(
-    client: &Client,
-    verb: &str,
-    saved: &RoutineSaved,
-    now: DateTime<Utc>,
-    output: &mut Output,
-) -> Result<(), CliError> {
+fn print_saved(verb: &str, saved: &RoutineSaved, now: DateTime<Utc>, output: &mut Output) -> Result<(), CliError> {
     if output.format == Format::Json {
         return output.json(saved);
     }
@@ -136,8 +138,7 @@ async fn print_saved(
     print_warnings(&saved.warnings, Some(&routine.name), output);
     let mut lines = vec![format!("{} {verb} ({})", one_line(&routine.name), routine.id)];
     if let Some(at) = routine.next_fire_at.filter(|_| routine.enabled) {
-        let zone = describe::zone_of(&routine.trigger, users_zone(client).await);
-        lines.push(format!("next {} ({})", describe::local(at, zone, now), describe::relative(at, now)));
+        lines.push(format!("next {} ({})", describe::local(at, output.zone(), now), describe::relative(at, now)));
     }
     lines.extend(secrets(routine));
     output.line(&lines.join("\n"))

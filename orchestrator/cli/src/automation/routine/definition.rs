@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use protocol::{
     CreateRoutine, Routine, RoutineAction, RoutineActionKind, RoutinePatch, RoutineSession, RoutineTrigger,
 };
-use schedule::canonicalize;
+use schedule::{canonicalize, needs_zone};
 use serde_json::{Map, Value};
 
 use crate::exit::CliError;
@@ -30,14 +30,16 @@ pub(super) fn json(definition: &CreateRoutine) -> Result<Map<String, Value>, Cli
 }
 
 /// The patch that makes a stored routine what `wanted` says. Secrets that are given are always part of it, because a
-/// stored one cannot be compared. What the server fills in when it is left out is taken from the stored routine.
+/// stored one cannot be compared. What the server fills in when it is left out is taken from the stored routine; local times of a
+/// new schedule are in `zone`.
 pub(super) fn patch_to(
     routine: &Routine,
     mut wanted: CreateRoutine,
+    zone: Zone,
     now: DateTime<Utc>,
 ) -> Result<RoutinePatch, CliError> {
     wanted.name = String::from(wanted.name.trim());
-    if let Ok(trigger) = canonicalize(wanted.trigger.clone(), zone_of(&routine.trigger), now) {
+    if let Ok(trigger) = canonicalize(wanted.trigger.clone(), zone_of(&routine.trigger).unwrap_or(zone), now) {
         // One that means nothing is sent, so that the server says why.
         wanted.trigger = trigger;
     }
@@ -59,9 +61,17 @@ pub(super) fn patch_to(
 }
 
 /// The zone that a schedule without one keeps.
-fn zone_of(stored: &RoutineTrigger) -> Zone {
-    let RoutineTrigger::Cron { timezone, .. } = stored else { return Zone::UTC };
-    timezone.as_deref().and_then(|name| name.parse().ok()).unwrap_or(Zone::UTC)
+fn zone_of(stored: &RoutineTrigger) -> Option<Zone> {
+    let RoutineTrigger::Cron { timezone, .. } = stored else { return None };
+    Some(timezone.as_deref().and_then(|name| name.parse().ok()).unwrap_or(Zone::UTC))
+}
+
+/// Names the zone of a new schedule that needs one.
+pub(super) fn name_zone(trigger: &mut RoutineTrigger, zone: Option<Zone>, now: DateTime<Utc>) {
+    let is_needed = needs_zone(trigger, now);
+    if let (RoutineTrigger::Cron { timezone, .. }, Some(zone), true) = (trigger, zone, is_needed) {
+        *timezone = Some(zone.name().to_owned());
+    }
 }
 
 fn take_secrets(definition: &mut CreateRoutine) -> (Option<String>, Option<String>) {
@@ -150,6 +160,10 @@ mod tests {
         serde_json::from_value(routine).unwrap()
     }
 
+    fn tokyo() -> Zone {
+        "Asia/Tokyo".parse().unwrap()
+    }
+
     #[expect(clippy::needless_pass_by_value, reason = "it is written where it is used")]
     fn light(trigger: Value) -> Value {
         json!({"name": "a", "trigger": trigger, "action": {"type": "lightweight", "prompt": "p"}})
@@ -163,7 +177,7 @@ mod tests {
     #[case(json!({"name": "a", "trigger": {"type": "manual"}, "notify": {"on_success": true},
         "guardrails": {"budget": {"max_tokens": 5, "per": "day"}}, "action": {"type": "full_job", "description": "d"}}))]
     fn a_definition_that_was_applied_changes_nothing(#[case] definition: Value) {
-        assert_eq!(patch_to(&stored(&definition), written(definition), DateTime::UNIX_EPOCH).unwrap(), Map::new());
+        assert_eq!(patch_to(&stored(&definition), written(definition), tokyo(), DateTime::UNIX_EPOCH).unwrap(), Map::new());
     }
 
     #[rstest]
@@ -172,7 +186,7 @@ mod tests {
     fn a_phrase_is_compared_by_its_meaning(#[case] phrase: &str, #[case] expression: &str) {
         let routine = stored(&light(json!({"type": "cron", "schedule": expression})));
         let wanted = written(light(json!({"type": "cron", "schedule": phrase})));
-        assert_eq!(patch_to(&routine, wanted, DateTime::UNIX_EPOCH).unwrap(), Map::new());
+        assert_eq!(patch_to(&routine, wanted, tokyo(), DateTime::UNIX_EPOCH).unwrap(), Map::new());
     }
 
     #[test]
@@ -185,14 +199,22 @@ mod tests {
         let expected = json!({"trigger": {"type": "every", "every_seconds": 120, "anchor": "2026-01-01T00:00:00Z"},
             "guardrails": {"cooldown_seconds": 300, "budget": {"max_cost_usd": 1.0, "max_tokens": null}},
             "description": null});
-        assert_eq!(Value::Object(patch_to(&stored(&before), written(after), DateTime::UNIX_EPOCH).unwrap()), expected);
+        assert_eq!(Value::Object(patch_to(&stored(&before), written(after), tokyo(), DateTime::UNIX_EPOCH).unwrap()), expected);
+    }
+
+    #[test]
+    fn a_schedule_in_place_of_another_trigger_has_the_zone_of_the_command() {
+        let wanted = written(light(json!({"type": "cron", "schedule": "0 9 * * *"})));
+        let stored = stored(&light(json!({"type": "manual"})));
+        let patch = patch_to(&stored, wanted, tokyo(), DateTime::UNIX_EPOCH).unwrap();
+        assert_eq!(patch["trigger"], json!({"type": "cron", "schedule": "0 9 * * *", "timezone": "Asia/Tokyo"}));
     }
 
     #[test]
     fn secrets_are_always_sent() {
         let mut definition = light(json!({"type": "webhook", "path": "in", "secret": "sixteen bytes long"}));
         definition["notify"] = json!({"webhook_secret": "another of sixteen"});
-        let patch = patch_to(&stored(&definition), written(definition), DateTime::UNIX_EPOCH).unwrap();
+        let patch = patch_to(&stored(&definition), written(definition), tokyo(), DateTime::UNIX_EPOCH).unwrap();
         let expected = json!({"trigger": {"type": "webhook", "path": "in", "secret": "sixteen bytes long"},
             "notify": {"webhook_secret": "another of sixteen"}});
         assert_eq!(Value::Object(patch), expected);

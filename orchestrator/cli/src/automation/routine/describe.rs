@@ -7,12 +7,11 @@ use crate::output::{duration, one_line};
 
 use base::Zone;
 
-/// A trigger in words. Times without a zone are in `zone`.
+/// A trigger in words. A schedule has the zone that it is stored with; one time is in `zone`.
 pub(crate) fn trigger(trigger: &RoutineTrigger, zone: Zone) -> String {
     let text = match trigger {
         RoutineTrigger::Cron { schedule, timezone } => {
-            let zone = timezone.as_deref().filter(|zone| *zone != "UTC").map(|zone| format!(" ({zone})"));
-            format!("{}{}", cron(schedule), zone.unwrap_or_default())
+            format!("{} ({})", cron(schedule), timezone.as_deref().unwrap_or("UTC"))
         }
         RoutineTrigger::Every { every_seconds, .. } => format!("every {}", seconds(*every_seconds)),
         RoutineTrigger::At { at } => format!("once at {}", at.with_timezone(&zone).format("%F %R %Z")),
@@ -105,16 +104,6 @@ pub(crate) fn local(at: DateTime<Utc>, zone: Zone, now: DateTime<Utc>) -> String
     at.with_timezone(&zone).format(form).to_string()
 }
 
-/// The zone of a routine's schedule, or else the user's.
-pub(crate) fn zone_of(trigger: &RoutineTrigger, users: Zone) -> Zone {
-    match trigger {
-        RoutineTrigger::Cron { timezone, .. } => {
-            timezone.as_ref().map_or(Zone::UTC, |zone| zone.parse().unwrap_or(Zone::UTC))
-        }
-        _ => users,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -144,6 +133,7 @@ mod tests {
 
     #[rstest]
     #[case(json!({"type": "cron", "schedule": "0 9 * * *", "timezone": "Europe/Berlin"}), "daily at 09:00 (Europe/Berlin)")]
+    #[case(json!({"type": "cron", "schedule": "0 9 * * *", "timezone": "UTC"}), "daily at 09:00 (UTC)")]
     #[case(json!({"type": "every", "every_seconds": 5400}), "every 1h 30m")]
     #[case(json!({"type": "at", "at": "2026-12-01T15:00:00Z"}), "once at 2026-12-01 16:00 CET")]
     #[case(json!({"type": "event", "pattern": "a\u{1b}b"}), "message like /a␛b/")]

@@ -2,6 +2,8 @@
 
 use chrono::{DateTime, Utc};
 use clap::Args;
+use protocol::RoutineTrigger;
+use schedule::needs_zone;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -9,6 +11,8 @@ use super::{
     trigger_fields::{TriggerFields, time, whole_seconds},
 };
 use crate::exit::CliError;
+
+use base::Zone;
 
 /// The fields that `create` and `edit` share.
 #[derive(Debug, Default, Args)]
@@ -128,18 +132,19 @@ struct GeneralFields {
 }
 
 impl Fields {
-    /// The fields that the flags give, as a merge patch. `current` is the definition that they change.
+    /// The fields that the flags give, as a merge patch. `current` is the definition that they change; local times are in `zone`.
     pub(super) fn patch(
         self,
         current: &Map<String, Value>,
+        zone: Zone,
         now: DateTime<Utc>,
     ) -> Result<Map<String, Value>, CliError> {
-        let trigger = self.trigger.apply(current.get("trigger"), now)?;
+        let trigger = self.trigger.apply(current.get("trigger"), zone, now)?;
         let action = self.action.apply(current.get("action"))?;
         let has_budget = current.get("guardrails").and_then(|rails| rails.get("budget")).is_some_and(Value::is_object);
         let (notify, general) = (self.notify, self.general);
         let mut patch = given(json!({
-            "guardrails": self.guardrails.fields(has_budget, now)?,
+            "guardrails": self.guardrails.fields(has_budget, zone, now)?,
             "notify": {
                 "channel": notify.notify_channel,
                 "on_attention": notify.notify_attention,
@@ -162,7 +167,7 @@ impl Fields {
 }
 
 impl GuardrailFields {
-    fn fields(self, has_budget: bool, now: DateTime<Utc>) -> Result<Value, CliError> {
+    fn fields(self, has_budget: bool, zone: Zone, now: DateTime<Utc>) -> Result<Value, CliError> {
         let seconds = |flag, duration: Option<humantime::Duration>| {
             duration.map(|duration| whole_seconds(flag, duration)).transpose()
         };
@@ -179,7 +184,7 @@ impl GuardrailFields {
             "disable_after_failures": self.disable_after_failures,
             "timeout_seconds": seconds("--timeout", self.timeout)?,
             "stagger_seconds": seconds("--stagger", self.stagger)?,
-            "until": self.until.map(|until| time(&until, None, now)).transpose()?,
+            "until": self.until.map(|until| time(&until, zone, now)).transpose()?,
             "max_runs": self.max_runs,
             "budget": {"max_tokens": self.budget_tokens, "max_cost_usd": self.budget_cost, "per": period},
         }))
@@ -193,6 +198,15 @@ pub(super) fn given(object: Value) -> Map<String, Value> {
     let is_given = |value: &Value| !value.is_null() && value.as_object().is_none_or(|fields| !fields.is_empty());
     let fields = fields.into_iter().map(|(name, value)| (name, value_of(value)));
     fields.filter(|(_, value)| is_given(value)).collect()
+}
+
+/// Names the zone of the schedule in a body that needs one.
+pub(super) fn name_zone(body: &mut Map<String, Value>, zone: Option<Zone>, now: DateTime<Utc>) {
+    let Some((trigger, zone)) = body.get_mut("trigger").zip(zone) else { return };
+    let written: Result<RoutineTrigger, _> = serde_json::from_value(trigger.clone());
+    if written.is_ok_and(|written| needs_zone(&written, now)) {
+        trigger["timezone"] = json!(zone.name());
+    }
 }
 
 /// Merges a patch into a body (RFC 7396) with the trigger and the action as a whole.
@@ -224,9 +238,13 @@ mod tests {
         "2026-11-23T09:00:00Z".parse().unwrap()
     }
 
+    fn tokyo() -> Zone {
+        "Asia/Tokyo".parse().unwrap()
+    }
+
     fn patched(arguments: &[&str], current: &Value) -> Value {
         let line = Line::try_parse_from(["gantry"].iter().chain(arguments)).unwrap();
-        Value::Object(line.fields.patch(current.as_object().unwrap(), now()).unwrap())
+        Value::Object(line.fields.patch(current.as_object().unwrap(), tokyo(), now()).unwrap())
     }
 
     #[rstest]
@@ -245,6 +263,8 @@ mod tests {
     #[case(&["--at", "20m"], json!({"trigger": {"type": "at", "at": "2026-11-23T09:20:00Z"}}))]
     #[case(&["--at", "2026-12-01T07:00", "--timezone", "Europe/Oslo"],
         json!({"trigger": {"type": "at", "at": "2026-12-01T06:00:00Z"}}))]
+    #[case(&["--at", "2026-12-01T07:00", "--until", "2026-12-24 08:00"],
+        json!({"trigger": {"type": "at", "at": "2026-11-30T22:00:00Z"}, "guardrails": {"until": "2026-12-23T23:00:00Z"}}))]
     #[case(&["--webhook"], json!({"trigger": {"type": "webhook"}}))]
     #[case(&["--webhook", "in", "--where", "true"], json!({"trigger": {"type": "webhook", "path": "in", "where": "true"}}))]
     #[case(&["--on-message", "x", "--channel", "c"], json!({"trigger": {"type": "event", "pattern": "x", "channel": "c"}}))]
@@ -290,8 +310,21 @@ mod tests {
     #[case(&["--on-event", "github"])]
     fn invalid_values_are_usage_errors(#[case] arguments: &[&str]) {
         let line = Line::try_parse_from(["gantry"].iter().chain(arguments)).unwrap();
-        let error = line.fields.patch(&Map::new(), now()).unwrap_err();
+        let error = line.fields.patch(&Map::new(), tokyo(), now()).unwrap_err();
         assert_eq!(error.exit(), crate::exit::Exit::Usage);
+    }
+
+    #[rstest]
+    #[case(json!({"type": "cron", "schedule": "0 9 * * *"}), Some("Asia/Tokyo"))]
+    #[case(json!({"type": "cron", "schedule": "at 2026-12-01 07:00"}), Some("Asia/Tokyo"))]
+    #[case(json!({"type": "cron", "schedule": "0 9 * * *", "timezone": "Europe/Oslo"}), Some("Europe/Oslo"))]
+    #[case(json!({"type": "cron", "schedule": "every day at 9:00 Europe/Oslo"}), None)]
+    #[case(json!({"type": "cron", "schedule": "every 2h"}), None)]
+    #[case(json!({"type": "manual"}), None)]
+    fn a_schedule_that_needs_a_zone_gets_one(#[case] trigger: Value, #[case] expected: Option<&str>) {
+        let mut body = json!({"trigger": trigger}).as_object().unwrap().clone();
+        name_zone(&mut body, Some(tokyo()), now());
+        assert_eq!(body["trigger"].get("timezone").and_then(Value::as_str), expected);
     }
 
     #[test]

@@ -6,9 +6,9 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use protocol::{FiringTime, Routine, RoutineActionKind, RoutineStatus, TriggerType, UpcomingFirings};
 
-use super::{PATH, describe, find, users_zone};
+use super::{PATH, describe, find};
 use crate::{
-    client::{Client, PageArgs, pages},
+    client::{Client, PageArgs, pages, zones},
     exit::CliError,
     output::{Column, Format, Output, Paint, TableArgs, View, one_line, table},
 };
@@ -107,8 +107,8 @@ pub(super) async fn list(
         output.note("gantry: no routines; `gantry routine create --help` shows how to make one");
         return Ok(());
     }
-    let zone = users_zone(client).await;
-    let view = View { zone, ..View::new(output, &args.page.table, now, client.user()) };
+    zones::shown(client, output).await;
+    let view = View::new(output, &args.page.table, now, client.user());
     let text = coloured_table(&routines, &view, output.paint);
     output.line(&text)?;
     pages::note_next(cursor.as_deref(), output);
@@ -136,18 +136,15 @@ pub(super) fn coloured_table(routines: &[Routine], view: &View, paint: Paint) ->
 
 fn next(routine: &Routine, view: &View) -> String {
     match routine.next_fire_at.filter(|_| routine.enabled) {
-        Some(at) => {
-            let zone = describe::zone_of(&routine.trigger, view.zone);
-            format!("{} ({})", describe::local(at, zone, view.now), describe::relative(at, view.now))
-        }
+        Some(at) => format!("{} ({})", describe::local(at, view.zone, view.now), describe::relative(at, view.now)),
         None => "-".to_owned(),
     }
 }
 
 /// The next times of a routine.
 const TIMES: &[Column<FiringTime>] = &[
-    Column::text("local", |time, _| one_line(&time.local)),
-    Column::text("utc", |time, _| time.utc.format("%F %T").to_string()),
+    Column::text("time", |time, view| view.time(time.utc)),
+    Column::text("in the schedule's zone", |time, _| one_line(&time.local)),
     Column::text("in", |time, view| describe::relative(time.utc, view.now)),
 ];
 
@@ -183,6 +180,7 @@ pub(super) async fn upcoming(
         output.note(&format!("gantry: {} has no further time", one_line(&routine.name)));
         return Ok(());
     }
+    zones::shown(client, output).await;
     let view = View::new(output, &TableArgs::default(), now, None);
     output.either(&upcoming, |_| table(TIMES, &upcoming.items, &view))
 }

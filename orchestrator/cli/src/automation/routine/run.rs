@@ -8,7 +8,7 @@ use protocol::{RoutineRun, RunReason, RunStatus, TriggerRoutine};
 use super::{PATH, id_of};
 use crate::{
     automation::runs,
-    client::Client,
+    client::{Client, zones},
     exit::{CliError, Exit},
     input,
     output::Output,
@@ -67,7 +67,7 @@ pub(super) async fn run(client: &Client, args: RunArgs, output: &mut Output) -> 
             Err(error) => return Err(error),
         }
     }
-    let zone = output.zone;
+    let zone = zones::shown(client, output).await;
     output.either(&run, |paint| runs::describe(paint, &run, zone))?;
     Ok(exit_of(&run))
 }

@@ -4,9 +4,9 @@ use chrono::{DateTime, Utc};
 use protocol::{Routine, RoutineAction, RoutineStatus};
 use serde_json::Value;
 
-use super::{describe, find, users_zone};
+use super::{describe, find};
 use crate::{
-    client::Client,
+    client::{Client, zones},
     exit::CliError,
     output::{Format, Output, Paint, escape_control_chars, one_line, wrapped},
 };
@@ -20,7 +20,7 @@ pub(super) async fn show(client: &Client, name: &str, now: DateTime<Utc>, output
     if output.format == Format::Json {
         return output.json(&routine);
     }
-    let zone = users_zone(client).await;
+    let zone = zones::shown(client, output).await;
     let text = describe(output.paint, &routine, zone, now, output.width);
     output.line(&text)
 }
@@ -45,9 +45,8 @@ fn fields(object: &Value) -> String {
     set.map(field).collect::<Vec<_>>().join(" ")
 }
 
-fn describe(paint: Paint, routine: &Routine, users: Zone, now: DateTime<Utc>, width: Option<usize>) -> String {
-    let zone = describe::zone_of(&routine.trigger, users);
-    let time = |at: DateTime<Utc>, zone: Zone| {
+fn describe(paint: Paint, routine: &Routine, zone: Zone, now: DateTime<Utc>, width: Option<usize>) -> String {
+    let time = |at: DateTime<Utc>| {
         format!("{} ({})", at.with_timezone(&zone).format("%F %T %Z"), describe::relative(at, now))
     };
     let disabled = routine.disabled_reason.map(|reason| {
@@ -61,15 +60,15 @@ fn describe(paint: Paint, routine: &Routine, users: Zone, now: DateTime<Utc>, wi
         ("user", Some(one_line(&routine.user_id))),
         ("status", Some(status(paint, routine.status))),
         ("disabled", disabled),
-        ("trigger", Some(describe::trigger(&routine.trigger, users))),
-        ("next", routine.next_fire_at.filter(|_| routine.enabled).map(|at| time(at, zone))),
+        ("trigger", Some(describe::trigger(&routine.trigger, zone))),
+        ("next", routine.next_fire_at.filter(|_| routine.enabled).map(time)),
         ("action", Some(describe::action(&routine.action).to_owned())),
         ("session", Some(routine.session.to_string())),
-        ("last run", routine.last_run_at.map(|at| time(at, users))),
+        ("last run", routine.last_run_at.map(time)),
         ("runs", Some(routine.run_count.to_string())),
         ("failures", (routine.consecutive_failures > 0).then(|| format!("{} in a row", routine.consecutive_failures))),
-        ("created", Some(time(routine.created_at, users))),
-        ("updated", Some(time(routine.updated_at, users))),
+        ("created", Some(time(routine.created_at))),
+        ("updated", Some(time(routine.updated_at))),
         ("revision", Some(routine.rev.to_string())),
     ];
     let rows = rows.into_iter().filter_map(|(name, value)| Some(format!("{name:<15} {}", value?)));

@@ -41,7 +41,7 @@ fn words_of(line: &str) -> String {
 }
 
 #[test]
-fn a_list_shows_times_in_the_zone_of_the_routine() {
+fn a_list_shows_times_in_one_zone() {
     let routines = [
         routine("ada", &json!({})),
         routine(
@@ -56,7 +56,7 @@ fn a_list_shows_times_in_the_zone_of_the_routine() {
         lines,
         [
             "id name status trigger next last runs",
-            "00000001 news active weekdays at 09:00 (Europe/Berlin) Tue 09:00 CET (in 23h) 60m ago 12",
+            "00000001 news active weekdays at 09:00 (Europe/Berlin) Tue 08:00 UTC (in 23h) 60m ago 12",
             "00000001 a␛[2J disabled webhook in - - 0",
         ]
     );

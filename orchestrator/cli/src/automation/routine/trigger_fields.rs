@@ -19,7 +19,7 @@ pub(super) struct TriggerFields {
     /// A fixed interval, such as 10m
     #[arg(long, value_name = "DURATION", group = "trigger")]
     every: Option<humantime::Duration>,
-    /// One time: RFC 3339, a local time in --timezone such as 2026-12-01T07:00, or a duration from now such as 20m
+    /// One time: RFC 3339, a local time such as 2026-12-01T07:00, or a duration from now such as 20m
     #[arg(long, value_name = "TIME", group = "trigger")]
     at: Option<String>,
     /// Signed requests to /api/webhooks/PATH (default: the routine's id)
@@ -34,7 +34,8 @@ pub(super) struct TriggerFields {
     /// Only when triggered manually
     #[arg(long, group = "trigger")]
     manual: bool,
-    /// IANA time zone of --cron and of a local time in --at (default: UTC)
+    /// IANA time zone of the schedule, and of the times that are read and shown (default: that of your settings, else the
+    /// machine's)
     #[arg(long, value_name = "ZONE")]
     timezone: Option<String>,
     /// With --every: a time that all others are counted from (default: the routine's creation)
@@ -56,8 +57,14 @@ pub(super) struct TriggerFields {
 
 impl TriggerFields {
     /// The trigger that the flags ask for; `None` if they leave `current` as it is.
-    pub(super) fn apply(self, current: Option<&Value>, now: DateTime<Utc>) -> Result<Option<Value>, CliError> {
-        let base = self.base(now)?;
+    /// Local times are in `zone`.
+    pub(super) fn apply(
+        self,
+        current: Option<&Value>,
+        zone: Zone,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Value>, CliError> {
+        let base = self.base(zone, now)?;
         let secret = self.secret_file.as_deref().map(input::read).transpose()?;
         let details = given(json!({
             // The zone of `--at` is used up: its time is absolute.
@@ -91,7 +98,7 @@ impl TriggerFields {
         Ok(Some(Value::Object(fields)))
     }
 
-    fn base(&self, now: DateTime<Utc>) -> Result<Option<Value>, CliError> {
+    fn base(&self, zone: Zone, now: DateTime<Utc>) -> Result<Option<Value>, CliError> {
         if let Some(schedule) = &self.cron {
             return Ok(Some(json!({"type": "cron", "schedule": schedule})));
         }
@@ -99,7 +106,9 @@ impl TriggerFields {
             return Ok(Some(json!({"type": "every", "every_seconds": whole_seconds("--every", every)?})));
         }
         if let Some(at) = &self.at {
-            return Ok(Some(json!({"type": "at", "at": time(at, self.timezone.as_deref(), now)?})));
+            let named = self.timezone.as_ref().map(|name| name.parse::<Zone>()).transpose();
+            let named = named.map_err(|error| CliError::Usage(format!("--timezone: {error}")))?;
+            return Ok(Some(json!({"type": "at", "at": time(at, named.unwrap_or(zone), now)?})));
         }
         if let Some(path) = &self.webhook {
             let mut trigger = json!({"type": "webhook"});
@@ -151,8 +160,8 @@ pub(super) fn whole_seconds(flag: &str, duration: humantime::Duration) -> Result
     }
 }
 
-/// A time: RFC 3339, a local time in `zone` (UTC by default), or a duration from `now`.
-pub(crate) fn time(text: &str, zone: Option<&str>, now: DateTime<Utc>) -> Result<DateTime<Utc>, CliError> {
+/// A time: RFC 3339, a local time in `zone`, or a duration from `now`.
+pub(crate) fn time(text: &str, zone: Zone, now: DateTime<Utc>) -> Result<DateTime<Utc>, CliError> {
     let invalid = |why: &str| CliError::Usage(format!("{text}: {why}"));
     if let Ok(at) = text.parse::<DateTime<Utc>>() {
         return Ok(at);
@@ -161,7 +170,6 @@ pub(crate) fn time(text: &str, zone: Option<&str>, now: DateTime<Utc>) -> Result
         .into_iter()
         .find_map(|form| NaiveDateTime::parse_from_str(text, form).ok());
     if let Some(local) = local {
-        let zone: Zone = zone.unwrap_or("UTC").parse().map_err(|_| invalid("the time zone is not an IANA name"))?;
         let at = local.and_local_timezone(zone).earliest();
         return at.map(|at| at.to_utc()).ok_or_else(|| invalid("this local time does not exist in the time zone"));
     }
