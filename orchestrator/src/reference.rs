@@ -17,13 +17,15 @@ const START: &str = "<!-- commands: written by GANTRY_UPDATE_DOCS=1 cargo test -
 const END: &str = "<!-- end of commands -->";
 
 /// Options that the page describes once.
-const COMMON_OPTIONS: [&str; 4] = ["json", connection::OPTIONS[0], connection::OPTIONS[1], connection::OPTIONS[2]];
+const COMMON_OPTIONS: [&str; 5] =
+    ["json", "timezone", connection::OPTIONS[0], connection::OPTIONS[1], connection::OPTIONS[2]];
 
 fn without_common_options(command: Command) -> Command {
     let below: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     let command = below.into_iter().fold(command, |command, name| command.mut_subcommand(name, without_common_options));
     command.mut_args(|argument| {
-        let is_common = COMMON_OPTIONS.contains(&argument.get_id().as_str());
+        // Some commands have a separate option with such a name.
+        let is_common = argument.is_global_set() && COMMON_OPTIONS.contains(&argument.get_id().as_str());
         if is_common { argument.hide(true) } else { argument }
     })
 }

@@ -2,6 +2,7 @@
 
 pub mod budget;
 pub mod chat;
+pub mod field_errors;
 pub mod gate;
 pub mod heartbeat;
 pub mod job;

@@ -3,24 +3,23 @@
 //! Owns the errors about malformed requests. Never knows what a value means.
 
 mod body;
-mod location;
 mod objects;
 mod query;
 mod scan;
-mod wording;
 
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Path, Request},
     http::{HeaderMap, header, request::Parts},
 };
-use protocol::{ErrorCode, FieldError};
+use protocol::ErrorCode;
 use serde::de::DeserializeOwned;
-use serde_json::error::Category;
+use serde_json::{Value, error::Category};
 
 pub(crate) use self::body::MAX_INLINE_BYTES;
 use self::body::ReceivedBody;
 use super::problem::ApiError;
+use domain::field_errors::{field_error, location};
 
 /// A JSON body of the public API, with its raw bytes.
 #[derive(Debug, Clone)]
@@ -140,30 +139,14 @@ fn json_error(body: &[u8], path: &str, error: &serde_json::Error) -> ApiError {
     match error.classify() {
         Category::Data => {
             let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
-            let found = location::find(body, path, message);
+            let body: Option<Value> = serde_json::from_slice(body).ok();
+            let found = body.and_then(|body| location::find(&body, path, message));
             ApiError::invalid(vec![field_error(found.as_deref().unwrap_or(path), message, "body")])
         }
         Category::Syntax | Category::Eof | Category::Io => {
             ApiError::new(ErrorCode::BadRequest, format!("the body is not valid JSON: {text}"))
         }
     }
-}
-
-/// The error of a deserializer. A missing or unknown field is reported under its own name, not its parent's; `whole` is the name of
-/// what has no name.
-pub(crate) fn field_error(path: &str, message: &str, whole: &str) -> FieldError {
-    // An error inside metadata is about all of it.
-    let path = if path.starts_with("metadata.") || path.starts_with("metadata[") { "metadata" } else { path };
-    let named = ["unknown field `", "missing field `", "duplicate field `"]
-        .iter()
-        .find_map(|start| message.strip_prefix(start)?.split_once('`').map(|(name, _)| name));
-    let field = match (path, named) {
-        ("." | "", Some(name)) => name.to_owned(),
-        ("." | "", None) => whole.to_owned(),
-        (path, Some(name)) if path != name && !path.ends_with(&format!(".{name}")) => format!("{path}.{name}"),
-        (path, _) => path.to_owned(),
-    };
-    FieldError { field, message: wording::describe(message) }
 }
 
 fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {

@@ -7,6 +7,7 @@ mod delete;
 mod fire;
 mod history;
 mod list;
+mod refusal;
 mod update;
 
 pub(super) use access::{NAMES_FOR_JOBS, routine_tools};

@@ -14,6 +14,7 @@ use schedule::normalize;
 
 use super::{matching::Matcher, signature::check_secret};
 use crate::{
+    field_errors,
     memory::MemoryPath,
     request::{self, Ceiling, Errors, Rejected},
 };
@@ -285,9 +286,7 @@ pub fn apply_patch(current: &CreateRoutine, patch: RoutinePatch) -> Result<Creat
             }
         }
     }
-    let patched: Result<CreateRoutine, _> = serde_path_to_error::deserialize(document);
-    let mut patched = patched
-        .map_err(|error| FieldError { field: error.path().to_string(), message: error.into_inner().to_string() })?;
+    let mut patched: CreateRoutine = field_errors::read(&document, "patch")?;
     if changes_action && patched.action.kind() != kind {
         (patched.session, patched.persist_payload) =
             (patched.session.filter(|_| keeps.0), patched.persist_payload.filter(|_| keeps.1));

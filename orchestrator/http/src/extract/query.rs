@@ -15,7 +15,7 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-use super::{field_error, wording};
+use domain::field_errors::{field_error, wording};
 
 /// Reads the parameters of a query. A parameter that is no list must be given at most once.
 pub(super) fn read<T: DeserializeOwned>(query: &str) -> Result<T, FieldError> {

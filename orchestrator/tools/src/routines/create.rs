@@ -5,10 +5,13 @@ use protocol::CreateRoutine;
 use serde_json::Value;
 
 use super::{
-    access::{RoutineAccess, invalid, refused, saved},
+    access::{RoutineAccess, saved},
     definition::{accepted_properties, check_reserved, properties, with_phrases, without_nulls},
+    refusal::refused_definition,
 };
 use crate::builtin::{object, spec};
+use dispatch::RoutineError;
+use domain::field_errors;
 
 pub(super) struct CreateRoutineTool(pub(super) RoutineAccess);
 
@@ -28,14 +31,15 @@ impl Tool for CreateRoutineTool {
     }
 
     fn check(&self, arguments: &Value) -> Result<(), ToolError> {
-        self.0.0.validate(request(arguments)?).map_err(refused)
+        self.0.0.validate(request(arguments)?).map_err(|error| refused_definition(arguments, error))
     }
 
     fn call(&self, invocation: Invocation) -> BoxFuture<'_, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let request = request(&invocation.arguments)?;
             let caller = self.0.caller(&invocation, "routine.create");
-            let created = self.0.0.create(&caller, request).await.map_err(refused)?;
+            let created = self.0.0.create(&caller, request).await;
+            let created = created.map_err(|error| refused_definition(&invocation.arguments, error))?;
             Ok(ToolOutput::success(saved(&created)))
         })
     }
@@ -43,6 +47,7 @@ impl Tool for CreateRoutineTool {
 
 fn request(arguments: &Value) -> Result<CreateRoutine, ToolError> {
     check_reserved(arguments)?;
-    serde_path_to_error::deserialize(with_phrases(without_nulls(arguments.clone())))
-        .map_err(|error| invalid(format!("{}: {}", error.path(), error.inner())))
+    let definition = with_phrases(without_nulls(arguments.clone()));
+    field_errors::read(&definition, "arguments")
+        .map_err(|error| refused_definition(arguments, RoutineError::Invalid(vec![error])))
 }

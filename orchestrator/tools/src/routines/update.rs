@@ -4,8 +4,9 @@ use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOut
 use serde_json::{Value, json};
 
 use super::{
-    access::{RoutineAccess, invalid, name_schema, refused, saved},
+    access::{RoutineAccess, invalid, name_schema, saved},
     definition::{accepted_properties, check_reserved, patch_properties, with_phrases},
+    refusal::refused_definition,
 };
 use crate::builtin::{object, spec};
 
@@ -28,10 +29,12 @@ impl Tool for UpdateRoutine {
         Box::pin(async move {
             let patch = invocation.arguments.get("patch").cloned().unwrap_or_default();
             check_reserved(&patch)?;
+            let written = patch.clone();
             let Value::Object(patch) = with_phrases(patch) else { return Err(invalid("patch: must be an object")) };
             let routine = self.0.find(&invocation).await?;
             let caller = self.0.caller(&invocation, "routine.update");
-            let changed = self.0.0.patch(&caller, routine.id, patch, None).await.map_err(refused)?;
+            let changed = self.0.0.patch(&caller, routine.id, patch, None).await;
+            let changed = changed.map_err(|error| refused_definition(&written, error))?;
             Ok(ToolOutput::success(saved(&changed)))
         })
     }

@@ -141,3 +141,65 @@ async fn deleting_a_routine_asks_every_time() {
     assert_eq!(ada.get("/api/routines").await.expect(200).body["items"], json!([]));
     world.finish().await;
 }
+
+/// A definition with these parts in place of valid ones, and what the model reads about it.
+const WRONG: [(&str, &str); 13] = [
+    (
+        r#"{"trigger": {"type": "daily", "schedule": "0 9 * * *"}}"#,
+        "trigger.type: must be one of cron, every, at, event, system_event, webhook, manual",
+    ),
+    (
+        r#"{"trigger": {"type": "cron", "schedule": "every fortnight"}}"#,
+        "trigger.schedule: \\\"fortnight\\\" is not an interval, \\\"day\\\", \\\"weekday\\\", \\\"month\\\" or a day of the week; use one of",
+    ),
+    (
+        r#"{"trigger": {"type": "at", "at": "tomorrow morning"}}"#,
+        "trigger.at: \\\"at\\\" needs a date and a time, such as 2026-12-01T07:00:00Z; write a time with its offset",
+    ),
+    (r#"{"trigger": {"type": "every"}}"#, "trigger.every_seconds: is required with the type every"),
+    (
+        r#"{"trigger": {"type": "cron", "schedule": "0 9 * * *", "every_seconds": 60}}"#,
+        "trigger.every_seconds: the type cron has no such field; its fields are schedule, timezone",
+    ),
+    (
+        r#"{"trigger": {"type": "cron", "schedule": "0 9 * * *", "timezone": "Mars/Olympus"}}"#,
+        "trigger.timezone: unknown time zone \\\"Mars/Olympus\\\"; use an IANA name, such as Europe/Oslo or UTC",
+    ),
+    (r#"{"trigger": {"type": "cron", "schedule": "61 * * * *"}}"#, "trigger.schedule: not a cron expression: "),
+    (
+        r#"{"action": {"type": "shell", "prompt": "p"}}"#,
+        "action.type: must be one of lightweight, full_job, system_event_text",
+    ),
+    (
+        r#"{"action": {"type": "full_job", "prompt": "p"}}"#,
+        "action.prompt: the type full_job has no such field; its fields are title, description, ",
+    ),
+    (r#"{"guardrails": {"max_concurrent": 101}}"#, "guardrails.max_concurrent: must be 1 to 100"),
+    (
+        r#"{"trigger": {"type": "every", "every_seconds": "often"}}"#,
+        "trigger.every_seconds: must be an integer of at least 0",
+    ),
+    (r#"{"notify": {"on_succes": true}}"#, "notify.on_succes: unknown field; the fields are channel, on_attention"),
+    (r#"{"color": "blue"}"#, "'color' was unexpected"),
+];
+
+#[tokio::test]
+async fn the_errors_of_a_wrong_definition_let_a_model_correct_it() {
+    let rule = |(number, (part, _)): (usize, &(&str, &str))| {
+        let mut arguments = manual(&format!("wrong {number}"));
+        arguments.as_object_mut().unwrap().extend(serde_json::from_str::<serde_json::Map<_, _>>(part).unwrap());
+        json!({"when": {"last_message": format!("case {number}.")},
+            "reply": {"text": "I will.", "tool_calls": [{"name": "routine_create", "arguments": arguments}]}})
+    };
+    let mut rules = vec![json!({"when": {"tool_name": "routine_create"}, "reply": {"text": "It said: {{tool_result}}"}})];
+    rules.extend(WRONG.iter().enumerate().map(rule));
+    let world = World::builder().script(script_of(&rules)).build().await;
+    let ada = world.user("ada");
+    for (number, (part, expected)) in WRONG.iter().enumerate() {
+        turn(&ada, &format!("case {number}.")).await;
+        let (success, output) = results(&ada).await.pop().expect("a call");
+        assert!(!success && output.contains(expected), "{part}: {output}");
+    }
+    assert_eq!(ada.get("/api/routines").await.expect(200).body["items"], json!([]));
+    world.finish().await;
+}

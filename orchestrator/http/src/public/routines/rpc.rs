@@ -17,8 +17,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+use domain::field_errors::field_error;
+
 use crate::{
-    extract::field_error,
     problem::ApiError,
     public::{
         PublicApi,

@@ -22,7 +22,7 @@ const TIME_ERRORS: &[&str] = &[
 ];
 
 /// Describes the error of a deserializer.
-pub(crate) fn describe(message: &str) -> String {
+pub fn describe(message: &str) -> String {
     if message.starts_with("missing field `") {
         return "is required".to_owned();
     }
@@ -109,7 +109,7 @@ fn must_be(found: &str, expected: &str) -> String {
 }
 
 /// The values of an integer type.
-pub(super) fn range(name: &str) -> Option<RangeInclusive<i128>> {
+pub fn range(name: &str) -> Option<RangeInclusive<i128>> {
     let range = match name {
         "u8" => 0..=u8::MAX.into(),
         "u16" => 0..=u16::MAX.into(),
@@ -125,12 +125,12 @@ pub(super) fn range(name: &str) -> Option<RangeInclusive<i128>> {
 }
 
 /// What a value of an integer type must be.
-pub(super) fn kind_of_integer(range: &RangeInclusive<i128>) -> &'static str {
+pub fn kind_of_integer(range: &RangeInclusive<i128>) -> &'static str {
     if *range.start() < 0 { "must be an integer" } else { "must be an integer of at least 0" }
 }
 
 /// A message about an integer outside of the range of its type.
-pub(super) fn out_of_range(number: i128, range: &RangeInclusive<i128>) -> String {
+pub fn out_of_range(number: i128, range: &RangeInclusive<i128>) -> String {
     if number < *range.start() {
         format!("must be an integer of at least {}", range.start())
     } else {

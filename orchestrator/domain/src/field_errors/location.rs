@@ -8,10 +8,9 @@
 use serde_json::Value;
 
 /// The path of the only value below `path` that `message` can be about; none if that is not certain.
-pub(super) fn find(body: &[u8], path: &str, message: &str) -> Option<String> {
+pub fn find(body: &Value, path: &str, message: &str) -> Option<String> {
     let found = found_value(message)?;
-    let body: Value = serde_json::from_slice(body).ok()?;
-    let value = at(&body, path)?;
+    let value = at(body, path)?;
     if !value.is_object() || shown(value) == found {
         return None;
     }
@@ -81,10 +80,10 @@ fn collect(value: &Value, path: &str, found: &str, paths: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use protocol::{CreateRoutine, ErrorCode};
+    use protocol::CreateRoutine;
     use rstest::rstest;
 
-    use crate::extract::parse_json;
+    use crate::field_errors::read;
 
     const ACTION: &str = r#"{"type":"lightweight","prompt":"p"}"#;
 
@@ -112,8 +111,8 @@ mod tests {
     )]
     fn an_error_in_a_tagged_union_names_the_field(#[case] trigger: &str, #[case] action: &str, #[case] detail: &str) {
         let body = format!(r#"{{"name":"n","trigger":{trigger},"action":{action}}}"#);
-        let error = parse_json::<CreateRoutine>(body.as_bytes()).unwrap_err();
-        assert_eq!(error.code(), ErrorCode::Invalid);
-        assert!(error.detail().starts_with(detail), "{}", error.detail());
+        let error = read::<CreateRoutine>(&serde_json::from_str(&body).unwrap(), "body").unwrap_err();
+        let text = format!("{}: {}", error.field, error.message);
+        assert!(text.starts_with(detail), "{text}");
     }
 }
