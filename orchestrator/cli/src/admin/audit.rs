@@ -62,15 +62,10 @@ pub(crate) async fn run(args: AuditArgs, client: &Client, output: &mut Output) -
     let now = Clock::system().now();
     let since = time_ago(client, args.since.as_deref(), now, output).await?;
     let until = time_ago(client, args.until.as_deref(), now, output).await?;
-    let query: Vec<_> = [
-        ("user", args.user),
-        ("action", args.action),
-        ("job", job),
-        ("since", since),
-        ("until", until),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| Some((name, value?)))
-    .collect();
+    let query: Vec<_> =
+        [("user", args.user), ("action", args.action), ("job", job), ("since", since), ("until", until)]
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect();
     ENTRIES.print(client, (PATH, &query), &args.page, output).await
 }

@@ -24,7 +24,7 @@ pub(crate) async fn named(client: &Client, output: &mut Output) -> Result<Option
 /// The zone of the times that a command shows. If the settings cannot be read it is the machine's; JSON has all times in UTC.
 pub(crate) async fn shown(client: &Client, output: &mut Output) -> Zone {
     if output.format == Format::Text && named(client, output).await.is_err() {
-        // What the command does next fails, too, and says why.
+        // Times in another zone are better than none.
         output.chosen_zone = output.machine_zone;
     }
     output.zone()

@@ -29,13 +29,13 @@ pub(super) fn refused_definition(written: &Value, error: RoutineError) -> ToolEr
 fn of_tool(written: &Value, mut error: FieldError) -> FieldError {
     let kind = |part: &str| written[part]["type"].as_str();
     if error.field == "trigger.schedule" && kind("trigger") == Some("at") {
-        error.field = "trigger.at".to_owned();
+        error.field = String::from("trigger.at");
         if let Some((rule, _)) = error.message.split_once("; use one of ") {
             error.message = format!("{rule}; {TIMES}");
         }
     }
     if error.field == "action.limits.max_iterations" && written["action"].get("max_iterations").is_some() {
-        error.field = "action.max_iterations".to_owned();
+        error.field = String::from("action.max_iterations");
     }
     let of_part = error.field.split_once('.').filter(|(part, _)| TYPED.contains(part));
     if let Some(kind) = of_part.and_then(|(part, _)| kind(part)) {

@@ -191,7 +191,8 @@ async fn the_errors_of_a_wrong_definition_let_a_model_correct_it() {
         json!({"when": {"last_message": format!("case {number}.")},
             "reply": {"text": "I will.", "tool_calls": [{"name": "routine_create", "arguments": arguments}]}})
     };
-    let mut rules = vec![json!({"when": {"tool_name": "routine_create"}, "reply": {"text": "It said: {{tool_result}}"}})];
+    let mut rules =
+        vec![json!({"when": {"tool_name": "routine_create"}, "reply": {"text": "It said: {{tool_result}}"}})];
     rules.extend(WRONG.iter().enumerate().map(rule));
     let world = World::builder().script(script_of(&rules)).build().await;
     let ada = world.user("ada");

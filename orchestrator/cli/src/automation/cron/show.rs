@@ -15,9 +15,7 @@ pub(super) const JOBS: &[Column<CronJob>] = &[
     Column::text("name", |job, _| one_line(&job.name)),
     Column::<CronJob>::text("enabled", |job, _| if job.enabled { "yes" } else { "no" }.to_owned()).optional(),
     Column::flexible("schedule", |job, view| schedule(&job.schedule, view.zone)),
-    Column::text("next", |job, view| {
-        next(job.state.next_run_at_ms.filter(|_| job.enabled), view.zone, view.now)
-    }),
+    Column::text("next", |job, view| next(job.state.next_run_at_ms.filter(|_| job.enabled), view.zone, view.now)),
     Column::<CronJob>::text("last", |job, view| {
         let last = job.state.last_status.map_or("-", |status| status.as_str());
         let at = job.state.last_run_at_ms.and_then(time);

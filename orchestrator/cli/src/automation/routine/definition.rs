@@ -177,7 +177,10 @@ mod tests {
     #[case(json!({"name": "a", "trigger": {"type": "manual"}, "notify": {"on_success": true},
         "guardrails": {"budget": {"max_tokens": 5, "per": "day"}}, "action": {"type": "full_job", "description": "d"}}))]
     fn a_definition_that_was_applied_changes_nothing(#[case] definition: Value) {
-        assert_eq!(patch_to(&stored(&definition), written(definition), tokyo(), DateTime::UNIX_EPOCH).unwrap(), Map::new());
+        assert_eq!(
+            patch_to(&stored(&definition), written(definition), tokyo(), DateTime::UNIX_EPOCH).unwrap(),
+            Map::new()
+        );
     }
 
     #[rstest]
@@ -199,7 +202,10 @@ mod tests {
         let expected = json!({"trigger": {"type": "every", "every_seconds": 120, "anchor": "2026-01-01T00:00:00Z"},
             "guardrails": {"cooldown_seconds": 300, "budget": {"max_cost_usd": 1.0, "max_tokens": null}},
             "description": null});
-        assert_eq!(Value::Object(patch_to(&stored(&before), written(after), tokyo(), DateTime::UNIX_EPOCH).unwrap()), expected);
+        assert_eq!(
+            Value::Object(patch_to(&stored(&before), written(after), tokyo(), DateTime::UNIX_EPOCH).unwrap()),
+            expected
+        );
     }
 
     #[test]

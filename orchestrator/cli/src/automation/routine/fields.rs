@@ -265,6 +265,8 @@ mod tests {
         json!({"trigger": {"type": "at", "at": "2026-12-01T06:00:00Z"}}))]
     #[case(&["--at", "2026-12-01T07:00", "--until", "2026-12-24 08:00"],
         json!({"trigger": {"type": "at", "at": "2026-11-30T22:00:00Z"}, "guardrails": {"until": "2026-12-23T23:00:00Z"}}))]
+    #[case(&["--every", "10m", "--timezone", "Europe/Oslo"], json!({"trigger": {"type": "every", "every_seconds": 600}}))]
+    #[case(&["--timezone", "Europe/Oslo"], json!({}))]
     #[case(&["--webhook"], json!({"trigger": {"type": "webhook"}}))]
     #[case(&["--webhook", "in", "--where", "true"], json!({"trigger": {"type": "webhook", "path": "in", "where": "true"}}))]
     #[case(&["--on-message", "x", "--channel", "c"], json!({"trigger": {"type": "event", "pattern": "x", "channel": "c"}}))]
@@ -303,7 +305,6 @@ mod tests {
     }
 
     #[rstest]
-    #[case(&["--timezone", "UTC"])]
     #[case(&["--at", "soon"])]
     #[case(&["--at", "2026-03-29T02:30", "--timezone", "Europe/Oslo"])]
     #[case(&["--every", "1500ms"])]

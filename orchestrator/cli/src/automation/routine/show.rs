@@ -46,9 +46,8 @@ fn fields(object: &Value) -> String {
 }
 
 fn describe(paint: Paint, routine: &Routine, zone: Zone, now: DateTime<Utc>, width: Option<usize>) -> String {
-    let time = |at: DateTime<Utc>| {
-        format!("{} ({})", at.with_timezone(&zone).format("%F %T %Z"), describe::relative(at, now))
-    };
+    let time =
+        |at: DateTime<Utc>| format!("{} ({})", at.with_timezone(&zone).format("%F %T %Z"), describe::relative(at, now));
     let disabled = routine.disabled_reason.map(|reason| {
         let since = routine.disabled_at.map(|at| format!(", {}", describe::relative(at, now))).unwrap_or_default();
         format!("{reason}{since}")

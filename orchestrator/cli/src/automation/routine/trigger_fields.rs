@@ -66,9 +66,9 @@ impl TriggerFields {
     ) -> Result<Option<Value>, CliError> {
         let base = self.base(zone, now)?;
         let secret = self.secret_file.as_deref().map(input::read).transpose()?;
+        let is_cron = |kind: Option<&Value>| kind.and_then(Value::as_str) == Some("cron");
+        let changes_zone = self.timezone.is_some() && is_cron(current.and_then(|current| current.get("type")));
         let details = given(json!({
-            // The zone of `--at` is used up: its time is absolute.
-            "timezone": self.timezone.filter(|_| self.at.is_none()),
             "anchor": self.anchor,
             "channel": self.channel,
             "where": self.condition,
@@ -86,7 +86,7 @@ impl TriggerFields {
                 fields
             }
             (Some(Value::Object(fields)), _) => fields,
-            _ if details.is_empty() => return Ok(None),
+            _ if details.is_empty() && !changes_zone => return Ok(None),
             (_, Some(Value::Object(fields))) => fields.clone(),
             _ => {
                 return Err(CliError::Usage(
@@ -95,6 +95,10 @@ impl TriggerFields {
             }
         };
         fields.extend(details);
+        // Of other triggers it is the zone in which their times are read.
+        if let Some(zone) = self.timezone.filter(|_| is_cron(fields.get("type"))) {
+            fields.insert("timezone".to_owned(), Value::String(zone));
+        }
         Ok(Some(Value::Object(fields)))
     }
 

@@ -30,7 +30,14 @@ fn ceiling() -> Ceiling {
 fn checked(request: Value) -> Result<CheckedDefinition, Vec<FieldError>> {
     let now = "2026-11-22T12:00:00Z".parse().unwrap();
     let ceiling = ceiling();
-    let bounds = DefinitionBounds { ceiling: &ceiling, limits: &LIMITS, zone: Zone::UTC, now, created_at: now, keeps_trigger: false };
+    let bounds = DefinitionBounds {
+        ceiling: &ceiling,
+        limits: &LIMITS,
+        zone: Zone::UTC,
+        now,
+        created_at: now,
+        keeps_trigger: false,
+    };
     check(serde_json::from_value(request).unwrap(), &bounds)
 }
 
