@@ -67,6 +67,7 @@ const BEGINNINGS: &[&str] = &[
     "SELECT id FROM routine_runs",
     "SELECT id, at, user_id, role, action, job_id, outcome, code, request_id, jti, source FROM audit WHERE 1 = 1",
     "SELECT id, state, title FROM jobs",
+    "SELECT id, title, state, parent_id, created_at FROM jobs",
     "SELECT id, user_id, input_tokens AS input, output_tokens AS output,",
 ];
 

@@ -5,6 +5,7 @@ pub mod chat;
 pub mod field_errors;
 pub mod gate;
 pub mod heartbeat;
+pub mod id_part;
 pub mod job;
 pub mod memory;
 pub mod model_call;

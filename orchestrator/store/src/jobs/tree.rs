@@ -8,7 +8,8 @@ use sqlx::{Executor, FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
 
 use crate::{
-    Store, StoreError,
+    JobFilter, Store, StoreError,
+    jobs::list,
     sqlite::{
         inconsistent_rows::Row,
         rows::{RowRef, count},
@@ -124,30 +125,58 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<ListedJob>, StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new("");
-        match scope {
-            JobScope::Below(job) => {
-                query.push("WITH RECURSIVE below (id) AS (SELECT id FROM jobs WHERE parent_id = ");
-                query.push_bind(job);
-                query.push(" UNION ALL SELECT j.id FROM jobs j JOIN below b ON j.parent_id = b.id) ");
-                query.push(
-                    "SELECT id, title, state, parent_id, created_at FROM jobs WHERE id IN (SELECT id FROM below)",
-                );
-            }
-            JobScope::OfUser(user) => {
-                query.push("SELECT id, title, state, parent_id, created_at FROM jobs WHERE user_id = ");
-                query.push_bind(user.clone());
-            }
-            JobScope::OfRoutine(routine) => {
-                query.push("SELECT id, title, state, parent_id, created_at FROM jobs WHERE run_id IN ");
-                query.push("(SELECT id FROM routine_runs WHERE routine_id = ").push_bind(routine).push(")");
-            }
-        }
+        push_scope(&mut query, scope);
         if let Some(state) = state {
             query.push(" AND state = ").push_bind(state.as_str());
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(limit));
+        self.listed(query).await
+    }
+
+    /// The jobs of a scope whose id begins or ends with these lower-case hexadecimal digits, newest first.
+    pub async fn scoped_jobs_by_id_part(
+        &self,
+        scope: &JobScope,
+        digits: &str,
+        limit: u32,
+    ) -> Result<Vec<ListedJob>, StoreError> {
+        let mut query = QueryBuilder::<Sqlite>::new("");
+        if let JobScope::OfUser(user) = scope {
+            let (user, id_part) = (Some(user.clone()), Some(digits.to_owned()));
+            let filter = JobFilter { user, id_part, ..JobFilter::default() };
+            list::push_walks(&mut query, "SELECT id, title, state, parent_id, created_at FROM jobs", &filter, limit);
+        } else {
+            push_scope(&mut query, scope);
+            query.push(" AND (hex(id) LIKE ").push_bind(format!("{digits}%"));
+            query.push(" OR hex(id) LIKE ").push_bind(format!("%{digits}"));
+            query.push(") ORDER BY id DESC LIMIT ").push_bind(i64::from(limit));
+        }
+        self.listed(query).await
+    }
+
+    async fn listed(&self, mut query: QueryBuilder<Sqlite>) -> Result<Vec<ListedJob>, StoreError> {
         let rows: Vec<Row<ListedRow>> = query.build_query_as().fetch_all(&self.read).await?;
         self.inconsistent.read_each(rows, ListedRow::into_job)
+    }
+}
+
+/// Appends the statement of the jobs of a scope, to which conditions can be added.
+fn push_scope(query: &mut QueryBuilder<Sqlite>, scope: &JobScope) {
+    match scope {
+        JobScope::Below(job) => {
+            query.push("WITH RECURSIVE below (id) AS (SELECT id FROM jobs WHERE parent_id = ");
+            query.push_bind(job);
+            query.push(" UNION ALL SELECT j.id FROM jobs j JOIN below b ON j.parent_id = b.id) ");
+            query.push("SELECT id, title, state, parent_id, created_at FROM jobs WHERE id IN (SELECT id FROM below)");
+        }
+        JobScope::OfUser(user) => {
+            query.push("SELECT id, title, state, parent_id, created_at FROM jobs WHERE user_id = ");
+            query.push_bind(user.clone());
+        }
+        JobScope::OfRoutine(routine) => {
+            query.push("SELECT id, title, state, parent_id, created_at FROM jobs WHERE run_id IN ");
+            query.push("(SELECT id FROM routine_runs WHERE routine_id = ").push_bind(routine).push(")");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use agent::{Invocation, Tool, ToolError};
+use agent::{Invocation, Tool, ToolError, elide};
 use protocol::{FieldError, JobId, ToolErrorKind, ToolFailure, WorkId};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -13,11 +13,23 @@ use super::{
 };
 use base::digest::sha256_hex;
 use dispatch::{AttemptRegistry, JobSubmitter};
-use domain::{job::JobRecord, request::Rejected};
-use store::{AuditEntry, IdempotencyKey, JobScope, Store, StoreError};
+use domain::{
+    id_part::{MIN_ID_DIGITS, id_digits},
+    job::JobRecord,
+    request::Rejected,
+};
+use store::{AuditEntry, IdempotencyKey, JobScope, ListedJob, Store, StoreError};
 
 /// The job tools that jobs can be allowed to use. `job_prompt` is denied to all of them.
 pub(crate) const NAMES_FOR_JOBS: [&str; 5] = ["cancel_job", "create_job", "job_events", "job_status", "list_jobs"];
+
+/// Jobs that the error about an ambiguous part of an id lists.
+const MAX_CANDIDATES: u32 = 10;
+const MAX_TITLE_BYTES: usize = 60;
+/// The last digits of an id, which the tables of the command line show.
+const SHORT_DIGITS: usize = 8;
+/// Jobs among which the beginning of these digits is looked for.
+const NEWEST: u32 = 200;
 
 /// What the job tools work with.
 #[derive(Clone)]
@@ -65,11 +77,16 @@ impl JobAccess {
         }
     }
 
-    /// The job that the argument `job_id` names, if the caller may read it. Another job, a missing one and a malformed
-    /// id are the same error.
+    /// The job that the argument `job_id` names, if the caller may read it: by its id, or by the beginning or end of one.
+    /// Another job, a missing one and a malformed id are the same error.
     pub(super) async fn find(&self, invocation: &Invocation) -> Result<JobRecord, ToolError> {
-        let id: JobId = text(invocation, "job_id").trim().parse().map_err(|_| not_found())?;
-        let is_reached = match self.scope(invocation).await? {
+        let named = text(invocation, "job_id").trim();
+        let scope = self.scope(invocation).await?;
+        let id: JobId = match named.parse() {
+            Ok(id) => id,
+            Err(_) => self.find_part(&scope, named).await?,
+        };
+        let is_reached = match scope {
             JobScope::Below(above) => self.store().is_below(id, above).await,
             JobScope::OfRoutine(routine) => self.store().is_of_routine(id, routine).await,
             JobScope::OfUser(_) => Ok(true),
@@ -79,6 +96,22 @@ impl JobAccess {
         }
         let job = self.store().job(id).await.map_err(|error| failed(&error))?;
         job.filter(|job| job.brief.user_id == invocation.context.owner.as_str()).ok_or_else(not_found)
+    }
+
+    /// The only job of a scope whose id begins or ends with these characters.
+    async fn find_part(&self, scope: &JobScope, part: &str) -> Result<JobId, ToolError> {
+        let digits = id_digits(part).ok_or_else(not_found)?;
+        let found = self.store().scoped_jobs_by_id_part(scope, &digits, MAX_CANDIDATES + 1).await;
+        let mut found = found.map_err(|error| failed(&error))?;
+        if found.is_empty() && digits.len() < SHORT_DIGITS {
+            found = self.store().scoped_jobs(scope, None, NEWEST).await.map_err(|error| failed(&error))?;
+            found.retain(|job| short_id(job.id).starts_with(&digits));
+        }
+        match found.as_slice() {
+            [job] => Ok(job.id),
+            [] => Err(not_found()),
+            several => Err(ambiguous(&digits, several)),
+        }
     }
 
     /// The call's id as an idempotency key: a repeated call does not have its effect twice. The id is unique for its
@@ -105,7 +138,22 @@ pub(super) fn text<'a>(invocation: &'a Invocation, name: &str) -> &'a str {
 
 /// The schema of the parameter `job_id`.
 pub(super) fn job_id_schema() -> Value {
-    serde_json::json!({"type": "string", "description": "The job's id."})
+    let description = format!("The job's id, or at least {MIN_ID_DIGITS} characters of its beginning or end.");
+    serde_json::json!({"type": "string", "description": description})
+}
+
+fn short_id(id: JobId) -> String {
+    let mut id = id.to_string();
+    id.split_off(id.len().saturating_sub(SHORT_DIGITS))
+}
+
+/// The error for a part of an id that several jobs have.
+fn ambiguous(digits: &str, candidates: &[ListedJob]) -> ToolError {
+    let line = |job: &ListedJob| format!("\n{} {}", job.id, elide(&job.title, MAX_TITLE_BYTES));
+    let listed: String = candidates.iter().take(MAX_CANDIDATES as usize).map(line).collect();
+    let more = if candidates.len() > MAX_CANDIDATES as usize { "\n…" } else { "" };
+    let message = format!("{digits} matches several jobs; give more characters:{listed}{more}");
+    ToolError::new(ToolErrorKind::InvalidParameters, message)
 }
 
 pub(super) fn not_found() -> ToolError {

@@ -160,3 +160,26 @@ async fn a_run_reads_all_jobs_of_its_owner_unless_something_from_outside_fired_i
     bob.cancel(other).await.expect(202);
     world.finish().await;
 }
+
+#[tokio::test]
+async fn a_run_names_a_job_that_it_reads_by_a_part_of_its_id() {
+    let script = script_of(&[
+        json!({"when": {"tool_name": "job_status"}, "reply": {"text": "It said: {{tool_result}}"}}),
+        json!({"when": {"last_message": {"regex": "About ([0-9a-f]+)"}},
+               "reply": {"tool_calls": [{"name": "job_status", "arguments": {"job_id": "{{match.1}}"}}]}}),
+    ]);
+    let world = World::builder().script(script).build().await;
+    let ada = world.user("ada");
+    let job = ada.create(json!({"prompt": "work", "title": "the heron", "hold": true})).await;
+    let prompt = format!("About {}", &job.to_string()[28..]);
+    let action = json!({"type": "lightweight", "prompt": prompt, "use_tools": true});
+    let routine = create(&ada, "report", action).await;
+    for (payload, said) in [(Value::Null, "the heron"), (json!({"from": "outside"}), "no such job")] {
+        let fired = json!({"payload": payload, "wait_seconds": 60});
+        let run: RoutineRun = ada.post(&format!("/api/routines/{routine}/trigger"), &fired).await.expect(200).json();
+        let text = run.result_summary.clone().unwrap_or_else(|| panic!("{run:?}"));
+        assert!(text.contains(said), "{text}");
+    }
+    ada.cancel(job).await.expect(202);
+    world.finish().await;
+}

@@ -1,22 +1,16 @@
 //! Filters that several lists have: a part of an id, and names separated by commas such as `state=failed,stuck`, and the user.
 
 use auth::Identity;
+use domain::id_part::{MIN_ID_DIGITS, id_digits};
 use protocol::ErrorCode;
 
 use crate::problem::ApiError;
 
-/// Minimum length of an id prefix or suffix.
-const MIN_ID_DIGITS: usize = 4;
-/// Hexadecimal digits of a whole id.
-const ID_DIGITS: usize = 32;
-
 /// The hexadecimal digits of a prefix or suffix of an id.
 pub(in crate::public) fn id_part(asked: &str) -> Result<String, ApiError> {
-    let digits: String = asked.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect();
-    if digits.bytes().all(|b| b.is_ascii_hexdigit()) && (MIN_ID_DIGITS..=ID_DIGITS).contains(&digits.len()) {
-        return Ok(digits);
-    }
-    Err(ApiError::field("id", format!("must be a prefix or suffix of an id with at least {MIN_ID_DIGITS} characters")))
+    id_digits(asked).ok_or_else(|| {
+        ApiError::field("id", format!("must be a prefix or suffix of an id with at least {MIN_ID_DIGITS} characters"))
+    })
 }
 
 /// The user whose objects a list shows; `None` for all users, whom only an admin sees. `others` is what the caller asks to do, such as
