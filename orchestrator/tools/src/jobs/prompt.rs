@@ -2,7 +2,7 @@
 
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
 use protocol::{PromptMode, PromptReceipt, PromptRequest, ToolErrorKind};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::access::{JobAccess, failed, job_id_schema, not_found, rate_limited, rejected, text};
 use domain::request::check_prompt;
@@ -17,9 +17,12 @@ pub(super) struct JobPrompt(pub(super) JobAccess);
 
 impl Tool for JobPrompt {
     fn spec(&self) -> ToolSpec {
+        let modes: Vec<&str> = PromptMode::ALL.iter().map(|mode| mode.as_str()).collect();
         let properties = json!({
             "job_id": job_id_schema(),
-            "content": {"type": "string", "minLength": 1, "description": "The prompt; the job reads it before its next step."}
+            "content": {"type": "string", "minLength": 1, "description": "The prompt."},
+            "mode": {"type": "string", "enum": modes, "description": "When the job reads it: steer, before its next step; queue, when it would otherwise end. steer when left out."},
+            "done": {"type": "boolean", "description": "Whether this is the last prompt: the job accepts no more; false when left out."}
         });
         let parameters = object(&["job_id", "content"], properties);
         ToolSpec {
@@ -33,7 +36,9 @@ impl Tool for JobPrompt {
             let job = self.0.find_to_change(&invocation).await?;
             let content = text(&invocation, "content").to_owned();
             check_prompt("content", &content).map_err(rejected)?;
-            let request = PromptRequest { content, mode: PromptMode::Steer, done: false };
+            let mode = PromptMode::parse(text(&invocation, "mode")).unwrap_or_default();
+            let done = invocation.arguments.get("done").and_then(Value::as_bool).unwrap_or(false);
+            let request = PromptRequest { content, mode, done };
             let key = Some(JobAccess::idempotency_key(&invocation));
             let entry = self.0.audit_entry(&invocation, "job.prompt", Some(job.id));
             let now = self.0.submitter.clock.now();
