@@ -6,6 +6,7 @@ mod ceiling;
 mod child;
 mod files;
 mod limits;
+mod tool_list;
 
 use protocol::{CreateJob, FieldError, JobMode, Limits, limits::MAX_METADATA_BYTES};
 
@@ -14,8 +15,13 @@ pub use child::{ChildRequest, check_child};
 pub use files::{MAX_FILES, WorkspaceFile};
 pub use protocol::limits::MAX_PROMPT_BYTES;
 pub use protocol::limits::{MAX_PATH_BYTES, MAX_PATH_DEPTH};
+pub use tool_list::{ToolSelection, all_tools_of, entry_name, server_of_all};
 
-use self::{files::check_files, limits::check_limits};
+use self::{
+    files::check_files,
+    limits::check_limits,
+    tool_list::{is_mixed, server_of},
+};
 
 /// Longest title in characters.
 pub const MAX_TITLE_CHARS: usize = 200;
@@ -30,8 +36,9 @@ pub const MAX_TOOLS: usize = 256;
 const MAX_TOOL_NAME_BYTES: usize = 128;
 /// Tools that an installation may not have: without a destination that the operator allows there is no `http`.
 const TOOLS_TO_COME: &[&str] = &["http"];
-/// Separates server and tool in the names of MCP tools.
-const MCP_SEPARATOR: &str = "__";
+/// Why a list of tools is refused that both narrows and adds.
+const MIXED_TOOLS: &str = "must not mix entries with + and without: NAME alone allows only the tools that are listed, +NAME adds \
+                           them to the built-in ones; write + before every entry or before none";
 const DERIVED_TITLE_CHARS: usize = 80;
 
 /// A valid request with its defaults filled in.
@@ -142,9 +149,10 @@ pub(crate) fn check_tool_lists(tools: Option<&[String]>, approve: &[String], cei
 }
 
 fn check_available_tools(tools: Option<&[String]>, ceiling: &Ceiling, errors: &mut Errors) {
-    for (index, name) in tools.into_iter().flatten().enumerate() {
-        let is_to_come = TOOLS_TO_COME.contains(&name.as_str()) || name.contains(MCP_SEPARATOR);
-        if is_to_come && is_tool_name(name) && !ceiling.offers(name) {
+    for (index, entry) in tools.into_iter().flatten().enumerate() {
+        let name = entry_name(entry);
+        let is_to_come = TOOLS_TO_COME.contains(&name) || server_of(name).is_some();
+        if is_to_come && is_tool_entry(name) && !ceiling.offers(name) {
             errors.add(format!("tools[{index}]"), "is not available in this version");
         }
     }
@@ -182,27 +190,41 @@ fn check_text(request: &CreateJob, errors: &mut Errors) {
 
 /// An unknown tool is an error: it would silently restrict the job, or approve nothing.
 fn check_tools(tools: Option<&[String]>, approve: &[String], ceiling: &Ceiling, errors: &mut Errors) {
-    let is_offered = |name: &str| ceiling.offers(name);
-    let may_be_approved = |name: &str| is_offered(name) || agent::is_denied_to_jobs(name);
-    for (field, names, is_known) in [
-        ("tools", tools.unwrap_or_default(), &is_offered as &dyn Fn(&str) -> bool),
-        ("approve", approve, &may_be_approved),
-    ] {
-        if names.len() > MAX_TOOLS {
-            errors.add(field, format!("must name at most {MAX_TOOLS} tools"));
-            continue;
-        }
-        for (index, name) in names.iter().enumerate() {
-            if !is_tool_name(name) {
-                errors.add(format!("{field}[{index}]"), "must be a tool name: letters, digits, _ - .");
-            } else if !is_known(name) {
-                errors.add(
-                    format!("{field}[{index}]"),
-                    format!("must be one of the tools: {}", ceiling.tools.join(", ")),
-                );
-            }
+    let tools = tools.unwrap_or_default();
+    if is_mixed(tools) {
+        errors.add("tools", MIXED_TOOLS);
+    }
+    for (index, name) in within_max("tools", tools, errors).iter().map(|entry| entry_name(entry)).enumerate() {
+        let field = || format!("tools[{index}]");
+        if !is_tool_entry(name) {
+            errors
+                .add(field(), "must be a tool name: letters, digits, _ - .; or SERVER__*, all tools of an MCP server");
+        } else if !ceiling.offers(name) {
+            errors.add(field(), format!("must be one of the tools: {}", ceiling.tools.join(", ")));
         }
     }
+    for (index, name) in within_max("approve", approve, errors).iter().enumerate() {
+        let field = || format!("approve[{index}]");
+        if !is_tool_name(name) {
+            errors.add(field(), "must be a tool name: letters, digits, _ - .");
+        } else if !ceiling.offers(name) && !agent::is_denied_to_jobs(name) {
+            errors.add(field(), format!("must be one of the tools: {}", ceiling.tools.join(", ")));
+        }
+    }
+}
+
+/// The list; empty if it has too many entries, which is an error.
+fn within_max<'a>(field: &str, list: &'a [String], errors: &mut Errors) -> &'a [String] {
+    if list.len() <= MAX_TOOLS {
+        return list;
+    }
+    errors.add(field, format!("must name at most {MAX_TOOLS} tools"));
+    &[]
+}
+
+/// Whether this is the name of a tool, or stands for all tools of a server.
+fn is_tool_entry(name: &str) -> bool {
+    is_tool_name(server_of_all(name).unwrap_or(name))
 }
 
 fn is_tool_name(name: &str) -> bool {

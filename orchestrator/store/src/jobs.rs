@@ -1,5 +1,6 @@
 //! Jobs: created, loaded and counted.
 
+pub(crate) mod attempt_tools;
 pub(crate) mod deletion;
 pub(crate) mod json;
 pub(crate) mod lifecycle;

@@ -320,6 +320,33 @@ async fn a_nudge_holds_up_no_report_and_reaches_no_new_attempt() {
 }
 
 #[tokio::test]
+async fn the_tools_of_an_attempt_are_stored_once() {
+    let (_directory, store) = fresh().await;
+    let (job, now) = (sample::job(JobState::Pending), sample::now());
+    let id = job.id;
+    store.create_job(job, None, None).await.unwrap();
+    let start = move |attempt| {
+        let container = protocol::ContainerInfo::default();
+        AttemptStart {
+            attempt,
+            worker: Some(WorkerStart { token_hash: "h".to_owned(), lease_expires_at: now, container }),
+        }
+    };
+    let (first, later) = (vec!["srv__one".to_owned()], vec!["srv__one".to_owned(), "srv__two".to_owned()]);
+    store.transition(id, now, None, move |job| job.start(now, start(1))).await.unwrap();
+    assert_eq!(store.attempt_tools(id, 1).await.unwrap(), None);
+    assert_eq!(store.set_attempt_tools(id, 1, &first).await.unwrap(), first);
+    assert_eq!(store.set_attempt_tools(id, 1, &later).await.unwrap(), first);
+    store.transition(id, now, None, |job| job.mark_stuck("silent".to_owned())).await.unwrap();
+    assert_eq!(store.attempt_tools(id, 1).await.unwrap(), Some(first));
+    store.transition(id, now, None, move |job| job.start_again(now, start(2))).await.unwrap();
+    assert_eq!(store.attempt_tools(id, 2).await.unwrap(), None);
+    assert_eq!(store.set_attempt_tools(id, 1, &later).await.unwrap(), [""; 0], "an attempt that is over");
+    assert_eq!(store.set_attempt_tools(id, 2, &later).await.unwrap(), later);
+    store.close().await;
+}
+
+#[tokio::test]
 async fn a_backup_is_never_written_through_a_file_that_is_there() {
     let (directory, store) = fresh().await;
     let (target, other) = (directory.path().join("copy.db"), directory.path().join("other"));

@@ -1,5 +1,7 @@
 //! The built-in orchestrator-domain tools: which of them a job is offered, and the executor of its calls.
 
+mod selection;
+
 use std::{sync::Arc, time::Duration};
 
 use agent::{
@@ -12,6 +14,7 @@ use protocol::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use self::selection::servers_of;
 use super::{
     call_host::{self, CallServices, ToolCallHost, not_recorded},
     echo::Echo,
@@ -33,7 +36,7 @@ use base::{
     rate_limit::{ToolRateLimits, ToolRates},
 };
 use dispatch::RoutineEditor;
-use domain::job::JobRecord;
+use domain::{job::JobRecord, request::ToolSelection};
 use egress::EgressClient;
 use hooks::Hooks;
 use secrets::LeakDetectors;
@@ -188,24 +191,28 @@ impl BuiltinTools {
         Ok(self.executor(registry, context, attempt, None))
     }
 
-    /// The context of the calls of a routine's run, with what the operator and the owner allow at this moment.
+    /// The context of the calls of a routine's run, with what the operator and the owner allow at this moment, and all tools
+    /// that servers have now where the action names a server.
     async fn run_context(
         &self,
         owner: &str,
         run: RunId,
         action: &LightweightAction,
     ) -> Result<ToolContext, StoreError> {
-        let policy = self.calls.store.tool_policy_of(owner).await?;
-        let nothing_to_report = [self.nothing_to_report.name().to_owned()];
-        Ok(ToolContext {
-            only: action.tools.as_ref().map(|tools| tools.iter().cloned().chain(nothing_to_report).collect()),
+        let context = ToolContext {
             approval: ApprovalContext::Autonomous { levels: vec![action.approve.iter().cloned().collect()] },
             owner: UserId(owner.to_owned()),
             work: run.into(),
             max_children: 0,
-            policy,
+            policy: self.calls.store.tool_policy_of(owner).await?,
             ..unrestricted()
-        })
+        };
+        let Some(list) = &action.tools else { return Ok(context) };
+        let selection = ToolSelection::of(list);
+        let of_servers = self.mcp.names_of(&context, servers_of(&selection)).await;
+        let mut only = self.names(&selection, of_servers);
+        only.push(self.nothing_to_report.name().to_owned());
+        Ok(ToolContext { only: Some(only), ..context })
     }
 
     /// The rows of calls that the user stopped before they ran. No server is asked for its tools: what is shown of a call
@@ -239,10 +246,15 @@ impl BuiltinTools {
         ToolExecutor::new(registry, context, Arc::new(host))
     }
 
-    /// The context of a job's calls, with what the operator and the owner allow at this moment.
+    /// The context of a job's calls, with what the operator and the owner allow at this moment. Where its list names a
+    /// server, it has all tools that the server had when the attempt asked first.
     pub async fn context_of(&self, job: &JobRecord) -> Result<ToolContext, StoreError> {
         let policy = self.calls.store.tool_policy_of(&job.brief.user_id).await?;
-        Ok(ToolContext { policy, ..job_context(job) })
+        let context = ToolContext { policy, ..job_context(job) };
+        let Some(list) = &job.brief.tools else { return Ok(context) };
+        let selection = ToolSelection::of(list);
+        let of_servers = self.attempt_tools(job, &context, servers_of(&selection)).await?;
+        Ok(ToolContext { only: Some(self.names(&selection, of_servers)), ..context })
     }
 
     /// The definitions that a job's model is offered: the orchestrator's tools, those of MCP servers, and the
@@ -298,7 +310,8 @@ pub(super) fn offered_of(registry: ToolRegistry, context: ToolContext) -> Vec<To
     tools
 }
 
-/// The context of a job's calls, without policy and permissions: no person is there to approve.
+/// The context of a job's calls, without policy and permissions, and with its list of tools as it was written: no person
+/// is there to approve.
 fn job_context(job: &JobRecord) -> ToolContext {
     let brief = &job.brief;
     ToolContext {

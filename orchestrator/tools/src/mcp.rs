@@ -25,6 +25,7 @@ use self::{
 };
 use crate::UserTool;
 use base::{clock::Clock, error_chain};
+use domain::request::server_of_all;
 use mcp::{ConfiguredServer, McpClient, McpError};
 use store::{Store, StoreError};
 
@@ -72,6 +73,17 @@ impl McpTools {
             add_unavailable(&mut registry, tool, error);
         }
         registry
+    }
+
+    /// The names of all tools that the context's owner has of these servers at this moment. Empty for a server that does not
+    /// answer in time.
+    pub(crate) async fn names_of(&self, context: &ToolContext, servers: BTreeSet<String>) -> Vec<String> {
+        let every = ToolContext { only: None, ..context.clone() };
+        let mut registry = self.extended(&ToolRegistry::new(), &every, servers.clone(), TURN_WAIT).await;
+        for server in servers {
+            self.add_without_secret(&mut registry, &every, &server).await;
+        }
+        registry.iter().map(|tool| tool.name().to_owned()).collect()
     }
 
     /// The tools of MCP servers that a user's chats have. No container is started for a server whose definitions are
@@ -159,7 +171,8 @@ impl McpTools {
         let error = self.catalog.error(server, context.owner.as_str());
         let Some(error) = error.filter(|error| matches!(error, McpError::MissingSecret { .. })) else { return };
         let names: Vec<String> = if let Some(only) = &context.only {
-            only.iter().filter(|name| server_of(name) == Some(server)).cloned().collect()
+            let is_tool = |name: &&String| server_of(name) == Some(server) && server_of_all(name).is_none();
+            only.iter().filter(is_tool).cloned().collect()
         } else {
             let shared = self.catalog.shared(server).await.unwrap_or_else(|error| not_read(&error));
             shared.into_iter().map(|one| one.definition.name).collect()

@@ -119,7 +119,9 @@ pub struct CreateJob {
     /// One of the operator's images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Narrows the tools to these names; every tool that the context allows by default.
+    /// Narrows the tools to these; every built-in tool that the context allows by default. An entry is a name, or `SERVER__*`, which
+    /// stands for all tools of an MCP server that are approved when the work starts. With `+` before every entry: the built-in
+    /// tools and these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
     /// Tools that always require approval and may run without asking in this job. Tools that are denied to all jobs stay denied.

@@ -57,8 +57,9 @@ pub struct LightweightAction {
     /// Rounds of tool calls before the final answer, at least 1.
     #[serde(default = "default_max_tool_rounds")]
     pub max_tool_rounds: u32,
-    /// With `use_tools`, narrows the tools to these names; every tool that the context allows by default. `nothing_to_report` is
-    /// always there.
+    /// With `use_tools`, narrows the tools to these; every built-in tool that the context allows by default. An entry is a name,
+    /// or `SERVER__*`, which stands for all tools of an MCP server that are approved when the run starts. With `+` before every
+    /// entry: the built-in tools and these. `nothing_to_report` is always there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
     /// Tools that always require approval and may run without asking.
@@ -102,7 +103,9 @@ pub struct FullJobAction {
     /// One of the operator's images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Narrows the tools to these names; every tool that the context allows by default.
+    /// Narrows the tools to these; every built-in tool that the context allows by default. An entry is a name, or `SERVER__*`, which
+    /// stands for all tools of an MCP server that are approved when the work starts. With `+` before every entry: the built-in
+    /// tools and these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
     /// Tools that always require approval and may run without asking.

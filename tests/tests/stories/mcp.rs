@@ -4,6 +4,7 @@ mod command_line;
 mod hostile;
 mod secrets;
 pub(crate) mod server;
+mod tool_lists;
 mod unusual;
 
 use std::time::Duration;

@@ -2,5 +2,6 @@
 
 mod approvals;
 mod http_tool;
+mod job_tools;
 mod memory;
 mod worker_tools;

@@ -153,8 +153,8 @@ pub(super) fn call_arguments(gate: &Gate) -> String {
     let parameters = serde_json::to_string_pretty(&gate.parameters).unwrap_or_default();
     let mut text = escape_control_chars(&parameters);
     let tools = gate.parameters.get("tools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let outside: Vec<String> =
-        tools.iter().filter_map(Value::as_str).filter(|name| name.contains("__")).map(one_line).collect();
+    let names = tools.iter().filter_map(Value::as_str).map(|entry| entry.strip_prefix('+').unwrap_or(entry));
+    let outside: Vec<String> = names.filter(|name| name.contains("__")).map(one_line).collect();
     if gate.tool == "create_job" && !outside.is_empty() {
         text.push_str("\nThe job can use these tools, which act outside of its container: ");
         text.push_str(&outside.join(", "));
@@ -180,6 +180,9 @@ mod tests {
         };
         let outside = "outside of its container: tracker__close, mail__send";
         assert!(call_arguments(&gate("create_job", &["shell", "tracker__close", "mail__send"])).ends_with(outside));
+        assert!(
+            call_arguments(&gate("create_job", &["+tracker__*"])).ends_with("outside of its container: tracker__*")
+        );
         assert!(!call_arguments(&gate("create_job", &["shell"])).contains("outside"));
         assert!(!call_arguments(&gate("http", &["a__b"])).contains("outside"));
     }

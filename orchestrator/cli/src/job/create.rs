@@ -37,8 +37,11 @@ pub struct CreateArgs {
     /// Label; can be repeated
     #[arg(long = "label", value_name = "KEY=VALUE")]
     labels: Vec<String>,
-    /// Allow only these tools
-    #[arg(long = "tool", value_name = "NAME")]
+    #[arg(
+        long = "tool",
+        value_name = "NAME",
+        help = "Allow only this tool; SERVER__* is all tools of an MCP server, +NAME the built-in tools and this one; can be repeated"
+    )]
     tools: Vec<String>,
     /// Let this tool run although it always requires approval (can be repeated)
     #[arg(long = "approve", value_name = "TOOL")]

@@ -4,7 +4,10 @@ use std::fmt::Display;
 
 use protocol::Limits;
 
-use super::{MAX_PRIORITY, MCP_SEPARATOR};
+use super::{
+    MAX_PRIORITY,
+    tool_list::{entry_name, is_addition, server_of, server_of_all},
+};
 
 /// The operator's ceilings for jobs.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,11 +44,12 @@ pub struct RestrictedSettings {
 }
 
 impl Ceiling {
-    /// Whether jobs may name this tool.
+    /// Whether jobs may name this tool, or all tools of this server.
     pub fn offers(&self, tool: &str) -> bool {
-        let server = tool.split_once(MCP_SEPARATOR).map(|(server, _)| server);
+        let has_tools_of = |server: &str| self.tools.iter().any(|one| server_of(one) == Some(server));
         self.tools.iter().any(|one| one == tool)
-            || server.is_some_and(|server| self.mcp_servers.iter().any(|one| one == server))
+            || server_of(tool).is_some_and(|server| self.mcp_servers.iter().any(|one| one == server))
+            || server_of_all(tool).is_some_and(has_tools_of)
     }
 
     /// Restricts the settings of an earlier job to the present ceilings.
@@ -66,12 +70,14 @@ impl Ceiling {
         };
         let image = known("image", image, &self.default_image, &self.images);
         let model = known("model", model, &self.default_model, &self.models);
-        let tools = tools.map(|tools| {
-            let (kept, removed): (Vec<_>, Vec<_>) = tools.iter().cloned().partition(|tool| self.offers(tool));
+        let tools = tools.and_then(|tools| {
+            let (kept, removed): (Vec<_>, Vec<_>) =
+                tools.iter().cloned().partition(|entry| self.offers(entry_name(entry)));
             if !removed.is_empty() {
                 changes.push(format!("tools that are no longer offered: {}", removed.join(", ")));
             }
-            kept
+            // The built-in tools alone are what a job without a list has.
+            (!kept.is_empty() || !is_addition(tools)).then_some(kept)
         });
         RestrictedSettings { limits, image, model, tools, changes }
     }

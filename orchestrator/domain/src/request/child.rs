@@ -1,8 +1,8 @@
 //! Requests for child jobs: every setting is at most the parent's, and the parent's where the request names none.
 
-use protocol::{CreateJob, LimitsRequest};
+use protocol::{CreateJob, InputFile, LimitsRequest};
 
-use super::{Accepted, Ceiling, Rejected, check, within_priorities};
+use super::{Accepted, Ceiling, Rejected, ToolSelection, check, within_priorities};
 use crate::job::{Descendants, JobRecord};
 
 /// What a tool call asks of a child job.
@@ -15,9 +15,16 @@ pub struct ChildRequest {
     pub limits: Option<LimitsRequest>,
     /// Tools, each one of the parent's.
     pub tools: Option<Vec<String>>,
+    /// Files put into the workspace before the work starts.
+    pub files: Vec<InputFile>,
+    /// Whether the work starts with a plan.
+    pub plan: bool,
+    /// The parent's image.
+    pub image: Option<String>,
 }
 
-/// Validates the request of `parent` for a child. `trees` are the jobs below it and below each job above it.
+/// Validates the request of `parent` for a child. The parent's tools are names: all tools of a server are, for a child,
+/// those that its parent has. `trees` are the jobs below it and below each job above it.
 pub fn check_child(
     asked: ChildRequest,
     parent: &JobRecord,
@@ -30,15 +37,28 @@ pub fn check_child(
         prompt: asked.prompt,
         title: asked.title,
         limits: Some(with_defaults(&asked.limits.unwrap_or_default(), &ceiling)),
-        tools: asked.tools.or_else(|| brief.tools.is_some().then(|| ceiling.tools.clone())),
+        tools: asked.tools,
+        files: asked.files,
+        plan: asked.plan,
+        image: asked.image,
         priority: within_priorities(brief.priority),
         effort: brief.effort,
         ..CreateJob::default()
     };
     let accepted = check(&request, &ceiling)?;
+    request.tools = match &request.tools {
+        Some(list) => Some(selected(list, &ceiling)),
+        None => brief.tools.is_some().then(|| ceiling.tools.clone()),
+    };
     // Not checked again: the list may name tools that were left out of `tools`, where it has no effect.
     request.approve.clone_from(&brief.approve);
     Ok((request, accepted))
+}
+
+/// The tools of the ceiling that a valid list selects.
+fn selected(list: &[String], ceiling: &Ceiling) -> Vec<String> {
+    let selection = ToolSelection::of(list);
+    ceiling.tools.iter().filter(|tool| selection.includes(tool)).cloned().collect()
 }
 
 /// The highest values that a child may ask for: the parent's, as far as the operator still allows them.
@@ -164,6 +184,39 @@ mod tests {
         let refused = check_child(asked(limits), &parent(), &TREES, &operator());
         let Err(Rejected::Invalid(errors)) = refused else { panic!("{refused:?}") };
         assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), [field]);
+    }
+
+    #[rstest]
+    #[case::all_of_a_server(&["srv__*"], &["srv__a", "srv__b"])]
+    #[case::built_in_and_more(&["+srv__a"], &["shell", "srv__a"])]
+    #[case::built_in_and_a_server(&["+srv__*"], &["shell", "srv__a", "srv__b"])]
+    fn all_tools_of_a_server_are_those_of_the_parent(#[case] list: &[&str], #[case] expected: &[&str]) {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let parent = parent().with_brief(|brief| brief.tools = Some(names(&["shell", "srv__a", "srv__b"])));
+        let operator = Ceiling { mcp_servers: names(&["srv", "other"]), ..operator() };
+        let asked_for = |list: &[&str]| ChildRequest { tools: Some(names(list)), ..asked(json!({})) };
+        let (request, _) = check_child(asked_for(list), &parent, &TREES, &operator).unwrap();
+        assert_eq!(request.tools, Some(names(expected)));
+        let refused = check_child(asked_for(&["other__*"]), &parent, &TREES, &operator);
+        assert!(matches!(refused, Err(Rejected::NotAvailable(_))), "{refused:?}");
+    }
+
+    #[test]
+    fn a_child_has_files_a_plan_and_no_image_but_its_parents() {
+        let file =
+            InputFile { path: "a".to_owned(), content: Some("text".to_owned()), content_base64: None, mode: None };
+        let asked = |image: &str| ChildRequest {
+            files: vec![file.clone()],
+            plan: true,
+            image: Some(image.to_owned()),
+            ..asked(json!({}))
+        };
+        let (request, accepted) = check_child(asked("other"), &parent(), &TREES, &operator()).unwrap();
+        assert_eq!((request.plan, accepted.image.as_str()), (true, "other"));
+        assert_eq!(accepted.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["a"]);
+        let refused = check_child(asked("i"), &parent(), &TREES, &operator());
+        let Err(Rejected::Invalid(errors)) = refused else { panic!("{refused:?}") };
+        assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), ["image"]);
     }
 
     #[test]

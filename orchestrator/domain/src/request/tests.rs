@@ -56,6 +56,15 @@ fn a_request_needs_only_a_prompt() {
 #[case(json!({"tools": ["shell", "she ll"]}), "tools[1]")]
 #[case(json!({"tools": ["shell", "Shell"]}), "tools[1]")]
 #[case(json!({"tools": ["nothing_of_ours"]}), "tools[0]")]
+#[case(json!({"tools": ["+nothing_of_ours"]}), "tools[0]")]
+#[case(json!({"tools": ["+"]}), "tools[0]")]
+#[case(json!({"tools": ["*"]}), "tools[0]")]
+#[case(json!({"tools": ["shell", "srv__a*"]}), "tools[1]")]
+#[case(json!({"tools": ["++shell"]}), "tools[0]")]
+#[case(json!({"tools": ["shell", "+echo"]}), "tools")]
+#[case(json!({"tools": ["+srv__*", "echo"]}), "tools")]
+#[case(json!({"approve": ["+echo"]}), "approve[0]")]
+#[case(json!({"approve": ["srv__*"]}), "approve[0]")]
 #[case(json!({"labels": {"": "x"}}), "labels.")]
 #[case(json!({"labels": {"team": "a\nb"}}), "labels.team")]
 #[case(json!({"metadata": {"nul": "\0"}}), "metadata")]
@@ -92,11 +101,22 @@ fn invalid_fields_are_named(#[case] fields: Value, #[case] field: &str) {
 #[case(json!({"egress": {"inject": [{"host": "a.example", "header": "x", "secret": "s"}]}}), "egress.inject")]
 #[case(json!({"tools": ["echo", "http"]}), "tools[1]")]
 #[case(json!({"tools": ["server__tool"]}), "tools[0]")]
+#[case(json!({"tools": ["echo", "server__*"]}), "tools[1]")]
+#[case(json!({"tools": ["+server__*"]}), "tools[0]")]
 fn unavailable_features_are_refused(#[case] fields: Value, #[case] field: &str) {
     match checked(&fields) {
         Err(Rejected::NotAvailable(errors)) => assert_eq!(errors[0].field, field),
         other => panic!("{other:?}"),
     }
+}
+
+#[rstest]
+#[case(json!(["shell", "srv__any", "srv__*"]))]
+#[case(json!(["+shell", "+srv__any", "+srv__*"]))]
+#[case(json!([]))]
+fn a_list_of_tools_narrows_or_adds(#[case] tools: Value) {
+    let accepted = checked(&json!({"tools": tools}));
+    assert!(accepted.is_ok(), "{accepted:?}");
 }
 
 #[test]
@@ -164,6 +184,15 @@ fn settings_of_an_earlier_job_are_restricted_to_the_present_ceilings() {
             "tools that are no longer offered: gone",
         ]
     );
+    for (list, kept) in [
+        (vec!["+shell", "+gone__*", "+srv__*"], Some(vec!["+shell", "+srv__*"])),
+        (vec!["+gone__one"], None),
+        (vec!["gone__*"], Some(vec![])),
+    ] {
+        let names = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let restricted = today.restrict(&Limits::default(), ("other:1", "n"), Some(&names(list)));
+        assert_eq!(restricted.tools, kept.map(names));
+    }
     let same = ceiling().restrict(&Limits::default(), ("other:1", "n"), None);
     assert_eq!((same.limits, same.changes), (Limits::default(), vec![]));
 }

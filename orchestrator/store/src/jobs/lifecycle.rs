@@ -220,7 +220,7 @@ pub(crate) async fn apply(
     Ok(Transition::Applied(Box::new(job)))
 }
 
-/// Writes the record by compare-and-set. A new attempt has no session and no worker yet.
+/// Writes the record by compare-and-set. A new attempt has no session, no worker and no tools of servers yet.
 async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result<(), StoreError> {
     let columns = StageColumns::of(&job.stage)?;
     let written = sqlx::query(
@@ -233,6 +233,7 @@ async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result
          session_attempt = CASE WHEN $16 THEN $5 ELSE session_attempt END, \
          session_hash = CASE WHEN $16 THEN NULL ELSE session_hash END, \
          calls_before_attempt = CASE WHEN $16 THEN $17 ELSE calls_before_attempt END, \
+         attempt_tools = CASE WHEN $16 OR $11 IS NOT NULL THEN NULL ELSE attempt_tools END, \
          cancelled_by_parent = $18, held = $19 WHERE id = $20 AND rev = $21",
     )
     .bind(job.rev)

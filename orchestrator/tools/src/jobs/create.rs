@@ -1,7 +1,10 @@
 //! `create_job`: a child of the job that calls it, or a job of the person that a thread belongs to.
 
+use std::sync::Arc;
+
 use agent::{ApprovalRequirement, BoxFuture, Invocation, Tool, ToolError, ToolOutput, ToolSpec};
-use protocol::{CreateJob, Job, JobId, LimitsRequest, Source, ToolErrorKind, WorkId};
+use protocol::{CreateJob, FileMode, Job, JobId, Source, ToolErrorKind, WorkId};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
@@ -11,8 +14,8 @@ use super::{
 };
 use dispatch::{Submission, SubmitError, Submitted};
 use domain::{
-    job::ChildRefused,
-    request::{ChildRequest, MAX_TITLE_CHARS},
+    job::{ChildRefused, JobRecord},
+    request::{ChildRequest, MAX_FILES, MAX_TITLE_CHARS, MAX_TOOLS, server_of_all},
 };
 
 use crate::builtin::{object, spec};
@@ -41,7 +44,10 @@ impl Tool for CreateJobTool {
             "title": {"type": "string", "maxLength": MAX_TITLE_CHARS, "description": "A title for lists."},
             "wait": {"type": "boolean", "description": "Whether to wait for the end, for at most 50 s; false when left out."},
             "limits": limits,
-            "tools": {"type": "array", "items": {"type": "string"}, "description": "Names of the tools that the job may use."}
+            "tools": {"type": "array", "maxItems": MAX_TOOLS, "items": {"type": "string"}, "description": "The only tools that the job may use; with + before every name, such as +server__tool, the built-in ones and these. server__* is all tools of an MCP server."},
+            "files": files_schema(),
+            "plan": {"type": "boolean", "description": "Whether the job makes a plan first; false when left out."},
+            "image": {"type": "string", "description": "One of the operator's images; a job's own jobs have its image."}
         });
         let description = "Creates a job: another agent that works on a task in a sandbox. Returns its id and state; with `wait`, its \
                            result. Use job_status to ask for it later.";
@@ -82,11 +88,11 @@ impl CreateJobTool {
         let submitted = match invocation.context.work {
             WorkId::Job(caller) => {
                 let parent = self.0.store().job(caller).await.map_err(|error| failed(&error))?.ok_or_else(not_found)?;
-                submitter.submit_child(&parent, submission, asked).await
+                submitter.submit_child(&with_tools_of(invocation, parent), submission, asked).await
             }
             WorkId::Thread(_) => {
-                let ChildRequest { prompt, title, limits, tools } = asked;
-                let request = CreateJob { prompt, title, limits, tools, ..CreateJob::default() };
+                let ChildRequest { prompt, title, limits, tools, files, plan, image } = asked;
+                let request = CreateJob { prompt, title, limits, tools, files, plan, image, ..CreateJob::default() };
                 let owner = invocation.context.owner.as_str().to_owned();
                 submitter.submit_request(owner, submission, request).await
             }
@@ -107,19 +113,51 @@ impl CreateJobTool {
     }
 }
 
+/// The job with the tools that its call had, by name: a child has none of a server that its parent has not.
+fn with_tools_of(invocation: &Invocation, mut job: JobRecord) -> JobRecord {
+    let names = |names: &Vec<String>| names.iter().filter(|name| server_of_all(name).is_none()).cloned().collect();
+    Arc::make_mut(&mut job.brief).tools = invocation.context.only.as_ref().map(names);
+    job
+}
+
+/// The schema of the parameter `files`, which are those of a request to the API.
+fn files_schema() -> Value {
+    let modes = [FileMode::Regular, FileMode::Executable];
+    json!({
+        "type": "array",
+        "maxItems": MAX_FILES,
+        "description": "Files that are put into the job's workspace before it starts.",
+        "items": {
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "minLength": 1, "description": "Relative to the workspace."},
+                "content": {"type": "string", "description": "The content as text; either this or content_base64."},
+                "content_base64": {"type": "string", "description": "The content as base64."},
+                "mode": {"type": "string", "enum": modes, "description": "The permissions; 0644 when left out, 0755 for a program."}
+            },
+            "required": ["path"],
+            "additionalProperties": false
+        }
+    })
+}
+
 fn request(invocation: &Invocation) -> Result<ChildRequest, ToolError> {
-    let argument = |name: &str| invocation.arguments.get(name).cloned().filter(|value| !value.is_null());
-    let invalid = |error: serde_json::Error| ToolError::new(ToolErrorKind::InvalidParameters, error.to_string());
-    let limits: Option<LimitsRequest> = argument("limits")
-        .map(serde_json::from_value)
-        .transpose()
-        .map_err(|error| ToolError::new(ToolErrorKind::InvalidParameters, format!("limits: {error}")))?;
     Ok(ChildRequest {
         prompt: text(invocation, "prompt").to_owned(),
-        title: argument("title").map(serde_json::from_value).transpose().map_err(invalid)?,
-        limits,
-        tools: argument("tools").map(serde_json::from_value).transpose().map_err(invalid)?,
+        title: argument(invocation, "title")?,
+        limits: argument(invocation, "limits")?,
+        tools: argument(invocation, "tools")?,
+        files: argument(invocation, "files")?.unwrap_or_default(),
+        plan: argument(invocation, "plan")?.unwrap_or_default(),
+        image: argument(invocation, "image")?,
     })
+}
+
+/// An argument, if it was given.
+fn argument<T: DeserializeOwned>(invocation: &Invocation, name: &str) -> Result<Option<T>, ToolError> {
+    let given = invocation.arguments.get(name).filter(|value| !value.is_null());
+    let read = given.cloned().map(serde_json::from_value).transpose();
+    read.map_err(|error| ToolError::new(ToolErrorKind::InvalidParameters, format!("{name}: {error}")))
 }
 
 /// The error of a job that was not created; nothing is stored.

@@ -73,7 +73,10 @@ fn action() -> Value {
         "use_tools": flag("With lightweight: whether the model may call tools; false when left out."),
         "max_tool_rounds": number("With lightweight and use_tools: rounds of tool calls, 1 to 20; 3 when left out."),
         "max_tokens": number("With lightweight: output tokens of each model call."),
-        "tools": list("With lightweight and full_job: the only tools that it may call."),
+        "tools": list(
+            "With lightweight and full_job: the only tools that it may call; with + before every name, the built-in ones and these. \
+             server__* is all tools of an MCP server."
+        ),
         "model": text("With lightweight and full_job: one of the operator's models."),
         "effort": choice(&["low", "medium", "high"], "With lightweight and full_job: how much the model thinks."),
         "title": text("With full_job: its title."),

@@ -59,8 +59,11 @@ pub(super) struct ActionFields {
     /// With --job: jobs with a higher priority start first; -100 to 100
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
-    /// Allow only this tool; can be repeated; with --prompt, implies --tools
-    #[arg(long = "tool", value_name = "NAME")]
+    #[arg(
+        long = "tool",
+        value_name = "NAME",
+        help = "Allow only this tool; SERVER__* is all tools of an MCP server, +NAME the built-in tools and this one; can be repeated; with --prompt, implies --tools"
+    )]
     tool: Vec<String>,
     /// Let this tool run although it always requires approval; can be repeated; with --prompt, implies --tools
     #[arg(long = "approve", value_name = "TOOL")]

@@ -6,6 +6,7 @@ use protocol::{CreateRoutine, PermissionState, RoutineAction, RoutineTrigger, Ro
 use schedule::Schedule;
 
 use super::{RoutineEditor, RoutineError};
+use domain::request::entry_name;
 use engine::SandboxReadiness;
 
 /// Tools that only a container has: a lightweight run has none of them.
@@ -95,7 +96,7 @@ fn named_tools(request: &CreateRoutine) -> Vec<(&'static str, &str)> {
     };
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| word.contains('_'));
     let mut named: Vec<(&str, &str)> =
-        listed.unwrap_or_default().iter().map(|tool| ("action.tools", tool.as_str())).collect();
+        listed.unwrap_or_default().iter().map(|tool| ("action.tools", entry_name(tool))).collect();
     for word in words {
         if !named.iter().any(|(_, known)| *known == word) {
             named.push((field, word));

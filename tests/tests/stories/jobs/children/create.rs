@@ -112,6 +112,52 @@ async fn a_child_cannot_have_more_than_its_parent() {
 }
 
 #[tokio::test]
+async fn a_child_has_the_files_and_the_plan_of_the_call_and_its_parents_image() {
+    let world = World::builder().set("GANTRY_SANDBOX_IMAGES", "other:1").build().await;
+    let ada = world.user("ada");
+    let worker = parent_of(&world, &ada, 1).await;
+    let files = json!([{"path": "a/b.txt", "content": "text"}]);
+    let asked = |image: &str| json!({"prompt": "part", "files": files, "plan": true, "image": image});
+    let (kind, message) = call(&worker, "t1", "create_job", asked("other:1")).await.unwrap_err();
+    assert!(kind == ToolErrorKind::InvalidParameters && message.starts_with("image: "), "{message}");
+    let image = ada.job(worker.job).await.container.expect("a container").image;
+    let child = id_of(&call(&worker, "t2", "create_job", asked(&image)).await.unwrap());
+    let below = world.manual_worker(child).await;
+    assert!(below.job().await.plan);
+    assert_eq!(ada.bytes(&format!("/api/jobs/{child}/files/a/b.txt")).await, b"text");
+    end(below, &ada).await;
+    end(worker, &ada).await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_job_names_the_jobs_below_it_by_a_part_of_their_ids() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let worker = parent_of(&world, &ada, 2).await;
+    let first = create(&worker, "t1", json!({})).await;
+    let text = first.to_string();
+    // The id of the parent begins alike.
+    for (call_id, part) in [("t2", &text[..4]), ("t3", &text[28..]), ("t4", &text[28..32])] {
+        let status = call(&worker, call_id, "job_status", json!({"job_id": part})).await.unwrap();
+        assert_eq!(id_of(&status), first, "{part}");
+    }
+    let parent = worker.job.to_string().split_off(28);
+    let (kind, _) = call(&worker, "t5", "job_status", json!({"job_id": parent})).await.unwrap_err();
+    assert_eq!(kind, ToolErrorKind::NotFound);
+    let second = create(&worker, "t6", json!({})).await;
+    let (kind, message) = call(&worker, "t7", "cancel_job", json!({"job_id": text[..4]})).await.unwrap_err();
+    let lists = |id: protocol::JobId| message.contains(&id.to_string());
+    assert!(kind == ToolErrorKind::InvalidParameters && lists(first) && lists(second), "{message}");
+    assert!(!lists(worker.job), "{message}");
+    for id in [first, second] {
+        finish(&world, &ada, id).await;
+    }
+    end(worker, &ada).await;
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn simultaneous_calls_create_exactly_as_many_children_as_are_allowed() {
     let world = World::builder().set("GANTRY_MAX_PARALLEL_JOBS", 8).set("GANTRY_TOOL_RATE_BURST", 0).build().await;
     let ada = world.user("ada");
