@@ -1,8 +1,8 @@
 //! Cleaning: separates a model's text into visible text, thinking, and calls written as text. Pure.
 //!
 //! Owns one pass over the text, from left to right, linear in its length. Never touches code: fenced blocks and inline
-//! code stay as they are, except a JSON block that is a call of an offered tool. Never makes a call of another tool, or of
-//! one whose end is missing.
+//! code stay as they are, except a JSON block that is a call of an offered tool. Never makes a call of another tool, of
+//! one whose end is missing, or of a text that the model has read.
 
 mod call;
 mod code;
@@ -24,9 +24,18 @@ pub(crate) struct Cleaned {
     pub(crate) thinking: String,
     /// Calls written as text, in order; their ids are empty.
     pub(crate) calls: Vec<ToolCall>,
-    /// Whether there are others which are not recovered: of a tool that is not offered, cut off, or of whatever tool if
-    /// calls are not recovered at all.
+    /// The call that the text ends with, code left aside, and that is not recovered. Its markup is not part of `text`.
+    pub(crate) last_unread: Option<UnreadCall>,
+    /// Whether calls are recovered and there are others that cannot be: of a tool that is not offered, malformed or cut
+    /// off.
     pub(crate) has_unread_calls: bool,
+}
+
+/// A call that is written as text and not recovered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UnreadCall {
+    /// The name of its tool as the model wrote it, where it could be read.
+    pub(crate) tool: Option<String>,
 }
 
 /// The tools whose calls are looked for.
@@ -36,11 +45,14 @@ pub(crate) struct Offered<'t> {
     pub(crate) recovers: bool,
     /// Which names are tools that may be called.
     pub(crate) is_offered: &'t dyn Fn(&str) -> bool,
+    /// Whether the text of a call stands in something that the model has read. Such a call is quoted, not made.
+    pub(crate) is_quoted: &'t dyn Fn(&str) -> bool,
 }
 
 impl Offered<'_> {
     /// No tools.
-    pub(crate) const NONE: Offered<'static> = Offered { recovers: false, is_offered: &|_| false };
+    pub(crate) const NONE: Offered<'static> =
+        Offered { recovers: false, is_offered: &|_| false, is_quoted: &|_| false };
 }
 
 /// Cleans a reply's text.

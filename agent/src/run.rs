@@ -10,6 +10,7 @@ pub(crate) mod outage;
 pub(crate) mod outcome;
 pub(crate) mod plan;
 pub(crate) mod signals;
+pub(crate) mod unread;
 
 use std::collections::VecDeque;
 

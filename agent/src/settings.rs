@@ -23,8 +23,8 @@ pub struct Settings {
     pub use_tools: bool,
     /// A tool that leaves nothing to answer: the work ends after the calls of a reply in which a call of it succeeds.
     pub final_tool: Option<&'static str>,
-    /// Whether calls that the model writes as text are run. A text can also quote a call, such as one from a file, so this is for
-    /// models without native tool calls.
+    /// Whether calls that the model writes as text are run, unless they stand in what it has read. For models without native tool
+    /// calls. An answer of another provider says where its setting differs.
     pub text_tool_calls: bool,
     /// Completion limit of one model call, in tokens.
     pub max_tokens: Option<u64>,

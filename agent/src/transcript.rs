@@ -4,6 +4,7 @@
 //! tool.
 
 pub(crate) mod compact;
+pub(crate) mod read_texts;
 pub(crate) mod record;
 pub(crate) mod size;
 

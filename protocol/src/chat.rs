@@ -248,6 +248,10 @@ pub struct Completion {
     /// A notice of the orchestrator to the agent, such as a budget that runs low. Not part of the model's reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
+    /// Whether tool calls that the model wrote as text are run. Absent where the setting of the first provider applies, which
+    /// the loop was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text_tool_calls: Option<bool>,
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::ops::Range;
 use protocol::ToolCall;
 
 use super::{
-    Cleaned, Offered, call,
+    Cleaned, Offered, UnreadCall, call,
     code::{self, Inline},
     harmony::{self, Message},
     marks::{self, CLOSING, OPENING},
@@ -26,6 +26,13 @@ enum Thinking {
     Mentioned,
 }
 
+/// Markup of a call that is not recovered, as long as no words follow it.
+struct Unread {
+    /// Where it is in the cleaned text; empty if it is left out.
+    place: Range<usize>,
+    tool: Option<String>,
+}
+
 /// The pass and what it has found.
 pub(super) struct Scan<'t> {
     text: &'t str,
@@ -35,6 +42,7 @@ pub(super) struct Scan<'t> {
     /// Whether `out.text` is more than white space.
     has_text: bool,
     at: usize,
+    unread: Vec<Unread>,
     out: Cleaned,
 }
 
@@ -47,6 +55,7 @@ impl<'t> Scan<'t> {
             thinking: Thinking::NotSeen,
             has_text: false,
             at: 0,
+            unread: Vec::new(),
             out: Cleaned::default(),
         }
     }
@@ -69,6 +78,24 @@ impl<'t> Scan<'t> {
                 self.prose();
             }
         }
+        self.end()
+    }
+
+    /// Takes the calls out of the text that it ends with.
+    fn end(mut self) -> Cleaned {
+        if self.unread.is_empty() {
+            return self.out;
+        }
+        let mut text = String::with_capacity(self.out.text.len());
+        let mut from = 0;
+        for Unread { place, .. } in &self.unread {
+            text.push_str(&self.out.text[from..place.start]);
+            from = place.end;
+        }
+        text.push_str(&self.out.text[from..]);
+        self.out.text = text;
+        let tool = self.unread.into_iter().rev().find_map(|unread| unread.tool);
+        self.out.last_unread = Some(UnreadCall { tool });
         self.out
     }
 
@@ -86,7 +113,15 @@ impl<'t> Scan<'t> {
         self.copy(end);
     }
 
+    /// Copies words. Calls before them are something that the text is about.
     fn copy(&mut self, end: usize) {
+        if self.text[self.at..end].contains(char::is_alphanumeric) {
+            self.unread.clear();
+        }
+        self.copy_code(end);
+    }
+
+    fn copy_code(&mut self, end: usize) {
         let copied = &self.text[self.at..end];
         self.has_text = self.has_text || !copied.trim().is_empty();
         self.out.text.push_str(copied);
@@ -102,14 +137,16 @@ impl<'t> Scan<'t> {
         let is_call = ["tool_call", "tool_code"].contains(&language);
         let json = may_be_call.then(|| call::json_calls(content, &self.offered)).flatten();
         let calls = json.or_else(|| is_call.then(|| call::python_calls(content, &self.offered)).flatten());
-        let calls = calls.filter(|_| self.offered.recovers);
-        self.out.has_unread_calls |= is_call && calls.is_none();
         match calls {
-            Some(calls) => {
+            Some(calls) if self.recovers(content) => {
                 self.out.calls.extend(calls);
                 self.at = fence.end;
             }
-            None => self.copy(fence.end),
+            calls if is_call => {
+                self.out.has_unread_calls |= self.offered.recovers && calls.is_none();
+                self.leave(fence.end, calls.as_deref().and_then(first_tool), true);
+            }
+            _ => self.copy_code(fence.end),
         }
         true
     }
@@ -117,7 +154,7 @@ impl<'t> Scan<'t> {
     fn inline_code(&mut self) -> bool {
         let run = code::run_length(&self.text.as_bytes()[self.at..], b'`');
         let end = self.inline.end(self.at).unwrap_or(self.at + run);
-        self.copy(end);
+        self.copy_code(end);
         true
     }
 
@@ -129,8 +166,8 @@ impl<'t> Scan<'t> {
             TagKind::ThinkingClose if self.closes_thinking() => self.stray_close(&tag),
             TagKind::ThinkingOpen | TagKind::ThinkingClose => self.mention(&tag),
             // Without a call in it, its content is text or nested tags, which the pass then meets.
-            TagKind::WrapperOpen if self.take(payload::read(after), after) => {}
-            TagKind::CallOpen { tool } => return self.take(payload::arguments(tool, after), after),
+            TagKind::WrapperOpen if self.take(payload::read(after), after, self.start_of(after)) => {}
+            TagKind::CallOpen { tool } => return self.take(payload::arguments(tool, after), after, self.at),
             TagKind::WrapperOpen | TagKind::CallClose => self.at = tag.end,
             TagKind::ParameterOpen { .. } | TagKind::KeyOpen | TagKind::ValueOpen | TagKind::ParameterClose => {
                 return false;
@@ -146,14 +183,14 @@ impl<'t> Scan<'t> {
             self.at = self.text.len() - after.len();
             return true;
         }
-        marks::strip_any(here, &OPENING).is_some_and(|after| self.take(payload::read(after), after))
+        marks::strip_any(here, &OPENING).is_some_and(|after| self.take(payload::read(after), after, self.start_of(after)))
     }
 
     /// A message of Harmony.
     fn message(&mut self, starts_reply: bool) -> bool {
         let Some(message) = harmony::message_at(&self.text[self.at..], starts_reply) else { return false };
         match message {
-            Message::Call(after) => return self.take(payload::read(after), after),
+            Message::Call(after) => return self.take(payload::read(after), after, self.at),
             Message::Text(body) => self.at = self.text.len() - body.len(),
             Message::Thinking(Some(thinking), after) => {
                 self.thought(thinking);
@@ -175,55 +212,85 @@ impl<'t> Scan<'t> {
         self.out.thinking.push('\n');
     }
 
-    /// A reply, or what is left of it, that is nothing but calls, as JSON or in Python's notation. It can also be an
-    /// answer, so it stays text unless it is run.
+    /// A reply, or what is left of it, that is nothing but calls, as JSON or in Python's notation.
     fn only_calls(&mut self) -> bool {
         let here = &self.text[self.at..];
         let json = call::json_calls(here, &self.offered);
         let Some(calls) = json.or_else(|| call::python_calls(here, &self.offered)) else { return false };
-        if self.offered.recovers {
-            self.out.calls = calls;
-            self.at = self.text.len();
-        } else {
-            self.out.has_unread_calls = true;
-            self.copy(self.text.len());
+        self.take(Payload::Read { calls, has_others: false, rest: "" }, here, self.at)
+    }
+
+    /// Takes what was read of `after`, the text behind a mark; the call's own text begins at `start`. False if it is no
+    /// call; then nothing has changed.
+    fn take(&mut self, payload: Payload<'_>, after: &str, start: usize) -> bool {
+        let is_text = !self.offered.recovers;
+        match payload {
+            Payload::Absent => return false,
+            Payload::CutOff => self.leave(self.text.len(), None, is_text),
+            Payload::Malformed => {
+                self.out.has_unread_calls |= !is_text;
+                self.leave(self.call_end(self.text.len() - after.len()), None, is_text);
+            }
+            Payload::Read { calls, has_others, rest } => {
+                let end = self.text.len() - rest.len();
+                let (tool, written) = (first_tool(&calls), calls.len());
+                let found: Vec<ToolCall> = calls.into_iter().filter_map(|call| self.offered.find(call)).collect();
+                if written == 0 && !has_others {
+                    self.at = end;
+                } else if found.is_empty() {
+                    self.out.has_unread_calls |= !is_text;
+                    self.leave(self.with_close(end), tool, is_text);
+                } else if self.recovers(&self.text[start..end]) {
+                    self.out.has_unread_calls |= has_others || found.len() < written;
+                    self.out.calls.extend(found);
+                    self.at = end;
+                } else {
+                    self.leave(self.with_close(end), first_tool(&found), true);
+                }
+            }
         }
         true
     }
 
-    /// Takes what was read of `after`, the text behind a mark. False if it is no call; then nothing has changed.
-    fn take(&mut self, payload: Payload<'_>, after: &str) -> bool {
-        match payload {
-            Payload::Absent => return false,
-            Payload::CutOff => {
-                self.out.has_unread_calls = true;
-                self.at = self.text.len();
-            }
-            Payload::Malformed => {
-                self.out.has_unread_calls = true;
-                self.at = self.call_end(self.text.len() - after.len());
-            }
-            Payload::Read { calls, has_others, rest } => {
-                let written = calls.len();
-                let found: Vec<ToolCall> = calls.into_iter().filter_map(|call| self.offered.find(call)).collect();
-                let recovered = if self.offered.recovers { found } else { Vec::new() };
-                self.out.has_unread_calls |= has_others || recovered.len() < written;
-                self.out.calls.extend(recovered);
-                self.at = self.text.len() - rest.len();
-            }
+    /// Whether a call with this text is recovered.
+    fn recovers(&self, text: &str) -> bool {
+        self.offered.recovers && !(self.offered.is_quoted)(text)
+    }
+
+    /// Where the text of a call begins whose mark is here. JSON names its tool by itself, in whatever marks.
+    fn start_of(&self, after: &str) -> usize {
+        if after.trim_start().starts_with(['{', '[']) { self.text.len() - after.len() } else { self.at }
+    }
+
+    /// Leaves a call that is not recovered, up to `end`. If words follow, it stays where it `is_text`.
+    fn leave(&mut self, end: usize, tool: Option<String>, is_text: bool) {
+        let start = self.out.text.len();
+        if is_text {
+            self.out.text.push_str(&self.text[self.at..end]);
         }
-        true
+        self.unread.push(Unread { place: start..self.out.text.len(), tool });
+        self.at = end;
     }
 
     /// The end of the first mark or tag that ends a call, or of the text.
     fn call_end(&self, from: usize) -> usize {
         let mut places = self.text[from..].match_indices(['<', '[']).map(|(length, _)| from + length);
-        let end_at = |start: usize| {
-            let tag = tag::tag_at(self.text, start).filter(|tag| tag.kind == TagKind::CallClose);
-            let mark = || marks::strip_any(&self.text[start..], &CLOSING).map(|rest| self.text.len() - rest.len());
-            tag.map(|tag| tag.end).or_else(mark)
-        };
-        places.find_map(end_at).unwrap_or(self.text.len())
+        places.find_map(|start| self.close_at(start)).unwrap_or(self.text.len())
+    }
+
+    /// The end of a call whose JSON ends here, with the mark or tag that follows and ends it.
+    fn with_close(&self, end: usize) -> usize {
+        let rest = &self.text[end..];
+        let close = end + rest.len() - rest.trim_start().len();
+        let is_open = self.text[..end].ends_with('}');
+        is_open.then(|| self.close_at(close)).flatten().unwrap_or(end)
+    }
+
+    /// The end of the mark or tag at `start`, if it is one that ends a call.
+    fn close_at(&self, start: usize) -> Option<usize> {
+        let tag = tag::tag_at(self.text, start).filter(|tag| tag.kind == TagKind::CallClose);
+        let mark = || marks::strip_any(&self.text[start..], &CLOSING).map(|rest| self.text.len() - rest.len());
+        tag.map(|tag| tag.end).or_else(mark)
     }
 
     /// Thinking extends to its closing tag, or to the end of the text without one.
@@ -245,6 +312,7 @@ impl<'t> Scan<'t> {
             let before = std::mem::take(&mut self.out.text);
             self.out.thinking.push_str(&before);
             self.has_text = false;
+            self.unread.clear();
             self.out.has_unread_calls = false;
             self.thinking = Thinking::Seen;
         }
@@ -285,14 +353,15 @@ impl<'t> Scan<'t> {
         let rest = rest.trim_start();
         // The arguments stand before the closing bracket or after it.
         let (closed, rest) = rest.strip_prefix(']').map_or((false, rest), |rest| (true, rest.trim_start()));
-        let Some((arguments, used)) = call::leading_object(rest).filter(|_| self.offered.recovers) else {
-            return false;
-        };
+        let Some((arguments, used)) = call::leading_object(rest) else { return false };
         let Some(call) = self.offered.find(call::call(name.to_owned(), arguments)) else { return false };
         let after = &rest[used..];
         let after = if closed { after } else { after.trim_start().strip_prefix(']').unwrap_or(after) };
-        self.out.calls.push(call);
-        self.at = self.text.len() - after.len();
-        true
+        self.take(Payload::Read { calls: vec![call], has_others: false, rest: after }, after, self.at)
     }
+}
+
+/// The tool of the first call.
+fn first_tool(calls: &[ToolCall]) -> Option<String> {
+    calls.first().map(|call| call.name.clone())
 }

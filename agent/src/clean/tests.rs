@@ -9,7 +9,12 @@ use super::*;
 mod families;
 
 fn cleaned(text: &str) -> Cleaned {
-    clean(text, Offered { recovers: true, is_offered: &|name| name == "shell" || name == "echo" })
+    clean(text, offered(true))
+}
+
+/// With the tools `shell` and `echo`.
+fn offered(recovers: bool) -> Offered<'static> {
+    Offered { recovers, is_offered: &|name| name == "shell" || name == "echo", ..Offered::NONE }
 }
 
 #[rstest]
@@ -158,7 +163,7 @@ proptest! {
         recovers: bool,
     ) {
         let text = parts.concat();
-        let cleaned = clean(&text, Offered { recovers, is_offered: &|name| name == "echo" });
+        let cleaned = clean(&text, Offered { recovers, is_offered: &|name| name == "echo", ..Offered::NONE });
         prop_assert!(cleaned.text.len() <= text.len());
         prop_assert!(cleaned.calls.iter().all(|call| recovers && call.name == "echo"));
     }
@@ -166,6 +171,73 @@ proptest! {
     #[test]
     fn prose_without_signs_stays_itself(text in "[a-z \u{e9}.,!]*") {
         prop_assert_eq!(cleaned(&text).text, text.trim());
+    }
+}
+
+/// What is left of a text whose calls are not run, and the tool of the call that it ends with.
+#[rstest]
+#[case::at_the_end("Now.\n<tool_call>{\"name\": \"echo\"}</tool_call>", "Now.", Some("echo"))]
+#[case::alone("[tool: echo {\"message\": \"hi\"}]", "", Some("echo"))]
+#[case::two(
+    "A <invoke name=\"echo\"></invoke> <invoke name=\"shell\"><parameter name=\"command\">ls</parameter></invoke>",
+    "A",
+    Some("shell")
+)]
+#[case::with_a_full_stop("It is <tool_call>{\"name\": \"echo\"}</tool_call>.", "It is .", Some("echo"))]
+#[case::before_code(
+    "<tool_call>{\"name\": \"echo\"}</tool_call>\n```\nhi\n```\n`hi`",
+    "```\nhi\n```\n`hi`",
+    Some("echo")
+)]
+#[case::of_another_tool("<tool_call>{\"name\": \"nope\"}</tool_call>", "", Some("nope"))]
+#[case::python("```tool_code\necho(message=\"hi\")\n```", "", Some("echo"))]
+#[case::explained(
+    "Hermes writes <tool_call>{\"name\": \"echo\"}</tool_call> there.",
+    "Hermes writes <tool_call>{\"name\": \"echo\"}</tool_call> there.",
+    None
+)]
+#[case::explained_twice(
+    "<function=echo>{}</function> is Llama's, <tool_call>echo</tool_call> is GLM's.",
+    "<function=echo>{}</function> is Llama's, <tool_call>echo</tool_call> is GLM's.",
+    None
+)]
+#[case::malformed("A <tool_call>{\"name\": b}</tool_call> B", "A <tool_call>{\"name\": b}</tool_call> B", None)]
+#[case::bracket("[tool: echo {\"a\": 1}] is one.", "[tool: echo {\"a\": 1}] is one.", None)]
+#[case::inline("Models write `<tool_call>{\"name\": \"echo\"}</tool_call>`", "Models write `<tool_call>{\"name\": \"echo\"}</tool_call>`", None)]
+#[case::fenced_json(
+    "```json\n{\"name\": \"echo\", \"arguments\": {}}\n```",
+    "```json\n{\"name\": \"echo\", \"arguments\": {}}\n```",
+    None
+)]
+fn calls_that_are_not_run_are_text_unless_it_ends_with_them(
+    #[case] given: &str,
+    #[case] text: &str,
+    #[case] last: Option<&str>,
+) {
+    let quoting = Offered { is_quoted: &|_| true, ..offered(true) };
+    for given_tools in [offered(false), quoting] {
+        let cleaned = clean(given, given_tools);
+        assert_eq!(cleaned.calls, []);
+        let tool = cleaned.last_unread.map(|call| call.tool.unwrap());
+        // Where calls are run, those of other tools and malformed ones are left out.
+        if !(given_tools.recovers && given.contains("b}")) {
+            assert_eq!((cleaned.text.as_str(), tool.as_deref()), (text, last));
+        }
+    }
+}
+
+/// Marks do not belong to the text of a call that names its tool by itself.
+#[rstest]
+#[case::json("A <tool_call> {\"name\": \"echo\", \"arguments\": {}} </tool_call>", " {\"name\": \"echo\", \"arguments\": {}}")]
+#[case::fenced("```json\n{\"name\": \"echo\", \"arguments\": {}}\n```", "{\"name\": \"echo\", \"arguments\": {}}\n")]
+#[case::tag("A <function=echo>{}</function>", "<function=echo>{}")]
+#[case::name("A <tool_call>echo</tool_call>", "<tool_call>echo</tool_call>")]
+#[case::harmony("<|channel|>commentary to=functions.echo json<|message|>{}<|call|>", "<|channel|>commentary to=functions.echo json<|message|>{}")]
+fn the_text_of_a_call_is_looked_for(#[case] given: &str, #[case] looked_for: &str) {
+    for is_read in [false, true] {
+        let is_quoted = |text: &str| is_read && text == looked_for;
+        let cleaned = clean(given, Offered { is_quoted: &is_quoted, ..offered(true) });
+        assert_eq!(cleaned.calls.is_empty(), is_read, "{given}");
     }
 }
 

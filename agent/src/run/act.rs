@@ -13,14 +13,15 @@ use crate::{
     Admission, Agent, ApprovalRequest, CallResult, Decision, FailureReason, Journal, LimitKind, Model, RecordError,
     ToolError,
     agent::{Flow, LoopState},
-    clean::{Offered, clean},
+    clean::{Cleaned, Offered, UnreadCall, clean},
     run::{
         approvals::park,
         ask::failed,
         cut::with_note,
-        guard::{RepeatWarning, ReplyFacts, TextOnlyReason, Verdict},
+        guard::{RepeatWarning, ReplyFacts, TextOnlyReason, UnreadCalls, Verdict},
     },
     tools::STOPPED_BEFORE_START,
+    transcript::read_texts::ReadTexts,
 };
 
 /// Maximum number of calls of one reply that run at the same time.
@@ -59,8 +60,14 @@ pub(crate) struct ModelReply {
     calls: Vec<ToolCall>,
     /// Whether the calls were written as text.
     are_recovered: bool,
-    /// Whether there are calls in the text that are not among `calls`.
+    /// Whether there are calls in the text that cannot be run, although calls are read from it.
     has_unread_calls: bool,
+    /// The call that the text ended with, if it is not run.
+    pub(crate) last_unread: Option<UnreadCall>,
+    /// Whether calls that are written as text are run with the provider that answered.
+    pub(crate) text_tool_calls: bool,
+    /// Why it may call no tools, if it may not.
+    pub(crate) text_only: Option<TextOnlyReason>,
     finish: FinishReason,
     pub(crate) native: Option<NativeReply>,
 }
@@ -69,6 +76,14 @@ impl ModelReply {
     /// Whether the output limit ended it within its text.
     pub(crate) fn is_cut(&self) -> bool {
         self.finish == FinishReason::Length && !self.text.is_empty()
+    }
+
+    const fn unread_calls(&self) -> UnreadCalls {
+        match &self.last_unread {
+            Some(_) => UnreadCalls::AtEnd,
+            None if self.has_unread_calls => UnreadCalls::Within,
+            None => UnreadCalls::None,
+        }
     }
 }
 
@@ -81,11 +96,11 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         text_only: Option<TextOnlyReason>,
     ) -> Flow {
         let usage = completion.usage;
-        let mut reply = self.read(state, completion).await?;
+        let mut reply = self.read(state, completion, text_only).await?;
         let verdict = state.run.guards.judge(&ReplyFacts {
             text: &reply.text,
             has_calls: !reply.calls.is_empty(),
-            has_unread_calls: reply.has_unread_calls,
+            unread_calls: reply.unread_calls(),
             finish: reply.finish,
             text_only,
             has_tools: !self.tools.definitions().is_empty(),
@@ -113,19 +128,27 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             Verdict::Finish => self.finish(state, text).await,
             Verdict::IterationLimit => {
                 let limit = Value::from(self.settings.max_iterations);
+                // With a call at its end it is not the answer.
+                let text = if reply.last_unread.is_some() { String::new() } else { text };
                 self.end_by_limit(LimitKind::Iterations, limit, text).await
             }
+            Verdict::UnreadCall { is_repeated } => self.answer_unread_call(state, &reply, is_repeated).await,
             Verdict::Fail(reason) => failed(reason, no_text(reason, reply.finish).to_owned()),
             Verdict::Notice(notice) => self.inject_notice(state, notice).await,
         }
     }
 
-    /// Cleans the reply and records its reasoning.
-    pub(crate) async fn read(&self, state: &LoopState<'_>, completion: Completion) -> Flow<ModelReply> {
-        let Completion { content, tool_calls, reasoning, native: made, finish_reason, .. } = completion;
+    /// Cleans the reply and records its reasoning. Calls are read from its text unless it is `text_only`.
+    pub(crate) async fn read(
+        &self,
+        state: &LoopState<'_>,
+        completion: Completion,
+        text_only: Option<TextOnlyReason>,
+    ) -> Flow<ModelReply> {
+        let Completion { content, tool_calls, reasoning, native: made, finish_reason, text_tool_calls, .. } = completion;
+        let text_tool_calls = text_tool_calls.unwrap_or(self.settings.text_tool_calls);
         let native = !tool_calls.is_empty();
-        let recovers = self.settings.text_tool_calls && !native;
-        let cleaned = clean(&content, Offered { recovers, is_offered: &|name| self.tools.offers(name) });
+        let cleaned = self.clean_reply(state, &content, text_tool_calls && text_only.is_none() && !native);
         let thinking = reasoning.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or(&cleaned.thinking);
         if !thinking.is_empty() {
             self.record(AgentEvent::Reasoning { content: thinking.to_owned() }).await?;
@@ -140,9 +163,24 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             calls,
             are_recovered: !native,
             has_unread_calls: cleaned.has_unread_calls,
+            last_unread: cleaned.last_unread.filter(|_| self.offers_tools()),
+            text_tool_calls,
+            text_only,
             finish: finish_reason,
             native: made,
         })
+    }
+
+    /// Whether the model is offered any tools.
+    pub(crate) fn offers_tools(&self) -> bool {
+        self.settings.use_tools && !self.tools.definitions().is_empty()
+    }
+
+    /// Cleans the text of a reply to the conversation.
+    pub(crate) fn clean_reply(&self, state: &LoopState<'_>, content: &str, recovers: bool) -> Cleaned {
+        let read = ReadTexts::new(state.transcript.messages());
+        let is_offered = |name: &str| self.settings.use_tools && self.tools.offers(name);
+        clean(content, Offered { recovers, is_offered: &is_offered, is_quoted: &|text| read.contain(text) })
     }
 
     /// Runs the calls of a reply, up to the limit of tool calls.

@@ -7,7 +7,6 @@ use protocol::{CUT_NOTE, MessageRole, TokenUsage};
 use crate::{
     Agent, Journal, Model,
     agent::{Flow, LoopState},
-    clean::{Offered, clean},
     run::{
         act::ModelReply,
         ask::{ModelTurn, PromptContext},
@@ -51,19 +50,28 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             Ok(mut completion) => {
                 state.run.notice = completion.notice.take().or(state.run.notice.take());
                 let usage = completion.usage;
-                Some((self.read(state, completion).await?, usage)).filter(|(reply, _)| !reply.text.is_empty())
+                let reply = self.read(state, completion, Some(TextOnlyReason::NoTools)).await?;
+                Some((reply, usage)).filter(|(reply, _)| !reply.text.is_empty() || reply.last_unread.is_some())
             }
             Err(refused) => {
                 tracing::warn!(?refused, "an answer that was cut could not be continued");
                 None
             }
         };
-        let (text, is_cut) = if let Some((second, usage)) = second {
+        let (text, is_cut) = if let Some((mut second, usage)) = second {
             let is_cut = second.is_cut();
-            state.transcript.push_reply(second.text, Vec::new(), second.native);
+            state.transcript.push_reply(second.text.clone(), Vec::new(), second.native.take());
             self.measure(state, usage);
             // Joined as they were written: what cleaning takes off the end of a text may belong within it.
-            (clean(&(first.content + &second.content), Offered::NONE).text, is_cut)
+            let joined = self.clean_reply(state, &(first.content + &second.content), false);
+            second.last_unread = joined.last_unread.filter(|_| self.offers_tools());
+            if second.last_unread.is_some() {
+                self.record_message(MessageRole::Assistant, &joined.text).await?;
+                state.run.set_last_text(joined.text, is_cut);
+                let is_repeated = state.run.guards.end_with_call();
+                return self.answer_unread_call(state, &second, is_repeated).await;
+            }
+            (joined.text, is_cut)
         } else {
             // Unless a person has said something since, the conversation ends with the answer.
             if state.transcript.messages().len() == messages {

@@ -61,14 +61,25 @@ pub(crate) struct ReplyFacts<'r> {
     pub(crate) text: &'r str,
     /// Whether the reply asks for tool calls.
     pub(crate) has_calls: bool,
-    /// Whether the text contained calls that are not run.
-    pub(crate) has_unread_calls: bool,
+    /// The calls in its text that are not run.
+    pub(crate) unread_calls: UnreadCalls,
     /// Why the reply ended.
     pub(crate) finish: FinishReason,
     /// Why the call offered no tools, if it did not.
     pub(crate) text_only: Option<TextOnlyReason>,
     /// Whether there are tools at all.
     pub(crate) has_tools: bool,
+}
+
+/// The calls in a text that are not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnreadCalls {
+    /// None, or the text is about them.
+    None,
+    /// Calls that cannot be run, where calls are read from texts.
+    Within,
+    /// The text ends with one.
+    AtEnd,
 }
 
 /// The decision about a reply.
@@ -84,6 +95,11 @@ pub(crate) enum Verdict {
     Fail(FailureReason),
     /// Send the model this notice and continue.
     Notice(&'static str),
+    /// The text ends with a call that is not run, and does not count as an answer.
+    UnreadCall {
+        /// Whether the last reply ended with one, too.
+        is_repeated: bool,
+    },
 }
 
 /// The counters behind the decisions. They start over with each prompt of a person.
@@ -95,6 +111,9 @@ pub(crate) struct Guards {
     intent_nudges: u32,
     empty_replies: u32,
     truncated_replies: u32,
+    /// Whether the last reply ended with a call that is not run.
+    #[serde(default)]
+    has_ended_with_call: bool,
 }
 
 impl Guards {
@@ -108,8 +127,16 @@ impl Guards {
         if reply.text_only.is_some() || !is_empty || reply.has_calls {
             self.empty_replies = 0;
         }
+        // Other calls of the reply count, unless it may have none.
+        let ends_with_call =
+            reply.unread_calls == UnreadCalls::AtEnd && (reply.text_only.is_some() || !reply.has_calls);
+        // A text that was cut is continued, and its end is judged then.
+        if !ends_with_call && (reply.has_calls || reply.finish != FinishReason::Length) {
+            self.has_ended_with_call = false;
+        }
         match reply.text_only {
             Some(TextOnlyReason::IterationCap) => Verdict::IterationLimit,
+            _ if ends_with_call => Verdict::UnreadCall { is_repeated: self.end_with_call() },
             Some(_) if !is_empty => Verdict::Finish,
             Some(TextOnlyReason::DuplicateCalls) => Verdict::Fail(FailureReason::DuplicateCalls),
             Some(_) => Verdict::Fail(FailureReason::EmptyReply),
@@ -123,15 +150,19 @@ impl Guards {
                 self.empty_replies += 1;
                 // What used up the output limit once does so again, and is paid for.
                 let again = self.empty_replies > 1 || reply.finish == FinishReason::Length;
-                let notice = if reply.has_unread_calls { NUDGE_UNREAD } else { NUDGE_EMPTY };
-                self.nudge(again.then_some(TextOnlyReason::EmptyReplies), notice, TEXT_ONLY_EMPTY)
+                self.nudge(again.then_some(TextOnlyReason::EmptyReplies), NUDGE_EMPTY, TEXT_ONLY_EMPTY)
             }
             None if self.may_nudge(reply) => {
                 self.intent_nudges += 1;
-                Verdict::Notice(if reply.has_unread_calls { NUDGE_UNREAD } else { NUDGE_INTENT })
+                Verdict::Notice(if reply.unread_calls == UnreadCalls::Within { NUDGE_UNREAD } else { NUDGE_INTENT })
             }
             None => Verdict::Finish,
         }
+    }
+
+    /// Notes a reply that ends with a call which is not run. Returns whether the last one did, too.
+    pub(crate) const fn end_with_call(&mut self) -> bool {
+        std::mem::replace(&mut self.has_ended_with_call, true)
     }
 
     /// Counts a tool call's result.
@@ -154,7 +185,7 @@ impl Guards {
     fn may_nudge(&self, reply: &ReplyFacts<'_>) -> bool {
         // A text that was cut has no end yet.
         let has_ended = reply.finish != FinishReason::Length;
-        let announces = reply.has_unread_calls
+        let announces = reply.unread_calls == UnreadCalls::Within
             // The provider says that there are calls, and none has come.
             || reply.finish == FinishReason::ToolCalls
             || (has_ended && announces_action(reply.text));
@@ -234,11 +265,22 @@ mod tests {
     use super::*;
 
     const fn reply(text: &str, has_calls: bool, finish: FinishReason) -> ReplyFacts<'_> {
-        ReplyFacts { text, has_calls, has_unread_calls: false, finish, text_only: None, has_tools: true }
+        ReplyFacts {
+            text,
+            has_calls,
+            unread_calls: UnreadCalls::None,
+            finish,
+            text_only: None,
+            has_tools: true,
+        }
+    }
+
+    const fn ends_with_call(text: &str) -> ReplyFacts<'_> {
+        ReplyFacts { unread_calls: UnreadCalls::AtEnd, ..reply(text, false, FinishReason::Stop) }
     }
 
     const fn unread(text: &str, finish: FinishReason) -> ReplyFacts<'_> {
-        ReplyFacts { has_unread_calls: true, ..reply(text, false, finish) }
+        ReplyFacts { unread_calls: UnreadCalls::Within, ..reply(text, false, finish) }
     }
 
     #[rstest]
@@ -255,10 +297,18 @@ mod tests {
     #[case::only_thoughts(reply("", false, FinishReason::Length), Verdict::Notice(TEXT_ONLY_EMPTY))]
     #[case::announced(reply("Let me read it.", false, FinishReason::Stop), Verdict::Notice(NUDGE_INTENT))]
     #[case::unread_call(unread("I read it.", FinishReason::Stop), Verdict::Notice(NUDGE_UNREAD))]
-    #[case::unread_call_alone(unread("", FinishReason::Stop), Verdict::Notice(NUDGE_UNREAD))]
+    #[case::a_call_at_the_end(ends_with_call("I read it."), Verdict::UnreadCall { is_repeated: false })]
+    #[case::a_call_alone(ends_with_call(""), Verdict::UnreadCall { is_repeated: false })]
+    #[case::a_call_at_the_end_of_a_last_reply(
+        ReplyFacts { text_only: Some(TextOnlyReason::IterationCap), ..ends_with_call("Done.") }, Verdict::IterationLimit)]
+    #[case::a_call_at_the_end_of_a_text_only_reply(
+        ReplyFacts { text_only: Some(TextOnlyReason::RoundLimit), has_calls: true, ..ends_with_call("Done.") },
+        Verdict::UnreadCall { is_repeated: false })]
+    #[case::a_call_at_the_end_beside_calls(
+        ReplyFacts { has_calls: true, ..ends_with_call("I read it.") }, Verdict::RunCalls)]
     #[case::unread_call_cut_off(unread("I read it.", FinishReason::Length), Verdict::Notice(NUDGE_UNREAD))]
     #[case::unread_beside_calls(
-        ReplyFacts { has_unread_calls: true, ..reply("", true, FinishReason::ToolCalls) }, Verdict::RunCalls)]
+        ReplyFacts { unread_calls: UnreadCalls::Within, ..reply("", true, FinishReason::ToolCalls) }, Verdict::RunCalls)]
     #[case::unread_in_a_last_call(
         ReplyFacts { text_only: Some(TextOnlyReason::RoundLimit), ..unread("Done.", FinishReason::Stop) }, Verdict::Finish)]
     #[case::announced_without_tools(
@@ -286,6 +336,16 @@ mod tests {
             let judged = [facts("An answer."), facts("")].map(|facts| Guards::default().judge(&facts));
             assert_eq!(judged, [with_text, without]);
         }
+    }
+
+    #[test]
+    fn the_second_reply_in_a_row_that_ends_with_a_call_is_a_repetition() {
+        let mut guards = Guards::default();
+        let calling = reply("", true, FinishReason::ToolCalls);
+        let replies = [ends_with_call("a"), calling, ends_with_call("b"), ends_with_call("c")];
+        let judged = replies.map(|reply| guards.judge(&reply));
+        let unread = |is_repeated| Verdict::UnreadCall { is_repeated };
+        assert_eq!(judged, [unread(false), Verdict::RunCalls, unread(false), unread(true)]);
     }
 
     #[test]

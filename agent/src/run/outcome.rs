@@ -74,7 +74,7 @@ pub enum FailureReason {
     },
     /// The same call failed again and again.
     DuplicateCalls,
-    /// The model answered with empty replies.
+    /// The model answered with empty replies, or with tool calls as text that are not run.
     EmptyReply,
     /// The limit of processes keeps tools from working.
     PidsLimit,

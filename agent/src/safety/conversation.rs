@@ -213,6 +213,7 @@ mod tests {
             finish_reason: FinishReason::Stop,
             usage: protocol::TokenUsage::default(),
             notice: None,
+            text_tool_calls: None,
         };
         let findings = detector().redact_completion(&mut completion);
         assert_redacted(&format!("{completion:?}"), &findings);

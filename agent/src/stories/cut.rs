@@ -67,6 +67,19 @@ async fn calls_of_a_continuation_are_not_run() {
     assert_eq!(world.run_state.partial().tool_calls, 0);
 }
 
+/// It is no part of the answer, and the model is told so.
+#[tokio::test(start_paused = true)]
+async fn a_continuation_that_ends_with_a_call_as_text_is_no_end() {
+    let call = "<tool_call>{\"name\": \"echo\", \"arguments\": {}}</tool_call>";
+    for before in ["", "the rest. "] {
+        let second = || say(&format!("{before}{call}"));
+        let mut world = World::new([cut("Half, "), second(), say("Half, the rest.")]);
+        assert_eq!(world.run().await, completed("Half, the rest.", false));
+        let mut world = World::new([cut("Half, "), second(), cut("Half, "), second(), say("never asked")]);
+        assert!(matches!(world.run().await, LoopOutcome::Failed { .. }), "{:?}", world.messages());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn limits_count_the_second_call() {
     let mut world = World::new([cut("Half of it"), say("never asked")]);

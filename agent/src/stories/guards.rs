@@ -75,7 +75,6 @@ async fn a_complete_reply_in_between_resets_the_count() {
 #[case::empty("")]
 #[case::blank(" \n\t")]
 #[case::only_thinking("<think>hm</think>")]
-#[case::an_unknown_call("<tool_call>{\"name\": \"nope\", \"arguments\": {}}</tool_call>")]
 #[tokio::test(start_paused = true)]
 async fn empty_replies_are_nudged_then_text_only_then_failed(#[case] nothing: &str) {
     let mut world = World::new((0..5).map(|_| say(nothing)));

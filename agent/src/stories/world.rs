@@ -57,6 +57,7 @@ pub(super) fn completion(text: &str, tool_calls: Vec<ToolCall>, finish_reason: F
         finish_reason,
         usage,
         notice: None,
+        text_tool_calls: None,
     }
 }
 

@@ -152,7 +152,7 @@ settings! {
         pub context_tokens: u64 = setting("llm.context_tokens").derived("128000; 32768 for `ollama`", |reader| Ok(kind_of(reader).map_or(DEFAULT_CONTEXT_TOKENS, ProviderKind::default_context_tokens).to_string())).range(0, MAX_TOKENS);
         /// What the provider takes of a request, where it is known better than by its refusals; see `config/README.md`.
         pub dialect: Dialect = setting("llm.dialect");
-        /// Run tool calls that the model writes as text; if not, it is told that they did not run. A text can also quote a call.
+        /// Run tool calls that the model writes as text, unless it has read them. If not run, a call at the end of a reply is pointed out once; the same again fails the work.
         pub text_tool_calls: bool = setting("llm.text_tool_calls").derived("`true` for `ollama`, else `false`", |reader| Ok(kind_of(reader).is_some_and(ProviderKind::writes_tool_calls_as_text).to_string()));
     }
     computed(reader) {

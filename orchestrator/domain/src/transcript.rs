@@ -146,6 +146,7 @@ mod tests {
             finish_reason,
             usage: TokenUsage::default(),
             notice: None,
+            text_tool_calls: None,
         }
     }
 

@@ -219,9 +219,15 @@ impl Gateway {
         self.primary.context_tokens
     }
 
-    /// Whether the primary provider's model writes its tool calls as text.
+    /// Whether tool calls that the primary provider's model writes as text are run. Answers of other providers say it where
+    /// theirs are not the same.
     pub fn recovers_text_tool_calls(&self) -> bool {
         self.primary.text_tool_calls
+    }
+
+    /// Whether tool calls that this provider's model writes as text are run, where it is not as with the primary one.
+    fn other_text_tool_calls(&self, provider: &Provider) -> Option<bool> {
+        Some(provider.text_tool_calls).filter(|runs| *runs != self.primary.text_tool_calls)
     }
 
     /// The state of every provider.
@@ -312,7 +318,10 @@ impl Gateway {
             span.record("tokens.input", used.input_tokens).record("tokens.output", used.output_tokens);
             cost.add(&used, provider.price(model, &self.prices));
             match result {
-                Ok(completion) => return Ok(Answer { completion, cost: cost.settle(provider, model) }),
+                Ok(completion) => {
+                    let completion = Completion { text_tool_calls: self.other_text_tool_calls(provider), ..completion };
+                    return Ok(Answer { completion, cost: cost.settle(provider, model) });
+                }
                 Err(mut error) => {
                     // Nothing is reserved for the attempts that are left. The caller asks again, which makes another
                     // reservation.

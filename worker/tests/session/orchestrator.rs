@@ -47,6 +47,7 @@ pub(crate) fn reply(text: &str) -> Step {
         finish_reason: FinishReason::Stop,
         usage: protocol::TokenUsage::default(),
         notice: None,
+        text_tool_calls: None,
     }))
 }
 
@@ -64,6 +65,7 @@ pub(crate) fn calls(calls: &[(&str, Value)]) -> Step {
         finish_reason: FinishReason::ToolCalls,
         usage: protocol::TokenUsage::default(),
         notice: None,
+        text_tool_calls: None,
     }))
 }
 

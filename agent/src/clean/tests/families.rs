@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::json;
 
-use super::{Offered, clean, cleaned};
+use super::{Offered, clean, cleaned, offered};
 
 /// Each is `echo` with the message `hi`.
 #[rstest]
@@ -98,16 +98,17 @@ fn reads_a_call(#[case] written: &str) {
         let calls: Vec<_> = read.calls.iter().map(|call| (call.name.as_str(), call.arguments.clone())).collect();
         assert_eq!(calls, [("echo", json!({"message": "hi"}))], "{text}");
         assert_eq!((read.text.as_str(), read.has_unread_calls), (before.trim(), false), "{text}");
+        assert_eq!(read.last_unread, None, "{text}");
 
-        for offered in
-            [Offered { recovers: false, is_offered: &|_| true }, Offered { recovers: true, is_offered: &|_| false }]
-        {
-            let unread = clean(&text, offered);
-            assert_eq!(unread.calls, []);
-            // A reply in JSON whose name is no tool is an answer.
-            let is_answer = offered.recovers && needs_mark && written.contains(['{', '[']) && !written.contains("to=");
-            assert_eq!(unread.has_unread_calls, !is_answer, "{text}");
-        }
+        let unread = clean(&text, offered(false));
+        let tool = unread.last_unread.and_then(|call| call.tool);
+        assert_eq!((unread.text.as_str(), tool.as_deref()), (before.trim(), Some("echo")), "{text}");
+
+        let of_no_tool = clean(&text, Offered { recovers: true, ..Offered::NONE });
+        assert_eq!(of_no_tool.calls, []);
+        // A reply in JSON whose name is no tool is an answer.
+        let is_answer = needs_mark && written.contains(['{', '[']) && !written.contains("to=");
+        assert_eq!(of_no_tool.last_unread.is_some(), !is_answer, "{text}");
     }
 }
 
@@ -174,7 +175,7 @@ fn reads_several_calls(#[case] written: &str) {
 #[case::glm_unclosed("<tool_call>echo\n<arg_key>message</arg_key>\n<arg_value>hi</arg_value>\n")]
 fn a_call_that_is_cut_off_is_not_read(#[case] written: &str) {
     let read = cleaned(&format!("I call it.\n{written}"));
-    assert_eq!((read.text.as_str(), read.calls, read.has_unread_calls), ("I call it.", vec![], true));
+    assert_eq!((read.text.as_str(), read.calls, read.last_unread.is_some()), ("I call it.", vec![], true));
 }
 
 /// The rest of the text is not lost with a call that cannot be read.
@@ -219,7 +220,7 @@ fn ends_of_calls_within_values_are_values(#[case] written: &str, #[case] message
 #[test]
 fn calls_that_are_thought_about_are_not_pointed_out() {
     let read = cleaned("Perhaps <tool_call>{\"name\": \"nope\"}</tool_call>.\n</think>\nDone.");
-    assert_eq!((read.text.as_str(), read.has_unread_calls), ("Done.", false));
+    assert_eq!((read.text.as_str(), read.has_unread_calls, read.last_unread), ("Done.", false, None));
     let read = cleaned(
         "<|channel|>analysis<|message|>[TOOL_CALLS]echo[ARGS]{}<|end|><|start|>assistant<|channel|>final<|message|>Done.",
     );

@@ -214,6 +214,7 @@ pub(super) fn empty_completion() -> Completion {
         finish_reason: FinishReason::Stop,
         usage: TokenUsage::default(),
         notice: None,
+        text_tool_calls: None,
     }
 }
 

@@ -110,6 +110,17 @@ async fn a_model_with_empty_replies_fails_the_job() {
     assert_eq!(job.result.and_then(|result| result.text), None);
 }
 
+/// The model cannot call tools as its provider is set up, which a person has to change.
+#[tokio::test]
+async fn a_model_that_writes_its_calls_as_text_fails_the_job_with_the_setting() {
+    let call = json!({"reply": {"text": "I look.\n<tool_call>{\"name\": \"echo\", \"arguments\": {}}</tool_call>"}});
+    let job = run_to_end(script_of(&[call]), json!({"prompt": "p"}), JobState::Failed).await;
+    assert_eq!((job.reason, job.usage.llm_calls, job.usage.tool_calls), (Some(JobReason::EmptyReply), 2, 0));
+    let message = job.message.unwrap_or_default();
+    assert!(message.contains("tool echo") && message.contains("llm.text_tool_calls"), "{message}");
+    assert_eq!(job.result.and_then(|result| result.text), None);
+}
+
 #[tokio::test]
 async fn a_failed_call_is_recorded_and_shown_in_the_events() {
     let script = script_of(&[

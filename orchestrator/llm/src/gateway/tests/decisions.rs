@@ -20,6 +20,23 @@ async fn ask_as(gateway: &Gateway, caller: CallOwner<'_>, text: &str) -> Result<
     gateway.ask(&request_of(text), &context, std::future::pending()).await
 }
 
+/// What an answer says of it is only what differs from the first provider.
+#[rstest]
+#[case::both_off(false, false, None)]
+#[case::only_the_failover(false, true, Some(true))]
+#[case::only_the_first(true, false, Some(false))]
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_a_failover_has_its_setting_for_calls_as_text(
+    #[case] first: bool,
+    #[case] failover: bool,
+    #[case] said: Option<bool>,
+) {
+    let _time = VirtualTime::start();
+    let provider = |name, yaml, text_tool_calls| ProviderSettings { text_tool_calls, ..scripted(name, yaml) };
+    let gateway = gateway(vec![provider("one", DEAD, first), provider("two", WELL, failover)]);
+    assert_eq!(ask(&gateway, "hello").await.unwrap().completion.text_tool_calls, said);
+}
+
 /// Who refused and how long to wait.
 fn wait_of(error: &AskError) -> (RateLimitOrigin, Option<u64>) {
     match &error.failure {

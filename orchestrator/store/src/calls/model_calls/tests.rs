@@ -90,6 +90,7 @@ impl Scene {
             finish_reason: FinishReason::Stop,
             usage,
             notice: None,
+            text_tool_calls: None,
         };
         CallRow { usage, answer: Ok(completion), ..CallRow::aborted(&self.call(call_id), reserved, self.now) }
     }
