@@ -206,6 +206,8 @@ pub struct ToolActionRecord {
     pub tool: String,
     #[cfg_attr(feature = "openapi", schema(value_type = Value))]
     pub input: Value,
+    /// The model's reason for the call; null if it gave none.
+    pub reasoning: Option<String>,
     pub success: Option<bool>,
     pub output: Option<String>,
     pub duration_ms: Option<u64>,
@@ -228,6 +230,8 @@ pub struct ThreadActionRecord {
     /// Null once the thread is deleted.
     #[cfg_attr(feature = "openapi", schema(value_type = Value))]
     pub input: Value,
+    /// The model's reason for the call; null if it gave none, and once the thread is deleted.
+    pub reasoning: Option<String>,
     /// Null while the call runs.
     pub success: Option<bool>,
     /// Why there is no output, if there is none.

@@ -81,7 +81,7 @@ pub enum EventData {
         tool: String,
         /// The input, without credentials.
         input: Value,
-        /// The model's reason, if it gave one.
+        /// The model's reason, if it gave one: its reasoning, else the text before the call. At most 2000 bytes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reasoning: Option<String>,
     },

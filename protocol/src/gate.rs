@@ -74,7 +74,7 @@ pub struct Gate {
     pub parameters: Value,
     /// SHA-256 of exactly the arguments that would run, in hexadecimal.
     pub parameters_digest: String,
-    /// The text of the reply that asked for the call; may be empty.
+    /// The model's reason for the call: its reasoning, else the text before the call. At most 2000 bytes; may be empty.
     pub reasoning: String,
     /// Whether the decision `always` can be remembered. Otherwise it counts as `approve`.
     pub can_be_remembered: bool,

@@ -99,6 +99,9 @@ pub enum ChatContent {
         tool: String,
         /// The input, without credentials.
         input: Value,
+        /// The model's reason for the call, if it gave one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reasoning: Option<String>,
     },
     /// The result of a tool call.
     ToolResult {
@@ -282,7 +285,7 @@ mod tests {
             ChatContent::User { content: String::new() },
             ChatContent::Assistant { content: String::new() },
             ChatContent::notice(String::new()),
-            ChatContent::ToolUse { call_id: call_id.clone(), tool: tool.clone(), input: json!({}) },
+            ChatContent::ToolUse { call_id: call_id.clone(), tool: tool.clone(), input: json!({}), reasoning: None },
             ChatContent::ToolResult {
                 call_id,
                 tool,

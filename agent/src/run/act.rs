@@ -20,12 +20,16 @@ use crate::{
         cut::with_note,
         guard::{RepeatWarning, ReplyFacts, TextOnlyReason, UnreadCalls, Verdict},
     },
+    text::elide,
     tools::STOPPED_BEFORE_START,
     transcript::read_texts::ReadTexts,
 };
 
 /// Maximum number of calls of one reply that run at the same time.
 const MAX_PARALLEL_CALLS: usize = 8;
+
+/// Maximum length of the reason of a call. It is kept with each call of a reply.
+const MAX_REASONING_BYTES: usize = 2_000;
 
 /// Error of a call beyond the limit of tool calls.
 const BEYOND_LIMIT: &str = "not run: the limit of tool calls is reached";
@@ -38,8 +42,8 @@ pub(crate) struct PendingCalls {
     beyond: Vec<ToolCall>,
     /// Whether the calls were written as text.
     are_recovered: bool,
-    /// The text of the reply.
-    pub(crate) reasoning: String,
+    /// Why the model makes them; may be empty.
+    reasoning: String,
     /// The guards' highest warning of the calls of this reply so far.
     pub(crate) warning: RepeatWarning,
 }
@@ -57,6 +61,8 @@ pub(crate) struct ModelReply {
     pub(crate) text: String,
     /// The text as the model wrote it.
     pub(crate) content: String,
+    /// Its reasoning, if there is any.
+    reasoning: String,
     calls: Vec<ToolCall>,
     /// Whether the calls were written as text.
     are_recovered: bool,
@@ -153,6 +159,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         if !thinking.is_empty() {
             self.record(AgentEvent::Reasoning { content: thinking.to_owned() }).await?;
         }
+        let reasoning = thinking.to_owned();
         tracing::debug!(iteration = state.run.iterations, recovered = cleaned.calls.len(), "reply");
         // A reply whose calls were written as text is sent back as calls, which its provider did not make.
         let made = made.filter(|_| cleaned.calls.is_empty());
@@ -160,6 +167,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         Flow::Continue(ModelReply {
             text: cleaned.text,
             content,
+            reasoning,
             calls,
             are_recovered: !native,
             has_unread_calls: cleaned.has_unread_calls,
@@ -185,7 +193,8 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
 
     /// Runs the calls of a reply, up to the limit of tool calls.
     async fn run_calls(&self, state: &mut LoopState<'_>, reply: ModelReply) -> Flow {
-        let ModelReply { text: reasoning, mut calls, are_recovered, .. } = reply;
+        let ModelReply { text, reasoning, mut calls, are_recovered, .. } = reply;
+        let reasoning = elide(if reasoning.is_empty() { &text } else { &reasoning }, MAX_REASONING_BYTES);
         state.run.tool_rounds = state.run.tool_rounds.saturating_add(1);
         let left = self.settings.max_tool_calls.saturating_sub(state.run.tool_calls);
         let beyond = calls.split_off(calls.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
@@ -198,7 +207,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     pub(crate) async fn run_pending(&self, state: &mut LoopState<'_>, pending: PendingCalls) -> Flow {
         let PendingCalls { calls, beyond, are_recovered, reasoning, mut warning } = pending;
         let mut calls = calls.into_iter();
-        let mut next = self.admit_next(&mut calls).await;
+        let mut next = self.admit_next(&mut calls, &reasoning).await;
         while let Some(first) = next.take() {
             if let Decision::Ask { arguments, can_be_remembered } = &first.1.decision {
                 let request = ApprovalRequest {
@@ -214,13 +223,13 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             }
             let alone = first.1.runs_alone();
             let mut group = vec![first];
-            next = self.admit_next(&mut calls).await;
+            next = self.admit_next(&mut calls, &reasoning).await;
             while let Some(other) = next.take_if(|(_, admission)| !alone && !admission.runs_alone()) {
                 group.push(other);
-                next = self.admit_next(&mut calls).await;
+                next = self.admit_next(&mut calls, &reasoning).await;
             }
             for (call, admission) in &group {
-                self.record_use(call, admission, None).await?;
+                self.record_use(call, admission).await?;
             }
             if are_recovered {
                 self.flush().await?;
@@ -229,7 +238,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         }
         if !beyond.is_empty() {
             for call in &beyond {
-                self.reject_beyond_limit(state, call, None).await?;
+                self.reject_beyond_limit(state, call, &reasoning).await?;
             }
             return self
                 .end_by_limit(LimitKind::ToolCalls, Value::from(self.settings.max_tool_calls), String::new())
@@ -238,9 +247,13 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         self.apply_guard(state, warning).await
     }
 
-    async fn admit_next(&self, calls: &mut std::vec::IntoIter<ToolCall>) -> Option<(ToolCall, Admission)> {
+    async fn admit_next(
+        &self,
+        calls: &mut std::vec::IntoIter<ToolCall>,
+        reasoning: &str,
+    ) -> Option<(ToolCall, Admission)> {
         let call = calls.next()?;
-        let admission = self.admit(&call).await;
+        let admission = self.admit(&call, reasoning).await;
         Some((call, admission))
     }
 
@@ -277,14 +290,15 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         call: ToolCall,
         reasoning: &str,
     ) -> Flow<RepeatWarning> {
+        let reasoning = elide(reasoning, MAX_REASONING_BYTES);
         if state.run.tool_calls >= self.settings.max_tool_calls {
-            self.reject_beyond_limit(state, &call, Some(reasoning)).await?;
+            self.reject_beyond_limit(state, &call, &reasoning).await?;
             return self
                 .end_by_limit(LimitKind::ToolCalls, Value::from(self.settings.max_tool_calls), String::new())
                 .await;
         }
-        let admission = self.admit(&call).await;
-        self.run_alone(state, call, admission, Some(reasoning)).await
+        let admission = self.admit(&call, &reasoning).await;
+        self.run_alone(state, call, admission).await
     }
 
     /// Runs one call whose use is not recorded yet.
@@ -293,42 +307,43 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         state: &mut LoopState<'_>,
         call: ToolCall,
         admission: Admission,
-        reasoning: Option<&str>,
     ) -> Flow<RepeatWarning> {
-        self.record_use(&call, &admission, reasoning).await?;
+        self.record_use(&call, &admission).await?;
         // Stored before it runs: after a crash the call is known to have begun.
         self.flush().await?;
         self.run_group(state, vec![(call, admission)]).await
     }
 
     /// Checks a call. If the loop is stopped meanwhile it is refused, so that it is recorded like every call.
-    async fn admit(&self, call: &ToolCall) -> Admission {
+    async fn admit(&self, call: &ToolCall, reasoning: &str) -> Admission {
         let call_id = || CallId(call.id.clone());
         let checked = tokio::select! {
             biased;
             admission = self.tools.admit(call_id(), &call.name, call.arguments.clone()) => Some(admission),
             () = self.signals.stop.cancelled() => None,
         };
-        if let Some(admission) = checked {
-            return admission;
-        }
-        let error = ToolError::new(ToolErrorKind::Failed, STOPPED_BEFORE_START);
-        self.tools.refuse(call_id(), &call.name, call.arguments.clone(), error).await
+        let admission = if let Some(admission) = checked {
+            admission
+        } else {
+            let error = ToolError::new(ToolErrorKind::Failed, STOPPED_BEFORE_START);
+            self.tools.refuse(call_id(), &call.name, call.arguments.clone(), error).await
+        };
+        admission.with_reasoning(reasoning)
     }
 
     /// A call beyond the limit of tool calls: it is recorded like every call, and neither run nor counted.
-    async fn reject_beyond_limit(&self, state: &mut LoopState<'_>, call: &ToolCall, reasoning: Option<&str>) -> Flow {
+    async fn reject_beyond_limit(&self, state: &mut LoopState<'_>, call: &ToolCall, reasoning: &str) -> Flow {
         let error = ToolError::new(ToolErrorKind::NotAuthorized, BEYOND_LIMIT);
         let (call_id, arguments) = (CallId(call.id.clone()), call.arguments.clone());
-        let admission = self.tools.refuse(call_id, &call.name, arguments, error).await;
-        self.record_use(call, &admission, reasoning).await?;
+        let admission = self.tools.refuse(call_id, &call.name, arguments, error).await.with_reasoning(reasoning);
+        self.record_use(call, &admission).await?;
         let result = result_of(admission.finish(&self.signals.stop).await);
         self.record_result(state, call, result).await
     }
 
-    async fn record_use(&self, call: &ToolCall, admission: &Admission, reasoning: Option<&str>) -> Flow {
-        let (call_id, tool) = (CallId(call.id.clone()), call.name.clone());
-        let reasoning = reasoning.filter(|text| !text.is_empty()).map(str::to_owned);
+    async fn record_use(&self, call: &ToolCall, admission: &Admission) -> Flow {
+        let (call_id, tool, reasoning) =
+            (CallId(call.id.clone()), call.name.clone(), admission.call.reasoning.clone());
         self.record(AgentEvent::ToolUse { call_id, tool, input: admission.redacted_input(), reasoning }).await
     }
 

@@ -24,7 +24,7 @@ pub struct ApprovalRequest {
     pub arguments: Value,
     /// The arguments without credentials, for display.
     pub redacted_input: Value,
-    /// The text of the reply that asked for the call; may be empty.
+    /// The model's reason for the call: its reasoning, else the text of the reply. May be empty.
     pub reasoning: String,
     /// Whether the answer "always" can be remembered.
     pub can_be_remembered: bool,
@@ -96,12 +96,13 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         let Some(answer) = answer else {
             return park(state, call, request, following);
         };
-        let ApprovalRequest { call_id, tool, arguments, .. } = request;
+        let ApprovalRequest { call_id, tool, arguments, reasoning, .. } = request;
         let admission = match refusal(&answer) {
             Some(error) => self.tools.refuse(call_id, &tool, arguments, error).await,
             None => self.tools.admit_approved(call_id, &tool, arguments).await,
         };
-        following.warning = following.warning.max(self.run_alone(state, call, admission, None).await?);
+        let admission = admission.with_reasoning(&reasoning);
+        following.warning = following.warning.max(self.run_alone(state, call, admission).await?);
         self.run_pending(state, following).await
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use protocol::{PermissionState, PromptMode::Steer};
+use protocol::{AgentEvent, Completion, FinishReason, PermissionState, PromptMode::Steer};
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::{Turn, World, call, calls, say, tool_call};
+use super::world::{Turn, World, call, calls, completion, say, tool_call};
 use crate::{ApprovalAnswer, ApprovalContext, ApprovalRequest, LoopOutcome, NothingToApprove, Run, Transcript};
 
 /// A world with a person, who is asked for every call of the story's tools.
@@ -34,6 +34,55 @@ fn restart(world: &mut World) {
     let transcript = serde_json::to_string(&world.transcript).unwrap();
     world.run_state = serde_json::from_str::<Run>(&run).unwrap();
     world.transcript = serde_json::from_str::<Transcript>(&transcript).unwrap();
+}
+
+/// What the model thought, else what it said before its calls.
+#[rstest]
+#[case::said(None, "I say it twice.", Some("I say it twice."))]
+#[case::thought(Some("It must be said."), "I say it twice.", Some("It must be said."))]
+#[case::thought_in_tags(None, "<think>It must be said.</think>I say it twice.", Some("It must be said."))]
+#[case::neither(None, "", None)]
+#[tokio::test(start_paused = true)]
+async fn each_call_of_a_reply_has_its_reason(
+    #[case] reasoning: Option<&str>,
+    #[case] text: &str,
+    #[case] reason: Option<&str>,
+) {
+    let two = || vec![tool_call("", "echo", json!({})), tool_call("", "echo", json!({}))];
+    let reply = || {
+        let reasoning = reasoning.map(str::to_owned);
+        Turn::Answer(Completion { reasoning, ..completion(text, two(), FinishReason::ToolCalls) })
+    };
+    let mut world = World::new([reply(), say("Done.")]);
+    assert_eq!(world.run().await, completed("Done."));
+    assert_eq!(reasons(&world), vec![reason.map(str::to_owned); 2]);
+
+    let mut world = chat([reply(), say("Done.")]);
+    for _ in 0..2 {
+        assert_eq!(request(&mut world).await.reasoning, reason.unwrap_or_default());
+        world.run_state.answer_approval(ApprovalAnswer::Approved).unwrap();
+    }
+    assert_eq!(world.run().await, completed("Done."));
+    assert_eq!(reasons(&world), vec![reason.map(str::to_owned); 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_reason_is_shortened() {
+    let reply = completion(&"why ".repeat(10_000), vec![tool_call("", "echo", json!({}))], FinishReason::ToolCalls);
+    let mut world = World::new([Turn::Answer(reply), say("Done.")]);
+    world.run().await;
+    let kept = reasons(&world).remove(0).unwrap();
+    assert!(kept.starts_with("why why") && kept.contains("bytes left out") && kept.len() <= 2_000, "{}", kept.len());
+}
+
+/// The reasons in the events of calls.
+fn reasons(world: &World) -> Vec<Option<String>> {
+    let events = world.journal.events.lock().unwrap();
+    let reason = |event: &AgentEvent| match event {
+        AgentEvent::ToolUse { reasoning, .. } => Some(reasoning.clone()),
+        _ => None,
+    };
+    events.iter().filter_map(reason).collect()
 }
 
 #[rstest]

@@ -66,6 +66,8 @@ pub struct CheckedCall {
     pub tool: String,
     /// The arguments, redacted.
     pub input: Value,
+    /// Why the model makes the call, if it says so.
+    pub reasoning: Option<String>,
     /// [`CallHost::request_digest`] of the tool and the arguments as they were sent.
     pub request_digest: String,
     /// What the tool declares that a call costs, in millionths of a US dollar.
@@ -101,6 +103,13 @@ pub enum CallOutcome {
 }
 
 impl Admission {
+    /// The same call with the model's reason for it; empty if it gave none.
+    #[must_use]
+    pub fn with_reasoning(mut self, reasoning: &str) -> Self {
+        self.call.reasoning = Some(reasoning).filter(|text| !text.is_empty()).map(str::to_owned);
+        self
+    }
+
     /// The arguments, redacted, for events.
     pub fn redacted_input(&self) -> Value {
         self.call.input.clone()

@@ -125,6 +125,7 @@ impl ToolExecutor {
             call_id,
             tool: name.to_owned(),
             input: Value::Null,
+            reasoning: None,
             request_digest: self.host.request_digest(name, arguments),
             estimated_cost_micro_usd: tool.map_or(0, |tool| tool.spec().estimated_cost_micro_usd),
             is_repeatable: tool.is_some_and(|tool| tool.spec().is_repeatable),

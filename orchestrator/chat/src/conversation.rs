@@ -152,11 +152,11 @@ fn event(entry: &ChatMessage) -> Option<EventData> {
             let nonce = DelimiterNonce::new(*entry.id.as_uuid().as_bytes());
             message(MessageRole::System, &line(*origin, content, &nonce))
         }
-        ChatContent::ToolUse { call_id, tool, input } => Some(EventData::ToolUse {
+        ChatContent::ToolUse { call_id, tool, input, reasoning } => Some(EventData::ToolUse {
             call_id: call_id.clone(),
             tool: tool.clone(),
             input: input.clone(),
-            reasoning: None,
+            reasoning: reasoning.clone(),
         }),
         ChatContent::ToolResult { call_id, tool, success, output, truncated, duration_ms } => {
             Some(EventData::ToolResult {
@@ -242,7 +242,8 @@ mod tests {
     }
 
     fn used(id: &str) -> ChatMessage {
-        entry(ChatContent::ToolUse { call_id: CallId::from(id), tool: "echo".to_owned(), input: json!({}) })
+        let (call_id, tool) = (CallId::from(id), "echo".to_owned());
+        entry(ChatContent::ToolUse { call_id, tool, input: json!({}), reasoning: None })
     }
 
     fn result(id: &str) -> ChatMessage {

@@ -90,7 +90,7 @@ impl ChatEngine {
     pub(super) async fn stop_parked(&self, thread: ThreadId) -> Result<bool, StoreError> {
         let ChatParts { store, tools, clock, .. } = &self.parts;
         while let Some(turn) = store.waiting_chat_turn(thread).await? {
-            let calls = tools.stopped_calls(&turn.user, turn.key, &turn.calls).await;
+            let calls = tools.stopped_calls(&turn).await;
             if store.stop_waiting_chat_turn(turn.key, turn.gate, calls, clock.now()).await? {
                 return Ok(true);
             }

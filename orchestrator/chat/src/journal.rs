@@ -62,8 +62,8 @@ impl Journal for TurnJournal {
                 })
                 .await
             }
-            AgentEvent::ToolUse { call_id, tool, input, .. } => {
-                self.write(ChatContent::ToolUse { call_id, tool, input }).await
+            AgentEvent::ToolUse { call_id, tool, input, reasoning } => {
+                self.write(ChatContent::ToolUse { call_id, tool, input, reasoning }).await
             }
             AgentEvent::ToolResult { call_id, tool, success, output, truncated, duration_ms } => {
                 self.write(ChatContent::ToolResult { call_id, tool, success, output, truncated, duration_ms }).await

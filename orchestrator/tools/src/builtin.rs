@@ -9,7 +9,7 @@ use agent::{
     ToolExecutor, ToolPolicy, ToolRegistry, ToolSpec, Unrecorded, container_tool_requirement,
 };
 use protocol::{
-    EgressView, Execution, JobId, LightweightAction, RunId, ToolCall, ToolDefinition, ToolDomain, UserId, WorkId,
+    EgressView, Execution, JobId, LightweightAction, RunId, ToolDefinition, ToolDomain, UserId, WorkId,
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -40,7 +40,7 @@ use domain::{job::JobRecord, request::ToolSelection};
 use egress::EgressClient;
 use hooks::Hooks;
 use secrets::LeakDetectors;
-use store::{ClosedToolCall, Store, StoreError, TurnKey};
+use store::{ClosedToolCall, Store, StoreError, TurnKey, WaitingTurn};
 
 /// Default time limit of one call.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -215,18 +215,14 @@ impl BuiltinTools {
         Ok(ToolContext { only: Some(only), ..context })
     }
 
-    /// The rows of calls that the user stopped before they ran. No server is asked for its tools: what is shown of a call
+    /// The rows of the calls of a parked turn, which its user stopped before they ran. No server is asked for its tools: what is shown of a call
     /// does not depend on its tool.
-    pub async fn stopped_calls(
-        &self,
-        owner: &str,
-        turn: TurnKey,
-        calls: impl IntoIterator<Item = &ToolCall>,
-    ) -> Vec<ClosedToolCall> {
-        let context = turn_context(owner, turn, Some(AllowList::new()));
+    pub async fn stopped_calls(&self, stopped: &WaitingTurn) -> Vec<ClosedToolCall> {
+        let turn = stopped.key;
+        let context = turn_context(&stopped.user, turn, Some(AllowList::new()));
         let host = ToolCallHost { services: Arc::clone(&self.calls), execution: turn.into(), max_calls: None };
         let executor = self.executor(self.registry.clone(), context, turn.turn, None);
-        call_host::stopped_calls(&executor, &host, calls).await
+        call_host::stopped_calls(&executor, &host, stopped).await
     }
 
     fn built_in(&self, context: &ToolContext) -> ToolRegistry {

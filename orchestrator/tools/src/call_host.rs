@@ -21,7 +21,7 @@ use config::HookPoint;
 use hooks::{HookEvent, Hooks};
 use llm::metering::retry_write;
 use secrets::LeakDetectors;
-use store::{CallKey, ClosedToolCall, NewToolCall, OpenedToolCall, Store, StoreError, ToolCallOutcome};
+use store::{CallKey, ClosedToolCall, NewToolCall, OpenedToolCall, Store, StoreError, ToolCallOutcome, WaitingTurn};
 
 /// Size of a call's arguments that its row keeps: enough to see what was asked for.
 const MAX_KEPT_INPUT_BYTES: usize = 64 * 1024;
@@ -71,6 +71,7 @@ impl ToolCallHost {
             at: self.services.clock.now(),
             tool: self.shown_name(call).await,
             input: kept(&call.input),
+            reasoning: self.shown_reasoning(call).await,
             estimated_cost_micro_usd: call.estimated_cost_micro_usd,
             // A call that a person approved runs at most once.
             is_repeatable: call.is_repeatable && self.execution.work.job().is_some(),
@@ -100,6 +101,13 @@ impl ToolCallHost {
             Ok(detector) => detector.redact(&call.tool).0.into_owned(),
             Err(_) => REDACTED.to_owned(),
         }
+    }
+
+    /// The model's reason for the call, without secrets.
+    async fn shown_reasoning(&self, call: &CheckedCall) -> Option<String> {
+        let reasoning = call.reasoning.as_deref()?;
+        let detector = self.services.detector(&call.context).await.ok()?;
+        Some(detector.redact(reasoning).0.into_owned())
     }
 
     async fn close_row(&self, call_id: &CallId, result: &CallResult, was_run: bool) -> Result<(), RecordError> {
@@ -145,14 +153,14 @@ impl ToolCallHost {
 pub(super) async fn stopped_calls(
     executor: &ToolExecutor,
     host: &ToolCallHost,
-    calls: impl IntoIterator<Item = &ToolCall>,
+    turn: &WaitingTurn,
 ) -> Vec<ClosedToolCall> {
     let mut stopped = Vec::new();
-    for ToolCall { id, name, arguments, .. } in calls {
+    for ToolCall { id, name, arguments, .. } in &turn.calls {
         let (call_id, error) =
             (CallId(id.clone()), ToolError::new(ToolErrorKind::NotAuthorized, NotApproved::Stopped.to_string()));
         let refused = executor.refuse(call_id.clone(), name, arguments.clone(), error.clone()).await;
-        let call = host.new_row(&refused.call).await;
+        let call = host.new_row(&refused.with_reasoning(&turn.reasoning).call).await;
         let result = CallResult::of_error(error);
         let reply = result.to_reply();
         let outcome = ToolCallOutcome { at: call.at, input: None, output: result.output, cost_micro_usd: None, reply };

@@ -223,8 +223,12 @@ mod tests {
     #[test]
     fn a_call_is_one_line_and_its_result_another() {
         let (call_id, tool) = (CallId::from("c"), "echo".to_owned());
-        let used =
-            entry(ChatContent::ToolUse { call_id: call_id.clone(), tool: tool.clone(), input: json!({"a": "b\nc"}) });
+        let used = entry(ChatContent::ToolUse {
+            call_id: call_id.clone(),
+            tool: tool.clone(),
+            input: json!({"a": "b\nc"}),
+            reasoning: None,
+        });
         let result = entry(ChatContent::ToolResult {
             call_id,
             tool,

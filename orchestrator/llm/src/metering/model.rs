@@ -261,6 +261,7 @@ mod tests {
             at: sample::now(),
             tool: "echo".to_owned(),
             input: serde_json::Value::Null,
+            reasoning: None,
             estimated_cost_micro_usd: 0,
             is_repeatable: false,
             max_calls: Some(10),

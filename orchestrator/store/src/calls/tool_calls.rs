@@ -47,6 +47,8 @@ pub struct NewToolCall {
     pub tool: String,
     /// Its arguments, redacted and truncated.
     pub input: serde_json::Value,
+    /// The model's reason, redacted, where the caller knows it.
+    pub reasoning: Option<String>,
     /// What the tool declares that the call costs at worst.
     pub estimated_cost_micro_usd: u64,
     /// Whether it may be executed again if a crash interrupted it.
@@ -101,10 +103,11 @@ const BEFORE_CALL: &str = "SELECT (SELECT COUNT(*) FROM tool_calls WHERE work_id
      FROM (SELECT 1) AS one LEFT JOIN tool_calls ON work_id = $1 AND attempt = $2 AND call_id = $3";
 
 const INSERT_CALL: &str = "INSERT INTO tool_calls (work_id, attempt, call_id, at, tool, input, request_digest, \
-     estimated_cost_micro_usd, user_id, kind) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+     estimated_cost_micro_usd, user_id, kind, reasoning) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
      ON CONFLICT (work_id, attempt, call_id) DO UPDATE SET at = excluded.at, tool = excluded.tool, \
      input = excluded.input, success = NULL, output = NULL, duration_ms = NULL, reply = NULL, \
-     request_digest = excluded.request_digest, estimated_cost_micro_usd = excluded.estimated_cost_micro_usd";
+     request_digest = excluded.request_digest, estimated_cost_micro_usd = excluded.estimated_cost_micro_usd, \
+     reasoning = IFNULL(excluded.reasoning, reasoning)";
 
 const CLOSE_CALL: &str = "UPDATE tool_calls SET at = $4, success = $5, output = $6, duration_ms = $7, reply = $8, \
      input = COALESCE($9, input), cost_micro_usd = $10 \
@@ -263,6 +266,7 @@ async fn check(tx: &mut WriteTx, call: &NewToolCall) -> Result<Checked, StoreErr
         .bind(call.request_digest.clone())
         .bind(column(call.estimated_cost_micro_usd))
         .bind(Some(owner).filter(|_| work.job().is_none()))
-        .bind(work.kind());
+        .bind(work.kind())
+        .bind(call.reasoning.clone());
     Ok(Checked::New(insert))
 }

@@ -49,6 +49,8 @@ pub struct WaitingTurn {
     pub user: String,
     /// The calls that have not run, with the arguments that they would run with. None if the run cannot be read.
     pub calls: Vec<ToolCall>,
+    /// The model's reason for them; may be empty.
+    pub reasoning: String,
 }
 
 impl Store {
@@ -123,7 +125,8 @@ impl WaitingRow {
             call.arguments = request.arguments.clone();
         }
         let key = TurnKey { thread, turn: row_ref.number("turn", self.turn)? };
-        Ok(WaitingTurn { key, gate: self.gate_id, user: self.user_id, calls })
+        let reasoning = request.map(|request| request.reasoning.clone()).unwrap_or_default();
+        Ok(WaitingTurn { key, gate: self.gate_id, user: self.user_id, calls, reasoning })
     }
 }
 
@@ -151,8 +154,12 @@ async fn end_stopped(
     let (thread, turn) = (key.thread, Some(key.turn));
     // The model has made the calls; these entries are for the user.
     for ClosedToolCall { call, .. } in &calls {
-        let (call_id, tool, input) = (call.key.call_id.clone(), call.tool.clone(), call.input.clone());
-        let content = ChatContent::ToolUse { call_id, tool, input };
+        let content = ChatContent::ToolUse {
+            call_id: call.key.call_id.clone(),
+            tool: call.tool.clone(),
+            input: call.input.clone(),
+            reasoning: call.reasoning.clone(),
+        };
         append(tx, thread, NewMessage { content, turn, due: false, at }).await?;
     }
     for closed in calls {

@@ -284,8 +284,9 @@ fn push_calls(statements: &mut QueryBuilder<Sqlite>, parts: &[Part<'_>]) -> Resu
     for Part { stamp: EventStamp { job, attempt, at }, events, .. } in parts {
         for event in events {
             match &event.data {
-                EventData::ToolUse { call_id, tool, input, .. } => {
-                    made.insert((*job.as_uuid(), *attempt, call_id.as_str()), (at, tool, text(input)?));
+                EventData::ToolUse { call_id, tool, input, reasoning } => {
+                    let call = (at, tool, text(input)?, reasoning.as_deref());
+                    made.insert((*job.as_uuid(), *attempt, call_id.as_str()), call);
                 }
                 EventData::ToolResult { call_id, tool, success, output, duration_ms, .. } => {
                     done.insert(
@@ -299,14 +300,16 @@ fn push_calls(statements: &mut QueryBuilder<Sqlite>, parts: &[Part<'_>]) -> Resu
     }
     let (made, done): (Vec<_>, Vec<_>) = (made.into_iter().collect(), done.into_iter().collect());
     for chunk in made.chunks(CALLS_PER_STATEMENT) {
-        statements.push("; INSERT INTO tool_calls (work_id, attempt, call_id, at, tool, input) ");
-        statements.push_values(chunk, |mut row, ((job, attempt, call), (at, tool, input))| {
+        statements.push("; INSERT INTO tool_calls (work_id, attempt, call_id, at, tool, input, reasoning) ");
+        statements.push_values(chunk, |mut row, ((job, attempt, call), (at, tool, input, reasoning))| {
             row.push_bind(*job).push_bind(i64::from(*attempt)).push_bind(*call);
-            row.push_bind(**at).push_bind(tool.as_str()).push_bind(input.as_str());
+            row.push_bind(**at).push_bind(tool.as_str()).push_bind(input.as_str()).push_bind(*reasoning);
         });
+        // The reason of a call that the orchestrator executed is only in the event.
         statements.push(
-            " ON CONFLICT (work_id, attempt, call_id) DO UPDATE SET input = excluded.input \
-             WHERE tool_calls.reply IS NULL AND tool_calls.request_digest IS NULL",
+            " ON CONFLICT (work_id, attempt, call_id) DO UPDATE SET reasoning = IFNULL(reasoning, excluded.reasoning), \
+             input = iif(reply IS NULL AND request_digest IS NULL, excluded.input, input) \
+             WHERE (reply IS NULL AND request_digest IS NULL) OR (reasoning IS NULL AND excluded.reasoning IS NOT NULL)",
         );
     }
     for chunk in done.chunks(CALLS_PER_STATEMENT) {

@@ -24,8 +24,8 @@ const CHATS_SHARE: u64 = 16;
 /// of. The walk over the pages reads no more than the operator allows, and what was added since the last sweep.
 const RECORD_BYTES: &str = "SELECT IFNULL((SELECT SUM(d.pgsize) FROM sqlite_schema AS s JOIN dbstat AS d ON d.name = s.name \
      WHERE d.aggregate = TRUE AND s.tbl_name IN ('events', 'model_calls', 'tool_calls', 'prompts', 'audit', 'instance_events')), 0) \
-     - IFNULL((SELECT SUM(octet_length(input) + IFNULL(octet_length(output), 0) + IFNULL(octet_length(reply), 0)) \
-     FROM tool_calls WHERE kind <> 'job'), 0) \
+     - IFNULL((SELECT SUM(octet_length(input) + IFNULL(octet_length(reasoning), 0) + IFNULL(octet_length(output), 0) \
+     + IFNULL(octet_length(reply), 0)) FROM tool_calls WHERE kind <> 'job'), 0) \
      + IFNULL((SELECT SUM(bytes - $1) FROM user_bytes WHERE kind = 'chats' AND bytes > $1), 0)";
 
 /// The age of the oldest record of each kind, and what deletes the oldest ones. Jobs' records are as old as the end of

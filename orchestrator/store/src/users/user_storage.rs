@@ -59,7 +59,7 @@ pub(crate) const COUNT_CALLS_OF_RUNS: DataMigration = DataMigration {
     name: "user_bytes_of_calls_of_runs",
     table: "tool_calls",
     step: &["INSERT INTO user_bytes (user_id, kind, bytes) SELECT user_id, 'runs', SUM(octet_length(input) \
-         + IFNULL(octet_length(output), 0) + IFNULL(octet_length(reply), 0)) FROM tool_calls \
+         + IFNULL(octet_length(reasoning), 0) + IFNULL(octet_length(output), 0) + IFNULL(octet_length(reply), 0)) FROM tool_calls \
          WHERE rowid > ?1 AND rowid <= ?2 AND kind = 'run' AND user_id IS NOT NULL GROUP BY 1 \
          ON CONFLICT (user_id, kind) DO UPDATE SET bytes = bytes + excluded.bytes"],
     finish: &[],

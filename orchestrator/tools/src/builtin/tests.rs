@@ -157,6 +157,7 @@ async fn a_call_of_a_chat_turn_that_a_restart_interrupts_is_never_run_again() {
         at: Clock::system().now(),
         tool: "message".to_owned(),
         input: message.clone(),
+        reasoning: None,
         estimated_cost_micro_usd: 0,
         is_repeatable: false,
         max_calls: Some(10),

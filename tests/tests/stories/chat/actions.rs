@@ -23,10 +23,10 @@ fn script() -> String {
     script_of(&[
         json!({"when": {"prompt": "many"}, "reply": {"tool_calls": many}}),
         json!({"when": {"tool_name": {"regex": "."}}, "reply": {"text": "done"}}),
-        json!({"when": {"last_message": "allowed"}, "reply": {"tool_calls":
+        json!({"when": {"last_message": "allowed"}, "reply": {"text": format!("I need {SECRET}."), "tool_calls":
             [{"name": "echo", "arguments": {"message": secret}}, {"name": "no_such_tool", "arguments": {"text": secret}},
              {"name": "time", "arguments": {}}]}}),
-        json!({"when": {"last_message": "asked"}, "reply": {"tool_calls":
+        json!({"when": {"last_message": "asked"}, "reply": {"text": format!("I need {SECRET}."), "tool_calls":
             [{"name": "message", "arguments": {"content": secret}}, {"name": "echo", "arguments": {"message": secret}}]}}),
         json!({"reply": {"text": "hello"}}),
     ])
@@ -98,6 +98,14 @@ async fn every_call_has_its_row_and_the_rows_outlive_the_thread_without_texts() 
     }
     let shown = serde_json::to_string(&calls).unwrap();
     assert!(!shown.contains(SECRET) && shown.contains(r#"{"message":"it is [redacted:KEY]"}"#), "{shown}");
+    // Also of the calls that were denied, too late, or stopped with the call before them.
+    const REASON: &str = "I need [redacted:KEY].";
+    assert!(calls.iter().all(|call| call.reasoning.as_deref() == Some(REASON)), "{shown}");
+    let gates = ada.get("/api/gates?state=denied").await.expect(200).body;
+    assert_eq!(gates["items"][0]["reasoning"], REASON, "{gates:#}");
+    let entries = ada.get("/api/chat/threads/main?limit=200").await.expect(200).body;
+    let entries: Vec<&Value> = entries["messages"].as_array().unwrap().iter().filter(|entry| entry["role"] == "tool_use").collect();
+    assert!(!entries.is_empty() && entries.iter().all(|entry| entry["reasoning"] == REASON), "{entries:#?}");
 
     // Other users do not learn that there are any.
     let thread = history(&ada).await.thread.id;
@@ -108,7 +116,8 @@ async fn every_call_has_its_row_and_the_rows_outlive_the_thread_without_texts() 
     ada.get("/api/chat/threads/main/actions").await.problem(ErrorCode::NotFound);
     world.user("bob").get(&path).await.problem(ErrorCode::NotFound);
     let kept = calls_of(&ada, &thread.to_string()).await;
-    let without_text = |call: ThreadActionRecord| ThreadActionRecord { input: Value::Null, output: None, ..call };
+    let without_text =
+        |call: ThreadActionRecord| ThreadActionRecord { input: Value::Null, reasoning: None, output: None, ..call };
     assert_eq!(kept, calls.into_iter().map(without_text).collect::<Vec<_>>());
     world.finish().await;
 }

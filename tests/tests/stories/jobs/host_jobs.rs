@@ -208,6 +208,7 @@ async fn a_job_of_a_process_that_died_fails_and_its_open_calls_are_closed() {
         at: now,
         tool: "echo".to_owned(),
         input: json!({"message": "hi"}),
+        reasoning: None,
         estimated_cost_micro_usd: 0,
         is_repeatable: false,
         max_calls: Some(10),

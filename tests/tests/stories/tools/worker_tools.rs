@@ -7,9 +7,9 @@ use orchestrator::{
     digest::sha256_hex,
     store::{CallKey, NewToolCall, OpenedToolCall},
 };
-use protocol::{CallId, ErrorCode, Execution, JobState, ToolCallReply, ToolErrorKind};
+use protocol::{CallId, ErrorCode, EventData, Execution, JobState, ToolCallReply, ToolErrorKind};
 use serde_json::{Value, json};
-use tests::{ManualWorker, World};
+use tests::{ManualWorker, World, script_of};
 
 use crate::worker_api::running_job;
 
@@ -18,19 +18,57 @@ async fn worker_events_cannot_override_the_orchestrators_record_of_a_call() {
     let world = World::new().await;
     let ada = world.user("ada");
     let worker = running_job(&world, &ada).await;
-    worker.send(&[(1, "tool_use", json!({"call_id": "t1", "tool": "time", "input": {}}))]).await.expect(200);
+    let used = |reason: &str| json!({"call_id": "t1", "tool": "time", "input": {}, "reasoning": reason});
+    worker.send(&[(1, "tool_use", used("to say it"))]).await.expect(200);
     worker.tool("echo", "t1", json!({"message": "hi"})).await.expect(200);
+    worker.send(&[(2, "tool_use", used("another"))]).await.expect(200);
     let lies = json!({"call_id": "t1", "tool": "time", "success": false, "output": "nothing", "truncated": false, "duration_ms": 1});
-    worker.send(&[(2, "tool_result", lies)]).await.expect(200);
+    worker.send(&[(3, "tool_result", lies)]).await.expect(200);
     let actions = ada.get(&format!("/api/jobs/{}/actions", worker.job)).await.expect(200);
     let reported = &actions.body["items"][0];
     assert_eq!(
-        [&reported["tool"], &reported["output"], &reported["input"]["message"]],
-        ["echo", "hi", "hi"],
+        [&reported["tool"], &reported["output"], &reported["input"]["message"], &reported["reasoning"]],
+        ["echo", "hi", "hi", "to say it"],
         "{reported:#}"
     );
     assert_eq!(reported["success"], true);
     worker.finish("done").await;
+    world.finish().await;
+}
+
+/// With the real worker: calls that the orchestrator runs, and those that run in the container.
+#[tokio::test]
+async fn each_call_of_a_reply_has_the_models_reason() {
+    const SECRET: &str = "correct-horse-battery";
+    let calls = json!([
+        {"name": "echo", "arguments": {"message": "hi"}}, {"name": "list_dir", "arguments": {}},
+        {"name": "no_such_tool", "arguments": {}},
+    ]);
+    let script = script_of(&[
+        json!({"times": 1, "reply": {"text": format!("I need {SECRET}."), "tool_calls": calls}}),
+        json!({"times": 1, "reply": {"reasoning": "It was not enough.", "text": "Again.", "tool_calls": calls}}),
+        json!({"reply": {"text": "done"}}),
+    ]);
+    let world = World::builder().processes().script(script).build().await;
+    let ada = world.user("ada");
+    ada.post("/api/secrets", &json!({"name": "KEY", "value": SECRET})).await.expect(201);
+    let id = ada.create_job("p").await;
+    ada.wait_for(id, JobState::Completed).await;
+    let expected = [Some("I need [redacted:KEY]."), Some("It was not enough.")].map(|reason| [reason; 3]).concat();
+    let events = ada.events(id).await;
+    let reasons: Vec<Option<&str>> = events
+        .iter()
+        .filter_map(|event| match &event.data {
+            EventData::ToolUse { reasoning, .. } => Some(reasoning.as_deref()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(reasons, expected);
+    let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;
+    let mut recorded: Vec<Option<&str>> =
+        actions["items"].as_array().unwrap().iter().map(|action| action["reasoning"].as_str()).collect();
+    recorded.sort_unstable();
+    assert_eq!(recorded, expected, "{actions:#}");
     world.finish().await;
 }
 
@@ -195,6 +233,7 @@ async fn a_tool_call_interrupted_by_a_crash_is_never_run_again() {
         at: Clock::system().now(),
         tool: "message".to_owned(),
         input: arguments.clone(),
+        reasoning: None,
         estimated_cost_micro_usd: 0,
         is_repeatable: false,
         max_calls: Some(10),

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A page of the calls of some work. The first condition bounds the rows that are sorted.
-const LIST: &str = "SELECT attempt, call_id, at, tool, input, success, output, duration_ms, estimated_cost_micro_usd, \
+const LIST: &str = "SELECT attempt, call_id, at, tool, input, reasoning, success, output, duration_ms, estimated_cost_micro_usd, \
      cost_micro_usd, json_extract(reply, '$.error.kind') AS error FROM tool_calls \
      WHERE work_id = $1 AND attempt >= $2 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5";
 
@@ -69,6 +69,7 @@ struct ToolCallRow {
     at: DateTime<Utc>,
     tool: String,
     input: String,
+    reasoning: Option<String>,
     success: Option<bool>,
     output: Option<String>,
     duration_ms: Option<i64>,
@@ -85,6 +86,7 @@ impl ToolCallRow {
             attempt: row_ref.number("attempt", self.attempt)?,
             tool: self.tool,
             input: row_ref.json("input", &self.input)?,
+            reasoning: self.reasoning,
             success: self.success,
             output: self.output,
             duration_ms: self.duration_ms.map(|ms| row_ref.number("duration_ms", ms)).transpose()?,
@@ -103,6 +105,7 @@ impl ToolCallRow {
             turn: call.attempt,
             tool: call.tool,
             input: call.input,
+            reasoning: call.reasoning,
             success: call.success,
             error,
             output: call.output,

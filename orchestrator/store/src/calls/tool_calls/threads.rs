@@ -11,7 +11,7 @@ use crate::{Store, StoreError, sqlite::write_tx::WriteTx};
 macro_rules! forget_texts {
     ($which:literal) => {
         concat!(
-            "UPDATE tool_calls SET input = 'null', output = NULL, request_digest = '', \
+            "UPDATE tool_calls SET input = 'null', reasoning = NULL, output = NULL, request_digest = '', \
              reply = json_replace(reply, '$.output', NULL, '$.error.message', '') WHERE work_id = $1 AND kind = 'thread'",
             $which
         )

@@ -42,7 +42,8 @@ const RECOUNT: [(&str, &str); 5] = [
         "runs",
         "SELECT (SELECT SUM(octet_length(trigger_detail) + IFNULL(octet_length(message), 0) \
          + IFNULL(octet_length(result_summary), 0) + IFNULL(octet_length(result), 0)) FROM routine_runs) \
-         + (SELECT IFNULL(SUM(octet_length(input) + IFNULL(octet_length(output), 0) + IFNULL(octet_length(reply), 0)), 0) \
+         + (SELECT IFNULL(SUM(octet_length(input) + IFNULL(octet_length(reasoning), 0) + IFNULL(octet_length(output), 0) \
+         + IFNULL(octet_length(reply), 0)), 0) \
          FROM tool_calls WHERE kind = 'run') + (SELECT IFNULL(SUM(octet_length(messages)), 0) FROM run_conversations)",
     ),
     ("payloads", "SELECT SUM(octet_length(payload)) FROM routine_runs"),
@@ -103,8 +104,8 @@ async fn finish(store: &Store, job: &JobRecord, text: &str) {
 const RUN: &str = "INSERT INTO routine_runs (id, routine_id, user_id, routine_name, identity, kind, trigger_type, trigger_detail, \
      payload, routine_rev, status, created_at) \
      VALUES (x'01', x'02', 'ada', 'r', 'i', 'lightweight', 'event', '{\"a\":1}', 'sent: é', 1, 'queued', '2026')";
-const CALL: &str = "INSERT INTO tool_calls (work_id, kind, attempt, call_id, user_id, at, tool, input, output) \
-     VALUES (x'01', 'run', 1, 'c', 'ada', '2026', 'memory_read', '{\"path\":\"é\"}', NULL)";
+const CALL: &str = "INSERT INTO tool_calls (work_id, kind, attempt, call_id, user_id, at, tool, input, reasoning) \
+     VALUES (x'01', 'run', 1, 'c', 'ada', '2026', 'memory_read', '{\"path\":\"é\"}', 'why: é')";
 const ROUTINE: &str = "INSERT INTO routines (id, user_id, name, enabled, trigger_type, trigger, action_type, action, guardrails, notify, \
      session, wake_mode, deliver, post_to_main, persist_payload, created_at, updated_at) \
      VALUES (x'02', 'ada', 'r', TRUE, 'event', '{}', 'lightweight', '{\"prompt\":\"p\"}', '{}', '{}', 's', 'now', 0, 0, 0, '2026', '2026')";
