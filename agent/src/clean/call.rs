@@ -26,14 +26,14 @@ pub(super) enum Arguments {
 impl Offered<'_> {
     /// The call with the name of the tool that it means, if that is offered.
     pub(super) fn find(&self, mut call: ToolCall) -> Option<ToolCall> {
-        if (self.is_offered)(&call.name) {
+        if (self.has_tool)(&call.name) {
             return Some(call);
         }
         let name = NAMESPACES.iter().find_map(|namespace| call.name.strip_prefix(namespace)).unwrap_or(&call.name);
         // Kimi counts its calls: `functions.shell:0`.
         let is_index = |index: &str| index.bytes().all(|byte| byte.is_ascii_digit());
         let name = name.rsplit_once(':').filter(|(_, index)| is_index(index)).map_or(name, |(name, _)| name).to_owned();
-        (self.is_offered)(&name).then(|| {
+        (self.has_tool)(&name).then(|| {
             call.name = name;
             call
         })

@@ -43,6 +43,8 @@ pub(super) struct Scan<'t> {
     has_text: bool,
     at: usize,
     unread: Vec<Unread>,
+    /// Whether nothing that ends a call is left.
+    is_past_last_close: bool,
     out: Cleaned,
 }
 
@@ -56,6 +58,7 @@ impl<'t> Scan<'t> {
             has_text: false,
             at: 0,
             unread: Vec::new(),
+            is_past_last_close: false,
             out: Cleaned::default(),
         }
     }
@@ -183,7 +186,8 @@ impl<'t> Scan<'t> {
             self.at = self.text.len() - after.len();
             return true;
         }
-        marks::strip_any(here, &OPENING).is_some_and(|after| self.take(payload::read(after), after, self.start_of(after)))
+        marks::strip_any(here, &OPENING)
+            .is_some_and(|after| self.take(payload::read(after), after, self.start_of(after)))
     }
 
     /// A message of Harmony.
@@ -228,8 +232,13 @@ impl<'t> Scan<'t> {
             Payload::Absent => return false,
             Payload::CutOff => self.leave(self.text.len(), None, is_text),
             Payload::Malformed => {
+                let end = self.call_end(self.text.len() - after.len());
+                // A tag in a text about tags.
+                if end.is_none() && is_text && tag::tag_at(self.text, self.at).is_some() {
+                    return false;
+                }
                 self.out.has_unread_calls |= !is_text;
-                self.leave(self.call_end(self.text.len() - after.len()), None, is_text);
+                self.leave(end.unwrap_or(self.text.len()), None, is_text);
             }
             Payload::Read { calls, has_others, rest } => {
                 let end = self.text.len() - rest.len();
@@ -272,10 +281,15 @@ impl<'t> Scan<'t> {
         self.at = end;
     }
 
-    /// The end of the first mark or tag that ends a call, or of the text.
-    fn call_end(&self, from: usize) -> usize {
+    /// The end of the first mark or tag that ends a call.
+    fn call_end(&mut self, from: usize) -> Option<usize> {
+        if self.is_past_last_close {
+            return None;
+        }
         let mut places = self.text[from..].match_indices(['<', '[']).map(|(length, _)| from + length);
-        places.find_map(|start| self.close_at(start)).unwrap_or(self.text.len())
+        let end = places.find_map(|start| self.close_at(start));
+        self.is_past_last_close = end.is_none();
+        end
     }
 
     /// The end of a call whose JSON ends here, with the mark or tag that follows and ends it.

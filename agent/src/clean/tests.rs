@@ -14,7 +14,7 @@ fn cleaned(text: &str) -> Cleaned {
 
 /// With the tools `shell` and `echo`.
 fn offered(recovers: bool) -> Offered<'static> {
-    Offered { recovers, is_offered: &|name| name == "shell" || name == "echo", ..Offered::NONE }
+    Offered { recovers, has_tool: &|name| name == "shell" || name == "echo", ..Offered::NONE }
 }
 
 #[rstest]
@@ -163,7 +163,7 @@ proptest! {
         recovers: bool,
     ) {
         let text = parts.concat();
-        let cleaned = clean(&text, Offered { recovers, is_offered: &|name| name == "echo", ..Offered::NONE });
+        let cleaned = clean(&text, Offered { recovers, has_tool: &|name| name == "echo", ..Offered::NONE });
         prop_assert!(cleaned.text.len() <= text.len());
         prop_assert!(cleaned.calls.iter().all(|call| recovers && call.name == "echo"));
     }
@@ -202,8 +202,13 @@ proptest! {
     None
 )]
 #[case::malformed("A <tool_call>{\"name\": b}</tool_call> B", "A <tool_call>{\"name\": b}</tool_call> B", None)]
+#[case::tags("<invoke name=\"echo\"> opens a call.", "<invoke name=\"echo\"> opens a call.", None)]
 #[case::bracket("[tool: echo {\"a\": 1}] is one.", "[tool: echo {\"a\": 1}] is one.", None)]
-#[case::inline("Models write `<tool_call>{\"name\": \"echo\"}</tool_call>`", "Models write `<tool_call>{\"name\": \"echo\"}</tool_call>`", None)]
+#[case::inline(
+    "Models write `<tool_call>{\"name\": \"echo\"}</tool_call>`",
+    "Models write `<tool_call>{\"name\": \"echo\"}</tool_call>`",
+    None
+)]
 #[case::fenced_json(
     "```json\n{\"name\": \"echo\", \"arguments\": {}}\n```",
     "```json\n{\"name\": \"echo\", \"arguments\": {}}\n```",
@@ -218,9 +223,9 @@ fn calls_that_are_not_run_are_text_unless_it_ends_with_them(
     for given_tools in [offered(false), quoting] {
         let cleaned = clean(given, given_tools);
         assert_eq!(cleaned.calls, []);
-        let tool = cleaned.last_unread.map(|call| call.tool.unwrap());
+        let tool = cleaned.last_unread.and_then(|call| call.tool);
         // Where calls are run, those of other tools and malformed ones are left out.
-        if !(given_tools.recovers && given.contains("b}")) {
+        if !given_tools.recovers || !(given.contains("b}") || given.contains("opens")) {
             assert_eq!((cleaned.text.as_str(), tool.as_deref()), (text, last));
         }
     }
@@ -228,11 +233,17 @@ fn calls_that_are_not_run_are_text_unless_it_ends_with_them(
 
 /// Marks do not belong to the text of a call that names its tool by itself.
 #[rstest]
-#[case::json("A <tool_call> {\"name\": \"echo\", \"arguments\": {}} </tool_call>", " {\"name\": \"echo\", \"arguments\": {}}")]
+#[case::json(
+    "A <tool_call> {\"name\": \"echo\", \"arguments\": {}} </tool_call>",
+    " {\"name\": \"echo\", \"arguments\": {}}"
+)]
 #[case::fenced("```json\n{\"name\": \"echo\", \"arguments\": {}}\n```", "{\"name\": \"echo\", \"arguments\": {}}\n")]
 #[case::tag("A <function=echo>{}</function>", "<function=echo>{}")]
 #[case::name("A <tool_call>echo</tool_call>", "<tool_call>echo</tool_call>")]
-#[case::harmony("<|channel|>commentary to=functions.echo json<|message|>{}<|call|>", "<|channel|>commentary to=functions.echo json<|message|>{}")]
+#[case::harmony(
+    "<|channel|>commentary to=functions.echo json<|message|>{}<|call|>",
+    "<|channel|>commentary to=functions.echo json<|message|>{}"
+)]
 fn the_text_of_a_call_is_looked_for(#[case] given: &str, #[case] looked_for: &str) {
     for is_read in [false, true] {
         let is_quoted = |text: &str| is_read && text == looked_for;
@@ -266,6 +277,7 @@ fn the_text_of_a_call_is_looked_for(#[case] given: &str, #[case] looked_for: &st
 #[case("<|tool_call_begin|>function<|tool_sep|>")]
 #[case("function<|tool_sep|>")]
 #[case("<invoke name=\"echo\"><parameter=a></invoke>")]
+#[case("<invoke name=\"echo\">a ")]
 #[case("<tool_call>echo<arg_key>a</tool_call>")]
 #[case("<|tool_call>call:echo{a:'<tool_call|><|tool_call>call:echo{a:\"<tool_call|>")]
 #[case("<|tool_call>call:echo{a:b<tool_call|>")]
@@ -281,6 +293,8 @@ fn the_text_of_a_call_is_looked_for(#[case] given: &str, #[case] looked_for: &st
 fn cleaning_is_linear(#[case] unit: &str) {
     let text = unit.repeat(524_288 / unit.len());
     let begun = std::time::Instant::now();
-    cleaned(&text);
+    for recovers in [false, true] {
+        clean(&text, offered(recovers));
+    }
     assert!(begun.elapsed() < std::time::Duration::from_secs(10), "took {:?}", begun.elapsed());
 }

@@ -151,7 +151,8 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         completion: Completion,
         text_only: Option<TextOnlyReason>,
     ) -> Flow<ModelReply> {
-        let Completion { content, tool_calls, reasoning, native: made, finish_reason, text_tool_calls, .. } = completion;
+        let Completion { content, tool_calls, reasoning, native: made, finish_reason, text_tool_calls, .. } =
+            completion;
         let text_tool_calls = text_tool_calls.unwrap_or(self.settings.text_tool_calls);
         let native = !tool_calls.is_empty();
         let cleaned = self.clean_reply(state, &content, text_tool_calls && text_only.is_none() && !native);
@@ -187,8 +188,8 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     /// Cleans the text of a reply to the conversation.
     pub(crate) fn clean_reply(&self, state: &LoopState<'_>, content: &str, recovers: bool) -> Cleaned {
         let read = ReadTexts::new(state.transcript.messages());
-        let is_offered = |name: &str| self.settings.use_tools && self.tools.offers(name);
-        clean(content, Offered { recovers, is_offered: &is_offered, is_quoted: &|text| read.contain(text) })
+        let has_tool = |name: &str| self.settings.use_tools && self.tools.offers(name);
+        clean(content, Offered { recovers, has_tool: &has_tool, is_quoted: &|text| read.contain(text) })
     }
 
     /// Runs the calls of a reply, up to the limit of tool calls.
@@ -342,8 +343,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     }
 
     async fn record_use(&self, call: &ToolCall, admission: &Admission) -> Flow {
-        let (call_id, tool, reasoning) =
-            (CallId(call.id.clone()), call.name.clone(), admission.call.reasoning.clone());
+        let (call_id, tool, reasoning) = (CallId(call.id.clone()), call.name.clone(), admission.call.reasoning.clone());
         self.record(AgentEvent::ToolUse { call_id, tool, input: admission.redacted_input(), reasoning }).await
     }
 

@@ -265,14 +265,7 @@ mod tests {
     use super::*;
 
     const fn reply(text: &str, has_calls: bool, finish: FinishReason) -> ReplyFacts<'_> {
-        ReplyFacts {
-            text,
-            has_calls,
-            unread_calls: UnreadCalls::None,
-            finish,
-            text_only: None,
-            has_tools: true,
-        }
+        ReplyFacts { text, has_calls, unread_calls: UnreadCalls::None, finish, text_only: None, has_tools: true }
     }
 
     const fn ends_with_call(text: &str) -> ReplyFacts<'_> {

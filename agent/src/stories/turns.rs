@@ -178,7 +178,10 @@ async fn work_that_ends_with_a_call_as_text_again_fails(
     world.settings.text_tool_calls = recovers;
     let LoopOutcome::Failed { reason, message } = world.run().await else { panic!("{:?}", world.events()) };
     assert_eq!((reason, world.asked().len()), (FailureReason::EmptyReply, 2));
-    assert!(message.contains(&format!("a call of the tool {tool} as text again")) && message.contains(setting), "{message}");
+    assert!(
+        message.contains(&format!("a call of the tool {tool} as text again")) && message.contains(setting),
+        "{message}"
+    );
     let notices: Vec<String> = world.events().into_iter().filter(|line| line.starts_with("system:")).collect();
     assert!(notices.len() == 1 && notices[0].contains(&format!("a call of the tool {tool} as text")), "{notices:?}");
 }
@@ -203,7 +206,8 @@ async fn a_call_that_the_model_has_read_is_not_run(#[case] is_message: bool) {
     let used: Vec<String> = world.events().into_iter().filter(|line| line.starts_with("use ")).collect();
     assert_eq!(used.last().unwrap(), r#"use echo {"message":"mine"}"#);
     assert_eq!(used.len(), if is_message { 1 } else { 2 }, "{used:?}");
-    let notices = world.events().into_iter().filter(|line| line.contains("a call of the tool echo as text, so it was not run"));
+    let notices =
+        world.events().into_iter().filter(|line| line.contains("a call of the tool echo as text, so it was not run"));
     assert_eq!(notices.count(), 1, "{:?}", world.events());
 }
 
@@ -211,9 +215,8 @@ async fn a_call_that_the_model_has_read_is_not_run(#[case] is_message: bool) {
 #[tokio::test(start_paused = true)]
 async fn the_setting_of_the_provider_that_answered_counts() {
     let text = "<tool_call>{\"name\": \"echo\", \"arguments\": {\"message\": \"hi\"}}</tool_call>";
-    let answered = |runs| {
-        Turn::Answer(Completion { text_tool_calls: Some(runs), ..completion(text, vec![], FinishReason::Stop) })
-    };
+    let answered =
+        |runs| Turn::Answer(Completion { text_tool_calls: Some(runs), ..completion(text, vec![], FinishReason::Stop) });
     let mut world = World::new([answered(true), answered(false), say("Done.")]);
     assert_eq!(world.run().await, completed("Done."));
     assert_eq!(world.run_state.partial().tool_calls, 1);

@@ -8,9 +8,7 @@ use agent::{
     AllowList, ApprovalContext, ApprovalRequirement, RecordError, RegisterError, RegisteredTool, Tool, ToolContext,
     ToolExecutor, ToolPolicy, ToolRegistry, ToolSpec, Unrecorded, container_tool_requirement,
 };
-use protocol::{
-    EgressView, Execution, JobId, LightweightAction, RunId, ToolDefinition, ToolDomain, UserId, WorkId,
-};
+use protocol::{EgressView, Execution, JobId, LightweightAction, RunId, ToolDefinition, ToolDomain, UserId, WorkId};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -12,6 +12,8 @@ use super::{history, send, turn, until_state};
 use crate::chat::gates_in_chat::waiting;
 
 const SECRET: &str = "correct-horse-battery";
+/// What the model says before its calls, as it is shown.
+const REASON: &str = "I need [redacted:KEY].";
 /// Tool calls of one turn, at most.
 const MAX_CALLS: usize = 500;
 
@@ -99,12 +101,12 @@ async fn every_call_has_its_row_and_the_rows_outlive_the_thread_without_texts() 
     let shown = serde_json::to_string(&calls).unwrap();
     assert!(!shown.contains(SECRET) && shown.contains(r#"{"message":"it is [redacted:KEY]"}"#), "{shown}");
     // Also of the calls that were denied, too late, or stopped with the call before them.
-    const REASON: &str = "I need [redacted:KEY].";
     assert!(calls.iter().all(|call| call.reasoning.as_deref() == Some(REASON)), "{shown}");
     let gates = ada.get("/api/gates?state=denied").await.expect(200).body;
     assert_eq!(gates["items"][0]["reasoning"], REASON, "{gates:#}");
     let entries = ada.get("/api/chat/threads/main?limit=200").await.expect(200).body;
-    let entries: Vec<&Value> = entries["messages"].as_array().unwrap().iter().filter(|entry| entry["role"] == "tool_use").collect();
+    let entries: Vec<&Value> =
+        entries["messages"].as_array().unwrap().iter().filter(|entry| entry["role"] == "tool_use").collect();
     assert!(!entries.is_empty() && entries.iter().all(|entry| entry["reasoning"] == REASON), "{entries:#?}");
 
     // Other users do not learn that there are any.
