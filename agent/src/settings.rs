@@ -15,7 +15,8 @@ pub struct Settings {
     /// Replies whose tool calls are run. The model call after the last of them is text only and ends the work. `None`: as many as the
     /// other limits allow.
     pub max_tool_rounds: Option<u32>,
-    /// Sampling temperature, clamped to 0–2; `None` leaves it to the provider.
+    /// Sampling temperature, clamped to 0–2; `None` leaves it to the provider. Calls for a plan, its assessment or a summary
+    /// have none.
     pub temperature: Option<f64>,
     /// Whether the work starts with a plan.
     pub plan: bool,

@@ -21,7 +21,7 @@ pub struct JobAssignment {
     pub attempt: u32,
     /// A human-readable title.
     pub title: String,
-    /// The task.
+    /// The first message of its conversation: the title, where it says more than the prompt, and the task.
     pub prompt: String,
     /// Which agent runs the job.
     pub mode: JobMode,
@@ -34,6 +34,9 @@ pub struct JobAssignment {
     pub limits: Limits,
     /// The pinned model, for information.
     pub model: String,
+    /// The temperature in the owner's settings, 0 to 2; absent to send none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
     /// The tools that the job may use.
     pub tools: Vec<ToolDefinition>,
     /// Tools that always require approval and may run without asking.

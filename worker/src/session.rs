@@ -302,6 +302,7 @@ fn settings(job: &JobAssignment) -> Settings {
     Settings {
         max_iterations: job.limits.max_iterations,
         max_tool_calls: job.limits.max_tool_calls,
+        temperature: job.temperature,
         plan: job.plan,
         text_tool_calls: job.text_tool_calls,
         outage_patience: job.outage_patience_seconds.map_or(DEFAULT_OUTAGE_PATIENCE, Duration::from_secs),

@@ -257,7 +257,9 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             Some(_) if needs_definitions => (self.tools.definitions(), ToolChoice::None),
             Some(_) => (&[][..], ToolChoice::None),
         };
-        let temperature = self.settings.temperature.map(clamp_temperature);
+        // A plan, its assessment and a summary are the loop's own calls: the temperature is chosen for the work.
+        let is_of_the_work = matches!(turn.context, PromptContext::Conversation | PromptContext::Continuation(_));
+        let temperature = self.settings.temperature.filter(|_| is_of_the_work).map(clamp_temperature);
         let max_tokens = self.settings.max_tokens;
         CompletionRequestRef { call_id, messages, tools, tool_choice, max_tokens, temperature }
     }

@@ -23,6 +23,7 @@ fn planning(script: Vec<Turn>) -> World {
 async fn a_plan_is_made_run_and_assessed() {
     let done = say(r#"{"done": true, "remaining": "", "answer": "Both said."}"#);
     let mut world = planning(vec![plan(&["echo", "echo"]), done]);
+    world.settings.temperature = Some(0.5);
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Both said.".to_owned(), cut: false });
     let expected = [
         "user: do the task.",
@@ -35,7 +36,8 @@ async fn a_plan_is_made_run_and_assessed() {
     ];
     assert_eq!(world.events(), expected);
     let asked = world.asked();
-    assert_eq!((asked.len(), asked[0].temperature, asked[0].tool_choice), (2, None, ToolChoice::None));
+    assert_eq!((asked.len(), asked[0].tool_choice), (2, ToolChoice::None));
+    assert_eq!((asked[0].temperature, asked[1].temperature), (None, None), "the plan and its assessment");
     assert!(spoken(asked[0].messages.last().unwrap()).contains("- echo: the echo of the story"));
     assert!(!world.messages().iter().any(|line| line.contains("Plan the task") || line.contains("\"done\"")));
 }
@@ -119,9 +121,12 @@ async fn at_eighty_percent_older_turns_are_summarised() {
         say("Done."),
     ];
     let mut world = World::new(script);
+    world.settings.temperature = Some(0.5);
     assert_eq!(world.run().await, LoopOutcome::Completed { text: "Done.".to_owned(), cut: false });
     let asked = world.asked();
-    assert_eq!(asked.len(), 6);
+    let of_work = Some(0.5);
+    let temperatures: Vec<_> = asked.iter().map(|request| request.temperature).collect();
+    assert_eq!(temperatures, [of_work, of_work, of_work, of_work, None, of_work], "none for the summary");
     assert!(asked[4].tools.is_empty() && asked[4].messages.len() == 2, "the fifth call is the summary");
     let transcript = world.messages();
     assert_eq!(transcript[0], "user: Do the task.");

@@ -7,7 +7,7 @@ use agent::{
     split_context, with_context,
 };
 use chrono::{DateTime, Utc};
-use domain::transcript;
+use domain::{memory::with_identity, transcript};
 use protocol::{
     ChatContent, ChatMessage, Completion, EventData, LineOrigin, Message, MessageRole, UserSettings,
     limits::MAX_TRANSCRIPT_BYTES,
@@ -39,8 +39,7 @@ impl Briefing {
 
     /// The system prompt of a conversation that begins. It says nothing that changes while the conversation goes on.
     fn system_prompt(&self) -> String {
-        let identity = self.identity.as_ref().map(|text| format!("{text}\n\n")).unwrap_or_default();
-        format!("{identity}{}", general_instructions())
+        with_identity(self.identity.as_deref(), &general_instructions())
     }
 
     /// What the message of this turn is to say, too.

@@ -19,6 +19,7 @@ impl Config {
     pub(crate) fn check(&mut self, reader: &mut ConfigReader<'_>) -> Result<(), ConfigError> {
         check_socket_path(reader, &self.run_dir)?;
         check_database_url(reader, &self.database_url)?;
+        self.check_defaults(reader)?;
         if self.pool_size > 0 {
             return Err(reader.invalid("pool_size", "a pool of containers is not available yet: use 0"));
         }
@@ -40,6 +41,32 @@ impl Config {
             reader.override_display("disk_floor_mb", "the larger of 2048 and 5 %");
         }
         Ok(())
+    }
+
+    /// Checks that a job may name what it gets by default.
+    fn check_defaults(&self, reader: &mut ConfigReader<'_>) -> Result<(), ConfigError> {
+        let (defaults, ceiling) = (&self.defaults, &self.limits_ceiling);
+        if defaults.timeout_seconds > ceiling.timeout_seconds {
+            let expected = format!("must be at most limits.timeout_seconds, {}", ceiling.timeout_seconds);
+            return Err(reader.invalid("defaults.timeout_seconds", expected));
+        }
+        if defaults.max_iterations > ceiling.max_iterations {
+            let expected = format!("must be at most limits.max_iterations, {}", ceiling.max_iterations);
+            return Err(reader.invalid("defaults.max_iterations", expected));
+        }
+        let models = || std::iter::once(&self.llm.primary.model).chain(&self.llm.models).map(String::as_str);
+        match &defaults.model {
+            Some(model) if !models().any(|known| known == model) => {
+                let expected =
+                    format!("must be llm.model or one of llm.models: {}", models().collect::<Vec<_>>().join(", "));
+                Err(reader.invalid("defaults.model", expected))
+            }
+            Some(_) => Ok(()),
+            None => {
+                reader.override_display("defaults.model", &self.llm.primary.model);
+                Ok(())
+            }
+        }
     }
 }
 

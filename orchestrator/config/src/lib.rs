@@ -47,6 +47,7 @@ pub fn all_specs() -> impl Iterator<Item = &'static SettingSpec> {
         Config::SPECS,
         SandboxSettings::SPECS,
         LIMIT_SPECS,
+        JobDefaults::SPECS,
         ToolRateSettings::SPECS,
         InboundRateSettings::SPECS,
         LlmSettings::SPECS,
@@ -181,6 +182,21 @@ settings! {
 }
 
 settings! {
+    /// What a job gets where neither its request nor its user's settings say it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct JobDefaults {
+        /// `timeout_seconds` of jobs that name none; at most `limits.timeout_seconds`.
+        pub timeout_seconds: u64 = setting("defaults.timeout_seconds").derived("`3600`, or `limits.timeout_seconds` if that is lower", |reader| Ok(lower_of(Limits::default().timeout_seconds, reader, "limits.timeout_seconds"))).range(1, 31_536_000);
+        /// `max_iterations` of jobs that name none; at most `limits.max_iterations`.
+        pub max_iterations: u32 = setting("defaults.max_iterations").derived("`50`, or `limits.max_iterations` if that is lower", |reader| Ok(lower_of(Limits::default().max_iterations.into(), reader, "limits.max_iterations"))).range(1, 1_000_000);
+        /// Whether jobs begin with a plan where their request does not say it.
+        pub plan: bool = setting("defaults.plan").default("false");
+        /// Model of jobs where neither the request nor the user's settings name one: `llm.model`, or one of `llm.models`. Chats and lightweight runs use `llm.model`.
+        pub model: Option<String> = setting("defaults.model");
+    }
+}
+
+settings! {
     /// The checked configuration.
     #[derive(Clone)]
     pub struct Config {
@@ -264,6 +280,8 @@ settings! {
         pub sandbox: SandboxSettings = sandbox::read(reader)?;
         /// The highest limits that a job may request; 0 for `max_tokens` and `max_cost_usd` is no limit.
         pub limits_ceiling: Limits = limits_ceiling(reader)?;
+        /// What a job gets where neither its request nor its user's settings say it.
+        pub defaults: JobDefaults = JobDefaults::read(reader)?;
         /// How often each user may call each of the orchestrator's tools.
         pub tool_rates: ToolRates = ToolRateSettings::read(reader)?.rates();
         /// How often each user may post messages and events that can fire routines.
@@ -334,6 +352,11 @@ fn default_data_dir(reader: &ConfigReader<'_>) -> Result<String, ConfigError> {
         (None, None) => return Err(reader.missing("data_dir", "must be set because HOME is not")),
     };
     Ok(path.display().to_string())
+}
+
+/// A default, or the value of a setting that was read before if that is lower.
+fn lower_of(default: u64, reader: &ConfigReader<'_>, ceiling: &str) -> String {
+    reader.effective(ceiling).parse::<u64>().map_or(default, |ceiling| ceiling.min(default)).to_string()
 }
 
 fn in_data_dir(reader: &ConfigReader<'_>, name: &str) -> String {

@@ -145,6 +145,23 @@ fn every_setting_has_a_unique_variable() {
 }
 
 #[test]
+fn the_defaults_of_jobs_are_at_most_their_ceilings() {
+    let shown = |config: &Config| {
+        let keys = ["timeout_seconds", "max_iterations", "plan", "model"].map(|key| format!("defaults.{key}"));
+        let value = |key: &String| config.settings.iter().find(|one| one.key == *key).unwrap().value.clone();
+        keys.each_ref().map(value).map(Option::unwrap_or_default)
+    };
+    assert_eq!(shown(&load_with("", &[], &[]).unwrap()), ["3600", "50", "false", "scripted"]);
+    let file = "llm.models = ['large']\n[limits]\ntimeout_seconds = 600\nmax_iterations = 20";
+    let config = load_with(file, &[("GANTRY_DEFAULTS_MODEL", "large")], &[]).unwrap();
+    assert_eq!(shown(&config), ["600", "20", "false", "large"]);
+    let file = "[defaults]\ntimeout_seconds = 86400\nmax_iterations = 7\nplan = true";
+    let config = load_with(file, &[], &[]).unwrap();
+    let JobDefaults { timeout_seconds, max_iterations, plan, model } = config.defaults;
+    assert_eq!((timeout_seconds, max_iterations, plan, model), (86_400, 7, true, None));
+}
+
+#[test]
 fn an_empty_variable_is_not_set() {
     let config =
         load_with("", &[("GANTRY_LLM_API_KEY", ""), ("GANTRY_BIND", ""), ("GANTRY_LLM_PROVIDER", "")], &[]).unwrap();
@@ -176,6 +193,10 @@ fn an_empty_variable_is_not_set() {
 #[case("", &[("GANTRY_DATABASE_URL", "mysql://u:hush@h/d")], "GANTRY_DATABASE_URL: must start with sqlite:")]
 #[case("", &[("GANTRY_JWT_SECRET_FILE", "/not/there")], "GANTRY_JWT_SECRET_FILE=/not/there: cannot read the file")]
 #[case("", &[("GANTRY_LIMITS_CPUS", "NaN")], "GANTRY_LIMITS_CPUS=NaN: must be a number from 0.01 to 1024")]
+#[case("[limits]\ntimeout_seconds = 600\n[defaults]\ntimeout_seconds = 601", &[], "defaults.timeout_seconds=601: must be at most limits.timeout_seconds, 600")]
+#[case("", &[("GANTRY_DEFAULTS_MAX_ITERATIONS", "1001")], "GANTRY_DEFAULTS_MAX_ITERATIONS=1001: must be at most limits.max_iterations, 1000")]
+#[case("", &[("GANTRY_DEFAULTS_PLAN", "maybe")], "GANTRY_DEFAULTS_PLAN=maybe: must be true or false")]
+#[case("llm.models = ['large']", &[("GANTRY_DEFAULTS_MODEL", "huge")], "GANTRY_DEFAULTS_MODEL=huge: must be llm.model or one of llm.models: scripted, large")]
 #[case("", &[("GANTRY_LOG_FORMAT", "xml")], "GANTRY_LOG_FORMAT=xml: must be one of auto, pretty, json")]
 #[case("", &[("GANTRY_ALLOWED_HOSTS", "a b")], "GANTRY_ALLOWED_HOSTS=a b: must be host names")]
 #[case("llm.provider = 'openai'\nllm.api_key = ''\nllm.model = 'm'", &[], "llm.api_key: must not be empty")]

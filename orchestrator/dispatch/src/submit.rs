@@ -355,7 +355,7 @@ fn record(origin: JobOrigin, job: NewJob) -> JobRecord {
         image: accepted.image,
         model: accepted.model,
         effort: request.effort,
-        plan: request.plan,
+        plan: accepted.plan,
         review: request.review,
         source,
         routine,

@@ -154,6 +154,8 @@ impl SubmitScene {
             file_work: FileWork::default(),
             ceiling: Ceiling {
                 limits: protocol::Limits::default(),
+                default_limits: protocol::Limits::default(),
+                default_plan: false,
                 default_image: "image".to_owned(),
                 images: vec![],
                 default_model: "model".to_owned(),

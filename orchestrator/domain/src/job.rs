@@ -19,7 +19,7 @@ use protocol::{
     ContainerInfo, EventData, Job, JobId, JobReason, JobResult, JobState, Limits, PartialResult, Placement, Usage,
 };
 
-pub use brief::{Brief, RunLink};
+pub use brief::{Brief, RunLink, without_title};
 pub use children::{ChildRefused, Descendants, MAX_DEPTH, Parent};
 pub use open::{AttemptContainer, OpenActivity, OpenJob, OpenStage};
 pub use run::{AttemptFailure, AttemptStart, MAX_ATTEMPTS, WorkerStart};

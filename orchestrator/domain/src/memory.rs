@@ -18,6 +18,14 @@ pub const MAX_DOCUMENTS: u64 = 20_000;
 /// Versions that are kept of a document, with the current one.
 pub const MAX_VERSIONS: u64 = 50;
 
+/// A system prompt that begins with the user's document about the assistant, if there is one. Never for a job in a container.
+pub fn with_identity(identity: Option<&str>, prompt: &str) -> String {
+    match identity.map(str::trim).filter(|text| !text.is_empty()) {
+        Some(identity) => format!("{identity}\n\n{prompt}"),
+        None => prompt.to_owned(),
+    }
+}
+
 /// The text of a document after text was added at its end. The added text begins on a new line.
 pub fn appended(mut content: String, added: &str) -> String {
     if !content.is_empty() && !content.ends_with('\n') {

@@ -49,6 +49,8 @@ pub struct Accepted {
     pub limits: Limits,
     pub image: String,
     pub model: String,
+    /// Whether the work starts with a plan.
+    pub plan: bool,
     /// The input files, decoded.
     pub files: Vec<WorkspaceFile>,
 }
@@ -72,7 +74,7 @@ pub fn check(request: &CreateJob, ceiling: &Ceiling) -> Result<Accepted, Rejecte
     check_text(request, &mut errors);
     check_tools(request.tools.as_deref(), &request.approve, ceiling, &mut errors);
     check_lists(request, &mut errors);
-    let limits = check_limits(request.limits.as_ref(), &ceiling.limits, &mut errors);
+    let limits = check_limits(request.limits.as_ref(), ceiling, &mut errors);
     let image = choose("image", request.image.as_deref(), &ceiling.default_image, &ceiling.images, &mut errors);
     let model = choose("model", request.model.as_deref(), &ceiling.default_model, &ceiling.models, &mut errors);
     let files = check_files(&request.files, &mut errors);
@@ -83,7 +85,8 @@ pub fn check(request: &CreateJob, ceiling: &Ceiling) -> Result<Accepted, Rejecte
         Some(title) if !title.is_empty() => title.to_owned(),
         _ => derive_title(&request.prompt),
     };
-    Ok(Accepted { title, limits, image, model, files })
+    let plan = request.plan.unwrap_or(ceiling.default_plan);
+    Ok(Accepted { title, limits, image, model, plan, files })
 }
 
 /// Refuses what only a container has, for a job that runs without one.
@@ -276,7 +279,8 @@ fn choose(field: &str, asked: Option<&str>, default: &str, list: &[String], erro
     }
 }
 
-fn derive_title(prompt: &str) -> String {
+/// The title of a job that was given none: the first line of its prompt.
+pub fn derive_title(prompt: &str) -> String {
     let line = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let clean: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if clean.chars().count() <= DERIVED_TITLE_CHARS {

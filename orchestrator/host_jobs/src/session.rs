@@ -15,7 +15,10 @@ use tokio_util::sync::CancellationToken;
 use super::{journal::HostJournal, model::HostModel};
 use base::clock::Clock;
 use dispatch::{Attempt, AttemptStopCause, DispatcherWaker, EventIngestion, RunHostJob};
-use domain::job::{AttemptFailure, JobRecord};
+use domain::{
+    job::{AttemptFailure, JobRecord},
+    memory::{MemoryPath, with_identity},
+};
 use llm::metering::{Meter, MeteredModel, retry_write};
 use secrets::DetectorError;
 use store::{Reported, Store, StoreError, Transition};
@@ -92,6 +95,8 @@ impl HostJobs {
         let Some(job) = job else { return Ok(()) };
         let has_earlier_calls = job.running().is_some_and(|running| running.calls_before_attempt > 0);
         let recorded = if has_earlier_calls { self.store.transcript(job.id).await? } else { vec![] };
+        let of_user = self.store.settings(&job.brief.user_id).await?;
+        let identity = self.store.memory_document(&job.brief.user_id, &MemoryPath::identity(), None).await?;
         let tools = self.tools.executor_for_job(&job, key.attempt, None).await?;
         let metered = MeteredModel {
             meter: self.meter.clone(),
@@ -103,7 +108,7 @@ impl HostJobs {
             HostModel { metered, store: self.store.clone(), attempt: Arc::clone(attempt), clock: self.clock.clone() };
         let journal = HostJournal::new(self.ingestion.clone(), Arc::clone(attempt), self.clock.clone(), stop.clone());
         let signals = Signals { stop: stop.clone(), ..Signals::default() };
-        let (settings, deltas) = (self.settings(&job), DeltaSink::discard());
+        let (settings, deltas) = (self.settings(&job, of_user.temperature), DeltaSink::discard());
         let agent = Agent {
             model: &model,
             tools: &tools,
@@ -113,15 +118,18 @@ impl HostJobs {
             deltas: &deltas,
         };
         let nonce = job.brief.delimiter_nonce.clone();
-        let (transcript, run) = start_attempt(system_prompt(), &job.brief.task(), &recorded, nonce);
+        let identity = identity.as_ref().map(|document| document.content.as_str());
+        let system = with_identity(identity, &instructions());
+        let (transcript, run) = start_attempt(system, &job.brief.first_message(), &recorded, nonce);
         agent.run_job(transcript, run, &HostSession { jobs: self, attempt }).await
     }
 
-    fn settings(&self, job: &JobRecord) -> Settings {
+    fn settings(&self, job: &JobRecord, temperature: Option<f64>) -> Settings {
         let limits = job.remaining_limits();
         Settings {
             max_iterations: limits.max_iterations,
             max_tool_calls: limits.max_tool_calls,
+            temperature,
             plan: job.brief.plan,
             text_tool_calls: self.meter.gateway.recovers_text_tool_calls(),
             outage_patience: self.outage_patience,
@@ -180,7 +188,7 @@ impl JobSession for HostSession<'_> {
     }
 }
 
-fn system_prompt() -> String {
+fn instructions() -> String {
     format!(
         "You are an agent that does one job, without a person to ask. There are no files and no commands: work with the \
          tools that you have. When the job is completed, answer with its result in plain text and call no tool. \

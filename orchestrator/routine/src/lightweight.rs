@@ -30,8 +30,8 @@ use crate::conversation::Conversation;
 
 /// In the place of what fired a run whose routine does not keep it.
 const NOT_KEPT: &str = "[not kept: the routine has persist_payload off]";
-/// Sampling temperature of runs.
-const TEMPERATURE: f64 = 0.3;
+/// Sampling temperature of runs whose owner has set none.
+const DEFAULT_TEMPERATURE: f64 = 0.3;
 /// Longest attempt, unless the routine's guardrails say otherwise.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 600;
 /// Model calls of a run with tools besides its rounds and its answer: replies that are asked for again, and summaries.
@@ -68,6 +68,7 @@ struct AskedModel {
     name: String,
     /// How much it thinks; the operator's default if it is not said.
     effort: Option<Effort>,
+    temperature: f64,
 }
 
 /// How the work on an attempt ended.
@@ -135,7 +136,7 @@ impl Lightweight {
     ) -> Result<Ended, BeginError> {
         let (asked, mut transcript, rounds) = self.prepare(run, state, action, conversation).await?;
         let tools = self.tools.executor_for_run(&run.user, run.run, run.attempt, action).await?;
-        let settings = self.settings(action, rounds);
+        let settings = self.settings(action, rounds, asked.temperature);
         let parent = stop;
         let stop = parent.child_token();
         let model = MeteredModel {
@@ -194,7 +195,11 @@ impl Lightweight {
         conversation: &Conversation,
     ) -> Result<(AskedModel, Transcript, u32), BeginError> {
         let settings = self.store.settings(&run.user).await?;
-        let asked = AskedModel { name: self.model(action, &settings)?, effort: action.effort.or(settings.effort) };
+        let asked = AskedModel {
+            name: self.model(action, &settings)?,
+            effort: action.effort.or(settings.effort),
+            temperature: settings.temperature.unwrap_or(DEFAULT_TEMPERATURE),
+        };
         let identity = self.store.memory_document(&run.user, &MemoryPath::identity(), None).await?;
         let mut documents = Vec::with_capacity(action.context_paths.len());
         for path in &action.context_paths {
@@ -249,12 +254,12 @@ impl Lightweight {
         }
     }
 
-    fn settings(&self, action: &LightweightAction, rounds: u32) -> Settings {
+    fn settings(&self, action: &LightweightAction, rounds: u32, temperature: f64) -> Settings {
         Settings {
             max_iterations: if action.use_tools { rounds + 1 + RETRY_CALLS } else { CALLS_WITHOUT_TOOLS },
             max_tool_calls: rounds * MAX_CALLS_PER_ROUND,
             max_tool_rounds: Some(rounds),
-            temperature: Some(TEMPERATURE),
+            temperature: Some(temperature),
             use_tools: action.use_tools,
             final_tool: Some(NOTHING_TO_REPORT),
             text_tool_calls: action.use_tools && self.meter.gateway.recovers_text_tool_calls(),

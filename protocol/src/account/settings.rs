@@ -16,7 +16,7 @@ pub struct UserSettings {
     /// How much the model thinks where a request does not say; left out for the operator's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<Effort>,
-    /// The temperature of model calls, 0 to 2; null to send none.
+    /// The temperature of model calls in chats, jobs and routines, 0 to 2; null for 0.3 in lightweight runs and none elsewhere.
     pub temperature: Option<f64>,
     /// IANA time zone, such as `Europe/Oslo`; null while none is set, and then UTC applies. A schedule without a zone takes it
     /// when it is made, and keeps it.

@@ -136,9 +136,9 @@ pub struct CreateJob {
     /// The hosts that the job may reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<Egress>,
-    /// Whether the work starts with a plan.
-    #[serde(default)]
-    pub plan: bool,
+    /// Whether the work starts with a plan; the operator's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<bool>,
     /// Whether a person accepts or rejects the result.
     #[serde(default)]
     pub review: bool,

@@ -3,6 +3,7 @@
 mod cancel;
 mod children;
 mod create;
+mod defaults;
 mod deletion;
 mod endings;
 mod hold;

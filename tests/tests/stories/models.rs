@@ -3,9 +3,11 @@
 mod budgets;
 mod cut_answers;
 mod effort;
+mod first_messages;
 mod model_context;
 mod model_faults;
 mod outages;
 mod refusals;
+mod temperature;
 pub(crate) mod upstream;
 mod usage;

@@ -35,7 +35,7 @@ async fn the_assignment_contains_only_what_the_worker_needs() {
     let body = worker.get("job").await.expect(200).body;
     let tools: Vec<&str> = body["tools"].as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
     assert_eq!(tools, ["echo", "shell"]);
-    assert_eq!((&body["prompt"], &body["title"], &body["attempt"]), (&json!("work"), &json!("T"), &json!(1)));
+    assert_eq!((&body["prompt"], &body["title"], &body["attempt"]), (&json!("# T\n\nwork"), &json!("T"), &json!(1)));
     assert_eq!((&body["lease_seconds"], &body["egress"]), (&json!(30), &json!({"enabled": false, "allow": []})));
     // Three hexadecimal digits of the id may occur in the user's name.
     let text = body.to_string().replace(&id.to_string(), "");

@@ -306,6 +306,7 @@ fn assignment(lease_seconds: u64) -> JobAssignment {
         plan: false,
         limits: Limits::default(),
         model: "scripted".to_owned(),
+        temperature: Some(0.25),
         tools,
         transcript: None,
         delimiter_nonce: None,

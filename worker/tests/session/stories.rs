@@ -43,6 +43,7 @@ async fn a_job_runs_to_its_result_with_real_tools() {
     assert_eq!(results[..2], ["hello from bash\n[exit 4]", "over there"]);
     assert!(results[2].starts_with("error (not_found)"), "{}", results[2]);
     assert_eq!(record.remote_calls.len(), 1);
+    assert!(record.requests.iter().all(|request| request.temperature == Some(0.25)), "the owner's");
     let offered: Vec<_> = record.requests[0].tools.iter().map(|tool| tool.name.as_str()).collect();
     assert!(offered.contains(&"shell") && offered.contains(&"echo"), "{offered:?}");
     assert!(!offered.contains(&"unknown") && !offered.contains(&"bad_schema"), "{offered:?}");

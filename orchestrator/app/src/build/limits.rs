@@ -13,6 +13,7 @@ use domain::{
     routine::definition::DefinitionLimits,
     settings::SettingsBounds,
 };
+use protocol::Limits;
 use store::{RetentionLimits, UserStorageLimit};
 use tools::BuiltinTools;
 use workspace::RetentionPeriod;
@@ -72,12 +73,22 @@ pub(super) fn definition_limits(routines: &RoutineSettings) -> DefinitionLimits 
 }
 
 pub(super) fn ceiling(config: &Config, tools: &BuiltinTools) -> Ceiling {
+    let defaults = &config.defaults;
+    let of_provider = &config.llm.primary.model;
+    let default_model = defaults.model.as_ref().unwrap_or(of_provider);
+    let models = std::iter::once(of_provider).chain(&config.llm.models).filter(|model| *model != default_model);
     Ceiling {
         limits: config.limits_ceiling,
+        default_limits: Limits {
+            timeout_seconds: defaults.timeout_seconds,
+            max_iterations: defaults.max_iterations,
+            ..Limits::default()
+        },
+        default_plan: defaults.plan,
         default_image: config.sandbox.image.clone(),
         images: config.sandbox.images.clone(),
-        default_model: config.llm.primary.model.clone(),
-        models: config.llm.models.clone(),
+        default_model: default_model.clone(),
+        models: models.cloned().collect(),
         tools: tools.names_for_jobs(),
         mcp_servers: tools.mcp().server_names(),
     }

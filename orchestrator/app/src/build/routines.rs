@@ -89,6 +89,7 @@ impl Core {
             secrets: Arc::clone(&self.secrets),
             waker: self.routine_waker.clone(),
             limits: definition_limits(&config.routines),
+            default_model: config.llm.primary.model.clone(),
             max_per_user: config.routines.max_per_user,
             cron_enabled: config.routines.cron_enabled,
         })

@@ -50,8 +50,8 @@ pub struct CreateArgs {
     #[arg(long = "egress", value_name = "HOST[:PORT]")]
     egress: Vec<String>,
     /// Make a plan before working
-    #[arg(long)]
-    plan: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    plan: Option<bool>,
     /// Wait for `gantry job start`, so that files can be uploaded first
     #[arg(long)]
     pub(super) hold: bool,

@@ -56,6 +56,8 @@ pub struct RoutineEditor {
     pub waker: RoutineWaker,
     /// What the operator allows in definitions.
     pub limits: DefinitionLimits,
+    /// The model of lightweight runs that name none.
+    pub default_model: String,
     /// Maximum routines of a user.
     pub max_per_user: u32,
     /// Whether triggers are on in the environment.

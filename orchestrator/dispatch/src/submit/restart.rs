@@ -10,7 +10,7 @@ use protocol::{CreateJob, JobState, RestartRequest};
 use super::{JobSubmitter, NewJob, Submission, SubmitError, Submitted, egress};
 use domain::{
     job::JobRecord,
-    request::{Accepted, check_prompt, within_priorities},
+    request::{Accepted, check_prompt, derive_title, within_priorities},
 };
 
 /// Bytes of the earlier job's last text that the note quotes.
@@ -40,6 +40,11 @@ impl JobSubmitter {
 
     fn continuation(&self, earlier: &JobRecord, prompt: Option<&str>) -> NewJob {
         let brief = &earlier.brief;
+        // A title that was derived from the earlier prompt says nothing about another one.
+        let title = match prompt {
+            Some(prompt) if brief.title_repeats_prompt() => derive_title(prompt),
+            _ => brief.title.clone(),
+        };
         let has_files = !earlier.is_on_host()
             && earlier.finished_at().is_none_or(|at| self.retention.contains(at, self.clock.now()));
         let mut allowed = self.ceiling.restrict(&brief.limits, (&brief.image, &brief.model), brief.tools.as_deref());
@@ -57,7 +62,6 @@ impl JobSubmitter {
                 tools: allowed.tools,
                 approve: brief.approve.clone(),
                 egress,
-                plan: brief.plan,
                 review: brief.review,
                 priority: within_priorities(brief.priority),
                 labels: brief.labels.clone(),
@@ -66,10 +70,11 @@ impl JobSubmitter {
                 ..CreateJob::default()
             },
             accepted: Accepted {
-                title: brief.title.clone(),
+                title,
                 limits: allowed.limits,
                 image: allowed.image,
                 model: allowed.model,
+                plan: brief.plan,
                 files: vec![],
             },
             restarted_from: Some(earlier.id),

@@ -143,6 +143,9 @@ async fn a_restart_continues_a_failed_job_for_its_owner() {
     assert_eq!((job.brief.restarted_from, &job.brief.user_id), (Some(failed.id), &failed.brief.user_id));
     assert!(job.brief.task().starts_with("work\n\n[Note: "), "{}", job.brief.task());
     assert!(scene.submitter.workspaces.path(job.id).join("notes.txt").exists());
+    let other = RestartRequest { prompt: Some("another task".to_owned()) };
+    let other = created(scene.submitter.restart(submission(None), &failed, other).await);
+    assert_eq!((other.brief.title.as_str(), job.brief.title.as_str()), ("another task", "work"), "derived titles");
     // The note of the first restart is replaced.
     let failed_again = job.fail(now, JobReason::Internal, "broken".to_owned()).unwrap().job;
     let again = created(restart(failed_again).await);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agent::safety::DelimiterNonce;
+use agent::safety::{DelimiterNonce, REDACTED};
 use chrono::{DateTime, Utc};
 use protocol::{Effort, Egress, EgressView, JobId, JobMode, Limits, Metadata, Placement, RoutineId, RunId, Source};
 
@@ -70,9 +70,92 @@ impl Brief {
         format!("{}{}", self.prompt, self.note.as_deref().unwrap_or_default())
     }
 
+    /// The first message of its agent's conversation, the same in all attempts: the title as a heading, unless the prompt
+    /// begins with it, and the task.
+    pub fn first_message(&self) -> String {
+        let task = self.task();
+        if self.title_repeats_prompt() { task } else { format!("{}{task}", heading(&self.title)) }
+    }
+
+    /// Whether the title is the beginning of the prompt, such as one that was derived from it. It may be cut, and secrets
+    /// in it are redacted.
+    pub fn title_repeats_prompt(&self) -> bool {
+        let line = self.prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let title = self.title.trim();
+        let (title, is_cut) = title.strip_suffix('…').map_or((title, false), |cut| (cut, true));
+        let mut parts = title.split(REDACTED);
+        let Some(mut rest) = parts.next().and_then(|part| line.strip_prefix(part)) else { return false };
+        for part in parts {
+            let Some((_, after)) = rest.split_once(part) else { return false };
+            rest = after;
+        }
+        is_cut || title.is_empty() || title.ends_with(REDACTED) || !rest.starts_with(char::is_alphanumeric)
+    }
+
     /// The hosts that the job's tools may reach.
     pub fn egress_view(&self) -> EgressView {
         let allow = self.egress.as_ref().map(|egress| egress.allow.clone()).unwrap_or_default();
         EgressView { enabled: !allow.is_empty(), allow }
+    }
+}
+
+/// A job's first message without the title that opens it, if one does.
+pub fn without_title<'m>(message: &'m str, title: &str) -> &'m str {
+    message.strip_prefix(&heading(title)).unwrap_or(message)
+}
+
+fn heading(title: &str) -> String {
+    format!("# {title}\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::{job::sample, request::derive_title};
+
+    fn first_message(title: &str, prompt: &str) -> String {
+        let mut brief = sample::brief();
+        (brief.title, brief.prompt) = (title.to_owned(), prompt.to_owned());
+        brief.first_message()
+    }
+
+    #[rstest]
+    #[case::another_text("Nightly report", "Tidy up.", true)]
+    #[case::a_later_line("Tidy up.", "Look around.\nTidy up.", true)]
+    #[case::a_longer_title("Tidy up. Then rest.", "Tidy up.", true)]
+    #[case::within_a_word("Tid", "Tidy up.", true)]
+    #[case::the_first_words("Tidy", "Tidy up.", false)]
+    #[case::the_first_line("Tidy up.", "\n  Tidy up.\nThen rest.", false)]
+    #[case::cut("Tidy u…", "Tidy up.", false)]
+    #[case::redacted("Use [redacted] now", "Use s3cret now, twice", false)]
+    #[case::redacted_at_the_end("Use [redacted]", "Use s3cret", false)]
+    #[case::redacted_of_another("Use [redacted] later", "Use s3cret now", true)]
+    fn the_title_opens_the_prompt_unless_it_repeats_it(#[case] title: &str, #[case] prompt: &str, #[case] opens: bool) {
+        let message = first_message(title, prompt);
+        assert_eq!(message, if opens { format!("# {title}\n\n{prompt}") } else { prompt.to_owned() });
+        assert_eq!(without_title(&message, title), prompt);
+    }
+
+    #[rstest]
+    #[case("work")]
+    #[case("# Heading\n\nwork")]
+    #[case(" \u{1}\n\twork\tand\u{7}rest\n\nmore")]
+    #[case(
+        "Übersetze a first line that is longer than a title may be, so that the title which is derived from it is cut."
+    )]
+    fn a_job_without_a_title_begins_with_its_prompt(#[case] prompt: &str) {
+        let title = derive_title(prompt);
+        let message = first_message(&title, prompt);
+        assert_eq!((message.as_str(), without_title(&message, &title)), (prompt, prompt));
+    }
+
+    #[test]
+    fn a_note_follows_the_prompt() {
+        let mut brief = sample::brief();
+        (brief.title, brief.prompt, brief.note) = ("T".to_owned(), "work".to_owned(), Some("\n\n[Note: …]".to_owned()));
+        assert_eq!(brief.first_message(), "# T\n\nwork\n\n[Note: …]");
     }
 }

@@ -4,7 +4,7 @@ use protocol::is_invisible;
 
 use protocol::check_path;
 
-/// The document that opens the system prompt of the user's chats and routines.
+/// The document that opens the system prompt of the user's chats, routines and jobs without a container.
 const IDENTITY: &str = "IDENTITY.md";
 /// The document that the routines' heartbeat reads.
 const HEARTBEAT: &str = "HEARTBEAT.md";
@@ -47,7 +47,7 @@ impl MemoryPath {
         Self::parse(path.strip_suffix('/').unwrap_or(path)).map(Some)
     }
 
-    /// The document that opens the system prompt of the user's chats.
+    /// The document that opens the system prompt of the user's chats, routines and jobs without a container.
     pub fn identity() -> Self {
         Self(IDENTITY.to_owned())
     }

@@ -14,6 +14,10 @@ use super::{
 pub struct Ceiling {
     /// The maximum of each limit; 0 in `max_tokens` and `max_cost_usd` is no ceiling.
     pub limits: Limits,
+    /// The limits of jobs that name none, as far as the ceilings allow them.
+    pub default_limits: Limits,
+    /// Whether jobs begin with a plan where they do not say it.
+    pub default_plan: bool,
     /// The image of jobs that name none.
     pub default_image: String,
     /// Other images that jobs may name.

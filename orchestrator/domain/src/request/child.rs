@@ -69,6 +69,8 @@ fn ceiling_of(parent: &JobRecord, trees: &[Descendants], operator: &Ceiling) -> 
     limits.max_children = parent.max_children_of_child(trees).min(limits.max_children);
     Ceiling {
         limits,
+        default_limits: operator.default_limits,
+        default_plan: operator.default_plan,
         default_image: allowed.image,
         images: Vec::new(),
         default_model: allowed.model,
@@ -111,6 +113,8 @@ mod tests {
         let names = |names: [&str; 3]| names.map(str::to_owned).to_vec();
         Ceiling {
             limits: Limits { timeout_seconds: 86_400, max_iterations: 500, disk_mb: 8_192, ..limits },
+            default_limits: Limits::default(),
+            default_plan: false,
             default_image: "i".to_owned(),
             images: vec!["other".to_owned()],
             default_model: "m".to_owned(),

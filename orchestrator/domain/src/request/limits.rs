@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use protocol::{Limits, LimitsRequest};
 
-use super::Errors;
+use super::{Ceiling, Errors};
 
 /// The largest `max_tokens` where the operator sets no ceiling.
 const MAX_TOKENS: u64 = 1_000_000_000_000;
@@ -12,11 +12,10 @@ const MAX_TOKENS: u64 = 1_000_000_000_000;
 const MAX_COST_USD: f64 = 1_000_000.0;
 
 /// Validates the requested limits and fills in the defaults.
-pub(super) fn check_limits(asked: Option<&LimitsRequest>, ceiling: &Limits, errors: &mut Errors) -> Limits {
-    let default = Limits::default();
+pub(super) fn check_limits(asked: Option<&LimitsRequest>, ceiling: &Ceiling, errors: &mut Errors) -> Limits {
     let empty = LimitsRequest::default();
     let asked = asked.unwrap_or(&empty);
-    let (d, c) = (&default, ceiling);
+    let (d, c) = (&ceiling.default_limits, &ceiling.limits);
     let mut limits = Limits {
         timeout_seconds: whole(
             errors,

@@ -11,6 +11,8 @@ use super::*;
 fn ceiling() -> Ceiling {
     Ceiling {
         limits: Limits { memory_mb: 4096, cpus: 2.0, ..Limits { timeout_seconds: 7200, ..Limits::default() } },
+        default_limits: Limits::default(),
+        default_plan: false,
         default_image: "worker:latest".to_owned(),
         images: vec!["other:1".to_owned()],
         default_model: "m".to_owned(),
@@ -41,6 +43,21 @@ fn a_request_needs_only_a_prompt() {
     assert_eq!(accepted.title, "do it");
     assert_eq!(accepted.limits, Limits::default());
     assert_eq!((accepted.image.as_str(), accepted.model.as_str()), ("worker:latest", "m"));
+}
+
+#[test]
+fn a_request_takes_the_operators_defaults_for_the_rest() {
+    let default_limits = Limits { timeout_seconds: 600, max_iterations: 9_000, ..Limits::default() };
+    let operator = Ceiling { default_limits, default_plan: true, ..ceiling() };
+    let accepted = |fields: Value| {
+        let mut body = json!({"prompt": "do it"});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        check(&serde_json::from_value(body).unwrap(), &operator).unwrap()
+    };
+    let Accepted { limits, plan, .. } = accepted(json!({}));
+    assert_eq!((limits.timeout_seconds, limits.max_iterations, plan), (600, ceiling().limits.max_iterations, true));
+    let Accepted { limits, plan, .. } = accepted(json!({"plan": false, "limits": {"timeout_seconds": 7_200}}));
+    assert_eq!((limits.timeout_seconds, plan), (7_200, false));
 }
 
 #[rstest]

@@ -15,6 +15,7 @@ use protocol::{TriggerType, limits::MAX_PROMPT_BYTES};
 use serde_json::Value;
 
 use super::outcome::{MAX_STATE_CHARS, ROUTINE_OK, shortened};
+use crate::memory::with_identity;
 
 use base::Zone;
 
@@ -64,16 +65,15 @@ pub struct ContextDocument {
 pub fn system_prompt(identity: Option<&str>, timezone: &str, now: DateTime<Utc>, has_tools: bool) -> String {
     let zone = zone(timezone);
     let today = now.with_timezone(&zone).format("%A, %-d %B %Y");
-    let identity = identity.map(str::trim).filter(|text| !text.is_empty());
-    let identity = identity.map(|text| format!("{text}\n\n")).unwrap_or_default();
     let by_tool = if has_tools { format!(", or call {NOTHING_TO_REPORT}") } else { String::new() };
-    format!(
-        "{identity}You carry out a routine of the user's. No person is present and none can be asked: do the task once, now, with \
+    let instructions = format!(
+        "You carry out a routine of the user's. No person is present and none can be asked: do the task once, now, with \
          what you have. If there is nothing that the user has to know, answer exactly {ROUTINE_OK} and nothing else{by_tool}. Otherwise \
          answer with a short report in plain text, without {ROUTINE_OK}; the user gets it as a notification.\n\n\
          Today is {today} in the user's time zone, {}.\n\n{DELIMITER_NOTICE}",
         zone.name()
-    )
+    );
+    with_identity(identity, &instructions)
 }
 
 /// The first message of a lightweight run.

@@ -29,18 +29,20 @@ pub(super) async fn get(
     // The conversation of earlier attempts is resumed.
     let has_earlier_calls = running.is_some_and(|running| running.calls_before_attempt > 0);
     let transcript = if has_earlier_calls { api.store.transcript(job.id).await? } else { vec![] };
+    let temperature = api.store.settings(&job.brief.user_id).await?.temperature;
     Ok(Json(JobAssignment {
         job_id: job.id,
         attempt: job.attempt,
         tools: api.tools.offered(api.tools.context_of(&job).await?).await,
         approve: job.brief.approve.clone(),
         title: job.brief.title.clone(),
-        prompt: job.brief.task(),
+        prompt: job.brief.first_message(),
         mode: job.brief.mode,
         command: vec![],
         plan: job.brief.plan,
         limits: job.remaining_limits(),
         model: job.brief.model.clone(),
+        temperature,
         transcript: Some(transcript).filter(|transcript| !transcript.is_empty()),
         lease_seconds: api.lease.as_secs(),
         delimiter_nonce: job.brief.delimiter_nonce.as_ref().map(|nonce| nonce.as_str().to_owned()),

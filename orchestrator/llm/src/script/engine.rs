@@ -245,6 +245,14 @@ mod tests {
         assert_eq!(text(&engine, &conversation), if holds { "yes" } else { "no" });
     }
 
+    #[rstest]
+    #[case("# Nightly report\n\nrun: ls")]
+    #[case("run: ls")]
+    fn a_prompt_is_matched_without_the_title_that_opens_it(#[case] prompt: &str) {
+        let engine = engine("rules: [{when: {prompt: {regex: '^run: (.*)$'}}, reply: {text: '{{match.1}}'}}]");
+        assert_eq!(text(&engine, &[user(prompt)]), "ls");
+    }
+
     #[test]
     fn arguments_are_filled_and_ids_come_from_the_turn() {
         let engine = engine(

@@ -1,6 +1,7 @@
 //! A conversation as the rules of a script see it: what their conditions are held against.
 
 use agent::{safety::unwrap_untrusted, split_context};
+use domain::job::without_title;
 use protocol::{Message, TokenUsage};
 use regex::Captures;
 
@@ -43,7 +44,10 @@ impl<'a> MatchContext<'a> {
             Message::User { content } => {
                 self.bytes += content.len();
                 // A script is written for what a person said.
-                let content = split_context(content).0;
+                let mut content = split_context(content).0;
+                if let (None, Some(title)) = (self.prompt, self.job_title) {
+                    content = without_title(content, title);
+                }
                 self.prompt.get_or_insert(content);
                 self.last_message = Some(content);
             }

@@ -81,9 +81,10 @@ async fn a_silent_worker_is_replaced_by_one_with_the_transcript() {
     ]);
     let world = World::builder().clock(&time).script(script).build().await;
     let ada = world.user("ada");
-    let id = ada.create(json!({"prompt": "work", "limits": {"max_iterations": 7}})).await;
+    let id = ada.create(json!({"prompt": "work", "title": "Errand", "limits": {"max_iterations": 7}})).await;
     let old = world.manual_worker(id).await;
-    old.job().await;
+    let first_message = old.job().await.prompt;
+    assert_eq!(first_message, "# Errand\n\nwork");
     let receipt = ada.prompt(id, json!({"content": "heard"})).await.expect(202);
     ada.prompt(id, json!({"content": "received, never sent to the model"})).await.expect(202);
     let first = old.prompt(PromptId::nil(), 5).await.unwrap();
@@ -92,7 +93,7 @@ async fn a_silent_worker_is_replaced_by_one_with_the_transcript() {
     assert_eq!(old.prompt(second.prompt_id, 0).await, None);
     old.complete_llm("c1", "work").await;
     old.send(&[
-        (1, "message", json!({"role": "user", "content": "work"})),
+        (1, "message", json!({"role": "user", "content": first_message})),
         (2, "message", json!({"role": "user", "content": "heard"})),
         (3, "message", json!({"role": "assistant", "content": "on it"})),
         (4, "tool_use", json!({"call_id": "t1", "tool": "echo", "input": {"message": "m"}})),
@@ -106,6 +107,8 @@ async fn a_silent_worker_is_replaced_by_one_with_the_transcript() {
     let job = worker.job().await;
     assert_eq!((job.attempt, job.limits.max_iterations), (2, 6));
     let messages = job.transcript.expect("the transcript");
+    // What was recorded first is what the new attempt begins with, so it is not repeated.
+    assert_eq!((&messages[0], job.prompt), (&Message::User { content: first_message.clone() }, first_message));
     let Message::Assistant { content, tool_calls, .. } = &messages[2] else { panic!("{messages:#?}") };
     assert_eq!((content.as_str(), tool_calls.len(), messages.len()), ("on it", 1, 3));
     let again = worker.prompt(PromptId::nil(), 5).await.expect("the undelivered prompt");

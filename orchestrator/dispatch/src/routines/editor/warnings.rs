@@ -67,9 +67,9 @@ impl RoutineEditor {
     /// The model whose cost cannot be counted, if the routine has a cost budget.
     async fn unpriced_model(&self, user: &str, request: &CreateRoutine) -> Result<Option<String>, RoutineError> {
         let has_budget = request.guardrails.budget.is_some_and(|budget| budget.max_cost_usd.is_some());
-        let named = match &request.action {
-            RoutineAction::Lightweight(action) => &action.model,
-            RoutineAction::FullJob(action) => &action.model,
+        let (named, default) = match &request.action {
+            RoutineAction::Lightweight(action) => (&action.model, &self.default_model),
+            RoutineAction::FullJob(action) => (&action.model, &self.submitter.ceiling.default_model),
             RoutineAction::SystemEventText { .. } => return Ok(None),
         };
         if !has_budget {
@@ -79,7 +79,7 @@ impl RoutineEditor {
             model.clone()
         } else {
             let preferred = self.store().settings(user).await?.model;
-            preferred.unwrap_or_else(|| self.submitter.ceiling.default_model.clone())
+            preferred.unwrap_or_else(|| default.clone())
         };
         Ok(Some(model).filter(|model| !self.submitter.gateway.has_price(model)))
     }

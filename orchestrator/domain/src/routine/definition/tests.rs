@@ -18,6 +18,8 @@ const LIMITS: DefinitionLimits = DefinitionLimits {
 fn ceiling() -> Ceiling {
     Ceiling {
         limits: protocol::Limits::default(),
+        default_limits: protocol::Limits::default(),
+        default_plan: false,
         default_image: "image".to_owned(),
         images: vec![],
         default_model: "model".to_owned(),
