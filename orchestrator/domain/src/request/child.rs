@@ -17,8 +17,8 @@ pub struct ChildRequest {
     pub tools: Option<Vec<String>>,
     /// Files put into the workspace before the work starts.
     pub files: Vec<InputFile>,
-    /// Whether the work starts with a plan.
-    pub plan: bool,
+    /// Whether the work starts with a plan; by default as the operator has set.
+    pub plan: Option<bool>,
     /// The parent's image.
     pub image: Option<String>,
 }
@@ -211,12 +211,12 @@ mod tests {
             InputFile { path: "a".to_owned(), content: Some("text".to_owned()), content_base64: None, mode: None };
         let asked = |image: &str| ChildRequest {
             files: vec![file.clone()],
-            plan: true,
+            plan: Some(true),
             image: Some(image.to_owned()),
             ..asked(json!({}))
         };
         let (request, accepted) = check_child(asked("other"), &parent(), &TREES, &operator()).unwrap();
-        assert_eq!((request.plan, accepted.image.as_str()), (true, "other"));
+        assert_eq!((request.plan, accepted.image.as_str()), (Some(true), "other"));
         assert_eq!(accepted.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["a"]);
         let refused = check_child(asked("i"), &parent(), &TREES, &operator());
         let Err(Rejected::Invalid(errors)) = refused else { panic!("{refused:?}") };

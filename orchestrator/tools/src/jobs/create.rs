@@ -46,7 +46,7 @@ impl Tool for CreateJobTool {
             "limits": limits,
             "tools": {"type": "array", "maxItems": MAX_TOOLS, "items": {"type": "string"}, "description": "The only tools that the job may use; with + before every name, such as +server__tool, the built-in ones and these. server__* is all tools of an MCP server."},
             "files": files_schema(),
-            "plan": {"type": "boolean", "description": "Whether the job makes a plan first; false when left out."},
+            "plan": {"type": "boolean", "description": "Whether the job makes a plan first; as the operator has set when left out."},
             "image": {"type": "string", "description": "One of the operator's images; a job's own jobs have its image."}
         });
         let description = "Creates a job: another agent that works on a task in a sandbox. Returns its id and state; with `wait`, its \
@@ -148,7 +148,7 @@ fn request(invocation: &Invocation) -> Result<ChildRequest, ToolError> {
         limits: argument(invocation, "limits")?,
         tools: argument(invocation, "tools")?,
         files: argument(invocation, "files")?.unwrap_or_default(),
-        plan: argument(invocation, "plan")?.unwrap_or_default(),
+        plan: argument(invocation, "plan")?,
         image: argument(invocation, "image")?,
     })
 }
