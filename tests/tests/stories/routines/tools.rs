@@ -150,11 +150,11 @@ const WRONG: [(&str, &str); 13] = [
     ),
     (
         r#"{"trigger": {"type": "cron", "schedule": "every fortnight"}}"#,
-        "trigger.schedule: \\\"fortnight\\\" is not an interval, \\\"day\\\", \\\"weekday\\\", \\\"month\\\" or a day of the week; use one of",
+        "trigger.schedule: \"fortnight\" is not an interval, \"day\", \"weekday\", \"month\" or a day of the week; use one of",
     ),
     (
         r#"{"trigger": {"type": "at", "at": "tomorrow morning"}}"#,
-        "trigger.at: \\\"at\\\" needs a date and a time, such as 2026-12-01T07:00:00Z; write a time with its offset",
+        "trigger.at: \"at\" needs a date and a time, such as 2026-12-01T07:00:00Z; write a time with its offset",
     ),
     (r#"{"trigger": {"type": "every"}}"#, "trigger.every_seconds: is required with the type every"),
     (
@@ -163,7 +163,7 @@ const WRONG: [(&str, &str); 13] = [
     ),
     (
         r#"{"trigger": {"type": "cron", "schedule": "0 9 * * *", "timezone": "Mars/Olympus"}}"#,
-        "trigger.timezone: unknown time zone \\\"Mars/Olympus\\\"; use an IANA name, such as Europe/Oslo or UTC",
+        "trigger.timezone: unknown time zone \"Mars/Olympus\"; use an IANA name, such as Europe/Oslo or UTC",
     ),
     (r#"{"trigger": {"type": "cron", "schedule": "61 * * * *"}}"#, "trigger.schedule: not a cron expression: "),
     (
