@@ -115,7 +115,7 @@ async fn a_schedule_that_skips_months_is_saved_with_a_warning() {
     let world = World::new().await;
     let ada = world.user("ada");
     let action = json!({"type": "lightweight", "prompt": "p"});
-    let of_day = |day: &str| json!({"type": "cron", "schedule": format!("every month on {day} at 9:00")});
+    let of_day = |day: &str| json!({"type": "cron", "schedule": format!("every month on {day} at 9:00 Europe/Oslo")});
     let body = json!({"name": "31", "trigger": of_day("31"), "action": action});
     let preview = ada.post("/api/routines?dry_run=true", &body).await.expect(200).body;
     let saved = ada.post("/api/routines", &body).await.expect(201).body;
