@@ -66,7 +66,7 @@ pub struct CheckedCall {
     pub tool: String,
     /// The arguments, redacted.
     pub input: Value,
-    /// Why the model makes the call, if it says so.
+    /// Why the model makes the call, if it gave a reason.
     pub reasoning: Option<String>,
     /// [`CallHost::request_digest`] of the tool and the arguments as they were sent.
     pub request_digest: String,

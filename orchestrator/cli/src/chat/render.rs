@@ -117,7 +117,7 @@ impl Renderer {
 
     /// A text behind something of `column` columns.
     fn wrapped(&self, text: &str, column: usize) -> String {
-        Wrap::whole(&escape_control_chars(text.trim_end()), column, self.width)
+        Wrap::text(&escape_control_chars(text.trim_end()), column, self.width)
     }
 
     /// What ends the current line, if it has begun.

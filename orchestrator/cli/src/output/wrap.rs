@@ -27,7 +27,7 @@ impl Wrap {
     }
 
     /// A whole text behind something of `column` columns.
-    pub(crate) fn whole(text: &str, column: usize, width: Option<usize>) -> String {
+    pub(crate) fn text(text: &str, column: usize, width: Option<usize>) -> String {
         let mut wrap = Self { column, ..Self::new(width) };
         let begun = wrap.push(text);
         begun + &wrap.rest()
@@ -118,12 +118,12 @@ mod tests {
     #[case::spaces("a  b", Some(9), "a  b")]
     #[case::unlimited("one two three", None, "one two three")]
     fn long_lines_are_broken(#[case] text: &str, #[case] width: Option<usize>, #[case] expected: &str) {
-        assert_eq!(Wrap::whole(text, 0, width), expected);
+        assert_eq!(Wrap::text(text, 0, width), expected);
     }
 
     #[test]
     fn a_text_begins_behind_something() {
-        assert_eq!(Wrap::whole("one two", 5, Some(9)), "one\ntwo");
+        assert_eq!(Wrap::text("one two", 5, Some(9)), "one\ntwo");
     }
 
     proptest! {
@@ -132,7 +132,7 @@ mod tests {
             let mut wrap = Wrap::new(Some(8));
             let mut shown: String = pieces.iter().map(|piece| wrap.push(piece)).collect();
             shown.push_str(&wrap.rest());
-            prop_assert_eq!(&shown, &Wrap::whole(&pieces.concat(), 0, Some(8)));
+            prop_assert_eq!(&shown, &Wrap::text(&pieces.concat(), 0, Some(8)));
             let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
             prop_assert_eq!(words(&shown), words(&pieces.concat()));
         }

@@ -76,6 +76,7 @@ pub fn to_routine(id: RoutineId, job: AddCronJob, max_tool_rounds: u32) -> Resul
     let action = match job.payload {
         CronPayload::SystemEvent { text } => RoutineAction::SystemEventText { text },
         CronPayload::AgentTurn { message, deliver, provider, to, timeout_seconds } => {
+            check_message(&message)?;
             check_target(provider.as_deref(), to.as_deref())?;
             delivers = deliver.unwrap_or(false);
             check_delivery(to.as_deref(), delivers)?;
@@ -100,6 +101,11 @@ pub fn to_routine(id: RoutineId, job: AddCronJob, max_tool_rounds: u32) -> Resul
         post_to_main_prefix: job.isolation.post_to_main_prefix,
         persist_payload: None,
     })
+}
+
+/// The prompt has a prefix, so it is never empty itself.
+fn check_message(message: &str) -> Result<(), FieldError> {
+    if message.trim().is_empty() { Err(invalid("payload.message", "must not be empty")) } else { Ok(()) }
 }
 
 /// Nothing is posted without `deliver`.
@@ -151,7 +157,8 @@ pub fn to_patch(routine: &Routine, patch: CronJobPatch, max_tool_rounds: u32) ->
         }
         set("action", json!(action));
     }
-    if let Some(CronPayload::AgentTurn { deliver, provider, to, timeout_seconds, .. }) = &patch.payload {
+    if let Some(CronPayload::AgentTurn { message, deliver, provider, to, timeout_seconds }) = &patch.payload {
+        check_message(message)?;
         check_target(provider.as_deref(), to.as_deref())?;
         check_delivery(to.as_deref(), deliver.unwrap_or(routine.deliver))?;
         let mut notify = Map::new();

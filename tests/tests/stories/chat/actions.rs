@@ -13,7 +13,7 @@ use crate::chat::gates_in_chat::waiting;
 
 const SECRET: &str = "correct-horse-battery";
 /// What the model says before its calls, as it is shown.
-const REASON: &str = "I need [redacted:KEY].";
+const REASON: &str = "I need [redacted].";
 /// Tool calls of one turn, at most.
 const MAX_CALLS: usize = 500;
 

@@ -54,7 +54,7 @@ async fn each_call_of_a_reply_has_the_models_reason() {
     ada.post("/api/secrets", &json!({"name": "KEY", "value": SECRET})).await.expect(201);
     let id = ada.create_job("p").await;
     ada.wait_for(id, JobState::Completed).await;
-    let expected = [Some("I need [redacted:KEY]."), Some("It was not enough.")].map(|reason| [reason; 3]).concat();
+    let expected = [Some("I need [redacted]."), Some("It was not enough.")].map(|reason| [reason; 3]).concat();
     let events = ada.events(id).await;
     let reasons: Vec<Option<&str>> = events
         .iter()
