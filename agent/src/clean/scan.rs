@@ -26,6 +26,9 @@ enum Thinking {
     Mentioned,
 }
 
+/// Marks and tags without a call that are looked behind; each look may read to the end of the text. Further ones are text.
+const MAX_FAILED_READS: u32 = 32;
+
 /// Markup of a call that is not recovered, as long as no words follow it.
 struct Unread {
     /// Where it is in the cleaned text; empty if it is left out.
@@ -45,6 +48,8 @@ pub(super) struct Scan<'t> {
     unread: Vec<Unread>,
     /// Whether nothing that ends a call is left.
     is_past_last_close: bool,
+    /// Marks and tags that opened no call.
+    failed_reads: u32,
     out: Cleaned,
 }
 
@@ -59,6 +64,7 @@ impl<'t> Scan<'t> {
             at: 0,
             unread: Vec::new(),
             is_past_last_close: false,
+            failed_reads: 0,
             out: Cleaned::default(),
         }
     }
@@ -169,7 +175,9 @@ impl<'t> Scan<'t> {
             TagKind::ThinkingClose if self.closes_thinking() => self.stray_close(&tag),
             TagKind::ThinkingOpen | TagKind::ThinkingClose => self.mention(&tag),
             // Without a call in it, its content is text or nested tags, which the pass then meets.
-            TagKind::WrapperOpen if self.take(payload::read(after), after, self.start_of(after)) => {}
+            TagKind::WrapperOpen if self.may_read() && self.take(payload::read(after), after, self.start_of(after)) => {
+            }
+            TagKind::CallOpen { .. } if !self.may_read() => return false,
             TagKind::CallOpen { tool } => return self.take(payload::arguments(tool, after), after, self.at),
             TagKind::WrapperOpen | TagKind::CallClose => self.at = tag.end,
             TagKind::ParameterOpen { .. } | TagKind::KeyOpen | TagKind::ValueOpen | TagKind::ParameterClose => {
@@ -187,6 +195,7 @@ impl<'t> Scan<'t> {
             return true;
         }
         marks::strip_any(here, &OPENING)
+            .filter(|_| self.may_read())
             .is_some_and(|after| self.take(payload::read(after), after, self.start_of(after)))
     }
 
@@ -194,6 +203,7 @@ impl<'t> Scan<'t> {
     fn message(&mut self, starts_reply: bool) -> bool {
         let Some(message) = harmony::message_at(&self.text[self.at..], starts_reply) else { return false };
         match message {
+            Message::Call(_) if !self.may_read() => return false,
             Message::Call(after) => return self.take(payload::read(after), after, self.at),
             Message::Text(body) => self.at = self.text.len() - body.len(),
             Message::Thinking(Some(thinking), after) => {
@@ -229,12 +239,16 @@ impl<'t> Scan<'t> {
     fn take(&mut self, payload: Payload<'_>, after: &str, start: usize) -> bool {
         let is_text = !self.offered.recovers;
         match payload {
-            Payload::Absent => return false,
+            Payload::Absent => {
+                self.failed_reads += 1;
+                return false;
+            }
             Payload::CutOff => self.leave(self.text.len(), None, is_text),
             Payload::Malformed => {
                 let end = self.call_end(self.text.len() - after.len());
                 // A tag in a text about tags.
                 if end.is_none() && is_text && tag::tag_at(self.text, self.at).is_some() {
+                    self.failed_reads += 1;
                     return false;
                 }
                 self.out.has_unread_calls |= !is_text;
@@ -259,6 +273,11 @@ impl<'t> Scan<'t> {
             }
         }
         true
+    }
+
+    /// Whether another mark or tag may be read for a call.
+    const fn may_read(&self) -> bool {
+        self.failed_reads < MAX_FAILED_READS
     }
 
     /// Whether a call with this text is recovered.
@@ -328,6 +347,8 @@ impl<'t> Scan<'t> {
             self.has_text = false;
             self.unread.clear();
             self.out.has_unread_calls = false;
+            // What it thought about is not called.
+            self.out.calls.clear();
             self.thinking = Thinking::Seen;
         }
         self.at = tag.end;

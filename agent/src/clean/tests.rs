@@ -278,6 +278,8 @@ fn the_text_of_a_call_is_looked_for(#[case] given: &str, #[case] looked_for: &st
 #[case("function<|tool_sep|>")]
 #[case("<invoke name=\"echo\"><parameter=a></invoke>")]
 #[case("<invoke name=\"echo\">a ")]
+#[case("<function=f><parameter=a>")]
+#[case("[tool_call]x <parameter=a>")]
 #[case("<tool_call>echo<arg_key>a</tool_call>")]
 #[case("<|tool_call>call:echo{a:'<tool_call|><|tool_call>call:echo{a:\"<tool_call|>")]
 #[case("<|tool_call>call:echo{a:b<tool_call|>")]

@@ -1,7 +1,7 @@
 //! Whether a text stands in what the model has read: results of tools, and messages of users, with payloads in them. Pure.
 //!
-//! Texts are compared without white space, invisible characters and the escapes of JSON and HTML, because a model quotes
-//! what a result has escaped as it reads it.
+//! Texts are compared without white space, invisible characters, the escapes of JSON and HTML, and what quotations, patches,
+//! comments and numbers put before a line, because a model quotes what a result shows as it reads it.
 
 use std::{
     cell::{Cell, OnceCell},
@@ -14,8 +14,9 @@ use protocol::{Message, is_invisible};
 const MAX_SEARCHES: u32 = 64;
 
 /// Characters as HTML writes them.
-const ENTITIES: [(&str, char); 7] =
-    [("lt;", '<'), ("gt;", '>'), ("quot;", '"'), ("#34;", '"'), ("apos;", '\''), ("#39;", '\''), ("amp;", '&')];
+const ENTITIES: [(&str, char); 5] = [("lt;", '<'), ("gt;", '>'), ("quot;", '"'), ("apos;", '\''), ("amp;", '&')];
+/// Longest number of a character in HTML, with its `#x` and `;`.
+const MAX_CODE_BYTES: usize = 10;
 
 /// What the model has read of a conversation.
 pub(crate) struct ReadTexts<'m> {
@@ -50,11 +51,15 @@ impl<'m> ReadTexts<'m> {
 /// The text without what is not compared.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
-    let mut rest = text.chars();
+    let mut rest = without_prefix(text).chars();
     while let Some(next) = rest.next() {
         let character = match next {
             '\\' => escaped(&mut rest),
             '&' => Some(entity(&mut rest)),
+            '\n' => {
+                rest = without_prefix(rest.as_str()).chars();
+                None
+            }
             other => Some(other),
         };
         // JSON escapes characters outside of the basic plane in two parts, which are left out as well.
@@ -69,14 +74,29 @@ fn plain(text: &str) -> String {
 fn escaped(rest: &mut Chars<'_>) -> Option<char> {
     let after = rest.as_str().trim_start_matches('\\');
     *rest = after.chars();
-    if let Some(after) = after.strip_prefix(['n', 'r', 't']) {
+    if let Some(after) = after.strip_prefix('n') {
+        *rest = without_prefix(after).chars();
+        return None;
+    }
+    if let Some(after) = after.strip_prefix(['r', 't']) {
         *rest = after.chars();
         return None;
     }
-    let code = after.strip_prefix('u')?.get(..4)?;
-    let code = u32::from_str_radix(code, 16).ok()?;
-    *rest = after[5..].chars();
+    let (digits, after) = match after.strip_prefix('x') {
+        Some(code) => code.split_at_checked(2)?,
+        None => after.strip_prefix('u')?.split_at_checked(4)?,
+    };
+    let code = u32::from_str_radix(digits, 16).ok()?;
+    *rest = after.chars();
     char::from_u32(code)
+}
+
+/// A line without the marks or the number before it.
+fn without_prefix(line: &str) -> &str {
+    let line = line.trim_start_matches([' ', '\t']);
+    let numbered = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    let separated = numbered.strip_prefix(['\t', ':', '|', '→']).filter(|_| numbered.len() < line.len());
+    separated.unwrap_or(line).trim_start_matches([' ', '\t', '>', '+', '-', '|', '/', '#', '*'])
 }
 
 /// The character of an entity behind its `&`, which stands for itself otherwise.
@@ -86,10 +106,22 @@ fn entity(rest: &mut Chars<'_>) -> char {
     while let Some(inner) = after.strip_prefix("amp;") {
         after = inner;
     }
-    let found = ENTITIES.iter().find_map(|(name, character)| Some((after.strip_prefix(name)?, *character)));
+    let named = || ENTITIES.iter().find_map(|(name, character)| Some((after.strip_prefix(name)?, *character)));
+    let found = numbered(after).or_else(named);
     let (after, character) = found.unwrap_or((after, '&'));
     *rest = after.chars();
     character
+}
+
+/// The character of an entity that is a number, and the text after it.
+fn numbered(text: &str) -> Option<(&str, char)> {
+    let end = text.bytes().take(MAX_CODE_BYTES).position(|byte| byte == b';')?;
+    let digits = text[..end].strip_prefix('#')?;
+    let code = match digits.strip_prefix(['x', 'X']) {
+        Some(hexadecimal) => u32::from_str_radix(hexadecimal, 16),
+        None => digits.parse(),
+    };
+    Some((&text[end + 1..], char::from_u32(code.ok()?)?))
 }
 
 #[cfg(test)]
@@ -117,6 +149,12 @@ mod tests {
     #[case::in_ascii(quoted(CALL).replace('<', "\\u003c").replace('\u{1f980}', "\\ud83e\\udd80"))]
     #[case::in_html(CALL.replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;"))]
     #[case::in_html_within_html(CALL.replace('<', "&amp;lt;").replace('"', "&amp;amp;#34;"))]
+    #[case::in_html_by_number(CALL.replace('<', "&#x3c;").replace('"', "&#034;").replace('e', "&#101;"))]
+    #[case::in_a_program(CALL.replace('"', "\\x22"))]
+    #[case::quoted_by_mail(CALL.replace('{', "\n> {"))]
+    #[case::added_by_a_patch(format!("+{}", CALL.replace('{', "\n+ {")))]
+    #[case::numbered(format!("  1\t{}", CALL.replace('{', "\n 12\t{")))]
+    #[case::in_a_comment(format!("// {}", CALL.replace('{', "\n// {")))]
     #[case::invisibly_divided(CALL.replace("echo", "ec\u{200b}ho"))]
     fn finds_a_text_in_however_it_is_escaped(#[case] content: String) {
         assert!(ReadTexts::new(&read(content)).contain(CALL));

@@ -156,7 +156,13 @@ fn check_available_tools(tools: Option<&[String]>, ceiling: &Ceiling, errors: &m
         let name = entry_name(entry);
         let is_to_come = TOOLS_TO_COME.contains(&name) || server_of(name).is_some();
         if is_to_come && is_tool_entry(name) && !ceiling.offers(name) {
-            errors.add(format!("tools[{index}]"), "is not available in this version");
+            let reason = match server_of(name) {
+                Some(server) => {
+                    format!("there is no MCP server {server:?}; `gantry tool list` shows those that there are")
+                }
+                None => "is not available in this version".to_owned(),
+            };
+            errors.add(format!("tools[{index}]"), reason);
         }
     }
 }

@@ -221,6 +221,8 @@ fn ends_of_calls_within_values_are_values(#[case] written: &str, #[case] message
 fn calls_that_are_thought_about_are_not_pointed_out() {
     let read = cleaned("Perhaps <tool_call>{\"name\": \"nope\"}</tool_call>.\n</think>\nDone.");
     assert_eq!((read.text.as_str(), read.has_unread_calls, read.last_unread), ("Done.", false, None));
+    let read = cleaned("Perhaps <tool_call>{\"name\": \"echo\", \"arguments\": {}}</tool_call>.\n</think>\nDone.");
+    assert_eq!((read.text.as_str(), read.calls), ("Done.", vec![]));
     let read = cleaned(
         "<|channel|>analysis<|message|>[TOOL_CALLS]echo[ARGS]{}<|end|><|start|>assistant<|channel|>final<|message|>Done.",
     );

@@ -5,12 +5,13 @@ use protocol::{Gate, GateDecision, GateId, GateResolution, GateScope, GateState,
 use serde_json::Value;
 
 use crate::{
-    client::{Client, List, PageArgs},
+    client::{Client, List, PageArgs, zones},
     exit::CliError,
     ids::IdArg,
     input::one_of_explained,
-    output::{Column, Output, Paint, escape_control_chars, one_line},
+    output::{Column, Output, Paint, escape_control_chars, local_time, one_line},
 };
+use base::Zone;
 
 #[derive(Debug, Subcommand)]
 pub enum GateCommand {
@@ -74,7 +75,8 @@ pub(crate) async fn run(command: GateCommand, client: &Client, output: &mut Outp
         GateCommand::Show { id } => {
             let id = id.resolve(client).await?;
             let gate: Gate = client.get(&format!("/api/gates/{id}"), &[]).await?;
-            output.either(&gate, |paint| describe(paint, &gate))
+            let zone = zones::shown(client, output).await;
+            output.either(&gate, |paint| describe(paint, &gate, zone))
         }
         GateCommand::Approve(args) => {
             let decision = if args.always { GateDecision::Always } else { GateDecision::Approve };
@@ -120,7 +122,7 @@ const GATES: List<Gate> = List {
 };
 
 /// All that a person needs to decide.
-fn describe(paint: Paint, gate: &Gate) -> String {
+fn describe(paint: Paint, gate: &Gate, zone: Zone) -> String {
     let state = match gate.state {
         GateState::Pending => paint.yellow(gate.state.as_str()),
         GateState::Approved => paint.green(gate.state.as_str()),
@@ -131,14 +133,14 @@ fn describe(paint: Paint, gate: &Gate) -> String {
         format!("gate     {}", gate.id),
         format!("thread   {}", gate.thread_id),
         format!("user     {}", one_line(&gate.user_id)),
-        format!("created  {}", gate.created_at.format("%F %T")),
-        format!("expires  {}", gate.expires_at.format("%F %T")),
+        format!("created  {}", local_time(gate.created_at, zone)),
+        format!("expires  {}", local_time(gate.expires_at, zone)),
         format!("digest   {}", one_line(&gate.parameters_digest)),
         format!("always   {}", if gate.can_be_remembered { "can be remembered" } else { "cannot be remembered" }),
     ];
     if let (Some(by), Some(at)) = (&gate.resolved_by, gate.resolved_at) {
         let reason = gate.reason.as_ref().map(|reason| format!(": {}", one_line(reason))).unwrap_or_default();
-        lines.push(format!("resolved {} by {}{reason}", at.format("%F %T"), one_line(by)));
+        lines.push(format!("resolved {} by {}{reason}", local_time(at, zone), one_line(by)));
     }
     if !gate.reasoning.is_empty() {
         lines.push(format!("\n{}", escape_control_chars(gate.reasoning.trim_end())));
@@ -211,7 +213,7 @@ mod tests {
     #[test]
     fn a_person_sees_what_would_run_and_nothing_moves_the_cursor() {
         let gate = gate();
-        let text = describe(Paint::Plain, &gate);
+        let text = describe(Paint::Plain, &gate, Zone::UTC);
         for part in [
             "http pending",
             "digest   d1",

@@ -58,7 +58,9 @@ impl Renderer {
             // What was shown is void.
             DeltaPiece::Start => {
                 self.shown.clear();
-                Some(self.line_end()).filter(|end| !end.is_empty())
+                let end = self.line_end();
+                self.wrap = Wrap::new(self.width);
+                Some(end).filter(|end| !end.is_empty())
             }
             DeltaPiece::Text(text) => {
                 self.shown.push_str(text);

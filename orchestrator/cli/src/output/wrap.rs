@@ -2,8 +2,9 @@
 //!
 //! Never breaks a word, nor a line of fenced code.
 
-/// What a line of fenced code begins and ends with.
-const FENCE: &str = "```";
+/// Characters of the lines that fenced code begins and ends with, and how many of one such a line has at least.
+const FENCES: [char; 2] = ['`', '~'];
+const MIN_FENCE: usize = 3;
 
 /// The lines of a text, of which those that are too long are broken at spaces. The rest of a line keeps its indentation. The
 /// last word is held back until it is known where it ends.
@@ -18,12 +19,13 @@ pub(crate) struct Wrap {
     word: String,
     /// Nothing but spaces is in the line.
     is_start: bool,
-    is_code: bool,
+    /// What the line of the code that the text is in began with.
+    fence: Option<String>,
 }
 
 impl Wrap {
     pub(crate) const fn new(width: Option<usize>) -> Self {
-        Self { width, indent: 0, column: 0, spaces: 0, word: String::new(), is_start: true, is_code: false }
+        Self { width, indent: 0, column: 0, spaces: 0, word: String::new(), is_start: true, fence: None }
     }
 
     /// A whole text behind something of `column` columns.
@@ -73,16 +75,28 @@ impl Wrap {
         (self.indent, self.column, self.spaces, self.is_start) = (0, 0, 0, true);
     }
 
+    /// Notes that the word, which a line begins with, opens or closes fenced code.
+    fn pass_fence(&mut self) {
+        let Some(mark) = self.word.chars().next().filter(|mark| FENCES.contains(mark)) else { return };
+        let info = self.word.trim_start_matches(mark);
+        let run = &self.word[..self.word.len() - info.len()];
+        match &self.fence {
+            Some(fence) if info.is_empty() && run.starts_with(fence) => self.fence = None,
+            None if run.len() >= MIN_FENCE && !info.contains(mark) => self.fence = Some(run.to_owned()),
+            Some(_) | None => {}
+        }
+    }
+
     fn end_word(&mut self, shown: &mut String) {
         if self.word.is_empty() {
             return;
         }
-        if self.is_start && self.word.starts_with(FENCE) {
-            self.is_code = !self.is_code;
+        if self.is_start {
+            self.pass_fence();
         }
         let length = self.word.chars().count();
         let is_too_long = self.width.is_some_and(|width| self.column + self.spaces + length > width);
-        if is_too_long && !self.is_start && !self.is_code {
+        if is_too_long && !self.is_start && self.fence.is_none() {
             shown.push('\n');
             shown.push_str(&" ".repeat(self.indent));
             self.column = self.indent;
@@ -115,6 +129,13 @@ mod tests {
         Some(7),
         "```sh\nlet it be as it is\n```\none two\nthree"
     )]
+    #[case::longer_fence(
+        "````\n```\none two three\n````\none two three",
+        Some(7),
+        "````\n```\none two three\n````\none two\nthree"
+    )]
+    #[case::tildes("~~~\none two three\n~~~", Some(7), "~~~\none two three\n~~~")]
+    #[case::inline("```x``` two three", Some(7), "```x```\ntwo\nthree")]
     #[case::spaces("a  b", Some(9), "a  b")]
     #[case::unlimited("one two three", None, "one two three")]
     fn long_lines_are_broken(#[case] text: &str, #[case] width: Option<usize>, #[case] expected: &str) {

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{LAST, WEBHOOK, invalid};
+use crate::field_errors;
 
 /// Objects that a job may be wrapped in.
 const WRAPPERS: [&str; 2] = ["data", "job"];
@@ -28,25 +29,22 @@ pub fn added(params: Value) -> Result<(AddCronJob, Vec<RoutineWarning>), FieldEr
         fields.retain(|name, _| !OF_RECORD.contains(&name.as_str()));
     }
     let ignored = normalize(&mut job)?;
-    Ok((parse(job)?, ignored))
+    Ok((parse(&job)?, ignored))
 }
 
 /// The parameter `patch` of `cron.update`, and what of it is left out.
 pub fn patch(params: Value) -> Result<(CronJobPatch, Vec<RoutineWarning>), FieldError> {
     let mut job = unwrapped(params);
     let ignored = normalize(&mut job)?;
-    Ok((parse(job)?, ignored))
+    Ok((parse(&job)?, ignored))
 }
 
-fn parse<T: DeserializeOwned>(params: Value) -> Result<T, FieldError> {
+fn parse<T: DeserializeOwned>(params: &Value) -> Result<T, FieldError> {
     // Serde reads a struct from a list as well.
     if !params.is_object() {
         return Err(invalid("params", "must be an object"));
     }
-    serde_path_to_error::deserialize(params).map_err(|error| {
-        let path = error.path().to_string();
-        invalid(if path == "." { "params" } else { &path }, error.inner().to_string())
-    })
+    field_errors::read(params, "params")
 }
 
 /// Adds the kinds that are clear from the fields beside them, and reads or leaves out what other schedulers write.

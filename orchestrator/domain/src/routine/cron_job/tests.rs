@@ -130,7 +130,11 @@ fn a_delivery_is_one_of_the_routine(
 #[case::no_schedule(json!({"name": "n", "payload": {"message": "m"}}), "schedule")]
 #[case::two_kinds(json!({"name": "n", "schedule": {"everyMs": 1_000, "atMs": 1}, "payload": {"message": "m"}}), "kind")]
 #[case::parts_of_a_second(json!({"name": "n", "schedule": {"everyMs": 1_500}, "payload": {"message": "m"}}), "everyMs")]
-#[case::negative(json!({"name": "n", "schedule": {"everyMs": -1}, "payload": {"message": "m"}}), "invalid value")]
+#[case::negative(json!({"name": "n", "schedule": {"everyMs": -1}, "payload": {"message": "m"}}), "schedule.everyMs: must be an integer of at least 0")]
+#[case::text_for_a_schedule(json!({"name": "n", "schedule": "0 7 * * *", "payload": {"message": "m"}}), "schedule: must be an object")]
+#[case::text_for_a_number(json!({"name": "n", "schedule": {"everyMs": 1_000}, "payload": {"message": "m", "timeoutSeconds": "5"}}),
+    "payload.timeoutSeconds: must be an integer of at least 0")]
+#[case::empty(json!({"name": "n", "schedule": {"everyMs": 1_000}, "payload": {"message": " "}}), "payload.message: must not be empty")]
 #[case::provider(json!({"name": "n", "schedule": {"everyMs": 1_000}, "payload": {"message": "m", "provider": "sms"}}), "provider")]
 #[case::no_target(json!({"name": "n", "schedule": {"everyMs": 1_000}, "payload": {"message": "m", "provider": "webhook"}}), "to")]
 #[case::not_delivered(json!({"name": "n", "schedule": {"everyMs": 1_000}, "payload": {"message": "m", "to": "https://a.example"}}),

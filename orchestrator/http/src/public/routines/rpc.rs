@@ -17,7 +17,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use domain::field_errors::field_error;
+use domain::field_errors::{self, field_error};
 
 use crate::{
     problem::ApiError,
@@ -100,18 +100,18 @@ fn invalid_request(message: &str) -> RpcError {
 async fn run(api: &PublicApi, caller: RpcCaller, method: &str, params: Option<Value>) -> Result<Value, RpcError> {
     let params = params.unwrap_or_else(|| Value::Object(Map::new()));
     Ok(match method {
-        "cron.list" => cron::list(api, &caller, read_params(params)?).await?,
-        "cron.status" => cron::status(api, &caller, read_params(params)?).await?,
+        "cron.list" => cron::list(api, &caller, read_params(&params)?).await?,
+        "cron.status" => cron::status(api, &caller, read_params(&params)?).await?,
         "cron.add" => cron::add(api, caller.writer("routine.create")?, params).await?,
-        "cron.update" => cron::update(api, caller.writer("routine.update")?, read_params(params)?).await?,
-        "cron.remove" => cron::remove(api, caller.writer("routine.delete")?, read_params(params)?).await?,
-        "cron.run" => cron::run(api, caller.writer("routine.trigger")?, read_params(params)?).await?,
-        "cron.runs" => cron::runs(api, &caller, read_params(params)?).await?,
-        "cron.set_enabled" => switches::cron(api, &caller.admin("automation.cron")?, read_params(params)?).await?,
+        "cron.update" => cron::update(api, caller.writer("routine.update")?, read_params(&params)?).await?,
+        "cron.remove" => cron::remove(api, caller.writer("routine.delete")?, read_params(&params)?).await?,
+        "cron.run" => cron::run(api, caller.writer("routine.trigger")?, read_params(&params)?).await?,
+        "cron.runs" => cron::runs(api, &caller, read_params(&params)?).await?,
+        "cron.set_enabled" => switches::cron(api, &caller.admin("automation.cron")?, read_params(&params)?).await?,
         "set_heartbeats" => {
-            switches::heartbeats(api, &caller.admin("automation.heartbeats")?, read_params(params)?).await?
+            switches::heartbeats(api, &caller.admin("automation.heartbeats")?, read_params(&params)?).await?
         }
-        "wake" => switches::wake(api, &caller.writer("session.wake")?, read_params(params)?).await?,
+        "wake" => switches::wake(api, &caller.writer("session.wake")?, read_params(&params)?).await?,
         _ => {
             let message = "method not found".to_owned();
             return Err(RpcError { code: RpcError::METHOD_NOT_FOUND, message, data: None });
@@ -120,12 +120,11 @@ async fn run(api: &PublicApi, caller: RpcCaller, method: &str, params: Option<Va
 }
 
 /// The parameters of a method: an object.
-fn read_params<T: DeserializeOwned>(params: Value) -> Result<T, ApiError> {
+fn read_params<T: DeserializeOwned>(params: &Value) -> Result<T, ApiError> {
     if !params.is_object() {
         return Err(ApiError::field("params", "must be an object"));
     }
-    let read = serde_path_to_error::deserialize(params);
-    read.map_err(|error| field_error(&error.path().to_string(), &error.inner().to_string(), "params").into())
+    Ok(field_errors::read(params, "params")?)
 }
 
 /// A result as JSON.
