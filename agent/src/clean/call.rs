@@ -41,15 +41,21 @@ impl Offered<'_> {
 }
 
 /// The calls that this JSON is, if it is nothing else: one, a list, or several in sequence. None when anything in it is
-/// not a call of a tool that is offered.
-pub(super) fn json_calls(text: &str, offered: &Offered<'_>) -> Option<Vec<ToolCall>> {
-    let text = text.trim();
-    if !text.starts_with(['{', '[']) {
-        return None;
+/// not a call of a tool that is offered. And how much of the text was
+/// read, up to the line of an error.
+pub(super) fn json_calls(text: &str, offered: &Offered<'_>) -> (Option<Vec<ToolCall>>, usize) {
+    let body = text.trim_start();
+    if !body.starts_with(['{', '[']) {
+        return (None, 0);
     }
-    let (values, rest, error) = values(text);
+    let (values, rest, error) = values(body);
+    let read = text.len() - rest.len();
+    if let Some(error) = error {
+        let lines = rest.split_inclusive('\n').take(error.line() - 1);
+        return (None, read + lines.map(str::len).sum::<usize>());
+    }
     let written: Option<Vec<ToolCall>> = values.into_iter().map(|value| written(value, Arguments::Required)).collect();
-    if error.is_some() { None } else { all_offered(written?, rest, offered) }
+    (written.and_then(|calls| all_offered(calls, rest, offered)), read)
 }
 
 /// As `json_calls`, in the notation of Python.
@@ -70,8 +76,7 @@ pub(super) fn values(text: &str) -> (Vec<Value>, &str, Option<serde_json::Error>
     loop {
         let mut read = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
         match read.next() {
-            Some(Ok(Value::Array(items))) => found.extend(items),
-            Some(Ok(item)) => found.push(item),
+            Some(Ok(value)) => found.extend(items(value)),
             Some(Err(error)) => return (found, rest, Some(error)),
             None => return (found, rest, None),
         }
@@ -81,6 +86,19 @@ pub(super) fn values(text: &str) -> (Vec<Value>, &str, Option<serde_json::Error>
             return (found, rest, None);
         }
         rest = next;
+    }
+}
+
+/// The items of a list, also of `{"tool_calls": […]}`; or the value itself.
+fn items(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) => items,
+        Value::Object(mut fields) if fields.len() == 1 => match fields.remove("tool_calls") {
+            Some(Value::Array(items)) => items,
+            Some(other) => vec![other],
+            None => vec![Value::Object(fields)],
+        },
+        value => vec![value],
     }
 }
 

@@ -5,17 +5,18 @@
 //! write `｜` and `▁`.
 
 /// A call follows. The first one is that of Kimi and, in its own spelling, of `DeepSeek`.
-pub(super) const OPENING: [&str; 6] = [
+pub(super) const OPENING: [&str; 7] = [
     "<|tool_call_begin|>",
     "<|python_tag|>",
     "<|start_action|>",
     "<start_function_call>",
     "[tool_calls]",
     "[tool_call]",
+    "[tool_request]",
 ];
 
 /// A call, or a section of calls, ends here or begins. They say nothing more and are no text.
-pub(super) const CLOSING: [&str; 14] = [
+pub(super) const CLOSING: [&str; 15] = [
     "<|tool_call_end|>",
     "<|tool_calls_section_begin|>",
     "<|tool_calls_section_end|>",
@@ -25,6 +26,7 @@ pub(super) const CLOSING: [&str; 14] = [
     "<|end_action|>",
     "<end_function_call>",
     "[/tool_call]",
+    "[end_tool_request]",
     "<|call|>",
     "<|end|>",
     "<|return|>",

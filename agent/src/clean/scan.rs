@@ -50,6 +50,8 @@ pub(super) struct Scan<'t> {
     is_past_last_close: bool,
     /// Marks and tags that opened no call.
     failed_reads: u32,
+    /// Where JSON that is no call ends.
+    json_end: usize,
     out: Cleaned,
 }
 
@@ -65,19 +67,20 @@ impl<'t> Scan<'t> {
             unread: Vec::new(),
             is_past_last_close: false,
             failed_reads: 0,
+            json_end: 0,
             out: Cleaned::default(),
         }
     }
 
     pub(super) fn run(mut self) -> Cleaned {
         while self.at < self.text.len() {
-            let starts_line = self.at == 0 || self.text.as_bytes()[self.at - 1] == b'\n';
+            let starts_line = self.starts_line();
             if starts_line && self.fence() {
                 continue;
             }
             let starts_reply = !self.has_text && self.out.calls.is_empty();
             let done = match self.text.as_bytes()[self.at] {
-                b'{' | b'[' if starts_reply && self.only_calls() => true,
+                b'{' | b'[' if (starts_reply || starts_line) && self.only_calls(starts_reply) => true,
                 b'`' => self.inline_code(),
                 b'<' => self.tag() || self.mark() || self.message(false),
                 b'[' => self.mark() || self.named_bracket(),
@@ -144,7 +147,7 @@ impl<'t> Scan<'t> {
         let content = &self.text[fence.content.clone()];
         // Gemma's blocks are calls, whatever they contain, often in Python.
         let is_call = ["tool_call", "tool_code"].contains(&language);
-        let json = may_be_call.then(|| call::json_calls(content, &self.offered)).flatten();
+        let json = may_be_call.then(|| call::json_calls(content, &self.offered).0).flatten();
         let calls = json.or_else(|| is_call.then(|| call::python_calls(content, &self.offered)).flatten());
         match calls {
             Some(calls) if self.recovers(content) => {
@@ -174,9 +177,10 @@ impl<'t> Scan<'t> {
             TagKind::ThinkingOpen if !self.has_text => self.think(&tag),
             TagKind::ThinkingClose if self.closes_thinking() => self.stray_close(&tag),
             TagKind::ThinkingOpen | TagKind::ThinkingClose => self.mention(&tag),
-            // Without a call in it, its content is text or nested tags, which the pass then meets.
             TagKind::WrapperOpen if self.may_read() && self.take(payload::read(after), after, self.start_of(after)) => {
             }
+            TagKind::WrapperOpen if self.may_read() && self.enclosed(after) => {}
+            // Its content is nested tags, which the pass then meets, or text.
             TagKind::CallOpen { .. } if !self.may_read() => return false,
             TagKind::CallOpen { tool } => return self.take(payload::arguments(tool, after), after, self.at),
             TagKind::WrapperOpen | TagKind::CallClose => self.at = tag.end,
@@ -196,7 +200,7 @@ impl<'t> Scan<'t> {
         }
         marks::strip_any(here, &OPENING)
             .filter(|_| self.may_read())
-            .is_some_and(|after| self.take(payload::read(after), after, self.start_of(after)))
+            .is_some_and(|after| self.take(payload::read(after), after, self.start_of(after)) || self.enclosed(after))
     }
 
     /// A message of Harmony.
@@ -226,12 +230,59 @@ impl<'t> Scan<'t> {
         self.out.thinking.push('\n');
     }
 
-    /// A reply, or what is left of it, that is nothing but calls, as JSON or in Python's notation.
-    fn only_calls(&mut self) -> bool {
+    /// What is left of a reply and is nothing but calls as JSON; or a whole reply in Python's notation.
+    fn only_calls(&mut self, starts_reply: bool) -> bool {
         let here = &self.text[self.at..];
-        let json = call::json_calls(here, &self.offered);
-        let Some(calls) = json.or_else(|| call::python_calls(here, &self.offered)) else { return false };
+        // What was read once is not read again from its second object on.
+        let json = if self.at < self.json_end { None } else { self.json_calls(here) };
+        let python = || starts_reply.then(|| call::python_calls(here, &self.offered)).flatten();
+        let Some(calls) = json.or_else(python) else { return false };
         self.take(Payload::Read { calls, has_others: false, rest: "" }, here, self.at)
+    }
+
+    fn json_calls(&mut self, here: &str) -> Option<Vec<ToolCall>> {
+        let (calls, length) = call::json_calls(here, &self.offered);
+        self.json_end = self.at + length;
+        calls
+    }
+
+    /// Leaves what the mark in front of `after` encloses in place of a call, such as a command. False if that is nothing
+    /// or nested calls, or if a sentence mentions the mark.
+    fn enclosed(&mut self, after: &str) -> bool {
+        let content = after.trim_start();
+        let is_in_sentence = after.starts_with([' ', '\t']) && content.starts_with(char::is_alphanumeric);
+        let Some(end) = (!is_in_sentence).then(|| self.enclosed_end(after)).flatten() else { return false };
+        let tool = call::leading_name(content).0.to_owned();
+        let tool = Some(tool).filter(|tool| (self.offered.has_tool)(tool));
+        self.leave(end, tool, true);
+        true
+    }
+
+    /// The end of what stands between the mark before `after` and the one that ends it; without that, of the line, if the
+    /// first mark starts one.
+    fn enclosed_end(&self, after: &str) -> Option<usize> {
+        let from = self.text.len() - after.len();
+        let places = after.match_indices(['<', '[']).map(|(length, _)| from + length);
+        for place in places {
+            let end = self.close_at(place);
+            if end.is_some() || self.opens_at(place) {
+                return end.filter(|_| !self.text[from..place].trim().is_empty());
+            }
+        }
+        let content = after.trim_start();
+        let line = content.lines().next().filter(|line| line.starts_with(char::is_alphanumeric))?;
+        self.starts_line().then_some(self.text.len() - content.len() + line.len())
+    }
+
+    /// Whether the mark or tag at `start` is one of calls that ends none.
+    fn opens_at(&self, start: usize) -> bool {
+        let is_mark = marks::strip_any(&self.text[start..], &OPENING).is_some();
+        let is_thinking = |kind| matches!(kind, TagKind::ThinkingOpen | TagKind::ThinkingClose);
+        is_mark || tag::tag_at(self.text, start).is_some_and(|tag| !is_thinking(tag.kind))
+    }
+
+    fn starts_line(&self) -> bool {
+        self.at == 0 || self.text.as_bytes()[self.at - 1] == b'\n'
     }
 
     /// Takes what was read of `after`, the text behind a mark; the call's own text begins at `start`. False if it is no

@@ -190,6 +190,46 @@ proptest! {
     Some("echo")
 )]
 #[case::of_another_tool("<tool_call>{\"name\": \"nope\"}</tool_call>", "", Some("nope"))]
+#[case::after_words(
+    "I say hi.\n\n{\"name\": \"echo\", \"arguments\": {\"message\": \"hi\"}}\n",
+    "I say hi.",
+    Some("echo")
+)]
+#[case::two_after_words(
+    "I say hi.\n{\"name\": \"shell\", \"arguments\": {}}\n{\"name\": \"echo\", \"arguments\": {}}",
+    "I say hi.",
+    Some("shell")
+)]
+#[case::on_the_same_line(
+    "It is {\"name\": \"echo\", \"arguments\": {}}",
+    "It is {\"name\": \"echo\", \"arguments\": {}}",
+    None
+)]
+#[case::before_words(
+    "{\"name\": \"echo\", \"arguments\": {}}\nis a call.",
+    "{\"name\": \"echo\", \"arguments\": {}}\nis a call.",
+    None
+)]
+#[case::a_line_of_other_json(
+    "{\"a\": 1}\n{\"name\": \"echo\", \"arguments\": {}}",
+    "{\"a\": 1}\n{\"name\": \"echo\", \"arguments\": {}}",
+    None
+)]
+#[case::command("Now.\n<tool_call>echo \"hi\"</tool_call>", "Now.", Some("echo"))]
+#[case::command_of_no_tool("<tool_call>ls -la</tool_call>", "", None)]
+#[case::command_on_its_line("<tool_call>\necho \"hi\"\n</tool_call>", "", Some("echo"))]
+#[case::command_in_marks("[TOOL_CALL]echo hi[/TOOL_CALL]", "", Some("echo"))]
+#[case::command_not_closed("Now.\n<tool_call>\necho hi\n", "Now.", Some("echo"))]
+#[case::command_explained(
+    "Write <tool_call>echo hi</tool_call> for that.",
+    "Write <tool_call>echo hi</tool_call> for that.",
+    None
+)]
+#[case::marks_in_a_sentence(
+    "They stand between [TOOL_CALL] and [END].",
+    "They stand between [TOOL_CALL] and [END].",
+    None
+)]
 #[case::python("```tool_code\necho(message=\"hi\")\n```", "", Some("echo"))]
 #[case::explained(
     "Hermes writes <tool_call>{\"name\": \"echo\"}</tool_call> there.",
@@ -258,6 +298,12 @@ fn the_text_of_a_call_is_looked_for(#[case] given: &str, #[case] looked_for: &st
 #[case("<think>")]
 #[case("<tool_call>")]
 #[case("<tool_call> <invoke name=\"echo\">")]
+#[case("<tool_call>ls ")]
+#[case("\n{\"a\": 1}")]
+#[case("\n[")]
+#[case("\n[1,")]
+#[case("\n[[],[1],")]
+#[case("\n{\"name\": \"echo\", \"arguments\": {}}")]
 #[case("<")]
 #[case("`")]
 #[case("` ``")]
