@@ -250,28 +250,34 @@ impl<'t> Scan<'t> {
     /// or nested calls, or if a sentence mentions the mark.
     fn enclosed(&mut self, after: &str) -> bool {
         let content = after.trim_start();
-        let is_in_sentence = after.starts_with([' ', '\t']) && content.starts_with(char::is_alphanumeric);
-        let Some(end) = (!is_in_sentence).then(|| self.enclosed_end(after)).flatten() else { return false };
+        let is_followed_by_word = after.starts_with([' ', '\t']) && content.starts_with(char::is_alphanumeric);
+        let end = match (self.starts_line(), is_followed_by_word) {
+            (true, false) => self.enclosed_end(after).or_else(|| self.command_end(content)),
+            (false, true) => None,
+            _ => self.enclosed_end(after),
+        };
+        let Some(end) = end else { return false };
         let tool = call::leading_name(content).0.to_owned();
         let tool = Some(tool).filter(|tool| (self.offered.has_tool)(tool));
         self.leave(end, tool, true);
         true
     }
 
-    /// The end of what stands between the mark before `after` and the one that ends it; without that, of the line, if the
-    /// first mark starts one.
+    /// The end of the mark that ends what the mark before `after` encloses, if there is something and no nested call.
     fn enclosed_end(&self, after: &str) -> Option<usize> {
         let from = self.text.len() - after.len();
-        let places = after.match_indices(['<', '[']).map(|(length, _)| from + length);
-        for place in places {
-            let end = self.close_at(place);
-            if end.is_some() || self.opens_at(place) {
-                return end.filter(|_| !self.text[from..place].trim().is_empty());
-            }
-        }
-        let content = after.trim_start();
+        let mut places = after.match_indices(['<', '[']).map(|(length, _)| from + length);
+        let place = places.find(|place| self.close_at(*place).is_some() || self.opens_at(*place))?;
+        self.close_at(place).filter(|_| !self.text[from..place].trim().is_empty())
+    }
+
+    /// The end of the line that `content` begins with, if it is a command and no mark of a call follows.
+    fn command_end(&self, content: &str) -> Option<usize> {
+        let from = self.text.len() - content.len();
         let line = content.lines().next().filter(|line| line.starts_with(char::is_alphanumeric))?;
-        self.starts_line().then_some(self.text.len() - content.len() + line.len())
+        let mut places = content.match_indices(['<', '[']).map(|(length, _)| from + length);
+        let is_last = !places.any(|place| self.close_at(place).is_some() || self.opens_at(place));
+        is_last.then_some(from + line.len())
     }
 
     /// Whether the mark or tag at `start` is one of calls that ends none.
@@ -297,8 +303,9 @@ impl<'t> Scan<'t> {
             Payload::CutOff => self.leave(self.text.len(), None, is_text),
             Payload::Malformed => {
                 let end = self.call_end(self.text.len() - after.len());
-                // A tag in a text about tags.
-                if end.is_none() && is_text && tag::tag_at(self.text, self.at).is_some() {
+                // A tag in a text about tags. On a line of its own before JSON, it is not.
+                let is_written = self.starts_line() && after.trim_start().starts_with(['{', '[']);
+                if end.is_none() && is_text && !is_written && tag::tag_at(self.text, self.at).is_some() {
                     self.failed_reads += 1;
                     return false;
                 }

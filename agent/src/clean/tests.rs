@@ -218,6 +218,9 @@ proptest! {
 #[case::command("Now.\n<tool_call>echo \"hi\"</tool_call>", "Now.", Some("echo"))]
 #[case::command_of_no_tool("<tool_call>ls -la</tool_call>", "", None)]
 #[case::command_on_its_line("<tool_call>\necho \"hi\"\n</tool_call>", "", Some("echo"))]
+#[case::command_after_a_blank("<tool_call> echo hi </tool_call>", "", Some("echo"))]
+#[case::malformed_and_not_closed("Now.\n<tool_call>\n{\"name\": \"echo\", \"arguments\": {a: 1}}", "Now.", None)]
+#[case::tag_before_a_sentence("<invoke> and\n<tool_call> are tags.", "<invoke> and\n are tags.", None)]
 #[case::command_in_marks("[TOOL_CALL]echo hi[/TOOL_CALL]", "", Some("echo"))]
 #[case::command_not_closed("Now.\n<tool_call>\necho hi\n", "Now.", Some("echo"))]
 #[case::command_explained(
