@@ -303,7 +303,7 @@ impl<'t> Scan<'t> {
             Payload::CutOff => self.leave(self.text.len(), None, is_text),
             Payload::Malformed => {
                 let end = self.call_end(self.text.len() - after.len());
-                // A tag in a text about tags. On a line of its own before JSON, it is not.
+                // A tag in a text about tags. At the start of a line and before JSON, it is not.
                 let is_written = self.starts_line() && after.trim_start().starts_with(['{', '[']);
                 if end.is_none() && is_text && !is_written && tag::tag_at(self.text, self.at).is_some() {
                     self.failed_reads += 1;

@@ -19,7 +19,7 @@ use super::{Offered, clean, cleaned, offered};
 #[case::llama_after_thinking(r#"<think>hm</think> {"name": "echo", "parameters": {"message": "hi"}}"#)]
 #[case::llama_tag(r#"<|python_tag|>{"type": "function", "name": "echo", "parameters": {"message": "hi"}}<|eom_id|>"#)]
 #[case::llama_tag_call(r#"<|python_tag|>echo(message="hi")<|eom_id|>"#)]
-// The format that LM Studio asks of models without one of their own.
+// The format that LM Studio asks of models that have none.
 #[case::lm_studio(r#"[TOOL_REQUEST]{"name": "echo", "arguments": {"message": "hi"}}[END_TOOL_REQUEST]"#)]
 #[case::openai(
     r#"{"tool_calls": [{"type": "function", "function": {"name": "echo", "arguments": "{\"message\": \"hi\"}"}}]}"#
