@@ -31,20 +31,24 @@ const BEFORE_CALL_OF_OTHERS: &str = "SELECT COUNT(finish_reason) AS answered, \
      MAX(answer) FILTER (WHERE call_id = $3) AS answer, MAX(error) FILTER (WHERE call_id = $3) AS error \
      FROM model_calls WHERE work_id = $1 AND attempt = $2";
 
-/// Writes the row of a call that is opened; the usage of earlier tries of the same call stays.
+/// Writes the row of a call that is opened; the usage of earlier tries of the same call stays, and that one was abandoned.
 const INSERT_CALL: &str = "INSERT INTO model_calls (work_id, attempt, call_id, at, provider, model, input_tokens, \
      output_tokens, cache_read_tokens, cache_write_tokens, cost_micro_usd, duration_ms, request_digest, tries, is_open, \
      estimated_tokens, estimated_micro_usd, reserved_tokens, reserved_micro_usd, reserved_day, user_id, kind) \
      VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, 0, 0, 0, $7, 1, TRUE, $8, $9, $10, $11, $12, \
      CASE WHEN $14 <> 'job' THEN $13 END, $14) \
      ON CONFLICT (work_id, attempt, call_id) DO UPDATE SET at = excluded.at, is_open = TRUE, finish_reason = NULL, \
-     error = NULL, request_digest = excluded.request_digest, tries = model_calls.tries + 1, \
+     error = CASE WHEN model_calls.error = $15 THEN model_calls.error END, request_digest = excluded.request_digest, tries = model_calls.tries + 1, \
      estimated_tokens = excluded.estimated_tokens, estimated_micro_usd = excluded.estimated_micro_usd, \
      reserved_tokens = excluded.reserved_tokens, reserved_micro_usd = excluded.reserved_micro_usd, \
      reserved_day = excluded.reserved_day";
 
 /// A call that a process did not outlive is made again: it counts once.
 const UNCOUNT_ABANDONED: &str = "UPDATE jobs SET llm_calls = llm_calls - 1 WHERE id = $1";
+
+/// Reverses [`UNCOUNT_ABANDONED`] for a call that was not made again after all.
+const COUNT_ABANDONED: &str = "UPDATE jobs SET llm_calls = llm_calls + 1 WHERE id = $1 AND EXISTS ( \
+     SELECT 1 FROM model_calls WHERE work_id = $1 AND attempt = $2 AND call_id = $3 AND is_open AND error = $4)";
 
 /// Counts a call against its quota, reserves its worst case, and writes its row.
 pub(super) async fn open(tx: &mut WriteTx, call: &NewCall) -> Result<OpenedCall, StoreError> {
@@ -115,13 +119,21 @@ async fn insert(tx: &mut WriteTx, call: &NewCall, reserved: &Reserved, was_aband
         .bind(column(reserved.amount.micro_usd))
         .bind(reserved.day.clone())
         .bind(call.user.clone())
-        .bind(call.key.execution.work.kind());
+        .bind(call.key.execution.work.kind())
+        .bind(RESTARTED);
     tx.run_last(batch).await?;
     Ok(())
 }
 
 /// Removes the row of an open call, or closes it where an earlier try of it was recorded. False when it is not open.
 pub(super) async fn delete_open(db: &mut Connection, key: &CallKey) -> Result<bool, StoreError> {
+    sqlx::query(COUNT_ABANDONED)
+        .bind(*key.execution.work.as_uuid())
+        .bind(i64::from(key.execution.attempt))
+        .bind(&key.call_id.0)
+        .bind(RESTARTED)
+        .execute(&mut *db)
+        .await?;
     let mut changed = 0;
     for statement in [
         "DELETE FROM model_calls WHERE work_id = $1 AND attempt = $2 AND call_id = $3 AND is_open AND tries = 1",

@@ -117,6 +117,23 @@ async fn a_call_interrupted_by_a_crash_is_charged_its_prompt_once_and_repeated()
 }
 
 #[tokio::test]
+async fn a_repetition_that_is_not_made_leaves_the_interrupted_call_counted() {
+    let scene = Scene::new().await;
+    scene.reserved("c1").await;
+    scene.store.close_abandoned_calls(scene.now).await.unwrap();
+    let reserved = scene.reserved("c1").await;
+    scene.store.release_model_call(&scene.call("c1").key, "ada", &reserved).await.unwrap();
+    assert_eq!(scene.usage().await, (1, 100, 0));
+    let [(_, shown)] = scene.store.model_calls(scene.job, None, 10).await.unwrap().try_into().unwrap();
+    assert!(shown.unwrap().error.unwrap().starts_with("aborted: "));
+    // A further one that is made counts once.
+    let reserved = scene.reserved("c1").await;
+    scene.store.close_model_call(&scene.answered("c1", reserved)).await.unwrap();
+    assert_eq!(scene.usage().await, (1, 190, 10));
+    scene.store.close().await;
+}
+
+#[tokio::test]
 async fn a_call_is_closed_once() {
     let scene = Scene::new().await;
     let reserved = scene.reserved("c1").await;
