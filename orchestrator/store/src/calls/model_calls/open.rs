@@ -17,7 +17,7 @@ use domain::budget::BudgetState;
 const BEFORE_CALL_OF_JOB: &str = "SELECT jobs.iterations AS answered, jobs.llm_calls AS made, \
      jobs.attempt = $2 AND jobs.state IN ('in_progress', 'stuck') AS live, \
      (SELECT COUNT(*) FROM model_calls WHERE work_id = $1 AND is_open) AS open, \
-     c.call_id IS NOT NULL AS is_known, c.request_digest, c.answer, c.error FROM jobs LEFT JOIN model_calls AS c \
+     c.call_id IS NOT NULL AS is_known, c.request_digest, c.answer, CASE WHEN NOT c.is_open THEN c.error END AS error FROM jobs LEFT JOIN model_calls AS c \
      ON c.work_id = jobs.id AND c.attempt = $2 AND c.call_id = $3 WHERE jobs.id = $1";
 
 /// The same of a thread, which processes this turn, or a run, which is in progress with this attempt. The quota is one
@@ -28,7 +28,7 @@ const BEFORE_CALL_OF_OTHERS: &str = "SELECT COUNT(finish_reason) AS answered, \
      OR EXISTS (SELECT 1 FROM routine_runs WHERE id = $1 AND attempt = $2 AND status = 'running') AS live, \
      COUNT(*) FILTER (WHERE call_id = $3) > 0 AS is_known, \
      MAX(request_digest) FILTER (WHERE call_id = $3) AS request_digest, \
-     MAX(answer) FILTER (WHERE call_id = $3) AS answer, MAX(error) FILTER (WHERE call_id = $3) AS error \
+     MAX(answer) FILTER (WHERE call_id = $3) AS answer, MAX(error) FILTER (WHERE call_id = $3 AND NOT is_open) AS error \
      FROM model_calls WHERE work_id = $1 AND attempt = $2";
 
 /// Writes the row of a call that is opened; the usage of earlier tries of the same call stays, and that one was abandoned.
