@@ -35,6 +35,8 @@ pub(crate) const TOOL_CALLS: List<ToolActionRecord> = List {
         Column::number("took", |call, _| milliseconds(call.duration_ms)),
         Column::<ToolActionRecord>::number("attempt", |call, _| call.attempt.to_string()).wide(),
         Column::<ToolActionRecord>::number("cost", |call, _| cost(call.cost_usd)).wide(),
+        Column::<ToolActionRecord>::text("reason", |call, _| one_line(call.reasoning.as_deref().unwrap_or_default()))
+            .wide(),
         Column::flexible("arguments", |call, _| one_line(&render::arguments(&call.tool, &call.input))),
     ],
     id: |call| one_line(&call.call_id.0),

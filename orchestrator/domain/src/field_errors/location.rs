@@ -5,19 +5,42 @@
 //! see. The message shows the value, so the only equal value below the path is the one. An ambiguous value leaves the path of the
 //! union, which is right but less exact. `an_error_in_a_tagged_union_names_the_field` below fails when the messages change.
 
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 
-/// The path of the only value below `path` that `message` can be about; none if that is not certain.
+use super::wording;
+
+/// The path of the only value below `path` that `message` can be about; none if that is not certain. An unknown field's path is that of
+/// its object.
 pub fn find(body: &Value, path: &str, message: &str) -> Option<String> {
-    let found = found_value(message)?;
     let value = at(body, path)?;
-    if !value.is_object() || shown(value) == found {
-        return None;
-    }
+    let fields = value.as_object()?;
+    let root = if path == "." { "" } else { path };
     let mut paths = vec![];
-    collect(value, if path == "." { "" } else { path }, &found, &mut paths);
+    if let Some((name, _)) = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
+        if fields.contains_key(name) {
+            return None;
+        }
+        collect(value, root, &|value| value.get(name).is_some(), &mut paths);
+    } else if wording::TIME_ERRORS.contains(&message) {
+        // Only strings of the object itself: its type is one of them, and known to be right.
+        let is_it = |value: &Value| value.as_str().is_some_and(|text| time_error(text).as_deref() == Some(message));
+        let strings = fields.iter().filter(|(name, value)| *name != "type" && is_it(value));
+        paths.extend(strings.map(|(name, _)| child(root, name)));
+    } else {
+        let found = found_value(message)?;
+        if shown(value) == found {
+            return None;
+        }
+        collect(value, root, &|value| shown(value) == found, &mut paths);
+    }
     let mut paths = paths.into_iter();
     paths.next().filter(|_| paths.next().is_none())
+}
+
+/// What the parser of times says about a text.
+fn time_error(text: &str) -> Option<String> {
+    text.parse::<DateTime<Utc>>().err().map(|error| error.to_string())
 }
 
 /// The value in a deserializer's message, as the message shows it.
@@ -55,20 +78,21 @@ fn at<'v>(body: &'v Value, path: &str) -> Option<&'v Value> {
     Some(value)
 }
 
-fn collect(value: &Value, path: &str, found: &str, paths: &mut Vec<String>) {
+fn child(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// The paths of the values below `value`, not within each other, that are `sought`.
+fn collect(value: &Value, path: &str, sought: &impl Fn(&Value) -> bool, paths: &mut Vec<String>) {
     let mut visit = |value: &Value, path: String| {
-        if shown(value) == found {
+        if sought(value) {
             paths.push(path);
         } else {
-            collect(value, &path, found, paths);
+            collect(value, &path, sought, paths);
         }
     };
     match value {
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                visit(value, if path.is_empty() { name.clone() } else { format!("{path}.{name}") });
-            }
-        }
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| visit(value, child(path, name))),
         Value::Array(items) => {
             for (index, value) in items.iter().enumerate() {
                 visit(value, format!("{path}[{index}]"));
@@ -108,6 +132,13 @@ mod tests {
         r#"{"type":"manual"}"#,
         r#"{"type":"full_job","description":"d","limits":{"pids":"many"}}"#,
         "action.limits.pids: must be an integer of at least 0"
+    )]
+    #[case(r#"{"type":"every","every_seconds":60,"anchor":"tomorrow"}"#, ACTION, "trigger.anchor: must be a time ")]
+    #[case(r#"{"type":"at","at":"2026-13-01T07:00:00Z"}"#, ACTION, "trigger.at: must be a time ")]
+    #[case(
+        r#"{"type":"manual"}"#,
+        r#"{"type":"full_job","description":"d","limits":{"timeout":60}}"#,
+        "action.limits.timeout: unknown field; the fields are "
     )]
     fn an_error_in_a_tagged_union_names_the_field(#[case] trigger: &str, #[case] action: &str, #[case] detail: &str) {
         let body = format!(r#"{{"name":"n","trigger":{trigger},"action":{action}}}"#);

@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 /// What a time must look like.
 const TIME: &str = "must be a time such as 2026-01-31T08:00:00Z (RFC 3339)";
 /// The messages of the parser of times.
-const TIME_ERRORS: &[&str] = &[
+pub(super) const TIME_ERRORS: &[&str] = &[
     "premature end of input",
     "input contains invalid characters",
     "input is out of range",

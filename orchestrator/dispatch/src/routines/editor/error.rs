@@ -15,7 +15,7 @@ pub enum RoutineError {
     #[error("a routine with this name already exists; choose another name, or change that routine")]
     NameTaken,
     /// Another routine has this path.
-    #[error("the webhook path is already in use; choose another one")]
+    #[error("trigger.path: another routine has this webhook path; choose another one")]
     PathTaken,
     /// The user has the maximum number of routines.
     #[error("the limit of {max} routines is reached; delete some")]
