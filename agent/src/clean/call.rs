@@ -3,13 +3,16 @@
 use protocol::ToolCall;
 use serde_json::{Map, Value};
 
-use super::{Offered, literal};
+use super::{Offered, literal, marks};
 
-const NAME_KEYS: [&str; 4] = ["name", "tool", "tool_name", "function"];
-const ARGUMENT_KEYS: [&str; 4] = ["arguments", "parameters", "args", "input"];
+const NAME_KEYS: [&str; 6] = ["name", "tool", "tool_name", "function", "function_name", "action"];
+const ARGUMENT_KEYS: [&str; 6] = ["arguments", "parameters", "args", "input", "tool_input", "action_input"];
 
 /// Other keys that a call may have.
-const OTHER_KEYS: [&str; 3] = ["id", "tool_call_id", "type"];
+const OTHER_KEYS: [&str; 7] = ["id", "tool_call_id", "call_id", "type", "status", "thought", "reasoning"];
+
+/// Keys of a message beside its `tool_calls`.
+const MESSAGE_KEYS: [&str; 4] = ["role", "content", "reasoning_content", "refusal"];
 
 /// The namespaces in which models know their tools: Harmony and Kimi, and Gemini's Python.
 const NAMESPACES: [&str; 2] = ["functions.", "default_api."];
@@ -58,6 +61,30 @@ pub(super) fn json_calls(text: &str, offered: &Offered<'_>) -> (Option<Vec<ToolC
     (written.and_then(|calls| all_offered(calls, rest, offered)), read)
 }
 
+/// The tool of a call as JSON that is malformed or cut off, if nothing else follows it.
+pub(super) fn broken_call(text: &str, offered: &Offered<'_>) -> Option<String> {
+    let after_name = key(text.trim_start_matches(['[', ' ']).strip_prefix('{')?, &NAME_KEYS)?;
+    let (name, rest) = quoted(after_name)?;
+    key(rest.trim_start().strip_prefix(',')?, &ARGUMENT_KEYS)?;
+    let call = offered.find(call(name.to_owned(), Value::Null))?;
+    let error = serde_json::Deserializer::from_str(text).into_iter::<Value>().next()?.err()?;
+    let ends_as_code = || text.trim_end().ends_with(['}', ']', '`', '>']);
+    (error.is_eof() || ends_as_code()).then_some(call.name)
+}
+
+/// The text after one of these keys and its colon.
+fn key<'t>(text: &'t str, keys: &[&str]) -> Option<&'t str> {
+    let (key, rest) = quoted(text.trim_start())?;
+    keys.contains(&key).then(|| rest.trim_start().strip_prefix(':').map(str::trim_start))?
+}
+
+/// A name in quotes, also Python's, and the text after it.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let inner = text.strip_prefix(['"', '\''])?;
+    let (name, rest) = leading_name(inner);
+    Some((name, rest.strip_prefix(['"', '\''])?))
+}
+
 /// As `json_calls`, in the notation of Python.
 pub(super) fn python_calls(text: &str, offered: &Offered<'_>) -> Option<Vec<ToolCall>> {
     let (calls, rest) = literal::python_calls(text)?;
@@ -66,11 +93,11 @@ pub(super) fn python_calls(text: &str, offered: &Offered<'_>) -> Option<Vec<Tool
 
 fn all_offered(calls: Vec<ToolCall>, rest: &str, offered: &Offered<'_>) -> Option<Vec<ToolCall>> {
     let all: Option<Vec<ToolCall>> = calls.into_iter().map(|call| offered.find(call)).collect();
-    all.filter(|calls| !calls.is_empty() && rest.trim().is_empty())
+    all.filter(|calls| !calls.is_empty() && marks::is_end(rest))
 }
 
 /// The JSON values that the text starts with, lists as their items; the text after them; and why the next one could not
-/// be read, if there is one. Llama puts `;` between objects.
+/// be read, if there is one. Llama puts `;` between objects, others `,`.
 pub(super) fn values(text: &str) -> (Vec<Value>, &str, Option<serde_json::Error>) {
     let (mut found, mut rest) = (Vec::new(), text);
     loop {
@@ -81,7 +108,7 @@ pub(super) fn values(text: &str) -> (Vec<Value>, &str, Option<serde_json::Error>
             None => return (found, rest, None),
         }
         rest = &rest[read.byte_offset()..];
-        let next = rest.trim_start().trim_start_matches(';').trim_start();
+        let next = rest.trim_start().trim_start_matches([';', ',']).trim_start();
         if !next.starts_with('{') {
             return (found, rest, None);
         }
@@ -89,15 +116,20 @@ pub(super) fn values(text: &str) -> (Vec<Value>, &str, Option<serde_json::Error>
     }
 }
 
-/// The items of a list, also of `{"tool_calls": […]}`; or the value itself.
+/// The items of a list, also of `{"tool_calls": […]}` and of a message with calls; or the value itself.
 fn items(value: Value) -> Vec<Value> {
     match value {
         Value::Array(items) => items,
-        Value::Object(mut fields) if fields.len() == 1 => match fields.remove("tool_calls") {
-            Some(Value::Array(items)) => items,
-            Some(other) => vec![other],
-            None => vec![Value::Object(fields)],
-        },
+        Value::Object(fields) => {
+            let is_message = fields.keys().all(|name| name == "tool_calls" || MESSAGE_KEYS.contains(&name.as_str()));
+            let names: &[&str] = if is_message { &["tool_calls"] } else { &["function_call", "tool_call"] };
+            let wrapped = names.iter().find_map(|name| fields.get(*name).filter(|_| is_message || fields.len() == 1));
+            match wrapped.cloned() {
+                Some(Value::Array(items)) => items,
+                Some(call) => vec![call],
+                None => vec![Value::Object(fields)],
+            }
+        }
         value => vec![value],
     }
 }

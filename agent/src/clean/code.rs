@@ -13,7 +13,7 @@ pub(super) struct Fence {
     pub(super) end: usize,
 }
 
-/// The fenced block that opens at `at`, the start of a line. An unclosed block extends to the end of the text.
+/// The fenced block that opens at `at`, behind the indentation of a line. An unclosed block extends to the end of the text.
 pub(super) fn fence_at(text: &str, at: usize) -> Option<Fence> {
     let (mark, length, info_start) = opening(text, at)?;
     let info = info_start..line_end(text, info_start);
@@ -36,17 +36,13 @@ pub(super) fn fence_at(text: &str, at: usize) -> Option<Fence> {
 /// Mark, length and end of an opening fence.
 fn opening(text: &str, at: usize) -> Option<(u8, usize, usize)> {
     let line = &text.as_bytes()[at..];
-    let indent = line.iter().take(4).take_while(|byte| **byte == b' ').count();
-    let mark = *line.get(indent)?;
-    if indent > 3 || (mark != b'`' && mark != b'~') {
-        return None;
-    }
-    let length = run_length(&line[indent..], mark);
-    (length >= 3).then_some((mark, length, at + indent + length))
+    let mark = *line.first().filter(|mark| b"`~".contains(mark))?;
+    let length = run_length(line, mark);
+    (length >= 3).then_some((mark, length, at + length))
 }
 
 fn closes(line: &str, mark: u8, length: usize) -> bool {
-    let line = line.trim();
+    let line = line.trim_start_matches([' ', '\t', '>']).trim_end();
     line.len() >= length && line.bytes().all(|byte| byte == mark)
 }
 

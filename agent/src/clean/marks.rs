@@ -5,8 +5,10 @@
 //! write `｜` and `▁`.
 
 /// A call follows. The first one is that of Kimi and, in its own spelling, of `DeepSeek`.
-pub(super) const OPENING: [&str; 7] = [
+pub(super) const OPENING: [&str; 9] = [
     "<|tool_call_begin|>",
+    "<|tool_call_start|>",
+    "<|python_start|>",
     "<|python_tag|>",
     "<|start_action|>",
     "<start_function_call>",
@@ -14,6 +16,9 @@ pub(super) const OPENING: [&str; 7] = [
     "[tool_call]",
     "[tool_request]",
 ];
+
+/// Tags that open a call if JSON follows: Qwen2.5-Coder's.
+const BEFORE_JSON: [&str; 3] = ["<tools>", "<function>", "<function-call>"];
 
 /// A call, or a section of calls, ends here or begins. They say nothing more and are no text.
 pub(super) const CLOSING: [&str; 15] = [
@@ -70,6 +75,56 @@ pub(super) fn strip<'t>(text: &'t str, mark: &str) -> Option<&'t str> {
         }
     }
     Some(rest.as_str())
+}
+
+/// What tokenizers put between turns, beside their special tokens.
+const ENDS: [&str; 6] = ["</s>", "<eos>", "<end_of_turn>", "</response>", "</tools>", "</function-call>"];
+
+/// The next turn begins: what follows a call was made up by the model.
+const TURNS: [&str; 6] = [
+    "<tool_response>",
+    "<|tool_response>",
+    "<|observation|>",
+    "<|im_start|>",
+    "<|start_header_id|>",
+    "<start_of_turn>",
+];
+
+/// The text after a mark that opens a call if JSON follows.
+pub(super) fn strip_before_json(text: &str) -> Option<&str> {
+    strip_any(text, &BEFORE_JSON).filter(|after| after.trim_start().starts_with(['{', '[']))
+}
+
+/// The text after a mark that says nothing behind a call, such as `<|im_end|>`; empty if the model's turn ends with it.
+pub(super) fn strip_behind_call(text: &str) -> Option<&str> {
+    if strip_any(text, &TURNS).is_some() {
+        return Some("");
+    }
+    let special = || {
+        let name = strip(text, "<|")?;
+        let length = name.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count();
+        strip(&name[length..], "|>").filter(|_| length > 0)
+    };
+    strip_any(text, &ENDS).or_else(special)
+}
+
+/// Whether nothing follows a call but what models leave there: ends of marks and of code, and brackets too many.
+pub(super) fn is_end(text: &str) -> bool {
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || "]}`;".contains(c));
+        if rest.is_empty() {
+            return true;
+        }
+        let closing_tag = || rest.strip_prefix("</")?.split_once('>').filter(|(name, _)| is_tag_name(name));
+        let after = strip_any(rest, &CLOSING).or_else(|| strip_behind_call(rest));
+        let Some(after) = after.or_else(|| closing_tag().map(|(_, after)| after)) else { return false };
+        rest = after;
+    }
+}
+
+fn is_tag_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
 /// The text after one of these marks.

@@ -178,9 +178,16 @@ fn pairs<'t>(tool: &str, body: &'t str) -> Payload<'t> {
 fn up_to_close(text: &str) -> Option<(&str, &str)> {
     let mut places = text.match_indices('<').map(|(at, _)| at);
     // can1357/oh-my-pi#8495: where a closing mark was lost, the value would extend into the next one.
-    let start = places.find(|at| is_close(text, *at) || text[*at..].starts_with(tag::XTML_OPEN))?;
+    let start =
+        places.find(|at| is_close(text, *at) || text[*at..].starts_with(tag::XTML_OPEN) || opens_line(text, *at))?;
     let tag = tag::tag_at(text, start).filter(|tag| tag.kind == TagKind::ParameterClose)?;
     Some((&text[..start], &text[tag.end..]))
+}
+
+/// Whether a line begins with the tag of a value: Qwen3-Coder's closing tag was lost.
+fn opens_line(text: &str, at: usize) -> bool {
+    text[..at].ends_with('\n')
+        && tag::tag_at(text, at).is_some_and(|tag| matches!(tag.kind, TagKind::ParameterOpen { .. }))
 }
 
 fn is_close(text: &str, at: usize) -> bool {
@@ -189,8 +196,9 @@ fn is_close(text: &str, at: usize) -> bool {
 
 /// A value is often put on separate lines; those two line breaks are not part of it.
 fn without_outer_breaks(value: &str) -> &str {
-    let value = value.strip_prefix('\n').unwrap_or(value);
-    value.strip_suffix('\n').unwrap_or(value)
+    let breaks = ["\r\n", "\n"];
+    let value = breaks.iter().find_map(|line_break| value.strip_prefix(line_break)).unwrap_or(value);
+    breaks.iter().find_map(|line_break| value.strip_suffix(line_break)).unwrap_or(value)
 }
 
 fn complete<'t>(tool: &str, arguments: Value, rest: &'t str) -> Payload<'t> {

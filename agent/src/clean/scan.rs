@@ -48,6 +48,8 @@ pub(super) struct Scan<'t> {
     unread: Vec<Unread>,
     /// Whether nothing that ends a call is left.
     is_past_last_close: bool,
+    /// Whether nothing but white space was copied since the last call.
+    is_behind_call: bool,
     /// Marks and tags that opened no call.
     failed_reads: u32,
     /// Where JSON that is no call ends.
@@ -66,6 +68,7 @@ impl<'t> Scan<'t> {
             at: 0,
             unread: Vec::new(),
             is_past_last_close: false,
+            is_behind_call: false,
             failed_reads: 0,
             json_end: 0,
             out: Cleaned::default(),
@@ -75,16 +78,16 @@ impl<'t> Scan<'t> {
     pub(super) fn run(mut self) -> Cleaned {
         while self.at < self.text.len() {
             let starts_line = self.starts_line();
-            if starts_line && self.fence() {
+            if (starts_line || self.is_indented_fence()) && self.fence() {
                 continue;
             }
             let starts_reply = !self.has_text && self.out.calls.is_empty();
             let done = match self.text.as_bytes()[self.at] {
                 b'{' | b'[' if (starts_reply || starts_line) && self.only_calls(starts_reply) => true,
                 b'`' => self.inline_code(),
-                b'<' => self.tag() || self.mark() || self.message(false),
+                b'<' => self.tag() || self.mark() || self.message(false) || self.end_mark(),
                 b'[' => self.mark() || self.named_bracket(),
-                byte => starts_reply && byte.is_ascii_lowercase() && self.message(true),
+                byte => (starts_reply || starts_line) && byte.is_ascii_lowercase() && self.message(true),
             };
             if !done {
                 self.prose();
@@ -135,24 +138,35 @@ impl<'t> Scan<'t> {
 
     fn copy_code(&mut self, end: usize) {
         let copied = &self.text[self.at..end];
-        self.has_text = self.has_text || !copied.trim().is_empty();
+        let has_more = !copied.trim().is_empty();
+        self.has_text |= has_more;
+        self.is_behind_call &= !has_more;
         self.out.text.push_str(copied);
         self.at = end;
     }
 
+    /// Whether a fence may be here that is as deep as the item of a list or the quotation that it stands in.
+    fn is_indented_fence(&self) -> bool {
+        let is_mark = b"`~".contains(&self.text.as_bytes()[self.at]);
+        is_mark && {
+            let before = self.text[..self.at].trim_end_matches([' ', '\t', '>']);
+            before.is_empty() || before.ends_with('\n')
+        }
+    }
+
     fn fence(&mut self) -> bool {
         let Some(fence) = code::fence_at(self.text, self.at) else { return false };
-        let language = self.text[fence.info.clone()].trim();
-        let may_be_call = ["", "json", "tool", "tool_call", "tool_code"].contains(&language);
+        let language = self.text[fence.info.clone()].trim().to_ascii_lowercase();
         let content = &self.text[fence.content.clone()];
         // Gemma's blocks are calls, whatever they contain, often in Python.
-        let is_call = ["tool_call", "tool_code"].contains(&language);
+        let is_call =
+            ["tool_call", "tool_calls", "tool_code", "tool_use", "function_call"].contains(&language.as_str());
+        let may_be_call = is_call || ["", "json", "jsonc", "tool"].contains(&language.as_str());
         let json = may_be_call.then(|| call::json_calls(content, &self.offered).0).flatten();
         let calls = json.or_else(|| is_call.then(|| call::python_calls(content, &self.offered)).flatten());
         match calls {
             Some(calls) if self.recovers(content) => {
-                self.out.calls.extend(calls);
-                self.at = fence.end;
+                self.found(calls, fence.end);
             }
             calls if is_call => {
                 self.out.has_unread_calls |= self.offered.recovers && calls.is_none();
@@ -198,14 +212,19 @@ impl<'t> Scan<'t> {
             self.at = self.text.len() - after.len();
             return true;
         }
+        if !self.may_read() {
+            return false;
+        }
+        if let Some(after) = marks::strip_before_json(here) {
+            return self.take(payload::read(after), after, self.start_of(after));
+        }
         marks::strip_any(here, &OPENING)
-            .filter(|_| self.may_read())
             .is_some_and(|after| self.take(payload::read(after), after, self.start_of(after)) || self.enclosed(after))
     }
 
     /// A message of Harmony.
-    fn message(&mut self, starts_reply: bool) -> bool {
-        let Some(message) = harmony::message_at(&self.text[self.at..], starts_reply) else { return false };
+    fn message(&mut self, starts_line: bool) -> bool {
+        let Some(message) = harmony::message_at(&self.text[self.at..], starts_line) else { return false };
         match message {
             Message::Call(_) if !self.may_read() => return false,
             Message::Call(after) => return self.take(payload::read(after), after, self.at),
@@ -234,10 +253,26 @@ impl<'t> Scan<'t> {
     fn only_calls(&mut self, starts_reply: bool) -> bool {
         let here = &self.text[self.at..];
         // What was read once is not read again from its second object on.
-        let json = if self.at < self.json_end { None } else { self.json_calls(here) };
+        let is_read = self.at < self.json_end;
+        let json = if is_read { None } else { self.json_calls(here) };
         let python = || starts_reply.then(|| call::python_calls(here, &self.offered)).flatten();
-        let Some(calls) = json.or_else(python) else { return false };
+        let Some(calls) = json.or_else(python) else { return !is_read && self.broken_call(here) };
         self.take(Payload::Read { calls, has_others: false, rest: "" }, here, self.at)
+    }
+
+    /// What is left of a reply and is a call as JSON that cannot be read.
+    fn broken_call(&mut self, here: &str) -> bool {
+        let Some(tool) = call::broken_call(here, &self.offered) else { return false };
+        self.out.has_unread_calls |= self.offered.recovers;
+        self.leave(self.text.len(), Some(tool), !self.offered.recovers);
+        true
+    }
+
+    /// A mark behind a call that says nothing.
+    fn end_mark(&mut self) -> bool {
+        let after = if self.is_behind_call { marks::strip_behind_call(&self.text[self.at..]) } else { None };
+        self.at = after.map_or(self.at, |after| self.text.len() - after.len());
+        after.is_some()
     }
 
     fn json_calls(&mut self, here: &str) -> Option<Vec<ToolCall>> {
@@ -323,14 +358,20 @@ impl<'t> Scan<'t> {
                     self.leave(self.with_close(end), tool, is_text);
                 } else if self.recovers(&self.text[start..end]) {
                     self.out.has_unread_calls |= has_others || found.len() < written;
-                    self.out.calls.extend(found);
-                    self.at = end;
+                    self.found(found, end);
                 } else {
                     self.leave(self.with_close(end), first_tool(&found), true);
                 }
             }
         }
         true
+    }
+
+    /// Takes calls whose text ends here.
+    fn found(&mut self, calls: Vec<ToolCall>, end: usize) {
+        self.out.calls.extend(calls);
+        self.is_behind_call = true;
+        self.at = end;
     }
 
     /// Whether another mark or tag may be read for a call.
@@ -355,6 +396,7 @@ impl<'t> Scan<'t> {
             self.out.text.push_str(&self.text[self.at..end]);
         }
         self.unread.push(Unread { place: start..self.out.text.len(), tool });
+        self.is_behind_call = true;
         self.at = end;
     }
 

@@ -113,6 +113,30 @@ fn thinking_is_separated() {
 #[case::block("```json\n{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n```")]
 #[case::block_with_tool("```\n{\"tool\": \"shell\", \"parameters\": {\"command\": \"ls\"}}\n```")]
 #[case::bare(r#"{"name": "shell", "arguments": {"command": "ls"}}"#)]
+#[case::closed_by_a_token(r#"{"name": "shell", "arguments": {"command": "ls"}}<|im_end|>"#)]
+#[case::closed_by_another_tag("{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n</tool_call>")]
+#[case::one_brace_too_many(r#"{"name": "shell", "arguments": {"command": "ls"}}}"#)]
+#[case::a_fence_that_was_not_opened("{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n```")]
+#[case::made_up_result(
+    "<tool_call>{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}</tool_call>\n<tool_response>\nsome.txt\n</tool_response>"
+)]
+#[case::token_behind_it(
+    "<tool_call>{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}</tool_call>\n<|observation|>"
+)]
+#[case::tools("<tools>\n{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n</tools>")]
+#[case::function_without_a_name(r#"<function>{"name": "shell", "arguments": {"command": "ls"}}</function>"#)]
+#[case::function_with_a_dash(r#"<function-call> {"name": "shell", "arguments": {"command": "ls"}}"#)]
+#[case::lfm2(r#"<|tool_call_start|>[shell(command="ls")]<|tool_call_end|>"#)]
+#[case::llama_4(r#"<|python_start|>[shell(command="ls")]<|python_end|>"#)]
+#[case::block_of_calls("```JSON\n{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n```")]
+#[case::message(
+    r#"{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "shell", "arguments": "{\"command\": \"ls\"}"}}]}"#
+)]
+#[case::function_call(r#"{"function_call": {"name": "shell", "arguments": "{\"command\": \"ls\"}"}}"#)]
+#[case::tool_call_as_a_key(r#"{"tool_call": {"name": "shell", "arguments": {"command": "ls"}}}"#)]
+#[case::action(r#"{"thought": "I list them.", "action": "shell", "action_input": {"command": "ls"}}"#)]
+#[case::item(r#"{"type": "function_call", "call_id": "c", "name": "shell", "arguments": "{\"command\": \"ls\"}"}"#)]
+#[case::carriage_returns("<function=shell>\r\n<parameter=command>\r\nls\r\n</parameter>\r\n</function>")]
 #[case::nested_function(r#"{"type": "function", "function": {"name": "shell", "arguments": "{\"command\": \"ls\"}"}}"#)]
 fn recovers_calls(#[case] written: &str) {
     let alone = cleaned(written);
@@ -213,6 +237,41 @@ proptest! {
 #[case::a_line_of_other_json(
     "{\"a\": 1}\n{\"name\": \"echo\", \"arguments\": {}}",
     "{\"a\": 1}\n{\"name\": \"echo\", \"arguments\": {}}",
+    None
+)]
+#[case::token_behind_it("Now.\n<tool_call>{\"name\": \"echo\"}</tool_call><|im_end|>", "Now.", Some("echo"))]
+#[case::made_up_result(
+    "Now.\n<tool_call>{\"name\": \"echo\"}</tool_call>\n<tool_response>\nhi\n</tool_response>\nIt said hi.",
+    "Now.",
+    Some("echo")
+)]
+#[case::end_of_a_mark_that_was_not_opened(
+    "Now.\n{\"name\": \"echo\", \"arguments\": {}}\n</tool_call>",
+    "Now.",
+    Some("echo")
+)]
+#[case::raw_line_break("Now.\n{\"name\": \"echo\", \"arguments\": {\"message\": \"a\nb\"}}", "Now.", Some("echo"))]
+#[case::cut_off("{\"name\": \"echo\", \"arguments\": {\"message\": \"a", "", Some("echo"))]
+#[case::quotes_of_python("{'name': 'echo', 'arguments': {}}", "", Some("echo"))]
+#[case::malformed_and_explained(
+    "{'name': 'echo', 'arguments': {}}\nis what it wrote.",
+    "{'name': 'echo', 'arguments': {}}\nis what it wrote.",
+    None
+)]
+#[case::harmony_after_words("Now.\nassistant to=functions.echo commentary json\n{}", "Now.", Some("echo"))]
+#[case::value_that_is_not_closed(
+    "<function=echo>\n<parameter=message>\na\n<parameter=to>\nb\n</parameter>\n</function>",
+    "",
+    None
+)]
+#[case::fence_in_a_list(
+    "1. Hermes:\n\n    ```xml\n    <tool_call>{\"name\": \"echo\"}</tool_call>\n    ```",
+    "1. Hermes:\n\n    ```xml\n    <tool_call>{\"name\": \"echo\"}</tool_call>\n    ```",
+    None
+)]
+#[case::fence_in_a_quotation(
+    "> ```\n> <tool_call>{\"name\": \"echo\"}</tool_call>\n> ```",
+    "> ```\n> <tool_call>{\"name\": \"echo\"}</tool_call>\n> ```",
     None
 )]
 #[case::command("Now.\n<tool_call>echo \"hi\"</tool_call>", "Now.", Some("echo"))]
@@ -340,6 +399,10 @@ fn the_text_of_a_call_is_looked_for(#[case] given: &str, #[case] looked_for: &st
 #[case("to=functions.echo json ")]
 #[case("{\"name\":\"echo\"}")]
 #[case("<|python_tag|>{};")]
+#[case("\n{\"name\": \"echo\", \"arguments\": [")]
+#[case("\n{'name': 'echo', 'arguments': [} ")]
+#[case("<tools>{\"name\": \"echo\"} <|im_end|>")]
+#[case("{\"name\": \"echo\", \"arguments\": {}}] <|im_end|> </a>\n")]
 #[case("<|open|>call tool=\"echo\"<|sep|><|open|>argument key=\"a\"<|sep|>")]
 fn cleaning_is_linear(#[case] unit: &str) {
     let text = unit.repeat(524_288 / unit.len());

@@ -127,9 +127,14 @@ impl Guards {
         if reply.text_only.is_some() || !is_empty || reply.has_calls {
             self.empty_replies = 0;
         }
+        let is_no_answer = match reply.unread_calls {
+            UnreadCalls::None => false,
+            // With words behind it, the call may be what they are about; it is nudged for first.
+            UnreadCalls::Within => reply.text_only.is_none() && self.intent_nudges >= MAX_INTENT_NUDGES,
+            UnreadCalls::AtEnd => true,
+        };
         // Other calls of the reply count, unless it may have none.
-        let ends_with_call =
-            reply.unread_calls == UnreadCalls::AtEnd && (reply.text_only.is_some() || !reply.has_calls);
+        let ends_with_call = is_no_answer && (reply.text_only.is_some() || !reply.has_calls);
         // A text that was cut is continued, and its end is judged then.
         if !ends_with_call && (reply.has_calls || reply.finish != FinishReason::Length) {
             self.has_ended_with_call = false;
@@ -329,6 +334,14 @@ mod tests {
             let judged = [facts("An answer."), facts("")].map(|facts| Guards::default().judge(&facts));
             assert_eq!(judged, [with_text, without]);
         }
+    }
+
+    #[test]
+    fn calls_within_texts_are_nudged_for_and_then_do_not_count_as_an_answer() {
+        let mut guards = Guards::default();
+        let judged = [(); 4].map(|()| guards.judge(&unread("I wait.", FinishReason::Stop)));
+        let [nudge, end] = [Verdict::Notice(NUDGE_UNREAD), Verdict::UnreadCall { is_repeated: false }];
+        assert_eq!(judged, [nudge, nudge, end, Verdict::UnreadCall { is_repeated: true }]);
     }
 
     #[test]
