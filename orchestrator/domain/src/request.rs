@@ -272,7 +272,8 @@ pub fn check_label_key(key: &str) -> Result<(), String> {
     Err(format!("the key must be 1 to {MAX_LABEL_KEY_BYTES} of letters, digits, _ - . /"))
 }
 
-fn choose(field: &str, asked: Option<&str>, default: &str, list: &[String], errors: &mut Errors) -> String {
+/// The value that is asked for, if it is the default or in the list; else the default and an error that lists them.
+pub(crate) fn choose(field: &str, asked: Option<&str>, default: &str, list: &[String], errors: &mut Errors) -> String {
     match asked {
         None => default.to_owned(),
         Some(name) if name == default || list.iter().any(|known| known == name) => name.to_owned(),

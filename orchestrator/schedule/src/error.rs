@@ -5,8 +5,8 @@ use thiserror::Error;
 
 /// The forms of a phrase, for messages.
 pub(crate) const PHRASES: &str = "\"every 10m\", \"every 1h30m\", \"every day at 9:00\", \"every weekday at 9:00 Europe/Oslo\", \
-     \"every monday,thursday at 18:30\", \"every month on 1 at 9:00\", \"in 20m\", \"at 2026-12-01T07:00:00Z\", \
-     \"at 2026-12-01 07:00 Europe/Oslo\"";
+     \"every monday,thursday at 18:30\", \"every month on 1 at 9:00\", \"in 20m\", \"at 2030-12-01T07:00:00Z\", \
+     \"at 2030-12-01 07:00 Europe/Oslo\"";
 
 /// Why a schedule is refused. The message says what is wrong and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -311,7 +311,7 @@ fn unit_seconds(unit: &str) -> Option<u64> {
 }
 
 fn at(words: &mut Words<'_>, zones: Zones) -> Result<DateTime<Utc>, ScheduleError> {
-    let invalid = || phrase_error("\"at\" needs a date and a time, such as 2026-12-01T07:00:00Z");
+    let invalid = || phrase_error("\"at\" needs a date and a time, such as 2030-12-01T07:00:00Z");
     let first = words.next().ok_or_else(invalid)?;
     if let Some(instant) = parse_instant(first) {
         return Ok(instant);

@@ -10,7 +10,7 @@
 use std::ops::RangeInclusive;
 
 /// What a time must look like.
-const TIME: &str = "must be a time such as 2026-01-31T08:00:00Z (RFC 3339)";
+const TIME: &str = "must be a time such as 2030-01-31T08:00:00Z (RFC 3339)";
 /// The messages of the parser of times.
 pub(super) const TIME_ERRORS: &[&str] = &[
     "premature end of input",

@@ -208,12 +208,8 @@ fn check_lightweight(action: &LightweightAction, bounds: &DefinitionBounds<'_>, 
     for field in request::check_tool_lists(action.tools.as_deref(), &action.approve, bounds.ceiling) {
         errors.add(format!("action.{}", field.field), field.message);
     }
-    if let Some(model) = &action.model
-        && *model != bounds.ceiling.default_model
-        && !bounds.ceiling.models.contains(model)
-    {
-        errors.add("action.model", "must be one of the operator's models");
-    }
+    let ceiling = bounds.ceiling;
+    request::choose("action.model", action.model.as_deref(), &ceiling.default_model, &ceiling.models, errors);
 }
 
 fn check_guardrails(guardrails: &Guardrails, errors: &mut Errors) {

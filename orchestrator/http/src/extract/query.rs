@@ -174,7 +174,7 @@ mod tests {
     #[case("after=1.5", "after", "must be an integer")]
     #[case("by=week", "by", "must be one of day, job, model")]
     #[case("job=7", "job", "not a UUID in its hyphenated form (36 characters)")]
-    #[case("since=yesterday", "since", "must be a time such as 2026-01-31T08:00:00Z (RFC 3339)")]
+    #[case("since=yesterday", "since", "must be a time such as 2030-01-31T08:00:00Z (RFC 3339)")]
     #[case("flag=yes", "flag", "must be true or false")]
     #[case("q=a&q=b", "q", "must be given only once")]
     #[case("limt=1", "limt", "unknown parameter; the parameters are limit, after, by, job, since, flag, label, q")]

@@ -47,8 +47,8 @@ fn trigger() -> Value {
             every monday and thursday at 18:30, every month on the 15th at 9:00, every 2h, in 20m."),
         "timezone": text("With cron and at: an IANA name such as Europe/Berlin; the user's time zone when left out."),
         "every_seconds": number("With every: the interval."),
-        "anchor": text("With every: the time from which it is counted, such as 2026-12-01T07:00:00Z; now when left out."),
-        "at": text("With at: a time with its offset such as 2026-12-01T07:00:00-08:00, a time in the time zone such as 2026-12-01 07:00, \
+        "anchor": text("With every: the time from which it is counted, such as 2030-12-01T07:00:00Z; now when left out."),
+        "at": text("With at: a time with its offset such as 2030-12-01T07:00:00-08:00, a time in the time zone such as 2030-12-01 07:00, \
             or a phrase: in 20m, in 1 hour 30 minutes."),
         "channel": text("With event: the channel of the messages; every channel when left out."),
         "pattern": text("With event: a regular expression that the message matches, such as (?i)refund."),
@@ -58,7 +58,7 @@ fn trigger() -> Value {
         "filters": {"type": "object", "properties": {}, "required": [],
             "description": "With system_event: values that fields of its payload have, such as {\"repo\": \"a/b\"}."},
         "where": text("With system_event and webhook: a CEL condition, such as payload.action == 'labeled'."),
-        "path": text("With webhook: the end of its URL, letters, digits and -; the routine's id when left out.")
+        "path": text("With webhook: the end of its URL, small letters, digits and -; the routine's id when left out.")
     });
     part(&["type"], properties, "What fires it.")
 }
@@ -113,7 +113,7 @@ fn guardrails() -> Value {
         "disable_after_failures": number("Failures in a row after which it is disabled; 0: never."),
         "timeout_seconds": number("Longest time of a run."),
         "stagger_seconds": number("A fixed delay of its times, drawn from 0 to this."),
-        "until": text("Time after which it does not fire, such as 2026-12-31T00:00:00Z."),
+        "until": text("Time after which it does not fire, such as 2030-12-31T00:00:00Z."),
         "max_runs": number("Runs after which it does not fire."),
         "budget": part(&[], budget, "A limit of what its runs use.")
     });
@@ -278,10 +278,10 @@ mod tests {
 
     #[rstest]
     #[case(json!({"type": "at", "at": "in 20m"}), json!({"type": "cron", "schedule": "in 20m"}))]
-    #[case(json!({"type": "at", "at": "2026-12-01 07:00", "timezone": "Europe/Oslo"}),
-        json!({"type": "cron", "schedule": "at 2026-12-01 07:00", "timezone": "Europe/Oslo"}))]
-    #[case(json!({"type": "at", "at": "2026-12-01T07:00:00Z"}), json!({"type": "at", "at": "2026-12-01T07:00:00Z"}))]
-    #[case(json!({"type": "at", "at": "2026-12-01T07:00:00Z", "timezone": "Europe/Oslo"}), json!({"type": "at", "at": "2026-12-01T07:00:00Z"}))]
+    #[case(json!({"type": "at", "at": "2030-12-01 07:00", "timezone": "Europe/Oslo"}),
+        json!({"type": "cron", "schedule": "at 2030-12-01 07:00", "timezone": "Europe/Oslo"}))]
+    #[case(json!({"type": "at", "at": "2030-12-01T07:00:00Z"}), json!({"type": "at", "at": "2030-12-01T07:00:00Z"}))]
+    #[case(json!({"type": "at", "at": "2030-12-01T07:00:00Z", "timezone": "Europe/Oslo"}), json!({"type": "at", "at": "2030-12-01T07:00:00Z"}))]
     #[case(json!({"type": "cron", "schedule": "every 2h"}), json!({"type": "cron", "schedule": "every 2h"}))]
     fn one_time_may_be_a_phrase(#[case] trigger: Value, #[case] expected: Value) {
         assert_eq!(with_phrases(json!({"trigger": trigger}))["trigger"], expected);
@@ -293,7 +293,7 @@ mod tests {
         let properties = properties();
         for (part, whole) in [
             ("trigger", json!({"type": "cron", "schedule": "0 9 * * *", "timezone": "UTC"})),
-            ("trigger", json!({"type": "every", "every_seconds": 60, "anchor": "2026-12-01T07:00:00Z"})),
+            ("trigger", json!({"type": "every", "every_seconds": 60, "anchor": "2030-12-01T07:00:00Z"})),
             ("trigger", json!({"type": "event", "channel": "c", "pattern": "p"})),
             (
                 "trigger",

@@ -12,7 +12,7 @@ use dispatch::RoutineError;
 /// The fields of a definition that have different fields for each type.
 const TYPED: [&str; 2] = ["trigger", "action"];
 /// What `at` of a trigger may be.
-const TIMES: &str = "write a time with its offset such as 2026-12-01T07:00:00-08:00, a time in the time zone such as 2026-12-01 07:00, or \
+const TIMES: &str = "write a time with its offset such as 2030-12-01T07:00:00-08:00, a time in the time zone such as 2030-12-01 07:00, or \
                      a phrase such as in 20m";
 
 /// The error of a definition, or of a patch, that a model wrote.

@@ -57,7 +57,7 @@ async fn a_query_parameter_is_named() {
         ("/api/secrets?limit=1.5", "limit: must be an integer of at least 0"),
         ("/api/memory", "path: is required"),
         ("/api/memory?path=a&version=x", "version: must be an integer of at least 0"),
-        ("/api/runs?since=today", "since: must be a time such as 2026-01-31T08:00:00Z (RFC 3339)"),
+        ("/api/runs?since=today", "since: must be a time such as 2030-01-31T08:00:00Z (RFC 3339)"),
         ("/api/notifications?unread=yes", "unread: must be true or false"),
         ("/api/events?after=x", "after: must be an integer"),
     ];

@@ -154,7 +154,7 @@ const WRONG: [(&str, &str); 13] = [
     ),
     (
         r#"{"trigger": {"type": "at", "at": "tomorrow morning"}}"#,
-        "trigger.at: \"at\" needs a date and a time, such as 2026-12-01T07:00:00Z; write a time with its offset",
+        "trigger.at: \"at\" needs a date and a time, such as 2030-12-01T07:00:00Z; write a time with its offset",
     ),
     (r#"{"trigger": {"type": "every"}}"#, "trigger.every_seconds: is required with the type every"),
     (

@@ -19,7 +19,7 @@ pub(super) struct TriggerFields {
     /// A fixed interval, such as 10m
     #[arg(long, value_name = "DURATION", group = "trigger")]
     every: Option<humantime::Duration>,
-    /// One time: RFC 3339, a local time such as 2026-12-01T07:00, or a duration from now such as 20m
+    /// One time: RFC 3339, a local time such as 2030-12-01T07:00, or a duration from now such as 20m
     #[arg(long, value_name = "TIME", group = "trigger")]
     at: Option<String>,
     /// Signed requests to /api/webhooks/PATH (default: the routine's id)
@@ -180,5 +180,5 @@ pub(crate) fn time(text: &str, zone: Zone, now: DateTime<Utc>) -> Result<DateTim
     let duration = text.parse::<humantime::Duration>().ok().and_then(|wait| TimeDelta::from_std(*wait).ok());
     duration
         .and_then(|wait| now.checked_add_signed(wait))
-        .ok_or_else(|| invalid("must be RFC 3339, a local time such as 2026-12-01T07:00, or a duration such as 20m"))
+        .ok_or_else(|| invalid("must be RFC 3339, a local time such as 2030-12-01T07:00, or a duration such as 20m"))
 }

@@ -81,7 +81,7 @@ fn normalize_schedule(schedule: &mut Map<String, Value>) -> Result<(), FieldErro
         // Without an offset it is UTC.
         let instant = schedule::parse_instant(text).or_else(|| schedule::parse_instant(&format!("{text}Z")));
         let field = format!("schedule.{name}");
-        let instant = instant.ok_or_else(|| invalid(&field, "must be a time, such as 2026-12-01T07:00:00Z"))?;
+        let instant = instant.ok_or_else(|| invalid(&field, "must be a time, such as 2030-12-01T07:00:00Z"))?;
         schedule.remove(name);
         schedule.insert("atMs".to_owned(), instant.timestamp_millis().into());
     }
