@@ -56,7 +56,7 @@ impl Offered<'_> {
 
 /// Cleans a reply's text.
 pub(crate) fn clean(text: &str, offered: Offered<'_>) -> Cleaned {
-    let mut cleaned = scan::Scan::new(text, offered).run();
+    let mut cleaned = scan::Scan::new(text.trim_end(), offered).run();
     cleaned.text = cleaned.text.trim().to_owned();
     cleaned.thinking = cleaned.thinking.trim().to_owned();
     cleaned

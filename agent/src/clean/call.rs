@@ -9,9 +9,12 @@ const NAME_KEYS: [&str; 6] = ["name", "tool", "tool_name", "function", "function
 const ARGUMENT_KEYS: [&str; 6] = ["arguments", "parameters", "args", "input", "tool_input", "action_input"];
 
 /// Other keys that a call may have.
-const OTHER_KEYS: [&str; 7] = ["id", "tool_call_id", "call_id", "type", "status", "thought", "reasoning"];
+const OTHER_KEYS: [&str; 5] = ["id", "tool_call_id", "call_id", "type", "status"];
 
-/// Keys of a message beside its `tool_calls`.
+/// Keys whose values are calls.
+const CALL_KEYS: [&str; 3] = ["tool_calls", "function_call", "tool_call"];
+
+/// Keys that stand beside one of these in a message.
 const MESSAGE_KEYS: [&str; 4] = ["role", "content", "reasoning_content", "refusal"];
 
 /// The namespaces in which models know their tools: Harmony and Kimi, and Gemini's Python.
@@ -68,8 +71,12 @@ pub(super) fn broken_call(text: &str, offered: &Offered<'_>) -> Option<String> {
     key(rest.trim_start().strip_prefix(',')?, &ARGUMENT_KEYS)?;
     let call = offered.find(call(name.to_owned(), Value::Null))?;
     let error = serde_json::Deserializer::from_str(text).into_iter::<Value>().next()?.err()?;
-    let ends_as_code = || text.trim_end().ends_with(['}', ']', '`', '>']);
-    (error.is_eof() || ends_as_code()).then_some(call.name)
+    let ends_with_value = || {
+        let (before, after) = text.rsplit_once('}')?;
+        let value = before.trim_end_matches(|c: char| c.is_whitespace() || c == '}');
+        (value.ends_with(['"', '\'', '{', ']']) && marks::is_end(after)).then_some(())
+    };
+    (error.is_eof() || ends_with_value().is_some()).then_some(call.name)
 }
 
 /// The text after one of these keys and its colon.
@@ -86,9 +93,9 @@ fn quoted(text: &str) -> Option<(&str, &str)> {
 }
 
 /// As `json_calls`, in the notation of Python.
-pub(super) fn python_calls(text: &str, offered: &Offered<'_>) -> Option<Vec<ToolCall>> {
+pub(super) fn python_calls(text: &str, offered: &Offered<'_>) -> Option<(Vec<ToolCall>, usize)> {
     let (calls, rest) = literal::python_calls(text)?;
-    all_offered(calls, rest, offered)
+    Some((all_offered(calls, rest, offered)?, text.len() - rest.len()))
 }
 
 fn all_offered(calls: Vec<ToolCall>, rest: &str, offered: &Offered<'_>) -> Option<Vec<ToolCall>> {
@@ -116,15 +123,14 @@ pub(super) fn values(text: &str) -> (Vec<Value>, &str, Option<serde_json::Error>
     }
 }
 
-/// The items of a list, also of `{"tool_calls": […]}` and of a message with calls; or the value itself.
+/// The items of a list, also of the calls of a message or of an object with nothing else; or the value itself.
 fn items(value: Value) -> Vec<Value> {
     match value {
         Value::Array(items) => items,
-        Value::Object(fields) => {
-            let is_message = fields.keys().all(|name| name == "tool_calls" || MESSAGE_KEYS.contains(&name.as_str()));
-            let names: &[&str] = if is_message { &["tool_calls"] } else { &["function_call", "tool_call"] };
-            let wrapped = names.iter().find_map(|name| fields.get(*name).filter(|_| is_message || fields.len() == 1));
-            match wrapped.cloned() {
+        Value::Object(mut fields) => {
+            let is_known = |name: &String| CALL_KEYS.iter().chain(&MESSAGE_KEYS).any(|known| known == name);
+            let is_message = fields.keys().all(is_known);
+            match CALL_KEYS.iter().filter(|_| is_message).find_map(|name| fields.remove(*name)) {
                 Some(Value::Array(items)) => items,
                 Some(call) => vec![call],
                 None => vec![Value::Object(fields)],
@@ -143,7 +149,8 @@ pub(super) fn written(value: Value, arguments: Arguments) -> Option<ToolCall> {
     }
     let Value::String(name) = NAME_KEYS.iter().find_map(|key| fields.remove(*key))? else { return None };
     let given = ARGUMENT_KEYS.iter().find_map(|key| fields.remove(*key));
-    if fields.keys().any(|key| !OTHER_KEYS.contains(&key.as_str())) {
+    let is_other = |key: &String| !OTHER_KEYS.contains(&key.as_str());
+    if fields.keys().any(is_other) || given.as_ref().is_some_and(is_schema) {
         return None;
     }
     let given = match (given, arguments) {
@@ -153,6 +160,11 @@ pub(super) fn written(value: Value, arguments: Arguments) -> Option<ToolCall> {
         (Some(given), _) => given,
     };
     (given.is_object() || given.is_string()).then(|| call(name, given))
+}
+
+/// Whether these are not arguments but what a tool takes.
+fn is_schema(arguments: &Value) -> bool {
+    arguments["type"] == "object" && arguments["properties"].is_object()
 }
 
 /// A call without an id; the loop gives it one.

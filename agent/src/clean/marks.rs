@@ -4,6 +4,8 @@
 //! Marks are compared in one spelling: in lower case, with ASCII bars and underscores, where models also
 //! write `｜` and `▁`.
 
+use super::tag::{self, TagKind};
+
 /// A call follows. The first one is that of Kimi and, in its own spelling, of `DeepSeek`.
 pub(super) const OPENING: [&str; 9] = [
     "<|tool_call_begin|>",
@@ -77,7 +79,7 @@ pub(super) fn strip<'t>(text: &'t str, mark: &str) -> Option<&'t str> {
     Some(rest.as_str())
 }
 
-/// What tokenizers put between turns, beside their special tokens.
+/// What says nothing behind a call, beside special tokens.
 const ENDS: [&str; 6] = ["</s>", "<eos>", "<end_of_turn>", "</response>", "</tools>", "</function-call>"];
 
 /// The next turn begins: what follows a call was made up by the model.
@@ -102,29 +104,25 @@ pub(super) fn strip_behind_call(text: &str) -> Option<&str> {
     }
     let special = || {
         let name = strip(text, "<|")?;
-        let length = name.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count();
-        strip(&name[length..], "|>").filter(|_| length > 0)
+        let rest = name.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || "_\u{2581}".contains(c));
+        strip(rest, "|>").filter(|_| rest.len() < name.len())
     };
     strip_any(text, &ENDS).or_else(special)
 }
 
-/// Whether nothing follows a call but what models leave there: ends of marks and of code, and brackets too many.
+/// Whether nothing follows a call but what models leave there: ends of marks, and a brace too many.
 pub(super) fn is_end(text: &str) -> bool {
     let mut rest = text;
     loop {
-        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || "]}`;".contains(c));
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || "};".contains(c));
         if rest.is_empty() {
             return true;
         }
-        let closing_tag = || rest.strip_prefix("</")?.split_once('>').filter(|(name, _)| is_tag_name(name));
-        let after = strip_any(rest, &CLOSING).or_else(|| strip_behind_call(rest));
-        let Some(after) = after.or_else(|| closing_tag().map(|(_, after)| after)) else { return false };
+        let tag = || tag::tag_at(rest, 0).filter(|tag| tag.kind == TagKind::CallClose).map(|tag| &rest[tag.end..]);
+        let after = strip_any(rest, &CLOSING).or_else(|| strip_behind_call(rest)).or_else(tag);
+        let Some(after) = after else { return false };
         rest = after;
     }
-}
-
-fn is_tag_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
 /// The text after one of these marks.

@@ -156,7 +156,10 @@ fn pairs<'t>(tool: &str, body: &'t str) -> Payload<'t> {
             TagKind::CallClose => return complete(tool, Value::Object(found), after),
             TagKind::ParameterOpen { key, is_json } => (key, is_json, after),
             TagKind::KeyOpen => {
-                let Some((key, after)) = up_to_close(after) else { return Payload::CutOff };
+                let (key, after) = match up_to_close(after) {
+                    Ok(read) => read,
+                    Err(payload) => return payload,
+                };
                 let after = after.trim_start();
                 match tag::tag_at(after, 0) {
                     Some(tag) if tag.kind == TagKind::ValueOpen => (key.trim().to_owned(), false, &after[tag.end..]),
@@ -166,7 +169,10 @@ fn pairs<'t>(tool: &str, body: &'t str) -> Payload<'t> {
             }
             _ => return Payload::Malformed,
         };
-        let Some((value, after)) = up_to_close(after) else { return Payload::CutOff };
+        let (value, after) = match up_to_close(after) {
+            Ok(read) => read,
+            Err(payload) => return payload,
+        };
         let value = without_outer_breaks(value);
         let json = is_json.then(|| serde_json::from_str(value).ok()).flatten();
         found.insert(key, json.unwrap_or_else(|| Value::from(value)));
@@ -175,19 +181,18 @@ fn pairs<'t>(tool: &str, body: &'t str) -> Payload<'t> {
 }
 
 /// The text up to the tag that closes a key or a value, and the text after it.
-fn up_to_close(text: &str) -> Option<(&str, &str)> {
+fn up_to_close(text: &str) -> Result<(&str, &str), Payload<'_>> {
     let mut places = text.match_indices('<').map(|(at, _)| at);
     // can1357/oh-my-pi#8495: where a closing mark was lost, the value would extend into the next one.
-    let start =
-        places.find(|at| is_close(text, *at) || text[*at..].starts_with(tag::XTML_OPEN) || opens_line(text, *at))?;
-    let tag = tag::tag_at(text, start).filter(|tag| tag.kind == TagKind::ParameterClose)?;
-    Some((&text[..start], &text[tag.end..]))
+    let is_lost = |at: usize| text[at..].starts_with(tag::XTML_OPEN) || opens_line(text, at);
+    let start = places.find(|at| is_close(text, *at) || is_lost(*at)).ok_or(Payload::CutOff)?;
+    let tag = tag::tag_at(text, start).filter(|tag| tag.kind == TagKind::ParameterClose);
+    tag.map(|tag| (&text[..start], &text[tag.end..])).ok_or(Payload::Malformed)
 }
 
-/// Whether a line begins with the tag of a value: Qwen3-Coder's closing tag was lost.
+/// Whether a line begins as Qwen3-Coder's values do.
 fn opens_line(text: &str, at: usize) -> bool {
-    text[..at].ends_with('\n')
-        && tag::tag_at(text, at).is_some_and(|tag| matches!(tag.kind, TagKind::ParameterOpen { .. }))
+    text[..at].ends_with('\n') && text[at..].starts_with("<parameter=")
 }
 
 fn is_close(text: &str, at: usize) -> bool {
@@ -196,9 +201,8 @@ fn is_close(text: &str, at: usize) -> bool {
 
 /// A value is often put on separate lines; those two line breaks are not part of it.
 fn without_outer_breaks(value: &str) -> &str {
-    let breaks = ["\r\n", "\n"];
-    let value = breaks.iter().find_map(|line_break| value.strip_prefix(line_break)).unwrap_or(value);
-    breaks.iter().find_map(|line_break| value.strip_suffix(line_break)).unwrap_or(value)
+    let value = value.strip_prefix("\r\n").or_else(|| value.strip_prefix('\n')).unwrap_or(value);
+    value.strip_suffix("\r\n").or_else(|| value.strip_suffix('\n')).unwrap_or(value)
 }
 
 fn complete<'t>(tool: &str, arguments: Value, rest: &'t str) -> Payload<'t> {

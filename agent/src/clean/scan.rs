@@ -29,6 +29,9 @@ enum Thinking {
 /// Marks and tags without a call that are looked behind; each look may read to the end of the text. Further ones are text.
 const MAX_FAILED_READS: u32 = 32;
 
+/// Languages of blocks of JSON that may be a call.
+const LANGUAGES: [&str; 7] = ["", "json", "jsonc", "tool", "tool_calls", "tool_use", "function_call"];
+
 /// Markup of a call that is not recovered, as long as no words follow it.
 struct Unread {
     /// Where it is in the cleaned text; empty if it is left out.
@@ -78,7 +81,7 @@ impl<'t> Scan<'t> {
     pub(super) fn run(mut self) -> Cleaned {
         while self.at < self.text.len() {
             let starts_line = self.starts_line();
-            if (starts_line || self.is_indented_fence()) && self.fence() {
+            if self.may_open_fence() && self.fence() {
                 continue;
             }
             let starts_reply = !self.has_text && self.out.calls.is_empty();
@@ -87,7 +90,9 @@ impl<'t> Scan<'t> {
                 b'`' => self.inline_code(),
                 b'<' => self.tag() || self.mark() || self.message(false) || self.end_mark(),
                 b'[' => self.mark() || self.named_bracket(),
-                byte => (starts_reply || starts_line) && byte.is_ascii_lowercase() && self.message(true),
+                byte => {
+                    (starts_reply || starts_line) && byte.is_ascii_lowercase() && self.words_of_header(starts_reply)
+                }
             };
             if !done {
                 self.prose();
@@ -118,7 +123,7 @@ impl<'t> Scan<'t> {
     fn prose(&mut self) {
         let rest = &self.text.as_bytes()[self.at + 1..];
         let is_blank = self.text.as_bytes()[self.at].is_ascii_whitespace();
-        let starts = |byte: &u8| b"`<[\n".contains(byte) || (is_blank && !byte.is_ascii_whitespace());
+        let starts = |byte: &u8| b"`~<[\n".contains(byte) || (is_blank && !byte.is_ascii_whitespace());
         let length = rest.iter().position(starts).unwrap_or(rest.len());
         let mut end = self.at + 1 + length;
         // A line break belongs to what it ends, so that the next step stands at the start of a line.
@@ -145,8 +150,8 @@ impl<'t> Scan<'t> {
         self.at = end;
     }
 
-    /// Whether a fence may be here that is as deep as the item of a list or the quotation that it stands in.
-    fn is_indented_fence(&self) -> bool {
+    /// Whether a fence may be here: at the start of a line, or as deep as the item of a list or the quotation that it stands in.
+    fn may_open_fence(&self) -> bool {
         let is_mark = b"`~".contains(&self.text.as_bytes()[self.at]);
         is_mark && {
             let before = self.text[..self.at].trim_end_matches([' ', '\t', '>']);
@@ -159,18 +164,19 @@ impl<'t> Scan<'t> {
         let language = self.text[fence.info.clone()].trim().to_ascii_lowercase();
         let content = &self.text[fence.content.clone()];
         // Gemma's blocks are calls, whatever they contain, often in Python.
-        let is_call =
-            ["tool_call", "tool_calls", "tool_code", "tool_use", "function_call"].contains(&language.as_str());
-        let may_be_call = is_call || ["", "json", "jsonc", "tool"].contains(&language.as_str());
-        let json = may_be_call.then(|| call::json_calls(content, &self.offered).0).flatten();
+        let is_call = ["tool_call", "tool_code"].contains(&language.as_str());
+        let may_be_call = is_call || LANGUAGES.contains(&language.as_str());
+        let json = || {
+            let (calls, length) = call::json_calls(content, &self.offered);
+            Some((calls?, length))
+        };
+        let json = may_be_call.then(json).flatten();
         let calls = json.or_else(|| is_call.then(|| call::python_calls(content, &self.offered)).flatten());
         match calls {
-            Some(calls) if self.recovers(content) => {
-                self.found(calls, fence.end);
-            }
+            Some((calls, length)) if self.recovers(&content[..length]) => self.found(calls, fence.end),
             calls if is_call => {
                 self.out.has_unread_calls |= self.offered.recovers && calls.is_none();
-                self.leave(fence.end, calls.as_deref().and_then(first_tool), true);
+                self.leave(fence.end, calls.and_then(|(calls, _)| first_tool(&calls)), true);
             }
             _ => self.copy_code(fence.end),
         }
@@ -216,10 +222,25 @@ impl<'t> Scan<'t> {
             return false;
         }
         if let Some(after) = marks::strip_before_json(here) {
-            return self.take(payload::read(after), after, self.start_of(after));
+            return self.offered_call(after);
         }
         marks::strip_any(here, &OPENING)
             .is_some_and(|after| self.take(payload::read(after), after, self.start_of(after)) || self.enclosed(after))
+    }
+
+    /// A call of an offered tool behind a tag that also has other contents.
+    fn offered_call(&mut self, after: &str) -> bool {
+        let payload = payload::read(after);
+        let is_offered = |call: &ToolCall| self.offered.find(call.clone()).is_some();
+        let is_call = matches!(&payload, Payload::Read { calls, .. } if calls.iter().any(is_offered));
+        self.take(if is_call { payload } else { Payload::Absent }, after, self.start_of(after))
+    }
+
+    /// A message of Harmony whose marks a server has removed. Behind other text, only words that begin no sentence are a header.
+    fn words_of_header(&mut self, starts_reply: bool) -> bool {
+        let here = &self.text[self.at..];
+        let is_header = ["assistant ", "commentary to="].iter().any(|words| here.starts_with(words));
+        (starts_reply || is_header) && self.message(true)
     }
 
     /// A message of Harmony.
@@ -256,8 +277,11 @@ impl<'t> Scan<'t> {
         let is_read = self.at < self.json_end;
         let json = if is_read { None } else { self.json_calls(here) };
         let python = || starts_reply.then(|| call::python_calls(here, &self.offered)).flatten();
-        let Some(calls) = json.or_else(python) else { return !is_read && self.broken_call(here) };
-        self.take(Payload::Read { calls, has_others: false, rest: "" }, here, self.at)
+        let Some((calls, length)) = json.or_else(python) else { return !is_read && self.broken_call(here) };
+        self.take(Payload::Read { calls, has_others: false, rest: &here[length..] }, here, self.at);
+        // Nothing but ends of marks follows.
+        self.at = self.text.len();
+        true
     }
 
     /// What is left of a reply and is a call as JSON that cannot be read.
@@ -270,15 +294,16 @@ impl<'t> Scan<'t> {
 
     /// A mark behind a call that says nothing.
     fn end_mark(&mut self) -> bool {
-        let after = if self.is_behind_call { marks::strip_behind_call(&self.text[self.at..]) } else { None };
-        self.at = after.map_or(self.at, |after| self.text.len() - after.len());
-        after.is_some()
+        let after = marks::strip_behind_call(&self.text[self.at..]).filter(|_| self.is_behind_call);
+        let Some(after) = after else { return false };
+        self.at = self.text.len() - after.len();
+        true
     }
 
-    fn json_calls(&mut self, here: &str) -> Option<Vec<ToolCall>> {
+    fn json_calls(&mut self, here: &str) -> Option<(Vec<ToolCall>, usize)> {
         let (calls, length) = call::json_calls(here, &self.offered);
         self.json_end = self.at + length;
-        calls
+        Some((calls?, length))
     }
 
     /// Leaves what the mark in front of `after` encloses in place of a call, such as a command. False if that is nothing
@@ -446,6 +471,7 @@ impl<'t> Scan<'t> {
             self.out.thinking.push_str(&before);
             self.has_text = false;
             self.unread.clear();
+            self.is_behind_call = false;
             self.out.has_unread_calls = false;
             // What it thought about is not called.
             self.out.calls.clear();

@@ -116,7 +116,6 @@ fn thinking_is_separated() {
 #[case::closed_by_a_token(r#"{"name": "shell", "arguments": {"command": "ls"}}<|im_end|>"#)]
 #[case::closed_by_another_tag("{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n</tool_call>")]
 #[case::one_brace_too_many(r#"{"name": "shell", "arguments": {"command": "ls"}}}"#)]
-#[case::a_fence_that_was_not_opened("{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n```")]
 #[case::made_up_result(
     "<tool_call>{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}</tool_call>\n<tool_response>\nsome.txt\n</tool_response>"
 )]
@@ -134,7 +133,7 @@ fn thinking_is_separated() {
 )]
 #[case::function_call(r#"{"function_call": {"name": "shell", "arguments": "{\"command\": \"ls\"}"}}"#)]
 #[case::tool_call_as_a_key(r#"{"tool_call": {"name": "shell", "arguments": {"command": "ls"}}}"#)]
-#[case::action(r#"{"thought": "I list them.", "action": "shell", "action_input": {"command": "ls"}}"#)]
+#[case::action(r#"{"action": "shell", "action_input": {"command": "ls"}}"#)]
 #[case::item(r#"{"type": "function_call", "call_id": "c", "name": "shell", "arguments": "{\"command\": \"ls\"}"}"#)]
 #[case::carriage_returns("<function=shell>\r\n<parameter=command>\r\nls\r\n</parameter>\r\n</function>")]
 #[case::nested_function(r#"{"type": "function", "function": {"name": "shell", "arguments": "{\"command\": \"ls\"}"}}"#)]
@@ -258,6 +257,41 @@ proptest! {
     "{'name': 'echo', 'arguments': {}}\nis what it wrote.",
     None
 )]
+#[case::malformed_before_code(
+    "The log has:\n{'name': 'echo', 'arguments': {}}\nThat is Python, see `log.py`",
+    "The log has:\n{'name': 'echo', 'arguments': {}}\nThat is Python, see `log.py`",
+    None
+)]
+#[case::a_tag_with_a_placeholder(
+    "Replace <tools>{list}</tools> by your tools.\nThen run it.",
+    "Replace <tools>{list}</tools> by your tools.\nThen run it.",
+    None
+)]
+#[case::a_tool_that_is_described(
+    "<tools>\n{\"type\": \"function\", \"function\": {\"name\": \"echo\", \"parameters\": {\"type\": \"object\", \"properties\": {}}}}\n</tools>",
+    "<tools>\n{\"type\": \"function\", \"function\": {\"name\": \"echo\", \"parameters\": {\"type\": \"object\", \"properties\": {}}}}\n</tools>",
+    None
+)]
+#[case::a_list_of_calls(
+    "calls = [\n{\"name\": \"echo\", \"arguments\": {}}\n]",
+    "calls = [\n{\"name\": \"echo\", \"arguments\": {}}\n]",
+    None
+)]
+#[case::a_fence_behind_words(
+    "Example: ```json\n{\"name\": \"echo\", \"arguments\": {}}\n```",
+    "Example: ```json\n{\"name\": \"echo\", \"arguments\": {}}\n```",
+    None
+)]
+#[case::fence_of_tildes_in_a_quotation(
+    "> ~~~\n> <tool_call>{\"name\": \"echo\"}</tool_call>\n> ~~~",
+    "> ~~~\n> <tool_call>{\"name\": \"echo\"}</tool_call>\n> ~~~",
+    None
+)]
+#[case::header_in_a_sentence(
+    "It opens so:\nto=functions.echo is the header.",
+    "It opens so:\nto=functions.echo is the header.",
+    None
+)]
 #[case::harmony_after_words("Now.\nassistant to=functions.echo commentary json\n{}", "Now.", Some("echo"))]
 #[case::value_that_is_not_closed(
     "<function=echo>\n<parameter=message>\na\n<parameter=to>\nb\n</parameter>\n</function>",
@@ -339,7 +373,17 @@ fn calls_that_are_not_run_are_text_unless_it_ends_with_them(
     "A <tool_call> {\"name\": \"echo\", \"arguments\": {}} </tool_call>",
     " {\"name\": \"echo\", \"arguments\": {}}"
 )]
-#[case::fenced("```json\n{\"name\": \"echo\", \"arguments\": {}}\n```", "{\"name\": \"echo\", \"arguments\": {}}\n")]
+#[case::fenced("```json\n{\"name\": \"echo\", \"arguments\": {}}\n```", "{\"name\": \"echo\", \"arguments\": {}}")]
+#[case::before_a_token("{\"name\": \"echo\", \"arguments\": {}}<|im_end|>", "{\"name\": \"echo\", \"arguments\": {}}")]
+#[case::before_a_result(
+    "{\"name\": \"echo\", \"arguments\": {}}\n<tool_response>hi</tool_response>",
+    "{\"name\": \"echo\", \"arguments\": {}}"
+)]
+#[case::before_a_brace(
+    "```json\n{\"name\": \"echo\", \"arguments\": {}}}\n```",
+    "{\"name\": \"echo\", \"arguments\": {}}"
+)]
+#[case::python("[echo(a=1)]</s>", "[echo(a=1)]")]
 #[case::tag("A <function=echo>{}</function>", "<function=echo>{}")]
 #[case::name("A <tool_call>echo</tool_call>", "<tool_call>echo</tool_call>")]
 #[case::harmony(
@@ -402,7 +446,8 @@ fn the_text_of_a_call_is_looked_for(#[case] given: &str, #[case] looked_for: &st
 #[case("\n{\"name\": \"echo\", \"arguments\": [")]
 #[case("\n{'name': 'echo', 'arguments': [} ")]
 #[case("<tools>{\"name\": \"echo\"} <|im_end|>")]
-#[case("{\"name\": \"echo\", \"arguments\": {}}] <|im_end|> </a>\n")]
+#[case("{\"name\": \"echo\", \"arguments\": {}}} <|im_end|> </function>\n")]
+#[case("{\"name\": \"echo\", \"arguments\": {}}</ \n")]
 #[case("<|open|>call tool=\"echo\"<|sep|><|open|>argument key=\"a\"<|sep|>")]
 fn cleaning_is_linear(#[case] unit: &str) {
     let text = unit.repeat(524_288 / unit.len());

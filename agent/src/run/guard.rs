@@ -23,12 +23,15 @@ const MAX_TOOLS: usize = 64;
 /// Nudges for an announced action.
 const MAX_INTENT_NUDGES: u32 = 2;
 
+/// Notices about calls within a text until it does not count as an answer.
+const MAX_UNREAD_NUDGES: u32 = 2;
+
 /// Truncated replies with calls in a row until the next model call is text only.
 const MAX_TRUNCATED: u32 = 3;
 
 const NUDGE_INTENT: &str =
     "You said what you are going to do but called no tool. Call the tool now, or give your final answer.";
-const NUDGE_UNREAD: &str = "You wrote a tool call as text, so it was not run. Call one of the tools that you are offered, by the means that you have for it, or give your final answer without such a call.";
+const NUDGE_UNREAD: &str = "You wrote a tool call as text, so it was not run. Call one of the tools that you are offered, by the means that you have for it, or give your final answer. In an answer, put such a text into a code block.";
 const NUDGE_EMPTY: &str = "Your reply was empty. Go on with the task, or give your final answer.";
 const TEXT_ONLY_EMPTY: &str = "Your reply was empty again. Give your final answer as text now.";
 const NUDGE_TRUNCATED: &str = "Your reply was cut off at the completion limit, so its tool calls were not run. Make smaller calls, one at a time.";
@@ -95,9 +98,9 @@ pub(crate) enum Verdict {
     Fail(FailureReason),
     /// Send the model this notice and continue.
     Notice(&'static str),
-    /// The text ends with a call that is not run, and does not count as an answer.
+    /// The text has a call that is not run, at its end or again and again, and does not count as an answer.
     UnreadCall {
-        /// Whether the last reply ended with one, too.
+        /// Whether the last reply was none, too.
         is_repeated: bool,
     },
 }
@@ -109,9 +112,11 @@ pub(crate) struct Guards {
     /// Why the next call offers no tools, if it does not.
     pub(super) text_only: Option<TextOnlyReason>,
     intent_nudges: u32,
+    #[serde(default)]
+    unread_nudges: u32,
     empty_replies: u32,
     truncated_replies: u32,
-    /// Whether the last reply ended with a call that is not run.
+    /// Whether the last reply was no answer, because of a call in its text that is not run.
     #[serde(default)]
     has_ended_with_call: bool,
 }
@@ -129,8 +134,8 @@ impl Guards {
         }
         let is_no_answer = match reply.unread_calls {
             UnreadCalls::None => false,
-            // With words behind it, the call may be what they are about; it is nudged for first.
-            UnreadCalls::Within => reply.text_only.is_none() && self.intent_nudges >= MAX_INTENT_NUDGES,
+            // The words behind the call may be about it, so it is pointed out first.
+            UnreadCalls::Within => reply.text_only.is_none() && self.unread_nudges >= MAX_UNREAD_NUDGES,
             UnreadCalls::AtEnd => true,
         };
         // Other calls of the reply count, unless it may have none.
@@ -157,9 +162,13 @@ impl Guards {
                 let again = self.empty_replies > 1 || reply.finish == FinishReason::Length;
                 self.nudge(again.then_some(TextOnlyReason::EmptyReplies), NUDGE_EMPTY, TEXT_ONLY_EMPTY)
             }
+            None if reply.unread_calls == UnreadCalls::Within && reply.has_tools => {
+                self.unread_nudges += 1;
+                Verdict::Notice(NUDGE_UNREAD)
+            }
             None if self.may_nudge(reply) => {
                 self.intent_nudges += 1;
-                Verdict::Notice(if reply.unread_calls == UnreadCalls::Within { NUDGE_UNREAD } else { NUDGE_INTENT })
+                Verdict::Notice(NUDGE_INTENT)
             }
             None => Verdict::Finish,
         }
@@ -190,10 +199,8 @@ impl Guards {
     fn may_nudge(&self, reply: &ReplyFacts<'_>) -> bool {
         // A text that was cut has no end yet.
         let has_ended = reply.finish != FinishReason::Length;
-        let announces = reply.unread_calls == UnreadCalls::Within
-            // The provider says that there are calls, and none has come.
-            || reply.finish == FinishReason::ToolCalls
-            || (has_ended && announces_action(reply.text));
+        // The provider says that there are calls, and none has come.
+        let announces = reply.finish == FinishReason::ToolCalls || (has_ended && announces_action(reply.text));
         reply.has_tools && self.intent_nudges < MAX_INTENT_NUDGES && announces
     }
 

@@ -272,7 +272,7 @@ pub fn check_label_key(key: &str) -> Result<(), String> {
     Err(format!("the key must be 1 to {MAX_LABEL_KEY_BYTES} of letters, digits, _ - . /"))
 }
 
-/// The value that is asked for, if it is the default or in the list; else the default and an error that lists them.
+/// The value that is asked for, if it is the default or in the list. Without one the default; another one is an error that lists them.
 pub(crate) fn choose(field: &str, asked: Option<&str>, default: &str, list: &[String], errors: &mut Errors) -> String {
     match asked {
         None => default.to_owned(),

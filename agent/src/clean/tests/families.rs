@@ -217,6 +217,10 @@ fn values_of_gemma_are_of_their_kinds() {
     r#"<|tool_call_begin|>echo<|tool_call_argument_begin|>{"message": "<|tool_call_end|> ``` b"}<|tool_call_end|>"#,
     "<|tool_call_end|> ``` b"
 )]
+#[case(
+    "<function=echo><parameter=message>\n<a>\n<parameter name=\"b\" value=\"3\"/>\n</a>\n</parameter></function>",
+    "<a>\n<parameter name=\"b\" value=\"3\"/>\n</a>"
+)]
 fn ends_of_calls_within_values_are_values(#[case] written: &str, #[case] message: &str) {
     let read = cleaned(written);
     assert_eq!((read.text.as_str(), &read.calls[0].arguments), ("", &json!({"message": message})));
