@@ -6,6 +6,7 @@
 
 mod call;
 mod code;
+mod ends;
 mod harmony;
 mod literal;
 mod marks;
@@ -43,15 +44,15 @@ pub(crate) struct UnreadCall {
 pub(crate) struct Offered<'t> {
     /// Whether calls that are written as text are recovered.
     pub(crate) recovers: bool,
-    /// Which names are tools that may be called.
-    pub(crate) has_tool: &'t dyn Fn(&str) -> bool,
+    /// Which names are tools that may be called; none if there are no tools.
+    pub(crate) has_tool: Option<&'t dyn Fn(&str) -> bool>,
     /// Whether the text of a call stands in something that the model has read. Such a call is quoted, not made.
     pub(crate) is_quoted: &'t dyn Fn(&str) -> bool,
 }
 
 impl Offered<'_> {
     /// No tools.
-    pub(crate) const NONE: Offered<'static> = Offered { recovers: false, has_tool: &|_| false, is_quoted: &|_| false };
+    pub(crate) const NONE: Offered<'static> = Offered { recovers: false, has_tool: None, is_quoted: &|_| false };
 }
 
 /// Cleans a reply's text.

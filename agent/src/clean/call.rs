@@ -30,16 +30,21 @@ pub(super) enum Arguments {
 }
 
 impl Offered<'_> {
+    /// Whether this is a tool that may be called.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.has_tool.is_some_and(|has_tool| has_tool(name))
+    }
+
     /// The call with the name of the tool that it means, if that is offered.
     pub(super) fn find(&self, mut call: ToolCall) -> Option<ToolCall> {
-        if (self.has_tool)(&call.name) {
+        if self.has(&call.name) {
             return Some(call);
         }
         let name = NAMESPACES.iter().find_map(|namespace| call.name.strip_prefix(namespace)).unwrap_or(&call.name);
         // Kimi counts its calls: `functions.shell:0`.
         let is_index = |index: &str| index.bytes().all(|byte| byte.is_ascii_digit());
         let name = name.rsplit_once(':').filter(|(_, index)| is_index(index)).map_or(name, |(name, _)| name).to_owned();
-        (self.has_tool)(&name).then(|| {
+        self.has(&name).then(|| {
             call.name = name;
             call
         })

@@ -30,14 +30,14 @@ pub(super) enum Message<'t> {
     Text(&'t str),
 }
 
-/// The message whose header the text starts with. Servers that remove marks leave the words of a header, so at the
-/// start of a line they are enough if they name a function.
-pub(super) fn message_at(text: &str, starts_line: bool) -> Option<Message<'_>> {
+/// The message whose header the text starts with. Servers that remove marks leave the words of a header: where
+/// `may_lack_marks`, they are enough if they name a function.
+pub(super) fn message_at(text: &str, may_lack_marks: bool) -> Option<Message<'_>> {
     if let Some(body) = text.strip_prefix(CHANNEL) {
         return Some(thinking(body.strip_prefix("thought").unwrap_or(body), &CHANNEL_ENDS));
     }
     let has_mark = text.starts_with("<|start|>") || text.starts_with("<|channel|>");
-    if !has_mark && !starts_line {
+    if !has_mark && !may_lack_marks {
         return None;
     }
     let mut is_analysis = false;

@@ -10,6 +10,7 @@ use protocol::ToolCall;
 use super::{
     Cleaned, Offered, UnreadCall, call,
     code::{self, Inline},
+    ends,
     harmony::{self, Message},
     marks::{self, CLOSING, OPENING},
     payload::{self, Payload},
@@ -29,8 +30,8 @@ enum Thinking {
 /// Marks and tags without a call that are looked behind; each look may read to the end of the text. Further ones are text.
 const MAX_FAILED_READS: u32 = 32;
 
-/// Languages of blocks of JSON that may be a call.
-const LANGUAGES: [&str; 7] = ["", "json", "jsonc", "tool", "tool_calls", "tool_use", "function_call"];
+/// The languages of fenced blocks that may be a call, if they are JSON.
+const LANGUAGES_OF_CALLS: [&str; 7] = ["", "json", "jsonc", "tool", "tool_calls", "tool_use", "function_call"];
 
 /// Markup of a call that is not recovered, as long as no words follow it.
 struct Unread {
@@ -165,7 +166,7 @@ impl<'t> Scan<'t> {
         let content = &self.text[fence.content.clone()];
         // Gemma's blocks are calls, whatever they contain, often in Python.
         let is_call = ["tool_call", "tool_code"].contains(&language.as_str());
-        let may_be_call = is_call || LANGUAGES.contains(&language.as_str());
+        let may_be_call = is_call || LANGUAGES_OF_CALLS.contains(&language.as_str());
         let json = || {
             let (calls, length) = call::json_calls(content, &self.offered);
             Some((calls?, length))
@@ -244,8 +245,8 @@ impl<'t> Scan<'t> {
     }
 
     /// A message of Harmony.
-    fn message(&mut self, starts_line: bool) -> bool {
-        let Some(message) = harmony::message_at(&self.text[self.at..], starts_line) else { return false };
+    fn message(&mut self, may_lack_marks: bool) -> bool {
+        let Some(message) = harmony::message_at(&self.text[self.at..], may_lack_marks) else { return false };
         match message {
             Message::Call(_) if !self.may_read() => return false,
             Message::Call(after) => return self.take(payload::read(after), after, self.at),
@@ -292,10 +293,12 @@ impl<'t> Scan<'t> {
         true
     }
 
-    /// A mark behind a call that says nothing.
+    /// A mark behind a call that says nothing. Where no call can be made, such as in a summary, it is text like what follows.
     fn end_mark(&mut self) -> bool {
-        let after = marks::strip_behind_call(&self.text[self.at..]).filter(|_| self.is_behind_call);
-        let Some(after) = after else { return false };
+        if !self.is_behind_call || self.offered.has_tool.is_none() {
+            return false;
+        }
+        let Some(after) = marks::strip_behind_call(&self.text[self.at..]) else { return false };
         self.at = self.text.len() - after.len();
         true
     }
@@ -311,40 +314,18 @@ impl<'t> Scan<'t> {
     fn enclosed(&mut self, after: &str) -> bool {
         let content = after.trim_start();
         let is_followed_by_word = after.starts_with([' ', '\t']) && content.starts_with(char::is_alphanumeric);
+        let from = self.text.len() - after.len();
         let end = match (self.starts_line(), is_followed_by_word) {
-            (true, false) => self.enclosed_end(after).or_else(|| self.command_end(content)),
+            (true, false) => ends::of_content(self.text, from)
+                .or_else(|| ends::of_command(self.text, self.text.len() - content.len())),
             (false, true) => None,
-            _ => self.enclosed_end(after),
+            _ => ends::of_content(self.text, from),
         };
         let Some(end) = end else { return false };
         let tool = call::leading_name(content).0.to_owned();
-        let tool = Some(tool).filter(|tool| (self.offered.has_tool)(tool));
+        let tool = Some(tool).filter(|tool| self.offered.has(tool));
         self.leave(end, tool, true);
         true
-    }
-
-    /// The end of the mark that ends what the mark before `after` encloses, if there is something and no nested call.
-    fn enclosed_end(&self, after: &str) -> Option<usize> {
-        let from = self.text.len() - after.len();
-        let mut places = after.match_indices(['<', '[']).map(|(length, _)| from + length);
-        let place = places.find(|place| self.close_at(*place).is_some() || self.opens_at(*place))?;
-        self.close_at(place).filter(|_| !self.text[from..place].trim().is_empty())
-    }
-
-    /// The end of the line that `content` begins with, if it is a command and no mark of a call follows.
-    fn command_end(&self, content: &str) -> Option<usize> {
-        let from = self.text.len() - content.len();
-        let line = content.lines().next().filter(|line| line.starts_with(char::is_alphanumeric))?;
-        let mut places = content.match_indices(['<', '[']).map(|(length, _)| from + length);
-        let is_last = !places.any(|place| self.close_at(place).is_some() || self.opens_at(place));
-        is_last.then_some(from + line.len())
-    }
-
-    /// Whether the mark or tag at `start` is one of calls that ends none.
-    fn opens_at(&self, start: usize) -> bool {
-        let is_mark = marks::strip_any(&self.text[start..], &OPENING).is_some();
-        let is_thinking = |kind| matches!(kind, TagKind::ThinkingOpen | TagKind::ThinkingClose);
-        is_mark || tag::tag_at(self.text, start).is_some_and(|tag| !is_thinking(tag.kind))
     }
 
     fn starts_line(&self) -> bool {
@@ -380,12 +361,12 @@ impl<'t> Scan<'t> {
                     self.at = end;
                 } else if found.is_empty() {
                     self.out.has_unread_calls |= !is_text;
-                    self.leave(self.with_close(end), tool, is_text);
+                    self.leave(ends::with_close(self.text, end), tool, is_text);
                 } else if self.recovers(&self.text[start..end]) {
                     self.out.has_unread_calls |= has_others || found.len() < written;
                     self.found(found, end);
                 } else {
-                    self.leave(self.with_close(end), first_tool(&found), true);
+                    self.leave(ends::with_close(self.text, end), first_tool(&found), true);
                 }
             }
         }
@@ -430,25 +411,9 @@ impl<'t> Scan<'t> {
         if self.is_past_last_close {
             return None;
         }
-        let mut places = self.text[from..].match_indices(['<', '[']).map(|(length, _)| from + length);
-        let end = places.find_map(|start| self.close_at(start));
+        let end = ends::of_call(self.text, from);
         self.is_past_last_close = end.is_none();
         end
-    }
-
-    /// The end of a call whose JSON ends here, with the mark or tag that follows and ends it.
-    fn with_close(&self, end: usize) -> usize {
-        let rest = &self.text[end..];
-        let close = end + rest.len() - rest.trim_start().len();
-        let is_open = self.text[..end].ends_with('}');
-        is_open.then(|| self.close_at(close)).flatten().unwrap_or(end)
-    }
-
-    /// The end of the mark or tag at `start`, if it is one that ends a call.
-    fn close_at(&self, start: usize) -> Option<usize> {
-        let tag = tag::tag_at(self.text, start).filter(|tag| tag.kind == TagKind::CallClose);
-        let mark = || marks::strip_any(&self.text[start..], &CLOSING).map(|rest| self.text.len() - rest.len());
-        tag.map(|tag| tag.end).or_else(mark)
     }
 
     /// Thinking extends to its closing tag, or to the end of the text without one.
@@ -489,22 +454,9 @@ impl<'t> Scan<'t> {
     /// The text between a tag and its closing tag, or the end; the pass continues after it.
     fn body(&mut self, tag: &Tag) -> Range<usize> {
         let nothing = (self.text.len(), self.text.len());
-        let (start, end) = self.close_of(tag).unwrap_or(nothing);
+        let (start, end) = ends::of_tag(self.text, tag).unwrap_or(nothing);
         self.at = end;
         tag.end..start
-    }
-
-    /// The first tag after this one that closes its name, nested or not.
-    fn close_of(&self, open: &Tag) -> Option<(usize, usize)> {
-        let mut from = open.end;
-        while let Some(length) = self.text[from..].find('<') {
-            let start = from + length;
-            if let Some(tag) = tag::tag_at(self.text, start).filter(|tag| tag.closes(open)) {
-                return Some((start, tag.end));
-            }
-            from = start + 1;
-        }
-        None
     }
 
     /// `[tool: name {…}]`, `[tool: name] {…}`.

@@ -14,7 +14,7 @@ fn cleaned(text: &str) -> Cleaned {
 
 /// With the tools `shell` and `echo`.
 fn offered(recovers: bool) -> Offered<'static> {
-    Offered { recovers, has_tool: &|name| name == "shell" || name == "echo", ..Offered::NONE }
+    Offered { recovers, has_tool: Some(&|name| name == "shell" || name == "echo"), ..Offered::NONE }
 }
 
 #[rstest]
@@ -186,7 +186,7 @@ proptest! {
         recovers: bool,
     ) {
         let text = parts.concat();
-        let cleaned = clean(&text, Offered { recovers, has_tool: &|name| name == "echo", ..Offered::NONE });
+        let cleaned = clean(&text, Offered { recovers, has_tool: Some(&|name| name == "echo"), ..Offered::NONE });
         prop_assert!(cleaned.text.len() <= text.len());
         prop_assert!(cleaned.calls.iter().all(|call| recovers && call.name == "echo"));
     }
@@ -365,6 +365,17 @@ fn calls_that_are_not_run_are_text_unless_it_ends_with_them(
             assert_eq!((cleaned.text.as_str(), tool.as_deref()), (text, last));
         }
     }
+}
+
+#[rstest]
+#[case::result("<tool_call>{\"name\": \"echo\", \"arguments\": {}}</tool_call>\n<tool_response>hi</tool_response>")]
+#[case::turn("{\"name\": \"echo\", \"arguments\": {}}\n<|im_start|>user")]
+#[case::malformed("<tool_call>{\"name\": b}</tool_call>\n<|observation|>hi")]
+fn a_text_without_tools_goes_on_behind_a_call(#[case] call: &str) {
+    let text = format!("It ran:\n{call}\nThen it went on.");
+    assert_eq!(clean(&text, Offered::NONE).text, text);
+    let kept = cleaned(&text).text;
+    assert!(!kept.contains("went on"), "{kept}");
 }
 
 /// Marks do not belong to the text of a call that names its tool by itself.

@@ -188,8 +188,9 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
     /// Cleans the text of a reply to the conversation.
     pub(crate) fn clean_reply(&self, state: &LoopState<'_>, content: &str, recovers: bool) -> Cleaned {
         let read = ReadTexts::new(state.transcript.messages());
-        let has_tool = |name: &str| self.settings.use_tools && self.tools.offers(name);
-        clean(content, Offered { recovers, has_tool: &has_tool, is_quoted: &|text| read.contain(text) })
+        let has_tool = |name: &str| self.tools.offers(name);
+        let has_tool = self.offers_tools().then_some(&has_tool as &dyn Fn(&str) -> bool);
+        clean(content, Offered { recovers, has_tool, is_quoted: &|text| read.contain(text) })
     }
 
     /// Runs the calls of a reply, up to the limit of tool calls.

@@ -68,7 +68,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             if second.last_unread.is_some() {
                 self.record_message(MessageRole::Assistant, &joined.text).await?;
                 state.run.set_last_text(joined.text, is_cut);
-                let is_repeated = state.run.guards.end_with_call();
+                let is_repeated = state.run.guards.note_no_answer();
                 return self.answer_unread_call(state, &second, is_repeated).await;
             }
             (joined.text, is_cut)

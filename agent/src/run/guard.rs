@@ -118,7 +118,7 @@ pub(crate) struct Guards {
     truncated_replies: u32,
     /// Whether the last reply was no answer, because of a call in its text that is not run.
     #[serde(default)]
-    has_ended_with_call: bool,
+    was_no_answer: bool,
 }
 
 impl Guards {
@@ -132,21 +132,21 @@ impl Guards {
         if reply.text_only.is_some() || !is_empty || reply.has_calls {
             self.empty_replies = 0;
         }
-        let is_no_answer = match reply.unread_calls {
+        let hides_answer = match reply.unread_calls {
             UnreadCalls::None => false,
             // The words behind the call may be about it, so it is pointed out first.
             UnreadCalls::Within => reply.text_only.is_none() && self.unread_nudges >= MAX_UNREAD_NUDGES,
             UnreadCalls::AtEnd => true,
         };
         // Other calls of the reply count, unless it may have none.
-        let ends_with_call = is_no_answer && (reply.text_only.is_some() || !reply.has_calls);
+        let is_no_answer = hides_answer && (reply.text_only.is_some() || !reply.has_calls);
         // A text that was cut is continued, and its end is judged then.
-        if !ends_with_call && (reply.has_calls || reply.finish != FinishReason::Length) {
-            self.has_ended_with_call = false;
+        if !is_no_answer && (reply.has_calls || reply.finish != FinishReason::Length) {
+            self.was_no_answer = false;
         }
         match reply.text_only {
             Some(TextOnlyReason::IterationCap) => Verdict::IterationLimit,
-            _ if ends_with_call => Verdict::UnreadCall { is_repeated: self.end_with_call() },
+            _ if is_no_answer => Verdict::UnreadCall { is_repeated: self.note_no_answer() },
             Some(_) if !is_empty => Verdict::Finish,
             Some(TextOnlyReason::DuplicateCalls) => Verdict::Fail(FailureReason::DuplicateCalls),
             Some(_) => Verdict::Fail(FailureReason::EmptyReply),
@@ -174,9 +174,9 @@ impl Guards {
         }
     }
 
-    /// Notes a reply that ends with a call which is not run. Returns whether the last one did, too.
-    pub(crate) const fn end_with_call(&mut self) -> bool {
-        std::mem::replace(&mut self.has_ended_with_call, true)
+    /// Notes a reply that is no answer, because of a call in its text. Returns whether the last one was none, too.
+    pub(crate) const fn note_no_answer(&mut self) -> bool {
+        std::mem::replace(&mut self.was_no_answer, true)
     }
 
     /// Counts a tool call's result.

@@ -1,5 +1,5 @@
-//! Replies that are no answer, because a call in their text is not run: it is at their end, or was pointed out before. The model is told so once; the same again ends the
-//! work as failed, so that such a text is never the result.
+//! Replies that are no answer, because a call in their text is not run: it is at their end, or was pointed out before.
+//! The model is told so once; the same again ends the work as failed, so that such a text is never the result.
 //!
 //! Owns the texts about it. Never decides which calls are run: that is `clean`'s part, and the setting of the provider.
 
