@@ -79,6 +79,9 @@ impl Redaction<'_> {
     }
 
     fn identifier(&mut self, text: &mut String) {
+        if !self.detector.has_secrets() {
+            return;
+        }
         let (redacted, findings) = self.detector.redact(text);
         if findings.iter().any(|finding| matches!(finding.source, LeakSource::StoredSecret(_))) {
             let redacted = redacted.into_owned();

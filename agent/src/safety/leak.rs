@@ -152,6 +152,11 @@ impl LeakDetector {
         (Cow::Owned(redacted), findings)
     }
 
+    /// Whether there are stored secrets to look for, besides the formats.
+    pub(in crate::safety) const fn has_secrets(&self) -> bool {
+        self.pattern_sources.len() > key_block::BEGIN_MARKERS.len()
+    }
+
     /// The sources with these indexes, as findings.
     fn findings(&self, sources: &BTreeSet<usize>) -> Vec<Finding> {
         let mut findings: Vec<_> = sources.iter().filter_map(|index| self.sources.get(*index).cloned()).collect();

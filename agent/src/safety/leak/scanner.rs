@@ -63,7 +63,8 @@ pub(super) struct Scanner {
     percent_decoded: Option<PercentDecoded>,
     json_unescaped: Option<JsonUnescaped>,
     unwrapped: Option<View>,
-    hex_digits: Box<HexDigits>,
+    /// Only stored secrets are looked for in them.
+    hex_digits: Option<Box<HexDigits>>,
     word: String,
     key_block: KeyBlock,
     hits: Hits,
@@ -77,7 +78,7 @@ impl Scanner {
             percent_decoded: None,
             json_unescaped: None,
             unwrapped: None,
-            hex_digits: Box::new(HexDigits::new(detector)),
+            hex_digits: detector.has_secrets().then(|| Box::new(HexDigits::new(detector))),
             word: String::new(),
             key_block: KeyBlock::default(),
             hits: Hits::default(),
@@ -107,7 +108,9 @@ impl Scanner {
         self.percent_decoded = None;
         self.json_unescaped = None;
         self.unwrapped = None;
-        *self.hex_digits = HexDigits::new(detector);
+        if let Some(hex_digits) = &mut self.hex_digits {
+            **hex_digits = HexDigits::new(detector);
+        }
     }
 
     /// What is replaced before this offset does not depend on later pieces.
@@ -116,8 +119,8 @@ impl Scanner {
         let percent_decoded = self.percent_decoded.as_ref().and_then(PercentDecoded::pending);
         let json_unescaped = self.json_unescaped.as_ref().and_then(JsonUnescaped::pending);
         let unwrapped = self.unwrapped.as_ref().and_then(View::pending);
-        let pending =
-            [percent_decoded, json_unescaped, unwrapped, self.hex_digits.pending(detector), self.key_block.start()];
+        let hex_digits = self.hex_digits.as_ref().and_then(|digits| digits.pending(detector));
+        let pending = [percent_decoded, json_unescaped, unwrapped, hex_digits, self.key_block.start()];
         pending.into_iter().flatten().fold(text.min(self.at - self.word.len()), usize::min)
     }
 
@@ -143,7 +146,9 @@ impl Scanner {
 
     /// The views start from the state before this byte.
     fn push_views(&mut self, detector: &LeakDetector, byte: u8) {
-        self.hex_digits.push(detector, byte, self.at, &mut self.hits);
+        if let Some(hex_digits) = &mut self.hex_digits {
+            hex_digits.push(detector, byte, self.at, &mut self.hits);
+        }
         if byte == b'%' && self.percent_decoded.is_none() {
             self.percent_decoded = Some(PercentDecoded::new(View::new(detector, self.state, self.at)));
         }
