@@ -4,6 +4,7 @@ pub(crate) mod mcp;
 pub(crate) mod memory;
 pub(crate) mod notification;
 pub(crate) mod secret;
+pub(crate) mod session;
 pub(crate) mod settings;
 pub(crate) mod tool;
 

@@ -59,6 +59,8 @@ codes! {
     /// Missing, invalid, expired or revoked token.
     Unauthorized => "unauthorized", 401, "Not authenticated";
     Forbidden => "forbidden", 403, "Not allowed for this role";
+    /// A browser's session counts on this server's own pages only.
+    CrossOrigin => "cross_origin", 403, "Request of another site";
     HookDenied => "hook_denied", 403, "Refused by a hook";
     TokenBudget => "token_budget", 403, "Token budget spent";
     CostBudget => "cost_budget", 403, "Cost budget spent";

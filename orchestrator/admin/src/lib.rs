@@ -2,6 +2,7 @@
 
 mod backup;
 mod config;
+mod dashboard;
 mod doctor;
 mod llm;
 mod rotate_key;
@@ -29,6 +30,8 @@ pub enum Command {
     /// Serve a scripted model over HTTP
     #[command(subcommand)]
     Llm(llm::LlmCommand),
+    /// Print a one-time link to the dashboard
+    Dashboard(dashboard::DashboardArgs),
     /// Check the installation and show how to fix problems
     Doctor(doctor::DoctorArgs),
 }
@@ -39,6 +42,7 @@ impl Command {
             Self::Token(command) => token::run(command, environment, output).await,
             Self::Backup(args) => backup::run(args, environment, output).await,
             Self::Llm(command) => llm::run(command, output).await,
+            Self::Dashboard(args) => dashboard::run(args, environment, output).await,
             Self::Doctor(args) => doctor::run(args, environment, output).await,
         }
     }

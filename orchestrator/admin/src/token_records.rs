@@ -1,6 +1,6 @@
-//! The records of issued tokens.
+//! The records of issued tokens, and of codes that open an admin's session.
 //!
-//! The only place where `gantry token` accesses the database.
+//! The only place where `gantry token` and `gantry dashboard` access the database.
 
 use chrono::{DateTime, Utc};
 
@@ -8,7 +8,8 @@ use app::is_in_use;
 use cli::CliError;
 use config::Config;
 use store::{
-    Store, StoreError,
+    AuditEntry, Store, StoreError,
+    sessions::{self, NewCode},
     tokens::{self, Revoked, TokenRow},
 };
 
@@ -43,6 +44,11 @@ async fn with_store<T>(
 
 pub(super) async fn insert(config: &Config, record: &TokenRow) -> Result<(), CliError> {
     with_store(config, "cannot record the token", async |store| tokens::insert(store, record).await).await
+}
+
+pub(super) async fn insert_code(config: &Config, code: NewCode) -> Result<(), CliError> {
+    let entry = AuditEntry::by_operator("session.code", code.created_at);
+    with_store(config, "cannot record the code", async |store| sessions::insert_code(store, code, entry).await).await
 }
 
 /// All tokens, newest first.

@@ -108,6 +108,7 @@ impl App {
 
 /// The parts below the control loops and the APIs, which share them.
 struct Core {
+    instance: InstanceId,
     clock: Clock,
     metrics: Metrics,
     store: Store,
@@ -184,6 +185,7 @@ impl Core {
             },
         )?);
         let core = Self {
+            instance,
             tokens: WorkerTokens::new(Arc::clone(&key), instance),
             detectors,
             hooks,
@@ -249,6 +251,8 @@ impl Core {
     ) -> PublicApi {
         PublicApi::new(PublicParts {
             store: self.store.clone(),
+            has_dashboard: config.dashboard,
+            instance: self.instance,
             key: Arc::clone(&self.key),
             clock: self.clock.clone(),
             sandbox: Arc::clone(&self.sandbox),

@@ -9,7 +9,7 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use jsonwebtoken::{DecodingKey, EncodingKey, Validation};
 use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 
-use super::{PUBLIC_AUDIENCE, PUBLIC_ISSUER, WORKER_AUDIENCE, validation};
+use super::{PUBLIC_AUDIENCE, PUBLIC_ISSUER, SESSION_AUDIENCE, WORKER_AUDIENCE, validation};
 use base::key_file;
 
 const KEY_FILE: &str = "jwt.key";
@@ -37,6 +37,8 @@ pub struct SigningKey {
     pub(super) decoding: DecodingKey,
     /// The checks of tokens of the public API.
     pub(super) public: Validation,
+    /// The checks of the cookies of sessions.
+    pub(super) session: Validation,
     /// The checks of worker tokens, without the issuer: that is the install.
     pub(super) worker: Validation,
 }
@@ -65,9 +67,13 @@ impl SigningKey {
     /// Uses the bytes of the secret as the key.
     pub fn from_secret(secret: &[u8]) -> Self {
         let (encoding, decoding) = (EncodingKey::from_secret(secret), DecodingKey::from_secret(secret));
-        let mut public = validation(PUBLIC_AUDIENCE);
-        public.set_issuer(&[PUBLIC_ISSUER]);
-        Self { encoding, decoding, public, worker: validation(WORKER_AUDIENCE) }
+        let of_users = |audience| {
+            let mut validation = validation(audience);
+            validation.set_issuer(&[PUBLIC_ISSUER]);
+            validation
+        };
+        let (public, session) = (of_users(PUBLIC_AUDIENCE), of_users(SESSION_AUDIENCE));
+        Self { encoding, decoding, public, session, worker: validation(WORKER_AUDIENCE) }
     }
 
     fn from_directory(data_dir: &Path) -> Result<Self, KeyError> {

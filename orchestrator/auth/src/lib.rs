@@ -1,6 +1,6 @@
-//! Tokens of users of the public API, and of workers.
+//! Tokens of users of the public API, cookies of their browsers' sessions, and tokens of workers.
 //!
-//! Owns the signing key and both kinds of token; neither is accepted in place of the other. The only importer of the
+//! Owns the signing key and the kinds of token; none is accepted in place of another. The only importer of the
 //! JWT library. Revocation is the store's.
 
 mod key;
@@ -21,6 +21,7 @@ pub use worker::{WorkerToken, WorkerTokens};
 
 const PUBLIC_ISSUER: &str = "gantry";
 const PUBLIC_AUDIENCE: &str = "gantry-api";
+const SESSION_AUDIENCE: &str = "gantry-session";
 const WORKER_AUDIENCE: &str = "gantry-worker";
 /// Maximum token size; tokens issued here have about 300 bytes.
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
@@ -215,25 +216,42 @@ impl SigningKey {
         now: DateTime<Utc>,
         ttl: chrono::Duration,
     ) -> Result<IssuedToken, TokenError> {
-        if !is_user_name(user) {
+        let (jti, expires_at) = (new_jti(), now.checked_add_signed(ttl).ok_or(TokenError::Signing)?);
+        let who = Identity { user: user.to_owned(), role, jti, expires_at };
+        let token = self.sign_identity(PUBLIC_AUDIENCE, &who, now)?;
+        Ok(IssuedToken { token, jti: who.jti, expires_at })
+    }
+
+    /// Signs the cookie of a browser's session.
+    pub fn issue_session(&self, who: &Identity, now: DateTime<Utc>) -> Result<String, TokenError> {
+        self.sign_identity(SESSION_AUDIENCE, who, now)
+    }
+
+    fn sign_identity(&self, audience: &str, who: &Identity, now: DateTime<Utc>) -> Result<String, TokenError> {
+        if !is_user_name(&who.user) {
             return Err(TokenError::BadUser);
         }
-        let (jti, expires_at) = (new_jti(), now.checked_add_signed(ttl).ok_or(TokenError::Signing)?);
-        let claims = NewPublicClaims {
+        self.sign(&NewPublicClaims {
             iss: PUBLIC_ISSUER,
-            aud: PUBLIC_AUDIENCE,
-            sub: user,
-            role,
-            jti: &jti,
+            aud: audience,
+            sub: &who.user,
+            role: who.role,
+            jti: &who.jti,
             iat: now.timestamp(),
-            exp: expires_at.timestamp(),
-        };
-        Ok(IssuedToken { token: self.sign(&claims)?, jti, expires_at })
+            exp: who.expires_at.timestamp(),
+        })
     }
 
     /// Verifies a token of the public API.
     pub fn verify(&self, token: &str, now: DateTime<Utc>) -> Result<Identity, TokenError> {
         let claims: PublicClaims = self.open(token, &self.public)?;
+        in_time(claims.nbf, claims.exp, now)?;
+        identity(claims)
+    }
+
+    /// Verifies the cookie of a session.
+    pub fn verify_session(&self, cookie: &str, now: DateTime<Utc>) -> Result<Identity, TokenError> {
+        let claims: PublicClaims = self.open(cookie, &self.session)?;
         in_time(claims.nbf, claims.exp, now)?;
         identity(claims)
     }
@@ -331,7 +349,8 @@ fn whole_second(seconds: f64) -> DateTime<Utc> {
     DateTime::from_timestamp(seconds, 0).unwrap_or(end)
 }
 
-fn new_jti() -> String {
+/// An id for a new token or session.
+pub fn new_jti() -> String {
     #[expect(clippy::disallowed_methods, reason = "a token's id belongs to no table; it is made here and nowhere else")]
     Uuid::new_v4().to_string()
 }

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Commands outside of [`Command`] that talk to a server, too.
-const OTHERS: [&str; 3] = ["secret", "context", "doctor"];
+const OTHERS: [&str; 4] = ["secret", "context", "doctor", "dashboard"];
 
 /// The names of commands that talk to a server, which have the options that select it.
 pub fn server_commands() -> Vec<String> {
@@ -64,6 +64,8 @@ pub enum Command {
     Audit(audit::AuditArgs),
     /// Show the numbers of jobs by state, and usage today
     Summary,
+    /// Show which user and role the server knows you as
+    Whoami,
     /// Show token, cost and call totals
     Usage(usage::UsageArgs),
     /// Show how much you store, by kind
@@ -109,6 +111,7 @@ impl Command {
             Self::Admin(command) => admin::run(command, client, output).await?,
             Self::Audit(args) => audit::run(args, client, output).await?,
             Self::Summary => usage::summary(client, output).await?,
+            Self::Whoami => login::whoami(client, output).await?,
             Self::Usage(args) => usage::run(args, client, output).await?,
             Self::Storage(args) => usage::storage(args, client, output).await?,
             Self::Gate(command) => gate::run(command, client, output).await?,

@@ -206,6 +206,8 @@ settings! {
         pub metrics_bind: Option<SocketAddr> = setting("metrics_bind");
         /// Hosts that requests may name: `host` for any port, or `host:port`.
         pub allowed_hosts: Vec<String> = setting("allowed_hosts").derived("loopback names and the bound address", default_hosts);
+        /// Whether the dashboard is served, and sessions of browsers.
+        pub dashboard: bool = setting("dashboard").default("true");
         /// Directory of the database, the keys and, by default, the two directories below.
         pub data_dir: PathBuf = setting("data_dir").derived("`/var/lib/gantry` for root, else `$XDG_DATA_HOME/gantry` or `~/.local/share/gantry`", default_data_dir).flag("data-dir", "DIR");
         /// Directory of the sockets of running containers. Must have the same path on the host and in the orchestrator's container.

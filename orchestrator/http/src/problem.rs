@@ -66,6 +66,11 @@ impl ApiError {
     }
 
     /// 422 for one field.
+    pub(crate) fn cross_origin() -> Self {
+        let detail = "a page of another site made the request, or it has no valid X-Gantry-Key; log in again if this is the dashboard";
+        Self::new(ErrorCode::CrossOrigin, detail)
+    }
+
     pub fn field(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::invalid(vec![FieldError { field: field.into(), message: message.into() }])
     }

@@ -2,6 +2,7 @@
 
 mod account;
 mod chat;
+mod dashboard;
 mod docs;
 mod events;
 mod gates;
@@ -14,6 +15,7 @@ mod operation;
 mod request;
 mod response;
 mod routines;
+mod session;
 mod tools;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -30,7 +32,7 @@ use base::{
 use dispatch::{DispatcherWaker, JobSubmitter, RoutineEditor, Sandbox};
 use domain::settings::SettingsBounds;
 use llm::Gateway;
-use protocol::{ErrorCode, LlmCallRecord, Page, ToolActionRecord, WorkId};
+use protocol::{ErrorCode, InstanceId, LlmCallRecord, Page, ToolActionRecord, WorkId};
 use store::{CallPosition, PUBLIC_READERS, SEARCH_READERS, Store};
 use telemetry::metrics::Metrics;
 use tokio_util::task::TaskTracker;
@@ -46,6 +48,7 @@ pub use routines::Inbound;
 use self::{
     request::{PageParams, audit_entry, cursor, user_rate::UserRate},
     response::compression,
+    session::FailedLogins,
 };
 
 /// Maximum body of a request, unless its route has another limit.
@@ -55,9 +58,10 @@ pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 #[derive(Clone)]
 pub struct PublicApi(Arc<PublicParts>);
 
-/// What all requests share: limits of streams, of reads of many rows and searches, of audit entries for refused requests, and of text
+/// What all requests share: limits of streams, of failed logins, of reads of many rows and searches, of audit entries for refused requests, and of text
 /// for memory.
 pub struct RequestLimits {
+    failed_logins: FailedLogins,
     refusals: UserRate,
     memory_kib: UserRate,
     list_reads: PerUserSemaphore,
@@ -68,6 +72,7 @@ pub struct RequestLimits {
 impl Default for RequestLimits {
     fn default() -> Self {
         Self {
+            failed_logins: FailedLogins::default(),
             refusals: UserRate::of_refusals(),
             memory_kib: UserRate::of_memory_kib(),
             list_reads: PerUserSemaphore::new(MAX_LIST_READS, MAX_LIST_READS_PER_USER),
@@ -94,6 +99,10 @@ const MAX_SEARCHES_PER_USER: usize = 1;
 /// The parts of [`PublicApi`].
 pub struct PublicParts {
     pub store: Store,
+    /// Whether the dashboard and its sessions are served.
+    pub has_dashboard: bool,
+    /// The installation.
+    pub instance: InstanceId,
     /// Verifies tokens.
     pub key: Arc<SigningKey>,
     pub clock: Clock,
@@ -197,7 +206,7 @@ impl std::ops::Deref for PublicApi {
     }
 }
 
-/// The endpoints with their OpenAPI descriptions, but for those of secrets, whose answers are never compressed.
+/// The endpoints with their OpenAPI descriptions, but for those of secrets and sessions, whose answers are never compressed.
 fn described() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new()
         .merge(jobs::routes())
@@ -215,9 +224,11 @@ fn described() -> OpenApiRouter<PublicApi> {
 }
 
 pub fn router(api: PublicApi) -> Router {
+    let has_dashboard = api.has_dashboard;
     let (router, _) = described().split_for_parts();
-    let (secrets, _) = account::secrets::routes().split_for_parts();
+    let (secrets, _) = account::secrets::routes().merge(session::routes(has_dashboard)).split_for_parts();
     let refusals = middleware::from_fn_with_state(api.clone(), audit_entry::refusals);
     let router = router.layer(compression::layer()).merge(secrets).with_state(api).layer(refusals);
-    router.merge(docs::router()).route("/", get(home::home))
+    let router = router.merge(docs::router());
+    if has_dashboard { router.merge(dashboard::router()) } else { router.route("/", get(home::home)) }
 }

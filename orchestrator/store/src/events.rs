@@ -29,9 +29,24 @@ const PAGE_BYTES: usize = 1024 * 1024;
 /// A page of a job's events.
 #[derive(Debug, Clone)]
 pub struct EventPage {
+    /// Ordered by `seq`.
     pub items: Vec<StoredEvent>,
-    /// Whether more events follow.
+    /// Whether there are more events, behind the page or, of a query with an end, before it.
     pub more: bool,
+}
+
+/// Which events of a job to read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EventQuery {
+    /// Events after this one.
+    pub after: i64,
+    /// The newest ones before this one.
+    pub before: Option<i64>,
+    pub limit: u32,
+    /// Of this kind only.
+    pub kind: Option<EventKind>,
+    /// Longer texts are cut to so many characters.
+    pub max_text: Option<usize>,
 }
 
 /// The attempt that events belong to, and their time.
@@ -179,22 +194,52 @@ impl Store {
         limit: u32,
         kind: Option<EventKind>,
     ) -> Result<EventPage, StoreError> {
-        let query = sqlx::query_as::<_, Row<EventRow>>(
-            "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events \
-             WHERE job_id = $1 AND seq > $2 AND ($3 IS NULL OR kind = $3) ORDER BY seq LIMIT $4",
-        )
-        .bind(job)
-        .bind(after)
-        .bind(kind.map(EventKind::as_str))
-        // One more, to know whether there is a next page.
-        .bind(i64::from(limit) + 1);
+        self.event_page(job, EventQuery { after, limit, kind, ..EventQuery::default() }).await
+    }
+
+    /// A page of a job's events, at most `limit` and as many as fit into a page.
+    pub async fn event_page(&self, job: JobId, query: EventQuery) -> Result<EventPage, StoreError> {
+        let EventQuery { after, before, limit, kind, max_text } = query;
+        let sql = if before.is_some() { EVENTS_BEFORE } else { EVENTS_AFTER };
+        let rows = sqlx::query_as::<_, Row<EventRow>>(sql)
+            .bind(job)
+            .bind(after)
+            .bind(kind.map(EventKind::as_str))
+            // One more, to know whether there is a next page.
+            .bind(i64::from(limit) + 1)
+            .bind(before);
         let mut reader = self.read.acquire().await?;
-        let page = EventPage::read(query.fetch(reader.connection()?), &self.inconsistent, limit as usize).await?;
+        let limits = PageLimits { items: limit as usize, max_text };
+        let mut page = EventPage::read(rows.fetch(reader.connection()?), &self.inconsistent, limits).await?;
+        if before.is_some() {
+            page.items.reverse();
+        }
         if !page.more {
             reader.release(None);
         }
         Ok(page)
     }
+
+    /// One event of a job.
+    pub async fn event(&self, job: JobId, seq: i64) -> Result<Option<StoredEvent>, StoreError> {
+        let Some(after) = seq.checked_sub(1) else { return Ok(None) };
+        let page = self.events(job, after, 1, None).await?;
+        Ok(page.items.into_iter().find(|event| event.seq == seq))
+    }
+}
+
+/// Events after `$2`.
+const EVENTS_AFTER: &str = "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events \
+     WHERE job_id = $1 AND seq > $2 AND ($3 IS NULL OR kind = $3) AND $5 IS NULL ORDER BY seq LIMIT $4";
+/// Those of them that are before `$5`, the newest first.
+const EVENTS_BEFORE: &str = "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events \
+     WHERE job_id = $1 AND seq > $2 AND seq < $5 AND ($3 IS NULL OR kind = $3) ORDER BY seq DESC LIMIT $4";
+
+/// Where a page ends, besides its size, and what is cut.
+#[derive(Clone, Copy)]
+struct PageLimits {
+    items: usize,
+    max_text: Option<usize>,
 }
 
 impl EventPage {
@@ -202,7 +247,7 @@ impl EventPage {
     async fn read(
         mut rows: impl Stream<Item = Result<Row<EventRow>, sqlx::Error>> + Unpin,
         inconsistent: &InconsistentRows,
-        limit: usize,
+        PageLimits { items: limit, max_text }: PageLimits,
     ) -> Result<Self, StoreError> {
         let (mut items, mut bytes, mut found) = (Vec::new(), 0, 0);
         while let Some(row) = rows.try_next().await? {
@@ -211,8 +256,12 @@ impl EventPage {
             }
             found += 1;
             let event = row.get().and_then(|row| {
-                bytes += row.bytes();
-                row.into_event()
+                let event = match max_text {
+                    Some(max_text) => row.into_event()?.with_texts_of(max_text),
+                    None => row.into_event()?,
+                };
+                bytes += event.bytes();
+                Ok(event)
             });
             items.extend(inconsistent.skip(event)?);
         }

@@ -41,7 +41,7 @@ pub use access::{
     audit::{AuditEntry, AuditFilter},
     mcp::{DefinitionApproval, DefinitionStatus, SeenDefinition, StoredDefinition},
     secrets::{ResealCounts, Resealed, SealedSecret, SealedValue, SecretStored},
-    tokens,
+    sessions, tokens,
     tool_policy::StoredPolicy,
 };
 pub use calls::{
@@ -61,9 +61,9 @@ pub use chat::{
 };
 pub use error::StoreError;
 pub use events::{
-    EventPage,
+    EventPage, EventQuery,
     batch::{Appended, BatchEvent},
-    instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstanceEvent},
+    instance_events::{InstanceEventFilter, InstanceEventPage, EventQuery, StoredInstanceEvent},
     notifier::{EventNotifier, EventSubscription, Topic},
 };
 pub use jobs::{

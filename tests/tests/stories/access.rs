@@ -1,6 +1,7 @@
 //! Stories of users and their workers: who may do what, and what is kept for them and from them.
 
 mod audit;
+mod browser_sessions;
 mod identity;
 pub(crate) mod leaks;
 mod secrets;

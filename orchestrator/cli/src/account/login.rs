@@ -1,12 +1,11 @@
-//! `gantry login`, `logout` and `context`: the servers that the command line knows.
+//! `gantry login`, `logout`, `context` and `whoami`: the servers that the command line knows, and who the caller is there.
 //!
 //! Owns checking a token with its server before it is saved. Never prints a token.
 
 use std::io::{IsTerminal as _, Read as _};
 
 use clap::{Args, Subcommand};
-use protocol::ActorRole;
-use protocol::JobCounts;
+use protocol::{ActorRole, WhoAmI};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
@@ -73,7 +72,7 @@ pub(crate) async fn login(args: LoginArgs, environment: &Environment, output: &m
         return Err(CliError::Usage("the access token is empty; `gantry token create` prints one".to_owned()));
     }
     let client = Client::new(&args.url, Some(token.clone()))?;
-    let _: JobCounts = client.get("/api/jobs/summary", &[]).await?;
+    let _: WhoAmI = client.get("/api/whoami", &[]).await?;
     let mut contexts = Contexts::load(environment)?;
     contexts.insert(&args.name, Context::new(args.url.clone(), token.expose_secret().to_owned()));
     let file = contexts.save(environment)?;
@@ -88,6 +87,15 @@ pub(crate) async fn login(args: LoginArgs, environment: &Environment, output: &m
         }
     }
     Ok(())
+}
+
+/// Shows who the server takes the token for.
+pub(crate) async fn whoami(client: &Client, output: &mut Output) -> Result<(), CliError> {
+    let who: WhoAmI = client.get("/api/whoami", &[]).await?;
+    let zone = output.zone();
+    output.either(&who, |_| {
+        format!("{} ({}) until {}, server version {}", one_line(&who.user), one_line(&who.role), local_time(who.expires_at, zone), who.version)
+    })
 }
 
 fn read_standard_input() -> Result<SecretString, CliError> {

@@ -29,7 +29,7 @@ pub struct Connection {
 
 impl Connection {
     /// The connection that the environment and the contexts select.
-    pub(crate) fn from_environment(environment: &Environment) -> Result<Self, CliError> {
+    pub fn from_environment(environment: &Environment) -> Result<Self, CliError> {
         let set_url = environment.get("GANTRY_URL");
         let set_token = token(environment)?;
         let named = environment.get("GANTRY_CONTEXT");

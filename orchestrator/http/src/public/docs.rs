@@ -47,6 +47,7 @@ get the next page. Unknown fields and parameters are refused. Features that this
         (name = "notifications", description = "Messages of routines and jobs to their user."),
         (name = "tools", description = "The tools of agents, and who may use them."),
         (name = "secrets", description = "Secrets of users, such as tokens for other services."),
+        (name = "session", description = "Sessions of browsers, and who the caller is."),
         (name = "settings", description = "The settings of the caller."),
         (name = "operation", description = "Usage, audit log and metrics."),
         (name = "health", description = "The state of the server."),
@@ -67,7 +68,8 @@ impl Modify for Bearer {
 
 /// The complete document.
 pub fn document() -> Value {
-    let (_, described) = super::described().merge(super::account::secrets::routes()).split_for_parts();
+    let uncompressed = super::account::secrets::routes().merge(super::session::routes(true));
+    let (_, described) = super::described().merge(uncompressed).split_for_parts();
     let mut merged = Base::openapi();
     merged.merge(described);
     let mut document = serde_json::to_value(merged).unwrap_or_default();

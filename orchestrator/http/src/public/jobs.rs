@@ -33,6 +33,7 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .merge(audited("job.accept", routes!(control::accept)))
         .merge(audited("job.reject", routes!(control::reject)))
         .routes(routes!(events::events))
+        .routes(routes!(events::event))
         .routes(routes!(files::list))
         .routes(routes!(files::read))
         .routes(routes!(files::changes))

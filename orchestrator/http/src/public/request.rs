@@ -1,6 +1,7 @@
-//! What endpoints read of requests: callers, audit entries, idempotency keys, parameters, bodies, pages and filters. Contents only.
+//! What endpoints read of requests: callers, cookies, audit entries, idempotency keys, parameters, bodies, pages and filters. Contents only.
 
 pub(super) mod audit_entry;
+pub(super) mod browser;
 mod caller;
 pub(super) mod cursor;
 pub(super) mod filter;

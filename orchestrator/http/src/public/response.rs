@@ -1,5 +1,6 @@
-//! What responses have in common: negotiation, compression, event streams and rendered JSON. Contents only.
+//! What responses have in common: files, negotiation, compression, event streams and rendered JSON. Contents only.
 
+pub(super) mod asset;
 pub(super) mod compression;
 pub(super) mod json_text;
 pub(super) mod negotiate;

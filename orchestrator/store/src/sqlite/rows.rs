@@ -185,7 +185,13 @@ pub struct StoredEvent {
     at: DateTime<Utc>,
     pub kind: EventKind,
     data: Box<RawValue>,
+    /// Whether texts of it are cut.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cut: bool,
 }
+
+/// Members of an object or items of a list that an event with cut texts keeps.
+const MAX_CUT_ITEMS: usize = 50;
 
 impl StoredEvent {
     pub fn parse(&self) -> Result<EventData, StoreError> {
@@ -193,14 +199,52 @@ impl StoredEvent {
         serde_json::from_value(whole)
             .map_err(|_| RowRef { table: "events", id: *self.job_id.as_uuid() }.invalid("data"))
     }
+
+    /// The size of its data.
+    pub(crate) fn bytes(&self) -> usize {
+        self.data.get().len()
+    }
+
+    /// The event with texts of at most so many characters, and short lists.
+    pub(crate) fn with_texts_of(mut self, max: usize) -> Self {
+        if self.bytes() > max
+            && let Ok(mut data) = serde_json::from_str(self.data.get())
+            && cut(&mut data, max)
+            && let Ok(data) = serde_json::value::to_raw_value(&data)
+        {
+            (self.data, self.cut) = (data, true);
+        }
+        self
+    }
+}
+
+/// Cuts the texts and lists of a value. Returns whether it has changed.
+fn cut(value: &mut serde_json::Value, max: usize) -> bool {
+    match value {
+        serde_json::Value::String(text) => {
+            let end = text.char_indices().nth(max).map(|(end, _)| end);
+            if let Some(end) = end {
+                text.truncate(end);
+            }
+            end.is_some()
+        }
+        serde_json::Value::Array(items) => {
+            let is_long = items.len() > MAX_CUT_ITEMS;
+            items.truncate(MAX_CUT_ITEMS);
+            items.iter_mut().fold(is_long, |has_changed, item| cut(item, max) || has_changed)
+        }
+        serde_json::Value::Object(fields) => {
+            let surplus: Vec<String> = fields.keys().skip(MAX_CUT_ITEMS).cloned().collect();
+            for name in &surplus {
+                fields.remove(name);
+            }
+            fields.values_mut().fold(!surplus.is_empty(), |has_changed, value| cut(value, max) || has_changed)
+        }
+        _ => false,
+    }
 }
 
 impl EventRow {
-    /// The size of its data.
-    pub(crate) fn bytes(&self) -> usize {
-        self.data.len()
-    }
-
     pub(crate) fn into_event(self) -> Result<StoredEvent, StoreError> {
         let row = RowRef { table: "events", id: *self.job_id.as_uuid() };
         Ok(StoredEvent {
@@ -212,6 +256,7 @@ impl EventRow {
             at: self.at,
             kind: row.known("kind", EventKind::parse(&self.kind))?,
             data: RawValue::from_string(self.data).map_err(|_| row.invalid("data"))?,
+            cut: false,
         })
     }
 }

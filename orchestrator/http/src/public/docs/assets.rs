@@ -1,24 +1,21 @@
 //! Serves the document and the page that shows it: Swagger UI from embedded files, without anything from elsewhere.
-//!
-//! Owns caching and compression of these files. They do not change while the process runs, so each is compressed once: anyone may ask
-//! for them, and a layer that compresses each answer would spend 20 ms on the largest.
 
-use std::{io::Write as _, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Router,
     body::Bytes,
     extract::Path,
-    http::{HeaderMap, HeaderValue, StatusCode, header},
-    response::{IntoResponse, Redirect, Response},
+    http::HeaderMap,
+    response::Redirect,
     routing::{MethodRouter, get},
 };
-use base::digest::sha256_hex;
-use flate2::{Compression, write::GzEncoder};
-use tokio::sync::OnceCell;
 use utoipa_swagger_ui::Config;
 
-use crate::problem::ApiError;
+use crate::{
+    problem::ApiError,
+    public::response::asset::{Asset, Loaded},
+};
 
 const INDEX: &str = include_str!("index.html");
 const INITIALIZER: &str = include_str!("initializer.js");
@@ -36,25 +33,27 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'sel
 /// What this version serves can differ from what the next one does.
 const OWN_MAX_AGE: &str = "public, max-age=300";
 const EMBEDDED_MAX_AGE: &str = "public, max-age=86400";
-/// Smaller files are not compressed.
-const MIN_COMPRESSED_BYTES: usize = 1024;
 
 /// `/api/openapi.json` and `/api/docs`.
 pub(in crate::public) fn router() -> Router {
-    let own = |kind, text: &'static str| Asset::new(kind, OWN_MAX_AGE, move || Ok(Bytes::from_static(text.as_bytes())));
+    let own = |kind, text: &'static str| asset(kind, OWN_MAX_AGE, move || Ok(Bytes::from_static(text.as_bytes())));
     let document = || Ok(serde_json::to_vec(&super::document())?.into());
     let initializer = ("initializer.js", own("text/javascript; charset=utf-8", INITIALIZER));
-    let embedded = EMBEDDED.map(|(name, kind)| (name, Asset::new(kind, EMBEDDED_MAX_AGE, move || embedded(name))));
+    let embedded = EMBEDDED.map(|(name, kind)| (name, asset(kind, EMBEDDED_MAX_AGE, move || embedded(name))));
     let files: Arc<[(&str, Asset)]> = embedded.into_iter().chain([initializer]).collect();
     let file = async move |Path(name): Path<String>, headers: HeaderMap| {
         let (_, asset) = files.iter().find(|(file, _)| *file == name).ok_or_else(ApiError::not_found)?;
         asset.respond(&headers).await
     };
     Router::new()
-        .route("/api/openapi.json", serve(Asset::new("application/json", OWN_MAX_AGE, document)))
+        .route("/api/openapi.json", serve(asset("application/json", OWN_MAX_AGE, document)))
         .route("/api/docs", get(async || Redirect::to("/api/docs/")))
         .route("/api/docs/", serve(own("text/html; charset=utf-8", INDEX)))
         .route("/api/docs/{file}", get(file))
+}
+
+fn asset(kind: &'static str, max_age: &'static str, load: impl Fn() -> Loaded + Send + Sync + 'static) -> Asset {
+    Asset::new(kind, max_age, PAGE_POLICY, load)
 }
 
 fn serve(asset: Asset) -> MethodRouter {
@@ -62,130 +61,14 @@ fn serve(asset: Asset) -> MethodRouter {
     get(async move |headers: HeaderMap| asset.respond(&headers).await)
 }
 
-type Loaded = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;
-
 fn embedded(name: &str) -> Loaded {
     let file = utoipa_swagger_ui::serve(name, Arc::new(Config::default())).map_err(|error| error.to_string())?;
     file.map(|file| file.bytes.into_owned().into()).ok_or_else(|| format!("{name} is not embedded").into())
 }
 
-/// A file, which is loaded and compressed when it is first asked for.
-struct Asset {
-    content_type: &'static str,
-    cache_control: &'static str,
-    load: Box<dyn Fn() -> Loaded + Send + Sync>,
-    content: OnceCell<Content>,
-}
-
-struct Content {
-    plain: Bytes,
-    gzipped: Option<Bytes>,
-    /// Weak, because both encodings have the same.
-    etag: HeaderValue,
-}
-
-impl Asset {
-    fn new(
-        content_type: &'static str,
-        cache_control: &'static str,
-        load: impl Fn() -> Loaded + Send + Sync + 'static,
-    ) -> Self {
-        Self { content_type, cache_control, load: Box::new(load), content: OnceCell::new() }
-    }
-
-    async fn respond(&self, headers: &HeaderMap) -> Result<Response, ApiError> {
-        let is_text = !self.content_type.starts_with("image/");
-        let content = self.content.get_or_try_init(async || {
-            let plain = (self.load)().map_err(ApiError::internal)?;
-            let prepared = tokio::task::spawn_blocking(move || Content::new(plain, is_text));
-            prepared.await.map_err(ApiError::internal)?.map_err(ApiError::internal)
-        });
-        let content = content.await?;
-        let common = [
-            (header::ETAG, content.etag.clone()),
-            (header::CACHE_CONTROL, HeaderValue::from_static(self.cache_control)),
-            (header::VARY, HeaderValue::from_static("accept-encoding")),
-            (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY)),
-        ];
-        let kind = [(header::CONTENT_TYPE, self.content_type)];
-        Ok(match &content.gzipped {
-            _ if names_etag(headers, &content.etag) => (StatusCode::NOT_MODIFIED, common).into_response(),
-            Some(gzipped) if accepts_gzip(headers) => {
-                (common, kind, [(header::CONTENT_ENCODING, "gzip")], gzipped.clone()).into_response()
-            }
-            _ => (common, kind, content.plain.clone()).into_response(),
-        })
-    }
-}
-
-impl Content {
-    fn new(plain: Bytes, is_text: bool) -> std::io::Result<Self> {
-        let digest = sha256_hex(&plain);
-        let etag = HeaderValue::from_str(&format!("W/\"{}\"", &digest[..16])).map_err(std::io::Error::other)?;
-        let gzipped = (is_text && plain.len() > MIN_COMPRESSED_BYTES).then(|| gzip(&plain)).transpose()?;
-        Ok(Self { plain, gzipped, etag })
-    }
-}
-
-fn gzip(plain: &[u8]) -> std::io::Result<Bytes> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(plain)?;
-    encoder.finish().map(Bytes::from)
-}
-
-/// Whether the client has the content with this tag.
-fn names_etag(headers: &HeaderMap, etag: &HeaderValue) -> bool {
-    let strong = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
-    let wanted = strong(etag.to_str().unwrap_or_default());
-    let lists = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    lists.flat_map(|list| list.split(',')).any(|tag| tag.trim() == "*" || strong(tag) == wanted)
-}
-
-/// Whether the client accepts gzip.
-fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let lists = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    lists.flat_map(|list| list.split(',')).any(|coding| {
-        let mut parts = coding.split(';').map(str::trim);
-        let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
-        let is_refused = parts.any(|weight| {
-            weight.strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok()).is_some_and(|weight| weight <= 0.0)
-        });
-        is_gzip && !is_refused
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderName;
-    use rstest::rstest;
-
     use super::*;
-
-    fn headers(name: HeaderName, value: &str) -> HeaderMap {
-        HeaderMap::from_iter([(name, HeaderValue::from_str(value).unwrap())])
-    }
-
-    #[rstest]
-    #[case("gzip", true)]
-    #[case("br, GZIP;q=0.5", true)]
-    #[case("deflate, br", false)]
-    #[case("gzip;q=0", false)]
-    #[case("identity", false)]
-    fn gzip_is_used_when_the_client_accepts_it(#[case] accepted: &str, #[case] gzip: bool) {
-        assert_eq!(accepts_gzip(&headers(header::ACCEPT_ENCODING, accepted)), gzip);
-    }
-
-    #[rstest]
-    #[case("W/\"a\"", true)]
-    #[case("\"a\"", true)]
-    #[case("\"b\", W/\"a\"", true)]
-    #[case("*", true)]
-    #[case("\"b\"", false)]
-    fn a_tag_is_compared_weakly(#[case] given: &str, #[case] same: bool) {
-        let etag = HeaderValue::from_static("W/\"a\"");
-        assert_eq!(names_etag(&headers(header::IF_NONE_MATCH, given), &etag), same);
-        assert!(!names_etag(&HeaderMap::new(), &etag));
-    }
 
     #[test]
     fn every_file_of_the_page_is_embedded() {

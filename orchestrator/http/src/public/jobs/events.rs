@@ -13,7 +13,7 @@ use domain::job::JobRecord;
 use protocol::{Event, EventData, EventKind, JobId, JobState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::{EventPage, EventSubscription, Store, StoreError, StoredEvent, Topic};
+use store::{EventPage, EventQuery, EventSubscription, Store, StoreError, StoredEvent, Topic};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::{
@@ -35,6 +35,13 @@ pub(super) struct EventParams {
     /// Only events with a larger `seq`.
     #[param(minimum = 0)]
     after: Option<i64>,
+    /// The newest events with a smaller `seq`, still ordered by `seq`: the last page of a long job, or the page before another one.
+    /// Not for streams.
+    #[param(minimum = 1)]
+    before: Option<i64>,
+    /// Cut texts of more characters, and lists of more than 50 items; such events have `cut`. 1 to 10,000. Not for streams.
+    #[param(minimum = 1, maximum = 10_000)]
+    max_text: Option<usize>,
     /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB. Ignored for streams.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
@@ -50,9 +57,16 @@ struct EventList {
     /// Ordered by `seq`.
     #[schema(value_type = Vec<Event>)]
     items: Vec<StoredEvent>,
-    /// Pass as `after` to get the next page; null on the last page.
+    /// Pass as `after` to get the next page; null on the last page, and on a page that was asked for with `before`.
     next_after: Option<i64>,
+    /// Pass as `before` to get the page before this one; null unless this one was asked for with `before` and is not the first.
+    next_before: Option<i64>,
+    /// The `seq` of the newest event of the job.
+    last_seq: i64,
 }
+
+/// Highest `max_text`.
+const MAX_TEXT: usize = 10_000;
 
 /// Lists or streams a job's events.
 ///
@@ -83,15 +97,46 @@ pub(super) async fn events(
     if after < 0 {
         return Err(ApiError::field("after", "must be at least 0"));
     }
+    if params.before.is_some_and(|before| before < 1) {
+        return Err(ApiError::field("before", "must be at least 1"));
+    }
+    if params.max_text.is_some_and(|max| !(1..=MAX_TEXT).contains(&max)) {
+        return Err(ApiError::field("max_text", format!("must be from 1 to {MAX_TEXT}")));
+    }
     if wants_stream(&headers) {
+        for (name, is_given) in [("before", params.before.is_some()), ("max_text", params.max_text.is_some())] {
+            if is_given {
+                return Err(ApiError::field(name, "is for pages only; ask for application/json"));
+            }
+        }
         let after = stream::last_event_id(&headers, "the `seq` of an event")?.unwrap_or(after);
         return open_stream(&api, who, &job, after, params.kind).await;
     }
     let limit = cursor::limit(params.limit)?;
     let _permit = api.read_permit(&who).await?;
-    let EventPage { items, more } = api.store.events(id, after, limit, params.kind).await?;
-    let next_after = items.last().filter(|_| more).map(|event| event.seq);
-    Ok(Json(EventList { items, next_after }).into_response())
+    let EventParams { before, kind, max_text, .. } = params;
+    let last_seq = api.store.last_seq(id).await?;
+    let EventPage { items, more } =
+        api.store.event_page(id, EventQuery { after, before, limit, kind, max_text }).await?;
+    let (first, last) = (items.first().map(|event| event.seq), items.last().map(|event| event.seq));
+    let next_after = last.filter(|_| more && before.is_none());
+    let next_before = first.filter(|_| more && before.is_some());
+    Ok(Json(EventList { items, next_after, next_before, last_seq }).into_response())
+}
+
+/// Returns one event of a job, with all of its texts.
+#[utoipa::path(
+    get, path = "/api/jobs/{id}/events/{seq}", operation_id = "get_event", tag = "jobs",
+    params(("id" = String, Path, description = "Job id."), ("seq" = i64, Path, description = "The event's `seq`.")),
+    responses((status = 200, body = Event, description = "The event."))
+)]
+pub(super) async fn event(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath((id, seq)): ApiPath<(JobId, i64)>,
+) -> Result<Json<StoredEvent>, ApiError> {
+    authorize_job(&api, &who, id).await?;
+    api.store.event(id, seq).await?.map(Json).ok_or_else(ApiError::not_found)
 }
 
 enum Start {

@@ -67,7 +67,7 @@ impl FromRequestParts<PublicApi> for AuditedCaller {
     }
 }
 
-/// A caller of any role, and the audit entry of a change whose action the body of the request names.
+/// A caller of any role, and the audit entry of a change whose action the handler names.
 pub(in crate::public) struct RpcCaller {
     pub(in crate::public) who: Identity,
     pub(in crate::public) entry: AuditEntry,

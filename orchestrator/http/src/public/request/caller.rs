@@ -1,4 +1,4 @@
-//! Authentication and authorization of callers: a valid token that is not revoked, and what its role allows.
+//! Authentication and authorization of callers: a valid token or session that is not revoked, and what its role allows.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -7,10 +7,12 @@ use axum::{
     extract::FromRequestParts,
     http::{header, request::Parts},
 };
+use base::digest::sha256_hex;
 use domain::job::JobRecord;
 use protocol::{ErrorCode, JobId};
-use store::{TokenChecked, tokens};
+use store::{TokenChecked, sessions, tokens};
 
+use super::browser::{KEY_HEADER, SessionCookie, is_safe, is_same_origin};
 use crate::{layers::RequestContext, problem::ApiError, public::PublicApi, server::BodyReservation};
 
 const INVALID_TOKEN: &str = "invalid, expired or revoked token";
@@ -46,23 +48,35 @@ impl FromRequestParts<PublicApi> for UncheckedCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
-        let token = bearer(parts).ok_or_else(|| {
+        let now = api.clock.now();
+        let cookie = SessionCookie::new(api.instance);
+        let presented = bearer(parts).map(Presented::Token).or_else(|| cookie.read(&parts.headers).map(Presented::Session));
+        let presented = presented.ok_or_else(|| {
             ApiError::unauthorized(
                 "missing token: send Authorization: Bearer TOKEN (create one with `gantry token create`)",
             )
         })?;
-        let verified = api.key.verify(token, api.clock.now());
-        // The user of an expired token is known as well, for the audit and the log.
-        let known = match &verified {
-            Ok(identity) => Some(identity.clone()),
-            Err(TokenError::Expired | TokenError::NotYet) => api.key.identity_ignoring_time(token).ok(),
-            Err(_) => None,
+        let verified = match presented {
+            Presented::Token(token) => api.key.verify(token, now),
+            Presented::Session(cookie) => api.key.verify_session(cookie, now),
         };
+        // The user of an expired token is known as well, for the audit and the log.
+        let known = match (&verified, presented) {
+            (Ok(identity), _) => Some(identity.clone()),
+            (Err(TokenError::Expired | TokenError::NotYet), Presented::Token(token)) => {
+                api.key.identity_ignoring_time(token).ok()
+            }
+            (Err(_), _) => None,
+        };
+        let is_session = matches!(presented, Presented::Session(_));
         if let Some(identity) = &known {
             let Ok(context) = RequestContext::from_request_parts(parts, api).await;
             context.identify(identity);
         }
         let identity = verified.map_err(|error| ApiError::unauthorized(INVALID_TOKEN).with_source(error))?;
+        if is_session {
+            check_origin(parts, api, &identity).await?;
+        }
         Ok(Self(identity))
     }
 }
@@ -89,11 +103,31 @@ impl FromRequestParts<PublicApi> for MaybeCaller {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, Infallible> {
-        if bearer(parts).is_none() {
+        if bearer(parts).is_none() && SessionCookie::new(api.instance).read(&parts.headers).is_none() {
             return Ok(Self(None));
         }
         Ok(Self(Caller::from_request_parts(parts, api).await.ok().map(|Caller(identity)| identity)))
     }
+}
+
+/// What a request presents as its caller. A token comes before a cookie.
+#[derive(Clone, Copy)]
+enum Presented<'r> {
+    Token(&'r str),
+    Session(&'r str),
+}
+
+/// Refuses a request with a session that does not come from this server's own pages.
+async fn check_origin(parts: &Parts, api: &PublicApi, who: &Identity) -> Result<(), ApiError> {
+    if !is_same_origin(&parts.method, &parts.headers) {
+        return Err(ApiError::cross_origin());
+    }
+    if is_safe(&parts.method) {
+        return Ok(());
+    }
+    let key = parts.headers.get(KEY_HEADER).and_then(|key| key.to_str().ok()).ok_or_else(ApiError::cross_origin)?;
+    let has_key = sessions::has_key(&api.store, &who.jti, &sha256_hex(key.as_bytes())).await?;
+    if has_key { Ok(()) } else { Err(ApiError::cross_origin()) }
 }
 
 fn bearer(parts: &Parts) -> Option<&str> {

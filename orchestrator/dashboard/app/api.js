@@ -1,0 +1,106 @@
+// Requests to the API: JSON in and out, problems as errors, the session's key with each change.
+//
+// Owns what a request carries and where the key is kept. The cookie is the browser's: no code here can read it. Never shows anything.
+
+import { signal } from "@preact/signals";
+import { T } from "./texts.js";
+
+/** @typedef {import("../openapi.d.ts").paths} paths */
+/** @typedef {import("../openapi.d.ts").components["schemas"]} schemas */
+
+/**
+ * The JSON that a path answers with, after success.
+ * @template {keyof paths} P
+ * @template {"get" | "post" | "put" | "patch" | "delete"} M
+ * @typedef {paths[P][M] extends { responses: infer R } ?
+ *   R extends { 200: { content: { "application/json": infer A } } } ? A
+ *   : R extends { 201: { content: { "application/json": infer A } } } ? A
+ *   : undefined : undefined} Answer
+ */
+
+/**
+ * `path` has the values of `{names}` in the path. `intent` names what a person wants once, so that a double click or a retry does it once.
+ * @typedef {{
+ *   path?: Record<string, string>, query?: Record<string, string | number | undefined>, body?: unknown, intent?: string, signal?: AbortSignal
+ * }} RequestOptions
+ */
+
+/** A request that takes longer has failed. */
+const TIMEOUT_MS = 30_000;
+const KEY = "gantry.key";
+
+/** Whether the server has refused this browser's session. `session.js` opens a new one and resets it. */
+export const isRefused = signal(false);
+
+/** The session's key. Each port has its own storage, while they share cookies. */
+export const key = {
+  get: () => localStorage.getItem(KEY),
+  set: (/** @type {string} */ value) => localStorage.setItem(KEY, value),
+  clear: () => localStorage.removeItem(KEY),
+};
+
+/** A request that failed. `status` is 0 if there was no answer. */
+export class ApiError extends Error {
+  /** @param {number} status @param {Partial<schemas["Problem"]>} problem @param {number | null} retryAfter in seconds */
+  constructor(status, problem, retryAfter = null) {
+    super(problem.detail ?? (status === 0 ? T.errors.network : T.errors.unexpected(status)));
+    this.status = status;
+    this.code = problem.code ?? null;
+    this.title = problem.title ?? null;
+    this.requestId = problem.request_id ?? null;
+    this.fields = problem.errors ?? [];
+    this.retryAfter = retryAfter;
+  }
+}
+
+/** @param {string} path @param {RequestOptions} options */
+export function address(path, { path: values = {}, query = {} }) {
+  const filled = path.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(values[name] ?? ""));
+  const pairs = Object.entries(query).flatMap(([name, value]) => (value === undefined ? [] : [[name, String(value)]]));
+  return pairs.length === 0 ? filled : `${filled}?${new URLSearchParams(pairs)}`;
+}
+
+/** @param {string} method @param {string} path @param {RequestOptions} options */
+async function request(method, path, options) {
+  /** @type {Record<string, string>} */
+  const headers = { Accept: "application/json" };
+  if (options.body !== undefined) headers["Content-Type"] = "application/json";
+  if (options.intent) headers["Idempotency-Key"] = options.intent;
+  const secret = method === "GET" ? null : key.get();
+  if (secret) headers["X-Gantry-Key"] = secret;
+  const body = options.body === undefined ? null : JSON.stringify(options.body);
+  const timeout = AbortSignal.timeout(TIMEOUT_MS);
+  const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
+  const response = await fetch(address(path, options), { method, headers, body, signal }).catch((error) => {
+    if (options.signal?.aborted) throw error;
+    throw new ApiError(0, {});
+  });
+  const isJson = /\bjson\b/.test(response.headers.get("Content-Type") ?? "");
+  const content = isJson ? await response.json().catch(() => null) : null;
+  if (response.ok) return content;
+  const error = new ApiError(response.status, content ?? {}, Number(response.headers.get("Retry-After")) || null);
+  const isLogin = method === "POST" && path === "/api/session";
+  // Without its key the session can only read, so it is as good as none.
+  if (!isLogin && (error.status === 401 || error.code === "cross_origin")) isRefused.value = true;
+  throw error;
+}
+
+/**
+ * @template {keyof paths} P
+ * @param {P} path @param {RequestOptions} [options]
+ * @returns {Promise<Answer<P, "get">>}
+ */
+export const get = (path, options = {}) => request("GET", path, options);
+
+/**
+ * @template {keyof paths} P
+ * @param {P} path @param {RequestOptions} [options]
+ * @returns {Promise<Answer<P, "post">>}
+ */
+export const post = (path, options = {}) => request("POST", path, options);
+
+/**
+ * @param {keyof paths} path @param {RequestOptions} [options]
+ * @returns {Promise<void>}
+ */
+export const remove = (path, options = {}) => request("DELETE", path, options);

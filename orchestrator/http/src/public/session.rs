@@ -1,0 +1,303 @@
+//! `/api/session`, `/api/sessions` and `/api/whoami`: sessions of browsers, opened by a one-time code or a token.
+//!
+//! Owns their times and the limit of failed logins. What makes a cookie count is `request::browser`'s.
+
+use std::time::Duration;
+
+use auth::{Identity, Role, new_jti};
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, Method, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use base::{
+    digest::sha256_hex,
+    rate_limit::{Bucket, Rate},
+};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use chrono::{DateTime, TimeDelta, Utc};
+use parking_lot::Mutex;
+use protocol::{ErrorCode, OpenSession, Page, SessionCode, SessionSummary, WhoAmI};
+use store::{
+    AuditEntry,
+    sessions::{self, NewCode, NewSession, Opening, SessionOwner},
+    tokens,
+};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    PublicApi,
+    request::{
+        ApiJson, ApiPath, Caller, RpcCaller,
+        browser::{SessionCookie, is_same_origin},
+    },
+};
+use crate::{layers::RequestContext, problem::ApiError};
+
+/// How long a code can be used.
+const CODE_TTL: TimeDelta = TimeDelta::minutes(10);
+/// The longest session.
+const SESSION_TTL: TimeDelta = TimeDelta::days(7);
+/// A session that is not used for so long ends.
+const IDLE_TTL: TimeDelta = TimeDelta::hours(12);
+/// A cookie is renewed when half of its time is over.
+const RENEW_AFTER: TimeDelta = TimeDelta::hours(6);
+/// How exact the time of the last use is.
+const TOUCH_EVERY: TimeDelta = TimeDelta::minutes(5);
+/// Failed logins of all clients together: a code has 128 bits, so this is for the log and the writer, not against guessing.
+const FAILED_LOGINS: Rate = Rate { burst: 100, per_hour: 6_000 };
+/// The audited action of a session's end.
+const ENDED: &str = "session.end";
+/// Characters of a browser's name that are kept.
+const MAX_AGENT_CHARS: usize = 200;
+/// Used, expired and unknown codes, and all kinds of invalid tokens, have the same answer.
+const REFUSED: &str = "the link was used or has expired, or the token is invalid; `gantry dashboard` prints a new link";
+
+/// The limit of failed logins.
+pub(in crate::public) struct FailedLogins(Mutex<Bucket>);
+
+impl Default for FailedLogins {
+    fn default() -> Self {
+        Self(Mutex::new(Bucket::full(FAILED_LOGINS, Duration::ZERO)))
+    }
+}
+
+impl FailedLogins {
+    /// The answer to a failed login.
+    fn refuse(&self, now: Duration) -> ApiError {
+        match self.0.lock().take(FAILED_LOGINS, 1, now) {
+            Ok(()) => ApiError::unauthorized(REFUSED),
+            Err(wait) => ApiError::new(ErrorCode::RateLimited, "too many failed logins").with_retry_after(wait),
+        }
+    }
+}
+
+/// `/api/whoami`, and the sessions where there is a dashboard.
+pub(super) fn routes(has_dashboard: bool) -> OpenApiRouter<PublicApi> {
+    let whoami = OpenApiRouter::new().routes(routes!(whoami));
+    if !has_dashboard {
+        return whoami;
+    }
+    whoami
+        .routes(routes!(open, whoami_session, end_current))
+        .routes(routes!(create_code))
+        .routes(routes!(list))
+        .routes(routes!(end))
+}
+
+/// Makes a one-time link to the dashboard.
+///
+/// The code opens one session of the caller, within 10 minutes. It belongs into the fragment of the login page's URL,
+/// `/login#code=…`, which browsers send to no server.
+#[utoipa::path(
+    post, path = "/api/session/codes", operation_id = "create_session_code", tag = "session",
+    responses((status = 201, body = SessionCode, description = "The code. It is shown once."))
+)]
+async fn create_code(
+    State(api): State<PublicApi>,
+    RpcCaller { who, entry }: RpcCaller,
+) -> Result<(StatusCode, Json<SessionCode>), ApiError> {
+    let now = api.clock.now();
+    let (code, expires_at) = (random_text(), now + CODE_TTL);
+    let new = NewCode {
+        digest: sha256_hex(code.as_bytes()),
+        user: who.user,
+        role: who.role.as_str().to_owned(),
+        origin_jti: Some(who.jti),
+        created_at: now,
+        expires_at,
+        session_expires_at: who.expires_at.min(now + SESSION_TTL),
+    };
+    sessions::insert_code(&api.store, new, AuditEntry { action: "session.code".to_owned(), ..entry }).await?;
+    Ok((StatusCode::CREATED, Json(SessionCode { code, expires_at })))
+}
+
+/// Opens a session.
+///
+/// The answer sets a cookie that counts on this server's own pages only, and has the key that each change must name in the header
+/// `X-Gantry-Key`. The session has the user and the role of the token or of the one who made the code, lasts at most 7 days, ends after 12
+/// hours without use, and ends when that token does.
+#[utoipa::path(
+    post, path = "/api/session", operation_id = "open_session", tag = "session", security(()),
+    request_body(content = OpenSession, example = json!({"code": "mB3uT0a1pX9e2VQwZ7rK5g"})),
+    responses(
+        (status = 200, body = WhoAmI, description = "The session is open."),
+        (status = 401, description = "The code was used or has expired, or the code or the token is invalid."),
+        (status = 403, description = "Another site's page made the request (`cross_origin`)."),
+    )
+)]
+async fn open(
+    State(api): State<PublicApi>,
+    context: RequestContext,
+    method: Method,
+    headers: HeaderMap,
+    ApiJson { value: body, .. }: ApiJson<OpenSession>,
+) -> Result<Response, ApiError> {
+    // Another site must not log a browser in as somebody else either.
+    if !is_same_origin(&method, &headers) {
+        return Err(ApiError::cross_origin());
+    }
+    let now = api.clock.now();
+    let refused = || api.limits.failed_logins.refuse(api.clock.monotonic());
+    let opening = match body {
+        OpenSession::Code(code) => Opening::Code(sha256_hex(code.trim().as_bytes())),
+        OpenSession::Token(token) => {
+            let who = api.key.verify(token.trim(), now).map_err(|error| refused().with_source(error))?;
+            if tokens::is_revoked(&api.store, &who.jti).await? {
+                return Err(refused());
+            }
+            let expires_at = who.expires_at.min(now + SESSION_TTL);
+            let role = who.role.as_str().to_owned();
+            Opening::Token(SessionOwner { user_id: who.user, role, origin_jti: Some(who.jti), expires_at })
+        }
+    };
+    let (jti, key) = (new_jti(), random_text());
+    let address = context.from().map(|peer| peer.0.ip().to_string());
+    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+    let session = NewSession {
+        jti: jti.clone(),
+        key_digest: sha256_hex(key.as_bytes()),
+        created_at: now,
+        address: address.clone(),
+        agent: agent.map(|agent| agent.chars().take(MAX_AGENT_CHARS).collect()),
+    };
+    let (request_id, session_jti) = (context.id().to_owned(), jti.clone());
+    let entry = move |owner: &SessionOwner| AuditEntry {
+        at: now,
+        user: owner.user_id.clone(),
+        role: Role::parse(&owner.role).unwrap_or(Role::Viewer).into(),
+        action: "session.open".to_owned(),
+        job: None,
+        request_id: Some(request_id.clone()),
+        jti: Some(session_jti.clone()),
+        source: address.clone(),
+    };
+    let Some(owner) = sessions::open(&api.store, opening, session, entry).await? else { return Err(refused()) };
+    let role = Role::parse(&owner.role).ok_or_else(|| ApiError::internal("a session has an unknown role"))?;
+    let who = Identity { user: owner.user_id, role, jti, expires_at: owner.expires_at };
+    context.identify(&who);
+    let cookie = cookie_for(&api, &who, &headers, now)?;
+    let answer = WhoAmI { key: Some(key), ..api.who_am_i(who, true) };
+    Ok(([(header::SET_COOKIE, cookie)], Json(answer)).into_response())
+}
+
+/// Returns who the session belongs to.
+///
+/// Renews the cookie when half of its 12 hours are over.
+#[utoipa::path(
+    get, path = "/api/session", operation_id = "get_session", tag = "session",
+    responses(
+        (status = 200, body = WhoAmI, description = "The session of this browser."),
+        (status = 401, description = "The request has no session, or it has ended."),
+    )
+)]
+async fn whoami_session(
+    State(api): State<PublicApi>,
+    context: RequestContext,
+    Caller(who): Caller,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let now = api.clock.now();
+    let Some(session) = sessions::find(&api.store, &who.jti).await? else {
+        return Err(ApiError::unauthorized("the request has no session"));
+    };
+    if session.last_used_at + TOUCH_EVERY <= now {
+        let address = context.from().map(|peer| peer.0.ip().to_string());
+        sessions::touch(&api.store, &who.jti, address, now).await?;
+    }
+    let is_due = who.expires_at - now < IDLE_TTL - RENEW_AFTER && who.expires_at < session.expires_at;
+    let who = Identity { expires_at: session.expires_at, ..who };
+    let cookie = is_due.then(|| cookie_for(&api, &who, &headers, now)).transpose()?;
+    let cookie = cookie.map(|cookie| [(header::SET_COOKIE, cookie)]);
+    Ok((cookie, Json(api.who_am_i(who, true))).into_response())
+}
+
+/// Ends the session of this browser.
+#[utoipa::path(
+    delete, path = "/api/session", operation_id = "end_session", tag = "session",
+    responses((status = 204, description = "The session has ended, and the cookie is removed."))
+)]
+async fn end_current(
+    State(api): State<PublicApi>,
+    RpcCaller { who, entry }: RpcCaller,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    sessions::end(&api.store, &who.user, &who.jti, AuditEntry { action: ENDED.to_owned(), ..entry }).await?;
+    let cookie = SessionCookie::new(api.instance).set("", 0, &headers);
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
+}
+
+/// Lists the caller's open sessions, the last used first.
+#[utoipa::path(
+    get, path = "/api/sessions", operation_id = "list_sessions", tag = "session",
+    responses((status = 200, body = Page<SessionSummary>, description = "All of them, at most 64."))
+)]
+async fn list(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<Page<SessionSummary>>, ApiError> {
+    let rows = sessions::list(&api.store, &who.user, api.clock.now()).await?;
+    let items = rows.into_iter().map(|row| SessionSummary {
+        current: row.jti == who.jti,
+        id: row.jti,
+        created_at: row.created_at,
+        last_used_at: row.last_used_at,
+        expires_at: row.expires_at,
+        address: row.address,
+        agent: row.agent,
+    });
+    Ok(Json(Page { items: items.collect(), next_cursor: None }))
+}
+
+/// Ends one of the caller's sessions.
+#[utoipa::path(
+    delete, path = "/api/sessions/{id}", operation_id = "end_session_by_id", tag = "session",
+    params(("id" = String, Path, description = "The session's id.")),
+    responses((status = 204, description = "It has ended."))
+)]
+async fn end(
+    State(api): State<PublicApi>,
+    RpcCaller { who, entry }: RpcCaller,
+    ApiPath(id): ApiPath<String>,
+) -> Result<StatusCode, ApiError> {
+    if sessions::end(&api.store, &who.user, &id, AuditEntry { action: ENDED.to_owned(), ..entry }).await? {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    Err(ApiError::not_found())
+}
+
+/// Returns who the caller is.
+#[utoipa::path(
+    get, path = "/api/whoami", operation_id = "whoami", tag = "session",
+    responses((status = 200, body = WhoAmI, description = "The user and the role of the token or session."))
+)]
+async fn whoami(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<WhoAmI>, ApiError> {
+    let session = sessions::find(&api.store, &who.jti).await?;
+    let expires_at = session.as_ref().map_or(who.expires_at, |session| session.expires_at);
+    Ok(Json(api.who_am_i(Identity { expires_at, ..who }, session.is_some())))
+}
+
+impl PublicApi {
+    fn who_am_i(&self, who: Identity, is_session: bool) -> WhoAmI {
+        WhoAmI {
+            role: who.role.as_str().to_owned(),
+            user: who.user,
+            session_id: is_session.then_some(who.jti),
+            expires_at: who.expires_at,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            instance: self.instance,
+            now: self.clock.now(),
+            key: None,
+        }
+    }
+}
+
+/// The cookie of a session: it ends when the session is not used, or with it.
+fn cookie_for(api: &PublicApi, who: &Identity, headers: &HeaderMap, now: DateTime<Utc>) -> Result<String, ApiError> {
+    let expires_at = who.expires_at.min(now + IDLE_TTL);
+    let value = api.key.issue_session(&Identity { expires_at, ..who.clone() }, now).map_err(ApiError::internal)?;
+    Ok(SessionCookie::new(api.instance).set(&value, (expires_at - now).num_seconds(), headers))
+}
+
+/// 128 random bits.
+fn random_text() -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>())
+}

@@ -1,0 +1,214 @@
+//! Sessions of browsers: how they begin and end, and what a request must have for its cookie to count.
+
+use std::time::Duration;
+
+use orchestrator::{
+    auth::Role,
+    clock::ManualClock,
+    store::tokens,
+};
+use protocol::{ErrorCode, SessionCode, SessionSummary, WhoAmI};
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+use tests::{Reply, User, World};
+
+/// A browser that is logged in.
+struct Browser {
+    server: User,
+    cookie: String,
+    key: String,
+}
+
+impl Browser {
+    /// Opens a session with a code or a token.
+    async fn open(server: &User, body: &Value) -> Result<Self, Reply> {
+        let request = server.request(Method::POST, "/api/session").header("Sec-Fetch-Site", "same-origin");
+        let reply = Reply::of(request.json(body)).await;
+        if reply.status != 200 {
+            return Err(reply);
+        }
+        let key = reply.body["key"].as_str().unwrap().to_owned();
+        Ok(Self { server: server.clone(), cookie: cookie_of(&reply).unwrap(), key })
+    }
+
+    /// As the pages of the server make it.
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.bare(method, path).header("Sec-Fetch-Site", "same-origin");
+        request.header("X-Gantry-Key", &self.key)
+    }
+
+    /// With the cookie only.
+    fn bare(&self, method: Method, path: &str) -> RequestBuilder {
+        self.server.request(method, path).header("Cookie", &self.cookie)
+    }
+
+    async fn get(&self, path: &str) -> Reply {
+        Reply::of(self.request(Method::GET, path)).await
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Reply {
+        Reply::of(self.request(Method::POST, path).json(body)).await
+    }
+
+    async fn delete(&self, path: &str) -> Reply {
+        Reply::of(self.request(Method::DELETE, path)).await
+    }
+}
+
+/// The name and value that a reply sets.
+fn cookie_of(reply: &Reply) -> Option<String> {
+    Some(reply.header("set-cookie")?.split(';').next()?.to_owned())
+}
+
+async fn link(user: &User) -> Value {
+    let code: SessionCode = user.post("/api/session/codes", &json!({})).await.expect(201).json();
+    json!({"code": code.code})
+}
+
+#[tokio::test]
+async fn a_link_opens_one_session_of_its_user() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let code = link(&ada).await;
+    let server = world.anonymous();
+    let browser = Browser::open(&server, &code).await.ok().unwrap();
+    let again = Browser::open(&server, &code).await.err().unwrap();
+    let unknown = Browser::open(&server, &json!({"code": "AAAAAAAAAAAAAAAAAAAAAA"})).await.err().unwrap();
+    assert_eq!(again.problem(ErrorCode::Unauthorized).body["detail"], unknown.body["detail"]);
+
+    let who: WhoAmI = browser.get("/api/session").await.expect(200).json();
+    assert_eq!((who.user.as_str(), who.role.as_str(), who.key), ("ada", "user", None));
+    assert_eq!(browser.get("/api/whoami").await.expect(200).body["session_id"], json!(who.session_id));
+    let job = browser.post("/api/jobs", &json!({"prompt": "hi", "hold": true})).await.expect(201);
+    assert_eq!(job.body["user_id"], "ada");
+
+    // The cookie is no token, and a token is no cookie.
+    let (name, value) = browser.cookie.split_once('=').unwrap();
+    server.with_token(value).get("/api/session").await.problem(ErrorCode::Unauthorized);
+    let token = world.fresh("ada", Role::User);
+    let with_token = server.request(Method::GET, "/api/whoami").header("Cookie", format!("{name}={token}"));
+    Reply::of(with_token).await.problem(ErrorCode::Unauthorized);
+    ada.get("/api/session").await.problem(ErrorCode::Unauthorized);
+
+    let ended = browser.delete("/api/session").await.expect(204);
+    assert!(ended.header("set-cookie").unwrap().contains("Max-Age=0"));
+    browser.get("/api/session").await.problem(ErrorCode::Unauthorized);
+    ada.cancel(job.body["id"].as_str().unwrap().parse().unwrap()).await.expect(202);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn requests_of_other_sites_change_and_read_nothing() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let browser = Browser::open(&world.anonymous(), &link(&ada).await).await.ok().unwrap();
+    let host = ada.base().strip_prefix("http://").unwrap().to_owned();
+    let own = format!("http://{host}");
+    let body = json!({"prompt": "planted"});
+    let key = ("X-Gantry-Key", browser.key.as_str());
+    let refused: &[&[(&str, &str)]] = &[
+        &[],
+        &[("Sec-Fetch-Site", "cross-site"), key],
+        &[("Sec-Fetch-Site", "same-site"), key],
+        &[("Sec-Fetch-Site", "none"), key],
+        &[("Origin", "null"), key],
+        &[("Origin", "http://127.0.0.1:1"), key],
+        &[("Origin", "https://elsewhere.example"), key],
+        // Its own origin, without the key or with another one.
+        &[("Sec-Fetch-Site", "same-origin")],
+        &[("Origin", &own)],
+        &[("Sec-Fetch-Site", "same-origin"), ("X-Gantry-Key", "AAAAAAAAAAAAAAAAAAAAAA")],
+    ];
+    for fields in refused {
+        let request = browser.bare(Method::POST, "/api/jobs").json(&body);
+        let request = fields.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        Reply::of(request).await.problem(ErrorCode::CrossOrigin);
+    }
+    for site in ["cross-site", "same-site"] {
+        let read = browser.bare(Method::GET, "/api/jobs").header("Sec-Fetch-Site", site);
+        Reply::of(read).await.problem(ErrorCode::CrossOrigin);
+        // Nor is a browser logged in as somebody else.
+        let login = world.anonymous().request(Method::POST, "/api/session").header("Sec-Fetch-Site", site);
+        Reply::of(login.json(&link(&ada).await)).await.problem(ErrorCode::CrossOrigin);
+    }
+    assert_eq!(ada.jobs().await, []);
+    let lan = browser.bare(Method::POST, "/api/session/codes").header("Origin", &own).header(key.0, key.1);
+    Reply::of(lan.json(&json!({}))).await.expect(201);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_session_ends_with_its_token_and_shows_where_it_is_used() {
+    let world = World::new().await;
+    let token = world.fresh("ada", Role::Viewer);
+    let server = world.anonymous();
+    let (viewer, pasted) = (server.with_token(&token), json!({"token": token}));
+    let first = Browser::open(&server, &link(&viewer).await).await.ok().unwrap();
+    let second = Browser::open(&server, &pasted).await.ok().unwrap();
+    second.post("/api/jobs", &json!({"prompt": "hi"})).await.problem(ErrorCode::Forbidden);
+    let sessions: Vec<SessionSummary> = serde_json::from_value(second.get("/api/sessions").await.body["items"].clone()).unwrap();
+    let current: Vec<bool> = sessions.iter().map(|session| session.current).collect();
+    assert_eq!(current.iter().filter(|current| **current).count(), 1, "{sessions:?}");
+    assert!(sessions.iter().all(|session| session.address.as_deref() == Some("127.0.0.1")));
+
+    // Another user's session is as one that does not exist.
+    let other = sessions.iter().find(|session| !session.current).unwrap();
+    let bob = Browser::open(&server, &link(&world.user("bob")).await).await.ok().unwrap();
+    bob.delete(&format!("/api/sessions/{}", other.id)).await.problem(ErrorCode::NotFound);
+    second.delete(&format!("/api/sessions/{}", other.id)).await.expect(204);
+    first.get("/api/session").await.problem(ErrorCode::Unauthorized);
+
+    let jti = world.key().verify(&token, world.clock().now()).unwrap().jti;
+    let code = link(&viewer).await;
+    tokens::revoke(&world.store().await, &jti, world.clock().now()).await.unwrap();
+    second.get("/api/session").await.problem(ErrorCode::Unauthorized);
+    for opening in [code, pasted] {
+        Browser::open(&server, &opening).await.err().unwrap().problem(ErrorCode::Unauthorized);
+    }
+    bob.get("/api/session").await.expect(200);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn codes_and_sessions_have_an_end() {
+    let clock = ManualClock::at("2026-03-01T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&clock).build().await;
+    let hours = |hours: u64| Duration::from_secs(hours * 3600);
+    let day = chrono::Duration::days(30);
+    let token = world.key().issue("ada", Role::User, world.clock().now(), day).unwrap().token;
+    let server = world.anonymous();
+    let ada = server.with_token(&token);
+    let late = link(&ada).await;
+    clock.advance(Duration::from_secs(601));
+    Browser::open(&server, &late).await.err().unwrap().problem(ErrorCode::Unauthorized);
+
+    // Used each seven hours it is renewed, for seven days.
+    let mut browser = Browser::open(&server, &link(&ada).await).await.ok().unwrap();
+    for _ in 0..23 {
+        clock.advance(hours(7));
+        let reply = browser.get("/api/session").await.expect(200);
+        browser.cookie = cookie_of(&reply).unwrap();
+    }
+    clock.advance(hours(7));
+    browser.get("/api/session").await.problem(ErrorCode::Unauthorized);
+
+    let idle = Browser::open(&server, &link(&ada).await).await.ok().unwrap();
+    clock.advance(hours(1));
+    assert_eq!(cookie_of(&idle.get("/api/session").await.expect(200)), None, "it is fresh");
+    clock.advance(hours(12));
+    idle.get("/api/session").await.problem(ErrorCode::Unauthorized);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn without_the_dashboard_there_are_no_sessions() {
+    let world = World::builder().set("GANTRY_DASHBOARD", false).build().await;
+    let ada = world.user("ada");
+    ada.post("/api/session/codes", &json!({})).await.problem(ErrorCode::NotFound);
+    ada.get("/api/whoami").await.expect(200);
+    let page = ada.request(Method::GET, "/").header("Accept", "text/html");
+    assert!(Reply::of(page).await.expect(200).body.as_str().unwrap().contains("gantry token create"));
+    let unknown = ada.request(Method::GET, "/jobs").header("Accept", "text/html");
+    Reply::of(unknown).await.problem(ErrorCode::NotFound);
+    world.finish().await;
+}
