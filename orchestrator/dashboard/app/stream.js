@@ -94,7 +94,6 @@ export function openStream({ url, after = null, onMessage, onConnection }) {
   /** @param {Connection} connection */
   function report(connection) {
     if (isClosed) return;
-    if (state === "live") lostAt = Date.now();
     state = connection.state;
     onConnection(connection);
   }

@@ -48,12 +48,13 @@ export const T = {
     back: "Connected again",
   },
   zone: "Time zone",
+  times: (/** @type {string} */ zone) => `Times are in ${zone}`,
   zones: {
     browser: (/** @type {string} */ zone) => `${zone}, this browser`,
     setting: (/** @type {string} */ zone) => `${zone}, your setting`,
   },
   theme: "Colours",
-  themes: { system: "as the system", light: "light", dark: "dark" },
+  themes: { system: "system colours", light: "light", dark: "dark" },
   keys: {
     title: "Keyboard",
     use: "Use single keys",
@@ -104,6 +105,7 @@ export const T = {
     today: (/** @type {string} */ cost, /** @type {string} */ tokens) => `today (UTC): ${cost}, ${tokens} tokens`,
     noCounts: "The counts could not be loaded.",
     cancelling: "is being cancelled",
+    endedAt: "ended",
     elapsed: "running for",
     tokens: "tokens",
     cost: "cost",

@@ -1,0 +1,50 @@
+// Keys of the keyboard: one table of what they do, which people can switch off.
+//
+// Single keys do nothing in fields, and nothing at all once they are switched off (WCAG 2.1.4).
+
+import { signal } from "@preact/signals";
+import { T } from "./texts.js";
+
+/** @typedef {{ key: string, text: string, run: () => void }} Shortcut */
+
+const STORED = "gantry.keys";
+
+/** Whether single keys are used. */
+export const isOn = signal(localStorage.getItem(STORED) !== "off");
+
+/** Whether the list of keys is open. */
+export const isListOpen = signal(false);
+
+/** @param {boolean} on */
+export function setOn(on) {
+  localStorage.setItem(STORED, on ? "on" : "off");
+  isOn.value = on;
+}
+
+const focusFilter = () => /** @type {HTMLElement | null} */ (document.querySelector("input[type=search]"))?.focus();
+
+/** @type {import("@preact/signals").Signal<Shortcut[]>} */
+export const shortcuts = signal([
+  { key: "?", text: T.keys.help, run: () => void (isListOpen.value = true) },
+  { key: "/", text: T.keys.filter, run: focusFilter },
+]);
+
+/** Adds keys while a page is open; the result removes them. @param {Shortcut[]} added */
+export function bind(added) {
+  shortcuts.value = [...shortcuts.value, ...added];
+  return () => void (shortcuts.value = shortcuts.value.filter((one) => !added.includes(one)));
+}
+
+const FIELDS = "input, textarea, select, [contenteditable], dialog";
+
+/** @param {KeyboardEvent} event */
+function onKey(event) {
+  if (!isOn.value || event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target instanceof Element && event.target.closest(FIELDS)) return;
+  const found = shortcuts.value.findLast(({ key }) => key === event.key);
+  if (!found) return;
+  event.preventDefault();
+  found.run();
+}
+
+export const startKeys = () => addEventListener("keydown", onKey);

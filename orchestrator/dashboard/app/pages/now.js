@@ -1,0 +1,122 @@
+// The first page: which jobs run now, and how many there are in each state.
+
+import { useEffect, useRef } from "preact/hooks";
+import { get } from "../api.js";
+import { cost, tokens } from "../format.js";
+import { position, positioned } from "../live.js";
+import { generation, who } from "../session.js";
+import { counts, haveCountsFailed, jobs, readCounts, resyncs } from "../store.js";
+import { STATES, T } from "../texts.js";
+import { Copy, CopyAs, Elapsed, Empty, Failed, Heading, Id, Loading, State, Text, Time, announce, html, useLoad } from "../ui.js";
+
+/** @typedef {import("../store.js").Job} Job */
+
+export const title = T.now.title;
+
+const LIMIT = 50;
+const MAX_ROWS = 60;
+const QUERY = { state: "in_progress", limit: LIMIT };
+
+/** @param {AbortSignal} signal */
+async function read(signal) {
+  await positioned();
+  const seen = position();
+  const { items } = await get("/api/jobs", { query: QUERY, signal });
+  for (const job of items) jobs.put(job, seen);
+  // The oldest first: a new job then moves no other row.
+  return items.map(({ id }) => id).reverse();
+}
+
+/** What runs, and what has ended since the page was read: rows stay where they are. @param {string[] | null} listed */
+function useRows(listed) {
+  const shown = useRef({ listed, ids: [...(listed ?? [])] });
+  if (shown.current.listed !== listed) shown.current = { listed, ids: [...(listed ?? [])] };
+  const known = new Set(shown.current.ids);
+  const added = jobs.all().filter(({ id, state }) => state === "in_progress" && !known.has(id)).map(({ id }) => id).sort();
+  let excess = known.size + added.length - MAX_ROWS;
+  // Those that have ended make room for others.
+  const kept = [...known].filter((id) => jobs.get(id)?.state === "in_progress" || (excess -= 1) < 0);
+  shown.current.ids = [...kept, ...added].slice(0, MAX_ROWS);
+  return shown.current.ids.flatMap((id) => jobs.get(id) ?? []);
+}
+
+/** Says when a job that was shown as running has ended. @param {Job[]} rows */
+function useAnnouncements(rows) {
+  const before = useRef(/** @type {Map<string, Job["state"]>} */ (new Map()));
+  const states = rows.map(({ state }) => state).join();
+  useEffect(() => {
+    for (const { id, state, title } of rows) {
+      if (before.current.get(id) === "in_progress" && state !== "in_progress") announce(T.now.ended(title, STATES[state]));
+    }
+    before.current = new Map(rows.map(({ id, state }) => [id, state]));
+  }, [states]);
+}
+
+/** @param {{ job: Job }} props */
+function Row({ job }) {
+  const { usage } = job;
+  const isRunning = job.state === "in_progress";
+  const why = [job.reason, job.message].filter(Boolean).join(": ");
+  return html`
+    <li class="row">
+      <${State} state=${job.state} />
+      <span class="title">
+        <${Text}>${job.title || job.prompt_preview}<//>
+        ${who.value?.role === "admin" && html` <span class="note"><${Text}>${job.user_id}<//></span>`}
+        ${isRunning && job.cancel_requested_at && html`<span class="note reason">${T.now.cancelling}</span>`}
+        ${job.finished_at && html`<span class="note reason">${T.now.endedAt} <${Time} at=${job.finished_at} /> <${Text}>${why}<//></span>`}
+      </span>
+      <span class="number"><span class="hidden">${T.now.elapsed} </span><${Elapsed} from=${job.started_at} to=${isRunning ? null : job.finished_at} /></span>
+      <span class="number">${tokens(usage.input_tokens + usage.output_tokens)}<span class="unit"> ${T.now.tokens}</span></span>
+      <span class="number"><span class="hidden">${T.now.cost} </span>${cost(usage.cost_usd)}</span>
+      <${Id} id=${job.id} />
+    </li>
+  `;
+}
+
+function Counts() {
+  const known = counts.value;
+  if (!known) {
+    return haveCountsFailed.value
+      ? html`<p class="failure">${T.now.noCounts} <button type="button" onClick=${readCounts}>${T.again}</button></p>`
+      : html`<${Loading} />`;
+  }
+  const { states, usage_today: today } = known;
+  const names = /** @type {Job["state"][]} */ (Object.keys(STATES)).filter((name) => states[name] > 0);
+  return html`
+    <ul class="counts" aria-label=${T.now.counts}>
+      ${names.map((name) => html`<li key=${name}><${State} state=${name} /> <strong>${states[name]}</strong></li>`)}
+    </ul>
+    <p class="note">${T.now.today(cost(today.cost_usd), tokens(today.input_tokens + today.output_tokens))}</p>
+  `;
+}
+
+const First = () => html`
+  <${Empty}>
+    <h2>${T.now.noJobs}</h2>
+    <p>${T.now.first}</p>
+    <p class="line"><code>${T.now.command}</code> <${Copy} text=${T.now.command} name=${T.now.command} /></p>
+  <//>
+`;
+
+export default function Now() {
+  const { value, error, isLoading, again } = useLoad(read, [generation.value, resyncs.value]);
+  const rows = useRows(value);
+  useAnnouncements(rows);
+  const states = counts.value?.states;
+  const hasNone = states && Object.values(states).every((count) => count === 0);
+  const left = states ? states.in_progress - rows.filter(({ state }) => state === "in_progress").length : 0;
+  const isEmpty = rows.length === 0;
+  if (isEmpty && hasNone && !isLoading && !error) return html`<${Heading}>${title}<//><${First} />`;
+  return html`
+    <${Heading}>${title}<//>
+    <${Counts} />
+    <h2>${T.now.running}</h2>
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${isEmpty && isLoading && html`<${Loading} />`}
+    ${isEmpty && !isLoading && !error && html`<${Empty}><p>${T.now.none}</p><//>`}
+    ${!isEmpty && html`<ul class="rows">${rows.map((job) => html`<${Row} key=${job.id} job=${job} />`)}</ul>`}
+    ${left > 0 && rows.length >= LIMIT && html`<p class="note">${T.now.more(left)}</p>`}
+    <${CopyAs} cli="gantry job list --state in_progress" path=${`/api/jobs?state=in_progress&limit=${LIMIT}`} />
+  `;
+}

@@ -1,0 +1,106 @@
+// Pages by URL, with the History API: every state is a URL.
+//
+// Owns the table of pages and the present place. Never loads or shows a page: `shell.js` does.
+
+import { signal } from "@preact/signals";
+
+/**
+ * A page: `name` is its key in the texts; pages with `isListed` are in the navigation.
+ * @typedef {{ path: string, name: string, isListed?: boolean, load: () => Promise<PageModule> }} Route
+ * @typedef {{ default: import("preact").ComponentType<any>, title: string }} PageModule
+ * @typedef {{ route: Route | null, params: Record<string, string>, path: string, query: URLSearchParams }} Place
+ */
+
+/** All pages, in the order of the navigation. In a path, `:name` is one part and `*name` is the rest. @type {Route[]} */
+export const routes = [
+  { path: "/", name: "now", isListed: true, load: () => import("./pages/now.js") },
+  { path: "/login", name: "login", load: () => import("./pages/login.js") },
+];
+
+/** @param {string} text */
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // Not UTF-8, as a file's name may be.
+  }
+}
+
+/**
+ * The values of a pattern's names in a path, or null if it is another path.
+ * @param {string} pattern @param {string} path
+ */
+export function match(pattern, path) {
+  /** @type {Record<string, string>} */
+  const params = {};
+  const [names, parts] = [pattern.split("/"), path.replace(/(.)\/$/, "$1").split("/")];
+  for (const [index, name] of names.entries()) {
+    if (name.startsWith("*")) {
+      params[name.slice(1)] = parts.slice(index).map(decode).join("/");
+      return parts.length > index ? params : null;
+    }
+    const part = parts[index];
+    if (part === undefined) return null;
+    if (name.startsWith(":") && part !== "") params[name.slice(1)] = decode(part);
+    else if (name !== part) return null;
+  }
+  return names.length === parts.length ? params : null;
+}
+
+/** @param {URL} url @param {Route[]} [table] @returns {Place} */
+export function resolve(url, table = routes) {
+  for (const route of table) {
+    const params = match(route.path, url.pathname);
+    if (params) return { route, params, path: url.pathname, query: url.searchParams };
+  }
+  return { route: null, params: {}, path: url.pathname, query: url.searchParams };
+}
+
+const here = () => resolve(new URL(location.href));
+
+/** @type {import("@preact/signals").Signal<Place>} */
+export const place = signal({ route: null, params: {}, path: "", query: new URLSearchParams() });
+
+/** What stays in the URL from page to page. */
+const KEPT = "zone";
+
+/** Goes to a page of the dashboard. @param {string} to @param {{ isReplaced?: boolean }} [how] */
+export function go(to, { isReplaced = false } = {}) {
+  const url = new URL(to, location.href);
+  const kept = place.value.query.get(KEPT);
+  if (kept && !url.searchParams.has(KEPT)) url.searchParams.set(KEPT, kept);
+  const isSamePage = url.pathname === location.pathname;
+  history[isReplaced ? "replaceState" : "pushState"](null, "", url);
+  if (!isSamePage) scrollTo(0, 0);
+  place.value = here();
+}
+
+/** Changes parameters of the URL; null removes one. @param {Record<string, string | null>} changes */
+export function setQuery(changes) {
+  const url = new URL(location.href);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null) url.searchParams.delete(name);
+    else url.searchParams.set(name, value);
+  }
+  history.replaceState(null, "", url);
+  place.value = here();
+}
+
+/** @param {MouseEvent} event */
+function onClick(event) {
+  if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const link = event.target instanceof Element ? event.target.closest("a") : null;
+  if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
+  const isInPage = link.hash !== "" && link.pathname === location.pathname && link.search === location.search;
+  // Other paths, such as the API's documentation, are the server's.
+  if (isInPage || !resolve(new URL(link.href)).route) return;
+  event.preventDefault();
+  go(link.href);
+}
+
+/** Follows links and the browser's history. */
+export function startRouter() {
+  place.value = here();
+  addEventListener("popstate", () => (place.value = here()));
+  document.addEventListener("click", onClick);
+}

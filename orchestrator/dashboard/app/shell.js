@@ -1,0 +1,221 @@
+// What is around every page: header, navigation, notes, footer, the title, and the login over a page whose session has ended.
+//
+// Owns which page is shown and the loading of its module. Never knows what a page shows.
+
+import { computed, effect, signal } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+import { get } from "./api.js";
+import { clock, zoneName } from "./format.js";
+import * as keys from "./keys.js";
+import { connection } from "./live.js";
+import { place, routes } from "./router.js";
+import { failure, isOutdated, logOut, start, status, who } from "./session.js";
+import { counts, resyncs } from "./store.js";
+import { T } from "./texts.js";
+import { Dialog, Failed, Icon, Loading, Text, announce, announced, browserZone, chooseZone, html, now, zone } from "./ui.js";
+
+/** @typedef {import("./router.js").Route} Route */
+/** @typedef {import("./router.js").PageModule} PageModule */
+
+/** A connection that is lost for longer is called offline. */
+const OFFLINE_MS = 15_000;
+const LOST_MS = 3_000;
+const STORED_THEME = "gantry.theme";
+
+const MISSING = { path: "", name: "missing", load: () => import("./pages/missing.js") };
+const LOGIN = /** @type {Route} */ (routes.find(({ name }) => name === "login"));
+
+// --- colours
+
+const theme = signal(localStorage.getItem(STORED_THEME) ?? "system");
+
+/** @param {string} chosen */
+export function chooseTheme(chosen) {
+  theme.value = chosen;
+  localStorage.setItem(STORED_THEME, chosen);
+  document.documentElement.dataset["theme"] = chosen;
+}
+chooseTheme(theme.value);
+
+// --- connection
+
+const lostMs = computed(() => {
+  const current = connection.value;
+  // The clock of the page makes this change with time.
+  return current.state === "reconnecting" && now.value ? Date.now() - current.since : 0;
+});
+const isLost = computed(() => lostMs.value > LOST_MS);
+let wasLost = false;
+effect(() => {
+  if (isLost.value !== wasLost) announce(isLost.value ? T.connection.lost : T.connection.back);
+  wasLost = isLost.value;
+});
+
+function connectionWords() {
+  const current = connection.value;
+  if (current.state === "gone") return T.connection.ended;
+  if (current.state !== "reconnecting") return T.connection[current.state];
+  if (!navigator.onLine || lostMs.value > OFFLINE_MS) return T.connection.offline(clock(current.since, zone.value).slice(0, 5));
+  return T.connection.reconnecting(Math.max(1, Math.ceil((current.retryAt - Date.now()) / 1_000)));
+}
+
+function ConnectionState() {
+  const { state } = connection.value;
+  const icon = state === "live" ? "in_progress" : state === "connecting" ? "loading" : "stuck";
+  return html`<span class="connection ${state}"><${Icon} name=${icon} />${connectionWords()}</span>`;
+}
+
+// --- header
+
+function ZoneSwitch() {
+  const [setting, setSetting] = useState(/** @type {string | null} */ (null));
+  const load = async () => {
+    const read = setting === null && (await get("/api/settings").catch(() => null));
+    if (read) setSetting(read.timezone ?? "UTC");
+  };
+  const names = new Map([[zone.value, zone.value], ["UTC", "UTC"]]);
+  if (setting) names.set(setting, T.zones.setting(setting));
+  names.set(browserZone, T.zones.browser(browserZone));
+  return html`
+    <label><span class="hidden">${T.zone}</span>
+      <select value=${zone.value} onFocus=${load} onChange=${(/** @type {any} */ event) => chooseZone(event.target.value)}>
+        ${[...names].map(([name, text]) => html`<option key=${name} value=${name}>${text}</option>`)}
+      </select>
+    </label>
+  `;
+}
+
+const ThemeSwitch = () => html`
+  <label><span class="hidden">${T.theme}</span>
+    <select value=${theme.value} onChange=${(/** @type {any} */ event) => chooseTheme(event.target.value)}>
+      ${Object.entries(T.themes).map(([name, text]) => html`<option value=${name}>${text}</option>`)}
+    </select>
+  </label>
+`;
+
+/** @param {Route} route */
+const titleOf = ({ name }) => T[/** @type {"now"} */ (name)].title;
+
+function Header() {
+  const user = who.value;
+  const listed = routes.filter(({ isListed }) => isListed);
+  const current = place.value.route;
+  return html`
+    <header>
+      <a class="brand" href="/">${T.name}</a>
+      <nav aria-label=${T.navigation}>
+        ${listed.map((route) => html`<a href=${route.path} aria-current=${route === current ? "page" : undefined}>${titleOf(route)}</a>`)}
+      </nav>
+      <${ConnectionState} />
+      <${ZoneSwitch} />
+      <${ThemeSwitch} />
+      ${user && html`<span class="user"><${Text}>${T.user(user.user, user.role)}<//></span>`}
+      <button type="button" onClick=${logOut}>${T.logOut}</button>
+    </header>
+  `;
+}
+
+function Notes() {
+  const [read, setRead] = useState(0);
+  const role = who.value?.role;
+  return html`
+    ${isOutdated.value && html`<p class="banner" role="status">${T.notes.updated} <${Reload} /></p>`}
+    ${resyncs.value > read && html`<p class="banner" role="status">${T.notes.resync}
+      <button type="button" onClick=${() => setRead(resyncs.value)}>${T.close}</button></p>`}
+    ${(role === "admin" || role === "viewer") && html`<p class="banner">${T.notes[role]}</p>`}
+  `;
+}
+
+const Reload = () => html`<button type="button" onClick=${() => location.reload()}>${T.reload}</button>`;
+
+const Footer = () => html`
+  <footer>
+    <a href="/api/docs/">${T.docs}</a>
+    <a href=${new URL("../vendor/LICENSES", import.meta.url).pathname}>${T.licences}</a>
+    <span class="note">${T.times(zoneName(zone.value, now.value))}</span>
+    <button type="button" class="link" onClick=${() => (keys.isListOpen.value = true)}>${T.keys.title}</button>
+  </footer>
+`;
+
+const KeyList = () => html`
+  <${Dialog} title=${T.keys.title} onClose=${() => (keys.isListOpen.value = false)}>
+    <dl class="keys">
+      ${keys.shortcuts.value.map(({ key, text }) => html`<div><dt><kbd>${key}</kbd></dt><dd>${text}</dd></div>`)}
+      <div><dt><kbd>Esc</kbd></dt><dd>${T.keys.back}</dd></div>
+    </dl>
+    <label class="check">
+      <input type="checkbox" checked=${keys.isOn.value} onChange=${(/** @type {any} */ event) => keys.setOn(event.target.checked)} />${T.keys.use}
+    </label>
+  <//>
+`;
+
+// --- pages
+
+/** @type {Map<Route, PageModule>} */
+const modules = new Map();
+
+/** The module of a page, or why it could not be loaded. @param {Route} route */
+function useModule(route) {
+  const [loaded, setLoaded] = useState(/** @type {{ route: Route, error: string | null } | null} */ (null));
+  useEffect(() => {
+    if (modules.has(route)) return;
+    route.load().then(
+      (module) => (modules.set(route, module), setLoaded({ route, error: null })),
+      // Files of an earlier version are no longer there after an update.
+      () => fetch(import.meta.url, { method: "HEAD", cache: "no-store" }).then(({ status }) => status === 404, () => false)
+        .then((isUpdated) => setLoaded({ route, error: isUpdated ? T.notes.updated : T.errors.page })),
+    );
+  }, [route]);
+  return { module: modules.get(route), error: loaded?.route === route ? loaded.error : null };
+}
+
+let openedPath = location.pathname;
+
+/** @param {{ route: Route }} props */
+function Page({ route }) {
+  const { params, path, query } = place.value;
+  const { module, error } = useModule(route);
+  const states = counts.value?.states;
+  const waiting = states ? states.submitted + states.stuck : 0;
+  useEffect(() => {
+    if (module) document.title = `${waiting > 0 ? `(${waiting}) ` : ""}${module.title} · ${T.name}`;
+  }, [module, waiting]);
+  useEffect(() => {
+    if (!module || openedPath === path) return;
+    openedPath = path;
+    /** @type {HTMLElement | null} */ (document.querySelector("h1"))?.focus();
+  }, [module, path]);
+  if (error) return html`<${Failed} error=${new Error(error)} /><${Reload} />`;
+  return module ? html`<${module.default} key=${path} params=${params} query=${query} />` : html`<${Loading} />`;
+}
+
+function LoginDialog() {
+  const { module, error } = useModule(LOGIN);
+  const { LoginForm } = /** @type {any} */ (module ?? {});
+  // A dialog gives the focus to what is in it when it opens.
+  return (module || error) && html`
+    <${Dialog} title=${T.login.ended}>
+      <p>${T.login.endedNote}</p>
+      ${error ? html`<p>${error}</p><${Reload} />` : html`<${LoginForm} />`}
+    <//>
+  `;
+}
+
+/** The whole page. */
+export function Shell() {
+  const { route } = place.value;
+  const isLogin = status.value === "none" || route === LOGIN;
+  if (status.value === "starting") return html`<main id="main"><${Loading} /></main>`;
+  if (status.value === "unreachable") {
+    return html`<main id="main"><${Failed} error=${failure.value ?? new Error(T.errors.network)} again=${start} /></main>`;
+  }
+  return html`
+    <a class="skip" href="#main">${T.skip}</a>
+    ${!isLogin && html`<${Header} /><${Notes} />`}
+    <main id="main" tabindex="-1" class=${isLogin ? "narrow" : ""}><${Page} route=${isLogin ? LOGIN : (route ?? MISSING)} /></main>
+    <${Footer} />
+    <p class="hidden" role="status">${announced.value}</p>
+    ${keys.isListOpen.value && html`<${KeyList} />`}
+    ${status.value === "ended" && route !== LOGIN && html`<${LoginDialog} />`}
+  `;
+}

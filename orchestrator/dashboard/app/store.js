@@ -1,0 +1,225 @@
+// What the API has said, once for all pages: a list and its detail read the same row.
+//
+// Owns the order of what is read and what events say, the limits of what is kept, and when events are applied. Never holds a whole
+// history, prompt or result: a row is what a list shows.
+
+import { batch, signal } from "@preact/signals";
+import { ApiError, get } from "./api.js";
+import { position } from "./live.js";
+
+/** @typedef {import("./api.js").schemas} schemas */
+/** @typedef {schemas["JobSummary"]} Job */
+/** @typedef {schemas["InstanceEvent"]} InstanceEvent */
+
+const MAX_JOBS = 2_000;
+const PREVIEW_CHARS = 200;
+const HIDDEN_MS = 250;
+/** Reads of single objects at once. */
+const AT_ONCE = 4;
+/** The same object is not read more often. */
+const OBJECT_GAP_MS = 5_000;
+const COUNTS_GAP_MS = 2_000;
+
+/**
+ * Rows by id, at most `cap`: the ones that were not heard of for longest are left out.
+ * @template {{ id: string }} Row
+ * @param {number} cap
+ */
+export function createTable(cap) {
+  /** `seen` is the position of the stream that the row is not older than. @type {Map<string, { row: Row, seen: number }>} */
+  const rows = new Map();
+  const version = signal(0);
+
+  /** @param {Row} row @param {number} seen */
+  function set(row, seen) {
+    rows.delete(row.id);
+    rows.set(row.id, { row, seen });
+    for (const id of rows.keys()) {
+      if (rows.size <= cap) break;
+      rows.delete(id);
+    }
+    version.value += 1;
+  }
+
+  return {
+    /** @param {string} id */
+    get: (id) => (version.value, rows.get(id)?.row),
+    all: () => (version.value, Array.from(rows.values(), ({ row }) => row)),
+    /** Takes what was read when the stream was at `seen`, unless something newer is known. @param {Row} row @param {number} seen */
+    put(row, seen) {
+      if ((rows.get(row.id)?.seen ?? 0) <= seen) set(row, seen);
+    },
+    /** Takes what an event says about a known row; false if the row is not known. @param {string} id @param {number} seen @param {Partial<Row>} change */
+    merge(id, seen, change) {
+      const known = rows.get(id);
+      if (known && known.seen < seen) set({ ...known.row, ...change }, seen);
+      return known !== undefined;
+    },
+    /** @param {string} id */
+    drop: (id) => void (rows.delete(id) && (version.value += 1)),
+    clear: () => (rows.clear(), void (version.value += 1)),
+  };
+}
+
+/**
+ * Collects what comes quickly and hands it over together.
+ * @template Item
+ * @param {(items: Item[]) => void} apply @param {(run: () => void) => void} schedule
+ */
+export function createQueue(apply, schedule) {
+  /** @type {Item[]} */
+  let waiting = [];
+  return (/** @type {Item} */ item) => {
+    if (waiting.push(item) > 1) return;
+    schedule(() => {
+      const items = waiting;
+      waiting = [];
+      apply(items);
+    });
+  };
+}
+
+/**
+ * Reads objects that are asked for by id: each once at a time, not again within `gapMs`, a few at once, and none for a hidden tab.
+ * @param {(id: string) => Promise<void>} read
+ * @param {{ gapMs: number, atOnce?: number, most?: number, isPaused?: () => boolean }} options
+ */
+export function createFetcher(read, { gapMs, atOnce = AT_ONCE, most = MAX_JOBS, isPaused = () => false }) {
+  /** @type {Set<string>} */
+  const wanted = new Set();
+  /** @type {Set<string>} */
+  const resting = new Set();
+  let running = 0;
+
+  function pump() {
+    if (isPaused()) return;
+    for (const id of wanted) {
+      if (running >= atOnce) return;
+      if (resting.has(id)) continue;
+      wanted.delete(id);
+      resting.add(id);
+      running += 1;
+      const end = () => {
+        running -= 1;
+        setTimeout(() => (resting.delete(id), pump()), gapMs);
+        pump();
+      };
+      // A failure is a connection's, which is shown, or the object is gone.
+      read(id).then(end, end);
+    }
+  }
+
+  return {
+    pump,
+    /** @param {string} id */
+    want(id) {
+      wanted.add(id);
+      // With so many, the newest are those that somebody may look at.
+      for (const oldest of wanted) {
+        if (wanted.size <= most) break;
+        wanted.delete(oldest);
+      }
+      pump();
+    },
+    clear: () => wanted.clear(),
+  };
+}
+
+/** @type {ReturnType<typeof createTable<Job>>} */
+export const jobs = createTable(MAX_JOBS);
+
+/** The jobs by state, and the usage of the day. @type {import("@preact/signals").Signal<schemas["JobCounts"] | null>} */
+export const counts = signal(null);
+export const haveCountsFailed = signal(false);
+
+/** Grows when events were missed: pages are read again. */
+export const resyncs = signal(0);
+
+const isPaused = () => document.hidden;
+
+/** A job without its long texts. @param {schemas["Job"]} job @returns {Job} */
+function summary({ prompt, result, metadata, queue_position, ...rest }) {
+  return { ...rest, prompt_preview: prompt.slice(0, PREVIEW_CHARS) };
+}
+
+const jobFetcher = createFetcher(async (id) => {
+  const seen = position();
+  try {
+    jobs.put(summary(await get("/api/jobs/{id}", { path: { id } })), seen);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) jobs.drop(id);
+  }
+}, { gapMs: OBJECT_GAP_MS, isPaused });
+
+const countsFetcher = createFetcher(async () => {
+  try {
+    counts.value = await get("/api/jobs/summary");
+    haveCountsFailed.value = false;
+  } catch {
+    haveCountsFailed.value = true;
+  }
+}, { gapMs: COUNTS_GAP_MS, atOnce: 1, isPaused });
+
+export const readCounts = () => countsFetcher.want("counts");
+
+/** @type {Set<string>} */
+const FINISHED = new Set(["completed", "accepted", "failed", "cancelled"]);
+
+/** What each kind of event changes. A kind that is not here is not asked for. */
+const HANDLERS = {
+  /** @param {Extract<InstanceEvent, { kind: "state" }>} event */
+  state({ job_id: id, cursor, at, data }) {
+    /** @type {Partial<Job>} */
+    const change = { state: data.to, reason: data.reason ?? null, message: data.message ?? null, last_activity_at: at };
+    if (FINISHED.has(data.to)) change.finished_at = at;
+    if (data.to === "in_progress") change.started_at = jobs.get(id)?.started_at ?? at;
+    jobs.merge(id, cursor, change);
+    // The event has neither the title nor what the job has used.
+    jobFetcher.want(id);
+    readCounts();
+  },
+  /** @param {Extract<InstanceEvent, { kind: "llm_call" }>} event */
+  llm_call({ job_id: id, cursor, at }) {
+    if (jobs.merge(id, cursor, { last_activity_at: at })) jobFetcher.want(id);
+  },
+};
+
+export const KINDS = Object.keys(HANDLERS);
+
+/** Applies an event soon: with the others of the same frame, or of 250 ms in a hidden tab. */
+export const push = createQueue(
+  (/** @type {InstanceEvent[]} */ events) => batch(() => {
+    for (const event of events) {
+      const handler = /** @type {Record<string, ((event: any) => void) | undefined>} */ (HANDLERS)[event.kind];
+      handler?.(event);
+    }
+  }),
+  (run) => {
+    let frame = 0;
+    const once = () => (cancelAnimationFrame(frame), clearTimeout(timer), run());
+    // A tab that is hidden meanwhile gets no frame.
+    const timer = setTimeout(once, HIDDEN_MS);
+    if (!document.hidden) frame = requestAnimationFrame(once);
+  },
+);
+
+/** Discards what was derived from events and asks pages to read again. */
+export function resync() {
+  jobs.clear();
+  resyncs.value += 1;
+  readCounts();
+}
+
+/** Forgets everything: it was another session's. */
+export function clear() {
+  jobs.clear();
+  jobFetcher.clear();
+  countsFetcher.clear();
+  counts.value = null;
+}
+
+/** Reads what a hidden tab has not read. */
+export function wake() {
+  jobFetcher.pump();
+  countsFetcher.pump();
+}

@@ -1,0 +1,189 @@
+// Small parts of pages: texts, states, times, what is shown while loading and after a failure.
+//
+// Every text that is not the dashboard's own goes through `Text`, as a text node. Nothing here makes HTML from a string.
+
+import { computed, signal } from "@preact/signals";
+import htm from "htm";
+import { h } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { clock, date, duration, isZone, relative, shortId, time } from "./format.js";
+import { place, setQuery } from "./router.js";
+import { serverNow } from "./session.js";
+import { STATES, T } from "./texts.js";
+
+/** @typedef {import("preact").ComponentChildren} Children */
+
+export const html = /** @type {(strings: TemplateStringsArray, ...values: any[]) => import("preact").VNode<any>} */ (htm.bind(h));
+
+const SPRITE = new URL("../icons.svg", import.meta.url).pathname;
+
+// --- time
+
+const STORED_ZONE = "gantry.zone";
+export const browserZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const storedZone = signal(localStorage.getItem(STORED_ZONE));
+
+/** The zone of all times that are shown: the URL's, the chosen one, the browser's. */
+export const zone = computed(() => {
+  const named = [place.value.query.get("zone"), storedZone.value].find(isZone);
+  return named ?? browserZone;
+});
+
+/** @param {string} name */
+export function chooseZone(name) {
+  const chosen = name === browserZone ? null : name;
+  if (chosen) localStorage.setItem(STORED_ZONE, chosen);
+  else localStorage.removeItem(STORED_ZONE);
+  storedZone.value = chosen;
+  setQuery({ zone: chosen });
+}
+
+/** The server's time, each second while the page is visible. */
+export const now = signal(serverNow());
+
+/** The only timer of the page for what it shows. */
+export function startClock() {
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  let timer;
+  const onVisibility = () => {
+    clearInterval(timer);
+    now.value = serverNow();
+    if (!document.hidden) timer = setInterval(() => (now.value = serverNow()), 1_000);
+  };
+  document.addEventListener("visibilitychange", onVisibility);
+  onVisibility();
+}
+
+/** A time in the chosen zone. @param {{ at: string }} props */
+export function Time({ at }) {
+  const ms = Date.parse(at);
+  const title = `${date(ms, "UTC")}, ${clock(ms, "UTC")} UTC, ${relative(ms, now.value)}`;
+  return html`<time datetime=${at} title=${title}>${time(ms, zone.value, now.value)}</time>`;
+}
+
+/** The time since, or until it ended. @param {{ from: string | null | undefined, to?: string | null | undefined }} props */
+export function Elapsed({ from, to }) {
+  return from ? duration((to ? Date.parse(to) : now.value) - Date.parse(from)) : "–";
+}
+
+// --- texts and icons
+
+/** A text of a person, a model or a tool: its direction is its own. @param {{ children?: Children }} props */
+export const Text = ({ children }) => html`<bdi dir="auto">${children}</bdi>`;
+
+/** @param {{ name: string }} props */
+export const Icon = ({ name }) => html`<svg class="icon" aria-hidden="true"><use href="${SPRITE}#${name}" /></svg>`;
+
+/** The heading of a page. It takes the focus when the page opens. @param {{ children?: Children }} props */
+export const Heading = ({ children }) => html`<h1 tabindex="-1">${children}</h1>`;
+
+/** The state of a job: a form, a word and a colour. @param {{ state: import("./texts.js").JobState }} props */
+export const State = ({ state }) => html`<span class="state ${state}"><${Icon} name=${state} />${STATES[state]}</span>`;
+
+/** @param {{ id: string }} props */
+export const Id = ({ id }) => html`<span class="id"><code title=${id}>${shortId(id)}</code><${Copy} text=${id} name=${shortId(id)} /></span>`;
+
+/** Copies plain text; where the browser allows no clipboard, the text is selected. @param {{ text: string, name?: string, label?: string }} props */
+export function Copy({ text, name = "", label }) {
+  const [note, setNote] = useState("");
+  const [field, setField] = useState(false);
+  useEffect(() => {
+    if (!note) return;
+    const timer = setTimeout(() => (setNote(""), setField(false)), 5_000);
+    return () => clearTimeout(timer);
+  }, [note]);
+  async function copy() {
+    const isCopied = await Promise.resolve().then(() => navigator.clipboard.writeText(text)).then(() => true, () => false);
+    setField(!isCopied);
+    setNote(isCopied ? T.copied : T.selected);
+    announce(isCopied ? T.copied : T.selected);
+  }
+  const select = (/** @type {HTMLInputElement | null} */ input) => input?.select();
+  return html`
+    <button type="button" class="small" title=${note || T.copy} aria-label="${T.copy} ${name || label}" onClick=${copy}>
+      <${Icon} name=${note === T.copied ? "completed" : "copy"} />${label}
+    </button>
+    ${field && html`<input class="copied" readonly aria-label=${T.selected} value=${text} ref=${select} />`}
+  `;
+}
+
+/** Commands that do the same as the page, without the token. @param {{ cli: string, path: string }} props */
+export function CopyAs({ cli, path }) {
+  const curl = `curl -sS -H "Authorization: Bearer $GANTRY_TOKEN" '${location.origin}${path}'`;
+  return html`<p class="note line">${T.now.copyAs} <${Copy} label="CLI" text=${cli} /> <${Copy} label="curl" text=${curl} /></p>`;
+}
+
+/** @type {import("@preact/signals").Signal<string>} */
+export const announced = signal("");
+
+/** Says something to people who do not see the page. @param {string} text */
+export function announce(text) {
+  announced.value = "";
+  requestAnimationFrame(() => (announced.value = text));
+}
+
+// --- what is read
+
+/**
+ * What a page has read. It is read again when an input changes; what was there stays until then.
+ * @template Value
+ * @typedef {{ value: Value | null, error: Error | null, isLoading: boolean, again: () => void }} Loaded
+ */
+
+/**
+ * @template Value
+ * @param {(signal: AbortSignal) => Promise<Value>} load @param {unknown[]} inputs
+ * @returns {Loaded<Value>}
+ */
+export function useLoad(load, inputs) {
+  const [tries, setTries] = useState(0);
+  /** @typedef {{ value: Value | null, error: Error | null, isLoading: boolean }} Result */
+  const [loaded, setLoaded] = useState(/** @type {Result} */ ({ value: null, error: null, isLoading: true }));
+  useEffect(() => {
+    const isOver = new AbortController();
+    const set = (/** @type {Partial<Result>} */ change) => isOver.signal.aborted || setLoaded((before) => ({ ...before, ...change }));
+    set({ isLoading: true });
+    load(isOver.signal).then(
+      (value) => set({ value, error: null, isLoading: false }),
+      (error) => set({ error, isLoading: false }),
+    );
+    return () => isOver.abort();
+  }, [...inputs, tries]);
+  return { ...loaded, again: () => setTries(tries + 1) };
+}
+
+export const Loading = () => html`<p class="loading" role="status"><${Icon} name="loading" />${T.loading}</p>`;
+
+/** @param {{ children?: Children }} props */
+export const Empty = ({ children }) => html`<div class="empty">${children}</div>`;
+
+/** @param {{ error: Error, again?: (() => void) | undefined }} props */
+export function Failed({ error, again }) {
+  const id = "requestId" in error && error.requestId;
+  return html`
+    <div class="failure" role="alert">
+      <p><${Icon} name="failed" /><strong>${T.failed}</strong></p>
+      <p><${Text}>${error.message}<//></p>
+      ${id && html`<p class="note">${T.request(String(id))}</p>`}
+      ${again && html`<button type="button" onClick=${again}>${T.again}</button>`}
+    </div>
+  `;
+}
+
+/** A dialog over the page. Without `onClose` it stays. @param {{ title: string, onClose?: () => void, children?: Children }} props */
+export function Dialog({ title, onClose, children }) {
+  const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  useEffect(() => dialog.current?.showModal(), []);
+  // The event of a closed dialog comes later, when the next one may be open.
+  const close = () => (dialog.current?.close(), onClose?.());
+  const onCancel = (/** @type {Event} */ event) => (event.preventDefault(), onClose && close());
+  // Browsers close a dialog at the second Esc, whatever the page says.
+  const onClosed = () => (onClose ? dialog.current && onClose() : dialog.current?.showModal());
+  return html`
+    <dialog ref=${dialog} aria-label=${title} onCancel=${onCancel} onClose=${onClosed}>
+      <h2>${title}</h2>
+      ${children}
+      ${onClose && html`<button type="button" onClick=${close}>${T.close}</button>`}
+    </dialog>
+  `;
+}

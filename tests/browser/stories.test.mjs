@@ -1,0 +1,235 @@
+// Stories of the dashboard in a real browser, against a running server.
+//
+//     GANTRY_TEST_URL=http://127.0.0.1:PORT GANTRY_TEST_TOKEN=… GANTRY_TEST_CODES=…,… node --test stories.test.mjs
+//
+// The token is a user's, and the codes are two one-time codes of the same user (`gantry dashboard`). GANTRY_TEST_CHROMIUM names the browser.
+// Every story also holds that no page breaks its policy, has an error in its console, or asks another server for anything.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { after, afterEach, before, test } from "node:test";
+
+// The packages may be installed elsewhere.
+const require = createRequire(`${process.env.BROWSER_NODE_DIRECTORY ?? import.meta.dirname}/package.json`);
+const { chromium } = require("playwright-core");
+const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
+
+const given = (name) => process.env[name] || assert.fail(`${name} is not set`);
+const base = given("GANTRY_TEST_URL").replace(/\/$/, "");
+const codes = given("GANTRY_TEST_CODES").split(",");
+const token = given("GANTRY_TEST_TOKEN");
+const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync"];
+
+let browser;
+let contexts = [];
+/** What no page may do, in words. */
+let faults = [];
+
+before(async () => {
+  browser = await chromium.launch({ executablePath: process.env.GANTRY_TEST_CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
+});
+after(() => browser?.close());
+afterEach(async () => {
+  await Promise.all(contexts.map((context) => context.close()));
+  contexts = [];
+  const seen = faults;
+  faults = [];
+  assert.deepEqual(seen, []);
+});
+
+/** A browser of its own, without a session. */
+async function newBrowser(options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  context.setDefaultTimeout(10_000);
+  contexts.push(context);
+  await context.exposeBinding("reportFault", (_, text) => void faults.push(text));
+  await context.addInitScript(() => {
+    addEventListener("securitypolicyviolation", ({ violatedDirective, blockedURI, sample }) =>
+      window.reportFault(`policy: ${violatedDirective} ${blockedURI} ${sample}`));
+  });
+  context.on("request", (request) => {
+    const url = new URL(request.url());
+    if (url.protocol !== "blob:" && url.protocol !== "data:" && url.origin !== base) faults.push(`request to ${url}`);
+  });
+  context.on("weberror", (error) => faults.push(`error: ${error.error()}`));
+  context.on("dialog", (dialog) => (faults.push(`dialog: ${dialog.message()}`), dialog.dismiss()));
+  context.on("console", (message) => {
+    // The browser itself reports refused requests, such as that of a used link.
+    const isRefusal = message.text().startsWith("Failed to load resource");
+    if (message.type() === "error" && !isRefusal) faults.push(`console: ${message.text()}`);
+  });
+  return context;
+}
+
+const heading = (page, name) => page.getByRole("heading", { level: 1, name }).waitFor();
+
+/** A page of a new session, at a path. */
+async function logInByToken(context, path = "/") {
+  const page = await context.newPage();
+  await page.goto(base + path);
+  await page.getByLabel("Or paste a token").fill(token);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByRole("button", { name: "Log out" }).waitFor();
+  return page;
+}
+
+test("a link logs in once, and leaves nothing behind", async () => {
+  const context = await newBrowser();
+  const page = await context.newPage();
+  await page.goto(`${base}/login#code=${codes[0]}`);
+  await heading(page, /^(Now|No jobs)/);
+  assert.equal(page.url(), `${base}/`);
+  const seen = await page.evaluate(() => ({ cookie: document.cookie, key: localStorage.getItem("gantry.key"), left: history.length }));
+  assert.equal(seen.cookie, "", "no script can read the cookie");
+  assert.match(seen.key, /^[\w-]{20,}$/);
+  const [cookie] = await context.cookies();
+  assert.deepEqual([cookie.httpOnly, cookie.sameSite, cookie.path], [true, "Strict", "/"]);
+  await page.getByText("live", { exact: true }).waitFor();
+
+  const other = await (await newBrowser()).newPage();
+  await other.goto(`${base}/login#code=${codes[0]}`);
+  await other.getByRole("alert").getByText("This link was used or has expired.").waitFor();
+  assert.equal(other.url(), `${base}/login`, "the code is out of the address bar");
+  await page.reload();
+  await heading(page, /^(Now|No jobs)/);
+});
+
+test("a second link that is opened in the same tab is used as well", async () => {
+  const page = await (await newBrowser()).newPage();
+  await page.goto(`${base}/login#code=nothing`);
+  await page.getByRole("alert").waitFor();
+  await page.goto(`${base}/login#code=${codes[1]}`);
+  await page.getByRole("button", { name: "Log out" }).waitFor();
+});
+
+test("a token that is pasted logs in where the visitor is, and is kept nowhere", async () => {
+  const context = await newBrowser();
+  const page = await context.newPage();
+  await page.goto(`${base}/`);
+  await heading(page, "Log in");
+  await page.getByText("gantry dashboard", { exact: true }).first().waitFor();
+  await page.getByLabel("Or paste a token").fill("not a token");
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByRole("alert").getByText("This token is invalid").waitFor();
+  await page.getByLabel("Or paste a token").fill(token);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await heading(page, "Now");
+  const stored = await page.evaluate(() => JSON.stringify([{ ...localStorage }, { ...sessionStorage }]));
+  const cookies = JSON.stringify(await context.cookies());
+  assert.ok(!stored.includes(token) && !cookies.includes(token));
+});
+
+test("logging out in one tab tells the others", async () => {
+  const context = await newBrowser();
+  const first = await logInByToken(context);
+  const second = await context.newPage();
+  await second.goto(base);
+  await heading(second, "Now");
+  await second.getByText("live", { exact: true }).waitFor();
+  await first.getByRole("button", { name: "Log out" }).click();
+  await heading(second, "Log in");
+  await heading(first, "Log in");
+  assert.deepEqual(await context.cookies(), []);
+  await second.reload();
+  await heading(second, "Log in");
+  // The other way round: a login in one tab lets the other one in.
+  await first.getByLabel("Or paste a token").fill(token);
+  await first.getByRole("button", { name: "Log in" }).click();
+  await heading(first, "Now");
+  await heading(second, "Now");
+});
+
+test("a session that ends leaves its page and asks to log in over it", async () => {
+  const context = await newBrowser();
+  const page = await logInByToken(context);
+  await heading(page, "Now");
+  await page.getByText("live", { exact: true }).waitFor();
+  // Another tool of the same browser ends the session; the stream notices with its next comment, the page with its next request.
+  const ended = await page.evaluate(async () => {
+    const answer = await fetch("/api/session", { method: "DELETE", headers: { "X-Gantry-Key": localStorage.getItem("gantry.key") } });
+    return answer.status;
+  });
+  assert.equal(ended, 204);
+  const dialog = page.getByRole("dialog", { name: "Your session has ended" });
+  await dialog.waitFor({ timeout: 40_000 });
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Escape");
+  await dialog.waitFor();
+  await check(page, "the login over the page");
+  await dialog.getByLabel("Or paste a token").fill(token);
+  await dialog.getByRole("button", { name: "Log in" }).click();
+  await dialog.waitFor({ state: "hidden" });
+  await page.getByText("live", { exact: true }).waitFor();
+});
+
+test("keys open and close their list, and can be switched off", async () => {
+  const page = await logInByToken(await newBrowser());
+  const list = page.getByRole("dialog", { name: "Keyboard" });
+  await page.keyboard.press("?");
+  await list.getByLabel("Use single keys").uncheck();
+  await page.keyboard.press("Escape");
+  await list.waitFor({ state: "hidden" });
+  await page.keyboard.press("?");
+  await page.getByRole("button", { name: "Keyboard" }).click();
+  await list.getByLabel("Use single keys").check();
+  await list.getByRole("button", { name: "Close" }).click();
+  await list.waitFor({ state: "hidden" });
+  await page.keyboard.press("?");
+  await list.waitFor();
+});
+
+test("times are shown in the chosen zone, which the URL names", async () => {
+  const page = await logInByToken(await newBrowser({ timezoneId: "Europe/Oslo" }));
+  const zone = page.getByLabel("Time zone");
+  assert.equal(await zone.inputValue(), "Europe/Oslo");
+  await zone.selectOption("UTC");
+  await page.waitForURL(`${base}/?zone=UTC`);
+  await page.reload();
+  assert.equal(await zone.inputValue(), "UTC");
+  await zone.selectOption("Europe/Oslo");
+  await page.waitForURL(`${base}/`);
+});
+
+test("an unknown path says so", async () => {
+  const page = await logInByToken(await newBrowser(), "/no/such%20page?x=1");
+  await heading(page, "Page not found");
+  await page.getByRole("link", { name: "Go to what runs now" }).click();
+  await heading(page, "Now");
+  assert.equal(await page.evaluate(() => document.activeElement.tagName), "H1");
+  await page.goBack();
+  await heading(page, "Page not found");
+});
+
+const PAGES = [["/login", "Log in"], ["/", "Now"], ["/nothing", "Page not found"]];
+for (const colorScheme of ["light", "dark"]) {
+  for (const width of [1280, 360]) {
+    test(`pages are accessible: ${colorScheme}, ${width} px`, async () => {
+      const context = await newBrowser({ colorScheme, viewport: { width, height: 800 } });
+      const page = await logInByToken(context);
+      for (const [path, name] of PAGES) {
+        await page.goto(base + path);
+        await heading(page, name);
+        await check(page, path);
+      }
+      await page.goto(base);
+      await page.getByRole("button", { name: "Keyboard" }).click();
+      await page.getByRole("dialog").waitFor();
+      await check(page, "the list of keys");
+    });
+  }
+}
+
+/** No rule of WCAG 2.2 AA is broken, and nothing is wider than the window. */
+async function check(page, where) {
+  await page.evaluate(AXE);
+  const violations = await page.evaluate(async (rules) => {
+    const { violations } = await window.axe.run(document, { runOnly: { type: "tag", values: rules } });
+    return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
+  }, RULES);
+  assert.deepEqual(violations, [], where);
+  const excess = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  assert.ok(excess <= 0, `${where} scrolls to the side by ${excess} px`);
+}

@@ -1,0 +1,222 @@
+// Tests of the dashboard's modules and files that need no browser.
+//
+//     node --test unit.test.mjs
+
+import assert from "node:assert/strict";
+import { readFileSync, readdirSync } from "node:fs";
+import { register } from "node:module";
+import { test } from "node:test";
+import { gzipSync } from "node:zlib";
+
+register("./import_map.mjs", import.meta.url);
+// What modules ask a browser for when they are loaded.
+const nowhere = { addEventListener() {}, removeEventListener() {}, hidden: false };
+const storage = { getItem: () => null, setItem() {}, removeItem() {} };
+Object.assign(globalThis, { localStorage: storage, sessionStorage: storage, document: nowhere });
+globalThis.BroadcastChannel = class { postMessage() {} close() {} };
+const realInterval = globalThis.setInterval;
+globalThis.setInterval = (...of) => realInterval(...of).unref();
+
+const root = new URL("../../orchestrator/dashboard/", import.meta.url);
+const load = (name) => import(new URL(`app/${name}.js`, root));
+const text = (path) => readFileSync(new URL(path, root), "utf8");
+const gzipped = (path) => gzipSync(readFileSync(new URL(path, root))).length;
+/** The scripts in a folder of the dashboard. */
+const scriptsOf = (folder) => readdirSync(new URL(folder, root), { recursive: true })
+  .filter((name) => name.endsWith(".js")).map((name) => `${folder}/${name}`);
+
+const format = await load("format");
+const { address } = await load("api");
+const { match, resolve } = await load("router");
+const { createParser, nextStep, openStream } = await load("stream");
+const { createFetcher, createQueue, createTable } = await load("store");
+
+test("a path matches a pattern", () => {
+  const cases = [
+    ["/", "/", {}],
+    ["/jobs", "/jobs/", {}],
+    ["/jobs/:id", "/jobs/01a2", { id: "01a2" }],
+    ["/jobs/:id", "/jobs/a%20b%2Fc", { id: "a b/c" }],
+    ["/jobs/:id", "/jobs/%FF", { id: "%FF" }],
+    ["/jobs/:id/files/*path", "/jobs/1/files/src/a%23.py", { id: "1", path: "src/a#.py" }],
+    ["/jobs/:id", "/jobs/", null],
+    ["/jobs/:id", "/jobs", null],
+    ["/jobs/:id", "/jobs/1/files", null],
+    ["/", "/jobs", null],
+    ["/memory/*path", "/memory", null],
+  ];
+  for (const [pattern, path, expected] of cases) assert.deepEqual(match(pattern, path), expected, `${pattern} ${path}`);
+});
+
+test("a URL has a page, its names and its parameters", () => {
+  const table = [{ path: "/jobs/new", name: "form" }, { path: "/jobs/:id", name: "job" }];
+  const { route, params, query } = resolve(new URL("http://a/jobs/7?e=412"), table);
+  assert.deepEqual([route.name, params, query.get("e")], ["job", { id: "7" }, "412"]);
+  assert.equal(resolve(new URL("http://a/jobs/new"), table).route.name, "form");
+  assert.equal(resolve(new URL("http://a/nothing"), table).route, null);
+});
+
+test("an address has its values encoded", () => {
+  assert.equal(address("/api/jobs/{id}/prompt", { path: { id: "a/b?" } }), "/api/jobs/a%2Fb%3F/prompt");
+  assert.equal(address("/api/jobs", { query: { q: "a&b", cursor: undefined, limit: 5 } }), "/api/jobs?q=a%26b&limit=5");
+});
+
+const MESSAGES = "retry: 2000\n\nid: 7\n\n: comment\n\nid: 8\nevent: state\ndata: {\"a\":\ndata: 1}\n\nevent: resync\ndata:{}\r\n\r\nid: 9\ndata: cut";
+const PARSED = [
+  { id: "7", event: "message", data: null },
+  { id: "8", event: "state", data: "{\"a\":\n1}" },
+  { id: null, event: "resync", data: "{}" },
+];
+
+test("messages are parsed wherever the stream is cut", () => {
+  for (let size = 1; size <= MESSAGES.length; size += 1) {
+    const seen = [];
+    const take = createParser((message) => seen.push(message));
+    for (let at = 0; at < MESSAGES.length; at += size) take(MESSAGES.slice(at, at + size));
+    assert.deepEqual(seen, PARSED, `pieces of ${size}`);
+  }
+});
+
+test("the status says what follows", () => {
+  assert.deepEqual(nextStep(204, null, 0, 1), { state: "ended" });
+  assert.deepEqual(nextStep(401, null, 0, 1), { state: "login" });
+  assert.deepEqual(nextStep(404, null, 0, 1), { state: "gone" });
+  assert.deepEqual(nextStep(429, 7, 3, 1), { state: "reconnecting", waitMs: 7_000 });
+  assert.deepEqual(nextStep(503, 2, 0, 0), { state: "reconnecting", waitMs: 2_000 });
+  const waits = [0, 1, 2, 3, 4, 5, 50].map((failures) => nextStep(0, null, failures, 1).waitMs / 1_000);
+  assert.deepEqual(waits, [1, 2, 4, 8, 16, 30, 30]);
+  assert.equal(nextStep(500, null, 1, 0).waitMs, 1_500);
+});
+
+test("a stream goes on after its last message and stops at the end", async () => {
+  const asked = [];
+  const answers = ["id: 4\n\nid: 5\nevent: state\ndata: {}\n\n", null];
+  globalThis.fetch = async (url) => {
+    asked.push(url);
+    const body = answers.shift();
+    return body ? new Response(body) : new Response(null, { status: 204 });
+  };
+  const states = [];
+  const seen = [];
+  await new Promise((done) => {
+    const stream = openStream({
+      url: (after) => `/events?after=${after}`,
+      onMessage: (message) => seen.push(message.id),
+      onConnection({ state }) {
+        states.push(state);
+        if (state === "reconnecting") setTimeout(stream.retry);
+        if (state === "ended") done();
+      },
+    });
+  });
+  assert.deepEqual([asked, seen], [["/events?after=null", "/events?after=5"], ["4", "5"]]);
+  assert.deepEqual(states, ["live", "reconnecting", "ended"]);
+});
+
+test("a table keeps the newest rows and what is known of them", () => {
+  const table = createTable(3);
+  for (const id of ["a", "b", "c"]) table.put({ id, state: "queued" }, 10);
+  table.put({ id: "a", state: "running" }, 12);
+  table.put({ id: "d", state: "queued" }, 12);
+  assert.deepEqual(table.all().map(({ id }) => id), ["c", "a", "d"], "the one not heard of for longest is left out");
+  table.put({ id: "a", state: "queued" }, 11);
+  assert.equal(table.get("a").state, "running", "what was read earlier arrives late");
+  assert.equal(table.merge("a", 12, { state: "queued" }), true);
+  assert.equal(table.get("a").state, "running", "an event that the row has");
+  table.merge("a", 13, { state: "done" });
+  assert.equal(table.get("a").state, "done");
+  assert.equal(table.merge("b", 14, { state: "done" }), false, "an unknown row");
+  table.drop("a");
+  assert.equal(table.get("a"), undefined);
+});
+
+test("what comes quickly is applied together", () => {
+  const applied = [];
+  let run;
+  let scheduled = 0;
+  const push = createQueue((items) => applied.push(items), (given) => ((run = given), (scheduled += 1)));
+  [1, 2, 3].forEach(push);
+  run();
+  push(4);
+  run();
+  assert.deepEqual([applied, scheduled], [[[1, 2, 3], [4]], 2]);
+});
+
+test("objects are read a few at once, each once", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const asked = [];
+  const ends = new Map();
+  let isPaused = false;
+  const read = (id) => (asked.push(id), new Promise((end) => ends.set(id, end)));
+  const end = async (id) => (ends.get(id)(), await new Promise(setImmediate));
+  const fetcher = createFetcher(read, { gapMs: 5_000, atOnce: 2, most: 3, isPaused: () => isPaused });
+  for (const id of ["a", "b", "c", "c", "d", "e", "f"]) fetcher.want(id);
+  assert.deepEqual(asked, ["a", "b"], "the others wait, and of too many the oldest are forgotten");
+  await end("a");
+  fetcher.want("a");
+  await end("b");
+  assert.deepEqual(asked, ["a", "b", "d", "e"], "the first one rests");
+  await end("d");
+  await end("e");
+  context.mock.timers.tick(5_000);
+  assert.deepEqual(asked.slice(4), ["f", "a"]);
+  isPaused = true;
+  fetcher.want("x");
+  await end("f");
+  assert.equal(asked.length, 6, "a hidden tab reads nothing");
+  isPaused = false;
+  fetcher.pump();
+  assert.equal(asked.at(-1), "x");
+});
+
+test("numbers, times and ids", () => {
+  const at = Date.parse("2026-11-28T13:02:11Z");
+  assert.equal(format.time(at, "Europe/Oslo", at + 60_000), "14:02:11");
+  assert.equal(format.time(at, "UTC", at + 86_400_000), "28 Nov 2026, 13:02:11");
+  // The hour that comes twice when summer time ends.
+  const [first, second] = ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z"].map(Date.parse);
+  assert.deepEqual([format.clock(first, "Europe/Oslo"), format.clock(second, "Europe/Oslo")], ["02:30:00", "02:30:00"]);
+  assert.deepEqual([format.zoneName("Europe/Oslo", first), format.zoneName("Europe/Oslo", second)], ["Europe/Oslo (GMT+2)", "Europe/Oslo (GMT+1)"]);
+  assert.equal(format.zoneName("UTC", at), "UTC");
+  assert.deepEqual([format.isZone("Asia/Kolkata"), format.isZone("Mars/Base"), format.isZone(null)], [true, false, false]);
+  assert.deepEqual([0, 59_999, 252_000, 3_852_000, 180_000_000].map(format.duration), ["00:00", "00:59", "04:12", "1:04:12", "2 d 02:00"]);
+  assert.deepEqual([-180_000, 0, 7_200_000].map((ms) => format.relative(at + ms, at)), ["3 min ago", "just now", "in 2 h"]);
+  assert.deepEqual([0, 999, 12_400, 410_000, 999_990, 1_200_000].map(format.tokens), ["0", "999", "12.4k", "410k", "1M", "1.2M"]);
+  assert.deepEqual([null, 0, 0.00001, 0.0012, 0.21, 3].map(format.cost), ["unpriced", "$0", "<$0.0001", "$0.0012", "$0.21", "$3.00"]);
+  assert.equal(format.shortId("019aa000-0000-7000-8000-00009f3a11c2"), "…9f3a11c2");
+});
+
+// --- files
+
+/** The modules that a module loads at once, from the page's first one. */
+function reached(path, seen = new Set()) {
+  if (seen.has(path)) return seen;
+  seen.add(path);
+  for (const [, name] of text(path).matchAll(/^(?:import|export)\b[^"]*?"(\.[^"]+)";$/gm)) reached(new URL(name, `file:///${path}`).pathname.slice(1), seen);
+  return seen;
+}
+
+test("the page preloads what its first module needs", () => {
+  const preloaded = [...text("index.html").matchAll(/modulepreload" href="\/assets\/@HASH@\/([^"]+)"/g)].map(([, path]) => path);
+  const needed = [...reached("app/main.js")].filter((path) => path !== "app/main.js");
+  const vendored = scriptsOf("vendor");
+  assert.deepEqual(preloaded.toSorted(), [...needed, ...vendored].toSorted());
+});
+
+test("nothing makes HTML from a string, and nothing is loaded from elsewhere", () => {
+  for (const path of [...scriptsOf("app"), "index.html", "app.css"]) {
+    assert.doesNotMatch(text(path), /innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(|new Function|\sstyle=/, path);
+    assert.doesNotMatch(text(path).replaceAll("http://www.w3.org/2000/svg", ""), /https?:\/\//, path);
+  }
+  assert.doesNotMatch(text("app.css"), /url\(|@import/);
+});
+
+test("sizes are within the budget", (context) => {
+  const sum = (paths) => paths.reduce((total, path) => total + gzipped(path), 0);
+  const vendored = scriptsOf("vendor");
+  const first = ["index.html", "app.css", "icons.svg", "app/pages/now.js", ...reached("app/main.js"), ...vendored];
+  const all = ["index.html", "app.css", "icons.svg", ...scriptsOf("app"), ...vendored];
+  context.diagnostic(`first visit: ${first.length} files, ${sum(first)} bytes; all: ${sum(all)}; vendored: ${sum(vendored)}`);
+  assert.ok(first.length <= 24 && sum(first) <= 90_000);
+  assert.ok(sum(all) <= 220_000 && sum(vendored) <= 40_000);
+});
