@@ -40,6 +40,7 @@ use http_api::{
 };
 use llm::Gateway;
 use mcp::{McpClient, McpParts};
+use protocol::InstanceId;
 use secrets::{LeakDetectors, Secrets};
 use store::Store;
 use telemetry::metrics::Metrics;

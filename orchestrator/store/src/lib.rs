@@ -63,7 +63,7 @@ pub use error::StoreError;
 pub use events::{
     EventPage, EventQuery,
     batch::{Appended, BatchEvent},
-    instance_events::{InstanceEventFilter, InstanceEventPage, EventQuery, StoredInstanceEvent},
+    instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstanceEvent},
     notifier::{EventNotifier, EventSubscription, Topic},
 };
 pub use jobs::{

@@ -50,7 +50,8 @@ impl Store {
         .fetch(reader.connection()?);
         let (mut events, mut bytes) = (Vec::new(), 0);
         while let Some(row) = rows.try_next().await? {
-            bytes += row.bytes();
+            let event = row.into_event()?;
+            bytes += event.bytes();
             if bytes > max_bytes {
                 // The conversation starts with a message, never with a result whose call was cut off.
                 while events.last().is_some_and(|event| !matches!(event, EventData::Message { .. })) {
@@ -58,7 +59,7 @@ impl Store {
                 }
                 break;
             }
-            events.push(row.into_event()?.parse()?);
+            events.push(event.parse()?);
         }
         events.reverse();
         Ok(events)
