@@ -44,8 +44,9 @@ pub(super) async fn run(
     output: &mut Output,
 ) -> Result<Exit, CliError> {
     let connection = Connection::from_environment(environment)?;
-    let code = if args.admin {
-        admin_code(&args, environment).await?
+    let DashboardArgs { open, admin, user, flags } = args;
+    let code = if admin {
+        admin_code(user, flags, environment).await?
     } else {
         let client = Client::new(&connection.url, connection.token)?;
         client.post("/api/session/codes", &serde_json::json!({}), None).await?
@@ -55,23 +56,23 @@ pub(super) async fn run(
     let value = serde_json::json!({"url": link, "expires_at": code.expires_at});
     output.either(&value, |_| link.clone())?;
     output.note("gantry: the link works once, within 10 minutes");
-    if args.open && !opens(&link) {
+    if open && !opens(&link) {
         return Err(CliError::Failed("no program that opens links was found; open the link by hand".to_owned()));
     }
     Ok(Exit::Success)
 }
 
 /// Records a code that opens the session of an admin.
-async fn admin_code(args: &DashboardArgs, environment: &Environment) -> Result<SessionCode, CliError> {
-    if !is_user_name(&args.user) {
-        return Err(CliError::Usage(format!("--user {}: must be 1 to 64 of letters, digits and ._@-", args.user)));
+async fn admin_code(user: String, flags: ConfigSource, environment: &Environment) -> Result<SessionCode, CliError> {
+    if !is_user_name(&user) {
+        return Err(CliError::Usage(format!("--user {user}: must be 1 to 64 of letters, digits and ._@-")));
     }
-    let config = args.flags.load(environment)?;
+    let config = flags.load(environment)?;
     let now = Clock::system().now();
     let code = BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>());
     let new = NewCode {
         digest: sha256_hex(code.as_bytes()),
-        user: args.user.clone(),
+        user,
         role: Role::Admin.as_str().to_owned(),
         origin_jti: None,
         created_at: now,
