@@ -12,7 +12,7 @@
 # dependencies already and an optimised build takes as long as all other steps together. The worker is the release build.
 set -euo pipefail
 
-readonly STEPS=(shell fmt clippy doc test images ring faults attacks bench clients providers smoke deny machete)
+readonly STEPS=(shell fmt clippy doc test images ring faults attacks bench clients providers browser smoke deny machete)
 readonly QUICK=(fmt clippy doc test)
 readonly NEXTEST_VERSION=0.9.143
 readonly DENY_VERSION=0.20.2
@@ -96,7 +96,7 @@ need_cargo_tool() {
 
 step_shell() {
   need_command shellcheck shellcheck
-  shellcheck docker/*.sh docker/gantry tests/*.sh tests/clients/*.sh .ci/run
+  shellcheck docker/*.sh docker/gantry tests/*.sh tests/clients/*.sh tests/browser/*.sh orchestrator/dashboard/*.sh .ci/run
 }
 
 step_fmt() { cargo fmt --all -- --check; }
@@ -218,6 +218,16 @@ python_environment() {
   cp "$2" "$1/"
 }
 
+# Makes the directory $2 one with the npm packages of the directory $3, again when their lock file has changed. $1 has Node.
+node_packages() {
+  if cmp -s "$3/package-lock.json" "$2/package-lock.json"; then return; fi
+  rm -rf "$2"
+  mkdir -p "$2"
+  cp "$3/package.json" "$2/"
+  cp "$3/package-lock.json" "$2/lock.new"
+  (cd "$2" && mv lock.new package-lock.json && PATH="$1/bin:$PATH" npm ci --silent --no-audit --no-fund --ignore-scripts) || { rm -rf "$2"; return 1; }
+}
+
 # The official client libraries for Python and Node, the OpenAPI validator and schemathesis, in separate environments that are
 # created again when their lists of packages change.
 step_clients() {
@@ -225,16 +235,21 @@ step_clients() {
   docker/engine.sh
   need_command curl curl
   python_environment "$env" tests/clients/requirements.txt
-  if ! cmp -s tests/clients/package-lock.json "$node/package-lock.json"; then
-    rm -rf "$node"
-    mkdir -p "$node"
-    cp tests/clients/package.json "$node/"
-    cp tests/clients/package-lock.json "$node/lock.new"
-    (cd "$node" && mv lock.new package-lock.json && PATH="$env/bin:$PATH" "$env/bin/npm" ci --silent --no-audit --no-fund --ignore-scripts) || { rm -rf "$node"; return 1; }
-  fi
+  node_packages "$env" "$node" tests/clients
   cargo build --locked --quiet -p orchestrator --bin gantry
   GANTRY_SANDBOX_IMAGE="gantry-worker:$IMAGE_TAG" CLIENTS_PYTHON="$env/bin/python" CLIENTS_SCHEMATHESIS="$env/bin/schemathesis" \
     CLIENTS_NODE="$env/bin/node" CLIENTS_NODE_DIRECTORY="$node" tests/clients/check.sh "$CARGO_TARGET_DIR/debug/gantry"
+}
+
+# The dashboard in Debian's chromium, with Node from the environment of the client libraries.
+step_browser() {
+  local env="$tools/clients" node="$tools/browser-node"
+  need_command curl curl
+  need_command chromium chromium
+  python_environment "$env" tests/clients/requirements.txt
+  node_packages "$env" "$node" tests/browser
+  cargo build --locked --quiet -p orchestrator --bin gantry
+  PATH="$env/bin:$PATH" BROWSER_NODE_DIRECTORY="$node" tests/browser/check.sh "$CARGO_TARGET_DIR/debug/gantry"
 }
 
 # What is sent to model providers, checked by programs of other authors: the types of official SDKs, the rules of mistral-common, the chat

@@ -1,14 +1,41 @@
 #!/usr/bin/env bash
-# Checks the dashboard's files without a browser: the vendored packages are unchanged, the types fit the API's description, and the unit
-# tests: `tests/browser/check.sh OPENAPI_JSON`. The stories need a server and a browser: `stories.test.mjs` says how to run them.
+# Checks the dashboard: the vendored packages are unchanged, the types fit the API's description, unit tests, and stories in a real browser.
+# Takes the gantry binary: `tests/browser/check.sh BINARY`. Uses its own data directory and port.
 set -euo pipefail
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-openapi="$(realpath "${1:?the OpenAPI document of the server}")"
+gantry="$(realpath "${1:?the gantry binary}")"
 dashboard="$here/../../orchestrator/dashboard"
-node_directory="${BROWSER_NODE_DIRECTORY:-$here}"
+tools="${BROWSER_NODE_DIRECTORY:?a directory in which npm installed package.json}/node_modules/.bin"
 work="$(mktemp -d)"
-trap 'rm -rf "$work"' EXIT
+server=""
+
+cleanup() {
+  if [ -n "$server" ]; then
+    kill "$server" 2>/dev/null || true
+    wait "$server" 2>/dev/null || true
+  fi
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+free_port() { node -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close(); })'; }
+
+wait_for() {
+  local deadline=$((SECONDS + 60))
+  until curl -fsS -o /dev/null --max-time 5 "$1" 2>/dev/null; do
+    [ "$SECONDS" -lt "$deadline" ] || { echo "browser: $1 does not answer" >&2; cat "$work/serve.log" >&2; return 1; }
+    sleep 0.2
+  done
+}
+
+GANTRY_INSTANCE_ID="$(node -p 'crypto.randomUUID()')"
+port="$(free_port)"
+export GANTRY_INSTANCE_ID GANTRY_DATA_DIR="$work/data" GANTRY_URL="http://127.0.0.1:$port"
+GANTRY_BIND="127.0.0.1:$port" RUST_LOG=warn "$gantry" serve >"$work/serve.log" 2>&1 &
+server=$!
+wait_for "$GANTRY_URL/healthz"
+curl -fsS -o "$work/openapi.json" "$GANTRY_URL/api/openapi.json"
 
 echo "--- the vendored packages are those of the lock file"
 "$dashboard/vendor.sh" "$work/vendor"
@@ -18,8 +45,14 @@ echo "--- the types of the dashboard fit /api/openapi.json"
 mkdir "$work/types"
 cp -r "$dashboard/app" "$dashboard/jsconfig.json" "$dashboard/package.json" "$dashboard/package-lock.json" "$work/types/"
 (cd "$work/types" && npm ci --ignore-scripts --silent --no-audit --no-fund)
-"$node_directory/node_modules/.bin/openapi-typescript" "$openapi" --output "$work/types/openapi.d.ts"
-"$node_directory/node_modules/.bin/tsc" --project "$work/types/jsconfig.json"
+"$tools/openapi-typescript" "$work/openapi.json" --output "$work/types/openapi.d.ts"
+"$tools/tsc" --project "$work/types/jsconfig.json"
 
 echo "--- unit tests"
 node --test "$here/unit.test.mjs"
+
+echo "--- stories in a browser"
+GANTRY_TOKEN="$("$gantry" token create --user ada --role user --ttl 1h)"
+export GANTRY_TOKEN
+code() { "$gantry" dashboard | sed 's/.*#code=//'; }
+GANTRY_TEST_URL="$GANTRY_URL" GANTRY_TEST_TOKEN="$GANTRY_TOKEN" GANTRY_TEST_CODES="$(code),$(code)" node --test "$here/stories.test.mjs"

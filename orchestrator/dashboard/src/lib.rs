@@ -1,4 +1,4 @@
-//! The files of the dashboard: the shell and what it loads, embedded unchanged. Debug builds read them from the source tree at the start.
+//! The files of the dashboard: the shell and what it loads, embedded unchanged.
 //!
 //! Owns their paths, which name the version of all of them, and the policy of the shell. Never serves anything: `http` does.
 
