@@ -93,6 +93,34 @@ async function request(method, path, options) {
 export const get = (path, options = {}) => request("GET", path, options);
 
 /**
+ * The beginning of a file, at most `most` bytes. The rest is not read.
+ * @param {string} url @param {number} most @param {AbortSignal} signal
+ */
+export async function read(url, most, signal) {
+  const response = await fetch(url, { signal }).catch((error) => {
+    if (signal.aborted) throw error;
+    throw new ApiError(0, {});
+  });
+  if (!response.ok || !response.body) {
+    if (response.status === 401) isRefused.value = true;
+    throw new ApiError(response.status, await response.json().catch(() => ({})));
+  }
+  const size = Number(response.headers.get("Content-Length")) || 0;
+  const content = new Uint8Array(Math.min(most, size || most));
+  const reader = response.body.getReader();
+  let length = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return { content: content.subarray(0, length), size: length, isCut: false };
+    content.set(value.subarray(0, content.length - length), length);
+    length += value.length;
+    if (length > content.length) break;
+  }
+  await reader.cancel();
+  return { content, size: Math.max(size, length), isCut: true };
+}
+
+/**
  * @template {keyof paths} P
  * @param {P} path @param {RequestOptions} [options]
  * @returns {Promise<Answer<P, "post">>}

@@ -78,6 +78,15 @@ export function relative(at, now) {
 /** The end of an id: its beginning is the time, which neighbours share. @param {string} id */
 export const shortId = (id) => `…${id.replaceAll("-", "").slice(-8)}`;
 
+/** `512 B`, `4.1 KB`, `12 MB`. @param {number} size */
+export function bytes(size) {
+  if (size < 1_000) return `${size} B`;
+  const units = ["KB", "MB", "GB", "TB"];
+  const power = Math.min(units.length, Math.floor(Math.log10(size) / 3));
+  const scaled = size / 1_000 ** power;
+  return `${scaled < 10 ? scaled.toFixed(1) : Math.round(scaled)} ${units[power - 1]}`;
+}
+
 /** `310`, `12.4k`, `1.2M`. @param {number} count */
 export function tokens(count) {
   if (count < 1_000) return String(count);

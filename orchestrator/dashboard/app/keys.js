@@ -3,6 +3,7 @@
 // Single keys do nothing in fields, and nothing at all once they are switched off (WCAG 2.1.4).
 
 import { signal } from "@preact/signals";
+import { go } from "./router.js";
 import { T } from "./texts.js";
 
 /** @typedef {{ key: string, text: string, run: () => void }} Shortcut */
@@ -27,12 +28,26 @@ const focusFilter = () => /** @type {HTMLElement | null} */ (document.querySelec
 export const shortcuts = signal([
   { key: "?", text: T.keys.help, run: () => void (isListOpen.value = true) },
   { key: "/", text: T.keys.filter, run: focusFilter },
+  { key: "n", text: T.keys.newJob, run: () => go("/jobs/new") },
 ]);
 
 /** Adds keys while a page is open; the result removes them. @param {Shortcut[]} added */
 export function bind(added) {
   shortcuts.value = [...shortcuts.value, ...added];
   return () => void (shortcuts.value = shortcuts.value.filter((one) => !added.includes(one)));
+}
+
+/** Keys that go from row to row of a list, by their links. @param {string} selector */
+export function bindRows(selector) {
+  const move = (/** @type {number} */ step) => {
+    const rows = /** @type {HTMLElement[]} */ ([...document.querySelectorAll(selector)]);
+    const at = rows.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+    rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + step))]?.focus();
+  };
+  return bind([
+    { key: "j", text: T.keys.next, run: () => move(1) },
+    { key: "k", text: T.keys.previous, run: () => move(-1) },
+  ]);
 }
 
 const FIELDS = "input, textarea, select, [contenteditable], dialog";

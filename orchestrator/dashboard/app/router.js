@@ -14,6 +14,11 @@ import { signal } from "@preact/signals";
 /** All pages, in the order of the navigation. In a path, `:name` is one part and `*name` is the rest. @type {Route[]} */
 export const routes = [
   { path: "/", name: "now", isListed: true, load: () => import("./pages/now.js") },
+  { path: "/jobs", name: "jobs", isListed: true, load: () => import("./pages/jobs.js") },
+  { path: "/jobs/new", name: "newJob", load: () => import("./pages/new_job.js") },
+  { path: "/jobs/:id", name: "job", load: () => import("./pages/job.js") },
+  { path: "/jobs/:id/:tab", name: "job", load: () => import("./pages/job.js") },
+  { path: "/jobs/:id/files/*path", name: "job", load: () => import("./pages/job.js") },
   { path: "/login", name: "login", load: () => import("./pages/login.js") },
 ];
 

@@ -142,10 +142,13 @@ function summary({ prompt, result, metadata, queue_position, ...rest }) {
   return { ...rest, prompt_preview: prompt.slice(0, PREVIEW_CHARS) };
 }
 
+/** Takes a job that was read as a whole. @param {schemas["Job"]} job @param {number} seen */
+export const putJob = (job, seen) => jobs.put(summary(job), seen);
+
 const jobFetcher = createFetcher(async (id) => {
   const seen = position();
   try {
-    jobs.put(summary(await get("/api/jobs/{id}", { path: { id } })), seen);
+    putJob(await get("/api/jobs/{id}", { path: { id } }), seen);
   } catch (error) {
     if (error instanceof ApiError && error.status === 404) jobs.drop(id);
   }

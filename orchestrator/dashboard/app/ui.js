@@ -170,6 +170,27 @@ export function Failed({ error, again }) {
   `;
 }
 
+/**
+ * Asks before something is done; the safe button has the focus. With `field` it asks for a text, too.
+ * @param {{ title: string, note?: string | undefined, field?: string | undefined, yes: string, no: string, onYes: (text: string) => void, onNo: () => void }} props
+ */
+export function Confirm({ title, note, field, yes, no, onYes, onNo }) {
+  const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  const [text, setText] = useState("");
+  useEffect(() => dialog.current?.showModal(), []);
+  const onSubmit = (/** @type {Event} */ event) => (event.preventDefault(), onYes(text));
+  return html`
+    <dialog ref=${dialog} aria-label=${title} onCancel=${onNo} onClose=${onNo}>
+      <h2>${title}</h2>
+      ${note && html`<p>${note}</p>`}
+      <form onSubmit=${onSubmit}>
+        ${field && html`<label for="confirm-text">${field}</label><input id="confirm-text" required value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} />`}
+        <p class="line"><button type="button" autofocus onClick=${onNo}>${no}</button> <button type="submit" class="danger">${yes}</button></p>
+      </form>
+    </dialog>
+  `;
+}
+
 /** A dialog over the page. Without `onClose` it stays. @param {{ title: string, onClose?: () => void, children?: Children }} props */
 export function Dialog({ title, onClose, children }) {
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));

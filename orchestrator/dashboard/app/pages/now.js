@@ -4,10 +4,11 @@ import { useEffect, useRef } from "preact/hooks";
 import { get } from "../api.js";
 import { cost, tokens } from "../format.js";
 import { position, positioned } from "../live.js";
-import { generation, who } from "../session.js";
+import { generation } from "../session.js";
 import { counts, haveCountsFailed, jobs, readCounts, resyncs } from "../store.js";
 import { STATES, T } from "../texts.js";
-import { Copy, CopyAs, Elapsed, Empty, Failed, Heading, Id, Loading, State, Text, Time, announce, html, useLoad } from "../ui.js";
+import { Copy, CopyAs, Empty, Failed, Heading, Loading, State, announce, html, useLoad } from "../ui.js";
+import { JobRow } from "./job/row.js";
 
 /** @typedef {import("../store.js").Job} Job */
 
@@ -52,28 +53,6 @@ function useAnnouncements(rows) {
   }, [states]);
 }
 
-/** @param {{ job: Job }} props */
-function Row({ job }) {
-  const { usage } = job;
-  const isRunning = job.state === "in_progress";
-  const why = [job.reason, job.message].filter(Boolean).join(": ");
-  return html`
-    <li class="row">
-      <${State} state=${job.state} />
-      <span class="title">
-        <${Text}>${job.title || job.prompt_preview}<//>
-        ${who.value?.role === "admin" && html` <span class="note"><${Text}>${job.user_id}<//></span>`}
-        ${isRunning && job.cancel_requested_at && html`<span class="note reason">${T.now.cancelling}</span>`}
-        ${job.finished_at && html`<span class="note reason">${T.now.endedAt} <${Time} at=${job.finished_at} /> <${Text}>${why}<//></span>`}
-      </span>
-      <span class="number"><span class="hidden">${T.now.elapsed} </span><${Elapsed} from=${job.started_at} to=${isRunning ? null : job.finished_at} /></span>
-      <span class="number">${tokens(usage.input_tokens + usage.output_tokens)}<span class="unit"> ${T.now.tokens}</span></span>
-      <span class="number"><span class="hidden">${T.now.cost} </span>${cost(usage.cost_usd)}</span>
-      <${Id} id=${job.id} />
-    </li>
-  `;
-}
-
 function Counts() {
   const known = counts.value;
   if (!known) {
@@ -95,6 +74,7 @@ const First = () => html`
   <${Empty}>
     <h2>${T.now.noJobs}</h2>
     <p>${T.now.first}</p>
+    <p><a class="button" href="/jobs/new">${T.newJob.title}</a></p>
     <p class="line"><code>${T.now.command}</code> <${Copy} text=${T.now.command} name=${T.now.command} /></p>
   <//>
 `;
@@ -115,7 +95,7 @@ export default function Now() {
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${isEmpty && isLoading && html`<${Loading} />`}
     ${isEmpty && !isLoading && !error && html`<${Empty}><p>${T.now.none}</p><//>`}
-    ${!isEmpty && html`<ul class="rows">${rows.map((job) => html`<${Row} key=${job.id} job=${job} />`)}</ul>`}
+    ${!isEmpty && html`<ul class="rows">${rows.map((job) => html`<${JobRow} key=${job.id} job=${job} />`)}</ul>`}
     ${left > 0 && rows.length >= LIMIT && html`<p class="note">${T.now.more(left)}</p>`}
     <${CopyAs} cli="gantry job list --state in_progress" path=${`/api/jobs?state=in_progress&limit=${LIMIT}`} />
   `;

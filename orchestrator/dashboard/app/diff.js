@@ -1,0 +1,28 @@
+// A unified diff as lines. Pure.
+
+/** @typedef {{ kind: "hunk" | "added" | "removed" | "same" | "note", text: string, before: number | null, after: number | null }} Line */
+
+/** The lines of a unified diff of one file, without its header. @param {string} diff @returns {Line[]} */
+export function lines(diff) {
+  /** @type {Line[]} */
+  const found = [];
+  let [before, after, isInHunk] = [0, 0, false];
+  for (const line of diff.replace(/\n$/, "").split("\n")) {
+    const hunk = /^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@/.exec(line);
+    if (hunk) {
+      [before, after, isInHunk] = [Number(hunk[1]), Number(hunk[2]), true];
+      found.push({ kind: "hunk", text: line, before: null, after: null });
+    } else if (!isInHunk) continue;
+    else if (line.startsWith("+")) found.push({ kind: "added", text: line.slice(1), before: null, after: after++ });
+    else if (line.startsWith("-")) found.push({ kind: "removed", text: line.slice(1), before: before++, after: null });
+    else if (line.startsWith("\\")) found.push({ kind: "note", text: line.slice(2), before: null, after: null });
+    else found.push({ kind: "same", text: line.slice(1), before: before++, after: after++ });
+  }
+  return found;
+}
+
+/** How many lines were added and removed. @param {Line[]} found */
+export const counts = (found) => ({
+  added: found.filter(({ kind }) => kind === "added").length,
+  removed: found.filter(({ kind }) => kind === "removed").length,
+});

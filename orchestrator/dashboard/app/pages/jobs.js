@@ -1,0 +1,136 @@
+// All jobs, newest first: filters in the URL, a note where there are new ones, and what can be done with several.
+
+import { signal } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+import { get, post } from "../api.js";
+import { bindRows } from "../keys.js";
+import { position, positioned } from "../live.js";
+import { place, setQuery } from "../router.js";
+import { generation, who } from "../session.js";
+import { jobs, resyncs } from "../store.js";
+import { STATES, T } from "../texts.js";
+import { Confirm, CopyAs, Empty, Failed, Heading, Loading, html, useLoad } from "../ui.js";
+import { FINISHED, JobRow } from "./job/row.js";
+
+/** @typedef {import("../store.js").Job} Job */
+
+export const title = T.jobs.title;
+
+const LIMIT = 100;
+const FILTERS = ["state", "label", "q", "user"];
+
+/** @type {import("@preact/signals").Signal<Set<string>>} */
+const selected = signal(new Set());
+
+/** @param {URLSearchParams} query */
+function filters(query) {
+  return Object.fromEntries(FILTERS.flatMap((name) => (query.get(name) ? [[name, query.get(name) ?? ""]] : [])));
+}
+
+/** @param {Record<string, string>} given @param {string | null} cursor @param {AbortSignal} [signal] */
+async function readPage(given, cursor, signal) {
+  await positioned();
+  const seen = position();
+  const { items, next_cursor } = await get("/api/jobs", { query: { ...given, limit: LIMIT, ...(cursor && { cursor }) }, ...(signal && { signal }) });
+  for (const job of items) jobs.put(job, seen);
+  return { ids: items.map(({ id }) => id), next: next_cursor ?? null };
+}
+
+/** Ids begin with the time, so newer ones are greater. @param {string[]} ids @param {Record<string, string>} given */
+function countNew(ids, given) {
+  const newest = ids[0] ?? "";
+  const states = given["state"]?.split(",");
+  // Whether a new job has the label or the text of a search, only the server knows.
+  return jobs.all().filter(({ id, state }) => id > newest && !ids.includes(id) && (!states || states.includes(state))).length;
+}
+
+/** @param {{ given: Record<string, string> }} props */
+function Filters({ given }) {
+  const change = (/** @type {string} */ name) => (/** @type {any} */ event) => setQuery({ [name]: event.target.value.trim() || null });
+  return html`
+    <div class="filters" role="search">
+      <label>${T.jobs.state} <select value=${given["state"] ?? ""} onChange=${change("state")}>
+        <option value="">${T.jobs.any}</option>
+        ${Object.entries(STATES).map(([name, word]) => html`<option key=${name} value=${name}>${word}</option>`)}
+      </select></label>
+      <label>${T.jobs.label} <input value=${given["label"] ?? ""} placeholder="team:a" spellcheck=${false} onChange=${change("label")} /></label>
+      <label>${T.jobs.text} <input type="search" value=${given["q"] ?? ""} onChange=${change("q")} /></label>
+      ${who.value?.role === "admin" && html`<label>${T.jobs.user} <input value=${given["user"] ?? ""} spellcheck=${false} onChange=${change("user")} /></label>`}
+      ${Object.keys(given).length > 0 && html`
+        <button type="button" class="link" onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])))}>${T.jobs.clear}</button>`}
+    </div>
+  `;
+}
+
+/** Cancels the selected jobs, each by itself, and says which could not be. @param {{ rows: Job[] }} props */
+function Selection({ rows }) {
+  const [isAsking, setIsAsking] = useState(false);
+  const [failed, setFailed] = useState(/** @type {string[]} */ ([]));
+  const chosen = rows.filter(({ id, state }) => selected.value.has(id) && !FINISHED.has(state));
+  async function cancel() {
+    setIsAsking(false);
+    const ended = await Promise.allSettled(chosen.map(({ id }) => post("/api/jobs/{id}/cancel", { path: { id }, body: {} })));
+    setFailed(ended.flatMap((end, index) => (end.status === "rejected" ? [`${chosen[index]?.title}: ${end.reason.message}`] : [])));
+    selected.value = new Set();
+  }
+  return html`
+    ${failed.length > 0 && html`<p class="failure" role="alert">${failed.join(" · ")}</p>`}
+    ${chosen.length > 0 && html`<p class="line"><button type="button" onClick=${() => setIsAsking(true)}>${T.jobs.cancel(chosen.length)}</button></p>`}
+    ${isAsking && html`<${Confirm} title=${T.jobs.cancelQuestion(chosen.length)} yes=${T.jobs.cancel(chosen.length)} no=${T.job.keep}
+      onYes=${cancel} onNo=${() => setIsAsking(false)} />`}
+  `;
+}
+
+/** @param {string} id @param {boolean} isOn */
+function select(id, isOn) {
+  const next = new Set(selected.value);
+  if (isOn) next.add(id);
+  else next.delete(id);
+  selected.value = next;
+}
+
+export default function Jobs() {
+  const given = filters(place.value.query);
+  const key = JSON.stringify(given);
+  const { value, error, isLoading, again } = useLoad((signal) => readPage(given, null, signal), [key, generation.value, resyncs.value]);
+  const [more, setMore] = useState(/** @type {{ of: any, ids: string[], next: string | null, error: Error | null }} */ ({ of: null, ids: [], next: null, error: null }));
+  useEffect(() => bindRows(".rows a.open"), []);
+  useEffect(() => () => void (selected.value = new Set()), [key]);
+  const pages = more.of === value ? more : { of: value, ids: [], next: value?.next ?? null, error: null };
+  const ids = [...(value?.ids ?? []), ...pages.ids];
+  const rows = ids.flatMap((id) => jobs.get(id) ?? []);
+  const canWrite = who.value?.role !== "viewer";
+  async function readMore() {
+    try {
+      const { ids: added, next } = await readPage(given, pages.next);
+      setMore({ of: value, ids: [...pages.ids, ...added], next, error: null });
+    } catch (failure) {
+      setMore({ ...pages, error: /** @type {Error} */ (failure) });
+    }
+  }
+  const added = value && !isLoading ? countNew(ids, given) : 0;
+  return html`
+    <div class="line"><${Heading}>${title}<//> ${canWrite && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
+    <${Filters} given=${given} />
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${added > 0 && html`<p class="line"><button type="button" onClick=${again}>${T.jobs.added(added)}</button></p>`}
+    ${canWrite && html`<${Selection} rows=${rows} />`}
+    ${!value && isLoading && html`<${Loading} />`}
+    ${value && rows.length === 0 && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.jobs.noMatch : T.now.noJobs}</p><//>`}
+    ${rows.length > 0 && html`
+      <ul class="rows">${rows.map((job) => html`
+        <${JobRow} key=${job.id} job=${job} isSelected=${selected.value.has(job.id)} onSelect=${canWrite ? select : null} />`)}</ul>`}
+    ${pages.error && html`<${Failed} error=${pages.error} again=${readMore} />`}
+    ${pages.next && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button> <span class="note">${T.jobs.shown(rows.length)}</span></p>`}
+    <${CopyAs} cli=${cliOf(given)} path=${`/api/jobs?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
+  `;
+}
+
+/** @param {Record<string, string>} given */
+function cliOf(given) {
+  const quoted = (/** @type {string} */ text) => (/^[\w:=.,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+  /** @type {Record<string, string>} */
+  const options = { state: "--state", label: "--label", q: "--q", user: "--user" };
+  return ["gantry job list", ...Object.entries(given).map(([name, text]) => `${options[name]} ${quoted(text)}`)].join(" ");
+}
+
