@@ -105,7 +105,7 @@ export function createTrace() {
 
   return {
     rows: () => rows,
-    /** The first and the last `seq` that were read: between them nothing is missing. */
+    /** The first and the last `seq` that were read: between them nothing is missing. @returns {[number, number]} */
     range: () => [first, last],
     /** @param {string} call */
     output: (call) => outputs.get(call) ?? "",

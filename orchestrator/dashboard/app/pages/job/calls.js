@@ -33,7 +33,7 @@ export function Calls({ job }) {
   const { models, actions } = value;
   return html`
     <${Table} title=${T.calls.models} names=${T.calls.modelColumns} isCut=${Boolean(models.next_cursor)} rows=${models.items.map((call) => [
-      html`<${Time} at=${call.at} />`, html`<${Text}>${call.model}<//>`, tokens(call.usage.input_tokens), tokens(call.usage.output_tokens), took(call.duration_ms), cost(call.cost_usd),
+      html`<${Time} at=${call.at} />`, html`<${Text}>${call.model}<//>`, tokens(call.usage.input_tokens ?? 0), tokens(call.usage.output_tokens ?? 0), took(call.duration_ms), cost(call.cost_usd),
       html`<${Text}>${call.error ?? call.finish_reason ?? ""}<//>`])} />
     <${Table} title=${T.calls.tools} names=${T.calls.toolColumns} isCut=${Boolean(actions.next_cursor)} rows=${actions.items.map((call) => [
       html`<${Time} at=${call.at} />`, html`<${Text}>${call.tool}<//>`, call.success === null ? T.calls.running : call.success ? T.trace.ok : T.trace.failed, took(call.duration_ms), cost(call.cost_usd),
