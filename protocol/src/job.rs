@@ -174,8 +174,28 @@ pub struct Job {
     pub metadata: Metadata,
     pub limits: Limits,
     pub egress: Option<Egress>,
+    /// The tools that it was narrowed to, as in the request.
+    #[serde(default)]
+    pub tools: Option<Vec<String>>,
+    /// Tools that may run without asking.
+    #[serde(default)]
+    pub approve: Vec<String>,
+    #[serde(default)]
+    pub image: String,
+    /// Whether its work starts with a plan.
+    #[serde(default)]
+    pub plan: bool,
     pub model: String,
     pub effort: Option<Effort>,
+    /// Whether it waits in the queue until it is started.
+    #[serde(default)]
+    pub held: bool,
+    /// Whether a person accepts or rejects its result.
+    #[serde(default)]
+    pub review: bool,
+    /// Whether a prompt with `done: true` was its last one.
+    #[serde(default)]
+    pub prompts_closed: bool,
     pub source: Source,
     pub routine_id: Option<uuid::Uuid>,
     pub run_id: Option<uuid::Uuid>,
@@ -218,6 +238,15 @@ pub struct JobSummary {
     pub egress: Option<Egress>,
     pub model: String,
     pub effort: Option<Effort>,
+    /// Whether it waits in the queue until it is started.
+    #[serde(default)]
+    pub held: bool,
+    /// Whether a person accepts or rejects its result.
+    #[serde(default)]
+    pub review: bool,
+    /// Whether a prompt with `done: true` was its last one.
+    #[serde(default)]
+    pub prompts_closed: bool,
     pub source: Source,
     pub routine_id: Option<uuid::Uuid>,
     pub run_id: Option<uuid::Uuid>,
@@ -257,6 +286,9 @@ impl Job {
             egress: job.egress,
             model: job.model,
             effort: job.effort,
+            held: job.held,
+            review: job.review,
+            prompts_closed: job.prompts_closed,
             source: job.source,
             routine_id: job.routine_id,
             run_id: job.run_id,

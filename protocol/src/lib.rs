@@ -63,7 +63,7 @@ pub use job::{
     metadata::Metadata,
     request::{
         CancelRequest, CreateJob, Egress, EgressInjection, FileMode, InputFile, LimitsRequest, PromptMode,
-        PromptReceipt, PromptRequest, RejectRequest, RestartRequest,
+        JobOptions, JobPrompt, PromptReceipt, PromptRequest, RejectRequest, RestartRequest,
     },
     workspace_path::{WorkspacePath, check_path},
 };

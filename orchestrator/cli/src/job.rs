@@ -91,6 +91,8 @@ pub enum JobCommand {
     },
     /// Send a prompt to an unfinished job
     Prompt(PromptArgs),
+    /// List the prompts of a job and when the agent read them
+    Prompts(calls::CallsArgs),
     /// Delete finished jobs with their events and files
     #[command(visible_alias = "rm")]
     Remove(several::RemoveArgs),
@@ -196,6 +198,7 @@ pub(super) async fn run(command: JobCommand, client: &Client, output: &mut Outpu
             output.either(&job, |_| format!("{id} rejected"))?;
         }
         JobCommand::Prompt(args) => prompt(client, args, output).await?,
+        JobCommand::Prompts(args) => calls::prompts(client, args, output).await?,
         JobCommand::Restart { id, prompt, follow } => {
             let id = id.resolve(client).await?;
             let prompt = prompt.map(text_or_stdin).transpose()?;

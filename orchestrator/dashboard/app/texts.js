@@ -185,6 +185,7 @@ export const T = {
     send: "Send",
     busy: "Sending …",
     sent: "sent",
+    closed: "The last prompt was sent with done: the job takes no more.",
   },
   changes: {
     added: "added",

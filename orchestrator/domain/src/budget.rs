@@ -41,6 +41,12 @@ pub struct DayLimits {
 }
 
 impl DayLimits {
+    /// The highest cost in dollars, if there is a limit.
+    #[expect(clippy::cast_precision_loss, reason = "9 billion dollars fit")]
+    pub fn max_dollars(&self) -> Option<f64> {
+        (self.max_micro_usd > 0).then(|| self.max_micro_usd as f64 / 1_000_000.0)
+    }
+
     /// Whether there is no limit.
     pub const fn is_none(&self) -> bool {
         self.max_tokens == 0 && self.max_micro_usd == 0

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::{Effort, JobMode, Metadata, PromptId, names::wire_enum};
+use crate::{Effort, JobMode, Limits, Metadata, PromptId, names::wire_enum};
 
 /// Requested limits; absent ones take their defaults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -215,6 +216,48 @@ pub struct PromptRequest {
 pub struct PromptReceipt {
     /// The prompt's id.
     pub prompt_id: PromptId,
+}
+
+/// A prompt of a job, as `GET …/prompts` lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JobPrompt {
+    /// The prompt's id.
+    pub id: PromptId,
+    /// The text; its first 1,000 characters.
+    pub content: String,
+    /// When the agent sees it.
+    pub mode: PromptMode,
+    /// Whether it is the last prompt.
+    pub done: bool,
+    /// When it was sent.
+    pub created_at: DateTime<Utc>,
+    /// When the agent read it; null while it waits.
+    pub read_at: Option<DateTime<Utc>>,
+}
+
+/// What a new job may ask for, and what it gets if it does not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JobOptions {
+    /// The models, the default one first.
+    pub models: Vec<String>,
+    /// The images, the default one first.
+    pub images: Vec<String>,
+    /// The tools.
+    pub tools: Vec<String>,
+    /// MCP servers whose tools may be named, `SERVER__*` for all of them.
+    pub mcp_servers: Vec<String>,
+    /// Whether jobs start with a plan.
+    pub plan: bool,
+    /// The limits.
+    pub limits: Limits,
+    /// The highest limits. Zero for `max_tokens` and `max_cost_usd` means none.
+    pub max_limits: Limits,
+    /// The most tokens that the user may use in a day of UTC, input and output together; null without a limit.
+    pub day_max_tokens: Option<u64>,
+    /// The highest cost of a day in US dollars; null without a limit.
+    pub day_max_cost_usd: Option<f64>,
 }
 
 /// `POST …/restart`.

@@ -1,7 +1,8 @@
-//! `gantry job actions` and `gantry job llm-calls`: the audit of a job's tool calls and model calls.
+//! `gantry job actions`, `gantry job llm-calls` and `gantry job prompts`: the audit of a job's tool calls and model calls, and what people
+//! sent to it.
 
 use clap::Args;
-use protocol::{JobId, LlmCallRecord, ToolActionRecord};
+use protocol::{JobId, JobPrompt, LlmCallRecord, ToolActionRecord};
 
 use crate::{
     client::{Client, List, PageArgs},
@@ -59,6 +60,22 @@ pub(crate) const LLM_CALLS: List<LlmCallRecord> = List {
     ],
     id: |call| one_line(&call.call_id.0),
 };
+
+/// Prompts as a table.
+const PROMPTS: List<JobPrompt> = List {
+    columns: &[
+        Column::text("sent", |prompt, view| view.time(prompt.created_at)),
+        Column::text("read", |prompt, view| prompt.read_at.map(|at| view.time(at)).unwrap_or_default()),
+        Column::text("mode", |prompt, _| prompt.mode.to_string()),
+        Column::flexible("prompt", |prompt, _| one_line(&prompt.content)),
+    ],
+    id: |prompt| prompt.id.to_string(),
+};
+
+pub(super) async fn prompts(client: &Client, args: CallsArgs, output: &mut Output) -> Result<(), CliError> {
+    let id = args.id.resolve(client).await?;
+    PROMPTS.print(client, (&format!("/api/jobs/{id}/prompts"), &[]), &args.page, output).await
+}
 
 fn milliseconds(duration: Option<u64>) -> String {
     duration.map(|duration| format!("{duration} ms")).unwrap_or_default()

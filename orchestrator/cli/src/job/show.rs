@@ -42,6 +42,9 @@ pub(super) fn describe(
     rows.push(("cancelling", is_cancelling.map(|at| format!("since {}", time(at))).unwrap_or_default()));
     let optional = [
         ("effort", job.effort.map(|effort| effort.to_string())),
+        ("tools", job.tools.as_ref().map(|tools| one_line(&tools.join(" ")))),
+        ("plan", job.plan.then(|| "yes".to_owned())),
+        ("review", job.review.then(|| "yes".to_owned())),
         ("started", job.started_at.map(time)),
         ("finished", job.finished_at.map(time)),
         ("container", job.container.as_ref().map(|container| one_line(&container.name))),

@@ -64,7 +64,7 @@ function actionsOf(job) {
   const isFinished = FINISHED.has(state);
   /** @type {Action[]} */
   const actions = [];
-  if (state === "pending" && job.message?.includes("held")) actions.push({ name: T.job.start, run: () => post("/api/jobs/{id}/start", { path }) });
+  if (job.held) actions.push({ name: T.job.start, run: () => post("/api/jobs/{id}/start", { path }) });
   if (state === "submitted") {
     actions.push({ name: T.job.accept, run: () => post("/api/jobs/{id}/accept", { path }) });
     actions.push({ name: T.job.reject, question: T.job.rejectQuestion, field: T.job.reason, run: (reason) => post("/api/jobs/{id}/reject", { path, body: { reason } }) });
@@ -140,6 +140,7 @@ export default function JobPage() {
   const Body = BODIES[name];
   const canWrite = who.value?.role !== "viewer";
   const isOver = FINISHED.has(job.state) || job.state === "submitted";
+  const result = job.result?.text;
   const why = [job.reason, job.message].filter(Boolean).join(": ");
   return html`
     <${Heading}><${Text}>${job.title}<//><//>
@@ -149,12 +150,12 @@ export default function JobPage() {
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${canWrite && html`<${Actions} job=${job} again=${again} />`}
     <${Meters} job=${job} />
-    ${isOver && job.result && html`<section class="result" aria-label=${T.job.result}><h2>${T.job.result} <${Copy} text=${job.result} name=${T.job.result} /></h2><pre><${Text}>${job.result}<//></pre></section>`}
+    ${isOver && result && html`<section class="result" aria-label=${T.job.result}><h2>${T.job.result} <${Copy} text=${result} name=${T.job.result} /></h2><pre><${Text}>${result}<//></pre></section>`}
     <nav class="tabs" aria-label=${T.job.parts}>
       ${TABS.map((one) => html`<a key=${one} href=${one === "activity" ? `/jobs/${id}` : `/jobs/${id}/${one}`} aria-current=${one === name ? "page" : undefined}>${T.job.tabs[one]}</a>`)}
     </nav>
     <${Body} key=${id} job=${job} />
-    ${canWrite && !isOver && html`<${Prompt} job=${job} />`}
+    ${canWrite && !isOver && (job.prompts_closed ? html`<p class="note">${T.prompt.closed}</p>` : html`<${Prompt} job=${job} />`)}
     <${CopyAs} cli=${`gantry job show ${id}`} path=${`/api/jobs/${id}`} />
   `;
 }

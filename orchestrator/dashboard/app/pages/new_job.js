@@ -21,6 +21,7 @@ function draftOf(job) {
     ...EMPTY,
     prompt: job.prompt, title: job.title, model: job.model,
     timeout: String(job.limits.timeout_seconds ?? ""), tokens: String(job.limits.max_tokens ?? ""), cost: String(job.limits.max_cost_usd ?? ""),
+    tools: (job.tools ?? []).join(" "), review: job.review,
     hosts: (job.egress?.allow ?? []).join(" "), labels: Object.entries(job.labels).map(([name, value]) => `${name}=${value}`).join(" "),
   };
 }

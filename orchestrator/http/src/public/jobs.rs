@@ -6,6 +6,7 @@ pub(super) mod create;
 mod events;
 mod file_path;
 pub(super) mod files;
+mod options;
 mod read;
 mod receive;
 mod records;
@@ -43,4 +44,6 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .routes(routes!(records::actions))
         .routes(routes!(records::llm_calls))
         .routes(routes!(records::logs))
+        .routes(routes!(records::prompts))
+        .routes(routes!(options::options))
 }

@@ -70,6 +70,13 @@ macro_rules! optional_time {
     };
 }
 
+/// Not `true` where it is NULL.
+macro_rules! boolean {
+    ($column:literal) => {
+        concat!("iif(", $column, ", 'true', 'false')")
+    };
+}
+
 macro_rules! optional_id {
     ($column:literal) => {
         concat!(
@@ -95,18 +102,19 @@ macro_rules! optional_id {
 /// An expression over a row of `jobs`: the id's digits, then the object's other members. What a job has and a summary
 /// has not (or the other way round) is given as a piece of the format and its arguments.
 macro_rules! job_json {
-    (($prompt_format:literal, $prompt:literal), ($metadata_format:literal, $metadata:literal), ($result_format:literal, $result:literal)) => {
+    (($prompt_format:literal, $prompt:literal), ($metadata_format:literal, $metadata:literal), ($tools_format:literal, $tools:literal), ($result_format:literal, $result:literal)) => {
         concat!(
             "format('%s\"user_id\":%s,\"title\":%s,", $prompt_format, ",\"mode\":\"%s\",\"placement\":\"%s\",\"state\":\"%s\",",
             "\"reason\":%s,\"message\":%s,\"priority\":%d,\"labels\":%s,", $metadata_format,
-            "\"limits\":%s,\"egress\":%s,\"model\":%s,\"effort\":%s,\"source\":\"%s\",\"routine_id\":%s,\"run_id\":%s,\"parent_id\":%s,",
+            "\"limits\":%s,\"egress\":%s,", $tools_format, "\"model\":%s,\"effort\":%s,\"held\":%s,\"review\":%s,\"prompts_closed\":%s,\"source\":\"%s\",\"routine_id\":%s,\"run_id\":%s,\"parent_id\":%s,",
             "\"restarted_from\":%s,\"attempt\":%d,\"repair_attempts\":%d,\"created_at\":\"%s\",\"started_at\":%s,",
             "\"last_activity_at\":%s,\"cancel_requested_at\":%s,\"finished_at\":%s,", $result_format,
             "\"usage\":{\"input_tokens\":%d,\"output_tokens\":%d,\"cache_read_tokens\":%d,\"cache_write_tokens\":%d,",
             "\"cost_usd\":%s,\"llm_calls\":%d,\"tool_calls\":%d,\"iterations\":%d},\"container\":%s}', ",
             "hex(jobs.id), json_quote(jobs.user_id), json_quote(title), ", $prompt, ", mode, placement, state, ",
             "json_quote(reason), json_quote(message), priority, labels, ", $metadata,
-            "limits, ifnull(egress, 'null'), json_quote(model), json_quote(effort), source, ", optional_id!("routine_id"), ", ", optional_id!("run_id"), ", ", optional_id!("parent_id"), ", ", optional_id!("restarted_from"),
+            "limits, ifnull(egress, 'null'), ", $tools, "json_quote(model), json_quote(effort), ",
+            boolean!("held"), ", ", boolean!("review"), ", ", boolean!("prompts_closed"), ", source, ", optional_id!("routine_id"), ", ", optional_id!("run_id"), ", ", optional_id!("parent_id"), ", ", optional_id!("restarted_from"),
             ", attempt, repair_attempts, ", time!("created_at"), ", ", optional_time!("started_at"), ", ",
             optional_time!("last_activity_at"), ", ", optional_time!("cancel_requested_at"), ", ",
             optional_time!("finished_at"), ", ", $result,
@@ -125,6 +133,10 @@ const JOB: &str = concat!(
         ("\"prompt\":%s", "json_quote(prompt || ifnull(note, ''))"),
         ("\"metadata\":%s,", "metadata, "),
         (
+            "\"tools\":%s,\"approve\":%s,\"image\":%s,\"plan\":%s,",
+            "ifnull(tools, 'null'), ifnull(approve, '[]'), json_quote(image), iif(plan, 'true', 'false'), "
+        ),
+        (
             "\"result\":%s,",
             "CASE WHEN state = 'submitted' OR result_text IS NOT NULL OR result_partial IS NOT NULL \
              THEN format('{\"text\":%s,\"partial\":%s%s}', json_quote(result_text), ifnull(result_partial, 'null'), \
@@ -138,7 +150,7 @@ const JOB: &str = concat!(
 /// Jobs as a list shows them.
 const SUMMARIES: &str = concat!(
     "SELECT id, ",
-    job_json!(("\"prompt_preview\":%s", "json_quote(prompt_preview)"), ("", ""), ("", "")),
+    job_json!(("\"prompt_preview\":%s", "json_quote(prompt_preview)"), ("", ""), ("", ""), ("", "")),
     " AS item FROM jobs"
 );
 

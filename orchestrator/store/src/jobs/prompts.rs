@@ -1,7 +1,7 @@
 //! Follow-up prompts: stored when accepted, delivered to the worker in order, acknowledged by it.
 
 use chrono::{DateTime, Utc};
-use protocol::{JobId, JobState, PromptDelivery, PromptId, PromptMode, PromptReceipt, PromptRequest};
+use protocol::{JobId, JobPrompt, JobState, PromptDelivery, PromptId, PromptMode, PromptReceipt, PromptRequest};
 use uuid::Uuid;
 
 use super::lifecycle;
@@ -163,6 +163,42 @@ impl Store {
             .await?;
         }
         Ok(Some(PromptDelivery { prompt_id: PromptId::from_uuid(id), content, mode, done }))
+    }
+}
+
+/// Characters of a prompt that a list shows.
+const LISTED_CHARS: u32 = 1_000;
+
+type ListedRow = (i64, PromptId, String, String, bool, DateTime<Utc>, Option<DateTime<Utc>>);
+
+impl Store {
+    /// Prompts of people to a job, the newest first, with the number to read on from, if there are more.
+    pub async fn prompts(
+        &self,
+        job: JobId,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<(Vec<JobPrompt>, Option<i64>), StoreError> {
+        let mut rows: Vec<ListedRow> = sqlx::query_as(
+            "SELECT seq, id, substr(content, 1, $4), mode, done, created_at, acknowledged_at FROM prompts \
+             WHERE job_id = $1 AND source = 'user' AND ($2 IS NULL OR seq < $2) ORDER BY seq DESC LIMIT $3",
+        )
+        .bind(job)
+        .bind(before)
+        // One more, to know whether there is a next page.
+        .bind(limit + 1)
+        .bind(LISTED_CHARS)
+        .fetch_all(&self.read)
+        .await?;
+        let has_more = rows.len() > limit as usize;
+        rows.truncate(limit as usize);
+        let next = rows.last().map(|(seq, ..)| *seq).filter(|_| has_more);
+        let prompt = |(_, id, content, mode, done, created_at, read_at): ListedRow| {
+            let row = RowRef { table: "prompts", id: *id.as_uuid() };
+            let mode = PromptMode::parse(&mode).ok_or_else(|| row.invalid("mode"))?;
+            Ok(JobPrompt { id, content, mode, done, created_at, read_at })
+        };
+        Ok((rows.into_iter().map(prompt).collect::<Result<_, StoreError>>()?, next))
     }
 }
 

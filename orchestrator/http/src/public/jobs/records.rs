@@ -1,4 +1,4 @@
-//! What is recorded about the work of a job: its tool calls, its model calls and the output of its containers.
+//! What is recorded about the work of a job: its tool calls, its model calls, its prompts and the output of its containers.
 
 use axum::{
     Json,
@@ -6,13 +6,13 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use protocol::{ContainerName, JobId, LlmCallRecord, Page, ToolActionRecord};
+use protocol::{ContainerName, JobId, JobPrompt, LlmCallRecord, Page, ToolActionRecord};
 
 use crate::{
     problem::ApiError,
     public::{
         PublicApi,
-        request::{ApiPath, ApiQuery, Caller, PageParams, authorize_job},
+        request::{ApiPath, ApiQuery, Caller, PageParams, authorize_job, cursor},
     },
 };
 
@@ -54,6 +54,28 @@ pub(super) async fn llm_calls(
 ) -> Result<Json<Page<LlmCallRecord>>, ApiError> {
     authorize_job(&api, &who, id).await?;
     api.model_calls(&who, id, &params).await
+}
+
+/// Lists the prompts that people sent to a job, newest first.
+///
+/// With when the agent read each.
+#[utoipa::path(
+    get, path = "/api/jobs/{id}/prompts", operation_id = "list_prompts", tag = "jobs",
+    params(("id" = String, Path, description = "Job id."), PageParams),
+    responses((status = 200, body = Page<JobPrompt>, description = "A page."))
+)]
+pub(super) async fn prompts(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<JobId>,
+    ApiQuery(params): ApiQuery<PageParams>,
+) -> Result<Json<Page<JobPrompt>>, ApiError> {
+    authorize_job(&api, &who, id).await?;
+    let before = params.cursor.as_deref().map(cursor::read::<i64>).transpose()?;
+    let limit = cursor::limit(params.limit)?;
+    let _permit = api.read_permit(&who).await?;
+    let (items, next) = api.store.prompts(id, before, limit).await?;
+    Ok(Json(Page { items, next_cursor: next.map(|seq| cursor::write(&seq.to_string())) }))
 }
 
 /// Shows the output of the job's containers, by attempt.
