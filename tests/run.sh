@@ -244,12 +244,13 @@ step_clients() {
 # The dashboard in Debian's chromium, with Node from the environment of the client libraries.
 step_browser() {
   local env="$tools/clients" node="$tools/browser-node"
+  docker/engine.sh
   need_command curl curl
   need_command chromium chromium
   python_environment "$env" tests/clients/requirements.txt
   node_packages "$env" "$node" tests/browser
   cargo build --locked --quiet -p orchestrator --bin gantry
-  PATH="$env/bin:$PATH" BROWSER_NODE_DIRECTORY="$node" tests/browser/check.sh "$CARGO_TARGET_DIR/debug/gantry"
+  GANTRY_SANDBOX_IMAGE="gantry-worker:$IMAGE_TAG" PATH="$env/bin:$PATH" BROWSER_NODE_DIRECTORY="$node" tests/browser/check.sh "$CARGO_TARGET_DIR/debug/gantry"
 }
 
 # What is sent to model providers, checked by programs of other authors: the types of official SDKs, the rules of mistral-common, the chat

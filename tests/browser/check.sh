@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks the dashboard: the vendored packages are unchanged, the types fit the API's description, unit tests, and stories in a real browser.
-# Takes the gantry binary: `tests/browser/check.sh BINARY`. Uses its own data directory and port.
+# Takes the gantry binary: `tests/browser/check.sh BINARY`. Needs an engine with the job image. Uses its own data directory and port, and
+# removes its jobs at the end.
 set -euo pipefail
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -15,10 +16,9 @@ cleanup() {
     kill "$server" 2>/dev/null || true
     wait "$server" 2>/dev/null || true
   fi
+  docker ps -aq --filter "label=gantry.instance-id=$GANTRY_INSTANCE_ID" | xargs -r docker rm -f >/dev/null
   rm -rf "$work"
 }
-trap cleanup EXIT
-
 free_port() { node -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close(); })'; }
 
 wait_for() {
@@ -31,10 +31,11 @@ wait_for() {
 
 GANTRY_INSTANCE_ID="$(node -p 'crypto.randomUUID()')"
 port="$(free_port)"
+trap cleanup EXIT
 export GANTRY_INSTANCE_ID GANTRY_DATA_DIR="$work/data" GANTRY_URL="http://127.0.0.1:$port"
 GANTRY_BIND="127.0.0.1:$port" RUST_LOG=warn "$gantry" serve >"$work/serve.log" 2>&1 &
 server=$!
-wait_for "$GANTRY_URL/healthz"
+wait_for "$GANTRY_URL/readyz"
 curl -fsS -o "$work/openapi.json" "$GANTRY_URL/api/openapi.json"
 
 echo "--- the vendored packages are those of the lock file"

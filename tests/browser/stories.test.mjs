@@ -193,6 +193,81 @@ test("times are shown in the chosen zone, which the URL names", async () => {
   await page.waitForURL(`${base}/`);
 });
 
+/** Starts a job by the form and returns its id. */
+async function startJob(page, prompt) {
+  await page.goto(`${base}/jobs/new`);
+  await page.getByLabel("What should the agent do?").fill(prompt);
+  await page.getByRole("button", { name: "Start the job" }).click();
+  await page.waitForURL(/\/jobs\/[0-9a-f-]{36}$/);
+  return page.url().split("/").at(-1);
+}
+
+const state = (page, word) => page.locator(".state").filter({ hasText: word }).first().waitFor({ timeout: 60_000 });
+
+test("a job is started, watched, prompted and cancelled", async () => {
+  const page = await logInByToken(await newBrowser());
+  await startJob(page, "count slowly");
+  await state(page, "running");
+  const rows = page.getByRole("list", { name: "Activity" });
+  await rows.getByRole("button", { name: /shell/ }).first().waitFor({ timeout: 30_000 });
+  await page.getByLabel("Prompt", { exact: true }).fill("count by ten");
+  await page.keyboard.press("Control+Enter");
+  await page.getByRole("list", { name: "Prompts" }).getByText("read", { exact: false }).waitFor({ timeout: 30_000 });
+  await rows.getByRole("button", { name: /count by ten/ }).waitFor({ timeout: 30_000 });
+  await page.getByRole("button", { name: "Cancel", exact: true }).click();
+  const question = page.getByRole("dialog", { name: "Cancel this job?" });
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), "No, go back");
+  await question.getByRole("button", { name: "Cancel", exact: true }).click();
+  await state(page, "cancelled");
+  await page.getByText(/Events 1 to \d+: complete\./).waitFor();
+  await check(page, "a cancelled job");
+});
+
+test("the result, the changes, the files and the calls of a job", async () => {
+  const page = await logInByToken(await newBrowser());
+  const id = await startJob(page, "run: printf 'one\\n<img src=x onerror=alert(1)>\\n' > a.txt; mkdir d; echo two > d/b.txt");
+  await state(page, "completed");
+  const parts = page.getByRole("navigation", { name: "Parts of the job" });
+  await parts.getByRole("link", { name: "Changes" }).click();
+  await page.getByText("2 files").waitFor();
+  await page.getByText("<img src=x onerror=alert(1)>").first().waitFor();
+  await check(page, "changes");
+  await parts.getByRole("link", { name: "Files" }).click();
+  await page.getByRole("link", { name: "d/" }).click();
+  await page.getByRole("link", { name: "b.txt" }).click();
+  await page.getByRole("group", { name: "d/b.txt" }).getByText("two").waitFor();
+  await check(page, "a file");
+  await parts.getByRole("link", { name: "Calls" }).click();
+  await page.getByRole("heading", { name: "Tool calls" }).waitFor();
+  await check(page, "calls");
+  await parts.getByRole("link", { name: "Details" }).click();
+  await page.getByRole("heading", { name: "Prompt" }).waitFor();
+  await check(page, "details");
+  await page.goto(`${base}/jobs/new?from=${id}`);
+  assert.match(await page.getByLabel("What should the agent do?").inputValue(), /^run: printf/);
+});
+
+test("jobs are filtered by what the URL says, and cancelled together", async () => {
+  const page = await logInByToken(await newBrowser());
+  await startJob(page, "count slowly");
+  await startJob(page, "count slowly");
+  await page.goto(`${base}/jobs?state=in_progress,pending`);
+  await heading(page, "Jobs");
+  for (const box of await page.getByRole("checkbox", { name: "Select count slowly" }).all()) await box.check();
+  await page.getByRole("button", { name: "Cancel 2 selected" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Cancel 2 selected" }).click();
+  await page.getByLabel("State").selectOption("cancelled");
+  await page.waitForURL(/state=cancelled/);
+  await page.getByRole("link", { name: "count slowly" }).nth(1).waitFor({ timeout: 60_000 });
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/\/jobs\/[0-9a-f-]{36}$/);
+  await page.goBack();
+  await heading(page, "Jobs");
+  await page.keyboard.press("n");
+  await heading(page, "New job");
+});
+
 test("an unknown path says so", async () => {
   const page = await logInByToken(await newBrowser(), "/no/such%20page?x=1");
   await heading(page, "Page not found");
@@ -203,7 +278,7 @@ test("an unknown path says so", async () => {
   await heading(page, "Page not found");
 });
 
-const PAGES = [["/login", "Log in"], ["/", "Now"], ["/nothing", "Page not found"]];
+const PAGES = [["/login", "Log in"], ["/", "Now"], ["/jobs", "Jobs"], ["/jobs/new", "New job"], ["/nothing", "Page not found"]];
 for (const colorScheme of ["light", "dark"]) {
   for (const width of [1280, 360]) {
     test(`pages are accessible: ${colorScheme}, ${width} px`, async () => {

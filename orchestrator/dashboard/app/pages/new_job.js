@@ -46,6 +46,9 @@ export function bodyOf(draft, files) {
   };
 }
 
+/** @param {number} limit */
+const highest = (limit) => (limit > 0 ? T.newJob.highest(limit) : T.newJob.noLimit);
+
 /** @param {File} file */
 async function encode(file) {
   const content = new Uint8Array(await file.arrayBuffer());
@@ -54,8 +57,8 @@ async function encode(file) {
   return { path: file.name, content_base64: btoa(text) };
 }
 
-/** @param {{ start: Draft }} props */
-function Form({ start }) {
+/** @param {{ start: Draft, options: import("../api.js").schemas["JobOptions"] }} props */
+function Form({ start, options }) {
   const [draft, setDraft] = useState(start);
   const [files, setFiles] = useState(/** @type {File[]} */ ([]));
   const [error, setError] = useState(/** @type {ApiError | Error | null} */ (null));
@@ -101,10 +104,17 @@ function Form({ start }) {
       <input id="files" type="file" multiple onChange=${(/** @type {any} */ event) => (setFiles([...event.target.files]), setIntent(crypto.randomUUID()))} />
       <${Problem} field="files" />
       <details><summary>${T.newJob.more}</summary><div class="fields">
-        ${input("title", "title")} ${input("model", "model", { spellcheck: false })}
-        ${input("timeout", "limits.timeout_seconds", { type: "number", min: 1 })} ${input("tokens", "limits.max_tokens", { type: "number", min: 1 })}
-        ${input("cost", "limits.max_cost_usd", { type: "number", min: 0, step: "any" })}
-        ${input("tools", "tools", { spellcheck: false })} ${input("hosts", "egress", { spellcheck: false })} ${input("labels", "labels", { spellcheck: false })}
+        ${input("title", "title")}
+        <label for="model">${T.newJob.model}</label>
+        <select id="model" value=${draft.model} onChange=${change("model")}>
+          <option value="">${T.newJob.defaultModel(options.models[0] ?? "")}</option>
+          ${options.models.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
+        </select>
+        <${Problem} field="model" />
+        ${input("timeout", "limits.timeout_seconds", { type: "number", min: 1, max: options.max_limits.timeout_seconds, placeholder: String(options.limits.timeout_seconds) })}
+        ${input("tokens", "limits.max_tokens", { type: "number", min: 1, placeholder: highest(options.max_limits.max_tokens) })}
+        ${input("cost", "limits.max_cost_usd", { type: "number", min: 0, step: "any", placeholder: highest(options.max_limits.max_cost_usd) })}
+        ${input("tools", "tools", { spellcheck: false, placeholder: options.tools.slice(0, 4).join(" ") })} ${input("hosts", "egress", { spellcheck: false })} ${input("labels", "labels", { spellcheck: false })}
         <label class="check"><input type="checkbox" checked=${draft.review} onChange=${change("review")} />${T.newJob.review}</label>
         <label class="check"><input type="checkbox" checked=${draft.hold} onChange=${change("hold")} />${T.newJob.hold}</label>
       </div></details>
@@ -125,11 +135,14 @@ function kept() {
 
 export default function NewJob() {
   const from = place.value.query.get("from");
-  const { value, error, again } = useLoad(async (signal) => (from ? draftOf(await get("/api/jobs/{id}", { path: { id: from }, signal })) : kept()), [from]);
+  const { value, error, again } = useLoad(async (signal) => {
+    const [options, job] = await Promise.all([get("/api/options", { signal }), from ? get("/api/jobs/{id}", { path: { id: from }, signal }) : null]);
+    return { options, start: job ? draftOf(job) : kept() };
+  }, [from]);
   return html`
     <${Heading}>${title}<//>
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${!value && !error && html`<${Loading} />`}
-    ${value && html`<${Form} key=${from} start=${value} />`}
+    ${value && html`<${Form} key=${from} start=${value.start} options=${value.options} />`}
   `;
 }
