@@ -15,7 +15,7 @@ use crate::{
     get, path = "/api/options", operation_id = "get_job_options", tag = "jobs",
     responses((status = 200, body = JobOptions, description = "The options."))
 )]
-pub(super) async fn options(State(api): State<PublicApi>, Caller(_): Caller) -> Result<Json<JobOptions>, ApiError> {
+pub(super) async fn options(State(api): State<PublicApi>, _caller: Caller) -> Result<Json<JobOptions>, ApiError> {
     let ceiling = &api.submitter.ceiling;
     let day = api.submitter.day_limits;
     let with_default = |default: &String, others: &[String]| {

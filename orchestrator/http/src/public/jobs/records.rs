@@ -71,8 +71,8 @@ pub(super) async fn prompts(
     ApiQuery(params): ApiQuery<PageParams>,
 ) -> Result<Json<Page<JobPrompt>>, ApiError> {
     authorize_job(&api, &who, id).await?;
-    let before = params.cursor.as_deref().map(cursor::read::<i64>).transpose()?;
-    let limit = cursor::limit(params.limit)?;
+    let before = params.after::<i64>()?;
+    let limit = params.limit()?;
     let _permit = api.read_permit(&who).await?;
     let (items, next) = api.store.prompts(id, before, limit).await?;
     Ok(Json(Page { items, next_cursor: next.map(|seq| cursor::write(&seq.to_string())) }))
