@@ -216,6 +216,7 @@ test("a job is started, watched, prompted and cancelled", async () => {
   await rows.getByRole("button", { name: /count by ten/ }).waitFor({ timeout: 30_000 });
   await page.getByRole("button", { name: "Cancel", exact: true }).click();
   const question = page.getByRole("dialog", { name: "Cancel this job?" });
+  await question.waitFor();
   assert.equal(await page.evaluate(() => document.activeElement.textContent), "No, go back");
   await question.getByRole("button", { name: "Cancel", exact: true }).click();
   await state(page, "cancelled");
@@ -253,6 +254,7 @@ test("jobs are filtered by what the URL says, and cancelled together", async () 
   await startJob(page, "count slowly");
   await page.goto(`${base}/jobs?state=in_progress,pending`);
   await heading(page, "Jobs");
+  await page.getByRole("checkbox", { name: "Select count slowly" }).nth(1).waitFor();
   for (const box of await page.getByRole("checkbox", { name: "Select count slowly" }).all()) await box.check();
   await page.getByRole("button", { name: "Cancel 2 selected" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Cancel 2 selected" }).click();

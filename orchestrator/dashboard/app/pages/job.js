@@ -129,7 +129,7 @@ function Actions({ job, again }) {
 }
 
 export default function JobPage() {
-  const { id = "", tab = "activity" } = place.value.params;
+  const { id = "", path, tab = path === undefined ? "activity" : "files" } = place.value.params;
   const row = jobs.get(id);
   const { value: job, error, isLoading, again } = useLoad((signal) => read(id, signal), [id, generation.value, resyncs.value, row?.state, row?.cancel_requested_at]);
   useEffect(() => void (job && (document.title = `${job.title} · ${T.name}`)), [job?.title]);

@@ -25,9 +25,8 @@ function File({ job, change }) {
   return html`
     <details class="change" open=${isOpen} onToggle=${toggle}>
       <summary><span class="sign ${change.change}" aria-label=${T.changes[change.change]}>${SIGNS[change.change]}</span> <code><${Text}>${change.path}<//></code>
-        ${change.diff ? html`<span class="added">+${added}</span> <span class="removed">−${removed}</span>` : html`<span class="note">${omitted(change)}</span>`}
-        <${Copy} text=${change.path} name=${change.path} /></summary>
-      ${change.change !== "deleted" && !change.path_bytes && html`<p class="note"><a href=${`/jobs/${job.id}/files/${change.path.split("/").map(encodeURIComponent).join("/")}`}>${T.changes.file}</a></p>`}
+        ${change.diff ? html`<span class="added">+${added}</span> <span class="removed">−${removed}</span>` : html`<span class="note">${omitted(change)}</span>`}</summary>
+      <p class="note line"><${Copy} text=${change.path} name=${change.path} /> ${change.change !== "deleted" && !change.path_bytes && html`<a href=${`/jobs/${job.id}/files/${change.path.split("/").map(encodeURIComponent).join("/")}`}>${T.changes.file}</a>`}</p>
       ${isOpen && found.length > 0 && html`<div class="diff" tabindex="0" role="group" aria-label=${change.path}><table><tbody>
         ${found.slice(0, MAX_LINES).map((line, index) => html`<tr key=${index} class=${line.kind}>
           <td class="number">${line.before}</td><td class="number">${line.after}</td><td class="mark">${line.kind === "added" ? "+" : line.kind === "removed" ? "−" : ""}</td>
