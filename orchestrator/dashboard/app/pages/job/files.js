@@ -40,7 +40,7 @@ function File({ id, path }) {
     ${type && !value.isCut ? image && html`<img class="preview" src=${image} alt=${path} />`
       : isBinary ? html`<${Empty}><p>${T.files.binary}</p><//>`
       : html`<div class="diff" tabindex="0" role="group" aria-label=${path}><table><tbody>${all.slice(0, MAX_LINES).map((line, index) => html`
-          <tr key=${index} id=${`L${index + 1}`}><td class="number"><a href=${`#L${index + 1}`}>${index + 1}</a></td><td class="code"><${Text}>${line}<//></td></tr>`)}</tbody></table></div>
+          <tr key=${index}><td class="number">${index + 1}</td><td class="code"><${Text}>${line}<//></td></tr>`)}</tbody></table></div>
         ${all.length > MAX_LINES && html`<p class="note">${T.changes.more(all.length - MAX_LINES)}</p>`}`}
   `;
 }
