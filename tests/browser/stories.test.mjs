@@ -258,6 +258,7 @@ test("jobs are filtered by what the URL says, and cancelled together", async () 
   for (const box of await page.getByRole("checkbox", { name: "Select count slowly" }).all()) await box.check();
   await page.getByRole("button", { name: "Cancel 2 selected" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Cancel 2 selected" }).click();
+  await page.locator(".rows .state.cancelled").nth(1).waitFor({ timeout: 60_000 });
   await page.getByLabel("State").selectOption("cancelled");
   await page.waitForURL(/state=cancelled/);
   await page.getByRole("link", { name: "count slowly" }).nth(1).waitFor({ timeout: 60_000 });

@@ -36,12 +36,18 @@ async function readPage(given, cursor, signal) {
   return { ids: items.map(({ id }) => id), next: next_cursor ?? null };
 }
 
-/** Ids begin with the time, so newer ones are greater. @param {string[]} ids @param {Record<string, string>} given */
-function countNew(ids, given) {
-  const newest = ids[0] ?? "";
+/**
+ * Jobs that belong into the list and are not in it: new ones, and those whose state has changed. Ids begin with the time, so newer ones
+ * are greater.
+ * @param {string[]} ids @param {Record<string, string>} given @param {boolean} hasMore
+ */
+function countNew(ids, given, hasMore) {
   const states = given["state"]?.split(",");
-  // Whether a new job has the label or the text of a search, only the server knows.
-  return jobs.all().filter(({ id, state }) => id > newest && !ids.includes(id) && (!states || states.includes(state))).length;
+  // Whether a job has the label or the text of a search, only the server knows.
+  const isSearch = Object.keys(given).some((name) => name !== "state");
+  const after = isSearch ? ids[0] ?? "" : hasMore ? ids.at(-1) ?? "" : "";
+  const listed = new Set(ids);
+  return jobs.all().filter(({ id, state }) => id > after && !listed.has(id) && (!states || states.includes(state))).length;
 }
 
 /** @param {{ given: Record<string, string> }} props */
@@ -108,7 +114,7 @@ export default function Jobs() {
       setMore({ ...pages, error: /** @type {Error} */ (failure) });
     }
   }
-  const added = value && !isLoading ? countNew(ids, given) : 0;
+  const added = value && !isLoading ? countNew(ids, given, pages.next !== null) : 0;
   return html`
     <div class="line"><${Heading}>${title}<//> ${canWrite && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
     <${Filters} given=${given} />
