@@ -62,8 +62,8 @@ pub use job::{
     file::{DiffOmitted, FileChange, FileChangeKind, FileChanges, FileEntry, FileKind, Unpacked},
     metadata::Metadata,
     request::{
-        CancelRequest, CreateJob, Egress, EgressInjection, FileMode, InputFile, LimitsRequest, PromptMode,
-        JobOptions, JobPrompt, PromptReceipt, PromptRequest, RejectRequest, RestartRequest,
+        CancelRequest, CreateJob, Egress, EgressInjection, FileMode, InputFile, JobOptions, JobPrompt, LimitsRequest,
+        PromptMode, PromptReceipt, PromptRequest, RejectRequest, RestartRequest,
     },
     workspace_path::{WorkspacePath, check_path},
 };

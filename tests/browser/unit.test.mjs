@@ -248,8 +248,8 @@ test("an event that is read twice is one row", () => {
 
 test("a page in front joins calls to the results that are there", () => {
   const trace = createTrace();
-  trace.prepend([result(3, "a", true), event(4, "message", { role: "assistant", content: "Done." })]);
-  assert.equal(trace.prepend([event(1, "state", { from: null, to: "pending" }), call(2, "a", "ls")]), true);
+  trace.prepend([result(3, "a", true), event(4, "message", { role: "assistant", content: "Done." })], 4);
+  assert.equal(trace.prepend([event(1, "state", { from: null, to: "pending" }), call(2, "a", "ls")], 4), true);
   assert.deepEqual(trace.rows().map(({ seq, word, text, note }) => [seq, word, text, note]),
     [[1, "queued", "", ""], [2, "shell", "ls", "1.5 s"], [4, "says", "Done.", ""]]);
   assert.deepEqual(trace.range(), [1, 4]);
@@ -260,7 +260,7 @@ test("a trace keeps a bounded number of rows, the newest", () => {
   const many = Array.from({ length: MAX_ROWS + 10 }, (_, index) => event(index + 1, "status", { message: "x", iteration: 1 }));
   trace.append(many);
   assert.deepEqual([trace.rows().length, ...trace.range()], [MAX_ROWS, 11, MAX_ROWS + 10]);
-  assert.equal(trace.prepend([event(10, "status", { message: "x", iteration: 1 })]), false);
+  assert.equal(trace.prepend([event(10, "status", { message: "x", iteration: 1 })], 10), false);
 });
 
 test("a diff is lines with their numbers", async () => {

@@ -62,6 +62,7 @@ const ALLOWED: &[(&str, &str)] = &[
 const BEGINNINGS: &[&str] = &[
     "SELECT cursor, at, kind, user_id, job_id, run_id, routine_id, thread_id, gate_id,",
     "SELECT events.cursor, events.at, events.kind, jobs.user_id, events.job_id,",
+    "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events WHERE job_id =",
     "SELECT id FROM firings",
     "SELECT id FROM jobs",
     "SELECT id FROM routine_runs",

@@ -38,11 +38,7 @@ pub struct DashboardArgs {
     flags: ConfigSource,
 }
 
-pub(super) async fn run(
-    args: DashboardArgs,
-    environment: &Environment,
-    output: &mut Output,
-) -> Result<Exit, CliError> {
+pub(super) async fn run(args: DashboardArgs, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
     let connection = Connection::from_environment(environment)?;
     let DashboardArgs { open, admin, user, flags } = args;
     let code = if admin {

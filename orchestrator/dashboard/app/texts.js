@@ -176,6 +176,7 @@ export const T = {
     cut: "cut",
     follow: "Go to the end and follow",
     complete: (/** @type {number} */ last) => `Events 1 to ${last}: complete.`,
+    filtered: (/** @type {number} */ count, /** @type {boolean} */ hasMore) => hasMore ? `The last ${count} of these; scroll up for earlier ones.` : `All ${count} of these.`,
     part: (/** @type {number} */ first, /** @type {number} */ last) => `Events ${first} to ${last}: none is missing; scroll up for earlier ones.`,
   },
   prompt: {

@@ -21,6 +21,9 @@ const TEXT_CHARS = 200;
 /** What of a call's output is shown while it runs. */
 const LIVE_CHARS = 16_384;
 
+/** Why replies end; other values of `finish_reason` are errors. */
+const REASONS = ["stop", "length", "tool_calls", "content_filter", "other"];
+
 /** @param {unknown} value */
 const line = (value) => (typeof value === "string" ? value : JSON.stringify(value) ?? "").slice(0, 2 * TEXT_CHARS).replace(/\s+/g, " ").trim().slice(0, TEXT_CHARS);
 /** @param {number} ms */
@@ -50,8 +53,9 @@ function describe({ kind, data }) {
       return { ...row, icon: data.success ? "completed" : "failed", word: data.tool, text: line(data.output), note: took(data.duration_ms), group: "tools", isFailed: !data.success };
     }
     case "llm_call": {
+      const isFailed = !REASONS.includes(data.finish_reason);
       const note = [`${tokens(data.input_tokens)} → ${tokens(data.output_tokens)}`, took(data.duration_ms), cost(data.cost_usd)].join("  ");
-      return { ...row, icon: "model", word: T.trace.model, text: data.model, note, isFailed: data.finish_reason === "error" };
+      return { ...row, icon: "model", word: T.trace.model, text: data.model, note, isFailed };
     }
     case "status": return { ...row, word: T.trace.status, text: line(data.message) };
     case "log": return { ...row, word: data.stream, text: line(data.text) };
@@ -125,8 +129,12 @@ export function createTrace() {
       }
       return added.length;
     },
-    /** Takes a page that ends before the first one; false if there is no room for it. @param {any[]} events */
-    prepend(events) {
+    /**
+     * Takes a page that ends before the first one; false if there is no room for it.
+     * @param {any[]} events @param {number} lastSeq the newest event when the page was read, which a filter may leave out
+     */
+    prepend(events, lastSeq) {
+      if (last === 0) last = lastSeq;
       if (rows.length + events.length > MAX_ROWS) return false;
       const before = events.flatMap((event) => {
         const orphan = event.kind === "tool_use" ? orphans.get(event.data.call_id) : undefined;
@@ -139,7 +147,6 @@ export function createTrace() {
       });
       rows = [...before, ...rows];
       first = events[0]?.seq ?? first;
-      if (last === 0) last = events.at(-1)?.seq ?? 0;
       return true;
     },
   };

@@ -94,7 +94,8 @@ mod tests {
     fn the_shell_names_only_files_that_there_are() {
         let dashboard = Dashboard::load();
         let prefix = format!("/assets/{}/", dashboard.version);
-        let named: Vec<&str> = dashboard.shell.split(&prefix).skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+        let named: Vec<&str> =
+            dashboard.shell.split(&prefix).skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
         assert!(!named.is_empty() && !dashboard.shell.contains(VERSION_MARK));
         assert_eq!(dashboard.shell.matches(IMPORT_MAP).count(), 1);
         for path in named.iter().filter(|path| !path.ends_with('/')) {

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use chrono::{DateTime, Utc};
 use futures_util::{Stream, TryStreamExt as _};
-use protocol::{EventData, EventKind, JobId};
+use protocol::{CallId, EventData, EventKind, JobId};
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 
 use super::{
@@ -36,17 +36,27 @@ pub struct EventPage {
 }
 
 /// Which events of a job to read.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct EventQuery {
     /// Events after this one.
     pub after: i64,
     /// The newest ones before this one.
     pub before: Option<i64>,
     pub limit: u32,
-    /// Of this kind only.
-    pub kind: Option<EventKind>,
+    pub filter: EventFilter,
     /// Longer texts are cut to so many characters.
     pub max_text: Option<usize>,
+}
+
+/// Which of a job's events.
+#[derive(Debug, Clone, Default)]
+pub struct EventFilter {
+    /// Of these kinds; all kinds if empty.
+    pub kinds: Vec<EventKind>,
+    /// Of this tool call.
+    pub call: Option<CallId>,
+    /// Only failures.
+    pub failed: bool,
 }
 
 /// The attempt that events belong to, and their time.
@@ -194,24 +204,18 @@ impl Store {
         limit: u32,
         kind: Option<EventKind>,
     ) -> Result<EventPage, StoreError> {
-        self.event_page(job, EventQuery { after, limit, kind, ..EventQuery::default() }).await
+        let filter = EventFilter { kinds: kind.into_iter().collect(), ..EventFilter::default() };
+        self.event_page(job, EventQuery { after, limit, filter, ..EventQuery::default() }).await
     }
 
     /// A page of a job's events, at most `limit` and as many as fit into a page.
     pub async fn event_page(&self, job: JobId, query: EventQuery) -> Result<EventPage, StoreError> {
-        let EventQuery { after, before, limit, kind, max_text } = query;
-        let sql = if before.is_some() { EVENTS_BEFORE } else { EVENTS_AFTER };
-        let rows = sqlx::query_as::<_, Row<EventRow>>(sql)
-            .bind(job)
-            .bind(after)
-            .bind(kind.map(EventKind::as_str))
-            // One more, to know whether there is a next page.
-            .bind(i64::from(limit) + 1)
-            .bind(before);
+        let mut statement = query.statement(job);
+        let rows = statement.build_query_as::<Row<EventRow>>();
         let mut reader = self.read.acquire().await?;
-        let limits = PageLimits { items: limit as usize, max_text };
+        let limits = PageLimits { items: query.limit as usize, max_text: query.max_text };
         let mut page = EventPage::read(rows.fetch(reader.connection()?), &self.inconsistent, limits).await?;
-        if before.is_some() {
+        if query.before.is_some() {
             page.items.reverse();
         }
         if !page.more {
@@ -228,12 +232,59 @@ impl Store {
     }
 }
 
-/// Events after `$2`.
-const EVENTS_AFTER: &str = "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events \
-     WHERE job_id = $1 AND seq > $2 AND ($3 IS NULL OR kind = $3) AND $5 IS NULL ORDER BY seq LIMIT $4";
-/// Those of them that are before `$5`, the newest first.
-const EVENTS_BEFORE: &str = "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events \
-     WHERE job_id = $1 AND seq > $2 AND seq < $5 AND ($3 IS NULL OR kind = $3) ORDER BY seq DESC LIMIT $4";
+impl EventQuery {
+    /// One event more than the limit, to know whether there are more. Those before another one are the newest first.
+    fn statement(&self, job: JobId) -> QueryBuilder<Sqlite> {
+        let Self { after, before, limit, filter, .. } = self;
+        let mut statement =
+            QueryBuilder::new("SELECT cursor, job_id, seq, attempt, at, kind, data FROM events WHERE job_id = ");
+        statement.push_bind(job).push(" AND seq > ").push_bind(*after);
+        if let Some(before) = before {
+            statement.push(" AND seq < ").push_bind(*before);
+        }
+        filter.push(&mut statement);
+        statement.push(if before.is_some() { " ORDER BY seq DESC" } else { " ORDER BY seq" });
+        statement.push(" LIMIT ").push_bind(i64::from(*limit) + 1);
+        statement
+    }
+}
+
+impl EventFilter {
+    fn push(&self, statement: &mut QueryBuilder<Sqlite>) {
+        push_names(statement, "kind", self.kinds.iter().map(|kind| kind.as_str()));
+        if let Some(call) = &self.call {
+            statement.push(" AND data ->> 'call_id' = ").push_bind(call.as_str().to_owned());
+        }
+        if self.failed {
+            statement.push(FAILED);
+        }
+    }
+}
+
+/// Events of failures: of the job, a limit, a tool call, a model call, a connection.
+const FAILED: &str = " AND CASE kind WHEN 'state' THEN data ->> 'to' IN ('failed', 'stuck') \
+     WHEN 'limit' THEN TRUE \
+     WHEN 'tool_result' THEN NOT data ->> 'success' \
+     WHEN 'llm_call' THEN data ->> 'finish_reason' NOT IN ('stop', 'length', 'tool_calls', 'content_filter', 'other') \
+     WHEN 'egress' THEN data ->> 'decision' <> 'allowed' \
+     ELSE FALSE END";
+
+/// Adds that a column has one of these values, if there are any.
+pub(super) fn push_names(
+    statement: &mut QueryBuilder<Sqlite>,
+    column: &'static str,
+    names: impl ExactSizeIterator<Item = &'static str>,
+) {
+    if names.len() == 0 {
+        return;
+    }
+    statement.push(" AND ").push(column).push(" IN (");
+    let mut values = statement.separated(", ");
+    for name in names {
+        values.push_bind(name);
+    }
+    statement.push(")");
+}
 
 /// Where a page ends, besides its size, and what is cut.
 #[derive(Clone, Copy)]

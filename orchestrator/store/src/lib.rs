@@ -61,7 +61,7 @@ pub use chat::{
 };
 pub use error::StoreError;
 pub use events::{
-    EventPage, EventQuery,
+    EventFilter, EventPage, EventQuery,
     batch::{Appended, BatchEvent},
     instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstanceEvent},
     notifier::{EventNotifier, EventSubscription, Topic},

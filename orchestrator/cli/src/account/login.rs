@@ -94,7 +94,13 @@ pub(crate) async fn whoami(client: &Client, output: &mut Output) -> Result<(), C
     let who: WhoAmI = client.get("/api/whoami", &[]).await?;
     let zone = output.zone();
     output.either(&who, |_| {
-        format!("{} ({}) until {}, server version {}", one_line(&who.user), one_line(&who.role), local_time(who.expires_at, zone), who.version)
+        format!(
+            "{} ({}) until {}, server version {}",
+            one_line(&who.user),
+            one_line(&who.role),
+            local_time(who.expires_at, zone),
+            who.version
+        )
     })
 }
 

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError, Topic,
+    events::push_names,
     sqlite::{
         inconsistent_rows::{InconsistentRows, Row},
         rows::{RowRef, tagged_data},
@@ -308,7 +309,7 @@ fn statement(filter: &InstanceEventFilter, after: i64, end: i64, limit: usize) -
         if let Some(user) = &filter.user {
             query.push(" AND jobs.user_id = ").push_bind(user.clone());
         }
-        push_kinds(&mut query, "events.kind", &of_jobs);
+        push_names(&mut query, "events.kind", of_jobs.iter().map(|kind| kind.as_str()));
     }
     if all || !others.is_empty() {
         if !query.sql().as_str().is_empty() {
@@ -324,22 +325,10 @@ fn statement(filter: &InstanceEventFilter, after: i64, end: i64, limit: usize) -
         if let Some(thread) = filter.thread {
             query.push(" AND thread_id = ").push_bind(thread);
         }
-        push_kinds(&mut query, "kind", &others);
+        push_names(&mut query, "kind", others.iter().map(|kind| kind.as_str()));
     }
     query.push(" ORDER BY cursor LIMIT ").push_bind(i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1));
     query
-}
-
-fn push_kinds(query: &mut QueryBuilder<Sqlite>, column: &'static str, kinds: &[InstanceEventKind]) {
-    if kinds.is_empty() {
-        return;
-    }
-    query.push(" AND ").push(column).push(" IN (");
-    let mut names = query.separated(", ");
-    for kind in kinds {
-        names.push_bind(kind.as_str());
-    }
-    query.push(")");
 }
 
 /// A row with its cursor, which is known even if the rest makes no sense.

@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use orchestrator::{
-    auth::Role,
-    clock::ManualClock,
-    store::tokens,
-};
+use orchestrator::{auth::Role, clock::ManualClock, store::tokens};
 use protocol::{ErrorCode, SessionCode, SessionSummary, WhoAmI};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -146,7 +142,8 @@ async fn a_session_ends_with_its_token_and_shows_where_it_is_used() {
     let first = Browser::open(&server, &link(&viewer).await).await.ok().unwrap();
     let second = Browser::open(&server, &pasted).await.ok().unwrap();
     second.post("/api/jobs", &json!({"prompt": "hi"})).await.problem(ErrorCode::Forbidden);
-    let sessions: Vec<SessionSummary> = serde_json::from_value(second.get("/api/sessions").await.body["items"].clone()).unwrap();
+    let sessions: Vec<SessionSummary> =
+        serde_json::from_value(second.get("/api/sessions").await.body["items"].clone()).unwrap();
     let current: Vec<bool> = sessions.iter().map(|session| session.current).collect();
     assert_eq!(current.iter().filter(|current| **current).count(), 1, "{sessions:?}");
     assert!(sessions.iter().all(|session| session.address.as_deref() == Some("127.0.0.1")));

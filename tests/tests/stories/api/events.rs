@@ -2,7 +2,7 @@
 
 use protocol::{ErrorCode, Event, EventData, JobState};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::{ManualWorker, Reply, StreamMessage, User, World};
 
 fn seqs(events: &[Event]) -> Vec<i64> {
@@ -173,5 +173,81 @@ async fn a_client_that_does_not_read_delays_no_other_client() {
     let (all, _, last) = eager.rest().await;
     assert_eq!(seqs(&all), (1..=last).collect::<Vec<_>>());
     drop(idle);
+    world.finish().await;
+}
+
+/// The `seq` of the items of a page.
+async fn page_of(user: &User, path: &str) -> (Vec<i64>, Value) {
+    let body = user.get(path).await.expect(200).body;
+    let items = body["items"].as_array().unwrap();
+    (items.iter().map(|event| event["seq"].as_i64().unwrap()).collect(), body)
+}
+
+#[tokio::test]
+async fn the_last_events_are_read_first_and_without_their_long_texts() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("talk").await;
+    let worker = world.manual_worker(id).await;
+    send_message(&worker, 1, 6).await;
+    let long = json!({"role": "assistant", "content": "\u{e9}".repeat(5_000)});
+    worker.send(&[(7, "message", long)]).await.expect(200);
+    worker.finish("done").await;
+    let all = ada.stream(id, None).await.rest().await.2;
+    let path = format!("/api/jobs/{id}/events");
+
+    let (newest, page) = page_of(&ada, &format!("{path}?before={}&limit=4", i64::MAX)).await;
+    assert_eq!((newest, page["last_seq"].as_i64()), ((all - 3..=all).collect(), Some(all)));
+    let (older, page) = page_of(&ada, &format!("{path}?before={}&limit=200", page["next_before"])).await;
+    assert_eq!((older, &page["next_before"]), ((1..all - 3).collect(), &Value::Null));
+
+    let (_, short) = page_of(&ada, &format!("{path}?kind=message&before={all}&limit=1&max_text=200")).await;
+    let cut = &short["items"][0];
+    assert_eq!(
+        (cut["data"]["content"].as_str().map(|text| text.chars().count()), &cut["cut"]),
+        (Some(200), &json!(true))
+    );
+    let whole = ada.get(&format!("{path}/{}", cut["seq"])).await.expect(200).body;
+    assert_eq!((whole["data"]["content"].as_str().map(str::len), &whole["cut"]), (Some(10_000), &Value::Null));
+    ada.get(&format!("{path}/{}", all + 1)).await.problem(ErrorCode::NotFound);
+    world.user("ben").get(&format!("{path}/1")).await.problem(ErrorCode::NotFound);
+    for wrong in ["before=0", "max_text=0", "max_text=10001", "before=x"] {
+        ada.get(&format!("{path}?{wrong}")).await.problem(ErrorCode::Invalid);
+    }
+    for pages_only in ["before=3", "max_text=9", "call_id=a", "failed=true"] {
+        let stream = ada.request(Method::GET, &format!("{path}?{pages_only}")).header("Accept", "text/event-stream");
+        Reply::of(stream).await.problem(ErrorCode::Invalid);
+    }
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_page_has_the_asked_kinds_the_events_of_a_call_or_the_failures() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("talk").await;
+    let worker = world.manual_worker(id).await;
+    let result = |call: &str, success: bool| json!({"call_id": call, "tool": "shell", "success": success, "output": "", "truncated": false, "duration_ms": 1});
+    let sent = [
+        (1, "tool_use", json!({"call_id": "a", "tool": "shell", "input": {"command": "ls"}})),
+        (2, "tool_use", json!({"call_id": "b", "tool": "shell", "input": {"command": "false"}})),
+        (3, "log", json!({"stream": "stdout", "text": "x", "call_id": "b"})),
+        (4, "tool_result", result("a", true)),
+        (5, "tool_result", result("b", false)),
+        (6, "message", json!({"role": "assistant", "content": "It failed."})),
+    ];
+    worker.send(&sent).await.expect(200);
+    let path = format!("/api/jobs/{id}/events");
+    let first = page_of(&ada, &format!("{path}?kind=tool_use")).await.0[0];
+    let found = async |query: &str| {
+        let seqs = page_of(&ada, &format!("{path}?{query}")).await.0;
+        seqs.into_iter().map(|seq| seq - first + 1).collect::<Vec<_>>()
+    };
+    assert_eq!(found("kind=tool_use,message").await, [1, 2, 6]);
+    assert_eq!(found("call_id=b").await, [2, 3, 5]);
+    assert_eq!(found("call_id=b&kind=tool_result").await, [5]);
+    assert_eq!(found("failed=true").await, [5]);
+    assert_eq!(found("failed=true&before=9223372036854775807&limit=1").await, [5]);
+    worker.finish("done").await;
     world.finish().await;
 }

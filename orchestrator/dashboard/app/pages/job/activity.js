@@ -21,11 +21,20 @@ const ROW_PX = 30;
 const FRAME_MS = 100;
 /** A tab that is hidden for so long follows no job. */
 const HIDDEN_MS = 30_000;
-const SHOWN = /** @type {const} */ (["all", "messages", "tools", "failed", "egress"]);
+/** What is read for each choice of what is shown. */
+const FILTERS = {
+  all: {},
+  messages: { kind: "message,reasoning,plan,result" },
+  tools: { kind: "tool_use,tool_result" },
+  failed: { failed: true },
+  egress: { kind: "egress" },
+};
+/** @typedef {keyof typeof FILTERS} Shown */
+const SHOWN = /** @type {Shown[]} */ (Object.keys(FILTERS));
 
-/** Reads and follows the events of a job. @param {string} id @param {boolean} isFinished */
-function useTrace(id, isFinished) {
-  const trace = useMemo(createTrace, [id, resyncs.value]);
+/** Reads and follows the events of a job. @param {string} id @param {boolean} isFinished @param {Shown} show */
+function useTrace(id, isFinished, show) {
+  const trace = useMemo(createTrace, [id, show, resyncs.value]);
   const [, redraw] = useState(0);
   const [state, setState] = useState(/** @type {{ error: Error | null, isLoading: boolean, hasMore: boolean }} */ ({ error: null, isLoading: true, hasMore: false }));
   const isReading = useRef(false);
@@ -36,8 +45,8 @@ function useTrace(id, isFinished) {
     if (isReading.current) return;
     isReading.current = true;
     try {
-      const page = await get("/api/jobs/{id}/events", { path: { id }, query: { before, limit: PAGE, max_text: MAX_TEXT } });
-      const hasRoom = trace.prepend(page.items);
+      const page = await get("/api/jobs/{id}/events", { path: { id }, query: { ...FILTERS[show], before, limit: PAGE, max_text: MAX_TEXT } });
+      const hasRoom = trace.prepend(page.items, page.last_seq);
       setState({ error: null, isLoading: false, hasMore: hasRoom && page.next_before !== null });
     } catch (error) {
       setState((known) => ({ ...known, error: /** @type {Error} */ (error), isLoading: false }));
@@ -105,9 +114,8 @@ function Selected({ id, seq, output }) {
   const result = useLoad(async (signal) => {
     const call = /** @type {any} */ (value)?.data?.call_id;
     if (!call || value?.kind !== "tool_use") return null;
-    // The result is near its call.
-    const page = await get("/api/jobs/{id}/events", { path: { id }, query: { after: seq, kind: "tool_result", limit: 20 }, signal });
-    return /** @type {any[]} */ (page.items).find(({ data }) => data.call_id === call) ?? null;
+    const page = await get("/api/jobs/{id}/events", { path: { id }, query: { after: seq, call_id: call, kind: "tool_result", limit: 1 }, signal });
+    return /** @type {any} */ (page.items[0] ?? null);
   }, [value?.seq]);
   if (error) return html`<${Failed} error=${error} again=${again} />`;
   if (!value || isLoading) return html`<${Loading} />`;
@@ -132,9 +140,9 @@ function textOf({ kind, data }) {
 
 /** @param {{ job: import("../../api.js").schemas["Job"] }} props */
 export function Activity({ job }) {
-  const { trace, error, isLoading, readMore, again } = useTrace(job.id, FINISHED.has(job.state));
   const query = place.value.query;
   const show = SHOWN.find((name) => name === query.get("show")) ?? "all";
+  const { trace, error, isLoading, hasMore, readMore, again } = useTrace(job.id, FINISHED.has(job.state), show);
   const selected = Number(query.get("e")) || null;
   const [isFollowing, setIsFollowing] = useState(selected === null);
   const rows = trace.rows().filter((row) => isShown(row, show));
@@ -171,7 +179,7 @@ export function Activity({ job }) {
         <button type="button" class="small close" onClick=${() => select(null)}>${T.close}</button>
         <${Selected} id=${job.id} seq=${selected} output=${trace.output} /></aside>`}
     </div>
-    <p class="note">${last > 0 && (first <= 1 ? T.trace.complete(last) : T.trace.part(first, last))}
+    <p class="note">${show === "all" ? last > 0 && (first <= 1 ? T.trace.complete(last) : T.trace.part(first, last)) : !isLoading && T.trace.filtered(rows.length, hasMore)}
       ${!isFollowing && html` <button type="button" class="link" onClick=${() => setIsFollowing(true)}>${T.trace.follow}</button>`}</p>
   `;
 }

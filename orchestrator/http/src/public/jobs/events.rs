@@ -10,17 +10,17 @@ use axum::{
     response::{IntoResponse, Response, sse::Event as Sse},
 };
 use domain::job::JobRecord;
-use protocol::{Event, EventData, EventKind, JobId, JobState};
+use protocol::{CallId, Event, EventData, EventKind, JobId, JobState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::{EventPage, EventQuery, EventSubscription, Store, StoreError, StoredEvent, Topic};
+use store::{EventFilter, EventPage, EventQuery, EventSubscription, Store, StoreError, StoredEvent, Topic};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     problem::ApiError,
     public::{
         PublicApi,
-        request::{ApiPath, ApiQuery, Caller, authorize_job, cursor},
+        request::{ApiPath, ApiQuery, Caller, authorize_job, cursor, filter},
         response::{
             negotiate::wants_stream,
             stream::{self, BATCH, Batch, EventSource, Next, named},
@@ -45,9 +45,26 @@ pub(super) struct EventParams {
     /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB. Ignored for streams.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
-    /// Only events of this kind.
-    #[param(inline)]
-    kind: Option<EventKind>,
+    /// A kind, or several separated by commas.
+    kind: Option<String>,
+    /// Only events of this tool call: the call, its output and its result. Not for streams.
+    call_id: Option<CallId>,
+    /// `true`: only failures, of the job, its tool calls, model calls and connections, and reached limits. Not for streams.
+    #[serde(default)]
+    failed: bool,
+}
+
+impl EventParams {
+    /// The first given one that streams do not have.
+    fn for_pages_only(&self) -> Option<&'static str> {
+        let given = [
+            ("before", self.before.is_some()),
+            ("max_text", self.max_text.is_some()),
+            ("call_id", self.call_id.is_some()),
+            ("failed", self.failed),
+        ];
+        given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
+    }
 }
 
 /// A page of a job's events.
@@ -103,21 +120,21 @@ pub(super) async fn events(
     if params.max_text.is_some_and(|max| !(1..=MAX_TEXT).contains(&max)) {
         return Err(ApiError::field("max_text", format!("must be from 1 to {MAX_TEXT}")));
     }
+    let kinds = filter::names("kind", params.kind.as_deref(), EventKind::ALL, EventKind::as_str)?;
     if wants_stream(&headers) {
-        for (name, is_given) in [("before", params.before.is_some()), ("max_text", params.max_text.is_some())] {
-            if is_given {
-                return Err(ApiError::field(name, "is for pages only; ask for application/json"));
-            }
+        if let Some(name) = params.for_pages_only() {
+            return Err(ApiError::field(name, "is for pages only; ask for application/json"));
         }
         let after = stream::last_event_id(&headers, "the `seq` of an event")?.unwrap_or(after);
-        return open_stream(&api, who, &job, after, params.kind).await;
+        return open_stream(&api, who, &job, after, kinds).await;
     }
     let limit = cursor::limit(params.limit)?;
     let _permit = api.read_permit(&who).await?;
-    let EventParams { before, kind, max_text, .. } = params;
+    let EventParams { before, max_text, call_id, failed, .. } = params;
+    let filter = EventFilter { kinds, call: call_id, failed };
     let last_seq = api.store.last_seq(id).await?;
-    let EventPage { items, more } =
-        api.store.event_page(id, EventQuery { after, before, limit, kind, max_text }).await?;
+    let query = EventQuery { after, before, limit, filter, max_text };
+    let EventPage { items, more } = api.store.event_page(id, query).await?;
     let (first, last) = (items.first().map(|event| event.seq), items.last().map(|event| event.seq));
     let next_after = last.filter(|_| more && before.is_none());
     let next_before = first.filter(|_| more && before.is_some());
@@ -148,17 +165,17 @@ enum Start {
     Finished,
 }
 
-/// Opens a stream of the events after `after`, or only those of one `kind`. 204 when the job has finished and there are none:
+/// Opens a stream of the events after `after`, of some kinds or all. 204 when the job has finished and there are none:
 /// an `EventSource` reconnects after any other answer.
 async fn open_stream(
     api: &PublicApi,
     who: Identity,
     job: &JobRecord,
     after: i64,
-    kind: Option<EventKind>,
+    kinds: Vec<EventKind>,
 ) -> Result<Response, ApiError> {
     let permit = api.stream_permit(&who)?;
-    let (after, resync) = match start(api, job, after, kind).await? {
+    let (after, resync) = match start(api, job, after, &kinds).await? {
         Start::After(after) => (after, None),
         Start::Resync { oldest } => (oldest - 1, Some(oldest)),
         Start::Finished => return Ok(StatusCode::NO_CONTENT.into_response()),
@@ -169,21 +186,24 @@ async fn open_stream(
         job: job.id,
         is_reviewed: job.brief.review,
         after,
-        kind,
+        kinds,
         resync,
     };
     Ok(stream::respond(api, who, permit, events))
 }
 
-async fn start(api: &PublicApi, job: &JobRecord, after: i64, kind: Option<EventKind>) -> Result<Start, StoreError> {
+async fn start(api: &PublicApi, job: &JobRecord, after: i64, kinds: &[EventKind]) -> Result<Start, StoreError> {
     let last = api.store.last_seq(job.id).await?;
     if after > last {
         let kept = api.store.events(job.id, 0, 1, None).await?.items;
         return Ok(Start::Resync { oldest: kept.first().map_or(last + 1, |event| event.seq) });
     }
-    let is_resumed = after > 0;
-    if is_resumed && job.state().is_finished() && api.store.events(job.id, after, 1, kind).await?.items.is_empty() {
-        return Ok(Start::Finished);
+    if after > 0 && job.state().is_finished() {
+        let filter = EventFilter { kinds: kinds.to_vec(), ..EventFilter::default() };
+        let query = EventQuery { after, limit: 1, filter, ..EventQuery::default() };
+        if api.store.event_page(job.id, query).await?.items.is_empty() {
+            return Ok(Start::Finished);
+        }
     }
     Ok(Start::After(after))
 }
@@ -195,7 +215,8 @@ struct JobEvents {
     /// The job is reviewed: `completed` is followed by `submitted`, so it is not the end.
     is_reviewed: bool,
     after: i64,
-    kind: Option<EventKind>,
+    /// Of these kinds; all kinds if empty.
+    kinds: Vec<EventKind>,
     /// The `seq` that the stream starts at in place of the requested one.
     resync: Option<i64>,
 }
@@ -223,7 +244,7 @@ impl EventSource for JobEvents {
         }
         for event in events {
             self.after = event.seq;
-            if self.kind.is_none_or(|kind| kind == event.kind) {
+            if self.kinds.is_empty() || self.kinds.contains(&event.kind) {
                 messages.push(message(&event));
             }
             let last = final_state(&event)?.filter(|state| *state != JobState::Completed || !self.is_reviewed);

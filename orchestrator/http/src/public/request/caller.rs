@@ -50,7 +50,8 @@ impl FromRequestParts<PublicApi> for UncheckedCaller {
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
         let now = api.clock.now();
         let cookie = SessionCookie::new(api.instance);
-        let presented = bearer(parts).map(Presented::Token).or_else(|| cookie.read(&parts.headers).map(Presented::Session));
+        let presented =
+            bearer(parts).map(Presented::Token).or_else(|| cookie.read(&parts.headers).map(Presented::Session));
         let presented = presented.ok_or_else(|| {
             ApiError::unauthorized(
                 "missing token: send Authorization: Bearer TOKEN (create one with `gantry token create`)",
