@@ -157,6 +157,7 @@ impl Default for Limits {
 /// A job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, not one state")]
 #[expect(missing_docs, reason = "the fields are the contract's and carry its words")]
 pub struct Job {
     pub id: JobId,

@@ -84,5 +84,5 @@ fn opens(link: &str) -> bool {
     let start = |program: &&str| {
         Command::new(program).arg(link).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
     };
-    OPENERS.iter().any(|program| start(&program))
+    OPENERS.iter().any(start)
 }

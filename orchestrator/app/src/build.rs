@@ -14,7 +14,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use self::open::check;
 use self::{
     limits::{heartbeat_settings, settings_bounds, workspace_retention},
-    open::{egress_client, notification_destinations, open_secrets, open_store, open_workspaces, own_addresses},
+    open::{
+        egress_client, free_space, notification_destinations, open_secrets, open_store, open_workspaces, own_addresses,
+    },
 };
 use super::{
     App, ControlLoops, DataDirLock, GateExpiry, ServeError, TestOverrides,
@@ -163,10 +165,7 @@ impl Core {
         };
         let sandbox = Arc::new(sandbox);
         let key = Arc::new(SigningKey::load(config.jwt_secret.as_ref(), &config.data_dir)?);
-        let mut free_space = FreeSpace::new(config.workspace_dir.clone(), config.disk_floor_mb);
-        if let Some(read) = overrides.space {
-            free_space = free_space.with_reader(read);
-        }
+        let free_space = free_space(config, overrides.space);
         let workspaces = open_workspaces(config, &store).await;
         let secrets = Arc::new(open_secrets(config, &store).await?);
         let detectors = LeakDetectors::new(Arc::clone(&secrets))?;

@@ -18,7 +18,7 @@ use mcp::ConfiguredServer;
 use secrets::{KeySource, Secrets};
 use store::{JobObserver, Store};
 use telemetry::metrics::Metrics;
-use workspace::{FreeSpace, Workspaces};
+use workspace::{FreeSpace, ReadDiskSpace, Workspaces};
 
 const MB: u64 = 1024 * 1024;
 /// Space that the smallest migration needs.
@@ -93,6 +93,15 @@ pub fn check(config: &Config) -> Result<(), ServeError> {
         Hooks::check(hook)?;
     }
     Ok(())
+}
+
+/// The free space of the workspaces' disk, as `read` reads it in place of the system.
+pub(super) fn free_space(config: &Config, read: Option<ReadDiskSpace>) -> FreeSpace {
+    let space = FreeSpace::new(config.workspace_dir.clone(), config.disk_floor_mb);
+    match read {
+        Some(read) => space.with_reader(read),
+        None => space,
+    }
 }
 
 pub(super) fn egress_client(config: &Config, own: Vec<SocketAddr>) -> Result<EgressClient, ServeError> {

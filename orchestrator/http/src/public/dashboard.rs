@@ -78,7 +78,7 @@ pub(super) fn router() -> Router {
 fn is_page(method: &Method, path: &str) -> bool {
     let is_below =
         |other: &&str| path.strip_prefix(*other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    is_safe(method) && !OTHERS.iter().any(|other| is_below(&other))
+    is_safe(method) && !OTHERS.iter().any(is_below)
 }
 
 #[cfg(test)]
