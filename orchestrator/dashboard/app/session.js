@@ -11,7 +11,7 @@ import { ApiError, get, isRefused, key, post, remove } from "./api.js";
 /** The cookie is renewed by a request after half of its 12 hours. */
 const RENEW_MS = 3_600_000;
 
-/** `none`: nobody is logged in. `ended`: the session ended while its page was open, which stays. `unreachable`: not known, no answer.
+/** `none`: there is no session. `ended`: the session ended while its page was open, which stays. `unreachable`: not known, no answer.
  * @type {import("@preact/signals").Signal<"starting" | "open" | "none" | "ended" | "unreachable">} */
 export const status = signal("starting");
 

@@ -114,7 +114,7 @@ export function createFetcher(read, { gapMs, atOnce = AT_ONCE, most = MAX_JOBS, 
     /** @param {string} id */
     want(id) {
       wanted.add(id);
-      // With so many, the newest are those that somebody may look at.
+      // With so many, the newest are those that may be looked at.
       for (const oldest of wanted) {
         if (wanted.size <= most) break;
         wanted.delete(oldest);

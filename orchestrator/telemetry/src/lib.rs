@@ -7,7 +7,7 @@ pub mod traces;
 pub use log::{LogFormatter, TelemetryError, init, subscriber};
 
 /// The targets of the program's own crates; those of libraries are not exported as traces.
-pub const OWN_TARGETS: [&str; 25] = [
+pub const OWN_TARGETS: [&str; 26] = [
     "admin",
     "agent",
     "app",
@@ -16,6 +16,7 @@ pub const OWN_TARGETS: [&str; 25] = [
     "chat",
     "cli",
     "config",
+    "dashboard",
     "dispatch",
     "domain",
     "egress",

@@ -1,4 +1,4 @@
-// One job: what it is, what can be done with it, and its parts as tabs. The parts are modules of their own.
+// One job: what it is, what can be done with it, and its parts as tabs, which are modules in `job/`.
 
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, get, post, remove } from "../api.js";

@@ -134,7 +134,7 @@ async fn open(
     headers: HeaderMap,
     ApiJson { value: body, .. }: ApiJson<OpenSession>,
 ) -> Result<Response, ApiError> {
-    // Another site must not log a browser in as somebody else either.
+    // Another site must not log a browser in as another user either.
     if !is_same_origin(&method, &headers) {
         return Err(ApiError::cross_origin());
     }

@@ -1,12 +1,14 @@
-//! The OpenAPI document and its page, the page at `/`, caching and compression.
+//! The OpenAPI document and its page, the page at `/`, the dashboard's files, caching and compression.
 
 use std::io::Read as _;
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use flate2::read::GzDecoder;
 use protocol::ErrorCode;
 use reqwest::{Method, Response, StatusCode};
 use rstest::rstest;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tests::{Reply, User, World};
 
 async fn fetch(user: &User, path: &str, headers: &[(&str, &str)]) -> Response {
@@ -107,7 +109,7 @@ async fn the_page_of_the_documentation_is_gantrys() {
 
 #[tokio::test]
 async fn a_person_gets_a_page_at_the_root_and_a_client_a_problem() {
-    let world = World::new().await;
+    let world = World::builder().set("GANTRY_DASHBOARD", false).build().await;
     let anonymous = world.anonymous();
     let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
     let page = fetch(&anonymous, "/", &[("accept", browser)]).await;
@@ -121,6 +123,33 @@ async fn a_person_gets_a_page_at_the_root_and_a_client_a_problem() {
     assert!(!html.contains("<script"), "{html}");
     let client = anonymous.request(Method::GET, "/").header("accept", "application/json");
     Reply::of(client).await.problem(ErrorCode::NotFound);
+    world.finish().await;
+}
+
+/// Where the dashboard's pages are, each with a part of its URL that only the page reads.
+const PAGES: &[&str] = &["/", "/login", "/jobs?state=failed", "/jobs/new", "/jobs/no-such-job/files/a.txt", "/nothing"];
+
+#[tokio::test]
+async fn every_page_of_the_dashboard_is_its_shell_whose_files_are_there() {
+    let world = World::new().await;
+    let anonymous = world.anonymous();
+    for path in PAGES {
+        let page = fetch(&anonymous, path, &[("accept", "text/html")]).await;
+        assert_eq!((page.status(), header(&page, "cache-control")), (StatusCode::OK, "no-cache"), "{path}");
+        let policy = header(&page, "content-security-policy").to_owned();
+        let html = page.text().await.unwrap();
+        let map = html.split_once("<script type=\"importmap\">").unwrap().1.split_once("</script>").unwrap().0;
+        let digest = BASE64_STANDARD.encode(Sha256::digest(map));
+        assert!(policy.contains(&format!("script-src 'self' 'sha256-{digest}';")), "{policy}");
+        for file in html.split('"').filter(|part| part.starts_with("/assets/")) {
+            let file = fetch(&anonymous, file, &[]).await;
+            assert_eq!(file.status(), StatusCode::OK, "{}", file.url());
+            assert!(header(&file, "cache-control").ends_with("immutable"));
+        }
+    }
+    anonymous.get("/assets/0123456789abcdef/app/main.js").await.problem(ErrorCode::NotFound);
+    let change = anonymous.request(Method::POST, "/jobs").header("accept", "text/html");
+    Reply::of(change).await.problem(ErrorCode::NotFound);
     world.finish().await;
 }
 

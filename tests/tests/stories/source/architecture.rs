@@ -16,7 +16,7 @@ const DEPENDENCY_OWNERS: &[(&str, &[&str])] = &[
     ("jsonwebtoken", &["auth"]),
     ("chacha20poly1305", &["secrets/master_key"]),
     ("tar", &["workspace", "cli/job/archive", "cli/unix/unpack"]),
-    ("flate2", &["workspace", "http/public/docs/assets", "egress/encoding"]),
+    ("flate2", &["workspace", "http/public/response/asset", "egress/encoding"]),
     ("brotli_decompressor", &["egress/encoding"]),
     ("encoding_rs", &["tools/http/text"]),
     ("similar", &["workspace"]),

@@ -43,7 +43,7 @@ impl SessionCookie {
     }
 }
 
-/// Whether the page of the request was loaded over HTTPS. A proxy may have ended it, so the page's own address says so.
+/// Whether the page of the request was loaded over HTTPS. The address of the page tells: a proxy may have ended TLS.
 fn is_https(headers: &HeaderMap) -> bool {
     text(headers, header::ORIGIN.as_str()).is_some_and(|origin| origin.starts_with("https://"))
 }
