@@ -310,6 +310,19 @@ No model is set, so the built-in demo script is used. To set a model, create a f
 and run docker/up.sh again.
 TEXT
   fi
+  show_dashboard
+}
+
+# Prints a link that logs a browser in, unless the dashboard is switched off.
+show_dashboard() {
+  local link
+  link="$(docker/gantry dashboard 2>/dev/null </dev/null)" || return 0
+  cat <<TEXT
+
+Watch the jobs in a browser. This link works once, within 10 minutes; docker/gantry dashboard prints another:
+
+  $link
+TEXT
 }
 
 main() {

@@ -284,9 +284,10 @@ chat_templates() {
 # nothing is left.
 step_smoke() {
   local left job
+  need_command curl curl
   own_settings
   rm -rf "$XDG_CONFIG_HOME"
-  docker/up.sh
+  the_stack_starts_and_shows_its_dashboard
   a_wrong_setting_leaves_the_server
   another_install_finds_the_port_taken
   the_token_is_kept
@@ -302,6 +303,22 @@ step_smoke() {
   left="$(docker ps -aq --filter "label=com.docker.compose.project=$SMOKE_PROJECT"; docker volume ls -q --filter "label=com.docker.compose.project=$SMOKE_PROJECT")"
   [ -z "$left" ] || fail "down.sh left behind: $left" || return
   docker/down.sh | grep "nothing was running; there is no data"
+}
+
+# The printed link opens a session once.
+the_stack_starts_and_shows_its_dashboard() {
+  local output code status
+  output="$(docker/up.sh | tee /dev/stderr)" || return
+  code="$(sed -n 's|^ *http://127.0.0.1:[0-9]*/login#code=||p' <<<"$output")"
+  [ -n "$code" ] || fail "docker/up.sh prints no link to the dashboard" || return
+  for status in 200 401; do
+    [ "$(log_in "$code")" = "$status" ] || fail "a login with the printed link is not answered with $status" || return
+  done
+}
+
+log_in() {
+  curl -sS -o /dev/null -w '%{http_code}' -H 'Sec-Fetch-Site: same-origin' -H 'Content-Type: application/json' \
+    -d "{\"code\":\"$1\"}" "http://127.0.0.1:$SMOKE_PORT/api/session"
 }
 
 # A taken port is reported in one line before anything is started.

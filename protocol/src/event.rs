@@ -28,6 +28,9 @@ pub struct Event {
     pub attempt: u32,
     /// When the orchestrator wrote it.
     pub at: DateTime<Utc>,
+    /// Whether texts or lists of it were cut, as the request asked (`max_text`). Left out if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
     /// `kind` and `data`.
     #[serde(flatten)]
     pub data: EventData,

@@ -30,7 +30,7 @@ pub use account::{
     },
     notification::{DeliveryStatus, Notification, NotificationDelivery, NotificationKind},
     secret::{SecretSummary, SetSecret, is_secret_name},
-    session::{OpenSession, SessionCode, SessionSummary, WhoAmI},
+    session::{OpenSession, OpenedSession, SessionCode, SessionSummary, WhoAmI},
     settings::{ParseTimeOfDayError, QuietHours, TimeOfDay, UserSettings},
     tool::{
         AdminToolPolicy, ApprovalRequirement, PermissionState, SetPermission, ToolPage, ToolSummary,

@@ -202,6 +202,46 @@ async function startJob(page, prompt) {
   return page.url().split("/").at(-1);
 }
 
+test("the first job is started where there is none, and a draft outlives its session", async () => {
+  const page = await logInByToken(await newBrowser());
+  const field = page.getByLabel("What should the agent do?");
+  await page.getByRole("button", { name: "Use the example" }).click();
+  assert.match(await field.inputValue(), /median/);
+  await check(page, "the first visit");
+  await field.fill("run: echo first");
+  await page.getByRole("link", { name: "More settings" }).click();
+  await heading(page, "New job");
+  assert.equal(await field.inputValue(), "run: echo first");
+  await page.getByText("More settings").click();
+  await page.getByLabel("Labels").fill("note=a b, c");
+  await check(page, "the form with all fields");
+  await page.evaluate(() => fetch("/api/session", { method: "DELETE", headers: { "X-Gantry-Key": localStorage.getItem("gantry.key") } }));
+  await page.reload();
+  await page.getByLabel("Or paste a token").fill(token);
+  await page.getByRole("button", { name: "Log in" }).click();
+  assert.equal(await field.inputValue(), "run: echo first");
+  // A value that a closed part of the form hides is shown with what is wrong.
+  await page.getByText("More settings").click();
+  await page.getByLabel("Token limit").fill("0");
+  await page.getByText("More settings").click();
+  await field.press("Control+Enter");
+  await page.getByLabel("Token limit").fill("");
+  await page.getByLabel("Hosts that it may reach").fill("not/a/host");
+  await page.getByText("More settings").click();
+  await field.press("Control+Enter");
+  await page.locator("#egress:focus, #hosts:focus").waitFor();
+  await check(page, "a form with a wrong field");
+  await page.getByLabel("Hosts that it may reach").fill("");
+  await field.press("Control+Enter");
+  await page.waitForURL(/\/jobs\/[0-9a-f-]{36}$/);
+  await state(page, "completed");
+  await page.getByRole("link", { name: "New job from this one" }).click();
+  await page.getByText("More settings").click();
+  assert.equal(await page.getByLabel("Labels").inputValue(), "note=a b, c");
+  await page.getByRole("button", { name: "Start the job" }).click();
+  await page.waitForURL(/\/jobs\/[0-9a-f-]{36}$/);
+});
+
 const state = (page, word) => page.locator(".state").filter({ hasText: word }).first().waitFor({ timeout: 60_000 });
 
 test("a job is started, watched, prompted and cancelled", async () => {
@@ -217,7 +257,13 @@ test("a job is started, watched, prompted and cancelled", async () => {
   await page.getByRole("button", { name: "Cancel", exact: true }).click();
   const question = page.getByRole("dialog", { name: "Cancel this job?" });
   await question.waitFor();
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), "No, go back");
+  const focused = () => page.evaluate(() => document.activeElement.textContent);
+  assert.equal(await focused(), "No, go back");
+  await page.keyboard.press("Escape");
+  await question.waitFor({ state: "hidden" });
+  assert.equal(await focused(), "Cancel");
+  await page.keyboard.press("Enter");
+  await question.waitFor();
   await question.getByRole("button", { name: "Cancel", exact: true }).click();
   await state(page, "cancelled");
   await page.getByText(/Events 1 to \d+: complete\./).waitFor();
@@ -255,8 +301,10 @@ test("jobs are filtered by what the URL says, and cancelled together", async () 
   await page.goto(`${base}/jobs?state=in_progress,pending`);
   await heading(page, "Jobs");
   await page.getByRole("checkbox", { name: "Select count slowly" }).nth(1).waitFor();
-  for (const box of await page.getByRole("checkbox", { name: "Select count slowly" }).all()) await box.check();
-  await page.getByRole("button", { name: "Cancel 2 selected" }).click();
+  assert.equal(await page.getByLabel("State").evaluate((select) => select.selectedOptions[0].textContent), "not finished");
+  await page.getByRole("checkbox", { name: "Select count slowly" }).first().check();
+  await page.locator("h1").focus();
+  for (const key of ["j", "j", "x", "c"]) await page.keyboard.press(key);
   await page.getByRole("dialog").getByRole("button", { name: "Cancel 2 selected" }).click();
   await page.locator(".rows .state.cancelled").nth(1).waitFor({ timeout: 60_000 });
   await page.getByLabel("State").selectOption("cancelled");
@@ -267,7 +315,8 @@ test("jobs are filtered by what the URL says, and cancelled together", async () 
   await page.keyboard.press("j");
   await page.keyboard.press("Enter");
   await page.waitForURL(/\/jobs\/[0-9a-f-]{36}$/);
-  await page.goBack();
+  await page.keyboard.press("Escape");
+  await page.waitForURL(/\/jobs\?state=cancelled/);
   await heading(page, "Jobs");
   await page.keyboard.press("n");
   await heading(page, "New job");

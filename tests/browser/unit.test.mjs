@@ -12,6 +12,10 @@ register("./import_map.mjs", import.meta.url);
 // What modules ask a browser for when they are loaded.
 const nowhere = { addEventListener() {}, removeEventListener() {}, hidden: false };
 const storage = { getItem: () => null, setItem() {}, removeItem() {} };
+/** Run when the browser is online again. */
+const onlineListeners = new Set();
+globalThis.addEventListener = (name, listener) => name === "online" && onlineListeners.add(listener);
+globalThis.removeEventListener = (name, listener) => onlineListeners.delete(listener);
 Object.assign(globalThis, { localStorage: storage, sessionStorage: storage, document: nowhere });
 globalThis.BroadcastChannel = class { postMessage() {} close() {} };
 const realInterval = globalThis.setInterval;
@@ -26,7 +30,7 @@ const scriptsOf = (folder) => readdirSync(new URL(folder, root), { recursive: tr
   .filter((name) => name.endsWith(".js")).map((name) => `${folder}/${name}`);
 
 const format = await load("format");
-const { address } = await load("api");
+const { ApiError, address, get, newIntent, read } = await load("api");
 const { match, resolve } = await load("router");
 const { createParser, nextStep, openStream } = await load("stream");
 const { createFetcher, createQueue, createTable } = await load("store");
@@ -196,6 +200,105 @@ function reached(path, seen = new Set()) {
   return seen;
 }
 
+test("a failed read is repeated if the failure may pass", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const settle = async () => { for (let turn = 0; turn < 10; turn += 1) await Promise.resolve(); };
+  const answers = { busy: [new ApiError(503, {}, 9), null], gone: [new ApiError(404, {})] };
+  const seen = [];
+  const read = async (id) => {
+    seen.push(id);
+    const failure = answers[id]?.shift();
+    if (failure) throw failure;
+  };
+  const fetcher = createFetcher(read, { gapMs: 5_000 });
+  fetcher.want("gone");
+  fetcher.want("busy");
+  await settle();
+  fetcher.want("other");
+  context.mock.timers.tick(8_999);
+  await settle();
+  assert.deepEqual(seen, ["gone", "busy"], "after Retry-After only");
+  context.mock.timers.tick(1);
+  await settle();
+  assert.deepEqual(seen.slice(2).toSorted(), ["busy", "other"]);
+});
+
+test("rows that a page shows stay, and what was heard since is known", () => {
+  const table = createTable(2);
+  table.put({ id: "a" }, 1);
+  table.show(["a"]);
+  for (const id of ["b", "c", "d"]) table.put({ id }, 5);
+  assert.deepEqual(table.all().map(({ id }) => id), ["a", "d"]);
+  assert.deepEqual(table.since(4).map(({ id }) => id), ["d"]);
+});
+
+test("an answer that is cut is a failure", async () => {
+  const headers = { "Content-Type": "application/json" };
+  globalThis.fetch = async () => new Response('{"items": [', { headers });
+  await assert.rejects(get("/api/jobs"), { status: 0 });
+  globalThis.fetch = async () => new Response(new ReadableStream({ start: (body) => body.error(new TypeError("cut")) }));
+  await assert.rejects(read("/file", 10, new AbortController().signal), { status: 0 });
+  const isOver = new AbortController();
+  globalThis.fetch = async () => (isOver.abort(), Promise.reject(isOver.signal.reason));
+  await assert.rejects(get("/api/jobs", { signal: isOver.signal }), { name: "AbortError" });
+});
+
+test("an idempotency key needs no secure context", () => {
+  assert.match(newIntent(), /^[0-9a-f]{32}$/);
+  assert.notEqual(newIntent(), newIntent());
+});
+
+test("bytes of a stream reset its back-off, also comments", async () => {
+  const answers = [null, null, ": alive\n\n", null];
+  globalThis.fetch = async () => {
+    if (answers.length === 0) return new Response(null, { status: 204 });
+    const body = answers.shift();
+    return body ? new Response(body) : Promise.reject(new TypeError("refused"));
+  };
+  const waits = [];
+  await new Promise((done) => {
+    const stream = openStream({
+      url: () => "/events",
+      onMessage() {},
+      onConnection(connection) {
+        if (connection.state === "ended") return done();
+        if (connection.state !== "reconnecting") return;
+        waits.push(Math.round((connection.retryAt - Date.now()) / 1_000));
+        // Unlike `retry`, this does not forget the failures.
+        setTimeout(() => onlineListeners.forEach((listener) => listener()));
+      },
+    });
+    void stream;
+  });
+  assert.ok(waits[1] > waits[0] && waits[2] <= 1, waits.join());
+});
+
+test("new jobs are those that were heard of since the list was read", async () => {
+  const { countNew } = await load("pages/jobs");
+  const job = (id, state = "pending") => ({ id, state });
+  const list = { ids: ["5", "3"], given: {}, hasMore: true, newest: "6" };
+  assert.equal(countNew([job("7"), job("5"), job("4"), job("2")], list), 2);
+  assert.equal(countNew([job("7"), job("4")], { ...list, given: { state: "failed,pending" } }), 2);
+  assert.equal(countNew([job("7"), job("4", "failed")], { ...list, given: { state: "pending" } }), 1);
+  // A search knows of none but those that did not exist.
+  assert.equal(countNew([job("7"), job("6"), job("4")], { ...list, ids: [], given: { q: "x" } }), 1);
+});
+
+test("a job becomes a form that makes the same job", async () => {
+  const { bodyOf, draftOf } = await load("pages/new_job");
+  const limits = { timeout_seconds: 60, max_iterations: 5, max_tool_calls: 9, max_tokens: 0, max_cost_usd: 0, memory_mb: 512 };
+  const job = {
+    prompt: "do it\nnow", title: "do it", model: "m", image: "i", effort: "high", plan: false, tools: [], approve: ["http"], priority: 3,
+    limits, labels: { note: "a b, c", "x=y": "1", long: "two\nlines" }, metadata: { a: 1 }, egress: { allow: ["a.example"] }, review: true, held: true,
+  };
+  const draft = draftOf(job, { limits: { ...limits, memory_mb: 256 } });
+  assert.equal(draft.tokens, "");
+  assert.deepEqual(bodyOf(draft, []), {
+    prompt: "do it\nnow", model: "m", image: "i", effort: "high", plan: false, tools: [], approve: ["http"], priority: 3,
+    limits: { timeout_seconds: 60, memory_mb: 512 }, labels: job.labels, metadata: { a: 1 }, egress: { allow: ["a.example"] }, review: true, hold: false,
+  });
+});
+
 test("the page preloads what its first module needs", () => {
   const preloaded = [...text("index.html").matchAll(/modulepreload" href="\/assets\/@HASH@\/([^"]+)"/g)].map(([, path]) => path);
   const needed = [...reached("app/main.js")].filter((path) => path !== "app/main.js");
@@ -230,11 +333,11 @@ const result = (seq, id, success) => event(seq, "tool_result", { call_id: id, to
 test("a call and its result are one row, into which output flows", () => {
   const trace = createTrace();
   trace.append([event(1, "state", { from: null, to: "pending" }), call(2, "a", "ls\n -la"), event(3, "log", { stream: "stdout", text: "one\n", call_id: "a" })]);
-  assert.equal(trace.output("a"), "one\n");
+  assert.equal(trace.output(trace.rows()[1].call), "one\n");
   assert.deepEqual(trace.rows().map(({ word, text, isOpen }) => [word, text, isOpen]), [["queued", "", false], ["shell", "ls -la", true]]);
   trace.append([result(4, "a", false), event(5, "log", { stream: "stdout", text: "agent" })]);
   const row = trace.rows()[1];
-  assert.deepEqual([row.isFailed, row.isOpen, row.note, row.last, trace.output("a")], [true, false, "1.5 s", 4, ""]);
+  assert.deepEqual([row.isFailed, row.isOpen, row.note, row.last, trace.output(row.call)], [true, false, "1.5 s", 4, ""]);
   assert.deepEqual(trace.rows().filter((one) => isShown(one, "failed")).map(({ seq }) => seq), [2]);
   assert.deepEqual(trace.range(), [1, 5]);
 });
@@ -263,6 +366,79 @@ test("a trace keeps a bounded number of rows, the newest", () => {
   assert.equal(trace.prepend([event(10, "status", { message: "x", iteration: 1 })], 10), false);
 });
 
+const status = (seq) => event(seq, "status", { message: "a", iteration: 1 });
+const seqs = (trace) => trace.rows().map(({ seq, last, kind }) => (kind === "status" ? seq : [kind, seq, last]));
+
+test("the newest page that is read again adds nothing twice", () => {
+  const trace = createTrace();
+  trace.prepend([1, 2, 3, 4].map(status), 4);
+  trace.prepend([1, 2, 3, 4].map(status), 4);
+  trace.append([3, 4, 5].map(status), 5);
+  assert.deepEqual([seqs(trace), trace.isComplete()], [[1, 2, 3, 4, 5], true]);
+});
+
+test("what is missing is a row, which is filled", () => {
+  const trace = createTrace();
+  trace.append([1, 2].map(status));
+  trace.append([8, 9].map(status));
+  assert.deepEqual([seqs(trace), trace.isComplete()], [[1, 2, ["gap", 3, 7], 8, 9], false]);
+  trace.fill(trace.rows()[2], [3, 4].map(status), true);
+  assert.deepEqual(seqs(trace), [1, 2, 3, 4, ["gap", 5, 7], 8, 9]);
+  trace.fill(trace.rows()[4], [5, 6, 7, 8].map(status), true);
+  assert.deepEqual([seqs(trace), trace.isComplete(), trace.range()], [[1, 2, 3, 4, 5, 6, 7, 8, 9], true, [1, 9]]);
+});
+
+test("events that the server no longer has are named", () => {
+  const trace = createTrace();
+  trace.append([status(1)]);
+  trace.lose(4);
+  trace.append([status(4), status(9)]);
+  trace.fill(trace.rows()[3], [status(9)], false);
+  assert.deepEqual([seqs(trace), trace.isComplete()], [[1, ["lost", 2, 3], 4, ["lost", 5, 8], 9], false]);
+});
+
+test("a page around an event and the newest page have a gap between them", () => {
+  for (const show of ["all", "messages"]) {
+    const trace = createTrace(show);
+    const message = (seq) => event(seq, "message", { role: "assistant", content: "a" });
+    trace.append([message(10), message(11)], 0, true);
+    trace.append([message(50), message(51)], 60, true);
+    assert.deepEqual(trace.rows().map(({ kind, seq, last }) => [kind, seq, last]),
+      [["message", 10, 10], ["message", 11, 11], ["gap", 12, 49], ["message", 50, 50], ["message", 51, 51]], show);
+    assert.deepEqual([trace.range(), trace.hasEarlier()], [[10, 60], true]);
+  }
+});
+
+test("a filter keeps only what it shows", () => {
+  const failed = createTrace("failed");
+  failed.append([call(1, "a", "ls"), result(2, "a", true), call(3, "b", "ls"), result(4, "b", false), status(5)]);
+  assert.deepEqual(failed.rows().map(({ seq }) => seq), [4]);
+  const tools = createTrace("tools");
+  tools.append([status(1), call(2, "a", "ls"), event(3, "log", { stream: "stdout", text: "x", call_id: "a" }), event(4, "log", { stream: "stdout", text: "y", call_id: null })]);
+  assert.deepEqual([tools.rows().map(({ seq }) => seq), tools.output(tools.rows()[0].call)], [[2], "x"]);
+});
+
+test("calls of other attempts with the same id are other calls", () => {
+  const trace = createTrace();
+  trace.append([{ ...call(1, "a", "one"), attempt: 1 }, { ...call(2, "a", "two"), attempt: 2 }, { ...result(3, "a", true), attempt: 2 }]);
+  assert.deepEqual(trace.rows().map(({ isOpen }) => isOpen), [true, false]);
+});
+
+test("characters that change the direction of code are named", async () => {
+  const { codeOf, pieces } = await load("diff");
+  assert.deepEqual(pieces("a\u202eb\u2066"), ["a", "\u202e", "b", "\u2066", ""]);
+  assert.deepEqual([codeOf("\u202e"), pieces("אב")], ["U+202E", ["אב"]]);
+});
+
+test("only so many diffs are open at first", async () => {
+  const { openAtFirst } = await load("pages/job/changes");
+  const changes = Array.from({ length: 1_000 }, (_, index) => ({ path: `${index}`, diff: "x".repeat(1_000) }));
+  assert.equal(openAtFirst(changes).size, 100);
+  assert.deepEqual([...openAtFirst([{ path: "large", diff: "x".repeat(30_000) }, { path: "binary" }, { path: "small", diff: "x" }])], ["small"]);
+});
+
+test("how long it took is a word", () => assert.deepEqual([null, 0, 999, 4_210].map(format.took), ["", "0 ms", "999 ms", "4.2 s"]));
+
 test("a diff is lines with their numbers", async () => {
   const { counts, lines } = await load("diff");
   const found = lines("--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@ fn\n a\n-b\n+c\n\\ No newline at end of file\n");
@@ -282,10 +458,10 @@ test("only rows in view are drawn", async () => {
 
 test("a form becomes the body of a job", async () => {
   const { bodyOf } = await load("pages/new_job");
-  const draft = { prompt: "p", title: "", model: "", timeout: "60", tokens: "", cost: "0.5", tools: "shell, read_file", hosts: "a.example b.example", labels: "team=a x=", review: true, hold: false };
+  const draft = { prompt: "p", title: "", model: "", timeout: "60", tokens: "", cost: "0.5", tools: "shell, read_file", hosts: "a.example b.example", labels: "team=a b, c\n x=\n", rest: {}, review: true, hold: false };
   assert.deepEqual(bodyOf(draft, []), {
     prompt: "p", limits: { timeout_seconds: 60, max_cost_usd: 0.5 }, tools: ["shell", "read_file"],
-    egress: { allow: ["a.example", "b.example"] }, labels: { team: "a", x: "" }, review: true, hold: false,
+    egress: { allow: ["a.example", "b.example"] }, labels: { team: "a b, c", x: "" }, review: true, hold: false,
   });
 });
 

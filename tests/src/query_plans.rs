@@ -50,7 +50,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("FROM user_bytes", "the hourly sweep: a row for each user and kind"),
     ("FROM mcp_definitions ORDER BY", "for an operator: a bounded number for each tool"),
     ("FROM secrets LIMIT 1", "reads one row"),
-    ("FROM tokens WHERE key_digest IS NULL ORDER BY created_at DESC, jti", "for an operator: a row for each token"),
+    ("revoked_at FROM tokens ORDER BY created_at DESC, jti", "for an operator: a row for each token"),
     (
         "SELECT COUNT(*), MIN(CASE WHEN enabled THEN next_fire_at END) FROM routines WHERE TRUE",
         "for an admin: an entry of a covering index for each routine",

@@ -4,7 +4,6 @@
 
 use std::process::{Command, Stdio};
 
-use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use chrono::TimeDelta;
 use clap::Args;
 use protocol::{SessionCode, is_user_name};
@@ -12,14 +11,12 @@ use protocol::{SessionCode, is_user_name};
 use cli::{CliError, Client, Exit, Output, connection::Connection};
 
 use crate::{config::ConfigSource, token_records};
-use auth::Role;
-use base::{Environment, clock::Clock, digest::sha256_hex};
-use store::sessions::NewCode;
+use auth::{Role, random_secret};
+use base::{Environment, clock::Clock};
+use store::sessions::SessionGrant;
 
 /// How long the session of an admin lasts at most.
 const ADMIN_SESSION: TimeDelta = TimeDelta::hours(12);
-/// How long a link can be used.
-const CODE_TTL: TimeDelta = TimeDelta::minutes(10);
 /// Programs that open a link, the first that there is.
 const OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
 
@@ -52,7 +49,7 @@ pub(super) async fn run(args: DashboardArgs, environment: &Environment, output: 
     let value = serde_json::json!({"url": link, "expires_at": code.expires_at});
     output.either(&value, |_| link.clone())?;
     output.note("gantry: the link works once, within 10 minutes");
-    if open && !opens(&link) {
+    if open && !open_in_browser(&link) {
         return Err(CliError::Failed("no program that opens links was found; open the link by hand".to_owned()));
     }
     Ok(Exit::Success)
@@ -65,22 +62,13 @@ async fn admin_code(user: String, flags: ConfigSource, environment: &Environment
     }
     let config = flags.load(environment)?;
     let now = Clock::system().now();
-    let code = BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>());
-    let new = NewCode {
-        digest: sha256_hex(code.as_bytes()),
-        user,
-        role: Role::Admin.as_str().to_owned(),
-        origin_jti: None,
-        created_at: now,
-        expires_at: now + CODE_TTL,
-        session_expires_at: now + ADMIN_SESSION,
-    };
-    let expires_at = new.expires_at;
-    token_records::insert_code(&config, new).await?;
-    Ok(SessionCode { code, expires_at })
+    let role = Role::Admin.as_str().to_owned();
+    let grant = SessionGrant { user_id: user, role, origin_jti: None, expires_at: now + ADMIN_SESSION };
+    token_records::create_code(&config, random_secret(), grant, now).await
 }
 
-fn opens(link: &str) -> bool {
+/// Starts a browser. The link, which works once, is among its arguments, as with other command lines that open a login.
+fn open_in_browser(link: &str) -> bool {
     let start = |program: &&str| {
         Command::new(program).arg(link).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
     };

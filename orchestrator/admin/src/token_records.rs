@@ -7,9 +7,10 @@ use chrono::{DateTime, Utc};
 use app::is_in_use;
 use cli::CliError;
 use config::Config;
+use protocol::SessionCode;
 use store::{
     AuditEntry, Store, StoreError,
-    sessions::{self, NewCode},
+    sessions::{self, SessionGrant},
     tokens::{self, Revoked, TokenRow},
 };
 
@@ -46,9 +47,16 @@ pub(super) async fn insert(config: &Config, record: &TokenRow) -> Result<(), Cli
     with_store(config, "cannot record the token", async |store| tokens::insert(store, record).await).await
 }
 
-pub(super) async fn insert_code(config: &Config, code: NewCode) -> Result<(), CliError> {
-    let entry = AuditEntry::by_operator("session.code", code.created_at);
-    with_store(config, "cannot record the code", async |store| sessions::insert_code(store, code, entry).await).await
+/// Records a code that opens a session.
+pub(super) async fn create_code(
+    config: &Config,
+    code: String,
+    grant: SessionGrant,
+    now: DateTime<Utc>,
+) -> Result<SessionCode, CliError> {
+    let entry = AuditEntry::by_operator("session.code", now);
+    let create = async |store: &Store| sessions::create_code(store, code, grant, now, entry).await;
+    with_store(config, "cannot record the code", create).await
 }
 
 /// All tokens, newest first.

@@ -349,6 +349,11 @@ fn whole_second(seconds: f64) -> DateTime<Utc> {
     DateTime::from_timestamp(seconds, 0).unwrap_or(end)
 }
 
+/// 128 random bits, for a code or a key.
+pub fn random_secret() -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>())
+}
+
 /// An id for a new token or session.
 pub fn new_jti() -> String {
     #[expect(clippy::disallowed_methods, reason = "a token's id belongs to no table; it is made here and nowhere else")]

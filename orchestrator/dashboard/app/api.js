@@ -21,7 +21,7 @@ import { T } from "./texts.js";
 /**
  * `path` has the values of `{names}` in the path. `intent` names what a person wants once, so that a double click or a retry does it once.
  * @typedef {{
- *   path?: Record<string, string>, query?: Record<string, string | number | undefined>, body?: unknown, intent?: string, signal?: AbortSignal
+ *   path?: Record<string, string>, query?: Record<string, string | number | boolean | undefined>, body?: unknown, intent?: string, signal?: AbortSignal
  * }} RequestOptions
  */
 
@@ -38,6 +38,9 @@ export const key = {
   set: (/** @type {string} */ value) => localStorage.setItem(KEY, value),
   clear: () => localStorage.removeItem(KEY),
 };
+
+/** A new idempotency key. `crypto.randomUUID` would need https. */
+export const newIntent = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /** A request that failed. `status` is 0 if there was no answer. */
 export class ApiError extends Error {
@@ -60,6 +63,15 @@ export function address(path, { path: values = {}, query = {} }) {
   return pairs.length === 0 ? filled : `${filled}?${new URLSearchParams(pairs)}`;
 }
 
+/**
+ * There was no answer, or a part of one, unless the caller has given up.
+ * @param {unknown} error @param {AbortSignal | undefined} signal the caller's
+ * @returns {never}
+ */
+function cutShort(error, signal) {
+  throw signal?.aborted ? error : new ApiError(0, {});
+}
+
 /** @param {string} method @param {string} path @param {RequestOptions} options */
 async function request(method, path, options) {
   /** @type {Record<string, string>} */
@@ -71,12 +83,9 @@ async function request(method, path, options) {
   const body = options.body === undefined ? null : JSON.stringify(options.body);
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
-  const response = await fetch(address(path, options), { method, headers, body, signal }).catch((error) => {
-    if (options.signal?.aborted) throw error;
-    throw new ApiError(0, {});
-  });
+  const response = await fetch(address(path, options), { method, headers, body, signal }).catch((error) => cutShort(error, options.signal));
   const isJson = /\bjson\b/.test(response.headers.get("Content-Type") ?? "");
-  const content = isJson ? await response.json().catch(() => null) : null;
+  const content = isJson ? await response.json().catch((error) => cutShort(error, options.signal)) : null;
   if (response.ok) return content;
   const error = new ApiError(response.status, content ?? {}, Number(response.headers.get("Retry-After")) || null);
   const isLogin = method === "POST" && path === "/api/session";
@@ -96,11 +105,13 @@ export const get = (path, options = {}) => request("GET", path, options);
  * The beginning of a file, at most `most` bytes. The rest is not read.
  * @param {string} url @param {number} most @param {AbortSignal} signal
  */
-export async function read(url, most, signal) {
-  const response = await fetch(url, { signal }).catch((error) => {
-    if (signal.aborted) throw error;
-    throw new ApiError(0, {});
-  });
+export const read = (url, most, signal) =>
+  readBytes(url, most, AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]))
+    .catch((error) => (error instanceof ApiError ? Promise.reject(error) : cutShort(error, signal)));
+
+/** @param {string} url @param {number} most @param {AbortSignal} signal */
+async function readBytes(url, most, signal) {
+  const response = await fetch(url, { signal });
   if (!response.ok || !response.body) {
     if (response.status === 401) isRefused.value = true;
     throw new ApiError(response.status, await response.json().catch(() => ({})));

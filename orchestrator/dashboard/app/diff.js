@@ -1,4 +1,4 @@
-// A unified diff as lines. Pure.
+// A unified diff as lines, and the characters of a line that must not stay invisible. Pure.
 
 /** @typedef {{ kind: "hunk" | "added" | "removed" | "same" | "note", text: string, before: number | null, after: number | null }} Line */
 
@@ -26,3 +26,12 @@ export const counts = (found) => ({
   added: found.filter(({ kind }) => kind === "added").length,
   removed: found.filter(({ kind }) => kind === "removed").length,
 });
+
+/** Characters that change the direction of what follows: code would read other than it runs. */
+const OVERRIDES = /([\u202a-\u202e\u2066-\u2069])/u;
+
+/** A line as texts and, at odd places, characters that change the direction. @param {string} line */
+export const pieces = (line) => line.split(OVERRIDES);
+
+/** `U+202E`. @param {string} character */
+export const codeOf = (character) => `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;

@@ -102,3 +102,9 @@ export function cost(usd) {
   if (usd < 0.0001) return "<$0.0001";
   return `$${usd.toFixed(usd < 0.01 ? 4 : 2)}`;
 }
+
+/** `310 ms`, `4.2 s`; nothing while it is not known. @param {number | null | undefined} ms */
+export function took(ms) {
+  if (ms === null || ms === undefined) return "";
+  return ms < 1_000 ? `${ms} ms` : `${(ms / 1_000).toFixed(1)} s`;
+}

@@ -3,7 +3,7 @@
 // Single keys do nothing in fields, and nothing at all once they are switched off (WCAG 2.1.4).
 
 import { signal } from "@preact/signals";
-import { go } from "./router.js";
+import { goUp } from "./router.js";
 import { T } from "./texts.js";
 
 /** @typedef {{ key: string, text: string, run: () => void }} Shortcut */
@@ -28,7 +28,7 @@ const focusFilter = () => /** @type {HTMLElement | null} */ (document.querySelec
 export const shortcuts = signal([
   { key: "?", text: T.keys.help, run: () => void (isListOpen.value = true) },
   { key: "/", text: T.keys.filter, run: focusFilter },
-  { key: "n", text: T.keys.newJob, run: () => go("/jobs/new") },
+  { key: "Escape", text: T.keys.back, run: goUp },
 ]);
 
 /** Adds keys while a page is open; the result removes them. @param {Shortcut[]} added */
@@ -50,12 +50,13 @@ export function bindRows(selector) {
   ]);
 }
 
-const FIELDS = "input, textarea, select, [contenteditable], dialog";
+const FIELDS = "input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]";
 
 /** @param {KeyboardEvent} event */
 function onKey(event) {
-  if (!isOn.value || event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.target instanceof Element && event.target.closest(FIELDS)) return;
+  if (event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!isOn.value && event.key.length === 1) return;
+  if (document.querySelector("dialog[open]") || (event.target instanceof Element && event.target.closest(FIELDS))) return;
   const found = shortcuts.value.findLast(({ key }) => key === event.key);
   if (!found) return;
   event.preventDefault();

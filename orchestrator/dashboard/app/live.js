@@ -11,7 +11,7 @@ import { openStream } from "./stream.js";
 /** @typedef {import("./stream.js").Connection} Connection */
 /** @typedef {{ kinds: string[], onEvent: (event: InstanceEvent) => void, onResync: () => void }} Follower */
 /** @typedef {{ type: "hello" } | { type: "connection", connection: Connection, cursor: number | null }
- *   | { type: "position", cursor: number, event: InstanceEvent | null } | { type: "resync", cursor: number }} Note */
+ *   | { type: "position", cursor: number, event: InstanceEvent | null } | { type: "resync" }} Note */
 
 /** A tab without locks keeps its stream for so long after it is hidden. */
 const HIDDEN_MS = 30_000;
@@ -52,10 +52,9 @@ export function follow({ kinds, onEvent, onResync }) {
     if (event) onEvent(event);
   }
 
-  /** @param {number} at */
-  function resync(at) {
-    // The events from `at` on follow.
-    cursor.value = Math.max(0, at - 1);
+  /** Events are missing, so the position means nothing any more: pages are read again. */
+  function resync() {
+    cursor.value = null;
     onResync();
   }
 
@@ -76,8 +75,11 @@ export function follow({ kinds, onEvent, onResync }) {
       onMessage({ id, event, data }) {
         const content = data === null ? null : JSON.parse(data);
         if (event === "resync") {
-          resync(content.cursor ?? 0);
-          post({ type: "resync", cursor: content.cursor ?? 0 });
+          post({ type: "resync" });
+          stream?.close();
+          resync();
+          // From now on: all events that are still kept could be thousands.
+          lead();
         } else if (id !== null) {
           take(Number(id), content);
           post({ type: "position", cursor: Number(id), event: content });
@@ -95,7 +97,7 @@ export function follow({ kinds, onEvent, onResync }) {
       connect(note.connection);
       if (note.cursor !== null && cursor.value === null) cursor.value = note.cursor;
     } else if (note.type === "position") take(note.cursor, note.event);
-    else resync(note.cursor);
+    else resync();
   };
 
   function unfollow() {

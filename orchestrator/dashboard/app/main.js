@@ -34,6 +34,7 @@ effect(() => {
 let before = connection.value.state;
 connection.subscribe(({ state }) => {
   if (before === "reconnecting" && state === "live") check().catch(() => {});
+  if (before !== state) untracked(wake);
   before = state;
 });
 

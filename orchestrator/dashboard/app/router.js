@@ -6,7 +6,8 @@ import { signal } from "@preact/signals";
 
 /**
  * A page: `name` is its key in the texts; pages with `isListed` are in the navigation.
- * @typedef {{ path: string, name: string, isListed?: boolean, load: () => Promise<PageModule> }} Route
+ * `up` is the page to which Esc goes back.
+ * @typedef {{ path: string, name: string, isListed?: boolean, up?: string, load: () => Promise<PageModule> }} Route
  * @typedef {{ default: import("preact").ComponentType<any>, title: string }} PageModule
  * @typedef {{ route: Route | null, params: Record<string, string>, path: string, query: URLSearchParams }} Place
  */
@@ -15,10 +16,10 @@ import { signal } from "@preact/signals";
 export const routes = [
   { path: "/", name: "now", isListed: true, load: () => import("./pages/now.js") },
   { path: "/jobs", name: "jobs", isListed: true, load: () => import("./pages/jobs.js") },
-  { path: "/jobs/new", name: "newJob", load: () => import("./pages/new_job.js") },
-  { path: "/jobs/:id", name: "job", load: () => import("./pages/job.js") },
-  { path: "/jobs/:id/:tab", name: "job", load: () => import("./pages/job.js") },
-  { path: "/jobs/:id/files/*path", name: "job", load: () => import("./pages/job.js") },
+  { path: "/jobs/new", name: "newJob", up: "/jobs", load: () => import("./pages/new_job.js") },
+  { path: "/jobs/:id", name: "job", up: "/jobs", load: () => import("./pages/job.js") },
+  { path: "/jobs/:id/:tab", name: "job", up: "/jobs", load: () => import("./pages/job.js") },
+  { path: "/jobs/:id/files/*path", name: "job", up: "/jobs", load: () => import("./pages/job.js") },
   { path: "/login", name: "login", load: () => import("./pages/login.js") },
 ];
 
@@ -69,12 +70,16 @@ export const place = signal({ route: null, params: {}, path: "", query: new URLS
 /** What stays in the URL from page to page. */
 const KEPT = "zone";
 
+/** The parameters that each page was left with. @type {Map<string, string>} */
+const left = new Map();
+
 /** Goes to a page of the dashboard. @param {string} to @param {{ isReplaced?: boolean }} [how] */
 export function go(to, { isReplaced = false } = {}) {
   const url = new URL(to, location.href);
   const kept = place.value.query.get(KEPT);
   if (kept && !url.searchParams.has(KEPT)) url.searchParams.set(KEPT, kept);
   const isSamePage = url.pathname === location.pathname;
+  if (!isSamePage) left.set(location.pathname, location.search);
   history[isReplaced ? "replaceState" : "pushState"](null, "", url);
   if (!isSamePage) scrollTo(0, 0);
   place.value = here();
@@ -89,6 +94,13 @@ export function setQuery(changes) {
   }
   history.replaceState(null, "", url);
   place.value = here();
+}
+
+/** Closes the selected row, or goes back to the list that the page belongs to, as it was left. */
+export function goUp() {
+  const { route, query } = place.value;
+  if (query.has("e")) setQuery({ e: null });
+  else if (route?.up) go(route.up + (left.get(route.up) ?? ""));
 }
 
 /** @param {MouseEvent} event */

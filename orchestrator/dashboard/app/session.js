@@ -10,6 +10,8 @@ import { ApiError, get, isRefused, key, post, remove } from "./api.js";
 
 /** The cookie is renewed by a request after half of its 12 hours. */
 const RENEW_MS = 3_600_000;
+/** Whose drafts the tab has. */
+const OWNER = "gantry.user";
 
 /** `none`: there is no session. `ended`: the session ended while its page was open, which stays. `unreachable`: not known, no answer.
  * @type {import("@preact/signals").Signal<"starting" | "open" | "none" | "ended" | "unreachable">} */
@@ -45,6 +47,7 @@ function accept(answer, askedAt) {
   checkedAt = at;
   isOutdated.value ||= who.value !== null && who.value.version !== answer.version;
   who.value = answer;
+  keepDraftsOf(answer.user);
 }
 
 function open() {
@@ -54,10 +57,30 @@ function open() {
   status.value = "open";
 }
 
+/** Drafts, which are in the storage of the tab, belong to who wrote them. @param {string} user */
+function keepDraftsOf(user) {
+  if (sessionStorage.getItem(OWNER) !== user) sessionStorage.clear();
+  sessionStorage.setItem(OWNER, user);
+}
+
+/** What was written and not sent yet. */
+export const drafts = {
+  /** @param {string} name @returns {any} */
+  get(name) {
+    try {
+      return JSON.parse(sessionStorage.getItem(`gantry.draft.${name}`) ?? "null");
+    } catch {
+      return null;
+    }
+  },
+  /** @param {string} name @param {unknown} value */
+  set: (name, value) => sessionStorage.setItem(`gantry.draft.${name}`, JSON.stringify(value)),
+  /** @param {string} name */
+  remove: (name) => sessionStorage.removeItem(`gantry.draft.${name}`),
+};
+
 function forget() {
   key.clear();
-  // Drafts belong to who wrote them.
-  sessionStorage.clear();
   who.value = null;
   status.value = "none";
 }
@@ -90,7 +113,7 @@ export async function logIn(credential) {
   key.set(answer.key ?? "");
   accept(answer, askedAt);
   channel.postMessage({ type: "login", user: answer.user, role: answer.role });
-  if (before && (before.user !== answer.user || before.role !== answer.role)) startAgain();
+  if (before && (before.user !== answer.user || before.role !== answer.role)) location.reload();
   else open();
 }
 
@@ -103,21 +126,17 @@ export async function logOut() {
     isEnded = error instanceof ApiError && error.status === 401;
   }
   channel.postMessage({ type: "logout" });
+  sessionStorage.clear();
   forget();
   isLeftOpen.value = !isEnded;
-}
-
-function startAgain() {
-  sessionStorage.clear();
-  location.reload();
 }
 
 /** A login or a logout in another tab.
  * @param {MessageEvent<{ type: "login", user: string, role: string } | { type: "logout" }>} event */
 channel.onmessage = ({ data }) => {
-  if (data.type === "logout") return forget();
+  if (data.type === "logout") return (sessionStorage.clear(), forget());
   const before = who.value;
-  if (!before || before.user !== data.user || before.role !== data.role) return startAgain();
+  if (!before || before.user !== data.user || before.role !== data.role) return location.reload();
   check().catch(() => {});
   open();
 };

@@ -8,11 +8,11 @@ import { get } from "./api.js";
 import { clock, zoneName } from "./format.js";
 import * as keys from "./keys.js";
 import { connection } from "./live.js";
-import { place, routes } from "./router.js";
+import { go, place, routes } from "./router.js";
 import { failure, isOutdated, logOut, start, status, who } from "./session.js";
 import { counts, resyncs } from "./store.js";
 import { T } from "./texts.js";
-import { Dialog, Failed, Icon, Loading, Text, announce, announced, browserZone, chooseZone, html, now, zone } from "./ui.js";
+import { Dialog, Failed, Icon, Loading, Text, announce, announced, browserZone, chooseZone, html, now, subject, zone } from "./ui.js";
 
 /** @typedef {import("./router.js").Route} Route */
 /** @typedef {import("./router.js").PageModule} PageModule */
@@ -100,6 +100,8 @@ function Header() {
   const user = who.value;
   const listed = routes.filter(({ isListed }) => isListed);
   const current = place.value.route;
+  const canWrite = user !== null && user.role !== "viewer";
+  useEffect(() => (canWrite ? keys.bind([{ key: "n", text: T.keys.newJob, run: () => go("/jobs/new") }]) : undefined), [canWrite]);
   return html`
     <header>
       <a class="brand" href="/">${T.name}</a>
@@ -140,8 +142,7 @@ const Footer = () => html`
 const KeyList = () => html`
   <${Dialog} title=${T.keys.title} onClose=${() => (keys.isListOpen.value = false)}>
     <dl class="keys">
-      ${keys.shortcuts.value.map(({ key, text }) => html`<div><dt><kbd>${key}</kbd></dt><dd>${text}</dd></div>`)}
-      <div><dt><kbd>Esc</kbd></dt><dd>${T.keys.back}</dd></div>
+      ${keys.shortcuts.value.map(({ key, text }) => html`<div><dt><kbd>${key === "Escape" ? "Esc" : key}</kbd></dt><dd>${text}</dd></div>`)}
     </dl>
     <label class="check">
       <input type="checkbox" checked=${keys.isOn.value} onChange=${(/** @type {any} */ event) => keys.setOn(event.target.checked)} />${T.keys.use}
@@ -169,24 +170,31 @@ function useModule(route) {
   return { module: modules.get(route), error: loaded?.route === route ? loaded.error : null };
 }
 
-let openedPath = location.pathname;
+/** The parts of one job are one page, which stays when another part is shown. @param {import("./router.js").Place} of */
+const pageOf = ({ route, params, path }) => (params["id"] === undefined ? path : `${route?.name} ${params["id"]}`);
+
+let opened = "";
 
 /** @param {{ route: Route }} props */
 function Page({ route }) {
-  const { params, path, query } = place.value;
+  const { params, query } = place.value;
+  const page = pageOf(place.value);
   const { module, error } = useModule(route);
   const states = counts.value?.states;
   const waiting = states ? states.submitted + states.stuck : 0;
+  const named = subject.value;
   useEffect(() => {
-    if (module) document.title = `${waiting > 0 ? `(${waiting}) ` : ""}${module.title} · ${T.name}`;
-  }, [module, waiting]);
+    if (module) document.title = `${waiting > 0 ? `(${waiting}) ` : ""}${named ?? module.title} · ${T.name}`;
+  }, [module, waiting, named]);
   useEffect(() => {
-    if (!module || openedPath === path) return;
-    openedPath = path;
+    if (!module || opened === page) return;
+    const isFirst = opened === "";
+    opened = page;
+    if (isFirst) return;
     /** @type {HTMLElement | null} */ (document.querySelector("h1"))?.focus();
-  }, [module, path]);
-  if (error) return html`<${Failed} error=${new Error(error)} /><${Reload} />`;
-  return module ? html`<${module.default} key=${path} params=${params} query=${query} />` : html`<${Loading} />`;
+  }, [module, page]);
+  if (error) return html`<p class="failure" role="alert">${error} <${Reload} /></p>`;
+  return module ? html`<${module.default} key=${page} params=${params} query=${query} />` : html`<${Loading} />`;
 }
 
 function LoginDialog() {

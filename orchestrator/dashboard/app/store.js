@@ -5,7 +5,7 @@
 
 import { batch, signal } from "@preact/signals";
 import { ApiError, get } from "./api.js";
-import { position } from "./live.js";
+import { connection, position } from "./live.js";
 
 /** @typedef {import("./api.js").schemas} schemas */
 /** @typedef {schemas["JobSummary"]} Job */
@@ -20,8 +20,11 @@ const AT_ONCE = 4;
 const OBJECT_GAP_MS = 5_000;
 const COUNTS_GAP_MS = 2_000;
 
+/** The states of a job that change no more. @type {Set<string>} */
+export const FINISHED = new Set(["completed", "accepted", "failed", "cancelled"]);
+
 /**
- * Rows by id, at most `cap`: the ones that were not heard of for longest are left out.
+ * Rows by id, at most `cap`: the ones that were not heard of for longest are left out, except those that a page shows.
  * @template {{ id: string }} Row
  * @param {number} cap
  */
@@ -29,6 +32,8 @@ export function createTable(cap) {
   /** `seen` is the position of the stream that the row is not older than. @type {Map<string, { row: Row, seen: number }>} */
   const rows = new Map();
   const version = signal(0);
+  /** @type {Set<string>} */
+  let shown = new Set();
 
   /** @param {Row} row @param {number} seen */
   function set(row, seen) {
@@ -36,7 +41,7 @@ export function createTable(cap) {
     rows.set(row.id, { row, seen });
     for (const id of rows.keys()) {
       if (rows.size <= cap) break;
-      rows.delete(id);
+      if (!shown.has(id)) rows.delete(id);
     }
     version.value += 1;
   }
@@ -45,6 +50,10 @@ export function createTable(cap) {
     /** @param {string} id */
     get: (id) => (version.value, rows.get(id)?.row),
     all: () => (version.value, Array.from(rows.values(), ({ row }) => row)),
+    /** The rows that were heard of after a position. @param {number} position */
+    since: (position) => (version.value, Array.from(rows.values()).flatMap(({ row, seen }) => (seen > position ? [row] : []))),
+    /** Names the rows that a page shows. @param {string[]} ids */
+    show: (ids) => void (shown = new Set(ids)),
     /** Takes what was read when the stream was at `seen`, unless something newer is known. @param {Row} row @param {number} seen */
     put(row, seen) {
       if ((rows.get(row.id)?.seen ?? 0) <= seen) set(row, seen);
@@ -79,8 +88,12 @@ export function createQueue(apply, schedule) {
   };
 }
 
+/** Whether a failed read may succeed later. @param {unknown} error */
+const canPass = (error) => error instanceof ApiError && (error.status === 0 || error.status === 429 || error.status >= 500);
+
 /**
- * Reads objects that are asked for by id: each once at a time, not again within `gapMs`, a few at once, and none for a hidden tab.
+ * Reads objects that are asked for by id: each once at a time, not again within `gapMs`, a few at once, and none for a hidden tab. After
+ * a failure that may pass, nothing is read for a while, and then the object again.
  * @param {(id: string) => Promise<void>} read
  * @param {{ gapMs: number, atOnce?: number, most?: number, isPaused?: () => boolean }} options
  */
@@ -90,9 +103,17 @@ export function createFetcher(read, { gapMs, atOnce = AT_ONCE, most = MAX_JOBS, 
   /** @type {Set<string>} */
   const resting = new Set();
   let running = 0;
+  let isWaiting = false;
+
+  /** @param {string} id @param {number} waitMs */
+  function readLater(id, waitMs) {
+    wanted.add(id);
+    isWaiting = true;
+    setTimeout(() => ((isWaiting = false), pump()), waitMs);
+  }
 
   function pump() {
-    if (isPaused()) return;
+    if (isWaiting || isPaused()) return;
     for (const id of wanted) {
       if (running >= atOnce) return;
       if (resting.has(id)) continue;
@@ -104,8 +125,7 @@ export function createFetcher(read, { gapMs, atOnce = AT_ONCE, most = MAX_JOBS, 
         setTimeout(() => (resting.delete(id), pump()), gapMs);
         pump();
       };
-      // A failure is a connection's, which is shown, or the object is gone.
-      read(id).then(end, end);
+      read(id).catch((error) => canPass(error) && readLater(id, Math.max(gapMs, (error.retryAfter ?? 0) * 1_000))).then(end);
     }
   }
 
@@ -135,7 +155,8 @@ export const haveCountsFailed = signal(false);
 /** Grows when events were missed: pages are read again. */
 export const resyncs = signal(0);
 
-const isPaused = () => document.hidden;
+// Without a connection a read would fail as well; `wake` is called when there is one.
+const isPaused = () => document.hidden || connection.value.state === "reconnecting" || connection.value.state === "login";
 
 /** A job without its long texts. @param {schemas["Job"]} job @returns {Job} */
 function summary({ prompt, result, metadata, queue_position, ...rest }) {
@@ -151,6 +172,7 @@ const jobFetcher = createFetcher(async (id) => {
     putJob(await get("/api/jobs/{id}", { path: { id } }), seen);
   } catch (error) {
     if (error instanceof ApiError && error.status === 404) jobs.drop(id);
+    throw error;
   }
 }, { gapMs: OBJECT_GAP_MS, isPaused });
 
@@ -158,15 +180,13 @@ const countsFetcher = createFetcher(async () => {
   try {
     counts.value = await get("/api/jobs/summary");
     haveCountsFailed.value = false;
-  } catch {
+  } catch (error) {
     haveCountsFailed.value = true;
+    throw error;
   }
 }, { gapMs: COUNTS_GAP_MS, atOnce: 1, isPaused });
 
 export const readCounts = () => countsFetcher.want("counts");
-
-/** @type {Set<string>} */
-const FINISHED = new Set(["completed", "accepted", "failed", "cancelled"]);
 
 /** What each kind of event changes. A kind that is not here is not asked for. */
 const HANDLERS = {
@@ -209,6 +229,7 @@ export const push = createQueue(
 /** Discards what was derived from events and asks pages to read again. */
 export function resync() {
   jobs.clear();
+  jobFetcher.clear();
   resyncs.value += 1;
   readCounts();
 }
@@ -221,7 +242,7 @@ export function clear() {
   counts.value = null;
 }
 
-/** Reads what a hidden tab has not read. */
+/** Reads what a hidden tab, or one without a connection, has not read. */
 export function wake() {
   jobFetcher.pump();
   countsFetcher.pump();

@@ -88,6 +88,8 @@ export function openStream({ url, after = null, onMessage, onConnection }) {
   /** @type {Connection["state"]} */
   let state = "connecting";
   let wake = () => {};
+  /** Whether the connection was ended here, to have another one at once. */
+  let isUrgent = false;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let watch;
 
@@ -99,7 +101,6 @@ export function openStream({ url, after = null, onMessage, onConnection }) {
   }
 
   const parse = () => createParser((message) => {
-    failures = 0;
     if (message.id !== null) position = message.id;
     // The owner may have closed the stream during the last message.
     if (!isClosed) onMessage(message);
@@ -108,6 +109,7 @@ export function openStream({ url, after = null, onMessage, onConnection }) {
   /** Returns how the connection ended. */
   async function connect() {
     controller = new AbortController();
+    isUrgent = false;
     lastByteAt = Date.now();
     const headers = { Accept: "text/event-stream" };
     const response = await fetch(url(position), { headers, signal: controller.signal, cache: "no-store" });
@@ -122,6 +124,7 @@ export function openStream({ url, after = null, onMessage, onConnection }) {
       const { done, value } = await reader.read();
       if (done) return { status: 200, retryAfter: null };
       lastByteAt = Date.now();
+      failures = 0;
       take(decoder.decode(value, { stream: true }));
     }
   }
@@ -133,11 +136,12 @@ export function openStream({ url, after = null, onMessage, onConnection }) {
       if (isClosed) return;
       const step = nextStep(status, retryAfter, failures, Math.random());
       if (step.state === "reconnecting") {
+        const waitMs = isUrgent ? 0 : step.waitMs;
         if (state === "live") lostAt = Date.now();
-        report({ state: "reconnecting", since: lostAt, retryAt: Date.now() + step.waitMs });
+        report({ state: "reconnecting", since: lostAt, retryAt: Date.now() + waitMs });
         failures += 1;
         await new Promise((resolve) => {
-          const timer = setTimeout(resolve, step.waitMs);
+          const timer = setTimeout(resolve, waitMs);
           wake = () => (clearTimeout(timer), resolve(undefined));
         });
       } else {
@@ -156,8 +160,7 @@ export function openStream({ url, after = null, onMessage, onConnection }) {
     watch = setTimeout(() => {
       const silence = Date.now() - lastByteAt;
       const hasSlept = Date.now() - due > SLEEP_MS && silence > SLEEP_MS;
-      if (hasSlept || silence > SILENCE_MS) controller.abort();
-      if (hasSlept) hurry();
+      if (hasSlept || silence > SILENCE_MS) renew();
       check();
     }, delay);
   }
@@ -167,10 +170,17 @@ export function openStream({ url, after = null, onMessage, onConnection }) {
     if (state === "reconnecting") wake();
   }
 
+  /** Ends a connection that is probably dead and tries the next one at once. */
+  function renew() {
+    isUrgent = true;
+    controller.abort();
+    hurry();
+  }
+
   function onVisible() {
     if (globalThis.document.hidden) return;
-    if (Date.now() - lastByteAt > SILENCE_MS) controller.abort();
-    hurry();
+    if (Date.now() - lastByteAt > SILENCE_MS) renew();
+    else hurry();
   }
 
   function close() {

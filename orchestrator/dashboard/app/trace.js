@@ -1,8 +1,8 @@
 // The events of one job as rows: a call and its result are one row, output flows into its call. Pure, but for the row that changes.
 //
-// Owns what a row says and how much is kept. Never reads: `pages/job/activity.js` does.
+// Owns what a row says, how much is kept, and what is missing between rows. Never reads: `pages/job/activity.js` does.
 
-import { cost, tokens } from "./format.js";
+import { cost, took, tokens } from "./format.js";
 import { STATES, T } from "./texts.js";
 
 /** @typedef {import("./api.js").schemas["Event"]} Event */
@@ -10,9 +10,10 @@ import { STATES, T } from "./texts.js";
 
 /**
  * `seq` is of the first event of the row, `last` of the newest one. `word` says what it is, `text` is of a person, a model or a tool.
+ * Rows of the kinds `gap` (not read yet) and `lost` (no longer kept) stand for the events from `seq` to `last`.
  * @typedef {{
  *   seq: number, last: number, at: string, kind: string, icon: string, word: string, text: string, note: string,
- *   group: Group, isFailed: boolean, isOpen: boolean
+ *   group: Group, isFailed: boolean, isOpen: boolean, call: string | null
  * }} Row
  */
 
@@ -26,8 +27,6 @@ const REASONS = ["stop", "length", "tool_calls", "content_filter", "other"];
 
 /** @param {unknown} value */
 const line = (value) => (typeof value === "string" ? value : JSON.stringify(value) ?? "").slice(0, 2 * TEXT_CHARS).replace(/\s+/g, " ").trim().slice(0, TEXT_CHARS);
-/** @param {number} ms */
-const took = (ms) => (ms < 1_000 ? `${ms} ms` : `${(ms / 1_000).toFixed(1)} s`);
 
 /** The argument by which people know a call: its command, its path, its address; else all of them. @param {any} input */
 function argument(input) {
@@ -36,7 +35,7 @@ function argument(input) {
   return line(known ?? input);
 }
 
-/** What an event says as a row. @param {any} event @returns {Omit<Row, "seq" | "last" | "at" | "kind">} */
+/** What an event says as a row. @param {any} event @returns {Omit<Row, "seq" | "last" | "at" | "kind" | "call">} */
 function describe({ kind, data }) {
   const row = { icon: "event", word: kind, text: "", note: "", group: /** @type {Group} */ ("other"), isFailed: false, isOpen: false };
   switch (kind) {
@@ -69,8 +68,25 @@ function describe({ kind, data }) {
   }
 }
 
-/** Collects events in any order of pages. */
-export function createTrace() {
+/** Names a call: other attempts may use the same id. @param {any} event */
+const callOf = ({ attempt, data }) => (data?.call_id ? `${attempt} ${data.call_id}` : null);
+
+/** A row for events that are not there. @param {number} from @param {number} to @param {boolean} isLost @returns {Row} */
+const missing = (from, to, isLost) => ({
+  seq: from, last: to, at: "", kind: isLost ? "lost" : "gap", icon: "stuck", word: T.trace.missing, note: "", group: "other", isFailed: false, isOpen: false, call: null,
+  text: isLost ? T.trace.lost(from, to) : T.trace.gap(from, to),
+});
+
+/** Whether a row is shown. @param {Pick<Row, "group" | "isFailed">} row @param {string} show */
+export function isShown(row, show) {
+  if (show === "failed") return row.isFailed;
+  return show === "all" || row.group === show;
+}
+
+/** Collects events in any order of pages: those that are shown, so that others take no room. @param {string} [show] */
+export function createTrace(show = "all") {
+  /** Only without a filter does a step of more than 1 mean that events are missing. */
+  const isWhole = show === "all";
   /** By `seq`, in order. @type {Row[]} */
   let rows = [];
   /** The rows of calls without a result. @type {Map<string, Row>} */
@@ -81,18 +97,20 @@ export function createTrace() {
   const outputs = new Map();
   let first = 0;
   let last = 0;
+  let hasEarlier = false;
+  let isFull = false;
 
   /** @param {any} event @returns {Row | null} a new row */
   function take(event) {
-    const { seq, at, kind, data } = event;
-    const call = data?.call_id;
-    const known = call === undefined ? undefined : open.get(call);
-    if (known && kind === "log") {
-      outputs.set(call, ((outputs.get(call) ?? "") + data.text).slice(-LIVE_CHARS));
+    const { seq, at, kind } = event;
+    const call = callOf(event);
+    const known = call === null ? undefined : open.get(call);
+    if (call !== null && known && kind === "log") {
+      outputs.set(call, ((outputs.get(call) ?? "") + event.data.text).slice(-LIVE_CHARS));
       known.last = seq;
       return null;
     }
-    if (known && kind === "tool_result") {
+    if (call !== null && known && kind === "tool_result") {
       const { icon, note, isFailed } = describe(event);
       Object.assign(known, { icon, note, isFailed, isOpen: false, last: seq });
       open.delete(call);
@@ -100,60 +118,101 @@ export function createTrace() {
       return null;
     }
     // Output of a call on an earlier page: its result, which follows, has it too.
-    if (kind === "log" && call !== undefined) return null;
-    const row = { seq, last: seq, at, kind, ...describe(event) };
-    if (kind === "tool_use") open.set(call, row);
-    if (kind === "tool_result") orphans.set(call, row);
+    if (kind === "log" && call !== null) return null;
+    const row = { seq, last: seq, at, kind, call, ...describe(event) };
+    if (!isShown(row, show)) return null;
+    if (call !== null && kind === "tool_use") open.set(call, row);
+    if (call !== null && kind === "tool_result") orphans.set(call, row);
     return row;
+  }
+
+  /** The new rows of events that were read late: calls are joined to results that are there. @param {any[]} events */
+  const join = (events) => events.flatMap((event) => {
+    const call = event.kind === "tool_use" ? callOf(event) : null;
+    const orphan = call === null ? undefined : orphans.get(call);
+    if (call === null || !orphan) return take(event) ?? [];
+    orphans.delete(call);
+    const { word, text } = describe(event);
+    // The row moves to where the call began.
+    rows = rows.filter((one) => one !== orphan);
+    return { ...orphan, seq: event.seq, at: event.at, kind: event.kind, word, text };
+  });
+
+  function trim() {
+    const excess = rows.slice(0, Math.max(0, rows.length - MAX_ROWS));
+    if (excess.length === 0) return;
+    rows = rows.slice(excess.length);
+    for (const { call } of excess) if (call !== null) for (const table of [open, orphans, outputs]) table.delete(call);
+    first = rows[0]?.seq ?? first;
+    [hasEarlier, isFull] = [true, true];
   }
 
   return {
     rows: () => rows,
-    /** The first and the last `seq` that were read: between them nothing is missing. @returns {[number, number]} */
+    /** The first and the last `seq` that were read. @returns {[number, number]} */
     range: () => [first, last],
-    /** @param {string} call */
-    output: (call) => outputs.get(call) ?? "",
-    /** Takes events that follow the last one. @param {any[]} events */
-    append(events) {
+    /** Whether all events from 1 on are there. */
+    isComplete: () => isWhole && first <= 1 && !rows.some(({ kind }) => kind === "gap" || kind === "lost"),
+    /** Whether the server has earlier ones. */
+    hasEarlier: () => hasEarlier,
+    /** Whether there is no room for earlier ones. */
+    isFull: () => isFull,
+    /** What a call has written so far. @param {string | null} call */
+    output: (call) => (call === null ? "" : outputs.get(call) ?? ""),
+    /**
+     * Takes events that follow the last one, and returns how many were new. Those of a page may have others before them:
+     * @param {any[]} events @param {number} newest the newest event when the page was read, which a filter may leave out
+     * @param {boolean} hasOthers whether the server has others before the page
+     */
+    append(events, newest = 0, hasOthers = false) {
       const added = events.filter(({ seq }) => seq > last);
+      const isApart = hasOthers && added.length === events.length;
+      if (last === 0) hasEarlier = hasOthers;
       for (const event of added) {
+        const isAfterGap = last > 0 && event.seq > last + 1 && (isWhole || (isApart && event === added[0]));
+        if (isAfterGap) rows.push(missing(last + 1, event.seq - 1, false));
         const row = take(event);
         if (row) rows.push(row);
         last = event.seq;
         if (first === 0) first = event.seq;
       }
-      const excess = rows.length - MAX_ROWS;
-      if (excess > 0) {
-        rows = rows.slice(excess);
-        first = rows[0]?.seq ?? first;
-      }
+      last = Math.max(last, newest);
+      trim();
       return added.length;
+    },
+    /** Notes that the server no longer has the events between the last one and `oldest`. @param {number} oldest */
+    lose(oldest) {
+      if (oldest <= last + 1) return;
+      if (last > 0) rows.push(missing(last + 1, oldest - 1, true));
+      last = oldest - 1;
     },
     /**
      * Takes a page that ends before the first one; false if there is no room for it.
-     * @param {any[]} events @param {number} lastSeq the newest event when the page was read, which a filter may leave out
+     * @param {any[]} events @param {number} newest the newest event when the page was read @param {boolean} hasOthers before the page
      */
-    prepend(events, lastSeq) {
-      if (last === 0) last = lastSeq;
-      if (rows.length + events.length > MAX_ROWS) return false;
-      const before = events.flatMap((event) => {
-        const orphan = event.kind === "tool_use" ? orphans.get(event.data.call_id) : undefined;
-        if (!orphan) return take(event) ?? [];
-        orphans.delete(event.data.call_id);
-        const row = describe(event);
-        // The row moves to where the call began.
-        rows = rows.filter((one) => one !== orphan);
-        return { ...orphan, ...{ seq: event.seq, at: event.at, kind: event.kind, word: row.word, text: row.text } };
-      });
+    prepend(events, newest, hasOthers = false) {
+      const earlier = first === 0 ? events : events.filter(({ seq }) => seq < first);
+      if (rows.length + earlier.length > MAX_ROWS) {
+        isFull = true;
+        return false;
+      }
+      if (last === 0) last = Math.max(newest, earlier.at(-1)?.seq ?? 0);
+      const before = join(earlier);
       rows = [...before, ...rows];
-      first = events[0]?.seq ?? first;
+      first = earlier[0]?.seq ?? first;
+      hasEarlier = hasOthers;
       return true;
     },
+    /** Takes a page that was read from the beginning of a gap. @param {Row} gap @param {any[]} events @param {boolean} hasMore whether others follow the page */
+    fill(gap, events, hasMore) {
+      const inside = events.filter(({ seq }) => seq >= gap.seq && seq <= gap.last);
+      const read = inside.at(-1)?.seq ?? gap.seq - 1;
+      const isCut = hasMore && inside.length === events.length && read < gap.last;
+      const added = join(inside);
+      if (isCut) added.push(missing(read + 1, gap.last, false));
+      else if (isWhole && read < gap.last) added.push(missing(read + 1, gap.last, true));
+      rows = rows.flatMap((row) => (row === gap ? added : row));
+      trim();
+    },
   };
-}
-
-/** Whether a row is shown. @param {Row} row @param {string} show */
-export function isShown(row, show) {
-  if (show === "failed") return row.isFailed;
-  return show === "all" || row.group === show;
 }

@@ -122,6 +122,17 @@ export function announce(text) {
   requestAnimationFrame(() => (announced.value = text));
 }
 
+/** What the page is about, for the title of the window; null: the name of the page is enough. */
+export const subject = signal(/** @type {string | null} */ (null));
+
+/** Names what the page is about while it is open. @param {string | null | undefined} text */
+export function useSubject(text) {
+  useEffect(() => {
+    subject.value = text ?? null;
+    return () => void (subject.value = null);
+  }, [text]);
+}
+
 // --- what is read
 
 /**
@@ -175,26 +186,36 @@ export function Failed({ error, again }) {
  * @param {{ title: string, note?: string | undefined, field?: string | undefined, yes: string, no: string, onYes: (text: string) => void, onNo: () => void }} props
  */
 export function Confirm({ title, note, field, yes, no, onYes, onNo }) {
-  const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const [text, setText] = useState("");
-  useEffect(() => dialog.current?.showModal(), []);
-  const onSubmit = (/** @type {Event} */ event) => (event.preventDefault(), onYes(text));
+  function onSubmit(/** @type {Event} */ event) {
+    event.preventDefault();
+    // What opened the dialog gets the focus back before it may be disabled.
+    /** @type {HTMLElement} */ (event.currentTarget).closest("dialog")?.close();
+    onYes(text);
+  }
   return html`
-    <dialog ref=${dialog} aria-label=${title} onCancel=${onNo} onClose=${onNo}>
-      <h2>${title}</h2>
+    <${Dialog} title=${title} onClose=${onNo} isQuestion>
       ${note && html`<p>${note}</p>`}
       <form onSubmit=${onSubmit}>
         ${field && html`<label for="confirm-text">${field}</label><input id="confirm-text" required value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} />`}
         <p class="line"><button type="button" autofocus onClick=${onNo}>${no}</button> <button type="submit" class="danger">${yes}</button></p>
       </form>
-    </dialog>
+    <//>
   `;
 }
 
-/** A dialog over the page. Without `onClose` it stays. @param {{ title: string, onClose?: () => void, children?: Children }} props */
-export function Dialog({ title, onClose, children }) {
+/**
+ * A dialog over the page. Without `onClose` it stays; a question has its own buttons.
+ * @param {{ title: string, onClose?: () => void, isQuestion?: boolean, children?: Children }} props
+ */
+export function Dialog({ title, onClose, isQuestion = false, children }) {
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
-  useEffect(() => dialog.current?.showModal(), []);
+  useEffect(() => {
+    const element = dialog.current;
+    element?.showModal();
+    // What had the focus gets it back only from a dialog that is closed before it is removed.
+    return () => element?.close();
+  }, []);
   // The event of a closed dialog comes later, when the next one may be open.
   const close = () => (dialog.current?.close(), onClose?.());
   const onCancel = (/** @type {Event} */ event) => (event.preventDefault(), onClose && close());
@@ -204,7 +225,7 @@ export function Dialog({ title, onClose, children }) {
     <dialog ref=${dialog} aria-label=${title} onCancel=${onCancel} onClose=${onClosed}>
       <h2>${title}</h2>
       ${children}
-      ${onClose && html`<button type="button" onClick=${close}>${T.close}</button>`}
+      ${onClose && !isQuestion && html`<button type="button" onClick=${close}>${T.close}</button>`}
     </dialog>
   `;
 }

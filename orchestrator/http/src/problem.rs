@@ -65,12 +65,13 @@ impl ApiError {
         Self::new(ErrorCode::Unauthorized, detail)
     }
 
-    /// 422 for one field.
+    /// 403 for a cookie with a request that does not come from the dashboard.
     pub(crate) fn cross_origin() -> Self {
-        let detail = "a page of another site made the request, or it has no valid X-Gantry-Key; log in again if this is the dashboard";
+        let detail = "a page of another site made the request, or X-Gantry-Key is missing or wrong; log in to the dashboard again";
         Self::new(ErrorCode::CrossOrigin, detail)
     }
 
+    /// 422 for one field.
     pub fn field(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::invalid(vec![FieldError { field: field.into(), message: message.into() }])
     }

@@ -58,8 +58,8 @@ pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 #[derive(Clone)]
 pub struct PublicApi(Arc<PublicParts>);
 
-/// What all requests share: limits of streams, of failed logins, of reads of many rows and searches, of audit entries for refused requests, and of text
-/// for memory.
+/// What all requests share: limits of streams, of failed logins, of reads of many rows and searches, of audit entries
+/// for refused requests, and of text for memory.
 pub struct RequestLimits {
     failed_logins: FailedLogins,
     refusals: UserRate,
@@ -206,7 +206,8 @@ impl std::ops::Deref for PublicApi {
     }
 }
 
-/// The endpoints with their OpenAPI descriptions, but for those of secrets and sessions, whose answers are never compressed.
+/// The endpoints with their OpenAPI descriptions, but for those of secrets and sessions, whose answers are never
+/// compressed.
 fn described() -> OpenApiRouter<PublicApi> {
     OpenApiRouter::new()
         .merge(jobs::routes())

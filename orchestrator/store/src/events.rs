@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use chrono::{DateTime, Utc};
 use futures_util::{Stream, TryStreamExt as _};
-use protocol::{CallId, EventData, EventKind, JobId};
+use protocol::{CallId, EventData, EventKind, FinishReason, JobId};
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 
 use super::{
@@ -48,7 +48,7 @@ pub struct EventQuery {
     pub max_text: Option<usize>,
 }
 
-/// Which of a job's events.
+/// The events to read, by what they are about.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
     /// Of these kinds; all kinds if empty.
@@ -253,21 +253,28 @@ impl EventFilter {
     fn push(&self, statement: &mut QueryBuilder<Sqlite>) {
         push_names(statement, "kind", self.kinds.iter().map(|kind| kind.as_str()));
         if let Some(call) = &self.call {
+            // The data of other kinds need not be read.
+            push_names(statement, "kind", KINDS_OF_CALLS.iter().map(|kind| kind.as_str()));
             statement.push(" AND data ->> 'call_id' = ").push_bind(call.as_str().to_owned());
         }
         if self.failed {
             statement.push(FAILED);
+            push_names(
+                statement,
+                "data ->> 'finish_reason' NOT",
+                FinishReason::ALL.iter().map(|reason| reason.as_str()),
+            );
+            statement.push(")");
         }
     }
 }
 
-/// Events of failures: of the job, a limit, a tool call, a model call, a connection.
-const FAILED: &str = " AND CASE kind WHEN 'state' THEN data ->> 'to' IN ('failed', 'stuck') \
-     WHEN 'limit' THEN TRUE \
-     WHEN 'tool_result' THEN NOT data ->> 'success' \
-     WHEN 'llm_call' THEN data ->> 'finish_reason' NOT IN ('stop', 'length', 'tool_calls', 'content_filter', 'other') \
-     WHEN 'egress' THEN data ->> 'decision' <> 'allowed' \
-     ELSE FALSE END";
+/// The kinds of events that belong to a tool call.
+const KINDS_OF_CALLS: [EventKind; 3] = [EventKind::ToolUse, EventKind::Log, EventKind::ToolResult];
+/// Events of failures: of the job, a limit, a tool call, a connection, or, as the statement continues, a model call.
+const FAILED: &str = " AND (CASE kind WHEN 'state' THEN data ->> 'to' IN ('failed', 'stuck') WHEN 'limit' THEN TRUE \
+     WHEN 'tool_result' THEN NOT data ->> 'success' WHEN 'egress' THEN data ->> 'decision' <> 'allowed' ELSE FALSE END \
+     OR kind = 'llm_call'";
 
 /// Adds that a column has one of these values, if there are any.
 pub(super) fn push_names(
@@ -308,7 +315,7 @@ impl EventPage {
             found += 1;
             let event = row.get().and_then(|row| {
                 let event = match max_text {
-                    Some(max_text) => row.into_event()?.with_texts_of(max_text),
+                    Some(max_text) => row.into_event()?.with_texts_cut_to(max_text),
                     None => row.into_event()?,
                 };
                 bytes += event.bytes();

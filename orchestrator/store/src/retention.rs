@@ -89,6 +89,15 @@ const PARTS: &[(&str, Step)] = &[
                       (SELECT rowid FROM tokens WHERE expires_at < $1 AND user_id <> '' LIMIT $2)";
         Box::pin(store.delete_batch(tokens, sweep.now - TimeDelta::days(EXPIRED_TOKEN_DAYS)))
     }),
+    ("sessions", |store, sweep| {
+        let ended = "DELETE FROM sessions WHERE rowid IN (SELECT rowid FROM sessions WHERE expires_at < $1 LIMIT $2)";
+        Box::pin(store.delete_batch(ended, sweep.now))
+    }),
+    ("session_codes", |store, sweep| {
+        let ended =
+            "DELETE FROM session_codes WHERE rowid IN (SELECT rowid FROM session_codes WHERE expires_at < $1 LIMIT $2)";
+        Box::pin(store.delete_batch(ended, sweep.now))
+    }),
     ("notifications", |store, sweep| Box::pin(store.trim_notifications(sweep.now))),
     ("runs", |store, sweep| Box::pin(store.trim_runs(sweep.now))),
     ("webhook_deliveries", |store, sweep| Box::pin(store.trim_webhook_deliveries(sweep.now))),

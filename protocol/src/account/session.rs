@@ -44,9 +44,17 @@ pub struct WhoAmI {
     pub instance: InstanceId,
     /// The server's time.
     pub now: DateTime<Utc>,
-    /// 128 bits, in the answer that opens a session only: the header `X-Gantry-Key` of each change that the session makes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
+}
+
+/// A session that was opened.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OpenedSession {
+    /// Its user, and facts about the server.
+    #[serde(flatten)]
+    pub who: WhoAmI,
+    /// 128 bits; a secret. Each change by the session sends it in the header `X-Gantry-Key`.
+    pub key: String,
 }
 
 /// One open session of the caller.
@@ -75,6 +83,12 @@ impl std::fmt::Debug for OpenSession {
             Self::Code(_) => "OpenSession::Code",
             Self::Token(_) => "OpenSession::Token",
         })
+    }
+}
+
+impl std::fmt::Debug for OpenedSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenedSession").field("who", &self.who).finish_non_exhaustive()
     }
 }
 

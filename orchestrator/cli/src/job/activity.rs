@@ -164,7 +164,7 @@ mod tests {
         let mut lines = Vec::new();
         for (seq, data) in (1..).zip(events) {
             let now = at((seq - 1) * 10);
-            let event = Event { v: 1, seq, cursor: seq, job_id: JobId::nil(), attempt: 1, at: now, data };
+            let event = Event { v: 1, seq, cursor: seq, job_id: JobId::nil(), attempt: 1, at: now, cut: false, data };
             activity.apply(&event, now);
             lines.push(activity.line(now + chrono::TimeDelta::seconds(3)));
         }

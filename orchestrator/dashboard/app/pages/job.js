@@ -1,21 +1,21 @@
 // One job: what it is, what can be done with it, and its parts as tabs, which are modules in `job/`.
 
-import { useEffect, useState } from "preact/hooks";
-import { ApiError, get, post, remove } from "../api.js";
+import { computed } from "@preact/signals";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { ApiError, get, newIntent, post, remove } from "../api.js";
 import { cost, duration, tokens } from "../format.js";
 import { position, positioned } from "../live.js";
 import { go, place } from "../router.js";
 import { generation, who } from "../session.js";
-import { jobs, putJob, resyncs } from "../store.js";
+import { FINISHED, jobs, putJob, resyncs } from "../store.js";
 import { T } from "../texts.js";
-import { Confirm, Copy, CopyAs, Elapsed, Failed, Heading, Id, Loading, State, Text, html, now, useLoad } from "../ui.js";
+import { Confirm, Copy, CopyAs, Elapsed, Failed, Heading, Id, Loading, State, Text, html, now, useLoad, useSubject } from "../ui.js";
 import { Activity } from "./job/activity.js";
 import { Calls } from "./job/calls.js";
 import { Changes } from "./job/changes.js";
 import { Details } from "./job/details.js";
 import { Files } from "./job/files.js";
 import { Prompt } from "./job/prompt.js";
-import { FINISHED } from "./job/row.js";
 
 /** @typedef {import("../api.js").schemas["Job"]} Job */
 
@@ -33,6 +33,9 @@ async function read(id, signal) {
   return job;
 }
 
+/** When its clock stopped: a job that waits for a person is not finished. @param {Job} job */
+const stoppedAt = (job) => (job.state === "in_progress" ? null : job.finished_at ?? job.last_activity_at ?? null);
+
 /** A bar of what is used of a limit. @param {{ name: string, used: number, limit: number, text: string }} props */
 const Meter = ({ name, used, limit, text }) => html`
   <span class="meter"><span class="note">${name}</span> <meter min="0" max=${limit} value=${Math.min(used, limit)} aria-label=${name}></meter> <span class="number">${text}</span></span>
@@ -42,7 +45,8 @@ const Meter = ({ name, used, limit, text }) => html`
 function Meters({ job }) {
   const { usage, limits } = job;
   const used = usage.input_tokens + usage.output_tokens;
-  const seconds = job.started_at ? ((job.finished_at ? Date.parse(job.finished_at) : now.value) - Date.parse(job.started_at)) / 1_000 : 0;
+  const end = stoppedAt(job);
+  const seconds = job.started_at ? ((end ? Date.parse(end) : now.value) - Date.parse(job.started_at)) / 1_000 : 0;
   return html`
     <p class="meters">
       ${limits.max_tokens ? html`<${Meter} name=${T.job.tokens} used=${used} limit=${limits.max_tokens} text=${`${tokens(used)} / ${tokens(limits.max_tokens)}`} />`
@@ -57,8 +61,8 @@ function Meters({ job }) {
 
 /** @typedef {{ name: string, question?: string, note?: string, field?: string, run: (text: string) => Promise<unknown> }} Action */
 
-/** What can be done with a job in its state. @param {Job} job @returns {Action[]} */
-function actionsOf(job) {
+/** What can be done with a job in its state. @param {Job} job @param {{ current: string }} restart names the next restart @returns {Action[]} */
+function actionsOf(job, restart) {
   const { id, state } = job;
   const path = { id };
   const isFinished = FINISHED.has(state);
@@ -69,15 +73,15 @@ function actionsOf(job) {
     actions.push({ name: T.job.accept, run: () => post("/api/jobs/{id}/accept", { path }) });
     actions.push({ name: T.job.reject, question: T.job.rejectQuestion, field: T.job.reason, run: (reason) => post("/api/jobs/{id}/reject", { path, body: { reason } }) });
   }
-  if (!isFinished && state !== "submitted") {
+  if (!isFinished && state !== "submitted" && !job.cancel_requested_at) {
     actions.push({ name: T.job.cancel, question: T.job.cancelQuestion, run: () => post("/api/jobs/{id}/cancel", { path, body: {} }) });
   }
   if (isFinished || state === "stuck") {
-    const intent = crypto.randomUUID();
     actions.push({
       name: T.job.restart,
       run: async () => {
-        const next = await post("/api/jobs/{id}/restart", { path, body: {}, intent });
+        const next = await post("/api/jobs/{id}/restart", { path, body: {}, intent: restart.current });
+        restart.current = newIntent();
         go(`/jobs/${/** @type {any} */ (next).id}`);
       },
     });
@@ -100,6 +104,7 @@ function Actions({ job, again }) {
   const [asked, setAsked] = useState(/** @type {Action | null} */ (null));
   const [error, setError] = useState(/** @type {Error | null} */ (null));
   const [isBusy, setIsBusy] = useState(false);
+  const restart = useRef(newIntent());
   /** @param {Action} action @param {string} [text] */
   async function run(action, text = "") {
     setAsked(null);
@@ -117,7 +122,7 @@ function Actions({ job, again }) {
   }
   return html`
     <p class="line">
-      ${actionsOf(job).map((action) => html`
+      ${actionsOf(job, restart).map((action) => html`
         <button key=${action.name} type="button" disabled=${isBusy} onClick=${() => (action.question ? setAsked(action) : run(action))}>${action.name}</button>`)}
       <a class="button" href=${`/jobs/new?from=${job.id}`}>${T.job.again}</a>
       <${Copy} text=${`gantry job show ${job.id}`} label="CLI" name="CLI" />
@@ -128,35 +133,85 @@ function Actions({ job, again }) {
   `;
 }
 
-export default function JobPage() {
-  const { id = "", path, tab = path === undefined ? "activity" : "files" } = place.value.params;
-  const row = jobs.get(id);
-  const { value: job, error, isLoading, again } = useLoad((signal) => read(id, signal), [id, generation.value, resyncs.value, row?.state, row?.cancel_requested_at]);
-  useEffect(() => void (job && (document.title = `${job.title} · ${T.name}`)), [job?.title]);
-  if (!job) {
-    return html`<${Heading}>${title}<//>${isLoading ? html`<${Loading} />` : error && html`<${Failed} error=${error} again=${again} />`}`;
-  }
-  const name = TABS.find((one) => one === tab) ?? "activity";
-  const Body = BODIES[name];
-  const canWrite = who.value?.role !== "viewer";
-  const isOver = FINISHED.has(job.state) || job.state === "submitted";
-  const result = job.result?.text;
+/** A job as it is now: what was read, and what the store has heard since. @param {string} id */
+function useJob(id) {
+  // Events of other jobs do not change this one's row.
+  const known = useMemo(() => computed(() => jobs.get(id)), [id]);
+  const row = known.value;
+  const { value, error, isLoading, again } = useLoad((signal) => read(id, signal), [id, generation.value, resyncs.value, row?.cancel_requested_at]);
+  useEffect(() => {
+    // The result and the place in the queue are not in the store.
+    if (value && row && row.state !== value.state) again();
+  }, [row?.state, value?.state]);
+  /** @type {Job | null} */
+  const job = useMemo(() => value && { ...value, ...row }, [value, row]);
+  return { job, error, isLoading, again };
+}
+
+/** @param {{ job: Job }} props */
+function Head({ job }) {
   const why = [job.reason, job.message].filter(Boolean).join(": ");
+  const isWaiting = job.state === "pending";
   return html`
     <${Heading}><${Text}>${job.title}<//><//>
-    <p class="line"><${State} state=${job.state} /> <${Elapsed} from=${job.started_at} to=${job.state === "in_progress" ? null : job.finished_at} /> <${Id} id=${job.id} />
-      ${job.queue_position && html`<span class="note">${T.job.position(job.queue_position)}</span>`}
-      ${why && html`<span class="note"><${Text}>${why}<//></span>`}</p>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${canWrite && html`<${Actions} job=${job} again=${again} />`}
-    <${Meters} job=${job} />
-    ${isOver && result && html`<section class="result" aria-label=${T.job.result}><h2>${T.job.result} <${Copy} text=${result} name=${T.job.result} /></h2><pre><${Text}>${result}<//></pre></section>`}
-    <nav class="tabs" aria-label=${T.job.parts}>
-      ${TABS.map((one) => html`<a key=${one} href=${one === "activity" ? `/jobs/${id}` : `/jobs/${id}/${one}`} aria-current=${one === name ? "page" : undefined}>${T.job.tabs[one]}</a>`)}
-    </nav>
-    <${Body} key=${id} job=${job} />
-    ${canWrite && !isOver && (job.prompts_closed ? html`<p class="note">${T.prompt.closed}</p>` : html`<${Prompt} job=${job} />`)}
-    <${CopyAs} cli=${`gantry job show ${id}`} path=${`/api/jobs/${id}`} />
+    <p class="line"><${State} state=${job.state} /> <${Elapsed} from=${job.started_at} to=${stoppedAt(job)} /> <${Id} id=${job.id} />
+      ${isWaiting && job.held && html`<span class="note">${T.job.held}</span>`}
+      ${isWaiting && job.queue_position && html`<span class="note">${T.job.position(job.queue_position)}</span>`}
+      ${job.cancel_requested_at && !FINISHED.has(job.state) && html`<span class="note">${T.now.cancelling}</span>`}
+      ${why && html`<span class="note"><${Text}>${why}<//></span>`}
+      ${job.container && html`<span class="note">${T.job.sandbox} <${Text}>${job.container.runtime}<//></span>`}</p>
   `;
 }
 
+/** The result, or what there is of one. @param {{ job: Job }} props */
+function Result({ job: { result } }) {
+  const text = result?.text ?? result?.partial?.text;
+  const actions = result?.partial?.last_actions ?? [];
+  const name = result?.text ? T.job.result : T.job.partial;
+  if (!text && actions.length === 0) return null;
+  return html`
+    <section class="result" aria-label=${name}>
+      <h2>${name} ${text && html`<${Copy} text=${text} name=${name} />`}</h2>
+      ${text && html`<pre><${Text}>${text}<//></pre>`}
+      ${actions.length > 0 && html`<p class="note">${T.job.lastActions} <${Text}>${actions.join(", ")}<//></p>`}
+    </section>
+  `;
+}
+
+/** The part of the job that a path names. @param {string} path */
+const partOf = (path) => TABS.find((name) => name === path.split("/")[3]) ?? "activity";
+
+/** @param {{ id: string, current: string }} props */
+function Tabs({ id, current }) {
+  const { query } = place.value;
+  const search = query.size === 0 ? "" : `?${query}`;
+  const path = (/** @type {string} */ name) => `/jobs/${id}${name === "activity" ? "" : `/${name}`}${search}`;
+  return html`
+    <nav class="tabs" aria-label=${T.job.parts}>
+      ${TABS.map((name) => html`<a key=${name} href=${path(name)} aria-current=${name === current ? "page" : undefined}>${T.job.tabs[name]}</a>`)}
+    </nav>
+  `;
+}
+
+export default function JobPage() {
+  const { params: { id = "" }, path } = place.value;
+  const { job, error, isLoading, again } = useJob(id);
+  useSubject(job?.title);
+  if (!job) {
+    return html`<${Heading}>${title}<//>${isLoading ? html`<${Loading} />` : error && html`<${Failed} error=${error} again=${again} />`}`;
+  }
+  const name = partOf(path);
+  const canWrite = who.value?.role !== "viewer";
+  const isOver = FINISHED.has(job.state) || job.state === "submitted";
+  return html`
+    <${Head} job=${job} />
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${canWrite && html`<${Actions} job=${job} again=${again} />`}
+    <${Meters} job=${job} />
+    ${(isOver || job.state === "stuck") && html`<${Result} job=${job} />`}
+    <${Tabs} id=${id} current=${name} />
+    <${BODIES[name]} job=${job} />
+    <${Prompt} job=${job} isOver=${isOver} canWrite=${canWrite} />
+    <${CopyAs} cli=${`gantry job show ${id}`} path=${`/api/jobs/${id}`} />
+  `;
+}

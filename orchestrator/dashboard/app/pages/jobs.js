@@ -3,14 +3,14 @@
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { get, post } from "../api.js";
-import { bindRows } from "../keys.js";
+import { bind, bindRows } from "../keys.js";
 import { position, positioned } from "../live.js";
 import { place, setQuery } from "../router.js";
 import { generation, who } from "../session.js";
-import { jobs, resyncs } from "../store.js";
+import { FINISHED, jobs, resyncs } from "../store.js";
 import { STATES, T } from "../texts.js";
-import { Confirm, CopyAs, Empty, Failed, Heading, Loading, html, useLoad } from "../ui.js";
-import { FINISHED, JobRow } from "./job/row.js";
+import { Confirm, CopyAs, Empty, Failed, Heading, Loading, Text, html, useLoad } from "../ui.js";
+import { JobRow } from "./job/row.js";
 
 /** @typedef {import("../store.js").Job} Job */
 
@@ -18,6 +18,7 @@ export const title = T.jobs.title;
 
 const LIMIT = 100;
 const FILTERS = ["state", "label", "q", "user"];
+const GROUPS = { active: "pending,in_progress", waiting: "submitted,stuck", finished: "completed,accepted,failed,cancelled" };
 
 /** @type {import("@preact/signals").Signal<Set<string>>} */
 const selected = signal(new Set());
@@ -33,21 +34,35 @@ async function readPage(given, cursor, signal) {
   const seen = position();
   const { items, next_cursor } = await get("/api/jobs", { query: { ...given, limit: LIMIT, ...(cursor && { cursor }) }, ...(signal && { signal }) });
   for (const job of items) jobs.put(job, seen);
-  return { ids: items.map(({ id }) => id), next: next_cursor ?? null };
+  return { ids: items.map(({ id }) => id), next: next_cursor ?? null, seen, newest: newestOf(jobs.all()) };
 }
 
+/** Ids begin with the time, so newer ones are greater. @param {Job[]} rows */
+const newestOf = (rows) => rows.reduce((newest, { id }) => (id > newest ? id : newest), "");
+
 /**
- * Jobs that belong into the list and are not in it: new ones, and those whose state has changed. Ids begin with the time, so newer ones
- * are greater.
- * @param {string[]} ids @param {Record<string, string>} given @param {boolean} hasMore
+ * How many of the jobs that were heard of since the list was read belong into it and are not there: new ones, and those whose state has
+ * changed. Pure. `newest` is the greatest id that was known when the list was read.
+ * @param {Job[]} heard @param {{ ids: string[], given: Record<string, string>, hasMore: boolean, newest: string }} list
  */
-function countNew(ids, given, hasMore) {
+export function countNew(heard, { ids, given, hasMore, newest }) {
   const states = given["state"]?.split(",");
   // Whether a job has the label or the text of a search, only the server knows.
   const isSearch = Object.keys(given).some((name) => name !== "state");
-  const after = isSearch ? ids[0] ?? "" : hasMore ? ids.at(-1) ?? "" : "";
+  const after = isSearch ? newest : hasMore ? ids.at(-1) ?? "" : "";
   const listed = new Set(ids);
-  return jobs.all().filter(({ id, state }) => id > after && !listed.has(id) && (!states || states.includes(state))).length;
+  return heard.filter(({ id, state }) => id > after && !listed.has(id) && (!states || states.includes(state))).length;
+}
+
+/** The choices of states: single ones, groups, and what the URL names. @param {string} given */
+function choicesOf(given) {
+  const sorted = (/** @type {string} */ text) => text.split(",").toSorted().join();
+  const choices = Object.entries(STATES);
+  for (const [name, states] of Object.entries(GROUPS)) {
+    choices.push([sorted(states) === sorted(given) ? given : states, T.jobs.groups[/** @type {keyof typeof GROUPS} */ (name)]]);
+  }
+  const words = given.split(",").map((name) => STATES[/** @type {Job["state"]} */ (name)] ?? name);
+  return choices.some(([states]) => states === given) || !given ? choices : [...choices, [given, words.join(", ")]];
 }
 
 /** @param {{ given: Record<string, string> }} props */
@@ -57,7 +72,7 @@ function Filters({ given }) {
     <div class="filters" role="search">
       <label>${T.jobs.state} <select value=${given["state"] ?? ""} onChange=${change("state")}>
         <option value="">${T.jobs.any}</option>
-        ${Object.entries(STATES).map(([name, word]) => html`<option key=${name} value=${name}>${word}</option>`)}
+        ${choicesOf(given["state"] ?? "").map(([name, word]) => html`<option key=${name} value=${name}>${word}</option>`)}
       </select></label>
       <label>${T.jobs.label} <input value=${given["label"] ?? ""} placeholder="team:a" spellcheck=${false} onChange=${change("label")} /></label>
       <label>${T.jobs.text} <input type="search" value=${given["q"] ?? ""} onChange=${change("q")} /></label>
@@ -71,16 +86,22 @@ function Filters({ given }) {
 /** Cancels the selected jobs, each by itself, and says which could not be. @param {{ rows: Job[] }} props */
 function Selection({ rows }) {
   const [isAsking, setIsAsking] = useState(false);
-  const [failed, setFailed] = useState(/** @type {string[]} */ ([]));
+  const [failed, setFailed] = useState(/** @type {{ name: string, message: string }[]} */ ([]));
   const chosen = rows.filter(({ id, state }) => selected.value.has(id) && !FINISHED.has(state));
   async function cancel() {
     setIsAsking(false);
     const ended = await Promise.allSettled(chosen.map(({ id }) => post("/api/jobs/{id}/cancel", { path: { id }, body: {} })));
-    setFailed(ended.flatMap((end, index) => (end.status === "rejected" ? [`${chosen[index]?.title}: ${end.reason.message}`] : [])));
+    setFailed(ended.flatMap((end, index) => (end.status === "rejected" ? [{ name: chosen[index]?.title ?? "", message: end.reason.message }] : [])));
     selected.value = new Set();
   }
+  const hasAny = chosen.length > 0;
+  useEffect(() => bind([
+    { key: "x", text: T.keys.select, run: () => /** @type {HTMLElement | null | undefined} */ (document.activeElement?.closest(".row")?.querySelector("input[type=checkbox]"))?.click() },
+    { key: "c", text: T.keys.cancel, run: () => hasAny && setIsAsking(true) },
+  ]), [hasAny]);
   return html`
-    ${failed.length > 0 && html`<p class="failure" role="alert">${failed.join(" · ")}</p>`}
+    ${failed.length > 0 && html`
+      <ul class="failure" role="alert">${failed.map(({ name, message }, index) => html`<li key=${index}><${Text}>${name}<//>: <${Text}>${message}<//></li>`)}</ul>`}
     ${chosen.length > 0 && html`<p class="line"><button type="button" onClick=${() => setIsAsking(true)}>${T.jobs.cancel(chosen.length)}</button></p>`}
     ${isAsking && html`<${Confirm} title=${T.jobs.cancelQuestion(chosen.length)} yes=${T.jobs.cancel(chosen.length)} no=${T.job.keep}
       onYes=${cancel} onNo=${() => setIsAsking(false)} />`}
@@ -106,6 +127,8 @@ export default function Jobs() {
   const ids = [...(value?.ids ?? []), ...pages.ids];
   const rows = ids.flatMap((id) => jobs.get(id) ?? []);
   const canWrite = who.value?.role !== "viewer";
+  useEffect(() => jobs.show(ids), [ids.length, value]);
+  useEffect(() => () => jobs.show([]), []);
   async function readMore() {
     try {
       const { ids: added, next } = await readPage(given, pages.next);
@@ -114,7 +137,7 @@ export default function Jobs() {
       setMore({ ...pages, error: /** @type {Error} */ (failure) });
     }
   }
-  const added = value && !isLoading ? countNew(ids, given, pages.next !== null) : 0;
+  const added = value && !isLoading ? countNew(jobs.since(value.seen), { ids, given, hasMore: pages.next !== null, newest: value.newest }) : 0;
   return html`
     <div class="line"><${Heading}>${title}<//> ${canWrite && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
     <${Filters} given=${given} />
@@ -122,7 +145,7 @@ export default function Jobs() {
     ${added > 0 && html`<p class="line"><button type="button" onClick=${again}>${T.jobs.added(added)}</button></p>`}
     ${canWrite && html`<${Selection} rows=${rows} />`}
     ${!value && isLoading && html`<${Loading} />`}
-    ${value && rows.length === 0 && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.jobs.noMatch : T.now.noJobs}</p><//>`}
+    ${value && ids.length === 0 && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.jobs.noMatch : T.now.noJobs}</p><//>`}
     ${rows.length > 0 && html`
       <ul class="rows">${rows.map((job) => html`
         <${JobRow} key=${job.id} job=${job} isSelected=${selected.value.has(job.id)} onSelect=${canWrite ? select : null} />`)}</ul>`}

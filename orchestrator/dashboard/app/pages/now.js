@@ -1,13 +1,14 @@
 // The first page: which jobs run now, and how many there are in each state.
 
-import { useEffect, useRef } from "preact/hooks";
-import { get } from "../api.js";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get, newIntent, post } from "../api.js";
 import { cost, tokens } from "../format.js";
 import { position, positioned } from "../live.js";
-import { generation } from "../session.js";
+import { go } from "../router.js";
+import { drafts, generation, who } from "../session.js";
 import { counts, haveCountsFailed, jobs, readCounts, resyncs } from "../store.js";
 import { STATES, T } from "../texts.js";
-import { Copy, CopyAs, Empty, Failed, Heading, Loading, State, announce, html, useLoad } from "../ui.js";
+import { Copy, CopyAs, Empty, Failed, Heading, Loading, State, Text, announce, html, useLoad } from "../ui.js";
 import { JobRow } from "./job/row.js";
 
 /** @typedef {import("../store.js").Job} Job */
@@ -38,6 +39,8 @@ function useRows(listed) {
   // Those that have ended make room for others.
   const kept = [...known].filter((id) => jobs.get(id)?.state === "in_progress" || (excess -= 1) < 0);
   shown.current.ids = [...kept, ...added].slice(0, MAX_ROWS);
+  useEffect(() => jobs.show(shown.current.ids), [shown.current.ids.join()]);
+  useEffect(() => () => jobs.show([]), []);
   return shown.current.ids.flatMap((id) => jobs.get(id) ?? []);
 }
 
@@ -70,11 +73,44 @@ function Counts() {
   `;
 }
 
+/** One field for the first job. What is written is the draft of the form as well. */
+function FirstJob() {
+  const [prompt, setPrompt] = useState(() => String(drafts.get("job")?.draft?.prompt ?? ""));
+  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
+  const intent = useRef(newIntent());
+  function write(/** @type {string} */ text) {
+    // Another prompt is another job.
+    intent.current = newIntent();
+    setPrompt(text);
+    drafts.set("job", { draft: { ...drafts.get("job")?.draft, prompt: text } });
+  }
+  async function submit(/** @type {Event} */ event) {
+    event.preventDefault();
+    if (state.isBusy) return;
+    setState({ isBusy: true, error: null });
+    try {
+      const { id } = await post("/api/jobs", { body: { prompt }, intent: intent.current });
+      drafts.remove("job");
+      go(`/jobs/${id}`);
+    } catch (error) {
+      setState({ isBusy: false, error: /** @type {Error} */ (error) });
+    }
+  }
+  return html`
+    <form class="job" onSubmit=${submit}>
+      <label for="prompt">${T.now.prompt}</label>
+      <textarea id="prompt" rows="4" required placeholder=${T.now.task} value=${prompt} onInput=${(/** @type {any} */ event) => write(event.target.value)}></textarea>
+      ${state.error && html`<p class="failure" role="alert"><${Text}>${state.error.message}<//></p>`}
+      <p class="line"><button type="submit" disabled=${state.isBusy || !prompt.trim()}>${state.isBusy ? T.now.busy : T.now.submit}</button>
+        <button type="button" onClick=${() => write(T.now.task)}>${T.now.example}</button> <a href="/jobs/new">${T.now.more}</a></p>
+    </form>
+  `;
+}
+
 const First = () => html`
   <${Empty}>
     <h2>${T.now.noJobs}</h2>
-    <p>${T.now.first}</p>
-    <p><a class="button" href="/jobs/new">${T.newJob.title}</a></p>
+    ${who.value?.role !== "viewer" && html`<p>${T.now.first}</p><${FirstJob} />`}
     <p class="line"><code>${T.now.command}</code> <${Copy} text=${T.now.command} name=${T.now.command} /></p>
   <//>
 `;
@@ -96,7 +132,7 @@ export default function Now() {
     ${isEmpty && isLoading && html`<${Loading} />`}
     ${isEmpty && !isLoading && !error && html`<${Empty}><p>${T.now.none}</p><//>`}
     ${!isEmpty && html`<ul class="rows">${rows.map((job) => html`<${JobRow} key=${job.id} job=${job} />`)}</ul>`}
-    ${left > 0 && rows.length >= LIMIT && html`<p class="note">${T.now.more(left)}</p>`}
+    ${left > 0 && rows.length >= LIMIT && html`<p class="note">${T.now.others(left)}</p>`}
     <${CopyAs} cli="gantry job list --state in_progress" path=${`/api/jobs?state=in_progress&limit=${LIMIT}`} />
   `;
 }

@@ -4,25 +4,23 @@
 
 use std::time::Duration;
 
-use auth::{Identity, Role, new_jti};
+use auth::{Identity, Role, TokenError, new_jti, random_secret};
 use axum::{
     Json,
     extract::State,
     http::{HeaderMap, Method, StatusCode, header},
-    response::{IntoResponse, Response},
+    response::{AppendHeaders, IntoResponse, Response},
 };
 use base::{
     digest::sha256_hex,
     rate_limit::{Bucket, Rate},
 };
-use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use chrono::{DateTime, TimeDelta, Utc};
 use parking_lot::Mutex;
-use protocol::{ErrorCode, OpenSession, Page, SessionCode, SessionSummary, WhoAmI};
+use protocol::{ErrorCode, OpenSession, OpenedSession, Page, SessionCode, SessionSummary, WhoAmI};
 use store::{
     AuditEntry,
-    sessions::{self, NewCode, NewSession, Opening, SessionOwner},
-    tokens,
+    sessions::{self, NewSession, Opening, SessionGrant},
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -30,13 +28,11 @@ use super::{
     PublicApi,
     request::{
         ApiJson, ApiPath, Caller, RpcCaller,
-        browser::{SessionCookie, is_same_origin},
+        browser::{CookieKind, SessionCookie, is_same_origin},
     },
 };
 use crate::{layers::RequestContext, problem::ApiError};
 
-/// How long a code can be used.
-const CODE_TTL: TimeDelta = TimeDelta::minutes(10);
 /// The longest session.
 const SESSION_TTL: TimeDelta = TimeDelta::days(7);
 /// A session that is not used for so long ends.
@@ -45,10 +41,8 @@ const IDLE_TTL: TimeDelta = TimeDelta::hours(12);
 const RENEW_AFTER: TimeDelta = TimeDelta::hours(6);
 /// How exact the time of the last use is.
 const TOUCH_EVERY: TimeDelta = TimeDelta::minutes(5);
-/// Failed logins of all clients together: a code has 128 bits, so this is for the log and the writer, not against guessing.
+/// Failed logins of all clients together. Codes have 128 bits: this is for the log, not against guessing.
 const FAILED_LOGINS: Rate = Rate { burst: 100, per_hour: 6_000 };
-/// The audited action of a session's end.
-const ENDED: &str = "session.end";
 /// Characters of a browser's name that are kept.
 const MAX_AGENT_CHARS: usize = 200;
 /// Used, expired and unknown codes, and all kinds of invalid tokens, have the same answer.
@@ -99,30 +93,28 @@ async fn create_code(
     RpcCaller { who, entry }: RpcCaller,
 ) -> Result<(StatusCode, Json<SessionCode>), ApiError> {
     let now = api.clock.now();
-    let (code, expires_at) = (random_text(), now + CODE_TTL);
-    let new = NewCode {
-        digest: sha256_hex(code.as_bytes()),
-        user: who.user,
-        role: who.role.as_str().to_owned(),
-        origin_jti: Some(who.jti),
-        created_at: now,
-        expires_at,
-        session_expires_at: who.expires_at.min(now + SESSION_TTL),
+    // What comes from a session ends with the token of that one.
+    let (origin_jti, ends) = match sessions::find(&api.store, &who.jti).await? {
+        Some(session) => (session.origin_jti, session.expires_at),
+        None => (Some(who.jti), who.expires_at),
     };
-    sessions::insert_code(&api.store, new, AuditEntry { action: "session.code".to_owned(), ..entry }).await?;
-    Ok((StatusCode::CREATED, Json(SessionCode { code, expires_at })))
+    let (role, expires_at) = (who.role.as_str().to_owned(), ends.min(now + SESSION_TTL));
+    let grant = SessionGrant { user_id: who.user, role, origin_jti, expires_at };
+    let entry = AuditEntry { action: "session.code".to_owned(), ..entry };
+    let code = sessions::create_code(&api.store, random_secret(), grant, now, entry).await?;
+    Ok((StatusCode::CREATED, Json(code)))
 }
 
 /// Opens a session.
 ///
-/// The answer sets a cookie that counts on this server's own pages only, and has the key that each change must name in the header
-/// `X-Gantry-Key`. The session has the user and the role of the token or of the one who made the code, lasts at most 7 days, ends after 12
-/// hours without use, and ends when that token does.
+/// The answer sets a cookie that counts on this server's own pages only, and has the key that each change must send in the
+/// header `X-Gantry-Key`. The session has the user and the role of the token, or of the one who made the code, lasts at
+/// most 7 days, ends after 12 hours without use, and ends when that token does.
 #[utoipa::path(
     post, path = "/api/session", operation_id = "open_session", tag = "session", security(()),
     request_body(content = OpenSession, example = json!({"code": "mB3uT0a1pX9e2VQwZ7rK5g"})),
     responses(
-        (status = 200, body = WhoAmI, description = "The session is open."),
+        (status = 200, body = OpenedSession, description = "The session is open."),
         (status = 401, description = "The code was used or has expired, or the code or the token is invalid."),
         (status = 403, description = "Another site's page made the request (`cross_origin`)."),
     )
@@ -141,45 +133,50 @@ async fn open(
     let now = api.clock.now();
     let refused = || api.limits.failed_logins.refuse(api.clock.monotonic());
     let opening = match body {
-        OpenSession::Code(code) => Opening::Code(sha256_hex(code.trim().as_bytes())),
+        OpenSession::Code(code) => Opening::Code(code.trim().to_owned()),
         OpenSession::Token(token) => {
-            let who = api.key.verify(token.trim(), now).map_err(|error| refused().with_source(error))?;
-            if tokens::is_revoked(&api.store, &who.jti).await? {
-                return Err(refused());
+            let verified = api.key.verify(token.trim(), now);
+            // The user of an expired token is known as well, for the audit of the refusal.
+            if let Err(TokenError::Expired) = &verified
+                && let Ok(who) = api.key.identity_ignoring_time(token.trim())
+            {
+                context.identify(&who);
             }
+            let who = verified.map_err(|error| refused().with_source(error))?;
+            context.identify(&who);
             let expires_at = who.expires_at.min(now + SESSION_TTL);
             let role = who.role.as_str().to_owned();
-            Opening::Token(SessionOwner { user_id: who.user, role, origin_jti: Some(who.jti), expires_at })
+            Opening::Token(SessionGrant { user_id: who.user, role, origin_jti: Some(who.jti), expires_at })
         }
     };
-    let (jti, key) = (new_jti(), random_text());
+    let (id, key) = (new_jti(), random_secret());
     let address = context.from().map(|peer| peer.0.ip().to_string());
     let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
     let session = NewSession {
-        jti: jti.clone(),
+        id: id.clone(),
         key_digest: sha256_hex(key.as_bytes()),
         created_at: now,
         address: address.clone(),
         agent: agent.map(|agent| agent.chars().take(MAX_AGENT_CHARS).collect()),
     };
-    let (request_id, session_jti) = (context.id().to_owned(), jti.clone());
-    let entry = move |owner: &SessionOwner| AuditEntry {
+    let (request_id, jti) = (context.id().to_owned(), id.clone());
+    let entry = move |grant: &SessionGrant| AuditEntry {
         at: now,
-        user: owner.user_id.clone(),
-        role: Role::parse(&owner.role).unwrap_or(Role::Viewer).into(),
+        user: grant.user_id.clone(),
+        role: Role::parse(&grant.role).unwrap_or(Role::Viewer).into(),
         action: "session.open".to_owned(),
         job: None,
         request_id: Some(request_id.clone()),
-        jti: Some(session_jti.clone()),
+        jti: Some(jti.clone()),
         source: address.clone(),
     };
-    let Some(owner) = sessions::open(&api.store, opening, session, entry).await? else { return Err(refused()) };
-    let role = Role::parse(&owner.role).ok_or_else(|| ApiError::internal("a session has an unknown role"))?;
-    let who = Identity { user: owner.user_id, role, jti, expires_at: owner.expires_at };
+    let Some(grant) = sessions::open(&api.store, opening, session, entry).await? else { return Err(refused()) };
+    let role = Role::parse(&grant.role).ok_or_else(|| ApiError::internal("a session has an unknown role"))?;
+    let who = Identity { user: grant.user_id, role, jti: id, expires_at: grant.expires_at };
     context.identify(&who);
-    let cookie = cookie_for(&api, &who, &headers, now)?;
-    let answer = WhoAmI { key: Some(key), ..api.who_am_i(who, true) };
-    Ok(([(header::SET_COOKIE, cookie)], Json(answer)).into_response())
+    let cookie = cookie_for(&api, &who, CookieKind::of_page(&headers), now)?;
+    let opened = OpenedSession { who: api.who_am_i(who, true), key };
+    Ok(([(header::SET_COOKIE, cookie)], Json(opened)).into_response())
 }
 
 /// Returns who the session belongs to.
@@ -199,16 +196,16 @@ async fn whoami_session(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let now = api.clock.now();
-    let Some(session) = sessions::find(&api.store, &who.jti).await? else {
-        return Err(ApiError::unauthorized("the request has no session"));
-    };
-    if session.last_used_at + TOUCH_EVERY <= now {
+    let session = sessions::find(&api.store, &who.jti).await?.ok_or_else(no_session)?;
+    let is_due = who.expires_at - now < IDLE_TTL - RENEW_AFTER && who.expires_at < session.expires_at;
+    if is_due || session.last_used_at + TOUCH_EVERY <= now {
         let address = context.from().map(|peer| peer.0.ip().to_string());
         sessions::touch(&api.store, &who.jti, address, now).await?;
     }
-    let is_due = who.expires_at - now < IDLE_TTL - RENEW_AFTER && who.expires_at < session.expires_at;
     let who = Identity { expires_at: session.expires_at, ..who };
-    let cookie = is_due.then(|| cookie_for(&api, &who, &headers, now)).transpose()?;
+    // The page's address is not in this request: the new cookie is of the same kind as the old one.
+    let kind = SessionCookie::new(api.instance).read(&headers).map_or(CookieKind::Plain, |(kind, _)| kind);
+    let cookie = is_due.then(|| cookie_for(&api, &who, kind, now)).transpose()?;
     let cookie = cookie.map(|cookie| [(header::SET_COOKIE, cookie)]);
     Ok((cookie, Json(api.who_am_i(who, true))).into_response())
 }
@@ -218,14 +215,13 @@ async fn whoami_session(
     delete, path = "/api/session", operation_id = "end_session", tag = "session",
     responses((status = 204, description = "The session has ended, and the cookie is removed."))
 )]
-async fn end_current(
-    State(api): State<PublicApi>,
-    RpcCaller { who, entry }: RpcCaller,
-    headers: HeaderMap,
-) -> Result<Response, ApiError> {
-    sessions::end(&api.store, &who.user, &who.jti, AuditEntry { action: ENDED.to_owned(), ..entry }).await?;
-    let cookie = SessionCookie::new(api.instance).set("", 0, &headers);
-    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
+async fn end_current(State(api): State<PublicApi>, RpcCaller { who, entry }: RpcCaller) -> Result<Response, ApiError> {
+    if !sessions::end(&api.store, &who.user, &who.jti, ended(&who.jti, entry)).await? {
+        return Err(no_session());
+    }
+    let cookie = SessionCookie::new(api.instance);
+    let removed = [CookieKind::Secure, CookieKind::Plain].map(|kind| (header::SET_COOKIE, cookie.set("", 0, kind)));
+    Ok((StatusCode::NO_CONTENT, AppendHeaders(removed)).into_response())
 }
 
 /// Lists the caller's open sessions, the last used first.
@@ -234,10 +230,11 @@ async fn end_current(
     responses((status = 200, body = Page<SessionSummary>, description = "All of them, at most 64."))
 )]
 async fn list(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<Page<SessionSummary>>, ApiError> {
-    let rows = sessions::list(&api.store, &who.user, api.clock.now()).await?;
+    let now = api.clock.now();
+    let rows = sessions::list(&api.store, &who.user, now - IDLE_TTL, now).await?;
     let items = rows.into_iter().map(|row| SessionSummary {
-        current: row.jti == who.jti,
-        id: row.jti,
+        current: row.id == who.jti,
+        id: row.id,
         created_at: row.created_at,
         last_used_at: row.last_used_at,
         expires_at: row.expires_at,
@@ -258,7 +255,7 @@ async fn end(
     RpcCaller { who, entry }: RpcCaller,
     ApiPath(id): ApiPath<String>,
 ) -> Result<StatusCode, ApiError> {
-    if sessions::end(&api.store, &who.user, &id, AuditEntry { action: ENDED.to_owned(), ..entry }).await? {
+    if sessions::end(&api.store, &who.user, &id, ended(&id, entry)).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
     Err(ApiError::not_found())
@@ -285,19 +282,22 @@ impl PublicApi {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             instance: self.instance,
             now: self.clock.now(),
-            key: None,
         }
     }
 }
 
 /// The cookie of a session: it ends when the session is not used, or with it.
-fn cookie_for(api: &PublicApi, who: &Identity, headers: &HeaderMap, now: DateTime<Utc>) -> Result<String, ApiError> {
+fn cookie_for(api: &PublicApi, who: &Identity, kind: CookieKind, now: DateTime<Utc>) -> Result<String, ApiError> {
     let expires_at = who.expires_at.min(now + IDLE_TTL);
     let value = api.key.issue_session(&Identity { expires_at, ..who.clone() }, now).map_err(ApiError::internal)?;
-    Ok(SessionCookie::new(api.instance).set(&value, (expires_at - now).num_seconds(), headers))
+    Ok(SessionCookie::new(api.instance).set(&value, (expires_at - now).num_seconds(), kind))
 }
 
-/// 128 random bits.
-fn random_text() -> String {
-    BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>())
+/// The audit entry of the end of this session.
+fn ended(id: &str, entry: AuditEntry) -> AuditEntry {
+    AuditEntry { action: "session.end".to_owned(), jti: Some(id.to_owned()), ..entry }
+}
+
+fn no_session() -> ApiError {
+    ApiError::unauthorized("the request has no session")
 }

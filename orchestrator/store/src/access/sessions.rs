@@ -1,48 +1,37 @@
-//! Sessions of browsers, and the codes that open them once. A session is a row of `tokens`, so that the check of every request is
-//! that of a token; revoking the token that it comes from ends it.
+//! Sessions of browsers, and the codes that open them once. Revoking the token that a session comes from ends it.
 //!
-//! Never stores a code, a key or a cookie: their SHA-256 only.
+//! Never stores a code, a key or a cookie, only the SHA-256 of codes and keys.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::FromRow;
 
 use super::audit;
 use crate::{AuditEntry, Store, StoreError, sqlite::inconsistent_rows::Row};
-use protocol::AuditOutcome;
+use base::digest::sha256_hex;
+use protocol::{AuditOutcome, SessionCode};
 
-/// Maximum number of open sessions of a user; a further one ends that which was not used for longest.
+/// How long a code can be used.
+const CODE_TTL: TimeDelta = TimeDelta::minutes(10);
+/// Maximum number of open sessions of a user; a further one ends the one that was not used for longest.
 pub const MAX_SESSIONS_PER_USER: i64 = 64;
 /// Maximum number of unused codes of a user; a further one replaces the oldest.
 const MAX_CODES_PER_USER: i64 = 16;
 
-/// A code that opens a session.
-#[derive(Debug, Clone)]
-pub struct NewCode {
-    pub digest: String,
-    pub user: String,
-    pub role: String,
-    /// The token that it was made with; none if an operator made it.
-    pub origin_jti: Option<String>,
-    pub created_at: DateTime<Utc>,
-    pub expires_at: DateTime<Utc>,
-    /// The end of its session, at the latest.
-    pub session_expires_at: DateTime<Utc>,
-}
-
-/// Whose session it is.
+/// The user and role that a session has, where it comes from and when it ends at the latest.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
-pub struct SessionOwner {
+pub struct SessionGrant {
     pub user_id: String,
     pub role: String,
+    /// The token that it comes from; none if an operator made its code.
     pub origin_jti: Option<String>,
-    #[sqlx(rename = "session_expires_at")]
     pub expires_at: DateTime<Utc>,
 }
 
-/// A session that opens.
+/// A session to open.
 #[derive(Debug, Clone)]
 pub struct NewSession {
-    pub jti: String,
+    pub id: String,
+    /// The SHA-256 of the key that its changes are sent with.
     pub key_digest: String,
     pub created_at: DateTime<Utc>,
     /// The address of the browser.
@@ -54,16 +43,17 @@ pub struct NewSession {
 /// What opens a session.
 #[derive(Debug, Clone)]
 pub enum Opening {
-    /// A code, by its digest.
     Code(String),
     /// A token that was verified.
-    Token(SessionOwner),
+    Token(SessionGrant),
 }
 
 /// An open session.
 #[derive(Debug, Clone, FromRow)]
-pub struct SessionRow {
-    pub jti: String,
+pub struct Session {
+    pub id: String,
+    pub origin_jti: Option<String>,
+    pub key_digest: String,
     pub created_at: DateTime<Utc>,
     pub last_used_at: DateTime<Utc>,
     pub expires_at: DateTime<Utc>,
@@ -71,39 +61,53 @@ pub struct SessionRow {
     pub agent: Option<String>,
 }
 
-/// Stores a code.
-pub async fn insert_code(store: &Store, code: NewCode, entry: AuditEntry) -> Result<(), StoreError> {
-    store
-        .write(transaction!(|tx| {
-            sqlx::query("DELETE FROM session_codes WHERE user_id = $1 AND expires_at <= $2")
-                .bind(&code.user)
-                .bind(code.created_at)
-                .execute(&mut tx.db)
-                .await?;
-            sqlx::query(
-                "DELETE FROM session_codes WHERE digest IN (SELECT digest FROM session_codes WHERE user_id = $1 \
-                 ORDER BY created_at DESC LIMIT -1 OFFSET $2)",
-            )
-            .bind(&code.user)
-            .bind(MAX_CODES_PER_USER - 1)
-            .execute(&mut tx.db)
+/// Stores a code that opens a session.
+pub async fn create_code(
+    store: &Store,
+    code: String,
+    grant: SessionGrant,
+    now: DateTime<Utc>,
+    entry: AuditEntry,
+) -> Result<SessionCode, StoreError> {
+    let expires_at = now + CODE_TTL;
+    let digest = sha256_hex(code.as_bytes());
+    let stored = store.write(transaction!(|tx| {
+        sqlx::query(
+            "DELETE FROM session_codes WHERE digest IN (SELECT digest FROM session_codes WHERE user_id = $1 \
+             ORDER BY created_at DESC LIMIT -1 OFFSET $2)",
+        )
+        .bind(&grant.user_id)
+        .bind(MAX_CODES_PER_USER - 1)
+        .execute(&mut tx.db)
+        .await?;
+        sqlx::query(
+            "INSERT INTO session_codes (digest, user_id, role, origin_jti, created_at, expires_at, session_expires_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        )
+        .bind(&digest)
+        .bind(&grant.user_id)
+        .bind(&grant.role)
+        .bind(&grant.origin_jti)
+        .bind(now)
+        .bind(expires_at)
+        .bind(grant.expires_at)
+        .execute(&mut tx.db)
+        .await?;
+        audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
+    }));
+    stored.await?;
+    Ok(SessionCode { code, expires_at })
+}
+
+/// Whether a code can be used. Those that cannot shall not cost a write.
+async fn is_usable(store: &Store, digest: &str, now: DateTime<Utc>) -> Result<bool, StoreError> {
+    let exists =
+        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM session_codes WHERE digest = $1 AND expires_at > $2)")
+            .bind(digest)
+            .bind(now)
+            .fetch_one(&store.read)
             .await?;
-            sqlx::query(
-                "INSERT INTO session_codes (digest, user_id, role, origin_jti, created_at, expires_at, session_expires_at) \
-                 VALUES ($1, $2, $3, $4, $5, $6, $7)",
-            )
-            .bind(&code.digest)
-            .bind(&code.user)
-            .bind(&code.role)
-            .bind(&code.origin_jti)
-            .bind(code.created_at)
-            .bind(code.expires_at)
-            .bind(code.session_expires_at)
-            .execute(&mut tx.db)
-            .await?;
-            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
-        }))
-        .await
+    Ok(exists)
 }
 
 /// Opens a session. None if the code is unknown, was used or has expired, or if the token that it comes from is revoked.
@@ -111,81 +115,86 @@ pub async fn open(
     store: &Store,
     opening: Opening,
     session: NewSession,
-    entry: impl Fn(&SessionOwner) -> AuditEntry + Send + Sync + 'static,
-) -> Result<Option<SessionOwner>, StoreError> {
+    entry: impl Fn(&SessionGrant) -> AuditEntry + Send + Sync + 'static,
+) -> Result<Option<SessionGrant>, StoreError> {
+    let (digest, granted) = match opening {
+        Opening::Code(code) => (sha256_hex(code.as_bytes()), None),
+        Opening::Token(grant) => (String::new(), Some(grant)),
+    };
+    if granted.is_none() && !is_usable(store, &digest, session.created_at).await? {
+        return Ok(None);
+    }
     store
         .write(transaction!(|tx| {
-            let owner = match &opening {
-                Opening::Token(owner) => Some(owner.clone()),
-                Opening::Code(digest) => {
+            let grant = match &granted {
+                Some(grant) => Some(grant.clone()),
+                None => {
                     sqlx::query_as(
                         "DELETE FROM session_codes WHERE digest = $1 AND expires_at > $2 \
-                         RETURNING user_id, role, origin_jti, session_expires_at",
+                         RETURNING user_id, role, origin_jti, session_expires_at AS expires_at",
                     )
-                    .bind(digest)
+                    .bind(&digest)
                     .bind(session.created_at)
                     .fetch_optional(&mut tx.db)
                     .await?
                 }
             };
-            let Some(owner) = owner else { return Ok(None) };
-            let is_revoked: Option<bool> = sqlx::query_scalar("SELECT revoked_at IS NOT NULL FROM tokens WHERE jti = $1")
-                .bind(&owner.origin_jti)
-                .fetch_optional(&mut tx.db)
-                .await?;
-            if is_revoked == Some(true) || owner.expires_at <= session.created_at {
+            let Some(grant) = grant else { return Ok(None) };
+            let is_revoked: Option<bool> =
+                sqlx::query_scalar("SELECT revoked_at IS NOT NULL FROM tokens WHERE jti = $1")
+                    .bind(&grant.origin_jti)
+                    .fetch_optional(&mut tx.db)
+                    .await?;
+            if is_revoked == Some(true) || grant.expires_at <= session.created_at {
                 return Ok(None);
             }
-            make_room(&mut tx.db, &owner.user_id, session.created_at).await?;
-            sqlx::query(
-                "INSERT INTO tokens (jti, user_id, role, created_at, expires_at, origin_jti, key_digest, last_used_at, address, agent) \
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $4, $8, $9)",
-            )
-            .bind(&session.jti)
-            .bind(&owner.user_id)
-            .bind(&owner.role)
-            .bind(session.created_at)
-            .bind(owner.expires_at)
-            .bind(&owner.origin_jti)
-            .bind(&session.key_digest)
-            .bind(&session.address)
-            .bind(&session.agent)
-            .execute(&mut tx.db)
-            .await?;
-            audit::insert(&mut tx.db, &entry(&owner), AuditOutcome::Done, None).await?;
-            Ok(Some(owner))
+            insert(&mut tx.db, &session, &grant).await?;
+            audit::insert(&mut tx.db, &entry(&grant), AuditOutcome::Done, None).await?;
+            Ok(Some(grant))
         }))
         .await
 }
 
-/// Deletes the user's sessions that have ended, and those over the maximum number less one. A deleted row would make its cookie
-/// valid by its signature, so the cookie's own end is checked first, and an open one is revoked instead.
-async fn make_room(db: &mut sqlx::SqliteConnection, user: &str, now: DateTime<Utc>) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM tokens WHERE key_digest IS NOT NULL AND user_id = $1 AND expires_at <= $2")
-        .bind(user)
-        .bind(now)
-        .execute(&mut *db)
-        .await?;
+/// Inserts a session in place of those over the maximum number.
+async fn insert(db: &mut sqlx::SqliteConnection, session: &NewSession, grant: &SessionGrant) -> Result<(), StoreError> {
     sqlx::query(
-        "UPDATE tokens SET revoked_at = $2 WHERE jti IN (SELECT jti FROM tokens WHERE key_digest IS NOT NULL AND user_id = $1 \
-         AND revoked_at IS NULL ORDER BY last_used_at DESC LIMIT -1 OFFSET $3)",
+        "DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE user_id = $1 ORDER BY last_used_at DESC LIMIT -1 OFFSET $2)",
     )
-    .bind(user)
-    .bind(now)
+    .bind(&grant.user_id)
     .bind(MAX_SESSIONS_PER_USER - 1)
+    .execute(&mut *db)
+    .await?;
+    sqlx::query(
+        "INSERT INTO sessions (id, user_id, role, origin_jti, key_digest, created_at, last_used_at, expires_at, address, agent) \
+         VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $8, $9)",
+    )
+    .bind(&session.id)
+    .bind(&grant.user_id)
+    .bind(&grant.role)
+    .bind(&grant.origin_jti)
+    .bind(&session.key_digest)
+    .bind(session.created_at)
+    .bind(grant.expires_at)
+    .bind(&session.address)
+    .bind(&session.agent)
     .execute(&mut *db)
     .await?;
     Ok(())
 }
 
-/// The open sessions of a user, the last used first.
-pub async fn list(store: &Store, user: &str, now: DateTime<Utc>) -> Result<Vec<SessionRow>, StoreError> {
-    let rows: Vec<Row<SessionRow>> = sqlx::query_as(
-        "SELECT jti, created_at, last_used_at, expires_at, address, agent FROM tokens \
-         WHERE key_digest IS NOT NULL AND user_id = $1 AND revoked_at IS NULL AND expires_at > $2 \
-         ORDER BY last_used_at DESC, jti LIMIT $3",
+/// The open sessions of a user that were used after `used_after`, the last used first.
+pub async fn list(
+    store: &Store,
+    user: &str,
+    used_after: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> Result<Vec<Session>, StoreError> {
+    let rows: Vec<Row<Session>> = sqlx::query_as(
+        "SELECT id, origin_jti, key_digest, created_at, last_used_at, expires_at, address, agent FROM sessions \
+         WHERE user_id = $1 AND last_used_at > $2 AND expires_at > $3 ORDER BY last_used_at DESC, id LIMIT $4",
     )
     .bind(user)
+    .bind(used_after)
     .bind(now)
     .bind(MAX_SESSIONS_PER_USER)
     .fetch_all(&store.read)
@@ -193,37 +202,24 @@ pub async fn list(store: &Store, user: &str, now: DateTime<Utc>) -> Result<Vec<S
     store.inconsistent.read_each(rows, Ok)
 }
 
-/// An open session. None if the token is no session's.
-pub async fn find(store: &Store, jti: &str) -> Result<Option<SessionRow>, StoreError> {
+/// An open session. Whether its time is over is the cookie's part.
+pub async fn find(store: &Store, id: &str) -> Result<Option<Session>, StoreError> {
     let found = sqlx::query_as(
-        "SELECT jti, created_at, last_used_at, expires_at, address, agent FROM tokens \
-         WHERE jti = $1 AND key_digest IS NOT NULL AND revoked_at IS NULL",
+        "SELECT id, origin_jti, key_digest, created_at, last_used_at, expires_at, address, agent FROM sessions WHERE id = $1",
     )
-    .bind(jti)
+    .bind(id)
     .fetch_optional(&store.read)
     .await?;
     Ok(found)
 }
 
-/// Whether an open session has the key with this digest.
-pub async fn has_key(store: &Store, jti: &str, key_digest: &str) -> Result<bool, StoreError> {
-    let has: bool = sqlx::query_scalar(
-        "SELECT EXISTS (SELECT 1 FROM tokens WHERE jti = $1 AND key_digest = $2 AND revoked_at IS NULL)",
-    )
-    .bind(jti)
-    .bind(key_digest)
-    .fetch_one(&store.read)
-    .await?;
-    Ok(has)
-}
-
-/// Notes that a session is used.
-pub async fn touch(store: &Store, jti: &str, address: Option<String>, now: DateTime<Utc>) -> Result<(), StoreError> {
-    let jti = jti.to_owned();
+/// Records that a session is used.
+pub async fn touch(store: &Store, id: &str, address: Option<String>, now: DateTime<Utc>) -> Result<(), StoreError> {
+    let id = id.to_owned();
     store
         .write(transaction!(|tx| {
-            sqlx::query("UPDATE tokens SET last_used_at = $2, address = coalesce($3, address) WHERE jti = $1")
-                .bind(&jti)
+            sqlx::query("UPDATE sessions SET last_used_at = $2, address = coalesce($3, address) WHERE id = $1")
+                .bind(&id)
                 .bind(now)
                 .bind(&address)
                 .execute(&mut tx.db)
@@ -234,19 +230,16 @@ pub async fn touch(store: &Store, jti: &str, address: Option<String>, now: DateT
 }
 
 /// Ends an open session of a user. False if there is none.
-pub async fn end(store: &Store, user: &str, jti: &str, entry: AuditEntry) -> Result<bool, StoreError> {
-    let (user, jti) = (user.to_owned(), jti.to_owned());
+pub async fn end(store: &Store, user: &str, id: &str, entry: AuditEntry) -> Result<bool, StoreError> {
+    let (user, id) = (user.to_owned(), id.to_owned());
     store
         .write(transaction!(|tx| {
-            let ended = sqlx::query(
-                "UPDATE tokens SET revoked_at = $3 WHERE jti = $2 AND user_id = $1 AND key_digest IS NOT NULL AND revoked_at IS NULL",
-            )
-            .bind(&user)
-            .bind(&jti)
-            .bind(entry.at)
-            .execute(&mut tx.db)
-            .await?
-            .rows_affected();
+            let ended = sqlx::query("DELETE FROM sessions WHERE id = $2 AND user_id = $1")
+                .bind(&user)
+                .bind(&id)
+                .execute(&mut tx.db)
+                .await?
+                .rows_affected();
             if ended > 0 {
                 audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
             }

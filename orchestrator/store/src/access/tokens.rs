@@ -44,8 +44,7 @@ pub async fn insert(store: &Store, token: &TokenRow) -> Result<(), StoreError> {
 /// Issued tokens, newest first.
 pub async fn list(store: &Store) -> Result<Vec<TokenRow>, StoreError> {
     let rows: Vec<Row<TokenRow>> = sqlx::query_as(
-        "SELECT jti, user_id, role, created_at, expires_at, revoked_at FROM tokens WHERE key_digest IS NULL \
-         ORDER BY created_at DESC, jti",
+        "SELECT jti, user_id, role, created_at, expires_at, revoked_at FROM tokens ORDER BY created_at DESC, jti",
     )
     .fetch_all(&store.read)
     .await?;
@@ -62,7 +61,7 @@ pub enum Revoked {
     Already,
 }
 
-/// Revokes a token by its id, including tokens that were signed elsewhere with the same key, and the sessions that come from it.
+/// Revokes a token by its id, including tokens that were signed elsewhere with the same key, and ends its sessions.
 pub async fn revoke(store: &Store, jti: &str, now: DateTime<Utc>) -> Result<Revoked, StoreError> {
     let jti = jti.to_owned();
     store
@@ -86,11 +85,7 @@ pub async fn revoke(store: &Store, jti: &str, now: DateTime<Utc>) -> Result<Revo
             .bind(now)
             .execute(&mut tx.db)
             .await?;
-            sqlx::query("UPDATE tokens SET revoked_at = $2 WHERE origin_jti = $1 AND revoked_at IS NULL")
-                .bind(&jti)
-                .bind(now)
-                .execute(&mut tx.db)
-                .await?;
+            sqlx::query("DELETE FROM sessions WHERE origin_jti = $1").bind(&jti).execute(&mut tx.db).await?;
             let entry = by_operator("token.revoke", &jti, now);
             audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
             Ok(revoked)

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use protocol::{JobId, JobPrompt, JobState, PromptDelivery, PromptId, PromptMode, PromptReceipt, PromptRequest};
+use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::lifecycle;
@@ -10,7 +11,10 @@ use crate::{
     accepted::{self, IdempotencyKey, Lookup},
     access::audit,
     events,
-    sqlite::rows::{RowRef, text},
+    sqlite::{
+        inconsistent_rows::Row,
+        rows::{RowRef, text},
+    },
     users::user_storage,
 };
 use domain::job::JobRecord;
@@ -169,7 +173,16 @@ impl Store {
 /// Characters of a prompt that a list shows.
 const LISTED_CHARS: u32 = 1_000;
 
-type ListedRow = (i64, PromptId, String, String, bool, DateTime<Utc>, Option<DateTime<Utc>>);
+#[derive(FromRow)]
+struct ListedRow {
+    seq: i64,
+    id: PromptId,
+    content: String,
+    mode: String,
+    done: bool,
+    created_at: DateTime<Utc>,
+    acknowledged_at: Option<DateTime<Utc>>,
+}
 
 impl Store {
     /// Prompts of people to a job, the newest first, with the number to read on from, if there are more.
@@ -179,8 +192,8 @@ impl Store {
         before: Option<i64>,
         limit: u32,
     ) -> Result<(Vec<JobPrompt>, Option<i64>), StoreError> {
-        let mut rows: Vec<ListedRow> = sqlx::query_as(
-            "SELECT seq, id, substr(content, 1, $4), mode, done, created_at, acknowledged_at FROM prompts \
+        let mut rows: Vec<Row<ListedRow>> = sqlx::query_as(
+            "SELECT seq, id, substr(content, 1, $4) AS content, mode, done, created_at, acknowledged_at FROM prompts \
              WHERE job_id = $1 AND source = 'user' AND ($2 IS NULL OR seq < $2) ORDER BY seq DESC LIMIT $3",
         )
         .bind(job)
@@ -192,13 +205,18 @@ impl Store {
         .await?;
         let has_more = rows.len() > limit as usize;
         rows.truncate(limit as usize);
-        let next = rows.last().map(|(seq, ..)| *seq).filter(|_| has_more);
-        let prompt = |(_, id, content, mode, done, created_at, read_at): ListedRow| {
-            let row = RowRef { table: "prompts", id: *id.as_uuid() };
-            let mode = PromptMode::parse(&mode).ok_or_else(|| row.invalid("mode"))?;
-            Ok(JobPrompt { id, content, mode, done, created_at, read_at })
-        };
-        Ok((rows.into_iter().map(prompt).collect::<Result<_, StoreError>>()?, next))
+        let listed = self.inconsistent.read_each(rows, |row| Ok((row.seq, row.into_prompt()?)))?;
+        let next = listed.last().map(|(seq, _)| *seq).filter(|_| has_more);
+        Ok((listed.into_iter().map(|(_, prompt)| prompt).collect(), next))
+    }
+}
+
+impl ListedRow {
+    fn into_prompt(self) -> Result<JobPrompt, StoreError> {
+        let row = RowRef { table: "prompts", id: *self.id.as_uuid() };
+        let mode = PromptMode::parse(&self.mode).ok_or_else(|| row.invalid("mode"))?;
+        let Self { id, content, done, created_at, acknowledged_at: read_at, .. } = self;
+        Ok(JobPrompt { id, content, mode, done, created_at, read_at })
     }
 }
 

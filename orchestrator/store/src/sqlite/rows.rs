@@ -206,8 +206,9 @@ impl StoredEvent {
     }
 
     /// The event with texts of at most so many characters, and short lists.
-    pub(crate) fn with_texts_of(mut self, max: usize) -> Self {
-        if self.bytes() > max
+    pub(crate) fn with_texts_cut_to(mut self, max: usize) -> Self {
+        // Shorter data has neither.
+        if self.bytes() > max.min(2 * MAX_CUT_ITEMS)
             && let Ok(mut data) = serde_json::from_str(self.data.get())
             && cut(&mut data, max)
             && let Ok(data) = serde_json::value::to_raw_value(&data)

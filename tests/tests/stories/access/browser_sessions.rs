@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orchestrator::{auth::Role, clock::ManualClock, store::tokens};
+use orchestrator::{auth::Role, clock::ManualClock, store::{sessions::MAX_SESSIONS_PER_USER, tokens}};
 use protocol::{ErrorCode, SessionCode, SessionSummary, WhoAmI};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ async fn a_link_opens_one_session_of_its_user() {
     assert_eq!(again.problem(ErrorCode::Unauthorized).body["detail"], unknown.body["detail"]);
 
     let who: WhoAmI = browser.get("/api/session").await.expect(200).json();
-    assert_eq!((who.user.as_str(), who.role.as_str(), who.key), ("ada", "user", None));
+    assert_eq!((who.user.as_str(), who.role.as_str()), ("ada", "user"));
     assert_eq!(browser.get("/api/whoami").await.expect(200).body["session_id"], json!(who.session_id));
     let job = browser.post("/api/jobs", &json!({"prompt": "hi", "hold": true})).await.expect(201);
     assert_eq!(job.body["user_id"], "ada");
@@ -85,10 +85,23 @@ async fn a_link_opens_one_session_of_its_user() {
     let with_token = server.request(Method::GET, "/api/whoami").header("Cookie", format!("{name}={token}"));
     Reply::of(with_token).await.problem(ErrorCode::Unauthorized);
     ada.get("/api/session").await.problem(ErrorCode::Unauthorized);
+    ada.delete("/api/session").await.problem(ErrorCode::Unauthorized);
+    // Of both, the token counts.
+    let both = server.with_token(&world.fresh("bob", Role::User)).request(Method::GET, "/api/whoami");
+    assert_eq!(Reply::of(both.header("Cookie", &browser.cookie)).await.expect(200).body["user"], "bob");
 
     let ended = browser.delete("/api/session").await.expect(204);
     assert!(ended.header("set-cookie").unwrap().contains("Max-Age=0"));
     browser.get("/api/session").await.problem(ErrorCode::Unauthorized);
+    // It has ended, whatever asks.
+    browser.post("/api/jobs", &json!({"prompt": "hi"})).await.problem(ErrorCode::Unauthorized);
+    browser.delete("/api/session").await.problem(ErrorCode::Unauthorized);
+    let audit = world.someone("root", Role::Admin).get("/api/audit?user=ada").await.expect(200).body;
+    let actions: Vec<&str> =
+        audit["items"].as_array().unwrap().iter().map(|entry| entry["action"].as_str().unwrap()).collect();
+    for action in ["session.code", "session.open", "session.end"] {
+        assert!(actions.contains(&action), "{action} in {actions:?}");
+    }
     ada.cancel(job.body["id"].as_str().unwrap().parse().unwrap()).await.expect(202);
     world.finish().await;
 }
@@ -123,7 +136,7 @@ async fn requests_of_other_sites_change_and_read_nothing() {
     for site in ["cross-site", "same-site"] {
         let read = browser.bare(Method::GET, "/api/jobs").header("Sec-Fetch-Site", site);
         Reply::of(read).await.problem(ErrorCode::CrossOrigin);
-        // Nor is a browser logged in as somebody else.
+        // Nor is a browser logged in as another user.
         let login = world.anonymous().request(Method::POST, "/api/session").header("Sec-Fetch-Site", site);
         Reply::of(login.json(&link(&ada).await)).await.problem(ErrorCode::CrossOrigin);
     }
@@ -157,8 +170,13 @@ async fn a_session_ends_with_its_token_and_shows_where_it_is_used() {
 
     let jti = world.key().verify(&token, world.clock().now()).unwrap().jti;
     let code = link(&viewer).await;
+    // A link that a session has made comes from the same token.
+    let made: SessionCode = second.post("/api/session/codes", &json!({})).await.expect(201).json();
+    let third = Browser::open(&server, &json!({"code": made.code})).await.ok().unwrap();
+    third.get("/api/session").await.expect(200);
     tokens::revoke(&world.store().await, &jti, world.clock().now()).await.unwrap();
     second.get("/api/session").await.problem(ErrorCode::Unauthorized);
+    third.get("/api/session").await.problem(ErrorCode::Unauthorized);
     for opening in [code, pasted] {
         Browser::open(&server, &opening).await.err().unwrap().problem(ErrorCode::Unauthorized);
     }
@@ -197,10 +215,64 @@ async fn codes_and_sessions_have_an_end() {
     world.finish().await;
 }
 
+/// Of a page that was loaded over HTTPS through a proxy. Browsers name it with changes only.
+#[tokio::test]
+async fn a_cookie_of_https_stays_one() {
+    let clock = ManualClock::at("2026-03-01T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&clock).build().await;
+    let server = world.anonymous();
+    let token = world.key().issue("ada", Role::User, world.clock().now(), chrono::Duration::days(30)).unwrap().token;
+    let login = server.request(Method::POST, "/api/session").header("Sec-Fetch-Site", "same-origin");
+    let opened = Reply::of(login.header("Origin", "https://gantry.example").json(&json!({"token": token}))).await;
+    let cookie = cookie_of(&opened.expect(200)).unwrap();
+    assert!(cookie.starts_with("__Host-gantry_"), "{cookie}");
+    clock.advance(Duration::from_secs(7 * 3600));
+    let read = server.request(Method::GET, "/api/session").header("Sec-Fetch-Site", "same-origin");
+    let renewed = Reply::of(read.header("Cookie", &cookie)).await.expect(200);
+    let renewed = renewed.header("set-cookie").unwrap();
+    assert!(renewed.starts_with("__Host-gantry_") && renewed.ends_with("; Secure"), "{renewed}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn failed_logins_are_limited_and_a_correct_one_passes() {
+    let clock = ManualClock::at("2026-03-01T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&clock).build().await;
+    let (server, ada) = (world.anonymous(), world.user("ada"));
+    let wrong = json!({"code": "AAAAAAAAAAAAAAAAAAAAAA"});
+    for _ in 0..100 {
+        Browser::open(&server, &wrong).await.err().unwrap().problem(ErrorCode::Unauthorized);
+    }
+    let limited = Browser::open(&server, &wrong).await.err().unwrap().problem(ErrorCode::RateLimited);
+    assert!(limited.header("retry-after").is_some());
+    assert!(Browser::open(&server, &link(&ada).await).await.is_ok());
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_further_session_ends_the_one_that_was_not_used_for_longest() {
+    let clock = ManualClock::at("2026-03-01T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&clock).build().await;
+    let (server, token) = (world.anonymous(), world.fresh("ada", Role::User));
+    let mut browsers = vec![];
+    for _ in 0..=MAX_SESSIONS_PER_USER {
+        browsers.push(Browser::open(&server, &json!({"token": token})).await.ok().unwrap());
+        clock.advance(Duration::from_secs(1));
+    }
+    browsers[0].get("/api/session").await.problem(ErrorCode::Unauthorized);
+    let page = browsers[1].get("/api/sessions").await.expect(200).body;
+    assert_eq!(page["items"].as_array().map(Vec::len), usize::try_from(MAX_SESSIONS_PER_USER).ok());
+    world.finish().await;
+}
+
 #[tokio::test]
 async fn without_the_dashboard_there_are_no_sessions() {
-    let world = World::builder().set("GANTRY_DASHBOARD", false).build().await;
+    let mut world = World::new().await;
+    let browser = Browser::open(&world.anonymous(), &link(&world.user("ada")).await).await.ok().unwrap();
+    world.restart_with(|config| config.dashboard = false).await;
     let ada = world.user("ada");
+    let read = world.anonymous().request(Method::GET, "/api/whoami").header("Cookie", &browser.cookie);
+    Reply::of(read).await.problem(ErrorCode::Unauthorized);
     ada.post("/api/session/codes", &json!({})).await.problem(ErrorCode::NotFound);
     ada.get("/api/whoami").await.expect(200);
     let page = ada.request(Method::GET, "/").header("Accept", "text/html");

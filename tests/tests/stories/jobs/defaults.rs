@@ -1,6 +1,6 @@
 //! What a job gets where its request does not say it: the user's settings, then the operator's defaults.
 
-use protocol::{CreateJob, Job, Limits};
+use protocol::{CreateJob, Job, JobOptions, Limits};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tests::{Reply, User, World, WorldBuilder, routines::trigger, routines::until_run};
@@ -88,5 +88,17 @@ async fn a_child_has_its_parents_limits_and_model() {
     ada.wait_for_end(parent).await;
     ada.wait_for_end(child.id).await;
     world.engine().until_empty().await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_options_of_a_new_job_are_the_operators() {
+    let world = operator().set("GANTRY_USER_DAY_MAX_COST_USD", "2.5").build().await;
+    let options: JobOptions = world.user("ada").get("/api/options").await.expect(200).json();
+    assert_eq!(options.models[0], "large");
+    assert!(options.models.contains(&"small".to_owned()), "{:?}", options.models);
+    assert_eq!((options.limits.timeout_seconds, options.limits.max_iterations, options.plan), (120, 7, true));
+    assert_eq!((options.day_max_tokens, options.day_max_cost_usd), (None, Some(2.5)));
+    assert!(options.tools.contains(&"shell".to_owned()), "{:?}", options.tools);
     world.finish().await;
 }

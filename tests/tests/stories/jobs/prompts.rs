@@ -1,6 +1,6 @@
 //! Follow-up prompts: delivered in order, refused when it is too late, never lost.
 
-use protocol::{ErrorCode, EventData, JobState, MessageRole, PromptId, PromptMode};
+use protocol::{ErrorCode, EventData, JobPrompt, JobState, MessageRole, PromptId, PromptMode};
 use serde_json::json;
 use tests::{User, World, script_of};
 
@@ -38,6 +38,17 @@ async fn steer_prompts_precede_the_next_model_call_and_queued_prompts_the_end() 
     let job = ada.wait_for(id, JobState::Completed).await;
     assert_eq!(job.result.and_then(|result| result.text).as_deref(), Some("did that too"));
     assert_eq!(user_messages(&ada, id).await, ["go", "turn left", "and then rest"]);
+    let listed = ada.get(&format!("/api/jobs/{id}/prompts?limit=1")).await.expect(200).body;
+    let next = format!("/api/jobs/{id}/prompts?limit=1&cursor={}", listed["next_cursor"].as_str().unwrap());
+    let earlier = ada.get(&next).await.expect(200).body;
+    let shown = [&listed, &earlier].map(|page| {
+        let prompt: JobPrompt = serde_json::from_value(page["items"][0].clone()).unwrap();
+        (prompt.content, prompt.mode, prompt.read_at.is_some())
+    });
+    let expected = [("turn left", PromptMode::Steer), ("and then rest", PromptMode::Queue)];
+    assert_eq!(shown, expected.map(|(content, mode)| (content.to_owned(), mode, true)));
+    assert_eq!(earlier["next_cursor"], json!(null));
+    world.user("ben").get(&next).await.problem(ErrorCode::NotFound);
     let messages: Vec<String> = ada
         .events(id)
         .await

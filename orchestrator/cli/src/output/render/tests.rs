@@ -10,7 +10,7 @@ use super::*;
 
 fn event(data: EventData) -> Event {
     let at = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
-    Event { v: 1, seq: 1, cursor: 1, job_id: JobId::nil(), attempt: 1, at, data }
+    Event { v: 1, seq: 1, cursor: 1, job_id: JobId::nil(), attempt: 1, at, cut: false, data }
 }
 
 fn all_events() -> Vec<EventData> {

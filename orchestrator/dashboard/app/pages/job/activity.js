@@ -1,135 +1,22 @@
 // What a job does: its events as rows, the newest first read, followed while it works; and one event with all of its texts.
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../api.js";
+import { clock, date } from "../../format.js";
 import { bind } from "../../keys.js";
 import { place, setQuery } from "../../router.js";
-import { generation } from "../../session.js";
-import { resyncs } from "../../store.js";
-import { openStream } from "../../stream.js";
-import { createTrace, isShown } from "../../trace.js";
+import { FINISHED } from "../../store.js";
+import { MAX_ROWS } from "../../trace.js";
 import { T } from "../../texts.js";
-import { Copy, Failed, Icon, Loading, Text, Time, html, useLoad } from "../../ui.js";
+import { Copy, Failed, Icon, Loading, Text, Time, html, now, useLoad, zone } from "../../ui.js";
 import { VirtualRows } from "../../virtual.js";
-import { FINISHED } from "./row.js";
+import { SHOWN, useTrace } from "./use_trace.js";
 
 /** @typedef {import("../../trace.js").Row} Row */
 
-const PAGE = 200;
-const MAX_TEXT = 400;
 const ROW_PX = 30;
-const FRAME_MS = 100;
-/** A tab that is hidden for so long follows no job. */
-const HIDDEN_MS = 30_000;
-/** What is read for each choice of what is shown. */
-const FILTERS = {
-  all: {},
-  messages: { kind: "message,reasoning,plan,result" },
-  tools: { kind: "tool_use,tool_result" },
-  failed: { failed: true },
-  egress: { kind: "egress" },
-};
-/** @typedef {keyof typeof FILTERS} Shown */
-const SHOWN = /** @type {Shown[]} */ (Object.keys(FILTERS));
-
-/** Reads and follows the events of a job. @param {string} id @param {boolean} isFinished @param {Shown} show */
-function useTrace(id, isFinished, show) {
-  const trace = useMemo(createTrace, [id, show, resyncs.value]);
-  const [, redraw] = useState(0);
-  const [state, setState] = useState(/** @type {{ error: Error | null, isLoading: boolean, hasMore: boolean }} */ ({ error: null, isLoading: true, hasMore: false }));
-  const isReading = useRef(false);
-  const [tries, setTries] = useState(0);
-
-  /** @param {number} before */
-  async function readBefore(before) {
-    if (isReading.current) return;
-    isReading.current = true;
-    try {
-      const page = await get("/api/jobs/{id}/events", { path: { id }, query: { ...FILTERS[show], before, limit: PAGE, max_text: MAX_TEXT } });
-      const hasRoom = trace.prepend(page.items, page.last_seq);
-      setState({ error: null, isLoading: false, hasMore: hasRoom && page.next_before !== null });
-    } catch (error) {
-      setState((known) => ({ ...known, error: /** @type {Error} */ (error), isLoading: false }));
-    }
-    isReading.current = false;
-  }
-
-  useEffect(() => {
-    let isOver = false;
-    /** @type {ReturnType<typeof openStream> | null} */
-    let stream = null;
-    /** @type {any[]} */
-    let waiting = [];
-    /** @type {ReturnType<typeof setTimeout> | undefined} */
-    let timer;
-    /** @type {ReturnType<typeof setTimeout> | undefined} */
-    let hidden;
-    const apply = () => {
-      timer = undefined;
-      const events = waiting;
-      waiting = [];
-      if (trace.append(events) > 0) redraw((count) => count + 1);
-    };
-    const open = () => {
-      if (isOver || stream || isFinished) return;
-      const [, last] = trace.range();
-      stream = openStream({
-        url: (after) => `/api/jobs/${id}/events?after=${after ?? last}`,
-        after: String(last),
-        onConnection: () => {},
-        onMessage({ event, data }) {
-          if (event === "end" || event === "resync" || data === null) return;
-          waiting.push(JSON.parse(data));
-          timer ??= setTimeout(apply, FRAME_MS);
-        },
-      });
-    };
-    const close = () => (stream?.close(), (stream = null));
-    const onVisibility = () => {
-      clearTimeout(hidden);
-      if (document.hidden) hidden = setTimeout(close, HIDDEN_MS);
-      else open();
-    };
-    document.addEventListener("visibilitychange", onVisibility);
-    readBefore(Number.MAX_SAFE_INTEGER).then(() => !document.hidden && open());
-    return () => {
-      isOver = true;
-      close();
-      clearTimeout(timer);
-      clearTimeout(hidden);
-      document.removeEventListener("visibilitychange", onVisibility);
-    };
-  }, [trace, isFinished, tries, generation.value]);
-
-  const readMore = () => {
-    const [first] = trace.range();
-    if (state.hasMore && first > 1) void readBefore(first);
-  };
-  return { trace, ...state, readMore, again: () => setTries(tries + 1) };
-}
-
-/** @param {{ id: string, seq: number, output: (call: string) => string }} props */
-function Selected({ id, seq, output }) {
-  const { value, error, isLoading, again } = useLoad((signal) => get("/api/jobs/{id}/events/{seq}", { path: { id, seq: String(seq) }, signal }), [id, seq]);
-  const result = useLoad(async (signal) => {
-    const call = /** @type {any} */ (value)?.data?.call_id;
-    if (!call || value?.kind !== "tool_use") return null;
-    const page = await get("/api/jobs/{id}/events", { path: { id }, query: { after: seq, call_id: call, kind: "tool_result", limit: 1 }, signal });
-    return /** @type {any} */ (page.items[0] ?? null);
-  }, [value?.seq]);
-  if (error) return html`<${Failed} error=${error} again=${again} />`;
-  if (!value || isLoading) return html`<${Loading} />`;
-  const event = /** @type {any} */ (value);
-  const call = event.data.call_id;
-  return html`
-    <h3>${event.data.tool ?? event.kind} <span class="note">${seq} · <${Time} at=${event.at} /></span> <${Copy} text=${JSON.stringify(event, null, 2)} label="JSON" name="JSON" /></h3>
-    ${event.data.reasoning && html`<p><span class="note">${T.trace.why}</span> <${Text}>${event.data.reasoning}<//></p>`}
-    <pre><${Text}>${textOf(event)}<//></pre>
-    ${result.value && html`<h3>${T.trace.output} <span class="note">${result.value.data.success ? T.trace.ok : T.trace.failed}${result.value.data.truncated ? ` · ${T.trace.cut}` : ""}</span> <${Copy} text=${result.value.data.output} name=${T.trace.output} /></h3>
-      <pre><${Text}>${result.value.data.output}<//></pre>`}
-    ${!result.value && call && output(call) && html`<h3>${T.trace.live}</h3><pre><${Text}>${output(call)}<//></pre>`}
-  `;
-}
+/** On small windows the selected event takes the place of the list. */
+const SMALL = "(max-width: 45rem)";
 
 /** @param {any} event */
 function textOf({ kind, data }) {
@@ -138,21 +25,116 @@ function textOf({ kind, data }) {
   return typeof text === "string" && text !== "" ? text : JSON.stringify(data, null, 2);
 }
 
+/** The result of a call. @param {{ result: any }} props */
+const Output = ({ result }) => html`
+  <h3>${T.trace.output} <span class="note">${result.data.success ? T.trace.ok : T.trace.failed}${result.data.truncated ? ` · ${T.trace.cut}` : ""}</span> <${Copy} text=${result.data.output} name=${T.trace.output} /></h3>
+  <pre><${Text}>${result.data.output}<//></pre>
+`;
+
+/**
+ * One event, and of a call its output: so far, and then its result. `last` and `isOpen` are of its row, which changes when the call ends.
+ * @param {{ id: string, seq: number, last: number, isOpen: boolean, output: string }} props
+ */
+function Selected({ id, seq, last, isOpen, output }) {
+  const { value, error, isLoading, again } = useLoad((signal) => get("/api/jobs/{id}/events/{seq}", { path: { id, seq: String(seq) }, signal }), [id, seq]);
+  const event = /** @type {any} */ (value);
+  const call = event?.kind === "tool_use" ? event.data.call_id : undefined;
+  const result = useLoad(async (signal) => {
+    if (!call || isOpen) return null;
+    const page = await get("/api/jobs/{id}/events", { path: { id }, query: { after: seq, call_id: call, kind: "tool_result", limit: 1 }, signal });
+    return /** @type {any} */ (page.items[0] ?? null);
+  }, [call, isOpen, isOpen ? 0 : last]);
+  // What it wrote stays until its result is there.
+  const written = useRef("");
+  written.current = output || written.current;
+  if (error) return html`<${Failed} error=${error} again=${again} />`;
+  if (!event || isLoading) return html`<${Loading} />`;
+  return html`
+    <h3><${Text}>${event.data.tool ?? event.kind}<//> <span class="note">${seq} · <${Time} at=${event.at} /></span> <${Copy} text=${JSON.stringify(event, null, 2)} label="JSON" name="JSON" /></h3>
+    ${event.data.reasoning && html`<p><span class="note">${T.trace.why}</span> <${Text}>${event.data.reasoning}<//></p>`}
+    <pre><${Text}>${textOf(event)}<//></pre>
+    ${result.error && html`<${Failed} error=${result.error} again=${result.again} />`}
+    ${result.value ? html`<${Output} result=${result.value} />` : written.current && html`<h3>${T.trace.live}</h3><pre><${Text}>${written.current}<//></pre>`}
+  `;
+}
+
+/** The time of a row, with its day where that changes. @param {{ row: Row, before: Row | undefined }} props */
+function At({ row, before }) {
+  if (!row.at) return html`<span class="at"></span>`;
+  const at = Date.parse(row.at);
+  const day = date(at, zone.value);
+  const known = date(before?.at ? Date.parse(before.at) : now.peek(), zone.value);
+  return html`<span class="at"><time datetime=${row.at} title=${`${date(at, "UTC")}, ${clock(at, "UTC")} UTC`}>${clock(at, zone.value)}</time></span>${day !== known && html`<span class="note day">${day}</span>`}`;
+}
+
+/** Selects the first failure of a failed job that is opened without a selected event. @param {import("../../api.js").schemas["Job"]} job @param {boolean} isSelected */
+function useFirstFailure({ id, state }, isSelected) {
+  const [isWanted] = useState(!isSelected && (state === "failed" || state === "stuck"));
+  const { value, isLoading, error } = useLoad(async (signal) => {
+    if (!isWanted) return null;
+    const page = await get("/api/jobs/{id}/events", { path: { id }, query: { after: 0, failed: "true", limit: 1, max_text: 1 }, signal });
+    return page.items[0]?.seq ?? null;
+  }, [id]);
+  useEffect(() => {
+    if (value !== null && !place.peek().query.has("e")) setQuery({ e: String(value) });
+  }, [value]);
+  return isWanted && isLoading && !error;
+}
+
+/** @param {{ trace: ReturnType<typeof import("../../trace.js").createTrace>, show: string }} props */
+function Completeness({ trace, show }) {
+  const [first, last] = trace.range();
+  if (trace.isFull()) return T.trace.full(MAX_ROWS);
+  if (show !== "all") return T.trace.filtered(trace.rows().length, trace.hasEarlier());
+  if (last === 0) return null;
+  if (trace.isComplete()) return T.trace.complete(last);
+  return `${T.trace.part(first, last)}${first > 1 && !trace.hasEarlier() ? ` ${T.trace.lost(1, first - 1)}` : ""}`;
+}
+
 /** @param {{ job: import("../../api.js").schemas["Job"] }} props */
-export function Activity({ job }) {
+function Rows({ job }) {
   const query = place.value.query;
   const show = SHOWN.find((name) => name === query.get("show")) ?? "all";
-  const { trace, error, isLoading, hasMore, readMore, again } = useTrace(job.id, FINISHED.has(job.state), show);
-  const selected = Number(query.get("e")) || null;
-  const [isFollowing, setIsFollowing] = useState(selected === null);
-  const rows = trace.rows().filter((row) => isShown(row, show));
-  const [first, last] = trace.range();
+  const wanted = Number(query.get("e")) || null;
+  const { trace, error, isLoading, canReadMore, readMore, load, again } = useTrace(job.id, FINISHED.has(job.state), show, wanted);
+  const rows = trace.rows();
+  // The result of a call is in the call's row.
+  const row = wanted === null ? undefined : rows.find(({ seq }) => seq === wanted) ?? rows.find(({ last }) => last === wanted);
+  const selected = row?.seq ?? wanted;
+  const [isFollowing, setIsFollowing] = useState(wanted === null);
+  const [active, setActive] = useState(selected);
+  const list = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const aside = useRef(/** @type {HTMLElement | null} */ (null));
+  /** The row that is to have the focus once it is drawn. */
+  const toFocus = useRef(/** @type {number | null} */ (null));
+  const focusRow = () => {
+    const button = toFocus.current === null ? null : list.current?.querySelector(`[data-seq="${toFocus.current}"]`);
+    if (!(button instanceof HTMLElement) || button.offsetParent === null) return;
+    toFocus.current = null;
+    button.focus({ preventScroll: true });
+  };
+  useEffect(focusRow);
+  const closed = useRef(selected);
+  useEffect(() => {
+    if (selected !== null && matchMedia(SMALL).matches) aside.current?.focus();
+    if (selected === null && document.activeElement === document.body) {
+      // What was closed had the focus.
+      toFocus.current = closed.current;
+      focusRow();
+    }
+    closed.current = selected;
+  }, [selected]);
+
   const select = (/** @type {number | null} */ seq) => setQuery({ e: seq === null ? null : String(seq) });
   /** @param {number} step */
   const move = (step) => {
-    const index = rows.findIndex(({ seq }) => seq === selected);
-    const next = rows[index < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, index + step))];
-    if (next) (setIsFollowing(false), select(next.seq));
+    const from = rows.findIndex(({ seq }) => seq === (selected ?? active));
+    const next = rows[from < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, from + step))];
+    if (!next) return;
+    setIsFollowing(false);
+    setActive(next.seq);
+    toFocus.current = next.seq;
+    select(next.seq);
   };
   const mover = useRef(move);
   mover.current = move;
@@ -160,10 +142,21 @@ export function Activity({ job }) {
     { key: "j", text: T.keys.next, run: () => mover.current(1) },
     { key: "k", text: T.keys.previous, run: () => mover.current(-1) },
   ]), []);
-  const draw = (/** @type {Row} */ row) => html`
-    <button type="button" class="event ${row.isFailed ? "failed" : ""}" aria-pressed=${row.seq === selected} onClick=${() => select(row.seq === selected ? null : row.seq)}>
-      <span class="at"><${Time} at=${row.at} /></span><${Icon} name=${row.icon} /><span class="word">${row.word}</span>
-      <span class="text"><${Text}>${row.text}<//></span><span class="note">${row.note}</span>
+  const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
+    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (step === 0 || !(event.target instanceof Element && event.target.closest(".event")) || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    move(step);
+  };
+  const press = (/** @type {Row} */ one) => {
+    if (one.kind === "gap") load(one);
+    else if (one.kind !== "lost") select(one.seq === selected ? null : one.seq);
+  };
+  const draw = (/** @type {Row} */ one, /** @type {number} */ index, /** @type {boolean} */ isActive) => html`
+    <button type="button" class="event ${one.isFailed ? "failed" : ""}" data-seq=${one.seq} tabindex=${isActive ? 0 : -1} aria-pressed=${one.seq === selected}
+      onFocus=${() => setActive(one.seq)} onClick=${() => press(one)}>
+      <${At} row=${one} before=${rows[index - 1]} /><${Icon} name=${one.icon} /><span class="word"><${Text}>${one.word}<//></span>
+      <span class="text"><${Text}>${one.text}<//></span><span class="note"><${Text}>${one.note}<//></span>
     </button>`;
   return html`
     <p class="line">
@@ -172,14 +165,21 @@ export function Activity({ job }) {
     </p>
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${isLoading && rows.length === 0 && html`<${Loading} />`}
-    <div class="trace ${selected === null ? "" : "split"}">
-      <${VirtualRows} rows=${rows} rowHeight=${ROW_PX} label=${T.job.tabs.activity} draw=${draw} selected=${selected}
-        isFollowing=${isFollowing} onFollow=${setIsFollowing} onTop=${readMore} />
-      ${selected !== null && html`<aside class="selected" aria-label=${T.trace.selected}>
+    <div class="trace ${selected === null ? "" : "split"}" ref=${list} onKeyDown=${onKeyDown}>
+      <${VirtualRows} key=${show} rows=${rows} rowHeight=${ROW_PX} label=${T.job.tabs.activity} draw=${draw} selected=${selected}
+        active=${active} isFollowing=${isFollowing} onFollow=${setIsFollowing} onTop=${readMore} />
+      ${selected !== null && html`<aside class="selected" aria-label=${T.trace.selected} tabindex="-1" ref=${aside}>
         <button type="button" class="small close" onClick=${() => select(null)}>${T.close}</button>
-        <${Selected} id=${job.id} seq=${selected} output=${trace.output} /></aside>`}
+        <${Selected} key=${selected} id=${job.id} seq=${selected} last=${row?.last ?? 0} isOpen=${row?.isOpen ?? false} output=${trace.output(row?.call ?? null)} /></aside>`}
     </div>
-    <p class="note">${show === "all" ? last > 0 && (first <= 1 ? T.trace.complete(last) : T.trace.part(first, last)) : !isLoading && T.trace.filtered(rows.length, hasMore)}
-      ${!isFollowing && html` <button type="button" class="link" onClick=${() => setIsFollowing(true)}>${T.trace.follow}</button>`}</p>
+    <p class="note line">${!isLoading && html`<span><${Completeness} trace=${trace} show=${show} /></span>`}
+      ${canReadMore && html`<button type="button" class="link" onClick=${readMore}>${T.trace.earlier}</button>`}
+      ${!isFollowing && html`<button type="button" class="link" onClick=${() => setIsFollowing(true)}>${T.trace.follow}</button>`}</p>
   `;
+}
+
+/** @param {{ job: import("../../api.js").schemas["Job"] }} props */
+export function Activity({ job }) {
+  const isSearching = useFirstFailure(job, place.value.query.has("e"));
+  return isSearching ? html`<${Loading} />` : html`<${Rows} job=${job} />`;
 }

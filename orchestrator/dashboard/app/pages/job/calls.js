@@ -1,15 +1,12 @@
 // The model calls and tool calls of a job, with what they took and cost.
 
 import { get } from "../../api.js";
-import { cost, tokens } from "../../format.js";
+import { cost, tokens, took } from "../../format.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
 import { Empty, Failed, Loading, Text, Time, html, useLoad } from "../../ui.js";
 
 const LIMIT = 200;
-
-/** @param {number | null | undefined} ms */
-const took = (ms) => (ms === null || ms === undefined ? "" : ms < 1_000 ? `${ms} ms` : `${(ms / 1_000).toFixed(1)} s`);
 
 /** @param {{ title: string, names: string[], rows: any[][], isCut: boolean }} props */
 const Table = ({ title, names, rows, isCut }) => html`
@@ -20,23 +17,26 @@ const Table = ({ title, names, rows, isCut }) => html`
     ${isCut && html`<p class="note">${T.calls.cut(LIMIT)}</p>`}`}
 `;
 
+/** @param {boolean | null | undefined} success */
+const outcome = (success) => (success === null || success === undefined ? T.calls.running : success ? T.trace.ok : T.trace.failed);
+
 /** @param {{ job: import("../../api.js").schemas["Job"] }} props */
 export function Calls({ job }) {
-  const { id } = job;
+  const { id, usage } = job;
   const { value, error, again } = useLoad(async (signal) => {
     const options = { path: { id }, query: { limit: LIMIT }, signal };
     const [models, actions] = await Promise.all([get("/api/jobs/{id}/llm-calls", options), get("/api/jobs/{id}/actions", options)]);
     return { models, actions };
-  }, [id, job.state, generation.value]);
-  if (error) return html`<${Failed} error=${error} again=${again} />`;
-  if (!value) return html`<${Loading} />`;
-  const { models, actions } = value;
+  }, [id, job.state, usage.llm_calls, usage.tool_calls, generation.value]);
   return html`
-    <${Table} title=${T.calls.models} names=${T.calls.modelColumns} isCut=${Boolean(models.next_cursor)} rows=${models.items.map((call) => [
-      html`<${Time} at=${call.at} />`, html`<${Text}>${call.model}<//>`, tokens(call.usage.input_tokens ?? 0), tokens(call.usage.output_tokens ?? 0), took(call.duration_ms), cost(call.cost_usd),
-      html`<${Text}>${call.error ?? call.finish_reason ?? ""}<//>`])} />
-    <${Table} title=${T.calls.tools} names=${T.calls.toolColumns} isCut=${Boolean(actions.next_cursor)} rows=${actions.items.map((call) => [
-      html`<${Time} at=${call.at} />`, html`<${Text}>${call.tool}<//>`, call.success === null ? T.calls.running : call.success ? T.trace.ok : T.trace.failed, took(call.duration_ms), cost(call.cost_usd),
-      html`<${Text}>${call.reasoning ?? ""}<//>`])} />
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${!value && !error && html`<${Loading} />`}
+    ${value && html`
+      <${Table} title=${T.calls.models} names=${T.calls.modelColumns} isCut=${Boolean(value.models.next_cursor)} rows=${value.models.items.map((call) => [
+        html`<${Time} at=${call.at} />`, html`<${Text}>${call.model}<//>`, tokens(call.usage.input_tokens ?? 0), tokens(call.usage.output_tokens ?? 0), took(call.duration_ms), cost(call.cost_usd),
+        html`<${Text}>${call.error ?? call.finish_reason ?? ""}<//>`])} />
+      <${Table} title=${T.calls.tools} names=${T.calls.toolColumns} isCut=${Boolean(value.actions.next_cursor)} rows=${value.actions.items.map((call) => [
+        html`<${Time} at=${call.at} />`, html`<${Text}>${call.tool}<//>`, outcome(call.success), took(call.duration_ms), cost(call.cost_usd),
+        html`<${Text}>${call.reasoning ?? ""}<//>`])} />`}
   `;
 }

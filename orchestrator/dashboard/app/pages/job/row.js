@@ -2,32 +2,42 @@
 
 import { cost, tokens } from "../../format.js";
 import { who } from "../../session.js";
+import { FINISHED } from "../../store.js";
 import { T } from "../../texts.js";
 import { Elapsed, Id, State, Text, Time, html } from "../../ui.js";
 
 /** @typedef {import("../../store.js").Job} Job */
 
-/** @type {Set<Job["state"]>} */
-export const FINISHED = new Set(["completed", "accepted", "failed", "cancelled"]);
+export { FINISHED };
+
+/** What is to be said about a job besides its state. @param {{ job: Job }} props */
+function Reason({ job }) {
+  const why = [job.reason, job.message].filter(Boolean).join(": ");
+  if (job.state === "in_progress") return job.cancel_requested_at ? html`<span class="note reason">${T.now.cancelling}</span>` : null;
+  if (job.state === "submitted") return html`<span class="note reason">${T.now.waits} <${Time} at=${endOf(job) ?? job.created_at} /> <${Text}>${why}<//></span>`;
+  if (job.state === "pending" && job.held) return html`<span class="note reason">${T.now.held}</span>`;
+  if (job.finished_at) return html`<span class="note reason">${T.now.endedAt} <${Time} at=${job.finished_at} /> <${Text}>${why}<//></span>`;
+  return why && html`<span class="note reason"><${Text}>${why}<//></span>`;
+}
+
+/** When its work ended; a job that waits for a person is not finished. @param {Job} job */
+const endOf = (job) => (job.state === "in_progress" ? null : job.finished_at ?? job.last_activity_at);
 
 /** @param {{ job: Job, isSelected?: boolean, onSelect?: ((id: string, isOn: boolean) => void) | null }} props */
 export function JobRow({ job, isSelected = false, onSelect = null }) {
   const { usage } = job;
-  const isRunning = job.state === "in_progress";
   const name = job.title || job.prompt_preview;
-  const why = [job.reason, job.message].filter(Boolean).join(": ");
   const onChange = (/** @type {any} */ event) => onSelect?.(job.id, event.target.checked);
   return html`
     <li class="row ${onSelect ? "selectable" : ""}">
-      ${onSelect && html`<label class="check"><span class="hidden">${T.jobs.select(name)}</span><input type="checkbox" checked=${isSelected} onChange=${onChange} /></label>`}
+      ${onSelect && html`<label class="check"><span class="hidden">${T.jobs.select} <${Text}>${name}<//></span><input type="checkbox" checked=${isSelected} onChange=${onChange} /></label>`}
       <${State} state=${job.state} />
       <span class="title">
         <a class="open" href=${`/jobs/${job.id}`}><${Text}>${name}<//></a>
         ${who.value?.role === "admin" && html` <span class="note"><${Text}>${job.user_id}<//></span>`}
-        ${isRunning && job.cancel_requested_at && html`<span class="note reason">${T.now.cancelling}</span>`}
-        ${job.finished_at && html`<span class="note reason">${T.now.endedAt} <${Time} at=${job.finished_at} /> <${Text}>${why}<//></span>`}
+        <${Reason} job=${job} />
       </span>
-      <span class="number"><span class="hidden">${T.now.elapsed} </span><${Elapsed} from=${job.started_at} to=${isRunning ? null : job.finished_at} /></span>
+      <span class="number"><span class="hidden">${T.now.elapsed} </span><${Elapsed} from=${job.started_at} to=${endOf(job)} /></span>
       <span class="number">${tokens(usage.input_tokens + usage.output_tokens)}<span class="unit"> ${T.now.tokens}</span></span>
       <span class="number"><span class="hidden">${T.now.cost} </span>${cost(usage.cost_usd)}</span>
       <${Id} id=${job.id} />

@@ -35,11 +35,12 @@ pub(super) struct EventParams {
     /// Only events with a larger `seq`.
     #[param(minimum = 0)]
     after: Option<i64>,
-    /// The newest events with a smaller `seq`, still ordered by `seq`: the last page of a long job, or the page before another one.
-    /// Not for streams.
+    /// The newest events with a smaller `seq`, still ordered by `seq`: the last page of a long job, or the page before
+    /// another one. Not for streams.
     #[param(minimum = 1)]
     before: Option<i64>,
-    /// Cut texts of more characters, and lists of more than 50 items; such events have `cut`. 1 to 10,000. Not for streams.
+    /// Cut texts of more characters, and lists of more than 50 items; such events have `cut: true`. 1 to 10,000. Not for
+    /// streams.
     #[param(minimum = 1, maximum = 10_000)]
     max_text: Option<usize>,
     /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB. Ignored for streams.
@@ -49,7 +50,8 @@ pub(super) struct EventParams {
     kind: Option<String>,
     /// Only events of this tool call: the call, its output and its result. Not for streams.
     call_id: Option<CallId>,
-    /// `true`: only failures, of the job, its tool calls, model calls and connections, and reached limits. Not for streams.
+    /// `true`: only failures, of the job, its tool calls, model calls and connections, and reached limits. Not for
+    /// streams.
     #[serde(default)]
     failed: bool,
 }
@@ -132,9 +134,9 @@ pub(super) async fn events(
     let _permit = api.read_permit(&who).await?;
     let EventParams { before, max_text, call_id, failed, .. } = params;
     let filter = EventFilter { kinds, call: call_id, failed };
-    let last_seq = api.store.last_seq(id).await?;
     let query = EventQuery { after, before, limit, filter, max_text };
     let EventPage { items, more } = api.store.event_page(id, query).await?;
+    let last_seq = api.store.last_seq(id).await?;
     let (first, last) = (items.first().map(|event| event.seq), items.last().map(|event| event.seq));
     let next_after = last.filter(|_| more && before.is_none());
     let next_before = first.filter(|_| more && before.is_some());

@@ -1,4 +1,5 @@
-//! What is recorded about the work of a job: its tool calls, its model calls, its prompts and the output of its containers.
+//! What is recorded about the work of a job: its tool calls, its model calls, its prompts and the output of its
+//! containers.
 
 use axum::{
     Json,

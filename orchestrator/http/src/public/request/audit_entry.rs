@@ -136,12 +136,14 @@ pub(in crate::public) async fn refusals(State(api): State<PublicApi>, request: R
     if let Some(AuditAction(action)) = response.extensions().get() {
         (*action).clone_into(&mut requested.action);
     }
-    let denied = error.is_not_owner() || matches!(error.code(), ErrorCode::Forbidden | ErrorCode::Unauthorized);
+    let code = error.code();
+    let denied =
+        error.is_not_owner() || matches!(code, ErrorCode::Forbidden | ErrorCode::Unauthorized | ErrorCode::CrossOrigin);
     if !denied && !requested.changes {
         return response;
     }
     let Some(entry) = context.and_then(|context| requested.into_entry(&api, &context)) else {
-        if error.code() == ErrorCode::Unauthorized {
+        if matches!(code, ErrorCode::Unauthorized | ErrorCode::CrossOrigin) {
             api.metrics.request_unauthenticated();
         }
         return response;
@@ -150,7 +152,7 @@ pub(in crate::public) async fn refusals(State(api): State<PublicApi>, request: R
         api.metrics.refusal_unrecorded();
         return response;
     }
-    let (store, code) = (api.store.clone(), error.code());
+    let store = api.store.clone();
     let recorded = async move {
         if let Err(error) = store.record_refused(&entry, code.as_str()).await {
             // The refusal is still sent to the caller.

@@ -1,7 +1,7 @@
 //! The cookie of a browser's session, and whether a request that carries it comes from this server's own pages. Pure.
 //!
-//! A browser sends the cookie with requests of any page, and to every port of the host. So it counts only for this server's own pages, and
-//! changes must name the session's key, which only those can read.
+//! A browser sends the cookie with requests of any page, and to every port of the host. So it counts only for this
+//! server's own pages, and changes must name the session's key, which only those can read.
 
 use axum::http::{HeaderMap, Method, header};
 use protocol::InstanceId;
@@ -12,6 +12,23 @@ pub(in crate::public) const KEY_HEADER: &str = "x-gantry-key";
 const FETCH_SITE: &str = "sec-fetch-site";
 /// Browsers take a cookie with this prefix over HTTPS only, for this host and all of its paths only.
 const HOST_PREFIX: &str = "__Host-";
+
+/// How a cookie was set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::public) enum CookieKind {
+    /// Over HTTPS: browsers send it over HTTPS only, and to this host only.
+    Secure,
+    /// Over plain HTTP.
+    Plain,
+}
+
+impl CookieKind {
+    /// For the page that sent these headers with a change. A proxy may have ended TLS, so the page's address decides.
+    pub(in crate::public) fn of_page(headers: &HeaderMap) -> Self {
+        let origin = text(headers, header::ORIGIN.as_str());
+        if origin.is_some_and(|origin| origin.starts_with("https://")) { Self::Secure } else { Self::Plain }
+    }
+}
 
 /// Names of the cookie. Those of two installations on one host differ.
 #[derive(Debug, Clone)]
@@ -27,25 +44,25 @@ impl SessionCookie {
         Self { name: format!("gantry_{}", &digits[digits.len() - 8..]) }
     }
 
-    /// The value in a request's cookies. The one of HTTPS first.
-    pub(in crate::public) fn read<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
+    /// The value in a request's cookies; of two, the one that was set over HTTPS.
+    pub(in crate::public) fn read<'h>(&self, headers: &'h HeaderMap) -> Option<(CookieKind, &'h str)> {
         let lists = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let cookies: Vec<(&str, &str)> =
             lists.flat_map(|list| list.split(';')).filter_map(|cookie| cookie.trim().split_once('=')).collect();
         let secure = cookies.iter().find(|(name, _)| name.strip_prefix(HOST_PREFIX) == Some(&self.name));
-        secure.or_else(|| cookies.iter().find(|(name, _)| *name == self.name)).map(|(_, value)| *value)
+        let plain = || cookies.iter().find(|(name, _)| *name == self.name);
+        let secure = secure.map(|(_, value)| (CookieKind::Secure, *value));
+        secure.or_else(|| plain().map(|(_, value)| (CookieKind::Plain, *value)))
     }
 
     /// `Set-Cookie` with a value for so many seconds; 0 removes it.
-    pub(in crate::public) fn set(&self, value: &str, seconds: i64, headers: &HeaderMap) -> String {
-        let (prefix, secure) = if is_https(headers) { (HOST_PREFIX, "; Secure") } else { ("", "") };
+    pub(in crate::public) fn set(&self, value: &str, seconds: i64, kind: CookieKind) -> String {
+        let (prefix, secure) = match kind {
+            CookieKind::Secure => (HOST_PREFIX, "; Secure"),
+            CookieKind::Plain => ("", ""),
+        };
         format!("{prefix}{}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}", self.name)
     }
-}
-
-/// Whether the page of the request was loaded over HTTPS. The address of the page tells: a proxy may have ended TLS.
-fn is_https(headers: &HeaderMap) -> bool {
-    text(headers, header::ORIGIN.as_str()).is_some_and(|origin| origin.starts_with("https://"))
 }
 
 /// Whether a method changes nothing.
@@ -111,12 +128,12 @@ mod tests {
     }
 
     #[rstest]
-    #[case::alone("gantry_0123abcd=a", Some("a"))]
-    #[case::among_others("x=1; gantry_0123abcd=a.b=; y=2", Some("a.b="))]
-    #[case::of_https("gantry_0123abcd=planted; __Host-gantry_0123abcd=a", Some("a"))]
+    #[case::alone("gantry_0123abcd=a", Some((CookieKind::Plain, "a")))]
+    #[case::among_others("x=1; gantry_0123abcd=a.b=; y=2", Some((CookieKind::Plain, "a.b=")))]
+    #[case::of_https("gantry_0123abcd=planted; __Host-gantry_0123abcd=a", Some((CookieKind::Secure, "a")))]
     #[case::of_another_installation("gantry_99999999=a", None)]
     #[case::nothing("", None)]
-    fn reads_its_cookie(#[case] cookies: &str, #[case] value: Option<&str>) {
+    fn reads_its_cookie(#[case] cookies: &str, #[case] value: Option<(CookieKind, &str)>) {
         assert_eq!(cookie().read(&headers(&[("cookie", cookies)])), value);
     }
 
@@ -124,6 +141,7 @@ mod tests {
     #[case("http://127.0.0.1:8080", "gantry_0123abcd=a; Path=/; Max-Age=9; HttpOnly; SameSite=Strict")]
     #[case("https://gantry.example", "__Host-gantry_0123abcd=a; Path=/; Max-Age=9; HttpOnly; SameSite=Strict; Secure")]
     fn sets_its_cookie(#[case] origin: &str, #[case] expected: &str) {
-        assert_eq!(cookie().set("a", 9, &headers(&[("origin", origin)])), expected);
+        let kind = CookieKind::of_page(&headers(&[("origin", origin)]));
+        assert_eq!(cookie().set("a", 9, kind), expected);
     }
 }

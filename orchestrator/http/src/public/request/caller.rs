@@ -10,7 +10,11 @@ use axum::{
 use base::digest::sha256_hex;
 use domain::job::JobRecord;
 use protocol::{ErrorCode, JobId};
-use store::{TokenChecked, sessions, tokens};
+use store::{
+    TokenChecked,
+    sessions::{self, Session},
+    tokens,
+};
 
 use super::browser::{KEY_HEADER, SessionCookie, is_safe, is_same_origin};
 use crate::{layers::RequestContext, problem::ApiError, public::PublicApi, server::BodyReservation};
@@ -49,10 +53,7 @@ impl FromRequestParts<PublicApi> for UncheckedCaller {
 
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
         let now = api.clock.now();
-        let cookie = SessionCookie::new(api.instance);
-        let presented =
-            bearer(parts).map(Presented::Token).or_else(|| cookie.read(&parts.headers).map(Presented::Session));
-        let presented = presented.ok_or_else(|| {
+        let presented = Presented::by(parts, api).ok_or_else(|| {
             ApiError::unauthorized(
                 "missing token: send Authorization: Bearer TOKEN (create one with `gantry token create`)",
             )
@@ -70,13 +71,15 @@ impl FromRequestParts<PublicApi> for UncheckedCaller {
             (Err(_), _) => None,
         };
         let is_session = matches!(presented, Presented::Session(_));
+        let invalid = || ApiError::unauthorized(INVALID_TOKEN);
         if let Some(identity) = &known {
             let Ok(context) = RequestContext::from_request_parts(parts, api).await;
             context.identify(identity);
         }
-        let identity = verified.map_err(|error| ApiError::unauthorized(INVALID_TOKEN).with_source(error))?;
+        let identity = verified.map_err(|error| invalid().with_source(error))?;
         if is_session {
-            check_origin(parts, api, &identity).await?;
+            let session = sessions::find(&api.store, &identity.jti).await?.ok_or_else(invalid)?;
+            check_origin(parts, &session)?;
         }
         Ok(Self(identity))
     }
@@ -104,7 +107,7 @@ impl FromRequestParts<PublicApi> for MaybeCaller {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, Infallible> {
-        if bearer(parts).is_none() && SessionCookie::new(api.instance).read(&parts.headers).is_none() {
+        if Presented::by(parts, api).is_none() {
             return Ok(Self(None));
         }
         Ok(Self(Caller::from_request_parts(parts, api).await.ok().map(|Caller(identity)| identity)))
@@ -118,17 +121,21 @@ enum Presented<'r> {
     Session(&'r str),
 }
 
-/// Refuses a request with a session that does not come from this server's own pages.
-async fn check_origin(parts: &Parts, api: &PublicApi, who: &Identity) -> Result<(), ApiError> {
-    if !is_same_origin(&parts.method, &parts.headers) {
-        return Err(ApiError::cross_origin());
+impl<'r> Presented<'r> {
+    fn by(parts: &'r Parts, api: &PublicApi) -> Option<Self> {
+        let cookie = || SessionCookie::new(api.instance).read(&parts.headers).filter(|_| api.has_dashboard);
+        bearer(parts).map(Self::Token).or_else(|| cookie().map(|(_, value)| Self::Session(value)))
     }
-    if is_safe(&parts.method) {
+}
+
+/// Refuses a request with a session that does not come from this server's own pages.
+fn check_origin(parts: &Parts, session: &Session) -> Result<(), ApiError> {
+    let key = parts.headers.get(KEY_HEADER).map(|key| sha256_hex(key.as_bytes()));
+    let may_change = is_safe(&parts.method) || key.is_some_and(|digest| digest == session.key_digest);
+    if may_change && is_same_origin(&parts.method, &parts.headers) {
         return Ok(());
     }
-    let key = parts.headers.get(KEY_HEADER).and_then(|key| key.to_str().ok()).ok_or_else(ApiError::cross_origin)?;
-    let has_key = sessions::has_key(&api.store, &who.jti, &sha256_hex(key.as_bytes())).await?;
-    if has_key { Ok(()) } else { Err(ApiError::cross_origin()) }
+    Err(ApiError::cross_origin())
 }
 
 fn bearer(parts: &Parts) -> Option<&str> {
