@@ -40,7 +40,7 @@ afterEach(async () => {
   assert.deepEqual(seen, []);
 });
 
-/** A browser of its own, without a session. */
+/** Another browser, without a session. */
 async function newBrowser(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   context.setDefaultTimeout(10_000);
@@ -322,7 +322,7 @@ test("jobs are filtered by what the URL says, and cancelled together", async () 
   await heading(page, "New job");
 });
 
-test("an unknown path says so", async () => {
+test("an unknown path is a page that leads back", async () => {
   const page = await logInByToken(await newBrowser(), "/no/such%20page?x=1");
   await heading(page, "Page not found");
   await page.getByRole("link", { name: "Go to what runs now" }).click();

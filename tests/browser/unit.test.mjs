@@ -17,6 +17,7 @@ const onlineListeners = new Set();
 globalThis.addEventListener = (name, listener) => name === "online" && onlineListeners.add(listener);
 globalThis.removeEventListener = (name, listener) => onlineListeners.delete(listener);
 Object.assign(globalThis, { localStorage: storage, sessionStorage: storage, document: nowhere });
+globalThis.navigator ??= {};
 globalThis.BroadcastChannel = class { postMessage() {} close() {} };
 const realInterval = globalThis.setInterval;
 globalThis.setInterval = (...of) => realInterval(...of).unref();
@@ -25,9 +26,9 @@ const root = new URL("../../orchestrator/dashboard/", import.meta.url);
 const load = (name) => import(new URL(`app/${name}.js`, root));
 const text = (path) => readFileSync(new URL(path, root), "utf8");
 const gzipped = (path) => gzipSync(readFileSync(new URL(path, root))).length;
-/** The scripts in a folder of the dashboard. */
-const scriptsOf = (folder) => readdirSync(new URL(folder, root), { recursive: true })
-  .filter((name) => name.endsWith(".js")).map((name) => `${folder}/${name}`);
+/** The scripts in a directory of the dashboard. */
+const scriptsOf = (directory) => readdirSync(new URL(directory, root), { recursive: true })
+  .filter((name) => name.endsWith(".js")).map((name) => `${directory}/${name}`);
 
 const format = await load("format");
 const { ApiError, address, get, newIntent, read } = await load("api");
@@ -230,6 +231,23 @@ test("rows that a page shows stay, and what was heard since is known", () => {
   for (const id of ["b", "c", "d"]) table.put({ id }, 5);
   assert.deepEqual(table.all().map(({ id }) => id), ["a", "d"]);
   assert.deepEqual(table.since(4).map(({ id }) => id), ["d"]);
+});
+
+test("after missed events the stream begins again from now", async () => {
+  const { follow, position } = await load("live");
+  const asked = [];
+  const seen = [];
+  const answers = ['id: 900\n\nevent: resync\ndata: {"cursor":1}\n\nid: 1\nevent: state\ndata: {"cursor":1}\n\n', "id: 5\n\n"];
+  globalThis.fetch = async (url) => {
+    asked.push(url);
+    const body = answers.shift();
+    return body ? new Response(body) : new Response(null, { status: 204 });
+  };
+  const live = follow({ kinds: ["state"], onEvent: () => seen.push("event"), onResync: () => seen.push("resync") });
+  for (let turn = 0; turn < 100 && position() !== 5; turn += 1) await new Promise((resolve) => setTimeout(resolve, 10));
+  assert.equal(position(), 5);
+  live.stop();
+  assert.deepEqual([asked.slice(0, 2), seen], [["/api/events?kind=state", "/api/events?kind=state"], ["resync"]]);
 });
 
 test("an answer that is cut is a failure", async () => {

@@ -152,22 +152,23 @@ const KeyList = () => html`
 
 // --- pages
 
-/** @type {Map<Route, PageModule>} */
+/** By the name of the page, which may have several paths. @type {Map<string, PageModule>} */
 const modules = new Map();
 
 /** The module of a page, or why it could not be loaded. @param {Route} route */
 function useModule(route) {
-  const [loaded, setLoaded] = useState(/** @type {{ route: Route, error: string | null } | null} */ (null));
+  const [loaded, setLoaded] = useState(/** @type {{ name: string, error: string | null } | null} */ (null));
+  const { name } = route;
   useEffect(() => {
-    if (modules.has(route)) return;
+    if (modules.has(name)) return;
     route.load().then(
-      (module) => (modules.set(route, module), setLoaded({ route, error: null })),
+      (module) => (modules.set(name, module), setLoaded({ name, error: null })),
       // Files of an earlier version are no longer there after an update.
       () => fetch(import.meta.url, { method: "HEAD", cache: "no-store" }).then(({ status }) => status === 404, () => false)
-        .then((isUpdated) => setLoaded({ route, error: isUpdated ? T.notes.updated : T.errors.page })),
+        .then((isUpdated) => setLoaded({ name, error: isUpdated ? T.notes.updated : T.errors.page })),
     );
-  }, [route]);
-  return { module: modules.get(route), error: loaded?.route === route ? loaded.error : null };
+  }, [name]);
+  return { module: modules.get(name), error: loaded?.name === name ? loaded.error : null };
 }
 
 /** The parts of one job are one page, which stays when another part is shown. @param {import("./router.js").Place} of */

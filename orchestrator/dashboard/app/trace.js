@@ -93,7 +93,7 @@ export function createTrace(show = "all") {
   const open = new Map();
   /** Results whose call is on an earlier page. @type {Map<string, Row>} */
   const orphans = new Map();
-  /** Output of open calls. @type {Map<string, string>} */
+  /** Output of open calls, and the event with which it begins: -1 if its beginning was cut. @type {Map<string, { text: string, from: number }>} */
   const outputs = new Map();
   let first = 0;
   let last = 0;
@@ -106,7 +106,9 @@ export function createTrace(show = "all") {
     const call = callOf(event);
     const known = call === null ? undefined : open.get(call);
     if (call !== null && known && kind === "log") {
-      outputs.set(call, ((outputs.get(call) ?? "") + event.data.text).slice(-LIVE_CHARS));
+      const { text, from } = outputs.get(call) ?? { text: "", from: seq };
+      const all = text + event.data.text;
+      outputs.set(call, { text: all.slice(-LIVE_CHARS), from: all.length > LIVE_CHARS ? -1 : from });
       known.last = seq;
       return null;
     }
@@ -147,18 +149,23 @@ export function createTrace(show = "all") {
     [hasEarlier, isFull] = [true, true];
   }
 
+  const hasGaps = () => rows.some(({ kind }) => kind === "gap" || kind === "lost");
+
   return {
     rows: () => rows,
     /** The first and the last `seq` that were read. @returns {[number, number]} */
     range: () => [first, last],
+    hasGaps,
     /** Whether all events from 1 on are there. */
-    isComplete: () => isWhole && first <= 1 && !rows.some(({ kind }) => kind === "gap" || kind === "lost"),
+    isComplete: () => isWhole && first <= 1 && !hasGaps(),
     /** Whether the server has earlier ones. */
     hasEarlier: () => hasEarlier,
     /** Whether there is no room for earlier ones. */
     isFull: () => isFull,
     /** What a call has written so far. @param {string | null} call */
-    output: (call) => (call === null ? "" : outputs.get(call) ?? ""),
+    output: (call) => (call === null ? "" : outputs.get(call)?.text ?? ""),
+    /** Where that begins; 0 if there is none. @param {string | null} call */
+    outputFrom: (call) => (call === null ? 0 : outputs.get(call)?.from ?? 0),
     /**
      * Takes events that follow the last one, and returns how many were new. Those of a page may have others before them:
      * @param {any[]} events @param {number} newest the newest event when the page was read, which a filter may leave out

@@ -138,7 +138,7 @@ function useJob(id) {
   // Events of other jobs do not change this one's row.
   const known = useMemo(() => computed(() => jobs.get(id)), [id]);
   const row = known.value;
-  const { value, error, isLoading, again } = useLoad((signal) => read(id, signal), [id, generation.value, resyncs.value, row?.cancel_requested_at]);
+  const { value, error, isLoading, again } = useLoad((signal) => read(id, signal), [id, generation.value, resyncs.value]);
   useEffect(() => {
     // The result and the place in the queue are not in the store.
     if (value && row && row.state !== value.state) again();

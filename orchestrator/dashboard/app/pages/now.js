@@ -110,8 +110,10 @@ function FirstJob() {
 const First = () => html`
   <${Empty}>
     <h2>${T.now.noJobs}</h2>
-    ${who.value?.role !== "viewer" && html`<p>${T.now.first}</p><${FirstJob} />`}
-    <p class="line"><code>${T.now.command}</code> <${Copy} text=${T.now.command} name=${T.now.command} /></p>
+    ${who.value?.role !== "viewer" && html`
+      <p>${T.now.first}</p>
+      <${FirstJob} />
+      <p class="line"><code>${T.now.command}</code> <${Copy} text=${T.now.command} name=${T.now.command} /></p>`}
   <//>
 `;
 

@@ -17,7 +17,7 @@ use protocol::ErrorCode;
 
 use super::{
     request::browser::is_safe,
-    response::{asset::Asset, negotiate::wants_html},
+    response::{asset::Asset, negotiate::names_html},
 };
 use crate::problem::ApiError;
 
@@ -61,7 +61,7 @@ pub(super) fn router() -> Router {
     let load = move || Ok(shell.clone());
     let shell = Arc::new(Asset::new("text/html; charset=utf-8", SHELL_MAX_AGE, policy, load));
     let page = async move |method: Method, uri: Uri, headers: HeaderMap| -> Result<Response, ApiError> {
-        if !is_page(&method, uri.path()) || !wants_html(&headers) {
+        if !is_page(&method, uri.path()) || !names_html(&headers) {
             let detail = "path not found; the endpoints are below /api, and /api/openapi.json describes them";
             return Err(ApiError::new(ErrorCode::NotFound, detail));
         }

@@ -85,7 +85,7 @@ async fn a_link_opens_one_session_of_its_user() {
     let with_token = server.request(Method::GET, "/api/whoami").header("Cookie", format!("{name}={token}"));
     Reply::of(with_token).await.problem(ErrorCode::Unauthorized);
     ada.get("/api/session").await.problem(ErrorCode::Unauthorized);
-    ada.delete("/api/session").await.problem(ErrorCode::Unauthorized);
+    Reply::of(ada.request(Method::DELETE, "/api/session")).await.problem(ErrorCode::Unauthorized);
     // Of both, the token counts.
     let both = server.with_token(&world.fresh("bob", Role::User)).request(Method::GET, "/api/whoami");
     assert_eq!(Reply::of(both.header("Cookie", &browser.cookie)).await.expect(200).body["user"], "bob");

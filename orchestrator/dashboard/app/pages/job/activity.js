@@ -13,6 +13,7 @@ import { VirtualRows } from "../../virtual.js";
 import { SHOWN, useTrace } from "./use_trace.js";
 
 /** @typedef {import("../../trace.js").Row} Row */
+/** @typedef {{ text: string, from: number }} Written what a call has written since `from` */
 
 const ROW_PX = 30;
 /** On small windows the selected event takes the place of the list. */
@@ -33,7 +34,7 @@ const Output = ({ result }) => html`
 
 /**
  * One event, and of a call its output: so far, and then its result. `last` and `isOpen` are of its row, which changes when the call ends.
- * @param {{ id: string, seq: number, last: number, isOpen: boolean, output: string }} props
+ * @param {{ id: string, seq: number, last: number, isOpen: boolean, output: Written }} props
  */
 function Selected({ id, seq, last, isOpen, output }) {
   const { value, error, isLoading, again } = useLoad((signal) => get("/api/jobs/{id}/events/{seq}", { path: { id, seq: String(seq) }, signal }), [id, seq]);
@@ -44,9 +45,15 @@ function Selected({ id, seq, last, isOpen, output }) {
     const page = await get("/api/jobs/{id}/events", { path: { id }, query: { after: seq, call_id: call, kind: "tool_result", limit: 1 }, signal });
     return /** @type {any} */ (page.items[0] ?? null);
   }, [call, isOpen, isOpen ? 0 : last]);
+  // What it wrote before the page followed it.
+  const before = useLoad(async (signal) => {
+    if (!call || !isOpen) return [];
+    const page = await get("/api/jobs/{id}/events", { path: { id }, query: { before: Number.MAX_SAFE_INTEGER, call_id: call, kind: "log", limit: 200 }, signal });
+    return /** @type {any[]} */ (page.items);
+  }, [call]);
   // What it wrote stays until its result is there.
   const written = useRef("");
-  written.current = output || written.current;
+  if (isOpen) written.current = (before.value ?? []).filter((one) => output.from === 0 || one.seq < output.from).map((one) => one.data.text).join("") + output.text;
   if (error) return html`<${Failed} error=${error} again=${again} />`;
   if (!event || isLoading) return html`<${Loading} />`;
   return html`
@@ -67,9 +74,13 @@ function At({ row, before }) {
   return html`<span class="at"><time datetime=${row.at} title=${`${date(at, "UTC")}, ${clock(at, "UTC")} UTC`}>${clock(at, zone.value)}</time></span>${day !== known && html`<span class="note day">${day}</span>`}`;
 }
 
+/** The jobs whose first failure was selected: it can be closed. @type {Set<string>} */
+const offered = new Set();
+
 /** Selects the first failure of a failed job that is opened without a selected event. @param {import("../../api.js").schemas["Job"]} job @param {boolean} isSelected */
 function useFirstFailure({ id, state }, isSelected) {
-  const [isWanted] = useState(!isSelected && (state === "failed" || state === "stuck"));
+  const [isWanted] = useState(!isSelected && !offered.has(id) && (state === "failed" || state === "stuck"));
+  useEffect(() => void offered.add(id), [id]);
   const { value, isLoading, error } = useLoad(async (signal) => {
     if (!isWanted) return null;
     const page = await get("/api/jobs/{id}/events", { path: { id }, query: { after: 0, failed: "true", limit: 1, max_text: 1 }, signal });
@@ -85,6 +96,7 @@ function useFirstFailure({ id, state }, isSelected) {
 function Completeness({ trace, show }) {
   const [first, last] = trace.range();
   if (trace.isFull()) return T.trace.full(MAX_ROWS);
+  if (trace.hasGaps()) return T.trace.gaps(first, last);
   if (show !== "all") return T.trace.filtered(trace.rows().length, trace.hasEarlier());
   if (last === 0) return null;
   if (trace.isComplete()) return T.trace.complete(last);
@@ -170,7 +182,7 @@ function Rows({ job }) {
         active=${active} isFollowing=${isFollowing} onFollow=${setIsFollowing} onTop=${readMore} />
       ${selected !== null && html`<aside class="selected" aria-label=${T.trace.selected} tabindex="-1" ref=${aside}>
         <button type="button" class="small close" onClick=${() => select(null)}>${T.close}</button>
-        <${Selected} key=${selected} id=${job.id} seq=${selected} last=${row?.last ?? 0} isOpen=${row?.isOpen ?? false} output=${trace.output(row?.call ?? null)} /></aside>`}
+        <${Selected} key=${selected} id=${job.id} seq=${selected} last=${row?.last ?? 0} isOpen=${row?.isOpen ?? false} output=${{ text: trace.output(row?.call ?? null), from: trace.outputFrom(row?.call ?? null) }} /></aside>`}
     </div>
     <p class="note line">${!isLoading && html`<span><${Completeness} trace=${trace} show=${show} /></span>`}
       ${canReadMore && html`<button type="button" class="link" onClick=${readMore}>${T.trace.earlier}</button>`}

@@ -43,8 +43,8 @@ export function Details({ job }) {
       ${Object.entries(job.labels).map(([name, label]) => html`<${Fact} key=${`label ${name}`} name=${html`<${Text}>${name}<//>`}><${Text}>${label}<//><//>`)}
       ${container && Object.entries(container).map(([name, value]) => html`<${Fact} key=${name} name=${name.replaceAll("_", " ")}><${Text}>${typeof value === "string" ? value : JSON.stringify(value)}<//><//>`)}
     </dl>
-    <details onToggle=${(/** @type {any} */ event) => setIsOutputOpen(event.currentTarget.open)}><summary>${T.job.containerOutput}</summary>
+    <details class="more" onToggle=${(/** @type {any} */ event) => setIsOutputOpen(event.currentTarget.open)}><summary>${T.job.containerOutput}</summary>
       ${isOutputOpen && html`<${Output} id=${job.id} state=${job.state} />`}</details>
-    <details><summary>JSON</summary><p><${Copy} text=${text} label=${T.copy} name="JSON" /></p><pre><${Text}>${text}<//></pre></details>
+    <details class="more"><summary>JSON</summary><p><${Copy} text=${text} label=${T.copy} name="JSON" /></p><pre><${Text}>${text}<//></pre></details>
   `;
 }

@@ -2,7 +2,7 @@
 // source.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, address, get, key, read as readBytes } from "../../api.js";
+import { ApiError, address, get, isRefused, key, read as readBytes } from "../../api.js";
 import { bytes } from "../../format.js";
 import { place } from "../../router.js";
 import { generation, who } from "../../session.js";
@@ -35,7 +35,7 @@ function Source({ path, content }) {
   const draw = (/** @type {{ seq: number, line: string }} */ { seq, line }) => html`
     <div class="source"><span class="number">${seq}</span><${Code} line=${line} /></div>`;
   return html`
-    <div role="group" aria-label=${path} class="sources" style=${{ height: `${Math.min(60, rows.length * 1.5 + 2)}rem` }}>
+    <div role="group" aria-label=${path} class="sources" style=${{ height: `min(70vh, ${rows.length * LINE_PX + 24}px)` }}>
       <${VirtualRows} rows=${rows} rowHeight=${LINE_PX} label=${T.job.lines} draw=${draw} isFocusable /></div>`;
 }
 
@@ -118,7 +118,10 @@ async function put(url, content) {
   const response = await fetch(url, { method: "PUT", headers, body: content }).catch(() => {
     throw new ApiError(0, {});
   });
-  if (!response.ok) throw new ApiError(response.status, await response.json().catch(() => ({})));
+  if (response.ok) return;
+  const error = new ApiError(response.status, await response.json().catch(() => ({})));
+  if (error.status === 401 || error.code === "cross_origin") isRefused.value = true;
+  throw error;
 }
 
 /** Uploads files into a directory, one after the other. @param {{ id: string, path: string, onEnd: () => void }} props */

@@ -2,13 +2,10 @@
 
 import { cost, tokens } from "../../format.js";
 import { who } from "../../session.js";
-import { FINISHED } from "../../store.js";
 import { T } from "../../texts.js";
 import { Elapsed, Id, State, Text, Time, html } from "../../ui.js";
 
 /** @typedef {import("../../store.js").Job} Job */
-
-export { FINISHED };
 
 /** What is to be said about a job besides its state. @param {{ job: Job }} props */
 function Reason({ job }) {

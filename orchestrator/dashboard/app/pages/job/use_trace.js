@@ -83,7 +83,7 @@ export function useTrace(id, isFinished, show, around) {
   const [, redraw] = useState(0);
   const trace = useMemo(() => createTrace(show), [id, show, resyncs.value, restarts]);
   const [state, setState] = useState(/** @type {{ error: Error | null, isLoading: boolean }} */ ({ error: null, isLoading: true }));
-  /** What is read at present, so that nothing is read twice and nothing arrives in another trace. */
+  /** Of the trace that is shown: so nothing is read twice, and nothing arrives in another trace. */
   const present = useRef({ isReading: false, signal: AbortSignal.abort() });
   const given = useRef({ isFinished, around });
   given.current = { isFinished, around };
@@ -91,18 +91,24 @@ export function useTrace(id, isFinished, show, around) {
   /** @param {Record<string, string | number>} query @param {AbortSignal} signal @returns {Promise<EventPage>} */
   const page = (query, signal) => get("/api/jobs/{id}/events", { path: { id }, query: { ...FILTERS[show].page, limit: PAGE, max_text: MAX_TEXT, ...query }, signal });
 
-  /** Reads, unless something is being read; false after a failure. @param {(signal: AbortSignal) => Promise<void>} work */
+  /** Reads, and shows what came of it; false after a failure. @param {(signal: AbortSignal) => Promise<void>} work */
   async function read(work) {
-    const reader = present.current;
-    if (reader.isReading || reader.signal.aborted) return false;
-    reader.isReading = true;
+    const { signal } = present.current;
     /** @type {Error | null} */
     let error = null;
-    await work(reader.signal).catch((failure) => void (error = failure));
-    reader.isReading = false;
-    if (reader.signal.aborted) return false;
+    await work(signal).catch((failure) => void (error = failure));
+    if (signal.aborted) return false;
     setState({ error, isLoading: false });
     return error === null;
+  }
+
+  /** Reads what the reader of the page asks for, one at a time. @param {(signal: AbortSignal) => Promise<void>} work */
+  async function readAsked(work) {
+    const reader = present.current;
+    if (reader.isReading || reader.signal.aborted) return;
+    reader.isReading = true;
+    await read(work);
+    reader.isReading = false;
   }
 
   /** @param {AbortSignal} signal */
@@ -174,9 +180,9 @@ export function useTrace(id, isFinished, show, around) {
     trace,
     ...state,
     canReadMore: trace.hasEarlier() && !trace.isFull(),
-    readMore: () => trace.hasEarlier() && !trace.isFull() && void read(readEarlier),
+    readMore: () => trace.hasEarlier() && !trace.isFull() && void readAsked(readEarlier),
     /** Reads the beginning of what is missing. @param {Row} gap */
-    load: (gap) => void read(async (signal) => {
+    load: (gap) => void readAsked(async (signal) => {
       const { items, next_after: next } = await page({ after: gap.seq - 1 }, signal);
       if (!signal.aborted) trace.fill(gap, items, Boolean(next));
     }),

@@ -39,6 +39,14 @@ pub(in crate::public) fn wants_html(headers: &HeaderMap) -> bool {
     preference(&ranges, &HTML).quality >= preference(&ranges, &PAGE).quality
 }
 
+/// Whether the client names HTML and accepts it at least as much as JSON, as browsers do for pages. Others shall get an
+/// error for a path that does not exist.
+pub(in crate::public) fn names_html(headers: &HeaderMap) -> bool {
+    let ranges = ranges(headers);
+    let html = preference(&ranges, &HTML);
+    html.named && html.quality > 0.0 && html.quality >= preference(&ranges, &PAGE).quality
+}
+
 /// The weights of a stream and of a page.
 fn preferences(headers: &HeaderMap) -> (Preference, Preference) {
     let ranges = ranges(headers);
@@ -134,6 +142,8 @@ mod tests {
         let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]);
         assert_eq!(wants_html(&headers), html);
         assert!(wants_html(&HeaderMap::new()), "a client that names nothing");
+        assert_eq!(names_html(&headers), html && accept.contains("text/html"));
+        assert!(!names_html(&HeaderMap::new()), "a client that names nothing");
     }
 
     #[test]
