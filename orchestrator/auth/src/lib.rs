@@ -92,8 +92,10 @@ impl From<Role> for ActorRole {
 pub struct Identity {
     pub user: String,
     pub role: Role,
-    /// The token's id, by which it is revoked.
+    /// The id of the token, by which it is revoked, or of the session.
     pub jti: String,
+    /// Whether a browser's session was presented, in place of a token.
+    pub is_session: bool,
     pub expires_at: DateTime<Utc>,
 }
 
@@ -217,7 +219,7 @@ impl SigningKey {
         ttl: chrono::Duration,
     ) -> Result<IssuedToken, TokenError> {
         let (jti, expires_at) = (new_jti(), now.checked_add_signed(ttl).ok_or(TokenError::Signing)?);
-        let who = Identity { user: user.to_owned(), role, jti, expires_at };
+        let who = Identity { user: user.to_owned(), role, jti, is_session: false, expires_at };
         let token = self.sign_identity(PUBLIC_AUDIENCE, &who, now)?;
         Ok(IssuedToken { token, jti: who.jti, expires_at })
     }
@@ -253,7 +255,7 @@ impl SigningKey {
     pub fn verify_session(&self, cookie: &str, now: DateTime<Utc>) -> Result<Identity, TokenError> {
         let claims: PublicClaims = self.open(cookie, &self.session)?;
         in_time(claims.nbf, claims.exp, now)?;
-        identity(claims)
+        Ok(Identity { is_session: true, ..identity(claims)? })
     }
 
     /// The bearer of a public token that may have expired. Only for the audit of a refusal, never for authorization.
@@ -338,7 +340,7 @@ fn identity(claims: PublicClaims) -> Result<Identity, TokenError> {
         return Err(TokenError::BadUser);
     }
     let expires_at = whole_second(claims.exp);
-    Ok(Identity { user: claims.sub, role, jti: checked_jti(claims.jti)?, expires_at })
+    Ok(Identity { user: claims.sub, role, jti: checked_jti(claims.jti)?, is_session: false, expires_at })
 }
 
 /// A time of a token in whole seconds, clamped to the range of `DateTime`.

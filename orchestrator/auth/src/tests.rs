@@ -46,7 +46,13 @@ fn an_issued_token_says_who_it_was_made_for() {
     let identity = key.verify(&issued.token, now()).unwrap();
     assert_eq!(
         identity,
-        Identity { user: "ada@example.org".into(), role: Role::Viewer, jti: issued.jti, expires_at: issued.expires_at }
+        Identity {
+            user: "ada@example.org".into(),
+            role: Role::Viewer,
+            jti: issued.jti,
+            is_session: false,
+            expires_at: issued.expires_at
+        }
     );
     let last = issued.expires_at - chrono::Duration::microseconds(1);
     assert!(key.verify(&issued.token, last).is_ok());
@@ -59,7 +65,13 @@ fn a_token_signed_elsewhere_with_the_key_is_valid() {
     let identity = key.verify(&signed(Algorithm::HS256, &with("iat", &Value::Null), SECRET), now()).unwrap();
     assert_eq!(
         identity,
-        Identity { user: "ada".into(), role: Role::User, jti: "j1".into(), expires_at: identity.expires_at }
+        Identity {
+            user: "ada".into(),
+            role: Role::User,
+            jti: "j1".into(),
+            is_session: false,
+            expires_at: identity.expires_at
+        }
     );
 }
 

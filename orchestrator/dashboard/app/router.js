@@ -19,6 +19,7 @@ export const routes = [
   { path: "/jobs/new", name: "newJob", up: "/jobs", load: () => import("./pages/new_job.js") },
   { path: "/jobs/:id", name: "job", up: "/jobs", load: () => import("./pages/job.js") },
   { path: "/jobs/:id/:tab", name: "job", up: "/jobs", load: () => import("./pages/job.js") },
+  { path: "/jobs/:id/changes/*path", name: "job", up: "/jobs", load: () => import("./pages/job.js") },
   { path: "/jobs/:id/files/*path", name: "job", up: "/jobs", load: () => import("./pages/job.js") },
   { path: "/login", name: "login", load: () => import("./pages/login.js") },
 ];
@@ -73,6 +74,9 @@ const KEPT = "zone";
 /** The parameters that each page was left with. @type {Map<string, string>} */
 const left = new Map();
 
+/** The parts of one job are one page, which stays when another part is shown. @param {Place} of */
+export const pageOf = ({ route, params, path }) => (params["id"] === undefined ? path : `${route?.name} ${params["id"]}`);
+
 /** Goes to a page of the dashboard. @param {string} to @param {{ isReplaced?: boolean }} [how] */
 export function go(to, { isReplaced = false } = {}) {
   const url = new URL(to, location.href);
@@ -81,8 +85,9 @@ export function go(to, { isReplaced = false } = {}) {
   const isSamePage = url.pathname === location.pathname;
   if (!isSamePage) left.set(location.pathname, location.search);
   history[isReplaced ? "replaceState" : "pushState"](null, "", url);
-  if (!isSamePage) scrollTo(0, 0);
+  const before = pageOf(place.value);
   place.value = here();
+  if (pageOf(place.value) !== before) scrollTo(0, 0);
 }
 
 /** Changes parameters of the URL; null removes one. @param {Record<string, string | null>} changes */

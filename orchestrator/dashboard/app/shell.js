@@ -8,7 +8,7 @@ import { get } from "./api.js";
 import { clock, zoneName } from "./format.js";
 import * as keys from "./keys.js";
 import { connection } from "./live.js";
-import { go, place, routes } from "./router.js";
+import { go, pageOf, place, routes } from "./router.js";
 import { failure, isOutdated, logOut, start, status, who } from "./session.js";
 import { counts, resyncs } from "./store.js";
 import { T } from "./texts.js";
@@ -170,9 +170,6 @@ function useModule(route) {
   }, [name]);
   return { module: modules.get(name), error: loaded?.name === name ? loaded.error : null };
 }
-
-/** The parts of one job are one page, which stays when another part is shown. @param {import("./router.js").Place} of */
-const pageOf = ({ route, params, path }) => (params["id"] === undefined ? path : `${route?.name} ${params["id"]}`);
 
 let opened = "";
 

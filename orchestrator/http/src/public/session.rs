@@ -172,10 +172,10 @@ async fn open(
     };
     let Some(grant) = sessions::open(&api.store, opening, session, entry).await? else { return Err(refused()) };
     let role = Role::parse(&grant.role).ok_or_else(|| ApiError::internal("a session has an unknown role"))?;
-    let who = Identity { user: grant.user_id, role, jti: id, expires_at: grant.expires_at };
+    let who = Identity { user: grant.user_id, role, jti: id, is_session: true, expires_at: grant.expires_at };
     context.identify(&who);
     let cookie = cookie_for(&api, &who, CookieKind::of_page(&headers), now)?;
-    let opened = OpenedSession { who: api.who_am_i(who, true), key };
+    let opened = OpenedSession { who: api.who_am_i(who), key };
     Ok(([(header::SET_COOKIE, cookie)], Json(opened)).into_response())
 }
 
@@ -207,10 +207,12 @@ async fn whoami_session(
     let kind = SessionCookie::new(api.instance).read(&headers).map_or(CookieKind::Plain, |(kind, _)| kind);
     let cookie = is_due.then(|| cookie_for(&api, &who, kind, now)).transpose()?;
     let cookie = cookie.map(|cookie| [(header::SET_COOKIE, cookie)]);
-    Ok((cookie, Json(api.who_am_i(who, true))).into_response())
+    Ok((cookie, Json(api.who_am_i(who))).into_response())
 }
 
 /// Ends the session of this browser.
+///
+/// The answer removes the cookie.
 #[utoipa::path(
     delete, path = "/api/session", operation_id = "end_session", tag = "session",
     responses((status = 204, description = "The session has ended, and the cookie is removed."))
@@ -225,6 +227,8 @@ async fn end_current(State(api): State<PublicApi>, RpcCaller { who, entry }: Rpc
 }
 
 /// Lists the caller's open sessions, the last used first.
+///
+/// With where each was used last. They are not paged, since a user has at most 64.
 #[utoipa::path(
     get, path = "/api/sessions", operation_id = "list_sessions", tag = "session",
     responses((status = 200, body = Page<SessionSummary>, description = "All of them, at most 64."))
@@ -245,6 +249,8 @@ async fn list(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<
 }
 
 /// Ends one of the caller's sessions.
+///
+/// Its next request is answered with 401, and its open streams end.
 #[utoipa::path(
     delete, path = "/api/sessions/{id}", operation_id = "end_session_by_id", tag = "session",
     params(("id" = String, Path, description = "The session's id.")),
@@ -262,22 +268,24 @@ async fn end(
 }
 
 /// Returns who the caller is.
+///
+/// The user, the role and the end of the token or session, and the version, instance and time of the server.
 #[utoipa::path(
-    get, path = "/api/whoami", operation_id = "whoami", tag = "session",
+    get, path = "/api/whoami", operation_id = "who_am_i", tag = "session",
     responses((status = 200, body = WhoAmI, description = "The user and the role of the token or session."))
 )]
 async fn whoami(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<WhoAmI>, ApiError> {
-    let session = sessions::find(&api.store, &who.jti).await?;
-    let expires_at = session.as_ref().map_or(who.expires_at, |session| session.expires_at);
-    Ok(Json(api.who_am_i(Identity { expires_at, ..who }, session.is_some())))
+    let session = if who.is_session { sessions::find(&api.store, &who.jti).await? } else { None };
+    let expires_at = session.map_or(who.expires_at, |session| session.expires_at);
+    Ok(Json(api.who_am_i(Identity { expires_at, ..who })))
 }
 
 impl PublicApi {
-    fn who_am_i(&self, who: Identity, is_session: bool) -> WhoAmI {
+    fn who_am_i(&self, who: Identity) -> WhoAmI {
         WhoAmI {
             role: who.role.as_str().to_owned(),
             user: who.user,
-            session_id: is_session.then_some(who.jti),
+            session_id: who.is_session.then_some(who.jti),
             expires_at: who.expires_at,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             instance: self.instance,

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use orchestrator::{auth::Role, clock::ManualClock, store::{sessions::MAX_SESSIONS_PER_USER, tokens}};
+use orchestrator::{
+    auth::Role,
+    clock::ManualClock,
+    store::{sessions::MAX_SESSIONS_PER_USER, tokens},
+};
 use protocol::{ErrorCode, SessionCode, SessionSummary, WhoAmI};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use tests::{Reply, User, World};
+use tests::{Reply, User, World, within};
 
 /// A browser that is logged in.
 struct Browser {
@@ -90,7 +94,13 @@ async fn a_link_opens_one_session_of_its_user() {
     let both = server.with_token(&world.fresh("bob", Role::User)).request(Method::GET, "/api/whoami");
     assert_eq!(Reply::of(both.header("Cookie", &browser.cookie)).await.expect(200).body["user"], "bob");
 
+    let stream = browser.request(Method::GET, "/api/events").header("Accept", "text/event-stream");
+    let mut stream = stream.send().await.unwrap();
     let ended = browser.delete("/api/session").await.expect(204);
+    // An open stream ends with the next event.
+    let second = ada.create(json!({"prompt": "hi", "hold": true})).await;
+    within("the stream to end", async { while stream.chunk().await.unwrap().is_some() {} }).await;
+    ada.cancel(second).await.expect(202);
     assert!(ended.header("set-cookie").unwrap().contains("Max-Age=0"));
     browser.get("/api/session").await.problem(ErrorCode::Unauthorized);
     // It has ended, whatever asks.

@@ -143,7 +143,9 @@ pub(super) async fn events(
     Ok(Json(EventList { items, next_after, next_before, last_seq }).into_response())
 }
 
-/// Returns one event of a job, with all of its texts.
+/// Returns one event of a job.
+///
+/// With all of its texts, also those that a page has cut.
 #[utoipa::path(
     get, path = "/api/jobs/{id}/events/{seq}", operation_id = "get_event", tag = "jobs",
     params(("id" = String, Path, description = "Job id."), ("seq" = i64, Path, description = "The event's `seq`.")),

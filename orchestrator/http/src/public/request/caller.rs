@@ -11,7 +11,7 @@ use base::digest::sha256_hex;
 use domain::job::JobRecord;
 use protocol::{ErrorCode, JobId};
 use store::{
-    TokenChecked,
+    Store, StoreError, TokenChecked,
     sessions::{self, Session},
     tokens,
 };
@@ -70,14 +70,13 @@ impl FromRequestParts<PublicApi> for UncheckedCaller {
             }
             (Err(_), _) => None,
         };
-        let is_session = matches!(presented, Presented::Session(_));
         let invalid = || ApiError::unauthorized(INVALID_TOKEN);
         if let Some(identity) = &known {
             let Ok(context) = RequestContext::from_request_parts(parts, api).await;
             context.identify(identity);
         }
         let identity = verified.map_err(|error| invalid().with_source(error))?;
-        if is_session {
+        if identity.is_session {
             let session = sessions::find(&api.store, &identity.jti).await?.ok_or_else(invalid)?;
             check_origin(parts, &session)?;
         }
@@ -90,7 +89,8 @@ impl FromRequestParts<PublicApi> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
         let UncheckedCaller(identity) = UncheckedCaller::from_request_parts(parts, api).await?;
-        if tokens::is_revoked(&api.store, &identity.jti).await? {
+        // A session was found while its origin was checked.
+        if !identity.is_session && tokens::is_revoked(&api.store, &identity.jti).await? {
             return Err(ApiError::unauthorized(INVALID_TOKEN));
         }
         if let Some(body) = parts.extensions.get::<Arc<BodyReservation>>() {
@@ -98,6 +98,14 @@ impl FromRequestParts<PublicApi> for Caller {
         }
         Ok(Self(identity))
     }
+}
+
+/// Whether what a caller has presented was not revoked or ended since.
+pub(in crate::public) async fn is_still_valid(store: &Store, who: &Identity) -> Result<bool, StoreError> {
+    if who.is_session {
+        return Ok(sessions::find(store, &who.jti).await?.is_some());
+    }
+    Ok(!tokens::is_revoked(store, &who.jti).await?)
 }
 
 /// An optional caller: one with a valid token sees more.

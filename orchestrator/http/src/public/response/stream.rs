@@ -16,7 +16,7 @@ use axum::{
 };
 use base::per_user_semaphore::Permit;
 use futures_util::{Stream, stream};
-use store::{StoreError, tokens};
+use store::StoreError;
 use telemetry::metrics::EventStreamGuard;
 
 use crate::{problem::ApiError, public::PublicApi};
@@ -134,10 +134,10 @@ impl<S: EventSource> Reader<S> {
         KEEP_ALIVE.min(left + EXPIRY_CHECK_DELAY)
     }
 
-    /// Whether the token is still valid. False as well when that cannot be determined: the client has to reconnect.
+    /// Whether the token or session is still valid. False as well when that cannot be determined: the client has to reconnect.
     async fn is_authorized(&self) -> bool {
         let is_expired = self.who.expires_at <= self.api.clock.now();
-        !is_expired && tokens::is_revoked(&self.api.store, &self.who.jti).await.is_ok_and(|revoked| !revoked)
+        !is_expired && is_still_valid(&self.api.store, &self.who).await.unwrap_or(false)
     }
 
     /// Reads the next batch. A store error ends the stream; the client can resume.
