@@ -19,7 +19,10 @@ use futures_util::{Stream, stream};
 use store::StoreError;
 use telemetry::metrics::EventStreamGuard;
 
-use crate::{problem::ApiError, public::PublicApi};
+use crate::{
+    problem::ApiError,
+    public::{PublicApi, request::is_still_valid},
+};
 
 /// Events read from the store at once.
 pub(in crate::public) const BATCH: u32 = 200;
