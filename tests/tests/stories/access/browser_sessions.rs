@@ -236,7 +236,7 @@ async fn a_cookie_of_https_stays_one() {
     let opened = Reply::of(login.header("Origin", "https://gantry.example").json(&json!({"token": token}))).await;
     let cookie = cookie_of(&opened.expect(200)).unwrap();
     assert!(cookie.starts_with("__Host-gantry_"), "{cookie}");
-    clock.advance(Duration::from_secs(7 * 3600));
+    clock.advance(Duration::from_hours(7));
     let read = server.request(Method::GET, "/api/session").header("Sec-Fetch-Site", "same-origin");
     let renewed = Reply::of(read.header("Cookie", &cookie)).await.expect(200);
     let renewed = renewed.header("set-cookie").unwrap();
