@@ -57,7 +57,6 @@ pub const EXAMPLES: &[Example] = &[
     client("context remove", "gantry context remove staging"),
     client("whoami", "gantry whoami"),
     client("dashboard", "gantry dashboard"),
-    client("dashboard", "gantry dashboard --admin"),
     client("doctor", "gantry doctor"),
     client("doctor", "gantry doctor --install"),
     client("job run", r#"gantry job run "run: uname -a""#),
@@ -191,6 +190,7 @@ pub const EXAMPLES: &[Example] = &[
     client("token revoke", "gantry token revoke 01890000-0000-7000-8000-000000000000"),
     endless("llm serve", "gantry llm serve --script script.yaml --bind 127.0.0.1:0"),
     offline("secret rotate-key", "gantry secret rotate-key"),
+    offline("dashboard", "gantry dashboard --admin"),
     server("serve", "gantry serve"),
     server("serve", "gantry serve --bind 127.0.0.1:0 --set max_parallel_jobs=2"),
 ];
