@@ -44,6 +44,11 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Admins, "/api/jobs/{long_job}/events?limit=200"),
     (For::Admins, "/api/jobs/{long_job}/events?after=1000&limit=200"),
     (For::Admins, "/api/jobs/{long_job}/events?kind=tool_result"),
+    (For::Everyone, "/api/jobs/{job}/events?before=9223372036854775807&max_text=400&limit=200"),
+    (For::Everyone, "/api/jobs/{job}/events?failed=true"),
+    (For::Everyone, "/api/jobs/{job}/events?call_id=none"),
+    (For::Everyone, "/api/jobs/{job}/events/{seq}"),
+    (For::Everyone, "/api/jobs/{job}/prompts"),
     (For::Everyone, "/api/jobs/{job}/actions"),
     (For::Everyone, "/api/jobs/{job}/llm-calls"),
     (For::Everyone, "/api/routines"),
@@ -112,6 +117,9 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Everyone, "/api/tools"),
     (For::Everyone, "/api/secrets"),
     (For::Everyone, "/api/settings"),
+    (For::Everyone, "/api/options"),
+    (For::Everyone, "/api/sessions"),
+    (For::Everyone, "/api/whoami"),
     (For::Users, "/api/memory?path=notes/01.md"),
     (For::Users, "/api/memory/search?q=parser"),
     (For::Users, "/api/memory/tree"),
@@ -140,14 +148,16 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Everyone, "/healthz"),
 ];
 
-/// Paths of the document that are not timed: streams, and what reads workspaces, which the generated jobs do not have.
-const NOT_TIMED: [&str; 6] = [
+/// Paths of the document that are not timed: streams, what reads workspaces, which the generated jobs do not have, and
+/// what only a browser's session may read.
+const NOT_TIMED: [&str; 7] = [
     "/api/chat/events",
     "/api/jobs/{id}/archive",
     "/api/jobs/{id}/changes",
     "/api/jobs/{id}/files",
     "/api/jobs/{id}/files/{path}",
     "/api/jobs/{id}/logs",
+    "/api/session",
 ];
 
 /// The paths of the API's document that no request is for. Each parameter has one segment.
@@ -212,7 +222,7 @@ struct Known(Vec<(String, String)>);
 impl Known {
     /// The caller's newest objects, and those with most rows.
     async fn of(caller: &Caller) -> Result<Self, Failure> {
-        let mut known = Vec::new();
+        let mut known = vec![("{seq}".to_owned(), "1".to_owned())];
         for (name, list) in [
             ("job", "/api/jobs?state=completed&limit=1"),
             ("routine", "/api/routines?limit=1"),
