@@ -211,10 +211,10 @@ async fn the_last_events_are_read_first_and_without_their_long_texts() {
     assert_eq!((whole["data"]["content"].as_str().map(str::len), &whole["cut"]), (Some(10_000), &Value::Null));
     ada.get(&format!("{path}/{}", all + 1)).await.problem(ErrorCode::NotFound);
     world.user("ben").get(&format!("{path}/1")).await.problem(ErrorCode::NotFound);
-    for wrong in ["before=0", "max_text=0", "max_text=10001", "before=x"] {
+    for wrong in ["before=0", "max_text=199", "max_text=10001", "before=x"] {
         ada.get(&format!("{path}?{wrong}")).await.problem(ErrorCode::Invalid);
     }
-    for pages_only in ["before=3", "max_text=9", "call_id=a", "failed=true"] {
+    for pages_only in ["before=3", "max_text=200", "call_id=a", "failed=true"] {
         let stream = ada.request(Method::GET, &format!("{path}?{pages_only}")).header("Accept", "text/event-stream");
         Reply::of(stream).await.problem(ErrorCode::Invalid);
     }

@@ -39,9 +39,9 @@ pub(super) struct EventParams {
     /// another one. Not for streams.
     #[param(minimum = 1)]
     before: Option<i64>,
-    /// Cut texts of more characters, and lists of more than 50 items; such events have `cut: true`. 1 to 10,000. Not for
+    /// Cut texts of more characters, and lists of more than 50 items; such events have `cut: true`. 200 to 10,000. Not for
     /// streams.
-    #[param(minimum = 1, maximum = 10_000)]
+    #[param(minimum = 200, maximum = 10_000)]
     max_text: Option<usize>,
     /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB. Ignored for streams.
     #[param(minimum = 1, maximum = 200)]
@@ -84,8 +84,8 @@ struct EventList {
     last_seq: i64,
 }
 
-/// Highest `max_text`.
-const MAX_TEXT: usize = 10_000;
+/// `max_text`. Names and ids are shorter: what they are is never cut.
+const MAX_TEXT: std::ops::RangeInclusive<usize> = 200..=10_000;
 
 /// Lists or streams a job's events.
 ///
@@ -119,8 +119,9 @@ pub(super) async fn events(
     if params.before.is_some_and(|before| before < 1) {
         return Err(ApiError::field("before", "must be at least 1"));
     }
-    if params.max_text.is_some_and(|max| !(1..=MAX_TEXT).contains(&max)) {
-        return Err(ApiError::field("max_text", format!("must be from 1 to {MAX_TEXT}")));
+    if params.max_text.is_some_and(|max| !MAX_TEXT.contains(&max)) {
+        let message = format!("must be from {} to {}", MAX_TEXT.start(), MAX_TEXT.end());
+        return Err(ApiError::field("max_text", message));
     }
     let kinds = filter::names("kind", params.kind.as_deref(), EventKind::ALL, EventKind::as_str)?;
     if wants_stream(&headers) {
