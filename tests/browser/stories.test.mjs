@@ -327,7 +327,7 @@ test("an unknown path is a page that leads back", async () => {
   await heading(page, "Page not found");
   await page.getByRole("link", { name: "Go to what runs now" }).click();
   await heading(page, "Now");
-  assert.equal(await page.evaluate(() => document.activeElement.tagName), "H1");
+  await page.waitForFunction(() => document.activeElement.tagName === "H1");
   await page.goBack();
   await heading(page, "Page not found");
 });
