@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{GateId, ThreadId, names::wire_enum};
+use crate::{CallId, GateId, ThreadId, names::wire_enum};
 
 wire_enum! {
     /// What a gate waits for.
@@ -68,6 +68,9 @@ pub struct Gate {
     pub thread_id: ThreadId,
     /// The thread's owner.
     pub user_id: String,
+    /// The tool call, as in the thread's messages; null for gates of earlier versions.
+    #[serde(default)]
+    pub call_id: Option<CallId>,
     /// The tool that would run.
     pub tool: String,
     /// The arguments of the call, without credentials: names of headers are shown, and values that are no credential.

@@ -28,7 +28,10 @@ pub use account::{
     memory::{
         MemoryAuthor, MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, ParseMemoryAuthorError,
     },
-    notification::{DeliveryStatus, Notification, NotificationDelivery, NotificationKind},
+    notification::{
+        DeliveryStatus, Notification, NotificationDelivery, NotificationKind, NotificationPage, NotificationsRead,
+        ReadNotifications,
+    },
     secret::{SecretSummary, SetSecret, is_secret_name},
     session::{OpenSession, OpenedSession, SessionCode, SessionSummary, WhoAmI},
     settings::{ParseTimeOfDayError, QuietHours, TimeOfDay, UserSettings},

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{
-    AuditOutcome, InstanceEventData, JobId, Notification, NotificationDelivery, NotificationId, NotificationKind,
-    RoutineId, RunId,
+    AuditOutcome, GateId, InstanceEventData, JobId, Notification, NotificationDelivery, NotificationId,
+    NotificationKind, RoutineId, RunId, ThreadId,
 };
 use sqlx::{AssertSqlSafe, FromRow, QueryBuilder, Sqlite, SqliteConnection};
 use uuid::Uuid;
@@ -16,13 +16,22 @@ use super::{
     AuditEntry, Store, StoreError,
     access::audit,
     events::instance_events::{self, NewInstanceEvent},
-    sqlite::{inconsistent_rows::Keyed, key_walk::KeyWalk, list_walks::ListWalks, rows::RowRef, write_tx::WriteTx},
+    sqlite::{
+        inconsistent_rows::Keyed,
+        key_walk::KeyWalk,
+        list_walks::ListWalks,
+        rows::{RowRef, count},
+        write_tx::WriteTx,
+    },
 };
 
 /// How long a notification is kept.
 const LIFETIME: TimeDelta = TimeDelta::days(90);
 /// Notifications of one user beyond which the oldest are deleted early: ten times what a person reads in 90 days.
 const MAX_PER_USER: i64 = 10_000;
+
+/// Unread notifications that are counted; no page shows a larger number.
+const MAX_COUNTED: i64 = 1_000;
 
 /// A notification that is about to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +100,8 @@ pub enum MarkedRead {
 /// The columns of [`NotificationRow`], for SELECT.
 macro_rules! columns {
     () => {
-        "id, user_id, kind, title, text, routine_id, run_id, job_id, channel, created_at, read_at"
+        "id, user_id, kind, title, text, routine_id, run_id, job_id, channel, created_at, read_at, \
+         (SELECT thread_id FROM gates WHERE gates.id = notifications.id) AS thread_id"
     };
 }
 
@@ -164,9 +174,44 @@ impl Store {
                 .execute(&mut tx.db)
                 .await?;
             audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+            append_read(tx, &user, (id, 1), entry.at).await?;
             Ok(MarkedRead::Done(Notification { read_at: Some(entry.at), ..notification }))
         }))
         .await
+    }
+
+    /// Marks a user's notifications as read, up to one of them. Returns how many there were.
+    pub async fn mark_notifications_read(
+        &self,
+        user: &str,
+        up_to: NotificationId,
+        entry: &AuditEntry,
+    ) -> Result<u64, StoreError> {
+        let (user, entry) = (user.to_owned(), entry.clone());
+        self.write(transaction!(|tx| {
+            // A user has at most `MAX_PER_USER` and those since the last sweep.
+            let read =
+                sqlx::query("UPDATE notifications SET read_at = $3 WHERE user_id = $1 AND read_at IS NULL AND id <= $2");
+            let read = read.bind(&user).bind(up_to).bind(entry.at).execute(&mut tx.db).await?.rows_affected();
+            if read > 0 {
+                audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+                append_read(tx, &user, (up_to, read), entry.at).await?;
+            }
+            Ok(read)
+        }))
+        .await
+    }
+
+    /// How many notifications of a user are unread, at most [`MAX_COUNTED`].
+    pub async fn unread_notifications(&self, user: &str) -> Result<u64, StoreError> {
+        let unread: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM (SELECT 1 FROM notifications WHERE user_id = $1 AND read_at IS NULL LIMIT $2)",
+        )
+        .bind(user)
+        .bind(MAX_COUNTED)
+        .fetch_one(&self.read)
+        .await?;
+        Ok(count(unread))
     }
 
     /// Deletes some old notifications, then of the oldest of users who have too many. Returns how many.
@@ -206,6 +251,16 @@ pub(super) async fn settle(tx: &mut WriteTx, id: NotificationId, at: DateTime<Ut
         .execute(&mut tx.db)
         .await?;
     Ok(())
+}
+
+/// Tells the user's clients that notifications are read, in the transaction that marks them.
+async fn append_read(
+    tx: &mut WriteTx,
+    user: &str,
+    (up_to, count): (NotificationId, u64),
+    at: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    instance_events::append(tx, user, at, &InstanceEventData::NotificationsRead { up_to, count }).await
 }
 
 /// Like [`insert`], with this id.
@@ -272,6 +327,7 @@ struct NotificationRow {
     channel: Option<String>,
     created_at: DateTime<Utc>,
     read_at: Option<DateTime<Utc>>,
+    thread_id: Option<ThreadId>,
 }
 
 impl NotificationRow {
@@ -285,6 +341,9 @@ impl NotificationRow {
             routine_id: self.routine_id,
             run_id: self.run_id,
             job_id: self.job_id,
+            // It has the id of its gate.
+            gate_id: self.thread_id.map(|_| GateId::from_uuid(self.id)),
+            thread_id: self.thread_id,
             channel: self.channel,
             created_at: self.created_at,
             read_at: self.read_at,

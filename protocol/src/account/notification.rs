@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::{JobId, NotificationId, RoutineId, RunId, names::wire_enum};
+use crate::{GateId, JobId, NotificationId, RoutineId, RunId, ThreadId, names::wire_enum};
 
 wire_enum! {
     /// Why there is a notification.
@@ -49,6 +49,12 @@ pub struct Notification {
     pub run_id: Option<RunId>,
     /// The job that it is about.
     pub job_id: Option<JobId>,
+    /// The gate that it is about.
+    #[serde(default)]
+    pub gate_id: Option<GateId>,
+    /// The chat thread of that gate.
+    #[serde(default)]
+    pub thread_id: Option<ThreadId>,
     /// The channel that the routine or the tool `message` names, for the recipient's own sorting.
     pub channel: Option<String>,
     /// When it was sent.
@@ -57,6 +63,35 @@ pub struct Notification {
     pub read_at: Option<DateTime<Utc>>,
     /// Where else it was delivered.
     pub deliveries: Vec<NotificationDelivery>,
+}
+
+/// A page of `GET /api/notifications`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NotificationPage {
+    /// The newest first.
+    pub items: Vec<Notification>,
+    /// Pass as `cursor` to get the next page; null on the last page.
+    pub next_cursor: Option<String>,
+    /// The user's unread notifications, on whatever page; 1,000 stands for that many or more.
+    pub unread_count: u64,
+}
+
+/// The answer of `POST /api/notifications/read`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NotificationsRead {
+    /// How many were marked as read.
+    pub count: u64,
+}
+
+/// The body of `POST /api/notifications/read`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ReadNotifications {
+    /// The newest one that was seen: those that came later stay unread.
+    pub up_to: NotificationId,
 }
 
 /// A delivery of a notification to a webhook.

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ChatMessage, EventData, EventKind, Gate, GateId, JobId, Notification, Routine, RoutineCronEvent, RoutineId,
+    ChatMessage, EventData, EventKind, Gate, GateId, JobId, Notification, NotificationId, Routine, RoutineCronEvent, RoutineId,
     RoutineRun, RunId, ThreadId, ThreadState, names::wire_enum,
 };
 
@@ -91,6 +91,13 @@ pub enum InstanceEventData {
     },
     /// A user got a notification.
     Notification(Box<Notification>),
+    /// A user marked notifications as read.
+    NotificationsRead {
+        /// The newest one that was marked.
+        up_to: NotificationId,
+        /// How many.
+        count: u64,
+    },
     /// A run was recorded, started or ended.
     Run(Box<RoutineRun>),
     /// A routine was created, changed or deleted.
@@ -127,6 +134,7 @@ impl InstanceEventData {
             Self::ThreadState { .. } => InstanceEventKind::ThreadState,
             Self::ChatMessage { .. } => InstanceEventKind::ChatMessage,
             Self::Notification(_) => InstanceEventKind::Notification,
+            Self::NotificationsRead { .. } => InstanceEventKind::NotificationsRead,
             Self::Run(_) => InstanceEventKind::Run,
             Self::Routine { .. } => InstanceEventKind::Routine,
             Self::Cron(_) => InstanceEventKind::Cron,
@@ -147,8 +155,11 @@ impl InstanceEventData {
                 job_id: notification.job_id,
                 run_id: notification.run_id,
                 routine_id: notification.routine_id,
+                thread_id: notification.thread_id,
+                gate_id: notification.gate_id,
                 ..none
             },
+            Self::NotificationsRead { .. } => none,
             Self::Run(run) => {
                 EventSubject { job_id: run.job_id, run_id: Some(run.id), routine_id: Some(run.routine_id), ..none }
             }
@@ -182,6 +193,7 @@ wire_enum! {
         ThreadState,
         ChatMessage,
         Notification,
+        NotificationsRead,
     }
 }
 

@@ -1,7 +1,7 @@
 //! `gantry notification`: what Gantry and its agents have told the caller.
 
 use clap::{Args, Subcommand};
-use protocol::{Notification, NotificationId};
+use protocol::{Notification, NotificationId, NotificationPage, NotificationsRead, ReadNotifications};
 
 use crate::{
     client::{Client, PageArgs, pages, zones},
@@ -18,8 +18,11 @@ pub enum NotificationCommand {
     /// Mark notifications as read
     Read {
         /// Notification ids
-        #[arg(required = true)]
+        #[arg(required_unless_present = "all")]
         ids: Vec<IdArg<NotificationId>>,
+        /// All that there are now
+        #[arg(long, conflicts_with = "ids")]
+        all: bool,
     },
 }
 
@@ -38,7 +41,8 @@ pub struct ListArgs {
 pub(crate) async fn run(command: NotificationCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     match command {
         NotificationCommand::Ls(args) => list(client, args, output).await,
-        NotificationCommand::Read { ids } => {
+        NotificationCommand::Read { all: true, .. } => read_all(client, output).await,
+        NotificationCommand::Read { ids, .. } => {
             for id in ids {
                 let id = id.resolve(client).await?;
                 let path = format!("/api/notifications/{id}/read");
@@ -48,6 +52,16 @@ pub(crate) async fn run(command: NotificationCommand, client: &Client, output: &
             Ok(())
         }
     }
+}
+
+/// Marks the newest notification and all before it as read: one that comes meanwhile stays unread.
+async fn read_all(client: &Client, output: &mut Output) -> Result<(), CliError> {
+    let newest: NotificationPage = client.get("/api/notifications?unread=true&limit=1").await?;
+    let read = match newest.items.first() {
+        Some(one) => client.post("/api/notifications/read", &ReadNotifications { up_to: one.id }, None).await?,
+        None => NotificationsRead { count: 0 },
+    };
+    output.either(&read, |read| format!("{} read", read.count))
 }
 
 async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<(), CliError> {
@@ -94,6 +108,8 @@ mod tests {
             routine_id: None,
             run_id: None,
             job_id: None,
+            gate_id: None,
+            thread_id: None,
             channel: None,
             created_at: chrono::DateTime::UNIX_EPOCH,
             read_at: None,

@@ -196,6 +196,7 @@ mod tests {
             state: GateState::Pending,
             thread_id: ThreadId::nil(),
             user_id: "ada".to_owned(),
+            call_id: None,
             tool: "http".to_owned(),
             parameters: json!({"url": "https://example.com/\u{1b}[2J", "body": "x".repeat(100)}),
             parameters_digest: "d1".to_owned(),

@@ -8,7 +8,7 @@ mod resolve;
 use agent::{ApprovalAnswer, ApprovalRequest};
 use chrono::{DateTime, Utc};
 use protocol::{
-    Gate, GateDecision, GateId, GateKind, GateState, InstanceEventData, NotificationId, NotificationKind, ThreadId,
+    CallId, Gate, GateDecision, GateId, GateKind, GateState, InstanceEventData, NotificationId, NotificationKind, ThreadId,
 };
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
@@ -49,7 +49,7 @@ pub struct GateFilter {
 /// The columns of [`GateRow`], for SELECT.
 macro_rules! columns {
     () => {
-        "id, thread_id, user_id, kind, state, tool, parameters, parameters_digest, reasoning, can_be_remembered, \
+        "id, thread_id, user_id, kind, state, call_id, tool, parameters, parameters_digest, reasoning, can_be_remembered, \
          created_at, expires_at, resolved_at, resolved_by, decision, reason"
     };
 }
@@ -70,6 +70,7 @@ pub(crate) async fn open(
         state: GateState::Pending,
         thread_id: thread,
         user_id: user,
+        call_id: Some(request.call_id.clone()),
         tool: request.tool.clone(),
         parameters: request.redacted_input.clone(),
         parameters_digest: parameters_digest(&request.arguments),
@@ -84,7 +85,8 @@ pub(crate) async fn open(
     };
     sqlx::query(
         "INSERT INTO gates (id, thread_id, user_id, kind, state, tool, parameters, parameters_digest, reasoning, \
-         can_be_remembered, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+         can_be_remembered, created_at, expires_at, call_id) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
     )
     .bind(gate.id)
     .bind(gate.thread_id)
@@ -98,6 +100,7 @@ pub(crate) async fn open(
     .bind(gate.can_be_remembered)
     .bind(gate.created_at)
     .bind(gate.expires_at)
+    .bind(&request.call_id.0)
     .execute(&mut tx.db)
     .await?;
     sqlx::query(
@@ -210,6 +213,7 @@ struct GateRow {
     user_id: String,
     kind: String,
     state: String,
+    call_id: Option<String>,
     tool: String,
     parameters: String,
     parameters_digest: String,
@@ -233,6 +237,7 @@ impl GateRow {
             state: row.known("state", GateState::parse(&self.state))?,
             thread_id: self.thread_id,
             user_id: self.user_id,
+            call_id: self.call_id.map(CallId),
             tool: self.tool,
             parameters: row.json("parameters", &self.parameters)?,
             parameters_digest: self.parameters_digest,

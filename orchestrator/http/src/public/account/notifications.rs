@@ -1,7 +1,7 @@
 //! `/api/notifications`: the caller's notifications.
 
 use axum::{Json, extract::State};
-use protocol::{Notification, NotificationId, Page};
+use protocol::{Notification, NotificationId, NotificationPage, NotificationsRead, Page, ReadNotifications};
 use serde::Deserialize;
 use store::{MarkedRead, NotificationFilter};
 use utoipa::IntoParams;
@@ -11,12 +11,15 @@ use crate::{
     problem::ApiError,
     public::{
         PublicApi,
-        request::{ApiPath, ApiQuery, AuditedCaller, Caller, audited, cursor, filter},
+        request::{ApiJson, ApiPath, ApiQuery, AuditedCaller, Caller, audited, cursor, filter},
     },
 };
 
 pub(in crate::public) fn routes() -> OpenApiRouter<PublicApi> {
-    OpenApiRouter::new().routes(routes!(list)).merge(audited("notification.read", routes!(read)))
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .merge(audited("notification.read", routes!(read)))
+        .merge(audited("notification.read", routes!(read_all)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -41,14 +44,14 @@ struct ListParams {
 #[utoipa::path(
     get, path = "/api/notifications", operation_id = "list_notifications", tag = "notifications", params(ListParams),
     responses(
-        (status = 200, body = Page<Notification>, description = "A page."),
+        (status = 200, body = NotificationPage, description = "A page, and how many are unread."),
     )
 )]
 async fn list(
     State(api): State<PublicApi>,
     Caller(who): Caller,
     ApiQuery(params): ApiQuery<ListParams>,
-) -> Result<Json<Page<Notification>>, ApiError> {
+) -> Result<Json<NotificationPage>, ApiError> {
     let limit = cursor::limit(params.limit)?;
     let filter = NotificationFilter {
         user: who.user.clone(),
@@ -60,7 +63,26 @@ async fn list(
     };
     let _permit = api.read_permit(&who).await?;
     let notifications = api.store.notifications(&filter).await?;
-    Ok(Json(cursor::page(notifications, limit, ToString::to_string)))
+    let Page { items, next_cursor } = cursor::page(notifications, limit, ToString::to_string);
+    let unread_count = api.store.unread_notifications(&who.user).await?;
+    Ok(Json(NotificationPage { items, next_cursor, unread_count }))
+}
+
+/// Marks the caller's notifications as read.
+///
+/// Up to the newest one that the caller has seen, so that one that comes meanwhile stays unread.
+#[utoipa::path(
+    post, path = "/api/notifications/read", operation_id = "read_notifications", tag = "notifications",
+    request_body(content = ReadNotifications, example = json!({"up_to": "01a2181d-0c2b-7f00-8000-0123456789ab"})),
+    responses((status = 200, body = NotificationsRead, description = "How many were marked."))
+)]
+async fn read_all(
+    State(api): State<PublicApi>,
+    AuditedCaller { who, entry }: AuditedCaller,
+    ApiJson { value: ReadNotifications { up_to }, .. }: ApiJson<ReadNotifications>,
+) -> Result<Json<NotificationsRead>, ApiError> {
+    let count = api.store.mark_notifications_read(&who.user, up_to, &entry).await?;
+    Ok(Json(NotificationsRead { count }))
 }
 
 /// Marks a notification of the caller as read.
