@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use orchestrator::{auth::Role, clock::ManualClock};
-use protocol::{AuditRecord, ErrorCode, Notification, NotificationId, NotificationKind, Page};
+use protocol::{
+    AuditRecord, ErrorCode, Notification, NotificationId, NotificationKind, NotificationPage, NotificationsRead, Page,
+};
 use serde_json::{Value, json};
 use tests::{ManualWorker, User, World, install::program};
 
@@ -45,6 +47,8 @@ async fn a_message_of_a_job_is_a_notification_to_its_owner() {
         "routine_id",
         "run_id",
         "job_id",
+        "gate_id",
+        "thread_id",
         "channel",
         "created_at",
         "read_at",
@@ -135,6 +139,33 @@ async fn the_command_line_lists_notifications_and_marks_them_as_read() {
     assert_eq!((read.code, read.stdout), (Some(0), format!("{notification} read")));
     assert_eq!(run(&["--json", "notification", "list", "--unread"]).await.json()["items"], json!([]));
     assert_eq!(run(&["notification", "read", &NotificationId::nil().to_string()]).await.code, Some(4));
+    worker.finish("done").await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn what_was_seen_is_marked_as_read_together_and_what_came_later_is_not() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let id = ada.create_job("work").await;
+    let worker = world.manual_worker(id).await;
+    for (call, text) in [("t1", "first"), ("t2", "second"), ("t3", "third")] {
+        send(&worker, call, text).await;
+    }
+    let page: NotificationPage = ada.get("/api/notifications?limit=1").await.expect(200).json();
+    assert_eq!((texts(&page.items), page.unread_count), (vec!["third"], 3));
+    let seen = list(&ada, "").await[1].id;
+    let body = json!({"up_to": seen});
+    world.user("bob").post("/api/notifications/read", &body).await.expect(200);
+    let read: NotificationsRead = ada.post("/api/notifications/read", &body).await.expect(200).json();
+    assert_eq!(read.count, 2);
+    let again: NotificationsRead = ada.post("/api/notifications/read", &body).await.expect(200).json();
+    assert_eq!(again.count, 0);
+    let page: NotificationPage = ada.get("/api/notifications?unread=true").await.expect(200).json();
+    assert_eq!((texts(&page.items), page.unread_count), (vec!["third"], 1));
+    let events = ada.get("/api/events?kind=notifications_read").await.expect(200).body;
+    assert_eq!(events["items"].as_array().unwrap().len(), 1, "{events}");
+    assert_eq!(events["items"][0]["data"], json!({"up_to": seen, "count": 2}));
     worker.finish("done").await;
     world.finish().await;
 }

@@ -54,6 +54,9 @@ async fn a_call_that_waits_survives_a_restart_and_runs_once_when_it_is_approved(
     let gate = waiting(&world.user("ada")).await;
     assert_eq!((gate.tool.as_str(), &gate.parameters), ("message", &json!({"content": "hello from the agent"})));
     assert_eq!(until_state(&world.user("ada"), ThreadState::AwaitingApproval).await.thread.id, gate.thread_id);
+    let told: Page<Notification> = world.user("ada").get("/api/notifications").await.expect(200).json();
+    assert_eq!((told.items[0].gate_id, told.items[0].thread_id), (Some(gate.id), Some(gate.thread_id)));
+    assert!(gate.call_id.is_some());
     world.restart().await;
     let ada = world.user("ada");
     assert_eq!(waiting(&ada).await, gate);
