@@ -11,11 +11,19 @@ tools="${BROWSER_NODE_DIRECTORY:?a directory in which npm installed package.json
 work="$(mktemp -d)"
 server=""
 
+start() {
+  GANTRY_BIND="127.0.0.1:$port" RUST_LOG=warn "$gantry" serve >>"$work/serve.log" 2>&1 &
+  server=$!
+  wait_for "$GANTRY_URL/readyz"
+}
+stop() {
+  if [ -z "$server" ]; then return; fi
+  kill "$server" 2>/dev/null || true
+  wait "$server" 2>/dev/null || true
+  server=""
+}
 cleanup() {
-  if [ -n "$server" ]; then
-    kill "$server" 2>/dev/null || true
-    wait "$server" 2>/dev/null || true
-  fi
+  stop
   docker ps -aq --filter "label=gantry.instance-id=$GANTRY_INSTANCE_ID" | xargs -r docker rm -f >/dev/null
   rm -rf "$work"
 }
@@ -33,9 +41,7 @@ GANTRY_INSTANCE_ID="$(node -p 'crypto.randomUUID()')"
 port="$(free_port)"
 trap cleanup EXIT
 export GANTRY_INSTANCE_ID GANTRY_DATA_DIR="$work/data" GANTRY_URL="http://127.0.0.1:$port"
-GANTRY_BIND="127.0.0.1:$port" RUST_LOG=warn "$gantry" serve >"$work/serve.log" 2>&1 &
-server=$!
-wait_for "$GANTRY_URL/readyz"
+start
 curl -fsS -o "$work/openapi.json" "$GANTRY_URL/api/openapi.json"
 
 echo "--- the vendored packages are those of the lock file"
@@ -57,3 +63,10 @@ GANTRY_TOKEN="$("$gantry" token create --user ada --role user --ttl 1h)"
 export GANTRY_TOKEN
 code() { "$gantry" dashboard | sed 's/.*#code=//'; }
 GANTRY_TEST_URL="$GANTRY_URL" GANTRY_TEST_TOKEN="$GANTRY_TOKEN" GANTRY_TEST_CODES="$(code),$(code)" node --test "$here/stories.test.mjs"
+
+echo "--- budgets with much data"
+"$gantry" job run "run: true" >/dev/null
+stop
+long="$(python3 "$here/seed.py" "$GANTRY_DATA_DIR/gantry.db" 1000 10000)"
+start
+GANTRY_TEST_URL="$GANTRY_URL" GANTRY_TEST_TOKEN="$GANTRY_TOKEN" GANTRY_TEST_LONG_JOB="$long" node --test "$here/budgets.test.mjs"

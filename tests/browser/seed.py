@@ -1,0 +1,57 @@
+"""Fills the database of a stopped server for the budgets of the dashboard: copies of one finished job, and a long history of another.
+
+    seed.py DATABASE JOBS EVENTS
+
+The database has one finished job. Prints the id of the job with the long history.
+"""
+
+import json
+import sqlite3
+import sys
+import uuid
+
+
+def job_id(number: int) -> bytes:
+    """A UUID of version 7, in the order of its number and older than any of today."""
+    value = (1_700_000_000_000 + number) << 80 | 7 << 76 | 2 << 62 | number
+    return value.to_bytes(16, "big")
+
+
+def event(number: int) -> tuple[str, dict]:
+    """What a job that works for a long time records: each fourth event is a call, of which one in fifty fails."""
+    call = f"call-{number // 4}"
+    match number % 4:
+        case 0:
+            return "message", {"role": "assistant", "content": f"Step {number}: I look at the next file. " + "x" * 300}
+        case 1:
+            return "tool_use", {"call_id": call, "tool": "shell", "input": {"command": f"cat file-{number}.txt"}}
+        case 2:
+            return "log", {"stream": "stdout", "text": f"line {number}\n" * 20, "call_id": call}
+        case _:
+            result = {"call_id": call, "tool": "shell", "output": f"line {number}\n" * 20, "truncated": False, "duration_ms": 120}
+            return "tool_result", {**result, "success": number % 200 != 3}
+
+
+def main() -> None:
+    database, jobs, events = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    db = sqlite3.connect(database)
+    # Triggers use a function that this version of SQLite may not have.
+    db.create_function("octet_length", 1, lambda value: len(value.encode()) if isinstance(value, str) else len(value or b""), deterministic=True)
+    db.row_factory = sqlite3.Row
+    template = dict(db.execute("SELECT * FROM jobs WHERE state = 'completed'").fetchone())
+    names = list(template)
+    insert = f"INSERT INTO jobs ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    for number in range(jobs):
+        copy = {**template, "id": job_id(number), "title": f"Seeded job {number}", "last_seq": 0, "token_hash": None, "session_hash": None}
+        db.execute(insert, [copy[name] for name in names])
+    long = job_id(jobs - 1)
+    at, first = template["created_at"], 1
+    rows = [(long, first + number, 1, at, kind, json.dumps(data)) for number in range(events - 1) for kind, data in [event(number)]]
+    rows.append((long, events, 1, at, "state", json.dumps({"from": "in_progress", "to": "completed", "reason": None, "message": None})))
+    db.executemany("INSERT INTO events (job_id, seq, attempt, at, kind, data) VALUES (?, ?, ?, ?, ?, ?)", rows)
+    db.execute("UPDATE jobs SET last_seq = ?, title = 'A long history' WHERE id = ?", (events, long))
+    db.commit()
+    print(uuid.UUID(bytes=long))
+
+
+main()
