@@ -486,3 +486,144 @@ test("a form becomes the body of a job", async () => {
 test("sizes are words", () => {
   assert.deepEqual([0, 999, 1_000, 12_345, 999_999, 5e9].map(format.bytes), ["0 B", "999 B", "1.0 KB", "12 KB", "1000 KB", "5.0 GB"]);
 });
+
+// --- inbox
+
+test("what waits is counted once: the user's calls, and jobs", async () => {
+  const { countWaiting, isUnread } = await load("store");
+  const gate = (state, user) => ({ state, user_id: user });
+  const all = [gate("pending", "ada"), gate("pending", "bob"), gate("approved", "ada")];
+  assert.equal(countWaiting(all, { submitted: 2, stuck: 1, failed: 9 }, "ada"), 4);
+  assert.equal(countWaiting(all, undefined, "ada"), 1, "before the counts are read");
+  const known = { count: 2, ids: new Set(["9"]), last: "5" };
+  assert.deepEqual(["9", "8", "5", "4"].map((id) => isUnread({ id }, known)), [true, false, false, true], "the older ones are not known");
+  assert.deepEqual([isUnread({ id: "8" }, null), isUnread({ id: "9", read_at: "2026-01-01T00:00:00Z" }, known)], [true, false]);
+});
+
+test("a row that was deleted is forgotten, unless something newer is known", () => {
+  const table = createTable(3);
+  table.put({ id: "a" }, 5);
+  table.drop("a", 4);
+  assert.ok(table.get("a"));
+  table.drop("a", 5);
+  assert.equal(table.get("a"), undefined);
+});
+
+test("who can decide what about a gate", async () => {
+  const { choicesOf, decisionOf } = await load("pages/gate/rules");
+  const gate = { state: "pending", user_id: "ada", expires_at: "2026-01-02T00:00:00Z", can_be_remembered: true, parameters_digest: "d" };
+  const at = Date.parse("2026-01-01T00:00:00Z");
+  const all = ["once", "thread", "user", "deny"];
+  assert.deepEqual(choicesOf(gate, { user: "ada", role: "user" }, at), all);
+  assert.deepEqual(choicesOf(gate, { user: "ada", role: "admin" }, at), all);
+  assert.deepEqual(choicesOf({ ...gate, can_be_remembered: false }, { user: "ada", role: "user" }, at), ["once", "deny"]);
+  assert.deepEqual(choicesOf(gate, { user: "root", role: "admin" }, at), ["deny"]);
+  assert.deepEqual(choicesOf(gate, { user: "ada", role: "viewer" }, at), []);
+  assert.deepEqual(choicesOf({ ...gate, state: "denied" }, { user: "ada", role: "user" }, at), []);
+  assert.deepEqual(choicesOf(gate, { user: "ada", role: "user" }, Date.parse(gate.expires_at)), [], "it has expired");
+  assert.deepEqual(all.map((choice) => decisionOf(choice, gate, " no ")), [
+    { decision: "approve", parameters_digest: "d" }, { decision: "always", scope: "thread", parameters_digest: "d" },
+    { decision: "always", scope: "user", parameters_digest: "d" }, { decision: "deny", reason: "no" },
+  ]);
+  assert.deepEqual(decisionOf("deny", gate, " "), { decision: "deny" });
+});
+
+test("parameters are shown one by one", async () => {
+  const { partsOf } = await load("pages/gate/rules");
+  assert.deepEqual(partsOf({ path: "a.md", append: true, tags: ["x"] }), [{ name: "path", text: "a.md" }, { name: "append", text: "true" }, { name: "tags", text: '[\n  "x"\n]' }]);
+  assert.deepEqual([partsOf("rm -rf"), partsOf({}), partsOf(null)], [[{ name: "", text: '"rm -rf"' }], [{ name: "", text: "{}" }], [{ name: "", text: "null" }]]);
+});
+
+test("a button counts once it has stayed in its place", async () => {
+  const { createSteady } = await load("pages/gate/rules");
+  const { look } = createSteady(500);
+  const seen = [["a", 0], ["a", 499], ["a", 500], ["b", 600], ["b", 1_000], ["b", 1_100], ["b", 9_000], ["b", 9_500]].map(([place, at]) => look(place, at));
+  assert.deepEqual(seen, [false, false, true, false, false, true, false, true], "it appears, moves, and appears again after a hidden tab");
+});
+
+test("what came since the inbox was read, and what news is about", async () => {
+  const { countAdded } = await load("pages/inbox/waiting");
+  const { subjectOf } = await load("pages/inbox/news");
+  const one = (id, state) => ({ id, state });
+  const listed = { calls: ["1"], jobs: ["5"] };
+  assert.equal(countAdded([one("1", "pending"), one("2", "pending"), one("3", "denied")], [one("5", "submitted"), one("6", "stuck"), one("7", "failed")], listed), 2);
+  assert.deepEqual([{ gate_id: "g", thread_id: "t" }, { job_id: "j" }, { thread_id: "t" }, {}].map(subjectOf), ["/inbox/gates/g", "/jobs/j", "/chat/t", null]);
+});
+
+// --- chat
+
+const entry = (seq, role, data = {}) => ({ id: `e${seq ?? data.id}`, seq, at: `2026-01-01T00:00:${String(seq ?? 59).padStart(2, "0")}Z`, role, ...data });
+const keys = (talk) => talk.rows().map(({ key }) => key);
+
+test("entries of a thread are in order, however they arrive", async () => {
+  const { createConversation } = await load("pages/chat/conversation");
+  const talk = createConversation();
+  talk.take("message", entry(4, "assistant", { content: "b" }));
+  talk.newest([entry(3, "user", { content: "a" }), entry(4, "assistant", { content: "b" }), { ...entry(null, "user", { content: "c" }), id: "e5" }], "page");
+  assert.deepEqual([keys(talk), talk.cursor()], [["e3", "e4", "e5"], null], "the event came first: where the page before it is, is not known");
+  const whole = createConversation();
+  whole.newest([entry(3, "user")], "page");
+  whole.earlier([entry(1, "user"), entry(2, "assistant")], null);
+  whole.take("message", { ...entry(null, "user"), id: "e9" });
+  whole.take("message", entry(4, "assistant"));
+  assert.deepEqual([keys(whole), whole.cursor()], [["e1", "e2", "e3", "e4", "e9"], null]);
+  whole.newest([entry(4, "assistant"), { ...entry(5, "user"), id: "e9" }], "page");
+  whole.take("message", { ...entry(null, "user"), id: "e9" });
+  whole.take("message", entry(6, "assistant"));
+  assert.deepEqual(keys(whole), ["e1", "e2", "e3", "e4", "e9", "e6"], "a queued message keeps the place that it got");
+  whole.newest([entry(40, "user"), entry(41, "assistant")], "later");
+  assert.deepEqual([keys(whole), whole.cursor()], [["e40", "e41"], "later"], "what is apart is not joined");
+});
+
+test("a thread keeps a bounded number of entries, the newest", async () => {
+  const { createConversation, MAX_ENTRIES } = await load("pages/chat/conversation");
+  const talk = createConversation();
+  const at = "2026-01-01T00:00:00Z";
+  for (let seq = 1; seq <= MAX_ENTRIES + 5; seq += 1) talk.take("message", { id: `e${seq}`, seq, at, role: "user", content: "x" });
+  assert.deepEqual([talk.rows().length, keys(talk)[0], talk.isFull(), talk.cursor()], [MAX_ENTRIES, "e6", true, null]);
+  talk.earlier([{ id: "e5", seq: 5, at, role: "user", content: "x" }], "page");
+  assert.equal(keys(talk)[0], "e6");
+  talk.take("message", { id: "long", seq: 9_999, at, role: "assistant", content: "x".repeat(5_000_000) });
+  assert.deepEqual(keys(talk), ["long"], "and a bounded size");
+});
+
+test("pieces of an answer count until its message or another start", async () => {
+  const { createConversation } = await load("pages/chat/conversation");
+  const talk = createConversation();
+  const piece = (kind, text) => talk.take("delta", { kind, text });
+  piece("text", "lo");
+  assert.deepEqual(talk.live(), { text: "lo", reasoning: "", isCut: true }, "its beginning was not heard");
+  piece("start");
+  piece("reasoning", "hm");
+  piece("text", "a");
+  piece("text", "b");
+  talk.take("message", entry(1, "user", { content: "while it writes" }));
+  assert.deepEqual(talk.live(), { text: "ab", reasoning: "hm", isCut: false });
+  piece("start");
+  assert.deepEqual(talk.live(), { text: "", reasoning: "", isCut: false }, "the model was asked again");
+  piece("text", "c");
+  talk.take("message", entry(2, "assistant", { content: "c" }));
+  assert.equal(talk.live(), null);
+  talk.take("status", { message: "waits" });
+  assert.equal(talk.progress(), "waits");
+  piece("text", "x".repeat(70_000));
+  assert.deepEqual([talk.progress(), talk.live().text.length, talk.live().isCut], ["", 65_536, true]);
+  talk.take("thread_state", { state: "idle" });
+  assert.equal(talk.live(), null);
+});
+
+test("a call, its result and its gate are in one place", async () => {
+  const { placesOf, rowsOf } = await load("pages/chat/conversation");
+  const use = (seq) => entry(seq, "tool_use", { call_id: "c1", tool: "http", input: {} });
+  const end = (seq) => entry(seq, "tool_result", { call_id: "c1", tool: "http", success: true, output: "" });
+  const rows = rowsOf([end(1), use(2), end(3), use(4)]);
+  assert.deepEqual(rows.map(({ key, result }) => [key, result?.id ?? null]), [["e1", null], ["e2", "e3"], ["e4", null]], "other turns may use the same id");
+  const gate = (id, call, second) => ({ id, call_id: call, created_at: `2026-01-01T00:00:0${second}Z` });
+  const places = placesOf(rows, [gate("g1", "c1", 2), gate("g2", "c1", 5), gate("g3", null, 5), gate("g4", "c1", 0)]);
+  assert.deepEqual([...places].map(([key, gates]) => [key, gates.map(({ id }) => id)]), [["e2", ["g1"]], ["e4", ["g2", "g4"]], [null, ["g3"]]]);
+});
+
+test("named threads come first", async () => {
+  const { namedFirst } = await load("pages/chat/list");
+  assert.deepEqual(namedFirst([{ id: "3" }, { id: "2", key: "main" }, { id: "1" }]).map(({ id }) => id), ["2", "3", "1"]);
+});

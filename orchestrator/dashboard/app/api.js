@@ -15,6 +15,7 @@ import { T } from "./texts.js";
  * @typedef {paths[P][M] extends { responses: infer R } ?
  *   R extends { 200: { content: { "application/json": infer A } } } ? A
  *   : R extends { 201: { content: { "application/json": infer A } } } ? A
+ *   : R extends { 202: { content: { "application/json": infer A } } } ? A
  *   : undefined : undefined} Answer
  */
 

@@ -7,7 +7,7 @@ import { connection, follow } from "./live.js";
 import { startRouter } from "./router.js";
 import { check, generation, start, status } from "./session.js";
 import { Shell } from "./shell.js";
-import { KINDS, clear, push, readCounts, resync, wake } from "./store.js";
+import { KINDS, clear, push, readCounts, resync, wake, wantGates } from "./store.js";
 import { startClock } from "./ui.js";
 
 /** @type {ReturnType<typeof follow> | null} */
@@ -27,7 +27,7 @@ effect(() => {
 // After a login in any tab the stream, which waits for one, goes on.
 effect(() => {
   if (generation.value === 0) return;
-  untracked(() => (live?.retry(), readCounts()));
+  untracked(() => (live?.retry(), readCounts(), wantGates()));
 });
 
 // After a lost connection the server may be another version, and this machine's clock another one after a sleep.

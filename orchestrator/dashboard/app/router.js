@@ -21,6 +21,10 @@ export const routes = [
   { path: "/jobs/:id/:tab", name: "job", up: "/jobs", load: () => import("./pages/job.js") },
   { path: "/jobs/:id/changes/*path", name: "job", up: "/jobs", load: () => import("./pages/job.js") },
   { path: "/jobs/:id/files/*path", name: "job", up: "/jobs", load: () => import("./pages/job.js") },
+  { path: "/inbox", name: "inbox", isListed: true, load: () => import("./pages/inbox.js") },
+  { path: "/inbox/gates/:id", name: "gate", up: "/inbox", load: () => import("./pages/gate.js") },
+  { path: "/chat", name: "chat", isListed: true, load: () => import("./pages/chat.js") },
+  { path: "/chat/:thread", name: "chat", up: "/chat", load: () => import("./pages/chat.js") },
   { path: "/login", name: "login", load: () => import("./pages/login.js") },
 ];
 

@@ -10,7 +10,7 @@ import * as keys from "./keys.js";
 import { connection } from "./live.js";
 import { go, pageOf, place, routes } from "./router.js";
 import { failure, isOutdated, logOut, start, status, who } from "./session.js";
-import { counts, resyncs } from "./store.js";
+import { resyncs, waiting } from "./store.js";
 import { T } from "./texts.js";
 import { Dialog, Failed, Icon, Loading, Text, announce, announced, browserZone, chooseZone, html, now, subject, zone } from "./ui.js";
 
@@ -65,6 +65,14 @@ function ConnectionState() {
   return html`<span class="connection ${state}"><${Icon} name=${icon} />${connectionWords()}</span>`;
 }
 
+// --- what waits for the user
+
+let waited = 0;
+effect(() => {
+  if (waiting.value > waited) announce(T.inbox.announced(waiting.value));
+  waited = waiting.value;
+});
+
 // --- header
 
 function ZoneSwitch() {
@@ -94,7 +102,10 @@ const ThemeSwitch = () => html`
 `;
 
 /** @param {Route} route */
-const titleOf = ({ name }) => T[/** @type {"now"} */ (name)].title;
+function titleOf({ name }) {
+  const { title } = T[/** @type {"now"} */ (name)];
+  return name === "inbox" && waiting.value > 0 ? `${title} (${waiting.value})` : title;
+}
 
 function Header() {
   const user = who.value;
@@ -106,7 +117,7 @@ function Header() {
     <header>
       <a class="brand" href="/">${T.name}</a>
       <nav aria-label=${T.navigation}>
-        ${listed.map((route) => html`<a href=${route.path} aria-current=${route === current ? "page" : undefined}>${titleOf(route)}</a>`)}
+        ${listed.map((route) => html`<a href=${route.path} aria-current=${route.name === current?.name ? "page" : undefined}>${titleOf(route)}</a>`)}
       </nav>
       <${ConnectionState} />
       <${ZoneSwitch} />
@@ -178,12 +189,10 @@ function Page({ route }) {
   const { params, query } = place.value;
   const page = pageOf(place.value);
   const { module, error } = useModule(route);
-  const states = counts.value?.states;
-  const waiting = states ? states.submitted + states.stuck : 0;
-  const named = subject.value;
+  const [count, named] = [waiting.value, subject.value];
   useEffect(() => {
-    if (module) document.title = `${waiting > 0 ? `(${waiting}) ` : ""}${named ?? module.title} · ${T.name}`;
-  }, [module, waiting, named]);
+    if (module) document.title = `${count > 0 ? `(${count}) ` : ""}${named ?? module.title} · ${T.name}`;
+  }, [module, count, named]);
   useEffect(() => {
     if (!module || opened === page) return;
     const isFirst = opened === "";

@@ -3,15 +3,26 @@
 // Owns the order of what is read and what events say, the limits of what is kept, and when events are applied. Never holds a whole
 // history, prompt or result: a row is what a list shows.
 
-import { batch, signal } from "@preact/signals";
+import { batch, computed, signal } from "@preact/signals";
 import { ApiError, get } from "./api.js";
-import { connection, position } from "./live.js";
+import { connection, position, positioned } from "./live.js";
+import { who } from "./session.js";
 
 /** @typedef {import("./api.js").schemas} schemas */
 /** @typedef {schemas["JobSummary"]} Job */
 /** @typedef {schemas["InstanceEvent"]} InstanceEvent */
+/** `isCut`: its parameters are too long for a row. @typedef {schemas["Gate"] & { isCut: boolean }} Gate */
+/** @typedef {schemas["ChatThread"]} Thread */
+/** `ids` are of the newest ones; of those before `last`, which is null if there are none, it is not known which are unread.
+ * @typedef {{ count: number, ids: Set<string>, last: string | null }} Unread */
 
 const MAX_JOBS = 2_000;
+const MAX_GATES = 200;
+const MAX_THREADS = 1_000;
+/** Notifications that were heard of, by id only. */
+const MAX_NEWS = 200;
+const MAX_UNREAD = 100;
+const MAX_PARAMETER_CHARS = 10_000;
 const PREVIEW_CHARS = 200;
 const HIDDEN_MS = 250;
 /** Reads of single objects at once. */
@@ -64,8 +75,8 @@ export function createTable(cap) {
       if (known && known.seen < seen) set({ ...known.row, ...change }, seen);
       return known !== undefined;
     },
-    /** @param {string} id */
-    drop: (id) => void (rows.delete(id) && (version.value += 1)),
+    /** Forgets a row that nothing newer than `seen` is known of. @param {string} id @param {number} [seen] */
+    drop: (id, seen = Infinity) => void ((rows.get(id)?.seen ?? Infinity) <= seen && rows.delete(id) && (version.value += 1)),
     clear: () => (rows.clear(), void (version.value += 1)),
   };
 }
@@ -152,6 +163,36 @@ export const jobs = createTable(MAX_JOBS);
 export const counts = signal(null);
 export const haveCountsFailed = signal(false);
 
+/** Calls of tools that wait for a person, or have waited. @type {ReturnType<typeof createTable<Gate>>} */
+export const gates = createTable(MAX_GATES);
+
+/** @type {ReturnType<typeof createTable<Thread>>} */
+export const threads = createTable(MAX_THREADS);
+
+/** The notifications of the user that were heard of. @type {ReturnType<typeof createTable<{ id: string }>>} */
+export const news = createTable(MAX_NEWS);
+
+/** The unread notifications; null until a page asks for them. @type {import("@preact/signals").Signal<Unread | null>} */
+export const unread = signal(null);
+
+/**
+ * How much waits for a user: the user's calls, and jobs to review and stuck ones. Pure.
+ * @param {Pick<Gate, "state" | "user_id">[]} all @param {schemas["StateCounts"] | undefined} states @param {string | undefined} user
+ */
+export function countWaiting(all, states, user) {
+  const calls = all.filter(({ state, user_id: owner }) => state === "pending" && owner === user).length;
+  return calls + (states ? states.submitted + states.stuck : 0);
+}
+
+/** What waits for the user. */
+export const waiting = computed(() => countWaiting(gates.all(), counts.value?.states, who.value?.user));
+
+/** Whether a notification is unread, by what was read last. Pure. @param {{ id: string, read_at?: string | null | undefined }} one @param {Unread | null} known */
+export function isUnread({ id, read_at: readAt }, known) {
+  if (readAt) return false;
+  return !known || known.ids.has(id) || (known.last !== null && id < known.last);
+}
+
 /** Grows when events were missed: pages are read again. */
 export const resyncs = signal(0);
 
@@ -175,6 +216,63 @@ const jobFetcher = createFetcher(async (id) => {
     throw error;
   }
 }, { gapMs: OBJECT_GAP_MS, isPaused });
+
+/** Takes a gate that was read. @param {schemas["Gate"]} gate @param {number} seen */
+export function putGate(gate, seen) {
+  const isCut = JSON.stringify(gate.parameters).length > MAX_PARAMETER_CHARS;
+  gates.put({ ...gate, isCut, ...(isCut && { parameters: null }) }, seen);
+}
+
+/** Reads one gate. @param {string} id @param {AbortSignal} [signal] */
+export async function readGate(id, signal) {
+  const seen = position();
+  const gate = await get("/api/gates/{id}", { path: { id }, ...(signal && { signal }) });
+  putGate(gate, seen);
+  return gate;
+}
+
+/** Reads the gates that wait. @param {AbortSignal} [signal] */
+export async function readGates(signal) {
+  await positioned();
+  const seen = position();
+  const { items, next_cursor: next } = await get("/api/gates", { query: { limit: MAX_GATES }, ...(signal && { signal }) });
+  const listed = new Set(items.map(({ id }) => id));
+  const oldest = (next && items.at(-1)?.id) || "";
+  batch(() => {
+    // Those that are deleted with their thread have no event.
+    for (const { id, state } of gates.all()) if (state === "pending" && id > oldest && !listed.has(id)) gates.drop(id, seen);
+    for (const gate of items) putGate(gate, seen);
+  });
+}
+
+const gatesFetcher = createFetcher(() => readGates(), { gapMs: COUNTS_GAP_MS, atOnce: 1, isPaused });
+
+export const wantGates = () => gatesFetcher.want("gates");
+
+/** Takes a thread that was read, without its messages. @param {Thread & { messages?: unknown, next_cursor?: unknown }} read @param {number} seen */
+export const putThread = ({ messages, next_cursor, ...thread }, seen) => threads.put(thread, seen);
+
+const threadFetcher = createFetcher(async (id) => {
+  const seen = position();
+  try {
+    putThread(await get("/api/chat/threads/{id}", { path: { id }, query: { limit: 1 } }), seen);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) threads.drop(id);
+    throw error;
+  }
+}, { gapMs: OBJECT_GAP_MS, isPaused });
+
+export const wantThread = threadFetcher.want;
+
+const unreadFetcher = createFetcher(async () => {
+  const { items, next_cursor: next, unread_count: count } = await get("/api/notifications", { query: { unread: true, limit: MAX_UNREAD } });
+  unread.value = { count, ids: new Set(items.map(({ id }) => id)), last: (next && items.at(-1)?.id) || null };
+}, { gapMs: COUNTS_GAP_MS, atOnce: 1, isPaused });
+
+export const wantUnread = () => unreadFetcher.want("unread");
+
+/** Reads again what is unread, if a page has asked for it. */
+const renewUnread = () => unread.value && wantUnread();
 
 const countsFetcher = createFetcher(async () => {
   try {
@@ -205,6 +303,33 @@ const HANDLERS = {
   llm_call({ job_id: id, cursor, at }) {
     if (jobs.merge(id, cursor, { last_activity_at: at })) jobFetcher.want(id);
   },
+  /** @param {Extract<InstanceEvent, { kind: "gate_required" }>} event */
+  gate_required({ cursor, data }) {
+    putGate(data, cursor);
+    wantGates();
+  },
+  /** @param {Extract<InstanceEvent, { kind: "gate_resolved" }>} event */
+  gate_resolved({ cursor, data }) {
+    putGate(data, cursor);
+    wantGates();
+    // Its notification is marked as read, without an event.
+    renewUnread();
+  },
+  /** @param {Extract<InstanceEvent, { kind: "notification" }>} event */
+  notification({ cursor, user_id: user, data }) {
+    if (user !== who.value?.user) return;
+    news.put({ id: data.id }, cursor);
+    renewUnread();
+  },
+  /** Which ones were marked, only a read tells. */
+  notifications_read: renewUnread,
+  /** @param {Extract<InstanceEvent, { kind: "thread_state" }>} event */
+  thread_state({ cursor, at, user_id: user, data: { thread_id: id, state } }) {
+    const known = threads.get(id);
+    threads.merge(id, cursor, { state, updated_at: at });
+    // The event has no title. Nothing is read before a page has asked for threads.
+    if (!known?.title && user === who.value?.user && threads.all().length > 0) wantThread(id);
+  },
 };
 
 export const KINDS = Object.keys(HANDLERS);
@@ -228,22 +353,27 @@ export const push = createQueue(
 
 /** Discards what was derived from events and asks pages to read again. */
 export function resync() {
-  jobs.clear();
-  jobFetcher.clear();
+  forget();
   resyncs.value += 1;
   readCounts();
+  wantGates();
+  renewUnread();
+}
+
+function forget() {
+  for (const table of [jobs, gates, threads, news]) table.clear();
+  for (const fetcher of [jobFetcher, threadFetcher]) fetcher.clear();
 }
 
 /** Forgets everything: it was another session's. */
 export function clear() {
-  jobs.clear();
-  jobFetcher.clear();
-  countsFetcher.clear();
+  forget();
+  for (const fetcher of [countsFetcher, gatesFetcher, unreadFetcher]) fetcher.clear();
   counts.value = null;
+  unread.value = null;
 }
 
 /** Reads what a hidden tab, or one without a connection, has not read. */
 export function wake() {
-  jobFetcher.pump();
-  countsFetcher.pump();
+  for (const fetcher of [jobFetcher, countsFetcher, gatesFetcher, threadFetcher, unreadFetcher]) fetcher.pump();
 }

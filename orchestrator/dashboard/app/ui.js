@@ -163,6 +163,31 @@ export function useLoad(load, inputs) {
   return { ...loaded, again: () => setTries(tries + 1) };
 }
 
+/**
+ * A list that is read page by page: the first one, and others when they are asked for. `seen` is the position of the events that the first
+ * page is not older than.
+ * @template Row, Extra
+ * @param {(cursor: string | null, signal?: AbortSignal) => Promise<{ items: Row[], next: string | null, seen: number } & Extra>} read
+ * @param {unknown[]} inputs
+ */
+export function usePages(read, inputs) {
+  const { value: first, error, isLoading, again } = useLoad((signal) => read(null, signal), inputs);
+  /** @typedef {{ of: unknown, items: Row[], next: string | null, error: Error | null }} More */
+  const [more, setMore] = useState(/** @type {More} */ ({ of: null, items: [], next: null, error: null }));
+  /** @type {More} */
+  const pages = more.of === first ? more : { of: first, items: [], next: first?.next ?? null, error: null };
+  async function readMore() {
+    try {
+      const { items, next } = await read(pages.next);
+      setMore({ of: first, items: [...pages.items, ...items], next, error: null });
+    } catch (failure) {
+      setMore({ ...pages, error: /** @type {Error} */ (failure) });
+    }
+  }
+  const items = first ? [...first.items, ...pages.items] : [];
+  return { first, error, isLoading, again, readMore, items, hasMore: pages.next !== null, moreError: pages.error };
+}
+
 export const Loading = () => html`<p class="loading" role="status"><${Icon} name="loading" />${T.loading}</p>`;
 
 /** @param {{ children?: Children }} props */
@@ -183,9 +208,9 @@ export function Failed({ error, again }) {
 
 /**
  * Asks before something is done; the safe button has the focus. With `field` it asks for a text, too.
- * @param {{ title: string, note?: string | undefined, field?: string | undefined, yes: string, no: string, onYes: (text: string) => void, onNo: () => void }} props
+ * @param {{ title: string, note?: string | undefined, field?: string | undefined, isOptional?: boolean, yes: string, no: string, onYes: (text: string) => void, onNo: () => void }} props
  */
-export function Confirm({ title, note, field, yes, no, onYes, onNo }) {
+export function Confirm({ title, note, field, isOptional = false, yes, no, onYes, onNo }) {
   const [text, setText] = useState("");
   function onSubmit(/** @type {Event} */ event) {
     event.preventDefault();
@@ -197,7 +222,7 @@ export function Confirm({ title, note, field, yes, no, onYes, onNo }) {
     <${Dialog} title=${title} onClose=${onNo} isQuestion>
       ${note && html`<p>${note}</p>`}
       <form onSubmit=${onSubmit}>
-        ${field && html`<label for="confirm-text">${field}</label><input id="confirm-text" required value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} />`}
+        ${field && html`<label for="confirm-text">${field}</label><input id="confirm-text" required=${!isOptional} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} />`}
         <p class="line"><button type="button" autofocus onClick=${onNo}>${no}</button> <button type="submit" class="danger">${yes}</button></p>
       </form>
     <//>

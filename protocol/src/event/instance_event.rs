@@ -230,6 +230,8 @@ mod tests {
             routine_id: None,
             run_id: None,
             job_id: Some(JobId::nil()),
+            gate_id: None,
+            thread_id: None,
             channel: None,
             created_at: DateTime::UNIX_EPOCH,
             read_at: None,

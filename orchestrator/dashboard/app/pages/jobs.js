@@ -9,7 +9,7 @@ import { place, setQuery } from "../router.js";
 import { generation, who } from "../session.js";
 import { FINISHED, jobs, resyncs } from "../store.js";
 import { STATES, T } from "../texts.js";
-import { Confirm, CopyAs, Empty, Failed, Heading, Loading, Text, html, useLoad } from "../ui.js";
+import { Confirm, CopyAs, Empty, Failed, Heading, Loading, Text, html, usePages } from "../ui.js";
 import { JobRow } from "./job/row.js";
 
 /** @typedef {import("../store.js").Job} Job */
@@ -34,7 +34,7 @@ async function readPage(given, cursor, signal) {
   const seen = position();
   const { items, next_cursor } = await get("/api/jobs", { query: { ...given, limit: LIMIT, ...(cursor && { cursor }) }, ...(signal && { signal }) });
   for (const job of items) jobs.put(job, seen);
-  return { ids: items.map(({ id }) => id), next: next_cursor ?? null, seen, newest: newestOf(jobs.all()) };
+  return { items: items.map(({ id }) => id), next: next_cursor ?? null, seen, newest: newestOf(jobs.all()) };
 }
 
 /** Ids begin with the time, so newer ones are greater. @param {Job[]} rows */
@@ -119,38 +119,27 @@ function select(id, isOn) {
 export default function Jobs() {
   const given = filters(place.value.query);
   const key = JSON.stringify(given);
-  const { value, error, isLoading, again } = useLoad((signal) => readPage(given, null, signal), [key, generation.value, resyncs.value]);
-  const [more, setMore] = useState(/** @type {{ of: any, ids: string[], next: string | null, error: Error | null }} */ ({ of: null, ids: [], next: null, error: null }));
+  const { first, items: ids, error, isLoading, again, readMore, hasMore, moreError } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
   useEffect(() => bindRows(".rows a.open"), []);
   useEffect(() => () => void (selected.value = new Set()), [key]);
-  const pages = more.of === value ? more : { of: value, ids: [], next: value?.next ?? null, error: null };
-  const ids = [...(value?.ids ?? []), ...pages.ids];
   const rows = ids.flatMap((id) => jobs.get(id) ?? []);
   const canWrite = who.value?.role !== "viewer";
-  useEffect(() => jobs.show(ids), [ids.length, value]);
+  useEffect(() => jobs.show(ids), [ids.length, first]);
   useEffect(() => () => jobs.show([]), []);
-  async function readMore() {
-    try {
-      const { ids: added, next } = await readPage(given, pages.next);
-      setMore({ of: value, ids: [...pages.ids, ...added], next, error: null });
-    } catch (failure) {
-      setMore({ ...pages, error: /** @type {Error} */ (failure) });
-    }
-  }
-  const added = value && !isLoading ? countNew(jobs.since(value.seen), { ids, given, hasMore: pages.next !== null, newest: value.newest }) : 0;
+  const added = first && !isLoading ? countNew(jobs.since(first.seen), { ids, given, hasMore, newest: first.newest }) : 0;
   return html`
     <div class="line"><${Heading}>${title}<//> ${canWrite && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
     <${Filters} given=${given} />
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${added > 0 && html`<p class="line"><button type="button" onClick=${again}>${T.jobs.added(added)}</button></p>`}
     ${canWrite && html`<${Selection} rows=${rows} />`}
-    ${!value && isLoading && html`<${Loading} />`}
-    ${value && ids.length === 0 && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.jobs.noMatch : T.now.noJobs}</p><//>`}
+    ${!first && isLoading && html`<${Loading} />`}
+    ${first && ids.length === 0 && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.jobs.noMatch : T.now.noJobs}</p><//>`}
     ${rows.length > 0 && html`
       <ul class="rows">${rows.map((job) => html`
         <${JobRow} key=${job.id} job=${job} isSelected=${selected.value.has(job.id)} onSelect=${canWrite ? select : null} />`)}</ul>`}
-    ${pages.error && html`<${Failed} error=${pages.error} again=${readMore} />`}
-    ${pages.next && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button> <span class="note">${T.jobs.shown(rows.length)}</span></p>`}
+    ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
+    ${hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button> <span class="note">${T.jobs.shown(rows.length)}</span></p>`}
     <${CopyAs} cli=${cliOf(given)} path=${`/api/jobs?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
   `;
 }

@@ -1,7 +1,8 @@
 // The prompts of a job, and the form for another one while it works. What is written stays until it is sent, also when the page is left.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, get, newIntent, post } from "../../api.js";
+import { get, post } from "../../api.js";
+import { useSending } from "../../sending.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
 import { Text, Time, html, now, useLoad } from "../../ui.js";
@@ -33,54 +34,21 @@ function Prompts({ id, sent, isOver }) {
 
 /** @param {{ id: string, onSent: () => void }} props */
 function Form({ id, onSent }) {
-  const draft = `gantry.prompt.${id}`;
-  const [text, setText] = useState(sessionStorage.getItem(draft) ?? "");
   const [mode, setMode] = useState("steer");
-  /** Names what is in the form, so that it arrives once. */
-  const intent = useRef(newIntent());
-  const isSending = useRef(false);
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
-  useEffect(() => sessionStorage.setItem(draft, text), [text]);
-  /** @param {() => void} change */
-  const edit = (change) => {
-    intent.current = newIntent();
-    change();
-  };
-  async function send() {
-    if (!text.trim() || isSending.current) return;
-    const used = intent.current;
-    isSending.current = true;
-    setState({ isBusy: true, error: null });
-    let error = null;
-    try {
-      await post("/api/jobs/{id}/prompt", { path: { id }, body: { content: text, mode }, intent: used });
-      // What was written meanwhile is another prompt.
-      if (intent.current === used) edit(() => setText(""));
-      onSent();
-    } catch (failure) {
-      error = /** @type {Error} */ (failure);
-      // It was refused. After other failures it may have arrived: the same intent is sent again.
-      if (error instanceof ApiError && error.status >= 400 && error.status < 500 && intent.current === used) intent.current = newIntent();
-    }
-    isSending.current = false;
-    setState({ isBusy: false, error });
-  }
-  const onSubmit = (/** @type {Event} */ event) => (event.preventDefault(), void send());
-  const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
-    if (event.key !== "Enter" || !(event.metaKey || event.ctrlKey)) return;
-    event.preventDefault();
-    void send();
-  };
+  const { text, write, isBusy, error, onInput, onSubmit, onKeyDown } = useSending(`prompt.${id}`, async (content, intent) => {
+    await post("/api/jobs/{id}/prompt", { path: { id }, body: { content, mode }, intent });
+    onSent();
+  });
   const radio = (/** @type {"steer" | "queue"} */ name) => html`
-    <label class="check"><input type="radio" name="mode" checked=${mode === name} onChange=${() => edit(() => setMode(name))} />${T.prompt[name]}</label>`;
+    <label class="check"><input type="radio" name="mode" checked=${mode === name} onChange=${() => (write(), setMode(name))} />${T.prompt[name]}</label>`;
   return html`
     <form class="prompt" onSubmit=${onSubmit}>
       <label for="prompt">${T.prompt.title}</label>
-      <textarea id="prompt" rows="2" value=${text} onInput=${(/** @type {any} */ event) => edit(() => setText(event.target.value))} onKeyDown=${onKeyDown}></textarea>
+      <textarea id="prompt" rows="2" value=${text} onInput=${onInput} onKeyDown=${onKeyDown}></textarea>
       <div class="line">${radio("steer")} ${radio("queue")}
-        <button type="submit" disabled=${state.isBusy || !text.trim()}>${state.isBusy ? T.prompt.busy : T.prompt.send}</button>
+        <button type="submit" disabled=${isBusy || !text.trim()}>${isBusy ? T.prompt.busy : T.prompt.send}</button>
       </div>
-      ${state.error && html`<p class="failure" role="alert"><${Text}>${state.error.message}<//></p>`}
+      ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}
     </form>
   `;
 }

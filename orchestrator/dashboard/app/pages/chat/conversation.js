@@ -1,0 +1,159 @@
+// The entries of a thread, and the answer that is being written. Pure: pages and events go in, rows come out.
+//
+// Owns the order of entries, which arrive twice and in any order of pages, how many are kept, and which pieces of an answer count.
+
+/** @typedef {{ id: string, seq: number | null, at: string, role: string } & Record<string, any>} Entry */
+/** A call and its result are one row. @typedef {{ key: string, entry: Entry, result: Entry | null }} Row */
+/** `isCut`: its beginning was not heard, or is too long ago. @typedef {{ text: string, reasoning: string, isCut: boolean }} Live */
+/** @typedef {{ id: string, call_id?: string | null | undefined, created_at: string }} Parked */
+
+export const MAX_ENTRIES = 1_000;
+const MAX_CHARS = 4_000_000;
+const LIVE_CHARS = 65_536;
+
+/** Entries of the agent: the pieces before one are in it. */
+const OF_AGENT = new Set(["assistant", "tool_use", "error"]);
+
+/** @param {Entry} entry */
+const charsOf = ({ content, output, input }) => (content ?? output ?? JSON.stringify(input) ?? "").length;
+
+/** Queued entries are behind the others; ids begin with the time. @param {Entry} one @param {Entry} other */
+function compare(one, other) {
+  const [first, second] = [one.seq ?? Infinity, other.seq ?? Infinity];
+  if (first !== second) return first - second;
+  return one.id < other.id ? -1 : 1;
+}
+
+/** Joins calls with their results. Other turns may use the same ids. @param {Entry[]} entries @returns {Row[]} */
+export function rowsOf(entries) {
+  /** @type {Map<string, Row>} */
+  const open = new Map();
+  return entries.flatMap((entry) => {
+    const call = entry["call_id"];
+    const row = entry.role === "tool_result" ? open.get(call) : undefined;
+    if (row) {
+      row.result = entry;
+      open.delete(call);
+      return [];
+    }
+    const added = { key: entry.id, entry, result: null };
+    if (entry.role === "tool_use") open.set(call, added);
+    return [added];
+  });
+}
+
+/**
+ * The row that each gate belongs to: the last call with its id that was made before it. `null` has those without a row.
+ * @template {Parked} Gate
+ * @param {Row[]} rows @param {Gate[]} gates @returns {Map<string | null, Gate[]>}
+ */
+export function placesOf(rows, gates) {
+  /** @type {Map<string | null, Gate[]>} */
+  const places = new Map();
+  for (const gate of gates) {
+    const calls = rows.filter(({ entry }) => entry.role === "tool_use" && entry["call_id"] === gate.call_id);
+    const row = calls.findLast(({ entry }) => Date.parse(entry.at) <= Date.parse(gate.created_at)) ?? calls.findLast(({ result }) => !result);
+    const key = row?.key ?? null;
+    places.set(key, [...(places.get(key) ?? []), gate]);
+  }
+  return places;
+}
+
+export function createConversation() {
+  /** @type {Map<string, Entry>} */
+  const entries = new Map();
+  /** @type {Row[] | null} */
+  let rows = null;
+  /** Where the page before the first entry is. @type {string | null} */
+  let cursor = null;
+  let isFull = false;
+  let chars = 0;
+  /** @type {Live | null} */
+  let live = null;
+  let progress = "";
+
+  const inOrder = () => [...entries.values()].sort(compare);
+
+  /** @param {Entry} entry */
+  function put(entry) {
+    const known = entries.get(entry.id);
+    // A queued entry gets its place later, which what was written before does not know.
+    if (known && (known.seq !== null || entry.seq === null)) return;
+    if (known) chars -= charsOf(known);
+    chars += charsOf(entry);
+    entries.set(entry.id, entry);
+    rows = null;
+  }
+
+  function clear() {
+    entries.clear();
+    [rows, cursor, isFull, chars] = [null, null, false, 0];
+  }
+
+  function trim() {
+    if (entries.size <= MAX_ENTRIES && chars <= MAX_CHARS) return;
+    for (const entry of inOrder()) {
+      if (entries.size <= 1 || (entries.size <= MAX_ENTRIES && chars <= MAX_CHARS)) break;
+      entries.delete(entry.id);
+      chars -= charsOf(entry);
+    }
+    // The pages before the first entry follow one that is no longer here.
+    [rows, cursor, isFull] = [null, null, true];
+  }
+
+  /** @param {any} piece */
+  function takePiece({ kind, text }) {
+    progress = "";
+    if (kind === "start") live = { text: "", reasoning: "", isCut: false };
+    else {
+      const { text: before, reasoning, isCut } = live ?? { text: "", reasoning: "", isCut: true };
+      const all = (kind === "text" ? before : reasoning) + text;
+      const kept = all.slice(-LIVE_CHARS);
+      live = { text: before, reasoning, isCut: isCut || kept !== all, [kind]: kept };
+    }
+  }
+
+  return {
+    rows: () => (rows ??= rowsOf(inOrder())),
+    live: () => live,
+    /** What the turn waits for. */
+    progress: () => progress,
+    cursor: () => cursor,
+    /** Whether there is no room for earlier entries. */
+    isFull: () => isFull,
+    /** Takes the newest page. @param {Entry[]} page @param {string | null} next where the page before it is */
+    newest(page, next) {
+      const last = Math.max(0, ...[...entries.values()].map(({ seq }) => seq ?? 0));
+      const begin = page[0]?.seq ?? Infinity;
+      // What is between is not here, so what is here is not the end of the thread.
+      const isApart = entries.size > 0 && next !== null && begin > last + 1;
+      if (isApart) clear();
+      if (entries.size === 0) cursor = next;
+      page.forEach(put);
+      trim();
+    },
+    /** Takes the page before the first entry. @param {Entry[]} page @param {string | null} next */
+    earlier(page, next) {
+      if (entries.size + page.length > MAX_ENTRIES) {
+        [cursor, isFull] = [null, true];
+        return;
+      }
+      page.forEach(put);
+      cursor = next;
+    },
+    /** Takes an event of the thread's stream. @param {string} name @param {any} data */
+    take(name, data) {
+      if (name === "delta") takePiece(data);
+      else if (name === "status") progress = data.message;
+      else if (name === "thread_state") {
+        if (data.state !== "processing") [live, progress] = [null, ""];
+      } else if (data.role) {
+        put(data);
+        if (OF_AGENT.has(data.role)) [live, progress] = [null, ""];
+        trim();
+      }
+    },
+    /** Forgets the pieces: others may have been missed. */
+    dropLive: () => void ([live, progress] = [null, ""]),
+  };
+}

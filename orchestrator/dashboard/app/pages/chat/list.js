@@ -1,0 +1,77 @@
+// The threads of the user with their states, and the button for another one.
+
+import { useRef, useState } from "preact/hooks";
+import { get, newIntent, post } from "../../api.js";
+import { position, positioned } from "../../live.js";
+import { go } from "../../router.js";
+import { generation, who } from "../../session.js";
+import { putThread, resyncs, threads } from "../../store.js";
+import { T } from "../../texts.js";
+import { Failed, Icon, Loading, Text, html, usePages } from "../../ui.js";
+import { Added } from "../inbox/added.js";
+
+/** @typedef {import("../../store.js").Thread} Thread */
+
+const LIMIT = 50;
+const ICONS = { idle: "event", processing: "in_progress", awaiting_approval: "waits" };
+
+/** @param {string | null} cursor @param {AbortSignal} [signal] */
+async function read(cursor, signal) {
+  await positioned();
+  const seen = position();
+  const { items, next_cursor: next } = await get("/api/chat/threads", { query: { limit: LIMIT, ...(cursor && { cursor }) }, ...(signal && { signal }) });
+  for (const thread of items) putThread(thread, seen);
+  return { items: items.map(({ id }) => id), next: next ?? null, seen };
+}
+
+/** The named threads, such as `main`, before the others, which stay in their order. Pure. @template {{ key?: string | null | undefined }} Row @param {Row[]} rows */
+export const namedFirst = (rows) => [...rows.filter(({ key }) => key), ...rows.filter(({ key }) => !key)];
+
+/** Begins another thread with the command that does so in the one in view. @param {{ name: string }} props */
+function NewThread({ name }) {
+  const intent = useRef(newIntent());
+  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
+  async function begin() {
+    setState({ isBusy: true, error: null });
+    try {
+      const { thread_id: id } = await post("/api/chat/send", { body: { content: "/new", thread_id: name }, intent: intent.current });
+      intent.current = newIntent();
+      setState({ isBusy: false, error: null });
+      go(`/chat/${id}`);
+    } catch (error) {
+      setState({ isBusy: false, error: /** @type {Error} */ (error) });
+    }
+  }
+  return html`
+    <p class="line"><button type="button" disabled=${state.isBusy} onClick=${begin}>${T.chat.new}</button></p>
+    ${threads.all().some(({ id, key }) => key && [id, key].includes(name)) && html`<p class="note">${T.chat.newNote}</p>`}
+    ${state.error && html`<p class="failure" role="alert"><${Text}>${state.error.message}<//></p>`}
+  `;
+}
+
+/** @param {{ thread: Thread, isCurrent: boolean }} props */
+const Item = ({ thread, isCurrent }) => html`
+  <li><a href=${`/chat/${thread.key ?? thread.id}`} aria-current=${isCurrent ? "page" : undefined}>
+    <${Icon} name=${ICONS[thread.state]} /><span class="name"><${Text}>${thread.key ?? (thread.title || T.chat.untitled)}<//></span></a>
+    <span class="note">${T.chat.states[thread.state]}</span></li>
+`;
+
+/** @param {{ name: string }} props */
+export function Threads({ name }) {
+  const { first, items: ids, error, isLoading, again, readMore, hasMore, moreError } = usePages(read, [generation.value, resyncs.value]);
+  const rows = namedFirst(ids.flatMap((id) => threads.get(id) ?? []));
+  const listed = new Set(ids);
+  const added = first && !isLoading ? threads.since(first.seen).filter(({ id }) => !listed.has(id) && id > (ids[0] ?? "")).length : 0;
+  const canWrite = who.value?.role !== "viewer";
+  return html`
+    <section class="threads" aria-label=${T.chat.threads}>
+      ${canWrite && rows.length > 0 && html`<${NewThread} name=${name} />`}
+      <${Added} count=${added} show=${again} />
+      ${error && html`<${Failed} error=${error} again=${again} />`}
+      ${!first && isLoading && html`<${Loading} />`}
+      <ul>${rows.map((thread) => html`<${Item} key=${thread.id} thread=${thread} isCurrent=${[thread.id, thread.key].includes(name)} />`)}</ul>
+      ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
+      ${hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button></p>`}
+    </section>
+  `;
+}

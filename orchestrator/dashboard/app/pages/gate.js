@@ -1,0 +1,37 @@
+// One gate: a call of a tool that waits for a person, or what became of it.
+
+import { useEffect } from "preact/hooks";
+import { positioned } from "../live.js";
+import { place } from "../router.js";
+import { generation } from "../session.js";
+import { gates, readGate, resyncs } from "../store.js";
+import { T } from "../texts.js";
+import { CopyAs, Failed, Heading, Loading, html, useLoad, useSubject } from "../ui.js";
+import { Card, bindGateKeys } from "./gate/card.js";
+
+export const title = T.gate.title;
+
+/** @param {string} id @param {AbortSignal} signal */
+async function read(id, signal) {
+  await positioned();
+  return readGate(id, signal);
+}
+
+export default function GatePage() {
+  const { id = "" } = place.value.params;
+  const { value, error, isLoading, again } = useLoad((signal) => read(id, signal), [id, generation.value, resyncs.value]);
+  const known = gates.get(id);
+  const gate = known ?? (value && { ...value, isCut: false });
+  useSubject(gate?.tool);
+  useEffect(() => bindGateKeys(true), []);
+  useEffect(() => {
+    gates.show([id]);
+    return () => gates.show([]);
+  }, [id]);
+  return html`
+    <${Heading}>${title}<//>
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${!gate && isLoading && html`<${Loading} />`}
+    ${gate && html`<${Card} gate=${gate} /><${CopyAs} cli=${`gantry gate show ${id}`} path=${`/api/gates/${id}`} />`}
+  `;
+}

@@ -1,0 +1,204 @@
+// The card of a gate: a call of a tool that waits for a person, with all that a decision needs. The same in the inbox, on its page, and in chats.
+//
+// Owns that nothing is approved by accident: a button that has just appeared or moved does nothing yet, and each approval names the digest of
+// the parameters that are shown.
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { ApiError, get, post } from "../../api.js";
+import { relative, shortId } from "../../format.js";
+import { bind } from "../../keys.js";
+import { position } from "../../live.js";
+import { who } from "../../session.js";
+import { putGate, readGate, threads, wantThread } from "../../store.js";
+import { T } from "../../texts.js";
+import { Confirm, Copy, Failed, Icon, Loading, Text, Time, announce, html, now, useLoad } from "../../ui.js";
+import { marked } from "../job/code.js";
+import { choicesOf, createSteady, decisionOf, partsOf } from "./rules.js";
+
+/** @typedef {import("../../store.js").Gate} Gate */
+/** @typedef {import("./rules.js").Choice} Choice */
+
+const HOLD_MS = 500;
+const LOOK_MS = 100;
+const DIGEST_CHARS = 8;
+const ICONS = { pending: "waits", approved: "completed", denied: "cancelled", expired: "stuck" };
+
+// --- buttons that have moved
+
+/** Looks at all buttons that could be pressed, while the page is visible. @type {Set<() => void>} */
+const looks = new Set();
+/** @type {ReturnType<typeof setInterval> | undefined} */
+let timer;
+
+function run() {
+  clearInterval(timer);
+  if (looks.size > 0 && !document.hidden) timer = setInterval(() => looks.forEach((look) => look()), LOOK_MS);
+}
+document.addEventListener("visibilitychange", run);
+
+/** Whether an element stays where it is. @param {{ current: HTMLElement | null }} element @param {boolean} isWanted */
+function useSteady(element, isWanted) {
+  const steady = useMemo(() => createSteady(HOLD_MS), []);
+  const [isSteady, setIsSteady] = useState(false);
+  const look = () => {
+    const box = element.current?.getBoundingClientRect();
+    return box !== undefined && steady.look([box.left, box.top, box.width, box.height].map(Math.round).join(), performance.now());
+  };
+  useEffect(() => {
+    if (!isWanted) return;
+    const update = () => setIsSteady(look());
+    looks.add(update);
+    run();
+    return () => {
+      looks.delete(update);
+      run();
+    };
+  }, [isWanted]);
+  return { isSteady, look };
+}
+
+// --- parameters
+
+/** The parameters of a gate; those that are too long for the store are read. @param {Gate} gate */
+function useParameters({ id, isCut, parameters }) {
+  const { value, error, again } = useLoad(async (signal) => (isCut ? get("/api/gates/{id}", { path: { id }, signal }) : null), [id, isCut]);
+  return { parameters: isCut ? value?.parameters : parameters, isKnown: !isCut || value !== null, error, again };
+}
+
+/** @param {{ parameters: unknown }} props */
+const Parameters = ({ parameters }) => html`
+  <dl class="parameters">
+    ${partsOf(parameters).map(({ name, text }) => html`
+      <div key=${name}>${name && html`<dt><${Text}>${marked(name)}<//></dt>`}
+        <dd><pre tabindex="0" role="group" aria-label=${name || T.gate.parameters}><${Text}>${marked(text)}<//></pre></dd></div>`)}
+  </dl>
+`;
+
+// --- decisions
+
+/** Sends decisions about a gate. After a refusal the gate is read, so that the card shows what it is now. @param {Gate} gate */
+function useDecision(gate) {
+  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null, isForgotten: boolean }} */ ({ isBusy: false, error: null, isForgotten: false }));
+  const isBusy = useRef(false);
+  /** @param {Choice} choice @param {string} [reason] */
+  async function decide(choice, reason) {
+    if (isBusy.current) return;
+    isBusy.current = true;
+    setState({ isBusy: true, error: null, isForgotten: false });
+    const [path, seen] = [{ id: gate.id }, position()];
+    let error = null;
+    let isForgotten = false;
+    try {
+      const { remembered, ...after } = await post("/api/gates/{id}/resolve", { path, body: decisionOf(choice, gate, reason) });
+      putGate(after, seen);
+      isForgotten = (choice === "thread" || choice === "user") && !remembered;
+      announce(T.gate.states[after.state]);
+    } catch (failure) {
+      error = /** @type {Error} */ (failure);
+      if (error instanceof ApiError && error.status === 409) await readGate(gate.id).catch(() => {});
+    }
+    isBusy.current = false;
+    setState({ isBusy: false, error, isForgotten });
+  }
+  return { ...state, decide };
+}
+
+/** The buttons, each with what it does. @param {{ gate: Gate, isKnown: boolean, isBusy: boolean, decide: (choice: Choice, reason?: string) => void }} props */
+function Choices({ gate, isKnown, isBusy, decide }) {
+  const [isAsking, setIsAsking] = useState(false);
+  const list = useRef(/** @type {HTMLUListElement | null} */ (null));
+  const choices = choicesOf(gate, who.value, now.value);
+  const canApprove = isKnown && choices.includes("once");
+  const { isSteady, look } = useSteady(list, canApprove);
+  if (choices.length === 0) return null;
+  const isReady = (/** @type {Choice} */ choice) => !isBusy && (choice === "deny" || (canApprove && isSteady));
+  /** @param {Choice} choice */
+  function press(choice) {
+    if (!isReady(choice)) return;
+    if (choice === "deny") setIsAsking(true);
+    // It may have moved since the last look.
+    else if (look()) decide(choice);
+  }
+  // Buttons that wait keep the focus, which disabled ones would lose.
+  return html`
+    <ul class="choices" ref=${list}>
+      ${choices.map((choice) => html`<li key=${choice}>
+        <button type="button" data-choice=${choice} class=${choice === "deny" ? "danger" : ""} aria-disabled=${isReady(choice) ? undefined : "true"}
+          aria-describedby=${`${choice}-${gate.id}`} onClick=${() => press(choice)}>${T.gate.choices[choice]}</button>
+        <span class="note" id=${`${choice}-${gate.id}`}>${T.gate.effects[choice]}</span></li>`)}
+    </ul>
+    ${!choices.includes("once") && html`<p class="note">${T.gate.denyOnly}</p>`}
+    ${isAsking && html`<${Confirm} title=${T.gate.denyQuestion} field=${T.gate.reason} isOptional yes=${T.gate.choices.deny} no=${T.job.keep}
+      onYes=${(/** @type {string} */ reason) => (setIsAsking(false), decide("deny", reason))} onNo=${() => setIsAsking(false)} />`}
+  `;
+}
+
+/** What became of it. @param {{ gate: Gate }} props */
+export const Outcome = ({ gate }) => html`
+  <p class="line"><span class="state"><${Icon} name=${ICONS[gate.state]} />${T.gate.states[gate.state]}</span>
+    ${gate.resolved_at && html`<${Time} at=${gate.resolved_at} />`}
+    ${gate.resolved_by && html`<span class="note">${T.gate.by} <${Text}>${gate.resolved_by}<//></span>`}
+    ${gate.state === "denied" && !gate.resolved_by && html`<span class="note">${T.gate.stopped}</span>`}
+    ${gate.decision === "always" && html`<span class="note">${T.gate.always}</span>`}</p>
+  ${gate.reason && html`<p><span class="note">${T.job.reason}:</span> <${Text}>${gate.reason}<//></p>`}
+`;
+
+// --- the card
+
+/** The name of the thread, where it is known. @param {{ gate: Gate }} props */
+function ThreadLink({ gate: { thread_id: id, user_id: user } }) {
+  const known = threads.get(id);
+  useEffect(() => {
+    // Those of others are not in the list of threads.
+    if (!known && user === who.value?.user) wantThread(id);
+  }, [id, known === undefined]);
+  return html`<a href=${`/chat/${id}`}><${Text}>${known?.key || known?.title || shortId(id)}<//></a>`;
+}
+
+/** @param {{ gate: Gate }} props */
+const Asked = ({ gate }) => html`
+  <p class="note line"><span>${T.gate.askedBy} <${Text}>${gate.user_id}<//></span> <${Time} at=${gate.created_at} />
+    <span>${T.gate.thread} <${ThreadLink} gate=${gate} /></span>
+    ${gate.state === "pending" && html`<span>${Date.parse(gate.expires_at) > now.value ? T.gate.expires : T.gate.expired} <${Time} at=${gate.expires_at} /> (${relative(Date.parse(gate.expires_at), now.value)})</span>`}</p>
+`;
+
+/** @param {{ gate: Gate, level?: 2 | 3 }} props */
+export function Card({ gate, level = 2 }) {
+  const card = useRef(/** @type {HTMLElement | null} */ (null));
+  const { parameters, isKnown, error: unread, again } = useParameters(gate);
+  const { decide, isBusy, error, isForgotten } = useDecision(gate);
+  const isPending = gate.state === "pending";
+  const wasPending = useRef(isPending);
+  useEffect(() => {
+    // The buttons that had the focus are gone.
+    if (wasPending.current && !isPending && document.activeElement === document.body) card.current?.focus();
+    wasPending.current = isPending;
+  }, [isPending]);
+  return html`
+    <article class="gate" tabindex="-1" ref=${card} aria-label=${`${T.gate.title}: ${gate.tool}`}>
+      <${`h${level}`}><${Icon} name=${ICONS[gate.state]} /><a class="open" href=${`/inbox/gates/${gate.id}`}><${Text}>${gate.tool}<//></a><//>
+      <${Asked} gate=${gate} />
+      ${gate.reasoning && html`<blockquote><${Text}>${marked(gate.reasoning)}<//></blockquote>`}
+      ${unread && html`<${Failed} error=${unread} again=${again} />`}
+      ${isKnown ? html`<${Parameters} parameters=${parameters} />` : !unread && html`<${Loading} />`}
+      <p class="note line"><span>${T.gate.digest} <code title=${gate.parameters_digest}>${gate.parameters_digest.slice(0, DIGEST_CHARS)}…</code></span>
+        ${isKnown && html`<${Copy} text=${JSON.stringify(parameters, null, 2)} label="JSON" name=${T.gate.parameters} />`}</p>
+      ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}
+      ${isPending ? html`<${Choices} gate=${gate} isKnown=${isKnown} isBusy=${isBusy} decide=${decide} />` : html`<${Outcome} gate=${gate} />`}
+      ${isForgotten && html`<p class="note">${T.gate.forgotten}</p>`}
+    </article>
+  `;
+}
+
+/** Keys for the card that has the focus, or for the only one of a page. The button is pressed, so its rules hold. @param {boolean} isOnly */
+export function bindGateKeys(isOnly) {
+  /** @param {Choice} choice */
+  const press = (choice) => {
+    const card = document.activeElement?.closest(".gate") ?? (isOnly ? document.querySelector(".gate") : null);
+    /** @type {HTMLElement | null | undefined} */ (card?.querySelector(`[data-choice=${choice}]`))?.click();
+  };
+  return bind([
+    { key: "a", text: T.keys.approve, run: () => press("once") },
+    { key: "d", text: T.keys.deny, run: () => press("deny") },
+  ]);
+}

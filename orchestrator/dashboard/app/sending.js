@@ -1,0 +1,56 @@
+// A text that is sent once: its draft, which outlives the page, its idempotency key, and what became of sending it.
+
+import { useRef, useState } from "preact/hooks";
+import { ApiError, newIntent } from "./api.js";
+import { drafts } from "./session.js";
+
+/**
+ * `name` is that of the draft. After a failure that leaves open whether the text has arrived, the same intent is sent again.
+ * @param {string} name @param {(text: string, intent: string) => Promise<void>} send
+ */
+export function useSending(name, send) {
+  const [text, setText] = useState(() => String(drafts.get(name)?.text ?? ""));
+  /** Names what is in the form, so that it arrives once. */
+  const intent = useRef(/** @type {string | null} */ (null));
+  intent.current ??= String(drafts.get(name)?.intent ?? newIntent());
+  const isSending = useRef(false);
+  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
+
+  /** Another text is another intent, and so is what else a form has. @param {string} [next] */
+  function write(next = text) {
+    intent.current = newIntent();
+    setText(next);
+    if (next) drafts.set(name, { text: next, intent: intent.current });
+    else drafts.remove(name);
+  }
+
+  async function submit() {
+    if (!text.trim() || isSending.current) return;
+    const used = String(intent.current);
+    isSending.current = true;
+    setState({ isBusy: true, error: null });
+    let error = null;
+    try {
+      await send(text, used);
+      // What was written meanwhile is another text.
+      if (intent.current === used) write("");
+    } catch (failure) {
+      error = /** @type {Error} */ (failure);
+      const isRefused = error instanceof ApiError && error.status >= 400 && error.status < 500;
+      if (isRefused && intent.current === used) write();
+    }
+    isSending.current = false;
+    setState({ isBusy: false, error });
+  }
+
+  return {
+    text, write, ...state,
+    onInput: (/** @type {any} */ event) => write(event.target.value),
+    onSubmit: (/** @type {Event} */ event) => (event.preventDefault(), void submit()),
+    onKeyDown(/** @type {KeyboardEvent} */ event) {
+      if (event.key !== "Enter" || !(event.metaKey || event.ctrlKey)) return;
+      event.preventDefault();
+      void submit();
+    },
+  };
+}
