@@ -99,6 +99,7 @@ mod tests {
             state,
             thread_id: ThreadId::nil(),
             user_id: "ada".to_owned(),
+            call_id: None,
             tool: "http".to_owned(),
             parameters: json!({}),
             parameters_digest: "d".to_owned(),

@@ -9,7 +9,7 @@ use protocol::{
     AuditOutcome, GateId, InstanceEventData, JobId, Notification, NotificationDelivery, NotificationId,
     NotificationKind, RoutineId, RunId, ThreadId,
 };
-use sqlx::{AssertSqlSafe, FromRow, QueryBuilder, Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, FromRow, QueryBuilder, Sqlite, SqliteConnection, SqliteExecutor};
 use uuid::Uuid;
 
 use super::{
@@ -174,7 +174,7 @@ impl Store {
                 .execute(&mut tx.db)
                 .await?;
             audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
-            append_read(tx, &user, (id, 1), entry.at).await?;
+            append_read(tx, &user, (Some(id), None), entry.at).await?;
             Ok(MarkedRead::Done(Notification { read_at: Some(entry.at), ..notification }))
         }))
         .await
@@ -195,7 +195,7 @@ impl Store {
             let read = read.bind(&user).bind(up_to).bind(entry.at).execute(&mut tx.db).await?.rows_affected();
             if read > 0 {
                 audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
-                append_read(tx, &user, (up_to, read), entry.at).await?;
+                append_read(tx, &user, (None, Some(up_to)), entry.at).await?;
             }
             Ok(read)
         }))
@@ -204,14 +204,7 @@ impl Store {
 
     /// How many notifications of a user are unread, at most [`MAX_COUNTED`].
     pub async fn unread_notifications(&self, user: &str) -> Result<u64, StoreError> {
-        let unread: i64 = sqlx::query_scalar(
-            "SELECT COUNT(*) FROM (SELECT 1 FROM notifications WHERE user_id = $1 AND read_at IS NULL LIMIT $2)",
-        )
-        .bind(user)
-        .bind(MAX_COUNTED)
-        .fetch_one(&self.read)
-        .await?;
-        Ok(count(unread))
+        unread_count(&self.read, user).await
     }
 
     /// Deletes some old notifications, then of the oldest of users who have too many. Returns how many.
@@ -257,10 +250,23 @@ pub(super) async fn settle(tx: &mut WriteTx, id: NotificationId, at: DateTime<Ut
 async fn append_read(
     tx: &mut WriteTx,
     user: &str,
-    (up_to, count): (NotificationId, u64),
+    (notification_id, up_to): (Option<NotificationId>, Option<NotificationId>),
     at: DateTime<Utc>,
 ) -> Result<(), StoreError> {
-    instance_events::append(tx, user, at, &InstanceEventData::NotificationsRead { up_to, count }).await
+    let unread_count = unread_count(&mut tx.db, user).await?;
+    let event = InstanceEventData::NotificationsRead { notification_id, up_to, unread_count };
+    instance_events::append(tx, user, at, &event).await
+}
+
+async fn unread_count(db: impl SqliteExecutor<'_>, user: &str) -> Result<u64, StoreError> {
+    let unread: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM (SELECT 1 FROM notifications WHERE user_id = $1 AND read_at IS NULL LIMIT $2)",
+    )
+    .bind(user)
+    .bind(MAX_COUNTED)
+    .fetch_one(db)
+    .await?;
+    Ok(count(unread))
 }
 
 /// Like [`insert`], with this id.

@@ -91,12 +91,14 @@ pub enum InstanceEventData {
     },
     /// A user got a notification.
     Notification(Box<Notification>),
-    /// A user marked notifications as read.
+    /// A user marked notifications as read: one, or all up to one.
     NotificationsRead {
-        /// The newest one that was marked.
-        up_to: NotificationId,
-        /// How many.
-        count: u64,
+        /// The one that was marked.
+        notification_id: Option<NotificationId>,
+        /// The newest of those that were marked together.
+        up_to: Option<NotificationId>,
+        /// The user's notifications that are still unread; 1,000 stands for that many or more.
+        unread_count: u64,
     },
     /// A run was recorded, started or ended.
     Run(Box<RoutineRun>),
