@@ -11,14 +11,21 @@ tools="${BROWSER_NODE_DIRECTORY:?a directory in which npm installed package.json
 work="$(mktemp -d)"
 server=""
 
+# A server that is started again when a story ends it.
 start() {
-  GANTRY_BIND="127.0.0.1:$port" RUST_LOG=warn "$gantry" serve >>"$work/serve.log" 2>&1 &
+  rm -f "$work/stopped"
+  while [ ! -e "$work/stopped" ]; do
+    GANTRY_BIND="127.0.0.1:$port" RUST_LOG=warn "$gantry" serve >>"$work/serve.log" 2>&1 &
+    echo $! >"$work/pid"
+    wait $! || true
+  done &
   server=$!
   wait_for "$GANTRY_URL/readyz"
 }
 stop() {
   if [ -z "$server" ]; then return; fi
-  kill "$server" 2>/dev/null || true
+  touch "$work/stopped"
+  kill "$(cat "$work/pid")" 2>/dev/null || true
   wait "$server" 2>/dev/null || true
   server=""
 }
@@ -62,7 +69,8 @@ echo "--- stories in a browser"
 GANTRY_TOKEN="$("$gantry" token create --user ada --role user --ttl 1h)"
 export GANTRY_TOKEN
 code() { "$gantry" dashboard | sed 's/.*#code=//'; }
-GANTRY_TEST_URL="$GANTRY_URL" GANTRY_TEST_TOKEN="$GANTRY_TOKEN" GANTRY_TEST_CODES="$(code),$(code)" node --test "$here/stories.test.mjs"
+GANTRY_TEST_URL="$GANTRY_URL" GANTRY_TEST_TOKEN="$GANTRY_TOKEN" GANTRY_TEST_CODES="$(code),$(code)" GANTRY_TEST_PID_FILE="$work/pid" \
+  node --test "$here/stories.test.mjs"
 
 echo "--- budgets with much data"
 "$gantry" job run "run: true" >/dev/null

@@ -2,7 +2,7 @@
 //
 //     GANTRY_TEST_URL=http://127.0.0.1:PORT GANTRY_TEST_TOKEN=… GANTRY_TEST_CODES=…,… node --test stories.test.mjs
 //
-// The token is a user's, and the codes are two one-time codes of the same user (`gantry dashboard`). GANTRY_TEST_CHROMIUM names the browser.
+// GANTRY_TEST_PID_FILE has the process of the server, which is started again when it ends. The token is a user's, and the codes are two one-time codes of the same user (`gantry dashboard`). GANTRY_TEST_CHROMIUM names the browser.
 // Every story also holds that no page breaks its policy, has an error in its console, or asks another server for anything.
 
 import assert from "node:assert/strict";
@@ -268,6 +268,64 @@ test("a job is started, watched, prompted and cancelled", async () => {
   await state(page, "cancelled");
   await page.getByText(/Events 1 to \d+: complete\./).waitFor();
   await check(page, "a cancelled job");
+});
+
+test("a restart of the server loses no event and shows none twice", async () => {
+  const page = await logInByToken(await newBrowser());
+  await startJob(page, "count slowly");
+  const rows = page.getByRole("list", { name: "Activity" });
+  await rows.getByRole("button", { name: /shell/ }).nth(1).waitFor({ timeout: 30_000 });
+  process.kill(Number(readFileSync(given("GANTRY_TEST_PID_FILE"), "utf8")));
+  await page.locator(".connection.reconnecting").first().waitFor();
+  await page.locator(".connection.live").first().waitFor({ timeout: 60_000 });
+  const before = await rows.getByRole("button", { name: /shell/ }).count();
+  await rows.getByRole("button", { name: /shell/ }).nth(before).waitFor({ timeout: 30_000 });
+  await page.getByRole("button", { name: "Cancel", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Cancel", exact: true }).click();
+  await state(page, "cancelled");
+  await page.getByText(/Events 1 to \d+: complete\./).waitFor();
+  // The answer of the server has as many calls as the page has rows.
+  const id = page.url().split("/").at(-1);
+  const calls = await page.evaluate(async (job) => {
+    const { items } = await (await fetch(`/api/jobs/${job}/events?kind=tool_use&limit=200`)).json();
+    return items.length;
+  }, id);
+  const shown = new Set();
+  const list = await rows.elementHandle();
+  for (let top = 0; top < 20_000; top += 200) {
+    await list.evaluate((element, at) => (element.scrollTop = at), top);
+    for (const row of await rows.getByRole("button", { name: /shell|write_file/ }).all()) shown.add(await row.getAttribute("aria-posinset") ?? (await row.textContent()));
+    if (await list.evaluate((element) => element.scrollTop + element.clientHeight >= element.scrollHeight)) break;
+  }
+  assert.ok(calls >= 3 && shown.size <= calls + 1, `${shown.size} rows of ${calls} calls`);
+});
+
+/** Text that would be markup, change its direction, move a cursor, or break the layout. */
+const EVERY_TRICK = `<img src=x onerror=alert(1)><svg onload=alert(2)><a href="javascript:alert(3)">x</a> [x](javascript:alert(4)) \u202Egnp.exe\u202C \u001b[31mred\u001b[2J \u0000 ${"W".repeat(5_000)}`;
+
+test("hostile text is text, wherever it stands", async () => {
+  const page = await logInByToken(await newBrowser());
+  const id = await page.evaluate(async (text) => {
+    const title = text.replaceAll("\u0000", "").slice(0, 200);
+    const prompt = `run: printf '%s\\n' '${text.replaceAll("'", "").replaceAll("\u0000", "")}' > "$(printf '<b>\u202Ea')"; head -c 1000000 /dev/zero | tr '\\0' x; printf '<script>alert(5)</script>'`;
+    const answer = await fetch("/api/jobs", {
+      method: "POST",
+      headers: { "Content-Type": "application/json", "X-Gantry-Key": localStorage.getItem("gantry.key") },
+      body: JSON.stringify({ prompt, title, metadata: { note: "<i>label</i>" } }),
+    });
+    return (await answer.json()).id;
+  }, EVERY_TRICK);
+  for (const path of [`/jobs/${id}`, `/jobs/${id}?e=5`, `/jobs/${id}/changes`, `/jobs/${id}/files`, `/jobs/${id}/calls`, `/jobs/${id}/details`, "/jobs", "/"]) {
+    await page.goto(base + path);
+    if (path === `/jobs/${id}`) await state(page, "completed");
+    await page.locator("h1").waitFor();
+    await page.locator(".loading").first().waitFor({ state: "detached" });
+    const found = await page.evaluate(() => ({
+      elements: document.querySelectorAll("main img[src=x], main svg[onload], main script, main a[href^=javascript]").length,
+      excess: document.documentElement.scrollWidth - innerWidth,
+    }));
+    assert.deepEqual(found, { elements: 0, excess: 0 }, path);
+  }
 });
 
 test("the result, the changes, the files and the calls of a job", async () => {
