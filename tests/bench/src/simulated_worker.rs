@@ -94,8 +94,15 @@ impl SimulatedWorker {
     /// Makes the first call of a worker, without which its attempt ends after the start timeout. The connection then
     /// belongs to the session: others are held to few requests a second.
     pub(crate) async fn authenticate(&self) -> Result<(), Failure> {
-        self.client.get(url(self.job, "job")).send().await?.error_for_status()?.bytes().await?;
-        Ok(())
+        loop {
+            let response = self.client.get(url(self.job, "job")).send().await?;
+            if response.status() != StatusCode::TOO_MANY_REQUESTS {
+                response.error_for_status()?.bytes().await?;
+                return Ok(());
+            }
+            // Earlier connections, which are closed by now, have used up what those without a session may ask for.
+            tokio::time::sleep(retry_after(&response)).await;
+        }
     }
 
     /// The connection pool of the session.
