@@ -8,7 +8,7 @@
 # The images are kept, with the tag `test`, for the next run; unnamed images are removed.
 #
 # Build output and downloads are kept in GANTRY_CACHE (default ~/.cache/gantry), outside the clone, if it is writable;
-# CARGO_TARGET_DIR takes precedence. The images contain a dev build of the orchestrator, because the tests have compiled its
+# CARGO_TARGET_DIR takes precedence. Output of earlier clones is removed when space runs short. The images contain a dev build of the orchestrator, because the tests have compiled its
 # dependencies already and an optimised build takes as long as all other steps together. The worker is the release build.
 set -euo pipefail
 
@@ -21,6 +21,8 @@ readonly LLAMA_CPP_VERSION=11434.0.0
 readonly SMOKE_PROJECT=gantry-smoke
 readonly SMOKE_PORT=18080
 readonly IMAGE_TAG=test
+# What a run writes, with cold caches: 9 GB of build output, 3 GB of images and tools, and the attacks on disks.
+readonly SPACE_GB=20
 readonly GVISOR_TESTS='test(first_light::a_job_completes_and_all) | test(first_light::the_engine_shows) | test(cancel::a_job_in_a) | test(prompts::)'
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -51,7 +53,21 @@ use_cache() {
     tools="$CARGO_TARGET_DIR/tools"
   fi
   export PATH="$tools/bin:$PATH"
+  # In a new clone it is written for nothing, and takes as much space as the rest.
+  export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 }
+
+# Each clone adds the output of its own crates to the cache; only that of the dependencies is worth keeping.
+need_space() {
+  mkdir -p "$CARGO_TARGET_DIR"
+  [ "$(free_gb)" -lt "$SPACE_GB" ] || return 0
+  echo "less than $SPACE_GB GB are free: removing the build output of this workspace"
+  rm -rf "$CARGO_TARGET_DIR/debug/incremental"
+  cargo clean --workspace --locked
+  [ "$(free_gb)" -ge "$SPACE_GB" ] || fail "$(free_gb) GB are free in $CARGO_TARGET_DIR; the tests need $SPACE_GB GB"
+}
+
+free_gb() { df --output=avail -BG "$CARGO_TARGET_DIR" | tail -n 1 | tr -dc 0-9; }
 
 # Installs the Debian package $2 if the command $1 is missing.
 need_command() {
@@ -535,6 +551,7 @@ main() {
   if [ ${#only[@]} -eq 0 ]; then only=("${STEPS[@]}"); fi
   use_cache
   need_rust
+  need_space
   started_at="$(mktemp)"
   for name in "${only[@]}"; do
     run_step "$name"

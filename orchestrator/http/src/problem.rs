@@ -279,7 +279,8 @@ impl From<store::StoreError> for ApiError {
             return Self::new(ErrorCode::QueryTooBroad, error.to_string());
         }
         if error.is_transient() {
-            return Self::new(ErrorCode::Unavailable, "the database is busy; try again later")
+            let cause = if error.is_full() { "the server's disk is full" } else { "the database is busy" };
+            return Self::new(ErrorCode::Unavailable, format!("{cause}; try again later"))
                 .with_retry_after(STORE_RETRY)
                 .with_source(error);
         }

@@ -10,9 +10,11 @@ const SQLITE_ERROR: u32 = 1;
 const SQLITE_BUSY: u32 = 5;
 /// SQLite's primary result code for an input/output error.
 const SQLITE_IOERR: u32 = 10;
+/// The code of a full disk.
+const SQLITE_FULL: u32 = 13;
 /// Primary result codes after which SQLite may have rolled back the whole transaction: out of memory, interrupted,
 /// input/output error, full disk.
-const ENDS_TRANSACTION: [u32; 4] = [7, 9, SQLITE_IOERR, 13];
+const ENDS_TRANSACTION: [u32; 4] = [7, 9, SQLITE_IOERR, SQLITE_FULL];
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -79,6 +81,15 @@ impl StoreError {
             | Self::UserStorageFull(_)
             | Self::QueryTooBroad { .. }
             | Self::Inconsistent { .. } => false,
+        }
+    }
+
+    /// Whether the disk of the database is full.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Database(error)) => primary_code(&**error) == Some(SQLITE_FULL),
+            Self::GroupCommit(error) => error.is_full(),
+            _ => false,
         }
     }
 

@@ -90,7 +90,7 @@ pub struct NotificationFilter {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MarkedRead {
     /// It is marked, now or before.
-    Done(Notification),
+    Done(Box<Notification>),
     /// It does not exist.
     NotFound,
     /// It is another user's.
@@ -166,7 +166,7 @@ impl Store {
             }
             let notification = row.into_notification()?;
             if notification.read_at.is_some() {
-                return Ok(MarkedRead::Done(notification));
+                return Ok(MarkedRead::Done(notification.into()));
             }
             sqlx::query("UPDATE notifications SET read_at = $2 WHERE id = $1")
                 .bind(id)
@@ -175,7 +175,7 @@ impl Store {
                 .await?;
             audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
             append_read(tx, &user, (Some(id), None), entry.at).await?;
-            Ok(MarkedRead::Done(Notification { read_at: Some(entry.at), ..notification }))
+            Ok(MarkedRead::Done(Notification { read_at: Some(entry.at), ..notification }.into()))
         }))
         .await
     }
@@ -190,8 +190,9 @@ impl Store {
         let (user, entry) = (user.to_owned(), entry.clone());
         self.write(transaction!(|tx| {
             // A user has at most `MAX_PER_USER` and those since the last sweep.
-            let read =
-                sqlx::query("UPDATE notifications SET read_at = $3 WHERE user_id = $1 AND read_at IS NULL AND id <= $2");
+            let read = sqlx::query(
+                "UPDATE notifications SET read_at = $3 WHERE user_id = $1 AND read_at IS NULL AND id <= $2",
+            );
             let read = read.bind(&user).bind(up_to).bind(entry.at).execute(&mut tx.db).await?.rows_affected();
             if read > 0 {
                 audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
@@ -255,7 +256,8 @@ async fn append_read(
 ) -> Result<(), StoreError> {
     let unread_count = unread_count(&mut tx.db, user).await?;
     let event = InstanceEventData::NotificationsRead { notification_id, up_to, unread_count };
-    instance_events::append(tx, user, at, &event).await
+    instance_events::append(tx, user, at, &event).await?;
+    Ok(())
 }
 
 async fn unread_count(db: impl SqliteExecutor<'_>, user: &str) -> Result<u64, StoreError> {

@@ -27,6 +27,21 @@ async fn the_write_after_a_transaction_that_the_database_ended_succeeds() {
 }
 
 #[tokio::test]
+async fn a_full_disk_is_told_from_a_busy_database() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();
+    let failed = store.write(transaction!(|tx| {
+        sqlx::query("PRAGMA max_page_count = 1").execute(&mut tx.db).await?;
+        sqlx::query("CREATE TABLE filler AS SELECT zeroblob(1000000)").execute(&mut tx.db).await?;
+        Ok(())
+    }));
+    let error = failed.await.unwrap_err();
+    assert!(error.is_full() && error.is_transient(), "{error:?}");
+    assert!(!StoreError::Busy.is_full());
+    store.close().await;
+}
+
+#[tokio::test]
 async fn running_jobs_are_listed_without_an_inconsistent_row() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(&format!("sqlite://{}/gantry.db", directory.path().display())).await.unwrap();

@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ChatMessage, EventData, EventKind, Gate, GateId, JobId, Notification, NotificationId, Routine, RoutineCronEvent, RoutineId,
-    RoutineRun, RunId, ThreadId, ThreadState, names::wire_enum,
+    ChatMessage, EventData, EventKind, Gate, GateId, JobId, Notification, NotificationId, Routine, RoutineCronEvent,
+    RoutineId, RoutineRun, RunId, ThreadId, ThreadState, names::wire_enum,
 };
 
 /// One item of `GET /api/events`.
@@ -159,7 +159,6 @@ impl InstanceEventData {
                 routine_id: notification.routine_id,
                 thread_id: notification.thread_id,
                 gate_id: notification.gate_id,
-                ..none
             },
             Self::NotificationsRead { .. } => none,
             Self::Run(run) => {

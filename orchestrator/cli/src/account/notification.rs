@@ -56,12 +56,13 @@ pub(crate) async fn run(command: NotificationCommand, client: &Client, output: &
 
 /// Marks the newest notification and all before it as read: one that comes meanwhile stays unread.
 async fn read_all(client: &Client, output: &mut Output) -> Result<(), CliError> {
-    let newest: NotificationPage = client.get("/api/notifications?unread=true&limit=1").await?;
-    let read = match newest.items.first() {
+    let newest: NotificationPage =
+        client.get("/api/notifications", &[("unread", "true".to_owned()), ("limit", "1".to_owned())]).await?;
+    let read: NotificationsRead = match newest.items.first() {
         Some(one) => client.post("/api/notifications/read", &ReadNotifications { up_to: one.id }, None).await?,
         None => NotificationsRead { count: 0 },
     };
-    output.either(&read, |read| format!("{} read", read.count))
+    output.either(&read, |_| format!("{} read", read.count))
 }
 
 async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<(), CliError> {

@@ -62,7 +62,9 @@ impl FailedLogins {
     fn refuse(&self, now: Duration) -> ApiError {
         match self.0.lock().take(FAILED_LOGINS, 1, now) {
             Ok(()) => ApiError::unauthorized(REFUSED),
-            Err(wait) => ApiError::new(ErrorCode::RateLimited, "too many failed logins").with_retry_after(wait),
+            Err(wait) => {
+                ApiError::new(ErrorCode::RateLimited, "too many failed logins: try again later").with_retry_after(wait)
+            }
         }
     }
 }
@@ -93,10 +95,12 @@ async fn create_code(
     RpcCaller { who, entry }: RpcCaller,
 ) -> Result<(StatusCode, Json<SessionCode>), ApiError> {
     let now = api.clock.now();
-    // What comes from a session ends with the token of that one.
-    let (origin_jti, ends) = match sessions::find(&api.store, &who.jti).await? {
-        Some(session) => (session.origin_jti, session.expires_at),
-        None => (Some(who.jti), who.expires_at),
+    let (origin_jti, ends) = if who.is_session {
+        // What comes from a session ends with the token of that one.
+        let session = sessions::find(&api.store, &who.jti).await?.ok_or_else(no_session)?;
+        (session.origin_jti, session.expires_at)
+    } else {
+        (Some(who.jti), who.expires_at)
     };
     let (role, expires_at) = (who.role.as_str().to_owned(), ends.min(now + SESSION_TTL));
     let grant = SessionGrant { user_id: who.user, role, origin_jti, expires_at };

@@ -8,7 +8,8 @@ mod resolve;
 use agent::{ApprovalAnswer, ApprovalRequest};
 use chrono::{DateTime, Utc};
 use protocol::{
-    CallId, Gate, GateDecision, GateId, GateKind, GateState, InstanceEventData, NotificationId, NotificationKind, ThreadId,
+    CallId, Gate, GateDecision, GateId, GateKind, GateState, InstanceEventData, NotificationId, NotificationKind,
+    ThreadId,
 };
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;

@@ -101,7 +101,7 @@ async fn read(
     ApiPath(id): ApiPath<NotificationId>,
 ) -> Result<Json<Notification>, ApiError> {
     match api.store.mark_notification_read(&who.user, id, &entry).await? {
-        MarkedRead::Done(notification) => Ok(Json(notification)),
+        MarkedRead::Done(notification) => Ok(Json(*notification)),
         MarkedRead::NotFound => Err(ApiError::not_found()),
         MarkedRead::NotOwner => Err(ApiError::not_owner()),
     }
