@@ -11,20 +11,20 @@ tools="${BROWSER_NODE_DIRECTORY:?a directory in which npm installed package.json
 work="$(mktemp -d)"
 server=""
 
-# A server that is started again when a story ends it.
+# A server that is started again when a story kills it.
 start() {
-  rm -f "$work/stopped"
-  while [ ! -e "$work/stopped" ]; do
+  local code=137
+  while [ "$code" -eq 137 ]; do
+    code=0
     GANTRY_BIND="127.0.0.1:$port" RUST_LOG=warn "$gantry" serve >>"$work/serve.log" 2>&1 &
     echo $! >"$work/pid"
-    wait $! || true
+    wait $! || code=$?
   done &
   server=$!
   wait_for "$GANTRY_URL/readyz"
 }
 stop() {
   if [ -z "$server" ]; then return; fi
-  touch "$work/stopped"
   kill "$(cat "$work/pid")" 2>/dev/null || true
   wait "$server" 2>/dev/null || true
   server=""

@@ -100,7 +100,7 @@ export function Copy({ text, name = "", label }) {
   }
   const select = (/** @type {HTMLInputElement | null} */ input) => input?.select();
   return html`
-    <button type="button" class="small" title=${note || T.copy} aria-label="${T.copy} ${name || label}" onClick=${copy}>
+    <button type="button" class="small" title=${note || T.copy} aria-label=${[...new Set([T.copy, name, label])].filter(Boolean).join(" ")} onClick=${copy}>
       <${Icon} name=${note === T.copied ? "completed" : "copy"} />${label}
     </button>
     ${field && html`<input class="copied" readonly aria-label=${T.selected} value=${text} ref=${select} />`}

@@ -8,7 +8,6 @@ import { generation, who } from "../../session.js";
 import { putThread, resyncs, threads } from "../../store.js";
 import { T } from "../../texts.js";
 import { Failed, Icon, Loading, Text, html, usePages } from "../../ui.js";
-import { Added } from "../inbox/added.js";
 
 /** @typedef {import("../../store.js").Thread} Thread */
 
@@ -59,14 +58,13 @@ const Item = ({ thread, isCurrent }) => html`
 /** @param {{ name: string }} props */
 export function Threads({ name }) {
   const { first, items: ids, error, isLoading, again, readMore, hasMore, moreError } = usePages(read, [generation.value, resyncs.value]);
-  const rows = namedFirst(ids.flatMap((id) => threads.get(id) ?? []));
   const listed = new Set(ids);
-  const added = first && !isLoading ? threads.since(first.seen).filter(({ id }) => !listed.has(id) && id > (ids[0] ?? "")).length : 0;
+  const added = first ? threads.since(first.seen).filter(({ id }) => !listed.has(id) && id > (ids[0] ?? "")) : [];
+  const rows = namedFirst([...added.sort((one, other) => (one.id < other.id ? 1 : -1)), ...ids.flatMap((id) => threads.get(id) ?? [])]);
   const canWrite = who.value?.role !== "viewer";
   return html`
     <section class="threads" aria-label=${T.chat.threads}>
       ${canWrite && rows.length > 0 && html`<${NewThread} name=${name} />`}
-      <${Added} count=${added} show=${again} />
       ${error && html`<${Failed} error=${error} again=${again} />`}
       ${!first && isLoading && html`<${Loading} />`}
       <ul>${rows.map((thread) => html`<${Item} key=${thread.id} thread=${thread} isCurrent=${[thread.id, thread.key].includes(name)} />`)}</ul>

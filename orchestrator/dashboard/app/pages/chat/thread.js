@@ -12,7 +12,7 @@ import { T } from "../../texts.js";
 import { Empty, Failed, Icon, Loading, Text, html, useSubject } from "../../ui.js";
 import { Card, bindGateKeys } from "../gate/card.js";
 import { MAX_ENTRIES, placesOf } from "./conversation.js";
-import { Body, EntryBody } from "./entry.js";
+import { EntryBody } from "./entry.js";
 import { useThread } from "./use_thread.js";
 
 /** @typedef {import("../../store.js").Gate} Gate */

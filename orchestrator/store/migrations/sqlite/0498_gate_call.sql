@@ -1,4 +1,2 @@
 -- The tool call that a gate parks, by which it is shown in its place in the thread; NULL for gates of earlier versions.
 ALTER TABLE gates ADD COLUMN call_id TEXT;
--- Unread notifications are counted with each page.
-CREATE INDEX notifications_unread ON notifications (user_id, id) WHERE read_at IS NULL;
