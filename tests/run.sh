@@ -57,7 +57,7 @@ use_cache() {
   export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 }
 
-# Each clone adds the output of its own crates to the cache; only that of the dependencies is worth keeping.
+# Each clone adds the output of the workspace's crates to the cache; only that of the dependencies is worth keeping.
 need_space() {
   mkdir -p "$CARGO_TARGET_DIR"
   [ "$(free_gb)" -lt "$SPACE_GB" ] || return 0
@@ -551,7 +551,7 @@ main() {
   if [ ${#only[@]} -eq 0 ]; then only=("${STEPS[@]}"); fi
   use_cache
   need_rust
-  need_space
+  if [ ${#only[@]} -eq ${#STEPS[@]} ]; then need_space; fi
   started_at="$(mktemp)"
   for name in "${only[@]}"; do
     run_step "$name"

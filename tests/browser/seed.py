@@ -11,9 +11,9 @@ import sys
 import uuid
 
 
-def job_id(number: int) -> bytes:
-    """A UUID of version 7, in the order of its number and older than any of today."""
-    value = (1_700_000_000_000 + number) << 80 | 7 << 76 | 2 << 62 | number
+def job_id(millis: int, number: int) -> bytes:
+    """A UUID of version 7 of a time in milliseconds since 1970."""
+    value = millis << 80 | 7 << 76 | 2 << 62 | number
     return value.to_bytes(16, "big")
 
 
@@ -40,11 +40,17 @@ def main() -> None:
     db.row_factory = sqlite3.Row
     template = dict(db.execute("SELECT * FROM jobs WHERE state = 'completed'").fetchone())
     names = list(template)
+    # Just before the finished job.
+    begin = int.from_bytes(template["id"][:6], "big") - jobs
     insert = f"INSERT INTO jobs ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    texts = dict(db.execute("SELECT * FROM job_texts WHERE job_id = ?", [template["id"]]).fetchone())
+    insert_texts = f"INSERT INTO job_texts ({', '.join(texts)}) VALUES ({', '.join('?' * len(texts))})"
     for number in range(jobs):
-        copy = {**template, "id": job_id(number), "title": f"Seeded job {number}", "last_seq": 0, "token_hash": None, "session_hash": None}
+        copy = {**template, "id": job_id(begin + number, number), "title": f"Seeded job {number}", "last_seq": 0, "token_hash": None, "session_hash": None}
         db.execute(insert, [copy[name] for name in names])
-    long = job_id(jobs - 1)
+        copy = {**texts, "job_id": copy["id"]}
+        db.execute(insert_texts, list(copy.values()))
+    long = job_id(begin + jobs - 1, jobs - 1)
     at, first = template["created_at"], 1
     rows = [(long, first + number, 1, at, kind, json.dumps(data)) for number in range(events - 1) for kind, data in [event(number)]]
     rows.append((long, events, 1, at, "state", json.dumps({"from": "in_progress", "to": "completed", "reason": None, "message": None})))

@@ -528,6 +528,11 @@ test("who can decide what about a gate", async () => {
   assert.deepEqual(decisionOf("deny", gate, " "), { decision: "deny" });
 });
 
+test("a plain word answers a call", async () => {
+  const { choiceOf } = await load("pages/gate/rules");
+  assert.deepEqual(["yes", " YES\n", "No", "always", "yes please", "y", "", "toString"].map(choiceOf), ["once", "once", "deny", "thread", null, null, null, null]);
+});
+
 test("parameters are shown one by one", async () => {
   const { partsOf } = await load("pages/gate/rules");
   assert.deepEqual(partsOf({ path: "a.md", append: true, tags: ["x"] }), [{ name: "path", text: "a.md" }, { name: "append", text: "true" }, { name: "tags", text: '[\n  "x"\n]' }]);
@@ -560,7 +565,13 @@ test("entries of a thread are in order, however they arrive", async () => {
   const talk = createConversation();
   talk.take("message", entry(4, "assistant", { content: "b" }));
   talk.newest([entry(3, "user", { content: "a" }), entry(4, "assistant", { content: "b" }), { ...entry(null, "user", { content: "c" }), id: "e5" }], "page");
-  assert.deepEqual([keys(talk), talk.cursor()], [["e3", "e4", "e5"], null], "the event came first: where the page before it is, is not known");
+  assert.deepEqual([keys(talk), talk.cursor()], [["e3", "e4", "e5"], "page"], "an event may come before the first page");
+  const late = createConversation();
+  late.newest([entry(7, "user"), entry(8, "assistant")], "before 7");
+  late.newest([entry(8, "assistant"), entry(9, "user")], "before 8");
+  assert.deepEqual([keys(late), late.cursor()], [["e7", "e8", "e9"], "before 7"], "a later page does not hide what is before the first one");
+  late.newest([entry(6, "user"), entry(7, "user"), entry(8, "assistant"), entry(9, "user")], "before 6");
+  assert.equal(late.cursor(), "before 6");
   const whole = createConversation();
   whole.newest([entry(3, "user")], "page");
   whole.earlier([entry(1, "user"), entry(2, "assistant")], null);
@@ -583,6 +594,10 @@ test("a thread keeps a bounded number of entries, the newest", async () => {
   assert.deepEqual([talk.rows().length, keys(talk)[0], talk.isFull(), talk.cursor()], [MAX_ENTRIES, "e6", true, null]);
   talk.earlier([{ id: "e5", seq: 5, at, role: "user", content: "x" }], "page");
   assert.equal(keys(talk)[0], "e6");
+  const large = createConversation();
+  large.newest([entry(9, "assistant", { content: "x".repeat(3_000_000) })], "page");
+  large.earlier([entry(8, "user", { content: "x".repeat(2_000_000) })], null);
+  assert.deepEqual([keys(large), large.isFull(), large.cursor()], [["e9"], true, null], "an earlier page that is too large is not shown");
   talk.take("message", { id: "long", seq: 9_999, at, role: "assistant", content: "x".repeat(5_000_000) });
   assert.deepEqual(keys(talk), ["long"], "and a bounded size");
 });
@@ -618,9 +633,32 @@ test("a call, its result and its gate are in one place", async () => {
   const end = (seq) => entry(seq, "tool_result", { call_id: "c1", tool: "http", success: true, output: "" });
   const rows = rowsOf([end(1), use(2), end(3), use(4)]);
   assert.deepEqual(rows.map(({ key, result }) => [key, result?.id ?? null]), [["e1", null], ["e2", "e3"], ["e4", null]], "other turns may use the same id");
-  const gate = (id, call, second) => ({ id, call_id: call, created_at: `2026-01-01T00:00:0${second}Z` });
-  const places = placesOf(rows, [gate("g1", "c1", 2), gate("g2", "c1", 5), gate("g3", null, 5), gate("g4", "c1", 0)]);
-  assert.deepEqual([...places].map(([key, gates]) => [key, gates.map(({ id }) => id)]), [["e2", ["g1"]], ["e4", ["g2", "g4"]], [null, ["g3"]]]);
+  const again = rowsOf([end(1), use(2), end(3), use(4), end(5)].map((one) => rows.flatMap(({ entry, result }) => [entry, result]).find((known) => known?.id === one.id) ?? one), rows);
+  assert.deepEqual(again.map((row, index) => row === rows[index]), [true, true, false], "a row that has not changed is the same");
+  const gate = (id, call, second, state = "pending") => ({ id, call_id: call, state, created_at: `2026-01-01T00:00:0${second}Z` });
+  const places = placesOf(rows, [gate("g1", "c1", 1, "denied"), gate("g2", "c1", 3, "approved"), gate("g3", null, 5), gate("g4", "c1", 0, "denied"), gate("g5", "c9", 5, "approved"), gate("g6", "c1", 5)]);
+  assert.deepEqual([...places].map(([key, gates]) => [key, gates.map(({ id }) => id)]), [["e2", ["g1"]], ["e4", ["g2"]], [null, ["g3", "g6"]]], "without its call only one that waits has a place");
+});
+
+test("a gate that was resolved never waits again, and one thread of the user has a key", async () => {
+  const { gates, putGate, putThread, threadOf, threads } = await load("store");
+  const gate = (state) => ({ id: "g", state, parameters: {} });
+  putGate(gate("denied"), 5);
+  putGate(gate("pending"), 9);
+  assert.equal(gates.get("g").state, "denied");
+  const thread = (id, key) => ({ id, key, title: "", state: "idle" });
+  putThread(thread("t1", "main"), 1, true);
+  putThread(thread("t3", "main"), 1);
+  assert.equal(threadOf("main").id, "t1", "another user's has the same key");
+  putThread(thread("t2", "main"), 2, true);
+  assert.deepEqual([threads.get("t1").key, threadOf("main").id, threadOf("t3").id], [null, "t2", "t3"]);
+  [gates, threads].forEach((table) => table.clear());
+});
+
+test("all threads are one page", async () => {
+  const { pageOf } = await load("router");
+  const page = (path) => pageOf(resolve(new URL(`http://a${path}`)));
+  assert.deepEqual(["/chat", "/chat/main", "/jobs/1/files/a", "/jobs"].map(page), ["chat", "chat", "job 1", "/jobs"]);
 });
 
 test("named threads come first", async () => {

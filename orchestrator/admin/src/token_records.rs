@@ -55,7 +55,7 @@ pub(super) async fn create_code(
     now: DateTime<Utc>,
 ) -> Result<SessionCode, CliError> {
     let entry = AuditEntry::by_operator("session.code", now);
-    let create = async |store: &Store| sessions::create_code(store, code, grant, now, entry).await;
+    let create = async |store: &Store| sessions::create_code(store, code, (grant, None), now, entry).await;
     with_store(config, "cannot record the code", create).await
 }
 

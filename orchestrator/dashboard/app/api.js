@@ -38,6 +38,11 @@ export const key = {
   get: () => localStorage.getItem(KEY),
   set: (/** @type {string} */ value) => localStorage.setItem(KEY, value),
   clear: () => localStorage.removeItem(KEY),
+  /** Names the session, of which a browser may have the cookies of several. @returns {Record<string, string>} */
+  header: () => {
+    const value = localStorage.getItem(KEY);
+    return value ? { "X-Gantry-Key": value } : {};
+  },
 };
 
 /** A new idempotency key. `crypto.randomUUID` would need https. */
@@ -79,8 +84,7 @@ async function request(method, path, options) {
   const headers = { Accept: "application/json" };
   if (options.body !== undefined) headers["Content-Type"] = "application/json";
   if (options.intent) headers["Idempotency-Key"] = options.intent;
-  const secret = method === "GET" ? null : key.get();
-  if (secret) headers["X-Gantry-Key"] = secret;
+  Object.assign(headers, key.header());
   const body = options.body === undefined ? null : JSON.stringify(options.body);
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
@@ -112,7 +116,7 @@ export const read = (url, most, signal) =>
 
 /** @param {string} url @param {number} most @param {AbortSignal} signal */
 async function readBytes(url, most, signal) {
-  const response = await fetch(url, { signal });
+  const response = await fetch(url, { headers: key.header(), signal });
   if (!response.ok || !response.body) {
     if (response.status === 401) isRefused.value = true;
     throw new ApiError(response.status, await response.json().catch(() => ({})));

@@ -87,6 +87,9 @@ export function bytes(size) {
   return `${scaled < 10 ? scaled.toFixed(1) : Math.round(scaled)} ${units[power - 1]}`;
 }
 
+/** `310`, `1,000+`. @param {number} number */
+export const count = (number) => (number < 1_000 ? String(number) : "1,000+");
+
 /** `310`, `12.4k`, `1.2M`. @param {number} count */
 export function tokens(count) {
   if (count < 1_000) return String(count);

@@ -52,13 +52,16 @@ export function bindRows(selector) {
 
 const FIELDS = "input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]";
 
+/** Keys that go on while they are held down. */
+const REPEATED = new Set(["j", "k"]);
+
 /** @param {KeyboardEvent} event */
 function onKey(event) {
   if (event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
   if (!isOn.value && event.key.length === 1) return;
   if (document.querySelector("dialog[open]") || (event.target instanceof Element && event.target.closest(FIELDS))) return;
   const found = shortcuts.value.findLast(({ key }) => key === event.key);
-  if (!found) return;
+  if (!found || (event.repeat && !REPEATED.has(event.key))) return;
   event.preventDefault();
   found.run();
 }

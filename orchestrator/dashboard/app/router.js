@@ -78,8 +78,11 @@ const KEPT = "zone";
 /** The parameters that each page was left with. @type {Map<string, string>} */
 const left = new Map();
 
-/** The parts of one job are one page, which stays when another part is shown. @param {Place} of */
-export const pageOf = ({ route, params, path }) => (params["id"] === undefined ? path : `${route?.name} ${params["id"]}`);
+/** The parts of one job are one page, which stays when another part is shown. So are all threads. @param {Place} of */
+export function pageOf({ route, params, path }) {
+  if (route?.name === "chat") return route.name;
+  return params["id"] === undefined ? path : `${route?.name} ${params["id"]}`;
+}
 
 /** Goes to a page of the dashboard. @param {string} to @param {{ isReplaced?: boolean }} [how] */
 export function go(to, { isReplaced = false } = {}) {

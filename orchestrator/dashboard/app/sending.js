@@ -32,12 +32,17 @@ export function useSending(name, send) {
     let error = null;
     try {
       await send(text, used);
-      // What was written meanwhile is another text.
-      if (intent.current === used) write("");
+      const isStored = drafts.get(name)?.intent === used;
+      // What was written meanwhile is another text, here or where the form was opened again.
+      if (intent.current === used) {
+        intent.current = newIntent();
+        setText("");
+      }
+      if (isStored) drafts.remove(name);
     } catch (failure) {
       error = /** @type {Error} */ (failure);
       const isRefused = error instanceof ApiError && error.status >= 400 && error.status < 500;
-      if (isRefused && intent.current === used) write();
+      if (isRefused && intent.current === used && drafts.get(name)?.intent === used) write();
     }
     isSending.current = false;
     setState({ isBusy: false, error });

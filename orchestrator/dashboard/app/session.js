@@ -123,7 +123,8 @@ export async function logOut() {
   try {
     await remove("/api/session");
   } catch (error) {
-    isEnded = error instanceof ApiError && error.status === 401;
+    // A key without its cookie opens nothing either.
+    isEnded = error instanceof ApiError && (error.status === 401 || error.code === "cross_origin");
   }
   channel.postMessage({ type: "logout" });
   sessionStorage.clear();

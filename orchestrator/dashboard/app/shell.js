@@ -5,7 +5,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "./api.js";
-import { clock, zoneName } from "./format.js";
+import { clock, count, zoneName } from "./format.js";
 import * as keys from "./keys.js";
 import { connection } from "./live.js";
 import { go, pageOf, place, routes } from "./router.js";
@@ -67,10 +67,14 @@ function ConnectionState() {
 
 // --- what waits for the user
 
-let waited = 0;
+let [waited, resynced] = [0, 0];
 effect(() => {
-  if (waiting.value > waited) announce(T.inbox.announced(waiting.value));
-  waited = waiting.value;
+  const [current, isAgain] = [waiting.value, resyncs.value !== resynced];
+  resynced = resyncs.value;
+  // After missed events the same items are read again.
+  if (isAgain) return;
+  if (current > waited) announce(T.inbox.announced(current));
+  waited = current;
 });
 
 // --- header
@@ -104,7 +108,7 @@ const ThemeSwitch = () => html`
 /** @param {Route} route */
 function titleOf({ name }) {
   const { title } = T[/** @type {"now"} */ (name)];
-  return name === "inbox" && waiting.value > 0 ? `${title} (${waiting.value})` : title;
+  return name === "inbox" && waiting.value > 0 ? `${title} (${count(waiting.value)})` : title;
 }
 
 function Header() {
@@ -189,10 +193,10 @@ function Page({ route }) {
   const { params, query } = place.value;
   const page = pageOf(place.value);
   const { module, error } = useModule(route);
-  const [count, named] = [waiting.value, subject.value];
+  const [waits, named] = [waiting.value, subject.value];
   useEffect(() => {
-    if (module) document.title = `${count > 0 ? `(${count}) ` : ""}${named ?? module.title} · ${T.name}`;
-  }, [module, count, named]);
+    if (module) document.title = `${waits > 0 ? `(${count(waits)}) ` : ""}${named ?? module.title} · ${T.name}`;
+  }, [module, waits, named]);
   useEffect(() => {
     if (!module || opened === page) return;
     const isFirst = opened === "";

@@ -217,8 +217,9 @@ const jobFetcher = createFetcher(async (id) => {
   }
 }, { gapMs: OBJECT_GAP_MS, isPaused });
 
-/** Takes a gate that was read. @param {schemas["Gate"]} gate @param {number} seen */
+/** Takes a gate that was read. One that was resolved never waits again. @param {schemas["Gate"]} gate @param {number} seen */
 export function putGate(gate, seen) {
+  if (gate.state === "pending" && (gates.get(gate.id)?.state ?? "pending") !== "pending") return;
   const isCut = JSON.stringify(gate.parameters).length > MAX_PARAMETER_CHARS;
   gates.put({ ...gate, isCut, ...(isCut && { parameters: null }) }, seen);
 }
@@ -241,7 +242,8 @@ export async function readGates(signal) {
   batch(() => {
     // Those that are deleted with their thread have no event.
     for (const { id, state } of gates.all()) if (state === "pending" && id > oldest && !listed.has(id)) gates.drop(id, seen);
-    for (const gate of items) putGate(gate, seen);
+    // The newest ones last: they are kept.
+    for (const gate of items.toReversed()) putGate(gate, seen);
   });
 }
 
@@ -249,19 +251,40 @@ const gatesFetcher = createFetcher(() => readGates(), { gapMs: COUNTS_GAP_MS, at
 
 export const wantGates = () => gatesFetcher.want("gates");
 
-/** Takes a thread that was read, without its messages. @param {Thread & { messages?: unknown, next_cursor?: unknown }} read @param {number} seen */
-export const putThread = ({ messages, next_cursor, ...thread }, seen) => threads.put(thread, seen);
+/** The threads of the user; an admin reads those of others, too. @type {Set<string>} */
+const ownThreads = new Set();
+
+/** @param {string} id */
+export const isOwnThread = (id) => ownThreads.has(id);
+
+/** The thread of the user with an id or a key, or one of another user with an id. @param {string} name */
+export const threadOf = (name) => threads.get(name) ?? threads.all().find(({ id, key }) => key === name && isOwnThread(id));
+
+/**
+ * Takes a thread that was read, without its messages.
+ * @param {Thread & { messages?: unknown, next_cursor?: unknown }} read @param {number} seen @param {boolean} [isOwn] whether it is known to be the user's
+ */
+export function putThread({ messages, next_cursor, ...thread }, seen, isOwn = false) {
+  batch(() => {
+    if (isOwn) ownThreads.add(thread.id);
+    threads.put(thread, seen);
+    if (!thread.key || !isOwnThread(thread.id) || threads.get(thread.id) !== thread) return;
+    // The command /new gives the key to another thread.
+    for (const one of threads.all()) if (one.key === thread.key && one.id !== thread.id && isOwnThread(one.id)) threads.put({ ...one, key: null }, seen);
+  });
+}
 
 const threadFetcher = createFetcher(async (id) => {
   const seen = position();
   try {
-    putThread(await get("/api/chat/threads/{id}", { path: { id }, query: { limit: 1 } }), seen);
+    putThread(await get("/api/chat/threads/{id}", { path: { id }, query: { limit: 1 } }), seen, true);
   } catch (error) {
     if (error instanceof ApiError && error.status === 404) threads.drop(id);
     throw error;
   }
 }, { gapMs: OBJECT_GAP_MS, isPaused });
 
+/** Reads a thread of the user soon. */
 export const wantThread = threadFetcher.want;
 
 const unreadFetcher = createFetcher(async () => {
@@ -273,6 +296,9 @@ export const wantUnread = () => unreadFetcher.want("unread");
 
 /** Reads again what is unread, if a page has asked for it. */
 const renewUnread = () => unread.value && wantUnread();
+
+/** Whether an event is about what is the user's. @param {InstanceEvent} event */
+const isOwnEvent = ({ user_id: user }) => user === who.value?.user;
 
 const countsFetcher = createFetcher(async () => {
   try {
@@ -309,26 +335,31 @@ const HANDLERS = {
     wantGates();
   },
   /** @param {Extract<InstanceEvent, { kind: "gate_resolved" }>} event */
-  gate_resolved({ cursor, data }) {
-    putGate(data, cursor);
+  gate_resolved(event) {
+    putGate(event.data, event.cursor);
     wantGates();
     // Its notification is marked as read, without an event.
-    renewUnread();
+    if (isOwnEvent(event)) renewUnread();
   },
   /** @param {Extract<InstanceEvent, { kind: "notification" }>} event */
-  notification({ cursor, user_id: user, data }) {
-    if (user !== who.value?.user) return;
-    news.put({ id: data.id }, cursor);
+  notification(event) {
+    if (!isOwnEvent(event)) return;
+    news.put({ id: event.data.id }, event.cursor);
     renewUnread();
   },
-  /** Which ones were marked, only a read tells. */
-  notifications_read: renewUnread,
+  /** Which ones were marked, only a read tells. @param {Extract<InstanceEvent, { kind: "notifications_read" }>} event */
+  notifications_read(event) {
+    if (isOwnEvent(event)) renewUnread();
+  },
   /** @param {Extract<InstanceEvent, { kind: "thread_state" }>} event */
-  thread_state({ cursor, at, user_id: user, data: { thread_id: id, state } }) {
+  thread_state(event) {
+    const { cursor, at, data: { thread_id: id, state } } = event;
+    const isOwn = isOwnEvent(event);
+    if (isOwn) ownThreads.add(id);
     const known = threads.get(id);
     threads.merge(id, cursor, { state, updated_at: at });
     // The event has no title. Nothing is read before a page has asked for threads.
-    if (!known?.title && user === who.value?.user && threads.all().length > 0) wantThread(id);
+    if (!known?.title && isOwn && threads.all().length > 0) wantThread(id);
   },
 };
 
@@ -353,8 +384,11 @@ export const push = createQueue(
 
 /** Discards what was derived from events and asks pages to read again. */
 export function resync() {
-  forget();
-  resyncs.value += 1;
+  // Together, so that what is missing meanwhile is known to come again.
+  batch(() => {
+    forget();
+    resyncs.value += 1;
+  });
   readCounts();
   wantGates();
   renewUnread();
@@ -363,6 +397,7 @@ export function resync() {
 function forget() {
   for (const table of [jobs, gates, threads, news]) table.clear();
   for (const fetcher of [jobFetcher, threadFetcher]) fetcher.clear();
+  ownThreads.clear();
 }
 
 /** Forgets everything: it was another session's. */

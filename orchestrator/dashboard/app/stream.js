@@ -2,6 +2,8 @@
 //
 // Owns the parser, when to connect again and when not. Never knows what the events mean.
 
+import { key } from "./api.js";
+
 /** @typedef {{ id: string | null, event: string, data: string | null }} Message */
 /**
  * `since` is when the connection was lost, `retryAt` when it is tried next.
@@ -111,7 +113,7 @@ export function openStream({ url, after = null, onMessage, onConnection }) {
     controller = new AbortController();
     isUrgent = false;
     lastByteAt = Date.now();
-    const headers = { Accept: "text/event-stream" };
+    const headers = { Accept: "text/event-stream", ...key.header() };
     const response = await fetch(url(position), { headers, signal: controller.signal, cache: "no-store" });
     const retryAfter = Number(response.headers.get("Retry-After")) || null;
     if (response.status !== 200 || !response.body) {

@@ -6,8 +6,9 @@ use orchestrator::{auth::Role, clock::ManualClock};
 use protocol::{
     AuditRecord, ErrorCode, Notification, NotificationId, NotificationKind, NotificationPage, NotificationsRead, Page,
 };
+use reqwest::Method;
 use serde_json::{Value, json};
-use tests::{ManualWorker, User, World, install::program};
+use tests::{ManualWorker, Reply, User, World, install::program};
 
 async fn list(user: &User, query: &str) -> Vec<Notification> {
     let page: Page<Notification> = user.get(&format!("/api/notifications{query}")).await.expect(200).json();
@@ -144,7 +145,7 @@ async fn the_command_line_lists_notifications_and_marks_them_as_read() {
 }
 
 #[tokio::test]
-async fn what_was_seen_is_marked_as_read_together_and_what_came_later_is_not() {
+async fn notifications_are_marked_as_read_up_to_the_last_that_was_seen() {
     let world = World::new().await;
     let ada = world.user("ada");
     let id = ada.create_job("work").await;
@@ -163,7 +164,8 @@ async fn what_was_seen_is_marked_as_read_together_and_what_came_later_is_not() {
     assert_eq!(again.count, 0);
     let page: NotificationPage = ada.get("/api/notifications?unread=true").await.expect(200).json();
     assert_eq!((texts(&page.items), page.unread_count), (vec!["third"], 1));
-    let events = ada.get("/api/events?kind=notifications_read").await.expect(200).body;
+    let events = ada.request(Method::GET, "/api/events?kind=notifications_read").header("accept", "application/json");
+    let events = Reply::of(events).await.expect(200).body;
     assert_eq!(events["items"].as_array().unwrap().len(), 1, "{events}");
     assert_eq!(events["items"][0]["data"], json!({"notification_id": null, "up_to": seen, "unread_count": 1}));
     worker.finish("done").await;

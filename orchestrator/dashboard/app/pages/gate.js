@@ -1,6 +1,7 @@
 // One gate: a call of a tool that waits for a person, or what became of it.
 
 import { useEffect } from "preact/hooks";
+import { ApiError } from "../api.js";
 import { positioned } from "../live.js";
 import { place } from "../router.js";
 import { generation } from "../session.js";
@@ -20,8 +21,9 @@ async function read(id, signal) {
 export default function GatePage() {
   const { id = "" } = place.value.params;
   const { value, error, isLoading, again } = useLoad((signal) => read(id, signal), [id, generation.value, resyncs.value]);
+  const isGone = error instanceof ApiError && error.status === 404;
   const known = gates.get(id);
-  const gate = known ?? (value && { ...value, isCut: false });
+  const gate = isGone ? null : known ?? (value && { ...value, isCut: false });
   useSubject(gate?.tool);
   useEffect(() => bindGateKeys(true), []);
   useEffect(() => {
@@ -30,7 +32,8 @@ export default function GatePage() {
   }, [id]);
   return html`
     <${Heading}>${title}<//>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${isGone && html`<p class="failure" role="alert">${T.gate.gone}</p>`}
+    ${error && !isGone && html`<${Failed} error=${error} again=${again} />`}
     ${!gate && isLoading && html`<${Loading} />`}
     ${gate && html`<${Card} gate=${gate} /><${CopyAs} cli=${`gantry gate show ${id}`} path=${`/api/gates/${id}`} />`}
   `;

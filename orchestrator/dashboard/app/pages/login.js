@@ -1,7 +1,7 @@
 // The login: by the one-time code of a link, or by a token that is pasted. Also what a visitor without a session sees on every page.
 
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, get } from "../api.js";
+import { ApiError, get, key } from "../api.js";
 import { isLeftOpen, logIn, who } from "../session.js";
 import { T } from "../texts.js";
 import { Copy, Heading, Text, html } from "../ui.js";
@@ -10,9 +10,11 @@ export const title = T.login.title;
 
 /** Takes the code out of the URL, so that it is in no history and no bookmark. */
 function takeCode() {
-  const code = new URLSearchParams(location.hash.slice(1)).get("code");
-  if (code) history.replaceState(null, "", location.pathname);
-  return code;
+  const url = new URL(location.href);
+  const code = new URLSearchParams(url.hash.slice(1)).get("code");
+  url.hash = "";
+  if (code) history.replaceState(null, "", url);
+  return code ?? "";
 }
 
 /** @param {unknown} error @param {boolean} isLink */
@@ -27,6 +29,7 @@ function refusal(error, isLink) {
 export function LoginForm({ onDone = () => {} }) {
   const [isBusy, setIsBusy] = useState(false);
   const [refused, setRefused] = useState("");
+  const [asked, setAsked] = useState("");
 
   /** @param {import("../session.js").Credential} credential */
   async function use(credential) {
@@ -44,7 +47,9 @@ export function LoginForm({ onDone = () => {} }) {
   useEffect(() => {
     const useCode = () => {
       const code = takeCode();
-      if (code) use({ code });
+      // Any page can open a link to here: it must not put another user in the place of the one who is logged in.
+      if (code && key.get()) setAsked(code);
+      else if (code) use({ code });
     };
     useCode();
     // A second link that is opened in this tab loads nothing.
@@ -61,6 +66,7 @@ export function LoginForm({ onDone = () => {} }) {
 
   return html`
     ${refused && html`<p class="failure" role="alert">${refused}</p>`}
+    ${asked && html`<p class="banner line" role="status">${T.login.another} <button type="button" disabled=${isBusy} onClick=${() => (setAsked(""), use({ code: asked }))}>${T.login.useLink}</button></p>`}
     <p>${T.login.link}</p>
     <ul class="commands">
       ${T.login.commands.map((command) => html`<li class="line"><code>${command}</code> <${Copy} text=${command} name=${command} /></li>`)}

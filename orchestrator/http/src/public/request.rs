@@ -10,7 +10,7 @@ pub(super) mod user_rate;
 
 pub(super) use self::{
     audit_entry::{AuditedCaller, RpcCaller, audited},
-    caller::{Admin, Caller, MaybeCaller, UncheckedCaller, Writer, authorize_job, is_still_valid, visible},
+    caller::{Admin, Caller, MaybeCaller, UncheckedCaller, Writer, authorize_job, is_still_valid, session_of, visible},
     cursor::PageParams,
     idempotent::ClientHeaders,
 };

@@ -28,7 +28,8 @@ use super::{
     PublicApi,
     request::{
         ApiJson, ApiPath, Caller, RpcCaller,
-        browser::{CookieKind, SessionCookie, is_same_origin},
+        browser::{CookieKind, KEY_HEADER, SessionCookie, is_same_origin},
+        session_of,
     },
 };
 use crate::{layers::RequestContext, problem::ApiError};
@@ -95,17 +96,17 @@ async fn create_code(
     RpcCaller { who, entry }: RpcCaller,
 ) -> Result<(StatusCode, Json<SessionCode>), ApiError> {
     let now = api.clock.now();
-    let (origin_jti, ends) = if who.is_session {
+    let (origin_jti, session_id, ends) = if who.is_session {
         // What comes from a session ends with the token of that one.
         let session = sessions::find(&api.store, &who.jti).await?.ok_or_else(no_session)?;
-        (session.origin_jti, session.expires_at)
+        (session.origin_jti, Some(session.id), session.expires_at)
     } else {
-        (Some(who.jti), who.expires_at)
+        (Some(who.jti), None, who.expires_at)
     };
     let (role, expires_at) = (who.role.as_str().to_owned(), ends.min(now + SESSION_TTL));
     let grant = SessionGrant { user_id: who.user, role, origin_jti, expires_at };
     let entry = AuditEntry { action: "session.code".to_owned(), ..entry };
-    let code = sessions::create_code(&api.store, random_secret(), grant, now, entry).await?;
+    let code = sessions::create_code(&api.store, random_secret(), (grant, session_id), now, entry).await?;
     Ok((StatusCode::CREATED, Json(code)))
 }
 
@@ -113,7 +114,8 @@ async fn create_code(
 ///
 /// The answer sets a cookie that counts on this server's own pages only, and has the key that each change must send in the
 /// header `X-Gantry-Key`. The session has the user and the role of the token, or of the one who made the code, lasts at
-/// most 7 days, ends after 12 hours without use, and ends when that token does.
+/// most 7 days, ends after 12 hours without use, and ends when that token does. A session that the browser has, and whose
+/// key the request names, ends.
 #[utoipa::path(
     post, path = "/api/session", operation_id = "open_session", tag = "session", security(()),
     request_body(content = OpenSession, example = json!({"code": "mB3uT0a1pX9e2VQwZ7rK5g"})),
@@ -164,17 +166,28 @@ async fn open(
         agent: agent.map(|agent| agent.chars().take(MAX_AGENT_CHARS).collect()),
     };
     let (request_id, jti) = (context.id().to_owned(), id.clone());
-    let entry = move |grant: &SessionGrant| AuditEntry {
+    let entry = AuditEntry {
         at: now,
-        user: grant.user_id.clone(),
-        role: Role::parse(&grant.role).unwrap_or(Role::Viewer).into(),
+        user: String::new(),
+        role: Role::Viewer.into(),
         action: "session.open".to_owned(),
         job: None,
-        request_id: Some(request_id.clone()),
-        jti: Some(jti.clone()),
-        source: address.clone(),
+        request_id: Some(request_id),
+        jti: Some(jti),
+        source: address,
+    };
+    let of_previous = entry.clone();
+    let entry = move |grant: &SessionGrant| AuditEntry {
+        user: grant.user_id.clone(),
+        role: Role::parse(&grant.role).unwrap_or(Role::Viewer).into(),
+        ..entry.clone()
     };
     let Some(grant) = sessions::open(&api.store, opening, session, entry).await? else { return Err(refused()) };
+    let previous = if headers.contains_key(KEY_HEADER) { session_of(&api, &headers).await?.1.ok() } else { None };
+    if let Some(Identity { user, role, jti, .. }) = previous {
+        let entry = AuditEntry { user: user.clone(), role: role.into(), ..of_previous };
+        sessions::end(&api.store, &user, &jti, ended(&jti, entry)).await?;
+    }
     let role = Role::parse(&grant.role).ok_or_else(|| ApiError::internal("a session has an unknown role"))?;
     let who = Identity { user: grant.user_id, role, jti: id, is_session: true, expires_at: grant.expires_at };
     context.identify(&who);
@@ -201,14 +214,18 @@ async fn whoami_session(
 ) -> Result<Response, ApiError> {
     let now = api.clock.now();
     let session = sessions::find(&api.store, &who.jti).await?.ok_or_else(no_session)?;
-    let is_due = who.expires_at - now < IDLE_TTL - RENEW_AFTER && who.expires_at < session.expires_at;
+    // A cookie has whole seconds.
+    let may_last = who.expires_at.timestamp() < session.expires_at.timestamp();
+    let is_due = who.expires_at - now < IDLE_TTL - RENEW_AFTER && may_last;
     if is_due || session.last_used_at + TOUCH_EVERY <= now {
         let address = context.from().map(|peer| peer.0.ip().to_string());
         sessions::touch(&api.store, &who.jti, address, now).await?;
     }
     let who = Identity { expires_at: session.expires_at, ..who };
     // The page's address is not in this request: the new cookie is of the same kind as the old one.
-    let kind = SessionCookie::new(api.instance).read(&headers).map_or(CookieKind::Plain, |(kind, _)| kind);
+    let of_session = |value| api.key.verify_session(value, now).is_ok_and(|one| one.jti == who.jti);
+    let old = SessionCookie::new(api.instance).values(&headers).find(|(_, value)| of_session(value));
+    let kind = old.map_or(CookieKind::Plain, |(kind, _)| kind);
     let cookie = is_due.then(|| cookie_for(&api, &who, kind, now)).transpose()?;
     let cookie = cookie.map(|cookie| [(header::SET_COOKIE, cookie)]);
     Ok((cookie, Json(api.who_am_i(who))).into_response())
@@ -254,7 +271,7 @@ async fn list(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<
 
 /// Ends one of the caller's sessions.
 ///
-/// Its next request is answered with 401, and its open streams end.
+/// Its next request is answered with 401, and its open streams end within 15 seconds.
 #[utoipa::path(
     delete, path = "/api/sessions/{id}", operation_id = "end_session_by_id", tag = "session",
     params(("id" = String, Path, description = "The session's id.")),

@@ -61,11 +61,11 @@ pub struct Session {
     pub agent: Option<String>,
 }
 
-/// Stores a code that opens a session.
+/// Stores a code that opens a session. One that a session makes is refused after its end.
 pub async fn create_code(
     store: &Store,
     code: String,
-    grant: SessionGrant,
+    (grant, session_id): (SessionGrant, Option<String>),
     now: DateTime<Utc>,
     entry: AuditEntry,
 ) -> Result<SessionCode, StoreError> {
@@ -81,8 +81,9 @@ pub async fn create_code(
         .execute(&mut tx.db)
         .await?;
         sqlx::query(
-            "INSERT INTO session_codes (digest, user_id, role, origin_jti, created_at, expires_at, session_expires_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            "INSERT INTO session_codes \
+             (digest, user_id, role, origin_jti, created_at, expires_at, session_expires_at, session_id) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
         )
         .bind(&digest)
         .bind(&grant.user_id)
@@ -91,6 +92,7 @@ pub async fn create_code(
         .bind(now)
         .bind(expires_at)
         .bind(grant.expires_at)
+        .bind(&session_id)
         .execute(&mut tx.db)
         .await?;
         audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
@@ -110,7 +112,8 @@ async fn is_usable(store: &Store, digest: &str, now: DateTime<Utc>) -> Result<bo
     Ok(exists)
 }
 
-/// Opens a session. None if the code is unknown, was used or has expired, or if the token that it comes from is revoked.
+/// Opens a session. None if the code is unknown, was used or has expired, if the session that made it has ended, or if the
+/// token that it comes from is revoked.
 pub async fn open(
     store: &Store,
     opening: Opening,
@@ -131,6 +134,7 @@ pub async fn open(
                 None => {
                     sqlx::query_as(
                         "DELETE FROM session_codes WHERE digest = $1 AND expires_at > $2 \
+                         AND (session_id IS NULL OR session_id IN (SELECT id FROM sessions)) \
                          RETURNING user_id, role, origin_jti, session_expires_at AS expires_at",
                     )
                     .bind(&digest)

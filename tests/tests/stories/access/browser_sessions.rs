@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tests::{Reply, User, World, within};
 
 /// A browser that is logged in.
+#[derive(Clone)]
 struct Browser {
     server: User,
     cookie: String,
@@ -222,6 +223,48 @@ async fn codes_and_sessions_have_an_end() {
     assert_eq!(cookie_of(&idle.get("/api/session").await.expect(200)), None, "it is fresh");
     clock.advance(hours(12));
     idle.get("/api/session").await.problem(ErrorCode::Unauthorized);
+    world.finish().await;
+}
+
+/// Other servers on the host can set cookies of this name, and a browser can have one of HTTPS and one of plain HTTP.
+#[tokio::test]
+async fn the_key_says_which_of_several_cookies_counts() {
+    let world = World::new().await;
+    let server = world.anonymous();
+    let ada = Browser::open(&server, &link(&world.user("ada")).await).await.ok().unwrap();
+    let bob = Browser::open(&server, &link(&world.user("bob")).await).await.ok().unwrap();
+    let (name, value) = bob.cookie.split_once('=').unwrap();
+    for planted in
+        [format!("{name}=junk"), format!("__Host-{name}=junk"), bob.cookie.clone(), format!("__Host-{name}={value}")]
+    {
+        let browser = Browser { cookie: format!("{planted}; {}", ada.cookie), ..ada.clone() };
+        assert_eq!(browser.get("/api/whoami").await.expect(200).body["user"], "ada", "{planted}");
+        browser.post("/api/session/codes", &json!({})).await.expect(201);
+        // A file that is opened in a new tab is read without a key.
+        let download = browser.bare(Method::GET, "/api/whoami").header("Sec-Fetch-Site", "same-origin");
+        Reply::of(download).await.expect(200);
+    }
+    let without_its_own = Browser { key: ada.key.clone(), ..bob.clone() };
+    without_its_own.get("/api/whoami").await.problem(ErrorCode::CrossOrigin);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_new_login_ends_the_session_before_and_the_links_that_it_made() {
+    let world = World::new().await;
+    let (ada, server) = (world.user("ada"), world.anonymous());
+    let first = Browser::open(&server, &link(&ada).await).await.ok().unwrap();
+    let made: SessionCode = first.post("/api/session/codes", &json!({})).await.expect(201).json();
+    let login = async |of: RequestBuilder| {
+        let opening = link(&ada).await;
+        Reply::of(of.header("Sec-Fetch-Site", "same-origin").json(&opening)).await.expect(200);
+    };
+    // The cookie alone may be planted.
+    login(first.bare(Method::POST, "/api/session")).await;
+    first.get("/api/session").await.expect(200);
+    login(first.bare(Method::POST, "/api/session").header("X-Gantry-Key", &first.key)).await;
+    first.get("/api/session").await.problem(ErrorCode::Unauthorized);
+    Browser::open(&server, &json!({"code": made.code})).await.err().unwrap().problem(ErrorCode::Unauthorized);
     world.finish().await;
 }
 

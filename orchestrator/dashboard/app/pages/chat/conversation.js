@@ -5,7 +5,7 @@
 /** @typedef {{ id: string, seq: number | null, at: string, role: string } & Record<string, any>} Entry */
 /** A call and its result are one row. @typedef {{ key: string, entry: Entry, result: Entry | null }} Row */
 /** `isCut`: its beginning was not heard, or is too long ago. @typedef {{ text: string, reasoning: string, isCut: boolean }} Live */
-/** @typedef {{ id: string, call_id?: string | null | undefined, created_at: string }} Parked */
+/** @typedef {{ id: string, call_id?: string | null | undefined, created_at: string, state: string }} Parked */
 
 export const MAX_ENTRIES = 1_000;
 const MAX_CHARS = 4_000_000;
@@ -24,11 +24,15 @@ function compare(one, other) {
   return one.id < other.id ? -1 : 1;
 }
 
-/** Joins calls with their results. Other turns may use the same ids. @param {Entry[]} entries @returns {Row[]} */
-export function rowsOf(entries) {
+/**
+ * Joins calls with their results. Other turns may use the same ids. A row that has not changed is the same object as before.
+ * @param {Entry[]} entries @param {Row[]} [before] @returns {Row[]}
+ */
+export function rowsOf(entries, before = []) {
+  const known = new Map(before.map((row) => [row.key, row]));
   /** @type {Map<string, Row>} */
   const open = new Map();
-  return entries.flatMap((entry) => {
+  const rows = entries.flatMap((entry) => {
     const call = entry["call_id"];
     const row = entry.role === "tool_result" ? open.get(call) : undefined;
     if (row) {
@@ -36,14 +40,20 @@ export function rowsOf(entries) {
       open.delete(call);
       return [];
     }
+    /** @type {Row} */
     const added = { key: entry.id, entry, result: null };
     if (entry.role === "tool_use") open.set(call, added);
     return [added];
   });
+  return rows.map((row) => {
+    const same = known.get(row.key);
+    return same && same.entry === row.entry && same.result === row.result ? same : row;
+  });
 }
 
 /**
- * The row that each gate belongs to: the last call with its id that was made before it. `null` has those without a row.
+ * The row that each gate belongs to: the first call with its id after it, which is written once the gate is resolved. `null` has those
+ * without a row that wait.
  * @template {Parked} Gate
  * @param {Row[]} rows @param {Gate[]} gates @returns {Map<string | null, Gate[]>}
  */
@@ -51,9 +61,12 @@ export function placesOf(rows, gates) {
   /** @type {Map<string | null, Gate[]>} */
   const places = new Map();
   for (const gate of gates) {
-    const calls = rows.filter(({ entry }) => entry.role === "tool_use" && entry["call_id"] === gate.call_id);
-    const row = calls.findLast(({ entry }) => Date.parse(entry.at) <= Date.parse(gate.created_at)) ?? calls.findLast(({ result }) => !result);
+    const at = Date.parse(gate.created_at);
+    const isCall = (/** @type {Row} */ { entry }) => entry.role === "tool_use" && entry["call_id"] === gate.call_id && Date.parse(entry.at) >= at;
+    // Before the first row is another page; calls of later turns may have the same id.
+    const row = rows[0] && Date.parse(rows[0].entry.at) <= at ? rows.find(isCall) : undefined;
     const key = row?.key ?? null;
+    if (key === null && gate.state !== "pending") continue;
     places.set(key, [...(places.get(key) ?? []), gate]);
   }
   return places;
@@ -64,8 +77,11 @@ export function createConversation() {
   const entries = new Map();
   /** @type {Row[] | null} */
   let rows = null;
+  /** The rows before the last change. @type {Row[]} */
+  let shown = [];
   /** Where the page before the first entry is. @type {string | null} */
   let cursor = null;
+  let hasPage = false;
   let isFull = false;
   let chars = 0;
   /** @type {Live | null} */
@@ -87,7 +103,7 @@ export function createConversation() {
 
   function clear() {
     entries.clear();
-    [rows, cursor, isFull, chars] = [null, null, false, 0];
+    [rows, cursor, hasPage, isFull, chars] = [null, null, false, false, 0];
   }
 
   function trim() {
@@ -114,7 +130,7 @@ export function createConversation() {
   }
 
   return {
-    rows: () => (rows ??= rowsOf(inOrder())),
+    rows: () => (rows ??= shown = rowsOf(inOrder(), shown)),
     live: () => live,
     /** What the turn waits for. */
     progress: () => progress,
@@ -123,18 +139,22 @@ export function createConversation() {
     isFull: () => isFull,
     /** Takes the newest page. @param {Entry[]} page @param {string | null} next where the page before it is */
     newest(page, next) {
-      const last = Math.max(0, ...[...entries.values()].map(({ seq }) => seq ?? 0));
+      const known = [...entries.values()];
+      const last = Math.max(0, ...known.map(({ seq }) => seq ?? 0));
+      const first = Math.min(...known.map(({ seq }) => seq ?? Infinity));
       const begin = page[0]?.seq ?? Infinity;
       // What is between is not here, so what is here is not the end of the thread.
       const isApart = entries.size > 0 && next !== null && begin > last + 1;
       if (isApart) clear();
-      if (entries.size === 0) cursor = next;
+      // Events may have come before the first page. Once there is no room for earlier entries, none are read.
+      if (!isFull && (!hasPage || begin <= first)) [cursor, hasPage] = [next, true];
       page.forEach(put);
       trim();
     },
     /** Takes the page before the first entry. @param {Entry[]} page @param {string | null} next */
     earlier(page, next) {
-      if (entries.size + page.length > MAX_ENTRIES) {
+      const more = page.reduce((sum, entry) => sum + charsOf(entry), 0);
+      if (entries.size + page.length > MAX_ENTRIES || chars + more > MAX_CHARS) {
         [cursor, isFull] = [null, true];
         return;
       }

@@ -1,11 +1,11 @@
 // The threads of the user with their states, and the button for another one.
 
-import { useRef, useState } from "preact/hooks";
-import { get, newIntent, post } from "../../api.js";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, get, newIntent, post } from "../../api.js";
 import { position, positioned } from "../../live.js";
 import { go } from "../../router.js";
 import { generation, who } from "../../session.js";
-import { putThread, resyncs, threads } from "../../store.js";
+import { isOwnThread, putThread, resyncs, threads, wantThread } from "../../store.js";
 import { T } from "../../texts.js";
 import { Failed, Icon, Loading, Text, html, usePages } from "../../ui.js";
 
@@ -19,7 +19,7 @@ async function read(cursor, signal) {
   await positioned();
   const seen = position();
   const { items, next_cursor: next } = await get("/api/chat/threads", { query: { limit: LIMIT, ...(cursor && { cursor }) }, ...(signal && { signal }) });
-  for (const thread of items) putThread(thread, seen);
+  for (const thread of items) putThread(thread, seen, true);
   return { items: items.map(({ id }) => id), next: next ?? null, seen };
 }
 
@@ -28,7 +28,9 @@ export const namedFirst = (rows) => [...rows.filter(({ key }) => key), ...rows.f
 
 /** Begins another thread with the command that does so in the one in view. @param {{ name: string }} props */
 function NewThread({ name }) {
-  const intent = useRef(newIntent());
+  const intent = useRef("");
+  // In another thread it is another message.
+  useEffect(() => void (intent.current = newIntent()), [name]);
   const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
   async function begin() {
     setState({ isBusy: true, error: null });
@@ -36,8 +38,10 @@ function NewThread({ name }) {
       const { thread_id: id } = await post("/api/chat/send", { body: { content: "/new", thread_id: name }, intent: intent.current });
       intent.current = newIntent();
       setState({ isBusy: false, error: null });
+      wantThread(id);
       go(`/chat/${id}`);
     } catch (error) {
+      if (error instanceof ApiError && error.status >= 400 && error.status < 500) intent.current = newIntent();
       setState({ isBusy: false, error: /** @type {Error} */ (error) });
     }
   }
@@ -59,7 +63,7 @@ const Item = ({ thread, isCurrent }) => html`
 export function Threads({ name }) {
   const { first, items: ids, error, isLoading, again, readMore, hasMore, moreError } = usePages(read, [generation.value, resyncs.value]);
   const listed = new Set(ids);
-  const added = first ? threads.since(first.seen).filter(({ id }) => !listed.has(id) && id > (ids[0] ?? "")) : [];
+  const added = first ? threads.all().filter(({ id }) => isOwnThread(id) && !listed.has(id) && id > (ids[0] ?? "")) : [];
   const rows = namedFirst([...added.sort((one, other) => (one.id < other.id ? 1 : -1)), ...ids.flatMap((id) => threads.get(id) ?? [])]);
   const canWrite = who.value?.role !== "viewer";
   return html`

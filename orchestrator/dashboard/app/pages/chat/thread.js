@@ -9,9 +9,10 @@ import { useSending } from "../../sending.js";
 import { who } from "../../session.js";
 import { gates, threads, wantThread } from "../../store.js";
 import { T } from "../../texts.js";
-import { Empty, Failed, Icon, Loading, Text, html, useSubject } from "../../ui.js";
-import { Card, bindGateKeys } from "../gate/card.js";
-import { MAX_ENTRIES, placesOf } from "./conversation.js";
+import { Empty, Failed, Icon, Loading, Text, html, now, useSubject } from "../../ui.js";
+import { Card, bindGateKeys, resolveGate } from "../gate/card.js";
+import { choiceOf, choicesOf } from "../gate/rules.js";
+import { placesOf } from "./conversation.js";
 import { EntryBody } from "./entry.js";
 import { useThread } from "./use_thread.js";
 
@@ -79,25 +80,34 @@ function Live({ talk, isWorking }) {
   `;
 }
 
-/** The entries, of which only the changed ones are drawn again. @param {{ rows: Row[], places: Map<string | null, Gate[]> }} props */
-function Entries({ rows, places }) {
-  const cards = (/** @type {string | null} */ key) => (places.get(key) ?? []).map((gate) => html`<${Card} key=${gate.id} gate=${gate} />`);
-  return html`
-    <ul>${rows.map((row) => html`
-      <li key=${row.key} data-key=${row.key} class="entry ${row.entry.role}"><${EntryBody} row=${row} />${cards(row.key)}</li>`)}</ul>
-    ${cards(null)}
-  `;
-}
+/** @param {Gate[]} gates */
+const cardsOf = (gates) => gates.map((gate) => html`<${Card} key=${gate.id} gate=${gate} />`);
 
-/** @param {{ name: string, id: string | null, isActive: boolean, queued: number, onSent: () => void }} props */
-function Composer({ name, id, isActive, queued, onSent }) {
+/** A row with its gates. The same nodes are not drawn again. @param {{ row: Row, parked: Gate[] }} props */
+const Item = ({ row, parked }) => useMemo(() => html`
+  <li data-key=${row.key} class="entry ${row.entry.role}"><${EntryBody} row=${row} />${cardsOf(parked)}</li>`, [row, ...parked]);
+
+/** The entries, of which only the changed ones are drawn again. @param {{ rows: Row[], places: Map<string | null, Gate[]> }} props */
+const Entries = ({ rows, places }) => html`
+  <ul>${rows.map((row) => html`<${Item} key=${row.key} row=${row} parked=${places.get(row.key) ?? []} />`)}</ul>
+  ${cardsOf(places.get(null) ?? [])}
+`;
+
+/** `waiting`: the call that a word answers. @param {{ name: string, id: string | null, waiting: Gate | null, isActive: boolean, queued: number, onSent: () => void }} props */
+function Composer({ name, id, waiting, isActive, queued, onSent }) {
   const [failure, setFailure] = useState(/** @type {Error | null} */ (null));
   const { text, isBusy, error, onInput, onSubmit, onKeyDown } = useSending(`chat.${name}`, async (content, intent) => {
+    const choice = waiting && choiceOf(content);
+    // As a message it would answer without saying which parameters were shown.
+    if (choice) return void (await resolveGate(waiting, choice));
     const { thread_id: sent } = await post("/api/chat/send", { body: { content, thread_id: id ?? name }, intent });
     wantThread(sent);
     onSent();
     // The command /new begins another thread.
-    if (id !== null && sent !== id) go(`/chat/${sent}`);
+    if (id === null || sent === id) return;
+    go(`/chat/${sent}`);
+    // The field is another one then.
+    setTimeout(() => document.getElementById("message")?.focus());
   });
   const stop = () => {
     setFailure(null);
@@ -111,7 +121,7 @@ function Composer({ name, id, isActive, queued, onSent }) {
       <div class="line">
         <button type="submit" disabled=${isBusy || !text.trim()}>${isBusy ? T.prompt.busy : T.prompt.send}</button>
         ${isActive && html`<button type="button" onClick=${stop}>${T.chat.stop}</button>`}
-        <span class="note" id="message-note">${T.chat.commands}${queued > 0 && ` · ${T.chat.queued(queued)}`}</span>
+        <span class="note" id="message-note">${waiting && `${T.chat.words} · `}${T.chat.commands}${queued > 0 && ` · ${T.chat.queued(queued)}`}</span>
       </div>
       ${wrong && html`<p class="failure" role="alert"><${Text}>${wrong.message}<//></p>`}
     </form>
@@ -130,6 +140,8 @@ export function Thread({ name }) {
   useSubject(thread?.title || thread?.key);
   useEffect(() => bindGateKeys(false), []);
   const isActive = thread !== null && thread.state !== "idle";
+  // A thread waits for one call at a time. Only its owner answers it with a word.
+  const waiting = thread?.state === "awaiting_approval" ? parked.findLast((gate) => choicesOf(gate, who.value, now.value).includes("once")) ?? null : null;
   const queued = rows.filter(({ entry }) => entry.seq === null).length;
   const canWrite = who.value?.role !== "viewer";
   return html`
@@ -137,12 +149,12 @@ export function Thread({ name }) {
     <div class="conversation" tabindex="0" role="group" aria-label=${T.chat.entries} ref=${box} onScroll=${onScroll}>
       ${isLoading && rows.length === 0 && html`<${Loading} />`}
       ${!isLoading && !error && rows.length === 0 && html`<${Empty}><p>${T.chat.empty}</p><//>`}
-      ${talk.isFull() && html`<p class="note">${T.chat.full(MAX_ENTRIES)}</p>`}
+      ${talk.isFull() && html`<p class="note">${T.chat.full}</p>`}
       ${entries}
       <${Live} talk=${talk} isWorking=${thread?.state === "processing"} />
     </div>
     <p class="added-items">${!isFollowing && html`<button type="button" class="link" onClick=${follow}>${T.trace.follow}</button>`}</p>
-    ${canWrite ? html`<${Composer} name=${name} id=${thread?.id ?? null} isActive=${isActive} queued=${queued} onSent=${() => isMissing && again()} />`
+    ${canWrite ? html`<${Composer} name=${name} id=${thread?.id ?? null} waiting=${waiting} isActive=${isActive} queued=${queued} onSent=${() => isMissing && again()} />`
       : html`<p class="note">${T.chat.viewer}</p>`}
   `;
 }

@@ -4,7 +4,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, address, get } from "../../api.js";
-import { position } from "../../live.js";
+import { position, positioned } from "../../live.js";
 import { generation } from "../../session.js";
 import { putThread, resyncs } from "../../store.js";
 import { openStream } from "../../stream.js";
@@ -60,6 +60,7 @@ export function useThread(name) {
     async function readNewest() {
       hasRead = true;
       try {
+        await positioned();
         const { thread, messages, next } = await readPage(id, null, signal);
         if (signal.aborted) return;
         // A key may name another thread later.

@@ -9,7 +9,7 @@ import { relative, shortId } from "../../format.js";
 import { bind } from "../../keys.js";
 import { position } from "../../live.js";
 import { who } from "../../session.js";
-import { putGate, readGate, threads, wantThread } from "../../store.js";
+import { gates, putGate, readGate, threads, wantThread } from "../../store.js";
 import { T } from "../../texts.js";
 import { Confirm, Copy, Failed, Icon, Loading, Text, Time, announce, html, now, useLoad } from "../../ui.js";
 import { marked } from "../job/code.js";
@@ -42,7 +42,10 @@ function useSteady(element, isWanted) {
   const [isSteady, setIsSteady] = useState(false);
   const look = () => {
     const box = element.current?.getBoundingClientRect();
-    return box !== undefined && steady.look([box.left, box.top, box.width, box.height].map(Math.round).join(), performance.now());
+    if (!box) return false;
+    // Under a dialog it is not seen: the second click of a double click may come when the dialog is closed.
+    const isCovered = document.querySelector("dialog[open]") !== null;
+    return steady.look([...[box.left, box.top, box.width, box.height].map(Math.round), isCovered].join(), performance.now());
   };
   useEffect(() => {
     if (!isWanted) return;
@@ -76,7 +79,29 @@ const Parameters = ({ parameters }) => html`
 
 // --- decisions
 
-/** Sends decisions about a gate. After a refusal the gate is read, so that the card shows what it is now. @param {Gate} gate */
+/** Whether it was not found. @param {unknown} error */
+const isMissing = (error) => error instanceof ApiError && error.status === 404;
+
+/**
+ * Sends a decision about a gate; true if it was to be remembered and cannot be. After a refusal the gate is read, so that the page shows what
+ * it is now.
+ * @param {Gate} gate @param {Choice} choice @param {string} [reason]
+ */
+export async function resolveGate(gate, choice, reason) {
+  const [path, seen] = [{ id: gate.id }, position()];
+  try {
+    const { remembered, ...after } = await post("/api/gates/{id}/resolve", { path, body: decisionOf(choice, gate, reason) });
+    putGate(after, seen);
+    announce(T.gate.states[after.state]);
+    return (choice === "thread" || choice === "user") && !remembered;
+  } catch (failure) {
+    if (!(failure instanceof ApiError && (failure.status === 409 || failure.status === 404))) throw failure;
+    const unread = await readGate(gate.id).then(() => null, (error) => error);
+    throw isMissing(unread) ? unread : failure;
+  }
+}
+
+/** Sends decisions about a gate. @param {Gate} gate */
 function useDecision(gate) {
   const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null, isForgotten: boolean }} */ ({ isBusy: false, error: null, isForgotten: false }));
   const isBusy = useRef(false);
@@ -85,17 +110,12 @@ function useDecision(gate) {
     if (isBusy.current) return;
     isBusy.current = true;
     setState({ isBusy: true, error: null, isForgotten: false });
-    const [path, seen] = [{ id: gate.id }, position()];
     let error = null;
     let isForgotten = false;
     try {
-      const { remembered, ...after } = await post("/api/gates/{id}/resolve", { path, body: decisionOf(choice, gate, reason) });
-      putGate(after, seen);
-      isForgotten = (choice === "thread" || choice === "user") && !remembered;
-      announce(T.gate.states[after.state]);
+      isForgotten = await resolveGate(gate, choice, reason);
     } catch (failure) {
       error = /** @type {Error} */ (failure);
-      if (error instanceof ApiError && error.status === 409) await readGate(gate.id).catch(() => {});
     }
     isBusy.current = false;
     setState({ isBusy: false, error, isForgotten });
@@ -167,6 +187,7 @@ export function Card({ gate, level = 2 }) {
   const card = useRef(/** @type {HTMLElement | null} */ (null));
   const { parameters, isKnown, error: unread, again } = useParameters(gate);
   const { decide, isBusy, error, isForgotten } = useDecision(gate);
+  const isGone = isMissing(error);
   const isPending = gate.state === "pending";
   const wasPending = useRef(isPending);
   useEffect(() => {
@@ -174,6 +195,8 @@ export function Card({ gate, level = 2 }) {
     if (wasPending.current && !isPending && document.activeElement === document.body) card.current?.focus();
     wasPending.current = isPending;
   }, [isPending]);
+  // The card says that it is gone until it is left. No event does.
+  useEffect(() => (isGone ? () => gates.drop(gate.id) : undefined), [isGone]);
   return html`
     <article class="gate" tabindex="-1" ref=${card} aria-label=${`${T.gate.title}: ${gate.tool}`}>
       <${`h${level}`}><${Icon} name=${ICONS[gate.state]} /><a class="open" href=${`/inbox/gates/${gate.id}`}><${Text}>${gate.tool}<//></a><//>
@@ -183,8 +206,8 @@ export function Card({ gate, level = 2 }) {
       ${isKnown ? html`<${Parameters} parameters=${parameters} />` : !unread && html`<${Loading} />`}
       <p class="note line"><span>${T.gate.digest} <code title=${gate.parameters_digest}>${gate.parameters_digest.slice(0, DIGEST_CHARS)}…</code></span>
         ${isKnown && html`<${Copy} text=${JSON.stringify(parameters, null, 2)} label="JSON" name=${T.gate.parameters} />`}</p>
-      ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}
-      ${isPending ? html`<${Choices} gate=${gate} isKnown=${isKnown} isBusy=${isBusy} decide=${decide} />` : html`<${Outcome} gate=${gate} />`}
+      ${error && html`<p class="failure" role="alert"><${Text}>${isGone ? T.gate.gone : error.message}<//></p>`}
+      ${isGone ? null : isPending ? html`<${Choices} gate=${gate} isKnown=${isKnown} isBusy=${isBusy} decide=${decide} />` : html`<${Outcome} gate=${gate} />`}
       ${isForgotten && html`<p class="note">${T.gate.forgotten}</p>`}
     </article>
   `;

@@ -26,6 +26,14 @@ export function decisionOf(choice, gate, reason = "") {
   return { ...decision, parameters_digest: gate.parameters_digest };
 }
 
+/** What a message decides that is nothing but a word, or null: the words of the server. @param {string} text @returns {Choice | null} */
+export function choiceOf(text) {
+  /** @type {Record<string, Choice>} */
+  const words = { yes: "once", no: "deny", always: "thread" };
+  const word = text.trim().toLowerCase();
+  return Object.hasOwn(words, word) ? words[word] ?? null : null;
+}
+
 /** The arguments of a call, each as a text: strings as they are, other values as JSON. @param {unknown} parameters @returns {{ name: string, text: string }[]} */
 export function partsOf(parameters) {
   const json = (/** @type {unknown} */ value) => JSON.stringify(value, null, 2) ?? "";

@@ -36,7 +36,7 @@ export function subjectOf({ gate_id: gate, job_id: job, thread_id: thread }) {
 const Whole = ({ text }) => text.length <= OPEN_CHARS ? html`<p class="text"><${Text}>${text}<//></p>`
   : html`<details><summary><${Text}>${text.slice(0, OPEN_CHARS)}…<//></summary><p class="text"><${Text}>${text}<//></p></details>`;
 
-/** @param {{ one: Notification, isNew: boolean, mark: ((id: string) => void) | null }} props */
+/** The text about a gate names a command; its page has the buttons. @param {{ one: Notification, isNew: boolean, mark: ((id: string) => void) | null }} props */
 function Item({ one, isNew, mark }) {
   const path = subjectOf(one);
   const onOpen = () => isNew && mark?.(one.id);
@@ -46,7 +46,7 @@ function Item({ one, isNew, mark }) {
         ${path ? html`<a class="open" href=${path} onClick=${onOpen}><${Text}>${one.title}<//></a>` : html`<strong><${Text}>${one.title}<//></strong>`}
         <span class="note">${T.news.kinds[one.kind] ?? one.kind} · <${Time} at=${one.created_at} /></span>
         ${isNew && mark && html`<button type="button" class="link" onClick=${() => mark(one.id)}>${T.news.read}<span class="hidden">: <${Text}>${one.title}<//></span></button>`}</p>
-      ${one.text !== one.title && html`<${Whole} text=${one.text} />`}
+      ${!one.gate_id && one.text !== one.title && html`<${Whole} text=${one.text} />`}
     </li>
   `;
 }

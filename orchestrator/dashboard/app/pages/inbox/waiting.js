@@ -51,7 +51,7 @@ export function Waiting() {
   }, [value]);
   const calls = value?.calls.slice(0, LIMIT).flatMap((id) => gates.get(id) ?? []) ?? [];
   const rows = value?.jobs.flatMap((id) => jobs.get(id) ?? []) ?? [];
-  const others = value ? value.calls.length - LIMIT : 0;
+  const others = value?.calls.slice(LIMIT).filter((id) => gates.get(id)?.state === "pending").length ?? 0;
   const added = value && !isLoading ? countAdded(gates.all(), jobs.since(value.seen), value) : 0;
   return html`
     <${Added} count=${added} show=${again} />
@@ -61,7 +61,7 @@ export function Waiting() {
     <div class="waiting">
       ${calls.length > 0 && html`<h2>${T.inbox.calls}</h2>`}
       ${calls.map((gate) => html`<${Card} key=${gate.id} gate=${gate} level=${3} />`)}
-      ${others > 0 && html`<p class="note">${T.inbox.others(others)}</p>`}
+      ${others > 0 && html`<p class="line"><span class="note">${T.inbox.others(others)}</span> <button type="button" onClick=${again}>${T.trace.show}</button></p>`}
       ${rows.length > 0 && html`<h2>${T.inbox.jobs}</h2><ul class="rows">${rows.map((job) => html`<${JobRow} key=${job.id} job=${job} />`)}</ul>`}
     </div>
     ${value?.hasMoreJobs && html`<p><a href=${`/jobs?state=${STATES.join()}`}>${T.inbox.allJobs}</a></p>`}

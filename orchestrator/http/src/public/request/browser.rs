@@ -6,7 +6,7 @@
 use axum::http::{HeaderMap, Method, header};
 use protocol::InstanceId;
 
-/// The header with the session's key, of requests that may change something.
+/// The header with the session's key, which requests that may change something must have.
 pub(in crate::public) const KEY_HEADER: &str = "x-gantry-key";
 /// Sent by browsers, except to other hosts than localhost over plain HTTP.
 const FETCH_SITE: &str = "sec-fetch-site";
@@ -44,15 +44,14 @@ impl SessionCookie {
         Self { name: format!("gantry_{}", &digits[digits.len() - 8..]) }
     }
 
-    /// The value in a request's cookies; of two, the one that was set over HTTPS.
-    pub(in crate::public) fn read<'h>(&self, headers: &'h HeaderMap) -> Option<(CookieKind, &'h str)> {
+    /// The values in a request's cookies. A page of another port can set some too, so there may be several.
+    pub(in crate::public) fn values<'h>(&self, headers: &'h HeaderMap) -> impl Iterator<Item = (CookieKind, &'h str)> {
         let lists = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let cookies: Vec<(&str, &str)> =
-            lists.flat_map(|list| list.split(';')).filter_map(|cookie| cookie.trim().split_once('=')).collect();
-        let secure = cookies.iter().find(|(name, _)| name.strip_prefix(HOST_PREFIX) == Some(&self.name));
-        let plain = || cookies.iter().find(|(name, _)| *name == self.name);
-        let secure = secure.map(|(_, value)| (CookieKind::Secure, *value));
-        secure.or_else(|| plain().map(|(_, value)| (CookieKind::Plain, *value)))
+        let cookies = lists.flat_map(|list| list.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
+        cookies.filter_map(|(name, value)| match name.strip_prefix(HOST_PREFIX) {
+            Some(name) => (name == self.name).then_some((CookieKind::Secure, value)),
+            None => (name == self.name).then_some((CookieKind::Plain, value)),
+        })
     }
 
     /// `Set-Cookie` with a value for so many seconds; 0 removes it.
@@ -128,13 +127,16 @@ mod tests {
     }
 
     #[rstest]
-    #[case::alone("gantry_0123abcd=a", Some((CookieKind::Plain, "a")))]
-    #[case::among_others("x=1; gantry_0123abcd=a.b=; y=2", Some((CookieKind::Plain, "a.b=")))]
-    #[case::of_https("gantry_0123abcd=planted; __Host-gantry_0123abcd=a", Some((CookieKind::Secure, "a")))]
-    #[case::of_another_installation("gantry_99999999=a", None)]
-    #[case::nothing("", None)]
-    fn reads_its_cookie(#[case] cookies: &str, #[case] value: Option<(CookieKind, &str)>) {
-        assert_eq!(cookie().read(&headers(&[("cookie", cookies)])), value);
+    #[case::alone("gantry_0123abcd=a", &[(CookieKind::Plain, "a")])]
+    #[case::among_others("x=1; gantry_0123abcd=a.b=; y=2", &[(CookieKind::Plain, "a.b=")])]
+    #[case::two(
+        "gantry_0123abcd=planted; __Host-gantry_0123abcd=a",
+        &[(CookieKind::Plain, "planted"), (CookieKind::Secure, "a")])]
+    #[case::of_another_installation("gantry_99999999=a", &[])]
+    #[case::nothing("", &[])]
+    fn reads_its_cookies(#[case] cookies: &str, #[case] values: &[(CookieKind, &str)]) {
+        let headers = headers(&[("cookie", cookies)]);
+        assert_eq!(cookie().values(&headers).collect::<Vec<_>>(), values);
     }
 
     #[rstest]

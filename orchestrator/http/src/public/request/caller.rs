@@ -5,16 +5,12 @@ use std::{convert::Infallible, sync::Arc};
 use auth::{Identity, TokenError};
 use axum::{
     extract::FromRequestParts,
-    http::{header, request::Parts},
+    http::{HeaderMap, header, request::Parts},
 };
 use base::digest::sha256_hex;
 use domain::job::JobRecord;
 use protocol::{ErrorCode, JobId};
-use store::{
-    Store, StoreError, TokenChecked,
-    sessions::{self, Session},
-    tokens,
-};
+use store::{Store, StoreError, TokenChecked, sessions, tokens};
 
 use super::browser::{KEY_HEADER, SessionCookie, is_safe, is_same_origin};
 use crate::{layers::RequestContext, problem::ApiError, public::PublicApi, server::BodyReservation};
@@ -52,36 +48,79 @@ impl FromRequestParts<PublicApi> for UncheckedCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, ApiError> {
-        let now = api.clock.now();
-        let presented = Presented::by(parts, api).ok_or_else(|| {
-            ApiError::unauthorized(
-                "missing token: send Authorization: Bearer TOKEN (create one with `gantry token create`)",
-            )
-        })?;
-        let verified = match presented {
-            Presented::Token(token) => api.key.verify(token, now),
-            Presented::Session(cookie) => api.key.verify_session(cookie, now),
-        };
-        // The user of an expired token is known as well, for the audit and the log.
-        let known = match (&verified, presented) {
-            (Ok(identity), _) => Some(identity.clone()),
-            (Err(TokenError::Expired | TokenError::NotYet), Presented::Token(token)) => {
-                api.key.identity_ignoring_time(token).ok()
-            }
-            (Err(_), _) => None,
-        };
-        let invalid = || ApiError::unauthorized(INVALID_TOKEN);
-        if let Some(identity) = &known {
-            let Ok(context) = RequestContext::from_request_parts(parts, api).await;
-            context.identify(identity);
+        if let Some(token) = bearer(parts) {
+            return identity_of_token(parts, api, token).map(Self);
         }
-        let identity = verified.map_err(|error| invalid().with_source(error))?;
-        if identity.is_session {
-            let session = sessions::find(&api.store, &identity.jti).await?.ok_or_else(invalid)?;
-            check_origin(parts, &session)?;
+        if has_cookie(parts, api) {
+            return identity_of_session(parts, api).await.map(Self);
         }
-        Ok(Self(identity))
+        Err(ApiError::unauthorized(
+            "missing token: send Authorization: Bearer TOKEN (create one with `gantry token create`)",
+        ))
     }
+}
+
+fn identity_of_token(parts: &Parts, api: &PublicApi, token: &str) -> Result<Identity, ApiError> {
+    let verified = api.key.verify(token, api.clock.now());
+    // The user of an expired token is known as well, for the audit and the log.
+    let known = match &verified {
+        Ok(identity) => Some(identity.clone()),
+        Err(TokenError::Expired | TokenError::NotYet) => api.key.identity_ignoring_time(token).ok(),
+        Err(_) => None,
+    };
+    identify(parts, known.as_ref());
+    verified.map_err(|error| ApiError::unauthorized(INVALID_TOKEN).with_source(error))
+}
+
+async fn identity_of_session(parts: &Parts, api: &PublicApi) -> Result<Identity, ApiError> {
+    let (known, found) = session_of(api, &parts.headers).await?;
+    identify(parts, known.as_ref());
+    let identity = found?;
+    let may_change = is_safe(&parts.method) || parts.headers.contains_key(KEY_HEADER);
+    if may_change && is_same_origin(&parts.method, &parts.headers) {
+        Ok(identity)
+    } else {
+        Err(ApiError::cross_origin())
+    }
+}
+
+/// The open session whose key the request names, or the first one if it names none, and whose it is, also of one that has
+/// ended. Other servers on this host can set cookies that come before it.
+pub(in crate::public) async fn session_of(
+    api: &PublicApi,
+    headers: &HeaderMap,
+) -> Result<(Option<Identity>, Result<Identity, ApiError>), StoreError> {
+    let now = api.clock.now();
+    let key = headers.get(KEY_HEADER).map(|key| sha256_hex(key.as_bytes()));
+    let (mut known, mut refused) = (None, ApiError::unauthorized(INVALID_TOKEN));
+    for (_, cookie) in SessionCookie::new(api.instance).values(headers) {
+        let identity = match api.key.verify_session(cookie, now) {
+            Ok(identity) => identity,
+            Err(error) => {
+                refused = refused.with_source(error);
+                continue;
+            }
+        };
+        match sessions::find(&api.store, &identity.jti).await? {
+            Some(session) if key.as_ref().is_none_or(|digest| *digest == session.key_digest) => {
+                return Ok((Some(identity.clone()), Ok(identity)));
+            }
+            Some(_) => refused = ApiError::cross_origin(),
+            None => {}
+        }
+        known.get_or_insert(identity);
+    }
+    Ok((known, Err(refused)))
+}
+
+fn identify(parts: &Parts, caller: Option<&Identity>) {
+    if let (Some(context), Some(caller)) = (parts.extensions.get::<RequestContext>(), caller) {
+        context.identify(caller);
+    }
+}
+
+fn has_cookie(parts: &Parts, api: &PublicApi) -> bool {
+    api.has_dashboard && SessionCookie::new(api.instance).values(&parts.headers).next().is_some()
 }
 
 impl FromRequestParts<PublicApi> for Caller {
@@ -115,35 +154,11 @@ impl FromRequestParts<PublicApi> for MaybeCaller {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, api: &PublicApi) -> Result<Self, Infallible> {
-        if Presented::by(parts, api).is_none() {
+        if bearer(parts).is_none() && !has_cookie(parts, api) {
             return Ok(Self(None));
         }
         Ok(Self(Caller::from_request_parts(parts, api).await.ok().map(|Caller(identity)| identity)))
     }
-}
-
-/// What a request presents as its caller. A token comes before a cookie.
-#[derive(Clone, Copy)]
-enum Presented<'r> {
-    Token(&'r str),
-    Session(&'r str),
-}
-
-impl<'r> Presented<'r> {
-    fn by(parts: &'r Parts, api: &PublicApi) -> Option<Self> {
-        let cookie = || SessionCookie::new(api.instance).read(&parts.headers).filter(|_| api.has_dashboard);
-        bearer(parts).map(Self::Token).or_else(|| cookie().map(|(_, value)| Self::Session(value)))
-    }
-}
-
-/// Refuses a request with a session that does not come from this server's own pages.
-fn check_origin(parts: &Parts, session: &Session) -> Result<(), ApiError> {
-    let key = parts.headers.get(KEY_HEADER).map(|key| sha256_hex(key.as_bytes()));
-    let may_change = is_safe(&parts.method) || key.is_some_and(|digest| digest == session.key_digest);
-    if may_change && is_same_origin(&parts.method, &parts.headers) {
-        return Ok(());
-    }
-    Err(ApiError::cross_origin())
 }
 
 fn bearer(parts: &Parts) -> Option<&str> {
