@@ -337,7 +337,7 @@ export const T = {
     states: { idle: "idle", processing: "working", awaiting_approval: "waits for approval" },
     untitled: "without a title",
     new: "New thread",
-    newNote: "The new thread becomes `main`; this one keeps its messages.",
+    newNote: "The new thread gets this name; this one keeps its messages.",
     roles: { user: "you", assistant: "agent", system: "Gantry" },
     origins: { owner: "from your routine", external: "data from outside" },
     isQueued: "queued",

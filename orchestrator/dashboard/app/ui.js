@@ -222,8 +222,8 @@ export function Confirm({ title, note, field, isOptional = false, yes, no, onYes
     <${Dialog} title=${title} onClose=${onNo} isQuestion>
       ${note && html`<p>${note}</p>`}
       <form onSubmit=${onSubmit}>
-        ${field && html`<label for="confirm-text">${field}</label><input id="confirm-text" required=${!isOptional} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} />`}
-        <p class="line"><button type="button" autofocus onClick=${onNo}>${no}</button> <button type="submit" class="danger">${yes}</button></p>
+        ${field && html`<label for="confirm-text">${field}</label><input id="confirm-text" autofocus required=${!isOptional} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} />`}
+        <p class="line"><button type="button" autofocus=${!field} onClick=${onNo}>${no}</button> <button type="submit" class="danger">${yes}</button></p>
       </form>
     <//>
   `;

@@ -67,7 +67,7 @@ function Counts() {
   const names = /** @type {Job["state"][]} */ (Object.keys(STATES)).filter((name) => states[name] > 0);
   return html`
     <ul class="counts" aria-label=${T.now.counts}>
-      ${names.map((name) => html`<li key=${name}><${State} state=${name} /> <strong>${states[name]}</strong></li>`)}
+      ${names.map((name) => html`<li key=${name}><a href=${`/jobs?state=${name}`}><${State} state=${name} /> <strong>${states[name]}</strong></a></li>`)}
     </ul>
     <p class="note">${T.now.today(cost(today.cost_usd), tokens(today.input_tokens + today.output_tokens))}</p>
   `;
@@ -127,7 +127,7 @@ export default function Now() {
   const isEmpty = rows.length === 0;
   if (isEmpty && hasNone && !isLoading && !error) return html`<${Heading}>${title}<//><${First} />`;
   return html`
-    <${Heading}>${title}<//>
+    <div class="line"><${Heading}>${title}<//> ${who.value?.role !== "viewer" && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
     <${Counts} />
     <h2>${T.now.running}</h2>
     ${error && html`<${Failed} error=${error} again=${again} />`}

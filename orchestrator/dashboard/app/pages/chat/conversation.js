@@ -148,6 +148,8 @@ export function createConversation() {
       if (isApart) clear();
       // Events may have come before the first page. Once there is no room for earlier entries, none are read.
       if (!isFull && (!hasPage || begin <= first)) [cursor, hasPage] = [next, true];
+      // The pieces of an answer that was read are not shown beside it.
+      if (page.some(({ id, role }) => OF_AGENT.has(role) && !entries.has(id))) live = null;
       page.forEach(put);
       trim();
     },

@@ -198,7 +198,7 @@ export function Card({ gate, level = 2 }) {
   // The card says that it is gone until it is left. No event does.
   useEffect(() => (isGone ? () => gates.drop(gate.id) : undefined), [isGone]);
   return html`
-    <article class="gate" tabindex="-1" ref=${card} aria-label=${`${T.gate.title}: ${gate.tool}`}>
+    <article class=${gate.state === "pending" ? "gate" : "gate resolved"} tabindex="-1" ref=${card} aria-label=${`${T.gate.title}: ${gate.tool}`}>
       <${`h${level}`}><${Icon} name=${ICONS[gate.state]} /><a class="open" href=${`/inbox/gates/${gate.id}`}><${Text}>${gate.tool}<//></a><//>
       <${Asked} gate=${gate} />
       ${gate.reasoning && html`<blockquote><${Text}>${marked(gate.reasoning)}<//></blockquote>`}

@@ -83,7 +83,7 @@ function useFirstFailure({ id, state }, isSelected) {
   useEffect(() => void offered.add(id), [id]);
   const { value, isLoading, error } = useLoad(async (signal) => {
     if (!isWanted) return null;
-    const page = await get("/api/jobs/{id}/events", { path: { id }, query: { after: 0, failed: "true", limit: 1, max_text: 1 }, signal });
+    const page = await get("/api/jobs/{id}/events", { path: { id }, query: { after: 0, failed: "true", limit: 1, max_text: 200 }, signal });
     return page.items[0]?.seq ?? null;
   }, [id]);
   useEffect(() => {
