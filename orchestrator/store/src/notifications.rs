@@ -203,7 +203,7 @@ impl Store {
         .await
     }
 
-    /// How many notifications of a user are unread, at most [`MAX_COUNTED`].
+    /// How many notifications of a user are unread, at most 1,000.
     pub async fn unread_notifications(&self, user: &str) -> Result<u64, StoreError> {
         unread_count(&self.read, user).await
     }
