@@ -67,6 +67,8 @@ export function useThread(name) {
         id = thread.id;
         talk.newest(messages, next);
         setState({ thread, error: null, isLoading: false, isMissing: false });
+        // The thread was created after the stream had not found it.
+        open();
       } catch (failure) {
         if (signal.aborted) return;
         const isMissing = name === MAIN && failure instanceof ApiError && failure.status === 404;
