@@ -392,9 +392,16 @@ const HOSTILE = "<img src=x onerror=alert(1)>";
 
 test("a chat asks for approval, which is given in the inbox", async () => {
   const context = await newBrowser();
+  let isSent = () => {};
+  const sent = new Promise((resolve) => (isSent = resolve));
+  // The thread is created after its stream was not found, and before it is read.
+  await context.route(/\/api\/chat\/threads\/main\?/, async (route) => (await sent, route.continue()));
   const page = await logInByToken(context, "/chat");
   await heading(page, "Chat");
+  const answered = page.waitForResponse((answer) => answer.url().endsWith("/api/chat/send"));
   await send(page, `remember ${HOSTILE} milk`);
+  await answered;
+  isSent();
   const entries = page.getByRole("group", { name: "Entries of the thread" });
   await card(entries).getByText(`${HOSTILE} milk`).waitFor({ timeout: 30_000 });
   await page.getByRole("region", { name: "Threads" }).getByText("waits for approval").waitFor();
