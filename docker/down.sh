@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Stops Gantry: cancels all unfinished jobs, including pending and held ones, stops the stack, and removes remaining job
-# containers.
+# containers and those of docker/gantry, whose commands end.
 # Keeps the data volume unless `--volumes` is given. Never touches containers or volumes of others: a job container belongs
 # to this installation if it mounts this installation's volume.
 set -euo pipefail
@@ -82,6 +82,16 @@ own_job_containers() {
       '{ for (i = 2; i <= NF; i++) if ($i == name || index($i, path) == 1) { print $1; next } }'
 }
 
+# Removes the containers of docker/gantry: of commands that still run, such as `job list --watch`, and of killed ones.
+remove_commands() {
+  local left
+  left="$(engine ps -aq --filter "label=gantry.cli=$(docker/setting.sh --project)")"
+  [ -n "$left" ] || return 0
+  say "ending the running commands of docker/gantry"
+  # shellcheck disable=SC2086
+  must "remove the containers of docker/gantry" engine rm --force $left
+}
+
 # Prints the result. $1: whether anything was running; $2: whether there was data.
 report() {
   local up="nothing was running" data="there is no data"
@@ -132,6 +142,7 @@ main() {
       must "remove the job containers" engine rm --force $left
     fi
   fi
+  remove_commands
   must "take the stack down" docker/compose.sh down "${down_options[@]}"
   report "$up" "$had_data"
 }

@@ -313,9 +313,13 @@ step_smoke() {
   the_routines_of_the_readme_run
   job="$(in_stack job run --detach "run: sleep 600" </dev/null)"
   wait_for_container "$job"
+  in_stack job list --watch </dev/null >/dev/null 2>&1 &
+  wait_for_command
   docker/down.sh --volumes
   left="$(docker ps -aq --filter "label=gantry.job-id=$job")"
   [ -z "$left" ] || fail "down.sh left the container of job $job behind"
+  left="$(docker ps -aq --filter "label=gantry.cli=$SMOKE_PROJECT")"
+  [ -z "$left" ] || fail "down.sh left the container of a command behind" || return
   left="$(docker ps -aq --filter "label=com.docker.compose.project=$SMOKE_PROJECT"; docker volume ls -q --filter "label=com.docker.compose.project=$SMOKE_PROJECT")"
   [ -z "$left" ] || fail "down.sh left behind: $left" || return
   docker/down.sh | grep "nothing was running; there is no data"
@@ -468,6 +472,15 @@ wait_for_container() {
   local deadline=$((SECONDS + 30))
   until [ -n "$(docker ps -q --filter "label=gantry.job-id=$1")" ]; do
     [ "$SECONDS" -lt "$deadline" ] || fail "job $1 got no container within 30 s" || return
+    sleep 0.2
+  done
+}
+
+# Waits until a command of docker/gantry has a container.
+wait_for_command() {
+  local deadline=$((SECONDS + 30))
+  until [ -n "$(docker ps -q --filter "label=gantry.cli=$SMOKE_PROJECT")" ]; do
+    [ "$SECONDS" -lt "$deadline" ] || fail "docker/gantry started no container within 30 s" || return
     sleep 0.2
   done
 }
