@@ -85,12 +85,18 @@ own_job_containers() {
 # Removes the containers of docker/gantry: of commands that still run, such as `job list --watch`, and of killed ones.
 remove_commands() {
   local left
-  left="$(engine ps -aq --filter "label=gantry.cli=$(docker/setting.sh --project)")"
+  left="$(command_containers)"
   [ -n "$left" ] || return 0
   say "ending the running commands of docker/gantry"
+  # Those that follow the server end with it, so the engine may be removing one already: only what is left counts.
   # shellcheck disable=SC2086
-  must "remove the containers of docker/gantry" engine rm --force $left
+  engine rm --force $left >/dev/null 2>&1 || sleep 1
+  left="$(command_containers)"
+  # shellcheck disable=SC2086
+  if [ -n "$left" ]; then must "remove the containers of docker/gantry" engine rm --force $left; fi
 }
+
+command_containers() { engine ps -aq --filter "label=gantry.cli=$(docker/setting.sh --project)"; }
 
 # Prints the result. $1: whether anything was running; $2: whether there was data.
 report() {
