@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Checks the dashboard: the vendored packages are unchanged, the types fit the API's description, unit tests, and stories in a real browser.
-# Takes the gantry binary: `tests/browser/check.sh BINARY`. Needs an engine with the job image. Uses its own data directory and port, and
+# Takes the gantry binary, and optionally the only stories to run: `tests/browser/check.sh BINARY [STORY…]`. Needs an engine with the job image. Uses its own data directory and port, and
 # removes its jobs at the end.
 set -euo pipefail
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 gantry="$(realpath "${1:?the gantry binary}")"
+shift
+# In this order: the first job of the user is one of the stories of jobs, and the last ones look at pages that are not empty.
+readonly ALL=(session jobs shell chat accessibility)
 dashboard="$here/../../orchestrator/dashboard"
 tools="${BROWSER_NODE_DIRECTORY:?a directory in which npm installed package.json}/node_modules/.bin"
 work="$(mktemp -d)"
@@ -69,12 +72,19 @@ echo "--- stories in a browser"
 GANTRY_TOKEN="$("$gantry" token create --user ada --role user --ttl 1h)"
 export GANTRY_TOKEN
 code() { "$gantry" dashboard | sed 's/.*#code=//'; }
-GANTRY_TEST_URL="$GANTRY_URL" GANTRY_TEST_TOKEN="$GANTRY_TOKEN" GANTRY_TEST_CODES="$(code),$(code)" GANTRY_TEST_PID_FILE="$work/pid" \
-  node --test "$here/stories.test.mjs"
+export GANTRY_TEST_URL="$GANTRY_URL" GANTRY_TEST_TOKEN="$GANTRY_TOKEN" GANTRY_TEST_PID_FILE="$work/pid"
+GANTRY_TEST_CODES="$(code),$(code)"
+export GANTRY_TEST_CODES
+only=("$@")
+[ "$#" -gt 0 ] || only=("${ALL[@]}")
+for story in "${only[@]}"; do
+  node --test "$here/stories/$story.test.mjs"
+done
+if [ "$#" -gt 0 ]; then exit; fi
 
 echo "--- budgets with much data"
 "$gantry" job run "run: true" >/dev/null
 stop
 long="$(python3 "$here/seed.py" "$GANTRY_DATA_DIR/gantry.db" 1000 10000)"
 start
-GANTRY_TEST_URL="$GANTRY_URL" GANTRY_TEST_TOKEN="$GANTRY_TOKEN" GANTRY_TEST_LONG_JOB="$long" node --test "$here/budgets.test.mjs"
+GANTRY_TEST_LONG_JOB="$long" node --test "$here/budgets.test.mjs"

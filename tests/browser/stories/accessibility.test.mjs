@@ -1,0 +1,24 @@
+// Every page in both colours and widths: the rules of WCAG 2.2 AA.
+
+import { test } from "node:test";
+import { base, check, heading, logInByToken, newBrowser } from "../browser.mjs";
+
+const PAGES = [["/login", "Log in"], ["/", "Now"], ["/jobs", "Jobs"], ["/jobs/new", "New job"],
+  ["/inbox", "Inbox"], ["/inbox?tab=resolved", "Inbox"], ["/inbox?tab=news", "Inbox"], ["/chat", "Chat"], ["/nothing", "Page not found"]];
+for (const colorScheme of ["light", "dark"]) {
+  for (const width of [1280, 360]) {
+    test(`pages are accessible: ${colorScheme}, ${width} px`, async () => {
+      const context = await newBrowser({ colorScheme, viewport: { width, height: 800 } });
+      const page = await logInByToken(context);
+      for (const [path, name] of PAGES) {
+        await page.goto(base + path);
+        await heading(page, name);
+        await check(page, path);
+      }
+      await page.goto(base);
+      await page.getByRole("button", { name: "Keyboard" }).click();
+      await page.getByRole("dialog").waitFor();
+      await check(page, "the list of keys");
+    });
+  }
+}
