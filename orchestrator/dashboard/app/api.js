@@ -21,8 +21,10 @@ import { T } from "./texts.js";
 
 /**
  * `path` has the values of `{names}` in the path. `intent` names what a person wants once, so that a double click or a retry does it once.
+ * `ifMatch` is the tag of what a change is based on.
  * @typedef {{
- *   path?: Record<string, string>, query?: Record<string, string | number | boolean | undefined>, body?: unknown, intent?: string, signal?: AbortSignal
+ *   path?: Record<string, string>, query?: Record<string, string | number | boolean | undefined>, body?: unknown, intent?: string, signal?: AbortSignal,
+ *   ifMatch?: string | null
  * }} RequestOptions
  */
 
@@ -79,11 +81,12 @@ function cutShort(error, signal) {
 }
 
 /** @param {string} method @param {string} path @param {RequestOptions} options */
-async function request(method, path, options) {
+async function send(method, path, options) {
   /** @type {Record<string, string>} */
   const headers = { Accept: "application/json" };
   if (options.body !== undefined) headers["Content-Type"] = "application/json";
   if (options.intent) headers["Idempotency-Key"] = options.intent;
+  if (options.ifMatch) headers["If-Match"] = options.ifMatch;
   Object.assign(headers, key.header());
   const body = options.body === undefined ? null : JSON.stringify(options.body);
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
@@ -91,7 +94,7 @@ async function request(method, path, options) {
   const response = await fetch(address(path, options), { method, headers, body, signal }).catch((error) => cutShort(error, options.signal));
   const isJson = /\bjson\b/.test(response.headers.get("Content-Type") ?? "");
   const content = isJson ? await response.json().catch((error) => cutShort(error, options.signal)) : null;
-  if (response.ok) return content;
+  if (response.ok) return { content, tag: response.headers.get("ETag") };
   const error = new ApiError(response.status, content ?? {}, Number(response.headers.get("Retry-After")) || null);
   const isLogin = method === "POST" && path === "/api/session";
   // Without its key the session can only read, so it is as good as none.
@@ -99,12 +102,23 @@ async function request(method, path, options) {
   throw error;
 }
 
+/** @param {string} method @param {string} path @param {RequestOptions} options */
+const request = async (method, path, options) => (await send(method, path, options)).content;
+
 /**
  * @template {keyof paths} P
  * @param {P} path @param {RequestOptions} [options]
  * @returns {Promise<Answer<P, "get">>}
  */
 export const get = (path, options = {}) => request("GET", path, options);
+
+/**
+ * What is there, with its tag, which a change of it names.
+ * @template {keyof paths} P
+ * @param {P} path @param {RequestOptions} [options]
+ * @returns {Promise<{ content: Answer<P, "get">, tag: string | null }>}
+ */
+export const getTagged = (path, options = {}) => send("GET", path, options);
 
 /**
  * The beginning of a file, at most `most` bytes. The rest is not read.
@@ -142,6 +156,21 @@ async function readBytes(url, most, signal) {
  * @returns {Promise<Answer<P, "post">>}
  */
 export const post = (path, options = {}) => request("POST", path, options);
+
+/**
+ * @template {keyof paths} P
+ * @param {P} path @param {RequestOptions} [options]
+ * @returns {Promise<Answer<P, "put">>}
+ */
+export const put = (path, options = {}) => request("PUT", path, options);
+
+/**
+ * Replaces what has a tag; the answer has the next one.
+ * @template {keyof paths} P
+ * @param {P} path @param {RequestOptions} [options]
+ * @returns {Promise<{ content: Answer<P, "put">, tag: string | null }>}
+ */
+export const putTagged = (path, options = {}) => send("PUT", path, options);
 
 /**
  * @param {keyof paths} path @param {RequestOptions} [options]

@@ -25,6 +25,11 @@ export const routes = [
   { path: "/inbox/gates/:id", name: "gate", up: "/inbox", load: () => import("./pages/gate.js") },
   { path: "/chat", name: "chat", isListed: true, load: () => import("./pages/chat.js") },
   { path: "/chat/:thread", name: "chat", up: "/chat", load: () => import("./pages/chat.js") },
+  { path: "/memory", name: "memory", isListed: true, load: () => import("./pages/memory.js") },
+  { path: "/memory/*path", name: "memory", up: "/memory", load: () => import("./pages/memory.js") },
+  { path: "/usage", name: "usage", isListed: true, load: () => import("./pages/usage.js") },
+  { path: "/settings", name: "settings", isListed: true, load: () => import("./pages/settings.js") },
+  { path: "/settings/:tab", name: "settings", load: () => import("./pages/settings.js") },
   { path: "/login", name: "login", load: () => import("./pages/login.js") },
 ];
 
@@ -78,9 +83,12 @@ const KEPT = "zone";
 /** The parameters that each page was left with. @type {Map<string, string>} */
 const left = new Map();
 
+/** Pages that stay when another of their paths is shown. */
+const WHOLE = new Set(["chat", "memory", "settings"]);
+
 /** The parts of one job are one page, which stays when another part is shown. So are all threads. @param {Place} of */
 export function pageOf({ route, params, path }) {
-  if (route?.name === "chat") return route.name;
+  if (route && WHOLE.has(route.name)) return route.name;
   return params["id"] === undefined ? path : `${route?.name} ${params["id"]}`;
 }
 

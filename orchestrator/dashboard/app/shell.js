@@ -27,7 +27,7 @@ const LOGIN = /** @type {Route} */ (routes.find(({ name }) => name === "login"))
 
 // --- colours
 
-const theme = signal(localStorage.getItem(STORED_THEME) ?? "system");
+export const theme = signal(localStorage.getItem(STORED_THEME) ?? "system");
 
 /** @param {string} chosen */
 export function chooseTheme(chosen) {
@@ -79,7 +79,7 @@ effect(() => {
 
 // --- header
 
-function ZoneSwitch() {
+export function ZoneSwitch() {
   const [setting, setSetting] = useState(/** @type {string | null} */ (null));
   const load = async () => {
     const read = setting === null && (await get("/api/settings").catch(() => null));

@@ -217,6 +217,9 @@ const jobFetcher = createFetcher(async (id) => {
   }
 }, { gapMs: OBJECT_GAP_MS, isPaused });
 
+/** Reads a job soon. */
+export const wantJob = jobFetcher.want;
+
 /** Takes a gate that was read. One that was resolved never waits again. @param {schemas["Gate"]} gate @param {number} seen */
 export function putGate(gate, seen) {
   if (gate.state === "pending" && (gates.get(gate.id)?.state ?? "pending") !== "pending") return;

@@ -1,0 +1,155 @@
+// One document: its text, its versions, and what can be done with it.
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { get, remove } from "../../api.js";
+import { bytes } from "../../format.js";
+import { go, place } from "../../router.js";
+import { useSending } from "../../sending.js";
+import { drafts, generation } from "../../session.js";
+import { T } from "../../texts.js";
+import { Confirm, Copy, Empty, Failed, Loading, Text, Time, announce, html, useLoad, useSubject } from "../../ui.js";
+import { marked } from "../job/code.js";
+import { Edit, draftOf } from "./edit.js";
+import { urlOf } from "./paths.js";
+import { Versions } from "./versions.js";
+import { createAppender, isClash, isMissing, readDocument, writeDocument } from "./write.js";
+
+/** @typedef {import("./write.js").MemoryDocument} MemoryDocument */
+
+/** A longer text is shown as a whole when it is asked for. */
+const MAX_CHARS = 100_000;
+const SHOWS = /** @type {const} */ (["text", "edit", "versions"]);
+
+/** @param {{ content: string }} props */
+function Source({ content }) {
+  const [isWhole, setIsWhole] = useState(false);
+  if (content === "") return html`<${Empty}><p>${T.memory.empty}</p><//>`;
+  const isCut = !isWhole && content.length > MAX_CHARS;
+  return html`
+    <pre class="source-text" tabindex="0" role="group" aria-label=${T.memory.content}><${Text}>${marked(isCut ? content.slice(0, MAX_CHARS) : content)}<//></pre>
+    ${isCut && html`<p><button type="button" onClick=${() => setIsWhole(true)}>${T.memory.whole(content.length)}</button></p>`}
+  `;
+}
+
+/** @param {{ path: string, onChange: () => void }} props */
+function Append({ path, onChange }) {
+  const append = useMemo(() => createAppender(path), [path]);
+  const { text, isBusy, error, onInput, onSubmit, onKeyDown } = useSending(`append.${path}`, async (added) => {
+    await append(added);
+    announce(T.memory.saved);
+    onChange();
+  });
+  return html`
+    <form class="wide-form" onSubmit=${onSubmit}>
+      <label for="append">${T.memory.append}</label>
+      <textarea id="append" rows="2" value=${text} onInput=${onInput} onKeyDown=${onKeyDown}></textarea>
+      <button type="submit" disabled=${isBusy || !text.trim()}>${isBusy ? T.memory.saving : T.memory.appendButton}</button>
+      ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}
+    </form>
+  `;
+}
+
+/** @param {{ document: MemoryDocument, again: () => void, onChange: () => void }} props */
+function Delete({ document: { path, version }, again, onChange }) {
+  const [isAsking, setIsAsking] = useState(false);
+  const [error, setError] = useState(/** @type {Error | null} */ (null));
+  async function run() {
+    setIsAsking(false);
+    setError(null);
+    try {
+      await remove("/api/memory", { query: { path }, ifMatch: `"${version}"` });
+    } catch (failure) {
+      if (!isMissing(failure)) {
+        setError(/** @type {Error} */ (failure));
+        return isClash(failure) && again();
+      }
+    }
+    drafts.remove(draftOf(path));
+    onChange();
+    go("/memory");
+  }
+  return html`
+    <button type="button" class="danger" onClick=${() => setIsAsking(true)}>${T.memory.remove}</button>
+    ${error && html`<p class="failure" role="alert"><${Text}>${isClash(error) ? T.memory.removeClash : error.message}<//></p>`}
+    ${isAsking && html`<${Confirm} title=${T.memory.removeQuestion} note=${T.memory.removeNote} yes=${T.memory.remove} no=${T.job.keep} onYes=${run} onNo=${() => setIsAsking(false)} />`}
+  `;
+}
+
+/** An earlier version, which can be stored again. @param {{ document: MemoryDocument, version: number, canWrite: boolean, onChange: () => void }} props */
+function Old({ document: { path, version: current }, version, canWrite, onChange }) {
+  const { value, error, again } = useLoad((signal) => get("/api/memory", { query: { path, version }, signal }), [path, version, generation.value]);
+  const [failure, setFailure] = useState(/** @type {Error | null} */ (null));
+  async function restore() {
+    setFailure(null);
+    try {
+      await writeDocument(path, value?.content ?? "", current);
+      announce(T.memory.saved);
+      onChange();
+      go(urlOf(path));
+    } catch (refusal) {
+      setFailure(/** @type {Error} */ (refusal));
+      if (isClash(refusal)) onChange();
+    }
+  }
+  return html`
+    <p class="banner">${T.memory.old(version, current)} <a href=${urlOf(path)}>${T.memory.current}</a>
+      ${canWrite && value && version !== current && html`<button type="button" onClick=${restore}>${T.memory.restore}</button>`}</p>
+    ${failure && html`<p class="failure" role="alert"><${Text}>${failure.message}<//></p>`}
+    ${error && (isMissing(error) ? html`<p class="failure" role="alert">${T.memory.goneVersion}</p>` : html`<${Failed} error=${error} again=${again} />`)}
+    ${!value && !error && html`<${Loading} />`}
+    ${value && html`<${Source} content=${value.content} />`}
+  `;
+}
+
+/** @param {{ document: MemoryDocument, show: typeof SHOWS[number], canWrite: boolean, again: () => void, onChange: () => void }} props */
+function Body({ document, show, canWrite, again, onChange }) {
+  const { path } = document;
+  const version = Number(place.value.query.get("version")) || null;
+  const changed = () => (again(), onChange());
+  if (show === "versions") return html`<${Versions} path=${path} current=${document.version} />`;
+  if (show === "edit") return html`<${Edit} path=${path} document=${document} onChange=${changed} />`;
+  if (version) return html`<${Old} document=${document} version=${version} canWrite=${canWrite} onChange=${changed} />`;
+  return html`
+    ${canWrite && drafts.get(draftOf(path)) && html`<p class="banner">${T.memory.draft} <a href=${urlOf(path, { show: "edit" })}>${T.memory.openDraft}</a></p>`}
+    <${Source} content=${document.content} />
+    ${canWrite && html`<${Append} path=${path} onChange=${changed} />`}
+  `;
+}
+
+/** @param {{ path: string, show: string, canWrite: boolean }} props */
+const Shows = ({ path, show, canWrite }) => html`
+  <nav class="tabs" aria-label=${T.memory.parts}>
+    ${SHOWS.filter((name) => canWrite || name !== "edit").map((name) => html`
+      <a key=${name} href=${urlOf(path, { show: name === "text" ? null : name, q: place.value.query.get("q") })} aria-current=${name === show ? "page" : undefined}>${T.memory.shows[name]}</a>`)}
+  </nav>
+`;
+
+let opened = "";
+
+/** @param {{ path: string, canWrite: boolean, onChange: () => void }} props */
+export function Document({ path, canWrite, onChange }) {
+  const { value, error, isLoading, again } = useLoad((signal) => readDocument(path, signal).then((document) => ({ document })), [path, generation.value]);
+  const heading = useRef(/** @type {HTMLElement | null} */ (null));
+  useSubject(path);
+  useEffect(() => {
+    // Not where the page opens: its first heading has the focus there.
+    if (opened !== "" && opened !== path) heading.current?.focus();
+    opened = path;
+  }, [path]);
+  const given = place.value.query.get("show");
+  const show = SHOWS.find((name) => name === given && (canWrite || name !== "edit")) ?? "text";
+  const document = value?.document;
+  return html`
+    <h2 tabindex="-1" ref=${heading}><code><${Text}>${marked(path)}<//></code> <${Copy} text=${path} name=${path} /></h2>
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${!value && isLoading && html`<${Loading} />`}
+    ${value && !document && html`<${Empty}><p><${Text}>${T.memory.missing(path)}<//></p>
+      ${canWrite && html`<p><a href=${`/memory?${new URLSearchParams({ show: "new", path })}`}>${T.memory.create}</a></p>`}<//>`}
+    ${document && html`
+      <div class="line"><span class="note">${T.memory.version(document.version)} · ${bytes(new Blob([document.content]).size)} · ${T.memory.written} <${Time} at=${document.updated_at} /></span>
+        <${Copy} text=${document.content} name=${T.memory.content} label=${T.memory.content} />
+        ${canWrite && html`<${Delete} document=${document} again=${again} onChange=${onChange} />`}</div>
+      <${Shows} path=${path} show=${show} canWrite=${canWrite} />
+      <${Body} document=${document} show=${show} canWrite=${canWrite} again=${again} onChange=${onChange} />`}
+  `;
+}

@@ -1,0 +1,55 @@
+// The form of a new document. What is typed stays until it is stored.
+
+import { useState } from "preact/hooks";
+import { ApiError } from "../../api.js";
+import { go, place } from "../../router.js";
+import { T } from "../../texts.js";
+import { Text, announce, html } from "../../ui.js";
+import { urlOf } from "./paths.js";
+import { readDocument, useDraft, writeDocument } from "./write.js";
+
+/** No document has this name: its parts of a path are apart by a slash, and those of this by a space. */
+const DRAFT = "new memory";
+
+/** @param {{ onChange: () => void }} props */
+export function NewDocument({ onChange }) {
+  const { draft, isKept, change, clear } = useDraft(DRAFT, { path: place.value.query.get("path") ?? "", content: "" });
+  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null, taken: string }} */ ({ isBusy: false, error: null, taken: "" }));
+  async function submit(/** @type {Event} */ event) {
+    event.preventDefault();
+    if (state.isBusy) return;
+    const path = draft.path.trim();
+    setState({ isBusy: true, error: null, taken: "" });
+    try {
+      const existing = await readDocument(path);
+      if (existing && existing.content !== draft.content) return setState({ isBusy: false, error: null, taken: path });
+      if (!existing) await writeDocument(path, draft.content, null);
+      clear();
+      announce(T.memory.saved);
+      onChange();
+      go(urlOf(path));
+    } catch (error) {
+      setState({ isBusy: false, error: /** @type {Error} */ (error), taken: "" });
+    }
+  }
+  const fields = state.error instanceof ApiError ? state.error.fields : [];
+  const onKeyDown = (/** @type {any} */ event) => event.key === "Enter" && (event.metaKey || event.ctrlKey) && event.currentTarget.form.requestSubmit();
+  const isWrong = state.taken !== "" || fields.length > 0;
+  return html`
+    <form class="wide-form" onSubmit=${submit}>
+      <h2>${T.memory.new}</h2>
+      <label for="path">${T.memory.path}</label>
+      <input id="path" required autofocus spellcheck=${false} autocomplete="off" value=${draft.path} aria-describedby="path-note" aria-invalid=${isWrong ? "true" : undefined}
+        onInput=${(/** @type {any} */ event) => change({ path: event.target.value })} />
+      <p class="note" id="path-note">${T.memory.pathNote}</p>
+      <label for="content">${T.memory.content}</label>
+      <textarea id="content" rows="16" value=${draft.content} onKeyDown=${onKeyDown} onInput=${(/** @type {any} */ event) => change({ content: event.target.value })}></textarea>
+      ${!isKept && html`<p class="banner">${T.memory.notKept}</p>`}
+      ${state.taken && html`<p class="failure" role="alert">${T.memory.exists} <a href=${urlOf(state.taken, { show: "edit" })}><${Text}>${state.taken}<//></a></p>`}
+      ${state.error && html`<div class="failure" role="alert"><p><${Text}>${state.error.message}<//></p>
+        ${fields.map(({ field, message }, index) => html`<p key=${index}><${Text}>${field}: ${message}<//></p>`)}</div>`}
+      <p class="line"><button type="submit" disabled=${state.isBusy || !draft.path.trim()}>${state.isBusy ? T.memory.saving : T.memory.save}</button>
+        <button type="button" onClick=${() => (clear({ path: "", content: "" }), go("/memory"))}>${T.memory.discard}</button></p>
+    </form>
+  `;
+}

@@ -1,0 +1,141 @@
+// The user's settings. What is typed stays until it is saved; settings that were changed elsewhere meanwhile are noticed, and nothing is
+// replaced unseen.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, get, getTagged, putTagged } from "../../api.js";
+import { drafts, generation } from "../../session.js";
+import { T } from "../../texts.js";
+import { Failed, Loading, Text, announce, browserZone, html, useLoad } from "../../ui.js";
+import { FIELDS, NAMES, differing, formOf, merged, settingsOf } from "./form.js";
+
+/** @typedef {import("./form.js").Form} Form */
+/** @typedef {import("./form.js").UserSettings} UserSettings */
+/** `base`: what the form began with. @typedef {{ form: Form, base: UserSettings, tag: string | null }} Draft */
+
+const DRAFT = "settings";
+const EFFORTS = ["low", "medium", "high"];
+const ZONES = typeof Intl.supportedValuesOf === "function" ? Intl.supportedValuesOf("timeZone") : [];
+
+/** @param {AbortSignal} [signal] */
+const readSettings = (signal) => getTagged("/api/settings", signal ? { signal } : {});
+
+/** @param {AbortSignal} signal */
+async function read(signal) {
+  const [settings, options] = await Promise.all([readSettings(signal), get("/api/options", { signal })]);
+  return { settings, models: options.models };
+}
+
+/** A draft on top of what is stored now. `clash`: the stored values of fields that were changed elsewhere. @param {Draft} draft @param {{ content: UserSettings, tag: string | null }} stored */
+export function rebase({ form, base }, { content, tag }) {
+  const [before, now] = [formOf(base), formOf(content)];
+  const isChanged = differing(before, now).length > 0;
+  const next = merged(form, before, now);
+  return { draft: { form: next, base: content, tag }, clash: isChanged && differing(next, now).length > 0 ? now : null };
+}
+
+/** The form and what becomes of it. @param {{ content: UserSettings, tag: string | null }} stored */
+function useForm(stored) {
+  const start = () => {
+    const kept = /** @type {Draft | null} */ (drafts.get(DRAFT));
+    return kept?.form && kept.base ? rebase(kept, stored) : { draft: { form: formOf(stored.content), base: stored.content, tag: stored.tag }, clash: null };
+  };
+  const [state, setState] = useState(() => ({ ...start(), isBusy: false, isSaved: false, error: /** @type {Error | null} */ (null) }));
+  const set = (/** @type {Partial<typeof state>} */ next) => {
+    const { draft } = { ...state, ...next };
+    const isChanged = differing(draft.form, formOf(draft.base)).length > 0;
+    if (isChanged) drafts.set(DRAFT, draft);
+    else drafts.remove(DRAFT);
+    setState((before) => ({ ...before, ...next }));
+  };
+  async function save() {
+    if (state.isBusy) return;
+    const { form, base, tag } = state.draft;
+    set({ isBusy: true, isSaved: false, error: null });
+    try {
+      const { content, tag: next } = await putTagged("/api/settings", { body: settingsOf(form, base), ifMatch: tag });
+      set({ draft: { form: formOf(content), base: content, tag: next }, clash: null, isBusy: false, isSaved: true });
+      announce(T.settings.saved);
+    } catch (failure) {
+      const isClash = failure instanceof ApiError && failure.status === 412;
+      const now = isClash ? await readSettings().catch(() => null) : null;
+      set(now ? { ...rebase(state.draft, now), isBusy: false } : { isBusy: false, error: /** @type {Error} */ (failure) });
+    }
+  }
+  return {
+    ...state,
+    save,
+    change: (/** @type {Partial<Form>} */ values) => set({ draft: { ...state.draft, form: { ...state.draft.form, ...values } }, isSaved: false }),
+    reset: () => set({ draft: { ...state.draft, form: formOf(state.draft.base) }, clash: null, error: null, isSaved: false }),
+  };
+}
+
+/** What is stored, beside what the form has. @param {{ stored: Form, mine: Form }} props */
+const Clash = ({ stored, mine }) => html`
+  <div class="clash" role="alert"><p class="banner">${T.settings.clash}</p>
+    <div class="wide" tabindex="0" role="group" aria-label=${T.settings.parts}><table><thead><tr>${T.settings.clashColumns.map((name) => html`<th key=${name}>${name}</th>`)}</tr></thead>
+      <tbody>${differing(mine, stored).map((name) => html`<tr key=${name}><td>${T.settings[name]}</td>
+        <td><${Text}>${stored[name] || T.settings.unset}<//></td><td><${Text}>${mine[name] || T.settings.unset}<//></td></tr>`)}</tbody></table></div></div>
+`;
+
+/** What the server says about a field. @param {Error | null} error @param {keyof Form} name */
+const wrongs = (error, name) => (error instanceof ApiError ? error.fields.filter(({ field }) => field.split(/[.[]/)[0] === FIELDS[name]) : []);
+
+/** @param {{ form: Form, error: Error | null, models: string[], change: (values: Partial<Form>) => void, isDisabled: boolean }} props */
+function Fields({ form, error, models, change, isDisabled }) {
+  const onInput = (/** @type {keyof Form} */ name) => (/** @type {any} */ event) => change({ [name]: event.target.value });
+  const shared = (/** @type {keyof Form} */ name, /** @type {string | undefined} */ note) => ({
+    id: name, value: form[name], disabled: isDisabled, "aria-invalid": wrongs(error, name).length > 0 ? "true" : undefined,
+    "aria-describedby": [note && `${name}-note`, wrongs(error, name).length > 0 && `${name}-wrong`].filter(Boolean).join(" ") || undefined,
+  });
+  /** @param {keyof Form} name @param {any} control @param {string} [note] */
+  const field = (name, control, note) => html`
+    <div class="field"><label for=${name}>${T.settings[name]}</label>${control}
+      ${note && html`<p class="note" id=${`${name}-note`}>${note}</p>`}
+      ${wrongs(error, name).length > 0 && html`<div class="failure" id=${`${name}-wrong`}>${wrongs(error, name).map(({ message }, index) => html`<p key=${index}><${Text}>${message}<//></p>`)}</div>`}</div>`;
+  /** @param {keyof Form} name @param {Record<string, unknown>} more @param {string} [note] */
+  const input = (name, more, note) => field(name, html`<input ...${shared(name, note)} onInput=${onInput(name)} ...${more} />`, note);
+  /** @param {keyof Form} name @param {string[]} choices */
+  const choice = (name, choices) => field(name, html`
+    <select ...${shared(name, undefined)} onChange=${onInput(name)}><option value="">${T.settings.unset}</option>
+      ${(form[name] === "" || choices.includes(form[name]) ? choices : [...choices, form[name]]).map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`);
+  return html`
+    ${input("timezone", { list: "zones", spellcheck: false, autocomplete: "off" }, T.settings.timezoneNote)}
+    <datalist id="zones">${["UTC", ...ZONES].map((name) => html`<option key=${name} value=${name}></option>`)}</datalist>
+    ${!isDisabled && form.timezone !== browserZone && html`<p><button type="button" class="link" onClick=${() => change({ timezone: browserZone })}>${T.settings.useZone(browserZone)}</button></p>`}
+    ${choice("model", models)}
+    ${choice("effort", EFFORTS)}
+    ${input("temperature", { type: "number", min: 0, max: 2, step: "any" }, T.settings.temperatureNote)}
+    <div class="pair">${input("quietFrom", { type: "time" })} ${input("quietTo", { type: "time" }, T.settings.quietNote)}</div>
+    ${input("heartbeat", { type: "number", min: 0, max: 604_800, step: 1 }, T.settings.heartbeatNote)}
+  `;
+}
+
+/** @param {{ stored: { content: UserSettings, tag: string | null }, models: string[], canWrite: boolean }} props */
+function Form({ stored, models, canWrite }) {
+  const { draft: { form, base }, clash, isBusy, isSaved, error, change, save, reset } = useForm(stored);
+  const element = useRef(/** @type {HTMLFormElement | null} */ (null));
+  useEffect(() => void (/** @type {HTMLElement | null | undefined} */ (element.current?.querySelector("[aria-invalid=true]")))?.focus(), [error]);
+  const isChanged = differing(form, formOf(base)).length > 0;
+  const others = error instanceof ApiError ? error.fields.filter((one) => !NAMES.some((name) => wrongs(error, name).includes(one))) : [];
+  return html`
+    <form class="settings" ref=${element} onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), void save())}>
+      ${clash && html`<${Clash} stored=${clash} mine=${form} />`}
+      <${Fields} form=${form} error=${error} models=${models} change=${change} isDisabled=${!canWrite} />
+      ${error && html`<div class="failure" role="alert"><p><${Text}>${error.message}<//></p>
+        ${others.map(({ field, message }, index) => html`<p key=${index}><${Text}>${field}: ${message}<//></p>`)}</div>`}
+      ${canWrite && html`<p class="line"><button type="submit" disabled=${isBusy || !isChanged}>${isBusy ? T.settings.saving : T.settings.save}</button>
+        ${isChanged && html`<button type="button" disabled=${isBusy} onClick=${reset}>${T.settings.reset}</button>`}
+        ${isSaved && !isChanged && html`<span class="note">${T.settings.saved}</span>`}</p>`}
+    </form>
+  `;
+}
+
+/** @param {{ canWrite: boolean }} props */
+export function General({ canWrite }) {
+  const { value, error, isLoading, again } = useLoad(read, [generation.value]);
+  return html`
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${!value && isLoading && html`<${Loading} />`}
+    ${value && html`<${Form} key=${generation.value} stored=${value.settings} models=${value.models} canWrite=${canWrite} />`}
+  `;
+}

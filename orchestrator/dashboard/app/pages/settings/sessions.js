@@ -1,0 +1,54 @@
+// The browsers that are logged in as the user; each session can be ended.
+
+import { useState } from "preact/hooks";
+import { ApiError, get, remove } from "../../api.js";
+import { generation, logOut } from "../../session.js";
+import { T } from "../../texts.js";
+import { Confirm, Empty, Failed, Icon, Loading, Text, Time, html, useLoad } from "../../ui.js";
+import { marked } from "../job/code.js";
+import { agentWords } from "./agent.js";
+
+/** @typedef {import("../../api.js").schemas["SessionSummary"]} Session */
+
+/** @param {{ session: Session, end: (() => void) | null }} props */
+function Row({ session: { agent, address, created_at: created, last_used_at: used, expires_at: ends, current }, end }) {
+  return html`
+    <li class="item">
+      <p class="line"><strong title=${agent}><${Text}>${marked(agentWords(agent))}<//></strong>
+        ${current && html`<span class="state completed"><${Icon} name="completed" />${T.settings.sessions.current}</span>`}
+        ${end && html`<button type="button" onClick=${end}>${T.settings.sessions.end}<span class="hidden"> <${Text}>${agentWords(agent)}<//></span></button>`}</p>
+      <p class="note line"><span>${T.settings.sessions.used} <${Time} at=${used} /></span>${address && html`<span>${T.settings.sessions.from} <${Text}>${address}<//></span>`}
+        <span>${T.settings.sessions.opened} <${Time} at=${created} /></span><span>${T.settings.sessions.ends} <${Time} at=${ends} /></span></p>
+    </li>
+  `;
+}
+
+/** @param {{ canWrite: boolean }} props */
+export function Sessions({ canWrite }) {
+  const { value, error, isLoading, again } = useLoad((signal) => get("/api/sessions", { signal }), [generation.value]);
+  const [asked, setAsked] = useState(/** @type {Session | null} */ (null));
+  const [failure, setFailure] = useState(/** @type {Error | null} */ (null));
+  /** @param {Session} session */
+  async function end({ id, current }) {
+    setAsked(null);
+    setFailure(null);
+    if (current) return logOut();
+    await remove("/api/sessions/{id}", { path: { id } }).catch((refusal) => {
+      // It has ended meanwhile.
+      if (!(refusal instanceof ApiError && refusal.status === 404)) setFailure(refusal);
+    });
+    again();
+  }
+  // This browser first, which stays in its place.
+  const sessions = [...(value?.items ?? [])].sort((one, other) => Number(other.current) - Number(one.current));
+  return html`
+    <p class="note">${T.settings.sessions.note}</p>
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${failure && html`<p class="failure" role="alert"><${Text}>${failure.message}<//></p>`}
+    ${!value && isLoading && html`<${Loading} />`}
+    ${value && sessions.length === 0 && html`<${Empty}><p>${T.settings.sessions.none}</p><//>`}
+    ${sessions.length > 0 && html`<ul class="rows sessions">${sessions.map((session) => html`<${Row} key=${session.id} session=${session} end=${canWrite ? () => setAsked(session) : null} />`)}</ul>`}
+    ${asked && html`<${Confirm} title=${T.settings.sessions.endQuestion(asked.current ? T.settings.sessions.current : agentWords(asked.agent))}
+      note=${asked.current ? T.settings.sessions.endCurrent : T.settings.sessions.endNote} yes=${T.settings.sessions.end} no=${T.job.keep} onYes=${() => end(asked)} onNo=${() => setAsked(null)} />`}
+  `;
+}
