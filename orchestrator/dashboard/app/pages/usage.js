@@ -100,7 +100,7 @@ function Table({ view, lines }) {
   const text = (/** @type {string} */ name, /** @type {string | number} */ value) => (typeof value === "string" ? value : name === T.usage.columns.cost ? cost(value) : value.toLocaleString("en-GB"));
   return html`
     <div class="wide" tabindex="0" role="group" aria-label=${T.usage.title}>
-      <table><thead><tr>${columns.map(([name]) => html`<th key=${name} class=${isNumber(name) ? "number" : ""}>${name}</th>`)}</tr></thead>
+      <table class="sums"><thead><tr>${columns.map(([name]) => html`<th key=${name} class=${isNumber(name) ? "number" : ""}>${name}</th>`)}</tr></thead>
         <tbody>${lines.map((line, index) => html`<tr key=${index}>
           ${columns.map(([name, value]) => html`<td key=${name} class=${isNumber(name) ? "number" : ""}><${Text}>${text(name, value(line))}<//></td>`)}</tr>`)}</tbody></table></div>
     ${view.by === "day" && html`<p class="note">${T.usage.utc}</p>`}
@@ -118,7 +118,7 @@ function Bars({ view, lines, days }) {
   const name = ({ key, name: text }) => (by === "routine" && key ? html`<a href=${`/routines/${encodeURIComponent(key)}`}><${Text}>${text}<//></a>` : html`<${Text}>${text}<//>`);
   return html`
     ${by === "day" ? html`<${Days} chart=${chart} name=${T.usage.bars(T.usage.measures[measure], range)} />` : html`<${Groups} chart=${chart} name=${name} />`}
-    ${by !== "model" && html`<${Legend} models=${models} />`}
+    ${by !== "model" && html`<${Legend} models=${models} hasUnpriced=${by === "day" && measure === "cost" && groups.some(({ sum }) => sum.hasUnpriced)} />`}
   `;
 }
 
@@ -168,6 +168,6 @@ export default function Usage() {
       ${sums.lines.length === 0 ? html`<${Empty}><p>${T.usage.none}</p><//>`
         : isTable ? html`<${Table} view=${view} lines=${sums.lines} />` : html`<${Bars} view=${view} lines=${sums.lines} days=${days} />`}`}
     <${Dearest} since=${since} user=${user} />
-    <${CopyAs} cli=${`gantry usage --by ${by}`} path=${`/api/usage?${new URLSearchParams({ by: by === "model" ? by : `${by},model`, since, ...(user && { user }) })}`} />
+    <${CopyAs} cli=${`gantry usage --by ${by === "model" ? by : `${by},model`} --since ${since}`} path=${`/api/usage?${new URLSearchParams({ by: by === "model" ? by : `${by},model`, since, ...(user && { user }) })}`} />
   `;
 }

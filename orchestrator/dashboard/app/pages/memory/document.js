@@ -147,7 +147,7 @@ export function Document({ path, canWrite, onChange }) {
       ${canWrite && html`<p><a href=${`/memory?${new URLSearchParams({ show: "new", path })}`}>${T.memory.create}</a></p>`}<//>`}
     ${document && html`
       <div class="line"><span class="note">${T.memory.version(document.version)} · ${bytes(new Blob([document.content]).size)} · ${T.memory.written} <${Time} at=${document.updated_at} /></span>
-        <${Copy} text=${document.content} name=${T.memory.content} label=${T.memory.content} />
+        <${Copy} text=${document.content} name=${T.memory.content} />
         ${canWrite && html`<${Delete} document=${document} again=${again} onChange=${onChange} />`}</div>
       <${Shows} path=${path} show=${show} canWrite=${canWrite} />
       <${Body} document=${document} show=${show} canWrite=${canWrite} again=${again} onChange=${onChange} />`}

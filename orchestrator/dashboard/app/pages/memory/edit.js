@@ -84,7 +84,7 @@ export function Edit({ path, document, onChange }) {
       ${!isKept && html`<p class="banner">${T.memory.notKept}</p>`}
       ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}
       <p class="line">${!isBehind && html`<button type="submit" disabled=${isBusy || !isChanged}>${isBusy ? T.memory.saving : T.memory.save}</button>`}
-        <button type="button" disabled=${isBusy} onClick=${() => (isChanged ? setIsAsking(true) : leave())}>${T.memory.discard}</button></p>
+        ${(isChanged || isBehind) && html`<button type="button" disabled=${isBusy} onClick=${() => setIsAsking(true)}>${T.memory.discard}</button>`}</p>
       ${isAsking && html`<${Confirm} title=${T.memory.discardQuestion} note=${T.memory.discardNote} yes=${T.memory.discard} no=${T.job.keep}
         onYes=${leave} onNo=${() => setIsAsking(false)} />`}
     </form>

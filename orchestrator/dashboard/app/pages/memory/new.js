@@ -38,10 +38,10 @@ export function NewDocument({ onChange }) {
   return html`
     <form class="wide-form" onSubmit=${submit}>
       <h2>${T.memory.new}</h2>
-      <label for="path">${T.memory.path}</label>
+      <div class="field"><label for="path">${T.memory.path}</label>
       <input id="path" required autofocus spellcheck=${false} autocomplete="off" value=${draft.path} aria-describedby="path-note" aria-invalid=${isWrong ? "true" : undefined}
         onInput=${(/** @type {any} */ event) => change({ path: event.target.value })} />
-      <p class="note" id="path-note">${T.memory.pathNote}</p>
+      <p class="note" id="path-note">${T.memory.pathNote}</p></div>
       <label for="content">${T.memory.content}</label>
       <textarea id="content" rows="16" value=${draft.content} onKeyDown=${onKeyDown} onInput=${(/** @type {any} */ event) => change({ content: event.target.value })}></textarea>
       ${!isKept && html`<p class="banner">${T.memory.notKept}</p>`}

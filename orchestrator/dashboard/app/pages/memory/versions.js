@@ -7,12 +7,13 @@ import { T } from "../../texts.js";
 import { Failed, Loading, Text, Time, html, useLoad } from "../../ui.js";
 import { urlOf } from "./paths.js";
 
+const PAGES = new Map([["job", "/jobs/"], ["run", "/runs/"], ["thread", "/chat/"]]);
+
 /** The page of what an agent worked on, and a short name. Pure. @param {string} by `user:NAME`, `job:ID`, `run:ID` or `thread:ID` */
 export function authorOf(by) {
   const at = by.indexOf(":");
   const [kind, id] = [by.slice(0, at), by.slice(at + 1)];
-  const pages = /** @type {Record<string, string>} */ ({ job: "/jobs/", run: "/runs/", thread: "/chat/" });
-  const page = pages[kind];
+  const page = PAGES.get(kind);
   return page ? { text: `${kind} ${shortId(id)}`, href: `${page}${encodeURIComponent(id)}` } : { text: id || by, href: null };
 }
 

@@ -7,7 +7,7 @@ import { html } from "../../ui.js";
 
 export const Appearance = () => html`
   <p class="note">${T.settings.appearance.note}</p>
-  <form onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
+  <form class="appearance" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
     <fieldset><legend>${T.theme}</legend>
       ${Object.entries(T.themes).map(([name, text]) => html`
         <label key=${name} class="check"><input type="radio" name="theme" checked=${theme.value === name} onChange=${() => chooseTheme(name)} />${text}</label>`)}</fieldset>

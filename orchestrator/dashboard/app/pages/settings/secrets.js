@@ -60,13 +60,14 @@ function Form({ names, onStored }) {
   };
   return html`
     <form autocomplete="off" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), void submit(false))}>
-      <label for="secret-name">${T.settings.secrets.name}</label>
+      <h2>${T.settings.secrets.form}</h2>
+      <div class="field"><label for="secret-name">${T.settings.secrets.name}</label>
       <input id="secret-name" required maxlength="64" pattern="[A-Za-z0-9_.\\-]+" title=${T.settings.secrets.nameNote} spellcheck=${false} autocomplete="off" autocapitalize="off" value=${name}
         aria-describedby="secret-name-note" onInput=${(/** @type {any} */ event) => (setName(event.target.value), clearError())} />
-      <p class="note" id="secret-name-note">${exists ? T.settings.secrets.exists : T.settings.secrets.nameNote}</p>
-      <label for="secret-value">${T.settings.secrets.value}</label>
+      <p class="note" id="secret-name-note">${exists ? T.settings.secrets.exists : T.settings.secrets.nameNote}</p></div>
+      <div class="field"><label for="secret-value">${T.settings.secrets.value}</label>
       <input id="secret-value" type="password" required autocomplete="off" spellcheck=${false} ref=${field} aria-describedby="secret-value-note" onInput=${clearError} onPaste=${onPaste} />
-      <p class="note" id="secret-value-note">${T.settings.secrets.valueNote}</p>
+      <p class="note" id="secret-value-note">${T.settings.secrets.valueNote}</p></div>
       ${error && html`<div class="failure" role="alert"><p>${isWeak(error) && html`<strong>${T.settings.secrets.weak}</strong> `}<${Text}>${error.message}<//></p>
         ${fields.map(({ field: of, message }, index) => html`<p key=${index}><${Text}>${of}: ${message}<//></p>`)}
         ${isWeak(error) && html`<button type="button" disabled=${isBusy} onClick=${() => submit(true)}>${T.settings.secrets.force}</button>`}</div>`}

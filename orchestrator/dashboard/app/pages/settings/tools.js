@@ -74,7 +74,7 @@ export function Tools({ canWrite }) {
   const q = place.value.query.get("q") ?? "";
   const tools = matching(value?.items ?? [], q).map((tool) => ({ ...tool, permission: changed[tool.name] ?? tool.permission }));
   return html`
-    <p class="note">${T.settings.tools.note}</p>
+    <ul class="note">${PERMISSIONS.map((name) => html`<li key=${name}><strong>${T.settings.tools.permissions[name]}</strong>: ${T.settings.tools.effects[name]}</li>`)}</ul>
     <div class="filters" role="search"><label>${T.settings.tools.filter} <input type="search" value=${q} onInput=${(/** @type {any} */ event) => setQuery({ q: event.target.value || null })} /></label></div>
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${!value && isLoading && html`<${Loading} />`}

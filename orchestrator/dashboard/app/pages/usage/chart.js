@@ -21,11 +21,12 @@ const MIN_HEIGHT = 0.75;
 /** `12 Nov 2026`. @param {string} day */
 const dayText = (day) => date(Date.parse(`${day}T00:00:00Z`), "UTC");
 
-/** @param {{ models: Chart["models"] }} props */
-export const Legend = ({ models: { shown, others } }) => html`
-  <ul class="legend">
+/** @param {{ models: Chart["models"], hasUnpriced: boolean }} props */
+export const Legend = ({ models: { shown, others }, hasUnpriced }) => html`
+  <ul class="models">
     ${shown.map((name, index) => html`<li key=${name}><span class="swatch part-${index}"></span><${Text}>${name}<//></li>`)}
     ${others.length > 0 && html`<li><span class="swatch part-${MAX_PARTS}"></span>${T.usage.others(others.length)}</li>`}
+    ${hasUnpriced && html`<li><span class="swatch dashed"></span>${T.usage.hasUnpriced}</li>`}
   </ul>
 `;
 
@@ -38,7 +39,7 @@ function Bar({ chart: { models, measure }, group, at, top }) {
     return html`<rect key=${index} class="part-${index}" x=${at + 0.1} y=${y} width="0.8" height=${height} />`;
   });
   const isUnpriced = measure === "cost" && group.sum.hasUnpriced;
-  return html`${pieces}${isUnpriced && html`<rect class="unpriced" x=${at + 0.1} y=${Math.max(0, y - 3)} width="0.8" height="2" />`}`;
+  return html`${pieces}${isUnpriced && html`<line class="unpriced" x1=${at + 0.1} x2=${at + 0.9} y1=${Math.max(1, y - 3)} y2=${Math.max(1, y - 3)} />`}`;
 }
 
 /** What a day has, in words. @param {Chart} chart @param {Group} group */
@@ -75,7 +76,7 @@ export function Days({ chart, name }) {
   const labels = [0, Math.floor((groups.length - 1) / 2), groups.length - 1];
   return html`
     <p class="readout"><${Text}>${words(shown)}<//></p>
-    <div class="chart">
+    <div class="usage-chart">
       <div class="axis" aria-hidden="true"><span>${axis(top)}</span><span>${axis(top / 2)}</span><span>${axis(0)}</span></div>
       <div class="plot" tabindex="0" role="slider" aria-label=${name} aria-describedby="chart-keys" aria-valuemin="1" aria-valuemax=${groups.length} aria-valuenow=${selected + 1}
         aria-valuetext=${words(selected)} onKeyDown=${onKeyDown} onPointerMove=${(/** @type {any} */ event) => setHovered(indexAt(event))}
@@ -88,7 +89,7 @@ export function Days({ chart, name }) {
       </div>
       <div class="days" aria-hidden="true">${labels.map((index) => html`<span key=${index}>${dayText(groups[index]?.key ?? "")}</span>`)}</div>
     </div>
-    <p class="note" id="chart-keys">${T.usage.utc} ${T.usage.keys}</p>
+    <p class="note utc" id="chart-keys">${T.usage.utc} ${T.usage.keys}</p>
   `;
 }
 
