@@ -64,10 +64,10 @@ export async function newBrowser(options = {}) {
 export const heading = (page, name) => page.getByRole("heading", { level: 1, name }).waitFor();
 
 /** A page of a new session, at a path. */
-export async function logInByToken(context, path = "/") {
+export async function logInByToken(context, path = "/", as = token) {
   const page = await context.newPage();
   await page.goto(base + path);
-  await page.getByLabel("Or paste a token").fill(token);
+  await page.getByLabel("Or paste a token").fill(as);
   await page.getByRole("button", { name: "Log in" }).click();
   await page.getByRole("button", { name: "Log out" }).waitFor();
   return page;

@@ -32,9 +32,8 @@ export function NewDocument({ onChange }) {
       setState({ isBusy: false, error: /** @type {Error} */ (error), taken: "" });
     }
   }
-  const fields = state.error instanceof ApiError ? state.error.fields : [];
   const onKeyDown = (/** @type {any} */ event) => event.key === "Enter" && (event.metaKey || event.ctrlKey) && event.currentTarget.form.requestSubmit();
-  const isWrong = state.taken !== "" || fields.length > 0;
+  const isWrong = state.taken !== "" || (state.error instanceof ApiError && state.error.fields.some(({ field }) => field === "path"));
   return html`
     <form class="wide-form" onSubmit=${submit}>
       <h2>${T.memory.new}</h2>
@@ -46,8 +45,7 @@ export function NewDocument({ onChange }) {
       <textarea id="content" rows="16" value=${draft.content} onKeyDown=${onKeyDown} onInput=${(/** @type {any} */ event) => change({ content: event.target.value })}></textarea>
       ${!isKept && html`<p class="banner">${T.memory.notKept}</p>`}
       ${state.taken && html`<p class="failure" role="alert">${T.memory.exists} <a href=${urlOf(state.taken, { show: "edit" })}><${Text}>${state.taken}<//></a></p>`}
-      ${state.error && html`<div class="failure" role="alert"><p><${Text}>${state.error.message}<//></p>
-        ${fields.map(({ field, message }, index) => html`<p key=${index}><${Text}>${field}: ${message}<//></p>`)}</div>`}
+      ${state.error && html`<p class="failure" role="alert"><${Text}>${state.error.message}<//></p>`}
       <p class="line"><button type="submit" disabled=${state.isBusy || !draft.path.trim()}>${state.isBusy ? T.memory.saving : T.memory.save}</button>
         <button type="button" onClick=${() => (clear({ path: "", content: "" }), go("/memory"))}>${T.memory.discard}</button></p>
     </form>

@@ -51,7 +51,6 @@ function Form({ names, onStored }) {
   const { isBusy, error, stored, field, store, clearError, fail } = useStore(onStored);
   const submit = async (/** @type {boolean} */ force) => (await store(name.trim(), force)) && setName("");
   const exists = names.includes(name.trim());
-  const fields = error instanceof ApiError ? error.fields : [];
   const onPaste = (/** @type {ClipboardEvent} */ event) => {
     // Browsers take line breaks out of what is pasted, which would be another value.
     if (!/[\r\n]/.test(event.clipboardData?.getData("text").trim() ?? "")) return;
@@ -69,7 +68,6 @@ function Form({ names, onStored }) {
       <input id="secret-value" type="password" required autocomplete="off" spellcheck=${false} ref=${field} aria-describedby="secret-value-note" onInput=${clearError} onPaste=${onPaste} />
       <p class="note" id="secret-value-note">${T.settings.secrets.valueNote}</p></div>
       ${error && html`<div class="failure" role="alert"><p>${isWeak(error) && html`<strong>${T.settings.secrets.weak}</strong> `}<${Text}>${error.message}<//></p>
-        ${fields.map(({ field: of, message }, index) => html`<p key=${index}><${Text}>${of}: ${message}<//></p>`)}
         ${isWeak(error) && html`<button type="button" disabled=${isBusy} onClick=${() => submit(true)}>${T.settings.secrets.force}</button>`}</div>`}
       <button type="submit" disabled=${isBusy || !name.trim()}>${isBusy ? T.settings.secrets.storing : exists ? T.settings.secrets.replace : T.settings.secrets.store}</button>
       ${stored && html`<p class="note"><${Text}>${T.settings.secrets.stored(stored)}<//></p>`}
