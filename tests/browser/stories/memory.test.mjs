@@ -40,6 +40,7 @@ test("a document is created, and what is typed outlives a reload and its session
   await page.waitForURL(pageOf("story/first.md"));
   await body(page).getByText("The team meets on Mondays.").waitFor();
   await page.getByRole("region", { name: "Documents" }).getByRole("link", { name: "first.md" }).waitFor();
+  assert.equal(await focused(page), "story/first.md", "the form is gone: the focus is on what has opened");
   await check(page, "a document");
   // A path that is taken replaces nothing.
   await page.goto(`${base}/memory?show=new&path=story/first.md`);
@@ -136,6 +137,7 @@ test("a text is added at the end, a version is restored, and a document is found
   await page.keyboard.press("j");
   await page.keyboard.press("Enter");
   await body(page).getByText("Water the zyxomma fern.").waitFor();
+  assert.equal(await focused(page), "story/plants.md");
   const question = page.getByRole("dialog", { name: "Delete this document?" });
   await page.getByRole("button", { name: "Delete" }).press("Enter");
   await question.waitFor();
@@ -145,6 +147,7 @@ test("a text is added at the end, a version is restored, and a document is found
   await page.waitForURL(`${base}/memory`);
   await page.getByRole("region", { name: "Documents" }).getByRole("link").first().waitFor();
   assert.equal(await page.getByRole("link", { name: "plants.md" }).count(), 0);
+  assert.equal(await focused(page), "Memory");
   await page.goto(pageOf("story/plants.md"));
   await page.getByText("There is no document story/plants.md.").waitFor();
   // A closed directory hides its documents from the keys as well.
@@ -173,6 +176,11 @@ test("documents of every trick are shown as text", async () => {
     await page.goto(`${base}/memory?q=onerror`);
     await page.getByRole("link", { name: "onerror" }).first().waitFor();
     await check(page, "a hostile search");
+    // On a narrow screen the document takes the place of the tree.
+    await page.getByRole("link", { name: "onerror" }).first().click();
+    await body(page).waitFor();
+    assert.equal(await focused(page), path);
+    assert.equal(await page.getByRole("region", { name: "Documents" }).isVisible(), width > 360);
     await page.goto(`${base}/memory/${encodeURIComponent("<svg onload=alert(2)>")}?show=${encodeURIComponent(EVERY_TRICK.slice(0, 200))}&version=x`);
     await page.getByText("There is no document <svg onload=alert(2)>.").waitFor();
     assert.equal(await api(page, "DELETE", urlOf(path)), 204);

@@ -1,6 +1,6 @@
 // Memory: the tree of the user's documents, and one of them, or the form of a new one. The parts are modules in `memory/`.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { bindRows } from "../keys.js";
 import { place } from "../router.js";
 import { who } from "../session.js";
@@ -18,11 +18,24 @@ const ROWS = ".tree a.open:not(details:not([open]) *), .tree summary:not(details
 /** @param {string} text */
 const quoted = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
+/** Gives the focus to what has opened, if it was in the tree or on what is gone. @param {string} shown names what is open */
+function useFocus(shown) {
+  const before = useRef(shown);
+  useLayoutEffect(() => {
+    if (before.current === shown) return;
+    before.current = shown;
+    const focused = document.activeElement;
+    if (focused && focused !== document.body && !focused.closest(".tree")) return;
+    /** @type {HTMLElement | null} */ (document.querySelector(".document h2[tabindex]") ?? document.querySelector("h1"))?.focus();
+  }, [shown]);
+}
+
 export default function Memory() {
   const { params: { path = "" }, query } = place.value;
   const [changes, setChanges] = useState(0);
   const onChange = () => setChanges((count) => count + 1);
   useEffect(() => bindRows(ROWS), []);
+  useFocus(`${query.get("show")} ${path}`);
   const canWrite = who.value?.role !== "viewer";
   const isNew = canWrite && path === "" && query.get("show") === "new";
   const isOpen = path !== "" || isNew;

@@ -127,7 +127,17 @@ async fn a_person_gets_a_page_at_the_root_and_a_client_a_problem() {
 }
 
 /// Where the dashboard's pages are, each with a part of its URL that only the page reads.
-const PAGES: &[&str] = &["/", "/login", "/jobs?state=failed", "/jobs/new", "/jobs/no-such-job/files/a.txt", "/nothing"];
+const PAGES: &[&str] = &[
+    "/",
+    "/login",
+    "/jobs?state=failed",
+    "/jobs/new",
+    "/jobs/no-such-job/files/a.txt",
+    "/memory/notes/a.md?show=edit",
+    "/usage?by=day",
+    "/settings/tools",
+    "/nothing",
+];
 
 #[tokio::test]
 async fn every_page_of_the_dashboard_is_its_shell_whose_files_are_there() {

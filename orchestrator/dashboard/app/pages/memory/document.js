@@ -1,6 +1,6 @@
 // One document: its text, its versions, and what can be done with it.
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { get, remove } from "../../api.js";
 import { bytes } from "../../format.js";
 import { go, place } from "../../router.js";
@@ -124,23 +124,15 @@ const Shows = ({ path, show, canWrite }) => html`
   </nav>
 `;
 
-let opened = "";
-
 /** @param {{ path: string, canWrite: boolean, onChange: () => void }} props */
 export function Document({ path, canWrite, onChange }) {
   const { value, error, isLoading, again } = useLoad((signal) => readDocument(path, signal).then((document) => ({ document })), [path, generation.value]);
-  const heading = useRef(/** @type {HTMLElement | null} */ (null));
   useSubject(path);
-  useEffect(() => {
-    // Not where the page opens: its first heading has the focus there.
-    if (opened !== "" && opened !== path) heading.current?.focus();
-    opened = path;
-  }, [path]);
   const given = place.value.query.get("show");
   const show = SHOWS.find((name) => name === given && (canWrite || name !== "edit")) ?? "text";
   const document = value?.document;
   return html`
-    <h2 tabindex="-1" ref=${heading}><code><${Text}>${marked(path)}<//></code> <${Copy} text=${path} name=${path} /></h2>
+    <h2 tabindex="-1"><code><${Text}>${marked(path)}<//></code> <${Copy} text=${path} name=${path} /></h2>
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${!value && isLoading && html`<${Loading} />`}
     ${value && !document && html`<${Empty}><p><${Text}>${T.memory.missing(path)}<//></p>

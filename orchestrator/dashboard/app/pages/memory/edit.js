@@ -14,14 +14,6 @@ import { isClash, readDocument, useDraft, writeDocument } from "./write.js";
 /** The name of a document's draft. @param {string} path */
 export const draftOf = (path) => `memory.${path}`;
 
-/** What is stored now, when it is not what the draft began with. @param {{ stored: MemoryDocument | null, base: number, isBusy: boolean, save: () => void }} props */
-const Clash = ({ stored, base, isBusy, save }) => html`
-  <div class="clash" role="alert">
-    <p class="banner">${stored ? T.memory.clash(stored.version, base) : T.memory.clashGone}
-      <button type="button" disabled=${isBusy} onClick=${save}>${stored ? T.memory.saveMine(stored.version) : T.memory.saveNew}</button></p>
-  </div>
-`;
-
 /** @param {{ stored: MemoryDocument }} props */
 const Stored = ({ stored }) => html`
   <div><h3>${T.memory.stored(stored.version)}</h3>
@@ -75,15 +67,16 @@ export function Edit({ path, document, onChange }) {
   const onKeyDown = (/** @type {any} */ event) => event.key === "Enter" && (event.metaKey || event.ctrlKey) && event.currentTarget.form.requestSubmit();
   return html`
     <form class="wide-form" onSubmit=${submit}>
-      ${isBehind && html`<${Clash} stored=${stored} base=${draft.version} isBusy=${isBusy} save=${() => save(stored?.version ?? null)} />`}
+      ${isBehind && html`<div class="clash" role="alert"><p>${stored ? T.memory.clash(stored.version, draft.version) : T.memory.clashGone}</p></div>`}
       <div class=${isBehind && stored ? "versions-beside" : ""}>
         ${isBehind && stored && html`<${Stored} stored=${stored} />`}
         <div><label for="content">${isBehind ? T.memory.yours : T.memory.content}</label>
-          <textarea id="content" rows="20" autofocus value=${draft.content} onKeyDown=${onKeyDown} onInput=${(/** @type {any} */ event) => change({ content: event.target.value })}></textarea></div>
+          <textarea id="content" rows="20" value=${draft.content} onKeyDown=${onKeyDown} onInput=${(/** @type {any} */ event) => change({ content: event.target.value })}></textarea></div>
       </div>
       ${!isKept && html`<p class="banner">${T.memory.notKept}</p>`}
       ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}
-      <p class="line">${!isBehind && html`<button type="submit" disabled=${isBusy || !isChanged}>${isBusy ? T.memory.saving : T.memory.save}</button>`}
+      <p class="line">${isBehind ? html`<button type="button" disabled=${isBusy} onClick=${() => save(stored?.version ?? null)}>${stored ? T.memory.saveMine(stored.version) : T.memory.saveNew}</button>`
+        : html`<button type="submit" disabled=${isBusy || !isChanged}>${isBusy ? T.memory.saving : T.memory.save}</button>`}
         ${(isChanged || isBehind) && html`<button type="button" disabled=${isBusy} onClick=${() => setIsAsking(true)}>${T.memory.discard}</button>`}</p>
       ${isAsking && html`<${Confirm} title=${T.memory.discardQuestion} note=${T.memory.discardNote} yes=${T.memory.discard} no=${T.job.keep}
         onYes=${leave} onNo=${() => setIsAsking(false)} />`}

@@ -1,6 +1,6 @@
 // The form of a new document. What is typed stays until it is stored.
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../../api.js";
 import { go, place } from "../../router.js";
 import { T } from "../../texts.js";
@@ -15,6 +15,8 @@ const DRAFT = "new memory";
 export function NewDocument({ onChange }) {
   const { draft, isKept, change, clear } = useDraft(DRAFT, { path: place.value.query.get("path") ?? "", content: "" });
   const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null, taken: string }} */ ({ isBusy: false, error: null, taken: "" }));
+  const field = useRef(/** @type {HTMLInputElement | null} */ (null));
+  useEffect(() => field.current?.focus(), []);
   async function submit(/** @type {Event} */ event) {
     event.preventDefault();
     if (state.isBusy) return;
@@ -38,7 +40,7 @@ export function NewDocument({ onChange }) {
     <form class="wide-form" onSubmit=${submit}>
       <h2>${T.memory.new}</h2>
       <div class="field"><label for="path">${T.memory.path}</label>
-      <input id="path" required autofocus spellcheck=${false} autocomplete="off" value=${draft.path} aria-describedby="path-note" aria-invalid=${isWrong ? "true" : undefined}
+      <input id="path" required ref=${field} spellcheck=${false} autocomplete="off" value=${draft.path} aria-describedby="path-note" aria-invalid=${isWrong ? "true" : undefined}
         onInput=${(/** @type {any} */ event) => change({ path: event.target.value })} />
       <p class="note" id="path-note">${T.memory.pathNote}</p></div>
       <label for="content">${T.memory.content}</label>

@@ -71,7 +71,7 @@ function useForm(stored) {
 
 /** What is stored, beside what the form has. @param {{ stored: Form, mine: Form }} props */
 const Clash = ({ stored, mine }) => html`
-  <div class="clash" role="alert"><p class="banner">${T.settings.clash}</p>
+  <div class="clash" role="alert"><p>${T.settings.clash}</p>
     <div class="wide" tabindex="0" role="group" aria-label=${T.settings.parts}><table><thead><tr>${T.settings.clashColumns.map((name) => html`<th key=${name}>${name}</th>`)}</tr></thead>
       <tbody>${differing(mine, stored).map((name) => html`<tr key=${name}><td>${T.settings[name]}</td>
         <td><${Text}>${stored[name] || T.settings.unset}<//></td><td><${Text}>${mine[name] || T.settings.unset}<//></td></tr>`)}</tbody></table></div></div>
@@ -136,6 +136,6 @@ export function General({ canWrite }) {
   return html`
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${!value && isLoading && html`<${Loading} />`}
-    ${value && html`<${Form} key=${generation.value} stored=${value.settings} models=${value.models} canWrite=${canWrite} />`}
+    ${value && html`<${Form} key=${value.settings.tag ?? generation.value} stored=${value.settings} models=${value.models} canWrite=${canWrite} />`}
   `;
 }
