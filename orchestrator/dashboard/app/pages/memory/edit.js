@@ -71,7 +71,7 @@ export function Edit({ path, document, onChange }) {
       <div class=${isBehind && stored ? "versions-beside" : ""}>
         ${isBehind && stored && html`<${Stored} stored=${stored} />`}
         <div><label for="content">${isBehind ? T.memory.yours : T.memory.content}</label>
-          <textarea id="content" rows="20" value=${draft.content} onKeyDown=${onKeyDown} onInput=${(/** @type {any} */ event) => change({ content: event.target.value })}></textarea></div>
+          <textarea id="content" rows="20" readonly=${isBusy} value=${draft.content} onKeyDown=${onKeyDown} onInput=${(/** @type {any} */ event) => change({ content: event.target.value })}></textarea></div>
       </div>
       ${!isKept && html`<p class="banner">${T.memory.notKept}</p>`}
       ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}

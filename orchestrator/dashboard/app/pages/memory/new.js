@@ -44,7 +44,7 @@ export function NewDocument({ onChange }) {
         onInput=${(/** @type {any} */ event) => change({ path: event.target.value })} />
       <p class="note" id="path-note">${T.memory.pathNote}</p></div>
       <label for="content">${T.memory.content}</label>
-      <textarea id="content" rows="16" value=${draft.content} onKeyDown=${onKeyDown} onInput=${(/** @type {any} */ event) => change({ content: event.target.value })}></textarea>
+      <textarea id="content" rows="16" readonly=${state.isBusy} value=${draft.content} onKeyDown=${onKeyDown} onInput=${(/** @type {any} */ event) => change({ content: event.target.value })}></textarea>
       ${!isKept && html`<p class="banner">${T.memory.notKept}</p>`}
       ${state.taken && html`<p class="failure" role="alert">${T.memory.exists} <a href=${urlOf(state.taken, { show: "edit" })}><${Text}>${state.taken}<//></a></p>`}
       ${state.error && html`<p class="failure" role="alert"><${Text}>${state.error.message}<//></p>`}

@@ -40,31 +40,34 @@ function useForm(stored) {
     return kept?.form && kept.base ? rebase(kept, stored) : { draft: { form: formOf(stored.content), base: stored.content, tag: stored.tag }, clash: null };
   };
   const [state, setState] = useState(() => ({ ...start(), isBusy: false, isSaved: false, error: /** @type {Error | null} */ (null) }));
-  const set = (/** @type {Partial<typeof state>} */ next) => {
-    const { draft } = { ...state, ...next };
-    const isChanged = differing(draft.form, formOf(draft.base)).length > 0;
-    if (isChanged) drafts.set(DRAFT, draft);
+  /** What was typed while a request was sent is here. */
+  const latest = useRef(state);
+  const set = (/** @type {Partial<typeof state>} */ change) => {
+    const next = { ...latest.current, ...change };
+    const isChanged = differing(next.draft.form, formOf(next.draft.base)).length > 0;
+    if (isChanged) drafts.set(DRAFT, next.draft);
     else drafts.remove(DRAFT);
-    setState((before) => ({ ...before, ...next }));
+    latest.current = next;
+    setState(next);
   };
   async function save() {
-    if (state.isBusy) return;
-    const { form, base, tag } = state.draft;
+    if (latest.current.isBusy) return;
+    const { form, base, tag } = latest.current.draft;
     set({ isBusy: true, isSaved: false, error: null });
     try {
       const { content, tag: next } = await putTagged("/api/settings", { body: settingsOf(form, base), ifMatch: tag });
-      set({ draft: { form: formOf(content), base: content, tag: next }, clash: null, isBusy: false, isSaved: true });
+      set({ draft: { form: merged(latest.current.draft.form, form, formOf(content)), base: content, tag: next }, clash: null, isBusy: false, isSaved: true });
       announce(T.settings.saved);
     } catch (failure) {
       const isClash = failure instanceof ApiError && failure.status === 412;
       const now = isClash ? await readSettings().catch(() => null) : null;
-      set(now ? { ...rebase(state.draft, now), isBusy: false } : { isBusy: false, error: /** @type {Error} */ (failure) });
+      set(now ? { ...rebase(latest.current.draft, now), isBusy: false } : { isBusy: false, error: /** @type {Error} */ (failure) });
     }
   }
   return {
     ...state,
     save,
-    change: (/** @type {Partial<Form>} */ values) => set({ draft: { ...state.draft, form: { ...state.draft.form, ...values } }, isSaved: false }),
+    change: (/** @type {Partial<Form>} */ values) => set({ draft: { ...latest.current.draft, form: { ...latest.current.draft.form, ...values } }, isSaved: false }),
     reset: () => set({ draft: { ...state.draft, form: formOf(state.draft.base) }, clash: null, error: null, isSaved: false }),
   };
 }
@@ -94,15 +97,15 @@ function Fields({ form, error, models, change, isDisabled }) {
       ${wrongs(error, name).length > 0 && html`<div class="failure" id=${`${name}-wrong`}>${wrongs(error, name).map(({ message }, index) => html`<p key=${index}><${Text}>${message}<//></p>`)}</div>`}</div>`;
   /** @param {keyof Form} name @param {Record<string, unknown>} more @param {string} [note] */
   const input = (name, more, note) => field(name, html`<input ...${shared(name, note)} onInput=${onInput(name)} ...${more} />`, note);
-  /** @param {keyof Form} name @param {string[]} choices */
-  const choice = (name, choices) => field(name, html`
-    <select ...${shared(name, undefined)} onChange=${onInput(name)}><option value="">${T.settings.unset}</option>
+  /** @param {keyof Form} name @param {string[]} choices @param {string} [unset] */
+  const choice = (name, choices, unset = T.settings.unset) => field(name, html`
+    <select ...${shared(name, undefined)} onChange=${onInput(name)}><option value="">${unset}</option>
       ${(form[name] === "" || choices.includes(form[name]) ? choices : [...choices, form[name]]).map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`);
   return html`
     ${input("timezone", { list: "zones", spellcheck: false, autocomplete: "off" }, T.settings.timezoneNote)}
     <datalist id="zones">${["UTC", ...ZONES].map((name) => html`<option key=${name} value=${name}></option>`)}</datalist>
     ${!isDisabled && form.timezone !== browserZone && html`<p><button type="button" class="link" onClick=${() => change({ timezone: browserZone })}>${T.settings.useZone(browserZone)}</button></p>`}
-    ${choice("model", models)}
+    ${choice("model", models, models[0] ? T.newJob.defaultModel(models[0]) : undefined)}
     ${choice("effort", EFFORTS)}
     ${input("temperature", { type: "number", min: 0, max: 2, step: "any" }, T.settings.temperatureNote)}
     <div class="pair">${input("quietFrom", { type: "time" })} ${input("quietTo", { type: "time" }, T.settings.quietNote)}</div>

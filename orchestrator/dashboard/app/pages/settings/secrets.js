@@ -65,7 +65,7 @@ function Form({ names, onStored }) {
         aria-describedby="secret-name-note" onInput=${(/** @type {any} */ event) => (setName(event.target.value), clearError())} />
       <p class="note" id="secret-name-note">${exists ? T.settings.secrets.exists : T.settings.secrets.nameNote}</p></div>
       <div class="field"><label for="secret-value">${T.settings.secrets.value}</label>
-      <input id="secret-value" type="password" required autocomplete="off" spellcheck=${false} ref=${field} aria-describedby="secret-value-note" onInput=${clearError} onPaste=${onPaste} />
+      <input id="secret-value" type="password" required readonly=${isBusy} autocomplete="off" spellcheck=${false} ref=${field} aria-describedby="secret-value-note" onInput=${clearError} onPaste=${onPaste} />
       <p class="note" id="secret-value-note">${T.settings.secrets.valueNote}</p></div>
       ${error && html`<div class="failure" role="alert"><p>${isWeak(error) && html`<strong>${T.settings.secrets.weak}</strong> `}<${Text}>${error.message}<//></p>
         ${isWeak(error) && html`<button type="button" disabled=${isBusy} onClick=${() => submit(true)}>${T.settings.secrets.force}</button>`}</div>`}
