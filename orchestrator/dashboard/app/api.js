@@ -21,8 +21,10 @@ import { T } from "./texts.js";
 
 /**
  * `path` has the values of `{names}` in the path. `intent` names what a person wants once, so that a double click or a retry does it once.
+ * `ifMatch` is the tag of what a change is based on.
  * @typedef {{
- *   path?: Record<string, string>, query?: Record<string, string | number | boolean | undefined>, body?: unknown, intent?: string, signal?: AbortSignal
+ *   path?: Record<string, string>, query?: Record<string, string | number | boolean | undefined>, body?: unknown, intent?: string, signal?: AbortSignal,
+ *   ifMatch?: string | null
  * }} RequestOptions
  */
 
@@ -84,6 +86,7 @@ async function request(method, path, options) {
   const headers = { Accept: "application/json" };
   if (options.body !== undefined) headers["Content-Type"] = "application/json";
   if (options.intent) headers["Idempotency-Key"] = options.intent;
+  if (options.ifMatch) headers["If-Match"] = options.ifMatch;
   Object.assign(headers, key.header());
   const body = options.body === undefined ? null : JSON.stringify(options.body);
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
@@ -148,3 +151,10 @@ export const post = (path, options = {}) => request("POST", path, options);
  * @returns {Promise<void>}
  */
 export const remove = (path, options = {}) => request("DELETE", path, options);
+
+/**
+ * @template {keyof paths} P
+ * @param {P} path @param {RequestOptions} [options]
+ * @returns {Promise<Answer<P, "patch">>}
+ */
+export const patch = (path, options = {}) => request("PATCH", path, options);
