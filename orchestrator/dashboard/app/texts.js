@@ -346,7 +346,7 @@ export const T = {
   routine: {
     title: "Routine",
     triggers: {
-      cron: "cron", every: "every", at: "once", event: "message", system_event: "event", webhook: "webhook", manual: "by hand",
+      cron: "cron", every: "every", at: "at", event: "event", system_event: "system event", webhook: "webhook", manual: "manual",
     },
     actions: { lightweight: "prompt in the server", full_job: "job in a sandbox", system_event_text: "line in your main session" },
     run: "Run now",
@@ -428,7 +428,7 @@ export const T = {
     unset: "default",
     check: "Check",
     checking: "Checking …",
-    checked: "Nothing to complain about.",
+    checked: "No warnings.",
     incomplete: "It is checked when it has a name, a trigger and a text.",
     times: "It would fire at:",
     noTimes: "No schedule fires it.",

@@ -107,7 +107,7 @@ function LastRuns({ id }) {
       <div class="chart"><${Bars} runs=${rows.toReversed()} width=${BAR.width} height=${BAR.height} /></div>
       <p class="note">${T.routine.bars} <a href=${`/runs?routine=${id}`}>${T.routine.allRuns}</a></p>
       <div class="wide runs" tabindex="0" role="group" aria-label=${T.routine.runs}><table>
-        <thead><tr>${T.routine.runColumns.map((name) => html`<th key=${name} scope="col">${name}</th>`)}</tr></thead>
+        <thead><tr>${T.routine.runColumns.map((name, index) => html`<th key=${name} scope="col" class=${index >= 2 && index <= 4 ? "number" : ""}>${name}</th>`)}</tr></thead>
         <tbody>${rows.map((run) => html`<${Row} key=${run.id} run=${run} />`)}</tbody></table></div>`}
   `;
 }

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../api.js";
 import { clock } from "../format.js";
 import { bindRows } from "../keys.js";
-import { place } from "../router.js";
+import { place, setQuery } from "../router.js";
 import { generation, serverNow, who } from "../session.js";
 import { resyncs, routines, runs } from "../store.js";
 import { T } from "../texts.js";
@@ -113,7 +113,7 @@ function Grid({ grid: { days }, of }) {
   const dayName = (/** @type {number} */ day) => DAYS.format(day).replace(",", "");
   const cell = (/** @type {(typeof days)[number]} */ { day, hours }, /** @type {number} */ hour) => html`<${Cell} key=${`${day} ${hour}`} hours=${hours[hour] ?? []} of=${of} name=${`${dayName(day)} ${two(hour)}:00`} />`;
   const dayHead = (/** @type {number} */ day, /** @type {"row" | "col"} */ scope) => html`
-    <th key=${day} scope=${scope} class=${day === today ? "today" : ""} aria-current=${day === today ? "date" : undefined}>${isNarrow ? dayName(day).split(" ").slice(0, 2).join(" ") : dayName(day)}</th>`;
+    <th key=${day} scope=${scope} class=${day === today ? "today" : ""} aria-current=${day === today ? "date" : undefined}>${isNarrow ? html`${dayName(day).split(" ")[0]}<br />${dayName(day).split(" ")[1]}` : dayName(day)}</th>`;
   const all = Array.from({ length: 24 }, (_, hour) => hour);
   return html`
     <table class="week ${isNarrow ? "narrow" : ""}"><caption class="hidden">${T.schedule.table(zone.value)}</caption>
@@ -126,9 +126,10 @@ function Grid({ grid: { days }, of }) {
   `;
 }
 
-/** The planned firings of an hour, as far as they are among the soonest that were read. @param {{ at: number, planned: Firing[], count: number }} props */
-function Planned({ at, planned, count }) {
-  const rows = planned.filter(({ utc }) => Date.parse(utc) >= at && Date.parse(utc) < at + HOUR);
+/** The planned firings of a place, as far as they are among the soonest that were read. @param {{ hours: number[], planned: Firing[], count: number }} props */
+function Planned({ hours, planned, count }) {
+  const at = hours[0] ?? 0;
+  const rows = planned.filter(({ utc }) => hours.some((hour) => Date.parse(utc) >= hour && Date.parse(utc) < hour + HOUR));
   const rest = new URLSearchParams(place.value.query);
   rest.delete("hour");
   useEffect(() => /** @type {HTMLElement | null} */ (document.querySelector("#planned"))?.focus(), [at]);
@@ -190,11 +191,14 @@ export default function Schedule() {
   useEffect(() => bindRows(".week a"), []);
   const all = value ? words(sum([...value.hours.values()])) : "";
   const hour = Date.parse(query.get("hour") ?? "");
+  const chosen = grid.days.flatMap(({ hours }) => hours).find((hours) => hours.includes(hour));
   const isSplit = grid.from % HOUR !== wall(grid.from, zone.value) % HOUR;
   return html`
     <${Heading}>${title}<//>
     <${Tabs} />
     <${Weeks} week=${week} />
+    ${who.value?.role === "admin" && html`<div class="filters" role="search"><label>${T.jobs.user} <input value=${user ?? ""} spellcheck=${false}
+      onChange=${(/** @type {any} */ { target }) => setQuery({ user: target.value.trim() || null })} /></label></div>`}
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${!value && isLoading && html`<${Loading} />`}
     ${value && html`
@@ -204,7 +208,7 @@ export default function Schedule() {
       ${value.isBeyond && html`<p class="note">${T.schedule.limit}</p>`}
       ${isSplit && html`<p class="note">${T.schedule.parts}</p>`}
       ${value.leftOut > 0 && html`<p class="note">${T.schedule.leftOut(value.leftOut)}</p>`}
-      ${!Number.isNaN(hour) && html`<${Planned} at=${hour} planned=${value.planned} count=${value.hours.get(hour)?.planned ?? 0} />`}`}
+      ${chosen && html`<${Planned} hours=${chosen} planned=${value.planned} count=${sum(chosen.map((at) => value.hours.get(at))).planned} />`}`}
     <${CopyAs} cli="gantry routine list" path=${`/api/routines/upcoming?until=${iso(grid.to)}`} />
   `;
 }

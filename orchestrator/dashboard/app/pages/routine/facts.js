@@ -42,7 +42,7 @@ export function Definition({ routine }) {
   const { trigger, action, guardrails, notify } = routine;
   const [name, text] = textOf(action);
   const address = trigger.type === "webhook" ? `${location.origin}/api/webhooks/${trigger.path}` : null;
-  const shown = { cron: ["schedule"], every: ["every_seconds"], event: ["channel", "pattern"], system_event: ["source", "event_type"], webhook: ["path"] };
+  const shown = { cron: ["schedule"], at: ["at"], every: ["every_seconds"], event: ["channel", "pattern"], system_event: ["source", "event_type"], webhook: ["path"] };
   const rest = { wake_mode: routine.wake_mode, deliver: routine.deliver, post_to_main: routine.post_to_main, post_to_main_prefix: routine.post_to_main_prefix, persist_payload: routine.persist_payload };
   return html`
     <h2>${T.editRoutine.trigger}</h2>

@@ -114,7 +114,7 @@ function Trigger({ form, onType }) {
   const type = valueAt(form.definition, "trigger.type");
   const field = (/** @type {Path} */ path, /** @type {Record<string, any>} */ more = {}) => html`<${Field} form=${form} path=${path} ...${more} />`;
   const fields = {
-    cron: () => [field("trigger.schedule", { isRequired: true, more: { spellcheck: false } }), field("trigger.timezone", { more: { spellcheck: false, placeholder: zone.value } })],
+    cron: () => [field("trigger.schedule", { isRequired: true, more: { spellcheck: false } }), field("trigger.timezone", { more: { spellcheck: false } })],
     every: () => [field("trigger.every_seconds", { isRequired: true, type: "number" })],
     at: () => [html`<${At} form=${form} />`],
     event: () => [field("trigger.pattern", { isRequired: true, more: { spellcheck: false } }), field("trigger.channel")],

@@ -49,7 +49,7 @@ export function Check({ preview: { value, error, isBusy }, own }) {
       <h2>${T.editRoutine.check}</h2>
       ${isBusy && !value && !error && html`<p class="note">${T.editRoutine.checking}</p>`}
       ${!isBusy && !value && !error && html`<p class="note">${T.editRoutine.incomplete}</p>`}
-      ${error && html`<div class="failure"><p><${Text}>${error.message}<//></p>${fields.map(({ field, message }, index) => html`<p key=${index}><code>${field}</code> <${Text}>${message}<//></p>`)}</div>`}
+      ${error && html`<div class="failure">${fields.length === 0 && html`<p><${Text}>${error.message}<//></p>`}${fields.map(({ field, message }, index) => html`<p key=${index}><code>${field}</code> <${Text}>${message}<//></p>`)}</div>`}
       ${value && html`
         ${value.warnings.length > 0 ? html`<div class="warning"><${Warnings} warnings=${value.warnings} /></div>` : html`<p class="note">${T.editRoutine.checked}</p>`}
         ${value.upcoming.length > 0 ? html`<p>${T.editRoutine.times}</p><${Firings} items=${value.upcoming} own=${own} />` : html`<p class="note">${T.editRoutine.noTimes}</p>`}`}

@@ -16,7 +16,7 @@ function Next({ routine: { next_fire_at: at, trigger, enabled } }) {
   const ms = Date.parse(at);
   const own = trigger.type === "cron" && isZone(trigger.timezone) ? trigger.timezone : null;
   const theirs = own && time(ms, own, now.value);
-  return html`<span class="hidden">${T.routines.next} </span><${Time} at=${at} /> <span class="note">${relative(ms, now.value)}
+  return html`<span class="hidden">${T.routines.next} </span><${Time} at=${at} /><span class="note reason">${relative(ms, now.value)}
     ${theirs && theirs !== time(ms, zone.value, now.value) && html`<br />${theirs} <${Text}>${own}<//>`}</span>`;
 }
 

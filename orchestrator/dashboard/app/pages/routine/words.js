@@ -1,6 +1,6 @@
 // Words, forms and colours of routines and runs; what fires and what is done as short texts. Pure.
 
-import { duration } from "../../format.js";
+import { duration, took } from "../../format.js";
 import { T } from "../../texts.js";
 import { Icon, html } from "../../ui.js";
 
@@ -51,11 +51,12 @@ export function triggerWords(trigger) {
   const words = T.routine.triggers;
   switch (trigger?.type) {
     case "cron": return `${words.cron} ${trigger.schedule}`;
+    case "at": return `${words.at} ${trigger.at}`;
     case "every": return `${words.every} ${interval(trigger.every_seconds)}`;
     case "event": return [words.event, trigger.channel, `/${trigger.pattern}/`].filter(Boolean).join(" ");
     case "system_event": return `${words.system_event} ${trigger.source}: ${trigger.event_type}`;
     case "webhook": return `${words.webhook} ${trigger.path ?? ""}`.trim();
-    default: return words[/** @type {"at"} */ (trigger?.type)] ?? String(trigger?.type);
+    default: return words[/** @type {"manual"} */ (trigger?.type)] ?? String(trigger?.type);
   }
 }
 
@@ -70,10 +71,10 @@ export function tookMs({ started_at: from, completed_at: to }, now) {
   return from ? Math.max(0, (to ? Date.parse(to) : now) - Date.parse(from)) : null;
 }
 
-/** `1.2 s`, `04:12`. @param {number | null} ms */
+/** `240 ms`, `1.2 s`, `04:12`. @param {number | null} ms */
 export function short(ms) {
   if (ms === null) return "–";
-  return ms < 60_000 ? `${(ms / 1_000).toFixed(1)} s` : duration(ms);
+  return ms < 60_000 ? took(ms) : duration(ms);
 }
 
 /** Why a run ended as it did, or what is counted. @param {Pick<schemas["RoutineRun"], "reason" | "message" | "skipped_count" | "missed_count">} run */
