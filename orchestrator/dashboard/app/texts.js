@@ -431,6 +431,7 @@ export const T = {
     checked: "No warnings.",
     incomplete: "It is checked when it has a name, a trigger and a text.",
     times: "It would fire at:",
+    count: (/** @type {number} */ count) => `(${count} times in the next 8 days)`,
     noTimes: "No schedule fires it.",
     create: "Create the routine",
     save: "Save",

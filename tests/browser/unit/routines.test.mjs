@@ -126,6 +126,38 @@ test("a time is written and read in a zone", async () => {
   assert.ok(Number.isNaN(fromLocal("", "UTC")));
 });
 
+// --- the store
+
+test("events of runs and routines change rows, which hold no long texts", async () => {
+  const { KINDS, push, putRoutine, routines, runs } = await import(new URL("../../../orchestrator/dashboard/app/store.js", import.meta.url));
+  assert.ok(KINDS.includes("run") && KINDS.includes("routine"));
+  globalThis.fetch = () => new Promise(() => {});
+  globalThis.location ??= { origin: "http://a" };
+  globalThis.requestAnimationFrame = (run) => setTimeout(run, 0);
+  globalThis.cancelAnimationFrame = clearTimeout;
+  const long = "x".repeat(5_000);
+  putRoutine({ ...ROUTINE, status: "unverified", state: long, description: long }, 1);
+  assert.deepEqual([routines.get("r1").action, routines.get("r1").state, routines.get("r1").description.length], [undefined, undefined, 200]);
+  const run = { id: "u1", routine_id: "r1", status: "running", result_summary: long, result: long, trigger_detail: { payload: long } };
+  push({ kind: "run", cursor: 5, data: run });
+  push({ kind: "routine", cursor: 6, data: { change: "updated", ...ROUTINE, rev: 4, status: "running" } });
+  push({ kind: "run", cursor: 7, data: { ...run, status: "failed" } });
+  await new Promise((end) => setTimeout(end, 20));
+  assert.deepEqual([runs.get("u1").status, runs.get("u1").result_summary.length, runs.get("u1").result], ["failed", 200, undefined]);
+  assert.deepEqual([routines.get("r1").rev, routines.get("r1").status], [4, "failing"]);
+  push({ kind: "routine", cursor: 8, data: { change: "deleted", ...ROUTINE } });
+  await new Promise((end) => setTimeout(end, 20));
+  assert.equal(routines.get("r1"), undefined);
+  for (let number = 0; number < 600; number += 1) push({ kind: "run", cursor: 10 + number, data: { ...run, id: `n${number}` } });
+  await new Promise((end) => setTimeout(end, 20));
+  assert.equal(runs.all().length, 500);
+});
+
+test("a notification of a run leads to the run", async () => {
+  const { subjectOf } = await load("inbox/news");
+  assert.deepEqual([{ run_id: "u", job_id: "j", routine_id: "r" }, { routine_id: "r" }].map(subjectOf), ["/runs/u", "/routines/r"]);
+});
+
 // --- runs
 
 test("new runs are those that the filters let through", async () => {

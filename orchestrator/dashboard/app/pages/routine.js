@@ -16,6 +16,7 @@ import { Bars } from "./routine/bars.js";
 import { definitionOf } from "./routine/definition.js";
 import { Deliveries } from "./routine/deliveries.js";
 import { Definition } from "./routine/facts.js";
+import { Warned } from "./routine/preview.js";
 import { Saved } from "./routine/saved.js";
 import { Firings } from "./routine/upcoming.js";
 import { RoutineState, RunState, short, tookMs, whyOf } from "./routine/words.js";
@@ -56,6 +57,9 @@ function useRoutine(id) {
     // Its definition, or the text of its last good run, is another one.
     if (value && row && (row.rev !== value.rev || row.run_count !== value.run_count || row.status !== value.status)) again();
   }, [row?.rev, row?.run_count, row?.status, value]);
+  // The server says why it is gone.
+  const isGone = value !== null && !row;
+  useEffect(() => void (isGone && again()), [isGone]);
   useEffect(() => (routines.show([id]), () => routines.show([])), [id]);
   /** @type {Routine | null} */
   const routine = useMemo(() => value && { ...value, ...row, description: value.description ?? null }, [value, row]);
@@ -146,6 +150,7 @@ export default function RoutinePage() {
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${who.value?.role !== "viewer" && html`<${Actions} routine=${routine} again=${again} onRemoved=${() => go("/routines")}><a class="button" href=${`/routines/${id}/edit`}>${T.routine.edit}</a><//>`}
     <${Saved} id=${id} />
+    ${routine.enabled && who.value?.role !== "viewer" && routine.user_id === who.value?.user && html`<${Warned} routine=${routine} />`}
     <${LastRuns} id=${id} />
     <${Upcoming} routine=${routine} />
     <${Definition} routine=${routine} />

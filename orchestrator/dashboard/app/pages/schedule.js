@@ -22,8 +22,8 @@ export const title = T.schedule.title;
 const HOUR = 3_600_000;
 /** What has changed is read no more often. */
 const PAUSE_MS = 5_000;
-/** The server computes so far. */
-const HORIZON_MS = 8 * 24 * HOUR;
+/** The server computes so far, from its own present. */
+const HORIZON_MS = 8 * 24 * HOUR - 60_000;
 const LIST = 200;
 /** What decides the colour of an hour, the worst first. */
 const WORST = /** @type {const} */ (["failed", "missed", "attention", "skipped", "running", "queued", "ok"]);

@@ -24,8 +24,7 @@ const Meter = ({ name, used, limit, text }) => html`
 /** How much of the budget of the period is used. @param {{ routine: Routine }} props */
 function Budget({ routine }) {
   const { budget } = routine.guardrails;
-  // @ts-ignore: the API has it, in versions that count what a routine uses.
-  const used = routine.budget_used;
+  const used = /** @type {{ budget_used?: { cost_usd: number | null, tokens: number, since: string } | null }} */ (routine).budget_used;
   if (!budget) return null;
   const name = `${T.routine.budget} / ${T.routine.per[budget.per ?? "day"]}`;
   return html`

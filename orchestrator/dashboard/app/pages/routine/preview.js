@@ -4,12 +4,13 @@ import { useEffect, useState } from "preact/hooks";
 import { ApiError, post } from "../../api.js";
 import { T } from "../../texts.js";
 import { Text, html } from "../../ui.js";
-import { isObject } from "./definition.js";
+import { definitionOf, isObject } from "./definition.js";
 import { Warnings } from "./saved.js";
 import { Firings } from "./upcoming.js";
 import { textOf } from "./words.js";
 
 /** @typedef {import("./definition.js").Definition} Definition */
+/** @typedef {import("./definition.js").Routine} Routine */
 /** @typedef {import("../../api.js").schemas["RoutinePreview"]} Preview */
 
 /** So long after the last change it is asked. */
@@ -41,6 +42,9 @@ export function usePreview(definition, name) {
   return state;
 }
 
+/** How often it fires in the next 8 days, as far as the server has counted. @param {Preview} preview */
+const countOf = (preview) => /** @type {{ count?: number | null }} */ (preview).count ?? 0;
+
 /** @param {{ preview: ReturnType<typeof usePreview>, own: string | null | undefined }} props */
 export function Check({ preview: { value, error, isBusy }, own }) {
   const fields = error instanceof ApiError ? error.fields : [];
@@ -52,7 +56,13 @@ export function Check({ preview: { value, error, isBusy }, own }) {
       ${error && html`<div class="failure">${fields.length === 0 && html`<p><${Text}>${error.message}<//></p>`}${fields.map(({ field, message }, index) => html`<p key=${index}><code>${field}</code> <${Text}>${message}<//></p>`)}</div>`}
       ${value && html`
         ${value.warnings.length > 0 ? html`<div class="warning"><${Warnings} warnings=${value.warnings} /></div>` : html`<p class="note">${T.editRoutine.checked}</p>`}
-        ${value.upcoming.length > 0 ? html`<p>${T.editRoutine.times}</p><${Firings} items=${value.upcoming} own=${own} />` : html`<p class="note">${T.editRoutine.noTimes}</p>`}`}
+        ${value.upcoming.length > 0 ? html`<p>${T.editRoutine.times}${countOf(value) > 1 && ` ${T.editRoutine.count(countOf(value))}`}</p><${Firings} items=${value.upcoming} own=${own} />` : html`<p class="note">${T.editRoutine.noTimes}</p>`}`}
     </section>
   `;
+}
+
+/** What will not work unattended in a routine that there is. @param {{ routine: Routine }} props */
+export function Warned({ routine }) {
+  const { value } = usePreview(definitionOf(routine), routine.name);
+  return value && value.warnings.length > 0 && html`<div class="warning"><${Warnings} warnings=${value.warnings} /></div>`;
 }

@@ -1,4 +1,4 @@
-// What the server says only once, when a routine is saved: warnings, and secrets that it has made. Kept in memory until it is closed.
+// Warnings about a routine, and what the server says only once, when one is saved: the secrets that it has made, kept in memory until then.
 
 import { signal } from "@preact/signals";
 import { T } from "../../texts.js";
@@ -7,15 +7,15 @@ import { Copy, Icon, Text, html } from "../../ui.js";
 /** @typedef {import("../../api.js").schemas["RoutineSaved"]} RoutineSaved */
 /** @typedef {import("../../api.js").schemas["RoutineWarning"]} Warning */
 
-/** @type {import("@preact/signals").Signal<{ id: string, warnings: Warning[], secrets: { name: string, value: string }[] } | null>} */
+/** @type {import("@preact/signals").Signal<{ id: string, secrets: { name: string, value: string }[] } | null>} */
 const saved = signal(null);
 
 /** @param {RoutineSaved} answer */
-export function keep({ id, warnings, trigger, notify }) {
+export function keep({ id, trigger, notify }) {
   const secret = trigger.type === "webhook" ? trigger.secret : null;
   const secrets = [[T.routine.secretNames.webhook, secret], [T.routine.secretNames.notify, notify.webhook_secret]]
     .flatMap(([name, value]) => (name && value ? [{ name, value }] : []));
-  saved.value = warnings.length > 0 || secrets.length > 0 ? { id, warnings, secrets } : null;
+  saved.value = secrets.length > 0 ? { id, secrets } : null;
 }
 
 /** @param {{ warnings: Warning[] }} props */
@@ -30,9 +30,8 @@ export function Saved({ id }) {
   if (shown?.id !== id) return null;
   return html`
     <div class="warning" role="status">
-      ${shown.secrets.length > 0 && html`<p><strong>${T.routine.secrets}</strong></p>
-        ${shown.secrets.map(({ name, value }) => html`<p key=${name} class="line">${name}: <code>${value}</code> <${Copy} text=${value} name=${name} /></p>`)}`}
-      ${shown.warnings.length > 0 && html`<${Warnings} warnings=${shown.warnings} />`}
+      <p><strong>${T.routine.secrets}</strong></p>
+      ${shown.secrets.map(({ name, value }) => html`<p key=${name} class="line">${name}: <code>${value}</code> <${Copy} text=${value} name=${name} /></p>`)}
       <button type="button" onClick=${() => (saved.value = null)}>${T.close}</button>
     </div>
   `;
