@@ -68,10 +68,13 @@ test("a change by another one keeps what was written, and both are saved", async
   await api(page, "PATCH", `/api/routines/${id}`, { description: "theirs", guardrails: { max_concurrent: 2 } });
   await page.getByRole("button", { name: "Save", exact: true }).click();
   const clash = page.getByRole("alert", { name: "The routine was changed meanwhile" });
-  await clash.getByRole("row", { name: "description theirs –" }).waitFor();
-  await clash.getByRole("row", { name: "action.prompt echo hello echo mine" }).waitFor();
+  await clash.getByRole("row", { name: "description theirs – the saved one" }).waitFor();
+  await clash.getByRole("row", { name: "action.prompt echo hello echo mine yours" }).waitFor();
   assert.equal(await page.getByLabel("Prompt").inputValue(), "echo mine");
   await check(page, "two versions of a routine");
+  await page.setViewportSize({ width: 360, height: 800 });
+  await check(page, "two versions of a routine, 360 px");
+  await page.setViewportSize({ width: 1280, height: 800 });
   // What was written outlives the page, too.
   await page.reload();
   await page.waitForFunction(() => document.querySelector("[id='field-action.prompt']")?.value === "echo mine");
@@ -88,7 +91,12 @@ test("a change by another one keeps what was written, and both are saved", async
   await clash.getByRole("button", { name: "Take the saved version" }).click();
   await clash.waitFor({ state: "detached" });
   assert.equal(await page.getByLabel("What it is for").inputValue(), "again theirs");
+  // A routine that another one deletes is gone from its page.
+  await page.goto(`${base}/routines/${id}`);
+  await page.getByRole("button", { name: "Run now" }).waitFor();
   await api(page, "DELETE", `/api/routines/${id}`);
+  await page.getByText("there is no routine").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Run now" }).count(), 0);
 });
 
 test("the JSON text and the form are one definition, and a secret is shown once", async () => {

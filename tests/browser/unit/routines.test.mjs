@@ -55,6 +55,13 @@ test("the differences of two definitions are their single values", async () => {
   ]);
 });
 
+test("what was changed is a field, or a part that is replaced as a whole", async () => {
+  const { isChanged } = await load("routine/definition");
+  const base = { action: { prompt: "a", model: "m" }, guardrails: { cooldown_seconds: 1, max_runs: null } };
+  const mine = { action: { prompt: "b", model: "m" }, guardrails: { cooldown_seconds: 2 } };
+  assert.deepEqual(["action.model", "guardrails.cooldown_seconds", "guardrails.max_runs", "description"].map((field) => isChanged(base, mine, field)), [true, true, false, false]);
+});
+
 test("another type of trigger or action keeps what was written for both", async () => {
   const { withType } = await load("routine/fields");
   const kept = new Map();

@@ -174,7 +174,7 @@ function Editor({ id, name, start, options, onDiscard }) {
         <${Fields} form=${{ definition, change: form.change, problems }} options=${options} onType=${onType} />`}
       <${Check} preview=${preview} own=${valueAt(definition, "trigger.timezone")} />
       ${saving.error && html`<${Refused} error=${saving.error} isJson=${isJson} />`}
-      ${saving.clash && html`<${Clash} theirs=${saving.clash.definition} mine=${definition} isBusy=${saving.isBusy} onSave=${saving.saveOnTop} onTake=${saving.take} />`}
+      ${saving.clash && html`<${Clash} theirs=${saving.clash.definition} mine=${definition} base=${base} isBusy=${saving.isBusy} onSave=${saving.saveOnTop} onTake=${saving.take} />`}
       <p class="line"><button type="submit" disabled=${saving.isBusy || !isReadable}>${saving.isBusy ? T.editRoutine.busy : id ? T.editRoutine.save : T.editRoutine.create}</button>
         ${isChanged && html`<${Discard} name=${name} onDiscard=${onDiscard} />`}</p>
     </form>

@@ -2,7 +2,7 @@
 
 import { computed } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { get } from "../api.js";
+import { ApiError, get } from "../api.js";
 import { cost, tokens } from "../format.js";
 import { bindRows } from "../keys.js";
 import { position, positioned } from "../live.js";
@@ -142,7 +142,7 @@ export default function RoutinePage() {
   const { params: { id = "" } } = place.value;
   const { routine, error, isLoading, again } = useRoutine(id);
   useSubject(routine?.name);
-  if (!routine) {
+  if (!routine || (error instanceof ApiError && error.status === 404)) {
     return html`<${Heading}>${title}<//>${isLoading ? html`<${Loading} />` : error && html`<${Failed} error=${error} again=${again} />`}`;
   }
   return html`

@@ -2,15 +2,15 @@
 
 import { T } from "../../texts.js";
 import { Text, html } from "../../ui.js";
-import { differences } from "./definition.js";
+import { differences, isChanged } from "./definition.js";
 
 /** @typedef {import("./definition.js").Definition} Definition */
 
 /** @param {unknown} value */
 const shown = (value) => (value === undefined || value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value));
 
-/** @param {{ theirs: Definition, mine: Definition, isBusy: boolean, onSave: () => void, onTake: () => void }} props */
-export function Clash({ theirs, mine, isBusy, onSave, onTake }) {
+/** @param {{ theirs: Definition, mine: Definition, base: Definition, isBusy: boolean, onSave: () => void, onTake: () => void }} props */
+export function Clash({ theirs, mine, base, isBusy, onSave, onTake }) {
   const rows = differences(theirs, mine);
   return html`
     <section class="clash" role="alert" aria-label=${T.editRoutine.clash}>
@@ -20,7 +20,8 @@ export function Clash({ theirs, mine, isBusy, onSave, onTake }) {
         <div class="wide" tabindex="0" role="group" aria-label=${T.editRoutine.clash}><table>
           <thead><tr>${T.editRoutine.clashColumns.map((name) => html`<th key=${name} scope="col">${name}</th>`)}</tr></thead>
           <tbody>${rows.map(({ field, one, other }) => html`
-            <tr key=${field}><th scope="row"><code>${field}</code></th><td class="text"><${Text}>${shown(one)}<//></td><td class="text"><${Text}>${shown(other)}<//></td></tr>`)}</tbody>
+            <tr key=${field}><th scope="row"><code>${field}</code></th><td class="text"><${Text}>${shown(one)}<//></td><td class="text"><${Text}>${shown(other)}<//></td>
+              <td>${isChanged(base, mine, field) ? T.editRoutine.clashMine : T.editRoutine.clashTheirs}</td></tr>`)}</tbody>
         </table></div>`}
       <p class="line"><button type="button" disabled=${isBusy} onClick=${onSave}>${T.editRoutine.clashSave}</button>
         <button type="button" disabled=${isBusy} onClick=${onTake}>${T.editRoutine.clashTake}</button></p>

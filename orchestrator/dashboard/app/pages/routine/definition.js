@@ -73,3 +73,10 @@ export function differences(one, other) {
     .map((field) => ({ field, one: left.get(field), other: right.get(field) }))
     .filter((pair) => !isSame(pair.one ?? null, pair.other ?? null));
 }
+
+/** Whether a definition has another value than its base at a field, as a patch would say it. @param {Definition} base @param {Definition} next @param {string} field */
+export function isChanged(base, next, field) {
+  const [part = ""] = field.split(".");
+  const path = WHOLE.has(part) ? part : field;
+  return !isSame(valueAt(base, path) ?? null, valueAt(next, path) ?? null);
+}
