@@ -187,7 +187,7 @@ export default function EditRoutine() {
   const [discarded, setDiscarded] = useState(0);
   const { value, error, again } = useLoad(async (signal) => {
     const [options, read_] = await Promise.all([get("/api/options", { signal }).catch(() => null), id ? read(id, signal) : { definition: EMPTY, base: {}, rev: null }]);
-    // A draft has what it was made from, too: when that has changed, the server says so.
+    // A draft has what it was made from, too: when that has changed, the server refuses to save it.
     const start = { text: null, intent: newIntent(), ...read_, ...drafts.get(name) };
     return { options, start, key: discarded };
   }, [id, discarded]);

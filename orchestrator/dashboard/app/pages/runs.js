@@ -19,7 +19,7 @@ export const title = T.runs.title;
 
 const LIMIT = 50;
 /** The parameters of the page, and their names in the API. @type {Record<string, string>} */
-const FILTERS = { status: "status", trigger: "trigger", routine: "routine_id", since: "since", until: "until", user: "user" };
+const FILTERS = { status: "status", reason: "reason", trigger: "trigger", routine: "routine_id", since: "since", until: "until", user: "user" };
 
 /** What the API is asked for. Pure. @param {URLSearchParams} query @returns {Record<string, string>} */
 export const filters = (query) => Object.fromEntries(Object.entries(FILTERS).flatMap(([name, of]) => (query.get(name) ? [[of, query.get(name) ?? ""]] : [])));
@@ -36,7 +36,7 @@ async function readPage(given, cursor, signal) {
 /** The runs that were heard of since, and belong into the list. Pure. @param {Run[]} heard @param {Record<string, string>} given @param {Set<string>} listed */
 export function countNew(heard, given, listed) {
   const among = (/** @type {string} */ name, /** @type {string} */ value) => !given[name] || given[name].split(",").includes(value);
-  return heard.filter((run) => !listed.has(run.id) && among("status", run.status) && among("trigger", run.trigger_type) && among("routine_id", run.routine_id)
+  return heard.filter((run) => !listed.has(run.id) && among("status", run.status) && among("trigger", run.trigger_type) && among("reason", run.reason ?? "") && among("routine_id", run.routine_id)
     && among("user", run.user_id) && Date.parse(run.created_at) >= Date.parse(given["since"] ?? "1970-01-01") && !(Date.parse(run.created_at) >= Date.parse(given["until"] ?? ""))).length;
 }
 
@@ -68,6 +68,7 @@ function Filters({ given, name }) {
     <div class="filters" role="search">
       ${choice("status", T.runs.statuses)}
       ${choice("trigger", T.routine.triggers)}
+      <label>${T.job.reason} <input type="search" value=${given["reason"] ?? ""} placeholder="overlap" spellcheck=${false} onChange=${change("reason")} /></label>
       <${Period} given=${given} />
       ${routine && html`<span>${T.runs.routine}: <a href=${`/routines/${routine}`}><bdi dir="auto">${name ?? routine}</bdi></a></span>`}
       ${who.value?.role === "admin" && html`<label>${T.jobs.user} <input value=${given["user"] ?? ""} spellcheck=${false} onChange=${change("user")} /></label>`}
