@@ -177,3 +177,10 @@ export const putTagged = (path, options = {}) => send("PUT", path, options);
  * @returns {Promise<void>}
  */
 export const remove = (path, options = {}) => request("DELETE", path, options);
+
+/**
+ * @template {keyof paths} P
+ * @param {P} path @param {RequestOptions} [options]
+ * @returns {Promise<Answer<P, "patch">>}
+ */
+export const patch = (path, options = {}) => request("PATCH", path, options);

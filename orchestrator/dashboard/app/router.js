@@ -23,6 +23,13 @@ export const routes = [
   { path: "/jobs/:id/files/*path", name: "job", up: "/jobs", load: () => import("./pages/job.js") },
   { path: "/inbox", name: "inbox", isListed: true, load: () => import("./pages/inbox.js") },
   { path: "/inbox/gates/:id", name: "gate", up: "/inbox", load: () => import("./pages/gate.js") },
+  { path: "/routines", name: "routines", isListed: true, load: () => import("./pages/routines.js") },
+  { path: "/routines/new", name: "editRoutine", up: "/routines", load: () => import("./pages/edit_routine.js") },
+  { path: "/routines/schedule", name: "schedule", up: "/routines", load: () => import("./pages/schedule.js") },
+  { path: "/routines/:id", name: "routine", up: "/routines", load: () => import("./pages/routine.js") },
+  { path: "/routines/:id/edit", name: "editRoutine", up: "/routines/:id", load: () => import("./pages/edit_routine.js") },
+  { path: "/runs", name: "runs", up: "/routines", load: () => import("./pages/runs.js") },
+  { path: "/runs/:id", name: "run", up: "/runs", load: () => import("./pages/run.js") },
   { path: "/chat", name: "chat", isListed: true, load: () => import("./pages/chat.js") },
   { path: "/chat/:thread", name: "chat", up: "/chat", load: () => import("./pages/chat.js") },
   { path: "/memory", name: "memory", isListed: true, load: () => import("./pages/memory.js") },
@@ -118,9 +125,10 @@ export function setQuery(changes) {
 
 /** Closes the selected row, or goes back to the list that the page belongs to, as it was left. */
 export function goUp() {
-  const { route, query } = place.value;
+  const { route, query, params } = place.value;
+  const up = route?.up?.replace(/:(\w+)/g, (_, name) => encodeURIComponent(params[name] ?? ""));
   if (query.has("e")) setQuery({ e: null });
-  else if (route?.up) go(route.up + (left.get(route.up) ?? ""));
+  else if (up) go(up + (left.get(up) ?? ""));
 }
 
 /** @param {MouseEvent} event */

@@ -13,11 +13,15 @@ import { who } from "./session.js";
 /** @typedef {schemas["InstanceEvent"]} InstanceEvent */
 /** `isCut`: its parameters are too long for a row. @typedef {schemas["Gate"] & { isCut: boolean }} Gate */
 /** @typedef {schemas["ChatThread"]} Thread */
+/** @typedef {Omit<schemas["Routine"], "action" | "guardrails" | "notify" | "state">} Routine */
+/** @typedef {Omit<schemas["RoutineRun"], "result" | "trigger_detail" | "last_skipped_detail">} Run */
 /** `ids` are of the newest ones; of those before `last`, which is null if there are none, it is not known which are unread.
  * @typedef {{ count: number, ids: Set<string>, last: string | null }} Unread */
 
 const MAX_JOBS = 2_000;
 const MAX_GATES = 200;
+const MAX_ROUTINES = 1_000;
+const MAX_RUNS = 500;
 const MAX_THREADS = 1_000;
 /** Notifications that were heard of, by id only. */
 const MAX_NEWS = 200;
@@ -169,6 +173,12 @@ export const gates = createTable(MAX_GATES);
 /** @type {ReturnType<typeof createTable<Thread>>} */
 export const threads = createTable(MAX_THREADS);
 
+/** @type {ReturnType<typeof createTable<Routine>>} */
+export const routines = createTable(MAX_ROUTINES);
+
+/** The newest runs, and those that a page shows. @type {ReturnType<typeof createTable<Run>>} */
+export const runs = createTable(MAX_RUNS);
+
 /** The notifications of the user that were heard of. @type {ReturnType<typeof createTable<{ id: string }>>} */
 export const news = createTable(MAX_NEWS);
 
@@ -290,6 +300,29 @@ const threadFetcher = createFetcher(async (id) => {
 /** Reads a thread of the user soon. */
 export const wantThread = threadFetcher.want;
 
+/** Takes a routine, without its long texts. @param {schemas["Routine"]} routine @param {number} seen */
+export function putRoutine({ action, guardrails, notify, state, description, ...row }, seen) {
+  routines.put({ ...row, description: description?.slice(0, PREVIEW_CHARS) ?? null }, seen);
+}
+
+/** Takes a run, without its long texts. @param {schemas["RoutineRun"]} run @param {number} seen */
+export function putRun({ result, trigger_detail, last_skipped_detail, result_summary: text, ...row }, seen) {
+  runs.put({ ...row, result_summary: text?.slice(0, PREVIEW_CHARS) ?? null }, seen);
+}
+
+const routineFetcher = createFetcher(async (id) => {
+  const seen = position();
+  try {
+    putRoutine(await get("/api/routines/{id}", { path: { id } }), seen);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) routines.drop(id);
+    throw error;
+  }
+}, { gapMs: OBJECT_GAP_MS, isPaused });
+
+/** What the status of a routine probably is after one of its runs; a read tells. @type {Partial<Record<Run["status"], Routine["status"]>>} */
+const STATUS_AFTER = { running: "running", ok: "active", attention: "attention", failed: "failing" };
+
 const unreadFetcher = createFetcher(async () => {
   const { items, next_cursor: next, unread_count: count } = await get("/api/notifications", { query: { unread: true, limit: MAX_UNREAD } });
   unread.value = { count, ids: new Set(items.map(({ id }) => id)), last: (next && items.at(-1)?.id) || null };
@@ -364,6 +397,21 @@ const HANDLERS = {
     // The event has no title. Nothing is read before a page has asked for threads.
     if (!known?.title && isOwn && threads.all().length > 0) wantThread(id);
   },
+  /** @param {Extract<InstanceEvent, { kind: "run" }>} event */
+  run({ cursor, data }) {
+    putRun(data, cursor);
+    const known = routines.get(data.routine_id);
+    if (!known) return;
+    const status = known.enabled ? STATUS_AFTER[data.status] : undefined;
+    if (status) routines.merge(known.id, cursor, { status });
+    // The event has neither when the routine fires next nor whether it is disabled now.
+    routineFetcher.want(known.id);
+  },
+  /** @param {Extract<InstanceEvent, { kind: "routine" }>} event */
+  routine({ cursor, data: { change, ...routine } }) {
+    if (change === "deleted") routines.drop(routine.id);
+    else putRoutine(routine, cursor);
+  },
 };
 
 export const KINDS = Object.keys(HANDLERS);
@@ -398,8 +446,8 @@ export function resync() {
 }
 
 function forget() {
-  for (const table of [jobs, gates, threads, news]) table.clear();
-  for (const fetcher of [jobFetcher, threadFetcher]) fetcher.clear();
+  for (const table of [jobs, gates, threads, routines, runs, news]) table.clear();
+  for (const fetcher of [jobFetcher, threadFetcher, routineFetcher]) fetcher.clear();
   ownThreads.clear();
 }
 
@@ -413,5 +461,5 @@ export function clear() {
 
 /** Reads what a hidden tab, or one without a connection, has not read. */
 export function wake() {
-  for (const fetcher of [jobFetcher, countsFetcher, gatesFetcher, threadFetcher, unreadFetcher]) fetcher.pump();
+  for (const fetcher of [jobFetcher, countsFetcher, gatesFetcher, threadFetcher, routineFetcher, unreadFetcher]) fetcher.pump();
 }

@@ -4,8 +4,9 @@ import { test } from "node:test";
 import { base, check, heading, logInByToken, newBrowser } from "../browser.mjs";
 
 const PAGES = [["/login", "Log in"], ["/", "Now"], ["/jobs", "Jobs"], ["/jobs/new", "New job"],
-  ["/inbox", "Inbox"], ["/inbox?tab=resolved", "Inbox"], ["/inbox?tab=news", "Inbox"], ["/chat", "Chat"], ["/memory", "Memory"], ["/memory?show=new", "Memory"], ["/usage", "Usage"], ["/usage?by=model&as=table", "Usage"], ["/settings", "Settings"],
-  ["/settings/tools", "Settings"], ["/settings/secrets", "Settings"], ["/settings/sessions", "Settings"], ["/settings/appearance", "Settings"], ["/nothing", "Page not found"]];
+  ["/inbox", "Inbox"], ["/inbox?tab=resolved", "Inbox"], ["/inbox?tab=news", "Inbox"], ["/routines", "Routines"], ["/routines/new", "New routine"], ["/routines/new?as=json", "New routine"],
+  ["/routines/schedule", "Schedule"], ["/runs", "Runs"], ["/chat", "Chat"], ["/memory", "Memory"], ["/memory?show=new", "Memory"], ["/usage", "Usage"], ["/usage?by=model&as=table", "Usage"],
+  ["/settings", "Settings"], ["/settings/tools", "Settings"], ["/settings/secrets", "Settings"], ["/settings/sessions", "Settings"], ["/settings/appearance", "Settings"], ["/nothing", "Page not found"]];
 for (const colorScheme of ["light", "dark"]) {
   for (const width of [1280, 360]) {
     test(`pages are accessible: ${colorScheme}, ${width} px`, async () => {

@@ -25,10 +25,15 @@ async function read(cursor, signal) {
   return { items, next: next ?? null, seen };
 }
 
-/** The page of what a notification is about, if it has one. Pure. @param {Pick<Notification, "gate_id" | "job_id" | "thread_id">} one */
-export function subjectOf({ gate_id: gate, job_id: job, thread_id: thread }) {
+/**
+ * The page of what a notification is about, if it has one. Pure.
+ * @param {Pick<Notification, "gate_id" | "run_id" | "job_id" | "routine_id" | "thread_id">} one
+ */
+export function subjectOf({ gate_id: gate, run_id: run, job_id: job, routine_id: routine, thread_id: thread }) {
   if (gate) return `/inbox/gates/${gate}`;
+  if (run) return `/runs/${run}`;
   if (job) return `/jobs/${job}`;
+  if (routine) return `/routines/${routine}`;
   return thread ? `/chat/${thread}` : null;
 }
 

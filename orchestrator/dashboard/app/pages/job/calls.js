@@ -20,6 +20,16 @@ const Table = ({ title, names, rows, isCut }) => html`
 /** @param {boolean | null | undefined} success */
 const outcome = (success) => (success === null || success === undefined ? T.calls.running : success ? T.trace.ok : T.trace.failed);
 
+/** @param {{ models: import("../../api.js").Answer<"/api/jobs/{id}/llm-calls", "get">, actions: import("../../api.js").Answer<"/api/jobs/{id}/actions", "get"> }} props */
+export const CallTables = ({ models, actions }) => html`
+  <${Table} title=${T.calls.models} names=${T.calls.modelColumns} isCut=${Boolean(models.next_cursor)} rows=${models.items.map((call) => [
+    html`<${Time} at=${call.at} />`, html`<${Text}>${call.model}<//>`, tokens(call.usage.input_tokens ?? 0), tokens(call.usage.output_tokens ?? 0), took(call.duration_ms), cost(call.cost_usd),
+    html`<${Text}>${call.error ?? call.finish_reason ?? ""}<//>`])} />
+  <${Table} title=${T.calls.tools} names=${T.calls.toolColumns} isCut=${Boolean(actions.next_cursor)} rows=${actions.items.map((call) => [
+    html`<${Time} at=${call.at} />`, html`<${Text}>${call.tool}<//>`, outcome(call.success), took(call.duration_ms), cost(call.cost_usd),
+    html`<${Text}>${call.reasoning ?? ""}<//>`])} />
+`;
+
 /** @param {{ job: import("../../api.js").schemas["Job"] }} props */
 export function Calls({ job }) {
   const { id, usage } = job;
@@ -31,12 +41,6 @@ export function Calls({ job }) {
   return html`
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${!value && !error && html`<${Loading} />`}
-    ${value && html`
-      <${Table} title=${T.calls.models} names=${T.calls.modelColumns} isCut=${Boolean(value.models.next_cursor)} rows=${value.models.items.map((call) => [
-        html`<${Time} at=${call.at} />`, html`<${Text}>${call.model}<//>`, tokens(call.usage.input_tokens ?? 0), tokens(call.usage.output_tokens ?? 0), took(call.duration_ms), cost(call.cost_usd),
-        html`<${Text}>${call.error ?? call.finish_reason ?? ""}<//>`])} />
-      <${Table} title=${T.calls.tools} names=${T.calls.toolColumns} isCut=${Boolean(value.actions.next_cursor)} rows=${value.actions.items.map((call) => [
-        html`<${Time} at=${call.at} />`, html`<${Text}>${call.tool}<//>`, outcome(call.success), took(call.duration_ms), cost(call.cost_usd),
-        html`<${Text}>${call.reasoning ?? ""}<//>`])} />`}
+    ${value && html`<${CallTables} ...${value} />`}
   `;
 }

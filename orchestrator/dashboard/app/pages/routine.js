@@ -1,0 +1,163 @@
+// One routine: how it is, its last runs, when it fires next, its definition, and what can be done with it.
+
+import { computed } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { ApiError, get } from "../api.js";
+import { cost, tokens } from "../format.js";
+import { bindRows } from "../keys.js";
+import { position, positioned } from "../live.js";
+import { go, place } from "../router.js";
+import { generation, who } from "../session.js";
+import { putRoutine, putRun, resyncs, routines, runs } from "../store.js";
+import { T } from "../texts.js";
+import { Copy, CopyAs, Empty, Failed, Heading, Id, Loading, Text, Time, html, now, useLoad, useSubject } from "../ui.js";
+import { Actions } from "./routine/actions.js";
+import { Bars } from "./routine/bars.js";
+import { definitionOf } from "./routine/definition.js";
+import { Deliveries } from "./routine/deliveries.js";
+import { Definition } from "./routine/facts.js";
+import { Warned } from "./routine/preview.js";
+import { Saved } from "./routine/saved.js";
+import { Firings } from "./routine/upcoming.js";
+import { RoutineState, RunState, short, tookMs, whyOf } from "./routine/words.js";
+
+/** @typedef {import("../api.js").schemas["Routine"]} Routine */
+/** @typedef {import("../store.js").Run} Run */
+
+export const title = T.routine.title;
+
+const MAX_RUNS = 30;
+const TIMES = 5;
+const BAR = { width: 24, height: 72 };
+
+/** @param {string} id @param {AbortSignal} signal */
+async function read(id, signal) {
+  await positioned();
+  const seen = position();
+  const routine = await get("/api/routines/{id}", { path: { id }, signal });
+  putRoutine(routine, seen);
+  return routine;
+}
+
+/** @param {string} id @param {AbortSignal} signal */
+async function readRuns(id, signal) {
+  await positioned();
+  const seen = position();
+  const { items } = await get("/api/routines/{id}/runs", { path: { id }, query: { limit: MAX_RUNS }, signal });
+  for (const run of items.toReversed()) putRun(run, seen);
+  return items.map((run) => run.id);
+}
+
+/** The definition is what was read; how it is now, the store has heard. @param {string} id */
+function useRoutine(id) {
+  const known = useMemo(() => computed(() => routines.get(id)), [id]);
+  const row = known.value;
+  const { value, error, isLoading, again } = useLoad((signal) => read(id, signal), [id, generation.value, resyncs.value]);
+  useEffect(() => {
+    // Its definition, or the text of its last good run, is another one.
+    if (value && row && (row.rev !== value.rev || row.run_count !== value.run_count || row.status !== value.status)) again();
+  }, [row?.rev, row?.run_count, row?.status, value]);
+  // The server says why it is gone.
+  const isGone = value !== null && !row;
+  useEffect(() => void (isGone && again()), [isGone]);
+  useEffect(() => (routines.show([id]), () => routines.show([])), [id]);
+  /** @type {Routine | null} */
+  const routine = useMemo(() => value && { ...value, ...row, description: value.description ?? null }, [value, row]);
+  return { routine, error, isLoading, again };
+}
+
+/** The last runs as the store has them, the newest first. @param {string} id */
+function useRuns(id) {
+  const { value, error, again } = useLoad((signal) => readRuns(id, signal), [id, generation.value, resyncs.value]);
+  const rows = runs.all().filter((run) => run.routine_id === id).sort((one, other) => (one.id < other.id ? 1 : -1)).slice(0, MAX_RUNS);
+  useEffect(() => (runs.show(value ?? []), () => runs.show([])), [value]);
+  return { rows, isRead: value !== null, error, again };
+}
+
+/** @param {{ routine: Routine }} props */
+function Head({ routine }) {
+  const why = routine.disabled_reason;
+  return html`
+    <${Heading}><${Text}>${routine.name}<//><//>
+    <p class="line"><${RoutineState} status=${routine.status} /> <${Id} id=${routine.id} />
+      ${routine.verified && html`<span class="note" title=${T.routine.verifiedNote}>${T.routine.verified}</span>`}
+      ${why && html`<span class="note">${T.routine.reasons[why] ?? why}${routine.disabled_at && html`, <${Time} at=${routine.disabled_at} />`}</span>`}
+      ${routine.consecutive_failures > 0 && html`<span class="note">${T.routines.failures(routine.consecutive_failures)}</span>`}
+      ${who.value?.role === "admin" && html`<span class="note"><${Text}>${routine.user_id}<//></span>`}</p>
+    ${routine.description && html`<p class="text"><${Text}>${routine.description}<//></p>`}
+  `;
+}
+
+/** @param {{ run: Run }} props */
+function Row({ run }) {
+  const ms = tookMs(run, run.status === "running" ? now.value : 0);
+  return html`
+    <tr><td><a class="open" href=${`/runs/${run.id}`}><${RunState} status=${run.status} /></a></td><td><${Time} at=${run.created_at} /></td>
+      <td class="number">${short(ms)}</td><td class="number">${tokens(run.tokens_used)}</td><td class="number">${cost(run.cost_usd)}</td>
+      <td><span class="clamped"><${Text}>${whyOf(run) || run.result_summary}<//></span></td></tr>
+  `;
+}
+
+/** @param {{ id: string }} props */
+function LastRuns({ id }) {
+  const { rows, isRead, error, again } = useRuns(id);
+  useEffect(() => bindRows("td > a.open"), []);
+  return html`
+    <h2>${T.routine.runs}</h2>
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${!isRead && !error && html`<${Loading} />`}
+    ${isRead && rows.length === 0 && html`<${Empty}><p>${T.routine.noRuns}</p><//>`}
+    ${rows.length > 0 && html`
+      <div class="chart"><${Bars} runs=${rows.toReversed()} width=${BAR.width} height=${BAR.height} /></div>
+      <p class="note">${T.routine.bars} <a href=${`/runs?routine=${id}`}>${T.routine.allRuns}</a></p>
+      <div class="wide runs" tabindex="0" role="group" aria-label=${T.routine.runs}><table>
+        <thead><tr>${T.routine.runColumns.map((name, index) => html`<th key=${name} scope="col" class=${index >= 2 && index <= 4 ? "number" : ""}>${name}</th>`)}</tr></thead>
+        <tbody>${rows.map((run) => html`<${Row} key=${run.id} run=${run} />`)}</tbody></table></div>`}
+  `;
+}
+
+/** @param {{ routine: Routine }} props */
+function Upcoming({ routine: { id, rev, enabled, trigger, next_fire_at: next } }) {
+  const { value, error, again } = useLoad((signal) => get("/api/routines/{id}/upcoming", { path: { id }, query: { count: TIMES }, signal }), [id, rev, enabled, next, generation.value]);
+  return html`
+    <h2>${T.routine.upcoming}</h2>
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${value && (value.items.length === 0 ? html`<p class="note">${T.routine.noUpcoming}</p>`
+      : html`<${Firings} items=${value.items} own=${trigger.type === "cron" ? trigger.timezone : null} />`)}
+  `;
+}
+
+/** @param {{ routine: Routine }} props */
+function AsText({ routine }) {
+  const text = JSON.stringify(definitionOf(routine), null, 2);
+  // No line of such a text is the mark alone.
+  const command = `gantry routine create -f - <<'EOF'\n${text}\nEOF`;
+  return html`
+    <p class="note line">${T.routine.copyDefinition} <${Copy} text=${text} label="JSON" /> <${Copy} text=${command} label="CLI" /></p>
+    <details class="more"><summary>JSON</summary><pre tabindex="0" role="group" aria-label="JSON"><${Text}>${text}<//></pre></details>
+  `;
+}
+
+export default function RoutinePage() {
+  const { params: { id = "" } } = place.value;
+  const { routine, error, isLoading, again } = useRoutine(id);
+  useSubject(routine?.name);
+  if (!routine || (error instanceof ApiError && error.status === 404)) {
+    return html`<${Heading}>${title}<//>${isLoading ? html`<${Loading} />` : error && html`<${Failed} error=${error} again=${again} />`}`;
+  }
+  return html`
+    <${Head} routine=${routine} />
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${who.value?.role !== "viewer" && html`<${Actions} routine=${routine} again=${again} onRemoved=${() => go("/routines")}><a class="button" href=${`/routines/${id}/edit`}>${T.routine.edit}</a><//>`}
+    <${Saved} id=${id} />
+    ${routine.enabled && who.value?.role !== "viewer" && routine.user_id === who.value?.user && html`<${Warned} routine=${routine} />`}
+    <${LastRuns} id=${id} />
+    <${Upcoming} routine=${routine} />
+    <${Definition} routine=${routine} />
+    ${routine.trigger.type === "webhook" && html`<${Deliveries} id=${id} fired=${routine.run_count} />`}
+    ${routine.state && html`<details class="more"><summary>${T.routine.state}</summary><pre tabindex="0" role="group" aria-label=${T.routine.state}><${Text}>${routine.state}<//></pre></details>`}
+    <h2>${T.routine.definition}</h2>
+    <${AsText} routine=${routine} />
+    <${CopyAs} cli=${`gantry routine show ${id}`} path=${`/api/routines/${id}`} />
+  `;
+}

@@ -1,0 +1,91 @@
+// What can be done with a routine: run, enable, disable, delete. Each says what became of it where its button is.
+
+import { useRef, useState } from "preact/hooks";
+import { ApiError, newIntent, post, remove } from "../../api.js";
+import { position } from "../../live.js";
+import { putRoutine, putRun, routines } from "../../store.js";
+import { T } from "../../texts.js";
+import { Confirm, Text, announce, html } from "../../ui.js";
+
+/** @typedef {Pick<import("../../api.js").schemas["Routine"], "id" | "name" | "enabled">} Subject */
+
+/** Does one thing at a time, and keeps why it failed. */
+export function useDoing() {
+  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
+  async function run(/** @type {() => Promise<unknown>} */ work) {
+    if (state.isBusy) return;
+    setState({ isBusy: true, error: null });
+    const error = await work().then(() => null, (failure) => failure);
+    setState({ isBusy: false, error });
+  }
+  return { ...state, run };
+}
+
+/** Fires a routine now; a double click fires it once. @param {{ routine: Subject, doing: ReturnType<typeof useDoing>, onRun: (id: string) => void }} props */
+function RunNow({ routine, doing, onRun }) {
+  const intent = useRef(newIntent());
+  const fire = async () => {
+    const seen = position();
+    try {
+      const run = await post("/api/routines/{id}/trigger", { path: { id: routine.id }, body: {}, intent: intent.current });
+      putRun(run, seen);
+      intent.current = newIntent();
+      announce(T.routine.started);
+      onRun(run.id);
+    } catch (error) {
+      // What was refused is not tried again with the same key, which what has no answer is.
+      if (error instanceof ApiError && error.status >= 400 && error.status < 500) intent.current = newIntent();
+      throw error;
+    }
+  };
+  return html`<button type="button" disabled=${doing.isBusy || !routine.enabled} onClick=${() => doing.run(fire)}>
+    ${T.routine.run}<span class="hidden"> <${Text}>${routine.name}<//></span></button>`;
+}
+
+/** @param {{ routine: Subject, doing: ReturnType<typeof useDoing>, again?: (() => void) | undefined }} props */
+function Switch({ routine, doing, again }) {
+  const path = routine.enabled ? "/api/routines/{id}/disable" : "/api/routines/{id}/enable";
+  const change = async () => {
+    const seen = position();
+    putRoutine(await post(path, { path: { id: routine.id } }), seen);
+    again?.();
+  };
+  return html`<button type="button" disabled=${doing.isBusy} onClick=${() => doing.run(change)}>
+    ${routine.enabled ? T.routine.disable : T.routine.enable}<span class="hidden"> <${Text}>${routine.name}<//></span></button>`;
+}
+
+/** @param {{ routine: Subject, doing: ReturnType<typeof useDoing>, onRemoved: () => void }} props */
+function Remove({ routine: { id }, doing, onRemoved }) {
+  const [isAsking, setIsAsking] = useState(false);
+  const work = async () => {
+    await remove("/api/routines/{id}", { path: { id } });
+    routines.drop(id);
+    onRemoved();
+  };
+  return html`
+    <button type="button" disabled=${doing.isBusy} onClick=${() => setIsAsking(true)}>${T.routine.remove}</button>
+    ${isAsking && html`<${Confirm} title=${T.routine.removeQuestion} note=${T.routine.removeNote} yes=${T.routine.remove} no=${T.job.keep}
+      onYes=${() => (setIsAsking(false), doing.run(work))} onNo=${() => setIsAsking(false)} />`}
+  `;
+}
+
+/**
+ * The buttons of a routine. Those of its page have more.
+ * @param {{ routine: Subject, again?: () => void, onRemoved?: () => void, children?: any }} props
+ */
+export function Actions({ routine, again, onRemoved, children }) {
+  const doing = useDoing();
+  const [started, setStarted] = useState(/** @type {string | null} */ (null));
+  return html`
+    <div class="actions">
+      <span class="line">
+        <${RunNow} routine=${routine} doing=${doing} onRun=${setStarted} />
+        ${children}
+        <${Switch} routine=${routine} doing=${doing} again=${again} />
+        ${onRemoved && html`<${Remove} routine=${routine} doing=${doing} onRemoved=${onRemoved} />`}
+      </span>
+      ${started && html`<span class="note">${T.routine.started} <a href=${`/runs/${started}`}>${T.routine.show}</a></span>`}
+      ${doing.error && html`<p class="failure" role="alert"><${Text}>${doing.error.message}<//></p>`}
+    </div>
+  `;
+}

@@ -1,0 +1,95 @@
+// Words, forms and colours of routines and runs; what fires and what is done as short texts. Pure.
+
+import { duration, took } from "../../format.js";
+import { T } from "../../texts.js";
+import { Icon, html } from "../../ui.js";
+
+/** @typedef {import("../../api.js").schemas} schemas */
+/** @typedef {schemas["RunStatus"]} RunStatus */
+/** @typedef {schemas["RoutineStatus"]} RoutineStatus */
+
+/** The form and the colour of each status: those of a job's state that means the same. @type {Record<RunStatus, [icon: string, tone: string]>} */
+const RUNS = {
+  queued: ["pending", "pending"],
+  running: ["in_progress", "in_progress"],
+  ok: ["completed", "completed"],
+  attention: ["submitted", "submitted"],
+  failed: ["failed", "failed"],
+  skipped: ["cancelled", "cancelled"],
+  missed: ["stuck", "stuck"],
+};
+/** @type {Record<RoutineStatus, [icon: string, tone: string]>} */
+const ROUTINES = {
+  active: ["completed", "completed"],
+  attention: ["submitted", "submitted"],
+  failing: ["failed", "failed"],
+  running: ["in_progress", "in_progress"],
+  unverified: ["pending", "pending"],
+  disabled: ["waits", "cancelled"],
+};
+
+/** The form of a run's status. @param {RunStatus} status */
+export const iconOf = (status) => RUNS[status][0];
+
+/** @param {{ status: RunStatus }} props */
+export const RunState = ({ status }) => html`<span class="state ${RUNS[status]?.[1]}"><${Icon} name=${RUNS[status]?.[0]} />${T.runs.statuses[status] ?? status}</span>`;
+
+/** @param {{ status: RoutineStatus }} props */
+export const RoutineState = ({ status }) => html`
+  <span class="state ${ROUTINES[status]?.[1]}"><${Icon} name=${ROUTINES[status]?.[0]} />${T.routines.statuses[status] ?? status}</span>`;
+
+const UNITS = /** @type {const} */ ([[86_400, "d"], [3_600, "h"], [60, "min"]]);
+
+/** `10 min`, `90 s`: the largest unit without a rest. @param {number} seconds */
+export function interval(seconds) {
+  const [size, unit] = UNITS.find(([size]) => seconds >= size && seconds % size === 0) ?? [1, "s"];
+  return `${seconds / size} ${unit}`;
+}
+
+/** What fires a routine. A calendar is not put into words here: the server's times say what it means. @param {any} trigger */
+export function triggerWords(trigger) {
+  const words = T.routine.triggers;
+  switch (trigger?.type) {
+    case "cron": return `${words.cron} ${trigger.schedule}`;
+    case "at": return `${words.at} ${trigger.at}`;
+    case "every": return `${words.every} ${interval(trigger.every_seconds)}`;
+    case "event": return [words.event, trigger.channel, `/${trigger.pattern}/`].filter(Boolean).join(" ");
+    case "system_event": return `${words.system_event} ${trigger.source}: ${trigger.event_type}`;
+    case "webhook": return `${words.webhook} ${trigger.path ?? ""}`.trim();
+    default: return words[/** @type {"manual"} */ (trigger?.type)] ?? String(trigger?.type);
+  }
+}
+
+/** The text of an action, and under which name it has it. @param {any} action @returns {[name: string, text: string]} */
+export function textOf(action) {
+  const name = { lightweight: "prompt", full_job: "description", system_event_text: "text" }[/** @type {string} */ (action?.type)] ?? "prompt";
+  return [name, String(action?.[name] ?? "")];
+}
+
+/** How long a run took; nothing before it has started. @param {Pick<schemas["RoutineRun"], "started_at" | "completed_at">} run @param {number} now */
+export function tookMs({ started_at: from, completed_at: to }, now) {
+  return from ? Math.max(0, (to ? Date.parse(to) : now) - Date.parse(from)) : null;
+}
+
+/** `240 ms`, `1.2 s`, `04:12`. @param {number | null} ms */
+export function short(ms) {
+  if (ms === null) return "–";
+  return ms < 60_000 ? took(ms) : duration(ms);
+}
+
+/** Why a run ended as it did, or what is counted. @param {Pick<schemas["RoutineRun"], "reason" | "message" | "skipped_count" | "missed_count">} run */
+export function whyOf({ reason, message, skipped_count: skipped, missed_count: missed }) {
+  const times = skipped ?? missed ?? 1;
+  return [times > 1 ? `×${times}` : "", [reason, message].filter(Boolean).join(": ")].filter(Boolean).join(" ");
+}
+
+const DAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+
+/** A time with an offset as it was written: `Mon 30 Nov, 09:00`, `+01:00`. @param {string} local */
+export function localTime(local) {
+  const [, day = "", clock = "", zone = ""] = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?(.*)$/.exec(local) ?? [];
+  const at = new Date(`${day}T00:00:00Z`);
+  if (Number.isNaN(at.getTime())) return { text: local, offset: "" };
+  const month = at.toLocaleString("en-GB", { month: "short", timeZone: "UTC" });
+  return { text: `${DAYS[at.getUTCDay()]} ${at.getUTCDate()} ${month}, ${clock.replace(/:00$/, (end) => (clock.length > 5 ? "" : end))}`, offset: zone === "Z" ? "UTC" : zone };
+}
