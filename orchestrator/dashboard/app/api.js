@@ -144,6 +144,13 @@ async function readBytes(url, most, signal) {
 export const post = (path, options = {}) => request("POST", path, options);
 
 /**
+ * @template {keyof paths} P
+ * @param {P} path @param {RequestOptions} [options]
+ * @returns {Promise<Answer<P, "put">>}
+ */
+export const put = (path, options = {}) => request("PUT", path, options);
+
+/**
  * @param {keyof paths} path @param {RequestOptions} [options]
  * @returns {Promise<void>}
  */
