@@ -1,8 +1,8 @@
 // The search over everything (Ctrl K): pages, commands, jobs and routines in one list, by keyboard alone.
 //
-// Owns its dialog and what is in the list. A combobox: the focus stays in the field, and the option that Enter chooses is named by it.
+// Owns what is in the list. A combobox: the focus stays in the field, and the option that Enter chooses is named by it.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "./api.js";
 import { shortId } from "./format.js";
 import { isPaletteKey } from "./keys.js";
@@ -10,7 +10,7 @@ import { go, listedFor } from "./router.js";
 import { generation, logOut, who } from "./session.js";
 import { chooseTheme } from "./shell.js";
 import { STATES, T } from "./texts.js";
-import { Dialog, Icon, Text, browserZone, chooseZone, html, useLoad } from "./ui.js";
+import { Icon, Text, browserZone, chooseZone, html, useLoad } from "./ui.js";
 
 /** @typedef {{ id: string, icon: string, text: string, note?: string, run: () => void }} Item */
 /** @typedef {{ name: keyof typeof T.palette.groups, items: Item[] }} Group */
@@ -110,9 +110,9 @@ const Options = ({ groups, current, choose }) => html`
   </div>
 `;
 
-/** @param {{ onClose: () => void }} props */
-export default function Palette({ onClose }) {
-  const [written, setWritten] = useState("");
+/** @param {{ text: string, onClose: () => void }} props `text` was written before this was loaded */
+export default function Palette({ text: start, onClose }) {
+  const [written, setWritten] = useState(start);
   const text = written.trim();
   const { value, isLoading } = useLoad((signal) => search(text, signal), [text, generation.value]);
   // What was found for another text is not offered.
@@ -127,20 +127,17 @@ export default function Palette({ onClose }) {
     item.run();
   };
   const { current, onKeyDown, setChosen } = useChoice(items, choose, onClose);
+  useLayoutEffect(() => field.current?.focus(), []);
   useEffect(() => document.getElementById(`option-${current?.id}`)?.scrollIntoView({ block: "nearest" }), [current?.id]);
   const words = isSearching ? T.palette.searching : items.length === 0 ? T.palette.none : T.palette.count(items.length);
   return html`
-    <${Dialog} title=${T.palette.title} onClose=${onClose}>
-      <div class="palette">
-        <label for="palette">${T.palette.label}</label>
-        <input id="palette" ref=${field} role="combobox" autofocus autocomplete="off" spellcheck=${false} aria-expanded="true" aria-autocomplete="list" aria-controls="options"
-          aria-activedescendant=${current && `option-${current.id}`} aria-describedby="palette-hint" value=${written} onKeyDown=${onKeyDown}
-          onInput=${(/** @type {any} */ event) => (setChosen(null), setWritten(event.target.value))} />
-        <p id="palette-hint" class="note">${T.palette.hint}</p>
-        <${Options} groups=${groups} current=${current} choose=${choose} />
-        <p class="note" role="status">${words}</p>
-        ${(isSearching ? [] : value?.failed ?? []).map((one) => html`<p key=${one} class="failure"><${Text}>${one}<//></p>`)}
-      </div>
-    <//>
+    <label for="palette">${T.palette.label}</label>
+    <input id="palette" ref=${field} role="combobox" autofocus autocomplete="off" spellcheck=${false} aria-expanded="true" aria-autocomplete="list" aria-controls="options"
+      aria-activedescendant=${current && `option-${current.id}`} aria-describedby="palette-hint" value=${written} onKeyDown=${onKeyDown}
+      onInput=${(/** @type {any} */ event) => (setChosen(null), setWritten(event.target.value))} />
+    <p id="palette-hint" class="note">${T.palette.hint}</p>
+    <${Options} groups=${groups} current=${current} choose=${choose} />
+    <p class="note" role="status">${words}</p>
+    ${(isSearching ? [] : value?.failed ?? []).map((one) => html`<p key=${one} class="failure"><${Text}>${one}<//></p>`)}
   `;
 }

@@ -225,9 +225,15 @@ function LoginDialog() {
 /** The search is loaded when it is opened for the first time. */
 function Palette() {
   const { module, error } = useModule(PALETTE);
+  const [text, setText] = useState("");
   const close = () => (keys.isPaletteOpen.value = false);
-  if (error) return html`<${Dialog} title=${T.palette.title} onClose=${close}><p class="failure" role="alert">${error} <${Reload} /></p><//>`;
-  return module && html`<${module.default} onClose=${close} />`;
+  // What is typed before the module is there is its first text.
+  const field = html`<input aria-label=${T.palette.label} autofocus value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} />`;
+  return html`
+    <${Dialog} title=${T.palette.title} onClose=${close}>
+      <div class="palette">${error ? html`<p class="failure" role="alert">${error} <${Reload} /></p>` : module ? html`<${module.default} text=${text} onClose=${close} />` : field}</div>
+    <//>
+  `;
 }
 
 /** The whole page. */

@@ -42,8 +42,11 @@ export function binsOf(items, begin, step) {
 /** @param {Bin} bin */
 const wordsOf = ({ states }) => Object.keys(STATES).flatMap((name) => (states[/** @type {JobState} */ (name)] ? [`${states[/** @type {JobState} */ (name)]} ${STATES[/** @type {JobState} */ (name)]}`] : [])).join(", ");
 
+/** `14:00`. @param {string | undefined} at */
+const timeOf = (at = "") => clock(Date.parse(at), zone.value).slice(0, 5);
+
 /** @param {Bin} bin */
-const timesOf = ({ from, to }) => `${clock(Date.parse(from), zone.value).slice(0, 5)}–${clock(Date.parse(to), zone.value).slice(0, 5)}`;
+const timesOf = ({ from, to }) => `${timeOf(from)}–${timeOf(to)}`;
 
 /** One bar: a part for each state, the finished ones at the bottom. @param {{ bin: Bin, most: number }} props */
 function Drawing({ bin, most }) {
@@ -90,6 +93,7 @@ export function Histogram({ given: { state, user, since, until, ...others }, rea
       <ol class="bars">${bins.map((bin) => html`<li key=${bin.from}>${bin.total > 0 && html`
         <a href=${hrefOf(bin)} aria-current=${isChosen(bin) ? "true" : undefined} title=${`${timesOf(bin)}: ${wordsOf(bin)}`} aria-label=${`${timesOf(bin)}: ${wordsOf(bin)}`}>
           <${Drawing} bin=${bin} most=${most} /></a>`}</li>`)}</ol>
+      ${bins.length > 0 && html`<p class="note scale" aria-hidden="true"><span>${timeOf(bins[0]?.from)}</span> <span>${T.histogram.most(most)}</span> <span>${timeOf(bins.at(-1)?.to)}</span></p>`}
       <figcaption class="note line"><span>${T.histogram.title}. ${bins.some(({ total }) => total > 0) ? (Object.keys(others).length > 0 ? T.histogram.partly : T.histogram.note) : value && T.histogram.none}</span>
         ${value && value.items.length > 0 && html`<details><summary>${T.histogram.asTable}</summary>
           <table><thead><tr>${T.histogram.columns.map((name) => html`<th key=${name} scope="col">${name}</th>`)}</tr></thead>

@@ -26,7 +26,7 @@ const DUE_TRY_MS = 10_000;
 
 /** @param {{ isReady: boolean, text: any, why?: string | null | undefined }} props */
 const Part = ({ isReady, text, why }) => html`
-  <li><span class="state ${isReady ? "completed" : "failed"}"><${Icon} name=${isReady ? "completed" : "failed"} />${text}</span>
+  <li><span class="state ${isReady ? "completed" : "failed"}"><${Icon} name=${isReady ? "completed" : "failed"} /><span>${text}</span></span>
     ${!isReady && why && html` <span class="note"><${Text}>${why}<//></span>`}</li>
 `;
 
@@ -96,9 +96,9 @@ function Call({ id }) {
   if (!gate) return null;
   const isPending = gate.state === "pending";
   return html`
-    <li class="item"><span class="state submitted"><${Icon} name=${isPending ? "waits" : "completed"} /></span>
-      <a class="open" href=${`/inbox/gates/${id}`}><${Text}>${gate.tool}<//></a>
-      <span class="note">${isPending ? html`${T.gate.states.pending}, ${T.gate.expires} ${relative(Date.parse(gate.expires_at), now.value)}` : T.gate.states[gate.state]}</span></li>
+    <li class="item brief"><span><span class="state ${isPending ? "submitted" : "cancelled"}"><${Icon} name=${isPending ? "waits" : "completed"} />${isPending ? T.gate.title : T.gate.states[gate.state]}</span>
+        <a class="open" href=${`/inbox/gates/${id}`}><${Text}>${gate.tool}<//></a></span><span></span>
+      <span class="note">${isPending && html`${T.gate.expires} ${relative(Date.parse(gate.expires_at), now.value)}`}</span></li>
   `;
 }
 
@@ -108,9 +108,11 @@ function JobLine({ id, children }) {
   if (!job) return null;
   const why = [job.reason, job.message].filter(Boolean).join(": ");
   return html`
-    <li class="item"><span class="line"><${State} state=${job.state} /> <a class="open" href=${`/jobs/${id}`}><span class="clamped"><${Text}>${job.title || job.prompt_preview}<//></span></a> ${children}</span>
-      <span class="note"><${Time} at=${job.finished_at ?? job.last_activity_at ?? job.created_at} />${who.value?.role === "admin" && html` · <${Text}>${job.user_id}<//>`}
-        ${why && html` · <span class="clamped"><${Text}>${why}<//></span>`}</span></li>
+    <li class="item brief">
+      <span class="clamped"><span><${State} state=${job.state} /> <a class="open" href=${`/jobs/${id}`}><${Text}>${job.title || job.prompt_preview}<//></a></span></span>
+      <span>${children}</span>
+      <span class="note clamped"><span><${Time} at=${job.finished_at ?? job.last_activity_at ?? job.created_at} />${who.value?.role === "admin" && html` · <${Text}>${job.user_id}<//>`}
+        ${why && html` · <${Text}>${why}<//>`}</span></span></li>
   `;
 }
 
