@@ -63,14 +63,25 @@ export async function newBrowser(options = {}) {
 
 export const heading = (page, name) => page.getByRole("heading", { level: 1, name }).waitFor();
 
-/** A page of a new session, at a path. */
-export async function logInByToken(context, path = "/") {
+/** A page of a new session, at a path; of another user by `as`, that user's token. */
+export async function logInByToken(context, path = "/", as = token) {
   const page = await context.newPage();
   await page.goto(base + path);
-  await page.getByLabel("Or paste a token").fill(token);
+  await page.getByLabel("Or paste a token").fill(as);
   await page.getByRole("button", { name: "Log in" }).click();
   await page.getByRole("button", { name: "Log out" }).waitFor();
   return page;
+}
+
+/** Sends a request with the session of a page; the answer must be a success. */
+export async function api(page, method, path, body) {
+  const [status, answer] = await page.evaluate(async ([method, path, body]) => {
+    const headers = { "Content-Type": "application/json", "X-Gantry-Key": localStorage.getItem("gantry.key") };
+    const answer = await fetch(path, { method, headers, ...(body && { body: JSON.stringify(body) }) });
+    return [answer.status, await answer.json().catch(() => null)];
+  }, [method, path, body]);
+  assert.ok(status < 300, `${method} ${path}: ${status} ${JSON.stringify(answer)}`);
+  return answer;
 }
 
 /** Starts a job by the form and returns its id. */

@@ -131,7 +131,7 @@ export const T = {
     slots: (/** @type {number} */ busy, /** @type {number} */ total) => `${busy} of ${total} slots busy`,
     queued: (/** @type {number} */ count) => `${count} queued`,
     waiting: "Waits for you",
-    toInbox: "Open the inbox",
+    toInbox: "Inbox",
     failed: "Failed in 24 h",
     noneFailed: "No job has failed.",
     next: "Next",

@@ -64,9 +64,10 @@ function Counts() {
       : html`<${Loading} />`;
   }
   const { states } = known;
-  const names = /** @type {Job["state"][]} */ (Object.keys(STATES)).filter((name) => states[name] > 0);
+  // All of them, also those of which there are none: nothing moves when there is one.
+  const names = /** @type {Job["state"][]} */ (Object.keys(STATES));
   return html`
-    <ul class="counts" aria-label=${T.now.counts}>
+    <ul class="states" aria-label=${T.now.counts}>
       ${names.map((name) => html`<li key=${name}><a href=${`/jobs?state=${name}`}><${State} state=${name} /> <strong>${states[name]}</strong></a></li>`)}
     </ul>
   `;

@@ -80,10 +80,10 @@ export function useStill(rows, read) {
   return { ids, added, rest, show: () => setLook(look + 1) };
 }
 
-/** A part of the page. The button for what is new finds its room. @param {{ name: string, count?: number, added?: number, show?: () => void, children?: any }} props */
-export const Section = ({ name, count = 0, added = 0, show, children }) => html`
+/** A part of the page. What comes and goes is in its first line, where it finds its room. @param {{ name: string, count?: number, all?: any, added?: number, show?: () => void, children?: any }} props */
+export const Section = ({ name, count = 0, all, added = 0, show, children }) => html`
   <section aria-label=${name}>
-    <div class="line head"><h2>${name}${count > 0 && ` (${count})`}</h2> ${added > 0 && html`<button type="button" onClick=${show}>${T.jobs.added(added)}</button>`}</div>
+    <div class="line head"><h2>${name}${count > 0 && ` (${count})`}</h2> ${all} ${added > 0 && html`<button type="button" onClick=${show}>${T.jobs.added(added)}</button>`}</div>
     ${children}
   </section>
 `;
@@ -124,13 +124,12 @@ export function Waits({ read, isLoading }) {
   const rows = [...calls, ...sorted(jobs.all().filter(({ state }) => state === "submitted" || state === "stuck"))];
   const { ids, added, show } = useStill(rows, isReady ? read : null);
   const shown = ids.filter((id) => gates.get(id) || jobs.get(id));
-  const left = waiting.value - ids.filter((id) => rows.some((row) => row.id === id)).length;
+  const all = html`<a href="/inbox">${T.now.toInbox}</a>`;
   return html`
-    <${Section} name=${T.now.waiting} count=${waiting.value} added=${added} show=${show}>
+    <${Section} name=${T.now.waiting} count=${waiting.value} all=${all} added=${added} show=${show}>
       ${!isReady && isLoading && html`<${Loading} />`}
       ${isReady && shown.length === 0 && html`<p class="note">${waiting.value === 0 && T.inbox.none}</p>`}
       ${shown.length > 0 && html`<ul class="rows">${shown.map((id) => (gates.get(id) ? html`<${Call} key=${id} id=${id} />` : html`<${JobLine} key=${id} id=${id} />`))}</ul>`}
-      ${left > 0 && html`<p><a href="/inbox">${T.now.toInbox}</a> <span class="note">${T.now.rest(String(left))}</span></p>`}
     <//>
   `;
 }
@@ -176,13 +175,13 @@ export function FailedJobs() {
   const { ids, added, rest, show } = useStill(rows, value);
   const shown = ids.filter((id) => jobs.get(id));
   const canWrite = who.value?.role !== "viewer";
+  const all = value && rest > 0 && html`<a href=${`/jobs?state=failed&since=${value.since}`}>${T.now.rest(value.hasMore ? `${rest}+` : String(rest))}</a>`;
   return html`
-    <${Section} name=${T.now.failed} added=${added} show=${show}>
+    <${Section} name=${T.now.failed} all=${all} added=${added} show=${show}>
       ${error && html`<${Failed} error=${error} again=${again} />`}
       ${!value && isLoading && html`<${Loading} />`}
-      ${value && shown.length === 0 && added === 0 && html`<p class="note">${T.now.noneFailed}</p>`}
+      ${value && shown.length === 0 && html`<p class="note">${added === 0 && T.now.noneFailed}</p>`}
       ${shown.length > 0 && html`<ul class="rows">${shown.map((id) => html`<${JobLine} key=${id} id=${id}>${canWrite && canRestart(jobs.get(id)?.state ?? "") && html`<${Restart} id=${id} />`}<//>`)}</ul>`}
-      ${value && rest > 0 && html`<p><a href=${`/jobs?state=failed&since=${value.since}`}>${T.now.rest(value.hasMore ? `${rest}+` : String(rest))}</a></p>`}
     <//>
   `;
 }
@@ -206,7 +205,7 @@ export function Next() {
       ${value && value.items.length > 0 && html`
         <ul class="rows" ref=${list}>${value.items.map((one, index) => html`
           <li key=${index} class="item line"><a class="open" href=${`/routines/${one.routine_id}`}><span class="clamped"><${Text}>${one.routine_name}<//></span></a>
-            <span class="note">${relative(Date.parse(one.utc), now.value)} · <${Time} at=${one.utc} />${who.value?.role === "admin" && html` · <${Text}>${one.user_id}<//>`}</span></li>`)}</ul>`}
+            <span class="note"><${Time} at=${one.utc} /> · ${who.value?.role === "admin" && html`<${Text}>${one.user_id}<//> · `}${relative(Date.parse(one.utc), now.value)}</span></li>`)}</ul>`}
     <//>
   `;
 }
