@@ -8,7 +8,7 @@ here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 gantry="$(realpath "${1:?the gantry binary}")"
 shift
 # In this order: the first job of the user is one of the stories of jobs, and the last ones look at pages that are not empty.
-readonly ALL=(session jobs shell chat routines memory usage settings accessibility)
+readonly ALL=(session jobs shell chat routines memory usage settings now palette admin accessibility)
 dashboard="$here/../../orchestrator/dashboard"
 tools="${BROWSER_NODE_DIRECTORY:?a directory in which npm installed package.json}/node_modules/.bin"
 work="$(mktemp -d)"
@@ -71,6 +71,9 @@ node --test "$here/unit.test.mjs" "$here"/unit/*.test.mjs
 echo "--- stories in a browser"
 GANTRY_TOKEN="$("$gantry" token create --user ada --role user --ttl 1h)"
 export GANTRY_TOKEN
+GANTRY_TEST_ADMIN_TOKEN="$("$gantry" token create --user root --role admin --ttl 1h)"
+GANTRY_TEST_VIEWER_TOKEN="$("$gantry" token create --user eve --role viewer --ttl 1h)"
+export GANTRY_TEST_ADMIN_TOKEN GANTRY_TEST_VIEWER_TOKEN
 code() { "$gantry" dashboard | sed 's/.*#code=//'; }
 export GANTRY_TEST_URL="$GANTRY_URL" GANTRY_TEST_TOKEN="$GANTRY_TOKEN" GANTRY_TEST_PID_FILE="$work/pid"
 GANTRY_TEST_CODES="$(code),$(code)"

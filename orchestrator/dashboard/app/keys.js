@@ -16,6 +16,12 @@ export const isOn = signal(localStorage.getItem(STORED) !== "off");
 /** Whether the list of keys is open. */
 export const isListOpen = signal(false);
 
+/** Whether the search over everything is open. */
+export const isPaletteOpen = signal(false);
+
+/** The only key that works in fields, too. */
+const PALETTE = "Ctrl K";
+
 /** @param {boolean} on */
 export function setOn(on) {
   localStorage.setItem(STORED, on ? "on" : "off");
@@ -28,6 +34,7 @@ const focusFilter = () => /** @type {HTMLElement | null} */ (document.querySelec
 export const shortcuts = signal([
   { key: "?", text: T.keys.help, run: () => void (isListOpen.value = true) },
   { key: "/", text: T.keys.filter, run: focusFilter },
+  { key: PALETTE, text: T.keys.palette, run: () => void (isPaletteOpen.value = true) },
   { key: "Escape", text: T.keys.back, run: goUp },
 ]);
 
@@ -56,7 +63,16 @@ const FIELDS = "input:not([type=checkbox], [type=radio]), textarea, select, [con
 const REPEATED = new Set(["j", "k"]);
 
 /** @param {KeyboardEvent} event */
+export const isPaletteKey = ({ key, ctrlKey, metaKey, altKey, shiftKey }) => (ctrlKey || metaKey) && !altKey && !shiftKey && key.toLowerCase() === "k";
+
+/** @param {KeyboardEvent} event */
 function onKey(event) {
+  if (!event.defaultPrevented && !event.isComposing && isPaletteKey(event) && !document.querySelector("dialog[open]")) {
+    // Browsers have their own search on this key.
+    event.preventDefault();
+    shortcuts.value.find(({ key }) => key === PALETTE)?.run();
+    return;
+  }
   if (event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
   if (!isOn.value && event.key.length === 1) return;
   if (document.querySelector("dialog[open]") || (event.target instanceof Element && event.target.closest(FIELDS))) return;

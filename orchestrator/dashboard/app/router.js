@@ -5,9 +5,9 @@
 import { signal } from "@preact/signals";
 
 /**
- * A page: `name` is its key in the texts; pages with `isListed` are in the navigation.
+ * A page: `name` is its key in the texts; pages with `isListed` are in the navigation, those with `isForAdmins` in that of admins.
  * `up` is the page to which Esc goes back.
- * @typedef {{ path: string, name: string, isListed?: boolean, up?: string, load: () => Promise<PageModule> }} Route
+ * @typedef {{ path: string, name: string, isListed?: boolean, isForAdmins?: boolean, up?: string, load: () => Promise<PageModule> }} Route
  * @typedef {{ default: import("preact").ComponentType<any>, title: string }} PageModule
  * @typedef {{ route: Route | null, params: Record<string, string>, path: string, query: URLSearchParams }} Place
  */
@@ -37,6 +37,8 @@ export const routes = [
   { path: "/usage", name: "usage", isListed: true, load: () => import("./pages/usage.js") },
   { path: "/settings", name: "settings", isListed: true, load: () => import("./pages/settings.js") },
   { path: "/settings/:tab", name: "settings", load: () => import("./pages/settings.js") },
+  { path: "/admin", name: "admin", isListed: true, isForAdmins: true, load: () => import("./pages/admin.js") },
+  { path: "/admin/:tab", name: "admin", up: "/admin", load: () => import("./pages/admin.js") },
   { path: "/login", name: "login", load: () => import("./pages/login.js") },
 ];
 
@@ -78,6 +80,9 @@ export function resolve(url, table = routes) {
   }
   return { route: null, params: {}, path: url.pathname, query: url.searchParams };
 }
+
+/** The pages of the navigation of a role. @param {string | undefined} role */
+export const listedFor = (role) => routes.filter(({ isListed, isForAdmins }) => isListed && (!isForAdmins || role === "admin"));
 
 const here = () => resolve(new URL(location.href));
 

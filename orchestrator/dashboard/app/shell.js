@@ -8,7 +8,7 @@ import { get } from "./api.js";
 import { clock, count, zoneName } from "./format.js";
 import * as keys from "./keys.js";
 import { connection } from "./live.js";
-import { go, pageOf, place, routes } from "./router.js";
+import { go, listedFor, pageOf, place, routes } from "./router.js";
 import { failure, isOutdated, logOut, start, status, who } from "./session.js";
 import { resyncs, waiting } from "./store.js";
 import { T } from "./texts.js";
@@ -23,6 +23,7 @@ const LOST_MS = 3_000;
 const STORED_THEME = "gantry.theme";
 
 const MISSING = { path: "", name: "missing", load: () => import("./pages/missing.js") };
+const PALETTE = { path: "", name: "palette", load: () => import("./palette.js") };
 const LOGIN = /** @type {Route} */ (routes.find(({ name }) => name === "login"));
 
 // --- colours
@@ -113,7 +114,7 @@ function titleOf({ name }) {
 
 function Header() {
   const user = who.value;
-  const listed = routes.filter(({ isListed }) => isListed);
+  const listed = listedFor(user?.role);
   const current = place.value.route;
   const canWrite = user !== null && user.role !== "viewer";
   useEffect(() => (canWrite ? keys.bind([{ key: "n", text: T.keys.newJob, run: () => go("/jobs/new") }]) : undefined), [canWrite]);
@@ -123,6 +124,7 @@ function Header() {
       <nav aria-label=${T.navigation}>
         ${listed.map((route) => html`<a href=${route.path} aria-current=${route.name === current?.name ? "page" : undefined}>${titleOf(route)}</a>`)}
       </nav>
+      <button type="button" title="Ctrl K" aria-keyshortcuts="Control+K" onClick=${() => (keys.isPaletteOpen.value = true)}>${T.palette.title}</button>
       <${ConnectionState} />
       <${ZoneSwitch} />
       <${ThemeSwitch} />
@@ -220,6 +222,20 @@ function LoginDialog() {
   `;
 }
 
+/** The search is loaded when it is opened for the first time. */
+function Palette() {
+  const { module, error } = useModule(PALETTE);
+  const [text, setText] = useState("");
+  const close = () => (keys.isPaletteOpen.value = false);
+  // What is typed before the module is there is its first text.
+  const field = html`<input aria-label=${T.palette.label} autofocus value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} />`;
+  return html`
+    <${Dialog} title=${T.palette.title} onClose=${close}>
+      <div class="palette">${error ? html`<p class="failure" role="alert">${error} <${Reload} /></p>` : module ? html`<${module.default} text=${text} onClose=${close} />` : field}</div>
+    <//>
+  `;
+}
+
 /** The whole page. */
 export function Shell() {
   const { route } = place.value;
@@ -235,6 +251,7 @@ export function Shell() {
     <${Footer} />
     <p class="hidden" role="status">${announced.value}</p>
     ${keys.isListOpen.value && html`<${KeyList} />`}
+    ${keys.isPaletteOpen.value && !isLogin && html`<${Palette} />`}
     ${status.value === "ended" && route !== LOGIN && html`<${LoginDialog} />`}
   `;
 }

@@ -34,9 +34,13 @@ const AT_ONCE = 4;
 /** The same object is not read more often. */
 const OBJECT_GAP_MS = 5_000;
 const COUNTS_GAP_MS = 2_000;
+const STATUS_GAP_MS = 5_000;
 
 /** The states of a job that change no more. @type {Set<string>} */
 export const FINISHED = new Set(["completed", "accepted", "failed", "cancelled"]);
+
+/** Whether the server restarts a job in this state. @param {string} state */
+export const canRestart = (state) => state === "failed" || state === "cancelled";
 
 /**
  * Rows by id, at most `cap`: the ones that were not heard of for longest are left out, except those that a page shows.
@@ -167,6 +171,10 @@ export const jobs = createTable(MAX_JOBS);
 export const counts = signal(null);
 export const haveCountsFailed = signal(false);
 
+/** What the server can do now; null until a page asks for it. @type {import("@preact/signals").Signal<import("./api.js").Answer<"/api/status", "get"> | null>} */
+export const server = signal(null);
+export const hasServerFailed = signal(false);
+
 /** Calls of tools that wait for a person, or have waited. @type {ReturnType<typeof createTable<Gate>>} */
 export const gates = createTable(MAX_GATES);
 
@@ -181,6 +189,9 @@ export const runs = createTable(MAX_RUNS);
 
 /** The notifications of the user that were heard of. @type {ReturnType<typeof createTable<{ id: string }>>} */
 export const news = createTable(MAX_NEWS);
+
+/** Whether the gates that wait are known. */
+export const haveGates = signal(false);
 
 /** The unread notifications; null until a page asks for them. @type {import("@preact/signals").Signal<Unread | null>} */
 export const unread = signal(null);
@@ -257,6 +268,7 @@ export async function readGates(signal) {
     for (const { id, state } of gates.all()) if (state === "pending" && id > oldest && !listed.has(id)) gates.drop(id, seen);
     // The newest ones last: they are kept.
     for (const gate of items.toReversed()) putGate(gate, seen);
+    haveGates.value = true;
   });
 }
 
@@ -348,6 +360,28 @@ const countsFetcher = createFetcher(async () => {
 
 export const readCounts = () => countsFetcher.want("counts");
 
+const serverFetcher = createFetcher(async () => {
+  try {
+    server.value = await get("/api/status");
+    hasServerFailed.value = false;
+  } catch (error) {
+    hasServerFailed.value = true;
+    throw error;
+  }
+}, { gapMs: STATUS_GAP_MS, atOnce: 1, isPaused });
+
+/** How many pages show the state of the server. */
+let serverWatchers = 0;
+export const readServer = () => serverFetcher.want("server");
+const renewServer = () => serverWatchers > 0 && readServer();
+
+/** Keeps the state of the server up to date until the result is called. */
+export function watchServer() {
+  serverWatchers += 1;
+  readServer();
+  return () => void (serverWatchers -= 1);
+}
+
 /** What each kind of event changes. A kind that is not here is not asked for. */
 const HANDLERS = {
   /** @param {Extract<InstanceEvent, { kind: "state" }>} event */
@@ -360,7 +394,10 @@ const HANDLERS = {
     // The event has neither the title nor what the job has used.
     jobFetcher.want(id);
     readCounts();
+    renewServer();
   },
+  /** The event has no message. */
+  readiness: () => void renewServer(),
   /** @param {Extract<InstanceEvent, { kind: "llm_call" }>} event */
   llm_call({ job_id: id, cursor, at }) {
     if (jobs.merge(id, cursor, { last_activity_at: at })) jobFetcher.want(id);
@@ -443,23 +480,26 @@ export function resync() {
   readCounts();
   wantGates();
   renewUnread();
+  renewServer();
 }
 
 function forget() {
   for (const table of [jobs, gates, threads, routines, runs, news]) table.clear();
   for (const fetcher of [jobFetcher, threadFetcher, routineFetcher]) fetcher.clear();
   ownThreads.clear();
+  haveGates.value = false;
 }
 
 /** Forgets everything: it was another session's. */
 export function clear() {
   forget();
-  for (const fetcher of [countsFetcher, gatesFetcher, unreadFetcher]) fetcher.clear();
+  for (const fetcher of [countsFetcher, gatesFetcher, unreadFetcher, serverFetcher]) fetcher.clear();
   counts.value = null;
+  server.value = null;
   unread.value = null;
 }
 
 /** Reads what a hidden tab, or one without a connection, has not read. */
 export function wake() {
-  for (const fetcher of [jobFetcher, countsFetcher, gatesFetcher, threadFetcher, routineFetcher, unreadFetcher]) fetcher.pump();
+  for (const fetcher of [jobFetcher, countsFetcher, gatesFetcher, threadFetcher, routineFetcher, unreadFetcher, serverFetcher]) fetcher.pump();
 }

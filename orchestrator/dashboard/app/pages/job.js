@@ -7,7 +7,7 @@ import { cost, duration, tokens } from "../format.js";
 import { position, positioned } from "../live.js";
 import { go, place } from "../router.js";
 import { generation, who } from "../session.js";
-import { FINISHED, jobs, putJob, resyncs } from "../store.js";
+import { FINISHED, canRestart, jobs, putJob, resyncs } from "../store.js";
 import { T } from "../texts.js";
 import { Confirm, Copy, CopyAs, Elapsed, Failed, Heading, Id, Loading, State, Text, html, now, useLoad, useSubject } from "../ui.js";
 import { Activity } from "./job/activity.js";
@@ -76,7 +76,7 @@ function actionsOf(job, restart) {
   if (!isFinished && state !== "submitted" && !job.cancel_requested_at) {
     actions.push({ name: T.job.cancel, question: T.job.cancelQuestion, run: () => post("/api/jobs/{id}/cancel", { path, body: {} }) });
   }
-  if (isFinished || state === "stuck") {
+  if (canRestart(state)) {
     actions.push({
       name: T.job.restart,
       run: async () => {

@@ -11,22 +11,21 @@ import { FINISHED, jobs, resyncs } from "../store.js";
 import { STATES, T } from "../texts.js";
 import { Confirm, CopyAs, Empty, Failed, Heading, Loading, Text, html, usePages } from "../ui.js";
 import { JobRow } from "./job/row.js";
+import { Histogram } from "./jobs/histogram.js";
+import { Period, filtersOf } from "./jobs/period.js";
 
 /** @typedef {import("../store.js").Job} Job */
 
 export const title = T.jobs.title;
 
 const LIMIT = 100;
-const FILTERS = ["state", "label", "q", "user"];
+/** Those that are shown when they are asked for, or used. */
+const OTHERS = ["source", "reason", "model", "routine_id", "run_id"];
+const FILTERS = ["state", "label", "q", "user", "since", "until", ...OTHERS];
 const GROUPS = { active: "pending,in_progress", waiting: "submitted,stuck", finished: "completed,accepted,failed,cancelled" };
 
 /** @type {import("@preact/signals").Signal<Set<string>>} */
 const selected = signal(new Set());
-
-/** @param {URLSearchParams} query */
-function filters(query) {
-  return Object.fromEntries(FILTERS.flatMap((name) => (query.get(name) ? [[name, query.get(name) ?? ""]] : [])));
-}
 
 /** @param {Record<string, string>} given @param {string | null} cursor @param {AbortSignal} [signal] */
 async function readPage(given, cursor, signal) {
@@ -65,9 +64,27 @@ function choicesOf(given) {
   return choices.some(([states]) => states === given) || !given ? choices : [...choices, [given, words.join(", ")]];
 }
 
+/** Sets a filter by its field. @param {string} name */
+const change = (name) => (/** @type {any} */ event) => setQuery({ [name]: event.target.value.trim() || null });
+
+/** @param {{ given: Record<string, string> }} props */
+function OtherFilters({ given }) {
+  const field = (/** @type {string} */ name, /** @type {string} */ word) => html`<label>${word} <input value=${given[name] ?? ""} spellcheck=${false} onChange=${change(name)} /></label>`;
+  return html`
+    <details open=${OTHERS.some((name) => given[name])}><summary>${T.jobs.others}</summary>
+      <div class="filters">
+        <label>${T.jobs.source} <select value=${given["source"] ?? ""} onChange=${change("source")}>
+          <option value="">${T.jobs.any}</option>
+          ${Object.entries(T.jobs.sources).map(([name, word]) => html`<option key=${name} value=${name}>${word}</option>`)}
+        </select></label>
+        ${field("reason", T.jobs.reason)} ${field("model", T.jobs.model)} ${field("routine_id", T.jobs.routine)} ${field("run_id", T.jobs.run)}
+      </div>
+    </details>
+  `;
+}
+
 /** @param {{ given: Record<string, string> }} props */
 function Filters({ given }) {
-  const change = (/** @type {string} */ name) => (/** @type {any} */ event) => setQuery({ [name]: event.target.value.trim() || null });
   return html`
     <div class="filters" role="search">
       <label>${T.jobs.state} <select value=${given["state"] ?? ""} onChange=${change("state")}>
@@ -76,9 +93,11 @@ function Filters({ given }) {
       </select></label>
       <label>${T.jobs.label} <input value=${given["label"] ?? ""} placeholder="team:a" spellcheck=${false} onChange=${change("label")} /></label>
       <label>${T.jobs.text} <input type="search" value=${given["q"] ?? ""} onChange=${change("q")} /></label>
+      <${Period} name=${T.jobs.from} given=${given} />
       ${who.value?.role === "admin" && html`<label>${T.jobs.user} <input value=${given["user"] ?? ""} spellcheck=${false} onChange=${change("user")} /></label>`}
       ${Object.keys(given).length > 0 && html`
         <button type="button" class="link" onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])))}>${T.jobs.clear}</button>`}
+      <${OtherFilters} given=${given} />
     </div>
   `;
 }
@@ -117,7 +136,8 @@ function select(id, isOn) {
 }
 
 export default function Jobs() {
-  const given = filters(place.value.query);
+  const { query } = place.value;
+  const given = filtersOf(query, FILTERS);
   const key = JSON.stringify(given);
   const { first, items: ids, error, isLoading, again, readMore, hasMore, moreError } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
   useEffect(() => bindRows(".rows a.open"), []);
@@ -130,6 +150,7 @@ export default function Jobs() {
   return html`
     <div class="line"><${Heading}>${title}<//> ${canWrite && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
     <${Filters} given=${given} />
+    <${Histogram} given=${given} read=${first} link=${(/** @type {Record<string, string | null>} */ changes) => linkOf(query, changes)} />
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${added > 0 && html`<p class="line"><button type="button" onClick=${again}>${T.jobs.added(added)}</button></p>`}
     ${canWrite && html`<${Selection} rows=${rows} />`}
@@ -144,11 +165,21 @@ export default function Jobs() {
   `;
 }
 
+/** The list with other filters. @param {URLSearchParams} query @param {Record<string, string | null>} changes */
+function linkOf(query, changes) {
+  const next = new URLSearchParams(query);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null) next.delete(name);
+    else next.set(name, value);
+  }
+  return next.size === 0 ? "/jobs" : `/jobs?${next}`;
+}
+
 /** @param {Record<string, string>} given */
 function cliOf(given) {
   const quoted = (/** @type {string} */ text) => (/^[\w:=.,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
   /** @type {Record<string, string>} */
-  const options = { state: "--state", label: "--label", q: "--q", user: "--user" };
-  return ["gantry job list", ...Object.entries(given).map(([name, text]) => `${options[name]} ${quoted(text)}`)].join(" ");
+  const options = { routine_id: "--routine", run_id: "--run" };
+  return ["gantry job list", ...Object.entries(given).map(([name, text]) => `${options[name] ?? `--${name}`} ${quoted(text)}`)].join(" ");
 }
 

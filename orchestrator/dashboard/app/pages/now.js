@@ -1,8 +1,7 @@
-// The first page: which jobs run now, and how many there are in each state.
+// The first page: the state of the server, what waits for the user, which jobs run now, what failed and what fires next.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, newIntent, post } from "../api.js";
-import { cost, tokens } from "../format.js";
 import { position, positioned } from "../live.js";
 import { go } from "../router.js";
 import { drafts, generation, who } from "../session.js";
@@ -10,6 +9,7 @@ import { counts, haveCountsFailed, jobs, readCounts, resyncs } from "../store.js
 import { STATES, T } from "../texts.js";
 import { Copy, CopyAs, Empty, Failed, Heading, Loading, State, Text, announce, html, useLoad } from "../ui.js";
 import { JobRow } from "./job/row.js";
+import { FailedJobs, Next, Section, Server, Waits } from "./now/parts.js";
 
 /** @typedef {import("../store.js").Job} Job */
 
@@ -17,7 +17,7 @@ export const title = T.now.title;
 
 const LIMIT = 50;
 const MAX_ROWS = 60;
-const QUERY = { state: "in_progress", limit: LIMIT };
+const QUERY = { state: "in_progress,submitted,stuck", limit: 2 * LIMIT };
 
 /** @param {AbortSignal} signal */
 async function read(signal) {
@@ -26,7 +26,7 @@ async function read(signal) {
   const { items } = await get("/api/jobs", { query: QUERY, signal });
   for (const job of items) jobs.put(job, seen);
   // The oldest first: a new job then moves no other row.
-  return items.map(({ id }) => id).reverse();
+  return { ids: items.filter(({ state }) => state === "in_progress").map(({ id }) => id).reverse() };
 }
 
 /** What runs, and what has ended since the page was read: rows stay where they are. @param {string[] | null} listed */
@@ -63,13 +63,13 @@ function Counts() {
       ? html`<p class="failure">${T.now.noCounts} <button type="button" onClick=${readCounts}>${T.again}</button></p>`
       : html`<${Loading} />`;
   }
-  const { states, usage_today: today } = known;
-  const names = /** @type {Job["state"][]} */ (Object.keys(STATES)).filter((name) => states[name] > 0);
+  const { states } = known;
+  // All of them, also those of which there are none: nothing moves when there is one.
+  const names = /** @type {Job["state"][]} */ (Object.keys(STATES));
   return html`
-    <ul class="counts" aria-label=${T.now.counts}>
+    <ul class="states" aria-label=${T.now.counts}>
       ${names.map((name) => html`<li key=${name}><a href=${`/jobs?state=${name}`}><${State} state=${name} /> <strong>${states[name]}</strong></a></li>`)}
     </ul>
-    <p class="note">${T.now.today(cost(today.cost_usd), tokens(today.input_tokens + today.output_tokens))}</p>
   `;
 }
 
@@ -119,22 +119,28 @@ const First = () => html`
 
 export default function Now() {
   const { value, error, isLoading, again } = useLoad(read, [generation.value, resyncs.value]);
-  const rows = useRows(value);
+  const rows = useRows(value?.ids ?? null);
   useAnnouncements(rows);
   const states = counts.value?.states;
   const hasNone = states && Object.values(states).every((count) => count === 0);
   const left = states ? states.in_progress - rows.filter(({ state }) => state === "in_progress").length : 0;
   const isEmpty = rows.length === 0;
-  if (isEmpty && hasNone && !isLoading && !error) return html`<${Heading}>${title}<//><${First} />`;
+  if (isEmpty && hasNone && !isLoading && !error) return html`<${Heading}>${title}<//><${Server} /><${First} />`;
   return html`
     <div class="line"><${Heading}>${title}<//> ${who.value?.role !== "viewer" && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
+    <${Server} />
     <${Counts} />
-    <h2>${T.now.running}</h2>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${isEmpty && isLoading && html`<${Loading} />`}
-    ${isEmpty && !isLoading && !error && html`<${Empty}><p>${T.now.none}</p><//>`}
-    ${!isEmpty && html`<ul class="rows">${rows.map((job) => html`<${JobRow} key=${job.id} job=${job} />`)}</ul>`}
-    ${left > 0 && rows.length >= LIMIT && html`<p class="note">${T.now.others(left)}</p>`}
+    <div class="now">
+      <${Waits} read=${value} isLoading=${isLoading} />
+      <div class="aside">${(value || error) && html`<${FailedJobs} /><${Next} />`}</div>
+      <${Section} name=${T.now.running} count=${states?.in_progress ?? 0}>
+        ${error && html`<${Failed} error=${error} again=${again} />`}
+        ${isEmpty && isLoading && html`<${Loading} />`}
+        ${isEmpty && !isLoading && !error && html`<p class="note">${T.now.none}</p>`}
+        ${!isEmpty && html`<ul class="rows">${rows.map((job) => html`<${JobRow} key=${job.id} job=${job} />`)}</ul>`}
+        ${left > 0 && rows.length >= LIMIT && html`<p class="note">${T.now.others(left)}</p>`}
+      <//>
+    </div>
     <${CopyAs} cli="gantry job list --state in_progress" path=${`/api/jobs?state=in_progress&limit=${LIMIT}`} />
   `;
 }

@@ -1,0 +1,73 @@
+// The audit log, newest first: who did what, and what was refused. Its filters are in the URL.
+
+import { useState } from "preact/hooks";
+import { get } from "../../api.js";
+import { place, setQuery } from "../../router.js";
+import { generation } from "../../session.js";
+import { T } from "../../texts.js";
+import { Copy, CopyAs, Empty, Failed, Icon, Loading, Text, Time, html, usePages } from "../../ui.js";
+import { Period, filtersOf } from "../jobs/period.js";
+
+/** @typedef {import("../../api.js").schemas["AuditRecord"]} Entry */
+
+const LIMIT = 100;
+const FILTERS = ["user", "action", "job", "since", "until"];
+const MARKS = { done: ["completed", "completed"], refused: ["failed", "failed"] };
+
+/** @param {Record<string, string>} given @param {string | null} cursor @param {AbortSignal} [signal] */
+async function read(given, cursor, signal) {
+  const query = { ...given, limit: LIMIT, ...(cursor && { cursor }) };
+  const { items, next_cursor: next } = await get("/api/audit", { query, ...(signal && { signal }) });
+  return { items, next: next ?? null, seen: 0 };
+}
+
+/** The actions that were seen are offered for the filter. @param {{ given: Record<string, string>, actions: string[] }} props */
+function Filters({ given, actions }) {
+  const change = (/** @type {string} */ name) => (/** @type {any} */ event) => setQuery({ [name]: event.target.value.trim() || null });
+  return html`
+    <div class="filters" role="search">
+      <label>${T.jobs.user} <input type="search" value=${given["user"] ?? ""} spellcheck=${false} onChange=${change("user")} /></label>
+      <label>${T.audit.action} <input value=${given["action"] ?? ""} list="actions" placeholder="job.cancel" spellcheck=${false} onChange=${change("action")} /></label>
+      <datalist id="actions">${actions.map((name) => html`<option key=${name} value=${name}></option>`)}</datalist>
+      <label>${T.audit.job} <input value=${given["job"] ?? ""} spellcheck=${false} onChange=${change("job")} /></label>
+      <${Period} name=${T.audit.at} given=${given} />
+      ${Object.keys(given).length > 0 && html`
+        <button type="button" class="link" onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])))}>${T.jobs.clear}</button>`}
+    </div>
+  `;
+}
+
+/** @param {{ entry: Entry }} props */
+function Row({ entry }) {
+  const [icon, color] = MARKS[entry.outcome] ?? MARKS.refused;
+  return html`
+    <tr><td><${Time} at=${entry.at} /></td>
+      <td><${Text}>${entry.user}<//> <span class="note">${entry.role}</span></td>
+      <td><${Text}>${entry.action}<//></td>
+      <td><span class="state ${color}"><${Icon} name=${icon} />${T.audit.outcomes[entry.outcome] ?? entry.outcome}</span> ${entry.code && html`<span class="note"><${Text}>${entry.code}<//></span>`}</td>
+      <td>${entry.job_id && html`<a href=${`/jobs/${entry.job_id}`} title=${entry.job_id}>…${entry.job_id.slice(-8)}</a>`}</td>
+      <td><${Text}>${entry.source ?? ""}<//></td>
+      <td>${entry.request_id && html`<${Copy} text=${entry.request_id} name=${entry.request_id} />`}</td></tr>
+  `;
+}
+
+export function Audit() {
+  const given = filtersOf(place.value.query, FILTERS);
+  const key = JSON.stringify(given);
+  const { first, items, error, isLoading, again, readMore, hasMore, moreError } = usePages((cursor, signal) => read(given, cursor, signal), [key, generation.value]);
+  const [seen] = useState(() => new Set(/** @type {string[]} */ ([])));
+  for (const { action } of items) seen.add(action);
+  return html`
+    <${Filters} given=${given} actions=${[...seen].sort()} />
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${!first && isLoading && html`<${Loading} />`}
+    ${first && items.length === 0 && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.audit.noMatch : T.audit.none}</p><//>`}
+    ${items.length > 0 && html`
+      <div class="wide" tabindex="0" role="group" aria-label=${T.admin.tabs.audit}><table class="audit"><thead><tr>${T.audit.columns.map((name) => html`<th key=${name} scope="col">${name}</th>`)}</tr></thead>
+        <tbody>${items.map((entry, index) => html`<${Row} key=${index} entry=${entry} />`)}</tbody></table></div>`}
+    ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
+    ${hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button> <span class="note">${T.jobs.shown(items.length)}</span></p>`}
+    <${CopyAs} cli=${["gantry audit", ...Object.entries(given).map(([name, value]) => `--${name} '${value.replaceAll("'", "'\\''")}'`)].join(" ")}
+      path=${`/api/audit?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
+  `;
+}

@@ -1,0 +1,92 @@
+// The MCP servers of the configuration and their tools. A definition that its server has changed is shown against the approved one.
+
+import { useMemo, useState } from "preact/hooks";
+import { ApiError, get, post } from "../../api.js";
+import { generation } from "../../session.js";
+import { T } from "../../texts.js";
+import { Confirm, Copy, CopyAs, Empty, Failed, Icon, Loading, Text, Time, announce, html, useLoad } from "../../ui.js";
+import { Code, marked } from "../job/code.js";
+import { compare, linesOf } from "./compare.js";
+
+/** @typedef {import("../../api.js").schemas["McpServerSummary"]} Server */
+/** @typedef {import("../../api.js").schemas["McpToolSummary"]} Tool */
+
+const LOOKS = { approved: ["completed", "completed"], withheld: ["stuck", "stuck"], refused: ["failed", "failed"] };
+const MARKS = /** @type {Record<string, string>} */ ({ added: "+", removed: "−" });
+
+/** @param {{ tool: Tool }} props */
+function Change({ tool }) {
+  const after = linesOf(tool.definition ?? null);
+  const found = useMemo(() => compare(linesOf(tool.approved_definition ?? null), after), [tool.definition, tool.approved_definition]);
+  const name = T.mcp.change(tool.name);
+  if (!found) return html`<p class="banner">${T.mcp.tooLong}</p><pre tabindex="0" role="group" aria-label=${name}><bdi dir="ltr">${marked(after)}</bdi></pre>`;
+  return html`
+    <div class="diff" tabindex="0" role="group" aria-label=${name}><table><tbody>
+      ${found.map((line, index) => html`<tr key=${index} class=${line.kind}>
+        <td class="number">${line.before}</td><td class="number">${line.after}</td><td class="mark">${MARKS[line.kind] ?? ""}</td>
+        <td class="code"><${Code} line=${line.text} /></td></tr>`)}
+    </tbody></table></div>
+  `;
+}
+
+/** The approval names the digest of the definition that is shown. @param {{ server: string, tool: Tool, again: () => void }} props */
+function Approve({ server, tool, again }) {
+  const [isAsking, setIsAsking] = useState(false);
+  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
+  async function approve() {
+    setIsAsking(false);
+    setState({ isBusy: true, error: null });
+    try {
+      await post("/api/admin/mcp/{server}/approve", { path: { server }, body: { tool: tool.name, digest: tool.digest } });
+      announce(T.mcp.statuses.approved);
+      again();
+    } catch (error) {
+      // The server has changed it once more.
+      if (error instanceof ApiError && error.status === 409) again();
+      setState({ isBusy: false, error: /** @type {Error} */ (error) });
+    }
+  }
+  return html`
+    ${state.error && html`<p class="failure" role="alert"><${Text}>${state.error.message}<//></p>`}
+    <button type="button" disabled=${state.isBusy} onClick=${() => setIsAsking(true)}>${T.mcp.approve}<span class="hidden">: <${Text}>${tool.name}<//></span></button>
+    ${isAsking && html`<${Confirm} title=${T.mcp.question(tool.name)} note=${T.mcp.questionNote} yes=${T.mcp.approve} no=${T.job.keep} onYes=${approve} onNo=${() => setIsAsking(false)} />`}
+  `;
+}
+
+/** @param {{ server: string, tool: Tool, again: () => void }} props */
+function ToolItem({ server, tool, again }) {
+  const [icon, color] = LOOKS[tool.status] ?? LOOKS.refused;
+  return html`
+    <li class="item">
+      <p class="line"><strong><${Text}>${marked(tool.name)}<//></strong> <span class="state ${color}"><${Icon} name=${icon} />${T.mcp.statuses[tool.status] ?? tool.status}</span>
+        ${tool.reason && html`<span class="note"><${Text}>${tool.reason}<//></span>`}</p>
+      <p class="note line">${tool.first_seen_at && html`<span>${T.mcp.seen} <${Time} at=${tool.first_seen_at} /></span>`}
+        ${tool.approved_at && html`<span>${T.mcp.approved} <${Time} at=${tool.approved_at} /> ${tool.approved_by && html`${T.mcp.by} <${Text}>${tool.approved_by}<//>`}</span>`}
+        ${tool.digest && html`<span>${T.mcp.digest} <code title=${tool.digest}>${tool.digest.slice(0, 8)}…</code> <${Copy} text=${tool.digest} name=${tool.digest.slice(0, 8)} /></span>`}</p>
+      ${tool.status === "withheld" && html`<${Change} tool=${tool} /><${Approve} server=${server} tool=${tool} again=${again} />`}
+    </li>
+  `;
+}
+
+/** @param {{ server: Server, again: () => void }} props */
+const ServerPart = ({ server, again }) => html`
+  <section aria-label=${server.name}>
+    <h2><${Text}>${server.name}<//></h2>
+    <p class="note"><${Text}>${server.transport} ${server.address}<//> · ${T.mcp.requirements[server.requirement] ?? server.requirement} · ${T.mcp.connections(server.connections)}</p>
+    ${server.error && html`<p class="failure"><${Text}>${server.error}<//></p>`}
+    ${server.stderr && html`<details class="more"><summary>${T.mcp.output}</summary><pre><${Text}>${server.stderr}<//></pre></details>`}
+    ${server.tools.length === 0 ? html`<p class="note">${T.mcp.noTools}</p>`
+      : html`<ul class="rows">${server.tools.map((tool) => html`<${ToolItem} key=${tool.name} server=${server.name} tool=${tool} again=${again} />`)}</ul>`}
+  </section>
+`;
+
+export function Mcp() {
+  const { value, error, isLoading, again } = useLoad((signal) => get("/api/admin/mcp", { signal }), [generation.value]);
+  return html`
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${!value && isLoading && html`<${Loading} />`}
+    ${value && value.items.length === 0 && html`<${Empty}><p>${T.mcp.none}</p><//>`}
+    ${value?.items.map((server) => html`<${ServerPart} key=${server.name} server=${server} again=${again} />`)}
+    <${CopyAs} cli="gantry admin mcp list" path="/api/admin/mcp" />
+  `;
+}
