@@ -10,6 +10,7 @@ mod chat;
 mod event;
 mod execution;
 mod gate;
+mod histogram;
 mod ids;
 mod invisible;
 mod job;
@@ -53,6 +54,7 @@ pub use execution::{Execution, WorkId};
 pub use gate::{
     Gate, GateDecision, GateKind, GateResolution, GateScope, GateState, NotApproved, ResolveGate, ResolveThreadGate,
 };
+pub use histogram::{JobHistogram, JobHour, RunHistogram, RunHour};
 pub use ids::{
     CallId, DeliveryId, GateId, InstanceId, JobId, MessageId, NotificationId, ParseIdError, PromptId, RoutineEventId,
     RoutineId, RunId, ThreadId, UserId,
@@ -73,10 +75,11 @@ pub use job::{
 pub use problem::{ErrorCode, FieldError, Problem};
 pub use routine::{
     Budget, BudgetPeriod, CatchUp, CreateRoutine, DeliveryVerdict, DisabledReason, EmitSystemEvent, EventReceipt,
-    FiringTime, FullJobAction, Guardrails, LightweightAction, Notify, Overlap, PostMessage, Retry, Routine,
+    FiringHour, FiringTime, FullJobAction, Guardrails, LightweightAction, Notify, Overlap, PostMessage, Retry, Routine,
     RoutineAction, RoutineActionKind, RoutineCronAction, RoutineCronEvent, RoutinePatch, RoutinePreview, RoutineRun,
     RoutineSaved, RoutineSession, RoutineStatus, RoutineSummary, RoutineTrigger, RoutineWarning, RunMessage, RunReason,
-    RunStatus, TriggerRoutine, TriggerType, UpcomingFirings, WakeMode, WebhookDelivery, WebhookReceipt, WebhookTrigger,
+    RunStatus, TriggerRoutine, TriggerType, UpcomingFiring, UpcomingFirings, UpcomingOfRoutines, WakeMode,
+    WebhookDelivery, WebhookReceipt, WebhookTrigger,
     cron::{
         AddCronJob, CronIsolation, CronJob, CronJobPatch, CronJobState, CronJobs, CronPayload, CronRan, CronRunEntry,
         CronRunStatus, CronRuns, CronRuntime, CronSchedule, CronStatus, CronWakeMode, WakeRequest,

@@ -261,6 +261,8 @@ pub struct RoutinePreview {
     pub warnings: Vec<RoutineWarning>,
     /// The next three times of its schedule.
     pub upcoming: Vec<FiringTime>,
+    /// How often it fires in the next eight days; null if that takes too long to count.
+    pub count: Option<u64>,
 }
 
 /// The answer to `GET /api/routines/summary`: numbers of the caller's routines; for an admin, of all.
@@ -301,6 +303,46 @@ pub struct FiringTime {
 pub struct UpcomingFirings {
     /// The earliest first.
     pub items: Vec<FiringTime>,
+}
+
+/// A firing to come of one of several routines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UpcomingFiring {
+    /// The routine.
+    pub routine_id: RoutineId,
+    /// Its name.
+    pub routine_name: String,
+    /// Its owner.
+    pub user_id: String,
+    /// When it fires, in UTC.
+    pub utc: DateTime<Utc>,
+    /// The same in the routine's time zone, or else its owner's, as RFC 3339 with its offset.
+    pub local: String,
+}
+
+/// The number of firings in an hour.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FiringHour {
+    /// The beginning of the hour, in UTC.
+    pub hour: DateTime<Utc>,
+    /// How often routines fire in it.
+    pub count: u64,
+}
+
+/// The answer to `GET /api/routines/upcoming`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UpcomingOfRoutines {
+    /// The soonest first.
+    pub items: Vec<UpcomingFiring>,
+    /// The hours in which routines fire.
+    pub hours: Vec<FiringHour>,
+    /// Firings before this time are listed and counted.
+    pub until: DateTime<Utc>,
+    /// The number of routines whose firings `hours` does not count.
+    pub left_out: u64,
 }
 
 /// A merge patch of a routine (RFC 7396) that replaces `trigger` and `action` as a whole.

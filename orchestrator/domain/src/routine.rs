@@ -7,6 +7,7 @@ pub mod cron_job;
 pub mod definition;
 pub mod ending;
 pub mod expression;
+pub mod firings;
 pub mod matching;
 pub mod outcome;
 mod pattern;

@@ -275,7 +275,7 @@ impl From<store::StoreError> for ApiError {
         if let store::StoreError::UserStorageFull(storage) = &error {
             return Self::new(ErrorCode::UserStorageFull, storage.to_string());
         }
-        if matches!(error, store::StoreError::QueryTooBroad { .. }) {
+        if matches!(error, store::StoreError::QueryTooBroad { .. } | store::StoreError::TooManyToCount { .. }) {
             return Self::new(ErrorCode::QueryTooBroad, error.to_string());
         }
         if error.is_transient() {

@@ -49,6 +49,9 @@ pub enum StoreError {
     /// A search over all users has found nothing in its time.
     #[error("nothing was found among the newest {rows}; narrow the search, for example with {narrower}")]
     QueryTooBroad { rows: usize, narrower: &'static str },
+    /// A count would read too many rows.
+    #[error("there are more than {max} to count; narrow the query, for example with {narrower}")]
+    TooManyToCount { max: u32, narrower: &'static str },
     #[error("inconsistent row: {table}.{column} of {id}")]
     Inconsistent { table: &'static str, column: &'static str, id: String },
 }
@@ -80,6 +83,7 @@ impl StoreError {
             | Self::Schema { .. }
             | Self::UserStorageFull(_)
             | Self::QueryTooBroad { .. }
+            | Self::TooManyToCount { .. }
             | Self::Inconsistent { .. } => false,
         }
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod attempt_tools;
 pub(crate) mod deletion;
+pub(crate) mod histogram;
 pub(crate) mod json;
 pub(crate) mod lifecycle;
 pub(crate) mod list;

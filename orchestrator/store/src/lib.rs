@@ -85,10 +85,11 @@ pub use routines::{
     AbandonedRun, Automation, CancelledRun, CronJobFilter, Delivered, DeliveryDigests, DueRoutine, DueRoutines,
     EventAnswer, EventName, EventRoutine, EventRoutines, FireOutcome, Firing, NewDelivery, NewRoutine, NewRoutineEvent,
     PendingEvent, PlannedFiring, RefusedDelivery, RoutineDefinition, RoutineFilter, RoutineStored, RoutineUpdate,
-    RunAttempt, RunFilter, Triggered, WebhookTarget,
+    RunAttempt, RunFilter, ScheduledRoutine, ScheduledRoutines, Triggered, WebhookTarget,
 };
 pub use sqlite::{
     backup::{BackupError, backup},
+    hour_counts::{HourFilter, StatesOfHours},
     rows::StoredEvent,
     search::SEARCH_READERS,
 };

@@ -13,6 +13,7 @@ mod publish;
 mod retention;
 mod rows;
 mod runs;
+mod upcoming;
 
 pub use automation::Automation;
 pub use definitions::{NewRoutine, RoutineDefinition, RoutineStored, RoutineUpdate, cron_jobs::CronJobFilter};
@@ -31,6 +32,8 @@ pub use runs::{
     list::RunFilter,
     startable::{AbandonedRun, RunAttempt},
 };
+
+pub use upcoming::{ScheduledRoutine, ScheduledRoutines};
 
 pub(super) use runs::finish::end_with_job;
 

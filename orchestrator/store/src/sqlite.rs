@@ -5,6 +5,7 @@ pub(crate) mod by_turns;
 pub(crate) mod data_migrations;
 pub(crate) mod db_counts;
 pub(crate) mod file_mode;
+pub(crate) mod hour_counts;
 pub(crate) mod inconsistent_rows;
 pub(crate) mod key_walk;
 pub(crate) mod list_walks;

@@ -8,6 +8,7 @@ mod deletion;
 mod endings;
 mod hold;
 mod host_jobs;
+mod lists;
 mod live_output;
 mod logs;
 mod prompts;

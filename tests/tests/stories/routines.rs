@@ -11,6 +11,7 @@ mod results;
 mod rpc;
 mod schedules;
 mod tools;
+mod upcoming;
 mod zones;
 
 use serde_json::{Value, json};

@@ -16,13 +16,14 @@ mod tests;
 mod trigger_fields;
 
 use clap::Subcommand;
-use protocol::{Page, Routine, RoutineId, RoutineWarning};
+use protocol::{Page, Routine, RoutineId, RoutineWarning, RunReason};
 
 use super::runs;
 use crate::{
     client::{Client, PageArgs},
     exit::{CliError, Exit},
     ids::IdArg,
+    input::one_of,
     output::{Output, one_line},
 };
 use base::{Environment, clock::Clock};
@@ -58,7 +59,7 @@ pub enum RoutineCommand {
     Runs(RunsArgs),
     /// List the deliveries to the webhook of a routine, newest first
     Deliveries(deliveries::DeliveriesArgs),
-    /// Show when a routine fires next
+    /// Show when a routine fires next, or all routines
     Upcoming(list::UpcomingArgs),
     /// Make your routines match a file
     Apply(apply::ApplyArgs),
@@ -79,6 +80,15 @@ pub struct RunsArgs {
     /// Only runs with these statuses, separated by commas
     #[arg(long, value_name = "STATUS")]
     status: Option<String>,
+    /// Only runs that failed, were skipped or were missed for this reason, such as `cooldown`
+    #[arg(long, value_parser = one_of(RunReason::ALL), hide_possible_values = true)]
+    reason: Option<RunReason>,
+    /// Only runs since this time: RFC 3339, a local time, or a duration ago such as 24h
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only runs before this time
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
     #[command(flatten)]
     page: PageArgs,
 }
@@ -101,7 +111,13 @@ pub(crate) async fn run(
         RoutineCommand::Run(args) => return run::run(client, args, output).await,
         RoutineCommand::Runs(args) => {
             let id = id_of(client, &args.routine).await?;
-            let query: Vec<_> = args.status.map(|status| ("status", status)).into_iter().collect();
+            let optional = [
+                ("status", args.status),
+                ("reason", args.reason.map(|reason| reason.to_string())),
+                ("since", runs::time_ago(client, args.since.as_deref(), now, output).await?),
+                ("until", runs::time_ago(client, args.until.as_deref(), now, output).await?),
+            ];
+            let query: Vec<_> = optional.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
             runs::RUNS.print(client, (&format!("{PATH}/{id}/runs"), &query), &args.page, output).await?;
         }
         RoutineCommand::Deliveries(args) => deliveries::list(client, args, output).await?,

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
-use protocol::{RoutineRun, RunId, RunMessage, RunStatus};
+use protocol::{RoutineRun, RunId, RunMessage, RunReason, RunStatus};
 use serde_json::Value;
 
 use super::routine::{id_of, time};
@@ -10,6 +10,7 @@ use crate::{
     client::{Client, List, PageArgs, pages, zones},
     exit::CliError,
     ids::{IdArg, short_id},
+    input::one_of,
     job::calls::{LLM_CALLS, TOOL_CALLS},
     output::{
         Column, Output, Paint, cost, duration, escape_control_chars, local_time, one_line,
@@ -76,6 +77,9 @@ pub struct Filter {
     /// Only runs with these triggers, separated by commas
     #[arg(long, value_name = "TRIGGER")]
     trigger: Option<String>,
+    /// Only runs that failed, were skipped or were missed for this reason, such as `cooldown`
+    #[arg(long, value_parser = one_of(RunReason::ALL), hide_possible_values = true)]
+    reason: Option<RunReason>,
     /// Only runs since this time: RFC 3339, a local time, or a duration ago such as 24h
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
@@ -107,6 +111,7 @@ impl Filter {
             ("routine_id", routine),
             ("status", self.status),
             ("trigger", self.trigger),
+            ("reason", self.reason.map(|reason| reason.to_string())),
             ("since", since),
             ("until", until),
             ("id", self.id),

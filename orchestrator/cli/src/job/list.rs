@@ -1,15 +1,17 @@
 //! `gantry job list`, `ps` and `top`: the caller's jobs as a table.
 
 use clap::Args;
-use protocol::{JobId, JobState, JobSummary};
+use protocol::{JobId, JobReason, JobState, JobSummary, Source};
 
 use super::{super::ids::IdArg, create, watch};
 use crate::{
+    automation::{routine::id_of, runs::time_ago},
     client::{Client, List, PageArgs, pages::DEFAULT_LIMIT},
     exit::{CliError, Exit},
     input::one_of,
     output::{Column, Output, TableArgs, cost, duration, one_line},
 };
+use base::clock::Clock;
 
 pub(super) const PATH: &str = "/api/jobs";
 
@@ -45,6 +47,24 @@ pub(crate) struct Filter {
     /// Only the children of this job
     #[arg(long, value_name = "ID")]
     parent: Option<IdArg<JobId>>,
+    /// Only jobs that runs of this routine created: its name or id
+    #[arg(long, value_name = "ROUTINE")]
+    routine: Option<String>,
+    /// Only jobs that are failed, stuck or cancelled for this reason, such as `cost_budget`
+    #[arg(long, value_parser = one_of(JobReason::ALL), hide_possible_values = true)]
+    reason: Option<JobReason>,
+    /// Only jobs with this creator
+    #[arg(long, value_parser = one_of(Source::ALL))]
+    source: Option<Source>,
+    /// Only jobs with this model
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// Only jobs created since this time: RFC 3339, a local time, or a duration ago such as 24h
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only jobs created before this time
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -98,7 +118,7 @@ pub(super) const JOBS: List<JobSummary> = List {
 };
 
 pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
-    let mut query = args.filter.query(client, &args.state).await?;
+    let mut query = args.filter.query(client, &args.state, output).await?;
     if args.watch {
         query.push(("limit", args.page.limit.to_string()));
         return watch::watch(client, &query, &args.page.table, output).await;
@@ -109,13 +129,13 @@ pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -
 
 /// Lists the jobs that have not finished.
 pub(super) async fn ps(client: &Client, args: PsArgs, output: &mut Output) -> Result<(), CliError> {
-    let query = args.filter.query(client, &unfinished()).await?;
+    let query = args.filter.query(client, &unfinished(), output).await?;
     JOBS.print(client, (PATH, &query), &args.page, output).await
 }
 
 /// Watches the jobs that have not finished.
 pub(super) async fn top(client: &Client, args: TopArgs, output: &mut Output) -> Result<Exit, CliError> {
-    let mut query = args.filter.query(client, &unfinished()).await?;
+    let mut query = args.filter.query(client, &unfinished(), output).await?;
     query.push(("limit", args.limit.to_string()));
     let table = TableArgs { wide: args.wide, no_trunc: args.no_trunc, quiet: false };
     watch::watch(client, &query, &table, output).await
@@ -127,7 +147,12 @@ fn unfinished() -> Vec<JobState> {
 
 impl Filter {
     /// The query parameters.
-    async fn query(self, client: &Client, states: &[JobState]) -> Result<Vec<(&'static str, String)>, CliError> {
+    async fn query(
+        self,
+        client: &Client,
+        states: &[JobState],
+        output: &mut Output,
+    ) -> Result<Vec<(&'static str, String)>, CliError> {
         let mut query = Vec::new();
         if !states.is_empty() {
             query.push(("state", states.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(",")));
@@ -140,7 +165,23 @@ impl Filter {
             Some(parent) => Some(parent.resolve(client).await?.to_string()),
             None => None,
         };
-        let optional = [("user", self.user), ("q", self.q), ("id", self.id), ("parent", parent)];
+        let routine = match self.routine {
+            Some(routine) => Some(id_of(client, &routine).await?.to_string()),
+            None => None,
+        };
+        let now = Clock::system().now();
+        let optional = [
+            ("user", self.user),
+            ("q", self.q),
+            ("id", self.id),
+            ("parent", parent),
+            ("routine_id", routine),
+            ("reason", self.reason.map(|reason| reason.to_string())),
+            ("source", self.source.map(|source| source.to_string())),
+            ("model", self.model),
+            ("since", time_ago(client, self.since.as_deref(), now, output).await?),
+            ("until", time_ago(client, self.until.as_deref(), now, output).await?),
+        ];
         query.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
         Ok(query)
     }

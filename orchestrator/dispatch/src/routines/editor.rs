@@ -6,6 +6,7 @@
 mod change;
 mod error;
 mod run;
+mod upcoming;
 mod warnings;
 mod zones;
 
@@ -154,7 +155,8 @@ impl RoutineEditor {
             return Err(RoutineError::NameTaken);
         }
         let times = self.times(id, &checked.request, now, (now, PREVIEW_TIMES), &caller.user).await?;
-        Ok(RoutinePreview { warnings, upcoming: times })
+        let count = self.firings_of_new(id, &checked.request, now).await?;
+        Ok(RoutinePreview { warnings, upcoming: times, count })
     }
 
     /// A routine that the caller may see.

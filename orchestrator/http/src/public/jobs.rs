@@ -6,6 +6,7 @@ pub(super) mod create;
 mod events;
 mod file_path;
 pub(super) mod files;
+mod histogram;
 mod options;
 mod read;
 mod receive;
@@ -25,6 +26,7 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .routes(routes!(read::list))
         .merge(create)
         .routes(routes!(read::summary))
+        .routes(routes!(histogram::histogram))
         .routes(routes!(read::get))
         .merge(audited("job.cancel", routes!(control::cancel)))
         .merge(audited("job.delete", routes!(control::delete)))

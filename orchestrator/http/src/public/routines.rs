@@ -1,5 +1,6 @@
 //! `/api/routines`: routines are created, changed, switched and triggered. Owns the problems of refused changes.
 
+mod histogram;
 mod inbound;
 mod read;
 mod rpc;
@@ -50,6 +51,8 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .merge(audited("routine.toggle", routes!(toggle)))
         .merge(audited("routine.trigger", routes!(trigger)))
         .routes(routes!(read::upcoming))
+        .routes(routes!(read::upcoming_of_all))
+        .routes(routes!(histogram::histogram))
         .merge(runs::routes())
         .merge(inbound::routes())
         .merge(rpc::routes())
@@ -83,7 +86,7 @@ struct CreateParams {
     responses(
         (status = 201, body = RoutineSaved, description = "The routine.",
             headers(("ETag" = String, description = "The revision in quotes, for If-Match."))),
-        (status = 200, body = RoutinePreview, description = "With `dry_run`: the warnings and the next three times."),
+        (status = 200, body = RoutinePreview, description = "With `dry_run`: the warnings, the next three times, and how often it fires in eight days."),
         (status = 409, description = "The name or the webhook's path is taken, or the user has 10,000 routines."),
         (status = 422, description = "Invalid fields, or the idempotency key was used with another request."),
     )

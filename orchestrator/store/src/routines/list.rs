@@ -10,13 +10,12 @@ use super::{
         Store, StoreError,
         sqlite::{
             inconsistent_rows::Row,
-            list_walks::{ID_TOLERANCE, Ids},
+            list_walks::{ID_TOLERANCE, Ids, first_id_after, push_names},
             rows::{count, text},
             search::Search,
         },
     },
     rows::{RoutineRow, routine_columns},
-    runs::list::first_id_after,
 };
 
 /// Bytes of definitions at which a page ends.
@@ -242,23 +241,6 @@ fn push_routine_conditions(query: &mut QueryBuilder<Sqlite>, filter: &RoutineFil
     if let Some(name) = &filter.name {
         query.push(" AND name = ").push_bind(name.clone());
     }
-}
-
-/// Restricts a column to names; does nothing if there are none. `condition` ends with the opening bracket of the list.
-pub(super) fn push_names(
-    query: &mut QueryBuilder<Sqlite>,
-    condition: &'static str,
-    names: impl ExactSizeIterator<Item = &'static str>,
-) {
-    if names.len() == 0 {
-        return;
-    }
-    query.push(condition);
-    let mut list = query.separated(", ");
-    for name in names {
-        list.push_bind(name);
-    }
-    query.push(")");
 }
 
 /// The routines with a run in progress, which are few.

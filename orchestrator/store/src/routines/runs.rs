@@ -4,6 +4,7 @@ pub(super) mod budgets;
 pub(super) mod cancel;
 mod conversation;
 pub(super) mod finish;
+mod histogram;
 pub(super) mod list;
 pub(super) mod run_log;
 pub(super) mod start;

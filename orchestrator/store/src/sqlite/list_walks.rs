@@ -4,12 +4,14 @@
 //! Objects whose id begins or ends with some hexadecimal digits are found by an index each: the beginning is a range of
 //! ids, and the last four digits have a separate index. So such a list has two walks, and no object is in both.
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::{QueryBuilder, Sqlite};
 use uuid::Uuid;
 
 /// Ids have the time of their creation, by a clock that may since have been corrected by up to this much.
 pub(crate) const ID_TOLERANCE: TimeDelta = TimeDelta::days(1);
+/// The latest time that an id has.
+const MAX_ID_MILLIS: u128 = (1 << 48) - 1;
 /// Hexadecimal digits of an id.
 const ID_DIGITS: usize = 32;
 /// Digits of the end that the indexes `…_by_id_end` have.
@@ -101,6 +103,46 @@ impl ListWalks<'_> {
         }
         query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(rows));
     }
+}
+
+/// Appends the conditions for rows that were created at or after `since` and before `until`: a range of ids, and of
+/// these the times.
+pub(crate) fn push_created(
+    query: &mut QueryBuilder<Sqlite>,
+    since: Option<DateTime<Utc>>,
+    until: Option<DateTime<Utc>>,
+) {
+    if let Some(since) = since {
+        query.push(" AND id >= ").push_bind(first_id_after(since.checked_sub_signed(ID_TOLERANCE).unwrap_or(since)));
+        query.push(" AND created_at >= ").push_bind(since);
+    }
+    if let Some(until) = until {
+        query.push(" AND id < ").push_bind(first_id_after(until.checked_add_signed(ID_TOLERANCE).unwrap_or(until)));
+        query.push(" AND created_at < ").push_bind(until);
+    }
+}
+
+/// The id that a row has at least, if it was created at this time or later.
+pub(crate) fn first_id_after(at: DateTime<Utc>) -> Uuid {
+    let millis = u128::try_from(at.timestamp_millis()).unwrap_or_default();
+    Uuid::from_u128(millis.min(MAX_ID_MILLIS) << 80)
+}
+
+/// Restricts a column to names; does nothing if there are none. `condition` ends with the opening bracket of the list.
+pub(crate) fn push_names(
+    query: &mut QueryBuilder<Sqlite>,
+    condition: &str,
+    names: impl ExactSizeIterator<Item = &'static str>,
+) {
+    if names.len() == 0 {
+        return;
+    }
+    query.push(condition);
+    let mut list = query.separated(", ");
+    for name in names {
+        list.push_bind(name);
+    }
+    query.push(")");
 }
 
 /// The first and the last id that begin with these digits.

@@ -132,6 +132,10 @@ async fn a_routine_is_created_run_and_shown() {
     let words: Vec<&str> = list.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(words[1..6], ["news", "unverified", "every", "1m", "30s"], "{list}");
     assert_eq!(ada.json(&["routine", "upcoming", "news", "--count", "3"]).await["items"].as_array().unwrap().len(), 3);
+    let soonest = ada.json(&["routine", "upcoming", "--count", "2"]).await;
+    assert_eq!((&soonest["items"][1]["routine_name"], soonest["items"].as_array().unwrap().len()), (&json!("news"), 2));
+    let table = ada.text(&["routine", "upcoming", "--count", "2"]).await;
+    assert!(table.lines().count() == 3 && table.lines().skip(1).all(|line| line.contains("news")), "{table}");
 
     let ran = ada.types(&["routine", "run", "news", "--wait", "--payload", r#"{"n": 1}"#]).await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -146,6 +150,25 @@ async fn a_routine_is_created_run_and_shown() {
     let statuses: Vec<Value> =
         exported.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["status"].clone()).collect();
     assert_eq!(statuses, ["failed", "attention"], "newest first");
+    let recent = ada.json(&["routine", "runs", "news", "--since", "1h", "--reason", "llm_error"]).await;
+    assert_eq!(recent["items"].as_array().unwrap().len(), 1, "{recent:#}");
+    let earlier = ada.json(&["routine", "runs", "news", "--until", "1h"]).await;
+    assert_eq!(earlier["items"], json!([]));
+    let jobs = [
+        "job",
+        "list",
+        "--since",
+        "1h",
+        "--source",
+        "routine",
+        "--reason",
+        "llm_error",
+        "--model",
+        "m",
+        "--routine",
+        "news",
+    ];
+    assert_eq!(ada.json(&jobs).await["items"], json!([]), "its runs have no jobs");
     let failed = ada.json(&["runs", "list", "--status", "failed"]).await;
     let run = failed["items"][0]["id"].as_str().unwrap();
     assert!(ada.text(&["runs", "show", run]).await.contains("reason"), "{failed}");

@@ -91,7 +91,9 @@ pub(super) async fn create(
 /// The next times, one in a line.
 fn describe_preview(name: &str, preview: &RoutinePreview, zone: Zone) -> String {
     let times = preview.upcoming.iter().map(|time| format!("\n    {}", local_time(time.utc, zone)));
-    format!("{} is valid{}", one_line(name), times.collect::<String>())
+    let count = preview.count.filter(|count| *count > 0);
+    let often = count.map(|count| format!("\n    {count} in the next 8 days")).unwrap_or_default();
+    format!("{} is valid{}{often}", one_line(name), times.collect::<String>())
 }
 
 pub(super) async fn edit(

@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use chrono::{DateTime, Utc};
 use clap::Args;
-use protocol::{FiringTime, Routine, RoutineActionKind, RoutineStatus, TriggerType, UpcomingFirings};
+use protocol::{
+    FiringTime, Routine, RoutineActionKind, RoutineStatus, TriggerType, UpcomingFiring, UpcomingFirings,
+    UpcomingOfRoutines,
+};
 
 use super::{PATH, describe, find};
 use crate::{
@@ -53,8 +56,8 @@ pub struct ListArgs {
 
 #[derive(Debug, Args)]
 pub struct UpcomingArgs {
-    /// Name or id
-    routine: String,
+    /// Name or id; the next firings of all routines if none is given
+    routine: Option<String>,
     /// Number of times
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=200))]
     count: u32,
@@ -148,6 +151,15 @@ const TIMES: &[Column<FiringTime>] = &[
     Column::text("in", |time, view| describe::relative(time.utc, view.now)),
 ];
 
+/// The next times of all routines.
+const FIRINGS: &[Column<UpcomingFiring>] = &[
+    Column::text("time", |firing, view| view.time(firing.utc)),
+    Column::text("routine", |firing, _| one_line(&firing.routine_name)),
+    Column::text("in the schedule's zone", |firing, _| one_line(&firing.local)),
+    Column::text("in", |firing, view| describe::relative(firing.utc, view.now)),
+    Column::user(|firing, _| one_line(&firing.user_id)),
+];
+
 /// Colors whole lines: escape sequences inside cells would count as width.
 fn coloured(table: &str, routines: &[Routine], paint: Paint) -> String {
     let mut text = String::new();
@@ -173,9 +185,11 @@ pub(super) async fn upcoming(
     now: DateTime<Utc>,
     output: &mut Output,
 ) -> Result<(), CliError> {
-    let routine = find(client, &args.routine).await?;
+    let count = args.count.to_string();
+    let Some(routine) = args.routine else { return upcoming_of_all(client, count, now, output).await };
+    let routine = find(client, &routine).await?;
     let path = format!("{PATH}/{}/upcoming", routine.id);
-    let upcoming: UpcomingFirings = client.get(&path, &[("count", args.count.to_string())]).await?;
+    let upcoming: UpcomingFirings = client.get(&path, &[("count", count)]).await?;
     if upcoming.items.is_empty() && output.format == Format::Text {
         output.note(&format!("gantry: {} has no further time", one_line(&routine.name)));
         return Ok(());
@@ -183,4 +197,20 @@ pub(super) async fn upcoming(
     zones::shown(client, output).await;
     let view = View::new(output, &TableArgs::default(), now, None);
     output.either(&upcoming, |_| table(TIMES, &upcoming.items, &view))
+}
+
+async fn upcoming_of_all(
+    client: &Client,
+    limit: String,
+    now: DateTime<Utc>,
+    output: &mut Output,
+) -> Result<(), CliError> {
+    let upcoming: UpcomingOfRoutines = client.get(&format!("{PATH}/upcoming"), &[("limit", limit)]).await?;
+    if upcoming.items.is_empty() && output.format == Format::Text {
+        output.note("gantry: no routine fires in the next 8 days");
+        return Ok(());
+    }
+    zones::shown(client, output).await;
+    let view = View::new(output, &TableArgs::default(), now, client.user());
+    output.either(&upcoming, |_| table(FIRINGS, &upcoming.items, &view))
 }

@@ -166,7 +166,7 @@ async fn a_file_is_applied_to_the_callers_routines_only() {
             routine("eve", &json!({"name": "hers", "id": "01890000-0000-7000-8000-000000000003"})),
         ])
     };
-    let preview = (StatusCode::OK, json!({"warnings": [], "upcoming": []}));
+    let preview = (StatusCode::OK, json!({"warnings": [], "upcoming": [], "count": 0}));
     let (exit, printed, sent) = ran(&["apply", "-f", path, "--dry-run", "--prune"], vec![stored(), preview]).await;
     assert_eq!(exit, Exit::Success);
     assert_eq!(printed, "news unchanged\nnew created (dry run)\nold deleted (dry run)\n");

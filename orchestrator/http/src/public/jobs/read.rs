@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use axum::{Json, extract::State};
+use chrono::{DateTime, Utc};
 use domain::request::{MAX_LABELS, check_label_key};
-use protocol::{Job, JobCounts, JobId, JobState, JobSummary, Page};
+use protocol::{Job, JobCounts, JobId, JobReason, JobState, JobSummary, Page, RoutineId, RunId, Source};
 use serde::Deserialize;
 use store::{JobFilter, JobPage};
 use utoipa::IntoParams;
@@ -37,8 +38,26 @@ pub(super) struct ListParams {
     id: Option<String>,
     /// Id of a job; only its children, which its tool calls created.
     parent: Option<String>,
-    /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB, and one of a search (`q`, `label`) after a
-    /// moment: then it may be short or empty, and `next_cursor` goes on.
+    /// Only jobs that runs of this routine created.
+    #[param(value_type = Option<String>)]
+    routine_id: Option<RoutineId>,
+    /// Only jobs that this run created.
+    #[param(value_type = Option<String>)]
+    run_id: Option<RunId>,
+    /// Only jobs that are failed, stuck or cancelled for this reason.
+    #[param(inline)]
+    reason: Option<JobReason>,
+    /// Only jobs with this creator.
+    #[param(inline)]
+    source: Option<Source>,
+    /// Only jobs with this model.
+    model: Option<String>,
+    /// Only jobs that were created at or after this time.
+    since: Option<DateTime<Utc>>,
+    /// Only jobs that were created before this time.
+    until: Option<DateTime<Utc>>,
+    /// Maximum number of items, 1 to 200; default 50. A page also ends at 1 MiB, and one of a search (`q`, `label`, or
+    /// several filters at once) after a moment: then it may be short or empty, and `next_cursor` goes on.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
     /// `next_cursor` of the previous page.
@@ -66,9 +85,16 @@ pub(super) async fn list(
         user: filter::user(caller.unchecked(), params.user, "list the jobs of other users")?,
         states: filter::names("state", params.state.as_deref(), JobState::ALL, JobState::as_str)?,
         labels: labels(&params.label)?,
-        text: text(params.q)?,
+        text: searched("q", params.q)?,
         id_part: params.id.as_deref().map(filter::id_part).transpose()?,
         parent: params.parent.as_deref().map(parent_id).transpose()?,
+        routine: params.routine_id,
+        run: params.run_id,
+        reason: params.reason,
+        source: params.source,
+        model: searched("model", params.model)?,
+        since: params.since,
+        until: params.until,
         before: params.cursor.as_deref().map(cursor::read::<JobId>).transpose()?,
         limit: cursor::limit(params.limit)?,
     };
@@ -101,10 +127,11 @@ fn parent_id(asked: &str) -> Result<JobId, ApiError> {
     asked.parse().map_err(|_| ApiError::field("parent", "must be the id of a job"))
 }
 
-fn text(asked: Option<String>) -> Result<Option<String>, ApiError> {
+/// A text that is looked for; none if it is absent or empty.
+fn searched(field: &str, asked: Option<String>) -> Result<Option<String>, ApiError> {
     match asked.filter(|text| !text.is_empty()) {
         Some(text) if text.len() > MAX_SEARCH_BYTES || text.contains('\0') => {
-            Err(ApiError::field("q", format!("must be at most {MAX_SEARCH_BYTES} bytes without NUL")))
+            Err(ApiError::field(field, format!("must be at most {MAX_SEARCH_BYTES} bytes without NUL")))
         }
         other => Ok(other),
     }

@@ -1,6 +1,7 @@
 //! Filters that several lists have: a part of an id, and names separated by commas such as `state=failed,stuck`, and the user.
 
 use auth::Identity;
+use chrono::{DateTime, DurationRound, TimeDelta, Utc};
 use domain::id_part::{MIN_ID_DIGITS, id_digits};
 use protocol::ErrorCode;
 
@@ -23,6 +24,29 @@ pub(in crate::public) fn user(who: &Identity, asked: Option<String>, others: &st
         None if !who.role.sees_all() => Ok(Some(who.user.clone())),
         asked => Ok(asked),
     }
+}
+
+/// How far apart the ends of counted hours may be.
+const MAX_HOURS: TimeDelta = TimeDelta::days(8);
+/// The hours that are counted by default.
+const DEFAULT_HOURS: TimeDelta = TimeDelta::hours(24);
+
+/// The beginning of the first and the end of the last of the hours that a histogram counts.
+pub(in crate::public) fn hours(
+    since: Option<DateTime<Utc>>,
+    until: Option<DateTime<Utc>>,
+    now: DateTime<Utc>,
+) -> Result<(DateTime<Utc>, DateTime<Utc>), ApiError> {
+    let hour = TimeDelta::hours(1);
+    let until = until.unwrap_or(now);
+    let out_of_range = || ApiError::field("until", "must be a time between the years 1 and 9999");
+    let since = since.or_else(|| until.checked_sub_signed(DEFAULT_HOURS)).ok_or_else(out_of_range)?;
+    if until < since || until - since > MAX_HOURS {
+        return Err(ApiError::field("since", "must be before `until`, by at most 8 days"));
+    }
+    let begin = |at: DateTime<Utc>| at.duration_trunc(hour).map_err(|_| out_of_range());
+    let last = begin(until)?;
+    Ok((begin(since)?, if last < until { last + hour } else { last }))
 }
 
 /// The values of the names in a parameter, each once; none if the parameter is absent or empty.

@@ -6,9 +6,10 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use chrono::NaiveTime;
+use chrono::{DateTime, NaiveTime, Utc};
 use protocol::{
     Page, Routine, RoutineActionKind, RoutineId, RoutineStatus, RoutineSummary, TriggerType, UpcomingFirings,
+    UpcomingOfRoutines,
 };
 use serde::Deserialize;
 use store::RoutineFilter;
@@ -124,6 +125,41 @@ pub(super) async fn summary(
     let midnight = api.clock.now().date_naive().and_time(NaiveTime::MIN).and_utc();
     let _permit = api.read_permit(&who).await?;
     Ok(Json(api.store.routine_summary(user, midnight).await?))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct UpcomingOfAllParams {
+    /// Only firings before this time; at most, and by default, 8 days from now.
+    until: Option<DateTime<Utc>>,
+    /// Maximum number of items, 1 to 200; default 50.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<u32>,
+    /// Only routines of this user; admins only.
+    user: Option<String>,
+}
+
+/// Lists the next firings of all routines.
+///
+/// The soonest of the routines that are enabled and have a schedule, and the number of firings in each hour in UTC. `hours` counts
+/// the 2,000 routines that fire the soonest, at most 500 with a cron schedule, for 100 ms; `left_out` is the number of the others. An
+/// admin sees the routines of all users.
+#[utoipa::path(
+    get, path = "/api/routines/upcoming", operation_id = "upcoming_of_routines", tag = "routines", params(UpcomingOfAllParams),
+    responses(
+        (status = 200, body = UpcomingOfRoutines, description = "The firings."),
+    )
+)]
+pub(super) async fn upcoming_of_all(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiQuery(params): ApiQuery<UpcomingOfAllParams>,
+) -> Result<Json<UpcomingOfRoutines>, ApiError> {
+    let limit = cursor::limit(params.limit)?;
+    let user = filter::user(&who, params.user, "list what belongs to other users")?;
+    let _permit = api.list_permit(&who, true).await?;
+    Ok(Json(api.routines.upcoming_of_all(user.as_deref(), params.until, limit as usize).await?))
 }
 
 /// Times by default, and at most.

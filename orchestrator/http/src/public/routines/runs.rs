@@ -3,7 +3,8 @@
 use axum::{Json, extract::State, http::StatusCode};
 use chrono::{DateTime, Utc};
 use protocol::{
-    ErrorCode, LlmCallRecord, Page, RoutineId, RoutineRun, RunId, RunMessage, RunStatus, ToolActionRecord, TriggerType,
+    ErrorCode, LlmCallRecord, Page, RoutineId, RoutineRun, RunId, RunMessage, RunReason, RunStatus, ToolActionRecord,
+    TriggerType,
 };
 use serde::Deserialize;
 use store::{CancelledRun, RunFilter};
@@ -40,6 +41,9 @@ struct ListParams {
     status: Option<String>,
     /// Types of triggers, separated by commas.
     trigger: Option<String>,
+    /// Only runs that failed, were skipped or were missed for this reason.
+    #[param(inline)]
+    reason: Option<RunReason>,
     /// Only runs that were recorded at or after this time.
     since: Option<DateTime<Utc>>,
     /// Only runs that were recorded before this time.
@@ -76,6 +80,7 @@ async fn list(
         routine: params.routine_id,
         statuses: filter::names("status", params.status.as_deref(), RunStatus::ALL, RunStatus::as_str)?,
         triggers: filter::names("trigger", params.trigger.as_deref(), TriggerType::ALL, TriggerType::as_str)?,
+        reason: params.reason,
         id_part: params.id.as_deref().map(filter::id_part).transpose()?,
         since: params.since,
         until: params.until,
@@ -93,6 +98,13 @@ async fn list(
 struct OfRoutineParams {
     /// Statuses, separated by commas.
     status: Option<String>,
+    /// Only runs that failed, were skipped or were missed for this reason.
+    #[param(inline)]
+    reason: Option<RunReason>,
+    /// Only runs that were recorded at or after this time.
+    since: Option<DateTime<Utc>>,
+    /// Only runs that were recorded before this time.
+    until: Option<DateTime<Utc>>,
     /// Maximum number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
@@ -123,6 +135,9 @@ async fn of_routine(
     let filter = RunFilter {
         routine: Some(id),
         statuses: filter::names("status", params.status.as_deref(), RunStatus::ALL, RunStatus::as_str)?,
+        reason: params.reason,
+        since: params.since,
+        until: params.until,
         before: params.cursor.as_deref().map(cursor::read::<RunId>).transpose()?,
         limit,
         ..RunFilter::default()

@@ -6,20 +6,16 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use protocol::{RoutineId, RoutineRun, RunId, RunStatus, TriggerType};
+use protocol::{RoutineId, RoutineRun, RunId, RunReason, RunStatus, TriggerType};
 use serde_json::Value;
 use sqlx::{QueryBuilder, Sqlite};
-use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    routines::{
-        list::push_names,
-        rows::{RunRow, run_columns},
-    },
+    routines::rows::{RunRow, run_columns},
     sqlite::{
         inconsistent_rows::Keyed,
-        list_walks::{ID_TOLERANCE, Ids},
+        list_walks::{Ids, push_created, push_names},
         rows::text,
     },
 };
@@ -36,6 +32,8 @@ pub struct RunFilter {
     pub id_part: Option<String>,
     /// Only those with one of these triggers; all if empty.
     pub triggers: Vec<TriggerType>,
+    /// Only those with this reason.
+    pub reason: Option<RunReason>,
     /// Only those that were recorded at or after this time.
     pub since: Option<DateTime<Utc>>,
     /// Only those that were recorded before this time.
@@ -48,8 +46,6 @@ pub struct RunFilter {
 
 /// Runs of a page whose results are read: with those of the longest ones, 4 MB.
 const MAX_RESULTS: usize = 40;
-/// The latest time that an id has.
-const MAX_ID_MILLIS: u128 = (1 << 48) - 1;
 
 /// Runs as [`RunRow`]s.
 const RUNS: &str = concat!(
@@ -138,6 +134,8 @@ struct Walks {
     of_routine: &'static str,
     by_trigger: &'static str,
     by_user_trigger: &'static str,
+    by_reason: &'static str,
+    by_user_reason: &'static str,
     by_id_end: &'static str,
     /// The statuses that its rows have.
     statuses: &'static [RunStatus],
@@ -148,6 +146,8 @@ const RUN_WALKS: Walks = Walks {
     of_routine: "routine_runs_by_routine",
     by_trigger: "routine_runs_by_trigger",
     by_user_trigger: "routine_runs_by_user_trigger",
+    by_reason: "routine_runs_by_reason",
+    by_user_reason: "routine_runs_by_user_reason",
     by_id_end: "routine_runs_by_id_end",
     statuses: RunStatus::ALL,
 };
@@ -156,6 +156,8 @@ const FIRING_WALKS: Walks = Walks {
     of_routine: "firings_by_routine",
     by_trigger: "firings_by_trigger",
     by_user_trigger: "firings_by_user_trigger",
+    by_reason: "firings_by_reason",
+    by_user_reason: "firings_by_user_reason",
     by_id_end: "firings_by_id_end",
     statuses: &[RunStatus::Skipped, RunStatus::Missed],
 };
@@ -163,7 +165,8 @@ const FIRING_WALKS: Walks = Walks {
 fn push_walks(query: &mut QueryBuilder<Sqlite>, filter: &RunFilter, walks: &Walks) {
     // A routine has a bounded number of runs; they are filtered as they are read. So are those that an end of an id
     // finds.
-    let is_by_trigger = filter.routine.is_none() && !(filter.statuses.is_empty() && filter.triggers.is_empty());
+    let is_filtered = !filter.statuses.is_empty() || !filter.triggers.is_empty() || filter.reason.is_some();
+    let is_by_trigger = filter.routine.is_none() && is_filtered;
     let mut is_first = true;
     for ids in Ids::walks(filter.id_part.as_deref()) {
         let by_end = ids.index(walks.by_id_end);
@@ -175,7 +178,12 @@ fn push_walks(query: &mut QueryBuilder<Sqlite>, filter: &RunFilter, walks: &Walk
         }
         let triggers = if filter.triggers.is_empty() { TriggerType::ALL } else { &filter.triggers };
         let is_asked = |status: &&RunStatus| filter.statuses.is_empty() || filter.statuses.contains(status);
-        let index = if filter.user.is_some() { walks.by_user_trigger } else { walks.by_trigger };
+        let index = match (filter.user.is_some(), filter.reason.is_some()) {
+            (true, true) => walks.by_user_reason,
+            (false, true) => walks.by_reason,
+            (true, false) => walks.by_user_trigger,
+            (false, false) => walks.by_trigger,
+        };
         for status in walks.statuses.iter().filter(is_asked) {
             for trigger in triggers {
                 push_walk(query, filter, (walks, Some(index), ids), &mut is_first);
@@ -203,40 +211,31 @@ fn push_walk(
     if let Some(routine) = filter.routine {
         query.push(" AND routine_id = ").push_bind(routine);
     }
-    if let Some(since) = filter.since {
-        query.push(" AND id >= ").push_bind(first_id_after(since.checked_sub_signed(ID_TOLERANCE).unwrap_or(since)));
-        query.push(" AND created_at >= ").push_bind(since);
+    if let Some(reason) = filter.reason {
+        query.push(" AND reason = ").push_bind(reason.as_str());
     }
-    if let Some(until) = filter.until {
-        query.push(" AND id < ").push_bind(first_id_after(until.checked_add_signed(ID_TOLERANCE).unwrap_or(until)));
-        query.push(" AND created_at < ").push_bind(until);
-    }
+    push_created(query, filter.since, filter.until);
     ids.push(query);
     if let Some(before) = filter.before {
         query.push(" AND id < ").push_bind(before);
     }
 }
 
-/// The id that a run has at least, if it was created at this time or later.
-pub(in crate::routines) fn first_id_after(at: DateTime<Utc>) -> Uuid {
-    let millis = u128::try_from(at.timestamp_millis()).unwrap_or_default();
-    Uuid::from_u128(millis.min(MAX_ID_MILLIS) << 80)
-}
-
 #[cfg(test)]
 mod tests {
     use chrono::TimeDelta;
+    use uuid::Uuid;
 
     use super::*;
     use crate::tests::{fresh, plan, raw};
 
     const RUNS_OF_TWO: &str = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 120) \
         INSERT INTO routine_runs (id, routine_id, user_id, routine_name, identity, kind, trigger_type, trigger_detail, \
-        routine_rev, status, created_at) SELECT unhex(printf('%012x7000%016x', 1790000000000 + n * 60000, n * 7919)), \
+        routine_rev, status, reason, created_at) SELECT unhex(printf('%012x7000%016x', 1790000000000 + n * 60000, n * 7919)), \
         unhex(printf('%032x', n % 3)), iif(n % 3 = 0, 'eve', 'ada'), 'r', 'i' || n, 'lightweight', \
         CASE n % 5 WHEN 0 THEN 'webhook' WHEN 1 THEN 'manual' ELSE 'every' END, '{}', 1, \
         CASE n % 7 WHEN 0 THEN 'failed' WHEN 1 THEN 'attention' WHEN 2 THEN 'skipped' ELSE 'ok' END, \
-        strftime('%Y-%m-%dT%H:%M:%f+00:00', 1790000000 + n * 60, 'unixepoch') FROM n";
+        CASE n % 7 WHEN 0 THEN 'llm_error' WHEN 2 THEN 'cooldown' END, strftime('%Y-%m-%dT%H:%M:%f+00:00', 1790000000 + n * 60, 'unixepoch') FROM n";
     const FIRINGS_OF_TWO: &str = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 60) \
         INSERT INTO firings (id, routine_id, user_id, routine_name, status, reason, trigger_type, detail, created_at) \
         SELECT unhex(printf('%012x7000%016x', 1790000030000 + n * 120000, n * 104729)), unhex(printf('%032x', n % 3)), \
@@ -274,6 +273,15 @@ mod tests {
             RunFilter { statuses: statuses.clone(), ..base.clone() },
             RunFilter { statuses: vec![RunStatus::Queued], ..base.clone() },
             RunFilter { triggers: triggers.clone(), ..base.clone() },
+            RunFilter { reason: Some(RunReason::Cooldown), ..base.clone() },
+            RunFilter { reason: Some(RunReason::LlmError), since: Some(half), ..base.clone() },
+            RunFilter {
+                reason: Some(RunReason::Cooldown),
+                statuses: statuses.clone(),
+                triggers: triggers.clone(),
+                ..base.clone()
+            },
+            RunFilter { reason: Some(RunReason::Cooldown), id_part: id_part(&run[28..]), ..base.clone() },
             RunFilter { triggers: triggers.clone(), statuses: statuses.clone(), since: Some(half), ..base.clone() },
             RunFilter { statuses: vec![RunStatus::Missed], until: Some(half), ..base.clone() },
             RunFilter { id_part: id_part(&run[..4]), statuses, ..base.clone() },
@@ -295,6 +303,7 @@ mod tests {
                             && filter.routine.is_none_or(|routine| routine == run.routine_id)
                             && (filter.statuses.is_empty() || filter.statuses.contains(&run.status))
                             && (filter.triggers.is_empty() || filter.triggers.contains(&run.trigger_type))
+                            && filter.reason.is_none_or(|reason| run.reason == Some(reason))
                             && filter.since.is_none_or(|since| run.created_at >= since)
                             && filter.until.is_none_or(|until| run.created_at < until)
                             && filter.id_part.as_ref().is_none_or(|part| id.starts_with(part) || id.ends_with(part))
@@ -324,11 +333,14 @@ mod tests {
         let (_directory, store) = fresh().await;
         for user in [None, Some("ada".to_owned())] {
             for statuses in [vec![], vec![RunStatus::Failed, RunStatus::Missed]] {
-                for triggers in [vec![], vec![TriggerType::Webhook]] {
+                for (triggers, reason) in
+                    [(vec![], None), (vec![TriggerType::Webhook], None), (vec![], Some(RunReason::Cooldown))]
+                {
                     let filter = RunFilter {
                         user: user.clone(),
                         statuses: statuses.clone(),
                         triggers,
+                        reason,
                         limit: 50,
                         ..RunFilter::default()
                     };

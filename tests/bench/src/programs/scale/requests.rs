@@ -1,6 +1,7 @@
 //! The requests that are timed: every GET of the API's document that reads the database and ends, with its filters and
 //! a page in the middle.
 
+use chrono::{Days, NaiveDate};
 use serde_json::Value;
 
 use super::Caller;
@@ -30,6 +31,18 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Everyone, "/api/jobs?state=in_progress"),
     (For::Everyone, "/api/jobs?state=stuck"),
     (For::Everyone, "/api/jobs?parent={job}"),
+    (For::Everyone, "/api/jobs?routine_id={routine}"),
+    (For::Everyone, "/api/jobs?run_id={run}"),
+    (For::Everyone, "/api/jobs?since={day}"),
+    (For::Everyone, "/api/jobs?until={day}"),
+    (For::Everyone, "/api/jobs?state=failed&since={day}"),
+    (For::Users, "/api/jobs?reason=oom_killed"),
+    (For::Users, "/api/jobs?reason=oom_killed&cursor={middle}"),
+    (For::Users, "/api/jobs?source=chat"),
+    (For::Users, "/api/jobs?source=tool"),
+    (For::Users, "/api/jobs?model=large"),
+    (For::Users, "/api/jobs?source=chat&state=failed&model=small"),
+    (For::Users, "/api/jobs?model=none&state=failed"),
     (For::Everyone, "/api/jobs?id={job_start}"),
     (For::Users, "/api/jobs?id={job_end}"),
     (For::Users, "/api/jobs?label=team:t7"),
@@ -38,6 +51,11 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Users, "/api/jobs?q=nowhere"),
     (For::Admins, "/api/jobs?user=user001"),
     (For::Admins, "/api/jobs?user=user001&state=failed"),
+    (For::Admins, "/api/jobs?user=user001&reason=wall_clock"),
+    (For::Admins, "/api/jobs?reason=wall_clock"),
+    (For::Everyone, "/api/jobs/histogram"),
+    (For::Everyone, "/api/jobs/histogram?since={week}"),
+    (For::Everyone, "/api/jobs/histogram?since={week}&state=failed"),
     (For::Everyone, "/api/jobs/summary"),
     (For::Everyone, "/api/jobs/{job}"),
     (For::Everyone, "/api/jobs/{job}/events"),
@@ -66,6 +84,8 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Users, "/api/routines?q=nowhere"),
     (For::Admins, "/api/routines?user=user002"),
     (For::Everyone, "/api/routines/summary"),
+    (For::Everyone, "/api/routines/upcoming"),
+    (For::Everyone, "/api/routines/upcoming?limit=200"),
     (For::Everyone, "/api/routines/{routine}"),
     (For::Everyone, "/api/routines/{routine}/upcoming"),
     (For::Everyone, "/api/routines/{routine}/runs"),
@@ -83,12 +103,17 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Everyone, "/api/runs?status=skipped,missed"),
     (For::Everyone, "/api/runs?trigger=every"),
     (For::Everyone, "/api/runs?trigger=webhook"),
+    (For::Everyone, "/api/runs?reason=llm_error"),
+    (For::Everyone, "/api/runs?reason=cooldown&status=skipped"),
     (For::Everyone, "/api/runs?routine_id={routine}"),
     (For::Everyone, "/api/runs?since={day}"),
     (For::Everyone, "/api/runs?until={day}"),
     (For::Everyone, "/api/runs?id={run_start}"),
     (For::Users, "/api/runs?id={run_end}"),
     (For::Admins, "/api/runs?user=user002"),
+    (For::Everyone, "/api/runs/histogram"),
+    (For::Everyone, "/api/runs/histogram?since={week}"),
+    (For::Everyone, "/api/runs/histogram?routine_id={routine}"),
     (For::Everyone, "/api/runs/{run}"),
     (For::Everyone, "/api/runs/{run}/actions"),
     (For::Everyone, "/api/runs/{run}/llm-calls"),
@@ -241,6 +266,8 @@ impl Known {
             }
             if let Some(day) = page["items"][0]["created_at"].as_str().and_then(|at| at.get(..10)) {
                 known.push(("{day}".to_owned(), format!("{day}T00:00:00Z")));
+                let week = day.parse::<NaiveDate>()? - Days::new(6);
+                known.push(("{week}".to_owned(), format!("{week}T00:00:00Z")));
             }
         }
         Ok(Self(known))
