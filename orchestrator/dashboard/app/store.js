@@ -318,8 +318,8 @@ export function putRoutine({ action, guardrails, notify, state, description, ...
 }
 
 /** Takes a run, without its long texts. @param {schemas["RoutineRun"]} run @param {number} seen */
-export function putRun({ result, trigger_detail, last_skipped_detail, result_summary: text, ...row }, seen) {
-  runs.put({ ...row, result_summary: text?.slice(0, PREVIEW_CHARS) ?? null }, seen);
+export function putRun({ result, trigger_detail, last_skipped_detail, result_summary: text, message, ...row }, seen) {
+  runs.put({ ...row, message: message?.slice(0, PREVIEW_CHARS) ?? null, result_summary: text?.slice(0, PREVIEW_CHARS) ?? null }, seen);
 }
 
 const routineFetcher = createFetcher(async (id) => {

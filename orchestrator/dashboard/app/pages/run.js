@@ -41,7 +41,7 @@ function useRun(id) {
     if (value && row && (row.status !== value.status || row.attempt !== value.attempt)) again();
   }, [row?.status, row?.attempt, value]);
   /** @type {Run | null} */
-  const run = useMemo(() => value && { ...value, ...row, result_summary: value.result_summary ?? null }, [value, row]);
+  const run = useMemo(() => value && { ...value, ...row, message: value.message ?? null, result_summary: value.result_summary ?? null }, [value, row]);
   return { run, error, isLoading, again };
 }
 
