@@ -49,7 +49,7 @@ export function NewDocument({ onChange }) {
       ${state.taken && html`<p class="failure" role="alert">${T.memory.exists} <a href=${urlOf(state.taken, { show: "edit" })}><${Text}>${state.taken}<//></a></p>`}
       ${state.error && html`<p class="failure" role="alert"><${Text}>${state.error.message}<//></p>`}
       <p class="line"><button type="submit" disabled=${state.isBusy || !draft.path.trim()}>${state.isBusy ? T.memory.saving : T.memory.save}</button>
-        <button type="button" onClick=${() => (clear({ path: "", content: "" }), go("/memory"))}>${T.memory.discard}</button></p>
+        ${(draft.path || draft.content) && html`<button type="button" disabled=${state.isBusy} onClick=${() => (clear({ path: "", content: "" }), go("/memory"))}>${T.memory.discard}</button>`}</p>
     </form>
   `;
 }
