@@ -23,7 +23,7 @@ mod worker;
 
 pub use account::{
     ActorRole, AuditOutcome, AuditRecord, JobCounts, LlmCallRecord, Page, StateCounts, StorageKind, StoredBytes,
-    ThreadActionRecord, ToolActionRecord, UsageBy, UsageLine, UserStorage, is_user_name,
+    ThreadActionRecord, ToolActionRecord, UserStorage, is_user_name,
     mcp::{ApproveMcpTool, McpServerSummary, McpToolStatus, McpToolSummary, McpTransportKind},
     memory::{
         MemoryAuthor, MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, ParseMemoryAuthorError,
@@ -39,6 +39,7 @@ pub use account::{
         AdminToolPolicy, ApprovalRequirement, PermissionState, SetPermission, ToolPage, ToolSummary,
         UnavailableMcpTools,
     },
+    usage::{ParseUsageGroupError, UsageGroup, UsageLine, UsageSort},
 };
 pub use chat::{
     Completion, CompletionRequest, CompletionRequestRef, Effort, FinishReason, Message, NativeReply, TokenUsage,
@@ -72,11 +73,12 @@ pub use job::{
 };
 pub use problem::{ErrorCode, FieldError, Problem};
 pub use routine::{
-    Budget, BudgetPeriod, CatchUp, CreateRoutine, DeliveryVerdict, DisabledReason, EmitSystemEvent, EventReceipt,
-    FiringTime, FullJobAction, Guardrails, LightweightAction, Notify, Overlap, PostMessage, Retry, Routine,
-    RoutineAction, RoutineActionKind, RoutineCronAction, RoutineCronEvent, RoutinePatch, RoutinePreview, RoutineRun,
-    RoutineSaved, RoutineSession, RoutineStatus, RoutineSummary, RoutineTrigger, RoutineWarning, RunMessage, RunReason,
-    RunStatus, TriggerRoutine, TriggerType, UpcomingFirings, WakeMode, WebhookDelivery, WebhookReceipt, WebhookTrigger,
+    Budget, BudgetPeriod, BudgetUse, CatchUp, CreateRoutine, DeliveryVerdict, DisabledReason, EmitSystemEvent,
+    EventReceipt, FiringTime, FullJobAction, Guardrails, LightweightAction, Notify, Overlap, PostMessage, Retry,
+    Routine, RoutineAction, RoutineActionKind, RoutineCronAction, RoutineCronEvent, RoutinePatch, RoutinePreview,
+    RoutineRun, RoutineSaved, RoutineSession, RoutineStatus, RoutineSummary, RoutineTrigger, RoutineWarning,
+    RunMessage, RunReason, RunStatus, TriggerRoutine, TriggerType, UpcomingFirings, WakeMode, WebhookDelivery,
+    WebhookReceipt, WebhookTrigger,
     cron::{
         AddCronJob, CronIsolation, CronJob, CronJobPatch, CronJobState, CronJobs, CronPayload, CronRan, CronRunEntry,
         CronRunStatus, CronRuns, CronRuntime, CronSchedule, CronStatus, CronWakeMode, WakeRequest,

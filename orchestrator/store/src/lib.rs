@@ -49,7 +49,7 @@ pub use calls::{
     call_key::{CallKey, CallPosition},
     model_calls::{CallFailure, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, RunUsage},
     tool_calls::{ClosedToolCall, NewToolCall, OpenedToolCall, ToolCallOutcome},
-    usage::{DayPage, UsageFilter, first_day_of_model_sums},
+    usage::{DayPage, UsagePosition, UsageQuery},
 };
 pub use chat::{
     ChatJob, Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage, MessagePosition, OwnedThread,
@@ -92,7 +92,7 @@ pub use sqlite::{
     rows::StoredEvent,
     search::SEARCH_READERS,
 };
-pub use users::user_storage::UserStorageLimit;
+pub use users::{settings::SettingsWriteOutcome, user_storage::UserStorageLimit};
 
 use self::sqlite::{
     file_mode::restrict_to_owner,

@@ -10,13 +10,12 @@ use super::{
         Store, StoreError,
         sqlite::{
             inconsistent_rows::Row,
-            list_walks::{ID_TOLERANCE, Ids},
+            list_walks::{ID_TOLERANCE, Ids, first_id_after},
             rows::{count, text},
             search::Search,
         },
     },
     rows::{RoutineRow, routine_columns},
-    runs::list::first_id_after,
 };
 
 /// Bytes of definitions at which a page ends.

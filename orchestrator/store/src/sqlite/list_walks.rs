@@ -4,12 +4,14 @@
 //! Objects whose id begins or ends with some hexadecimal digits are found by an index each: the beginning is a range of
 //! ids, and the last four digits have a separate index. So such a list has two walks, and no object is in both.
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::{QueryBuilder, Sqlite};
 use uuid::Uuid;
 
 /// Ids have the time of their creation, by a clock that may since have been corrected by up to this much.
 pub(crate) const ID_TOLERANCE: TimeDelta = TimeDelta::days(1);
+/// The largest time that an id has.
+const MAX_ID_MILLIS: u128 = (1 << 48) - 1;
 /// Hexadecimal digits of an id.
 const ID_DIGITS: usize = 32;
 /// Digits of the end that the indexes `…_by_id_end` have.
@@ -111,6 +113,12 @@ fn range(digits: &str) -> (Uuid, Uuid) {
     };
     // Other than digits matches no id.
     (filled('0').unwrap_or(Uuid::max()), filled('f').unwrap_or(Uuid::nil()))
+}
+
+/// The id that a row has at least, if it was created at this time or later.
+pub(crate) fn first_id_after(at: DateTime<Utc>) -> Uuid {
+    let millis = u128::try_from(at.timestamp_millis()).unwrap_or_default();
+    Uuid::from_u128(millis.min(MAX_ID_MILLIS) << 80)
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use chrono::{DateTime, Utc};
 use protocol::{RoutineId, RoutineRun, RunId, RunStatus, TriggerType};
 use serde_json::Value;
 use sqlx::{QueryBuilder, Sqlite};
-use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
@@ -19,7 +18,7 @@ use crate::{
     },
     sqlite::{
         inconsistent_rows::Keyed,
-        list_walks::{ID_TOLERANCE, Ids},
+        list_walks::{ID_TOLERANCE, Ids, first_id_after},
         rows::text,
     },
 };
@@ -48,8 +47,6 @@ pub struct RunFilter {
 
 /// Runs of a page whose results are read: with those of the longest ones, 4 MB.
 const MAX_RESULTS: usize = 40;
-/// The latest time that an id has.
-const MAX_ID_MILLIS: u128 = (1 << 48) - 1;
 
 /// Runs as [`RunRow`]s.
 const RUNS: &str = concat!(
@@ -217,15 +214,10 @@ fn push_walk(
     }
 }
 
-/// The id that a run has at least, if it was created at this time or later.
-pub(in crate::routines) fn first_id_after(at: DateTime<Utc>) -> Uuid {
-    let millis = u128::try_from(at.timestamp_millis()).unwrap_or_default();
-    Uuid::from_u128(millis.min(MAX_ID_MILLIS) << 80)
-}
-
 #[cfg(test)]
 mod tests {
     use chrono::TimeDelta;
+    use uuid::Uuid;
 
     use super::*;
     use crate::tests::{fresh, plan, raw};
