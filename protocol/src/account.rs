@@ -2,6 +2,7 @@
 
 pub(crate) mod mcp;
 pub(crate) mod memory;
+pub(crate) mod model_request;
 pub(crate) mod notification;
 pub(crate) mod secret;
 pub(crate) mod session;

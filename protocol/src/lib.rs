@@ -28,6 +28,7 @@ pub use account::{
     memory::{
         MemoryAuthor, MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, ParseMemoryAuthorError,
     },
+    model_request::{LlmCallRequest, ModelMessage, ModelMessageRole, ModelToolCall, UnrecordedPart},
     notification::{
         DeliveryStatus, Notification, NotificationDelivery, NotificationKind, NotificationPage, NotificationsRead,
         ReadNotifications,

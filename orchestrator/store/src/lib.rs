@@ -47,7 +47,7 @@ pub use access::{
 pub use calls::{
     budget::Reserved,
     call_key::{CallKey, CallPosition},
-    model_calls::{CallFailure, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, RunUsage},
+    model_calls::{CallFailure, CallRow, CallWithEvents, CallsMade, KnownCall, NewCall, OpenedCall, RunUsage},
     tool_calls::{ClosedToolCall, NewToolCall, OpenedToolCall, ToolCallOutcome},
     usage::{DayPage, UsagePosition, UsageQuery},
 };

@@ -6,6 +6,7 @@ pub(super) mod create;
 mod events;
 mod file_path;
 pub(super) mod files;
+mod model_request;
 mod options;
 mod read;
 mod receive;
@@ -43,6 +44,7 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .merge(audited("files.write", routes!(archive::unpack)))
         .routes(routes!(records::actions))
         .routes(routes!(records::llm_calls))
+        .routes(routes!(model_request::get))
         .routes(routes!(records::logs))
         .routes(routes!(records::prompts))
         .routes(routes!(options::options))
