@@ -52,4 +52,4 @@ pub use tools::{
     container::{MAX_SHELL_TIMEOUT_SECONDS, container_tool, container_tool_requirement, container_tools},
     is_denied_to_jobs, is_incomplete_escape, sanitize_piece,
 };
-pub use transcript::{Transcript, forget_native_replies};
+pub use transcript::{Transcript, compact::summarised_messages, forget_native_replies};

@@ -1,16 +1,18 @@
-//! Audit, usage and lists, as the public API returns them.
+//! Audit, records of calls and lists, as the public API returns them.
 
 pub(crate) mod mcp;
 pub(crate) mod memory;
+pub(crate) mod model_request;
 pub(crate) mod notification;
 pub(crate) mod secret;
 pub(crate) mod session;
 pub(crate) mod settings;
 pub(crate) mod tool;
+pub(crate) mod usage;
 
 use std::fmt;
 
-use chrono::{DateTime, NaiveDate, Utc};
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -66,45 +68,6 @@ pub struct AuditRecord {
     pub jti: Option<String>,
     /// The address it came from, or `cli`.
     pub source: Option<String>,
-}
-
-wire_enum! {
-    /// How `GET /api/usage` groups its sums.
-    #[derive(Default)]
-    pub enum UsageBy {
-        /// By the day in UTC, the newest first.
-        #[default]
-        Day,
-        /// By job, the newest first.
-        Job,
-        /// By model, in the order of their names.
-        Model,
-    }
-}
-
-/// One line of `GET /api/usage`: the sums of a day, of a job with its user, or of a model.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[expect(missing_docs, reason = "as in a job's usage")]
-pub struct UsageLine {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub day: Option<NaiveDate>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job_id: Option<JobId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    pub input_tokens: u64,
-    pub output_tokens: u64,
-    pub cache_read_tokens: u64,
-    pub cache_write_tokens: u64,
-    /// The sum of all calls; null when any of them had no price.
-    pub cost_usd: Option<f64>,
-    pub llm_calls: u64,
-    /// Absent in sums by model: a tool call belongs to no model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_calls: Option<u64>,
 }
 
 wire_enum! {

@@ -24,11 +24,12 @@ mod worker;
 
 pub use account::{
     ActorRole, AuditOutcome, AuditRecord, JobCounts, LlmCallRecord, Page, StateCounts, StorageKind, StoredBytes,
-    ThreadActionRecord, ToolActionRecord, UsageBy, UsageLine, UserStorage, is_user_name,
+    ThreadActionRecord, ToolActionRecord, UserStorage, is_user_name,
     mcp::{ApproveMcpTool, McpServerSummary, McpToolStatus, McpToolSummary, McpTransportKind},
     memory::{
         MemoryAuthor, MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, ParseMemoryAuthorError,
     },
+    model_request::{LlmCallRequest, ModelMessage, ModelMessageRole, ModelToolCall, UnrecordedPart},
     notification::{
         DeliveryStatus, Notification, NotificationDelivery, NotificationKind, NotificationPage, NotificationsRead,
         ReadNotifications,
@@ -40,6 +41,7 @@ pub use account::{
         AdminToolPolicy, ApprovalRequirement, PermissionState, SetPermission, ToolPage, ToolSummary,
         UnavailableMcpTools,
     },
+    usage::{ParseUsageGroupError, UsageGroup, UsageLine, UsageSort},
 };
 pub use chat::{
     Completion, CompletionRequest, CompletionRequestRef, Effort, FinishReason, Message, NativeReply, TokenUsage,
@@ -74,7 +76,7 @@ pub use job::{
 };
 pub use problem::{ErrorCode, FieldError, Problem};
 pub use routine::{
-    Budget, BudgetPeriod, CatchUp, CreateRoutine, DeliveryVerdict, DisabledReason, EmitSystemEvent, EventReceipt,
+    Budget, BudgetPeriod, BudgetUse, CatchUp, CreateRoutine, DeliveryVerdict, DisabledReason, EmitSystemEvent, EventReceipt,
     FiringHour, FiringTime, FullJobAction, Guardrails, LightweightAction, Notify, Overlap, PostMessage, Retry, Routine,
     RoutineAction, RoutineActionKind, RoutineCronAction, RoutineCronEvent, RoutinePatch, RoutinePreview, RoutineRun,
     RoutineSaved, RoutineSession, RoutineStatus, RoutineSummary, RoutineTrigger, RoutineWarning, RunMessage, RunReason,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use action::{FullJobAction, LightweightAction, RoutineAction, RoutineActionKind};
-pub use guardrails::{Budget, BudgetPeriod, CatchUp, Guardrails, Overlap, Retry};
+pub use guardrails::{Budget, BudgetPeriod, BudgetUse, CatchUp, Guardrails, Overlap, Retry};
 pub use inbound::{
     DeliveryVerdict, EmitSystemEvent, EventReceipt, PostMessage, RoutineCronAction, RoutineCronEvent, WebhookDelivery,
     WebhookReceipt,
@@ -225,6 +225,10 @@ pub struct Routine {
     pub verified: bool,
     /// Its human-readable status.
     pub status: RoutineStatus,
+    /// What its runs have used in the current period of its budget; null without a budget. In an event: as of the last
+    /// run that ended.
+    #[serde(default)]
+    pub budget_used: Option<BudgetUse>,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
 }

@@ -35,6 +35,8 @@ pub struct ChatArgs {
 pub(super) enum ChatCommand {
     /// List the tool calls of a thread, oldest first, also of one that was deleted
     Actions(threads::ActionsArgs),
+    /// List the model calls of a thread, oldest first, also of one that was deleted
+    LlmCalls(threads::LlmCallsArgs),
     /// List your threads, newest first
     Threads(threads::ListArgs),
     /// Stop the turn in progress of a thread
@@ -47,6 +49,7 @@ pub(super) enum ChatCommand {
 pub(super) async fn run(args: ChatArgs, client: &Client, output: &mut Output) -> Result<Exit, CliError> {
     match args.command {
         Some(ChatCommand::Actions(args)) => threads::actions(client, args, output).await?,
+        Some(ChatCommand::LlmCalls(args)) => threads::llm_calls(client, args, output).await?,
         Some(ChatCommand::Threads(args)) => threads::list(client, args, output).await?,
         Some(ChatCommand::Stop(args)) => threads::stop(client, args, output).await?,
         Some(ChatCommand::Delete(args)) => threads::delete(client, args, output).await?,

@@ -86,6 +86,15 @@ impl Client {
         self.read(self.send(request.timeout(RESPONSE_TIMEOUT)).await?).await
     }
 
+    /// Sends `GET` for an object with a version: the number in its `ETag`, if it has one.
+    pub(crate) async fn get_with_version<T: DeserializeOwned>(&self, path: &str) -> Result<(T, Option<u64>), CliError> {
+        let request = self.request(Method::GET, path, &[]).header(header::ACCEPT, "application/json");
+        let response = self.send(request.timeout(RESPONSE_TIMEOUT)).await?;
+        let tag = response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
+        let version = tag.and_then(|tag| tag.trim_matches('"').parse().ok());
+        Ok((self.read(response).await?, version))
+    }
+
     /// Sends `GET` to an endpoint whose status is part of the answer, and returns it with its JSON; null for other
     /// content.
     pub async fn probe(&self, path: &str) -> Result<(u16, Value), CliError> {

@@ -1,7 +1,8 @@
 //! `gantry usage`, `storage` and `summary`: what was used, what is stored, and the numbers of jobs.
 
+use chrono::NaiveDate;
 use clap::Args;
-use protocol::{JobCounts, UsageBy, UsageLine, UserStorage};
+use protocol::{JobCounts, UsageGroup, UsageLine, UsageSort, UserStorage};
 use serde_json::Value;
 
 use super::{
@@ -13,9 +14,18 @@ use super::{
 
 #[derive(Debug, Args)]
 pub struct UsageArgs {
-    /// Group by
-    #[arg(long, value_parser = one_of(UsageBy::ALL), default_value = "day")]
-    by: UsageBy,
+    /// Group by day, job, model, user, routine or label:KEY, or by two of them, separated by a comma
+    #[arg(long, value_name = "GROUP", value_parser = UsageGroup::parse_list, default_value = "day")]
+    by: Groups,
+    /// Only usage on or after this day (UTC), such as 2030-01-31; of jobs: those created then
+    #[arg(long, value_name = "DAY", value_parser = parse_day)]
+    since: Option<NaiveDate>,
+    /// Only usage before this day (UTC)
+    #[arg(long, value_name = "DAY", value_parser = parse_day)]
+    until: Option<NaiveDate>,
+    /// Order: that of the groups, or the dearest first
+    #[arg(long, value_parser = one_of(UsageSort::ALL), default_value = "group")]
+    sort: UsageSort,
     /// Only this user (admins only)
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -23,37 +33,71 @@ pub struct UsageArgs {
     page: PageArgs,
 }
 
+// For clap, which takes a Vec for an argument that is repeated.
+type Groups = std::vec::Vec<UsageGroup>;
+
+fn parse_day(text: &str) -> Result<NaiveDate, String> {
+    text.parse().map_err(|_| "must be a day such as 2030-01-31".to_owned())
+}
+
 pub(super) async fn run(args: UsageArgs, client: &Client, output: &mut Output) -> Result<(), CliError> {
-    let mut query = vec![("by", args.by.to_string())];
+    let by: Vec<String> = args.by.iter().map(ToString::to_string).collect();
+    let mut query = vec![("by", by.join(","))];
+    query.extend(args.since.map(|day| ("since", day.to_string())));
+    query.extend(args.until.map(|day| ("until", day.to_string())));
+    if args.sort != UsageSort::default() {
+        query.push(("sort", args.sort.to_string()));
+    }
     query.extend(args.user.map(|user| ("user", user)));
-    let list = List { columns: columns(args.by), id: label };
+    let list = List { columns: &columns(&args.by), id: label };
     list.print(client, ("/api/usage", &query), &args.page, output).await
 }
 
-const fn columns(by: UsageBy) -> &'static [Column<UsageLine>] {
-    match by {
-        UsageBy::Day => const { &with_totals(Column::text("day", |line, _| label(line))) },
-        UsageBy::Model => const { &with_totals(Column::text("model", |line, _| label(line))) },
-        UsageBy::Job => const { &with_totals(Column::text("job", |line, view| view.id(&label(line)))) },
-    }
-}
-
-const fn with_totals(group: Column<UsageLine>) -> [Column<UsageLine>; 7] {
-    [
-        group,
-        Column::number("calls", |line, _| line.llm_calls.to_string()),
+/// A column for each group, and the totals.
+fn columns(groups: &[UsageGroup]) -> Vec<Column<UsageLine>> {
+    let mut columns: Vec<Column<UsageLine>> = groups.iter().map(group_column).collect();
+    columns.extend([
+        Column::number("calls", |line: &UsageLine, _| line.llm_calls.to_string()),
         Column::number("tools", |line, _| line.tool_calls.map_or_else(|| "—".to_owned(), |count| count.to_string())),
         Column::number("input", |line, _| line.input_tokens.to_string()),
         Column::number("output", |line, _| line.output_tokens.to_string()),
         Column::number("cached", |line, _| (line.cache_read_tokens + line.cache_write_tokens).to_string()),
         Column::number("cost", |line, _| cost(line.cost_usd)),
-    ]
+    ]);
+    columns
 }
 
+fn group_column(group: &UsageGroup) -> Column<UsageLine> {
+    match group {
+        UsageGroup::Day => Column::text("day", |line, _| shown(line.day.as_ref())),
+        UsageGroup::Job => Column::text("job", |line, view| line.job_id.map(|id| view.id(&id)).unwrap_or_default()),
+        UsageGroup::Model => Column::text("model", |line, _| shown(line.model.as_ref())),
+        UsageGroup::User => Column::text("user", |line, _| shown(line.user.as_ref())),
+        UsageGroup::Routine => Column::text("routine", |line, view| {
+            let id = || line.routine_id.map(|id| view.id(&id)).unwrap_or_default();
+            line.routine_name.as_deref().map_or_else(id, one_line)
+        }),
+        UsageGroup::Label(_) => Column::flexible("label", |line, _| shown(line.label.as_ref())),
+    }
+}
+
+fn shown(value: Option<&impl ToString>) -> String {
+    value.map(|value| one_line(&value.to_string())).unwrap_or_default()
+}
+
+/// What identifies a line: the values of its groups.
 fn label(line: &UsageLine) -> String {
-    let day = line.day.map(|day| day.to_string());
-    let job = line.job_id.map(|id| id.to_string());
-    day.or(job).or_else(|| line.model.as_deref().map(one_line)).unwrap_or_default()
+    // The user of a job is no group.
+    let user = line.user.as_ref().filter(|_| line.job_id.is_none());
+    let values = [
+        shown(line.day.as_ref()),
+        shown(line.job_id.as_ref()),
+        shown(line.routine_id.as_ref()),
+        shown(line.label.as_ref()),
+        shown(user),
+        shown(line.model.as_ref()),
+    ];
+    values.into_iter().filter(|value| !value.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 #[derive(Debug, Args)]
@@ -116,17 +160,22 @@ mod tests {
             cost_usd: Some(0.25),
             ..UsageLine::default()
         };
-        let text = table(columns(UsageBy::Model), &[model], &view);
+        let text = table(&columns(&[UsageGroup::Model]), &[model], &view);
         let row = text.lines().nth(1).unwrap_or_default();
         assert!(row.contains("$0.2500") && !row.contains('\x1b'), "{text}");
         let day = UsageLine { day: "2026-11-22".parse().ok(), tool_calls: Some(7), ..UsageLine::default() };
-        let words: Vec<String> = table(columns(UsageBy::Day), &[day], &view)
+        let words: Vec<String> = table(&columns(&[UsageGroup::Day]), &[day.clone()], &view)
             .lines()
             .flat_map(str::split_whitespace)
             .map(str::to_owned)
             .collect();
         assert_eq!(words[..3], ["day", "calls", "tools"]);
         assert_eq!(words[7..10], ["2026-11-22", "0", "7"]);
+        // The second group has a column of its line.
+        let both = UsageLine { label: Some("a".to_owned()), ..day };
+        let text = table(&columns(&[UsageGroup::Label("team".to_owned()), UsageGroup::Day]), &[both.clone()], &view);
+        let row: Vec<&str> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+        assert_eq!((&row[..3], label(&both).as_str()), (&["a", "2026-11-22", "0"][..], "2026-11-22 a"));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! reads, which is valid behind the same beginning only. Messages of the loop are in the events as system messages. Never invents a result: a call
 //! without one stays open, and the loop reports that its result is unknown.
 
+pub mod request;
+
 use std::collections::HashMap;
 
 use protocol::{Completion, EventData, Message, MessageRole, ToolCall};

@@ -17,6 +17,7 @@ mod response;
 mod routines;
 mod session;
 mod tools;
+mod usage;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -221,6 +222,7 @@ fn described() -> OpenApiRouter<PublicApi> {
         .merge(tools::routes())
         .merge(mcp::routes())
         .merge(operation::routes())
+        .merge(usage::routes())
         .merge(health::routes())
 }
 

@@ -47,9 +47,9 @@ pub use access::{
 pub use calls::{
     budget::Reserved,
     call_key::{CallKey, CallPosition},
-    model_calls::{CallFailure, CallRow, CallsMade, KnownCall, NewCall, OpenedCall, RunUsage},
+    model_calls::{CallFailure, CallRow, CallWithEvents, CallsMade, KnownCall, NewCall, OpenedCall, RunUsage},
     tool_calls::{ClosedToolCall, NewToolCall, OpenedToolCall, ToolCallOutcome},
-    usage::{DayPage, UsageFilter, first_day_of_model_sums},
+    usage::{DayPage, UsagePosition, UsageQuery},
 };
 pub use chat::{
     ChatJob, Delivery, MAX_QUEUED_PER_USER, MAX_THREADS_PER_USER, MessagePage, MessagePosition, OwnedThread,
@@ -93,7 +93,7 @@ pub use sqlite::{
     rows::StoredEvent,
     search::SEARCH_READERS,
 };
-pub use users::user_storage::UserStorageLimit;
+pub use users::{settings::SettingsWriteOutcome, user_storage::UserStorageLimit};
 
 use self::sqlite::{
     file_mode::restrict_to_owner,

@@ -113,6 +113,11 @@ const PARTS: &[(&str, Step)] = &[
                      (SELECT day, user_id, model FROM daily_usage WHERE day < $1 LIMIT $2)";
         Box::pin(store.delete_batch(usage, sweep.records.date_naive().to_string()))
     }),
+    ("daily_group_usage", |store, sweep| {
+        let usage = "DELETE FROM daily_group_usage WHERE (dimension, day, user_id, value, model) IN \
+                     (SELECT dimension, day, user_id, value, model FROM daily_group_usage WHERE day < $1 LIMIT $2)";
+        Box::pin(store.delete_batch(usage, sweep.records.date_naive().to_string()))
+    }),
     ("instance_events", |store, sweep| Box::pin(store.trim_instance_events(sweep.records))),
     ("gates", |store, sweep| Box::pin(store.trim_gates(sweep.records))),
     ("chats", |store, sweep| Box::pin(store.trim_chats(sweep.records))),

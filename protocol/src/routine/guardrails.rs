@@ -124,6 +124,18 @@ pub struct Budget {
     pub per: BudgetPeriod,
 }
 
+/// What the runs of a period have used. A run counts when an attempt of it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BudgetUse {
+    /// Tokens of all model calls.
+    pub tokens: u64,
+    /// Cost of the model calls that had a price.
+    pub cost_usd: f64,
+    /// When the period began.
+    pub since: DateTime<Utc>,
+}
+
 wire_enum! {
     /// The period of a budget, in the user's time zone.
     #[derive(Default)]

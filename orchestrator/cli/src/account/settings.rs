@@ -57,10 +57,10 @@ enum SettingArg {
 }
 
 pub(crate) async fn run(command: SettingsCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
-    let mut settings: UserSettings = client.get(PATH, &[]).await?;
+    let (mut settings, version): (UserSettings, _) = client.get_with_version(PATH).await?;
     if let SettingsCommand::Set(args) = command {
         args.apply(&mut settings);
-        settings = client.put_if_version(PATH, &[], &settings, None).await?;
+        settings = client.put_if_version(PATH, &[], &settings, version).await?;
     }
     output.either(&settings, |_| describe(&settings))
 }

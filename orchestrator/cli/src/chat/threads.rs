@@ -1,4 +1,4 @@
-//! `gantry chat threads`, `stop`, `delete` and `actions`: the caller's threads and their tool calls.
+//! `gantry chat threads`, `stop`, `delete`, `actions` and `llm-calls`: the caller's threads and their calls.
 
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -9,6 +9,7 @@ use crate::{
     client::{Client, List, PageArgs},
     exit::CliError,
     ids,
+    job::calls::LLM_CALLS,
     output::{Column, Output, one_line, render::arguments},
 };
 
@@ -73,6 +74,24 @@ pub(super) async fn actions(client: &Client, args: ActionsArgs, output: &mut Out
     let thread = ids::thread(client, args.thread).await?;
     let path = format!("{}/actions", path(&thread));
     CALLS.print(client, (&path, &[]), &args.page, output).await
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LlmCallsArgs {
+    /// The thread: its key, its id or a part of it, or latest
+    thread: String,
+    /// Show the newest first
+    #[arg(long)]
+    newest: bool,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+pub(super) async fn llm_calls(client: &Client, args: LlmCallsArgs, output: &mut Output) -> Result<(), CliError> {
+    let thread = ids::thread(client, args.thread).await?;
+    let path = format!("{}/llm-calls", path(&thread));
+    let query: Vec<_> = args.newest.then(|| ("newest", "true".to_owned())).into_iter().collect();
+    LLM_CALLS.print(client, (&path, &query), &args.page, output).await
 }
 
 const CALLS: List<ThreadActionRecord> = List {

@@ -36,14 +36,14 @@ pub struct PageArgs {
 }
 
 /// How the items of a list are shown.
-pub(crate) struct List<T: 'static> {
+pub(crate) struct List<'a, T> {
     /// The columns of the table.
-    pub(crate) columns: &'static [Column<T>],
+    pub(crate) columns: &'a [Column<T>],
     /// What `--quiet` prints of an item.
     pub(crate) id: fn(&T) -> String,
 }
 
-impl<T: DeserializeOwned + Serialize> List<T> {
+impl<T: DeserializeOwned + Serialize> List<'_, T> {
     /// Prints the list at `url`: as JSON page by page, as one table, or as ids.
     pub(crate) async fn print(
         &self,

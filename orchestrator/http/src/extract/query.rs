@@ -144,7 +144,7 @@ impl<'de> Deserializer<'de> for Values {
 #[cfg(test)]
 mod tests {
     use chrono::{DateTime, Utc};
-    use protocol::{JobId, UsageBy};
+    use protocol::{JobId, UsageSort};
     use rstest::rstest;
     use serde::Deserialize;
 
@@ -155,7 +155,7 @@ mod tests {
     struct Params {
         limit: Option<u32>,
         after: Option<i64>,
-        by: Option<UsageBy>,
+        by: Option<UsageSort>,
         job: Option<JobId>,
         since: Option<DateTime<Utc>>,
         flag: bool,
@@ -172,7 +172,7 @@ mod tests {
     #[case("limit=99999999999", "limit", "must be an integer of at most 4294967295")]
     #[case("limit=1&limit=2", "limit", "must be given only once")]
     #[case("after=1.5", "after", "must be an integer")]
-    #[case("by=week", "by", "must be one of day, job, model")]
+    #[case("by=week", "by", "must be one of group, cost")]
     #[case("job=7", "job", "not a UUID in its hyphenated form (36 characters)")]
     #[case("since=yesterday", "since", "must be a time such as 2030-01-31T08:00:00Z (RFC 3339)")]
     #[case("flag=yes", "flag", "must be true or false")]
@@ -196,12 +196,12 @@ mod tests {
 
     #[test]
     fn parameters_are_decoded() {
-        let params: Params = read("limit=5&label=a%3Ab&&label=c+d&q=&after=-3&flag=true&by=job").unwrap();
+        let params: Params = read("limit=5&label=a%3Ab&&label=c+d&q=&after=-3&flag=true&by=cost").unwrap();
         let label = vec!["a:b".to_owned(), "c d".to_owned()];
         let expected = Params {
             limit: Some(5),
             after: Some(-3),
-            by: Some(UsageBy::Job),
+            by: Some(UsageSort::Cost),
             flag: true,
             label,
             q: Some(String::new()),

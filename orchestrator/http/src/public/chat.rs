@@ -6,7 +6,7 @@ mod send;
 use auth::Identity;
 use axum::{Json, extract::State, http::StatusCode};
 use domain::chat::ThreadRef;
-use protocol::{ChatHistory, ChatThread, ErrorCode, Page, ThreadActionRecord, ThreadId};
+use protocol::{ChatHistory, ChatThread, ErrorCode, LlmCallRecord, Page, ThreadActionRecord, ThreadId};
 use serde::Deserialize;
 use store::{CallPosition, MessagePosition, OwnedThread, ThreadCaller, ThreadChange, ThreadFilter};
 use utoipa::IntoParams;
@@ -24,6 +24,7 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .routes(routes!(list))
         .routes(routes!(history))
         .routes(routes!(actions))
+        .routes(routes!(llm_calls))
         .routes(routes!(events::events))
         .merge(audited("chat.delete", routes!(delete)))
         .merge(audited("chat.stop", routes!(stop)))
@@ -106,18 +107,71 @@ async fn actions(
     ApiQuery(params): ApiQuery<PageParams>,
 ) -> Result<Json<Page<ThreadActionRecord>>, ApiError> {
     let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
-    let thread = thread_of_actions(&api, &who, &id).await?;
+    let thread = match named(&id)? {
+        ThreadRef::Id(id) => api.store.owner_of_thread_tool_calls(id).await?.map(|owner| (id, owner)),
+        ThreadRef::Key(_) => None,
+    };
+    let thread = thread_of_calls(&api, &who, &id, thread).await?;
     let _permit = api.read_permit(&who).await?;
     // One more, to know whether there is a next page.
     let calls = api.store.thread_tool_calls(thread, after.as_ref(), limit + 1).await?;
     Ok(Json(cursor::page(calls, limit, ToString::to_string)))
 }
 
-/// The thread, which may be deleted, if the caller may see its calls.
-async fn thread_of_actions(api: &PublicApi, who: &Identity, name: &str) -> Result<ThreadId, ApiError> {
-    let ThreadRef::Id(id) = named(name)? else { return Ok(authorize(api, who, name).await?.thread.id) };
-    match api.store.owner_of_thread_tool_calls(id).await? {
-        Some(owner) if who.may_see(&owner) => Ok(id),
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct LlmCallParams {
+    /// `true`: the newest first.
+    #[serde(default)]
+    newest: bool,
+    /// Maximum number of items, 1 to 200; default 50.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<u32>,
+    /// `next_cursor` of the previous page.
+    cursor: Option<String>,
+}
+
+/// Lists a thread's model calls, oldest first.
+///
+/// `attempt` is the number of the turn. They are kept after the thread is deleted; the thread is then named by its id.
+#[utoipa::path(
+    get, path = "/api/chat/threads/{id}/llm-calls", operation_id = "list_thread_model_calls", tag = "chat",
+    params(("id" = String, Path, description = "Thread id, or its key such as `main`."), LlmCallParams),
+    responses((status = 200, body = Page<LlmCallRecord>, description = "A page."))
+)]
+async fn llm_calls(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<String>,
+    ApiQuery(params): ApiQuery<LlmCallParams>,
+) -> Result<Json<Page<LlmCallRecord>>, ApiError> {
+    let limit = cursor::limit(params.limit)?;
+    let position: Option<CallPosition> = params.cursor.as_deref().map(cursor::read).transpose()?;
+    let thread = match named(&id)? {
+        ThreadRef::Id(id) => api.store.owner_of_thread_model_calls(id).await?.map(|owner| (id, owner)),
+        ThreadRef::Key(_) => None,
+    };
+    let thread = thread_of_calls(&api, &who, &id, thread).await?;
+    let _permit = api.read_permit(&who).await?;
+    // One more, to know whether there is a next page.
+    let calls = if params.newest {
+        api.store.newest_model_calls(thread, position.as_ref(), limit + 1).await?
+    } else {
+        api.store.model_calls(thread, position.as_ref(), limit + 1).await?
+    };
+    Ok(Json(cursor::page(calls, limit, ToString::to_string)))
+}
+
+/// The thread, which may be deleted, if the caller may see its calls. `known` is its id and its owner, if it has made some.
+async fn thread_of_calls(
+    api: &PublicApi,
+    who: &Identity,
+    name: &str,
+    known: Option<(ThreadId, String)>,
+) -> Result<ThreadId, ApiError> {
+    match known {
+        Some((id, owner)) if who.may_see(&owner) => Ok(id),
         Some(_) => Err(ApiError::not_owner()),
         // It has made no call.
         None => Ok(authorize(api, who, name).await?.thread.id),

@@ -7,6 +7,7 @@ mod events;
 mod file_path;
 pub(super) mod files;
 mod histogram;
+mod model_request;
 mod options;
 mod read;
 mod receive;
@@ -45,6 +46,7 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .merge(audited("files.write", routes!(archive::unpack)))
         .routes(routes!(records::actions))
         .routes(routes!(records::llm_calls))
+        .routes(routes!(model_request::get))
         .routes(routes!(records::logs))
         .routes(routes!(records::prompts))
         .routes(routes!(options::options))

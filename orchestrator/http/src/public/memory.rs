@@ -1,12 +1,12 @@
-//! `/api/memory`: a user's documents and their versions. Owns the entity tags of documents.
+//! `/api/memory`: a user's documents and their versions.
 
 use axum::{
     Json,
-    extract::{DefaultBodyLimit, FromRequestParts, State},
-    http::{HeaderValue, StatusCode, header, request::Parts},
+    extract::{DefaultBodyLimit, State},
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use domain::memory::{ExpectedVersion, MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MemoryPath, MemoryQuery};
+use domain::memory::{MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MemoryPath, MemoryQuery};
 use protocol::{
     ErrorCode, MemoryAuthor, MemoryContent, MemoryDocument, MemoryEntry, MemoryMatch, MemoryVersion, Page, UserId,
 };
@@ -17,7 +17,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     PublicApi,
-    request::{ApiJson, ApiQuery, AuditedCaller, Caller, audited, cursor},
+    request::{ApiJson, ApiQuery, AuditedCaller, Caller, IfMatch, audited, cursor, etag},
 };
 use crate::problem::ApiError;
 
@@ -64,11 +64,6 @@ fn not_found() -> ApiError {
     )
 }
 
-/// The `ETag` of a version.
-fn etag(version: u64) -> Result<HeaderValue, ApiError> {
-    HeaderValue::from_str(&format!("\"{version}\"")).map_err(ApiError::internal)
-}
-
 /// 412: the document has another version than the caller expects.
 fn version_mismatch(current: Option<u64>) -> ApiError {
     let detail = match current {
@@ -76,21 +71,6 @@ fn version_mismatch(current: Option<u64>) -> ApiError {
         None => "the document does not exist; write it without If-Match".to_owned(),
     };
     ApiError::new(ErrorCode::PreconditionFailed, detail)
-}
-
-/// The `If-Match` header, if there is one.
-struct IfMatch(Option<ExpectedVersion>);
-
-impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
-        let Some(value) = parts.headers.get(header::IF_MATCH) else { return Ok(Self(None)) };
-        let expected = value.to_str().map_err(|_| "must be ASCII").and_then(ExpectedVersion::parse);
-        expected
-            .map(|expected| Self(Some(expected)))
-            .map_err(|rule| ApiError::new(ErrorCode::BadRequest, format!("If-Match {rule}")))
-    }
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

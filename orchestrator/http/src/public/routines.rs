@@ -104,7 +104,8 @@ async fn create(
         return Ok(Json(preview).into_response());
     }
     let key = client.bind(&who.user, "POST /api/routines".to_owned(), body.bytes).await?;
-    let (saved, is_replayed): (RoutineSaved, bool) = api.routines.create_once(&caller, body.value, key).await?;
+    let (mut saved, is_replayed): (RoutineSaved, bool) = api.routines.create_once(&caller, body.value, key).await?;
+    api.store.set_current_budget_use(std::slice::from_mut(&mut saved.routine), api.clock.now()).await?;
     let response = (StatusCode::CREATED, [(header::ETAG, etag(saved.routine.rev)?)], Json(saved)).into_response();
     Ok(if is_replayed { idempotent::mark_replayed(response) } else { response })
 }
@@ -156,7 +157,8 @@ async fn patch(
     IfMatch(expected): IfMatch,
     body: ApiJson<RoutinePatch>,
 ) -> Result<Response, ApiError> {
-    let saved: RoutineSaved = api.routines.patch(&caller(&who, entry), id, body.value, expected).await?;
+    let mut saved: RoutineSaved = api.routines.patch(&caller(&who, entry), id, body.value, expected).await?;
+    api.store.set_current_budget_use(std::slice::from_mut(&mut saved.routine), api.clock.now()).await?;
     Ok(([(header::ETAG, etag(saved.routine.rev)?)], Json(saved)).into_response())
 }
 

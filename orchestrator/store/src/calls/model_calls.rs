@@ -1,16 +1,19 @@
 //! Model calls with their cost: what they are, opened before a provider is asked, closed before the answer is used.
 //!
 //! Those of jobs, chat threads and runs are in one table. They draw on the budget of their user's day, and those of a
-//! job on its budget and those above it. `open` and `close` own the rows, `list` reads them for the API. Never asks a
+//! job on its budget and those above it. `open` and `close` own the rows, `list` and `around` read them for the API. Never asks a
 //! provider.
 
 mod abandoned;
+mod around;
 mod close;
 mod list;
 mod open;
 
 use chrono::{DateTime, Utc};
 use protocol::{Completion, RunId, ThreadId, TokenUsage};
+
+pub use around::CallWithEvents;
 
 use super::budget;
 use crate::{

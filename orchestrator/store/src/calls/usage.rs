@@ -1,13 +1,19 @@
-//! Usage totals by day, job or model. Days and models include the calls of chat threads and runs, and what deleted jobs
+//! Usage totals by day, and the total since a day. They include the calls of chat threads and runs, and what deleted jobs
 //! used.
 //!
-//! Days and models are read from `daily_usage`, in which triggers count each call, and are limited by the retention of
-//! calls. A job's totals are kept forever.
+//! Read from `daily_usage`, in which triggers count each call; limited by the retention of calls. `by_group` has the sums
+//! by everything else, `by_job` those of jobs, which are kept forever.
+
+mod by_group;
+mod by_job;
 
 use chrono::{Datelike as _, Days, NaiveDate};
-use protocol::{JobId, Usage, UsageLine};
+use protocol::{Usage, UsageLine};
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 use uuid::Uuid;
+
+pub(crate) use by_group::{COUNT_MODEL_CALLS, COUNT_TOOL_CALLS};
+pub use by_group::{UsagePosition, UsageQuery};
 
 use crate::{
     Store, StoreError,
@@ -20,22 +26,6 @@ use crate::{
 /// Maximum number of days of a page: about the default retention.
 const MAX_DAYS_A_PAGE: u32 = 92;
 
-/// Filter and page of usage lines.
-#[derive(Debug, Clone, Default)]
-pub struct UsageFilter {
-    /// Only usage of this user.
-    pub user: Option<String>,
-    /// Only lines after this key.
-    pub after: Option<String>,
-    /// Maximum number of lines.
-    pub limit: u32,
-}
-
-/// The first day of sums by model: these sums cover as many days as a page of days does.
-pub fn first_day_of_model_sums(today: NaiveDate) -> NaiveDate {
-    today.checked_sub_days(Days::new(u64::from(MAX_DAYS_A_PAGE) - 1)).unwrap_or(NaiveDate::MIN)
-}
-
 /// A page of usage by day, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct DayPage {
@@ -45,10 +35,16 @@ pub struct DayPage {
 }
 
 impl Store {
-    /// Usage of the `days` days before `before`, at most `MAX_DAYS_A_PAGE`.
-    pub async fn usage_by_day(&self, user: Option<&str>, before: NaiveDate, days: u32) -> Result<DayPage, StoreError> {
+    /// Usage of the `days` days before `before`, at most `MAX_DAYS_A_PAGE`, and none before `since`.
+    pub async fn usage_by_day(
+        &self,
+        user: Option<&str>,
+        since: NaiveDate,
+        before: NaiveDate,
+        days: u32,
+    ) -> Result<DayPage, StoreError> {
         let days = days.min(MAX_DAYS_A_PAGE);
-        let first = before.checked_sub_days(Days::new(days.into())).unwrap_or(NaiveDate::MIN);
+        let first = before.checked_sub_days(Days::new(days.into())).unwrap_or(NaiveDate::MIN).max(since);
         let rows: Vec<SumRow> =
             sums_by_day(user, first, before).build_query_as().fetch_all(self.readers_of_sums(user)).await?;
         let row_ref = RowRef { table: "daily_usage", id: Uuid::nil() };
@@ -57,7 +53,7 @@ impl Store {
             Ok(UsageLine { day: Some(day), ..row.totals.line() })
         };
         let lines = rows.into_iter().map(line).collect::<Result<_, StoreError>>()?;
-        let next = self.has_usage_before(user, first).await?.then_some(first);
+        let next = self.has_usage_between(user, since, first).await?.then_some(first);
         Ok(DayPage { lines, next })
     }
 
@@ -66,9 +62,14 @@ impl Store {
         if user.is_some() { &self.read } else { &self.search }
     }
 
-    async fn has_usage_before(&self, user: Option<&str>, day: NaiveDate) -> Result<bool, StoreError> {
+    async fn has_usage_between(
+        &self,
+        user: Option<&str>,
+        since: NaiveDate,
+        until: NaiveDate,
+    ) -> Result<bool, StoreError> {
         let mut query = QueryBuilder::<Sqlite>::new("SELECT EXISTS (SELECT 1");
-        push_days(&mut query, user, NaiveDate::MIN, Some(day));
+        push_days(&mut query, user, since, Some(until));
         query.push(")");
         Ok(query.build_query_scalar().fetch_one(self.readers_of_sums(user)).await?)
     }
@@ -87,35 +88,6 @@ impl Store {
             // An iteration is one model call.
             iterations: count(totals.calls),
         })
-    }
-
-    /// Usage by model since a day, ordered by name, each line with its key.
-    pub async fn usage_by_model(
-        &self,
-        filter: &UsageFilter,
-        since: NaiveDate,
-    ) -> Result<Vec<(String, UsageLine)>, StoreError> {
-        let rows: Vec<SumRow> = sums_by_model(filter, since)
-            .build_query_as()
-            .fetch_all(self.readers_of_sums(filter.user.as_deref()))
-            .await?;
-        // A tool call is one of no model.
-        let line = |SumRow { key, totals }: SumRow| {
-            (key.clone(), UsageLine { model: Some(key), tool_calls: None, ..totals.line() })
-        };
-        Ok(rows.into_iter().map(line).collect())
-    }
-
-    /// Usage by job, newest first, each line with its key.
-    pub async fn usage_by_job(&self, filter: &UsageFilter) -> Result<Vec<(String, UsageLine)>, StoreError> {
-        let row_ref = RowRef { table: "jobs", id: Uuid::nil() };
-        let after = filter.after.as_deref().map(str::parse::<JobId>).transpose().map_err(|_| row_ref.invalid("id"))?;
-        let rows: Vec<JobSumRow> = sums_by_job(filter, after).build_query_as().fetch_all(&self.read).await?;
-        let line = |row: JobSumRow| {
-            let id = JobId::from_uuid(row.id);
-            (id.to_string(), UsageLine { job_id: Some(id), user: Some(row.user_id), ..row.totals.line() })
-        };
-        Ok(rows.into_iter().map(line).collect())
     }
 }
 
@@ -160,33 +132,6 @@ fn sums_since(user: Option<&str>, since: NaiveDate) -> QueryBuilder<Sqlite> {
     query
 }
 
-fn sums_by_model(filter: &UsageFilter, since: NaiveDate) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new(format!("SELECT model AS key, {SUMS}"));
-    push_days(&mut query, filter.user.as_deref(), since, None);
-    // A tool call is one of no model.
-    query.push(" AND model <> ''");
-    if let Some(after) = &filter.after {
-        query.push(" AND model > ").push_bind(after.clone());
-    }
-    query.push(" GROUP BY model ORDER BY model LIMIT ").push_bind(i64::from(filter.limit));
-    query
-}
-
-fn sums_by_job(filter: &UsageFilter, after: Option<JobId>) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new(
-        "SELECT id, user_id, input_tokens AS input, output_tokens AS output, cache_read_tokens AS cache_read, \
-         cache_write_tokens AS cache_write, CASE WHEN NOT has_unpriced_calls THEN cost_micro_usd END AS cost, \
-         llm_calls AS calls, tool_calls AS tools \
-         FROM jobs WHERE 1 = 1",
-    );
-    of_user(&mut query, filter.user.as_deref());
-    if let Some(after) = after {
-        query.push(" AND id < ").push_bind(after);
-    }
-    query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(filter.limit));
-    query
-}
-
 #[derive(FromRow)]
 struct Totals {
     input: i64,
@@ -201,14 +146,6 @@ struct Totals {
 #[derive(FromRow)]
 struct SumRow {
     key: String,
-    #[sqlx(flatten)]
-    totals: Totals,
-}
-
-#[derive(FromRow)]
-struct JobSumRow {
-    id: Uuid,
-    user_id: String,
     #[sqlx(flatten)]
     totals: Totals,
 }

@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use protocol::{
-    DisabledReason, JobId, Routine, RoutineId, RoutineRun, RoutineSession, RoutineTrigger, RunId, RunReason, RunStatus,
-    TriggerType, WakeMode,
+    BudgetUse, DisabledReason, Guardrails, JobId, Routine, RoutineId, RoutineRun, RoutineSession, RoutineTrigger,
+    RunId, RunReason, RunStatus, TriggerType, WakeMode,
 };
 use sqlx::FromRow;
 use uuid::Uuid;
@@ -48,7 +48,7 @@ macro_rules! routine_columns {
             "routines.id, routines.user_id, routines.name, description, enabled, disabled_reason, disabled_at, rev, trigger, action, \
          guardrails, notify, session, wake_mode, deliver, post_to_main, post_to_main_prefix, persist_payload, \
          has_webhook_secret, has_notify_secret, state, last_run_at, last_status, next_fire_at, run_count, \
-         consecutive_failures, verified, routines.created_at, updated_at, ",
+         consecutive_failures, verified, budget_from, budget_tokens, budget_cost_usd, routines.created_at, updated_at, ",
             $crate::routines::rows::is_running!(),
             " AS is_running"
         )
@@ -87,6 +87,9 @@ pub(super) struct RoutineRow {
     run_count: i64,
     consecutive_failures: i64,
     verified: bool,
+    budget_from: Option<DateTime<Utc>>,
+    budget_tokens: i64,
+    budget_cost_usd: f64,
     created_at: DateTime<Utc>,
     updated_at: DateTime<Utc>,
     is_running: bool,
@@ -111,6 +114,12 @@ impl RoutineRow {
             last_status,
         };
         let reason = self.disabled_reason.as_deref();
+        let guardrails: Guardrails = row.json("guardrails", &self.guardrails)?;
+        let budget_used = guardrails.budget.and(self.budget_from).map(|since| BudgetUse {
+            tokens: count(self.budget_tokens),
+            cost_usd: self.budget_cost_usd,
+            since,
+        });
         Ok(Routine {
             id: RoutineId::from_uuid(self.id),
             user_id: self.user_id,
@@ -124,7 +133,7 @@ impl RoutineRow {
             rev: count(self.rev),
             trigger,
             action: row.json("action", &self.action)?,
-            guardrails: row.json("guardrails", &self.guardrails)?,
+            guardrails,
             notify,
             session: row.known("session", RoutineSession::parse(&self.session))?,
             wake_mode: row.known("wake_mode", WakeMode::parse(&self.wake_mode))?,
@@ -139,6 +148,7 @@ impl RoutineRow {
             consecutive_failures: row.number("consecutive_failures", self.consecutive_failures)?,
             verified: self.verified,
             status: routine_status(&facts),
+            budget_used,
             created_at: self.created_at,
             updated_at: self.updated_at,
         })

@@ -11,7 +11,7 @@ use sqlx::{Connection as _, SqliteConnection};
 
 use crate::{
     StoreError,
-    calls::{model_calls, tool_calls},
+    calls::{model_calls, tool_calls, usage},
     retention,
     users::user_storage,
 };
@@ -32,6 +32,8 @@ const MIGRATIONS: &[DataMigration] = &[
     user_storage::COUNT_ROUTINES,
     user_storage::COUNT_RUNS,
     user_storage::COUNT_CALLS_OF_RUNS,
+    usage::COUNT_MODEL_CALLS,
+    usage::COUNT_TOOL_CALLS,
     model_calls::OF_THREADS,
     tool_calls::OF_THREADS,
     retention::CUT_TEXTS,

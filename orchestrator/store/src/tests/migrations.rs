@@ -357,7 +357,8 @@ async fn calls_read_the_same_after_those_of_all_work_share_tables() {
     let usage = |user: Option<&'static str>| {
         let store = &store;
         async move {
-            let page = store.usage_by_day(user, "2026-11-24".parse().unwrap(), 3).await.unwrap();
+            let page =
+                store.usage_by_day(user, chrono::NaiveDate::MIN, "2026-11-24".parse().unwrap(), 3).await.unwrap();
             let line = |line: UsageLine| (line.input_tokens, line.cost_usd, line.llm_calls, line.tool_calls.unwrap());
             page.lines.into_iter().map(line).collect::<Vec<_>>()
         }
@@ -365,6 +366,16 @@ async fn calls_read_the_same_after_those_of_all_work_share_tables() {
     let second_day = (0, Some(0.0), 1, 1);
     assert_eq!(usage(Some("ada")).await, [second_day, (317, Some(0.000_325), 3, 3)]);
     assert_eq!(usage(None).await, [second_day, (1317, None, 4, 3)]);
+
+    // Each call once, whether the migration counted it or a trigger, when it was moved.
+    let groups = "SELECT dimension, value, SUM(input_tokens), SUM(tries), SUM(tool_calls) FROM daily_group_usage \
+                  GROUP BY dimension, value ORDER BY 1, 2";
+    let groups: Vec<(String, String, i64, i64, i64)> = sqlx::query_as(groups).fetch_all(&mut raw).await.unwrap();
+    let expected = [("label:team", "a", 7, 1, 1), ("routine", "03", 300, 1, 1)];
+    assert_eq!(
+        groups,
+        expected.map(|(name, value, input, tries, tools)| (name.into(), value.into(), input, tries, tools))
+    );
 
     let now = "2026-11-23T14:00:00Z".parse().unwrap();
     assert_eq!(store.close_abandoned_calls(now).await.unwrap(), 1);

@@ -1,43 +1,78 @@
 //! Users' settings.
 
+use domain::memory::ExpectedVersion;
 use protocol::{AuditOutcome, UserSettings};
 
-use crate::{AuditEntry, Store, StoreError, access::audit, sqlite::rows::text};
+use crate::{
+    AuditEntry, Store, StoreError,
+    access::audit,
+    sqlite::rows::{count, text},
+};
+
+/// The outcome of replacing settings. A user who has set none is at version 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettingsWriteOutcome {
+    Stored {
+        version: u64,
+    },
+    /// Nothing is stored: the settings have another version.
+    VersionMismatch {
+        current: u64,
+    },
+}
 
 impl Store {
     /// A user's settings; the defaults if the user has set none.
     pub async fn settings(&self, user: &str) -> Result<UserSettings, StoreError> {
-        let stored: Option<String> = sqlx::query_scalar("SELECT settings FROM user_settings WHERE user_id = $1")
-            .bind(user)
-            .fetch_optional(&self.read)
-            .await?;
-        let Some(stored) = stored else { return Ok(UserSettings::default()) };
-        serde_json::from_str(&stored).map_err(|_| StoreError::Inconsistent {
+        Ok(self.settings_with_version(user).await?.0)
+    }
+
+    /// A user's settings with their version.
+    pub async fn settings_with_version(&self, user: &str) -> Result<(UserSettings, u64), StoreError> {
+        let stored: Option<(String, i64)> =
+            sqlx::query_as("SELECT settings, version FROM user_settings WHERE user_id = $1")
+                .bind(user)
+                .fetch_optional(&self.read)
+                .await?;
+        let Some((stored, version)) = stored else { return Ok((UserSettings::default(), 0)) };
+        let settings = serde_json::from_str(&stored).map_err(|_| StoreError::Inconsistent {
             table: "user_settings",
             column: "settings",
             id: user.to_owned(),
-        })
+        })?;
+        Ok((settings, count(version)))
     }
 
-    /// Replaces a user's settings.
+    /// Replaces a user's settings, if they have the expected version.
     pub async fn put_settings(
         &self,
         user: &str,
         settings: &UserSettings,
+        expected: Option<ExpectedVersion>,
         entry: &AuditEntry,
-    ) -> Result<(), StoreError> {
+    ) -> Result<SettingsWriteOutcome, StoreError> {
         let (user, settings, entry) = (user.to_owned(), text(settings)?, entry.clone());
         self.write(transaction!(|tx| {
-            sqlx::query(
+            let current: Option<i64> = sqlx::query_scalar("SELECT version FROM user_settings WHERE user_id = $1")
+                .bind(&user)
+                .fetch_optional(&mut tx.db)
+                .await?;
+            let current = count(current.unwrap_or(0));
+            if expected.is_some_and(|expected| !expected.allows(Some(current))) {
+                return Ok(SettingsWriteOutcome::VersionMismatch { current });
+            }
+            let version: i64 = sqlx::query_scalar(
                 "INSERT INTO user_settings (user_id, settings, updated_at) VALUES ($1, $2, $3) \
-                 ON CONFLICT (user_id) DO UPDATE SET settings = excluded.settings, updated_at = excluded.updated_at",
+                 ON CONFLICT (user_id) DO UPDATE SET settings = excluded.settings, updated_at = excluded.updated_at, \
+                 version = version + 1 RETURNING version",
             )
             .bind(user)
             .bind(settings)
             .bind(entry.at)
-            .execute(&mut tx.db)
+            .fetch_one(&mut tx.db)
             .await?;
-            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await
+            audit::insert(&mut tx.db, &entry, AuditOutcome::Done, None).await?;
+            Ok(SettingsWriteOutcome::Stored { version: count(version) })
         }))
         .await
     }

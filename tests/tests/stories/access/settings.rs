@@ -94,6 +94,32 @@ async fn an_invalid_setting_is_named_and_nothing_changes(#[case] body: Value, #[
 }
 
 #[tokio::test]
+async fn a_change_from_settings_that_have_changed_meanwhile_is_refused() {
+    let world = World::new().await;
+    let (ada, bob) = (world.user("ada"), world.user("bob"));
+    let tag = async || ada.get("/api/settings").await.expect(200).header("etag").unwrap().to_owned();
+    let put_if = async |tag: &str, zone: &str| {
+        let request = ada.request(Method::PUT, "/api/settings").header("If-Match", tag);
+        Reply::of(request.json(&json!({"timezone": zone}))).await
+    };
+    let unset = tag().await;
+    let first = put_if(&unset, "Europe/Oslo").await.expect(200).header("etag").unwrap().to_owned();
+    assert_eq!(tag().await, first);
+    assert_ne!(first, unset);
+    // Another tab read them before that.
+    put_if(&unset, "Asia/Tokyo").await.problem(ErrorCode::PreconditionFailed);
+    put_if("yesterday", "Asia/Tokyo").await.problem(ErrorCode::BadRequest);
+    assert_eq!(get(&ada).await["timezone"], "Europe/Oslo");
+    for tag in [first.as_str(), "*"] {
+        put_if(tag, "Asia/Tokyo").await.expect(200);
+    }
+    put(&ada, &json!({})).await.expect(200);
+    assert_eq!((get(&ada).await, get(&bob).await), (defaults(), defaults()));
+    put_if(&first, "Europe/Oslo").await.problem(ErrorCode::PreconditionFailed);
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn the_command_line_shows_and_changes_settings() {
     let world = World::new().await;
     let ada = world.user("ada");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orchestrator::{auth::Role, clock::ManualClock};
-use protocol::{ErrorCode, Page, ThreadActionRecord, ThreadState, ToolErrorKind};
+use protocol::{ErrorCode, LlmCallRecord, Page, ThreadActionRecord, ThreadState, ToolErrorKind};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tests::{Reply, User, World, install::program, script_of};
@@ -121,6 +121,43 @@ async fn every_call_has_its_row_and_the_rows_outlive_the_thread_without_texts() 
     let without_text =
         |call: ThreadActionRecord| ThreadActionRecord { input: Value::Null, reasoning: None, output: None, ..call };
     assert_eq!(kept, calls.into_iter().map(without_text).collect::<Vec<_>>());
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_model_calls_of_a_thread_are_listed_in_both_orders_and_outlive_it() {
+    let world = World::builder().script(script()).build().await;
+    let ada = world.user("ada");
+    for _ in 0..3 {
+        turn(&ada, "hi").await;
+    }
+    let calls = async |user: &User, path: &str| {
+        let (mut calls, mut cursor) = (Vec::<LlmCallRecord>::new(), String::new());
+        loop {
+            let page: Page<LlmCallRecord> = user.get(&format!("{path}limit=2{cursor}")).await.expect(200).json();
+            calls.extend(page.items);
+            match page.next_cursor {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return calls,
+            }
+        }
+    };
+    let oldest = calls(&ada, "/api/chat/threads/main/llm-calls?").await;
+    let turns: Vec<u32> = oldest.iter().map(|call| call.attempt).collect();
+    assert_eq!(turns, [1, 2, 3]);
+    assert!(oldest.iter().all(|call| call.usage.output_tokens > 0 && call.cost_usd.is_some()), "{oldest:?}");
+    let mut newest = calls(&ada, "/api/chat/threads/main/llm-calls?newest=true&").await;
+    newest.reverse();
+    assert_eq!(newest, oldest);
+
+    let thread = history(&ada).await.thread.id;
+    let path = format!("/api/chat/threads/{thread}/llm-calls?");
+    world.user("bob").get(&path).await.problem(ErrorCode::NotFound);
+    assert_eq!(calls(&world.someone("root", Role::Admin), &path).await, oldest);
+    Reply::of(ada.request(Method::DELETE, "/api/chat/threads/main")).await.expect(204);
+    ada.get("/api/chat/threads/main/llm-calls").await.problem(ErrorCode::NotFound);
+    world.user("bob").get(&path).await.problem(ErrorCode::NotFound);
+    assert_eq!(calls(&ada, &path).await, oldest);
     world.finish().await;
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orchestrator::clock::ManualClock;
-use protocol::{DisabledReason, ErrorCode, Notification, Page, Routine, RoutineRun, RunReason, RunStatus};
+use protocol::{BudgetUse, DisabledReason, ErrorCode, Notification, Page, Routine, RoutineRun, RunReason, RunStatus};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tests::{
@@ -20,6 +20,15 @@ async fn guarded(user: &User, guardrails: Value) -> String {
 
 async fn routine(user: &User, id: &str) -> Routine {
     user.get(&format!("/api/routines/{id}")).await.expect(200).json()
+}
+
+/// What the routine has used of its budget, the same alone and in a list.
+async fn used(user: &User, id: &str) -> Option<BudgetUse> {
+    let page: Page<Routine> = user.get("/api/routines").await.expect(200).json();
+    let listed = page.items.into_iter().find(|routine| routine.id.to_string() == id).unwrap();
+    let shown = routine(user, id).await.budget_used;
+    assert_eq!(listed.budget_used, shown);
+    shown
 }
 
 async fn notifications(user: &User) -> Vec<Notification> {
@@ -195,7 +204,11 @@ async fn a_spent_budget_stops_firings_until_the_next_period_and_notifies_once() 
         let body = json!({"name": per, "trigger": {"type": "manual"}, "action": {"type": "lightweight", "prompt": "p"},
             "guardrails": {"budget": {"max_tokens": 1, "per": per}}});
         let id = ada.post("/api/routines", &body).await.expect(201).body["id"].as_str().unwrap().to_owned();
-        assert_eq!(triggered(&ada, &id).await.status, RunStatus::Ok);
+        assert_eq!(used(&ada, &id).await.map(|used| used.tokens), Some(0));
+        let run = triggered(&ada, &id).await;
+        assert_eq!(run.status, RunStatus::Ok);
+        let first = used(&ada, &id).await.unwrap();
+        assert!(first.since <= clock.now() && first.tokens == run.tokens_used && first.tokens > 0, "{per}: {first:?}");
         for _ in 0..2 {
             let skipped = refused(&ada, &id, ErrorCode::RoutineSkipped).await;
             assert_eq!((skipped.status, skipped.reason), (RunStatus::Skipped, Some(RunReason::Budget)), "{per}");
@@ -204,8 +217,14 @@ async fn a_spent_budget_stops_firings_until_the_next_period_and_notifies_once() 
         assert_eq!(spent.filter(|one| one.title.contains(per)).count(), 1, "{per}");
         clock.advance(Duration::from_hours(24 * days));
         ada = world.user("ada");
+        // The period has passed, and nothing has run in this one.
+        let next = used(&ada, &id).await.unwrap();
+        assert!(next.tokens == 0 && next.since > first.since, "{per}: {next:?}");
         assert_eq!(triggered(&ada, &id).await.status, RunStatus::Ok, "{per}");
+        assert_eq!(used(&ada, &id).await.unwrap().tokens, first.tokens, "{per}");
     }
+    let unlimited = guarded(&ada, json!({})).await;
+    assert_eq!(used(&ada, &unlimited).await, None);
     world.finish().await;
 }
 

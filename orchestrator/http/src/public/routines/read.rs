@@ -82,7 +82,8 @@ pub(super) async fn list(
         limit,
     };
     let _permit = api.list_permit(&who, filter.is_search()).await?;
-    let (items, last) = api.store.routines(&filter).await?;
+    let (mut items, last) = api.store.routines(&filter).await?;
+    api.store.set_current_budget_use(&mut items, api.clock.now()).await?;
     let next_cursor = last.map(|last| cursor::write(&last.to_string()));
     Ok(Json(Page { items, next_cursor }))
 }
@@ -104,7 +105,8 @@ pub(super) async fn get(
     Caller(who): Caller,
     ApiPath(id): ApiPath<RoutineId>,
 ) -> Result<Response, ApiError> {
-    let routine: Routine = visible(&who, api.store.routine(id).await?, |routine| &routine.user_id)?;
+    let mut routine: Routine = visible(&who, api.store.routine(id).await?, |routine| &routine.user_id)?;
+    api.store.set_current_budget_use(std::slice::from_mut(&mut routine), api.clock.now()).await?;
     Ok(([(header::ETAG, etag(routine.rev)?)], Json(routine)).into_response())
 }
 

@@ -1,18 +1,46 @@
 //! What the runs of a routine have used in the current period of its budget.
 
+use std::collections::{BTreeSet, HashMap};
+
 use chrono::{DateTime, Utc};
-use protocol::{Budget, BudgetPeriod, Guardrails, Routine, RoutineId, UserSettings};
+use protocol::{Budget, BudgetPeriod, BudgetUse, Guardrails, Routine, RoutineId, UserSettings};
 use sqlx::FromRow;
 
 use crate::{
-    Connection, StoreError,
+    Connection, Store, StoreError,
     sqlite::{
-        rows::{RowRef, column, count},
+        rows::{RowRef, column, count, text},
         write_tx::WriteTx,
     },
 };
 use base::Zone;
 use domain::routine::budget_period::period_at;
+
+impl Store {
+    /// Sets what the runs of routines have used to that of the current periods of their budgets.
+    pub async fn set_current_budget_use(&self, routines: &mut [Routine], now: DateTime<Utc>) -> Result<(), StoreError> {
+        let has_budget = |routine: &&Routine| routine.guardrails.budget.is_some();
+        let users: BTreeSet<&str> =
+            routines.iter().filter(has_budget).map(|routine| routine.user_id.as_str()).collect();
+        if users.is_empty() {
+            return Ok(());
+        }
+        let zones: HashMap<String, Option<String>> =
+            sqlx::query_as(TIMEZONES).bind(text(&users)?).fetch_all(&self.read).await?.into_iter().collect();
+        for routine in routines {
+            let Some(budget) = routine.guardrails.budget else { continue };
+            let zone = zones.get(&routine.user_id).and_then(Option::as_deref).unwrap_or("UTC");
+            let since = period_start(budget.per, zone, now);
+            let used = routine.budget_used.filter(|used| used.since == since);
+            routine.budget_used = Some(used.unwrap_or(BudgetUse { tokens: 0, cost_usd: 0.0, since }));
+        }
+        Ok(())
+    }
+}
+
+/// The time zones of users ($1).
+const TIMEZONES: &str = "SELECT user_id, CASE WHEN json_valid(settings) THEN settings->>'timezone' END FROM user_settings \
+     WHERE user_id IN (SELECT value FROM json_each($1))";
 
 /// When the current period of a budget began, in a user's time zone.
 pub(in crate::routines) fn period_start(per: BudgetPeriod, zone: &str, now: DateTime<Utc>) -> DateTime<Utc> {
