@@ -18,6 +18,7 @@ mod names;
 mod problem;
 mod routine;
 mod rpc;
+mod status;
 mod thread;
 mod worker;
 
@@ -83,6 +84,7 @@ pub use routine::{
     },
 };
 pub use rpc::{JSON_RPC_VERSION, RpcError, RpcErrorData, RpcRequest, RpcResponse};
+pub use status::{DiskStatus, ModelStatus, ReadinessState, SandboxStatus, ServerStatus, SlotStatus};
 pub use thread::{
     ChatContent, ChatDelta, ChatEventKind, ChatHistory, ChatMessage, ChatStatus, ChatThread, DeltaPiece, LineOrigin,
     MAIN_THREAD, MessageReceipt, SendMessage, ThreadState,

@@ -163,6 +163,10 @@ fn of_instance(data: &InstanceEventData) -> String {
                 serde_json::to_value(change).unwrap_or_default().as_str().unwrap_or_default()
             )
         }
+        InstanceEventData::Readiness(state) => {
+            let reason = state.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+            format!("{}{reason}", if state.ready { "ready" } else { "not ready" })
+        }
         InstanceEventData::Cron(event) => {
             let status = event.status.as_ref().map(|status| format!(" ({status})")).unwrap_or_default();
             format!("{}{status}", event.action)

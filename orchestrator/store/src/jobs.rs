@@ -143,6 +143,16 @@ impl Store {
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
+    /// The number of jobs that wait for a slot of a container.
+    pub async fn count_queued(&self) -> Result<u64, StoreError> {
+        let queued: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM jobs WHERE state = 'pending' AND held = FALSE AND placement = 'container'",
+        )
+        .fetch_one(&self.read)
+        .await?;
+        Ok(count(queued))
+    }
+
     /// All running jobs that have a container. An inconsistent row does not affect the others.
     pub async fn running(&self) -> Result<Vec<RunningJob>, StoreError> {
         let rows: Vec<Row<RunningRow>> =

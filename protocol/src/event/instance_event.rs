@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ChatMessage, EventData, EventKind, Gate, GateId, JobId, Notification, NotificationId, Routine, RoutineCronEvent,
-    RoutineId, RoutineRun, RunId, ThreadId, ThreadState, names::wire_enum,
+    ChatMessage, EventData, EventKind, Gate, GateId, JobId, Notification, NotificationId, ReadinessState, Routine,
+    RoutineCronEvent, RoutineId, RoutineRun, RunId, ThreadId, ThreadState, names::wire_enum,
 };
 
 /// One item of `GET /api/events`.
@@ -18,7 +18,7 @@ pub struct InstanceEvent {
     pub cursor: i64,
     /// When the orchestrator wrote it.
     pub at: DateTime<Utc>,
-    /// The user whose job, thread, gate or notification it is about.
+    /// The user whose job, thread, gate or notification it is about; empty for what concerns everybody.
     pub user_id: String,
     /// What it is about.
     #[serde(flatten)]
@@ -112,6 +112,8 @@ pub enum InstanceEventData {
     },
     /// What happened to a scheduled routine, in the shape of the `cron.*` calls.
     Cron(Box<RoutineCronEvent>),
+    /// Whether the server can run jobs has changed. It concerns everybody.
+    Readiness(ReadinessState),
 }
 
 /// What happened to a routine.
@@ -140,6 +142,7 @@ impl InstanceEventData {
             Self::Run(_) => InstanceEventKind::Run,
             Self::Routine { .. } => InstanceEventKind::Routine,
             Self::Cron(_) => InstanceEventKind::Cron,
+            Self::Readiness(_) => InstanceEventKind::Readiness,
         }
     }
 
@@ -160,7 +163,7 @@ impl InstanceEventData {
                 thread_id: notification.thread_id,
                 gate_id: notification.gate_id,
             },
-            Self::NotificationsRead { .. } => none,
+            Self::NotificationsRead { .. } | Self::Readiness(_) => none,
             Self::Run(run) => {
                 EventSubject { job_id: run.job_id, run_id: Some(run.id), routine_id: Some(run.routine_id), ..none }
             }
@@ -195,6 +198,7 @@ wire_enum! {
         ChatMessage,
         Notification,
         NotificationsRead,
+        Readiness,
     }
 }
 

@@ -7,7 +7,8 @@
 
 use chrono::{DateTime, Utc};
 use protocol::{
-    EventSubject, GateId, InstanceEventData, InstanceEventKind, JobId, JobState, RoutineId, RunId, ThreadId,
+    EventSubject, GateId, InstanceEventData, InstanceEventKind, JobId, JobState, ReadinessState, RoutineId, RunId,
+    ThreadId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -31,6 +32,8 @@ const MAX_SCANNED: i64 = 5_000;
 const PAGE_BYTES: usize = 1024 * 1024;
 /// Rows that one transaction of the retention sweep deletes, so that other writes do not wait long.
 const ROWS_PER_BATCH: i64 = 5_000;
+/// The user of events that concern everybody. No user has an empty name.
+const EVERYBODY: &str = "";
 
 /// Which events of the instance to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -119,7 +122,7 @@ pub(crate) async fn append(
     let results = tx.run(batch).await?;
     let written: Option<(i64,)> = results.get(1).map(StatementResult::decode_first).transpose()?.flatten();
     let (cursor,) = written.ok_or_else(|| inconsistent("seq"))?;
-    tx.notify(Topic::User(user.to_owned()));
+    tx.notify(if user == EVERYBODY { Topic::Everybody } else { Topic::User(user.to_owned()) });
     Ok(cursor)
 }
 
@@ -223,6 +226,26 @@ impl Store {
         Ok(first)
     }
 
+    /// Stores the event of a change of readiness, unless the last one has the same state. A server that was always ready
+    /// has none.
+    pub async fn announce_readiness(&self, state: &ReadinessState, now: DateTime<Utc>) -> Result<(), StoreError> {
+        let state = state.clone();
+        self.write(transaction!(|tx| {
+            let last: Option<String> = sqlx::query_scalar(
+                "SELECT data FROM instance_events WHERE user_id = '' AND kind = 'readiness' ORDER BY cursor DESC LIMIT 1",
+            )
+            .fetch_optional(&mut tx.db)
+            .await?;
+            let last: Option<ReadinessState> = last.and_then(|data| serde_json::from_str(&data).ok());
+            let is_known = last.map_or(state.ready && state.model_ready, |last| last == state);
+            if is_known {
+                return Ok(());
+            }
+            append(tx, EVERYBODY, now, &InstanceEventData::Readiness(state)).await.map(drop)
+        }))
+        .await
+    }
+
     /// Deletes events of the instance before a time. Returns how many. Jobs' own events are deleted with their job's
     /// records.
     pub(crate) async fn trim_instance_events(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
@@ -320,7 +343,7 @@ fn statement(filter: &InstanceEventFilter, after: i64, end: i64, limit: usize) -
         );
         query.push(" WHERE cursor > ").push_bind(after).push(" AND cursor <= ").push_bind(end);
         if let Some(user) = &filter.user {
-            query.push(" AND user_id = ").push_bind(user.clone());
+            query.push(" AND user_id IN (").push_bind(user.clone()).push(", '')");
         }
         if let Some(thread) = filter.thread {
             query.push(" AND thread_id = ").push_bind(thread);
