@@ -48,7 +48,10 @@ pub use chat::{
 pub use event::{
     EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep,
     agent_event::AgentEvent,
-    instance_event::{AnyEventData, EventSubject, InstanceEvent, InstanceEventData, InstanceEventKind, RoutineChange},
+    instance_event::{
+        AnyEventData, EventSubject, InstanceEvent, InstanceEventData, InstanceEventKind, JobStreamPosition,
+        LiveJobEvent, RoutineChange, StreamPosition,
+    },
 };
 pub use execution::{Execution, WorkId};
 pub use gate::{

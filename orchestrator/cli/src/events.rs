@@ -149,6 +149,8 @@ fn of_instance(data: &InstanceEventData) -> String {
         InstanceEventData::GateRequired(gate) => format!("{} {}", gate.tool, gate.parameters),
         InstanceEventData::GateResolved(gate) => format!("{} {}", gate.tool, gate.state),
         InstanceEventData::ThreadState { state, .. } => state.to_string(),
+        InstanceEventData::Job(job) => format!("{} {}", job.state, job.title),
+        InstanceEventData::JobDeleted { .. } => String::new(),
         InstanceEventData::NotificationsRead { unread_count, .. } => format!("{unread_count} unread"),
         InstanceEventData::Notification(notification) => format!("{}: {}", notification.title, notification.text),
         InstanceEventData::ChatMessage { message, .. } => of_entry(&message.content),

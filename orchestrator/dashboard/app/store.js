@@ -199,23 +199,13 @@ export const resyncs = signal(0);
 // Without a connection a read would fail as well; `wake` is called when there is one.
 const isPaused = () => document.hidden || connection.value.state === "reconnecting" || connection.value.state === "login";
 
-/** A job without its long texts. @param {schemas["Job"]} job @returns {Job} */
+/** A job without its long texts; what it does now, only events and lists tell. @param {schemas["Job"]} job @returns {Job} */
 function summary({ prompt, result, metadata, queue_position, ...rest }) {
-  return { ...rest, prompt_preview: prompt.slice(0, PREVIEW_CHARS) };
+  return { ...rest, prompt_preview: prompt.slice(0, PREVIEW_CHARS), activity: (rest.state === "in_progress" && jobs.get(rest.id)?.activity) || null };
 }
 
 /** Takes a job that was read as a whole. @param {schemas["Job"]} job @param {number} seen */
 export const putJob = (job, seen) => jobs.put(summary(job), seen);
-
-const jobFetcher = createFetcher(async (id) => {
-  const seen = position();
-  try {
-    putJob(await get("/api/jobs/{id}", { path: { id } }), seen);
-  } catch (error) {
-    if (error instanceof ApiError && error.status === 404) jobs.drop(id);
-    throw error;
-  }
-}, { gapMs: OBJECT_GAP_MS, isPaused });
 
 /** Takes a gate that was read. One that was resolved never waits again. @param {schemas["Gate"]} gate @param {number} seen */
 export function putGate(gate, seen) {
@@ -314,20 +304,16 @@ export const readCounts = () => countsFetcher.want("counts");
 
 /** What each kind of event changes. A kind that is not here is not asked for. */
 const HANDLERS = {
-  /** @param {Extract<InstanceEvent, { kind: "state" }>} event */
-  state({ job_id: id, cursor, at, data }) {
-    /** @type {Partial<Job>} */
-    const change = { state: data.to, reason: data.reason ?? null, message: data.message ?? null, last_activity_at: at };
-    if (FINISHED.has(data.to)) change.finished_at = at;
-    if (data.to === "in_progress") change.started_at = jobs.get(id)?.started_at ?? at;
-    jobs.merge(id, cursor, change);
-    // The event has neither the title nor what the job has used.
-    jobFetcher.want(id);
-    readCounts();
+  /** @param {Extract<InstanceEvent, { kind: "job" }>} event */
+  job({ cursor, data }) {
+    const before = jobs.get(data.id)?.state;
+    jobs.put(data, cursor);
+    if (data.state !== before) readCounts();
   },
-  /** @param {Extract<InstanceEvent, { kind: "llm_call" }>} event */
-  llm_call({ job_id: id, cursor, at }) {
-    if (jobs.merge(id, cursor, { last_activity_at: at })) jobFetcher.want(id);
+  /** @param {Extract<InstanceEvent, { kind: "job_deleted" }>} event */
+  job_deleted({ cursor, data }) {
+    jobs.drop(data.id, cursor);
+    readCounts();
   },
   /** @param {Extract<InstanceEvent, { kind: "gate_required" }>} event */
   gate_required({ cursor, data }) {
@@ -396,7 +382,7 @@ export function resync() {
 
 function forget() {
   for (const table of [jobs, gates, threads, news]) table.clear();
-  for (const fetcher of [jobFetcher, threadFetcher]) fetcher.clear();
+  threadFetcher.clear();
   ownThreads.clear();
 }
 
@@ -410,5 +396,5 @@ export function clear() {
 
 /** Reads what a hidden tab, or one without a connection, has not read. */
 export function wake() {
-  for (const fetcher of [jobFetcher, countsFetcher, gatesFetcher, threadFetcher, unreadFetcher]) fetcher.pump();
+  for (const fetcher of [countsFetcher, gatesFetcher, threadFetcher, unreadFetcher]) fetcher.pump();
 }

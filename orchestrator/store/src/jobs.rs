@@ -232,6 +232,7 @@ pub(super) async fn create(
     let Step { job, events, .. } = job.created();
     insert(&mut tx.db, &job).await?;
     events::append(tx, EventStamp { job: job.id, attempt: 0, at: now }, &events).await?;
+    json::events::append(tx, job.id, now).await?;
     if let Some(key) = key {
         accepted::answer(&mut tx.db, key, (201, text(&job.to_api())?), Some(job.id), now).await?;
     }
