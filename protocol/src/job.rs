@@ -260,6 +260,9 @@ pub struct JobSummary {
     pub last_activity_at: Option<DateTime<Utc>>,
     pub cancel_requested_at: Option<DateTime<Utc>>,
     pub finished_at: Option<DateTime<Utc>>,
+    /// What it does now, such as `shell: pytest -q`; null while it waits for its model, and when it does not run.
+    #[serde(default)]
+    pub activity: Option<String>,
     pub usage: Usage,
     pub container: Option<ContainerInfo>,
 }
@@ -268,7 +271,7 @@ pub struct JobSummary {
 pub const PROMPT_PREVIEW_CHARS: usize = 200;
 
 impl Job {
-    /// The job as lists return it.
+    /// The job as lists return it, without what it does now.
     pub fn summary(&self) -> JobSummary {
         let job = self.clone();
         JobSummary {
@@ -302,6 +305,7 @@ impl Job {
             last_activity_at: job.last_activity_at,
             cancel_requested_at: job.cancel_requested_at,
             finished_at: job.finished_at,
+            activity: None,
             usage: job.usage,
             container: job.container,
         }

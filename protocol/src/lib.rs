@@ -19,6 +19,7 @@ mod names;
 mod problem;
 mod routine;
 mod rpc;
+mod status;
 mod thread;
 mod worker;
 
@@ -50,7 +51,10 @@ pub use chat::{
 pub use event::{
     EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep,
     agent_event::AgentEvent,
-    instance_event::{AnyEventData, EventSubject, InstanceEvent, InstanceEventData, InstanceEventKind, RoutineChange},
+    instance_event::{
+        AnyEventData, EventSubject, InstanceEvent, InstanceEventData, InstanceEventKind, JobStreamPosition,
+        LiveJobEvent, RoutineChange, StreamPosition,
+    },
 };
 pub use execution::{Execution, WorkId};
 pub use gate::{
@@ -88,6 +92,7 @@ pub use routine::{
     },
 };
 pub use rpc::{JSON_RPC_VERSION, RpcError, RpcErrorData, RpcRequest, RpcResponse};
+pub use status::{DiskStatus, ModelStatus, ReadinessState, SandboxStatus, ServerStatus, SlotStatus};
 pub use thread::{
     ChatContent, ChatDelta, ChatEventKind, ChatHistory, ChatMessage, ChatStatus, ChatThread, DeltaPiece, LineOrigin,
     MAIN_THREAD, MessageReceipt, SendMessage, ThreadState,

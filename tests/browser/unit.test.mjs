@@ -250,6 +250,37 @@ test("after missed events the stream begins again from now", async () => {
   assert.deepEqual([asked.slice(0, 2), seen], [["/api/events?kind=state", "/api/events?kind=state"], ["resync"]]);
 });
 
+test("what a job does now has no position, and a position is no event", async () => {
+  const { follow, position } = await load("live");
+  const seen = [];
+  const now = '{"kind":"job","data":{"id":"j"}}';
+  const answers = [`id: 5\n\nevent: job\ndata: ${now}\n\nevent: position\ndata: {"cursor":9,"now":""}\n\n`];
+  globalThis.fetch = async () => {
+    const body = answers.shift();
+    return body ? new Response(body) : new Response(null, { status: 204 });
+  };
+  const live = follow({ kinds: ["job"], onEvent: (event) => seen.push(event), onResync: () => seen.push("resync") });
+  for (let turn = 0; turn < 100 && seen.length === 0; turn += 1) await new Promise((resolve) => setTimeout(resolve, 10));
+  assert.deepEqual([seen, position()], [[{ ...JSON.parse(now), cursor: 5 }], 5]);
+  live.stop();
+});
+
+test("a job is known from its events until it is deleted", async () => {
+  const { jobs, push } = await load("store");
+  globalThis.fetch = async () => new Response("{}", { headers: { "Content-Type": "application/json" } });
+  globalThis.requestAnimationFrame ??= (run) => setTimeout(run, 0);
+  globalThis.cancelAnimationFrame ??= clearTimeout;
+  const apply = async (...events) => {
+    for (const event of events) push(event);
+    await new Promise((resolve) => setTimeout(resolve, 300));
+  };
+  const job = (cursor, state) => ({ kind: "job", cursor, data: { id: "j1", title: "t", state } });
+  await apply(job(3, "pending"), job(5, "in_progress"), job(4, "pending"));
+  assert.deepEqual(jobs.get("j1"), { id: "j1", title: "t", state: "in_progress" });
+  await apply({ kind: "job_deleted", cursor: 6, data: { id: "j1" } });
+  assert.equal(jobs.get("j1"), undefined);
+});
+
 test("an answer that is cut is a failure", async () => {
   const headers = { "Content-Type": "application/json" };
   globalThis.fetch = async () => new Response('{"items": [', { headers });

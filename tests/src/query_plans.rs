@@ -60,8 +60,8 @@ const ALLOWED: &[(&str, &str)] = &[
 /// Texts in the source that are continued at run time, whole or up to a comma: the statements are checked by the stories
 /// that run them.
 const BEGINNINGS: &[&str] = &[
-    "SELECT cursor, at, kind, user_id, job_id, run_id, routine_id, thread_id, gate_id,",
-    "SELECT events.cursor, events.at, events.kind, jobs.user_id, events.job_id,",
+    "SELECT cursor, NULL AS seq, NULL AS attempt, at, kind, user_id, job_id, run_id, routine_id, thread_id, gate_id,",
+    "SELECT events.cursor, events.seq, events.attempt, events.at, events.kind, jobs.user_id, events.job_id,",
     "SELECT cursor, job_id, seq, attempt, at, kind, data FROM events WHERE job_id =",
     "SELECT id FROM firings",
     "SELECT id FROM jobs",

@@ -61,6 +61,7 @@ impl EventStream {
                     return Some(StreamMessage::End { state, seq: value["seq"].as_i64().expect("end has a seq") });
                 }
                 Some("resync") => return Some(StreamMessage::Resync(value)),
+                Some("position") => assert_eq!(message.id, None, "a position must not change where a client resumes"),
                 kind => {
                     let event: Event = serde_json::from_value(value).expect("an event");
                     assert_eq!(message.id, Some(event.seq.to_string()));
@@ -112,6 +113,13 @@ pub enum InstanceMessage {
     Event(Box<InstanceEvent>),
     /// The position has changed without an event.
     Position(i64),
+    /// Something that is not stored.
+    Live {
+        /// Its name.
+        event: String,
+        /// Its data.
+        data: Value,
+    },
     /// Older events were removed.
     Resync(Value),
 }
@@ -142,6 +150,10 @@ impl InstanceStream {
                 assert_eq!(position, None, "`resync` must not have an id, which would change the resume position");
                 return Some(InstanceMessage::Resync(value));
             }
+            if position.is_none() {
+                assert!(value.get("cursor").is_none() || message.event.as_deref() == Some("position"), "{value}");
+                return Some(InstanceMessage::Live { event: message.event.unwrap_or_default(), data: value });
+            }
             assert_eq!(message.event.as_deref(), value["kind"].as_str());
             let event: InstanceEvent = serde_json::from_value(value).expect("an event");
             assert_eq!(position, Some(event.cursor));
@@ -154,7 +166,7 @@ impl InstanceStream {
         loop {
             match self.next().await {
                 Some(InstanceMessage::Event(event)) => return *event,
-                Some(InstanceMessage::Position(_)) => {}
+                Some(InstanceMessage::Position(_) | InstanceMessage::Live { .. }) => {}
                 other => panic!("expected an event, got {other:?}"),
             }
         }
@@ -187,7 +199,7 @@ impl ChatStream {
         loop {
             let message = crate::within("the stream's next message", self.0.next()).await?.ok()?;
             let id = message.id.as_ref().map(|id| id.parse().expect("the id is a cursor"));
-            let Some(data) = message.data else { continue };
+            let Some(data) = message.data.filter(|_| message.event.as_deref() != Some("position")) else { continue };
             let data = serde_json::from_str(&data).expect("data is JSON");
             return Some(ChatStreamMessage { id, event: message.event.unwrap_or_default(), data });
         }

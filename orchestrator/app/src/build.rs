@@ -9,6 +9,7 @@ mod routines;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use chrono::{DateTime, Utc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::open::check;
@@ -28,8 +29,8 @@ use base::clock::Clock;
 use chat::{ChatEngine, ChatParts, Chats, Heartbeats, LiveEvents, send_rates};
 use config::{Config, SandboxMode};
 use dispatch::{
-    AttemptRegistry, DispatcherWaker, JobSubmitter, NotificationDestinations, OpenJobs, Prober, RoutineEditor,
-    RoutineMatchers, RoutineWaker, Sandbox, WorkerListeners, WorkspaceMeasurer,
+    AttemptRegistry, DispatcherWaker, JobSubmitter, NotificationDestinations, OpenJobs, Prober, Readiness,
+    ReadinessWatch, RoutineEditor, RoutineMatchers, RoutineWaker, Sandbox, WorkerListeners, WorkspaceMeasurer,
 };
 use egress::EgressClient;
 use engine::{Docker, DockerSettings, Engine};
@@ -72,6 +73,7 @@ impl App {
         let ticks = core.ticks();
         let pending_events = core.event_handler(core.store.control());
         let notification_sender = core.notification_sender();
+        let readiness_watch = core.readiness_watch(&config);
         let public_api = core.public_api(&config, tools, (chats, routines), metrics_endpoint);
         Ok(Self {
             control: ControlLoops {
@@ -94,6 +96,7 @@ impl App {
                 store: core.store.control(),
                 metrics: core.metrics.clone(),
             },
+            readiness_watch,
             gate_expiry: GateExpiry { store: core.store.control(), clock: core.clock.clone() },
             ticks,
             pending_events,
@@ -113,6 +116,7 @@ impl App {
 struct Core {
     instance: InstanceId,
     clock: Clock,
+    started_at: DateTime<Utc>,
     metrics: Metrics,
     store: Store,
     open_jobs: Arc<OpenJobs>,
@@ -201,6 +205,7 @@ impl Core {
             request_tasks,
             drain: CancellationToken::new(),
             routine_matchers: Arc::new(RoutineMatchers::new(clock.clone())),
+            started_at: clock.now(),
             clock,
             metrics,
             store,
@@ -255,7 +260,7 @@ impl Core {
             instance: self.instance,
             key: Arc::clone(&self.key),
             clock: self.clock.clone(),
-            sandbox: Arc::clone(&self.sandbox),
+            readiness: self.readiness(config),
             workspaces: self.workspaces.clone(),
             retention: workspace_retention(config),
             secrets: Arc::clone(&self.secrets),
@@ -277,6 +282,22 @@ impl Core {
             drain: self.drain.clone(),
             limits: RequestLimits::default(),
         })
+    }
+
+    fn readiness(&self, config: &Config) -> Readiness {
+        Readiness {
+            sandbox: Arc::clone(&self.sandbox),
+            gateway: Arc::clone(&self.gateway),
+            free_space: self.free_space.clone(),
+            model: config.defaults.model.as_ref().unwrap_or(&config.llm.primary.model).clone(),
+            slots: config.max_parallel_jobs,
+            started_at: self.started_at,
+        }
+    }
+
+    fn readiness_watch(&self, config: &Config) -> ReadinessWatch {
+        let (readiness, store) = (self.readiness(config), self.store.control());
+        ReadinessWatch { readiness, store, clock: self.clock.clone() }
     }
 
     /// The ticks that wake control loops, besides what wakes them.

@@ -33,7 +33,7 @@ use chat::{ChatEngine, Heartbeats};
 use config::Config;
 use dispatch::{
     DatabaseWatch, DiskSweep, Dispatcher, EngineWatch, EventHandler, JobSubmitter, NotificationSender, Prober,
-    WorkerListeners,
+    ReadinessWatch, WorkerListeners,
 };
 use engine::Engine;
 use hooks::JobEndNotices;
@@ -77,6 +77,7 @@ pub struct App {
     mcp: Arc<McpClient>,
     submitter: Arc<JobSubmitter>,
     job_end_notices: JobEndNotices,
+    readiness_watch: ReadinessWatch,
     gate_expiry: GateExpiry,
     ticks: Ticks,
     pending_events: Arc<EventHandler>,

@@ -41,6 +41,8 @@ impl App {
         tasks.spawn("retention sweep", |drain| self.retention.run(retention_tick, drain));
         tasks.spawn("MCP connections", |drain| self.mcp.run(drain));
         tasks.spawn("notices of ended jobs", |drain| self.job_end_notices.run(drain));
+        let readiness_tick = self.ticks.notify(Tick::Second);
+        tasks.spawn("readiness watch", |drain| self.readiness_watch.run(readiness_tick, drain));
         let gate_tick = self.ticks.notify(Tick::Second);
         tasks.spawn("gate expiry", |drain| self.gate_expiry.run(gate_tick, drain));
         tasks.spawn("ticks", |drain| self.ticks.run(drain));

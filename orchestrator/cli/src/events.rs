@@ -149,6 +149,8 @@ fn of_instance(data: &InstanceEventData) -> String {
         InstanceEventData::GateRequired(gate) => format!("{} {}", gate.tool, gate.parameters),
         InstanceEventData::GateResolved(gate) => format!("{} {}", gate.tool, gate.state),
         InstanceEventData::ThreadState { state, .. } => state.to_string(),
+        InstanceEventData::Job(job) => format!("{} {}", job.state, job.title),
+        InstanceEventData::JobDeleted { .. } => String::new(),
         InstanceEventData::NotificationsRead { unread_count, .. } => format!("{unread_count} unread"),
         InstanceEventData::Notification(notification) => format!("{}: {}", notification.title, notification.text),
         InstanceEventData::ChatMessage { message, .. } => of_entry(&message.content),
@@ -162,6 +164,10 @@ fn of_instance(data: &InstanceEventData) -> String {
                 routine.name,
                 serde_json::to_value(change).unwrap_or_default().as_str().unwrap_or_default()
             )
+        }
+        InstanceEventData::Readiness(state) => {
+            let reason = state.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+            format!("{}{reason}", if state.ready { "ready" } else { "not ready" })
         }
         InstanceEventData::Cron(event) => {
             let status = event.status.as_ref().map(|status| format!(" ({status})")).unwrap_or_default();

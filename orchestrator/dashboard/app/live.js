@@ -11,7 +11,7 @@ import { openStream } from "./stream.js";
 /** @typedef {import("./stream.js").Connection} Connection */
 /** @typedef {{ kinds: string[], onEvent: (event: InstanceEvent) => void, onResync: () => void }} Follower */
 /** @typedef {{ type: "hello" } | { type: "connection", connection: Connection, cursor: number | null }
- *   | { type: "position", cursor: number, event: InstanceEvent | null } | { type: "resync" }} Note */
+ *   | { type: "position", cursor: number, event: InstanceEvent | null } | { type: "live", event: InstanceEvent } | { type: "resync" }} Note */
 
 /** A tab without locks keeps its stream for so long after it is hidden. */
 const HIDDEN_MS = 30_000;
@@ -83,6 +83,11 @@ export function follow({ kinds, onEvent, onResync }) {
         } else if (id !== null) {
           take(Number(id), content);
           post({ type: "position", cursor: Number(id), event: content });
+        } else if (content !== null) {
+          // It is not stored: it is as of what was read last.
+          const now = { ...content, cursor: position() };
+          onEvent(now);
+          post({ type: "live", event: now });
         }
       },
     });
@@ -97,6 +102,7 @@ export function follow({ kinds, onEvent, onResync }) {
       connect(note.connection);
       if (note.cursor !== null && cursor.value === null) cursor.value = note.cursor;
     } else if (note.type === "position") take(note.cursor, note.event);
+    else if (note.type === "live") onEvent(note.event);
     else resync();
   };
 

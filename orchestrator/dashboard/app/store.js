@@ -220,9 +220,9 @@ export const resyncs = signal(0);
 // Without a connection a read would fail as well; `wake` is called when there is one.
 const isPaused = () => document.hidden || connection.value.state === "reconnecting" || connection.value.state === "login";
 
-/** A job without its long texts. @param {schemas["Job"]} job @returns {Job} */
+/** A job without its long texts; what it does now, only events and lists tell. @param {schemas["Job"]} job @returns {Job} */
 function summary({ prompt, result, metadata, queue_position, ...rest }) {
-  return { ...rest, prompt_preview: prompt.slice(0, PREVIEW_CHARS) };
+  return { ...rest, prompt_preview: prompt.slice(0, PREVIEW_CHARS), activity: (rest.state === "in_progress" && jobs.get(rest.id)?.activity) || null };
 }
 
 /** Takes a job that was read as a whole. @param {schemas["Job"]} job @param {number} seen */
@@ -230,15 +230,10 @@ export const putJob = (job, seen) => jobs.put(summary(job), seen);
 
 const jobFetcher = createFetcher(async (id) => {
   const seen = position();
-  try {
-    putJob(await get("/api/jobs/{id}", { path: { id } }), seen);
-  } catch (error) {
-    if (error instanceof ApiError && error.status === 404) jobs.drop(id);
-    throw error;
-  }
+  putJob(await get("/api/jobs/{id}", { path: { id } }), seen);
 }, { gapMs: OBJECT_GAP_MS, isPaused });
 
-/** Reads a job soon. */
+/** Reads a job soon whose title is not known. */
 export const wantJob = jobFetcher.want;
 
 /** Takes a gate that was read. One that was resolved never waits again. @param {schemas["Gate"]} gate @param {number} seen */
@@ -384,24 +379,20 @@ export function watchServer() {
 
 /** What each kind of event changes. A kind that is not here is not asked for. */
 const HANDLERS = {
-  /** @param {Extract<InstanceEvent, { kind: "state" }>} event */
-  state({ job_id: id, cursor, at, data }) {
-    /** @type {Partial<Job>} */
-    const change = { state: data.to, reason: data.reason ?? null, message: data.message ?? null, last_activity_at: at };
-    if (FINISHED.has(data.to)) change.finished_at = at;
-    if (data.to === "in_progress") change.started_at = jobs.get(id)?.started_at ?? at;
-    jobs.merge(id, cursor, change);
-    // The event has neither the title nor what the job has used.
-    jobFetcher.want(id);
+  /** @param {Extract<InstanceEvent, { kind: "job" }>} event */
+  job({ cursor, data }) {
+    const before = jobs.get(data.id)?.state;
+    jobs.put(data, cursor);
+    if (data.state === before) return;
     readCounts();
     renewServer();
   },
-  /** The event has no message. */
-  readiness: () => void renewServer(),
-  /** @param {Extract<InstanceEvent, { kind: "llm_call" }>} event */
-  llm_call({ job_id: id, cursor, at }) {
-    if (jobs.merge(id, cursor, { last_activity_at: at })) jobFetcher.want(id);
+  /** @param {Extract<InstanceEvent, { kind: "job_deleted" }>} event */
+  job_deleted({ cursor, data }) {
+    jobs.drop(data.id, cursor);
+    readCounts();
   },
+  readiness: () => void renewServer(),
   /** @param {Extract<InstanceEvent, { kind: "gate_required" }>} event */
   gate_required({ cursor, data }) {
     putGate(data, cursor);
@@ -493,7 +484,7 @@ function forget() {
 /** Forgets everything: it was another session's. */
 export function clear() {
   forget();
-  for (const fetcher of [countsFetcher, gatesFetcher, unreadFetcher, serverFetcher]) fetcher.clear();
+  for (const fetcher of [jobFetcher, countsFetcher, gatesFetcher, unreadFetcher, serverFetcher]) fetcher.clear();
   counts.value = null;
   server.value = null;
   unread.value = null;

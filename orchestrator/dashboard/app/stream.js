@@ -104,6 +104,8 @@ export function openStream({ url, after = null, onMessage, onConnection }) {
 
   const parse = () => createParser((message) => {
     if (message.id !== null) position = message.id;
+    // It is for clients that do not see the bytes.
+    if (message.event === "position") return;
     // The owner may have closed the stream during the last message.
     if (!isClosed) onMessage(message);
   });

@@ -11,6 +11,7 @@ mod listeners;
 mod notifications;
 mod open_jobs;
 pub mod plan;
+mod readiness;
 mod routines;
 mod sandbox;
 mod submit;
@@ -35,6 +36,7 @@ pub use notifications::{
     sender::NotificationSender,
 };
 pub use open_jobs::{DatabaseWatch, OpenJobs};
+pub use readiness::{Readiness, ReadinessWatch};
 pub use routines::{
     editor::{ManualRun, RoutineCaller, RoutineEditor, RoutineError},
     run_jobs::RunJobs,

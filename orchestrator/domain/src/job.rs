@@ -3,6 +3,7 @@
 //! A transition consumes the record, refuses what the stage does not allow, and returns the new record with the events
 //! to append; the store writes both in one transaction. Never does I/O, never reads a clock.
 
+mod activity;
 mod brief;
 mod cancel;
 mod children;
@@ -19,6 +20,7 @@ use protocol::{
     ContainerInfo, EventData, Job, JobId, JobReason, JobResult, JobState, Limits, PartialResult, Placement, Usage,
 };
 
+pub use activity::activity_since;
 pub use brief::{Brief, RunLink, without_title};
 pub use children::{ChildRefused, Descendants, MAX_DEPTH, Parent};
 pub use open::{AttemptContainer, OpenActivity, OpenJob, OpenStage};

@@ -30,7 +30,7 @@ use base::{
     clock::Clock,
     per_user_semaphore::{PerUserSemaphore, Permit},
 };
-use dispatch::{DispatcherWaker, JobSubmitter, RoutineEditor, Sandbox};
+use dispatch::{DispatcherWaker, JobSubmitter, Readiness, RoutineEditor};
 use domain::settings::SettingsBounds;
 use llm::Gateway;
 use protocol::{ErrorCode, InstanceId, LlmCallRecord, Page, ToolActionRecord, WorkId};
@@ -108,7 +108,7 @@ pub struct PublicParts {
     pub key: Arc<SigningKey>,
     pub clock: Clock,
     /// Whether jobs can run.
-    pub sandbox: Arc<Sandbox>,
+    pub readiness: Readiness,
     pub workspaces: Workspaces,
     /// How long workspaces are kept.
     pub retention: RetentionPeriod,

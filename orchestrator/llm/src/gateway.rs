@@ -243,6 +243,11 @@ impl Gateway {
         self.providers().map(health).collect()
     }
 
+    /// Whether calls of at least one provider go through, if only for a trial.
+    pub fn is_any_asked(&self) -> bool {
+        self.providers().any(|provider| provider.breaker_state() != BreakerState::Open)
+    }
+
     /// The highest cost of an attempt at a request, at the highest prices of the providers that may be asked.
     pub fn estimate(&self, request: &CompletionRequest, context: &CallContext<'_>) -> CallEstimate {
         let mut estimate = CallEstimate {

@@ -11,6 +11,8 @@ use futures_util::{Stream, TryStreamExt as _};
 use protocol::{CallId, EventData, EventKind, FinishReason, JobId};
 use sqlx::{FromRow, QueryBuilder, Sqlite};
 
+use domain::job::activity_since;
+
 use super::{
     Connection, Store, StoreError, StoredEvent,
     sqlite::{
@@ -151,11 +153,13 @@ impl Store {
         let stamp = EventStamp { job, attempt, at: now };
         self.write(transaction!(|tx| {
             let numbered: Option<Numbered> = sqlx::query_as(
-                "UPDATE jobs SET last_seq = last_seq + 1 \
+                "UPDATE jobs SET last_seq = last_seq + 1, \
+                 activity = CASE WHEN $3 IS NULL THEN activity ELSE NULLIF($3, '') END \
                  WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck') RETURNING last_seq, user_id",
             )
             .bind(job)
             .bind(i64::from(attempt))
+            .bind(activity_since(&event))
             .fetch_optional(&mut tx.db)
             .await?;
             match numbered {

@@ -144,6 +144,16 @@ impl Store {
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
+    /// The number of jobs that wait for a slot of a container.
+    pub async fn count_queued(&self) -> Result<u64, StoreError> {
+        let queued: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM jobs WHERE state = 'pending' AND held = FALSE AND placement = 'container'",
+        )
+        .fetch_one(&self.read)
+        .await?;
+        Ok(count(queued))
+    }
+
     /// All running jobs that have a container. An inconsistent row does not affect the others.
     pub async fn running(&self) -> Result<Vec<RunningJob>, StoreError> {
         let rows: Vec<Row<RunningRow>> =
@@ -223,6 +233,7 @@ pub(super) async fn create(
     let Step { job, events, .. } = job.created();
     insert(&mut tx.db, &job).await?;
     events::append(tx, EventStamp { job: job.id, attempt: 0, at: now }, &events).await?;
+    json::events::append(tx, job.id, now).await?;
     if let Some(key) = key {
         accepted::answer(&mut tx.db, key, (201, text(&job.to_api())?), Some(job.id), now).await?;
     }

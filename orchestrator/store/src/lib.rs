@@ -69,7 +69,7 @@ pub use events::{
 pub use jobs::{
     CreateOutcome, MAX_HELD_PER_USER, MAX_PENDING, MAX_PENDING_PER_USER, QueueFull, RunningJob,
     deletion::JobDeletion,
-    json::{JobJson, JobPage, TokenChecked},
+    json::{JobJson, JobPage, TokenChecked, events::JobAtWork},
     lifecycle::{Reported, Transition},
     list::JobFilter,
     open_jobs::{JobChange, OpenJobs, RevisionSum},

@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ChatMessage, EventData, EventKind, Gate, GateId, JobId, Notification, NotificationId, Routine, RoutineCronEvent,
-    RoutineId, RoutineRun, RunId, ThreadId, ThreadState, names::wire_enum,
+    ChatMessage, EventData, EventKind, Gate, GateId, JobId, JobSummary, Notification, NotificationId, ReadinessState,
+    Routine, RoutineCronEvent, RoutineId, RoutineRun, RunId, ThreadId, ThreadState, names::wire_enum,
 };
 
 /// One item of `GET /api/events`.
@@ -16,9 +16,17 @@ pub struct InstanceEvent {
     pub v: u8,
     /// Increases over the whole instance, with gaps.
     pub cursor: i64,
+    /// Of an event of a job: its number in the job, from 1 without gaps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = i64, required = false))]
+    pub seq: Option<i64>,
+    /// Of an event of a job: the attempt that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u32, required = false))]
+    pub attempt: Option<u32>,
     /// When the orchestrator wrote it.
     pub at: DateTime<Utc>,
-    /// The user whose job, thread, gate or notification it is about.
+    /// The user whose job, thread, gate or notification it is about; empty for what concerns everybody.
     pub user_id: String,
     /// What it is about.
     #[serde(flatten)]
@@ -26,6 +34,44 @@ pub struct InstanceEvent {
     /// `kind` and `data`.
     #[serde(flatten)]
     pub data: AnyEventData,
+}
+
+/// What a job does between its transitions, in `GET /api/events`. It is not stored: it has no cursor, and its message no id.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LiveJobEvent {
+    /// Version of this shape: 1.
+    pub v: u8,
+    /// When it was so.
+    pub at: DateTime<Utc>,
+    /// The user whose job it is.
+    pub user_id: String,
+    /// The job.
+    pub job_id: JobId,
+    /// `job`.
+    pub kind: InstanceEventKind,
+    /// The job.
+    pub data: Box<JobSummary>,
+}
+
+/// How far a stream has got: the data of `event: position`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct StreamPosition {
+    /// There are no other events up to this cursor.
+    pub cursor: i64,
+    /// The server's time.
+    pub now: DateTime<Utc>,
+}
+
+/// The same of a job's own stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JobStreamPosition {
+    /// There are no other events up to this one.
+    pub seq: i64,
+    /// The server's time.
+    pub now: DateTime<Utc>,
 }
 
 /// The objects that an event is about. Ids that do not apply are absent.
@@ -89,6 +135,14 @@ pub enum InstanceEventData {
         #[serde(flatten)]
         message: Box<ChatMessage>,
     },
+    /// The job as lists show it, after a change of its state, a request to cancel it, or its creation. What changes while
+    /// it runs is not stored: see `LiveJobEvent`.
+    Job(Box<JobSummary>),
+    /// A job was deleted.
+    JobDeleted {
+        /// The job.
+        id: JobId,
+    },
     /// A user got a notification.
     Notification(Box<Notification>),
     /// A user marked notifications as read: one, or all up to one.
@@ -112,6 +166,8 @@ pub enum InstanceEventData {
     },
     /// What happened to a scheduled routine, in the shape of the `cron.*` calls.
     Cron(Box<RoutineCronEvent>),
+    /// Whether the server can run jobs has changed. It concerns everybody.
+    Readiness(ReadinessState),
 }
 
 /// What happened to a routine.
@@ -135,11 +191,14 @@ impl InstanceEventData {
             Self::GateResolved(_) => InstanceEventKind::GateResolved,
             Self::ThreadState { .. } => InstanceEventKind::ThreadState,
             Self::ChatMessage { .. } => InstanceEventKind::ChatMessage,
+            Self::Job(_) => InstanceEventKind::Job,
+            Self::JobDeleted { .. } => InstanceEventKind::JobDeleted,
             Self::Notification(_) => InstanceEventKind::Notification,
             Self::NotificationsRead { .. } => InstanceEventKind::NotificationsRead,
             Self::Run(_) => InstanceEventKind::Run,
             Self::Routine { .. } => InstanceEventKind::Routine,
             Self::Cron(_) => InstanceEventKind::Cron,
+            Self::Readiness(_) => InstanceEventKind::Readiness,
         }
     }
 
@@ -153,6 +212,8 @@ impl InstanceEventData {
             Self::ThreadState { thread_id, .. } | Self::ChatMessage { thread_id, .. } => {
                 EventSubject { thread_id: Some(*thread_id), ..none }
             }
+            Self::Job(job) => EventSubject { job_id: Some(job.id), ..none },
+            Self::JobDeleted { id } => EventSubject { job_id: Some(*id), ..none },
             Self::Notification(notification) => EventSubject {
                 job_id: notification.job_id,
                 run_id: notification.run_id,
@@ -160,7 +221,7 @@ impl InstanceEventData {
                 thread_id: notification.thread_id,
                 gate_id: notification.gate_id,
             },
-            Self::NotificationsRead { .. } => none,
+            Self::NotificationsRead { .. } | Self::Readiness(_) => none,
             Self::Run(run) => {
                 EventSubject { job_id: run.job_id, run_id: Some(run.id), routine_id: Some(run.routine_id), ..none }
             }
@@ -186,6 +247,8 @@ wire_enum! {
         Egress,
         Limit,
         Result,
+        Job,
+        JobDeleted,
         Run,
         Routine,
         Cron,
@@ -195,6 +258,7 @@ wire_enum! {
         ChatMessage,
         Notification,
         NotificationsRead,
+        Readiness,
     }
 }
 
@@ -242,6 +306,8 @@ mod tests {
         let event = InstanceEvent {
             v: 1,
             cursor: 7,
+            seq: None,
+            attempt: None,
             at: DateTime::UNIX_EPOCH,
             user_id: "ada".to_owned(),
             subject: data.subject(),

@@ -4,6 +4,7 @@ mod api_document;
 mod events;
 mod floods;
 mod instance_events;
+mod job_events;
 mod limits;
 mod metrics;
 mod refusals;

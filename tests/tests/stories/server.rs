@@ -4,3 +4,4 @@ mod backup;
 mod drain;
 mod restarts;
 mod retention;
+mod status;

@@ -17,7 +17,7 @@ import { Details } from "./job/details.js";
 import { Files } from "./job/files.js";
 import { Prompt } from "./job/prompt.js";
 
-/** @typedef {import("../api.js").schemas["Job"]} Job */
+/** `activity` comes from the store. @typedef {import("../api.js").schemas["Job"] & { activity?: string | null | undefined }} Job */
 
 export const title = T.job.title;
 
@@ -158,6 +158,7 @@ function Head({ job }) {
       ${isWaiting && job.held && html`<span class="note">${T.job.held}</span>`}
       ${isWaiting && job.queue_position && html`<span class="note">${T.job.position(job.queue_position)}</span>`}
       ${job.cancel_requested_at && !FINISHED.has(job.state) && html`<span class="note">${T.now.cancelling}</span>`}
+      ${job.state === "in_progress" && job.activity && html`<span class="note"><${Text}>${job.activity}<//></span>`}
       ${why && html`<span class="note"><${Text}>${why}<//></span>`}
       ${job.container && html`<span class="note">${T.job.sandbox} <${Text}>${job.container.runtime}<//></span>`}</p>
   `;

@@ -238,6 +238,6 @@ fn named(thread: &str) -> Result<ThreadRef, ApiError> {
 }
 
 /// The thread, if it exists and the caller may see it.
-async fn authorize(api: &PublicApi, who: &Identity, thread: &str) -> Result<OwnedThread, ApiError> {
+pub(super) async fn authorize(api: &PublicApi, who: &Identity, thread: &str) -> Result<OwnedThread, ApiError> {
     visible(who, api.store.chat_thread(&who.user, &named(thread)?).await?, |thread| &thread.user)
 }

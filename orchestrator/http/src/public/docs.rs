@@ -10,7 +10,9 @@ mod schemas;
 mod streams;
 mod unions;
 
-use protocol::{ChatDelta, ChatStatus, ErrorCode, Event, InstanceEvent, Problem};
+use protocol::{
+    ChatDelta, ChatStatus, ErrorCode, Event, InstanceEvent, JobStreamPosition, LiveJobEvent, Problem, StreamPosition,
+};
 use serde_json::Value;
 use utoipa::{
     Modify, OpenApi,
@@ -52,7 +54,9 @@ get the next page. Unknown fields and parameters are refused. Features that this
         (name = "operation", description = "Usage, audit log and metrics."),
         (name = "health", description = "The state of the server."),
     ),
-    components(schemas(Problem, ErrorCode, ChatDelta, ChatStatus, Event, InstanceEvent)),
+    components(schemas(
+        Problem, ErrorCode, ChatDelta, ChatStatus, Event, InstanceEvent, LiveJobEvent, JobStreamPosition, StreamPosition
+    )),
 )]
 struct Base;
 

@@ -1,7 +1,11 @@
 //! `GET /api/events`: the events of the instance that the caller may see, as a stream or as a page. The stream has no end.
 //!
-//! Owns where the stream starts. Events of others are skipped on the server; a message that has only an id then tells the client
-//! how far it has got, so that a resume does not skip them again.
+//! Owns what a caller may ask for, and where the stream starts.
+
+mod live_chat;
+mod live_jobs;
+mod reader;
+mod source;
 
 use auth::Identity;
 use axum::{
@@ -10,20 +14,18 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse, Response, sse::Event as Sse},
 };
-use protocol::{InstanceEvent, InstanceEventKind};
+use protocol::{InstanceEvent, InstanceEventKind, JobId};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use store::{EventSubscription, InstanceEventFilter, Store, StoreError, StoredInstanceEvent, Topic};
+use store::{InstanceEventFilter, OwnedThread, StoredInstanceEvent, Topic};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+use self::live_jobs::LiveJobs;
+pub(super) use self::{live_chat::LiveChat, reader::InstanceReader, source::InstanceEvents};
 use super::{
-    PublicApi,
-    request::{ApiQuery, Caller, cursor, filter},
-    response::{
-        negotiate::wants_page,
-        stream::{self, BATCH, Batch, EventSource, Next, named},
-    },
+    PublicApi, chat,
+    request::{ApiQuery, Caller, authorize_job, cursor, filter},
+    response::{negotiate::wants_page, stream},
 };
 use crate::problem::ApiError;
 
@@ -44,6 +46,11 @@ struct EventParams {
     limit: Option<u32>,
     /// A kind, or several separated by commas.
     kind: Option<String>,
+    /// Id of a job; besides these kinds, all events of the job's own stream.
+    job: Option<JobId>,
+    /// A thread, named by its id or key; besides these kinds, all events of the thread, and in a stream its pieces of answers
+    /// and progress, as `GET /api/chat/events` sends them.
+    thread: Option<String>,
 }
 
 /// A page of the instance's events.
@@ -61,7 +68,13 @@ struct InstanceEventList {
 ///
 /// Events of jobs, gates, chat threads and notifications in the order of their `cursor`: an admin's stream has those of all
 /// users, others have their own. The stream has no end; `Last-Event-ID` resumes it. A message that has only an id moves the
-/// position and nothing else. When events after the requested position were trimmed, or it lies beyond the last event, the
+/// position and nothing else.
+///
+/// A `job` event has the job as lists show it, and follows each of its transitions. While a job runs, a stream also has `job`
+/// messages without an id and a `cursor`, at most once in 2 seconds: they are not stored. An event of a job has its `seq`, so
+/// that a reader of `job=ID` can tell that it has all of them.
+///
+/// Every 15 seconds `event: position` tells how far the stream has got, and the server's time. When events after the requested position were trimmed, or it lies beyond the last event, the
 /// stream starts with `event: resync` and continues at the oldest stored event. With `Accept: application/json` the answer is
 /// a page.
 #[utoipa::path(
@@ -86,10 +99,23 @@ async fn events(
         return Err(ApiError::field("after", "must be at least 0"));
     }
     let kinds = filter::names("kind", params.kind.as_deref(), InstanceEventKind::ALL, InstanceEventKind::as_str)?;
-    let filter = InstanceEventFilter { user: (!who.role.sees_all()).then(|| who.user.clone()), kinds, thread: None };
+    if let Some(job) = params.job {
+        authorize_job(&api, &who, job).await?;
+    }
+    let thread = match &params.thread {
+        Some(thread) => Some(chat::authorize(&api, &who, thread).await?),
+        None => None,
+    };
+    let filter = InstanceEventFilter {
+        user: (!who.role.sees_all()).then(|| who.user.clone()),
+        kinds,
+        thread: None,
+        with_job: params.job,
+        with_thread: thread.as_ref().map(|owned| owned.thread.id),
+    };
     if !wants_page(&headers) {
         let after = stream::last_event_id(&headers, "the `cursor` of an event")?.or(params.after);
-        return open_stream(&api, who, filter, after).await;
+        return open_stream(&api, who, filter, (after, thread)).await;
     }
     let limit = cursor::limit(params.limit)?;
     let _permit = api.read_permit(&who).await?;
@@ -98,97 +124,24 @@ async fn events(
     Ok(Json(InstanceEventList { items: page.items, next_after }).into_response())
 }
 
-/// Cursors that are skipped before a message tells the client: about what a resume skips in a millisecond.
-const POSITION_INTERVAL: i64 = 1_000;
-
-/// Opens a stream of the events after `after`; without it, of those that are still to come.
+/// Opens a stream of the events after `after`; without it, of those that are still to come. With what is live of a thread.
 async fn open_stream(
     api: &PublicApi,
     who: Identity,
     filter: InstanceEventFilter,
-    after: Option<i64>,
+    (after, thread): (Option<i64>, Option<OwnedThread>),
 ) -> Result<Response, ApiError> {
     let permit = api.stream_permit(&who)?;
     let topic = filter.user.clone().map_or(Topic::AllUsers, Topic::User);
     let subscription = api.store.event_notifier().subscribe(topic);
-    let reader = InstanceReader::open(api.store.clone(), filter, after, message).await?;
-    Ok(stream::respond(api, who, permit, InstanceEvents { subscription, reader }))
-}
-
-struct InstanceEvents {
-    subscription: EventSubscription,
-    reader: InstanceReader,
-}
-
-impl EventSource for InstanceEvents {
-    async fn changed(&mut self) {
-        self.subscription.changed().await;
-    }
-
-    async fn read(&mut self) -> Result<Batch, StoreError> {
-        self.reader.read(i64::MAX).await
-    }
-}
-
-/// Reads the events of the instance that match a filter, one batch after the other.
-pub(super) struct InstanceReader {
-    store: Store,
-    filter: InstanceEventFilter,
-    message: fn(&StoredInstanceEvent) -> Sse,
-    /// Everything up to this cursor was read.
-    after: i64,
-    /// The client asked for a position that does not exist, and has not been told.
-    is_unknown: bool,
-    /// The largest deleted cursor that the client was told about.
-    trimmed: i64,
-    /// The position that the client would resume from, if it has one.
-    reported: Option<i64>,
-}
-
-impl InstanceReader {
-    /// A reader of the events after `after`, or of those that are still to come. Subscribe before.
-    pub(super) async fn open(
-        store: Store,
-        filter: InstanceEventFilter,
-        after: Option<i64>,
-        message: fn(&StoredInstanceEvent) -> Sse,
-    ) -> Result<Self, StoreError> {
-        let last = store.last_cursor().await?;
-        Ok(Self {
-            store,
-            filter,
-            message,
-            after: after.filter(|after| *after <= last).unwrap_or(if after.is_some() { 0 } else { last }),
-            // The client's position is of another database, such as one that was restored from a backup.
-            is_unknown: after.is_some_and(|after| after > last),
-            trimmed: 0,
-            reported: after,
-        })
-    }
-
-    /// Reads the next events up to a cursor.
-    pub(super) async fn read(&mut self, up_to: i64) -> Result<Batch, StoreError> {
-        let page = self.store.instance_events(&self.filter, self.after, BATCH).await?;
-        let mut messages = vec![];
-        let is_trimmed = page.trimmed > self.after && page.trimmed > self.trimmed;
-        if std::mem::take(&mut self.is_unknown) || is_trimmed {
-            let oldest = self.store.first_cursor_after(self.after).await?;
-            messages.push(named("resync", &json!({"cursor": oldest})));
-            self.trimmed = page.trimmed;
-        }
-        let read_to = page.read_to.min(up_to).max(self.after);
-        let next = if read_to < page.last.min(up_to) { Next::Read } else { Next::Wait };
-        for event in page.items.iter().take_while(|event| event.cursor <= up_to) {
-            self.reported = Some(event.cursor);
-            messages.push((self.message)(event));
-        }
-        self.after = read_to;
-        if self.reported.is_none_or(|reported| self.after - reported >= POSITION_INTERVAL) {
-            self.reported = Some(self.after);
-            messages.push(Sse::default().id(self.after.to_string()));
-        }
-        Ok(Batch { messages, next })
-    }
+    let live =
+        |owned: OwnedThread| LiveChat::new(api.chats.engine.live().subscribe(&owned.user), Some(owned.thread.id));
+    let chat = thread.map(live);
+    let has_jobs = filter.kinds.is_empty() || filter.kinds.contains(&InstanceEventKind::Job);
+    let jobs = has_jobs.then(|| LiveJobs::new(api.store.clone(), api.clock.clone(), filter.user.clone()));
+    let stored = InstanceReader::open(api.store.clone(), filter, after, message).await?;
+    let events = InstanceEvents::new(subscription, stored).with_chat(chat).with_jobs(jobs);
+    Ok(stream::respond(api, who, permit, events))
 }
 
 fn message(event: &StoredInstanceEvent) -> Sse {

@@ -1,17 +1,22 @@
-//! `GET /healthz`: the process is alive. `GET /readyz`: the server can accept jobs.
+//! `GET /healthz`: the process is alive. `GET /readyz`: the server can accept jobs. `GET /api/status`: what it can do now.
 
 use std::collections::BTreeMap;
 
 use axum::{Json, extract::State, http::StatusCode};
 use engine::{ReadinessReason, SandboxReadiness};
+use protocol::ServerStatus;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{PublicApi, request::MaybeCaller};
+use super::{
+    PublicApi,
+    request::{Caller, MaybeCaller},
+};
+use crate::problem::ApiError;
 
 pub(super) fn routes() -> OpenApiRouter<PublicApi> {
-    OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready))
+    OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready)).routes(routes!(status))
 }
 
 /// Liveness.
@@ -139,14 +144,15 @@ async fn ready(State(api): State<PublicApi>, MaybeCaller(who): MaybeCaller) -> (
     if let Err(error) = &store {
         tracing::warn!(error = error as &dyn std::error::Error, "store ping failed");
     }
-    let state = api.sandbox.state().await;
-    let (engine, mut sandbox, can) = parts(state);
+    let state = api.readiness.sandbox.state().await;
+    let is_able = api.readiness.of(&state).ready;
+    let (engine, mut sandbox) = parts(state);
     if engine.status == DISABLED {
         sandbox.jobs_left = jobs_left(&api).await;
     }
     // Without a sandbox no job needs the space.
     let no_space = api.uploads.ensure_space().err().filter(|_| engine.status != DISABLED);
-    let is_ready = store.is_ok() && can && no_space.is_none();
+    let is_ready = store.is_ok() && is_able;
     let is_admin = who.as_ref().is_some_and(|who| who.role.sees_all());
     let models = api.gateway.health().into_iter().map(|one| {
         let (learned, pinned, preset) =
@@ -166,6 +172,16 @@ async fn ready(State(api): State<PublicApi>, MaybeCaller(who): MaybeCaller) -> (
     };
     let readiness = if who.is_some() { readiness } else { readiness.without_details() };
     (if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, Json(readiness))
+}
+
+/// Returns what the server can do now.
+///
+/// Whether jobs can run, the slots of containers and the queue of all users, and the free space for workspaces. The event
+/// `readiness` of `GET /api/events` tells when `ready` or the state of a part changes.
+#[utoipa::path(get, path = "/api/status", operation_id = "get_status", tag = "health",
+    responses((status = 200, body = ServerStatus, description = "The state of the server.")))]
+async fn status(State(api): State<PublicApi>, _caller: Caller) -> Result<Json<ServerStatus>, ApiError> {
+    Ok(Json(api.readiness.status(&api.store, env!("CARGO_PKG_VERSION")).await?))
 }
 
 /// Engine status when the sandbox is disabled by configuration.
@@ -191,7 +207,7 @@ impl Readiness {
     }
 }
 
-fn parts(state: SandboxReadiness) -> (EnginePart, SandboxPart, bool) {
+fn parts(state: SandboxReadiness) -> (EnginePart, SandboxPart) {
     match state {
         SandboxReadiness::Ready(facts) => (
             EnginePart {
@@ -201,7 +217,6 @@ fn parts(state: SandboxReadiness) -> (EnginePart, SandboxPart, bool) {
                 runtime: Some(facts.runtime),
             },
             SandboxPart { state: "ready", reason: None, detail: None, posture: Some(facts.posture), jobs_left: None },
-            true,
         ),
         SandboxReadiness::NotReady { reason, detail } => {
             let status = match reason {
@@ -213,8 +228,7 @@ fn parts(state: SandboxReadiness) -> (EnginePart, SandboxPart, bool) {
             let sandbox =
                 SandboxPart { state: "not_ready", reason: reason_name, detail, posture: None, jobs_left: None };
             let engine = EnginePart { status, name: None, version: None, runtime: None };
-            // Disabled on purpose is not a failure.
-            (engine, sandbox, reason == ReadinessReason::DisabledByConfig)
+            (engine, sandbox)
         }
     }
 }

@@ -28,6 +28,7 @@ use crate::{
     },
 };
 use base::failpoint;
+use domain::job::activity_since;
 
 /// Rows in one INSERT of calls, ten values each.
 const CALLS_PER_STATEMENT: usize = 100;
@@ -222,6 +223,11 @@ impl<'a> Part<'a> {
         self.events.iter().map(|event| event.json.len() as u64).sum()
     }
 
+    /// What the job does after it; see [`activity_since`].
+    fn activity(&self) -> Option<String> {
+        self.events.iter().rev().find_map(|event| activity_since(&event.data))
+    }
+
     /// Its rows, numbered so that the last one is `last_seq`.
     fn rows(&self, last_seq: i64) -> impl Iterator<Item = NewRow<'a>> {
         let (stamp, first) = (self.stamp, last_seq - column(self.events.len() as u64) + 1);
@@ -249,7 +255,8 @@ async fn advance(tx: &mut WriteTx, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uui
     if parts.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let mut update = QueryBuilder::<Sqlite>::new("WITH batch (id, attempt, known, until, events, tool_calls, at) AS (");
+    let mut update =
+        QueryBuilder::<Sqlite>::new("WITH batch (id, attempt, known, until, events, tool_calls, at, activity) AS (");
     update.push_values(parts, |mut row, part| {
         let EventStamp { job, attempt, at } = part.stamp;
         let tool_calls = part.events.iter().filter(|event| event.data.kind() == EventKind::ToolUse).count();
@@ -259,11 +266,13 @@ async fn advance(tx: &mut WriteTx, parts: Vec<&Part<'_>>) -> Result<BTreeMap<Uui
             .push_bind(column(part.until))
             .push_bind(column(part.events.len() as u64))
             .push_bind(column(tool_calls as u64))
-            .push_bind(at);
+            .push_bind(at)
+            .push_bind(part.activity());
     });
     update.push(
         ") UPDATE jobs SET last_seq = jobs.last_seq + batch.events, last_client_seq = batch.until, last_activity_at = batch.at, \
-         tool_calls = MIN(jobs.tool_calls + batch.tool_calls, json_extract(jobs.limits, '$.max_tool_calls')) \
+         tool_calls = MIN(jobs.tool_calls + batch.tool_calls, json_extract(jobs.limits, '$.max_tool_calls')), \
+         activity = CASE WHEN batch.activity IS NULL THEN jobs.activity ELSE NULLIF(batch.activity, '') END \
          FROM batch WHERE jobs.id = batch.id \
          AND jobs.attempt = batch.attempt AND jobs.last_client_seq = batch.known AND jobs.state IN ('in_progress', 'stuck') \
          RETURNING jobs.id, jobs.last_seq, jobs.user_id",

@@ -7,7 +7,8 @@
 
 use chrono::{DateTime, Utc};
 use protocol::{
-    EventSubject, GateId, InstanceEventData, InstanceEventKind, JobId, JobState, RoutineId, RunId, ThreadId,
+    EventSubject, GateId, InstanceEventData, InstanceEventKind, JobId, JobState, ReadinessState, RoutineId, RunId,
+    ThreadId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -31,6 +32,8 @@ const MAX_SCANNED: i64 = 5_000;
 const PAGE_BYTES: usize = 1024 * 1024;
 /// Rows that one transaction of the retention sweep deletes, so that other writes do not wait long.
 const ROWS_PER_BATCH: i64 = 5_000;
+/// The user of events that concern everybody. No user has an empty name.
+const EVERYBODY: &str = "";
 
 /// Which events of the instance to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,6 +44,10 @@ pub struct InstanceEventFilter {
     pub kinds: Vec<InstanceEventKind>,
     /// Only events of this thread.
     pub thread: Option<ThreadId>,
+    /// Besides these kinds, all events of this job.
+    pub with_job: Option<JobId>,
+    /// Besides these kinds, all events of this thread.
+    pub with_thread: Option<ThreadId>,
 }
 
 /// Events of the instance in order, and how far they were read.
@@ -67,6 +74,10 @@ impl InstanceEventPage {
 pub struct StoredInstanceEvent {
     v: u8,
     pub cursor: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
     at: DateTime<Utc>,
     pub kind: InstanceEventKind,
     pub user_id: String,
@@ -119,7 +130,7 @@ pub(crate) async fn append(
     let results = tx.run(batch).await?;
     let written: Option<(i64,)> = results.get(1).map(StatementResult::decode_first).transpose()?.flatten();
     let (cursor,) = written.ok_or_else(|| inconsistent("seq"))?;
-    tx.notify(Topic::User(user.to_owned()));
+    tx.notify(if user == EVERYBODY { Topic::Everybody } else { Topic::User(user.to_owned()) });
     Ok(cursor)
 }
 
@@ -223,6 +234,26 @@ impl Store {
         Ok(first)
     }
 
+    /// Stores the event of a change of readiness, unless the last one has the same state. A server that was always ready
+    /// has none.
+    pub async fn announce_readiness(&self, state: &ReadinessState, now: DateTime<Utc>) -> Result<(), StoreError> {
+        let state = state.clone();
+        self.write(transaction!(|tx| {
+            let last: Option<String> = sqlx::query_scalar(
+                "SELECT data FROM instance_events WHERE user_id = '' AND kind = 'readiness' ORDER BY cursor DESC LIMIT 1",
+            )
+            .fetch_optional(&mut tx.db)
+            .await?;
+            let last: Option<ReadinessState> = last.and_then(|data| serde_json::from_str(&data).ok());
+            let is_known = last.map_or(state.ready && state.model_ready, |last| last == state);
+            if is_known {
+                return Ok(());
+            }
+            append(tx, EVERYBODY, now, &InstanceEventData::Readiness(state)).await.map(drop)
+        }))
+        .await
+    }
+
     /// Deletes events of the instance before a time. Returns how many. Jobs' own events are deleted with their job's
     /// records.
     pub(crate) async fn trim_instance_events(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
@@ -298,37 +329,87 @@ fn statement(filter: &InstanceEventFilter, after: i64, end: i64, limit: usize) -
     let of_jobs: Vec<_> = filter.kinds.iter().copied().filter(|kind| kind.is_of_jobs()).collect();
     let others: Vec<_> = filter.kinds.iter().copied().filter(|kind| !kind.is_of_jobs()).collect();
     let all = filter.kinds.is_empty();
+    // Among all kinds there are no others.
+    let with_job = filter.with_job.filter(|_| !all).map(|job| ("+events.job_id", *job.as_uuid()));
+    let with_thread = filter.with_thread.filter(|_| !all).map(|thread| ("+thread_id", *thread.as_uuid()));
     let mut query = QueryBuilder::new("");
-    if filter.thread.is_none() && (all || !of_jobs.is_empty()) {
+    if filter.thread.is_none() && (all || !of_jobs.is_empty() || with_job.is_some()) {
         // CROSS JOIN keeps the order of the tables: the cursors' range is what bounds the work.
         query.push(
-            "SELECT events.cursor, events.at, events.kind, jobs.user_id, events.job_id, NULL AS run_id, NULL AS routine_id, \
-             NULL AS thread_id, NULL AS gate_id, events.data FROM events CROSS JOIN jobs ON jobs.id = events.job_id",
+            "SELECT events.cursor, events.seq, events.attempt, events.at, events.kind, jobs.user_id, events.job_id, \
+             NULL AS run_id, NULL AS routine_id, NULL AS thread_id, NULL AS gate_id, events.data FROM events CROSS JOIN jobs ON jobs.id = events.job_id",
         );
         query.push(" WHERE events.cursor > ").push_bind(after).push(" AND events.cursor <= ").push_bind(end);
         if let Some(user) = &filter.user {
             query.push(" AND jobs.user_id = ").push_bind(user.clone());
         }
-        push_names(&mut query, "events.kind", of_jobs.iter().map(|kind| kind.as_str()));
+        push_kinds(&mut query, "events.kind", &of_jobs, with_job);
     }
-    if all || !others.is_empty() {
+    let of_users = Range { after, end, user: filter.user.as_deref(), thread: filter.thread };
+    if all || !others.is_empty() || with_thread.is_some() {
+        of_users.push(&mut query, &others, with_thread);
+    }
+    // By themselves, so that the index of users gives both in order.
+    let has_those_of_everybody = filter.thread.is_none() && (all || others.contains(&InstanceEventKind::Readiness));
+    if filter.user.is_some() && has_those_of_everybody {
+        Range { user: Some(EVERYBODY), ..of_users }.push(&mut query, &others, None);
+    }
+    query.push(" ORDER BY cursor LIMIT ").push_bind(i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1));
+    query
+}
+
+/// A range of `instance_events`.
+struct Range<'a> {
+    after: i64,
+    end: i64,
+    /// Only events that concern this user.
+    user: Option<&'a str>,
+    /// Only events of this thread.
+    thread: Option<ThreadId>,
+}
+
+impl Range<'_> {
+    /// Adds the events of the range that are of these kinds, or of an object.
+    fn push(
+        &self,
+        query: &mut QueryBuilder<Sqlite>,
+        kinds: &[InstanceEventKind],
+        object: Option<(&'static str, Uuid)>,
+    ) {
         if !query.sql().as_str().is_empty() {
             query.push(" UNION ALL ");
         }
         query.push(
-            "SELECT cursor, at, kind, user_id, job_id, run_id, routine_id, thread_id, gate_id, data FROM instance_events",
+            "SELECT cursor, NULL AS seq, NULL AS attempt, at, kind, user_id, job_id, run_id, routine_id, thread_id, gate_id, \
+             data FROM instance_events",
         );
-        query.push(" WHERE cursor > ").push_bind(after).push(" AND cursor <= ").push_bind(end);
-        if let Some(user) = &filter.user {
-            query.push(" AND user_id = ").push_bind(user.clone());
+        query.push(" WHERE cursor > ").push_bind(self.after).push(" AND cursor <= ").push_bind(self.end);
+        if let Some(user) = self.user {
+            query.push(" AND user_id = ").push_bind(user.to_owned());
         }
-        if let Some(thread) = filter.thread {
+        if let Some(thread) = self.thread {
             query.push(" AND thread_id = ").push_bind(thread);
         }
-        push_names(&mut query, "kind", others.iter().map(|kind| kind.as_str()));
+        push_kinds(query, "kind", kinds, object);
     }
-    query.push(" ORDER BY cursor LIMIT ").push_bind(i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1));
-    query
+}
+
+/// Adds that an event is of these kinds, if there are any, or of an object, if there is one. The sign before a column keeps
+/// its index out of the plan.
+fn push_kinds(
+    query: &mut QueryBuilder<Sqlite>,
+    column: &'static str,
+    kinds: &[InstanceEventKind],
+    object: Option<(&'static str, Uuid)>,
+) {
+    let Some((name, id)) = object else {
+        return push_names(query, column, kinds.iter().map(|kind| kind.as_str()));
+    };
+    query.push(" AND (").push(name).push(" = ").push_bind(id);
+    for kind in kinds {
+        query.push(" OR ").push(column).push(" = ").push_bind(kind.as_str());
+    }
+    query.push(")");
 }
 
 /// A row with its cursor, which is known even if the rest makes no sense.
@@ -341,6 +422,8 @@ struct CursorRow {
 
 #[derive(FromRow)]
 struct EventRow {
+    seq: Option<i64>,
+    attempt: Option<u32>,
     at: DateTime<Utc>,
     kind: String,
     user_id: String,
@@ -359,6 +442,8 @@ impl EventRow {
         Ok(StoredInstanceEvent {
             v: 1,
             cursor,
+            seq: self.seq,
+            attempt: self.attempt,
             at: self.at,
             kind: InstanceEventKind::parse(&self.kind).ok_or_else(|| invalid("kind"))?,
             user_id: self.user_id,

@@ -16,6 +16,8 @@ pub enum Topic {
     User(String),
     /// New events of the instance, of any user.
     AllUsers,
+    /// New events of the instance that concern each user. Has no subscribers: it is for those of the other two.
+    Everybody,
     /// New events that wait for routines.
     RoutineEvents,
     /// Notifications to post to webhooks.
@@ -50,6 +52,11 @@ impl EventNotifier {
     /// Notifies the subscribers of a topic. Called after the commit.
     pub(crate) fn notify(&self, topic: &Topic) {
         let topics = self.topics.lock();
+        if *topic == Topic::Everybody {
+            let all = topics.iter().filter(|(topic, _)| matches!(topic, Topic::User(_) | Topic::AllUsers));
+            all.for_each(|(_, subscribers)| subscribers.send_replace(()));
+            return;
+        }
         let all = matches!(topic, Topic::User(_)).then_some(&Topic::AllUsers);
         for subscribers in all.into_iter().chain([topic]).filter_map(|topic| topics.get(topic)) {
             subscribers.send_replace(());

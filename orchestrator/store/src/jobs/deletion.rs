@@ -10,7 +10,7 @@
 //! `a_deleted_job_is_gone_and_what_it_used_stays_counted` (stories, `deletion`) fails when any of this is wrong.
 
 use chrono::{DateTime, Utc};
-use protocol::{JobId, JobState};
+use protocol::{InstanceEventData, JobId, JobState};
 use sqlx::FromRow;
 use uuid::Uuid;
 
@@ -18,12 +18,17 @@ use super::tree::state_of;
 use crate::{
     AuditEntry, Store, StoreError,
     access::audit,
+    events::instance_events,
     retention::{RECORDS, ROWS_PER_STEP},
     sqlite::write_tx::WriteTx,
 };
 
 /// The events of a job, deleted before its [`RECORDS`], at most `$2` at once.
 const EVENTS: &str = "DELETE FROM events WHERE cursor IN (SELECT cursor FROM events WHERE job_id = $1 LIMIT $2)";
+
+/// The events `job` of a job, which have its title and the beginning of its prompt.
+const SUMMARIES: &str = "DELETE FROM instance_events WHERE cursor IN \
+     (SELECT cursor FROM instance_events WHERE job_id = $1 AND kind = 'job' LIMIT $2)";
 
 /// Deletes a job that has no other rows, and counts how it ended.
 const DELETE_JOB: [&str; 5] = [
@@ -139,15 +144,24 @@ async fn mark(tx: &mut WriteTx, job: JobId, entry: &AuditEntry) -> Result<JobDel
 /// is gone.
 async fn delete_some(tx: &mut WriteTx, job: JobId) -> Result<bool, StoreError> {
     let mut left = ROWS_PER_STEP;
-    for statement in [EVENTS].into_iter().chain(RECORDS) {
+    for statement in [EVENTS, SUMMARIES].into_iter().chain(RECORDS) {
         let deleted = sqlx::query(statement).bind(job).bind(left.cast_signed()).execute(&mut tx.db).await?;
         left = left.saturating_sub(deleted.rows_affected());
         if left == 0 {
             return Ok(false);
         }
     }
+    announce(tx, job).await?;
     for statement in DELETE_JOB {
         sqlx::query(statement).bind(job).execute(&mut tx.db).await?;
     }
     Ok(true)
+}
+
+/// Appends the event of a deletion that ends with this transaction.
+async fn announce(tx: &mut WriteTx, job: JobId) -> Result<(), StoreError> {
+    let marked = "SELECT user_id, deleted_at FROM jobs JOIN deleted_jobs ON job_id = jobs.id WHERE jobs.id = $1";
+    let marked: Option<(String, DateTime<Utc>)> = sqlx::query_as(marked).bind(job).fetch_optional(&mut tx.db).await?;
+    let Some((user, at)) = marked else { return Ok(()) };
+    instance_events::append(tx, &user, at, &InstanceEventData::JobDeleted { id: job }).await.map(drop)
 }

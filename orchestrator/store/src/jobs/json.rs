@@ -147,12 +147,22 @@ const JOB: &str = concat!(
     " FROM (SELECT 1) AS one LEFT JOIN jobs ON jobs.id = $2 LEFT JOIN job_texts ON job_texts.job_id = jobs.id"
 );
 
+/// A job as a list shows it.
+macro_rules! summary_json {
+    () => {
+        job_json!(
+            ("\"prompt_preview\":%s", "json_quote(prompt_preview)"),
+            ("", ""),
+            ("", ""),
+            ("\"activity\":%s,", "json_quote(activity), ")
+        )
+    };
+}
+
 /// Jobs as a list shows them.
-const SUMMARIES: &str = concat!(
-    "SELECT id, ",
-    job_json!(("\"prompt_preview\":%s", "json_quote(prompt_preview)"), ("", ""), ("", ""), ("", "")),
-    " AS item FROM jobs"
-);
+const SUMMARIES: &str = concat!("SELECT id, ", summary_json!(), " AS item FROM jobs");
+
+pub(crate) mod events;
 
 impl Store {
     /// A job as JSON, for the bearer of the token `jti`.

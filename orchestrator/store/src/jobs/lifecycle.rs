@@ -6,7 +6,7 @@ use sqlx::{Executor, Sqlite};
 use uuid::Uuid;
 
 use super::{
-    prompts,
+    json, prompts,
     stage_columns::StageColumns,
     transition_metrics::{Before, publish},
 };
@@ -208,6 +208,7 @@ pub(crate) async fn apply(
             prompts::requeue_undelivered(&mut tx.db, job.id).await?;
         }
         events::append(tx, EventStamp { job: job.id, attempt: job.attempt, at: now }, &events).await?;
+        json::events::append(tx, job.id, now).await?;
         publish(tx, &before, &job);
         chat::post_end(tx, &job, now).await?;
         if !before.is_finished() {
@@ -234,6 +235,7 @@ async fn update(tx: &mut Connection, before: &Before, job: &JobRecord) -> Result
          session_hash = CASE WHEN $16 THEN NULL ELSE session_hash END, \
          calls_before_attempt = CASE WHEN $16 THEN $17 ELSE calls_before_attempt END, \
          attempt_tools = CASE WHEN $16 OR $11 IS NOT NULL THEN NULL ELSE attempt_tools END, \
+         activity = CASE WHEN $2 IN ('in_progress', 'stuck') AND NOT $16 THEN activity END, \
          cancelled_by_parent = $18, held = $19 WHERE id = $20 AND rev = $21",
     )
     .bind(job.rev)

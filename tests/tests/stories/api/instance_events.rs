@@ -43,11 +43,17 @@ async fn until(stream: &mut InstanceStream, last: impl Fn(&InstanceEvent) -> boo
     }
 }
 
+/// The cursors of a job's own events.
+fn own_cursors(events: &[InstanceEvent], id: JobId) -> Vec<i64> {
+    let own = events.iter().filter(|event| event.seq.is_some() && event.subject.job_id == Some(id));
+    own.map(|event| event.cursor).collect()
+}
+
+/// The last event of a job, with what it is then.
 fn is_end_of(id: JobId) -> impl Fn(&InstanceEvent) -> bool {
     move |event| {
-        let ended =
-            matches!(&event.data, AnyEventData::Job(protocol::EventData::State { to: JobState::Completed, .. }));
-        ended && event.subject.job_id == Some(id)
+        let AnyEventData::Instance(InstanceEventData::Job(job)) = &event.data else { return false };
+        job.id == id && job.state == JobState::Completed
     }
 }
 
@@ -83,9 +89,9 @@ async fn a_reader_sees_the_events_of_its_user_and_an_admin_those_of_all() {
     assert!(bob_saw.iter().all(|event| event.user_id == "bob" && event.subject.job_id == Some(second)));
     let root_saw = until(of_root, is_end_of(second)).await;
     assert_eq!(root_saw, [ada_saw.clone(), bob_saw.clone()].concat());
-    // The same as the jobs' own events, and as the pages.
+    // Of the jobs' own events the same, and as the pages.
     let own: Vec<i64> = ada.events(first).await.iter().map(|event| event.cursor).collect();
-    assert_eq!(cursors(&ada_saw), own);
+    assert_eq!(own_cursors(&ada_saw, first), own);
     for (user, saw) in [(&ada, &ada_saw), (&viewer, &ada_saw), (&bob, &bob_saw), (&root, &root_saw)] {
         assert_eq!(pages(user, "").await, *saw);
     }
@@ -141,7 +147,7 @@ fn shown_kind(event: &InstanceEvent) -> String {
 async fn invalid_positions_and_kinds_are_refused() {
     let world = World::new().await;
     let ada = world.user("ada");
-    for query in ["?after=-1", "?after=x", "?kind=gossip", "?kind=state,gossip", "?colour=blue"] {
+    for query in ["?job=x", "?after=-1", "?after=x", "?kind=gossip", "?kind=state,gossip", "?colour=blue"] {
         ada.get(&format!("{PATH}{query}")).await.problem(ErrorCode::Invalid);
     }
     for header in ["x", "-1"] {
@@ -187,7 +193,7 @@ async fn a_reader_that_resumes_at_every_event_beside_eight_writers_misses_nothin
     while ended.len() < jobs.len() {
         let event = root.instance_stream(PATH, Some(after)).await.event().await;
         after = event.cursor;
-        if matches!(&event.data, AnyEventData::Job(protocol::EventData::State { to, .. }) if to.is_finished()) {
+        if matches!(&event.data, AnyEventData::Instance(InstanceEventData::Job(job)) if job.state.is_finished()) {
             ended.extend(event.subject.job_id);
         }
         seen.push(event);
@@ -198,11 +204,9 @@ async fn a_reader_that_resumes_at_every_event_beside_eight_writers_misses_nothin
     assert!(seen.is_sorted_by(|one, next| one.cursor < next.cursor));
     for (user, id) in &jobs {
         let own: Vec<i64> = user.events(*id).await.iter().map(|event| event.cursor).collect();
-        let of_job: Vec<i64> =
-            seen.iter().filter(|event| event.subject.job_id == Some(*id)).map(|event| event.cursor).collect();
-        assert_eq!(of_job, own);
+        assert_eq!(own_cursors(&seen, *id), own);
         // Its owner's stream has the same, although most events are of others.
-        assert_eq!(cursors(&pages(user, "").await), own);
+        assert_eq!(own_cursors(&pages(user, "").await, *id), own);
     }
     assert_eq!(pages(&root, "").await, seen);
     world.finish().await;
@@ -285,9 +289,14 @@ async fn the_command_line_prints_events_and_follows_them() {
     let printed: Vec<Value> =
         run(&["--json", "events"]).await.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(printed, all.iter().map(|event| serde_json::to_value(event).unwrap()).collect::<Vec<_>>());
-    let after = all[all.len() - 2].cursor.to_string();
+    let after = all[all.len() - 3].cursor.to_string();
     let text = run(&["events", "--after", &after]).await.stdout;
-    assert!(text.ends_with("state completed") && text.contains(&format!("job/{}", &id.to_string()[28..])), "{text}");
+    assert!(
+        text.contains("state completed\n")
+            && text.ends_with("job completed work")
+            && text.contains(&format!("job/{}", &id.to_string()[28..])),
+        "{text}"
+    );
     assert_eq!(run(&["events", "--kind", "gossip"]).await.code, Some(2));
     let first = all[0].cursor.to_string();
     let follow = ["--json", "events", "--follow", "--after", &first, "--kind", "state"];
@@ -296,6 +305,7 @@ async fn the_command_line_prints_events_and_follows_them() {
     let next = following.wait_for_line("a stored event", event_of).await;
     assert_eq!(next, *all[1..].iter().find(|event| shown_kind(event) == "state").unwrap());
     let id = run_job(&world, &ada, 0).await;
-    following.wait_for_line("an event that is new", |line| event_of(line).filter(|event| is_end_of(id)(event))).await;
+    let is_new = |event: &InstanceEvent| event.subject.job_id == Some(id);
+    following.wait_for_line("an event that is new", |line| event_of(line).filter(is_new)).await;
     world.finish().await;
 }

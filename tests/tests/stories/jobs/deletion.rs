@@ -68,6 +68,14 @@ async fn a_deleted_job_is_gone_and_what_it_used_stays_counted() {
     let mut stream = ada.instance_stream("/api/events", Some(0)).await;
     assert_eq!(stream.event().await.subject.job_id, Some(other));
     drop(stream);
+    let shown = ada.request(Method::GET, "/api/events?limit=200").header("Accept", "application/json");
+    let shown = Reply::of(shown).await.expect(200).body;
+    let of_job: Vec<_> =
+        shown["items"].as_array().unwrap().iter().filter(|event| event["job_id"] == json!(id)).collect();
+    assert!(
+        matches!(of_job[..], [event] if event["kind"] == "job_deleted" && event["data"] == json!({"id": id})),
+        "{of_job:#?}"
+    );
     world.restart().await;
     let ada = world.user("ada");
     assert_eq!(totals(&ada).await, before);

@@ -10,7 +10,8 @@ import { Elapsed, Id, State, Text, Time, html } from "../../ui.js";
 /** What is to be said about a job besides its state. @param {{ job: Job }} props */
 function Reason({ job }) {
   const why = [job.reason, job.message].filter(Boolean).join(": ");
-  if (job.state === "in_progress") return job.cancel_requested_at ? html`<span class="note reason">${T.now.cancelling}</span>` : null;
+  if (job.state === "in_progress" && job.cancel_requested_at) return html`<span class="note reason">${T.now.cancelling}</span>`;
+  if (job.state === "in_progress") return job.activity && html`<span class="note reason"><${Text}>${job.activity}<//></span>`;
   if (job.state === "submitted") return html`<span class="note reason">${T.now.waits} <${Time} at=${endOf(job) ?? job.created_at} /> <${Text}>${why}<//></span>`;
   if (job.state === "pending" && job.held) return html`<span class="note reason">${T.now.held}</span>`;
   if (job.finished_at) return html`<span class="note reason">${T.now.endedAt} <${Time} at=${job.finished_at} /> <${Text}>${why}<//></span>`;

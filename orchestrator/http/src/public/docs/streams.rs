@@ -7,11 +7,18 @@ use super::{operations, schemas};
 
 /// The data of each stream's messages, by operation.
 const STREAMS: &[(&str, &[&str])] = &[
-    ("list_events", &["Event"]),
-    ("list_instance_events", &["InstanceEvent"]),
+    ("list_events", &["Event", "JobStreamPosition"]),
+    ("list_instance_events", &["InstanceEvent", "LiveJobEvent", "ChatDelta", "ChatStatus", "StreamPosition"]),
     (
         "stream_chat_events",
-        &["ChatMessageInstanceEventData", "ThreadStateInstanceEventData", "Gate", "ChatDelta", "ChatStatus"],
+        &[
+            "ChatMessageInstanceEventData",
+            "ThreadStateInstanceEventData",
+            "Gate",
+            "ChatDelta",
+            "ChatStatus",
+            "StreamPosition",
+        ],
     ),
 ];
 

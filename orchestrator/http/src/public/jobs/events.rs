@@ -90,7 +90,8 @@ const MAX_TEXT: std::ops::RangeInclusive<usize> = 200..=10_000;
 /// Lists or streams a job's events.
 ///
 /// With `Accept: text/event-stream` the answer is a stream: stored events first, then new ones as they are written, until
-/// the job has finished. Its last message is `event: end`. When the requested position is not available (it was trimmed, or
+/// the job has finished. Its last message is `event: end`. Every 15 seconds `event: position` has the `seq` up to which the stream
+/// has got, and the server's time. When the requested position is not available (it was trimmed, or
 /// it lies beyond the last event) the stream starts with `event: resync` and continues at the oldest stored event.
 #[utoipa::path(
     get, path = "/api/jobs/{id}/events", operation_id = "list_events", tag = "jobs",
@@ -259,6 +260,10 @@ impl EventSource for JobEvents {
             }
         }
         Ok(Batch { messages, next })
+    }
+
+    fn position(&self) -> (&'static str, i64) {
+        ("seq", self.after)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Event streams: what the streams of a job and of the instance have in common.
 //!
-//! Owns the response, the comments on a silent stream, and its end when the process drains or the token that opened it expires or is
+//! Owns the response, the comments on a silent stream, the positions that clients are told, and its end when the process drains or the token that opened it expires or is
 //! revoked. Never buffers for a slow client: the next batch is read when the last one was sent. A client that stops reading
 //! is disconnected and can resume.
 
@@ -16,8 +16,10 @@ use axum::{
 };
 use base::per_user_semaphore::Permit;
 use futures_util::{Stream, stream};
+use serde_json::json;
 use store::StoreError;
 use telemetry::metrics::EventStreamGuard;
+use tokio::time::Instant;
 
 use crate::{
     problem::ApiError,
@@ -26,7 +28,7 @@ use crate::{
 
 /// Events read from the store at once.
 pub(in crate::public) const BATCH: u32 = 200;
-/// Interval of comments on a silent stream.
+/// Interval of comments on a silent stream, and of positions on every one.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Delay between a token's expiry and the check for it.
 const EXPIRY_CHECK_DELAY: Duration = Duration::from_millis(20);
@@ -40,6 +42,9 @@ pub(in crate::public) trait EventSource: Send + Sync + 'static {
 
     /// Reads the next messages. Also called now and then while there is nothing new.
     fn read(&mut self) -> impl Future<Output = Result<Batch, StoreError>> + Send;
+
+    /// The number up to which everything was read, with its name.
+    fn position(&self) -> (&'static str, i64);
 }
 
 /// Messages of a stream, and what follows them.
@@ -67,6 +72,7 @@ pub(in crate::public) fn respond(api: &PublicApi, who: Identity, permit: Permit,
         source,
         pending: VecDeque::from([Sse::default().retry(RETRY)]),
         next: Next::Read,
+        position_at: Instant::now() + KEEP_ALIVE,
         _counted: api.metrics.event_stream_opened(),
     };
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("");
@@ -99,6 +105,8 @@ struct Reader<S> {
     source: S,
     pending: VecDeque<Sse>,
     next: Next,
+    /// When the client is told the position next.
+    position_at: Instant,
     _counted: EventStreamGuard,
     _permit: Permit,
 }
@@ -108,6 +116,10 @@ fn messages<S: EventSource>(reader: Reader<S>) -> impl Stream<Item = Result<Sse,
         loop {
             if let Some(next) = reader.pending.pop_front() {
                 return Some((Ok(next), reader));
+            }
+            if reader.next != Next::End && reader.position_at <= Instant::now() {
+                let position = reader.position();
+                return Some((Ok(position), reader));
             }
             match reader.next {
                 Next::End => return None,
@@ -131,10 +143,18 @@ fn messages<S: EventSource>(reader: Reader<S>) -> impl Stream<Item = Result<Sse,
 }
 
 impl<S: EventSource> Reader<S> {
-    /// Time until the token is checked again on a silent stream: with each comment, and just after it expires.
+    /// Time until the token is checked again on a silent stream: with each position, and just after it expires.
     fn until_recheck(&self) -> Duration {
         let left = (self.who.expires_at - self.api.clock.now()).to_std().unwrap_or_default();
-        KEEP_ALIVE.min(left + EXPIRY_CHECK_DELAY)
+        self.position_at.saturating_duration_since(Instant::now()).min(left + EXPIRY_CHECK_DELAY)
+    }
+
+    /// How far the stream has got, for clients that see neither comments nor ids. It has no id: a resume is from the last event
+    /// or message with one.
+    fn position(&mut self) -> Sse {
+        self.position_at = Instant::now() + KEEP_ALIVE;
+        let (name, position) = self.source.position();
+        named("position", &json!({name: position, "now": self.api.clock.now()}))
     }
 
     /// Whether the token or session is still valid. False as well when that cannot be determined: the client has to reconnect.
