@@ -155,12 +155,6 @@ fn range(digits: &str) -> (Uuid, Uuid) {
     (filled('0').unwrap_or(Uuid::max()), filled('f').unwrap_or(Uuid::nil()))
 }
 
-/// The id that a row has at least, if it was created at this time or later.
-pub(crate) fn first_id_after(at: DateTime<Utc>) -> Uuid {
-    let millis = u128::try_from(at.timestamp_millis()).unwrap_or_default();
-    Uuid::from_u128(millis.min(MAX_ID_MILLIS) << 80)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
