@@ -164,7 +164,7 @@ mod tests {
         let row = text.lines().nth(1).unwrap_or_default();
         assert!(row.contains("$0.2500") && !row.contains('\x1b'), "{text}");
         let day = UsageLine { day: "2026-11-22".parse().ok(), tool_calls: Some(7), ..UsageLine::default() };
-        let words: Vec<String> = table(&columns(&[UsageGroup::Day]), &[day.clone()], &view)
+        let words: Vec<String> = table(&columns(&[UsageGroup::Day]), std::slice::from_ref(&day), &view)
             .lines()
             .flat_map(str::split_whitespace)
             .map(str::to_owned)
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(words[7..10], ["2026-11-22", "0", "7"]);
         // The second group has a column of its line.
         let both = UsageLine { label: Some("a".to_owned()), ..day };
-        let text = table(&columns(&[UsageGroup::Label("team".to_owned()), UsageGroup::Day]), &[both.clone()], &view);
+        let text = table(&columns(&[UsageGroup::Label("team".to_owned()), UsageGroup::Day]), std::slice::from_ref(&both), &view);
         let row: Vec<&str> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
         assert_eq!((&row[..3], label(&both).as_str()), (&["a", "2026-11-22", "0"][..], "2026-11-22 a"));
     }
