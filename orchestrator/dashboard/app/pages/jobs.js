@@ -179,7 +179,7 @@ function linkOf(query, changes) {
 function cliOf(given) {
   const quoted = (/** @type {string} */ text) => (/^[\w:=.,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
   /** @type {Record<string, string>} */
-  const options = { routine_id: "--routine", run_id: "--run" };
-  return ["gantry job list", ...Object.entries(given).map(([name, text]) => `${options[name] ?? `--${name}`} ${quoted(text)}`)].join(" ");
+  const options = { routine_id: "routine" };
+  return ["gantry job list", ...Object.entries(given).filter(([name]) => name !== "run_id").map(([name, text]) => `--${options[name] ?? name} ${quoted(text)}`)].join(" ");
 }
 
