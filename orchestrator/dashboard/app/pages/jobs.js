@@ -155,7 +155,7 @@ export default function Jobs() {
     ${added > 0 && html`<p class="line"><button type="button" onClick=${again}>${T.jobs.added(added)}</button></p>`}
     ${canWrite && html`<${Selection} rows=${rows} />`}
     ${!first && isLoading && html`<${Loading} />`}
-    ${first && ids.length === 0 && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.jobs.noMatch : T.now.noJobs}</p><//>`}
+    ${first && ids.length === 0 && !hasMore && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.jobs.noMatch : T.now.noJobs}</p><//>`}
     ${rows.length > 0 && html`
       <ul class="rows">${rows.map((job) => html`
         <${JobRow} key=${job.id} job=${job} isSelected=${selected.value.has(job.id)} onSelect=${canWrite ? select : null} />`)}</ul>`}
@@ -179,7 +179,7 @@ function linkOf(query, changes) {
 function cliOf(given) {
   const quoted = (/** @type {string} */ text) => (/^[\w:=.,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
   /** @type {Record<string, string>} */
-  const options = { routine_id: "--routine", run_id: "--run" };
-  return ["gantry job list", ...Object.entries(given).map(([name, text]) => `${options[name] ?? `--${name}`} ${quoted(text)}`)].join(" ");
+  const options = { routine_id: "routine" };
+  return ["gantry job list", ...Object.entries(given).filter(([name]) => name !== "run_id").map(([name, text]) => `--${options[name] ?? name} ${quoted(text)}`)].join(" ");
 }
 

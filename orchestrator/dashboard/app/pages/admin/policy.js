@@ -14,7 +14,7 @@ export function draftOf({ disabled_tools: all = [], user_disabled_tools: users =
   };
 }
 
-/** The policy, or null if a list has no user of its own. @param {Draft} draft @returns {Policy | null} */
+/** The policy, or null if a list has no user, or two have the same. @param {Draft} draft @returns {Policy | null} */
 export function policyOf({ disabled, others, users }) {
   const named = users.map(({ user, tools }) => /** @type {[string, string[]]} */ ([user.trim(), words(tools)])).filter(([user, tools]) => user || tools.length > 0);
   const names = new Set(named.map(([user]) => user));

@@ -5,7 +5,7 @@ import { get } from "../../api.js";
 import { clock } from "../../format.js";
 import { generation, serverNow } from "../../session.js";
 import { STATES, T } from "../../texts.js";
-import { html, now, useLoad, zone } from "../../ui.js";
+import { Text, html, now, useLoad, zone } from "../../ui.js";
 import { stamp } from "./period.js";
 
 /** @typedef {import("../../texts.js").JobState} JobState */
@@ -77,7 +77,7 @@ function useNarrow() {
 /** `read` changes when the list is read again. @param {{ given: Record<string, string>, read: unknown, link: (changes: Record<string, string | null>) => string }} props */
 export function Histogram({ given: { state, user, since, until, ...others }, read, link }) {
   const hour = Math.floor(now.value / HOUR_MS);
-  const { value } = useLoad(async (signal) => {
+  const { value, error } = useLoad(async (signal) => {
     const begin = beginOf(serverNow());
     const query = { since: stamp(begin), until: stamp(begin + HOURS * HOUR_MS), ...(state && { state }), ...(user && { user }) };
     return { begin, items: (await get("/api/jobs/histogram", { query, signal })).items };
@@ -93,8 +93,8 @@ export function Histogram({ given: { state, user, since, until, ...others }, rea
       <ol class="hourly">${bins.map((bin) => html`<li key=${bin.from}>${bin.total > 0 && html`
         <a href=${hrefOf(bin)} aria-current=${isChosen(bin) ? "true" : undefined} title=${`${timesOf(bin)}: ${wordsOf(bin)}`} aria-label=${`${timesOf(bin)}: ${wordsOf(bin)}`}>
           <${Drawing} bin=${bin} most=${most} /></a>`}</li>`)}</ol>
-      ${bins.length > 0 && html`<p class="note scale" aria-hidden="true"><span>${timeOf(bins[0]?.from)}</span> <span>${T.histogram.most(most)}</span> <span>${timeOf(bins.at(-1)?.to)}</span></p>`}
-      <figcaption class="note line"><span>${T.histogram.title}. ${bins.some(({ total }) => total > 0) ? (Object.keys(others).length > 0 ? T.histogram.partly : T.histogram.note) : value && T.histogram.none}</span>
+      <p class="note scale" aria-hidden="true">${bins.length > 0 && html`<span>${timeOf(bins[0]?.from)}</span> <span>${T.histogram.most(most)}</span> <span>${timeOf(bins.at(-1)?.to)}</span>`}</p>
+      <figcaption class="note line"><span>${T.histogram.title}. ${error ? html`<${Text}>${error.message}<//>` : bins.some(({ total }) => total > 0) ? (Object.keys(others).length > 0 ? T.histogram.partly : T.histogram.note) : value && T.histogram.none}</span>
         ${value && value.items.length > 0 && html`<details><summary>${T.histogram.asTable}</summary>
           <table><thead><tr>${T.histogram.columns.map((name) => html`<th key=${name} scope="col">${name}</th>`)}</tr></thead>
             <tbody>${bins.filter(({ total }) => total > 0).map((bin) => html`<tr key=${bin.from}><td><a href=${hrefOf(bin)}>${timesOf(bin)}</a></td><td>${wordsOf(bin)}</td></tr>`)}</tbody></table></details>`}</figcaption>

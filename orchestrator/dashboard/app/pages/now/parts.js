@@ -175,12 +175,12 @@ export function FailedJobs() {
   const { ids, added, rest, show } = useStill(rows, value);
   const shown = ids.filter((id) => jobs.get(id));
   const canWrite = who.value?.role !== "viewer";
-  const all = value && rest > 0 && html`<a href=${`/jobs?state=failed&since=${value.since}`}>${T.now.rest(value.hasMore ? `${rest}+` : String(rest))}</a>`;
+  const all = value && (rest > 0 || value.hasMore) && html`<a href=${`/jobs?state=failed&since=${value.since}`}>${T.now.rest(value.hasMore ? `${rest}+` : String(rest))}</a>`;
   return html`
     <${Section} name=${T.now.failed} all=${all} added=${added} show=${show}>
       ${error && html`<${Failed} error=${error} again=${again} />`}
       ${!value && isLoading && html`<${Loading} />`}
-      ${value && shown.length === 0 && html`<p class="note">${added === 0 && T.now.noneFailed}</p>`}
+      ${value && shown.length === 0 && html`<p class="note">${added === 0 && !value.hasMore && T.now.noneFailed}</p>`}
       ${shown.length > 0 && html`<ul class="rows">${shown.map((id) => html`<${JobLine} key=${id} id=${id}>${canWrite && canRestart(jobs.get(id)?.state ?? "") && html`<${Restart} id=${id} />`}<//>`)}</ul>`}
     <//>
   `;
