@@ -122,6 +122,9 @@ step_clippy() { cargo clippy --workspace --all-targets --locked --quiet -- -D wa
 step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet; }
 
 step_test() {
+  # Programs that download files in parts.
+  need_command curl curl
+  need_command wget wget
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
   cargo build --workspace --locked --quiet --bin gantry
   cargo nextest run --workspace --locked --no-fail-fast -E 'not (binary(engine_ring) | binary(e2e) | binary(faults) | binary(attacks))'

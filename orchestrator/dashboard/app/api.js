@@ -78,10 +78,10 @@ function cutShort(error, signal) {
   throw signal?.aborted ? error : new ApiError(0, {});
 }
 
-/** @param {string} method @param {string} path @param {RequestOptions} options */
-async function request(method, path, options) {
+/** @param {string} method @param {string} path @param {RequestOptions} options @param {Record<string, string>} [more] other headers */
+async function exchange(method, path, options, more) {
   /** @type {Record<string, string>} */
-  const headers = { Accept: "application/json" };
+  const headers = { Accept: "application/json", ...more };
   if (options.body !== undefined) headers["Content-Type"] = "application/json";
   if (options.intent) headers["Idempotency-Key"] = options.intent;
   Object.assign(headers, key.header());
@@ -91,13 +91,16 @@ async function request(method, path, options) {
   const response = await fetch(address(path, options), { method, headers, body, signal }).catch((error) => cutShort(error, options.signal));
   const isJson = /\bjson\b/.test(response.headers.get("Content-Type") ?? "");
   const content = isJson ? await response.json().catch((error) => cutShort(error, options.signal)) : null;
-  if (response.ok) return content;
+  if (response.ok || response.status === 304) return { response, content };
   const error = new ApiError(response.status, content ?? {}, Number(response.headers.get("Retry-After")) || null);
   const isLogin = method === "POST" && path === "/api/session";
   // Without its key the session can only read, so it is as good as none.
   if (!isLogin && (error.status === 401 || error.code === "cross_origin")) isRefused.value = true;
   throw error;
 }
+
+/** @param {string} method @param {string} path @param {RequestOptions} options */
+const request = async (method, path, options) => (await exchange(method, path, options)).content;
 
 /**
  * @template {keyof paths} P
@@ -107,20 +110,39 @@ async function request(method, path, options) {
 export const get = (path, options = {}) => request("GET", path, options);
 
 /**
+ * What a path answers, and the tag by which the answer is known; no content if it is the one that the tag `known` names.
+ * @template {keyof paths} P
+ * @param {P} path @param {RequestOptions} options @param {string | undefined} known
+ * @returns {Promise<{ content: Answer<P, "get"> | null, tag: string | undefined }>}
+ */
+export async function getTagged(path, options, known) {
+  const { response, content } = await exchange("GET", path, options, known ? { "If-None-Match": known } : {});
+  return { content, tag: response.headers.get("ETag") ?? undefined };
+}
+
+/**
  * The beginning of a file, at most `most` bytes. The rest is not read.
  * @param {string} url @param {number} most @param {AbortSignal} signal
  */
-export const read = (url, most, signal) =>
-  readBytes(url, most, AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]))
-    .catch((error) => (error instanceof ApiError ? Promise.reject(error) : cutShort(error, signal)));
+export const read = (url, most, signal) => inTime((isOver) => readBytes(url, most, isOver), signal);
+
+/**
+ * @template Value
+ * @param {(signal: AbortSignal) => Promise<Value>} read @param {AbortSignal} signal
+ */
+const inTime = (read, signal) => read(AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]))
+  .catch((error) => (error instanceof ApiError ? Promise.reject(error) : cutShort(error, signal)));
+
+/** Why bytes were not read. @param {Response} response */
+async function refusal(response) {
+  if (response.status === 401) isRefused.value = true;
+  return new ApiError(response.status, await response.json().catch(() => ({})));
+}
 
 /** @param {string} url @param {number} most @param {AbortSignal} signal */
 async function readBytes(url, most, signal) {
   const response = await fetch(url, { headers: key.header(), signal });
-  if (!response.ok || !response.body) {
-    if (response.status === 401) isRefused.value = true;
-    throw new ApiError(response.status, await response.json().catch(() => ({})));
-  }
+  if (!response.ok || !response.body) throw await refusal(response);
   const size = Number(response.headers.get("Content-Length")) || 0;
   const content = new Uint8Array(Math.min(most, size || most));
   const reader = response.body.getReader();
@@ -134,6 +156,25 @@ async function readBytes(url, most, signal) {
   }
   await reader.cancel();
   return { content, size: Math.max(size, length), isCut: true };
+}
+
+/** The version of a file, as far as it is known, and its size. @typedef {{ etag: string | null, modified: string | null, size: number }} Version */
+
+/**
+ * A part of a file: at most `most` bytes from `from` on. The rest is not read. A file that ends before has no content there.
+ * @param {string} url @param {{ from: number, most: number }} part @param {AbortSignal} signal
+ */
+export const readPart = (url, part, signal) => inTime((isOver) => readRange(url, part, isOver), signal);
+
+/** @param {string} url @param {{ from: number, most: number }} part @param {AbortSignal} signal */
+async function readRange(url, { from, most }, signal) {
+  const headers = { ...key.header(), Range: `bytes=${from}-${from + most - 1}` };
+  const response = await fetch(url, { headers, signal, cache: "no-store" });
+  const size = Number(/\/(\d+)$/.exec(response.headers.get("Content-Range") ?? "")?.[1]);
+  const version = { etag: response.headers.get("ETag"), modified: response.headers.get("Last-Modified"), size };
+  if (response.status === 416 && !Number.isNaN(size)) return { content: new Uint8Array(0), version };
+  if (response.status !== 206) throw await refusal(response);
+  return { content: new Uint8Array(await response.arrayBuffer()), version };
 }
 
 /**
