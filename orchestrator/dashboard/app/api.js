@@ -89,7 +89,7 @@ async function exchange(method, path, options, more) {
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
   const response = await fetch(address(path, options), { method, headers, body, signal }).catch((error) => cutShort(error, options.signal));
-  const isJson = /\bjson\b/.test(response.headers.get("Content-Type") ?? "");
+  const isJson = response.status !== 304 && /\bjson\b/.test(response.headers.get("Content-Type") ?? "");
   const content = isJson ? await response.json().catch((error) => cutShort(error, options.signal)) : null;
   if (response.ok || response.status === 304) return { response, content };
   const error = new ApiError(response.status, content ?? {}, Number(response.headers.get("Retry-After")) || null);

@@ -247,7 +247,7 @@ export const T = {
     wrap: "Wrap lines",
     viewed: "Viewed",
     viewedCount: (/** @type {number} */ count) => `${count} viewed`,
-    within: "changes in",
+    within: "in",
     directory: (/** @type {string} */ path) => `Changes in ${path}`,
   },
   files: {
