@@ -3,6 +3,7 @@
 #   tests/run.sh                 everything
 #   tests/run.sh --quick         no images, no engine: fmt, clippy, doc, tests
 #   tests/run.sh --only STEP     one step; can be repeated
+#   tests/run.sh --long          with five minutes of events for the dashboard, instead of 20 s; also with --only browser
 # Stops at the first failed step and prints a summary. Never skips a step because something is missing: that is a failure.
 # Never touches an installed Gantry: the test stack has a separate name, port and images, and ignores the clone's settings.
 # The images are kept, with the tag `test`, for the next run; unnamed images are removed.
@@ -32,7 +33,7 @@ passed=()
 failed=()
 
 usage() {
-  sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
   echo "steps: ${STEPS[*]}"
 }
 
@@ -122,6 +123,9 @@ step_clippy() { cargo clippy --workspace --all-targets --locked --quiet -- -D wa
 step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet; }
 
 step_test() {
+  # Programs that download files in parts.
+  need_command curl curl
+  need_command wget wget
   need_cargo_tool cargo-nextest "$NEXTEST_VERSION"
   cargo build --workspace --locked --quiet --bin gantry
   cargo nextest run --workspace --locked --no-fail-fast -E 'not (binary(engine_ring) | binary(e2e) | binary(faults) | binary(attacks))'
@@ -540,6 +544,7 @@ main() {
   while [ $# -gt 0 ]; do
     case "$1" in
       --quick) only+=("${QUICK[@]}") ;;
+      --long) export GANTRY_TEST_SOAK_SECONDS=300 ;;
       --only)
         shift
         is_step "${1:-}" || {

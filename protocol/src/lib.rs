@@ -70,7 +70,7 @@ pub use job::{
     CUT_NOTE, ContainerInfo, Job, JobMode, JobReason, JobResult, JobState, JobSummary, Limits, PROMPT_PREVIEW_CHARS,
     PartialResult, Placement, Source, Usage,
     container_name::{ContainerName, ParseContainerNameError},
-    file::{DiffOmitted, FileChange, FileChangeKind, FileChanges, FileEntry, FileKind, Unpacked},
+    file::{DiffOmitted, FileChange, FileChangeKind, FileChanges, FileEntry, FileKind, FileList, Unpacked},
     metadata::Metadata,
     request::{
         CancelRequest, CreateJob, Egress, EgressInjection, FileMode, InputFile, JobOptions, JobPrompt, LimitsRequest,

@@ -108,6 +108,8 @@ codes! {
     PreconditionFailed => "precondition_failed", 412, "Precondition failed";
     TooLarge => "too_large", 413, "Too large";
     UnsupportedMediaType => "unsupported_media_type", 415, "Unsupported media type";
+    /// The file ends before the range that is asked for.
+    RangeNotSatisfiable => "range_not_satisfiable", 416, "Range not satisfiable";
     /// The `Host` is not one of this server's.
     MisdirectedRequest => "misdirected_request", 421, "Misdirected request";
     Invalid => "invalid", 422, "Invalid";

@@ -1,70 +1,17 @@
 // The budgets of the dashboard with much data, in a real browser against a running server with a seeded database (`seed.py`).
 //
-//     GANTRY_TEST_URL=… GANTRY_TEST_TOKEN=… GANTRY_TEST_LONG_JOB=… node --test budgets.test.mjs
+//     GANTRY_TEST_URL=… GANTRY_TEST_TOKEN=… GANTRY_TEST_LONG_JOB=… GANTRY_TEST_LARGE_JOB=… GANTRY_TEST_FILES_JOB=… node --test budgets.test.mjs
 //
 // Numbers of nodes, bytes and rows are exact. Times are reported and may be three times the budget: other programs share the machine.
 
 import assert from "node:assert/strict";
-import { createRequire } from "node:module";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
+import { base, given, heap, nodes, session, timed, within } from "./budgets.mjs";
 
-const require = createRequire(`${process.env.BROWSER_NODE_DIRECTORY ?? import.meta.dirname}/package.json`);
-const { chromium } = require("playwright-core");
-
-const given = (name) => process.env[name] || assert.fail(`${name} is not set`);
-const base = given("GANTRY_TEST_URL").replace(/\/$/, "");
-const token = given("GANTRY_TEST_TOKEN");
 const longJob = given("GANTRY_TEST_LONG_JOB");
 const EVENTS = 10_000;
-const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
-  "--enable-precise-memory-info", "--js-flags=--expose-gc"];
-/** A time may be so many times its budget. */
-const SLACK = 3;
-
-let browser;
-before(async () => {
-  browser = await chromium.launch({ executablePath: process.env.GANTRY_TEST_CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
-});
-after(() => browser?.close());
-
-/** A context with a session. */
-async function session() {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
-  context.setDefaultTimeout(60_000);
-  // The longest task since the last look.
-  await context.addInitScript(() => {
-    window.longest = 0;
-    new PerformanceObserver((list) => {
-      for (const { duration } of list.getEntries()) window.longest = Math.max(window.longest, duration);
-    }).observe({ type: "longtask", buffered: true });
-  });
-  const page = await context.newPage();
-  await page.goto(`${base}/login`);
-  await page.getByLabel("Or paste a token").fill(token);
-  await page.getByRole("button", { name: "Log in" }).click();
-  await page.getByRole("button", { name: "Log out" }).waitFor();
-  await page.close();
-  return context;
-}
-
-/** Reports a time, which must be within its budget with the slack. @param {import("node:test").TestContext} t */
-function within(t, name, ms, budget) {
-  t.diagnostic(`${name}: ${Math.round(ms)} ms, budget ${budget} ms`);
-  assert.ok(ms <= budget * SLACK, `${name}: ${Math.round(ms)} ms`);
-}
-
-/** The heap after a collection, in MB. */
-async function heap(page) {
-  return page.evaluate(() => (window.gc?.(), performance.memory.usedJSHeapSize / 1e6));
-}
 
 const lastRow = (page) => page.getByRole("list", { name: "Activity" }).getByRole("button", { name: /completed/ }).waitFor();
-
-async function timed(work) {
-  const start = performance.now();
-  await work();
-  return performance.now() - start;
-}
 
 test("a job with 10,000 events shows the last ones at once and keeps few nodes", async (t) => {
   const context = await session();
@@ -75,9 +22,9 @@ test("a job with 10,000 events shows the last ones at once and keeps few nodes",
   });
   within(t, "last rows", ms, 1_000);
   within(t, "longest task", await page.evaluate(() => window.longest), 100);
-  const nodes = await page.evaluate(() => document.querySelectorAll("*").length);
-  t.diagnostic(`${nodes} nodes, ${(await heap(page)).toFixed(1)} MB`);
-  assert.ok(nodes <= 1_500, `${nodes} nodes`);
+  const count = await nodes(page);
+  t.diagnostic(`${count} nodes, ${(await heap(page)).toFixed(1)} MB`);
+  assert.ok(count <= 1_500, `${count} nodes`);
   assert.ok((await heap(page)) <= 40);
 
   // Earlier events are read on the way up, a page at a time, and nothing is missing or double.
@@ -89,7 +36,7 @@ test("a job with 10,000 events shows the last ones at once and keeps few nodes",
     await page.waitForTimeout(300);
   }
   assert.ok(reads >= 3 && reads <= 12, `${reads} reads`);
-  assert.ok((await page.evaluate(() => document.querySelectorAll("*").length)) <= 1_500);
+  assert.ok((await nodes(page)) <= 1_500);
   await context.close();
 });
 
@@ -141,38 +88,89 @@ test("a list of 1,000 jobs scrolls and filters without long tasks", async (t) =>
   await context.close();
 });
 
-test("eight tabs leave the server's answers quick", async (t) => {
+test("a job with 256 MB of events is opened by reading its last ones, cut", async (t) => {
   const context = await session();
-  const pages = await Promise.all(Array.from({ length: 8 }, () => context.newPage()));
-  await Promise.all(pages.map((page) => page.goto(`${base}/jobs/${longJob}`)));
-  await Promise.all(pages.map(lastRow));
-  const ms = await pages[7].evaluate(async () => {
-    const start = performance.now();
-    await fetch("/api/jobs/summary");
-    return performance.now() - start;
+  const page = await context.newPage();
+  const sizes = [];
+  page.on("response", async (response) => {
+    if (response.url().includes("/events?")) sizes.push((await response.body()).length);
   });
-  within(t, "a request beside eight tabs", ms, 1_000);
+  const ms = await timed(async () => {
+    await page.goto(`${base}/jobs/${given("GANTRY_TEST_LARGE_JOB")}`);
+    await lastRow(page);
+  });
+  within(t, "last rows of 256 MB", ms, 1_000);
+  const read = sizes.reduce((sum, size) => sum + size, 0);
+  t.diagnostic(`${read} bytes of events, ${(await heap(page)).toFixed(1)} MB`);
+  assert.ok(read > 0 && read <= 1_000_000, `${read} bytes`);
+  assert.ok((await heap(page)) <= 40);
   await context.close();
 });
 
-test("a hidden tab has no timer under 30 s and closes the stream of its job", async (t) => {
+const WINDOW = 2 * 1024 * 1024;
+const filesJob = given("GANTRY_TEST_FILES_JOB");
+
+test("of a file of 64 MiB only windows are read", async (t) => {
   const context = await session();
   const page = await context.newPage();
-  await page.addInitScript(() => {
-    window.timers = [];
-    const set = window.setInterval;
-    window.setInterval = (run, ms, ...rest) => (window.timers.push(ms), set(run, ms, ...rest));
+  const windows = [];
+  page.on("response", (response) => {
+    if (response.url().endsWith("/files/large.txt")) windows.push([response.status(), Number(response.headers()["content-length"])]);
   });
-  await page.goto(`${base}/jobs/${longJob}`);
-  await lastRow(page);
-  await page.evaluate(() => {
-    window.timers = [];
-    Object.defineProperty(document, "hidden", { value: true, configurable: true });
-    document.dispatchEvent(new Event("visibilitychange"));
+  const line = (number) => page.getByRole("group", { name: "large.txt" }).getByText(`line ${number} `).first().waitFor();
+  const ms = await timed(async () => {
+    await page.goto(`${base}/jobs/${filesJob}/files/large.txt`);
+    await line(1);
   });
-  await page.waitForTimeout(3_000);
-  const timers = await page.evaluate(() => window.timers);
-  t.diagnostic(`timers of the hidden tab: ${JSON.stringify(timers)}`);
-  assert.deepEqual(timers.filter((ms) => ms < 30_000), []);
+  within(t, "the first lines of 64 MiB", ms, 1_000);
+  assert.deepEqual(windows, [[206, WINDOW]]);
+  await page.getByText(/^Lines 1 to \d+, of 2\.1 MB of 67 MB\.$/).waitFor();
+  await page.getByRole("button", { name: "Load 2.1 MB more" }).click();
+  await page.getByText(/of 4\.2 MB of 67 MB/).waitFor();
+  // The address of a line in the tenth window: those before are read one after the other, and not all are kept.
+  await page.goto("about:blank");
+  windows.length = 0;
+  await page.goto(`${base}/jobs/${filesJob}/files/large.txt#L300000`);
+  await line(300_000);
+  t.diagnostic(`${windows.length} windows up to line 300,000, ${(await heap(page)).toFixed(1)} MB, ${await nodes(page)} nodes`);
+  assert.ok(windows.length > 1 && windows.length <= 12 && windows.every(([status, size]) => status === 206 && size <= WINDOW), JSON.stringify(windows));
+  assert.ok((await nodes(page)) <= 1_500);
+  assert.ok((await heap(page)) <= 80);
+  await page.getByRole("button", { name: "Go to the beginning" }).click();
+  await page.getByText(/^Lines 1 to/).waitFor();
+  await context.close();
+});
+
+test("1,000 changed files are drawn near the view only, and the page tells what is left out", async (t) => {
+  const context = await session();
+  const page = await context.newPage();
+  const ms = await timed(async () => {
+    await page.goto(`${base}/jobs/${filesJob}/changes`);
+    await page.getByText("1000 of 1006 changed files are shown.").waitFor();
+    await page.locator(".change").first().waitFor();
+  });
+  within(t, "1,000 changed files", ms, 2_000);
+  const bounded = async (where) => {
+    const count = await nodes(page);
+    t.diagnostic(`${where}: ${count} nodes`);
+    // A place for each file, and what is drawn.
+    assert.ok(count <= 1_000 + 1_500, `${where}: ${count} nodes`);
+  };
+  await bounded("opened");
+  await page.locator("h1").focus();
+  for (let step = 0; step < 30; step += 1) await page.keyboard.press("j");
+  await page.locator(".place.current summary:focus").waitFor();
+  await page.evaluate(() => scrollTo(0, document.body.scrollHeight / 2));
+  await page.waitForTimeout(500);
+  await bounded("in the middle");
+  const last = page.getByRole("navigation", { name: "Tree" }).getByRole("list");
+  await last.evaluate((element) => (element.scrollTop = element.scrollHeight));
+  await page.getByRole("link", { name: "f0999.txt", exact: true }).click();
+  await page.locator(".place.current").getByText("f0999.txt").waitFor();
+  await bounded("at the end");
+  assert.ok((await heap(page)) <= 40);
+  // Those that have no room are in their directory.
+  await page.goto(`${base}/jobs/${filesJob}/changes/z`);
+  await page.getByText("5 files").waitFor();
   await context.close();
 });

@@ -1,8 +1,8 @@
-"""Fills the database of a stopped server for the budgets of the dashboard: copies of one finished job, and a long history of another.
+"""Fills the database of a stopped server for the budgets of the dashboard: copies of one finished job, two of them with long histories.
 
-    seed.py DATABASE JOBS EVENTS
+    seed.py DATABASE JOBS EVENTS LARGE_EVENTS
 
-The database has one finished job. Prints the id of the job with the long history.
+The database has a finished job. Prints the ids of the job with many events and of the one with large events, of 100 KB each.
 """
 
 import json
@@ -32,8 +32,20 @@ def event(number: int) -> tuple[str, dict]:
             return "tool_result", {**result, "success": number % 200 != 3}
 
 
+def large_event(number: int) -> tuple[str, dict]:
+    """The longest text of an event."""
+    return "message", {"role": "assistant", "content": f"Step {number}: " + "x" * 99_000}
+
+
+def add_history(db: sqlite3.Connection, job: bytes, at: int, events: list[tuple[str, dict]], title: str) -> None:
+    end = ("state", {"from": "in_progress", "to": "completed", "reason": None, "message": None})
+    rows = ((job, seq, 1, at, kind, json.dumps(data)) for seq, (kind, data) in enumerate([*events, end], 1))
+    db.executemany("INSERT INTO events (job_id, seq, attempt, at, kind, data) VALUES (?, ?, ?, ?, ?, ?)", rows)
+    db.execute("UPDATE jobs SET last_seq = ?, title = ? WHERE id = ?", (len(events) + 1, title, job))
+
+
 def main() -> None:
-    database, jobs, events = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    database, jobs, events, large_events = sys.argv[1], *map(int, sys.argv[2:])
     db = sqlite3.connect(database)
     # Triggers use a function that this version of SQLite may not have.
     db.create_function("octet_length", 1, lambda value: len(value.encode()) if isinstance(value, str) else len(value or b""), deterministic=True)
@@ -50,14 +62,12 @@ def main() -> None:
         db.execute(insert, [copy[name] for name in names])
         copy = {**texts, "job_id": copy["id"]}
         db.execute(insert_texts, list(copy.values()))
-    long = job_id(begin + jobs - 1, jobs - 1)
-    at, first = template["created_at"], 1
-    rows = [(long, first + number, 1, at, kind, json.dumps(data)) for number in range(events - 1) for kind, data in [event(number)]]
-    rows.append((long, events, 1, at, "state", json.dumps({"from": "in_progress", "to": "completed", "reason": None, "message": None})))
-    db.executemany("INSERT INTO events (job_id, seq, attempt, at, kind, data) VALUES (?, ?, ?, ?, ?, ?)", rows)
-    db.execute("UPDATE jobs SET last_seq = ?, title = 'A long history' WHERE id = ?", (events, long))
+    long, large = (job_id(begin + number, number) for number in (jobs - 1, jobs - 2))
+    at = template["created_at"]
+    add_history(db, long, at, [event(number) for number in range(events - 1)], "A long history")
+    add_history(db, large, at, [large_event(number) for number in range(large_events)], "A large history")
     db.commit()
-    print(uuid.UUID(bytes=long))
+    print(uuid.UUID(bytes=long), uuid.UUID(bytes=large))
 
 
 main()

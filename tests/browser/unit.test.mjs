@@ -479,13 +479,6 @@ test("characters that change the direction of code are named", async () => {
   assert.deepEqual([codeOf("\u202e"), pieces("אב")], ["U+202E", ["אב"]]);
 });
 
-test("only so many diffs are open at first", async () => {
-  const { openAtFirst } = await load("pages/job/changes");
-  const changes = Array.from({ length: 1_000 }, (_, index) => ({ path: `${index}`, diff: "x".repeat(1_000) }));
-  assert.equal(openAtFirst(changes).size, 100);
-  assert.deepEqual([...openAtFirst([{ path: "large", diff: "x".repeat(30_000) }, { path: "binary" }, { path: "small", diff: "x" }])], ["small"]);
-});
-
 test("how long it took is a word", () => assert.deepEqual([null, 0, 999, 4_210].map(format.took), ["", "0 ms", "999 ms", "4.2 s"]));
 
 test("a diff is lines with their numbers", async () => {

@@ -21,10 +21,10 @@ import { T } from "./texts.js";
 
 /**
  * `path` has the values of `{names}` in the path. `intent` names what a person wants once, so that a double click or a retry does it once.
- * `ifMatch` is the tag of what a change is based on.
+ * `ifMatch` is the tag of what a change is based on, `ifNoneMatch` that of what is known.
  * @typedef {{
  *   path?: Record<string, string>, query?: Record<string, string | number | boolean | undefined>, body?: unknown, intent?: string, signal?: AbortSignal,
- *   ifMatch?: string | null
+ *   ifMatch?: string | null, ifNoneMatch?: string
  * }} RequestOptions
  */
 
@@ -87,14 +87,15 @@ async function send(method, path, options) {
   if (options.body !== undefined) headers["Content-Type"] = "application/json";
   if (options.intent) headers["Idempotency-Key"] = options.intent;
   if (options.ifMatch) headers["If-Match"] = options.ifMatch;
+  if (options.ifNoneMatch) headers["If-None-Match"] = options.ifNoneMatch;
   Object.assign(headers, key.header());
   const body = options.body === undefined ? null : JSON.stringify(options.body);
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
   const response = await fetch(address(path, options), { method, headers, body, signal }).catch((error) => cutShort(error, options.signal));
-  const isJson = /\bjson\b/.test(response.headers.get("Content-Type") ?? "");
+  const isJson = response.status !== 304 && /\bjson\b/.test(response.headers.get("Content-Type") ?? "");
   const content = isJson ? await response.json().catch((error) => cutShort(error, options.signal)) : null;
-  if (response.ok) return { content, tag: response.headers.get("ETag") };
+  if (response.ok || response.status === 304) return { content, tag: response.headers.get("ETag") };
   const error = new ApiError(response.status, content ?? {}, Number(response.headers.get("Retry-After")) || null);
   const isLogin = method === "POST" && path === "/api/session";
   // Without its key the session can only read, so it is as good as none.
@@ -121,20 +122,36 @@ export const get = (path, options = {}) => request("GET", path, options);
 export const getTagged = (path, options = {}) => send("GET", path, options);
 
 /**
+ * The same, without content if it is still what has the tag `known`.
+ * @template {keyof paths} P
+ * @param {P} path @param {RequestOptions} options @param {string | null} known
+ * @returns {Promise<{ content: Answer<P, "get"> | null, tag: string | null }>}
+ */
+export const getChanged = (path, options, known) => send("GET", path, { ...options, ...(known && { ifNoneMatch: known }) });
+
+/**
  * The beginning of a file, at most `most` bytes. The rest is not read.
  * @param {string} url @param {number} most @param {AbortSignal} signal
  */
-export const read = (url, most, signal) =>
-  readBytes(url, most, AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]))
-    .catch((error) => (error instanceof ApiError ? Promise.reject(error) : cutShort(error, signal)));
+export const read = (url, most, signal) => inTime((isOver) => readBytes(url, most, isOver), signal);
+
+/**
+ * @template Value
+ * @param {(signal: AbortSignal) => Promise<Value>} read @param {AbortSignal} signal
+ */
+const inTime = (read, signal) => read(AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]))
+  .catch((error) => (error instanceof ApiError ? Promise.reject(error) : cutShort(error, signal)));
+
+/** Why bytes were not read. @param {Response} response */
+async function refusal(response) {
+  if (response.status === 401) isRefused.value = true;
+  return new ApiError(response.status, await response.json().catch(() => ({})));
+}
 
 /** @param {string} url @param {number} most @param {AbortSignal} signal */
 async function readBytes(url, most, signal) {
   const response = await fetch(url, { headers: key.header(), signal });
-  if (!response.ok || !response.body) {
-    if (response.status === 401) isRefused.value = true;
-    throw new ApiError(response.status, await response.json().catch(() => ({})));
-  }
+  if (!response.ok || !response.body) throw await refusal(response);
   const size = Number(response.headers.get("Content-Length")) || 0;
   const content = new Uint8Array(Math.min(most, size || most));
   const reader = response.body.getReader();
@@ -148,6 +165,25 @@ async function readBytes(url, most, signal) {
   }
   await reader.cancel();
   return { content, size: Math.max(size, length), isCut: true };
+}
+
+/** The version of a file, as far as it is known, and its size. @typedef {{ etag: string | null, modified: string | null, size: number }} Version */
+
+/**
+ * A part of a file: at most `most` bytes from `from` on. The rest is not read. A file that ends before has no content there.
+ * @param {string} url @param {{ from: number, most: number }} part @param {AbortSignal} signal
+ */
+export const readPart = (url, part, signal) => inTime((isOver) => readRange(url, part, isOver), signal);
+
+/** @param {string} url @param {{ from: number, most: number }} part @param {AbortSignal} signal */
+async function readRange(url, { from, most }, signal) {
+  const headers = { ...key.header(), Range: `bytes=${from}-${from + most - 1}` };
+  const response = await fetch(url, { headers, signal, cache: "no-store" });
+  const size = Number(/\/(\d+)$/.exec(response.headers.get("Content-Range") ?? "")?.[1]);
+  const version = { etag: response.headers.get("ETag"), modified: response.headers.get("Last-Modified"), size };
+  if (response.status === 416 && !Number.isNaN(size)) return { content: new Uint8Array(0), version };
+  if (response.status !== 206) throw await refusal(response);
+  return { content: new Uint8Array(await response.arrayBuffer()), version };
 }
 
 /**

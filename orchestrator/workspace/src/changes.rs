@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use protocol::{DiffOmitted, FileChange, FileChangeKind, FileChanges, JobId};
+use protocol::{DiffOmitted, FileChange, FileChangeKind, FileChanges, FileKind, JobId, WorkspacePath};
 use similar::TextDiff;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +22,7 @@ use super::{
         is_compared, read,
     },
     dir::{Dir, Metadata, walk::Walk},
-    files::displayed,
+    files::{displayed, open_descendant},
 };
 use base::digest::sha256_hex;
 
@@ -61,24 +61,53 @@ impl Change<'_> {
     }
 }
 
+/// What has changed, and whether all of it was compared in time: else a later comparison may find more.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Comparison {
+    pub changes: FileChanges,
+    pub is_in_time: bool,
+}
+
+/// Nothing has changed.
+impl Default for Comparison {
+    fn default() -> Self {
+        Self { changes: FileChanges { items: Vec::new(), truncated: false, left_out: 0 }, is_in_time: true }
+    }
+}
+
 impl Workspaces {
-    /// What has changed in a job's workspace since the job first started, by path.
-    pub fn changes(&self, job: JobId, cancelled: &CancellationToken) -> Result<FileChanges, FileError> {
-        let baseline = self.baseline(job)?;
+    /// What has changed in a job's workspace since the job first started, by path: of all, or of the file or directory
+    /// at `within`.
+    pub fn changes(
+        &self,
+        job: JobId,
+        within: &WorkspacePath,
+        cancelled: &CancellationToken,
+    ) -> Result<Comparison, FileError> {
+        let mut baseline = self.baseline(job)?;
+        baseline.entries.retain(|path, _| is_within(&path.0, within));
         let cutoff = Cutoff::after(TIMEOUT, cancelled);
         let top = match self.open(job) {
-            Err(FileError::NotFound) => return Ok(FileChanges { items: Vec::new(), truncated: false }),
+            Err(FileError::NotFound) => return Ok(Comparison::default()),
             other => other?,
         };
-        let (present, is_whole) = present(top.reopen()?, &cutoff)?;
+        let (present, is_whole) = present(&top, within, &cutoff)?;
         let mut changes = changed(&top, &baseline, &present, is_whole, &cutoff)?;
         let shown = shown(&changes);
-        let truncated = !is_whole || !baseline.is_complete || shown < changes.len();
+        let left_out = (changes.len() - shown) as u64;
+        let truncated = !is_whole || !baseline.is_complete || left_out > 0;
         changes.truncate(shown);
         let mut diffs = Diffs { left: MAX_DIFFS_BYTES, cutoff };
         let items = changes.iter().map(|change| diffs.item(&top, change)).collect::<Result<_, FileError>>()?;
-        Ok(FileChanges { items, truncated })
+        let is_in_time = diffs.cutoff.check().is_ok();
+        Ok(Comparison { changes: FileChanges { items, truncated, left_out }, is_in_time })
     }
+}
+
+/// Whether a path is `within`, or below it.
+fn is_within(path: &[u8], within: &WorkspacePath) -> bool {
+    within.is_root()
+        || path.strip_prefix(within.to_bytes().as_slice()).is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
 }
 
 /// The number of changes that an answer has room for.
@@ -91,19 +120,42 @@ fn shown(changes: &[Change<'_>]) -> usize {
     changes.iter().take(MAX_ITEMS).take_while(fits).count()
 }
 
-/// The files and links of a workspace, and whether these are all.
-fn present(top: Dir, cutoff: &Cutoff) -> Result<(Present, bool), FileError> {
+/// The files and links of a workspace at `within` or below it, and whether these are all.
+fn present(top: &Dir, within: &WorkspacePath, cutoff: &Cutoff) -> Result<(Present, bool), FileError> {
+    let Some((parent, name)) = within.split_last() else { return present_below(top.reopen()?, b"", cutoff) };
+    let name = OsStr::from_bytes(name);
+    let nothing = || Ok((Present::new(), true));
+    let found = open_descendant(top, parent).and_then(|dir| dir.metadata(name).map(|metadata| (dir, metadata)));
+    match found.map_err(FileError::from) {
+        Ok((dir, metadata)) if metadata.kind == FileKind::Directory => match dir.open_dir(name).map_err(FileError::from) {
+            Ok(dir) => present_below(dir, &within.join(b""), cutoff),
+            // Removed or replaced just now.
+            Err(FileError::NotFound | FileError::NotADirectory) => nothing(),
+            Err(error) => Err(error),
+        },
+        Ok((_, metadata)) if is_compared(&metadata) => {
+            Ok((Present::from([(EntryPath(within.to_bytes()), metadata)]), true))
+        }
+        Ok(_) | Err(FileError::NotFound | FileError::NotADirectory) => nothing(),
+        Err(error) => Err(error),
+    }
+}
+
+/// The files and links below a directory, with `prefix` before their paths.
+fn present_below(top: Dir, prefix: &[u8], cutoff: &Cutoff) -> Result<(Present, bool), FileError> {
     let mut found = Present::new();
     let mut paths_left = MAX_PATHS_BYTES;
     let mut walk = Walk::new(top, MAX_ENTRIES).with_cutoff(cutoff.clone());
     loop {
         match walk.next_entry() {
             Ok(Some(entry)) if is_compared(&entry.metadata) => {
-                let Some(left) = paths_left.checked_sub(walk.path_bytes(&entry.name)) else {
+                let Some(left) = paths_left.checked_sub(walk.path_bytes(&entry.name) + prefix.len() as u64)
+                else {
                     return Ok((found, false));
                 };
                 paths_left = left;
-                found.insert(EntryPath::of(&walk, &entry.name), entry.metadata);
+                let path = EntryPath::of(&walk, &entry.name);
+                found.insert(EntryPath([prefix, path.0.as_slice()].concat()), entry.metadata);
             }
             Ok(Some(_)) => {}
             Ok(None) => return Ok((found, true)),

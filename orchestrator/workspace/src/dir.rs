@@ -248,7 +248,7 @@ impl Dir {
 }
 
 /// The epoch when the time is out of range: a file's owner may set any time.
-fn timestamp(seconds: i64, nanoseconds: u32) -> DateTime<Utc> {
+pub(super) fn timestamp(seconds: i64, nanoseconds: u32) -> DateTime<Utc> {
     DateTime::from_timestamp(seconds, nanoseconds).unwrap_or_default()
 }
 

@@ -8,18 +8,19 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io,
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     time::Duration,
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use chrono::{DateTime, Utc};
 use protocol::{FileEntry, FileKind, JobId, Limits, Unpacked, WorkspacePath};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Cutoff, FileError, PERMISSION_BITS, Quota, StagingDir, TarStream, Upload, Workspaces,
     dir::{
-        Dir, Metadata,
+        Dir, Metadata, timestamp,
         walk::{CounterpartDir, Walk},
     },
     uploads::unpack::unpack,
@@ -28,13 +29,32 @@ use super::{
 /// Timeout of one walk over a workspace: 2.6 million entries, the most at the default ceiling, take about half of it.
 const WALK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A page of a directory's entries.
+/// A page of entries: of a directory, or of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DirPage {
-    /// Sorted by the bytes of their names.
+    /// Sorted by the bytes of their names; those of a search by those of their paths.
     pub entries: Vec<FileEntry>,
-    /// The name after which the next page begins; none on the last page.
+    /// The name or path after which the next page begins; none on the last page.
     pub next_after: Option<OsString>,
+    /// Whether all entries were looked at.
+    pub is_complete: bool,
+}
+
+impl DirPage {
+    pub(super) const EMPTY: Self = Self { entries: Vec::new(), next_after: None, is_complete: true };
+}
+
+/// A regular file that is open for reading.
+#[derive(Debug)]
+pub struct OpenFile {
+    /// The file, at its beginning.
+    pub file: File,
+    /// What was known of it when it was opened.
+    pub entry: FileEntry,
+    /// Its number in the file system: a file that takes its place has another one.
+    pub inode: u64,
+    /// When it last changed (`st_ctime`): set by the kernel, and unlike `modified_at` by no one else.
+    pub changed_at: DateTime<Utc>,
 }
 
 impl Workspaces {
@@ -48,7 +68,7 @@ impl Workspaces {
         limit: usize,
     ) -> Result<DirPage, FileError> {
         let dir = match self.open(job).and_then(|top| Ok(open_descendant(&top, path.components())?)) {
-            Err(FileError::NotFound) if path.is_root() => return Ok(DirPage { entries: vec![], next_after: None }),
+            Err(FileError::NotFound) if path.is_root() => return Ok(DirPage::EMPTY),
             other => other?,
         };
         // Keeps the smallest names only, so a huge directory is not held in memory; one more than the page tells
@@ -69,14 +89,16 @@ impl Workspaces {
         let next_after = names.last().filter(|_| has_more).cloned();
         // Entries removed since they were listed are left out.
         let to_entry = |name: &OsString| Some(file_entry(&path.join(name.as_bytes()), &dir.metadata(name).ok()?));
-        Ok(DirPage { entries: names.iter().filter_map(to_entry).collect(), next_after })
+        Ok(DirPage { entries: names.iter().filter_map(to_entry).collect(), next_after, is_complete: true })
     }
 
     /// Opens a regular file for reading.
-    pub fn open_file(&self, job: JobId, path: &WorkspacePath) -> Result<(File, FileEntry), FileError> {
+    pub fn open_file(&self, job: JobId, path: &WorkspacePath) -> Result<OpenFile, FileError> {
         let (parent, name) = path.split_last().ok_or(FileError::NotAFile("the path is a directory"))?;
         let (file, metadata) = open_descendant(&self.open(job)?, parent)?.open_file(OsStr::from_bytes(name))?;
-        Ok((file, file_entry(&path.to_bytes(), &metadata)))
+        let stat = file.metadata()?;
+        let changed_at = timestamp(stat.ctime(), u32::try_from(stat.ctime_nsec()).unwrap_or(0));
+        Ok(OpenFile { file, entry: file_entry(&path.to_bytes(), &metadata), inode: stat.ino(), changed_at })
     }
 
     /// A tar archive of a directory of the workspace; of the workspace itself it is empty if it does not exist yet.
@@ -204,7 +226,7 @@ fn move_entries(mut staged: Walk, top: Dir) -> Result<(), FileError> {
     Ok(())
 }
 
-fn open_descendant(top: &Dir, names: &[Vec<u8>]) -> io::Result<Dir> {
+pub(super) fn open_descendant(top: &Dir, names: &[Vec<u8>]) -> io::Result<Dir> {
     top.open_descendant(names.iter().map(|name| OsStr::from_bytes(name)))
 }
 
@@ -216,7 +238,7 @@ pub(super) fn displayed(path: &[u8]) -> (String, Option<String>) {
     }
 }
 
-fn file_entry(path: &[u8], metadata: &Metadata) -> FileEntry {
+pub(super) fn file_entry(path: &[u8], metadata: &Metadata) -> FileEntry {
     let (path, path_bytes) = displayed(path);
     FileEntry {
         path,

@@ -35,6 +35,19 @@ pub struct FileEntry {
     pub mode: String,
 }
 
+/// A page of entries: of a directory by name, or those that a search found by path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FileList {
+    /// The entries, in the list's order.
+    pub items: Vec<FileEntry>,
+    /// The `cursor` of the next page; `null` on the last page.
+    pub next_cursor: Option<String>,
+    /// Whether a search ended before it had looked at all names: there may be other entries.
+    #[serde(default)]
+    pub incomplete: bool,
+}
+
 /// How a file differs from what it was when the job first started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -86,6 +99,9 @@ pub struct FileChanges {
     pub items: Vec<FileChange>,
     /// Whether there may be other changes: there are more, or the workspace was or is too large to be compared as a whole.
     pub truncated: bool,
+    /// Changes that were found and have no room in `items`. There may be others if `truncated`.
+    #[serde(default)]
+    pub left_out: u64,
 }
 
 /// The result of `PUT …/archive`.

@@ -75,7 +75,9 @@ pub struct SearchArgs {
 
 pub(crate) async fn run(command: MemoryCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     match command {
-        MemoryCommand::Ls { path } => pages::print_entries(client, ("/api/memory/tree", &path), ENTRIES, output).await,
+        MemoryCommand::Ls { path } => {
+            pages::print_entries(client, ("/api/memory/tree", &[("path", path)]), ENTRIES, output).await
+        }
         MemoryCommand::Cat { path, version } => print(client, path, version, output).await,
         MemoryCommand::Put(args) => put(client, args, output).await,
         MemoryCommand::Rm { path, if_version } => {

@@ -169,7 +169,7 @@ pub(crate) async fn run(command: RunsCommand, client: &Client, output: &mut Outp
             let query = filter.query(client, now, output).await?;
             // As the server sends them: fields that this program does not know are kept.
             let print = |runs: Vec<Value>| runs.iter().try_for_each(|run| output.json(run));
-            pages::for_each(client, (PATH, &query), print).await
+            pages::for_each(client, (PATH, &query), print).await.map(|_| ())
         }
     }
 }

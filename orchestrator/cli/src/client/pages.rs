@@ -94,22 +94,32 @@ pub(crate) async fn read<T: DeserializeOwned + Serialize>(
     Ok((output.format == Format::Text).then_some((items, cursor)))
 }
 
-/// Passes every page of the list at `url` to `each`.
+#[derive(Deserialize)]
+struct EntryPage<T> {
+    items: Vec<T>,
+    next_cursor: Option<String>,
+    /// Of a search that ended before its end.
+    #[serde(default)]
+    incomplete: bool,
+}
+
+/// Passes every page of the list at `url` to `each`. False for a search that has not looked at everything.
 pub(crate) async fn for_each<T: DeserializeOwned>(
     client: &Client,
     (url, filter): (&str, &[(&str, String)]),
     mut each: impl FnMut(Vec<T>) -> Result<(), CliError>,
-) -> Result<(), CliError> {
-    let mut cursor = None;
+) -> Result<bool, CliError> {
+    let (mut cursor, mut is_complete) = (None, true);
     loop {
         let mut query = filter.to_vec();
         query.push(("limit", ENTRIES_PER_PAGE.to_string()));
         query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
-        let page: Page<T> = client.get(url, &query).await?;
+        let page: EntryPage<T> = client.get(url, &query).await?;
+        is_complete &= !page.incomplete;
         each(page.items)?;
         cursor = page.next_cursor;
         if cursor.is_none() {
-            return Ok(());
+            return Ok(is_complete);
         }
     }
 }
@@ -139,10 +149,10 @@ pub(crate) async fn for_each_event(
     }
 }
 
-/// Prints every entry at `path` of the list at `url`: as JSON one by one, or as one table.
+/// Prints every entry of the list at `url`: as JSON one by one, or as one table.
 pub(crate) async fn print_entries<T: DeserializeOwned + Serialize>(
     client: &Client,
-    (url, path): (&str, &str),
+    (url, filter): (&str, &[(&str, String)]),
     columns: &[Column<T>],
     output: &mut Output,
 ) -> Result<(), CliError> {
@@ -154,12 +164,15 @@ pub(crate) async fn print_entries<T: DeserializeOwned + Serialize>(
             Ok(())
         }
     };
-    for_each(client, (url, &[("path", path.to_owned())]), add).await?;
+    let is_complete = for_each(client, (url, filter), add).await?;
     if output.format == Format::Text {
         zones::shown(client, output).await;
         let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
         let text = table(columns, &items, &view);
         output.line(&text)?;
+    }
+    if !is_complete {
+        output.note("gantry: there may be more; the search ended before it had looked at everything");
     }
     Ok(())
 }

@@ -16,6 +16,9 @@ use crate::{
 pub struct DiffArgs {
     /// Job id
     id: IdArg<JobId>,
+    /// Only this file, or this directory and what is below it
+    #[arg(default_value = "")]
+    path: String,
     /// Only list the files: A added, M modified, D deleted
     #[arg(long)]
     name_status: bool,
@@ -23,7 +26,8 @@ pub struct DiffArgs {
 
 pub(super) async fn diff(client: &Client, args: DiffArgs, output: &mut Output) -> Result<(), CliError> {
     let id = args.id.resolve(client).await?;
-    let changes: FileChanges = client.get(&format!("/api/jobs/{id}/changes"), &[]).await?;
+    let query: Vec<_> = (!args.path.is_empty()).then(|| ("path", args.path.clone())).into_iter().collect();
+    let changes: FileChanges = client.get(&format!("/api/jobs/{id}/changes"), &query).await?;
     if changes.items.is_empty() {
         output.note("gantry: nothing has changed");
     }
@@ -34,9 +38,11 @@ pub(super) async fn diff(client: &Client, args: DiffArgs, output: &mut Output) -
     if output.format == Format::Json || !changes.items.is_empty() {
         output.either(&changes, text)?;
     }
-    if changes.truncated {
+    if changes.left_out > 0 {
+        output.note(&format!("gantry: {} more changes are not shown; name a directory to see its own", changes.left_out));
+    } else if changes.truncated {
         output.note(
-            "gantry: there are more changes than the server reports; `gantry job get ID --archive` downloads all files",
+            "gantry: there may be more changes than the server reports; `gantry job get ID --archive` downloads all files",
         );
     }
     Ok(())

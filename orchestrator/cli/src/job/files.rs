@@ -37,6 +37,9 @@ pub struct FilesArgs {
     /// Directory in the workspace (default: the workspace itself)
     #[arg(default_value = "")]
     path: String,
+    /// Find entries by a part of their name, in this directory and all below it
+    #[arg(long, value_name = "TEXT")]
+    q: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -71,7 +74,9 @@ pub struct PutArgs {
 
 pub(super) async fn files(client: &Client, args: FilesArgs, output: &mut Output) -> Result<(), CliError> {
     let id = args.id.resolve(client).await?;
-    pages::print_entries(client, (&format!("/api/jobs/{id}/files"), &args.path), FILES, output).await
+    let mut filter = vec![("path", args.path)];
+    filter.extend(args.q.map(|q| ("q", q)));
+    pages::print_entries(client, (&format!("/api/jobs/{id}/files"), &filter), FILES, output).await
 }
 
 /// The files of a workspace.

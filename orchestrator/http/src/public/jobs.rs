@@ -1,9 +1,11 @@
 //! `/api/jobs`: the endpoints of jobs and of their files. Contents and routes.
 
 mod archive;
+mod changes;
 mod control;
 pub(super) mod create;
 mod events;
+mod file_content;
 mod file_path;
 pub(super) mod files;
 mod histogram;
@@ -39,8 +41,8 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .routes(routes!(events::events))
         .routes(routes!(events::event))
         .routes(routes!(files::list))
-        .routes(routes!(files::read))
-        .routes(routes!(files::changes))
+        .routes(routes!(file_content::read))
+        .routes(routes!(changes::changes))
         .merge(audited("files.write", routes!(files::put)))
         .routes(routes!(archive::pack))
         .merge(audited("files.write", routes!(archive::unpack)))

@@ -30,7 +30,14 @@ impl Fixture {
     }
 
     fn changes(&self) -> FileChanges {
-        self.workspaces.changes(self.job, &CancellationToken::new()).unwrap()
+        self.changes_within("")
+    }
+
+    fn changes_within(&self, path: &str) -> FileChanges {
+        let path = WorkspacePath::parse_for_list(path).unwrap();
+        let compared = self.workspaces.changes(self.job, &path, &CancellationToken::new()).unwrap();
+        assert!(compared.is_in_time);
+        compared.changes
     }
 
     /// Path, kind, and the diff or why there is none.
@@ -126,10 +133,35 @@ fn answers_are_bounded() {
         fixture.write(&format!("{n:05}"), "x\n".repeat(1_000));
     }
     let changes = fixture.changes();
-    assert_eq!((changes.items.len(), changes.truncated), (MAX_ITEMS, true));
+    assert_eq!((changes.items.len(), changes.truncated, changes.left_out), (MAX_ITEMS, true, 5));
     let diffs: usize = changes.items.iter().filter_map(|item| item.diff.as_ref()).map(String::len).sum();
     assert!((MAX_DIFFS_BYTES / 2..=MAX_DIFFS_BYTES).contains(&diffs), "{diffs}");
     assert_eq!(changes.items[MAX_ITEMS - 1].diff_omitted, Some(DiffOmitted::TooLarge));
+}
+
+#[test]
+fn changes_of_a_directory_or_a_file_are_shown_alone() {
+    let fixture = Fixture::new();
+    for name in ["src/a", "src/sub/b", "src.txt", "src2/c", "other"] {
+        fixture.write(name, "1\n");
+    }
+    fixture.workspaces.record_baseline(fixture.job).unwrap();
+    for name in ["src/a", "src.txt", "src2/c", "other"] {
+        fixture.write(name, "2\n");
+    }
+    let workspace = fixture.workspaces.path(fixture.job);
+    fs::remove_dir_all(workspace.join("src/sub")).unwrap();
+    symlink("/etc", workspace.join("link")).unwrap();
+    let paths = |path| fixture.changes_within(path).items.into_iter().map(|item| item.path).collect::<Vec<_>>();
+    assert_eq!(paths("src"), ["src/a", "src/sub/b"]);
+    assert_eq!(paths("src/"), ["src/a", "src/sub/b"]);
+    assert_eq!(paths("src/sub"), ["src/sub/b"], "of a directory that is gone");
+    assert_eq!(paths("src/a"), ["src/a"]);
+    assert_eq!(paths("src.txt"), ["src.txt"]);
+    assert_eq!(paths("link"), ["link"]);
+    for nothing in ["missing", "link/passwd", "other/x"] {
+        assert_eq!(paths(nothing), [""; 0], "{nothing}");
+    }
 }
 
 /// Empty files below nested directories, whose paths have `total` bytes together. Returns the innermost directory.
@@ -160,7 +192,7 @@ fn the_paths_of_a_comparison_are_bounded() {
     let dir = fill_with_paths(&fixture.workspaces.path(fixture.job), 128, MAX_PATHS_BYTES);
     let found = || {
         let top = fixture.workspaces.open(fixture.job).unwrap();
-        let (found, is_whole) = present(top, &Cutoff::default()).unwrap();
+        let (found, is_whole) = present_below(top, b"", &Cutoff::default()).unwrap();
         (found.keys().map(|path| path.0.len() as u64).sum::<u64>(), is_whole)
     };
     assert_eq!(found(), (MAX_PATHS_BYTES, true));

@@ -239,7 +239,7 @@ fn a_file_whose_name_is_not_utf8_is_listed_with_its_bytes_and_opened_by_them() {
     assert_eq!(list(b"d\xff"), [shown("d\u{fffd}/caf\u{fffd}", Some("ZP8vY2Fm6Q=="))]);
 
     let wanted = WorkspacePath::parse_for_read(b"d\xff/caf\xe9").unwrap();
-    let (mut file, entry) = fixture.workspaces.open_file(job, &wanted).unwrap();
+    let crate::OpenFile { mut file, entry, .. } = fixture.workspaces.open_file(job, &wanted).unwrap();
     let mut text = String::new();
     io::Read::read_to_string(&mut file, &mut text).unwrap();
     assert_eq!((text.as_str(), entry.path_bytes.as_deref()), ("text", Some("ZP8vY2Fm6Q==")));

@@ -1,91 +1,133 @@
-// What a job has changed in its workspace: each file with its diff, or one of them.
+// What a job has changed in its workspace: a tree, and each file with its diff; or those of a directory, or one.
 
-import { useMemo, useState } from "preact/hooks";
-import { get } from "../../api.js";
-import { counts, lines } from "../../diff.js";
-import { bytes } from "../../format.js";
-import { place } from "../../router.js";
-import { generation } from "../../session.js";
+import { signal } from "@preact/signals";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { bind } from "../../keys.js";
+import { go, place } from "../../router.js";
+import { drafts } from "../../session.js";
 import { T } from "../../texts.js";
-import { Copy, Empty, Failed, Loading, Text, html, useLoad } from "../../ui.js";
-import { Code, encodePath } from "./code.js";
+import { Empty, Failed, Loading, Text, html } from "../../ui.js";
+import { Change, anchorOf, lengthOf } from "./change.js";
+import { Tree } from "./tree.js";
+import { useChanges } from "./use_changes.js";
 
 /** @typedef {import("../../api.js").schemas["FileChange"]} FileChange */
 
 /** A longer diff is opened by hand. */
-const OPEN_CHARS = 20_000;
-/** So much of all diffs is open at first. */
-const OPEN_TOTAL_CHARS = 100_000;
-/** So many lines are drawn at once. */
-const STEP_LINES = 500;
-const SIGNS = { added: "+", modified: "~", deleted: "−" };
-const MARKS = /** @type {Record<string, string>} */ ({ added: "+", removed: "−" });
+const OPEN_LINES = 400;
+const [WRAP, TREE] = ["gantry.wrap", "gantry.tree"];
+const WIDE = "(min-width: 45rem)";
 
-/** @param {{ change: FileChange, found: import("../../diff.js").Line[] }} props */
-function Diff({ change, found }) {
-  const [shown, setShown] = useState(STEP_LINES);
-  const left = found.length - shown;
+/** Whether long lines of diffs are wrapped, and whether the tree is shown; the browser keeps both. */
+const isWrapped = signal(localStorage.getItem(WRAP) !== "off");
+const isTreeOpen = signal(localStorage.getItem(TREE) ?? "");
+
+/** @param {boolean} on */
+function setWrapped(on) {
+  localStorage.setItem(WRAP, on ? "on" : "off");
+  isWrapped.value = on;
+}
+
+/** @param {boolean} on */
+function setTreeOpen(on) {
+  isTreeOpen.value = on ? "on" : "off";
+  localStorage.setItem(TREE, isTreeOpen.value);
+}
+
+/** The paths whose diffs are open at first. Pure. @param {FileChange[]} changes */
+export const openAtFirst = (changes) => new Set(changes.filter((change) => change.diff && lengthOf(change) <= OPEN_LINES).map(({ path }) => path));
+
+/** What was looked at: it counts until the file changes again. @param {FileChange} change */
+const lookOf = ({ path, size_bytes: size, diff }) => `${path}\n${size}\n${diff?.length ?? 0}`;
+
+/** The files of a job that a person has looked at. @param {string} id @param {FileChange[]} items */
+function useViewed(id, items) {
+  const name = `viewed.${id}`;
+  const [looks, setLooks] = useState(() => new Set(/** @type {string[]} */ (drafts.get(name) ?? [])));
+  const viewed = useMemo(() => new Set(items.filter((change) => looks.has(lookOf(change))).map(({ path }) => path)), [items, looks]);
+  /** @param {FileChange} change */
+  function toggle(change) {
+    const next = new Set(looks);
+    if (!next.delete(lookOf(change))) next.add(lookOf(change));
+    drafts.set(name, [...next]);
+    setLooks(next);
+  }
+  return { viewed, toggle };
+}
+
+/** Where the file that the address names is among the files; -1 if none is named. @param {FileChange[]} items */
+function currentOf(items) {
+  const hash = location.hash.slice(1);
+  return hash ? items.findIndex(({ path }) => anchorOf(path) === hash) : -1;
+}
+
+/** Shows and focuses the file that the address names. @param {FileChange[]} items */
+function useCurrent(items) {
+  const index = place.value && currentOf(items);
+  const change = items[index];
+  useEffect(() => {
+    const element = change && document.getElementById(anchorOf(change.path));
+    element?.scrollIntoView({ block: "start" });
+    element?.querySelector("summary")?.focus({ preventScroll: true });
+  }, [change?.path]);
+  return index;
+}
+
+/** Goes to another file; keys may come faster than the page is drawn. @param {FileChange[]} items @param {number} step */
+function move(items, step) {
+  const index = currentOf(items);
+  const next = items[index < 0 && step < 0 ? items.length - 1 : Math.min(items.length - 1, Math.max(0, index + step))];
+  if (next) go(`#${anchorOf(next.path)}`, { isReplaced: true });
+}
+
+/** @param {{ id: string, items: FileChange[], isOnly: boolean }} props */
+function List({ id, items, isOnly }) {
+  const first = useMemo(() => openAtFirst(items), [items]);
+  /** What was opened or closed by hand. */
+  const [toggled, setToggled] = useState(/** @type {Map<string, boolean>} */ (new Map()));
+  const { viewed, toggle } = useViewed(id, items);
+  const index = useCurrent(items);
+  const open = (/** @type {string} */ path, /** @type {boolean} */ isOpen) => setToggled((before) => (before.get(path) === isOpen ? before : new Map(before).set(path, isOpen)));
+  /** @param {FileChange} change */
+  function view(change) {
+    open(change.path, viewed.has(change.path));
+    toggle(change);
+  }
+  useEffect(() => bind([
+    { key: "j", text: T.keys.nextFile, run: () => move(items, 1) },
+    { key: "k", text: T.keys.previousFile, run: () => move(items, -1) },
+    { key: "v", text: T.keys.viewed, run: () => items[index] && view(items[index]) },
+  ]));
+  const hasTree = items.length > 1 && (isTreeOpen.value === "on" || (isTreeOpen.value === "" && matchMedia(WIDE).matches));
   return html`
-    <div class="diff" tabindex="0" role="group" aria-label=${change.path}><table><tbody>
-      ${found.slice(0, shown).map((line, index) => html`<tr key=${index} class=${line.kind}>
-        <td class="number">${line.before}</td><td class="number">${line.after}</td><td class="mark">${MARKS[line.kind] ?? ""}</td>
-        <td class="code"><${Code} line=${line.text} /></td></tr>`)}
-    </tbody></table></div>
-    ${left > 0 && html`<p class="note line">${T.job.moreLines(left)} <button type="button" onClick=${() => setShown(shown + STEP_LINES)}>${T.jobs.more}</button></p>`}
+    <p class="line">
+      ${items.length > 1 && html`<label class="check"><input type="checkbox" checked=${hasTree} onChange=${(/** @type {any} */ event) => setTreeOpen(event.target.checked)} />${T.changes.tree}</label>`}
+      <label class="check"><input type="checkbox" checked=${isWrapped.value} onChange=${(/** @type {any} */ event) => setWrapped(event.target.checked)} />${T.changes.wrap}</label>
+      ${viewed.size > 0 && html`<span class="note">${T.changes.viewedCount(viewed.size)}</span>`}</p>
+    <div class="changes ${hasTree ? "split" : ""} ${isWrapped.value ? "" : "unwrapped"}">
+      ${hasTree && html`<${Tree} id=${id} changes=${items} current=${items[index]?.path ?? null} viewed=${viewed} />`}
+      <div>${items.map((change, at) => html`<${Change} key=${`${change.path} ${change.path_bytes}`} id=${id} change=${change} isCurrent=${at === index} isViewed=${viewed.has(change.path)}
+        isOpen=${toggled.get(change.path) ?? (isOnly || (first.has(change.path) && !viewed.has(change.path)))}
+        onOpen=${(/** @type {boolean} */ isOpen) => open(change.path, isOpen)} onView=${() => view(change)} />`)}</div>
+    </div>
   `;
-}
-
-/** @param {{ id: string, change: FileChange, isFirst: boolean }} props */
-function File({ id, change, isFirst }) {
-  const found = useMemo(() => (change.diff ? lines(change.diff) : []), [change.diff]);
-  const { added, removed } = useMemo(() => counts(found), [found]);
-  const [isOpen, setIsOpen] = useState(isFirst);
-  const toggle = (/** @type {any} */ event) => setIsOpen(event.currentTarget.open);
-  const path = encodePath(change.path);
-  return html`
-    <details class="change" open=${isOpen} onToggle=${toggle}>
-      <summary><span class="sign ${change.change}" aria-label=${T.changes[change.change]}>${SIGNS[change.change]}</span> <code><${Text}>${change.path}<//></code>
-        ${change.diff ? html` <span class="added">+${added}</span> <span class="removed">−${removed}</span>` : html` <span class="note">${omitted(change)}</span>`}</summary>
-      <p class="note line"><${Copy} text=${change.path} name=${change.path} />
-        ${!change.path_bytes && html`<a href=${`/jobs/${id}/changes/${path}`}>${T.job.onlyFile}</a>`}
-        ${change.change !== "deleted" && !change.path_bytes && html`<a href=${`/jobs/${id}/files/${path}`}>${T.changes.file}</a>`}</p>
-      ${isOpen && found.length > 0 && html`<${Diff} change=${change} found=${found} />`}
-    </details>
-  `;
-}
-
-/** @param {FileChange} change */
-function omitted({ size_bytes: size, previous_size_bytes: before, diff_omitted: why }) {
-  const sizes = [before, size].filter((one) => one !== null && one !== undefined).map((one) => bytes(Number(one))).join(" → ");
-  return [why && (T.changes.omitted[/** @type {"binary"} */ (why)] ?? why), sizes].filter(Boolean).join(", ");
-}
-
-/** The paths whose diffs are open at first: the first ones, as far as they are short. @param {FileChange[]} changes */
-export function openAtFirst(changes) {
-  let left = OPEN_TOTAL_CHARS;
-  return new Set(changes.flatMap(({ path, diff }) => {
-    const size = diff?.length ?? 0;
-    if (size === 0 || size > OPEN_CHARS || size > left) return [];
-    left -= size;
-    return [path];
-  }));
 }
 
 /** @param {{ job: import("../../api.js").schemas["Job"] }} props */
 export function Changes({ job }) {
   const { id } = job;
-  const path = place.value.params["path"];
-  const { value, error, isLoading, again } = useLoad((signal) => get("/api/jobs/{id}/changes", { path: { id }, signal }), [id, job.state, generation.value]);
-  const first = useMemo(() => openAtFirst(value?.items ?? []), [value]);
-  const items = value?.items.filter((change) => path === undefined || change.path === path) ?? [];
+  const path = place.value.params["path"]?.replace(/\/$/, "");
+  const { value, error, isLoading, again } = useChanges(job, path);
   return html`
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${!value && !error && html`<${Loading} />`}
     ${value && html`
-      <p class="line"><span>${T.changes.count(value.items.length)}</span> <button type="button" disabled=${isLoading} onClick=${again}>${T.changes.again}</button>
+      <p class="line"><span>${T.changes.count(value.items.length)}${path && html` ${T.changes.within} <code><${Text}>${path}<//></code>`}</span>
+        <button type="button" disabled=${isLoading} onClick=${again}>${T.changes.again}</button>
         ${path !== undefined && html`<a href=${`/jobs/${id}/changes`}>${T.job.allFiles}</a>`}</p>
-      ${value.truncated && html`<p class="banner">${T.changes.truncated}</p>`}
-      ${items.length === 0 && html`<${Empty}><p>${path === undefined ? T.changes.none : html`${T.job.unchanged} <${Text}>${path}<//>`}</p><//>`}
-      ${items.map((change) => html`<${File} key=${`${path} ${change.path}`} id=${id} change=${change} isFirst=${path !== undefined || first.has(change.path)} />`)}`}
+      ${value.left_out > 0 && html`<p class="banner">${T.changes.leftOut(value.items.length, value.items.length + value.left_out)}</p>`}
+      ${value.truncated && value.left_out === 0 && html`<p class="banner">${T.changes.truncated}</p>`}
+      ${value.items.length === 0 ? html`<${Empty}><p>${path === undefined ? T.changes.none : html`${T.job.unchanged} <${Text}>${path}<//>`}</p><//>`
+        : html`<${List} key=${path} id=${id} items=${value.items} isOnly=${path !== undefined && value.items.length === 1} />`}`}
   `;
 }

@@ -1,4 +1,4 @@
-//! A job's files: listed, compared, read and written. Owns who may use them, for how long, and the errors of file work.
+//! A job's files: listed, searched and written. Owns who may use them, for how long, and the errors of file work.
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt, str::FromStr, time::Duration};
 
@@ -7,16 +7,15 @@ use axum::{
     Json,
     body::Body,
     extract::State,
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderValue, StatusCode},
     response::{IntoResponse, Response},
 };
 use domain::job::JobRecord;
-use protocol::{ErrorCode, FileChanges, FileEntry, JobId, Page};
+use protocol::{ErrorCode, FileEntry, FileList, JobId, limits::MAX_COMPONENT_BYTES};
 use serde::Deserialize;
-use tokio::io::AsyncReadExt as _;
-use tokio_util::{io::ReaderStream, sync::CancellationToken};
+use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
-use workspace::{FileError, WorkspacePath};
+use workspace::{FileError, NameSearch, WorkspacePath};
 
 use super::{
     file_path::{FileUrl, PathParam},
@@ -39,6 +38,9 @@ pub(super) struct ListParams {
     #[serde(default)]
     #[param(value_type = String)]
     path: PathParam,
+    /// A part of a name, in any case: finds entries of the directory and of all below it.
+    #[param(min_length = 1, max_length = 255)]
+    q: Option<String>,
     /// Maximum number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
@@ -46,14 +48,15 @@ pub(super) struct ListParams {
     cursor: Option<String>,
 }
 
-/// Lists a directory of the job's workspace.
+/// Lists a directory of the job's workspace, or finds entries by their names.
 ///
-/// Symbolic links are listed as links and not followed.
+/// Symbolic links are listed as links and not followed. A search with `q` looks at 200,000 entries and for 2 s at most; `incomplete` says
+/// that it ended before it had looked at all.
 #[utoipa::path(
     get, path = "/api/jobs/{id}/files", operation_id = "list_files", tag = "files",
     params(("id" = String, Path, description = "Job id."), ListParams),
     responses(
-        (status = 200, body = Page<FileEntry>, description = "A page, ordered by name."),
+        (status = 200, body = FileList, description = "A page, ordered by name; of a search, by path."),
         (status = 409, description = "Not a directory. `no_workspace`: the job runs without a container."),
         (status = 410, description = "The job's files have been deleted after the retention period."),
     )
@@ -63,19 +66,37 @@ pub(super) async fn list(
     Caller(who): Caller,
     ApiPath(id): ApiPath<JobId>,
     ApiQuery(params): ApiQuery<ListParams>,
-) -> Result<Json<Page<FileEntry>>, ApiError> {
+) -> Result<Json<FileList>, ApiError> {
     readable(&api, &who, id).await?;
     let limit = cursor::limit(params.limit)? as usize;
     let directory = path(WorkspacePath::parse_for_list(&params.path.0))?;
     let after = params.cursor.as_deref().map(cursor::read::<Name>).transpose()?;
+    let text = params.q.map(searched).transpose()?;
+    let cancelled = CancellationToken::new();
+    let _client_gone = cancelled.clone().drop_guard();
     let workspaces = api.workspaces.clone();
-    let list = move || workspaces.list(id, &directory, after.as_ref().map(|Name(name)| name.as_os_str()), limit);
+    let list = move || {
+        let after = after.as_ref().map(|Name(name)| name.as_os_str());
+        match &text {
+            None => workspaces.list(id, &directory, after, limit),
+            Some(text) => workspaces.search(id, &directory, &NameSearch { text, after, limit }, &cancelled),
+        }
+    };
     let page = api.file_work.run(&who.user, list).await.map_err(to_api_error)?;
     let next_cursor = page.next_after.map(|name| cursor::write(&Name(name).to_string()));
-    Ok(Json(Page { items: page.entries, next_cursor }))
+    Ok(Json(FileList { items: page.entries, next_cursor, incomplete: !page.is_complete }))
 }
 
-/// A name of any bytes, in hexadecimal.
+/// A part of a name, as a search can find it.
+fn searched(text: String) -> Result<String, ApiError> {
+    match text.len() {
+        1..=MAX_COMPONENT_BYTES if !text.contains(['/', '\0']) => Ok(text),
+        1..=MAX_COMPONENT_BYTES => Err(ApiError::field("q", "must be a part of a name, without / and NUL characters")),
+        _ => Err(ApiError::field("q", format!("must have 1 to {MAX_COMPONENT_BYTES} bytes"))),
+    }
+}
+
+/// A name or path of any bytes, in hexadecimal.
 struct Name(OsString);
 
 impl std::fmt::Display for Name {
@@ -95,79 +116,6 @@ impl FromStr for Name {
         });
         pairs.collect::<Option<Vec<u8>>>().map(|bytes| Self(OsString::from_vec(bytes))).ok_or(())
     }
-}
-
-/// Lists the files that changed since the job first started.
-///
-/// The files of the workspace that were added, modified or deleted. Works while the job is running and for as long as its files are kept. Directories and special files are not compared. A symbolic
-/// link has its target as its content.
-#[utoipa::path(
-    get, path = "/api/jobs/{id}/changes", operation_id = "list_changes", tag = "files", params(("id" = String, Path, description = "Job id.")),
-    responses(
-        (status = 200, body = FileChanges, description = "The changes, ordered by path."),
-        (status = 409, description = "`no_workspace`: the job runs without a container."),
-        (status = 410, description = "The job's files have been deleted after the retention period."),
-    )
-)]
-pub(super) async fn changes(
-    State(api): State<PublicApi>,
-    Caller(who): Caller,
-    ApiPath(id): ApiPath<JobId>,
-) -> Result<Json<FileChanges>, ApiError> {
-    let job = readable(&api, &who, id).await?;
-    if job.attempt == 0 {
-        return Ok(Json(FileChanges { items: Vec::new(), truncated: false }));
-    }
-    let cancelled = CancellationToken::new();
-    let _client_gone = cancelled.clone().drop_guard();
-    let workspaces = api.workspaces.clone();
-    let compare = move || workspaces.changes(id, &cancelled);
-    Ok(Json(api.file_work.run(&who.user, compare).await.map_err(to_api_error)?))
-}
-
-/// Maximum size of a file.
-const MAX_READ_BYTES: u64 = 64 * 1024 * 1024;
-const PIECE_BYTES: usize = 64 * 1024;
-
-/// Reads a file of the job's workspace.
-///
-/// Symbolic links are not followed. Files are kept after the end of the job for the retention period.
-#[utoipa::path(
-    get, path = "/api/jobs/{id}/files/{*path}", operation_id = "read_file", tag = "files",
-    params(("id" = String, Path, description = "Job id."), ("path" = String, Path, description = "Path relative to the workspace: its bytes, percent-encoded.")),
-    responses(
-        (status = 200, body = String, content_type = "application/octet-stream", description = "The content of the file when it was opened.",
-            headers(("Content-Length" = u64))),
-        (status = 409, description = "Not a regular file. `no_workspace`: the job runs without a container."),
-        (status = 410, description = "The job's files have been deleted after the retention period."),
-        (status = 413, description = "The file is larger than 64 MiB; download the archive instead."),
-        (status = 422, description = "Invalid path."),
-    )
-)]
-pub(super) async fn read(
-    State(api): State<PublicApi>,
-    Caller(who): Caller,
-    FileUrl { job: id, path: name }: FileUrl,
-) -> Result<Response, ApiError> {
-    readable(&api, &who, id).await?;
-    let path = path(WorkspacePath::parse_for_read(&name))?;
-    let disposition = disposition(&path.file_name());
-    let workspaces = api.workspaces.clone();
-    let opened = api.file_work.run(&who.user, move || workspaces.open_file(id, &path)).await;
-    let (file, entry) = opened.map_err(to_api_error)?;
-    if entry.size_bytes > MAX_READ_BYTES {
-        let detail =
-            format!("the file has {} bytes, more than 64 MiB; use GET /api/jobs/{id}/archive", entry.size_bytes);
-        return Err(ApiError::new(ErrorCode::TooLarge, detail));
-    }
-    // Bytes appended after the file was opened are not sent; if the file is truncated, the response ends early.
-    let content = tokio::fs::File::from_std(file).take(entry.size_bytes);
-    let mut response = Body::from_stream(ReaderStream::with_capacity(content, PIECE_BYTES)).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(entry.size_bytes));
-    headers.insert(header::CONTENT_DISPOSITION, disposition);
-    Ok(response)
 }
 
 /// `attachment`, so that a browser never renders it; with the file's name when that is plain ASCII.
