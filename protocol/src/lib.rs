@@ -80,12 +80,12 @@ pub use job::{
 };
 pub use problem::{ErrorCode, FieldError, Problem};
 pub use routine::{
-    Budget, BudgetPeriod, BudgetUse, CatchUp, CreateRoutine, DeliveryVerdict, DisabledReason, EmitSystemEvent, EventReceipt,
-    FiringHour, FiringTime, FullJobAction, Guardrails, LightweightAction, Notify, Overlap, PostMessage, Retry, Routine,
-    RoutineAction, RoutineActionKind, RoutineCronAction, RoutineCronEvent, RoutinePatch, RoutinePreview, RoutineRun,
-    RoutineSaved, RoutineSession, RoutineStatus, RoutineSummary, RoutineTrigger, RoutineWarning, RunMessage, RunReason,
-    RunStatus, TriggerRoutine, TriggerType, UpcomingFiring, UpcomingFirings, UpcomingOfRoutines, WakeMode,
-    WebhookDelivery, WebhookReceipt, WebhookTrigger,
+    Budget, BudgetPeriod, BudgetUse, CatchUp, CreateRoutine, DeliveryVerdict, DisabledReason, EmitSystemEvent,
+    EventReceipt, FiringHour, FiringTime, FullJobAction, Guardrails, LightweightAction, Notify, Overlap, PostMessage,
+    Retry, Routine, RoutineAction, RoutineActionKind, RoutineCronAction, RoutineCronEvent, RoutinePatch,
+    RoutinePreview, RoutineRun, RoutineSaved, RoutineSession, RoutineStatus, RoutineSummary, RoutineTrigger,
+    RoutineWarning, RunMessage, RunReason, RunStatus, TriggerRoutine, TriggerType, UpcomingFiring, UpcomingFirings,
+    UpcomingOfRoutines, WakeMode, WebhookDelivery, WebhookReceipt, WebhookTrigger,
     cron::{
         AddCronJob, CronIsolation, CronJob, CronJobPatch, CronJobState, CronJobs, CronPayload, CronRan, CronRunEntry,
         CronRunStatus, CronRuns, CronRuntime, CronSchedule, CronStatus, CronWakeMode, WakeRequest,

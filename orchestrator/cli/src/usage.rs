@@ -173,7 +173,11 @@ mod tests {
         assert_eq!(words[7..10], ["2026-11-22", "0", "7"]);
         // The second group has a column of its line.
         let both = UsageLine { label: Some("a".to_owned()), ..day };
-        let text = table(&columns(&[UsageGroup::Label("team".to_owned()), UsageGroup::Day]), std::slice::from_ref(&both), &view);
+        let text = table(
+            &columns(&[UsageGroup::Label("team".to_owned()), UsageGroup::Day]),
+            std::slice::from_ref(&both),
+            &view,
+        );
         let row: Vec<&str> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
         assert_eq!((&row[..3], label(&both).as_str()), (&["a", "2026-11-22", "0"][..], "2026-11-22 a"));
     }

@@ -127,12 +127,14 @@ fn present(top: &Dir, within: &WorkspacePath, cutoff: &Cutoff) -> Result<(Presen
     let nothing = || Ok((Present::new(), true));
     let found = open_descendant(top, parent).and_then(|dir| dir.metadata(name).map(|metadata| (dir, metadata)));
     match found.map_err(FileError::from) {
-        Ok((dir, metadata)) if metadata.kind == FileKind::Directory => match dir.open_dir(name).map_err(FileError::from) {
-            Ok(dir) => present_below(dir, &within.join(b""), cutoff),
-            // Removed or replaced just now.
-            Err(FileError::NotFound | FileError::NotADirectory) => nothing(),
-            Err(error) => Err(error),
-        },
+        Ok((dir, metadata)) if metadata.kind == FileKind::Directory => {
+            match dir.open_dir(name).map_err(FileError::from) {
+                Ok(dir) => present_below(dir, &within.join(b""), cutoff),
+                // Removed or replaced just now.
+                Err(FileError::NotFound | FileError::NotADirectory) => nothing(),
+                Err(error) => Err(error),
+            }
+        }
         Ok((_, metadata)) if is_compared(&metadata) => {
             Ok((Present::from([(EntryPath(within.to_bytes()), metadata)]), true))
         }
@@ -149,8 +151,7 @@ fn present_below(top: Dir, prefix: &[u8], cutoff: &Cutoff) -> Result<(Present, b
     loop {
         match walk.next_entry() {
             Ok(Some(entry)) if is_compared(&entry.metadata) => {
-                let Some(left) = paths_left.checked_sub(walk.path_bytes(&entry.name) + prefix.len() as u64)
-                else {
+                let Some(left) = paths_left.checked_sub(walk.path_bytes(&entry.name) + prefix.len() as u64) else {
                     return Ok((found, false));
                 };
                 paths_left = left;

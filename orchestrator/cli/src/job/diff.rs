@@ -39,7 +39,8 @@ pub(super) async fn diff(client: &Client, args: DiffArgs, output: &mut Output) -
         output.either(&changes, text)?;
     }
     if changes.left_out > 0 {
-        output.note(&format!("gantry: {} more changes are not shown; name a directory to see its own", changes.left_out));
+        output
+            .note(&format!("gantry: {} more changes are not shown; name a directory to see its own", changes.left_out));
     } else if changes.truncated {
         output.note(
             "gantry: there may be more changes than the server reports; `gantry job get ID --archive` downloads all files",

@@ -112,7 +112,10 @@ async fn changes_that_a_client_has_are_not_sent_again() {
     fs::write(world.workspace(id).join("a"), "1\n").unwrap();
     let reply = again(&ada, &path, &empty).await.expect(200);
     let one = reply.header("etag").unwrap().to_owned();
-    assert_eq!((listed(&reply.json()), again(&ada, &path, &one).await.status.as_u16()), (vec![("a", FileChangeKind::Added)], 304));
+    assert_eq!(
+        (listed(&reply.json()), again(&ada, &path, &one).await.status.as_u16()),
+        (vec![("a", FileChangeKind::Added)], 304)
+    );
     worker.finish("done").await;
     ada.wait_for(id, JobState::Completed).await;
     again(&ada, &path, &one).await.expect(304);

@@ -125,8 +125,10 @@ async fn curl_and_wget_continue_a_download() {
     let (url, target) = (format!("{}{path}", ada.base()), directory.path().join("a.txt"));
     let header = format!("Authorization: Bearer {}", world.fresh("ada", Role::User));
     let target_text = target.to_str().unwrap();
-    let programs: [(&str, &[&str]); 2] =
-        [("curl", &["-sSf", "-C", "-", "-H", &header, "-o", target_text, &url]), ("wget", &["-qc", "--header", &header, "-O", target_text, &url])];
+    let programs: [(&str, &[&str]); 2] = [
+        ("curl", &["-sSf", "-C", "-", "-H", &header, "-o", target_text, &url]),
+        ("wget", &["-qc", "--header", &header, "-O", target_text, &url]),
+    ];
     for (program, arguments) in programs {
         for had in [0, 7, content.len() - 1, content.len()] {
             fs::write(&target, &content[..had]).unwrap();
@@ -145,8 +147,9 @@ async fn curl_and_wget_continue_a_download() {
 async fn files_are_found_by_name() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let files: Vec<_> =
-        ["src/Parser.rs", "src/deep/er/parser.txt", "doc/parser.md", "x"].map(|path| json!({"path": path, "content": ""})).into();
+    let files: Vec<_> = ["src/Parser.rs", "src/deep/er/parser.txt", "doc/parser.md", "x"]
+        .map(|path| json!({"path": path, "content": ""}))
+        .into();
     let id = ada.create(json!({"prompt": "wait", "hold": true, "files": files})).await;
     let find = async |query: &str| ada.get(&format!("/api/jobs/{id}/files?{query}")).await;
     let paths = |list: &FileList| list.items.iter().map(|entry| entry.path.clone()).collect::<Vec<_>>();
@@ -154,7 +157,8 @@ async fn files_are_found_by_name() {
     assert_eq!(paths(&all), ["doc/parser.md", "src/Parser.rs", "src/deep/er/parser.txt"]);
     assert_eq!((all.next_cursor, all.incomplete), (None, false));
     let first: FileList = find("q=parser&limit=2").await.expect(200).json();
-    let rest: FileList = find(&format!("q=parser&limit=2&cursor={}", first.next_cursor.as_ref().unwrap())).await.expect(200).json();
+    let rest: FileList =
+        find(&format!("q=parser&limit=2&cursor={}", first.next_cursor.as_ref().unwrap())).await.expect(200).json();
     assert_eq!([paths(&first), paths(&rest)].concat(), ["doc/parser.md", "src/Parser.rs", "src/deep/er/parser.txt"]);
     assert_eq!(paths(&find("q=parser&path=src/deep").await.expect(200).json()), ["src/deep/er/parser.txt"]);
     for query in ["q=", "q=a%2fb", "q=%00", &format!("q={}", "x".repeat(256))] {

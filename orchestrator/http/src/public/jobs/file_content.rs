@@ -118,7 +118,9 @@ fn content(opened: OpenFile, requested: Requested, disposition: HeaderValue) -> 
         }
     };
     if length > MAX_READ_BYTES {
-        let detail = format!("{length} bytes are more than 64 MiB; read parts of the file with Range, or the archive of the job");
+        let detail = format!(
+            "{length} bytes are more than 64 MiB; read parts of the file with Range, or the archive of the job"
+        );
         return Err(ApiError::new(ErrorCode::TooLarge, detail));
     }
     // Bytes appended after the file was opened are not sent; if the file is truncated, the response ends early.
