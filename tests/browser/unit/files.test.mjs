@@ -42,16 +42,16 @@ test("a part of a file is read by its range", async () => {
 });
 
 test("an answer with a tag is not sent again", async () => {
-  const { getTagged } = await load("api");
+  const { getChanged } = await load("api");
   const sent = [];
   globalThis.fetch = async (url, { headers }) => {
     sent.push(headers["If-None-Match"]);
     const isKnown = headers["If-None-Match"] === 'W/"a"';
     return new Response(isKnown ? null : '{"items":[]}', { status: isKnown ? 304 : 200, headers: { ETag: 'W/"a"', "Content-Type": "application/json" } });
   };
-  const first = await getTagged("/api/jobs/{id}/changes", { path: { id: "1" } }, undefined);
+  const first = await getChanged("/api/jobs/{id}/changes", { path: { id: "1" } }, null);
   assert.deepEqual(first, { content: { items: [] }, tag: 'W/"a"' });
-  assert.deepEqual(await getTagged("/api/jobs/{id}/changes", { path: { id: "1" } }, first.tag), { content: null, tag: 'W/"a"' });
+  assert.deepEqual(await getChanged("/api/jobs/{id}/changes", { path: { id: "1" } }, first.tag), { content: null, tag: 'W/"a"' });
   assert.deepEqual(sent, [undefined, 'W/"a"']);
 });
 
