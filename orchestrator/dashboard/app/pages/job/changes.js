@@ -118,6 +118,7 @@ export function Changes({ job }) {
   const { id } = job;
   const path = place.value.params["path"]?.replace(/\/$/, "");
   const { value, error, isLoading, again } = useChanges(job, path);
+  const leftOut = value?.left_out ?? 0;
   return html`
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${!value && !error && html`<${Loading} />`}
@@ -125,8 +126,8 @@ export function Changes({ job }) {
       <p class="line"><span>${T.changes.count(value.items.length)}${path && html` ${T.changes.within} <code><${Text}>${path}<//></code>`}</span>
         <button type="button" disabled=${isLoading} onClick=${again}>${T.changes.again}</button>
         ${path !== undefined && html`<a href=${`/jobs/${id}/changes`}>${T.job.allFiles}</a>`}</p>
-      ${value.left_out > 0 && html`<p class="banner">${T.changes.leftOut(value.items.length, value.items.length + value.left_out)}</p>`}
-      ${value.truncated && value.left_out === 0 && html`<p class="banner">${T.changes.truncated}</p>`}
+      ${leftOut > 0 && html`<p class="banner">${T.changes.leftOut(value.items.length, value.items.length + leftOut)}</p>`}
+      ${value.truncated && leftOut === 0 && html`<p class="banner">${T.changes.truncated}</p>`}
       ${value.items.length === 0 ? html`<${Empty}><p>${path === undefined ? T.changes.none : html`${T.job.unchanged} <${Text}>${path}<//>`}</p><//>`
         : html`<${List} key=${path} id=${id} items=${value.items} isOnly=${path !== undefined && value.items.length === 1} />`}`}
   `;
