@@ -74,7 +74,6 @@ async fn each_transition_is_an_event_with_the_job_as_lists_show_it() {
     assert_eq!(job(&mut of_bob).await.id, other, "the jobs of others are no events");
     bob.cancel(other).await.expect(202);
     bob.wait_for(other, JobState::Cancelled).await;
-    std::fs::write("/tmp/r3-openapi.json", ada.get("/api/openapi.json").await.expect(200).body.to_string()).unwrap();
     world.finish().await;
 }
 
@@ -104,7 +103,7 @@ async fn the_work_of_a_job_is_told_while_it_runs_and_is_not_stored() {
     }
     let next = live(&mut stream).await;
     assert_eq!(next.data.activity.as_deref(), Some("shell: echo 6"));
-    assert!(at.elapsed() > std::time::Duration::from_millis(1_000), "at most once in 2 s: {:?}", at.elapsed());
+    assert!(at.elapsed() > std::time::Duration::from_secs(1), "at most once in 2 s: {:?}", at.elapsed());
     let result =
         json!({"call_id": "c6", "tool": "shell", "success": true, "output": "", "truncated": false, "duration_ms": 1});
     worker.send(&[(7, "tool_result", result)]).await.expect(200);

@@ -2,8 +2,10 @@
 
 use std::{fs, process::Command, time::Duration};
 
-use chrono::{DateTime, Utc};
-use orchestrator::{auth::Role, clock::ManualClock};
+use orchestrator::{
+    auth::Role,
+    clock::{Clock, ManualClock},
+};
 use protocol::{ErrorCode, FileList, JobId};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -22,7 +24,7 @@ async fn part(user: &User, path: &str, headers: &[(&str, &str)]) -> Reply {
 
 /// A clock some minutes after now: files that are written now have not changed for a while.
 fn later() -> ManualClock {
-    ManualClock::at(DateTime::<Utc>::from(std::time::SystemTime::now()) + Duration::from_mins(10))
+    ManualClock::at(Clock::system().now() + Duration::from_mins(10))
 }
 
 #[tokio::test]
@@ -119,7 +121,7 @@ async fn a_file_of_any_size_is_read_in_parts() {
 async fn curl_and_wget_continue_a_download() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let content: String = (0..20_000).map(|number| format!("line {number}\n")).collect();
+    let content = "a line\n".repeat(20_000);
     let (id, path) = held(&ada, &content).await;
     let directory = tempfile::tempdir().unwrap();
     let (url, target) = (format!("{}{path}", ada.base()), directory.path().join("a.txt"));
