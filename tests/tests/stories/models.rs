@@ -8,6 +8,7 @@ mod model_context;
 mod model_faults;
 mod outages;
 mod refusals;
+mod sent_requests;
 mod temperature;
 pub(crate) mod upstream;
 mod usage;

@@ -208,7 +208,7 @@ async fn a_spent_budget_stops_firings_until_the_next_period_and_notifies_once() 
         let run = triggered(&ada, &id).await;
         assert_eq!(run.status, RunStatus::Ok);
         let first = used(&ada, &id).await.unwrap();
-        assert!(first.since <= clock.now() && first.tokens == run.tokens_used && first.tokens > 0, "{per}: {first:?}");
+        assert!(first.tokens == run.tokens_used && first.tokens > 0, "{per}: {first:?}");
         for _ in 0..2 {
             let skipped = refused(&ada, &id, ErrorCode::RoutineSkipped).await;
             assert_eq!((skipped.status, skipped.reason), (RunStatus::Skipped, Some(RunReason::Budget)), "{per}");
