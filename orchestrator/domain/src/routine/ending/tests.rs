@@ -49,6 +49,7 @@ fn routine() -> Routine {
         next_fire_at: None,
         run_count: 1,
         consecutive_failures: 0,
+        budget_used: None,
         verified: true,
         status: RoutineStatus::Active,
         created_at: now(),
