@@ -165,7 +165,7 @@ mod tests {
         };
         assert_eq!(completed(&["job", "show"]), ["id"]);
         assert_eq!(completed(&["job", "wait"]), ["ids"]);
-        assert_eq!(completed(&["job", "list"]), ["label", "parent"]);
+        assert_eq!(completed(&["job", "list"]), ["label", "parent", "routine"]);
         assert_eq!(completed(&["job", "run"]), ["limits", "labels"]);
         assert_eq!(completed(&["routine", "show"]), ["routine"]);
     }

@@ -48,7 +48,7 @@ pub(super) struct ListParams {
     cursor: Option<String>,
 }
 
-/// Lists a directory of the job's workspace, or finds entries by their names.
+/// Lists a directory of the workspace, or finds entries by name.
 ///
 /// Symbolic links are listed as links and not followed. A search with `q` looks at 200,000 entries and for 2 s at most; `incomplete` says
 /// that it ended before it had looked at all.
