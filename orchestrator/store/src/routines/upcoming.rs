@@ -88,9 +88,8 @@ impl Store {
 }
 
 fn scheduled(user: Option<&str>, until: DateTime<Utc>, limit: u32) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new(
-        "SELECT id, name, user_id, next_fire_at, created_at, run_count, trigger, guardrails FROM routines",
-    );
+    let mut query =
+        QueryBuilder::new("SELECT id, name, user_id, next_fire_at, created_at, run_count, trigger, guardrails");
     push_scheduled(&mut query, user, until);
     query.push(" ORDER BY next_fire_at LIMIT ").push_bind(i64::from(limit));
     query
@@ -98,7 +97,7 @@ fn scheduled(user: Option<&str>, until: DateTime<Utc>, limit: u32) -> QueryBuild
 
 /// The number of those behind the first `limit`.
 fn further(user: Option<&str>, until: DateTime<Utc>, limit: u32) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new("SELECT COUNT(*) FROM (SELECT 1 FROM routines");
+    let mut query = QueryBuilder::new("SELECT COUNT(*) FROM (SELECT 1");
     push_scheduled(&mut query, user, until);
     query.push(" ORDER BY next_fire_at LIMIT ").push_bind(i64::from(MAX_COUNTED));
     query.push(" OFFSET ").push_bind(i64::from(limit)).push(")");
@@ -106,7 +105,7 @@ fn further(user: Option<&str>, until: DateTime<Utc>, limit: u32) -> QueryBuilder
 }
 
 fn push_scheduled(query: &mut QueryBuilder<Sqlite>, user: Option<&str>, until: DateTime<Utc>) {
-    query.push(" INDEXED BY ").push(if user.is_some() { "routines_due_of_user" } else { "routines_due" });
+    query.push(" FROM routines INDEXED BY ").push(if user.is_some() { "routines_due_of_user" } else { "routines_due" });
     query.push(" WHERE enabled AND next_fire_at <= ").push_bind(until);
     if let Some(user) = user {
         query.push(" AND user_id = ").push_bind(user.to_owned());
