@@ -17,8 +17,7 @@ pub struct DiffArgs {
     /// Job id
     id: IdArg<JobId>,
     /// Only this file, or this directory and what is below it
-    #[arg(default_value = "")]
-    path: String,
+    path: Option<String>,
     /// Only list the files: A added, M modified, D deleted
     #[arg(long)]
     name_status: bool,
@@ -26,7 +25,7 @@ pub struct DiffArgs {
 
 pub(super) async fn diff(client: &Client, args: DiffArgs, output: &mut Output) -> Result<(), CliError> {
     let id = args.id.resolve(client).await?;
-    let query: Vec<_> = (!args.path.is_empty()).then(|| ("path", args.path.clone())).into_iter().collect();
+    let query: Vec<_> = args.path.iter().map(|path| ("path", path.clone())).collect();
     let changes: FileChanges = client.get(&format!("/api/jobs/{id}/changes"), &query).await?;
     if changes.items.is_empty() {
         output.note("gantry: nothing has changed");
