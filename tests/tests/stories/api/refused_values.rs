@@ -50,7 +50,7 @@ async fn a_query_parameter_is_named() {
         ("/api/jobs?limit=5&limit=6", "limit: must be given only once"),
         (
             "/api/jobs?limt=5",
-            "limt: unknown parameter; the parameters are state, label, user, q, id, parent, limit, cursor",
+            "limt: unknown parameter; the parameters are state, label, user, q, id, parent, routine_id, run_id, ",
         ),
         ("/api/jobs?parent=7", "parent: must be the id of a job"),
         ("/api/usage?by=week", "by: must be one of day, job, model"),
