@@ -26,7 +26,7 @@ pub struct InstanceEvent {
     pub attempt: Option<u32>,
     /// When the orchestrator wrote it.
     pub at: DateTime<Utc>,
-    /// The user whose job, thread, gate or notification it is about; empty for what concerns everybody.
+    /// The user whose job, thread, gate or notification it is about; empty for what concerns all users.
     pub user_id: String,
     /// What it is about.
     #[serde(flatten)]
@@ -166,7 +166,7 @@ pub enum InstanceEventData {
     },
     /// What happened to a scheduled routine, in the shape of the `cron.*` calls.
     Cron(Box<RoutineCronEvent>),
-    /// Whether the server can run jobs has changed. It concerns everybody.
+    /// Whether the server can run jobs has changed. It concerns all users.
     Readiness(ReadinessState),
 }
 

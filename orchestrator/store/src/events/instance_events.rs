@@ -32,8 +32,8 @@ const MAX_SCANNED: i64 = 5_000;
 const PAGE_BYTES: usize = 1024 * 1024;
 /// Rows that one transaction of the retention sweep deletes, so that other writes do not wait long.
 const ROWS_PER_BATCH: i64 = 5_000;
-/// The user of events that concern everybody. No user has an empty name.
-const EVERYBODY: &str = "";
+/// The user of events that concern all users. No user has an empty name.
+const EACH_USER: &str = "";
 
 /// Which events of the instance to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -130,7 +130,7 @@ pub(crate) async fn append(
     let results = tx.run(batch).await?;
     let written: Option<(i64,)> = results.get(1).map(StatementResult::decode_first).transpose()?.flatten();
     let (cursor,) = written.ok_or_else(|| inconsistent("seq"))?;
-    tx.notify(if user == EVERYBODY { Topic::Everybody } else { Topic::User(user.to_owned()) });
+    tx.notify(if user == EACH_USER { Topic::EachUser } else { Topic::User(user.to_owned()) });
     Ok(cursor)
 }
 
@@ -249,7 +249,7 @@ impl Store {
             if is_known {
                 return Ok(());
             }
-            append(tx, EVERYBODY, now, &InstanceEventData::Readiness(state)).await.map(drop)
+            append(tx, EACH_USER, now, &InstanceEventData::Readiness(state)).await.map(drop)
         }))
         .await
     }
@@ -350,9 +350,9 @@ fn statement(filter: &InstanceEventFilter, after: i64, end: i64, limit: usize) -
         of_users.push(&mut query, &others, with_thread);
     }
     // By themselves, so that the index of users gives both in order.
-    let has_those_of_everybody = filter.thread.is_none() && (all || others.contains(&InstanceEventKind::Readiness));
-    if filter.user.is_some() && has_those_of_everybody {
-        Range { user: Some(EVERYBODY), ..of_users }.push(&mut query, &others, None);
+    let has_those_of_all = filter.thread.is_none() && (all || others.contains(&InstanceEventKind::Readiness));
+    if filter.user.is_some() && has_those_of_all {
+        Range { user: Some(EACH_USER), ..of_users }.push(&mut query, &others, None);
     }
     query.push(" ORDER BY cursor LIMIT ").push_bind(i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1));
     query

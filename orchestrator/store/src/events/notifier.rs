@@ -17,7 +17,7 @@ pub enum Topic {
     /// New events of the instance, of any user.
     AllUsers,
     /// New events of the instance that concern each user. Has no subscribers: it is for those of the other two.
-    Everybody,
+    EachUser,
     /// New events that wait for routines.
     RoutineEvents,
     /// Notifications to post to webhooks.
@@ -52,7 +52,7 @@ impl EventNotifier {
     /// Notifies the subscribers of a topic. Called after the commit.
     pub(crate) fn notify(&self, topic: &Topic) {
         let topics = self.topics.lock();
-        if *topic == Topic::Everybody {
+        if *topic == Topic::EachUser {
             let all = topics.iter().filter(|(topic, _)| matches!(topic, Topic::User(_) | Topic::AllUsers));
             all.for_each(|(_, subscribers)| subscribers.send_replace(()));
             return;

@@ -26,10 +26,6 @@ async fn pages(user: &User, query: &str) -> Vec<InstanceEvent> {
     }
 }
 
-fn cursors(events: &[InstanceEvent]) -> Vec<i64> {
-    events.iter().map(|event| event.cursor).collect()
-}
-
 /// Reads a stream until an event that `last` accepts, which is included.
 async fn until(stream: &mut InstanceStream, last: impl Fn(&InstanceEvent) -> bool) -> Vec<InstanceEvent> {
     let mut events = vec![];

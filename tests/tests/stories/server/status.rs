@@ -1,4 +1,4 @@
-//! What the server can do now, and the event that tells everybody when that changes.
+//! What the server can do now, and the event that tells all users when that changes.
 
 use std::sync::{
     Arc,
@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use orchestrator::{auth::Role, engine::ReadinessReason, workspace::DiskSpace};
-use protocol::{AnyEventData, ErrorCode, InstanceEventData, ReadinessState, ServerStatus};
+use protocol::{AnyEventData, ErrorCode, InstanceEventData, JobState, ReadinessState, ServerStatus};
 use serde_json::json;
 use tests::{InstanceStream, User, World};
 
@@ -19,7 +19,7 @@ async fn status(user: &User) -> ServerStatus {
 /// The next change of readiness of a stream that has no other events.
 async fn change(stream: &mut InstanceStream) -> ReadinessState {
     let event = stream.event().await;
-    assert_eq!(event.user_id, "", "it concerns everybody");
+    assert_eq!(event.user_id, "", "it concerns all users");
     match event.data {
         AnyEventData::Instance(InstanceEventData::Readiness(state)) => state,
         other => panic!("expected a change of readiness, got {other:?}"),
@@ -39,7 +39,7 @@ async fn the_status_has_slots_the_queue_and_the_disk_for_every_caller_with_a_tok
     let first = ada.create_job("work").await;
     let worker = world.manual_worker(first).await;
     let second = ada.create_job("work").await;
-    ada.create(json!({"prompt": "not yet", "hold": true})).await;
+    let held = ada.create(json!({"prompt": "not yet", "hold": true})).await;
     for caller in [&ada, &world.someone("eve", Role::Viewer), &world.someone("root", Role::Admin)] {
         let found = status(caller).await;
         assert!(found.ready && found.sandbox.ready && found.model.ready, "{found:?}");
@@ -57,11 +57,13 @@ async fn the_status_has_slots_the_queue_and_the_disk_for_every_caller_with_a_tok
     let full = change(&mut stream).await;
     assert_eq!((full.ready, full.sandbox_ready, full.reason.as_deref()), (false, true, Some("disk_full")));
     assert!(!status(&ada).await.ready);
+    ada.cancel(held).await.expect(202);
+    ada.wait_for(held, JobState::Cancelled).await;
     world.finish().await;
 }
 
 #[tokio::test]
-async fn a_change_of_readiness_is_told_once_to_everybody() {
+async fn a_change_of_readiness_is_told_once_to_all_users() {
     let mut world = World::new().await;
     let [ada, eve] = [world.user("ada"), world.someone("eve", Role::Viewer)];
     let mut streams = vec![];
