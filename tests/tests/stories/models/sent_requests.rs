@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use orchestrator::auth::Role;
-use protocol::{CallId, ErrorCode, LlmCallRecord, LlmCallRequest, ModelMessageRole, Page, UnrecordedPart};
+use protocol::{CallId, CreateJob, ErrorCode, LlmCallRecord, LlmCallRequest, ModelMessageRole, Page, UnrecordedPart};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tests::User;
@@ -60,7 +60,8 @@ async fn a_rebuilt_request_has_the_messages_that_the_provider_got(#[case] on_hos
     let world = builder.build().await;
     let ada = world.user("ada");
     ada.post("/api/secrets", &json!({"name": "KEY", "value": SECRET})).await.expect(201);
-    let id = ada.create(json!({"prompt": format!("Say {SECRET}."), "tools": ["echo"]})).await;
+    let (prompt, tools) = (format!("Say {SECRET}."), Some(vec!["echo".to_owned()]));
+    let id = world.submit("ada", CreateJob { prompt, tools, ..CreateJob::default() }).await.unwrap();
     ada.wait_for_end(id).await;
     let calls: Page<LlmCallRecord> = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200).json();
     let asked = asked.lock().unwrap().clone();

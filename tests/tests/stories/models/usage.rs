@@ -141,7 +141,8 @@ async fn usage_is_summed_up_by_user_routine_and_label_in_a_period() {
 
 #[tokio::test]
 async fn the_dearest_come_first() {
-    let world = World::new().await;
+    // A model with a price.
+    let world = World::builder().set("GANTRY_LLM_MODEL", "gpt-4o").build().await;
     let (ada, bob, root) = (world.user("ada"), world.user("bob"), world.someone("root", Role::Admin));
     let (one, two) = (job(&world, &ada, 1).await, job(&world, &bob, 3).await);
     for query in ["&by=user&sort=cost", "&by=job&sort=cost"] {
