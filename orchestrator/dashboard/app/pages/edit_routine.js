@@ -9,7 +9,7 @@ import { go, place } from "../router.js";
 import { drafts, who } from "../session.js";
 import { putRoutine } from "../store.js";
 import { T } from "../texts.js";
-import { Confirm, CopyAs, Failed, Heading, Loading, Text, html, useLoad, useSubject } from "../ui.js";
+import { Confirm, CopyAs, Heading, Text, html, useLoad, useSubject } from "../ui.js";
 import { Clash } from "./routine/clash.js";
 import { EMPTY, definitionOf, isObject, isSame, patchOf, valueAt } from "./routine/definition.js";
 import { Fields, withType } from "./routine/fields.js";
@@ -38,7 +38,7 @@ export function parse(text) {
 /** @param {string} id @param {AbortSignal} [signal] @returns {Promise<Pick<Draft, "definition" | "base" | "rev">>} */
 async function read(id, signal) {
   const seen = position();
-  const routine = await get("/api/routines/{id}", { path: { id }, ...(signal && { signal }) });
+  const routine = await get("/api/routines/{id}", { path: { id }, signal });
   putRoutine(routine, seen);
   const definition = definitionOf(routine);
   return { definition, base: definition, rev: routine.rev };
@@ -185,7 +185,7 @@ export default function EditRoutine() {
   const id = place.value.params["id"] ?? null;
   const name = id ? `routine.${id}` : "routine";
   const [discarded, setDiscarded] = useState(0);
-  const { value, error, again } = useLoad(async (signal) => {
+  const { value, status } = useLoad(async (signal) => {
     const [options, read_] = await Promise.all([get("/api/options", { signal }).catch(() => null), id ? read(id, signal) : { definition: EMPTY, base: {}, rev: null }]);
     // A draft has what it was made from, too: when that has changed, the server refuses to save it.
     const start = { text: null, intent: newIntent(), ...read_, ...drafts.get(name) };
@@ -196,8 +196,7 @@ export default function EditRoutine() {
   if (who.value?.role === "viewer") return html`<${Heading}>${heading}<//><p>${T.editRoutine.viewer}</p>`;
   return html`
     <${Heading}>${heading}<//>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && !error && html`<${Loading} />`}
+    ${status}
     ${value?.key === discarded && html`<${Editor} key=${discarded} id=${id} name=${name} start=${value.start} options=${value.options} onDiscard=${() => setDiscarded(discarded + 1)} />`}
     ${id && html`<${CopyAs} cli=${`gantry routine edit ${id}`} path=${`/api/routines/${id}`} />`}
   `;

@@ -9,7 +9,7 @@ import { go, place } from "../router.js";
 import { generation, who } from "../session.js";
 import { FINISHED, canRestart, jobs, putJob, resyncs } from "../store.js";
 import { T } from "../texts.js";
-import { Confirm, Copy, CopyAs, Elapsed, Failed, Heading, Id, Loading, State, Text, html, now, useLoad, useSubject } from "../ui.js";
+import { Confirm, Copy, CopyAs, Elapsed, Failed, Heading, Id, Problem, State, Text, html, now, useLoad, useSubject } from "../ui.js";
 import { Activity } from "./job/activity.js";
 import { Calls } from "./job/calls.js";
 import { Changes } from "./job/changes.js";
@@ -127,7 +127,7 @@ function Actions({ job, again }) {
       <a class="button" href=${`/jobs/new?from=${job.id}`}>${T.job.again}</a>
       <${Copy} text=${`gantry job show ${job.id}`} label="CLI" name="CLI" />
     </p>
-    ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}
+    <${Problem} error=${error} />
     ${asked && html`<${Confirm} title=${asked.question} note=${asked.note} field=${asked.field} yes=${asked.name} no=${T.job.keep}
       onYes=${(/** @type {string} */ text) => run(asked, text)} onNo=${() => setAsked(null)} />`}
   `;

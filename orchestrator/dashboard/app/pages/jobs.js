@@ -9,7 +9,7 @@ import { place, setQuery } from "../router.js";
 import { generation, who } from "../session.js";
 import { FINISHED, jobs, resyncs } from "../store.js";
 import { STATES, T } from "../texts.js";
-import { Confirm, CopyAs, Empty, Failed, Heading, Loading, Text, html, usePages } from "../ui.js";
+import { Confirm, CopyAs, Empty, Heading, Text, html, usePages } from "../ui.js";
 import { JobRow } from "./job/row.js";
 import { Histogram } from "./jobs/histogram.js";
 import { Period, filtersOf } from "./jobs/period.js";
@@ -27,13 +27,13 @@ const GROUPS = { active: "pending,in_progress", waiting: "submitted,stuck", fini
 /** @type {import("@preact/signals").Signal<Set<string>>} */
 const selected = signal(new Set());
 
-/** @param {Record<string, string>} given @param {string | null} cursor @param {AbortSignal} [signal] */
+/** @param {Record<string, string>} given @param {string} [cursor] @param {AbortSignal} [signal] */
 async function readPage(given, cursor, signal) {
   await positioned();
   const seen = position();
-  const { items, next_cursor } = await get("/api/jobs", { query: { ...given, limit: LIMIT, ...(cursor && { cursor }) }, ...(signal && { signal }) });
+  const { items, next_cursor } = await get("/api/jobs", { query: { ...given, limit: LIMIT, cursor }, signal });
   for (const job of items) jobs.put(job, seen);
-  return { items: items.map(({ id }) => id), next: next_cursor ?? null, seen, newest: newestOf(jobs.all()) };
+  return { items: items.map(({ id }) => id), next_cursor, seen, newest: newestOf(jobs.all()) };
 }
 
 /** Ids begin with the time, so newer ones are greater. @param {Job[]} rows */
@@ -139,7 +139,7 @@ export default function Jobs() {
   const { query } = place.value;
   const given = filtersOf(query, FILTERS);
   const key = JSON.stringify(given);
-  const { first, items: ids, error, isLoading, again, readMore, hasMore, moreError } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
+  const { first, items: ids, isLoading, again, hasMore, status, more } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
   useEffect(() => bindRows(".rows a.open"), []);
   useEffect(() => () => void (selected.value = new Set()), [key]);
   const rows = ids.flatMap((id) => jobs.get(id) ?? []);
@@ -151,16 +151,14 @@ export default function Jobs() {
     <div class="line"><${Heading}>${title}<//> ${canWrite && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
     <${Filters} given=${given} />
     <${Histogram} given=${given} read=${first} link=${(/** @type {Record<string, string | null>} */ changes) => linkOf(query, changes)} />
-    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${status}
     ${added > 0 && html`<p class="line"><button type="button" onClick=${again}>${T.jobs.added(added)}</button></p>`}
     ${canWrite && html`<${Selection} rows=${rows} />`}
-    ${!first && isLoading && html`<${Loading} />`}
     ${first && ids.length === 0 && !hasMore && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.jobs.noMatch : T.now.noJobs}</p><//>`}
     ${rows.length > 0 && html`
       <ul class="rows">${rows.map((job) => html`
         <${JobRow} key=${job.id} job=${job} isSelected=${selected.value.has(job.id)} onSelect=${canWrite ? select : null} />`)}</ul>`}
-    ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
-    ${hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button> <span class="note">${T.jobs.shown(rows.length)}</span></p>`}
+    ${more}
     <${CopyAs} cli=${cliOf(given)} path=${`/api/jobs?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
   `;
 }

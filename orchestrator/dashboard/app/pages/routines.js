@@ -8,7 +8,7 @@ import { place, setQuery } from "../router.js";
 import { generation, who } from "../session.js";
 import { putRoutine, putRun, resyncs, routines, runs } from "../store.js";
 import { T } from "../texts.js";
-import { CopyAs, Empty, Failed, Heading, Loading, html, useLoad, usePages } from "../ui.js";
+import { CopyAs, Empty, Heading, html, useLoad, usePages } from "../ui.js";
 import { Added } from "./inbox/added.js";
 import { RoutineRow } from "./routine/row.js";
 import { Tabs } from "./routine/tabs.js";
@@ -27,15 +27,15 @@ const FILTERS = ["status", "trigger", "q", "user"];
 /** @param {URLSearchParams} query */
 const filters = (query) => Object.fromEntries(FILTERS.flatMap((name) => (query.get(name) ? [[name, query.get(name) ?? ""]] : [])));
 
-/** @param {Record<string, string>} given @param {string | null} cursor @param {AbortSignal} [signal] */
+/** @param {Record<string, string>} given @param {string} [cursor] @param {AbortSignal} [signal] */
 async function readPage(given, cursor, signal) {
   await positioned();
   const seen = position();
-  const query = { ...given, limit: LIMIT, ...(cursor && { cursor }) };
-  const { items, next_cursor: next } = await get("/api/routines", { query, ...(signal && { signal }) });
+  const query = { ...given, limit: LIMIT, cursor };
+  const { items, next_cursor } = await get("/api/routines", { query, signal });
   for (const routine of items) putRoutine(routine, seen);
   const newest = routines.all().reduce((newest, { id }) => (id > newest ? id : newest), "");
-  return { items: items.map(({ id }) => id), next: next ?? null, seen, newest };
+  return { items: items.map(({ id }) => id), next_cursor, seen, newest };
 }
 
 /** The newest runs of all routines, once for all rows. @param {string | undefined} user @param {AbortSignal} signal */
@@ -90,7 +90,7 @@ export default function Routines() {
   const given = filters(place.value.query);
   const key = JSON.stringify(given);
   const inputs = [key, generation.value, resyncs.value];
-  const { first, items: ids, error, isLoading, again, readMore, hasMore, moreError } = usePages((cursor, signal) => readPage(given, cursor, signal), inputs);
+  const { first, items: ids, isLoading, again, status, more } = usePages((cursor, signal) => readPage(given, cursor, signal), inputs);
   // Without them the rows have no bars, which is all.
   useLoad((signal) => readRuns(given["user"], signal), [given["user"], generation.value, resyncs.value]);
   useEffect(() => bindRows(".rows a.open"), []);
@@ -105,13 +105,11 @@ export default function Routines() {
     <div class="line"><${Heading}>${title}<//> ${canWrite && html`<a class="button" href="/routines/new">${T.editRoutine.new}</a>`}</div>
     <${Tabs} />
     <${Filters} given=${given} />
-    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${status}
     <${Added} count=${added} show=${again} />
-    ${!first && isLoading && html`<${Loading} />`}
     ${first && rows.length === 0 && html`<${None} isFiltered=${Object.keys(given).length > 0} canWrite=${canWrite} />`}
     ${rows.length > 0 && html`<ul class="rows">${rows.map((routine) => html`<${RoutineRow} key=${routine.id} routine=${routine} runs=${last.get(routine.id) ?? []} canWrite=${canWrite} />`)}</ul>`}
-    ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
-    ${hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button> <span class="note">${T.jobs.shown(rows.length)}</span></p>`}
+    ${more}
     <${CopyAs} cli=${["gantry routine list", ...Object.entries(given).map(([name, text]) => `--${name} '${text.replaceAll("'", "'\\''")}'`)].join(" ")}
       path=${`/api/routines?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
   `;

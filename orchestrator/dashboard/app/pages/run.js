@@ -9,7 +9,7 @@ import { place } from "../router.js";
 import { generation, who } from "../session.js";
 import { putRun, resyncs, runs } from "../store.js";
 import { T } from "../texts.js";
-import { Confirm, Copy, CopyAs, Failed, Heading, Id, Loading, Text, Time, html, now, useLoad, useSubject } from "../ui.js";
+import { Confirm, Copy, CopyAs, Failed, Heading, Id, Problem, Text, Time, html, now, useLoad, useSubject } from "../ui.js";
 import { CallTables } from "./job/calls.js";
 import { useDoing } from "./routine/actions.js";
 import { RunState, short, tookMs } from "./routine/words.js";
@@ -55,7 +55,7 @@ function Cancel({ run, again }) {
   const work = () => post("/api/runs/{id}/cancel", { path: { id: run.id } }).finally(again);
   return html`
     ${!isOver(run) && html`<button type="button" disabled=${doing.isBusy} onClick=${() => setIsAsking(true)}>${T.run.cancel}</button>`}
-    ${doing.error && html`<p class="failure" role="alert"><${Text}>${doing.error.message}<//></p>`}
+    <${Problem} error=${doing.error} />
     ${isAsking && html`<${Confirm} title=${T.run.cancelQuestion} note=${T.run.cancelNote} yes=${T.run.cancel} no=${T.job.keep}
       onYes=${() => (setIsAsking(false), doing.run(work))} onNo=${() => setIsAsking(false)} />`}
   `;

@@ -8,7 +8,7 @@ import { place, setQuery } from "../router.js";
 import { generation, serverNow, who } from "../session.js";
 import { putRun, resyncs, runs } from "../store.js";
 import { T } from "../texts.js";
-import { CopyAs, Empty, Failed, Heading, Loading, Time, html, usePages } from "../ui.js";
+import { CopyAs, Empty, Heading, Time, html, usePages } from "../ui.js";
 import { Added } from "./inbox/added.js";
 import { Tabs } from "./routine/tabs.js";
 import { RunRow } from "./run/row.js";
@@ -24,13 +24,13 @@ const FILTERS = { status: "status", reason: "reason", trigger: "trigger", routin
 /** What the API is asked for. Pure. @param {URLSearchParams} query @returns {Record<string, string>} */
 export const filters = (query) => Object.fromEntries(Object.entries(FILTERS).flatMap(([name, of]) => (query.get(name) ? [[of, query.get(name) ?? ""]] : [])));
 
-/** @param {Record<string, string>} given @param {string | null} cursor @param {AbortSignal} [signal] */
+/** @param {Record<string, string>} given @param {string} [cursor] @param {AbortSignal} [signal] */
 async function readPage(given, cursor, signal) {
   await positioned();
   const seen = position();
-  const { items, next_cursor: next } = await get("/api/runs", { query: { ...given, limit: LIMIT, ...(cursor && { cursor }) }, ...(signal && { signal }) });
+  const { items, next_cursor } = await get("/api/runs", { query: { ...given, limit: LIMIT, cursor }, signal });
   for (const run of items.toReversed()) putRun(run, seen);
-  return { items: items.map(({ id }) => id), next: next ?? null, seen };
+  return { items: items.map(({ id }) => id), next_cursor, seen };
 }
 
 /** The runs that were heard of since, and belong into the list. Pure. @param {Run[]} heard @param {Record<string, string>} given @param {Set<string>} listed */
@@ -81,7 +81,7 @@ function Filters({ given, name }) {
 export default function Runs() {
   const given = filters(place.value.query);
   const key = JSON.stringify(given);
-  const { first, items: ids, error, isLoading, again, readMore, hasMore, moreError } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
+  const { first, items: ids, isLoading, again, status, more } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
   useEffect(() => bindRows(".rows a.open"), []);
   useEffect(() => (runs.show(ids), () => runs.show([])), [ids.length, first]);
   const rows = ids.flatMap((id) => runs.get(id) ?? []);
@@ -91,13 +91,11 @@ export default function Runs() {
     <${Heading}>${title}<//>
     <${Tabs} />
     <${Filters} given=${given} name=${rows[0]?.routine_name} />
-    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${status}
     <${Added} count=${added} show=${again} />
-    ${!first && isLoading && html`<${Loading} />`}
     ${first && rows.length === 0 && html`<${Empty}><p>${isFiltered ? T.runs.noMatch : T.runs.none}</p><//>`}
     ${rows.length > 0 && html`<ul class="rows">${rows.map((run) => html`<${RunRow} key=${run.id} run=${run} />`)}</ul>`}
-    ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
-    ${hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button> <span class="note">${T.jobs.shown(rows.length)}</span></p>`}
+    ${more}
     <${CopyAs} cli=${cliOf(given)} path=${`/api/runs?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
   `;
 }

@@ -45,7 +45,7 @@ async function read({ by, since, user, signal }) {
   const lines = [];
   let cursor = null;
   for (let page = 0; page < MAX_PAGES; page += 1) {
-    const query = { by: by === "model" ? by : `${by},model`, since, limit: LIMIT, ...(user && { user }), ...(cursor && { cursor }) };
+    const query = { by: by === "model" ? by : `${by},model`, since, limit: LIMIT, ...(user && { user }), cursor };
     const { items, next_cursor: next } = /** @type {{ items: Line[], next_cursor?: string | null }} */ (await get("/api/usage", { query, signal }));
     lines.push(...items);
     if (!next) return { lines, isCut: false };
@@ -124,7 +124,7 @@ function Bars({ view, lines, days }) {
 
 /** @param {{ since: string, user: string }} props */
 function Dearest({ since, user }) {
-  const { value, error, isLoading, again } = useLoad(
+  const { value, status } = useLoad(
     (signal) => get("/api/usage", { query: { by: "job", sort: "cost", since, limit: DEAREST, ...(user && { user }) }, signal }), [since, user, generation.value, resyncs.value]);
   const lines = value?.items ?? [];
   useEffect(() => {
@@ -134,8 +134,7 @@ function Dearest({ since, user }) {
   }, [value]);
   return html`
     <h2>${T.usage.dearest}</h2>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value && lines.length === 0 && html`<${Empty}><p>${T.usage.noJobs}</p><//>`}
     ${lines.length > 0 && html`<ul class="rows dearest">${lines.map(({ job_id: id, user: owner, cost_usd: usd, input_tokens: input, output_tokens: output }) => html`
       <li key=${id} class="row"><span class="title"><a class="open" href=${`/jobs/${id}`}><${Text}>${jobs.get(id ?? "")?.title || shortId(id ?? "")}<//></a>

@@ -4,7 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import { ApiError, get, post } from "../../api.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Confirm, Copy, CopyAs, Empty, Failed, Icon, Loading, Text, Time, announce, html, useLoad } from "../../ui.js";
+import { Confirm, Copy, CopyAs, Empty, Icon, Problem, Text, Time, announce, html, useLoad } from "../../ui.js";
 import { Code, marked } from "../job/code.js";
 import { compare, linesOf } from "./compare.js";
 
@@ -47,7 +47,7 @@ function Approve({ server, tool, again }) {
     }
   }
   return html`
-    ${state.error && html`<p class="failure" role="alert"><${Text}>${state.error.message}<//></p>`}
+    <${Problem} error=${state.error} />
     <button type="button" disabled=${state.isBusy} onClick=${() => setIsAsking(true)}>${T.mcp.approve}<span class="hidden">: <${Text}>${tool.name}<//></span></button>
     ${isAsking && html`<${Confirm} title=${T.mcp.question(tool.name)} note=${T.mcp.questionNote} yes=${T.mcp.approve} no=${T.job.keep} onYes=${approve} onNo=${() => setIsAsking(false)} />`}
   `;
@@ -81,10 +81,9 @@ const ServerPart = ({ server, again }) => html`
 `;
 
 export function Mcp() {
-  const { value, error, isLoading, again } = useLoad((signal) => get("/api/admin/mcp", { signal }), [generation.value]);
+  const { value, again, status } = useLoad((signal) => get("/api/admin/mcp", { signal }), [generation.value]);
   return html`
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value && value.items.length === 0 && html`<${Empty}><p>${T.mcp.none}</p><//>`}
     ${value?.items.map((server) => html`<${ServerPart} key=${server.name} server=${server} again=${again} />`)}
     <${CopyAs} cli="gantry admin mcp list" path="/api/admin/mcp" />

@@ -49,7 +49,7 @@ function Facts() {
 /** What one user stores, by kind; the user is in the URL. */
 function Storage() {
   const user = place.value.query.get("user") ?? who.value?.user ?? "";
-  const { value, error, isLoading, again } = useLoad((signal) => get("/api/storage", { query: { user }, signal }), [user, generation.value]);
+  const { value, status } = useLoad((signal) => get("/api/storage", { query: { user }, signal }), [user, generation.value]);
   const onSubmit = (/** @type {any} */ event) => {
     event.preventDefault();
     setQuery({ user: event.target.elements.user.value.trim() || null });
@@ -58,8 +58,7 @@ function Storage() {
     <h2>${T.system.storage}</h2>
     <form class="filters" onSubmit=${onSubmit}><label>${T.system.storageUser} <input name="user" key=${user} defaultValue=${user} spellcheck=${false} /></label>
       <button type="submit">${T.system.storageShow}</button></form>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value && html`
       <p>${T.now.ofLimit(bytes(value.bytes), value.max_bytes ? bytes(value.max_bytes) : null)} ${value.max_bytes
         ? html`<meter min="0" max=${value.max_bytes} value=${Math.min(value.bytes, value.max_bytes)} aria-label=${T.system.storageOf(user)}></meter>` : T.system.noLimit}</p>

@@ -6,7 +6,7 @@ import { useState } from "preact/hooks";
 import { ApiError, get, put } from "../../api.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Confirm, CopyAs, Failed, Loading, Text, announce, html, useLoad } from "../../ui.js";
+import { Confirm, CopyAs, Text, announce, html, useLoad } from "../../ui.js";
 import { draftOf, policyOf, unknownOf } from "./policy.js";
 
 /** @typedef {import("./policy.js").Policy} Policy */
@@ -117,12 +117,11 @@ const policyWords = ({ disabled_tools: all = [], user_disabled_tools: users = {}
   [`${T.policy.all}: ${all.join(", ") || "–"}`, ...Object.entries(users).map(([user, tools]) => `${user}: ${tools.join(", ")}`)].join(". ");
 
 export function Tools() {
-  const { value, error, isLoading, again } = useLoad(read, [generation.value]);
+  const { value, again, status } = useLoad(read, [generation.value]);
   const saving = useSave(value?.policy ?? null, again);
   return html`
     <p>${T.policy.intro}</p>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${saving.note && html`<p class="banner" role="status">${saving.note}</p>`}
     ${value && !value.policy && html`<p class="failure">${T.policy.invalid}</p>`}
     ${value && html`<${Form} key=${JSON.stringify(value.policy)} start=${value.policy} known=${value.names} descriptions=${value.descriptions} saving=${saving} />`}

@@ -7,20 +7,20 @@ import { go } from "../../router.js";
 import { generation, who } from "../../session.js";
 import { isOwnThread, putThread, resyncs, threads, wantThread } from "../../store.js";
 import { T } from "../../texts.js";
-import { Failed, Icon, Loading, Text, html, usePages } from "../../ui.js";
+import { Icon, Problem, Text, html, usePages } from "../../ui.js";
 
 /** @typedef {import("../../store.js").Thread} Thread */
 
 const LIMIT = 50;
 const ICONS = { idle: "event", processing: "in_progress", awaiting_approval: "waits" };
 
-/** @param {string | null} cursor @param {AbortSignal} [signal] */
+/** @param {string} [cursor] @param {AbortSignal} [signal] */
 async function read(cursor, signal) {
   await positioned();
   const seen = position();
-  const { items, next_cursor: next } = await get("/api/chat/threads", { query: { limit: LIMIT, ...(cursor && { cursor }) }, ...(signal && { signal }) });
+  const { items, next_cursor } = await get("/api/chat/threads", { query: { limit: LIMIT, cursor }, signal });
   for (const thread of items) putThread(thread, seen, true);
-  return { items: items.map(({ id }) => id), next: next ?? null, seen };
+  return { items: items.map(({ id }) => id), next_cursor, seen };
 }
 
 /** The named threads, such as `main`, before the others, which stay in their order. Pure. @template {{ key?: string | null | undefined }} Row @param {Row[]} rows */
@@ -48,7 +48,7 @@ function NewThread({ name }) {
   return html`
     <p class="line"><button type="button" disabled=${state.isBusy} onClick=${begin}>${T.chat.new}</button></p>
     ${threads.all().some(({ id, key }) => key && [id, key].includes(name)) && html`<p class="note">${T.chat.newNote}</p>`}
-    ${state.error && html`<p class="failure" role="alert"><${Text}>${state.error.message}<//></p>`}
+    <${Problem} error=${state.error} />
   `;
 }
 
@@ -61,7 +61,7 @@ const Item = ({ thread, isCurrent }) => html`
 
 /** @param {{ name: string }} props */
 export function Threads({ name }) {
-  const { first, items: ids, error, isLoading, again, readMore, hasMore, moreError } = usePages(read, [generation.value, resyncs.value]);
+  const { first, items: ids, status, more } = usePages(read, [generation.value, resyncs.value]);
   const listed = new Set(ids);
   const added = first ? threads.all().filter(({ id }) => isOwnThread(id) && !listed.has(id) && id > (ids[0] ?? "")) : [];
   const rows = namedFirst([...added.sort((one, other) => (one.id < other.id ? 1 : -1)), ...ids.flatMap((id) => threads.get(id) ?? [])]);
@@ -69,11 +69,9 @@ export function Threads({ name }) {
   return html`
     <section class="threads" aria-label=${T.chat.threads}>
       ${canWrite && rows.length > 0 && html`<${NewThread} name=${name} />`}
-      ${error && html`<${Failed} error=${error} again=${again} />`}
-      ${!first && isLoading && html`<${Loading} />`}
+      ${status}
       <ul>${rows.map((thread) => html`<${Item} key=${thread.id} thread=${thread} isCurrent=${[thread.id, thread.key].includes(name)} />`)}</ul>
-      ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
-      ${hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button></p>`}
+      ${more}
     </section>
   `;
 }

@@ -7,7 +7,7 @@ import { position, positioned } from "../../live.js";
 import { generation, who } from "../../session.js";
 import { isUnread, news, resyncs, unread, wantUnread } from "../../store.js";
 import { T } from "../../texts.js";
-import { CopyAs, Empty, Failed, Icon, Loading, Text, Time, html, usePages } from "../../ui.js";
+import { CopyAs, Empty, Icon, Problem, Text, Time, html, usePages } from "../../ui.js";
 import { Added } from "./added.js";
 
 /** @typedef {import("../../api.js").schemas["Notification"]} Notification */
@@ -16,13 +16,13 @@ const LIMIT = 50;
 /** A longer text is opened by hand. */
 const OPEN_CHARS = 400;
 
-/** @param {string | null} cursor @param {AbortSignal} [signal] */
+/** @param {string} [cursor] @param {AbortSignal} [signal] */
 async function read(cursor, signal) {
   await positioned();
   const seen = position();
-  const query = { limit: LIMIT, ...(cursor && { cursor }) };
-  const { items, next_cursor: next } = await get("/api/notifications", { query, ...(signal && { signal }) });
-  return { items, next: next ?? null, seen };
+  const query = { limit: LIMIT, cursor };
+  const { items, next_cursor } = await get("/api/notifications", { query, signal });
+  return { items, next_cursor, seen };
 }
 
 /**
@@ -57,7 +57,7 @@ function Item({ one, isNew, mark }) {
 }
 
 export function News() {
-  const { first, items, error, isLoading, again, readMore, hasMore, moreError } = usePages(read, [generation.value, resyncs.value]);
+  const { first, items, isLoading, again, status, more } = usePages(read, [generation.value, resyncs.value]);
   const [failure, setFailure] = useState(/** @type {Error | null} */ (null));
   useEffect(() => bindRows(".rows a.open"), []);
   const canWrite = who.value?.role !== "viewer";
@@ -71,14 +71,12 @@ export function News() {
   const markAll = () => send(() => post("/api/notifications/read", { body: { up_to: newest } }));
   return html`
     <${Added} count=${added} show=${again} />
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${failure && html`<p class="failure" role="alert"><${Text}>${failure.message}<//></p>`}
-    ${!first && isLoading && html`<${Loading} />`}
+    ${status}
+    <${Problem} error=${failure} />
     ${first && items.length === 0 && html`<${Empty}><p>${T.news.none}</p><//>`}
     ${canWrite && items.length > 0 && html`<p><button type="button" disabled=${unread.value?.count === 0} onClick=${markAll}>${T.news.readAll}</button></p>`}
     ${items.length > 0 && html`<ul class="rows">${items.map((one) => html`<${Item} key=${one.id} one=${one} isNew=${isNew(one)} mark=${canWrite ? mark : null} />`)}</ul>`}
-    ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
-    ${hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button></p>`}
+    ${more}
     <${CopyAs} cli="gantry notification ls" path="/api/notifications" />
   `;
 }

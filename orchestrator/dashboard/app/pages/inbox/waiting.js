@@ -7,7 +7,7 @@ import { position, positioned } from "../../live.js";
 import { generation, who } from "../../session.js";
 import { gates, jobs, readGates, resyncs } from "../../store.js";
 import { T } from "../../texts.js";
-import { CopyAs, Empty, Failed, Loading, html, useLoad } from "../../ui.js";
+import { CopyAs, Empty, html, useLoad } from "../../ui.js";
 import { Card, bindGateKeys } from "../gate/card.js";
 import { JobRow } from "../job/row.js";
 import { Added } from "./added.js";
@@ -41,7 +41,7 @@ export function countAdded(calls, heard, listed) {
 }
 
 export function Waiting() {
-  const { value, error, isLoading, again } = useLoad(read, [generation.value, resyncs.value]);
+  const { value, isLoading, again, status } = useLoad(read, [generation.value, resyncs.value]);
   useEffect(() => bindRows(".waiting a.open"), []);
   useEffect(() => bindGateKeys(false), []);
   useEffect(() => {
@@ -55,8 +55,7 @@ export function Waiting() {
   const added = value && !isLoading ? countAdded(gates.all(), jobs.since(value.seen), value) : 0;
   return html`
     <${Added} count=${added} show=${again} />
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value && calls.length + rows.length === 0 && html`<${Empty}><p>${T.inbox.none}</p><//>`}
     <div class="waiting">
       ${calls.length > 0 && html`<h2>${T.inbox.calls}</h2>`}

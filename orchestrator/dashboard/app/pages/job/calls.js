@@ -4,7 +4,7 @@ import { get } from "../../api.js";
 import { cost, tokens, took } from "../../format.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Empty, Failed, Loading, Text, Time, html, useLoad } from "../../ui.js";
+import { Empty, Text, Time, html, useLoad } from "../../ui.js";
 
 const LIMIT = 200;
 
@@ -33,14 +33,13 @@ export const CallTables = ({ models, actions }) => html`
 /** @param {{ job: import("../../api.js").schemas["Job"] }} props */
 export function Calls({ job }) {
   const { id, usage } = job;
-  const { value, error, again } = useLoad(async (signal) => {
+  const { value, status } = useLoad(async (signal) => {
     const options = { path: { id }, query: { limit: LIMIT }, signal };
     const [models, actions] = await Promise.all([get("/api/jobs/{id}/llm-calls", options), get("/api/jobs/{id}/actions", options)]);
     return { models, actions };
   }, [id, job.state, usage.llm_calls, usage.tool_calls, generation.value]);
   return html`
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && !error && html`<${Loading} />`}
+    ${status}
     ${value && html`<${CallTables} ...${value} />`}
   `;
 }

@@ -6,7 +6,7 @@ import { bind } from "../../keys.js";
 import { go, place } from "../../router.js";
 import { drafts } from "../../session.js";
 import { T } from "../../texts.js";
-import { Empty, Failed, Loading, Text, html } from "../../ui.js";
+import { Empty, Text, html } from "../../ui.js";
 import { Change, anchorOf, lengthOf } from "./change.js";
 import { Tree } from "./tree.js";
 import { useChanges } from "./use_changes.js";
@@ -117,10 +117,9 @@ function List({ id, items, isOnly }) {
 export function Changes({ job }) {
   const { id } = job;
   const path = place.value.params["path"]?.replace(/\/$/, "");
-  const { value, error, isLoading, again } = useChanges(job, path);
+  const { value, isLoading, again, status } = useChanges(job, path);
   return html`
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && !error && html`<${Loading} />`}
+    ${status}
     ${value && html`
       <p class="line"><span>${T.changes.count(value.items.length)}${path && html` ${T.changes.within} <code><${Text}>${path}<//></code>`}</span>
         <button type="button" disabled=${isLoading} onClick=${again}>${T.changes.again}</button>

@@ -5,7 +5,7 @@ import { get, post } from "../../api.js";
 import { useSending } from "../../sending.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Text, Time, html, now, useLoad } from "../../ui.js";
+import { Problem, Text, Time, html, now, useLoad } from "../../ui.js";
 
 const SHOWN = 5;
 /** Whether a prompt was read is asked again after so long. */
@@ -48,7 +48,7 @@ function Form({ id, onSent }) {
       <div class="line">${radio("steer")} ${radio("queue")}
         <button type="submit" disabled=${isBusy || !text.trim()}>${isBusy ? T.prompt.busy : T.prompt.send}</button>
       </div>
-      ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}
+      <${Problem} error=${error} />
     </form>
   `;
 }

@@ -7,7 +7,7 @@ import { go, place } from "../../router.js";
 import { useSending } from "../../sending.js";
 import { drafts, generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Confirm, Copy, Empty, Failed, Loading, Text, Time, announce, html, useLoad, useSubject } from "../../ui.js";
+import { Confirm, Copy, Empty, Failed, Loading, Problem, Text, Time, announce, html, useLoad, useSubject } from "../../ui.js";
 import { marked } from "../job/code.js";
 import { Edit, draftOf } from "./edit.js";
 import { urlOf } from "./paths.js";
@@ -44,7 +44,7 @@ function Append({ path, onChange }) {
       <label for="append">${T.memory.append}</label>
       <textarea id="append" rows="2" value=${text} onInput=${onInput} onKeyDown=${onKeyDown}></textarea>
       <button type="submit" disabled=${isBusy || !text.trim()}>${isBusy ? T.memory.saving : T.memory.appendButton}</button>
-      ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}
+      <${Problem} error=${error} />
     </form>
   `;
 }
@@ -94,7 +94,7 @@ function Old({ document: { path, version: current }, version, canWrite, onChange
   return html`
     <p class="banner">${T.memory.old(version, current)} <a href=${urlOf(path)}>${T.memory.current}</a>
       ${canWrite && value && version !== current && html`<button type="button" onClick=${restore}>${T.memory.restore}</button>`}</p>
-    ${failure && html`<p class="failure" role="alert"><${Text}>${failure.message}<//></p>`}
+    <${Problem} error=${failure} />
     ${error && (isMissing(error) ? html`<p class="failure" role="alert">${T.memory.goneVersion}</p>` : html`<${Failed} error=${error} again=${again} />`)}
     ${!value && !error && html`<${Loading} />`}
     ${value && html`<${Source} content=${value.content} />`}
@@ -126,15 +126,14 @@ const Shows = ({ path, show, canWrite }) => html`
 
 /** @param {{ path: string, canWrite: boolean, onChange: () => void }} props */
 export function Document({ path, canWrite, onChange }) {
-  const { value, error, isLoading, again } = useLoad((signal) => readDocument(path, signal).then((document) => ({ document })), [path, generation.value]);
+  const { value, again, status } = useLoad((signal) => readDocument(path, signal).then((document) => ({ document })), [path, generation.value]);
   useSubject(path);
   const given = place.value.query.get("show");
   const show = SHOWS.find((name) => name === given && (canWrite || name !== "edit")) ?? "text";
   const document = value?.document;
   return html`
     <h2 tabindex="-1"><code><${Text}>${marked(path)}<//></code> <${Copy} text=${path} name=${path} /></h2>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value && !document && html`<${Empty}><p><${Text}>${T.memory.missing(path)}<//></p>
       ${canWrite && html`<p><a href=${`/memory?${new URLSearchParams({ show: "new", path })}`}>${T.memory.create}</a></p>`}<//>`}
     ${document && html`

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { go } from "../../router.js";
 import { T } from "../../texts.js";
-import { Confirm, Text, announce, html } from "../../ui.js";
+import { Confirm, Problem, Text, announce, html } from "../../ui.js";
 import { marked } from "../job/code.js";
 import { urlOf } from "./paths.js";
 import { isClash, readDocument, useDraft, writeDocument } from "./write.js";
@@ -74,7 +74,7 @@ export function Edit({ path, document, onChange }) {
           <textarea id="content" rows="20" readonly=${isBusy} value=${draft.content} onKeyDown=${onKeyDown} onInput=${(/** @type {any} */ event) => change({ content: event.target.value })}></textarea></div>
       </div>
       ${!isKept && html`<p class="banner">${T.memory.notKept}</p>`}
-      ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}
+      <${Problem} error=${error} />
       <p class="line">${isBehind ? html`<button type="button" disabled=${isBusy} onClick=${() => save(stored?.version ?? null)}>${stored ? T.memory.saveMine(stored.version) : T.memory.saveNew}</button>`
         : html`<button type="submit" disabled=${isBusy || !isChanged}>${isBusy ? T.memory.saving : T.memory.save}</button>`}
         ${(isChanged || isBehind) && html`<button type="button" disabled=${isBusy} onClick=${() => setIsAsking(true)}>${T.memory.discard}</button>`}</p>

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../../api.js";
 import { go, place } from "../../router.js";
 import { T } from "../../texts.js";
-import { Text, announce, html } from "../../ui.js";
+import { Problem, Text, announce, html } from "../../ui.js";
 import { urlOf } from "./paths.js";
 import { readDocument, useDraft, writeDocument } from "./write.js";
 
@@ -47,7 +47,7 @@ export function NewDocument({ onChange }) {
       <textarea id="content" rows="16" readonly=${state.isBusy} value=${draft.content} onKeyDown=${onKeyDown} onInput=${(/** @type {any} */ event) => change({ content: event.target.value })}></textarea>
       ${!isKept && html`<p class="banner">${T.memory.notKept}</p>`}
       ${state.taken && html`<p class="failure" role="alert">${T.memory.exists} <a href=${urlOf(state.taken, { show: "edit" })}><${Text}>${state.taken}<//></a></p>`}
-      ${state.error && html`<p class="failure" role="alert"><${Text}>${state.error.message}<//></p>`}
+      <${Problem} error=${state.error} />
       <p class="line"><button type="submit" disabled=${state.isBusy || !draft.path.trim()}>${state.isBusy ? T.memory.saving : T.memory.save}</button>
         ${(draft.path || draft.content) && html`<button type="button" disabled=${state.isBusy} onClick=${() => (clear({ path: "", content: "" }), go("/memory"))}>${T.memory.discard}</button>`}</p>
     </form>

@@ -6,7 +6,7 @@ import { place, setQuery } from "../../router.js";
 import { generation, who } from "../../session.js";
 import { resyncs } from "../../store.js";
 import { T } from "../../texts.js";
-import { Empty, Failed, Loading, Text, Time, html, useLoad, usePages } from "../../ui.js";
+import { Empty, Failed, Text, Time, html, useLoad, usePages } from "../../ui.js";
 import { marked } from "../job/code.js";
 import { countOf, nameOf, treeOf, urlOf } from "./paths.js";
 
@@ -18,11 +18,10 @@ const MAX_SHOWN = 2_000;
 /** With so many documents, directories are closed at first. */
 const OPEN_COUNT = 100;
 
-/** @param {string | null} cursor @param {AbortSignal} [signal] */
+/** @param {string} [cursor] @param {AbortSignal} [signal] */
 async function read(cursor, signal) {
-  const query = { limit: LIMIT, ...(cursor && { cursor }) };
-  const { items, next_cursor: next } = await get("/api/memory/tree", { query, ...(signal && { signal }) });
-  return { items, next: next ?? null, seen: 0 };
+  const query = { limit: LIMIT, cursor };
+  return get("/api/memory/tree", { query, signal });
 }
 
 /** @param {{ directory: DirectoryOf, name: string, current: string, isOpen: boolean }} props @returns {any} */
@@ -45,11 +44,10 @@ const Level = ({ directory, current, isOpen }) => html`
 
 /** @param {{ current: string, changes: number }} props */
 function All({ current, changes }) {
-  const { first, items, error, isLoading, again, readMore, hasMore, moreError } = usePages(read, [changes, generation.value, resyncs.value]);
+  const { first, items, error, again, readMore, hasMore, moreError, status } = usePages(read, [changes, generation.value, resyncs.value]);
   const isFull = items.length >= MAX_SHOWN;
   return html`
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!first && isLoading && html`<${Loading} />`}
+    ${status}
     ${first && items.length === 0 && html`<${Empty}><h2>${T.memory.none}</h2>${who.value?.role !== "viewer" && html`<p><a href="/memory?show=new">${T.memory.new}</a></p>`}<//>`}
     <${Level} directory=${treeOf(items)} current=${current} isOpen=${items.length <= OPEN_COUNT} />
     ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
@@ -60,11 +58,10 @@ function All({ current, changes }) {
 
 /** @param {{ q: string, current: string, changes: number }} props */
 function Results({ q, current, changes }) {
-  const { value, error, isLoading, again } = useLoad((signal) => get("/api/memory/search", { query: { q }, signal }), [q, changes, generation.value]);
+  const { value, status } = useLoad((signal) => get("/api/memory/search", { query: { q }, signal }), [q, changes, generation.value]);
   return html`
     <h2>${T.memory.results}</h2>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value?.items.length === 0 && html`<${Empty}><p>${T.memory.noResults}</p><//>`}
     <ul>${value?.items.map(({ path, snippet }) => html`
       <li key=${path} class="leaf"><a class="open" href=${urlOf(path, { q })} aria-current=${path === current ? "page" : undefined}><${Text}>${marked(path)}<//></a>

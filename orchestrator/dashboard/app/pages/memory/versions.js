@@ -4,7 +4,7 @@ import { get } from "../../api.js";
 import { bytes, shortId } from "../../format.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Failed, Loading, Text, Time, html, useLoad } from "../../ui.js";
+import { Text, Time, html, useLoad } from "../../ui.js";
 import { urlOf } from "./paths.js";
 
 const PAGES = new Map([["job", "/jobs/"], ["run", "/runs/"], ["thread", "/chat/"]]);
@@ -25,10 +25,9 @@ function Author({ by }) {
 
 /** @param {{ path: string, current: number }} props */
 export function Versions({ path, current }) {
-  const { value, error, again } = useLoad((signal) => get("/api/memory/versions", { query: { path }, signal }), [path, current, generation.value]);
+  const { value, status } = useLoad((signal) => get("/api/memory/versions", { query: { path }, signal }), [path, current, generation.value]);
   return html`
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && !error && html`<${Loading} />`}
+    ${status}
     ${value && html`
       <div class="wide" tabindex="0" role="group" aria-label=${T.memory.shows.versions}>
         <table><thead><tr>${T.memory.versionColumns.map((name) => html`<th key=${name}>${name}</th>`)}</tr></thead>

@@ -22,7 +22,7 @@ export const isMissing = (error) => error instanceof ApiError && error.status ==
 
 /** A document, or null if there is none. @param {string} path @param {AbortSignal} [signal] @returns {Promise<MemoryDocument | null>} */
 export const readDocument = (path, signal) =>
-  get("/api/memory", { query: { path }, ...(signal && { signal }) }).catch((error) => {
+  get("/api/memory", { query: { path }, signal }).catch((error) => {
     if (isMissing(error)) return null;
     throw error;
   });

@@ -5,7 +5,7 @@ import { ApiError, newIntent, post, remove } from "../../api.js";
 import { position } from "../../live.js";
 import { putRoutine, putRun, routines } from "../../store.js";
 import { T } from "../../texts.js";
-import { Confirm, Text, announce, html } from "../../ui.js";
+import { Confirm, Problem, Text, announce, html } from "../../ui.js";
 
 /** @typedef {Pick<import("../../api.js").schemas["Routine"], "id" | "name" | "enabled">} Subject */
 
@@ -85,7 +85,7 @@ export function Actions({ routine, again, onRemoved, children }) {
         ${onRemoved && html`<${Remove} routine=${routine} doing=${doing} onRemoved=${onRemoved} />`}
       </span>
       ${started && html`<span class="note">${T.routine.started} <a href=${`/runs/${started}`}>${T.routine.show}</a></span>`}
-      ${doing.error && html`<p class="failure" role="alert"><${Text}>${doing.error.message}<//></p>`}
+      <${Problem} error=${doing.error} />
     </div>
   `;
 }

@@ -3,17 +3,16 @@
 import { get } from "../../api.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Empty, Failed, Loading, Text, Time, html, useLoad } from "../../ui.js";
+import { Empty, Text, Time, html, useLoad } from "../../ui.js";
 
 const LIMIT = 20;
 
 /** @param {{ id: string, fired: number }} props `fired` changes with each run */
 export function Deliveries({ id, fired }) {
-  const { value, error, again } = useLoad((signal) => get("/api/routines/{id}/deliveries", { path: { id }, query: { limit: LIMIT }, signal }), [id, fired, generation.value]);
+  const { value, status } = useLoad((signal) => get("/api/routines/{id}/deliveries", { path: { id }, query: { limit: LIMIT }, signal }), [id, fired, generation.value]);
   return html`
     <h2>${T.routine.deliveries}</h2>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && !error && html`<${Loading} />`}
+    ${status}
     ${value?.items.length === 0 && html`<${Empty}><p>${T.routine.noDeliveries}</p><//>`}
     ${value && value.items.length > 0 && html`
       <div class="wide" tabindex="0" role="group" aria-label=${T.routine.deliveries}><table>

@@ -3,7 +3,7 @@
 import { get } from "../../api.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Empty, Failed, Loading, Text, Time, html, usePages } from "../../ui.js";
+import { Empty, Text, Time, html, usePages } from "../../ui.js";
 import { Body, EntryBody } from "../chat/entry.js";
 
 /** @typedef {import("../../api.js").schemas["RunMessage"]} RunMessage */
@@ -39,21 +39,18 @@ function Entry({ message: { kind, at, data }, result }) {
 
 /** @param {{ id: string, changed: string }} props `changed` is another one when there may be more */
 export function Messages({ id, changed }) {
-  const read = async (/** @type {string | null} */ cursor, /** @type {AbortSignal | undefined} */ signal) => {
-    const { items, next_cursor: next } = await get("/api/runs/{id}/messages", { path: { id }, query: { limit: LIMIT, ...(cursor && { cursor }) }, ...(signal && { signal }) });
-    return { items, next: next ?? null, seen: 0 };
+  const read = async (/** @type {string | undefined} */ cursor, /** @type {AbortSignal | undefined} */ signal) => {
+    return get("/api/runs/{id}/messages", { path: { id }, query: { limit: LIMIT, cursor }, signal });
   };
-  const { first, items, error, again, readMore, hasMore, moreError } = usePages(read, [id, changed, generation.value]);
+  const { first, items, status, more } = usePages(read, [id, changed, generation.value]);
   const rows = joined(items);
   return html`
     <h2>${T.run.messages}</h2>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!first && !error && html`<${Loading} />`}
+    ${status}
     ${first && rows.length === 0 && html`<${Empty}><p>${T.run.noMessages}</p><//>`}
     ${rows.map(({ message, result }, index) => html`
       ${(message.attempt > 1 || rows.at(-1)?.message.attempt > 1) && message.attempt !== rows[index - 1]?.message.attempt && html`<h3 key=${`attempt ${message.attempt}`}>${T.run.attemptTitle(message.attempt)}</h3>`}
       <div class="entry ${message.kind === "message" ? message.data.role : ""}" key=${message.seq}><${Entry} message=${message} result=${result} /></div>`)}
-    ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
-    ${hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button></p>`}
+    ${more}
   `;
 }

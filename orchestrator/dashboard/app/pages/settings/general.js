@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get, getTagged, putTagged } from "../../api.js";
 import { drafts, generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Failed, Loading, Text, announce, browserZone, html, useLoad } from "../../ui.js";
+import { Text, announce, browserZone, html, useLoad } from "../../ui.js";
 import { FIELDS, NAMES, differing, formOf, merged, settingsOf } from "./form.js";
 
 /** @typedef {import("./form.js").Form} Form */
@@ -135,10 +135,9 @@ function Form({ stored, models, canWrite }) {
 
 /** @param {{ canWrite: boolean }} props */
 export function General({ canWrite }) {
-  const { value, error, isLoading, again } = useLoad(read, [generation.value]);
+  const { value, status } = useLoad(read, [generation.value]);
   return html`
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value && html`<${Form} key=${value.settings.tag ?? generation.value} stored=${value.settings} models=${value.models} canWrite=${canWrite} />`}
   `;
 }

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { ApiError, get, remove } from "../../api.js";
 import { generation, logOut } from "../../session.js";
 import { T } from "../../texts.js";
-import { Confirm, Empty, Failed, Icon, Loading, Text, Time, html, useLoad } from "../../ui.js";
+import { Confirm, Empty, Icon, Problem, Text, Time, html, useLoad } from "../../ui.js";
 import { marked } from "../job/code.js";
 import { agentWords } from "./agent.js";
 
@@ -25,7 +25,7 @@ function Row({ session: { agent, address, created_at: created, last_used_at: use
 
 /** @param {{ canWrite: boolean }} props */
 export function Sessions({ canWrite }) {
-  const { value, error, isLoading, again } = useLoad((signal) => get("/api/sessions", { signal }), [generation.value]);
+  const { value, again, status } = useLoad((signal) => get("/api/sessions", { signal }), [generation.value]);
   const [asked, setAsked] = useState(/** @type {Session | null} */ (null));
   const [failure, setFailure] = useState(/** @type {Error | null} */ (null));
   /** @param {Session} session */
@@ -43,9 +43,8 @@ export function Sessions({ canWrite }) {
   const sessions = [...(value?.items ?? [])].sort((one, other) => Number(other.current) - Number(one.current));
   return html`
     <p class="note">${T.settings.sessions.note}</p>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${failure && html`<p class="failure" role="alert"><${Text}>${failure.message}<//></p>`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
+    <${Problem} error=${failure} />
     ${value && sessions.length === 0 && html`<${Empty}><p>${T.settings.sessions.none}</p><//>`}
     ${sessions.length > 0 && html`<ul class="rows sessions">${sessions.map((session) => html`<${Row} key=${session.id} session=${session} end=${canWrite ? () => setAsked(session) : null} />`)}</ul>`}
     ${asked && html`<${Confirm} title=${T.settings.sessions.endQuestion(asked.current ? T.settings.sessions.current : agentWords(asked.agent))}
