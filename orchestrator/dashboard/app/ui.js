@@ -176,15 +176,15 @@ export function useLoad(load, inputs) {
 export function usePages(read, inputs) {
   const { value: first, error, isLoading, again, status } = useLoad((signal) => read(undefined, signal), inputs);
   /** @typedef {{ of: unknown, items: Row[], next: string | null, error: Error | null }} More */
-  const [more, setMore] = useState(/** @type {More} */ ({ of: null, items: [], next: null, error: null }));
+  const [others, setOthers] = useState(/** @type {More} */ ({ of: null, items: [], next: null, error: null }));
   /** @type {More} */
-  const pages = more.of === first ? more : { of: first, items: [], next: first?.next_cursor ?? null, error: null };
+  const pages = others.of === first ? others : { of: first, items: [], next: first?.next_cursor ?? null, error: null };
   async function readMore() {
     try {
       const { items, next_cursor: next = null } = await read(pages.next ?? undefined);
-      setMore({ of: first, items: [...pages.items, ...items], next, error: null });
+      setOthers({ of: first, items: [...pages.items, ...items], next, error: null });
     } catch (failure) {
-      setMore({ ...pages, error: /** @type {Error} */ (failure) });
+      setOthers({ ...pages, error: /** @type {Error} */ (failure) });
     }
   }
   const items = first ? [...first.items, ...pages.items] : [];

@@ -5,14 +5,14 @@ import { useEffect, useState } from "preact/hooks";
 import { get, post } from "../api.js";
 import { bind, bindRows } from "../keys.js";
 import { position, positioned } from "../live.js";
-import { place, setQuery } from "../router.js";
+import { Choice, Period, Rest, change, commandOf, filtersOf } from "../parts.js";
+import { place } from "../router.js";
 import { generation, who } from "../session.js";
 import { FINISHED, jobs, resyncs } from "../store.js";
 import { STATES, T } from "../texts.js";
 import { Confirm, CopyAs, Empty, Heading, Text, html, usePages } from "../ui.js";
 import { JobRow } from "./job/row.js";
 import { Histogram } from "./jobs/histogram.js";
-import { Period, filtersOf } from "./jobs/period.js";
 
 /** @typedef {import("../store.js").Job} Job */
 
@@ -64,19 +64,13 @@ function choicesOf(given) {
   return choices.some(([states]) => states === given) || !given ? choices : [...choices, [given, words.join(", ")]];
 }
 
-/** Sets a filter by its field. @param {string} name */
-const change = (name) => (/** @type {any} */ event) => setQuery({ [name]: event.target.value.trim() || null });
-
 /** @param {{ given: Record<string, string> }} props */
 function OtherFilters({ given }) {
   const field = (/** @type {string} */ name, /** @type {string} */ word) => html`<label>${word} <input value=${given[name] ?? ""} spellcheck=${false} onChange=${change(name)} /></label>`;
   return html`
     <details open=${OTHERS.some((name) => given[name])}><summary>${T.jobs.others}</summary>
       <div class="filters">
-        <label>${T.jobs.source} <select value=${given["source"] ?? ""} onChange=${change("source")}>
-          <option value="">${T.jobs.any}</option>
-          ${Object.entries(T.jobs.sources).map(([name, word]) => html`<option key=${name} value=${name}>${word}</option>`)}
-        </select></label>
+        <${Choice} name=${T.jobs.source} filter="source" given=${given["source"]} words=${T.jobs.sources} />
         ${field("reason", T.jobs.reason)} ${field("model", T.jobs.model)} ${field("routine_id", T.jobs.routine)} ${field("run_id", T.jobs.run)}
       </div>
     </details>
@@ -94,9 +88,7 @@ function Filters({ given }) {
       <label>${T.jobs.label} <input value=${given["label"] ?? ""} placeholder="team:a" spellcheck=${false} onChange=${change("label")} /></label>
       <label>${T.jobs.text} <input type="search" value=${given["q"] ?? ""} onChange=${change("q")} /></label>
       <${Period} name=${T.jobs.from} given=${given} />
-      ${who.value?.role === "admin" && html`<label>${T.jobs.user} <input value=${given["user"] ?? ""} spellcheck=${false} onChange=${change("user")} /></label>`}
-      ${Object.keys(given).length > 0 && html`
-        <button type="button" class="link" onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])))}>${T.jobs.clear}</button>`}
+      <${Rest} given=${given} names=${FILTERS} />
       <${OtherFilters} given=${given} />
     </div>
   `;
@@ -138,6 +130,7 @@ function select(id, isOn) {
 export default function Jobs() {
   const { query } = place.value;
   const given = filtersOf(query, FILTERS);
+  const { run_id: _, ...options } = given;
   const key = JSON.stringify(given);
   const { first, items: ids, isLoading, again, hasMore, status, more } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
   useEffect(() => bindRows(".rows a.open"), []);
@@ -159,7 +152,7 @@ export default function Jobs() {
       <ul class="rows">${rows.map((job) => html`
         <${JobRow} key=${job.id} job=${job} isSelected=${selected.value.has(job.id)} onSelect=${canWrite ? select : null} />`)}</ul>`}
     ${more}
-    <${CopyAs} cli=${cliOf(given)} path=${`/api/jobs?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
+    <${CopyAs} cli=${commandOf("gantry job list", options, { routine_id: "routine" })} path=${`/api/jobs?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
   `;
 }
 
@@ -172,12 +165,3 @@ function linkOf(query, changes) {
   }
   return next.size === 0 ? "/jobs" : `/jobs?${next}`;
 }
-
-/** @param {Record<string, string>} given */
-function cliOf(given) {
-  const quoted = (/** @type {string} */ text) => (/^[\w:=.,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
-  /** @type {Record<string, string>} */
-  const options = { routine_id: "routine" };
-  return ["gantry job list", ...Object.entries(given).filter(([name]) => name !== "run_id").map(([name, text]) => `--${options[name] ?? name} ${quoted(text)}`)].join(" ");
-}
-

@@ -9,8 +9,7 @@ import { generation, serverNow, who } from "../session.js";
 import { resyncs, routines, runs } from "../store.js";
 import { T } from "../texts.js";
 import { CopyAs, Heading, Icon, Text, Time, html, useLoad, zone } from "../ui.js";
-import { Tabs } from "./routine/tabs.js";
-import { iconOf } from "./routine/words.js";
+import { RoutineTabs, iconOf } from "./routine/words.js";
 import { gridOf, mondayOf, shifted, wall, weekOf } from "./schedule/week.js";
 
 /** @typedef {import("../api.js").schemas["RunStatus"]} RunStatus */
@@ -195,7 +194,7 @@ export default function Schedule() {
   const isSplit = grid.from % HOUR !== wall(grid.from, zone.value) % HOUR;
   return html`
     <${Heading}>${title}<//>
-    <${Tabs} />
+    <${RoutineTabs} />
     <${Weeks} week=${week} />
     ${who.value?.role === "admin" && html`<div class="filters" role="search"><label>${T.jobs.user} <input value=${user ?? ""} spellcheck=${false}
       onChange=${(/** @type {any} */ { target }) => setQuery({ user: target.value.trim() || null })} /></label></div>`}

@@ -2,11 +2,11 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../api.js";
-import { place, setQuery } from "../../router.js";
+import { Period, Rest, Table, change, commandOf, filtersOf } from "../../parts.js";
+import { place } from "../../router.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
 import { Copy, CopyAs, Empty, Icon, Text, Time, html, usePages } from "../../ui.js";
-import { Period, filtersOf } from "../jobs/period.js";
 
 /** @typedef {import("../../api.js").schemas["AuditRecord"]} Entry */
 
@@ -22,16 +22,13 @@ async function read(given, cursor, signal) {
 
 /** The actions that were seen are offered for the filter. @param {{ given: Record<string, string>, actions: string[] }} props */
 function Filters({ given, actions }) {
-  const change = (/** @type {string} */ name) => (/** @type {any} */ event) => setQuery({ [name]: event.target.value.trim() || null });
   return html`
     <div class="filters" role="search">
-      <label>${T.jobs.user} <input type="search" value=${given["user"] ?? ""} spellcheck=${false} onChange=${change("user")} /></label>
       <label>${T.audit.action} <input value=${given["action"] ?? ""} list="actions" placeholder="job.cancel" spellcheck=${false} onChange=${change("action")} /></label>
       <datalist id="actions">${actions.map((name) => html`<option key=${name} value=${name}></option>`)}</datalist>
       <label>${T.audit.job} <input value=${given["job"] ?? ""} spellcheck=${false} onChange=${change("job")} /></label>
       <${Period} name=${T.audit.at} given=${given} />
-      ${Object.keys(given).length > 0 && html`
-        <button type="button" class="link" onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])))}>${T.jobs.clear}</button>`}
+      <${Rest} given=${given} names=${FILTERS} />
     </div>
   `;
 }
@@ -61,10 +58,9 @@ export function Audit() {
     ${status}
     ${first && items.length === 0 && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.audit.noMatch : T.audit.none}</p><//>`}
     ${items.length > 0 && html`
-      <div class="wide" tabindex="0" role="group" aria-label=${T.admin.tabs.audit}><table class="audit"><thead><tr>${T.audit.columns.map((name) => html`<th key=${name} scope="col">${name}</th>`)}</tr></thead>
-        <tbody>${items.map((entry, index) => html`<${Row} key=${index} entry=${entry} />`)}</tbody></table></div>`}
+      <${Table} name=${T.admin.tabs.audit} columns=${T.audit.columns} look="audit">${items.map((entry, index) => html`<${Row} key=${index} entry=${entry} />`)}<//>`}
     ${more}
-    <${CopyAs} cli=${["gantry audit", ...Object.entries(given).map(([name, value]) => `--${name} '${value.replaceAll("'", "'\\''")}'`)].join(" ")}
+    <${CopyAs} cli=${commandOf("gantry audit", given)}
       path=${`/api/audit?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
   `;
 }

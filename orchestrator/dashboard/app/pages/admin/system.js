@@ -3,14 +3,12 @@
 import { useEffect } from "preact/hooks";
 import { get } from "../../api.js";
 import { bytes } from "../../format.js";
+import { Fact } from "../../parts.js";
 import { place, setQuery } from "../../router.js";
 import { generation, who } from "../../session.js";
 import { hasServerFailed, readServer, server, watchServer } from "../../store.js";
 import { T } from "../../texts.js";
 import { Copy, CopyAs, Failed, Icon, Loading, Text, Time, html, useLoad } from "../../ui.js";
-
-/** @param {{ name: any, children?: any }} props */
-const Fact = ({ name, children }) => html`<div><dt>${name}</dt><dd>${children}</dd></div>`;
 
 /** @param {{ isGood: boolean, children?: any }} props */
 const Word = ({ isGood, children }) => html`<span class="state ${isGood ? "completed" : "failed"}"><${Icon} name=${isGood ? "completed" : "failed"} />${children}</span>`;

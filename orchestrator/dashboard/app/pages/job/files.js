@@ -8,9 +8,9 @@ import { generation, who } from "../../session.js";
 import { FINISHED } from "../../store.js";
 import { T } from "../../texts.js";
 import { Empty, Text, Time, html, usePages } from "../../ui.js";
+import { useChanges } from "./changes.js";
 import { encodePath } from "./code.js";
 import { File, nameOf, urlOf } from "./file.js";
-import { useChanges } from "./use_changes.js";
 
 /** @typedef {import("../../api.js").schemas["FileEntry"]} FileEntry */
 

@@ -168,7 +168,7 @@ async function readFailed(signal) {
 
 /** The jobs that have failed in the last day, the newest first. */
 export function FailedJobs() {
-  const { value, again, status } = useLoad(readFailed, [generation.value, resyncs.value]);
+  const { value, status } = useLoad(readFailed, [generation.value, resyncs.value]);
   const since = Date.parse(value?.since ?? dayAgo());
   const rows = jobs.all().filter(({ state, finished_at: at }) => state === "failed" && at && Date.parse(at) >= since);
   rows.sort((one, other) => Date.parse(other.finished_at ?? "") - Date.parse(one.finished_at ?? ""));
