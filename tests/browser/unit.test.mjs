@@ -534,7 +534,7 @@ test("a row that was deleted is forgotten, unless something newer is known", () 
 });
 
 test("who can decide what about a gate", async () => {
-  const { choicesOf, decisionOf } = await load("pages/gate/rules");
+  const { choicesOf, decisionOf } = await load("pages/gate/card");
   const gate = { state: "pending", user_id: "ada", expires_at: "2026-01-02T00:00:00Z", can_be_remembered: true, parameters_digest: "d" };
   const at = Date.parse("2026-01-01T00:00:00Z");
   const all = ["once", "thread", "user", "deny"];
@@ -553,26 +553,26 @@ test("who can decide what about a gate", async () => {
 });
 
 test("a plain word answers a call", async () => {
-  const { choiceOf } = await load("pages/gate/rules");
+  const { choiceOf } = await load("pages/gate/card");
   assert.deepEqual(["yes", " YES\n", "No", "always", "yes please", "y", "", "toString"].map(choiceOf), ["once", "once", "deny", "thread", null, null, null, null]);
 });
 
 test("parameters are shown one by one", async () => {
-  const { partsOf } = await load("pages/gate/rules");
+  const { partsOf } = await load("pages/gate/card");
   assert.deepEqual(partsOf({ path: "a.md", append: true, tags: ["x"] }), [{ name: "path", text: "a.md" }, { name: "append", text: "true" }, { name: "tags", text: '[\n  "x"\n]' }]);
   assert.deepEqual([partsOf("rm -rf"), partsOf({}), partsOf(null)], [[{ name: "", text: '"rm -rf"' }], [{ name: "", text: "{}" }], [{ name: "", text: "null" }]]);
 });
 
 test("a button counts once it has stayed in its place", async () => {
-  const { createSteady } = await load("pages/gate/rules");
+  const { createSteady } = await load("pages/gate/card");
   const { look } = createSteady(500);
   const seen = [["a", 0], ["a", 499], ["a", 500], ["b", 600], ["b", 1_000], ["b", 1_100], ["b", 9_000], ["b", 9_500]].map(([place, at]) => look(place, at));
   assert.deepEqual(seen, [false, false, true, false, false, true, false, true], "it appears, moves, and appears again after a hidden tab");
 });
 
 test("what came since the inbox was read, and what news is about", async () => {
-  const { countAdded } = await load("pages/inbox/waiting");
-  const { subjectOf } = await load("pages/inbox/news");
+  const { countAdded } = await load("pages/inbox");
+  const { subjectOf } = await load("pages/inbox");
   const one = (id, state) => ({ id, state });
   const listed = { calls: ["1"], jobs: ["5"] };
   assert.equal(countAdded([one("1", "pending"), one("2", "pending"), one("3", "denied")], [one("5", "submitted"), one("6", "stuck"), one("7", "failed")], listed), 2);
@@ -686,6 +686,6 @@ test("all threads are one page", async () => {
 });
 
 test("named threads come first", async () => {
-  const { namedFirst } = await load("pages/chat/list");
+  const { namedFirst } = await load("pages/chat");
   assert.deepEqual(namedFirst([{ id: "3" }, { id: "2", key: "main" }, { id: "1" }]).map(({ id }) => id), ["2", "3", "1"]);
 });

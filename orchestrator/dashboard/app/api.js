@@ -23,7 +23,7 @@ import { T } from "./texts.js";
  * `path` has the values of `{names}` in the path. `intent` names what a person wants once, so that a double click or a retry does it once.
  * `ifMatch` is the tag of what a change is based on, `ifNoneMatch` that of what is known.
  * @typedef {{
- *   path?: Record<string, string>, query?: Record<string, string | number | boolean | undefined>, body?: unknown, intent?: string, signal?: AbortSignal,
+ *   path?: Record<string, string>, query?: Record<string, string | number | boolean | null | undefined>, body?: unknown, intent?: string, signal?: AbortSignal | undefined,
  *   ifMatch?: string | null, ifNoneMatch?: string
  * }} RequestOptions
  */
@@ -67,7 +67,7 @@ export class ApiError extends Error {
 /** @param {string} path @param {RequestOptions} options */
 export function address(path, { path: values = {}, query = {} }) {
   const filled = path.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(values[name] ?? ""));
-  const pairs = Object.entries(query).flatMap(([name, value]) => (value === undefined ? [] : [[name, String(value)]]));
+  const pairs = Object.entries(query).flatMap(([name, value]) => (value == null ? [] : [[name, String(value)]]));
   return pairs.length === 0 ? filled : `${filled}?${new URLSearchParams(pairs)}`;
 }
 

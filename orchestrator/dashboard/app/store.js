@@ -246,7 +246,7 @@ export function putGate(gate, seen) {
 /** Reads one gate. @param {string} id @param {AbortSignal} [signal] */
 export async function readGate(id, signal) {
   const seen = position();
-  const gate = await get("/api/gates/{id}", { path: { id }, ...(signal && { signal }) });
+  const gate = await get("/api/gates/{id}", { path: { id }, signal });
   putGate(gate, seen);
   return gate;
 }
@@ -255,7 +255,7 @@ export async function readGate(id, signal) {
 export async function readGates(signal) {
   await positioned();
   const seen = position();
-  const { items, next_cursor: next } = await get("/api/gates", { query: { limit: MAX_GATES }, ...(signal && { signal }) });
+  const { items, next_cursor: next } = await get("/api/gates", { query: { limit: MAX_GATES }, signal });
   const listed = new Set(items.map(({ id }) => id));
   const oldest = (next && items.at(-1)?.id) || "";
   batch(() => {

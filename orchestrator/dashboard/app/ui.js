@@ -138,7 +138,8 @@ export function useSubject(text) {
 /**
  * What a page has read. It is read again when an input changes; what was there stays until then.
  * @template Value
- * @typedef {{ value: Value | null, error: Error | null, isLoading: boolean, again: () => void }} Loaded
+ * `status` says that it failed, or that there is nothing yet.
+ * @typedef {{ value: Value | null, error: Error | null, isLoading: boolean, again: () => void, status: any }} Loaded
  */
 
 /**
@@ -160,32 +161,37 @@ export function useLoad(load, inputs) {
     );
     return () => isOver.abort();
   }, [...inputs, tries]);
-  return { ...loaded, again: () => setTries(tries + 1) };
+  const again = () => setTries(tries + 1);
+  const status = loaded.error ? html`<${Failed} error=${loaded.error} again=${again} />` : loaded.value === null && loaded.isLoading && html`<${Loading} />`;
+  return { ...loaded, again, status };
 }
 
 /**
  * A list that is read page by page: the first one, and others when they are asked for. `seen` is the position of the events that the first
- * page is not older than.
+ * page is not older than. `more` is the button for the next page.
  * @template Row, Extra
- * @param {(cursor: string | null, signal?: AbortSignal) => Promise<{ items: Row[], next: string | null, seen: number } & Extra>} read
+ * @param {(cursor?: string, signal?: AbortSignal) => Promise<{ items: Row[], next_cursor?: string | null | undefined } & Extra>} read
  * @param {unknown[]} inputs
  */
 export function usePages(read, inputs) {
-  const { value: first, error, isLoading, again } = useLoad((signal) => read(null, signal), inputs);
+  const { value: first, error, isLoading, again, status } = useLoad((signal) => read(undefined, signal), inputs);
   /** @typedef {{ of: unknown, items: Row[], next: string | null, error: Error | null }} More */
-  const [more, setMore] = useState(/** @type {More} */ ({ of: null, items: [], next: null, error: null }));
+  const [others, setOthers] = useState(/** @type {More} */ ({ of: null, items: [], next: null, error: null }));
   /** @type {More} */
-  const pages = more.of === first ? more : { of: first, items: [], next: first?.next ?? null, error: null };
+  const pages = others.of === first ? others : { of: first, items: [], next: first?.next_cursor ?? null, error: null };
   async function readMore() {
     try {
-      const { items, next } = await read(pages.next);
-      setMore({ of: first, items: [...pages.items, ...items], next, error: null });
+      const { items, next_cursor: next = null } = await read(pages.next ?? undefined);
+      setOthers({ of: first, items: [...pages.items, ...items], next, error: null });
     } catch (failure) {
-      setMore({ ...pages, error: /** @type {Error} */ (failure) });
+      setOthers({ ...pages, error: /** @type {Error} */ (failure) });
     }
   }
   const items = first ? [...first.items, ...pages.items] : [];
-  return { first, error, isLoading, again, readMore, items, hasMore: pages.next !== null, moreError: pages.error };
+  const hasMore = pages.next !== null;
+  const more = pages.error ? html`<${Failed} error=${pages.error} again=${readMore} />`
+    : hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button> <span class="note">${T.jobs.shown(items.length)}</span></p>`;
+  return { first, error, isLoading, again, items, hasMore, status, more };
 }
 
 export const Loading = () => html`<p class="loading" role="status"><${Icon} name="loading" />${T.loading}</p>`;
@@ -205,6 +211,9 @@ export function Failed({ error, again }) {
     </div>
   `;
 }
+
+/** Why something was not done. @param {{ error: Error | null }} props */
+export const Problem = ({ error }) => error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`;
 
 /**
  * Asks before something is done; the safe button has the focus. With `field` it asks for a text, too.

@@ -23,7 +23,7 @@ const line = (of, cost, tokens = 10) => ({ input_tokens: tokens, output_tokens: 
 const day = (text, model, cost) => line({ day: text, model }, cost);
 
 test("days of a range are days in UTC, and each has a group", async () => {
-  const { daysOf, groupsOf } = await load("pages/usage/sums");
+  const { daysOf, groupsOf } = await load("pages/usage/chart");
   const days = daysOf(3, Date.parse("2026-03-01T23:59:00Z"));
   assert.deepEqual(days, ["2026-02-27", "2026-02-28", "2026-03-01"]);
   const lines = [day("2026-03-01", "m", 2), day("2026-02-27", "m", 1), day("2026-02-27", "n", null)];
@@ -33,7 +33,7 @@ test("days of a range are days in UTC, and each has a group", async () => {
 });
 
 test("groups begin with the largest value, and those of one name stay apart by their id", async () => {
-  const { groupsOf } = await load("pages/usage/sums");
+  const { groupsOf } = await load("pages/usage/chart");
   const lines = [line({ routine_id: "r1", routine_name: "a", model: "m" }, 1, 900), line({ routine_id: "r2", routine_name: "a", model: "m" }, 3), line({ model: "m" }, 2)];
   const names = (measure) => groupsOf(lines, { by: "routine", measure, days: [] }).map(({ key }) => key);
   assert.deepEqual([names("cost"), names("tokens")], [["r2", "", "r1"], ["r1", "r2", ""]]);
@@ -42,7 +42,7 @@ test("groups begin with the largest value, and those of one name stay apart by t
 });
 
 test("only so many models have a colour; the others are one piece, and pieces make the whole", async () => {
-  const { MAX_PARTS, groupsOf, modelsOf, piecesOf } = await load("pages/usage/sums");
+  const { MAX_PARTS, groupsOf, modelsOf, piecesOf } = await load("pages/usage/chart");
   const lines = Array.from({ length: MAX_PARTS + 2 }, (_, index) => day("2026-03-01", `m${index}`, index + 1));
   const groups = groupsOf(lines, { by: "day", measure: "cost", days: [] });
   const models = modelsOf(groups, "cost");
@@ -53,19 +53,19 @@ test("only so many models have a colour; the others are one piece, and pieces ma
 });
 
 test("what has no price is not free", async () => {
-  const { totalOf } = await load("pages/usage/sums");
+  const { totalOf } = await load("pages/usage/chart");
   const { textOf } = await load("pages/usage");
   const text = (...costs) => textOf(totalOf(costs.map((cost) => day("2026-03-01", "m", cost))), "cost");
   assert.deepEqual([text(1, 2), text(1, null), text(null), text(0), text()], ["$3.00", "$1.00 and unpriced calls", "unpriced", "$0", "$0"]);
 });
 
 test("the axis ends at a round number that is not less", async () => {
-  const { ceiling } = await load("pages/usage/sums");
+  const { ceiling } = await load("pages/usage/chart");
   assert.deepEqual([0, 0.021, 1, 1.1, 2.9, 3, 7, 9.5, 101, 43_000].map(ceiling).map((number) => Number(number.toPrecision(3))), [1, 0.03, 1, 1.5, 3, 3, 8, 10, 150, 50_000]);
 });
 
 test("no cell of a CSV file is run as a formula", async () => {
-  const { cell, csvOf } = await load("pages/usage/sums");
+  const { cell, csvOf } = await load("pages/usage/chart");
   for (const start of ["=", "+", "-", "@", "\t=", " =", "\r", "\n", "\u200b=", "＝", "－", "＋", "＠"]) {
     const text = cell(`${start}cmd|' /C calc'!A0`);
     assert.match(text, /^"?'/, JSON.stringify(start));
@@ -87,7 +87,7 @@ test("the URL names what is shown, and what it names wrongly is the default", as
 // --- memory
 
 test("documents are a tree, and a document and a directory may have one name", async () => {
-  const { countOf, treeOf, urlOf } = await load("pages/memory/paths");
+  const { countOf, treeOf, urlOf } = await load("pages/memory/tree");
   const tree = treeOf(["a/b/c.md", "a/d.md", "a.md", "e", "e/f", "__proto__/x"].map((path) => ({ path })));
   const names = ({ directories, entries }) => [[...directories].map(([name, one]) => [name, one.path, names(one)]), entries.map(({ path }) => path)];
   assert.deepEqual(names(tree), [[["a", "a/", [[["b", "a/b/", [[], ["a/b/c.md"]]]], ["a/d.md"]]], ["e", "e/", [[], ["e/f"]]], ["__proto__", "__proto__/", [[], ["__proto__/x"]]]], ["a.md", "e"]]);
@@ -96,7 +96,7 @@ test("documents are a tree, and a document and a directory may have one name", a
 });
 
 test("a version names who wrote it", async () => {
-  const { authorOf } = await load("pages/memory/versions");
+  const { authorOf } = await load("pages/memory/document");
   const id = "01a2181d-0c2b-7f00-8000-0123456789ab";
   assert.deepEqual(authorOf("user:ada"), { text: "ada", href: null });
   assert.deepEqual(authorOf(`job:${id}`), { text: "job …456789ab", href: `/jobs/${id}` });
@@ -122,7 +122,7 @@ function server(document) {
 }
 
 test("a text is added once, also after an answer was lost or another one wrote", async () => {
-  const { createAppender } = await load("pages/memory/write");
+  const { createAppender } = await load("pages/memory/edit");
   const one = server({ version: 1, content: "a" });
   const append = createAppender("p");
   one.losesAnswer = true;
@@ -148,7 +148,7 @@ test("a text is added once, also after an answer was lost or another one wrote",
 const stored = { timezone: "Europe/Oslo", model: null, temperature: 0.5, quiet_hours: { from: "22:00", to: "07:00" }, heartbeat_every_seconds: 0, added_later: 1 };
 
 test("settings become a form that makes the same settings", async () => {
-  const { formOf, settingsOf } = await load("pages/settings/form");
+  const { formOf, settingsOf } = await load("pages/settings/general");
   assert.deepEqual(settingsOf(formOf(stored), stored), stored);
   assert.deepEqual(settingsOf({ ...formOf(stored), effort: "high", temperature: "0", quietFrom: "", quietTo: "", heartbeat: "", timezone: " " }, { ...stored, effort: "low" }),
     { ...stored, effort: "high", temperature: 0, quiet_hours: null, heartbeat_every_seconds: null, timezone: null });
@@ -157,7 +157,7 @@ test("settings become a form that makes the same settings", async () => {
 });
 
 test("settings that were changed elsewhere keep what was changed here", async () => {
-  const { formOf } = await load("pages/settings/form");
+  const { formOf } = await load("pages/settings/general");
   const { rebase } = await load("pages/settings/general");
   const draft = { form: { ...formOf(stored), timezone: "UTC" }, base: stored, tag: '"1"' };
   const next = rebase(draft, { content: { ...stored, model: "m" }, tag: '"2"' });
@@ -168,7 +168,7 @@ test("settings that were changed elsewhere keep what was changed here", async ()
 });
 
 test("a browser's name is short words", async () => {
-  const { agentWords } = await load("pages/settings/agent");
+  const { agentWords } = await load("pages/settings/sessions");
   const cases = [
     ["Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0", "Firefox on Linux"],
     ["Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36 Edg/126.0.0.0", "Edge on Windows"],

@@ -111,7 +111,7 @@ test("directories of changed files are marked as well", async () => {
 const change = (path, diff = "--- a\n+++ b\n@@ -1 +1 @@\n-a\n+b\n") => ({ path, change: "modified", diff });
 
 test("changed files are a tree", async () => {
-  const { treeOf } = await load("pages/job/tree");
+  const { treeOf } = await load("pages/job/changes");
   const rows = treeOf(["a.txt", "src/lib/x.js", "src/lib/y.js", "src/main.js", "srcs/z"].map((path) => change(path)));
   const shown = rows.map(({ depth, name, path, change: file }) => `${" ".repeat(depth)}${name} ${file ? "" : path}`);
   assert.deepEqual(shown, ["a.txt ", "src src/", " lib src/lib/", "  x.js ", "  y.js ", " main.js ", "srcs srcs/", " z "]);

@@ -64,7 +64,7 @@ test("hours become bars, also the empty ones, and none is left out", async () =>
 });
 
 test("two texts are compared line by line, and nothing is lost", async () => {
-  const { compare, linesOf } = await load("pages/admin/compare");
+  const { compare, linesOf } = await load("pages/admin/mcp");
   const words = (found) => found.map(({ kind, text }) => `${{ same: " ", added: "+", removed: "-" }[kind]}${text}`);
   assert.deepEqual(words(compare("a\nb\nc", "a\nx\nc\nd")), [" a", "-b", "+x", " c", "+d"]);
   assert.deepEqual(words(compare("", "a")), ["-", "+a"]);
@@ -79,7 +79,7 @@ test("two texts are compared line by line, and nothing is lost", async () => {
 });
 
 test("the policy of tools becomes a form, and the same policy again", async () => {
-  const { draftOf, policyOf, unknownOf } = await load("pages/admin/policy");
+  const { draftOf, policyOf, unknownOf } = await load("pages/admin/tools");
   const policy = { disabled_tools: ["http", "no_such"], user_disabled_tools: { bob: ["shell", "typo"] } };
   const draft = draftOf(policy, ["http", "shell"]);
   assert.deepEqual(draft, { disabled: ["http"], others: "no_such", users: [{ user: "bob", tools: "shell typo" }] });
@@ -91,6 +91,6 @@ test("the policy of tools becomes a form, and the same policy again", async () =
 });
 
 test("only the filters that a page has are taken from its URL", async () => {
-  const { filtersOf } = await load("pages/jobs/period");
+  const { filtersOf } = await load("parts");
   assert.deepEqual(filtersOf(new URLSearchParams("state=failed&zone=UTC&q=&since=x"), ["state", "q", "since"]), { state: "failed", since: "x" });
 });

@@ -161,7 +161,7 @@ test("events of runs and routines change rows, which hold no long texts", async 
 });
 
 test("a notification of a run leads to the run", async () => {
-  const { subjectOf } = await load("inbox/news");
+  const { subjectOf } = await load("inbox");
   assert.deepEqual([{ run_id: "u", job_id: "j", routine_id: "r" }, { routine_id: "r" }].map(subjectOf), ["/runs/u", "/routines/r"]);
 });
 
@@ -180,7 +180,7 @@ test("new runs are those that the filters let through", async () => {
 });
 
 test("a call and its result are one entry of a transcript", async () => {
-  const { joined } = await load("run/messages");
+  const { joined } = await load("run");
   const call = (seq, kind, attempt = 1) => ({ seq, attempt, kind, data: { call_id: "c" } });
   const rows = joined([call(1, "tool_result", 2), call(2, "tool_use"), { seq: 3, attempt: 1, kind: "message", data: { content: "x" } }, call(4, "tool_result")]);
   assert.deepEqual(rows.map(({ message, result }) => [message.seq, result?.seq ?? null]), [[1, null], [2, 4], [3, null]]);

@@ -1,5 +1,6 @@
 // What only admins see: the system, the audit log, the policy of tools, the MCP servers. Each is a module in `admin/`.
 
+import { Tabs } from "../parts.js";
 import { place } from "../router.js";
 import { who } from "../session.js";
 import { T } from "../texts.js";
@@ -27,9 +28,7 @@ export default function Admin() {
   }
   return html`
     <${Heading}>${title}<//>
-    <nav class="tabs" aria-label=${T.admin.parts}>
-      ${TABS.map((one) => html`<a key=${one} href=${`/admin/${one}`} aria-current=${one === name ? "page" : undefined}>${T.admin.tabs[one]}</a>`)}
-    </nav>
+    <${Tabs} name=${T.admin.parts} words=${T.admin.tabs} current=${name} path=${(/** @type {string} */ one) => `/admin/${one}`} />
     <${BODIES[name]} key=${name} />
   `;
 }

@@ -1,12 +1,84 @@
 // Chats: the threads of the user, and one of them.
 
-import { place } from "../router.js";
-import { threadOf } from "../store.js";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, get, newIntent, post } from "../api.js";
+import { position, positioned } from "../live.js";
+import { go, place } from "../router.js";
+import { generation, who } from "../session.js";
+import { isOwnThread, putThread, resyncs, threadOf, threads, wantThread } from "../store.js";
 import { T } from "../texts.js";
-import { CopyAs, Heading, html } from "../ui.js";
-import { Threads } from "./chat/list.js";
+import { CopyAs, Heading, Icon, Problem, Text, html, usePages } from "../ui.js";
 import { Thread } from "./chat/thread.js";
 import { MAIN } from "./chat/use_thread.js";
+
+// --- the threads of the user with their states, and the button for another one
+
+/** @typedef {import("../store.js").Thread} Thread */
+
+const LIMIT = 50;
+const ICONS = { idle: "event", processing: "in_progress", awaiting_approval: "waits" };
+
+/** @param {string} [cursor] @param {AbortSignal} [signal] */
+async function read(cursor, signal) {
+  await positioned();
+  const seen = position();
+  const { items, next_cursor } = await get("/api/chat/threads", { query: { limit: LIMIT, cursor }, signal });
+  for (const thread of items) putThread(thread, seen, true);
+  return { items: items.map(({ id }) => id), next_cursor, seen };
+}
+
+/** The named threads, such as `main`, before the others, which stay in their order. Pure. @template {{ key?: string | null | undefined }} Row @param {Row[]} rows */
+export const namedFirst = (rows) => [...rows.filter(({ key }) => key), ...rows.filter(({ key }) => !key)];
+
+/** Begins another thread with the command that does so in the one in view. @param {{ name: string }} props */
+function NewThread({ name }) {
+  const intent = useRef("");
+  // In another thread it is another message.
+  useEffect(() => void (intent.current = newIntent()), [name]);
+  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
+  async function begin() {
+    setState({ isBusy: true, error: null });
+    try {
+      const { thread_id: id } = await post("/api/chat/send", { body: { content: "/new", thread_id: name }, intent: intent.current });
+      intent.current = newIntent();
+      setState({ isBusy: false, error: null });
+      wantThread(id);
+      go(`/chat/${id}`);
+    } catch (error) {
+      if (error instanceof ApiError && error.status >= 400 && error.status < 500) intent.current = newIntent();
+      setState({ isBusy: false, error: /** @type {Error} */ (error) });
+    }
+  }
+  return html`
+    <p class="line"><button type="button" disabled=${state.isBusy} onClick=${begin}>${T.chat.new}</button></p>
+    ${threads.all().some(({ id, key }) => key && [id, key].includes(name)) && html`<p class="note">${T.chat.newNote}</p>`}
+    <${Problem} error=${state.error} />
+  `;
+}
+
+/** @param {{ thread: Thread, isCurrent: boolean }} props */
+const Item = ({ thread, isCurrent }) => html`
+  <li><a href=${`/chat/${thread.key ?? thread.id}`} aria-current=${isCurrent ? "page" : undefined}>
+    <${Icon} name=${ICONS[thread.state]} /><span class="name"><${Text}>${thread.key ?? (thread.title || T.chat.untitled)}<//></span></a>
+    <span class="note">${T.chat.states[thread.state]}</span></li>
+`;
+
+/** @param {{ name: string }} props */
+export function Threads({ name }) {
+  const { first, items: ids, status, more } = usePages(read, [generation.value, resyncs.value]);
+  const listed = new Set(ids);
+  const added = first ? threads.all().filter(({ id }) => isOwnThread(id) && !listed.has(id) && id > (ids[0] ?? "")) : [];
+  const rows = namedFirst([...added.sort((one, other) => (one.id < other.id ? 1 : -1)), ...ids.flatMap((id) => threads.get(id) ?? [])]);
+  const canWrite = who.value?.role !== "viewer";
+  return html`
+    <section class="threads" aria-label=${T.chat.threads}>
+      ${canWrite && rows.length > 0 && html`<${NewThread} name=${name} />`}
+      ${status}
+      <ul>${rows.map((thread) => html`<${Item} key=${thread.id} thread=${thread} isCurrent=${[thread.id, thread.key].includes(name)} />`)}</ul>
+      ${more}
+    </section>
+  `;
+}
 
 export const title = T.chat.title;
 

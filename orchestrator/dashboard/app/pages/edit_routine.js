@@ -5,16 +5,16 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get, newIntent, patch, post } from "../api.js";
 import { position } from "../live.js";
+import { Ask, Tabs } from "../parts.js";
 import { go, place } from "../router.js";
 import { drafts, who } from "../session.js";
 import { putRoutine } from "../store.js";
 import { T } from "../texts.js";
-import { Confirm, CopyAs, Failed, Heading, Loading, Text, html, useLoad, useSubject } from "../ui.js";
+import { CopyAs, Heading, Text, html, useLoad, useSubject } from "../ui.js";
 import { Clash } from "./routine/clash.js";
 import { EMPTY, definitionOf, isObject, isSame, patchOf, valueAt } from "./routine/definition.js";
 import { Fields, withType } from "./routine/fields.js";
-import { Check, usePreview } from "./routine/preview.js";
-import { keep } from "./routine/saved.js";
+import { Check, keep, usePreview } from "./routine/preview.js";
 
 /** @typedef {import("./routine/definition.js").Definition} Definition */
 /** @typedef {import("../api.js").schemas["JobOptions"]} Options */
@@ -38,7 +38,7 @@ export function parse(text) {
 /** @param {string} id @param {AbortSignal} [signal] @returns {Promise<Pick<Draft, "definition" | "base" | "rev">>} */
 async function read(id, signal) {
   const seen = position();
-  const routine = await get("/api/routines/{id}", { path: { id }, ...(signal && { signal }) });
+  const routine = await get("/api/routines/{id}", { path: { id }, signal });
   putRoutine(routine, seen);
   const definition = definitionOf(routine);
   return { definition, base: definition, rev: routine.rev };
@@ -100,17 +100,6 @@ function useSave(id, name, { draft, set }) {
   };
 }
 
-/** @param {{ isJson: boolean }} props */
-function Modes({ isJson }) {
-  const { path } = place.value;
-  return html`
-    <nav class="tabs" aria-label=${T.editRoutine.modes}>
-      <a href=${path} aria-current=${isJson ? undefined : "page"}>${T.editRoutine.form}</a>
-      <a href=${`${path}?as=json`} aria-current=${isJson ? "page" : undefined}>${T.editRoutine.json}</a>
-    </nav>
-  `;
-}
-
 /** @param {{ text: string, write: (text: string) => void }} props */
 function JsonText({ text, write }) {
   const { value, why } = parse(text);
@@ -128,16 +117,6 @@ function Refused({ error, isJson }) {
   return html`
     <div class="failure" role="alert"><p><${Text}>${error.message}<//></p>
       ${fields.filter(({ field }) => isJson || !(field in T.editRoutine.fields)).map(({ field, message }, index) => html`<p key=${index}><code>${field}</code> <${Text}>${message}<//></p>`)}</div>
-  `;
-}
-
-/** @param {{ name: string, onDiscard: () => void }} props */
-function Discard({ name, onDiscard }) {
-  const [isAsking, setIsAsking] = useState(false);
-  const discard = () => (drafts.remove(name), onDiscard());
-  return html`
-    <button type="button" onClick=${() => setIsAsking(true)}>${T.editRoutine.discard}</button>
-    ${isAsking && html`<${Confirm} title=${T.editRoutine.discardQuestion} yes=${T.editRoutine.discard} no=${T.job.keep} onYes=${discard} onNo=${() => setIsAsking(false)} />`}
   `;
 }
 
@@ -167,7 +146,8 @@ function Editor({ id, name, start, options, onDiscard }) {
   };
   const onType = (/** @type {"trigger" | "action"} */ part, /** @type {string} */ type) => form.change(withType(definition, part, type, kept.current));
   return html`
-    <${Modes} isJson=${isJson} />
+    <${Tabs} name=${T.editRoutine.modes} words=${{ form: T.editRoutine.form, json: T.editRoutine.json }} current=${isJson ? "json" : "form"}
+      path=${(/** @type {string} */ name) => (name === "json" ? "?as=json" : place.value.path)} />
     <form class="job routine" ref=${element} onSubmit=${onSubmit} onKeyDown=${onKeyDown} onInvalidCapture=${(/** @type {any} */ event) => open(event.target)}>
       ${isJson ? html`<${JsonText} text=${text ?? JSON.stringify(definition, null, 2)} write=${form.write} />` : html`
         ${!isReadable && html`<p class="failure" role="alert">${T.editRoutine.correct}</p>`}
@@ -176,7 +156,7 @@ function Editor({ id, name, start, options, onDiscard }) {
       ${saving.error && html`<${Refused} error=${saving.error} isJson=${isJson} />`}
       ${saving.clash && html`<${Clash} theirs=${saving.clash.definition} mine=${definition} base=${base} isBusy=${saving.isBusy} onSave=${saving.saveOnTop} onTake=${saving.take} />`}
       <p class="line"><button type="submit" disabled=${saving.isBusy || !isReadable}>${saving.isBusy ? T.editRoutine.busy : id ? T.editRoutine.save : T.editRoutine.create}</button>
-        ${isChanged && html`<${Discard} name=${name} onDiscard=${onDiscard} />`}</p>
+        ${isChanged && html`<${Ask} name=${T.editRoutine.discard} title=${T.editRoutine.discardQuestion} onYes=${() => (drafts.remove(name), onDiscard())} />`}</p>
     </form>
   `;
 }
@@ -185,7 +165,7 @@ export default function EditRoutine() {
   const id = place.value.params["id"] ?? null;
   const name = id ? `routine.${id}` : "routine";
   const [discarded, setDiscarded] = useState(0);
-  const { value, error, again } = useLoad(async (signal) => {
+  const { value, status } = useLoad(async (signal) => {
     const [options, read_] = await Promise.all([get("/api/options", { signal }).catch(() => null), id ? read(id, signal) : { definition: EMPTY, base: {}, rev: null }]);
     // A draft has what it was made from, too: when that has changed, the server refuses to save it.
     const start = { text: null, intent: newIntent(), ...read_, ...drafts.get(name) };
@@ -196,8 +176,7 @@ export default function EditRoutine() {
   if (who.value?.role === "viewer") return html`<${Heading}>${heading}<//><p>${T.editRoutine.viewer}</p>`;
   return html`
     <${Heading}>${heading}<//>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && !error && html`<${Loading} />`}
+    ${status}
     ${value?.key === discarded && html`<${Editor} key=${discarded} id=${id} name=${name} start=${value.start} options=${value.options} onDiscard=${() => setDiscarded(discarded + 1)} />`}
     ${id && html`<${CopyAs} cli=${`gantry routine edit ${id}`} path=${`/api/routines/${id}`} />`}
   `;

@@ -5,17 +5,74 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, get, newIntent, post, remove } from "../api.js";
 import { cost, duration, tokens } from "../format.js";
 import { position, positioned } from "../live.js";
+import { Tabs } from "../parts.js";
 import { go, place } from "../router.js";
+import { useSending } from "../sending.js";
 import { generation, who } from "../session.js";
 import { FINISHED, canRestart, jobs, putJob, resyncs } from "../store.js";
 import { T } from "../texts.js";
-import { Confirm, Copy, CopyAs, Elapsed, Failed, Heading, Id, Loading, State, Text, html, now, useLoad, useSubject } from "../ui.js";
+import { Confirm, Copy, CopyAs, Elapsed, Failed, Heading, Id, Loading, Problem, State, Text, Time, html, now, useLoad, useSubject } from "../ui.js";
 import { Activity } from "./job/activity.js";
-import { Calls } from "./job/calls.js";
 import { Changes } from "./job/changes.js";
-import { Details } from "./job/details.js";
+import { Calls, Details } from "./job/details.js";
 import { Files } from "./job/files.js";
-import { Prompt } from "./job/prompt.js";
+
+// --- the prompts of a job, and the form for another one while it works. What is written stays until it is sent, also when the page is left
+
+const SHOWN = 5;
+/** Whether a prompt was read is asked again after so long. */
+const AGAIN_MS = 5_000;
+
+/** The newest prompts, and when the agent read each. @param {{ id: string, sent: number, isOver: boolean }} props */
+function Prompts({ id, sent, isOver }) {
+  const { value, again } = useLoad((signal) => get("/api/jobs/{id}/prompts", { path: { id }, query: { limit: SHOWN }, signal }), [id, sent, isOver, generation.value]);
+  const askedAt = useRef(now.peek());
+  const isWaiting = !isOver && value?.items.some(({ read_at: readAt }) => !readAt);
+  // Only then does the clock of the page draw this again.
+  const present = isWaiting ? now.value : 0;
+  useEffect(() => {
+    if (present - askedAt.current < AGAIN_MS) return;
+    askedAt.current = present;
+    again();
+  }, [present]);
+  if (!value || value.items.length === 0) return null;
+  return html`
+    <ul class="prompts" aria-label=${T.prompt.earlier}>
+      ${value.items.toReversed().map((prompt) => html`<li key=${prompt.id}><span class="clamped" title=${prompt.content}><${Text}>${prompt.content}<//></span>
+        <span class="note">${T.prompt.sent} <${Time} at=${prompt.created_at} /> · ${prompt.read_at ? html`${T.prompt.read} <${Time} at=${prompt.read_at} />` : T.prompt.waits}</span></li>`)}
+    </ul>
+  `;
+}
+
+/** @param {{ id: string, onSent: () => void }} props */
+function Form({ id, onSent }) {
+  const [mode, setMode] = useState("steer");
+  const { text, write, isBusy, error, onInput, onSubmit, onKeyDown } = useSending(`prompt.${id}`, async (content, intent) => {
+    await post("/api/jobs/{id}/prompt", { path: { id }, body: { content, mode }, intent });
+    onSent();
+  });
+  const radio = (/** @type {"steer" | "queue"} */ name) => html`
+    <label class="check"><input type="radio" name="mode" checked=${mode === name} onChange=${() => (write(), setMode(name))} />${T.prompt[name]}</label>`;
+  return html`
+    <form class="prompt" onSubmit=${onSubmit}>
+      <label for="prompt">${T.prompt.title}</label>
+      <textarea id="prompt" rows="2" value=${text} onInput=${onInput} onKeyDown=${onKeyDown}></textarea>
+      <div class="line">${radio("steer")} ${radio("queue")}
+        <button type="submit" disabled=${isBusy || !text.trim()}>${isBusy ? T.prompt.busy : T.prompt.send}</button>
+      </div>
+      <${Problem} error=${error} />
+    </form>
+  `;
+}
+
+/** @param {{ job: import("../api.js").schemas["Job"], isOver: boolean, canWrite: boolean }} props */
+export function Prompt({ job, isOver, canWrite }) {
+  const [sent, setSent] = useState(0);
+  return html`
+    <${Prompts} id=${job.id} sent=${sent} isOver=${isOver} />
+    ${canWrite && !isOver && (job.prompts_closed ? html`<p class="note">${T.prompt.closed}</p>` : html`<${Form} id=${job.id} onSent=${() => setSent((count) => count + 1)} />`)}
+  `;
+}
 
 /** `activity` comes from the store. @typedef {import("../api.js").schemas["Job"] & { activity?: string | null | undefined }} Job */
 
@@ -127,7 +184,7 @@ function Actions({ job, again }) {
       <a class="button" href=${`/jobs/new?from=${job.id}`}>${T.job.again}</a>
       <${Copy} text=${`gantry job show ${job.id}`} label="CLI" name="CLI" />
     </p>
-    ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}
+    <${Problem} error=${error} />
     ${asked && html`<${Confirm} title=${asked.question} note=${asked.note} field=${asked.field} yes=${asked.name} no=${T.job.keep}
       onYes=${(/** @type {string} */ text) => run(asked, text)} onNo=${() => setAsked(null)} />`}
   `;
@@ -182,26 +239,15 @@ function Result({ job: { result } }) {
 /** The part of the job that a path names. @param {string} path */
 const partOf = (path) => TABS.find((name) => name === path.split("/")[3]) ?? "activity";
 
-/** @param {{ id: string, current: string }} props */
-function Tabs({ id, current }) {
-  const { query } = place.value;
-  const search = query.size === 0 ? "" : `?${query}`;
-  const path = (/** @type {string} */ name) => `/jobs/${id}${name === "activity" ? "" : `/${name}`}${search}`;
-  return html`
-    <nav class="tabs" aria-label=${T.job.parts}>
-      ${TABS.map((name) => html`<a key=${name} href=${path(name)} aria-current=${name === current ? "page" : undefined}>${T.job.tabs[name]}</a>`)}
-    </nav>
-  `;
-}
-
 export default function JobPage() {
-  const { params: { id = "" }, path } = place.value;
+  const { params: { id = "" }, path, query } = place.value;
   const { job, error, isLoading, again } = useJob(id);
   useSubject(job?.title);
   if (!job) {
     return html`<${Heading}>${title}<//>${isLoading ? html`<${Loading} />` : error && html`<${Failed} error=${error} again=${again} />`}`;
   }
   const name = partOf(path);
+  const pathOf = (/** @type {string} */ one) => `/jobs/${id}${one === "activity" ? "" : `/${one}`}${query.size === 0 ? "" : `?${query}`}`;
   const canWrite = who.value?.role !== "viewer";
   const isOver = FINISHED.has(job.state) || job.state === "submitted";
   return html`
@@ -210,7 +256,7 @@ export default function JobPage() {
     ${canWrite && html`<${Actions} job=${job} again=${again} />`}
     <${Meters} job=${job} />
     ${(isOver || job.state === "stuck") && html`<${Result} job=${job} />`}
-    <${Tabs} id=${id} current=${name} />
+    <${Tabs} name=${T.job.parts} words=${T.job.tabs} current=${name} path=${pathOf} />
     <${BODIES[name]} job=${job} />
     <${Prompt} job=${job} isOver=${isOver} canWrite=${canWrite} />
     <${CopyAs} cli=${`gantry job show ${id}`} path=${`/api/jobs/${id}`} />

@@ -5,14 +5,14 @@ import { useEffect, useState } from "preact/hooks";
 import { get, post } from "../api.js";
 import { bind, bindRows } from "../keys.js";
 import { position, positioned } from "../live.js";
-import { place, setQuery } from "../router.js";
+import { Choice, Period, Rest, change, commandOf, filtersOf } from "../parts.js";
+import { place } from "../router.js";
 import { generation, who } from "../session.js";
 import { FINISHED, jobs, resyncs } from "../store.js";
 import { STATES, T } from "../texts.js";
-import { Confirm, CopyAs, Empty, Failed, Heading, Loading, Text, html, usePages } from "../ui.js";
+import { Confirm, CopyAs, Empty, Heading, Text, html, usePages } from "../ui.js";
 import { JobRow } from "./job/row.js";
 import { Histogram } from "./jobs/histogram.js";
-import { Period, filtersOf } from "./jobs/period.js";
 
 /** @typedef {import("../store.js").Job} Job */
 
@@ -27,13 +27,13 @@ const GROUPS = { active: "pending,in_progress", waiting: "submitted,stuck", fini
 /** @type {import("@preact/signals").Signal<Set<string>>} */
 const selected = signal(new Set());
 
-/** @param {Record<string, string>} given @param {string | null} cursor @param {AbortSignal} [signal] */
+/** @param {Record<string, string>} given @param {string} [cursor] @param {AbortSignal} [signal] */
 async function readPage(given, cursor, signal) {
   await positioned();
   const seen = position();
-  const { items, next_cursor } = await get("/api/jobs", { query: { ...given, limit: LIMIT, ...(cursor && { cursor }) }, ...(signal && { signal }) });
+  const { items, next_cursor } = await get("/api/jobs", { query: { ...given, limit: LIMIT, cursor }, signal });
   for (const job of items) jobs.put(job, seen);
-  return { items: items.map(({ id }) => id), next: next_cursor ?? null, seen, newest: newestOf(jobs.all()) };
+  return { items: items.map(({ id }) => id), next_cursor, seen, newest: newestOf(jobs.all()) };
 }
 
 /** Ids begin with the time, so newer ones are greater. @param {Job[]} rows */
@@ -64,19 +64,13 @@ function choicesOf(given) {
   return choices.some(([states]) => states === given) || !given ? choices : [...choices, [given, words.join(", ")]];
 }
 
-/** Sets a filter by its field. @param {string} name */
-const change = (name) => (/** @type {any} */ event) => setQuery({ [name]: event.target.value.trim() || null });
-
 /** @param {{ given: Record<string, string> }} props */
 function OtherFilters({ given }) {
   const field = (/** @type {string} */ name, /** @type {string} */ word) => html`<label>${word} <input value=${given[name] ?? ""} spellcheck=${false} onChange=${change(name)} /></label>`;
   return html`
     <details open=${OTHERS.some((name) => given[name])}><summary>${T.jobs.others}</summary>
       <div class="filters">
-        <label>${T.jobs.source} <select value=${given["source"] ?? ""} onChange=${change("source")}>
-          <option value="">${T.jobs.any}</option>
-          ${Object.entries(T.jobs.sources).map(([name, word]) => html`<option key=${name} value=${name}>${word}</option>`)}
-        </select></label>
+        <${Choice} name=${T.jobs.source} filter="source" given=${given["source"]} words=${T.jobs.sources} />
         ${field("reason", T.jobs.reason)} ${field("model", T.jobs.model)} ${field("routine_id", T.jobs.routine)} ${field("run_id", T.jobs.run)}
       </div>
     </details>
@@ -94,9 +88,7 @@ function Filters({ given }) {
       <label>${T.jobs.label} <input value=${given["label"] ?? ""} placeholder="team:a" spellcheck=${false} onChange=${change("label")} /></label>
       <label>${T.jobs.text} <input type="search" value=${given["q"] ?? ""} onChange=${change("q")} /></label>
       <${Period} name=${T.jobs.from} given=${given} />
-      ${who.value?.role === "admin" && html`<label>${T.jobs.user} <input value=${given["user"] ?? ""} spellcheck=${false} onChange=${change("user")} /></label>`}
-      ${Object.keys(given).length > 0 && html`
-        <button type="button" class="link" onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])))}>${T.jobs.clear}</button>`}
+      <${Rest} given=${given} names=${FILTERS} />
       <${OtherFilters} given=${given} />
     </div>
   `;
@@ -138,8 +130,9 @@ function select(id, isOn) {
 export default function Jobs() {
   const { query } = place.value;
   const given = filtersOf(query, FILTERS);
+  const { run_id: _, ...options } = given;
   const key = JSON.stringify(given);
-  const { first, items: ids, error, isLoading, again, readMore, hasMore, moreError } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
+  const { first, items: ids, isLoading, again, hasMore, status, more } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
   useEffect(() => bindRows(".rows a.open"), []);
   useEffect(() => () => void (selected.value = new Set()), [key]);
   const rows = ids.flatMap((id) => jobs.get(id) ?? []);
@@ -151,17 +144,15 @@ export default function Jobs() {
     <div class="line"><${Heading}>${title}<//> ${canWrite && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
     <${Filters} given=${given} />
     <${Histogram} given=${given} read=${first} link=${(/** @type {Record<string, string | null>} */ changes) => linkOf(query, changes)} />
-    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${status}
     ${added > 0 && html`<p class="line"><button type="button" onClick=${again}>${T.jobs.added(added)}</button></p>`}
     ${canWrite && html`<${Selection} rows=${rows} />`}
-    ${!first && isLoading && html`<${Loading} />`}
     ${first && ids.length === 0 && !hasMore && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.jobs.noMatch : T.now.noJobs}</p><//>`}
     ${rows.length > 0 && html`
       <ul class="rows">${rows.map((job) => html`
         <${JobRow} key=${job.id} job=${job} isSelected=${selected.value.has(job.id)} onSelect=${canWrite ? select : null} />`)}</ul>`}
-    ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
-    ${hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button> <span class="note">${T.jobs.shown(rows.length)}</span></p>`}
-    <${CopyAs} cli=${cliOf(given)} path=${`/api/jobs?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
+    ${more}
+    <${CopyAs} cli=${commandOf("gantry job list", options, { routine_id: "routine" })} path=${`/api/jobs?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
   `;
 }
 
@@ -174,12 +165,3 @@ function linkOf(query, changes) {
   }
   return next.size === 0 ? "/jobs" : `/jobs?${next}`;
 }
-
-/** @param {Record<string, string>} given */
-function cliOf(given) {
-  const quoted = (/** @type {string} */ text) => (/^[\w:=.,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
-  /** @type {Record<string, string>} */
-  const options = { routine_id: "routine" };
-  return ["gantry job list", ...Object.entries(given).filter(([name]) => name !== "run_id").map(([name, text]) => `--${options[name] ?? name} ${quoted(text)}`)].join(" ");
-}
-

@@ -7,7 +7,7 @@ import { who } from "../session.js";
 import { T } from "../texts.js";
 import { CopyAs, Empty, Heading, html } from "../ui.js";
 import { Document } from "./memory/document.js";
-import { NewDocument } from "./memory/new.js";
+import { NewDocument } from "./memory/edit.js";
 import { Tree } from "./memory/tree.js";
 
 export const title = T.memory.title;

@@ -7,7 +7,7 @@ import { ApiError, get, newIntent, post } from "../api.js";
 import { go, place } from "../router.js";
 import { drafts, who } from "../session.js";
 import { T } from "../texts.js";
-import { Failed, Heading, Loading, Text, html, useLoad } from "../ui.js";
+import { Heading, Text, html, useLoad } from "../ui.js";
 
 export const title = T.newJob.title;
 
@@ -267,15 +267,14 @@ function startOf(name, job, options) {
 export default function NewJob() {
   const from = place.value.query.get("from");
   const name = from ? `job.${from}` : "job";
-  const { value, error, again } = useLoad(async (signal) => {
+  const { value, status } = useLoad(async (signal) => {
     const [options, job] = await Promise.all([get("/api/options", { signal }), from ? get("/api/jobs/{id}", { path: { id: from }, signal }) : null]);
     return { name, options, start: startOf(name, job, options) };
   }, [from]);
   if (who.value?.role === "viewer") return html`<${Heading}>${title}<//><p>${T.newJob.viewer}</p>`;
   return html`
     <${Heading}>${title}<//>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && !error && html`<${Loading} />`}
+    ${status}
     ${value?.name === name && html`<${Form} key=${name} name=${name} isFrom=${from !== null} start=${value.start} options=${value.options} />`}
   `;
 }

@@ -7,7 +7,7 @@ import { go } from "../router.js";
 import { drafts, generation, who } from "../session.js";
 import { counts, haveCountsFailed, jobs, readCounts, resyncs } from "../store.js";
 import { STATES, T } from "../texts.js";
-import { Copy, CopyAs, Empty, Failed, Heading, Loading, State, Text, announce, html, useLoad } from "../ui.js";
+import { Copy, CopyAs, Empty, Failed, Heading, Loading, Problem, State, announce, html, useLoad } from "../ui.js";
 import { JobRow } from "./job/row.js";
 import { FailedJobs, Next, Section, Server, Waits } from "./now/parts.js";
 
@@ -100,7 +100,7 @@ function FirstJob() {
     <form class="job" onSubmit=${submit}>
       <label for="prompt">${T.now.prompt}</label>
       <textarea id="prompt" rows="4" required placeholder=${T.now.task} value=${prompt} onInput=${(/** @type {any} */ event) => write(event.target.value)}></textarea>
-      ${state.error && html`<p class="failure" role="alert"><${Text}>${state.error.message}<//></p>`}
+      <${Problem} error=${state.error} />
       <p class="line"><button type="submit" disabled=${state.isBusy || !prompt.trim()}>${state.isBusy ? T.now.busy : T.now.submit}</button>
         <button type="button" onClick=${() => write(T.now.task)}>${T.now.example}</button> <a href="/jobs/new">${T.now.more}</a></p>
     </form>

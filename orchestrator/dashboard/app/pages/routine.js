@@ -6,6 +6,7 @@ import { ApiError, get } from "../api.js";
 import { cost, tokens } from "../format.js";
 import { bindRows } from "../keys.js";
 import { position, positioned } from "../live.js";
+import { Fact, Table } from "../parts.js";
 import { go, place } from "../router.js";
 import { generation, who } from "../session.js";
 import { putRoutine, putRun, resyncs, routines, runs } from "../store.js";
@@ -14,14 +15,79 @@ import { Copy, CopyAs, Empty, Failed, Heading, Id, Loading, Text, Time, html, no
 import { Actions } from "./routine/actions.js";
 import { Bars } from "./routine/bars.js";
 import { definitionOf } from "./routine/definition.js";
-import { Deliveries } from "./routine/deliveries.js";
-import { Definition } from "./routine/facts.js";
-import { Warned } from "./routine/preview.js";
-import { Saved } from "./routine/saved.js";
-import { Firings } from "./routine/upcoming.js";
-import { RoutineState, RunState, short, tookMs, whyOf } from "./routine/words.js";
+import { Firings, Saved, Warned } from "./routine/preview.js";
+import { RoutineState, RunState, interval, short, textOf, tookMs, triggerWords, whyOf } from "./routine/words.js";
+
+// --- the newest deliveries to the webhook of a routine, and what became of each
+
+const LIMIT = 20;
+
+/** @param {{ id: string, fired: number }} props `fired` changes with each run */
+export function Deliveries({ id, fired }) {
+  const { value, status } = useLoad((signal) => get("/api/routines/{id}/deliveries", { path: { id }, query: { limit: LIMIT }, signal }), [id, fired, generation.value]);
+  return html`
+    <h2>${T.routine.deliveries}</h2>
+    ${status}
+    ${value?.items.length === 0 && html`<${Empty}><p>${T.routine.noDeliveries}</p><//>`}
+    ${value && value.items.length > 0 && html`
+      <${Table} name=${T.routine.deliveries} columns=${T.routine.deliveryColumns}>${value.items.map(({ at, id: name, verdict, status, run_id: run }, index) => html`
+          <tr key=${index}><td><${Time} at=${at} /></td><td>${verdict}</td><td>${status}</td><td class="clip"><${Text}>${name}<//></td>
+            <td>${run && html`<a href=${`/runs/${run}`}>${T.routine.show}</a>`}</td></tr>`)}<//>`}
+  `;
+}
+
+// --- the definition of a routine for reading: what fires it, what it does, within which limits, and whom it tells
 
 /** @typedef {import("../api.js").schemas["Routine"]} Routine */
+
+/** @param {unknown} value */
+const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+
+/** The values of an object that are set, but for those that are shown otherwise. @param {{ of: Record<string, any>, but?: string[] }} props */
+const Facts = ({ of, but = [] }) => Object.entries(of).filter(([name, value]) => !but.includes(name) && value !== null && value !== undefined && value !== "")
+  .map(([name, value]) => html`<${Fact} key=${name} name=${name.replaceAll("_", " ")}><${Text}>${name.endsWith("_seconds") && Number(value) > 0 ? interval(value) : plain(value)}<//><//>`);
+
+/** @param {{ name: string, used: number, limit: number, text: string }} props */
+const Meter = ({ name, used, limit, text }) => html`
+  <span class="meter"><span class="note">${name}</span> <meter min="0" max=${limit} value=${Math.min(used, limit)} aria-label=${name}></meter> <span class="number">${text}</span></span>`;
+
+/** How much of the budget of the period is used. @param {{ routine: Routine }} props */
+function Budget({ routine }) {
+  const { budget } = routine.guardrails;
+  const used = /** @type {{ budget_used?: { cost_usd: number | null, tokens: number, since: string } | null }} */ (routine).budget_used;
+  if (!budget) return null;
+  const name = `${T.routine.budget} / ${T.routine.per[budget.per ?? "day"]}`;
+  return html`
+    <p class="meters">
+      ${budget.max_cost_usd != null && html`<${Meter} name=${name} used=${used?.cost_usd ?? 0} limit=${budget.max_cost_usd} text=${`${used ? cost(used.cost_usd) : "–"} / ${cost(budget.max_cost_usd)}`} />`}
+      ${budget.max_tokens != null && html`<${Meter} name=${name} used=${used?.tokens ?? 0} limit=${budget.max_tokens} text=${`${used ? tokens(used.tokens) : "–"} / ${tokens(budget.max_tokens)}`} />`}
+      ${used?.since && html`<span class="note">${T.runs.since} <${Time} at=${used.since} /></span>`}
+    </p>
+  `;
+}
+
+/** @param {{ routine: Routine }} props */
+export function Definition({ routine }) {
+  const { trigger, action, guardrails, notify } = routine;
+  const [name, text] = textOf(action);
+  const address = trigger.type === "webhook" ? `${location.origin}/api/webhooks/${trigger.path}` : null;
+  const shown = { cron: ["schedule"], at: ["at"], every: ["every_seconds"], event: ["channel", "pattern"], system_event: ["source", "event_type"], webhook: ["path"] };
+  const rest = { wake_mode: routine.wake_mode, deliver: routine.deliver, post_to_main: routine.post_to_main, post_to_main_prefix: routine.post_to_main_prefix, persist_payload: routine.persist_payload };
+  return html`
+    <h2>${T.editRoutine.trigger}</h2>
+    <p><code><${Text}>${triggerWords(trigger)}<//></code>${address && html` ${T.routine.address} <code><${Text}>${address}<//></code> <${Copy} text=${address} name=${address} />`}</p>
+    <dl class="facts"><${Facts} of=${trigger} but=${["type", ...(shown[/** @type {"cron"} */ (trigger.type)] ?? [])]} /></dl>
+    <h2>${T.editRoutine.action}: ${T.routine.actions[/** @type {"full_job"} */ (action.type)] ?? action.type} <${Copy} text=${text} name=${T.routine.action} /></h2>
+    <pre tabindex="0" role="group" aria-label=${T.routine.action}><${Text}>${text}<//></pre>
+    <dl class="facts"><${Facts} of=${action} but=${["type", name]} /></dl>
+    <details class="more"><summary>${T.routine.guardrails}</summary>
+      <dl class="facts"><${Facts} of=${guardrails} /></dl></details>
+    <${Budget} routine=${routine} />
+    <details class="more"><summary>${T.routine.notify}</summary>
+      <dl class="facts"><${Facts} of=${notify} /><${Facts} of=${rest} /></dl></details>
+  `;
+}
+
 /** @typedef {import("../store.js").Run} Run */
 
 export const title = T.routine.title;
@@ -110,9 +176,7 @@ function LastRuns({ id }) {
     ${rows.length > 0 && html`
       <div class="chart"><${Bars} runs=${rows.toReversed()} width=${BAR.width} height=${BAR.height} /></div>
       <p class="note">${T.routine.bars} <a href=${`/runs?routine=${id}`}>${T.routine.allRuns}</a></p>
-      <div class="wide runs" tabindex="0" role="group" aria-label=${T.routine.runs}><table>
-        <thead><tr>${T.routine.runColumns.map((name, index) => html`<th key=${name} scope="col" class=${index >= 2 && index <= 4 ? "number" : ""}>${name}</th>`)}</tr></thead>
-        <tbody>${rows.map((run) => html`<${Row} key=${run.id} run=${run} />`)}</tbody></table></div>`}
+      <${Table} name=${T.routine.runs} columns=${T.routine.runColumns} numbers=${[2, 3, 4]} look="runs">${rows.map((run) => html`<${Row} key=${run.id} run=${run} />`)}<//>`}
   `;
 }
 

@@ -2,16 +2,53 @@
 
 import { useEffect } from "preact/hooks";
 import { get } from "../api.js";
+import { isZone, relative, time } from "../format.js";
 import { bindRows } from "../keys.js";
 import { position, positioned } from "../live.js";
-import { place, setQuery } from "../router.js";
+import { Added, Choice, Rest, change, commandOf, filtersOf } from "../parts.js";
+import { place } from "../router.js";
 import { generation, who } from "../session.js";
 import { putRoutine, putRun, resyncs, routines, runs } from "../store.js";
 import { T } from "../texts.js";
-import { CopyAs, Empty, Failed, Heading, Loading, html, useLoad, usePages } from "../ui.js";
-import { Added } from "./inbox/added.js";
-import { RoutineRow } from "./routine/row.js";
-import { Tabs } from "./routine/tabs.js";
+import { CopyAs, Empty, Heading, Text, Time, html, now, useLoad, usePages, zone } from "../ui.js";
+import { Actions } from "./routine/actions.js";
+import { Bars } from "./routine/bars.js";
+import { RoutineState, RoutineTabs, triggerWords } from "./routine/words.js";
+
+// --- a routine as a row of the list
+
+const BAR = { width: 8, height: 24 };
+
+/** When it fires next, in its own zone and in the chosen one. @param {{ routine: import("../store.js").Routine }} props */
+function Next({ routine: { next_fire_at: at, trigger, enabled } }) {
+  if (!at || !enabled) return html`<span class="note">–</span>`;
+  const ms = Date.parse(at);
+  const own = trigger.type === "cron" && isZone(trigger.timezone) ? trigger.timezone : null;
+  const theirs = own && time(ms, own, now.value);
+  return html`<span class="hidden">${T.routines.next} </span><${Time} at=${at} /><span class="note reason">${relative(ms, now.value)}
+    ${theirs && theirs !== time(ms, zone.value, now.value) && html`<br />${theirs} <${Text}>${own}<//>`}</span>`;
+}
+
+/** @param {{ routine: import("../store.js").Routine, runs: import("../store.js").Run[], canWrite: boolean }} props */
+export function RoutineRow({ routine, runs, canWrite }) {
+  const { id, name, description, trigger, disabled_reason: why, consecutive_failures: failures } = routine;
+  const last = runs.map(({ status }) => T.runs.statuses[status]).join(", ");
+  return html`
+    <li class="row routine">
+      <${RoutineState} status=${routine.status} />
+      <span class="title">
+        <a class="open" href=${`/routines/${id}`}><${Text}>${name}<//></a>
+        ${who.value?.role === "admin" && html` <span class="note"><${Text}>${routine.user_id}<//></span>`}
+        <span class="note reason"><${Text}>${triggerWords(trigger)}<//>${trigger.type === "cron" && trigger.timezone && html` <${Text}>${trigger.timezone}<//>`}
+          ${why && ` · ${T.routine.reasons[why] ?? why}`}${failures > 0 && ` · ${T.routines.failures(failures)}`}</span>
+        ${description && html`<span class="note reason description"><${Text}>${description}<//></span>`}
+      </span>
+      <span class="sparkline">${runs.length > 0 && html`<span class="hidden">${T.routines.last} ${last}</span><${Bars} runs=${runs} width=${BAR.width} height=${BAR.height} isSmall />`}</span>
+      <span class="next"><${Next} routine=${routine} /></span>
+      ${canWrite ? html`<${Actions} routine=${routine} />` : html`<span></span>`}
+    </li>
+  `;
+}
 
 /** @typedef {import("../store.js").Routine} Routine */
 /** @typedef {import("../store.js").Run} Run */
@@ -24,18 +61,15 @@ const MAX_RUNS = 200;
 const BARS = 10;
 const FILTERS = ["status", "trigger", "q", "user"];
 
-/** @param {URLSearchParams} query */
-const filters = (query) => Object.fromEntries(FILTERS.flatMap((name) => (query.get(name) ? [[name, query.get(name) ?? ""]] : [])));
-
-/** @param {Record<string, string>} given @param {string | null} cursor @param {AbortSignal} [signal] */
+/** @param {Record<string, string>} given @param {string} [cursor] @param {AbortSignal} [signal] */
 async function readPage(given, cursor, signal) {
   await positioned();
   const seen = position();
-  const query = { ...given, limit: LIMIT, ...(cursor && { cursor }) };
-  const { items, next_cursor: next } = await get("/api/routines", { query, ...(signal && { signal }) });
+  const query = { ...given, limit: LIMIT, cursor };
+  const { items, next_cursor } = await get("/api/routines", { query, signal });
   for (const routine of items) putRoutine(routine, seen);
   const newest = routines.all().reduce((newest, { id }) => (id > newest ? id : newest), "");
-  return { items: items.map(({ id }) => id), next: next ?? null, seen, newest };
+  return { items: items.map(({ id }) => id), next_cursor, seen, newest };
 }
 
 /** The newest runs of all routines, once for all rows. @param {string | undefined} user @param {AbortSignal} signal */
@@ -60,20 +94,12 @@ function byRoutine(all) {
 
 /** @param {{ given: Record<string, string> }} props */
 function Filters({ given }) {
-  const change = (/** @type {string} */ name) => (/** @type {any} */ event) => setQuery({ [name]: event.target.value.trim() || null });
-  const choice = (/** @type {"status" | "trigger"} */ name, /** @type {Record<string, string>} */ words) => html`
-    <label>${T.routines[name]} <select value=${given[name] ?? ""} onChange=${change(name)}>
-      <option value="">${T.jobs.any}</option>
-      ${Object.entries({ ...(given[name] && { [given[name]]: given[name] }), ...words }).map(([value, word]) => html`<option key=${value} value=${value}>${word}</option>`)}
-    </select></label>`;
   return html`
     <div class="filters" role="search">
-      ${choice("status", T.routines.statuses)}
-      ${choice("trigger", T.routine.triggers)}
+      <${Choice} name=${T.routines.status} filter="status" given=${given["status"]} words=${T.routines.statuses} />
+      <${Choice} name=${T.routines.trigger} filter="trigger" given=${given["trigger"]} words=${T.routine.triggers} />
       <label>${T.jobs.text} <input type="search" value=${given["q"] ?? ""} onChange=${change("q")} /></label>
-      ${who.value?.role === "admin" && html`<label>${T.jobs.user} <input value=${given["user"] ?? ""} spellcheck=${false} onChange=${change("user")} /></label>`}
-      ${Object.keys(given).length > 0 && html`
-        <button type="button" class="link" onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])))}>${T.jobs.clear}</button>`}
+      <${Rest} given=${given} names=${FILTERS} />
     </div>
   `;
 }
@@ -87,10 +113,10 @@ const None = ({ isFiltered, canWrite }) => (isFiltered ? html`<${Empty}><p>${T.r
   <//>`);
 
 export default function Routines() {
-  const given = filters(place.value.query);
+  const given = filtersOf(place.value.query, FILTERS);
   const key = JSON.stringify(given);
   const inputs = [key, generation.value, resyncs.value];
-  const { first, items: ids, error, isLoading, again, readMore, hasMore, moreError } = usePages((cursor, signal) => readPage(given, cursor, signal), inputs);
+  const { first, items: ids, isLoading, again, status, more } = usePages((cursor, signal) => readPage(given, cursor, signal), inputs);
   // Without them the rows have no bars, which is all.
   useLoad((signal) => readRuns(given["user"], signal), [given["user"], generation.value, resyncs.value]);
   useEffect(() => bindRows(".rows a.open"), []);
@@ -103,16 +129,14 @@ export default function Routines() {
   const added = first && !isLoading ? routines.since(first.seen).filter(isNew).length : 0;
   return html`
     <div class="line"><${Heading}>${title}<//> ${canWrite && html`<a class="button" href="/routines/new">${T.editRoutine.new}</a>`}</div>
-    <${Tabs} />
+    <${RoutineTabs} />
     <${Filters} given=${given} />
-    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${status}
     <${Added} count=${added} show=${again} />
-    ${!first && isLoading && html`<${Loading} />`}
     ${first && rows.length === 0 && html`<${None} isFiltered=${Object.keys(given).length > 0} canWrite=${canWrite} />`}
     ${rows.length > 0 && html`<ul class="rows">${rows.map((routine) => html`<${RoutineRow} key=${routine.id} routine=${routine} runs=${last.get(routine.id) ?? []} canWrite=${canWrite} />`)}</ul>`}
-    ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
-    ${hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button> <span class="note">${T.jobs.shown(rows.length)}</span></p>`}
-    <${CopyAs} cli=${["gantry routine list", ...Object.entries(given).map(([name, text]) => `--${name} '${text.replaceAll("'", "'\\''")}'`)].join(" ")}
+    ${more}
+    <${CopyAs} cli=${commandOf("gantry routine list", given)}
       path=${`/api/routines?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
   `;
 }

@@ -1,25 +1,74 @@
 // One run of a routine: how it ended and why, what it said, its transcript and its calls, and the job that it started.
 
 import { computed } from "@preact/signals";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { get, post } from "../api.js";
 import { cost, tokens } from "../format.js";
 import { position, positioned } from "../live.js";
+import { Ask, Fact, useDoing } from "../parts.js";
 import { place } from "../router.js";
 import { generation, who } from "../session.js";
 import { putRun, resyncs, runs } from "../store.js";
 import { T } from "../texts.js";
-import { Confirm, Copy, CopyAs, Failed, Heading, Id, Loading, Text, Time, html, now, useLoad, useSubject } from "../ui.js";
-import { CallTables } from "./job/calls.js";
-import { useDoing } from "./routine/actions.js";
+import { Copy, CopyAs, Empty, Failed, Heading, Id, Loading, Problem, Text, Time, html, now, useLoad, usePages, useSubject } from "../ui.js";
+import { Body, EntryBody } from "./chat/entry.js";
+import { CallTables } from "./job/details.js";
 import { RunState, short, tookMs } from "./routine/words.js";
-import { Messages } from "./run/messages.js";
+
+// --- the conversation of a lightweight run: what the model read and said, and its tool calls with their results, by attempt
+
+/** @typedef {import("../api.js").schemas["RunMessage"]} RunMessage */
+
+const LIMIT = 200;
+
+/** Calls with their results. Pure. @param {RunMessage[]} messages @returns {{ message: any, result: any }[]} */
+export function joined(messages) {
+  /** @type {Map<string, any>} */
+  const open = new Map();
+  /** @type {{ message: any, result: any }[]} */
+  const rows = [];
+  for (const message of /** @type {any[]} */ (messages)) {
+    const call = `${message.attempt} ${message.data?.call_id}`;
+    const known = message.kind === "tool_result" ? open.get(call) : undefined;
+    if (known) known.result = message;
+    else rows.push({ message, result: null });
+    if (message.kind === "tool_use") open.set(call, rows.at(-1));
+  }
+  return rows;
+}
+
+/** @param {{ message: any, result: any }} props */
+function Entry({ message: { kind, at, data }, result }) {
+  const word = kind === "message" ? T.trace.roles[/** @type {"user"} */ (data.role)] ?? data.role : kind === "reasoning" ? T.trace.thinks : kind;
+  if (kind === "tool_use") return html`<${EntryBody} row=${{ entry: { role: "tool_use", at, ...data }, result: result?.data }} />`;
+  if (kind === "tool_result") return html`<${EntryBody} row=${{ entry: { role: "tool_result", at, ...data } }} />`;
+  return html`
+    <p class="line"><strong><${Text}>${word}<//></strong> <span class="note"><${Time} at=${at} /></span></p>
+    <${Body} text=${typeof data?.content === "string" ? data.content : JSON.stringify(data, null, 2)} />
+  `;
+}
+
+/** @param {{ id: string, changed: string }} props `changed` is another one when there may be more */
+export function Messages({ id, changed }) {
+  const read = async (/** @type {string | undefined} */ cursor, /** @type {AbortSignal | undefined} */ signal) => {
+    return get("/api/runs/{id}/messages", { path: { id }, query: { limit: LIMIT, cursor }, signal });
+  };
+  const { first, items, status, more } = usePages(read, [id, changed, generation.value]);
+  const rows = joined(items);
+  return html`
+    <h2>${T.run.messages}</h2>
+    ${status}
+    ${first && rows.length === 0 && html`<${Empty}><p>${T.run.noMessages}</p><//>`}
+    ${rows.map(({ message, result }, index) => html`
+      ${(message.attempt > 1 || rows.at(-1)?.message.attempt > 1) && message.attempt !== rows[index - 1]?.message.attempt && html`<h3 key=${`attempt ${message.attempt}`}>${T.run.attemptTitle(message.attempt)}</h3>`}
+      <div class="entry ${message.kind === "message" ? message.data.role : ""}" key=${message.seq}><${Entry} message=${message} result=${result} /></div>`)}
+    ${more}
+  `;
+}
 
 /** @typedef {import("../api.js").schemas["RoutineRun"]} Run */
 
 export const title = T.run.title;
-
-const LIMIT = 200;
 
 /** @param {string} id @param {AbortSignal} signal */
 async function read(id, signal) {
@@ -50,19 +99,13 @@ const isOver = (/** @type {Run} */ { status }) => status !== "queued" && status 
 /** @param {{ run: Run, again: () => void }} props */
 function Cancel({ run, again }) {
   const doing = useDoing();
-  const [isAsking, setIsAsking] = useState(false);
   // Whether it worked or another one was faster: show what the run is now.
   const work = () => post("/api/runs/{id}/cancel", { path: { id: run.id } }).finally(again);
   return html`
-    ${!isOver(run) && html`<button type="button" disabled=${doing.isBusy} onClick=${() => setIsAsking(true)}>${T.run.cancel}</button>`}
-    ${doing.error && html`<p class="failure" role="alert"><${Text}>${doing.error.message}<//></p>`}
-    ${isAsking && html`<${Confirm} title=${T.run.cancelQuestion} note=${T.run.cancelNote} yes=${T.run.cancel} no=${T.job.keep}
-      onYes=${() => (setIsAsking(false), doing.run(work))} onNo=${() => setIsAsking(false)} />`}
+    ${!isOver(run) && html`<${Ask} name=${T.run.cancel} title=${T.run.cancelQuestion} note=${T.run.cancelNote} isDisabled=${doing.isBusy} onYes=${() => doing.run(work)} />`}
+    <${Problem} error=${doing.error} />
   `;
 }
-
-/** @param {{ name: any, children?: any }} props */
-const Fact = ({ name, children }) => html`<div><dt>${name}</dt><dd>${children}</dd></div>`;
 
 /** @param {{ run: Run }} props */
 function Facts({ run }) {

@@ -8,9 +8,8 @@ import { place, setQuery } from "../router.js";
 import { generation, serverNow, who } from "../session.js";
 import { resyncs, routines, runs } from "../store.js";
 import { T } from "../texts.js";
-import { CopyAs, Failed, Heading, Icon, Loading, Text, Time, html, useLoad, zone } from "../ui.js";
-import { Tabs } from "./routine/tabs.js";
-import { iconOf } from "./routine/words.js";
+import { CopyAs, Heading, Icon, Text, Time, html, useLoad, zone } from "../ui.js";
+import { RoutineTabs, iconOf } from "./routine/words.js";
 import { gridOf, mondayOf, shifted, wall, weekOf } from "./schedule/week.js";
 
 /** @typedef {import("../api.js").schemas["RunStatus"]} RunStatus */
@@ -187,7 +186,7 @@ export default function Schedule() {
   const grid = useMemo(() => gridOf(week, zone.value), [week, zone.value]);
   const user = query.get("user") ?? undefined;
   const changed = useLater(heard());
-  const { value, error, isLoading, again } = useLoad((signal) => read(grid, user, signal), [grid.from, grid.to, user, changed, generation.value, resyncs.value]);
+  const { value, status } = useLoad((signal) => read(grid, user, signal), [grid.from, grid.to, user, changed, generation.value, resyncs.value]);
   useEffect(() => bindRows(".week a"), []);
   const all = value ? words(sum([...value.hours.values()])) : "";
   const hour = Date.parse(query.get("hour") ?? "");
@@ -195,12 +194,11 @@ export default function Schedule() {
   const isSplit = grid.from % HOUR !== wall(grid.from, zone.value) % HOUR;
   return html`
     <${Heading}>${title}<//>
-    <${Tabs} />
+    <${RoutineTabs} />
     <${Weeks} week=${week} />
     ${who.value?.role === "admin" && html`<div class="filters" role="search"><label>${T.jobs.user} <input value=${user ?? ""} spellcheck=${false}
       onChange=${(/** @type {any} */ { target }) => setQuery({ user: target.value.trim() || null })} /></label></div>`}
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value && html`
       <p>${all ? T.schedule.total(all) : T.schedule.none}</p>
       <${Grid} grid=${grid} of=${value.hours} />

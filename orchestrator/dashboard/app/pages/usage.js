@@ -6,17 +6,17 @@ import { useEffect, useMemo } from "preact/hooks";
 import { get } from "../api.js";
 import { cost, shortId, tokens } from "../format.js";
 import { bindRows } from "../keys.js";
+import { Tabs } from "../parts.js";
 import { place, setQuery } from "../router.js";
 import { generation, serverNow, who } from "../session.js";
 import { jobs, resyncs, wantJob } from "../store.js";
 import { T } from "../texts.js";
 import { CopyAs, Empty, Failed, Heading, Loading, Text, html, useLoad } from "../ui.js";
-import { Days, Groups, Legend } from "./usage/chart.js";
-import { columnsOf, csvOf, daysOf, groupsOf, modelsOf, totalOf } from "./usage/sums.js";
+import { Days, Groups, Legend, columnsOf, csvOf, daysOf, groupsOf, modelsOf, totalOf } from "./usage/chart.js";
 
-/** @typedef {import("./usage/sums.js").Line} Line */
-/** @typedef {import("./usage/sums.js").Measure} Measure */
-/** @typedef {import("./usage/sums.js").Sum} Sum */
+/** @typedef {import("./usage/chart.js").Line} Line */
+/** @typedef {import("./usage/chart.js").Measure} Measure */
+/** @typedef {import("./usage/chart.js").Sum} Sum */
 /** @typedef {{ by: string, range: number, measure: Measure, user: string, isTable: boolean }} View */
 
 export const title = T.usage.title;
@@ -45,7 +45,7 @@ async function read({ by, since, user, signal }) {
   const lines = [];
   let cursor = null;
   for (let page = 0; page < MAX_PAGES; page += 1) {
-    const query = { by: by === "model" ? by : `${by},model`, since, limit: LIMIT, ...(user && { user }), ...(cursor && { cursor }) };
+    const query = { by: by === "model" ? by : `${by},model`, since, limit: LIMIT, ...(user && { user }), cursor };
     const { items, next_cursor: next } = /** @type {{ items: Line[], next_cursor?: string | null }} */ (await get("/api/usage", { query, signal }));
     lines.push(...items);
     if (!next) return { lines, isCut: false };
@@ -71,10 +71,9 @@ function Filters({ view }) {
     next.delete("e");
     return next;
   };
+  const { user: _, ...rest } = T.usage.bys;
   return html`
-    <nav class="tabs" aria-label=${T.usage.by}>
-      ${BYS.filter((by) => by !== "user" || isAdmin()).map((by) => html`<a key=${by} href=${`/usage?${query(by)}`} aria-current=${by === view.by ? "page" : undefined}>${T.usage.bys[by]}</a>`)}
-    </nav>
+    <${Tabs} name=${T.usage.by} words=${isAdmin() ? T.usage.bys : rest} current=${view.by} path=${(/** @type {string} */ by) => `/usage?${query(by)}`} />
     <div class="filters">
       <label>${T.usage.range} <select value=${String(view.range)} onChange=${change("range")}>
         ${RANGES.map((days) => html`<option key=${days} value=${String(days)}>${T.usage.ranges(days)}</option>`)}</select></label>
@@ -114,7 +113,7 @@ function Bars({ view, lines, days }) {
   const models = useMemo(() => modelsOf(groups, measure), [groups]);
   const axis = (/** @type {number} */ value) => (measure === "cost" ? cost(value) : tokens(value));
   const chart = { groups, models, measure, axis, format: (/** @type {Sum} */ sum) => textOf(sum, measure) };
-  /** @param {import("./usage/sums.js").Group} group */
+  /** @param {import("./usage/chart.js").Group} group */
   const name = ({ key, name: text }) => (by === "routine" && key ? html`<a href=${`/routines/${encodeURIComponent(key)}`}><${Text}>${text}<//></a>` : html`<${Text}>${text}<//>`);
   return html`
     ${by === "day" ? html`<${Days} chart=${chart} name=${T.usage.bars(T.usage.measures[measure], range)} />` : html`<${Groups} chart=${chart} name=${name} />`}
@@ -124,7 +123,7 @@ function Bars({ view, lines, days }) {
 
 /** @param {{ since: string, user: string }} props */
 function Dearest({ since, user }) {
-  const { value, error, isLoading, again } = useLoad(
+  const { value, status } = useLoad(
     (signal) => get("/api/usage", { query: { by: "job", sort: "cost", since, limit: DEAREST, ...(user && { user }) }, signal }), [since, user, generation.value, resyncs.value]);
   const lines = value?.items ?? [];
   useEffect(() => {
@@ -134,8 +133,7 @@ function Dearest({ since, user }) {
   }, [value]);
   return html`
     <h2>${T.usage.dearest}</h2>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value && lines.length === 0 && html`<${Empty}><p>${T.usage.noJobs}</p><//>`}
     ${lines.length > 0 && html`<ul class="rows dearest">${lines.map(({ job_id: id, user: owner, cost_usd: usd, input_tokens: input, output_tokens: output }) => html`
       <li key=${id} class="row"><span class="title"><a class="open" href=${`/jobs/${id}`}><${Text}>${jobs.get(id ?? "")?.title || shortId(id ?? "")}<//></a>

@@ -2,11 +2,11 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../api.js";
-import { place, setQuery } from "../../router.js";
+import { Period, Rest, Table, change, commandOf, filtersOf } from "../../parts.js";
+import { place } from "../../router.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Copy, CopyAs, Empty, Failed, Icon, Loading, Text, Time, html, usePages } from "../../ui.js";
-import { Period, filtersOf } from "../jobs/period.js";
+import { Copy, CopyAs, Empty, Icon, Text, Time, html, usePages } from "../../ui.js";
 
 /** @typedef {import("../../api.js").schemas["AuditRecord"]} Entry */
 
@@ -14,25 +14,21 @@ const LIMIT = 100;
 const FILTERS = ["user", "action", "job", "since", "until"];
 const MARKS = { done: ["completed", "completed"], refused: ["failed", "failed"] };
 
-/** @param {Record<string, string>} given @param {string | null} cursor @param {AbortSignal} [signal] */
+/** @param {Record<string, string>} given @param {string} [cursor] @param {AbortSignal} [signal] */
 async function read(given, cursor, signal) {
-  const query = { ...given, limit: LIMIT, ...(cursor && { cursor }) };
-  const { items, next_cursor: next } = await get("/api/audit", { query, ...(signal && { signal }) });
-  return { items, next: next ?? null, seen: 0 };
+  const query = { ...given, limit: LIMIT, cursor };
+  return get("/api/audit", { query, signal });
 }
 
 /** The actions that were seen are offered for the filter. @param {{ given: Record<string, string>, actions: string[] }} props */
 function Filters({ given, actions }) {
-  const change = (/** @type {string} */ name) => (/** @type {any} */ event) => setQuery({ [name]: event.target.value.trim() || null });
   return html`
     <div class="filters" role="search">
-      <label>${T.jobs.user} <input type="search" value=${given["user"] ?? ""} spellcheck=${false} onChange=${change("user")} /></label>
       <label>${T.audit.action} <input value=${given["action"] ?? ""} list="actions" placeholder="job.cancel" spellcheck=${false} onChange=${change("action")} /></label>
       <datalist id="actions">${actions.map((name) => html`<option key=${name} value=${name}></option>`)}</datalist>
       <label>${T.audit.job} <input value=${given["job"] ?? ""} spellcheck=${false} onChange=${change("job")} /></label>
       <${Period} name=${T.audit.at} given=${given} />
-      ${Object.keys(given).length > 0 && html`
-        <button type="button" class="link" onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])))}>${T.jobs.clear}</button>`}
+      <${Rest} given=${given} names=${FILTERS} />
     </div>
   `;
 }
@@ -54,20 +50,17 @@ function Row({ entry }) {
 export function Audit() {
   const given = filtersOf(place.value.query, FILTERS);
   const key = JSON.stringify(given);
-  const { first, items, error, isLoading, again, readMore, hasMore, moreError } = usePages((cursor, signal) => read(given, cursor, signal), [key, generation.value]);
+  const { first, items, status, more } = usePages((cursor, signal) => read(given, cursor, signal), [key, generation.value]);
   const [seen] = useState(() => new Set(/** @type {string[]} */ ([])));
   for (const { action } of items) seen.add(action);
   return html`
     <${Filters} given=${given} actions=${[...seen].sort()} />
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!first && isLoading && html`<${Loading} />`}
+    ${status}
     ${first && items.length === 0 && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.audit.noMatch : T.audit.none}</p><//>`}
     ${items.length > 0 && html`
-      <div class="wide" tabindex="0" role="group" aria-label=${T.admin.tabs.audit}><table class="audit"><thead><tr>${T.audit.columns.map((name) => html`<th key=${name} scope="col">${name}</th>`)}</tr></thead>
-        <tbody>${items.map((entry, index) => html`<${Row} key=${index} entry=${entry} />`)}</tbody></table></div>`}
-    ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
-    ${hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button> <span class="note">${T.jobs.shown(items.length)}</span></p>`}
-    <${CopyAs} cli=${["gantry audit", ...Object.entries(given).map(([name, value]) => `--${name} '${value.replaceAll("'", "'\\''")}'`)].join(" ")}
+      <${Table} name=${T.admin.tabs.audit} columns=${T.audit.columns} look="audit">${items.map((entry, index) => html`<${Row} key=${index} entry=${entry} />`)}<//>`}
+    ${more}
+    <${CopyAs} cli=${commandOf("gantry audit", given)}
       path=${`/api/audit?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
   `;
 }

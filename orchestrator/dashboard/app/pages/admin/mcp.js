@@ -2,11 +2,47 @@
 
 import { useMemo, useState } from "preact/hooks";
 import { ApiError, get, post } from "../../api.js";
+import { Ask } from "../../parts.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Confirm, Copy, CopyAs, Empty, Failed, Icon, Loading, Text, Time, announce, html, useLoad } from "../../ui.js";
+import { Copy, CopyAs, Empty, Icon, Problem, Text, Time, announce, html, useLoad } from "../../ui.js";
 import { Code, marked } from "../job/code.js";
-import { compare, linesOf } from "./compare.js";
+
+// --- two texts line by line: what was removed, what was added, what stayed. Pure
+
+/** @typedef {import("../../diff.js").Line} Line */
+
+/** So many pairs of lines are compared. */
+const MAX_PAIRS = 1_000_000;
+
+/**
+ * The lines of both texts in one list, or null if they are too many. The longest common part stays.
+ * @param {string} before @param {string} after @returns {Line[] | null}
+ */
+export function compare(before, after) {
+  const [old, next] = [before.split("\n"), after.split("\n")];
+  if (old.length * next.length > MAX_PAIRS) return null;
+  const width = next.length + 1;
+  /** The length of the common part of what follows line `i` and line `j`. */
+  const common = new Uint32Array((old.length + 1) * width);
+  const at = (/** @type {number} */ i, /** @type {number} */ j) => common[i * width + j] ?? 0;
+  for (let i = old.length - 1; i >= 0; i -= 1) {
+    for (let j = next.length - 1; j >= 0; j -= 1) common[i * width + j] = old[i] === next[j] ? at(i + 1, j + 1) + 1 : Math.max(at(i + 1, j), at(i, j + 1));
+  }
+  /** @type {Line[]} */
+  const found = [];
+  let [i, j] = [0, 0];
+  while (i < old.length || j < next.length) {
+    const [one, other] = [old[i], next[j]];
+    if (one !== undefined && one === other) found.push({ kind: "same", text: one, before: ++i, after: ++j });
+    else if (one !== undefined && (other === undefined || at(i + 1, j) >= at(i, j + 1))) found.push({ kind: "removed", text: one, before: ++i, after: null });
+    else found.push({ kind: "added", text: other ?? "", before: null, after: ++j });
+  }
+  return found;
+}
+
+/** JSON as text of which each part has its own line; the parts of strings, too: descriptions are long. @param {unknown} value */
+export const linesOf = (value) => JSON.stringify(value, null, 2).replaceAll("\\n", "\\n\n");
 
 /** @typedef {import("../../api.js").schemas["McpServerSummary"]} Server */
 /** @typedef {import("../../api.js").schemas["McpToolSummary"]} Tool */
@@ -31,10 +67,8 @@ function Change({ tool }) {
 
 /** The approval names the digest of the definition that is shown. @param {{ server: string, tool: Tool, again: () => void }} props */
 function Approve({ server, tool, again }) {
-  const [isAsking, setIsAsking] = useState(false);
   const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
   async function approve() {
-    setIsAsking(false);
     setState({ isBusy: true, error: null });
     try {
       await post("/api/admin/mcp/{server}/approve", { path: { server }, body: { tool: tool.name, digest: tool.digest } });
@@ -47,9 +81,8 @@ function Approve({ server, tool, again }) {
     }
   }
   return html`
-    ${state.error && html`<p class="failure" role="alert"><${Text}>${state.error.message}<//></p>`}
-    <button type="button" disabled=${state.isBusy} onClick=${() => setIsAsking(true)}>${T.mcp.approve}<span class="hidden">: <${Text}>${tool.name}<//></span></button>
-    ${isAsking && html`<${Confirm} title=${T.mcp.question(tool.name)} note=${T.mcp.questionNote} yes=${T.mcp.approve} no=${T.job.keep} onYes=${approve} onNo=${() => setIsAsking(false)} />`}
+    <${Problem} error=${state.error} />
+    <${Ask} name=${T.mcp.approve} title=${T.mcp.question(tool.name)} note=${T.mcp.questionNote} isDisabled=${state.isBusy} onYes=${approve}><span class="hidden">: <${Text}>${tool.name}<//></span><//>
   `;
 }
 
@@ -81,10 +114,9 @@ const ServerPart = ({ server, again }) => html`
 `;
 
 export function Mcp() {
-  const { value, error, isLoading, again } = useLoad((signal) => get("/api/admin/mcp", { signal }), [generation.value]);
+  const { value, again, status } = useLoad((signal) => get("/api/admin/mcp", { signal }), [generation.value]);
   return html`
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value && value.items.length === 0 && html`<${Empty}><p>${T.mcp.none}</p><//>`}
     ${value?.items.map((server) => html`<${ServerPart} key=${server.name} server=${server} again=${again} />`)}
     <${CopyAs} cli="gantry admin mcp list" path="/api/admin/mcp" />

@@ -3,14 +3,12 @@
 import { useEffect } from "preact/hooks";
 import { get } from "../../api.js";
 import { bytes } from "../../format.js";
+import { Fact } from "../../parts.js";
 import { place, setQuery } from "../../router.js";
 import { generation, who } from "../../session.js";
 import { hasServerFailed, readServer, server, watchServer } from "../../store.js";
 import { T } from "../../texts.js";
 import { Copy, CopyAs, Failed, Icon, Loading, Text, Time, html, useLoad } from "../../ui.js";
-
-/** @param {{ name: any, children?: any }} props */
-const Fact = ({ name, children }) => html`<div><dt>${name}</dt><dd>${children}</dd></div>`;
 
 /** @param {{ isGood: boolean, children?: any }} props */
 const Word = ({ isGood, children }) => html`<span class="state ${isGood ? "completed" : "failed"}"><${Icon} name=${isGood ? "completed" : "failed"} />${children}</span>`;
@@ -49,7 +47,7 @@ function Facts() {
 /** What one user stores, by kind; the user is in the URL. */
 function Storage() {
   const user = place.value.query.get("user") ?? who.value?.user ?? "";
-  const { value, error, isLoading, again } = useLoad((signal) => get("/api/storage", { query: { user }, signal }), [user, generation.value]);
+  const { value, status } = useLoad((signal) => get("/api/storage", { query: { user }, signal }), [user, generation.value]);
   const onSubmit = (/** @type {any} */ event) => {
     event.preventDefault();
     setQuery({ user: event.target.elements.user.value.trim() || null });
@@ -58,8 +56,7 @@ function Storage() {
     <h2>${T.system.storage}</h2>
     <form class="filters" onSubmit=${onSubmit}><label>${T.system.storageUser} <input name="user" key=${user} defaultValue=${user} spellcheck=${false} /></label>
       <button type="submit">${T.system.storageShow}</button></form>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value && html`
       <p>${T.now.ofLimit(bytes(value.bytes), value.max_bytes ? bytes(value.max_bytes) : null)} ${value.max_bytes
         ? html`<meter min="0" max=${value.max_bytes} value=${Math.min(value.bytes, value.max_bytes)} aria-label=${T.system.storageOf(user)}></meter>` : T.system.noLimit}</p>

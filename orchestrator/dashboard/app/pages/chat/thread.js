@@ -9,9 +9,8 @@ import { useSending } from "../../sending.js";
 import { who } from "../../session.js";
 import { gates, threads, wantThread } from "../../store.js";
 import { T } from "../../texts.js";
-import { Empty, Failed, Icon, Loading, Text, html, now, useSubject } from "../../ui.js";
-import { Card, bindGateKeys, resolveGate } from "../gate/card.js";
-import { choiceOf, choicesOf } from "../gate/rules.js";
+import { Empty, Failed, Icon, Loading, Problem, Text, html, now, useSubject } from "../../ui.js";
+import { Card, bindGateKeys, choiceOf, choicesOf, resolveGate } from "../gate/card.js";
 import { placesOf } from "./conversation.js";
 import { EntryBody } from "./entry.js";
 import { useThread } from "./use_thread.js";
@@ -123,7 +122,7 @@ function Composer({ name, id, waiting, isActive, queued, onSent }) {
         ${isActive && html`<button type="button" onClick=${stop}>${T.chat.stop}</button>`}
         <span class="note" id="message-note">${waiting && `${T.chat.words} · `}${T.chat.commands}${queued > 0 && ` · ${T.chat.queued(queued)}`}</span>
       </div>
-      ${wrong && html`<p class="failure" role="alert"><${Text}>${wrong.message}<//></p>`}
+      <${Problem} error=${wrong} />
     </form>
   `;
 }

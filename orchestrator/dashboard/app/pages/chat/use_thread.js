@@ -34,7 +34,7 @@ export function useThread(name) {
   /** @param {string} id @param {string | null} cursor @param {AbortSignal} signal */
   async function readPage(id, cursor, signal) {
     const seen = position();
-    const { messages, next_cursor: next, ...thread } = await get("/api/chat/threads/{id}", { path: { id }, query: { limit: PAGE, ...(cursor && { cursor }) }, signal });
+    const { messages, next_cursor: next, ...thread } = await get("/api/chat/threads/{id}", { path: { id }, query: { limit: PAGE, cursor }, signal });
     putThread(thread, seen);
     return { thread, messages: /** @type {any[]} */ (messages), next: next ?? null };
   }

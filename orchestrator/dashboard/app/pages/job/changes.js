@@ -2,16 +2,85 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { address, getChanged } from "../../api.js";
 import { bind } from "../../keys.js";
 import { go, place } from "../../router.js";
-import { drafts } from "../../session.js";
+import { drafts, generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Empty, Failed, Loading, Text, html } from "../../ui.js";
-import { Change, anchorOf, lengthOf } from "./change.js";
-import { Tree } from "./tree.js";
-import { useChanges } from "./use_changes.js";
+import { Empty, Text, html, useLoad } from "../../ui.js";
+import { VirtualRows } from "../../virtual.js";
+import { Change, SIGNS, anchorOf, lengthOf } from "./change.js";
+import { encodePath } from "./code.js";
+
+// --- what a job has changed, as it was last read: if nothing is new, a repeated read transfers nothing
+
+/** @typedef {import("../../api.js").schemas["FileChanges"]} FileChanges */
+
+/** Answers that are kept; each has at most 1 MiB of diffs. */
+const MAX_KEPT = 4;
+
+/** The last answers by address. @type {Map<string, { tag: string, value: FileChanges }>} */
+const kept = new Map();
+
+/** @param {string} id @param {string} within a file or a directory, or the whole workspace @param {AbortSignal} signal @returns {Promise<FileChanges>} */
+async function read(id, within, signal) {
+  const options = { path: { id }, query: within ? { path: within } : {} };
+  const url = address("/api/jobs/{id}/changes", options);
+  const before = kept.get(url);
+  const { content, tag } = await getChanged("/api/jobs/{id}/changes", { ...options, signal }, before?.tag ?? null);
+  const value = content ?? before?.value;
+  if (!value) throw new Error("an answer without content");
+  kept.delete(url);
+  if (tag) kept.set(url, { tag, value });
+  for (const oldest of kept.keys()) if (kept.size > MAX_KEPT) kept.delete(oldest);
+  return value;
+}
+
+/** The changes of a job, or of a part of its workspace. @param {{ id: string, state: string }} job @param {string} [within] */
+export const useChanges = ({ id, state }, within = "") => useLoad((signal) => read(id, within, signal), [id, within, state, generation.value]);
+
+// --- the changed files as a tree, of which only the rows in view are in the page
 
 /** @typedef {import("../../api.js").schemas["FileChange"]} FileChange */
+/** A file, or a directory of files; `depth` counts the directories above. @typedef {{ seq: number, depth: number, name: string, path: string, change: FileChange | null }} Row */
+
+const ROW_PX = 28;
+const INDENT_PX = 14;
+
+/** The rows of changes that are sorted by path. Pure. @param {FileChange[]} changes @returns {Row[]} */
+export function treeOf(changes) {
+  /** @type {Row[]} */
+  const rows = [];
+  /** @type {string[]} */
+  let open = [];
+  for (const change of changes) {
+    const parts = change.path.split("/");
+    const name = parts.pop() ?? "";
+    let common = 0;
+    while (common < open.length && open[common] === parts[common]) common += 1;
+    for (let depth = common; depth < parts.length; depth += 1) {
+      rows.push({ seq: rows.length, depth, name: parts[depth] ?? "", path: `${parts.slice(0, depth + 1).join("/")}/`, change: null });
+    }
+    open = parts;
+    rows.push({ seq: rows.length, depth: parts.length, name, path: change.path, change });
+  }
+  return rows;
+}
+
+/** @param {{ id: string, changes: FileChange[], current: string | null, viewed: Set<string> }} props */
+export function Tree({ id, changes, current, viewed }) {
+  const rows = useMemo(() => treeOf(changes), [changes]);
+  const active = rows.find(({ change, path }) => change && path === current)?.seq ?? null;
+  const draw = (/** @type {Row} */ { depth, name, path, change }, /** @type {number} */ _, /** @type {boolean} */ isActive) => html`
+    <div class="leaf" style=${{ paddingLeft: `${depth * INDENT_PX + 4}px` }}>
+      ${change ? html`<span class="sign ${change.change}" role="img" aria-label=${T.changes[change.change]}>${SIGNS[change.change]}</span>
+        <a href=${`#${anchorOf(path)}`} tabindex=${isActive ? 0 : -1} aria-current=${path === current ? "true" : undefined}><${Text}>${name}<//></a>
+        ${viewed.has(path) && html`<span class="note">${T.changes.viewed}</span>`}`
+      : html`<a href=${`/jobs/${id}/changes/${encodePath(path)}`} tabindex=${isActive ? 0 : -1} title=${T.changes.directory(path)}><${Text}>${name}/<//></a>`}</div>`;
+  return html`
+    <nav class="tree" aria-label=${T.changes.tree} style=${{ height: `min(70vh, ${rows.length * ROW_PX + 8}px)` }}>
+      <${VirtualRows} rows=${rows} rowHeight=${ROW_PX} label=${T.changes.tree} draw=${draw} selected=${active} active=${active} isFocusable /></nav>`;
+}
 
 /** A longer diff is opened by hand. */
 const OPEN_LINES = 400;
@@ -117,11 +186,10 @@ function List({ id, items, isOnly }) {
 export function Changes({ job }) {
   const { id } = job;
   const path = place.value.params["path"]?.replace(/\/$/, "");
-  const { value, error, isLoading, again } = useChanges(job, path);
+  const { value, isLoading, again, status } = useChanges(job, path);
   const leftOut = value?.left_out ?? 0;
   return html`
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && !error && html`<${Loading} />`}
+    ${status}
     ${value && html`
       <p class="line"><span>${T.changes.count(value.items.length)}${path && html` ${T.changes.within} <code><${Text}>${path}<//></code>`}</span>
         <button type="button" disabled=${isLoading} onClick=${again}>${T.changes.again}</button>

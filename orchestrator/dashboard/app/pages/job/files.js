@@ -7,10 +7,10 @@ import { place, setQuery } from "../../router.js";
 import { generation, who } from "../../session.js";
 import { FINISHED } from "../../store.js";
 import { T } from "../../texts.js";
-import { Empty, Failed, Loading, Text, Time, html, usePages } from "../../ui.js";
+import { Empty, Text, Time, html, usePages } from "../../ui.js";
+import { useChanges } from "./changes.js";
 import { encodePath } from "./code.js";
 import { File, nameOf, urlOf } from "./file.js";
-import { useChanges } from "./use_changes.js";
 
 /** @typedef {import("../../api.js").schemas["FileEntry"]} FileEntry */
 
@@ -38,24 +38,22 @@ function Entry({ id, entry, name, isChanged }) {
 
 /** A directory, or what is found in it. @param {{ id: string, path: string, find: string, uploads: number, changed: Set<string> }} props */
 function Directory({ id, path, find, uploads, changed }) {
-  const read = async (/** @type {string | null} */ cursor, /** @type {AbortSignal | undefined} */ signal) => {
-    const query = { ...(path && { path }), ...(find && { q: find }), limit: PAGE, ...(cursor && { cursor }) };
-    const page = await get("/api/jobs/{id}/files", { path: { id }, query, ...(signal && { signal }) });
-    return { items: page.items, next: page.next_cursor ?? null, seen: 0, isIncomplete: page.incomplete };
+  const read = async (/** @type {string | undefined} */ cursor, /** @type {AbortSignal | undefined} */ signal) => {
+    const query = { ...(path && { path }), ...(find && { q: find }), limit: PAGE, cursor };
+    const page = await get("/api/jobs/{id}/files", { path: { id }, query, signal });
+    return page;
   };
-  const { first, items, error, again, hasMore, readMore, moreError } = usePages(read, [id, path, find, uploads, generation.value]);
+  const { first, items, status, more } = usePages(read, [id, path, find, uploads, generation.value]);
   const nameIn = (/** @type {FileEntry} */ entry) => (find && !entry.path_bytes ? entry.path.slice(path ? path.length + 1 : 0) : nameOf(entry.path));
   return html`
     ${find && html`<h2><${Text}>${T.files.found(find)}<//></h2>`}
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!first && !error && html`<${Loading} />`}
-    ${first?.isIncomplete && html`<p class="banner" role="status">${T.files.incomplete}</p>`}
+    ${status}
+    ${first?.incomplete && html`<p class="banner" role="status">${T.files.incomplete}</p>`}
     ${first && items.length === 0 && html`<${Empty}><p>${find ? T.files.noneFound : T.files.none}</p><//>`}
     ${items.length > 0 && html`
       <table class="files"><thead><tr><th>${T.files.name}</th><th class="number">${T.files.size}</th><th>${T.files.changed}</th><th>${T.files.mode}</th></tr></thead>
         <tbody>${items.map((entry) => html`<${Entry} key=${entry.path} id=${id} entry=${entry} name=${nameIn(entry)} isChanged=${changed.has(entry.path)} />`)}</tbody></table>`}
-    ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
-    ${hasMore && !moreError && html`<button type="button" onClick=${readMore}>${T.jobs.more}</button>`}
+    ${more}
   `;
 }
 

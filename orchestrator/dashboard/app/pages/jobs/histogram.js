@@ -3,10 +3,10 @@
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../../api.js";
 import { clock } from "../../format.js";
+import { stamp } from "../../parts.js";
 import { generation, serverNow } from "../../session.js";
 import { STATES, T } from "../../texts.js";
 import { Text, html, now, useLoad, zone } from "../../ui.js";
-import { stamp } from "./period.js";
 
 /** @typedef {import("../../texts.js").JobState} JobState */
 /** @typedef {{ from: string, to: string, states: Partial<Record<JobState, number>>, total: number }} Bin */

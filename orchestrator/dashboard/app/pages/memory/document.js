@@ -2,19 +2,48 @@
 
 import { useMemo, useState } from "preact/hooks";
 import { get, remove } from "../../api.js";
-import { bytes } from "../../format.js";
+import { bytes, shortId } from "../../format.js";
+import { Ask, Table, Tabs } from "../../parts.js";
 import { go, place } from "../../router.js";
 import { useSending } from "../../sending.js";
 import { drafts, generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Confirm, Copy, Empty, Failed, Loading, Text, Time, announce, html, useLoad, useSubject } from "../../ui.js";
+import { Copy, Empty, Failed, Loading, Problem, Text, Time, announce, html, useLoad, useSubject } from "../../ui.js";
 import { marked } from "../job/code.js";
-import { Edit, draftOf } from "./edit.js";
-import { urlOf } from "./paths.js";
-import { Versions } from "./versions.js";
-import { createAppender, isClash, isMissing, readDocument, writeDocument } from "./write.js";
+import { Edit, createAppender, draftOf, isClash, isMissing, readDocument, writeDocument } from "./edit.js";
+import { urlOf } from "./tree.js";
 
-/** @typedef {import("./write.js").MemoryDocument} MemoryDocument */
+// --- the versions of a document that are kept, newest first, each with who wrote it
+
+const PAGES = new Map([["job", "/jobs/"], ["run", "/runs/"], ["thread", "/chat/"]]);
+
+/** The page of what an agent worked on, and a short name. Pure. @param {string} by `user:NAME`, `job:ID`, `run:ID` or `thread:ID` */
+export function authorOf(by) {
+  const at = by.indexOf(":");
+  const [kind, id] = [by.slice(0, at), by.slice(at + 1)];
+  const page = PAGES.get(kind);
+  return page ? { text: `${kind} ${shortId(id)}`, href: `${page}${encodeURIComponent(id)}` } : { text: id || by, href: null };
+}
+
+/** @param {{ by: string }} props */
+function Author({ by }) {
+  const { text, href } = authorOf(by);
+  return href ? html`<a href=${href}><${Text}>${text}<//></a>` : html`<${Text}>${text}<//>`;
+}
+
+/** @param {{ path: string, current: number }} props */
+export function Versions({ path, current }) {
+  const { value, status } = useLoad((signal) => get("/api/memory/versions", { query: { path }, signal }), [path, current, generation.value]);
+  return html`
+    ${status}
+    ${value && html`
+      <${Table} name=${T.memory.shows.versions} columns=${T.memory.versionColumns}>${value.items.map(({ version, bytes: size, created_at: at, by }) => html`<tr key=${version}>
+            <td><a href=${urlOf(path, { version: version === current ? null : String(version) })}>${T.memory.version(version)}</a></td>
+            <td class="number">${bytes(size)}</td><td><${Time} at=${at} /></td><td><${Author} by=${by} /></td></tr>`)}<//>`}
+  `;
+}
+
+/** @typedef {import("./edit.js").MemoryDocument} MemoryDocument */
 
 /** A longer text is shown as a whole when it is asked for. */
 const MAX_CHARS = 100_000;
@@ -44,17 +73,15 @@ function Append({ path, onChange }) {
       <label for="append">${T.memory.append}</label>
       <textarea id="append" rows="2" value=${text} onInput=${onInput} onKeyDown=${onKeyDown}></textarea>
       <button type="submit" disabled=${isBusy || !text.trim()}>${isBusy ? T.memory.saving : T.memory.appendButton}</button>
-      ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}
+      <${Problem} error=${error} />
     </form>
   `;
 }
 
 /** @param {{ document: MemoryDocument, again: () => void, onChange: () => void }} props */
 function Delete({ document: { path, version }, again, onChange }) {
-  const [isAsking, setIsAsking] = useState(false);
   const [error, setError] = useState(/** @type {Error | null} */ (null));
   async function run() {
-    setIsAsking(false);
     setError(null);
     try {
       await remove("/api/memory", { query: { path }, ifMatch: `"${version}"` });
@@ -69,9 +96,8 @@ function Delete({ document: { path, version }, again, onChange }) {
     go("/memory");
   }
   return html`
-    <button type="button" class="danger" onClick=${() => setIsAsking(true)}>${T.memory.remove}</button>
+    <${Ask} name=${T.memory.remove} title=${T.memory.removeQuestion} note=${T.memory.removeNote} look="danger" onYes=${run} />
     ${error && html`<p class="failure" role="alert"><${Text}>${isClash(error) ? T.memory.removeClash : error.message}<//></p>`}
-    ${isAsking && html`<${Confirm} title=${T.memory.removeQuestion} note=${T.memory.removeNote} yes=${T.memory.remove} no=${T.job.keep} onYes=${run} onNo=${() => setIsAsking(false)} />`}
   `;
 }
 
@@ -94,7 +120,7 @@ function Old({ document: { path, version: current }, version, canWrite, onChange
   return html`
     <p class="banner">${T.memory.old(version, current)} <a href=${urlOf(path)}>${T.memory.current}</a>
       ${canWrite && value && version !== current && html`<button type="button" onClick=${restore}>${T.memory.restore}</button>`}</p>
-    ${failure && html`<p class="failure" role="alert"><${Text}>${failure.message}<//></p>`}
+    <${Problem} error=${failure} />
     ${error && (isMissing(error) ? html`<p class="failure" role="alert">${T.memory.goneVersion}</p>` : html`<${Failed} error=${error} again=${again} />`)}
     ${!value && !error && html`<${Loading} />`}
     ${value && html`<${Source} content=${value.content} />`}
@@ -117,24 +143,22 @@ function Body({ document, show, canWrite, again, onChange }) {
 }
 
 /** @param {{ path: string, show: string, canWrite: boolean }} props */
-const Shows = ({ path, show, canWrite }) => html`
-  <nav class="tabs" aria-label=${T.memory.parts}>
-    ${SHOWS.filter((name) => canWrite || name !== "edit").map((name) => html`
-      <a key=${name} href=${urlOf(path, { show: name === "text" ? null : name, q: place.value.query.get("q") })} aria-current=${name === show ? "page" : undefined}>${T.memory.shows[name]}</a>`)}
-  </nav>
-`;
+function Shows({ path, show, canWrite }) {
+  const { edit, ...rest } = T.memory.shows;
+  return html`
+  <${Tabs} name=${T.memory.parts} words=${canWrite ? T.memory.shows : rest} current=${show} path=${(/** @type {string} */ name) => urlOf(path, { show: name === "text" ? null : name, q: place.value.query.get("q") })} />`;
+}
 
 /** @param {{ path: string, canWrite: boolean, onChange: () => void }} props */
 export function Document({ path, canWrite, onChange }) {
-  const { value, error, isLoading, again } = useLoad((signal) => readDocument(path, signal).then((document) => ({ document })), [path, generation.value]);
+  const { value, again, status } = useLoad((signal) => readDocument(path, signal).then((document) => ({ document })), [path, generation.value]);
   useSubject(path);
   const given = place.value.query.get("show");
   const show = SHOWS.find((name) => name === given && (canWrite || name !== "edit")) ?? "text";
   const document = value?.document;
   return html`
     <h2 tabindex="-1"><code><${Text}>${marked(path)}<//></code> <${Copy} text=${path} name=${path} /></h2>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value && !document && html`<${Empty}><p><${Text}>${T.memory.missing(path)}<//></p>
       ${canWrite && html`<p><a href=${`/memory?${new URLSearchParams({ show: "new", path })}`}>${T.memory.create}</a></p>`}<//>`}
     ${document && html`

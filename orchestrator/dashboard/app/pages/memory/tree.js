@@ -6,11 +6,45 @@ import { place, setQuery } from "../../router.js";
 import { generation, who } from "../../session.js";
 import { resyncs } from "../../store.js";
 import { T } from "../../texts.js";
-import { Empty, Failed, Loading, Text, Time, html, useLoad, usePages } from "../../ui.js";
-import { marked } from "../job/code.js";
-import { countOf, nameOf, treeOf, urlOf } from "./paths.js";
+import { Empty, Text, Time, html, useLoad, usePages } from "../../ui.js";
+import { encodePath, marked } from "../job/code.js";
 
-/** @typedef {import("./paths.js").Directory} DirectoryOf */
+// --- addresses of documents, and their paths as a tree. Pure
+
+/** @typedef {import("../../api.js").schemas["MemoryEntry"]} MemoryEntry */
+/** @typedef {{ path: string, directories: Map<string, Directory>, entries: MemoryEntry[] }} Directory */
+
+/** The page of a document; a search stays beside it. @param {string} path @param {Record<string, string | null | undefined>} [query] */
+export function urlOf(path, query = {}) {
+  const pairs = Object.entries(query).flatMap(([name, value]) => (value ? [[name, value]] : []));
+  const search = pairs.length > 0 ? `?${new URLSearchParams(pairs)}` : "";
+  return `/memory/${encodePath(path)}${search}`;
+}
+
+/** The last part of a path. @param {string} path */
+export const nameOf = (path) => path.split("/").at(-1) ?? path;
+
+/** Entries by directory, each in the order in which they come. @param {MemoryEntry[]} entries @returns {Directory} */
+export function treeOf(entries) {
+  /** @type {Directory} */
+  const top = { path: "", directories: new Map(), entries: [] };
+  for (const entry of entries) {
+    let at = top;
+    for (const name of entry.path.split("/").slice(0, -1)) {
+      let next = at.directories.get(name);
+      if (!next) {
+        next = { path: `${at.path}${name}/`, directories: new Map(), entries: [] };
+        at.directories.set(name, next);
+      }
+      at = next;
+    }
+    at.entries.push(entry);
+  }
+  return top;
+}
+
+/** How many documents are in a directory and below it. @param {Directory} directory @returns {number} */
+export const countOf = ({ directories, entries }) => entries.length + [...directories.values()].reduce((sum, one) => sum + countOf(one), 0);
 
 const LIMIT = 200;
 /** More are found by a search. */
@@ -18,14 +52,13 @@ const MAX_SHOWN = 2_000;
 /** With so many documents, directories are closed at first. */
 const OPEN_COUNT = 100;
 
-/** @param {string | null} cursor @param {AbortSignal} [signal] */
+/** @param {string} [cursor] @param {AbortSignal} [signal] */
 async function read(cursor, signal) {
-  const query = { limit: LIMIT, ...(cursor && { cursor }) };
-  const { items, next_cursor: next } = await get("/api/memory/tree", { query, ...(signal && { signal }) });
-  return { items, next: next ?? null, seen: 0 };
+  const query = { limit: LIMIT, cursor };
+  return get("/api/memory/tree", { query, signal });
 }
 
-/** @param {{ directory: DirectoryOf, name: string, current: string, isOpen: boolean }} props @returns {any} */
+/** @param {{ directory: Directory, name: string, current: string, isOpen: boolean }} props @returns {any} */
 const Branch = ({ directory, name, current, isOpen }) => html`
   <details open=${isOpen || current.startsWith(directory.path)}>
     <summary><${Text}>${marked(name)}<//>/ <span class="note">${countOf(directory)}</span></summary>
@@ -33,7 +66,7 @@ const Branch = ({ directory, name, current, isOpen }) => html`
   </details>
 `;
 
-/** @param {{ directory: DirectoryOf, current: string, isOpen: boolean }} props @returns {any} */
+/** @param {{ directory: Directory, current: string, isOpen: boolean }} props @returns {any} */
 const Level = ({ directory, current, isOpen }) => html`
   <ul>
     ${[...directory.directories].map(([name, one]) => html`<li key=${one.path}><${Branch} directory=${one} name=${name} current=${current} isOpen=${isOpen} /></li>`)}
@@ -45,26 +78,22 @@ const Level = ({ directory, current, isOpen }) => html`
 
 /** @param {{ current: string, changes: number }} props */
 function All({ current, changes }) {
-  const { first, items, error, isLoading, again, readMore, hasMore, moreError } = usePages(read, [changes, generation.value, resyncs.value]);
+  const { first, items, hasMore, status, more } = usePages(read, [changes, generation.value, resyncs.value]);
   const isFull = items.length >= MAX_SHOWN;
   return html`
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!first && isLoading && html`<${Loading} />`}
+    ${status}
     ${first && items.length === 0 && html`<${Empty}><h2>${T.memory.none}</h2>${who.value?.role !== "viewer" && html`<p><a href="/memory?show=new">${T.memory.new}</a></p>`}<//>`}
     <${Level} directory=${treeOf(items)} current=${current} isOpen=${items.length <= OPEN_COUNT} />
-    ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
-    ${hasMore && (isFull ? html`<p class="note">${T.memory.full(items.length)}</p>`
-      : html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button> <span class="note">${T.jobs.shown(items.length)}</span></p>`)}
+    ${hasMore && isFull ? html`<p class="note">${T.memory.full(items.length)}</p>` : more}
   `;
 }
 
 /** @param {{ q: string, current: string, changes: number }} props */
 function Results({ q, current, changes }) {
-  const { value, error, isLoading, again } = useLoad((signal) => get("/api/memory/search", { query: { q }, signal }), [q, changes, generation.value]);
+  const { value, status } = useLoad((signal) => get("/api/memory/search", { query: { q }, signal }), [q, changes, generation.value]);
   return html`
     <h2>${T.memory.results}</h2>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value?.items.length === 0 && html`<${Empty}><p>${T.memory.noResults}</p><//>`}
     <ul>${value?.items.map(({ path, snippet }) => html`
       <li key=${path} class="leaf"><a class="open" href=${urlOf(path, { q })} aria-current=${path === current ? "page" : undefined}><${Text}>${marked(path)}<//></a>

@@ -10,7 +10,7 @@ import { go } from "../../router.js";
 import { generation, serverNow, who } from "../../session.js";
 import { canRestart, counts, gates, hasServerFailed, haveGates, jobs, readServer, resyncs, server, waiting, watchServer } from "../../store.js";
 import { T } from "../../texts.js";
-import { Failed, Icon, Loading, State, Text, Time, html, now, useLoad } from "../../ui.js";
+import { Icon, Loading, State, Text, Time, html, now, useLoad } from "../../ui.js";
 
 /** @typedef {import("../../store.js").Job} Job */
 
@@ -168,7 +168,7 @@ async function readFailed(signal) {
 
 /** The jobs that have failed in the last day, the newest first. */
 export function FailedJobs() {
-  const { value, error, isLoading, again } = useLoad(readFailed, [generation.value, resyncs.value]);
+  const { value, status } = useLoad(readFailed, [generation.value, resyncs.value]);
   const since = Date.parse(value?.since ?? dayAgo());
   const rows = jobs.all().filter(({ state, finished_at: at }) => state === "failed" && at && Date.parse(at) >= since);
   rows.sort((one, other) => Date.parse(other.finished_at ?? "") - Date.parse(one.finished_at ?? ""));
@@ -178,8 +178,7 @@ export function FailedJobs() {
   const all = value && (rest > 0 || value.hasMore) && html`<a href=${`/jobs?state=failed&since=${value.since}`}>${T.now.rest(value.hasMore ? `${rest}+` : String(rest))}</a>`;
   return html`
     <${Section} name=${T.now.failed} all=${all} added=${added} show=${show}>
-      ${error && html`<${Failed} error=${error} again=${again} />`}
-      ${!value && isLoading && html`<${Loading} />`}
+      ${status}
       ${value && shown.length === 0 && html`<p class="note">${added === 0 && !value.hasMore && T.now.noneFailed}</p>`}
       ${shown.length > 0 && html`<ul class="rows">${shown.map((id) => html`<${JobLine} key=${id} id=${id}>${canWrite && canRestart(jobs.get(id)?.state ?? "") && html`<${Restart} id=${id} />`}<//>`)}</ul>`}
     <//>
@@ -190,7 +189,7 @@ export function FailedJobs() {
 
 /** The next firings. They are read again when one is due, unless the list is being used. */
 export function Next() {
-  const { value, error, isLoading, again } = useLoad((signal) => get("/api/routines/upcoming", { query: { limit: MOST }, signal }), [generation.value, resyncs.value]);
+  const { value, again, status } = useLoad((signal) => get("/api/routines/upcoming", { query: { limit: MOST }, signal }), [generation.value, resyncs.value]);
   const list = useRef(/** @type {HTMLUListElement | null} */ (null));
   const first = value?.items[0];
   const due = first && Date.parse(first.utc) + DUE_MS < now.value ? Math.floor(now.value / DUE_TRY_MS) : 0;
@@ -199,8 +198,7 @@ export function Next() {
   }, [due]);
   return html`
     <${Section} name=${T.now.next}>
-      ${error && html`<${Failed} error=${error} again=${again} />`}
-      ${!value && isLoading && html`<${Loading} />`}
+      ${status}
       ${value && value.items.length === 0 && html`<p class="note">${T.now.noneNext}</p>`}
       ${value && value.items.length > 0 && html`
         <ul class="rows" ref=${list}>${value.items.map((one, index) => html`

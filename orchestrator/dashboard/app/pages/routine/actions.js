@@ -3,23 +3,12 @@
 import { useRef, useState } from "preact/hooks";
 import { ApiError, newIntent, post, remove } from "../../api.js";
 import { position } from "../../live.js";
+import { Ask, useDoing } from "../../parts.js";
 import { putRoutine, putRun, routines } from "../../store.js";
 import { T } from "../../texts.js";
-import { Confirm, Text, announce, html } from "../../ui.js";
+import { Problem, Text, announce, html } from "../../ui.js";
 
 /** @typedef {Pick<import("../../api.js").schemas["Routine"], "id" | "name" | "enabled">} Subject */
-
-/** Does one thing at a time, and keeps why it failed. */
-export function useDoing() {
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
-  async function run(/** @type {() => Promise<unknown>} */ work) {
-    if (state.isBusy) return;
-    setState({ isBusy: true, error: null });
-    const error = await work().then(() => null, (failure) => failure);
-    setState({ isBusy: false, error });
-  }
-  return { ...state, run };
-}
 
 /** Fires a routine now; a double click fires it once. @param {{ routine: Subject, doing: ReturnType<typeof useDoing>, onRun: (id: string) => void }} props */
 function RunNow({ routine, doing, onRun }) {
@@ -56,16 +45,13 @@ function Switch({ routine, doing, again }) {
 
 /** @param {{ routine: Subject, doing: ReturnType<typeof useDoing>, onRemoved: () => void }} props */
 function Remove({ routine: { id }, doing, onRemoved }) {
-  const [isAsking, setIsAsking] = useState(false);
   const work = async () => {
     await remove("/api/routines/{id}", { path: { id } });
     routines.drop(id);
     onRemoved();
   };
   return html`
-    <button type="button" disabled=${doing.isBusy} onClick=${() => setIsAsking(true)}>${T.routine.remove}</button>
-    ${isAsking && html`<${Confirm} title=${T.routine.removeQuestion} note=${T.routine.removeNote} yes=${T.routine.remove} no=${T.job.keep}
-      onYes=${() => (setIsAsking(false), doing.run(work))} onNo=${() => setIsAsking(false)} />`}
+    <${Ask} name=${T.routine.remove} title=${T.routine.removeQuestion} note=${T.routine.removeNote} isDisabled=${doing.isBusy} onYes=${() => doing.run(work)} />
   `;
 }
 
@@ -85,7 +71,7 @@ export function Actions({ routine, again, onRemoved, children }) {
         ${onRemoved && html`<${Remove} routine=${routine} doing=${doing} onRemoved=${onRemoved} />`}
       </span>
       ${started && html`<span class="note">${T.routine.started} <a href=${`/runs/${started}`}>${T.routine.show}</a></span>`}
-      ${doing.error && html`<p class="failure" role="alert"><${Text}>${doing.error.message}<//></p>`}
+      <${Problem} error=${doing.error} />
     </div>
   `;
 }

@@ -1,13 +1,68 @@
 // What the server says about a definition before it is saved: when it would fire, what will not work unattended, what is wrong.
 
+import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, post } from "../../api.js";
+import { relative } from "../../format.js";
 import { T } from "../../texts.js";
-import { Text, html } from "../../ui.js";
+import { Copy, Icon, Text, Time, html, now, zone } from "../../ui.js";
 import { definitionOf, isObject } from "./definition.js";
-import { Warnings } from "./saved.js";
-import { Firings } from "./upcoming.js";
-import { textOf } from "./words.js";
+import { localTime, textOf } from "./words.js";
+
+// --- warnings about a routine, and what the server says only once, when one is saved: the secrets that it has made, kept in memory until then
+
+/** @typedef {import("../../api.js").schemas["RoutineSaved"]} RoutineSaved */
+/** @typedef {import("../../api.js").schemas["RoutineWarning"]} Warning */
+
+/** @type {import("@preact/signals").Signal<{ id: string, secrets: { name: string, value: string }[] } | null>} */
+const saved = signal(null);
+
+/** @param {RoutineSaved} answer */
+export function keep({ id, trigger, notify }) {
+  const secret = trigger.type === "webhook" ? trigger.secret : null;
+  const secrets = [[T.routine.secretNames.webhook, secret], [T.routine.secretNames.notify, notify.webhook_secret]]
+    .flatMap(([name, value]) => (name && value ? [{ name, value }] : []));
+  saved.value = secrets.length > 0 ? { id, secrets } : null;
+}
+
+/** @param {{ warnings: Warning[] }} props */
+export const Warnings = ({ warnings }) => html`
+  <p><${Icon} name="stuck" /><strong>${T.routine.warnings}</strong></p>
+  <ul class="list">${warnings.map(({ code, field, detail }, index) => html`<li key=${index}><code>${field}</code> <${Text}>${detail}<//> <span class="note">${code}</span></li>`)}</ul>
+`;
+
+/** @param {{ id: string }} props */
+export function Saved({ id }) {
+  const shown = saved.value;
+  if (shown?.id !== id) return null;
+  return html`
+    <div class="warning" role="status">
+      <p><strong>${T.routine.secrets}</strong></p>
+      ${shown.secrets.map(({ name, value }) => html`<p key=${name} class="line">${name}: <code>${value}</code> <${Copy} text=${value} name=${name} /></p>`)}
+      <button type="button" onClick=${() => (saved.value = null)}>${T.close}</button>
+    </div>
+  `;
+}
+
+// --- when a routine fires next: in its own zone, as the server says it, and in the chosen one
+
+/** Whether both zones show the same time. @param {string} utc @param {string} offset */
+function isYours(utc, offset) {
+  const name = new Intl.DateTimeFormat("en-GB", { timeZone: zone.value, timeZoneName: "longOffset" }).formatToParts(Date.parse(utc))
+    .find(({ type }) => type === "timeZoneName")?.value ?? "";
+  return (name.replace("GMT", "") || "+00:00") === (offset === "UTC" ? "+00:00" : offset);
+}
+
+/** @param {{ at: { utc: string, local: string }, own?: string | null | undefined }} props `own` is the name of its zone */
+export function Firing({ at: { utc, local }, own }) {
+  const { text, offset } = localTime(local);
+  return html`
+    <span class="number">${text} ${own ?? offset}</span> <span class="note">(${!isYours(utc, offset) && html`<${Time} at=${utc} /> ${T.routine.yours}, `}${relative(Date.parse(utc), now.value)})</span>
+  `;
+}
+
+/** @param {{ items: { utc: string, local: string }[], own?: string | null | undefined }} props */
+export const Firings = ({ items, own }) => html`<ul class="times">${items.map((at) => html`<li key=${at.utc}><${Firing} at=${at} own=${own} /></li>`)}</ul>`;
 
 /** @typedef {import("./definition.js").Definition} Definition */
 /** @typedef {import("./definition.js").Routine} Routine */

@@ -1,8 +1,14 @@
 // Words, forms and colours of routines and runs; what fires and what is done as short texts. Pure.
 
 import { duration, took } from "../../format.js";
+import { Tabs } from "../../parts.js";
+import { place } from "../../router.js";
 import { T } from "../../texts.js";
 import { Icon, html } from "../../ui.js";
+
+// --- the way between the lists of routines and of runs, and the schedule
+
+export const RoutineTabs = () => html`<${Tabs} name=${T.routines.parts} words=${T.routines.tabs} current=${place.value.path} path=${(/** @type {string} */ path) => path} />`;
 
 /** @typedef {import("../../api.js").schemas} schemas */
 /** @typedef {schemas["RunStatus"]} RunStatus */

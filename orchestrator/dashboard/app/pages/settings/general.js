@@ -3,13 +3,56 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get, getTagged, putTagged } from "../../api.js";
+import { Table } from "../../parts.js";
 import { drafts, generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Failed, Loading, Text, announce, browserZone, html, useLoad } from "../../ui.js";
-import { FIELDS, NAMES, differing, formOf, merged, settingsOf } from "./form.js";
+import { Text, announce, browserZone, html, useLoad } from "../../ui.js";
 
-/** @typedef {import("./form.js").Form} Form */
-/** @typedef {import("./form.js").UserSettings} UserSettings */
+// --- the user's settings as texts of a form, and back. Pure
+
+/** @typedef {import("../../api.js").schemas["UserSettings"]} UserSettings */
+/** @typedef {{ timezone: string, model: string, effort: string, temperature: string, quietFrom: string, quietTo: string, heartbeat: string }} Form */
+
+/** The fields of the form, by their names in the API. */
+export const FIELDS = /** @type {const} */ ({
+  timezone: "timezone", model: "model", effort: "effort", temperature: "temperature", quietFrom: "quiet_hours", quietTo: "quiet_hours", heartbeat: "heartbeat_every_seconds",
+});
+export const NAMES = /** @type {(keyof Form)[]} */ (Object.keys(FIELDS));
+
+/** @param {UserSettings} settings @returns {Form} */
+export function formOf(settings) {
+  return {
+    timezone: settings.timezone ?? "",
+    model: settings.model ?? "",
+    effort: settings.effort ?? "",
+    temperature: String(settings.temperature ?? ""),
+    quietFrom: settings.quiet_hours?.from ?? "",
+    quietTo: settings.quiet_hours?.to ?? "",
+    heartbeat: String(settings.heartbeat_every_seconds ?? ""),
+  };
+}
+
+/** Settings with the values of the form; what has no field here stays. @param {Form} form @param {UserSettings} base */
+export function settingsOf(form, base) {
+  const { effort, ...rest } = base;
+  const number = (/** @type {string} */ text) => (text.trim() === "" ? null : Number(text));
+  return {
+    ...rest,
+    timezone: form.timezone.trim() || null,
+    model: form.model || null,
+    ...(form.effort && { effort: form.effort }),
+    temperature: number(form.temperature),
+    quiet_hours: form.quietFrom || form.quietTo ? { from: form.quietFrom, to: form.quietTo } : null,
+    heartbeat_every_seconds: number(form.heartbeat),
+  };
+}
+
+/** The fields in which two forms differ. @param {Form} one @param {Form} other */
+export const differing = (one, other) => NAMES.filter((name) => one[name] !== other[name]);
+
+/** What was changed in a form, on top of what is stored now. @param {Form} mine @param {Form} base what it began with @param {Form} stored @returns {Form} */
+export const merged = (mine, base, stored) => ({ ...stored, ...Object.fromEntries(differing(mine, base).map((name) => [name, mine[name]])) });
+
 /** `base`: what the form began with. @typedef {{ form: Form, base: UserSettings, tag: string | null }} Draft */
 
 const DRAFT = "settings";
@@ -75,9 +118,8 @@ function useForm(stored) {
 /** What is stored, beside what the form has. @param {{ stored: Form, mine: Form }} props */
 const Clash = ({ stored, mine }) => html`
   <div class="clash" role="alert"><p>${T.settings.clash}</p>
-    <div class="wide" tabindex="0" role="group" aria-label=${T.settings.parts}><table><thead><tr>${T.settings.clashColumns.map((name) => html`<th key=${name}>${name}</th>`)}</tr></thead>
-      <tbody>${differing(mine, stored).map((name) => html`<tr key=${name}><td>${T.settings[name]}</td>
-        <td><${Text}>${stored[name] || T.settings.unset}<//></td><td><${Text}>${mine[name] || T.settings.unset}<//></td></tr>`)}</tbody></table></div></div>
+    <${Table} name=${T.settings.parts} columns=${T.settings.clashColumns}>${differing(mine, stored).map((name) => html`<tr key=${name}><td>${T.settings[name]}</td>
+        <td><${Text}>${stored[name] || T.settings.unset}<//></td><td><${Text}>${mine[name] || T.settings.unset}<//></td></tr>`)}<//></div>
 `;
 
 /** What the server says about a field. @param {Error | null} error @param {keyof Form} name */
@@ -135,10 +177,9 @@ function Form({ stored, models, canWrite }) {
 
 /** @param {{ canWrite: boolean }} props */
 export function General({ canWrite }) {
-  const { value, error, isLoading, again } = useLoad(read, [generation.value]);
+  const { value, status } = useLoad(read, [generation.value]);
   return html`
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value && html`<${Form} key=${value.settings.tag ?? generation.value} stored=${value.settings} models=${value.models} canWrite=${canWrite} />`}
   `;
 }

@@ -6,15 +6,14 @@ import { useRef, useState } from "preact/hooks";
 import { ApiError, get, post, remove } from "../../api.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Confirm, Empty, Failed, Loading, Text, Time, announce, html, usePages } from "../../ui.js";
+import { Confirm, Empty, Problem, Text, Time, announce, html, usePages } from "../../ui.js";
 
 const LIMIT = 200;
 const WEAK = "weak_secret";
 
-/** @param {string | null} cursor @param {AbortSignal} [signal] */
+/** @param {string} [cursor] @param {AbortSignal} [signal] */
 async function read(cursor, signal) {
-  const { items, next_cursor: next } = await get("/api/secrets", { query: { limit: LIMIT, ...(cursor && { cursor }) }, ...(signal && { signal }) });
-  return { items, next: next ?? null, seen: 0 };
+  return get("/api/secrets", { query: { limit: LIMIT, cursor }, signal });
 }
 
 /** @param {unknown} error */
@@ -90,7 +89,7 @@ function Deletion({ onDeleted, children }) {
     onDeleted();
   }
   return html`
-    ${error && html`<p class="failure" role="alert"><${Text}>${error.message}<//></p>`}
+    <${Problem} error=${error} />
     ${children(setAsked)}
     ${asked && html`<${Confirm} title=${T.settings.secrets.removeQuestion(asked)} note=${T.settings.secrets.removeNote} yes=${T.settings.secrets.remove} no=${T.job.keep} onYes=${run} onNo=${() => setAsked("")} />`}
   `;
@@ -98,7 +97,7 @@ function Deletion({ onDeleted, children }) {
 
 /** @param {{ canWrite: boolean }} props */
 export function Secrets({ canWrite }) {
-  const { first, items, error, isLoading, again, readMore, hasMore, moreError } = usePages(read, [generation.value]);
+  const { first, items, again, status, more } = usePages(read, [generation.value]);
   /** @param {(name: string) => void} ask */
   const list = (ask) => html`
     <ul class="rows">${items.map(({ name, created_at: created, updated_at: updated }) => html`
@@ -107,12 +106,10 @@ export function Secrets({ canWrite }) {
         ${canWrite && html`<button type="button" class="link" onClick=${() => ask(name)}>${T.settings.secrets.remove}<span class="hidden"> <${Text}>${name}<//></span></button>`}</li>`)}</ul>`;
   return html`
     <p class="note">${T.settings.secrets.note}</p>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!first && isLoading && html`<${Loading} />`}
+    ${status}
     ${first && items.length === 0 && html`<${Empty}><p>${T.settings.secrets.none}</p><//>`}
     ${items.length > 0 && html`<${Deletion} onDeleted=${again}>${list}<//>`}
-    ${moreError && html`<${Failed} error=${moreError} again=${readMore} />`}
-    ${hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button></p>`}
+    ${more}
     ${canWrite && html`<${Form} names=${items.map(({ name }) => name)} onStored=${again} />`}
   `;
 }

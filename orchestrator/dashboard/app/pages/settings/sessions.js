@@ -1,12 +1,29 @@
-// The browsers that are logged in as the user; each session can be ended.
+// The browsers that are logged in as the user, in short words; each session can be ended.
 
 import { useState } from "preact/hooks";
 import { ApiError, get, remove } from "../../api.js";
 import { generation, logOut } from "../../session.js";
 import { T } from "../../texts.js";
-import { Confirm, Empty, Failed, Icon, Loading, Text, Time, html, useLoad } from "../../ui.js";
+import { Confirm, Empty, Icon, Problem, Text, Time, html, useLoad } from "../../ui.js";
 import { marked } from "../job/code.js";
-import { agentWords } from "./agent.js";
+
+// --- a browser's `User-Agent` in short words. Pure
+
+/** In this order: most browsers name others as well. @type {[RegExp, string][]} */
+const BROWSERS = [[/\bEdgA?\//, "Edge"], [/\bOPR\//, "Opera"], [/\bFirefox\/|\bFxiOS\//, "Firefox"], [/\bSamsungBrowser\//, "Samsung Internet"], [/\bHeadlessChrome\//, "Chrome without a window"],
+  [/\bChrome\/|\bCriOS\//, "Chrome"], [/\bSafari\//, "Safari"], [/^curl\//, "curl"]];
+/** @type {[RegExp, string][]} */
+const SYSTEMS = [[/\biPhone\b/, "iPhone"], [/\biPad\b/, "iPad"], [/\bAndroid\b/, "Android"], [/\bCrOS\b/, "ChromeOS"], [/\bWindows\b/, "Windows"], [/\bMac OS X\b|\bMacintosh\b/, "macOS"], [/\bLinux\b/, "Linux"]];
+const MAX_CHARS = 60;
+
+/** `Firefox on Linux`, or the beginning of what the browser says. @param {string | null | undefined} agent */
+export function agentWords(agent) {
+  if (!agent) return T.settings.sessions.unknown;
+  const find = (/** @type {[RegExp, string][]} */ names) => names.find(([pattern]) => pattern.test(agent))?.[1];
+  const [browser, system] = [find(BROWSERS), find(SYSTEMS)];
+  if (browser && system) return T.settings.sessions.on(browser, system);
+  return browser ?? (agent.length > MAX_CHARS ? `${agent.slice(0, MAX_CHARS)}…` : agent);
+}
 
 /** @typedef {import("../../api.js").schemas["SessionSummary"]} Session */
 
@@ -25,7 +42,7 @@ function Row({ session: { agent, address, created_at: created, last_used_at: use
 
 /** @param {{ canWrite: boolean }} props */
 export function Sessions({ canWrite }) {
-  const { value, error, isLoading, again } = useLoad((signal) => get("/api/sessions", { signal }), [generation.value]);
+  const { value, again, status } = useLoad((signal) => get("/api/sessions", { signal }), [generation.value]);
   const [asked, setAsked] = useState(/** @type {Session | null} */ (null));
   const [failure, setFailure] = useState(/** @type {Error | null} */ (null));
   /** @param {Session} session */
@@ -43,9 +60,8 @@ export function Sessions({ canWrite }) {
   const sessions = [...(value?.items ?? [])].sort((one, other) => Number(other.current) - Number(one.current));
   return html`
     <p class="note">${T.settings.sessions.note}</p>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${failure && html`<p class="failure" role="alert"><${Text}>${failure.message}<//></p>`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
+    <${Problem} error=${failure} />
     ${value && sessions.length === 0 && html`<${Empty}><p>${T.settings.sessions.none}</p><//>`}
     ${sessions.length > 0 && html`<ul class="rows sessions">${sessions.map((session) => html`<${Row} key=${session.id} session=${session} end=${canWrite ? () => setAsked(session) : null} />`)}</ul>`}
     ${asked && html`<${Confirm} title=${T.settings.sessions.endQuestion(asked.current ? T.settings.sessions.current : agentWords(asked.agent))}

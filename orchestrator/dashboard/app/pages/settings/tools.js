@@ -6,7 +6,7 @@ import { bindRows } from "../../keys.js";
 import { place, setQuery } from "../../router.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Empty, Failed, Loading, Text, announce, html, useLoad } from "../../ui.js";
+import { Empty, Problem, Text, announce, html, useLoad } from "../../ui.js";
 import { marked } from "../job/code.js";
 
 /** @typedef {import("../../api.js").schemas["ToolSummary"]} Tool */
@@ -44,7 +44,7 @@ function Choice({ tool, onChange }) {
         <select value=${chosen} onChange=${(/** @type {any} */ event) => setChosen(event.target.value)}>
           ${PERMISSIONS.map((name) => html`<option key=${name} value=${name}>${T.settings.tools.permissions[name]}</option>`)}</select></label>
       ${chosen !== tool.permission && html`<button type="submit" disabled=${state.isBusy}>${state.isBusy ? T.settings.saving : T.settings.tools.save}</button>`}
-      ${state.error && html`<p class="failure" role="alert"><${Text}>${state.error.message}<//></p>`}
+      <${Problem} error=${state.error} />
     </form>
   `;
 }
@@ -67,7 +67,7 @@ function Row({ tool, canWrite, onChange }) {
 
 /** @param {{ canWrite: boolean }} props */
 export function Tools({ canWrite }) {
-  const { value, error, isLoading, again } = useLoad((signal) => get("/api/tools", { signal }), [generation.value]);
+  const { value, status } = useLoad((signal) => get("/api/tools", { signal }), [generation.value]);
   const [changed, setChanged] = useState(/** @type {Record<string, Permission>} */ ({}));
   useEffect(() => setChanged({}), [value]);
   useEffect(() => bindRows(".tools summary"), []);
@@ -76,8 +76,7 @@ export function Tools({ canWrite }) {
   return html`
     <ul class="note">${PERMISSIONS.map((name) => html`<li key=${name}><strong>${T.settings.tools.permissions[name]}</strong>: ${T.settings.tools.effects[name]}</li>`)}</ul>
     <div class="filters" role="search"><label>${T.settings.tools.filter} <input type="search" value=${q} onInput=${(/** @type {any} */ event) => setQuery({ q: event.target.value || null })} /></label></div>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!value && isLoading && html`<${Loading} />`}
+    ${status}
     ${value && tools.length === 0 && html`<${Empty}><p>${q ? T.settings.tools.noMatch : T.settings.tools.none}</p><//>`}
     ${tools.length > 0 && html`<ul class="rows tools">${tools.map((tool) => html`
       <${Row} key=${tool.name} tool=${tool} canWrite=${canWrite} onChange=${(/** @type {Permission} */ next) => setChanged((before) => ({ ...before, [tool.name]: next }))} />`)}</ul>`}

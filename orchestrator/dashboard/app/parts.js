@@ -1,0 +1,110 @@
+// Parts that several pages share and the first one does not need: tabs, tables, facts, questions before an action, filters in the URL.
+
+import { useMemo, useState } from "preact/hooks";
+import { setQuery } from "./router.js";
+import { serverNow, who } from "./session.js";
+import { T } from "./texts.js";
+import { Confirm, Time, html } from "./ui.js";
+
+/** @param {{ name: any, children?: any }} props */
+export const Fact = ({ name, children }) => html`<div><dt>${name}</dt><dd>${children}</dd></div>`;
+
+/** The parts of a page, by the names of which one is the current one. @param {{ name: string, words: Record<string, any>, current: string, path: (name: string) => string }} props */
+export const Tabs = ({ name, words, current, path }) => html`
+  <nav class="tabs" aria-label=${name}>
+    ${Object.entries(words).map(([one, word]) => html`<a key=${one} href=${path(one)} aria-current=${one === current ? "page" : undefined}>${word}</a>`)}
+  </nav>
+`;
+
+/** A table that is as wide as it needs; the columns in `numbers` have numbers. @param {{ name: string, columns: readonly string[], numbers?: number[], look?: string, children?: any }} props */
+export const Table = ({ name, columns, numbers = [], look = "", children }) => html`
+  <div class="wide ${look}" tabindex="0" role="group" aria-label=${name}><table class=${look}>
+    <thead><tr>${columns.map((column, index) => html`<th key=${column} scope="col" class=${numbers.includes(index) ? "number" : ""}>${column}</th>`)}</tr></thead>
+    <tbody>${children}</tbody></table></div>
+`;
+
+/** The note that a list has new items, which keeps its room while there are none: nothing moves when it comes. @param {{ count: number, show: () => void }} props */
+export const Added = ({ count, show }) => html`
+  <p class="added-items">${count > 0 && html`<button type="button" onClick=${show}>${T.jobs.added(count)}</button>`}</p>
+`;
+
+/** Does one thing at a time, and keeps why it failed. */
+export function useDoing() {
+  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
+  async function run(/** @type {() => Promise<unknown>} */ work) {
+    if (state.isBusy) return;
+    setState({ isBusy: true, error: null });
+    const error = await work().then(() => null, (failure) => failure);
+    setState({ isBusy: false, error });
+  }
+  return { ...state, run };
+}
+
+/**
+ * A button that asks before it does something. `children` follow its name.
+ * @param {{ name: string, title: string, note?: string, isDisabled?: boolean, look?: string, onYes: () => void, children?: any }} props
+ */
+export function Ask({ name, title, note, isDisabled = false, look, onYes, children }) {
+  const [isAsking, setIsAsking] = useState(false);
+  return html`
+    <button type="button" class=${look} disabled=${isDisabled} onClick=${() => setIsAsking(true)}>${name}${children}</button>
+    ${isAsking && html`<${Confirm} title=${title} note=${note} yes=${name} no=${T.job.keep} onYes=${() => (setIsAsking(false), onYes())} onNo=${() => setIsAsking(false)} />`}
+  `;
+}
+
+// --- filters
+
+const HOUR_MS = 3_600_000;
+const PERIODS = /** @type {const} */ ([1, 24, 168]);
+
+/** @param {number} at in milliseconds */
+export const stamp = (at) => new Date(at).toISOString().replace(/\.\d+Z$/, "Z");
+
+/** The filters that a URL has. @param {URLSearchParams} query @param {string[]} names @returns {Record<string, string>} */
+export const filtersOf = (query, names) => Object.fromEntries(names.flatMap((name) => (query.get(name) ? [[name, query.get(name) ?? ""]] : [])));
+
+/** Sets a filter by its field. @param {string} name */
+export const change = (name) => (/** @type {any} */ event) => setQuery({ [name]: event.target.value.trim() || null });
+
+/** One of some values; what the URL has stays a choice. @param {{ name: string, filter: string, given: string | undefined, words: Record<string, string> }} props */
+export const Choice = ({ name, filter, given = "", words }) => html`
+  <label>${name} <select value=${given} onChange=${change(filter)}>
+    <option value="">${T.jobs.any}</option>
+    ${Object.entries({ ...(given && { [given]: given.replaceAll(",", ", ") }), ...words }).map(([value, word]) => html`<option key=${value} value=${value}>${word}</option>`)}
+  </select></label>
+`;
+
+/** The user, for admins, and the button that removes all filters. @param {{ given: Record<string, string>, names: string[] }} props */
+export const Rest = ({ given, names }) => html`
+  ${who.value?.role === "admin" && html`<label>${T.jobs.user} <input value=${given["user"] ?? ""} spellcheck=${false} onChange=${change("user")} /></label>`}
+  ${Object.keys(given).length > 0 && html`
+    <button type="button" class="link" onClick=${() => setQuery(Object.fromEntries(names.map((name) => [name, null])))}>${T.jobs.clear}</button>`}
+`;
+
+/** A command with filters as options. @param {string} command @param {Record<string, string>} given @param {Record<string, string>} [names] of options with another name */
+export function commandOf(command, given, names = {}) {
+  const quoted = (/** @type {string} */ text) => (/^[\w:=.,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+  return [command, ...Object.entries(given).map(([name, text]) => `--${names[name] ?? name} ${quoted(text)}`)].join(" ");
+}
+
+/** A choice stays chosen while its page is open: what it means is a time in the URL. @param {{ name: string, given: Record<string, string> }} props */
+export function Period({ name, given: { since, until } }) {
+  /** @type {Map<string, string>} */
+  const chosen = useMemo(() => new Map(), []);
+  const isOpen = since && !until;
+  const value = !since && !until ? "any" : (isOpen && chosen.get(since)) || "range";
+  function onChange(/** @type {any} */ event) {
+    const hours = Number(event.target.value);
+    const from = hours > 0 ? stamp(serverNow() - hours * HOUR_MS) : null;
+    if (from) chosen.set(from, event.target.value);
+    setQuery({ since: from, until: null });
+  }
+  return html`
+    <label>${name} <select value=${value} onChange=${onChange}>
+      <option value="any">${T.jobs.periods.any}</option>
+      ${PERIODS.map((hours) => html`<option key=${hours} value=${String(hours)}>${T.jobs.periods[hours]}</option>`)}
+      ${value === "range" && html`<option value="range">${T.jobs.periods.range}</option>`}
+    </select></label>
+    ${value !== "any" && html`<span class="note">${since && html`<${Time} at=${since} />`} – ${until && html`<${Time} at=${until} />`}</span>`}
+  `;
+}
