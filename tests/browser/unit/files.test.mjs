@@ -57,7 +57,7 @@ test("an answer with a tag is not sent again", async () => {
 
 /** The lines of a text that is read in windows, with their numbers. */
 async function linesOf(text, windowBytes) {
-  const { partAfter } = await load("pages/job/use_file");
+  const { partAfter } = await load("pages/job/file");
   const [all, lines] = [bytes(text), []];
   let part;
   do {
@@ -80,14 +80,14 @@ test("a text that is read in windows has its lines and their numbers", async () 
 });
 
 test("a window of short lines ends before its bytes do", async () => {
-  const { usable } = await load("pages/job/use_file");
+  const { usable } = await load("pages/job/file");
   assert.equal(usable(bytes("\n".repeat(150_000)), true), 100_000);
   assert.equal(usable(bytes("a\nbc"), false), 2);
   assert.equal(usable(bytes("a\nbc"), true), 4);
 });
 
 test("two versions of a file are told apart by what both have", async () => {
-  const { isSame } = await load("pages/job/use_file");
+  const { isSame } = await load("pages/job/file");
   const version = { etag: '"a"', modified: "1", size: 10 };
   assert.ok(isSame(version, { ...version, modified: "2" }));
   assert.ok(!isSame(version, { ...version, etag: '"b"' }));

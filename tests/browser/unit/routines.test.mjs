@@ -91,7 +91,7 @@ test("triggers, times and reasons have words", async () => {
 });
 
 test("bars are as high as runs took long, and those that did not start are low", async () => {
-  const { heightOf } = await load("routine/bars");
+  const { heightOf } = await load("routine/words");
   assert.equal(heightOf(10, 10), 1);
   assert.ok(heightOf(0, 10) === heightOf(null, 10) && heightOf(5, 10) > heightOf(1, 10));
   assert.equal(heightOf(0, 0), heightOf(null, 10));

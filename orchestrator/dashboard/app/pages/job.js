@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, get, newIntent, post, remove } from "../api.js";
 import { cost, duration, tokens } from "../format.js";
 import { position, positioned } from "../live.js";
-import { Tabs } from "../parts.js";
+import { Tabs, useDoing } from "../parts.js";
 import { go, place } from "../router.js";
 import { useSending } from "../sending.js";
 import { generation, who } from "../session.js";
@@ -159,34 +159,32 @@ function actionsOf(job, restart) {
 /** @param {{ job: Job, again: () => void }} props */
 function Actions({ job, again }) {
   const [asked, setAsked] = useState(/** @type {Action | null} */ (null));
-  const [error, setError] = useState(/** @type {Error | null} */ (null));
-  const [isBusy, setIsBusy] = useState(false);
+  const { isBusy, error, run } = useDoing();
   const restart = useRef(newIntent());
   /** @param {Action} action @param {string} [text] */
-  async function run(action, text = "") {
+  const act = (action, text = "") => {
     setAsked(null);
-    setError(null);
-    setIsBusy(true);
-    try {
-      await action.run(text);
-      again();
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-      // Another one was faster: show what the job is now.
-      if (failure instanceof ApiError && failure.status === 409) again();
-    }
-    setIsBusy(false);
-  }
+    void run(async () => {
+      try {
+        await action.run(text);
+        again();
+      } catch (failure) {
+        // Another one was faster: show what the job is now.
+        if (failure instanceof ApiError && failure.status === 409) again();
+        throw failure;
+      }
+    });
+  };
   return html`
     <p class="line">
       ${actionsOf(job, restart).map((action) => html`
-        <button key=${action.name} type="button" disabled=${isBusy} onClick=${() => (action.question ? setAsked(action) : run(action))}>${action.name}</button>`)}
+        <button key=${action.name} type="button" disabled=${isBusy} onClick=${() => (action.question ? setAsked(action) : act(action))}>${action.name}</button>`)}
       <a class="button" href=${`/jobs/new?from=${job.id}`}>${T.job.again}</a>
       <${Copy} text=${`gantry job show ${job.id}`} label="CLI" name="CLI" />
     </p>
     <${Problem} error=${error} />
     ${asked && html`<${Confirm} title=${asked.question} note=${asked.note} field=${asked.field} yes=${asked.name} no=${T.job.keep}
-      onYes=${(/** @type {string} */ text) => run(asked, text)} onNo=${() => setAsked(null)} />`}
+      onYes=${(/** @type {string} */ text) => act(asked, text)} onNo=${() => setAsked(null)} />`}
   `;
 }
 

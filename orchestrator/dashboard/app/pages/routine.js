@@ -13,10 +13,9 @@ import { putRoutine, putRun, resyncs, routines, runs } from "../store.js";
 import { T } from "../texts.js";
 import { Copy, CopyAs, Empty, Failed, Heading, Id, Loading, Text, Time, html, now, useLoad, useSubject } from "../ui.js";
 import { Actions } from "./routine/actions.js";
-import { Bars } from "./routine/bars.js";
 import { definitionOf } from "./routine/definition.js";
 import { Firings, Saved, Warned } from "./routine/preview.js";
-import { RoutineState, RunState, interval, short, textOf, tookMs, triggerWords, whyOf } from "./routine/words.js";
+import { Bars, RoutineState, RunState, interval, short, textOf, tookMs, triggerWords, whyOf } from "./routine/words.js";
 
 // --- the newest deliveries to the webhook of a routine, and what became of each
 

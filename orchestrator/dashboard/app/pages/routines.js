@@ -12,8 +12,7 @@ import { putRoutine, putRun, resyncs, routines, runs } from "../store.js";
 import { T } from "../texts.js";
 import { CopyAs, Empty, Heading, Text, Time, html, now, useLoad, usePages, zone } from "../ui.js";
 import { Actions } from "./routine/actions.js";
-import { Bars } from "./routine/bars.js";
-import { RoutineState, RoutineTabs, triggerWords } from "./routine/words.js";
+import { Bars, RoutineState, RoutineTabs, triggerWords } from "./routine/words.js";
 
 // --- a routine as a row of the list
 

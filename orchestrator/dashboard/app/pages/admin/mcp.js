@@ -1,12 +1,12 @@
 // The MCP servers of the configuration and their tools. A definition that its server has changed is shown against the approved one.
 
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { ApiError, get, post } from "../../api.js";
-import { Ask } from "../../parts.js";
+import { Ask, useDoing } from "../../parts.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
 import { Copy, CopyAs, Empty, Icon, Problem, Text, Time, announce, html, useLoad } from "../../ui.js";
-import { Code, marked } from "../job/code.js";
+import { Code, marked } from "../../diff.js";
 
 // --- two texts line by line: what was removed, what was added, what stayed. Pure
 
@@ -67,22 +67,21 @@ function Change({ tool }) {
 
 /** The approval names the digest of the definition that is shown. @param {{ server: string, tool: Tool, again: () => void }} props */
 function Approve({ server, tool, again }) {
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
-  async function approve() {
-    setState({ isBusy: true, error: null });
+  const { isBusy, error, run } = useDoing();
+  const approve = () => run(async () => {
     try {
       await post("/api/admin/mcp/{server}/approve", { path: { server }, body: { tool: tool.name, digest: tool.digest } });
       announce(T.mcp.statuses.approved);
       again();
-    } catch (error) {
+    } catch (failure) {
       // The server has changed it once more.
-      if (error instanceof ApiError && error.status === 409) again();
-      setState({ isBusy: false, error: /** @type {Error} */ (error) });
+      if (failure instanceof ApiError && failure.status === 409) again();
+      throw failure;
     }
-  }
+  });
   return html`
-    <${Problem} error=${state.error} />
-    <${Ask} name=${T.mcp.approve} title=${T.mcp.question(tool.name)} note=${T.mcp.questionNote} isDisabled=${state.isBusy} onYes=${approve}><span class="hidden">: <${Text}>${tool.name}<//></span><//>
+    <${Problem} error=${error} />
+    <${Ask} name=${T.mcp.approve} title=${T.mcp.question(tool.name)} note=${T.mcp.questionNote} isDisabled=${isBusy} onYes=${approve}><span class="hidden">: <${Text}>${tool.name}<//></span><//>
   `;
 }
 

@@ -12,7 +12,7 @@ import { who } from "../../session.js";
 import { gates, putGate, readGate, threads, wantThread } from "../../store.js";
 import { T } from "../../texts.js";
 import { Confirm, Copy, Failed, Icon, Loading, Text, Time, announce, html, now, useLoad } from "../../ui.js";
-import { marked } from "../job/code.js";
+import { marked } from "../../diff.js";
 
 // --- what can be decided about a gate, and when. Pure
 

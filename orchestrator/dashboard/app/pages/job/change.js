@@ -1,11 +1,10 @@
 // One changed file: its head, and its diff once it is opened. Far from the view only its height is in the page.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { counts, lines } from "../../diff.js";
+import { Code, counts, encodePath, lines } from "../../diff.js";
 import { bytes } from "../../format.js";
 import { T } from "../../texts.js";
 import { Copy, Text, html } from "../../ui.js";
-import { Code, encodePath } from "./code.js";
 import { nameOf, urlOf } from "./file.js";
 
 /** @typedef {import("../../api.js").schemas["FileChange"]} FileChange */

@@ -10,7 +10,7 @@ import { T } from "../../texts.js";
 import { Empty, Text, html, useLoad } from "../../ui.js";
 import { VirtualRows } from "../../virtual.js";
 import { Change, SIGNS, anchorOf, lengthOf } from "./change.js";
-import { encodePath } from "./code.js";
+import { encodePath } from "../../diff.js";
 
 // --- what a job has changed, as it was last read: if nothing is new, a repeated read transfers nothing
 

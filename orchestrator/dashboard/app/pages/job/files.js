@@ -9,7 +9,7 @@ import { FINISHED } from "../../store.js";
 import { T } from "../../texts.js";
 import { Empty, Text, Time, html, usePages } from "../../ui.js";
 import { useChanges } from "./changes.js";
-import { encodePath } from "./code.js";
+import { encodePath } from "../../diff.js";
 import { File, nameOf, urlOf } from "./file.js";
 
 /** @typedef {import("../../api.js").schemas["FileEntry"]} FileEntry */

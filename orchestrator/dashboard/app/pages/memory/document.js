@@ -9,7 +9,7 @@ import { useSending } from "../../sending.js";
 import { drafts, generation } from "../../session.js";
 import { T } from "../../texts.js";
 import { Copy, Empty, Failed, Loading, Problem, Text, Time, announce, html, useLoad, useSubject } from "../../ui.js";
-import { marked } from "../job/code.js";
+import { marked } from "../../diff.js";
 import { Edit, createAppender, draftOf, isClash, isMissing, readDocument, writeDocument } from "./edit.js";
 import { urlOf } from "./tree.js";
 

@@ -7,7 +7,7 @@ import { go, place } from "../../router.js";
 import { drafts } from "../../session.js";
 import { T } from "../../texts.js";
 import { Problem, Text, announce, html } from "../../ui.js";
-import { marked } from "../job/code.js";
+import { marked } from "../../diff.js";
 import { urlOf } from "./tree.js";
 
 // --- writes of documents, and the drafts of them

@@ -7,7 +7,7 @@ import { generation, who } from "../../session.js";
 import { resyncs } from "../../store.js";
 import { T } from "../../texts.js";
 import { Empty, Text, Time, html, useLoad, usePages } from "../../ui.js";
-import { encodePath, marked } from "../job/code.js";
+import { encodePath, marked } from "../../diff.js";
 
 // --- addresses of documents, and their paths as a tree. Pure
 

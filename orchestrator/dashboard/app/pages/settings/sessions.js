@@ -5,7 +5,7 @@ import { ApiError, get, remove } from "../../api.js";
 import { generation, logOut } from "../../session.js";
 import { T } from "../../texts.js";
 import { Confirm, Empty, Icon, Problem, Text, Time, html, useLoad } from "../../ui.js";
-import { marked } from "../job/code.js";
+import { marked } from "../../diff.js";
 
 // --- a browser's `User-Agent` in short words. Pure
 

@@ -3,11 +3,12 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, put } from "../../api.js";
 import { bindRows } from "../../keys.js";
+import { useDoing } from "../../parts.js";
 import { place, setQuery } from "../../router.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
 import { Empty, Problem, Text, announce, html, useLoad } from "../../ui.js";
-import { marked } from "../job/code.js";
+import { marked } from "../../diff.js";
 
 /** @typedef {import("../../api.js").schemas["ToolSummary"]} Tool */
 /** @typedef {Tool["permission"]} Permission */
@@ -23,28 +24,22 @@ export function matching(tools, text) {
 /** Each choice is saved by a button: keys go through the choices. @param {{ tool: Tool, onChange: (permission: Permission) => void }} props */
 function Choice({ tool, onChange }) {
   const [chosen, setChosen] = useState(tool.permission);
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
-  async function save(/** @type {Event} */ event) {
+  const { isBusy, error, run } = useDoing();
+  const save = (/** @type {Event} */ event) => {
     event.preventDefault();
-    if (state.isBusy) return;
-    setState({ isBusy: true, error: null });
-    let error = null;
-    try {
+    void run(async () => {
       await put("/api/tools/{name}/permission", { path: { name: tool.name }, body: { permission: chosen } });
       onChange(chosen);
       announce(T.settings.saved);
-    } catch (failure) {
-      error = /** @type {Error} */ (failure);
-    }
-    setState({ isBusy: false, error });
-  }
+    });
+  };
   return html`
     <form class="line" onSubmit=${save}>
       <label><span class="hidden">${T.settings.tools.permission} ${tool.name}</span>
         <select value=${chosen} onChange=${(/** @type {any} */ event) => setChosen(event.target.value)}>
           ${PERMISSIONS.map((name) => html`<option key=${name} value=${name}>${T.settings.tools.permissions[name]}</option>`)}</select></label>
-      ${chosen !== tool.permission && html`<button type="submit" disabled=${state.isBusy}>${state.isBusy ? T.settings.saving : T.settings.tools.save}</button>`}
-      <${Problem} error=${state.error} />
+      ${chosen !== tool.permission && html`<button type="submit" disabled=${isBusy}>${isBusy ? T.settings.saving : T.settings.tools.save}</button>`}
+      <${Problem} error=${error} />
     </form>
   `;
 }
