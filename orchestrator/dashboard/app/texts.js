@@ -366,7 +366,7 @@ export const T = {
     again: "Compare again",
     none: "Nothing has changed since the start.",
     truncated: "There may be other changes: the workspace is too large to be compared as a whole.",
-    leftOut: (/** @type {number} */ shown, /** @type {number} */ all) => `${shown} of ${all} changed files are shown. Open a directory to see all of its own.`,
+    leftOut: (/** @type {number} */ shown, /** @type {number} */ all) => `${shown} of ${all} changed files are shown. Open a directory to see all of it.`,
     omitted: { binary: "binary", too_large: "too large to be shown with the others" },
     tree: "Tree",
     wrap: "Wrap lines",

@@ -86,17 +86,17 @@ async fn the_work_of_a_job_is_told_while_it_runs_and_is_not_stored() {
     let id = ada.create_job("work").await;
     let worker = world.manual_worker(id).await;
     worker.send(&[tool_use(1, "pytest -q")]).await.expect(200);
-    let told = loop {
-        let told = live(&mut stream).await;
-        if told.data.activity.is_some() {
-            break told;
+    let reported = loop {
+        let reported = live(&mut stream).await;
+        if reported.data.activity.is_some() {
+            break reported;
         }
     };
-    assert_eq!((told.user_id.as_str(), told.job_id, told.data.id), ("ada", id, id));
-    assert_eq!(told.data.activity.as_deref(), Some("shell: pytest -q"));
-    assert_eq!((told.data.state, told.data.usage.tool_calls), (JobState::InProgress, 1));
-    assert_eq!(ada.jobs().await[0].activity, told.data.activity, "lists have it, too");
-    // What comes at once is told together.
+    assert_eq!((reported.user_id.as_str(), reported.job_id, reported.data.id), ("ada", id, id));
+    assert_eq!(reported.data.activity.as_deref(), Some("shell: pytest -q"));
+    assert_eq!((reported.data.state, reported.data.usage.tool_calls), (JobState::InProgress, 1));
+    assert_eq!(ada.jobs().await[0].activity, reported.data.activity, "lists have it, too");
+    // What comes at once is reported together.
     let at = std::time::Instant::now();
     for seq in 2..=6 {
         worker.send(&[tool_use(seq, &format!("echo {seq}"))]).await.expect(200);

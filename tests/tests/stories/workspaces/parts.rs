@@ -121,7 +121,7 @@ async fn a_file_of_any_size_is_read_in_parts() {
 async fn curl_and_wget_continue_a_download() {
     let world = World::new().await;
     let ada = world.user("ada");
-    let content = "a line\n".repeat(20_000);
+    let content = (0..20_000).fold(String::new(), |text, number| text + &format!("line {number}\n"));
     let (id, path) = held(&ada, &content).await;
     let directory = tempfile::tempdir().unwrap();
     let (url, target) = (format!("{}{path}", ada.base()), directory.path().join("a.txt"));

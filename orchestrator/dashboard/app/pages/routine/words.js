@@ -8,7 +8,7 @@ import { T } from "../../texts.js";
 import { Icon, html, now } from "../../ui.js";
 
 // --- the last runs of a routine as bars: as high as they took long, with a form for what was skipped, missed or failed
-// They are for the eye only: whoever uses this shows the same runs as a list or a table.
+// They are for the eye only: the page that uses them shows the same runs as a list or a table.
 
 /** @typedef {import("../../store.js").Run} Run */
 
