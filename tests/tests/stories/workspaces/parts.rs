@@ -128,7 +128,7 @@ async fn curl_and_wget_continue_a_download() {
     let header = format!("Authorization: Bearer {}", world.fresh("ada", Role::User));
     let target_text = target.to_str().unwrap();
     let programs: [(&str, &[&str]); 2] = [
-        ("curl", &["-sSf", "-C", "-", "-H", &header, "-o", target_text, &url]),
+        ("curl", &["-sS", "-C", "-", "-H", &header, "-o", target_text, &url]),
         ("wget", &["-qc", "--header", &header, "-O", target_text, &url]),
     ];
     for (program, arguments) in programs {
