@@ -5,7 +5,7 @@
 import { computed, signal } from "@preact/signals";
 import htm from "htm";
 import { h } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { clock, date, duration, isZone, relative, shortId, time } from "./format.js";
 import { place, setQuery } from "./router.js";
 import { serverNow } from "./session.js";
@@ -244,7 +244,8 @@ export function Confirm({ title, note, field, isOptional = false, yes, no, onYes
  */
 export function Dialog({ title, onClose, isQuestion = false, children }) {
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
-  useEffect(() => {
+  // Before the next key, which is for the dialog.
+  useLayoutEffect(() => {
     const element = dialog.current;
     element?.showModal();
     // What had the focus gets it back only from a dialog that is closed before it is removed.
