@@ -51,7 +51,8 @@ def main() -> None:
     db.create_function("octet_length", 1, lambda value: len(value.encode()) if isinstance(value, str) else len(value or b""), deterministic=True)
     db.row_factory = sqlite3.Row
     template = dict(db.execute("SELECT * FROM jobs WHERE state = 'completed'").fetchone())
-    names = list(template)
+    # Without generated columns.
+    names = [row["name"] for row in db.execute("PRAGMA table_info(jobs)")]
     # Just before the finished job.
     begin = int.from_bytes(template["id"][:6], "big") - jobs
     insert = f"INSERT INTO jobs ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
