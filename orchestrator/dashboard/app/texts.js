@@ -788,7 +788,7 @@ export const T = {
       day: "Day (UTC)", user: "User", routine: "Routine", model: "Model", calls: "Calls", input: "Input", output: "Output", cacheRead: "Cache read", cacheWrite: "Cache written", cost: "Cost",
     },
     dearest: "Dearest jobs",
-    noJobs: "No jobs in this range.",
+    noJobs: "No job in this range had a cost.",
   },
   settings: {
     title: "Settings",

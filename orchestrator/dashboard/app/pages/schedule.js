@@ -84,7 +84,7 @@ function Cell({ hours, of, name }) {
   const plan = new URLSearchParams(place.value.query);
   plan.set("hour", iso(from));
   return html`
-    <td class=${from <= present && present < to ? "now" : ""}>
+    <td class=${from <= present && present < to ? "present" : ""}>
       ${worst && html`<a class="hour ${worst}" href=${runsPath} title=${`${name}: ${words({ ...hour, planned: 0 })}`}>
         <span class="hidden">${name}: ${words({ ...hour, planned: 0 })}</span><span aria-hidden="true"><${Icon} name=${iconOf(worst)} />${ran}</span></a>`}
       ${hour.planned > 0 && html`<a class="hour planned" href=${`/routines/schedule?${plan}`} title=${`${name}: ${words({ statuses: {}, planned: hour.planned })}`}>
