@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
-import { after, before } from "node:test";
+import { after, afterEach, before } from "node:test";
 
 const require = createRequire(`${process.env.BROWSER_NODE_DIRECTORY ?? import.meta.dirname}/package.json`);
 const { chromium } = require("playwright-core");
@@ -16,14 +16,21 @@ const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", 
 const SLACK = 3;
 
 let browser;
+let contexts = [];
 before(async () => {
   browser = await chromium.launch({ executablePath: process.env.GANTRY_TEST_CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
 });
 after(() => browser?.close());
+afterEach(async () => {
+  // What a failed test has left would slow the next one down.
+  await Promise.all(contexts.map((context) => context.close()));
+  contexts = [];
+});
 
 /** A context with a session at a server. */
 export async function session(at = base) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
+  contexts.push(context);
   context.setDefaultTimeout(60_000);
   // The longest task since the last look.
   await context.addInitScript(() => {

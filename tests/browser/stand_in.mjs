@@ -36,19 +36,26 @@ export async function startStandIn(target, { job, last, others, user }) {
     write(instances, message(cursor, kind, { v: 1, cursor, at: new Date().toISOString(), user_id: user, job_id: others[cursor % others.length], kind, data }));
   }
 
-  /** A message of the job, with the time when it was sent. */
+  /** A message of the job, with the time when it is sent. */
+  function messageOfJob(seq) {
+    const data = { role: "assistant", content: `sent=${Date.now()} ${"x".repeat(300)}` };
+    return { v: 1, seq, at: new Date().toISOString(), attempt: 1, kind: "message", data };
+  }
+
   function sendOfJob() {
     [seq, cursor] = [seq + 1, cursor + 1];
-    const data = { role: "assistant", content: `sent=${Date.now()} ${"x".repeat(300)}` };
-    const event = { v: 1, seq, at: new Date().toISOString(), attempt: 1, kind: "message", data };
+    const event = messageOfJob(seq);
     write(details, message(seq, "message", event));
     // Where one stream has both.
     write([...instances].filter((stream) => stream.hasJob), message(cursor, "message", { ...event, cursor, user_id: user, job_id: job }));
   }
 
+  let tickedAt = performance.now();
   const ticker = setInterval(() => {
-    for (owed += (rate * TICK_MS) / 1_000; owed >= 1; owed -= 1) {
-      (sent += 1) % 2 === 0 ? sendOfInstance() : sendOfJob();
+    const now = performance.now();
+    owed += (rate * (now - tickedAt)) / 1_000;
+    for (tickedAt = now; owed >= 1; owed -= 1) {
+      (sent += 1) % 4 === 0 ? sendOfInstance() : sendOfJob();
     }
   }, TICK_MS);
   const heart = setInterval(() => write([...instances, ...details], ": alive\n\n"), HEARTBEAT_MS);
@@ -60,6 +67,8 @@ export async function startStandIn(target, { job, last, others, user }) {
     response.writeHead(200, STREAM);
     response.hasJob = url.searchParams.get("job") === job;
     if (isInstance) response.write(`id: ${cursor}\n\n`);
+    // What was sent before the reader came.
+    else for (let next = Number(url.searchParams.get("after")) + 1; next <= seq; next += 1) response.write(message(next, "message", messageOfJob(next)));
     streams.add(response);
     response.on("close", () => streams.delete(response));
   }
@@ -97,7 +106,7 @@ export async function startStandIn(target, { job, last, others, user }) {
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   return {
     url: `http://127.0.0.1:${server.address().port}`,
-    /** Events a second from now on: half of them of the installation, half of the job. */
+    /** Events a second from now on: one of four is of the installation, the others are of the job. */
     setRate: (perSecond) => void ([rate, owed] = [perSecond, 0]),
     /** The last event of the job. */
     lastSeq: () => seq,
