@@ -81,7 +81,7 @@ export GANTRY_TEST_CODES
 only=("$@")
 [ "$#" -gt 0 ] || only=("${ALL[@]}")
 for story in "${only[@]}"; do
-  node --test "$here/stories/$story.test.mjs"
+  node --test --test-timeout=300000 "$here/stories/$story.test.mjs"
 done
 if [ "$#" -gt 0 ]; then exit; fi
 
@@ -97,7 +97,7 @@ stop
 read -r GANTRY_TEST_LONG_JOB GANTRY_TEST_LARGE_JOB <<<"$(python3 "$here/seed.py" "$GANTRY_DATA_DIR/gantry.db" 1000 10000 2600)"
 export GANTRY_TEST_LONG_JOB GANTRY_TEST_LARGE_JOB
 start
-node --test "$here/budgets.test.mjs"
+node --test --test-timeout=600000 "$here/budgets.test.mjs"
 
 echo "--- budgets while events arrive"
-node --test "$here/budgets_live.test.mjs"
+node --test --test-timeout=600000 "$here/budgets_live.test.mjs"
