@@ -76,14 +76,18 @@ test("a list of 1,000 jobs scrolls and filters without long tasks", async (t) =>
   }
   await page.evaluate(() => (window.longest = 0));
   for (let step = 0; step < 20; step += 1) await page.mouse.wheel(0, 2_000);
+  await page.waitForFunction(() => scrollY > 30_000);
+  // A long task is reported after it has ended.
+  await page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 200)));
   within(t, "longest task while scrolling", await page.evaluate(() => window.longest), 50);
-  const answered = page.waitForResponse((response) => /\/api\/jobs\?.*q=Seeded/.test(response.url()));
+  // Scrolls up to the field.
   await page.getByLabel("Text").fill("Seeded job 777");
-  await page.keyboard.press("Enter");
-  await (await answered).finished();
-  // The time of the search is the server's.
-  const ms = await timed(() => page.getByRole("link", { name: "Seeded job 777", exact: true }).waitFor());
-  within(t, "a filter, after its answer", ms, 150);
+  const ms = await timed(async () => {
+    await page.keyboard.press("Enter");
+    await page.getByRole("link", { name: "Seeded job 777", exact: true }).waitFor();
+  });
+  // 150 ms of the page, and as much for the search.
+  within(t, "a filter", ms, 300);
   await context.close();
 });
 
