@@ -1,10 +1,13 @@
 // Parts that several pages share and the first one does not need: tabs, tables, facts, questions before an action, filters in the URL.
 
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { setQuery } from "./router.js";
 import { serverNow, who } from "./session.js";
 import { T } from "./texts.js";
 import { Confirm, Time, html } from "./ui.js";
+
+/** As in `app.css`. */
+const NARROW = "(max-width: 45rem)";
 
 /** @param {{ name: any, children?: any }} props */
 export const Fact = ({ name, children }) => html`<div><dt>${name}</dt><dd>${children}</dd></div>`;
@@ -28,6 +31,23 @@ export const Added = ({ count, show }) => html`
   <p class="added-items">${count > 0 && html`<button type="button" onClick=${show}>${T.jobs.added(count)}</button>`}</p>
 `;
 
+/** A bar of what is used of a limit. @param {{ name: string, used: number, limit: number, text: string }} props */
+export const Meter = ({ name, used, limit, text }) => html`
+  <span class="meter"><span class="note">${name}</span> <meter min="0" max=${limit} value=${Math.min(used, limit)} aria-label=${name}></meter> <span class="number">${text}</span></span>
+`;
+
+/** Whether the window is as narrow as that of a phone. */
+export function useNarrow() {
+  const [isNarrow, setIsNarrow] = useState(() => matchMedia(NARROW).matches);
+  useEffect(() => {
+    const list = matchMedia(NARROW);
+    const update = () => setIsNarrow(list.matches);
+    list.addEventListener("change", update);
+    return () => list.removeEventListener("change", update);
+  }, []);
+  return isNarrow;
+}
+
 /** Does one thing at a time, and keeps why it failed. */
 export function useDoing() {
   const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
@@ -44,7 +64,7 @@ export function useDoing() {
  * A button that asks before it does something. `children` follow its name.
  * @param {{ name: string, title: string, note?: string, isDisabled?: boolean, look?: string, onYes: () => void, children?: any }} props
  */
-export function Ask({ name, title, note, isDisabled = false, look, onYes, children }) {
+export function ConfirmButton({ name, title, note, isDisabled = false, look, onYes, children }) {
   const [isAsking, setIsAsking] = useState(false);
   return html`
     <button type="button" class=${look} disabled=${isDisabled} onClick=${() => setIsAsking(true)}>${name}${children}</button>
@@ -75,7 +95,7 @@ export const Choice = ({ name, filter, given = "", words }) => html`
 `;
 
 /** The user, for admins, and the button that removes all filters. @param {{ given: Record<string, string>, names: string[] }} props */
-export const Rest = ({ given, names }) => html`
+export const UserAndClear = ({ given, names }) => html`
   ${who.value?.role === "admin" && html`<label>${T.jobs.user} <input value=${given["user"] ?? ""} spellcheck=${false} onChange=${change("user")} /></label>`}
   ${Object.keys(given).length > 0 && html`
     <button type="button" class="link" onClick=${() => setQuery(Object.fromEntries(names.map((name) => [name, null])))}>${T.jobs.clear}</button>`}

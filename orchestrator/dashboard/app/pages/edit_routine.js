@@ -5,7 +5,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get, newIntent, patch, post } from "../api.js";
 import { position } from "../live.js";
-import { Ask, Table, Tabs } from "../parts.js";
+import { ConfirmButton, Table, Tabs } from "../parts.js";
 import { go, place } from "../router.js";
 import { drafts, who } from "../session.js";
 import { putRoutine } from "../store.js";
@@ -178,7 +178,7 @@ function Editor({ id, name, start, options, onDiscard }) {
       ${saving.error && html`<${Refused} error=${saving.error} isJson=${isJson} />`}
       ${saving.clash && html`<${Clash} theirs=${saving.clash.definition} mine=${definition} base=${base} isBusy=${saving.isBusy} onSave=${saving.saveOnTop} onTake=${saving.take} />`}
       <p class="line"><button type="submit" disabled=${saving.isBusy || !isReadable}>${saving.isBusy ? T.editRoutine.busy : id ? T.editRoutine.save : T.editRoutine.create}</button>
-        ${isChanged && html`<${Ask} name=${T.editRoutine.discard} title=${T.editRoutine.discardQuestion} onYes=${() => (drafts.remove(name), onDiscard())} />`}</p>
+        ${isChanged && html`<${ConfirmButton} name=${T.editRoutine.discard} title=${T.editRoutine.discardQuestion} onYes=${() => (drafts.remove(name), onDiscard())} />`}</p>
     </form>
   `;
 }

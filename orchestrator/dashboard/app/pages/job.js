@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, get, newIntent, post, remove } from "../api.js";
 import { cost, duration, tokens } from "../format.js";
 import { position, positioned } from "../live.js";
-import { Tabs, useDoing } from "../parts.js";
+import { Meter, Tabs, useDoing } from "../parts.js";
 import { go, place } from "../router.js";
 import { useSending } from "../sending.js";
 import { generation, who } from "../session.js";
@@ -92,11 +92,6 @@ async function read(id, signal) {
 
 /** When its clock stopped: a job that waits for a person is not finished. @param {Job} job */
 const stoppedAt = (job) => (job.state === "in_progress" ? null : job.finished_at ?? job.last_activity_at ?? null);
-
-/** A bar of what is used of a limit. @param {{ name: string, used: number, limit: number, text: string }} props */
-const Meter = ({ name, used, limit, text }) => html`
-  <span class="meter"><span class="note">${name}</span> <meter min="0" max=${limit} value=${Math.min(used, limit)} aria-label=${name}></meter> <span class="number">${text}</span></span>
-`;
 
 /** @param {{ job: Job }} props */
 function Meters({ job }) {

@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get, post } from "../api.js";
 import { bind, bindRows } from "../keys.js";
 import { position, positioned } from "../live.js";
-import { Choice, Period, Rest, change, commandOf, filtersOf } from "../parts.js";
+import { Choice, Period, UserAndClear, change, commandOf, filtersOf } from "../parts.js";
 import { place } from "../router.js";
 import { generation, who } from "../session.js";
 import { FINISHED, jobs, resyncs } from "../store.js";
@@ -88,7 +88,7 @@ function Filters({ given }) {
       <label>${T.jobs.label} <input value=${given["label"] ?? ""} placeholder="team:a" spellcheck=${false} onChange=${change("label")} /></label>
       <label>${T.jobs.text} <input type="search" value=${given["q"] ?? ""} onChange=${change("q")} /></label>
       <${Period} name=${T.jobs.from} given=${given} />
-      <${Rest} given=${given} names=${FILTERS} />
+      <${UserAndClear} given=${given} names=${FILTERS} />
       <${OtherFilters} given=${given} />
     </div>
   `;

@@ -6,7 +6,7 @@ import { ApiError, get } from "../api.js";
 import { cost, tokens } from "../format.js";
 import { bindRows } from "../keys.js";
 import { position, positioned } from "../live.js";
-import { Fact, Table } from "../parts.js";
+import { Fact, Meter, Table } from "../parts.js";
 import { go, place } from "../router.js";
 import { generation, who } from "../session.js";
 import { putRoutine, putRun, resyncs, routines, runs } from "../store.js";
@@ -45,10 +45,6 @@ const plain = (value) => (typeof value === "string" ? value : JSON.stringify(val
 /** The values of an object that are set, but for those that are shown otherwise. @param {{ of: Record<string, any>, but?: string[] }} props */
 const Facts = ({ of, but = [] }) => Object.entries(of).filter(([name, value]) => !but.includes(name) && value !== null && value !== undefined && value !== "")
   .map(([name, value]) => html`<${Fact} key=${name} name=${name.replaceAll("_", " ")}><${Text}>${name.endsWith("_seconds") && Number(value) > 0 ? interval(value) : plain(value)}<//><//>`);
-
-/** @param {{ name: string, used: number, limit: number, text: string }} props */
-const Meter = ({ name, used, limit, text }) => html`
-  <span class="meter"><span class="note">${name}</span> <meter min="0" max=${limit} value=${Math.min(used, limit)} aria-label=${name}></meter> <span class="number">${text}</span></span>`;
 
 /** How much of the budget of the period is used. @param {{ routine: Routine }} props */
 function Budget({ routine }) {

@@ -5,7 +5,7 @@ import { get } from "../api.js";
 import { isZone, relative, time } from "../format.js";
 import { bindRows } from "../keys.js";
 import { position, positioned } from "../live.js";
-import { Added, Choice, Rest, change, commandOf, filtersOf } from "../parts.js";
+import { Added, Choice, UserAndClear, change, commandOf, filtersOf } from "../parts.js";
 import { place } from "../router.js";
 import { generation, who } from "../session.js";
 import { putRoutine, putRun, resyncs, routines, runs } from "../store.js";
@@ -98,7 +98,7 @@ function Filters({ given }) {
       <${Choice} name=${T.routines.status} filter="status" given=${given["status"]} words=${T.routines.statuses} />
       <${Choice} name=${T.routines.trigger} filter="trigger" given=${given["trigger"]} words=${T.routine.triggers} />
       <label>${T.jobs.text} <input type="search" value=${given["q"] ?? ""} onChange=${change("q")} /></label>
-      <${Rest} given=${given} names=${FILTERS} />
+      <${UserAndClear} given=${given} names=${FILTERS} />
     </div>
   `;
 }

@@ -5,7 +5,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { get, post } from "../api.js";
 import { cost, tokens } from "../format.js";
 import { position, positioned } from "../live.js";
-import { Ask, Fact, useDoing } from "../parts.js";
+import { ConfirmButton, Fact, useDoing } from "../parts.js";
 import { place } from "../router.js";
 import { generation, who } from "../session.js";
 import { putRun, resyncs, runs } from "../store.js";
@@ -102,7 +102,7 @@ function Cancel({ run, again }) {
   // Whether it worked or another one was faster: show what the run is now.
   const work = () => post("/api/runs/{id}/cancel", { path: { id: run.id } }).finally(again);
   return html`
-    ${!isOver(run) && html`<${Ask} name=${T.run.cancel} title=${T.run.cancelQuestion} note=${T.run.cancelNote} isDisabled=${doing.isBusy} onYes=${() => doing.run(work)} />`}
+    ${!isOver(run) && html`<${ConfirmButton} name=${T.run.cancel} title=${T.run.cancelQuestion} note=${T.run.cancelNote} isDisabled=${doing.isBusy} onYes=${() => doing.run(work)} />`}
     <${Problem} error=${doing.error} />
   `;
 }

@@ -5,7 +5,7 @@ import { get } from "../api.js";
 import { cost, tokens } from "../format.js";
 import { bindRows } from "../keys.js";
 import { position, positioned } from "../live.js";
-import { Added, Choice, Period, Rest, change, commandOf } from "../parts.js";
+import { Added, Choice, Period, UserAndClear, change, commandOf } from "../parts.js";
 import { place } from "../router.js";
 import { generation, who } from "../session.js";
 import { putRun, resyncs, runs } from "../store.js";
@@ -72,7 +72,7 @@ function Filters({ given, name }) {
       <label>${T.job.reason} <input type="search" value=${given["reason"] ?? ""} placeholder="overlap" spellcheck=${false} onChange=${change("reason")} /></label>
       <${Period} name=${T.runs.since} given=${given} />
       ${routine && html`<span>${T.runs.routine}: <a href=${`/routines/${routine}`}><bdi dir="auto">${name ?? routine}</bdi></a></span>`}
-      <${Rest} given=${given} names=${Object.keys(FILTERS)} />
+      <${UserAndClear} given=${given} names=${Object.keys(FILTERS)} />
     </div>
   `;
 }

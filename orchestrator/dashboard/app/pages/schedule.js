@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../api.js";
 import { clock } from "../format.js";
 import { bindRows } from "../keys.js";
+import { useNarrow } from "../parts.js";
 import { place, setQuery } from "../router.js";
 import { generation, serverNow, who } from "../session.js";
 import { resyncs, routines, runs } from "../store.js";
@@ -26,7 +27,6 @@ const HORIZON_MS = 8 * 24 * HOUR - 60_000;
 const LIST = 200;
 /** What decides the colour of an hour, the worst first. */
 const WORST = /** @type {const} */ (["failed", "missed", "attention", "skipped", "running", "queued", "ok"]);
-const NARROW = matchMedia("(max-width: 45rem)");
 const DAYS = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" });
 
 /** @param {number} ms */
@@ -93,21 +93,11 @@ function Cell({ hours, of, name }) {
   `;
 }
 
-function useIsNarrow() {
-  const [isNarrow, setIsNarrow] = useState(NARROW.matches);
-  useEffect(() => {
-    const onChange = () => setIsNarrow(NARROW.matches);
-    NARROW.addEventListener("change", onChange);
-    return () => NARROW.removeEventListener("change", onChange);
-  }, []);
-  return isNarrow;
-}
-
 const two = (/** @type {number} */ hour) => String(hour).padStart(2, "0");
 
 /** Days are rows where there is room for 24 columns, else columns. @param {{ grid: ReturnType<typeof gridOf>, of: Map<number, Hour> }} props */
 function Grid({ grid: { days }, of }) {
-  const isNarrow = useIsNarrow();
+  const isNarrow = useNarrow();
   const today = Math.floor(wall(serverNow(), zone.value) / (24 * HOUR)) * 24 * HOUR;
   const dayName = (/** @type {number} */ day) => DAYS.format(day).replace(",", "");
   const cell = (/** @type {(typeof days)[number]} */ { day, hours }, /** @type {number} */ hour) => html`<${Cell} key=${`${day} ${hour}`} hours=${hours[hour] ?? []} of=${of} name=${`${dayName(day)} ${two(hour)}:00`} />`;

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../api.js";
-import { Period, Rest, Table, change, commandOf, filtersOf } from "../../parts.js";
+import { Period, UserAndClear, Table, change, commandOf, filtersOf } from "../../parts.js";
 import { place } from "../../router.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
@@ -28,7 +28,7 @@ function Filters({ given, actions }) {
       <datalist id="actions">${actions.map((name) => html`<option key=${name} value=${name}></option>`)}</datalist>
       <label>${T.audit.job} <input value=${given["job"] ?? ""} spellcheck=${false} onChange=${change("job")} /></label>
       <${Period} name=${T.audit.at} given=${given} />
-      <${Rest} given=${given} names=${FILTERS} />
+      <${UserAndClear} given=${given} names=${FILTERS} />
     </div>
   `;
 }

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import { ApiError, get, post } from "../../api.js";
-import { Ask, useDoing } from "../../parts.js";
+import { ConfirmButton, useDoing } from "../../parts.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
 import { Copy, CopyAs, Empty, Icon, Problem, Text, Time, announce, html, useLoad } from "../../ui.js";
@@ -81,7 +81,7 @@ function Approve({ server, tool, again }) {
   });
   return html`
     <${Problem} error=${error} />
-    <${Ask} name=${T.mcp.approve} title=${T.mcp.question(tool.name)} note=${T.mcp.questionNote} isDisabled=${isBusy} onYes=${approve}><span class="hidden">: <${Text}>${tool.name}<//></span><//>
+    <${ConfirmButton} name=${T.mcp.approve} title=${T.mcp.question(tool.name)} note=${T.mcp.questionNote} isDisabled=${isBusy} onYes=${approve}><span class="hidden">: <${Text}>${tool.name}<//></span><//>
   `;
 }
 

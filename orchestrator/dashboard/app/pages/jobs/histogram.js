@@ -1,9 +1,8 @@
 // The jobs of the last 24 hours as bars, an hour each (two where there is little room). A bar leads to the jobs of its time.
 
-import { useEffect, useState } from "preact/hooks";
 import { get } from "../../api.js";
 import { clock } from "../../format.js";
-import { stamp } from "../../parts.js";
+import { stamp, useNarrow } from "../../parts.js";
 import { generation, serverNow } from "../../session.js";
 import { STATES, T } from "../../texts.js";
 import { Text, html, now, useLoad, zone } from "../../ui.js";
@@ -15,7 +14,6 @@ const HOUR_MS = 3_600_000;
 const HOURS = 24;
 /** The height of the highest bar, in units of the drawing. */
 const HEIGHT = 40;
-const NARROW = "(max-width: 45rem)";
 
 /** The first whole hour of the last 24. @param {number} at in milliseconds */
 export const beginOf = (at) => Math.ceil((at - HOURS * HOUR_MS) / HOUR_MS) * HOUR_MS;
@@ -61,17 +59,6 @@ function Drawing({ bin, most }) {
       })}
     </svg>
   `;
-}
-
-function useNarrow() {
-  const [isNarrow, setIsNarrow] = useState(() => matchMedia(NARROW).matches);
-  useEffect(() => {
-    const list = matchMedia(NARROW);
-    const update = () => setIsNarrow(list.matches);
-    list.addEventListener("change", update);
-    return () => list.removeEventListener("change", update);
-  }, []);
-  return isNarrow;
 }
 
 /** `read` changes when the list is read again. @param {{ given: Record<string, string>, read: unknown, link: (changes: Record<string, string | null>) => string }} props */

@@ -3,7 +3,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { get, remove } from "../../api.js";
 import { bytes, shortId } from "../../format.js";
-import { Ask, Table, Tabs } from "../../parts.js";
+import { ConfirmButton, Table, Tabs } from "../../parts.js";
 import { go, place } from "../../router.js";
 import { useSending } from "../../sending.js";
 import { drafts, generation } from "../../session.js";
@@ -96,7 +96,7 @@ function Delete({ document: { path, version }, again, onChange }) {
     go("/memory");
   }
   return html`
-    <${Ask} name=${T.memory.remove} title=${T.memory.removeQuestion} note=${T.memory.removeNote} look="danger" onYes=${run} />
+    <${ConfirmButton} name=${T.memory.remove} title=${T.memory.removeQuestion} note=${T.memory.removeNote} look="danger" onYes=${run} />
     ${error && html`<p class="failure" role="alert"><${Text}>${isClash(error) ? T.memory.removeClash : error.message}<//></p>`}
   `;
 }

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get, put } from "../../api.js";
-import { Ask } from "../../parts.js";
+import { ConfirmButton } from "../../parts.js";
 import { go, place } from "../../router.js";
 import { drafts } from "../../session.js";
 import { T } from "../../texts.js";
@@ -211,7 +211,7 @@ export function Edit({ path, document, onChange }) {
       <${Problem} error=${error} />
       <p class="line">${isBehind ? html`<button type="button" disabled=${isBusy} onClick=${() => save(stored?.version ?? null)}>${stored ? T.memory.saveMine(stored.version) : T.memory.saveNew}</button>`
         : html`<button type="submit" disabled=${isBusy || !isChanged}>${isBusy ? T.memory.saving : T.memory.save}</button>`}
-        ${(isChanged || isBehind) && html`<${Ask} name=${T.memory.discard} title=${T.memory.discardQuestion} note=${T.memory.discardNote} isDisabled=${isBusy} onYes=${leave} />`}</p>
+        ${(isChanged || isBehind) && html`<${ConfirmButton} name=${T.memory.discard} title=${T.memory.discardQuestion} note=${T.memory.discardNote} isDisabled=${isBusy} onYes=${leave} />`}</p>
     </form>
   `;
 }

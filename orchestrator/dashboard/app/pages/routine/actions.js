@@ -3,7 +3,7 @@
 import { useRef, useState } from "preact/hooks";
 import { ApiError, newIntent, post, remove } from "../../api.js";
 import { position } from "../../live.js";
-import { Ask, useDoing } from "../../parts.js";
+import { ConfirmButton, useDoing } from "../../parts.js";
 import { putRoutine, putRun, routines } from "../../store.js";
 import { T } from "../../texts.js";
 import { Problem, Text, announce, html } from "../../ui.js";
@@ -51,7 +51,7 @@ function Remove({ routine: { id }, doing, onRemoved }) {
     onRemoved();
   };
   return html`
-    <${Ask} name=${T.routine.remove} title=${T.routine.removeQuestion} note=${T.routine.removeNote} isDisabled=${doing.isBusy} onYes=${() => doing.run(work)} />
+    <${ConfirmButton} name=${T.routine.remove} title=${T.routine.removeQuestion} note=${T.routine.removeNote} isDisabled=${doing.isBusy} onYes=${() => doing.run(work)} />
   `;
 }
 
