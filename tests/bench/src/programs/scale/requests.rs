@@ -69,6 +69,7 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Everyone, "/api/jobs/{job}/prompts"),
     (For::Everyone, "/api/jobs/{job}/actions"),
     (For::Everyone, "/api/jobs/{job}/llm-calls"),
+    (For::Users, "/api/jobs/{job}/llm-calls/{call}/request"),
     (For::Everyone, "/api/routines"),
     (For::Everyone, "/api/routines?limit=200"),
     (For::Everyone, "/api/routines?cursor={middle}"),
@@ -125,6 +126,7 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Everyone, "/api/events?limit=200"),
     (For::Everyone, "/api/events?after=1000&limit=200"),
     (For::Everyone, "/api/events?kind=run"),
+    (For::Everyone, "/api/events?job={job}&limit=200"),
     (For::Everyone, "/api/chat/threads"),
     (For::Everyone, "/api/chat/threads?limit=200"),
     (For::Everyone, "/api/chat/threads?cursor={middle}"),
@@ -132,6 +134,7 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Everyone, "/api/chat/threads?id={thread_end}"),
     (For::Everyone, "/api/chat/threads/{thread}"),
     (For::Everyone, "/api/chat/threads/{thread}/actions"),
+    (For::Everyone, "/api/chat/threads/{thread}/llm-calls"),
     (For::Everyone, "/api/gates"),
     (For::Everyone, "/api/gates?state=approved,denied"),
     (For::Everyone, "/api/gates?state=pending"),
@@ -153,8 +156,17 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Everyone, "/api/usage?by=day"),
     (For::Everyone, "/api/usage?by=job"),
     (For::Everyone, "/api/usage?by=job&cursor={middle}"),
+    (For::Everyone, "/api/usage?by=job&sort=cost"),
+    (For::Users, "/api/usage?by=job&sort=cost&cursor={middle}"),
     (For::Users, "/api/usage?by=model"),
+    (For::Users, "/api/usage?by=day,model&since={week_date}"),
+    (For::Users, "/api/usage?by=routine"),
+    (For::Users, "/api/usage?by=routine,model&sort=cost"),
+    (For::Users, "/api/usage?by=label:team"),
+    (For::Users, "/api/usage?by=user"),
     (For::Admins, "/api/usage?by=day&user=user001"),
+    (For::Admins, "/api/usage?by=routine&user=user001"),
+    (For::Admins, "/api/usage?by=label:team&user=user001"),
     (For::Admins, "/api/audit"),
     (For::Admins, "/api/audit?limit=200"),
     (For::Admins, "/api/audit?cursor={middle}"),
@@ -169,6 +181,7 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Admins, "/api/admin/tool-policy"),
     (For::Admins, "/api/admin/mcp"),
     (For::Admins, "/metrics"),
+    (For::Everyone, "/api/status"),
     (For::Everyone, "/readyz"),
     (For::Everyone, "/healthz"),
 ];
@@ -268,6 +281,13 @@ impl Known {
                 known.push(("{day}".to_owned(), format!("{day}T00:00:00Z")));
                 let week = day.parse::<NaiveDate>()? - Days::new(6);
                 known.push(("{week}".to_owned(), format!("{week}T00:00:00Z")));
+                known.push(("{week_date}".to_owned(), week.to_string()));
+            }
+        }
+        if let Some((_, job)) = known.iter().find(|(name, _)| name == "{job}") {
+            let calls = caller.json(&format!("/api/jobs/{job}/llm-calls?limit=1")).await?;
+            if let Some(call) = calls["items"][0]["call_id"].as_str() {
+                known.push(("{call}".to_owned(), call.to_owned()));
             }
         }
         Ok(Self(known))
