@@ -8,7 +8,7 @@ here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 gantry="$(realpath "${1:?the gantry binary}")"
 shift
 # In this order: the first job of the user is one of the stories of jobs, and the last ones look at pages that are not empty.
-readonly ALL=(session jobs files shell chat routines memory usage settings now palette admin accessibility)
+readonly ALL=(session jobs demo files shell chat routines memory usage settings now palette admin accessibility)
 dashboard="$here/../../orchestrator/dashboard"
 tools="${BROWSER_NODE_DIRECTORY:?a directory in which npm installed package.json}/node_modules/.bin"
 work="$(mktemp -d)"
