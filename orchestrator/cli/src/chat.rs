@@ -34,9 +34,9 @@ pub struct ChatArgs {
 #[derive(Debug, Subcommand)]
 pub(super) enum ChatCommand {
     /// List the tool calls of a thread, oldest first, also of one that was deleted
-    Actions(threads::ActionsArgs),
+    Actions(threads::CallsArgs),
     /// List the model calls of a thread, oldest first, also of one that was deleted
-    LlmCalls(threads::LlmCallsArgs),
+    LlmCalls(threads::CallsArgs),
     /// List your threads, newest first
     Threads(threads::ListArgs),
     /// Stop the turn in progress of a thread

@@ -2,7 +2,7 @@
 //!
 //! Owns what "ready" means. Never probes the engine by itself: it takes what the prober has published.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use base::clock::Clock;
 use chrono::{DateTime, Utc};
@@ -16,6 +16,8 @@ use workspace::FreeSpace;
 
 use crate::Sandbox;
 
+/// How often the event is stored at most: each reader of events hears of it, and free space may waver about its limit.
+const INTERVAL: Duration = Duration::from_secs(10);
 const DISK_FULL: &str = "disk_full";
 const MODEL_UNAVAILABLE: &str = "model_unavailable";
 
@@ -92,12 +94,13 @@ pub struct ReadinessWatch {
 impl ReadinessWatch {
     /// Looks at each tick until `drain` fires. Costs no statement while nothing changes.
     pub async fn run(self, tick: Arc<Notify>, drain: CancellationToken) {
-        let mut seen = None;
+        let (mut seen, mut next_at) = (None, self.clock.monotonic());
         loop {
             // Before the first probe has ended nothing is known.
             let state = self.readiness.sandbox.published().map(|sandbox| self.readiness.of(&sandbox));
-            if state.is_some() && state != seen {
+            if state.is_some() && state != seen && self.clock.monotonic() >= next_at {
                 seen = self.announce(state).await;
+                next_at = self.clock.monotonic() + INTERVAL;
             }
             tokio::select! {
                 () = drain.cancelled() => return,

@@ -2,6 +2,7 @@
 
 pub mod budget;
 pub mod chat;
+mod expected_version;
 pub mod field_errors;
 pub mod gate;
 pub mod heartbeat;
@@ -13,3 +14,5 @@ pub mod request;
 pub mod routine;
 pub mod settings;
 pub mod transcript;
+
+pub use expected_version::ExpectedVersion;

@@ -1,12 +1,10 @@
 //! Memory: documents of a user, by path. Paths, limits, and the words that a search compares. Pure.
 
-mod expected_version;
 mod path;
 mod query;
 mod snippet;
 mod words;
 
-pub use expected_version::ExpectedVersion;
 pub use path::{MemoryPath, ModelWrite};
 pub use protocol::limits::MAX_MEMORY_DOCUMENT_BYTES;
 pub use query::{MAX_QUERY_BYTES, MemoryQuery, Phrase};

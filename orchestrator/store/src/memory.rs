@@ -22,9 +22,9 @@ use super::{
     },
     users::user_storage,
 };
-use domain::memory::{
-    ExpectedVersion, IndexOwner, MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MAX_VERSIONS, MemoryPath, appended,
-    index_terms,
+use domain::{
+    ExpectedVersion,
+    memory::{IndexOwner, MAX_DOCUMENTS, MAX_MEMORY_DOCUMENT_BYTES, MAX_VERSIONS, MemoryPath, appended, index_terms},
 };
 
 /// Concurrent writes, one for each user: to split a document of the maximum size into words and to write its index

@@ -63,35 +63,23 @@ pub(super) async fn delete(client: &Client, args: ThreadArgs, output: &mut Outpu
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ActionsArgs {
+pub(crate) struct CallsArgs {
     /// The thread: its key, its id or a part of it, or latest
     thread: String,
     #[command(flatten)]
     page: PageArgs,
 }
 
-pub(super) async fn actions(client: &Client, args: ActionsArgs, output: &mut Output) -> Result<(), CliError> {
+pub(super) async fn actions(client: &Client, args: CallsArgs, output: &mut Output) -> Result<(), CliError> {
     let thread = ids::thread(client, args.thread).await?;
     let path = format!("{}/actions", path(&thread));
     CALLS.print(client, (&path, &[]), &args.page, output).await
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct LlmCallsArgs {
-    /// The thread: its key, its id or a part of it, or latest
-    thread: String,
-    /// Show the newest first
-    #[arg(long)]
-    newest: bool,
-    #[command(flatten)]
-    page: PageArgs,
-}
-
-pub(super) async fn llm_calls(client: &Client, args: LlmCallsArgs, output: &mut Output) -> Result<(), CliError> {
+pub(super) async fn llm_calls(client: &Client, args: CallsArgs, output: &mut Output) -> Result<(), CliError> {
     let thread = ids::thread(client, args.thread).await?;
     let path = format!("{}/llm-calls", path(&thread));
-    let query: Vec<_> = args.newest.then(|| ("newest", "true".to_owned())).into_iter().collect();
-    LLM_CALLS.print(client, (&path, &query), &args.page, output).await
+    LLM_CALLS.print(client, (&path, &[]), &args.page, output).await
 }
 
 const CALLS: List<ThreadActionRecord> = List {

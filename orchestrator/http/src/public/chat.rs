@@ -118,36 +118,21 @@ async fn actions(
     Ok(Json(cursor::page(calls, limit, ToString::to_string)))
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct LlmCallParams {
-    /// `true`: the newest first.
-    #[serde(default)]
-    newest: bool,
-    /// Maximum number of items, 1 to 200; default 50.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<u32>,
-    /// `next_cursor` of the previous page.
-    cursor: Option<String>,
-}
-
 /// Lists a thread's model calls, oldest first.
 ///
 /// `attempt` is the number of the turn. They are kept after the thread is deleted; the thread is then named by its id.
 #[utoipa::path(
     get, path = "/api/chat/threads/{id}/llm-calls", operation_id = "list_thread_model_calls", tag = "chat",
-    params(("id" = String, Path, description = "Thread id, or its key such as `main`."), LlmCallParams),
+    params(("id" = String, Path, description = "Thread id, or its key such as `main`."), PageParams),
     responses((status = 200, body = Page<LlmCallRecord>, description = "A page."))
 )]
 async fn llm_calls(
     State(api): State<PublicApi>,
     Caller(who): Caller,
     ApiPath(id): ApiPath<String>,
-    ApiQuery(params): ApiQuery<LlmCallParams>,
+    ApiQuery(params): ApiQuery<PageParams>,
 ) -> Result<Json<Page<LlmCallRecord>>, ApiError> {
-    let limit = cursor::limit(params.limit)?;
-    let position: Option<CallPosition> = params.cursor.as_deref().map(cursor::read).transpose()?;
+    let (limit, after) = (params.limit()?, params.after::<CallPosition>()?);
     let thread = match named(&id)? {
         ThreadRef::Id(id) => api.store.owner_of_thread_model_calls(id).await?.map(|owner| (id, owner)),
         ThreadRef::Key(_) => None,
@@ -155,11 +140,7 @@ async fn llm_calls(
     let thread = thread_of_calls(&api, &who, &id, thread).await?;
     let _permit = api.read_permit(&who).await?;
     // One more, to know whether there is a next page.
-    let calls = if params.newest {
-        api.store.newest_model_calls(thread, position.as_ref(), limit + 1).await?
-    } else {
-        api.store.model_calls(thread, position.as_ref(), limit + 1).await?
-    };
+    let calls = api.store.model_calls(thread, after.as_ref(), limit + 1).await?;
     Ok(Json(cursor::page(calls, limit, ToString::to_string)))
 }
 

@@ -70,8 +70,8 @@ struct InstanceEventList {
 /// users, others have their own. The stream has no end; `Last-Event-ID` resumes it. A message that has only an id moves the
 /// position and nothing else.
 ///
-/// A `job` event has the job as lists show it, and follows each of its transitions. While a job runs, a stream also has `job`
-/// messages without an id and a `cursor`, at most once in 2 seconds: they are not stored. An event of a job has its `seq`, so
+/// A `job` event has the job as lists show it, and follows each of its transitions. While a job runs, a stream that
+/// asks for the kind `job` also has `job` messages without an id and a `cursor`, at most once in 2 seconds: they are not stored. An event of a job has its `seq`, so
 /// that a reader of `job=ID` can tell that it has all of them.
 ///
 /// Every 15 seconds `event: position` tells how far the stream has got, and the server's time. When events after the requested position were trimmed, or it lies beyond the last event, the
@@ -137,7 +137,7 @@ async fn open_stream(
     let live =
         |owned: OwnedThread| LiveChat::new(api.chats.engine.live().subscribe(&owned.user), Some(owned.thread.id));
     let chat = thread.map(live);
-    let has_jobs = filter.kinds.is_empty() || filter.kinds.contains(&InstanceEventKind::Job);
+    let has_jobs = filter.kinds.contains(&InstanceEventKind::Job);
     let jobs = has_jobs.then(|| LiveJobs::new(api.store.clone(), api.clock.clone(), filter.user.clone()));
     let stored = InstanceReader::open(api.store.clone(), filter, after, message).await?;
     let events = InstanceEvents::new(subscription, stored).with_chat(chat).with_jobs(jobs);

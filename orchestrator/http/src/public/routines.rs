@@ -9,8 +9,8 @@ mod runs;
 use auth::Identity;
 use axum::{
     Json,
-    extract::{DefaultBodyLimit, FromRequestParts, State},
-    http::{HeaderValue, StatusCode, header, request::Parts},
+    extract::{DefaultBodyLimit, State},
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
 use dispatch::{RoutineCaller, RoutineError};
@@ -26,7 +26,9 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     MAX_BODY_BYTES, PublicApi,
-    request::{ApiJson, ApiPath, ApiQuery, AuditedCaller, ClientHeaders, OptionalJson, audited, idempotent},
+    request::{
+        ApiJson, ApiPath, ApiQuery, AuditedCaller, ClientHeaders, IfMatch, OptionalJson, audited, etag, idempotent,
+    },
 };
 use crate::problem::ApiError;
 
@@ -105,28 +107,9 @@ async fn create(
     }
     let key = client.bind(&who.user, "POST /api/routines".to_owned(), body.bytes).await?;
     let (mut saved, is_replayed): (RoutineSaved, bool) = api.routines.create_once(&caller, body.value, key).await?;
-    api.store.set_current_budget_use(std::slice::from_mut(&mut saved.routine), api.clock.now()).await?;
+    saved.routine = with_budget_use(&api, saved.routine).await?;
     let response = (StatusCode::CREATED, [(header::ETAG, etag(saved.routine.rev)?)], Json(saved)).into_response();
     Ok(if is_replayed { idempotent::mark_replayed(response) } else { response })
-}
-
-/// The revision that the caller has seen; none if the header is absent or `*`.
-struct IfMatch(Option<u64>);
-
-impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
-        let Some(value) = parts.headers.get(header::IF_MATCH) else { return Ok(Self(None)) };
-        let malformed = || ApiError::new(ErrorCode::BadRequest, "If-Match must be the ETag of the routine, or *");
-        match value.to_str().map_err(|_| malformed())?.trim() {
-            "*" => Ok(Self(None)),
-            tag => {
-                let digits = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).ok_or_else(malformed)?;
-                Ok(Self(Some(digits.parse().map_err(|_| malformed())?)))
-            }
-        }
-    }
 }
 
 /// Changes a routine.
@@ -158,7 +141,7 @@ async fn patch(
     body: ApiJson<RoutinePatch>,
 ) -> Result<Response, ApiError> {
     let mut saved: RoutineSaved = api.routines.patch(&caller(&who, entry), id, body.value, expected).await?;
-    api.store.set_current_budget_use(std::slice::from_mut(&mut saved.routine), api.clock.now()).await?;
+    saved.routine = with_budget_use(&api, saved.routine).await?;
     Ok(([(header::ETAG, etag(saved.routine.rev)?)], Json(saved)).into_response())
 }
 
@@ -199,7 +182,8 @@ async fn enable(
     AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<RoutineId>,
 ) -> Result<Json<Routine>, ApiError> {
-    Ok(Json(api.routines.set_enabled(&caller(&who, entry), id, Some(true)).await?))
+    let routine = api.routines.set_enabled(&caller(&who, entry), id, Some(true)).await?;
+    Ok(Json(with_budget_use(&api, routine).await?))
 }
 
 /// Disables a routine.
@@ -218,7 +202,8 @@ async fn disable(
     AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<RoutineId>,
 ) -> Result<Json<Routine>, ApiError> {
-    Ok(Json(api.routines.set_enabled(&caller(&who, entry), id, Some(false)).await?))
+    let routine = api.routines.set_enabled(&caller(&who, entry), id, Some(false)).await?;
+    Ok(Json(with_budget_use(&api, routine).await?))
 }
 
 /// Enables or disables a routine.
@@ -238,7 +223,8 @@ async fn toggle(
     AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<RoutineId>,
 ) -> Result<Json<Routine>, ApiError> {
-    Ok(Json(api.routines.set_enabled(&caller(&who, entry), id, None).await?))
+    let routine = api.routines.set_enabled(&caller(&who, entry), id, None).await?;
+    Ok(Json(with_budget_use(&api, routine).await?))
 }
 
 /// Fires a routine manually.
@@ -280,9 +266,10 @@ pub(super) fn caller(who: &Identity, entry: AuditEntry) -> RoutineCaller {
     RoutineCaller { user: who.user.clone(), sees_all: who.role.sees_all(), entry }
 }
 
-/// The `ETag` of a revision.
-pub(super) fn etag(rev: u64) -> Result<HeaderValue, ApiError> {
-    HeaderValue::from_str(&format!("\"{rev}\"")).map_err(ApiError::internal)
+/// A routine with what its runs have used of its budget in the present period.
+pub(super) async fn with_budget_use(api: &PublicApi, mut routine: Routine) -> Result<Routine, ApiError> {
+    api.store.set_current_budget_use(std::slice::from_mut(&mut routine), api.clock.now()).await?;
+    Ok(routine)
 }
 
 impl From<RoutineError> for ApiError {

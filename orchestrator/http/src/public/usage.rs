@@ -71,13 +71,11 @@ async fn usage(
     let (since, until) = (day("since", params.since.as_deref())?, day("until", params.until.as_deref())?);
     let user = filter::user(&who, params.user, "see the usage of other users")?;
     let in_order = params.sort == UsageSort::Group;
-    // Sums over all users read as many rows as a search, on the same connections.
-    let is_search = user.is_none() && !(in_order && groups == [UsageGroup::Job]);
-    let _permit = api.list_permit(&who, is_search).await?;
     let tomorrow = api.clock.now().date_naive().succ_opt().ok_or_else(|| ApiError::internal("date out of range"))?;
     if in_order && groups == [UsageGroup::Day] {
         let before: Option<NaiveDate> = params.cursor.as_deref().map(cursor::read).transpose()?;
-        let before = before.or(until).unwrap_or(tomorrow);
+        let before = before.or(until).unwrap_or(tomorrow).min(tomorrow);
+        let _permit = api.list_permit(&who, user.is_none()).await?;
         let since = since.unwrap_or(NaiveDate::MIN);
         // A page covers `limit` days, with or without usage on each.
         let DayPage { lines, next } = api.store.usage_by_day(user.as_deref(), since, before, limit).await?;
@@ -94,6 +92,7 @@ async fn usage(
     if !query.has_valid_position() {
         return Err(cursor::invalid());
     }
+    let _permit = api.list_permit(&who, query.is_search()).await?;
     Ok(Json(cursor::page(api.store.usage(&query).await?, limit, ToString::to_string)))
 }
 

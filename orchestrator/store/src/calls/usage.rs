@@ -45,8 +45,8 @@ impl Store {
     ) -> Result<DayPage, StoreError> {
         let days = days.min(MAX_DAYS_A_PAGE);
         let first = before.checked_sub_days(Days::new(days.into())).unwrap_or(NaiveDate::MIN).max(since);
-        let rows: Vec<SumRow> =
-            sums_by_day(user, first, before).build_query_as().fetch_all(self.readers_of_sums(user)).await?;
+        let readers = self.readers_of_sums(user.is_none());
+        let rows: Vec<SumRow> = sums_by_day(user, first, before).build_query_as().fetch_all(readers).await?;
         let row_ref = RowRef { table: "daily_usage", id: Uuid::nil() };
         let line = |row: SumRow| {
             let day = row.key.parse().map_err(|_| row_ref.invalid("day"))?;
@@ -57,9 +57,8 @@ impl Store {
         Ok(DayPage { lines, next })
     }
 
-    /// Sums over all users read as many rows as a search.
-    const fn readers_of_sums(&self, user: Option<&str>) -> &Readers {
-        if user.is_some() { &self.read } else { &self.search }
+    const fn readers_of_sums(&self, is_search: bool) -> &Readers {
+        if is_search { &self.search } else { &self.read }
     }
 
     async fn has_usage_between(
@@ -71,7 +70,7 @@ impl Store {
         let mut query = QueryBuilder::<Sqlite>::new("SELECT EXISTS (SELECT 1");
         push_days(&mut query, user, since, Some(until));
         query.push(")");
-        Ok(query.build_query_scalar().fetch_one(self.readers_of_sums(user)).await?)
+        Ok(query.build_query_scalar().fetch_one(self.readers_of_sums(user.is_none())).await?)
     }
 
     /// Total usage since a day.

@@ -1,10 +1,7 @@
 //! Tests of retention: bounded steps, the limit on the size of the records, and deletions that were cut off.
 
 use chrono::DateTime;
-use domain::{
-    job::sample,
-    memory::{ExpectedVersion, MemoryPath},
-};
+use domain::{ExpectedVersion, job::sample, memory::MemoryPath};
 use protocol::{JobId, JobReason, JobState, MemoryAuthor, UserId};
 use sqlx::AssertSqlSafe;
 use tempfile::TempDir;

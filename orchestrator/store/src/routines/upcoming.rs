@@ -76,11 +76,12 @@ impl Store {
         until: DateTime<Utc>,
         limit: u32,
     ) -> Result<ScheduledRoutines, StoreError> {
-        let rows: Vec<Row<ScheduledRow>> = scheduled(user, until, limit).build_query_as().fetch_all(&self.read).await?;
+        let rows: Vec<Row<ScheduledRow>> =
+            scheduled(user, until, limit).build_query_as().fetch_all(&self.search).await?;
         let further: i64 = if rows.len() < limit as usize {
             0
         } else {
-            further(user, until, limit).build_query_scalar().fetch_one(&self.read).await?
+            further(user, until, limit).build_query_scalar().fetch_one(&self.search).await?
         };
         let routines = self.inconsistent.read_each(rows, ScheduledRow::into_routine)?;
         Ok(ScheduledRoutines { routines, further: count(further) })

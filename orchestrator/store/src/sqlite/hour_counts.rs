@@ -19,7 +19,7 @@ const MAX_ROWS: u32 = 200_000;
 /// How the column `created_hour` spells an hour.
 const HOUR: &str = "%Y-%m-%dT%H";
 /// What narrows a count.
-const NARROWER: &str = "user= or a later since=";
+const NARROWER: &str = "a later since=";
 
 /// Which rows are counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Users' settings.
 
-use domain::memory::ExpectedVersion;
+use domain::ExpectedVersion;
 use protocol::{AuditOutcome, UserSettings};
 
 use crate::{

@@ -6,9 +6,12 @@ use secrecy::ExposeSecret as _;
 
 use super::{RoutineCaller, RoutineEditor, RoutineError, stored_routine, zones::ScheduleZone};
 use base::digest;
-use domain::routine::{
-    definition::{DefinitionBounds, apply_patch},
-    secret::RoutineSecret,
+use domain::{
+    ExpectedVersion,
+    routine::{
+        definition::{DefinitionBounds, apply_patch},
+        secret::RoutineSecret,
+    },
 };
 use schedule::canonicalize;
 use store::{RoutineStored, RoutineUpdate};
@@ -23,11 +26,11 @@ impl RoutineEditor {
         caller: &RoutineCaller,
         id: RoutineId,
         patch: RoutinePatch,
-        expected: Option<u64>,
+        expected: Option<ExpectedVersion>,
     ) -> Result<RoutineSaved, RoutineError> {
         for _ in 0..MAX_RETRIES {
             let current = self.get(caller, id).await?;
-            if expected.is_some_and(|rev| rev != current.rev) {
+            if expected.as_ref().is_some_and(|expected| !expected.allows(Some(current.rev))) {
                 return Err(RoutineError::Changed { rev: current.rev });
             }
             match self.patch_once(caller, &current, patch.clone()).await? {

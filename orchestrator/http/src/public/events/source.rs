@@ -55,11 +55,13 @@ impl InstanceEvents {
 
     /// Reads the stored events that come next, and then what follows them.
     async fn read_stored(&mut self, up_to: i64) -> Result<Batch, StoreError> {
-        let Batch { mut messages, next } = self.stored.read(up_to).await?;
-        if next == Next::Wait {
+        // What was stored after jobs were read comes after them.
+        let until = self.held.as_ref().map_or(up_to, |(as_of, _)| up_to.min(*as_of));
+        let Batch { mut messages, next } = self.stored.read(until).await?;
+        if next == Next::Wait && until == up_to {
             self.up_to = None;
         }
-        if self.held.as_ref().is_some_and(|(after, _)| *after <= self.stored.position()) {
+        if self.held.as_ref().is_some_and(|(as_of, _)| *as_of <= self.stored.position()) {
             messages.extend(self.held.take().into_iter().flat_map(|(_, live)| live));
         }
         Ok(Batch { messages, next: Next::Read })

@@ -1,7 +1,7 @@
 //! Filters that several lists have: a part of an id, and names separated by commas such as `state=failed,stuck`, and the user.
 
 use auth::Identity;
-use chrono::{DateTime, DurationRound, TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use domain::id_part::{MIN_ID_DIGITS, id_digits};
 use protocol::ErrorCode;
 
@@ -30,6 +30,7 @@ pub(in crate::public) fn user(who: &Identity, asked: Option<String>, others: &st
 const MAX_HOURS: TimeDelta = TimeDelta::days(8);
 /// The hours that are counted by default.
 const DEFAULT_HOURS: TimeDelta = TimeDelta::hours(24);
+const SECONDS_OF_HOUR: i64 = 3_600;
 
 /// The beginning of the first and the end of the last of the hours that a histogram counts.
 pub(in crate::public) fn hours(
@@ -37,16 +38,17 @@ pub(in crate::public) fn hours(
     until: Option<DateTime<Utc>>,
     now: DateTime<Utc>,
 ) -> Result<(DateTime<Utc>, DateTime<Utc>), ApiError> {
-    let hour = TimeDelta::hours(1);
     let until = until.unwrap_or(now);
     let out_of_range = || ApiError::field("until", "must be a time between the years 1 and 9999");
     let since = since.or_else(|| until.checked_sub_signed(DEFAULT_HOURS)).ok_or_else(out_of_range)?;
     if until < since || until - since > MAX_HOURS {
         return Err(ApiError::field("since", "must be before `until`, by at most 8 days"));
     }
-    let begin = |at: DateTime<Utc>| at.duration_trunc(hour).map_err(|_| out_of_range());
-    let last = begin(until)?;
-    Ok((begin(since)?, if last < until { last + hour } else { last }))
+    let hour = |number| DateTime::from_timestamp(number * SECONDS_OF_HOUR, 0).ok_or_else(out_of_range);
+    let first = since.timestamp().div_euclid(SECONDS_OF_HOUR);
+    let last = until.timestamp().div_euclid(SECONDS_OF_HOUR);
+    let end = if hour(last)? < until { last + 1 } else { last };
+    Ok((hour(first)?, hour(end)?))
 }
 
 /// The values of the names in a parameter, each once; none if the parameter is absent or empty.

@@ -4,7 +4,7 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderValue, header, request::Parts},
 };
-use domain::memory::ExpectedVersion;
+use domain::ExpectedVersion;
 use protocol::ErrorCode;
 
 use crate::problem::ApiError;

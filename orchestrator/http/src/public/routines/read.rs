@@ -15,12 +15,12 @@ use serde::Deserialize;
 use store::RoutineFilter;
 use utoipa::IntoParams;
 
-use super::etag;
+use super::with_budget_use;
 use crate::{
     problem::ApiError,
     public::{
         PublicApi,
-        request::{ApiPath, ApiQuery, Caller, cursor, filter, visible},
+        request::{ApiPath, ApiQuery, Caller, cursor, etag, filter, visible},
     },
 };
 
@@ -105,8 +105,8 @@ pub(super) async fn get(
     Caller(who): Caller,
     ApiPath(id): ApiPath<RoutineId>,
 ) -> Result<Response, ApiError> {
-    let mut routine: Routine = visible(&who, api.store.routine(id).await?, |routine| &routine.user_id)?;
-    api.store.set_current_budget_use(std::slice::from_mut(&mut routine), api.clock.now()).await?;
+    let routine: Routine = visible(&who, api.store.routine(id).await?, |routine| &routine.user_id)?;
+    let routine = with_budget_use(&api, routine).await?;
     Ok(([(header::ETAG, etag(routine.rev)?)], Json(routine)).into_response())
 }
 

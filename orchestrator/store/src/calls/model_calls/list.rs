@@ -3,7 +3,6 @@
 use chrono::{DateTime, Utc};
 use protocol::{CallId, LlmCallRecord, ThreadId, TokenUsage, WorkId};
 use sqlx::FromRow;
-use uuid::Uuid;
 
 use crate::{
     CallPosition, Store, StoreError,
@@ -14,43 +13,17 @@ use crate::{
 };
 
 impl Store {
-    /// The model calls of a job or a run after a position, oldest first, each with its position. One that cannot be read
-    /// is `None`.
+    /// The model calls of a job, a run or a thread after a position, oldest first, each with its position. One that cannot
+    /// be read is `None`.
     pub async fn model_calls(
         &self,
         work: impl Into<WorkId>,
         after: Option<&CallPosition>,
         limit: u32,
     ) -> Result<Vec<(CallPosition, Option<LlmCallRecord>)>, StoreError> {
-        self.model_calls_from(OLDEST, *work.into().as_uuid(), CallPosition::bounds(after), limit).await
-    }
-
-    /// The model calls of a thread before a position, newest first.
-    pub async fn newest_model_calls(
-        &self,
-        thread: ThreadId,
-        before: Option<&CallPosition>,
-        limit: u32,
-    ) -> Result<Vec<(CallPosition, Option<LlmCallRecord>)>, StoreError> {
-        let bounds = before.map_or((i64::MAX, DateTime::UNIX_EPOCH, String::new()), |_| CallPosition::bounds(before));
-        self.model_calls_from(NEWEST, *thread.as_uuid(), bounds, limit).await
-    }
-
-    /// The owner of a thread that has made model calls, also once it is deleted.
-    pub async fn owner_of_thread_model_calls(&self, thread: ThreadId) -> Result<Option<String>, StoreError> {
-        let owner =
-            sqlx::query_scalar("SELECT user_id FROM model_calls WHERE work_id = $1 AND kind = 'thread' LIMIT 1");
-        Ok(owner.bind(thread).fetch_optional(&self.read).await?)
-    }
-
-    async fn model_calls_from(
-        &self,
-        statement: &'static str,
-        work: Uuid,
-        (attempt, at, call_id): (i64, DateTime<Utc>, String),
-        limit: u32,
-    ) -> Result<Vec<(CallPosition, Option<LlmCallRecord>)>, StoreError> {
-        let rows: Vec<Row<CallListRow>> = sqlx::query_as(statement)
+        let work = *work.into().as_uuid();
+        let (attempt, at, call_id) = CallPosition::bounds(after);
+        let rows: Vec<Row<CallListRow>> = sqlx::query_as(CALLS_OF_WORK)
             .bind(work)
             .bind(attempt)
             .bind(at)
@@ -64,21 +37,18 @@ impl Store {
             Ok((position, self.inconsistent.skip(row.into_record(row_ref))?))
         })
     }
+
+    /// The owner of a thread that has made model calls, also once it is deleted.
+    pub async fn owner_of_thread_model_calls(&self, thread: ThreadId) -> Result<Option<String>, StoreError> {
+        let owner =
+            sqlx::query_scalar("SELECT user_id FROM model_calls WHERE work_id = $1 AND kind = 'thread' LIMIT 1");
+        Ok(owner.bind(thread).fetch_optional(&self.read).await?)
+    }
 }
 
-macro_rules! calls_of_work {
-    ($rest:literal) => {
-        concat!(
-            "SELECT attempt, call_id, at, provider, model, input_tokens, output_tokens, cache_read_tokens, \
-             cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error FROM model_calls WHERE work_id = $1 ",
-            $rest
-        )
-    };
-}
-
-const OLDEST: &str = calls_of_work!("AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5");
-const NEWEST: &str =
-    calls_of_work!("AND (attempt, at, call_id) < ($2, $3, $4) ORDER BY attempt DESC, at DESC, call_id DESC LIMIT $5");
+const CALLS_OF_WORK: &str = "SELECT attempt, call_id, at, provider, model, input_tokens, output_tokens, cache_read_tokens, \
+     cache_write_tokens, cost_micro_usd, duration_ms, finish_reason, error FROM model_calls \
+     WHERE work_id = $1 AND (attempt, at, call_id) > ($2, $3, $4) ORDER BY attempt, at, call_id LIMIT $5";
 
 #[derive(FromRow)]
 struct CallListRow {

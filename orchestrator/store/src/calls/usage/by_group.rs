@@ -20,8 +20,9 @@ use crate::{
     },
 };
 
-/// Rows of a period that sums by routine or label read. There may be as many values of a label as there are jobs.
-const MAX_ROWS: u32 = 200_000;
+/// Rows of a period that sums by routine or label read, about a third of a second. There may be as many values of a label
+/// as there are jobs.
+const MAX_ROWS: u32 = 50_000;
 
 /// Which sums are read: a page of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,6 +76,14 @@ impl UsageQuery {
         })
     }
 
+    /// Whether it may read as many rows as a search.
+    pub fn is_search(&self) -> bool {
+        match (self.groups.as_slice(), self.sort) {
+            ([UsageGroup::Job], sort) => sort == UsageSort::Cost,
+            _ => self.user.is_none() || self.dimension().is_some(),
+        }
+    }
+
     /// The routines or the label of the sums, as `daily_group_usage` names them.
     fn dimension(&self) -> Option<String> {
         self.groups
@@ -94,11 +103,11 @@ impl Store {
         if query.groups == [UsageGroup::Job] {
             return self.usage_by_job(query).await;
         }
-        let readers = self.readers_of_sums(query.user.as_deref());
+        let readers = self.readers_of_sums(query.is_search());
         if query.dimension().is_some() {
             let rows: i64 = number_of_rows(query, MAX_ROWS + 1).build_query_scalar().fetch_one(readers).await?;
             if rows > i64::from(MAX_ROWS) {
-                return Err(StoreError::QueryTooBroad { rows: MAX_ROWS as usize, narrower: "since=, until= or user=" });
+                return Err(StoreError::TooManyToCount { max: MAX_ROWS, narrower: "a shorter period" });
             }
         }
         let rows: Vec<SumRow> = sums(query).build_query_as().fetch_all(readers).await?;
@@ -241,57 +250,14 @@ impl SumRow {
     }
 }
 
-/// The groups of the calls `c` with row ids of a step: three SELECTs with these columns of the calls, and their
-/// conditions.
-macro_rules! grouped_calls {
-    ($table:literal, $columns:literal) => {
-        concat!(
-            "SELECT 'routine' AS dimension, j.user_id, lower(hex(j.routine_id)) AS value, ",
-            $columns,
-            " FROM ",
-            $table,
-            " AS c CROSS JOIN jobs AS j ON j.id = c.work_id \
-             WHERE c.rowid > ?1 AND c.rowid <= ?2 AND c.kind = 'job' AND j.routine_id IS NOT NULL UNION ALL \
-             SELECT 'label:' || l.key, j.user_id, l.value, ",
-            $columns,
-            " FROM ",
-            $table,
-            " AS c CROSS JOIN jobs AS j ON j.id = c.work_id CROSS JOIN \
-             json_each(CASE WHEN json_valid(j.labels) THEN j.labels ELSE '{}' END) AS l \
-             WHERE c.rowid > ?1 AND c.rowid <= ?2 AND c.kind = 'job' AND l.type = 'text' UNION ALL \
-             SELECT 'routine', r.user_id, lower(hex(r.routine_id)), ",
-            $columns,
-            " FROM ",
-            $table,
-            " AS c CROSS JOIN routine_runs AS r ON r.id = c.work_id \
-             WHERE c.rowid > ?1 AND c.rowid <= ?2 AND c.kind = 'run'"
-        )
-    };
-}
-
 /// Counts the model calls from before `daily_group_usage`. It runs before the migrations that move calls, which triggers
 /// count.
 pub(crate) const COUNT_MODEL_CALLS: DataMigration = DataMigration {
     name: "usage_groups_of_model_calls",
     table: "model_calls",
-    step: &[concat!(
-        "INSERT INTO daily_group_usage (dimension, user_id, value, day, model, input_tokens, output_tokens, \
-             cache_read_tokens, cache_write_tokens, cost_micro_usd, unpriced_calls, tries) \
-             SELECT dimension, user_id, value, day, model, SUM(input_tokens), SUM(output_tokens), SUM(cache_read_tokens), \
-             SUM(cache_write_tokens), SUM(IFNULL(cost_micro_usd, 0)), SUM(cost_micro_usd IS NULL), SUM(tries) FROM (",
-        grouped_calls!(
-            "model_calls",
-            "substr(c.at, 1, 10) AS day, c.model, c.input_tokens, c.output_tokens, c.cache_read_tokens, \
-                 c.cache_write_tokens, c.cost_micro_usd, c.tries"
-        ),
-        ") WHERE TRUE GROUP BY 1, 2, 3, 4, 5 \
-             ON CONFLICT (dimension, day, user_id, value, model) DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens, \
-             output_tokens = output_tokens + excluded.output_tokens, \
-             cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens, \
-             cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens, \
-             cost_micro_usd = cost_micro_usd + excluded.cost_micro_usd, \
-             unpriced_calls = unpriced_calls + excluded.unpriced_calls, tries = tries + excluded.tries"
-    )],
+    step: &["INSERT INTO counted_calls SELECT 1, work_id, at, model, input_tokens, output_tokens, cache_read_tokens, \
+             cache_write_tokens, cost_micro_usd, tries, 0 \
+             FROM model_calls WHERE rowid > ?1 AND rowid <= ?2 AND kind <> 'thread'"],
     finish: &[],
 };
 
@@ -299,12 +265,7 @@ pub(crate) const COUNT_MODEL_CALLS: DataMigration = DataMigration {
 pub(crate) const COUNT_TOOL_CALLS: DataMigration = DataMigration {
     name: "usage_groups_of_tool_calls",
     table: "tool_calls",
-    step: &[concat!(
-        "INSERT INTO daily_group_usage (dimension, user_id, value, day, model, tool_calls) \
-             SELECT dimension, user_id, value, day, '', COUNT(*) FROM (",
-        grouped_calls!("tool_calls", "substr(c.at, 1, 10) AS day"),
-        ") WHERE TRUE GROUP BY 1, 2, 3, 4 \
-             ON CONFLICT (dimension, day, user_id, value, model) DO UPDATE SET tool_calls = tool_calls + excluded.tool_calls"
-    )],
+    step: &["INSERT INTO counted_calls SELECT 1, work_id, at, '', 0, 0, 0, 0, 0, 0, 1 \
+             FROM tool_calls WHERE rowid > ?1 AND rowid <= ?2 AND kind <> 'thread'"],
     finish: &[],
 };

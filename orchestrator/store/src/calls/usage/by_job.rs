@@ -29,10 +29,7 @@ impl Store {
             UsageSort::Group => newest(query, id),
             UsageSort::Cost => dearest(query, micro_usd.zip(id)),
         };
-        let readers = match query.sort {
-            UsageSort::Group => &self.read,
-            UsageSort::Cost => self.readers_of_sums(query.user.as_deref()),
-        };
+        let readers = self.readers_of_sums(query.is_search());
         let rows: Vec<JobSumRow> = statement.build_query_as().fetch_all(readers).await?;
         let line = |row: JobSumRow| {
             let id = JobId::from_uuid(row.id);
@@ -79,10 +76,11 @@ pub(super) fn newest(query: &UsageQuery, after: Option<JobId>) -> QueryBuilder<S
 
 /// Reads the dearest jobs of each day, then of all days. Jobs without a known cost are not among them.
 pub(super) fn dearest(query: &UsageQuery, after: Option<(i64, JobId)>) -> QueryBuilder<Sqlite> {
+    let (since, until) = (day_text(query.since), day_text(query.until));
     let mut statement = QueryBuilder::new("WITH RECURSIVE days (day) AS (SELECT ");
-    statement.push_bind(day_text(query.since));
+    statement.push_bind(since.clone()).push(" WHERE ").push_bind(since).push(" < ").push_bind(until.clone());
     statement.push(" UNION ALL SELECT date(day, '+1 day') FROM days WHERE date(day, '+1 day') < ");
-    statement.push_bind(day_text(query.until)).push(") ").push(job_sums!());
+    statement.push_bind(until).push(") ").push(job_sums!());
     let index = if query.user.is_some() { "jobs_by_user_day_cost" } else { "jobs_by_day_cost" };
     statement.push("days CROSS JOIN jobs ON jobs.id IN (SELECT id FROM jobs INDEXED BY ").push(index);
     statement.push(" WHERE substr(created_at, 1, 10) = days.day AND cost_micro_usd > 0");

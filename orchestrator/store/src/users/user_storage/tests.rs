@@ -1,8 +1,9 @@
 //! Tests of the account of what users store: it is what the rows add up to, and it stops what would add to it.
 
 use domain::{
+    ExpectedVersion,
     job::{JobRecord, sample},
-    memory::{ExpectedVersion, MemoryPath},
+    memory::MemoryPath,
 };
 use protocol::{CompleteReport, EventData, JobState, MemoryAuthor, PromptRequest, UserId};
 use serde_json::json;

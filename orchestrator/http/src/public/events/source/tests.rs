@@ -76,6 +76,27 @@ async fn pieces_are_between_the_stored_events_that_they_came_between() {
     assert_eq!(next, Next::Wait);
 }
 
+/// A job that has ended meanwhile must not be shown at work again.
+#[tokio::test]
+async fn the_present_of_jobs_is_before_what_was_stored_after_it_was_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, live) = (store(&directory).await, LiveEvents::default());
+    let with_chat = stream(&store, &live).await;
+    let without = stream(&store, &live).await.with_chat(None);
+    for mut events in [with_chat, without] {
+        read_all(&mut events).await;
+        let first = write(&store).await;
+        events.changed().await;
+        events.held = Some((first, vec![Sse::default().data("at work")]));
+        let second = write(&store).await;
+        let (text, next) = read_all(&mut events).await;
+        let places = [&format!("id: {first}"), "at work", &format!("id: {second}")]
+            .map(|part| text.find(part).unwrap_or_else(|| panic!("no {part} in {text}")));
+        assert!(places.is_sorted(), "{places:?} {text}");
+        assert_eq!(next, Next::Wait);
+    }
+}
+
 #[tokio::test]
 async fn the_stream_of_a_reader_that_is_too_slow_ends() {
     let directory = tempfile::tempdir().unwrap();

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use dispatch::{RoutineCaller, RoutineError};
-use domain::routine::cron_job::{self, CronJobFacts, LastRun};
+use domain::{
+    ExpectedVersion,
+    routine::cron_job::{self, CronJobFacts, LastRun},
+};
 use protocol::{
     CronJob, CronJobs, CronPayload, CronRan, CronRuns, CronStatus, ErrorCode, Routine, RoutineId, RoutineRun,
     RoutineSaved, RunId, RunStatus, TriggerRoutine, TriggerType,
@@ -144,7 +147,7 @@ pub(super) async fn update(api: &PublicApi, caller: RoutineCaller, params: Updat
             patch.name = Some(cron_job::numbered_name(&name, number));
         }
         let changes = cron_job::to_patch(&routine, patch, api.routines.limits.max_tool_rounds)?;
-        match api.routines.patch(&caller, routine.id, changes, Some(routine.rev)).await {
+        match api.routines.patch(&caller, routine.id, changes, Some(ExpectedVersion::OneOf(vec![routine.rev]))).await {
             Ok(mut saved) => {
                 saved.warnings.extend(ignored);
                 if changes_turn {
