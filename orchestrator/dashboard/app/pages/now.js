@@ -125,10 +125,12 @@ export default function Now() {
   const hasNone = states && Object.values(states).every((count) => count === 0);
   const left = states ? states.in_progress - rows.filter(({ state }) => state === "in_progress").length : 0;
   const isEmpty = rows.length === 0;
-  if (isEmpty && hasNone && !isLoading && !error) return html`<${Heading}>${title}<//><${Server} /><${First} />`;
+  const isFirst = isEmpty && hasNone && !isLoading && !error;
+  // The heading stays, and so does the focus that it has.
   return html`
-    <div class="line"><${Heading}>${title}<//> ${who.value?.role !== "viewer" && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
+    <div class="line"><${Heading}>${title}<//> ${!isFirst && who.value?.role !== "viewer" && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
     <${Server} />
+    ${isFirst ? html`<${First} />` : html`
     <${Counts} />
     <div class="now">
       <${Waits} read=${value} isLoading=${isLoading} />
@@ -141,6 +143,6 @@ export default function Now() {
         ${left > 0 && rows.length >= LIMIT && html`<p class="note">${T.now.others(left)}</p>`}
       <//>
     </div>
-    <${CopyAs} cli="gantry job list --state in_progress" path=${`/api/jobs?state=in_progress&limit=${LIMIT}`} />
+    <${CopyAs} cli="gantry job list --state in_progress" path=${`/api/jobs?state=in_progress&limit=${LIMIT}`} />`}
   `;
 }
