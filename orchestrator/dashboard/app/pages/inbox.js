@@ -137,7 +137,7 @@ export function Waiting() {
       ${calls.length > 0 && html`<h2>${T.inbox.calls}</h2>`}
       ${calls.map((gate) => html`<${Card} key=${gate.id} gate=${gate} level=${3} />`)}
       ${others > 0 && html`<p class="line"><span class="note">${T.inbox.others(others)}</span> <button type="button" onClick=${again}>${T.trace.show}</button></p>`}
-      ${rows.length > 0 && html`<h2>${T.inbox.jobs}</h2><ul class="rows">${rows.map((job) => html`<${JobRow} key=${job.id} job=${job} />`)}</ul>`}
+      ${rows.length > 0 && html`<h2>${T.inbox.jobs}</h2><ul class="rows">${rows.map((job) => html`<li key=${job.id}><${JobRow} job=${job} /></li>`)}</ul>`}
     </div>
     ${value?.hasMoreJobs && html`<p><a href=${`/jobs?state=${STATES.join()}`}>${T.inbox.allJobs}</a></p>`}
     ${who.value?.role === "viewer" && calls.length > 0 && html`<p class="note">${T.gate.viewer}</p>`}

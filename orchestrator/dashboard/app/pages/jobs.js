@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { get, post } from "../api.js";
-import { bind, bindRows } from "../keys.js";
+import { bind } from "../keys.js";
 import { position, positioned } from "../live.js";
 import { Choice, Period, UserAndClear, change, commandOf, filtersOf } from "../parts.js";
 import { place } from "../router.js";
@@ -11,6 +11,7 @@ import { generation, who } from "../session.js";
 import { FINISHED, jobs, resyncs } from "../store.js";
 import { STATES, T } from "../texts.js";
 import { Confirm, CopyAs, Empty, Heading, Text, html, usePages } from "../ui.js";
+import { PageRows } from "../virtual.js";
 import { JobRow } from "./job/row.js";
 import { Histogram } from "./jobs/histogram.js";
 
@@ -133,7 +134,6 @@ export default function Jobs() {
   const { run_id: _, ...options } = given;
   const key = JSON.stringify(given);
   const { first, items: ids, isLoading, again, hasMore, status, more } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
-  useEffect(() => bindRows(".rows a.open"), []);
   useEffect(() => () => void (selected.value = new Set()), [key]);
   const rows = ids.flatMap((id) => jobs.get(id) ?? []);
   const canWrite = who.value?.role !== "viewer";
@@ -148,9 +148,8 @@ export default function Jobs() {
     ${added > 0 && html`<p class="line"><button type="button" onClick=${again}>${T.jobs.added(added)}</button></p>`}
     ${canWrite && html`<${Selection} rows=${rows} />`}
     ${first && ids.length === 0 && !hasMore && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.jobs.noMatch : T.now.noJobs}</p><//>`}
-    ${rows.length > 0 && html`
-      <ul class="rows">${rows.map((job) => html`
-        <${JobRow} key=${job.id} job=${job} isSelected=${selected.value.has(job.id)} onSelect=${canWrite ? select : null} />`)}</ul>`}
+    ${rows.length > 0 && html`<${PageRows} key=${key} rows=${rows} label=${title} draw=${(/** @type {Job} */ job) => html`
+      <${JobRow} job=${job} isSelected=${selected.value.has(job.id)} onSelect=${canWrite ? select : null} />`} />`}
     ${more}
     <${CopyAs} cli=${commandOf("gantry job list", options, { routine_id: "routine" })} path=${`/api/jobs?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
   `;

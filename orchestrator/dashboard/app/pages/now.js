@@ -139,7 +139,7 @@ export default function Now() {
         ${error && html`<${Failed} error=${error} again=${again} />`}
         ${isEmpty && isLoading && html`<${Loading} />`}
         ${isEmpty && !isLoading && !error && html`<p class="note">${T.now.none}</p>`}
-        ${!isEmpty && html`<ul class="rows">${rows.map((job) => html`<${JobRow} key=${job.id} job=${job} />`)}</ul>`}
+        ${!isEmpty && html`<ul class="rows">${rows.map((job) => html`<li key=${job.id}><${JobRow} job=${job} /></li>`)}</ul>`}
         ${left > 0 && rows.length >= LIMIT && html`<p class="note">${T.now.others(left)}</p>`}
       <//>
     </div>
