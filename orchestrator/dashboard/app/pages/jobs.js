@@ -4,13 +4,13 @@ import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { get, post } from "../api.js";
 import { bind } from "../keys.js";
-import { position, positioned } from "../live.js";
-import { Choice, Period, UserAndClear, change, commandOf, filtersOf } from "../parts.js";
+import { readSince } from "../live.js";
+import { Choice, Period, UserAndClear, change, commandOf, filtersOf, useRows } from "../parts.js";
 import { place } from "../router.js";
-import { generation, who } from "../session.js";
-import { FINISHED, jobs, resyncs } from "../store.js";
+import { who } from "../session.js";
+import { FINISHED, jobs } from "../store.js";
 import { STATES, T } from "../texts.js";
-import { Confirm, CopyAs, Empty, Heading, Text, html, usePages } from "../ui.js";
+import { Confirm, CopyAs, Empty, Heading, Text, html } from "../ui.js";
 import { PageRows } from "../virtual.js";
 import { JobRow } from "./job/row.js";
 import { Histogram } from "./jobs/histogram.js";
@@ -30,11 +30,9 @@ const selected = signal(new Set());
 
 /** @param {Record<string, string>} given @param {string} [cursor] @param {AbortSignal} [signal] */
 async function readPage(given, cursor, signal) {
-  await positioned();
-  const seen = position();
-  const { items, next_cursor } = await get("/api/jobs", { query: { ...given, limit: LIMIT, cursor }, signal });
-  for (const job of items) jobs.put(job, seen);
-  return { items: items.map(({ id }) => id), next_cursor, seen, newest: newestOf(jobs.all()) };
+  const page = await readSince(() => get("/api/jobs", { query: { ...given, limit: LIMIT, cursor }, signal }));
+  for (const job of page.items) jobs.put(job, page.seen);
+  return { ...page, newest: newestOf(jobs.all()) };
 }
 
 /** Ids begin with the time, so newer ones are greater. @param {Job[]} rows */
@@ -133,12 +131,9 @@ export default function Jobs() {
   const given = filtersOf(query, FILTERS);
   const { run_id: _, ...options } = given;
   const key = JSON.stringify(given);
-  const { first, items: ids, isLoading, again, hasMore, status, more } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
+  const { first, ids, rows, isLoading, again, hasMore, status, more } = useRows(jobs, (cursor, signal) => readPage(given, cursor, signal), [key]);
   useEffect(() => () => void (selected.value = new Set()), [key]);
-  const rows = ids.flatMap((id) => jobs.get(id) ?? []);
   const canWrite = who.value?.role !== "viewer";
-  useEffect(() => jobs.show(ids), [ids.length, first]);
-  useEffect(() => () => jobs.show([]), []);
   const added = first && !isLoading ? countNew(jobs.since(first.seen), { ids, given, hasMore, newest: first.newest }) : 0;
   return html`
     <div class="line"><${Heading}>${title}<//> ${canWrite && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>

@@ -1,15 +1,14 @@
 // The runs of all routines, newest first, with those that were skipped or missed, and why: filters in the URL.
 
-import { useEffect } from "preact/hooks";
 import { get } from "../api.js";
 import { cost, tokens } from "../format.js";
-import { position, positioned } from "../live.js";
-import { Added, Choice, Period, UserAndClear, change, commandOf } from "../parts.js";
+import { readSince } from "../live.js";
+import { Added, Choice, Period, UserAndClear, change, commandOf, useRows } from "../parts.js";
 import { place } from "../router.js";
-import { generation, who } from "../session.js";
-import { putRun, resyncs, runs } from "../store.js";
+import { who } from "../session.js";
+import { putRun, runs } from "../store.js";
 import { T } from "../texts.js";
-import { CopyAs, Empty, Heading, Id, Text, Time, html, now, usePages } from "../ui.js";
+import { CopyAs, Empty, Heading, Id, Text, Time, html, now } from "../ui.js";
 import { PageRows } from "../virtual.js";
 import { RoutineTabs, RunState, short, tookMs, whyOf } from "./routine/words.js";
 
@@ -47,11 +46,9 @@ export const filters = (query) => Object.fromEntries(Object.entries(FILTERS).fla
 
 /** @param {Record<string, string>} given @param {string} [cursor] @param {AbortSignal} [signal] */
 async function readPage(given, cursor, signal) {
-  await positioned();
-  const seen = position();
-  const { items, next_cursor } = await get("/api/runs", { query: { ...given, limit: LIMIT, cursor }, signal });
-  for (const run of items.toReversed()) putRun(run, seen);
-  return { items: items.map(({ id }) => id), next_cursor, seen };
+  const page = await readSince(() => get("/api/runs", { query: { ...given, limit: LIMIT, cursor }, signal }));
+  for (const run of page.items.toReversed()) putRun(run, page.seen);
+  return page;
 }
 
 /** The runs that were heard of since, and belong into the list. Pure. @param {Run[]} heard @param {Record<string, string>} given @param {Set<string>} listed */
@@ -79,9 +76,7 @@ function Filters({ given, name }) {
 export default function Runs() {
   const given = filters(place.value.query);
   const key = JSON.stringify(given);
-  const { first, items: ids, isLoading, again, status, more } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
-  useEffect(() => (runs.show(ids), () => runs.show([])), [ids.length, first]);
-  const rows = ids.flatMap((id) => runs.get(id) ?? []);
+  const { first, ids, rows, isLoading, again, status, more } = useRows(runs, (cursor, signal) => readPage(given, cursor, signal), [key]);
   const added = first && !isLoading ? countNew(runs.since(first.seen), given, new Set(ids)) : 0;
   const isFiltered = Object.keys(given).length > 0;
   return html`
