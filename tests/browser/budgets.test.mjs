@@ -63,24 +63,46 @@ test("failures among 10,000 events are found by the server", async (t) => {
   await context.close();
 });
 
-test("a list of 1,000 jobs scrolls and filters without long tasks", async (t) => {
+test("a list of 1,000 jobs scrolls and filters without long tasks, and draws only the rows near the view", async (t) => {
   const context = await session();
   const page = await context.newPage();
   await page.goto(`${base}/jobs`);
-  await page.getByRole("link", { name: /Seeded job|A long history/ }).first().waitFor();
-  const [more, rows] = [page.getByRole("button", { name: "Show more" }), page.locator(".rows > li")];
-  while ((await rows.count()) < 1_000) {
-    const count = await rows.count();
-    await more.click();
-    await rows.nth(count).waitFor();
+  const list = page.getByRole("list", { name: "Jobs" });
+  const row = (number) => list.locator(`[aria-posinset="${number}"]`);
+  const longest = async (name) => {
+    // A long task is reported after it has ended.
+    await page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 200)));
+    within(t, `longest task while ${name}`, await page.evaluate(() => window.longest), 50);
+    await page.evaluate(() => (window.longest = 0));
+  };
+  const bounded = async (where) => {
+    const [count, rows] = [await nodes(page), await list.getByRole("listitem").count()];
+    t.diagnostic(`${where}: ${rows} rows, ${count} nodes`);
+    assert.ok(rows <= 60 && count <= 1_500, `${where}: ${rows} rows, ${count} nodes`);
+  };
+  await list.locator('[aria-setsize="100"]').first().waitFor();
+  for (let size = 200; size <= 1_000; size += 100) {
+    await page.getByRole("button", { name: "Show more" }).click();
+    await list.locator(`[aria-setsize="${size}"]`).first().waitFor();
   }
+  await bounded("1,000 rows");
+  await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
+  await row(1_000).waitFor();
+  await bounded("at the end");
+  await page.evaluate(() => scrollTo(0, 0));
+  await row(1).waitFor();
+  for (let step = 0; step < 3; step += 1) await page.keyboard.press("j");
+  await row(3).locator("a.open:focus").waitFor();
   await page.evaluate(() => (window.longest = 0));
   for (let step = 0; step < 20; step += 1) await page.mouse.wheel(0, 2_000);
   await page.waitForFunction(() => scrollY > 30_000);
-  // A long task is reported after it has ended.
-  await page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 200)));
-  within(t, "longest task while scrolling", await page.evaluate(() => window.longest), 50);
-  // Scrolls up to the field.
+  await longest("scrolling");
+  await bounded("in the middle");
+  // The row with the focus stays, and the next one is beside it.
+  await row(3).locator("a.open:focus").waitFor();
+  await page.keyboard.press("j");
+  await row(4).locator("a.open:focus").waitFor();
+  await page.waitForFunction(() => scrollY < 2_000);
   await page.getByLabel("Text").fill("Seeded job 777");
   const ms = await timed(async () => {
     await page.keyboard.press("Enter");
@@ -88,6 +110,7 @@ test("a list of 1,000 jobs scrolls and filters without long tasks", async (t) =>
   });
   // 150 ms of the page, and as much for the search.
   within(t, "a filter", ms, 300);
+  await longest("filtering");
   await context.close();
 });
 

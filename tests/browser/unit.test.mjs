@@ -363,6 +363,17 @@ test("nothing makes HTML from a string, and nothing is loaded from elsewhere", (
   assert.doesNotMatch(text("app.css"), /url\(|@import/);
 });
 
+test("every text is used", async () => {
+  const { T } = await load("texts");
+  const sources = scriptsOf("app").filter((path) => path !== "app/texts.js").map(text).join("\n").replaceAll(/\/\*\*.*?\*\//gs, "");
+  // A group that is named without one of its texts is used as a whole.
+  const unused = (value, path) => {
+    if (new RegExp(`\\b${path.replaceAll(".", "\\.")}\\b(?!\\.(?!map\\b)\\w)`).test(sources)) return [];
+    return typeof value === "object" ? Object.entries(value).flatMap(([name, one]) => unused(one, `${path}.${name}`)) : [path];
+  };
+  assert.deepEqual(Object.entries(T).flatMap(([name, one]) => unused(one, `T.${name}`)), []);
+});
+
 test("sizes are within the budget", (context) => {
   const sum = (paths) => paths.reduce((total, path) => total + gzipped(path), 0);
   const vendored = scriptsOf("vendor");

@@ -64,6 +64,21 @@ export class ApiError extends Error {
   }
 }
 
+/** Whether the server has refused a request with a status, or with any: trying again changes nothing. @param {unknown} error @param {number} [status] */
+export const isProblem = (error, status) => error instanceof ApiError && (status === undefined ? error.status >= 400 && error.status < 500 : error.status === status);
+
+/** For `catch`: a refusal with a status is none. @param {number} status */
+export const ignoreProblem = (status) => (/** @type {unknown} */ error) => {
+  if (!isProblem(error, status)) throw error;
+  return null;
+};
+
+/** For `catch`: does something after a refusal with a status, which stays one. @param {number} status @param {() => void} act @returns {(error: unknown) => never} */
+export const onProblem = (status, act) => (error) => {
+  if (isProblem(error, status)) act();
+  throw error;
+};
+
 /** @param {string} path @param {RequestOptions} options */
 export function address(path, { path: values = {}, query = {} }) {
   const filled = path.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(values[name] ?? ""));

@@ -44,18 +44,18 @@ export function bind(added) {
   return () => void (shortcuts.value = shortcuts.value.filter((one) => !added.includes(one)));
 }
 
-/** Keys that go from row to row of a list, by their links. @param {string} selector */
-export function bindRows(selector) {
-  const move = (/** @type {number} */ step) => {
-    const rows = /** @type {HTMLElement[]} */ ([...document.querySelectorAll(selector)]);
-    const at = rows.indexOf(/** @type {HTMLElement} */ (document.activeElement));
-    rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + step))]?.focus();
-  };
-  return bind([
-    { key: "j", text: T.keys.next, run: () => move(1) },
-    { key: "k", text: T.keys.previous, run: () => move(-1) },
-  ]);
-}
+/** Keys that go to the next row of a list and to the previous one. @param {(step: number) => void} move */
+export const bindMove = (move) => bind([
+  { key: "j", text: T.keys.next, run: () => move(1) },
+  { key: "k", text: T.keys.previous, run: () => move(-1) },
+]);
+
+/** The same for rows that are all in the page, by their links. @param {string} selector */
+export const bindRows = (selector) => bindMove((step) => {
+  const rows = /** @type {HTMLElement[]} */ ([...document.querySelectorAll(selector)]);
+  const at = rows.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+  rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + step))]?.focus();
+});
 
 const FIELDS = "input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]";
 

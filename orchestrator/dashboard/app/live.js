@@ -36,6 +36,17 @@ export function positioned() {
   });
 }
 
+/**
+ * Reads what events change. The answer is not older than `seen`, a position of the stream.
+ * @template {object} Answer
+ * @param {() => Promise<Answer>} read
+ */
+export async function readSince(read) {
+  await positioned();
+  const seen = position();
+  return { ...(await read()), seen };
+}
+
 /** Follows the events until the result is called. @param {Follower} follower */
 export function follow({ kinds, onEvent, onResync }) {
   const channel = new BroadcastChannel("gantry-live");

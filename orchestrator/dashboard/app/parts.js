@@ -1,10 +1,13 @@
 // Parts that several pages share and the first one does not need: tabs, tables, facts, questions before an action, filters in the URL.
 
+import { computed } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { isProblem } from "./api.js";
 import { setQuery } from "./router.js";
-import { serverNow, who } from "./session.js";
+import { generation, serverNow, who } from "./session.js";
+import { resyncs } from "./store.js";
 import { T } from "./texts.js";
-import { Confirm, Time, html } from "./ui.js";
+import { Confirm, Failed, Loading, Time, html, useLoad, usePages } from "./ui.js";
 
 /** As in `app.css`. */
 const NARROW = "(max-width: 45rem)";
@@ -36,6 +39,53 @@ export const Meter = ({ name, used, limit, text }) => html`
   <span class="meter"><span class="note">${name}</span> <meter min="0" max=${limit} value=${Math.min(used, limit)} aria-label=${name}></meter> <span class="number">${text}</span></span>
 `;
 
+// --- rows of the store
+
+/** @template {{ id: string }} Row @typedef {ReturnType<typeof import("./store.js").createTable<Row>>} Table */
+
+/** @param {any} object @param {string} name */
+const valueOf = (object, name) => object?.[name];
+
+/**
+ * An object as it is now: what was read, and what the store has heard of its row since. Where one of `marks` differs, what the store has not
+ * is another, too. Of `texts` the store has the beginning only.
+ * @template {{ id: string }} Row, Value
+ * @param {Table<Row>} table @param {string} id @param {(signal: AbortSignal) => Promise<Value>} read
+ * @param {string[]} marks @param {string[]} [texts]
+ */
+export function useObject(table, id, read, marks, texts = []) {
+  // Events of other rows do not change this one.
+  const known = useMemo(() => computed(() => table.get(id)), [id]);
+  const row = known.value;
+  const { value, error, isLoading, again } = useLoad(read, [id, generation.value, resyncs.value]);
+  useEffect(() => {
+    // Of one that is gone the server says why.
+    if (value && (!row || marks.some((name) => valueOf(row, name) !== valueOf(value, name)))) again();
+  }, [value, !row, ...marks.map((name) => valueOf(row, name))]);
+  useEffect(() => (table.show([id]), () => table.show([])), [id]);
+  const whole = useMemo(() => value && /** @type {Value & Partial<Row>} */ ({ ...value, ...row, ...Object.fromEntries(texts.map((name) => [name, valueOf(value, name) ?? null])) }), [value, row]);
+  const failure = error && html`<${Failed} error=${error} again=${again} />`;
+  return { value: isProblem(error, 404) ? null : whole, failure, again, status: isLoading ? html`<${Loading} />` : failure };
+}
+
+/**
+ * Rows that are read page by page, as the store has them now.
+ * @template {{ id: string }} Row, Extra
+ * @param {Table<Row>} table @param {(cursor?: string, signal?: AbortSignal) => Promise<{ items: { id: string }[], next_cursor?: string | null | undefined } & Extra>} read
+ * @param {unknown[]} inputs
+ */
+export function useRows(table, read, inputs) {
+  const readIds = async (/** @type {[cursor?: string, signal?: AbortSignal]} */ ...given) => {
+    const page = await read(...given);
+    // The rows themselves are in the store.
+    return { ...page, items: page.items.map(({ id }) => id) };
+  };
+  const pages = usePages(readIds, [...inputs, generation.value, resyncs.value]);
+  const { items: ids } = pages;
+  useEffect(() => (table.show(ids), () => table.show([])), [ids.length, pages.first]);
+  return { ...pages, ids, rows: ids.flatMap((id) => table.get(id) ?? []) };
+}
+
 /** Whether the window is as narrow as that of a phone. */
 export function useNarrow() {
   const [isNarrow, setIsNarrow] = useState(() => matchMedia(NARROW).matches);
@@ -46,18 +96,6 @@ export function useNarrow() {
     return () => list.removeEventListener("change", update);
   }, []);
   return isNarrow;
-}
-
-/** Does one thing at a time, and keeps why it failed. */
-export function useDoing() {
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
-  async function run(/** @type {() => Promise<unknown>} */ work) {
-    if (state.isBusy) return;
-    setState({ isBusy: true, error: null });
-    const error = await work().then(() => null, (failure) => failure);
-    setState({ isBusy: false, error });
-  }
-  return { ...state, run };
 }
 
 /**

@@ -1,8 +1,9 @@
 // A text that is sent once: its draft, which outlives the page, its idempotency key, and what became of sending it.
 
 import { useRef, useState } from "preact/hooks";
-import { ApiError, newIntent } from "./api.js";
+import { isProblem, newIntent } from "./api.js";
 import { drafts } from "./session.js";
+import { useDoing } from "./ui.js";
 
 /**
  * `name` is that of the draft. After a failure that leaves open whether the text has arrived, the same intent is sent again.
@@ -13,8 +14,7 @@ export function useSending(name, send) {
   /** Names what is in the form, so that it arrives once. */
   const intent = useRef(/** @type {string | null} */ (null));
   intent.current ??= String(drafts.get(name)?.intent ?? newIntent());
-  const isSending = useRef(false);
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
+  const { isBusy, error, run } = useDoing();
 
   /** Another text is another intent, and so is what else a form has. @param {string} [next] */
   function write(next = text) {
@@ -24,32 +24,25 @@ export function useSending(name, send) {
     else drafts.remove(name);
   }
 
-  async function submit() {
-    if (!text.trim() || isSending.current) return;
+  const submit = () => text.trim() && run(async () => {
     const used = String(intent.current);
-    isSending.current = true;
-    setState({ isBusy: true, error: null });
-    let error = null;
     try {
       await send(text, used);
-      const isStored = drafts.get(name)?.intent === used;
-      // What was written meanwhile is another text, here or where the form was opened again.
-      if (intent.current === used) {
-        intent.current = newIntent();
-        setText("");
-      }
-      if (isStored) drafts.remove(name);
     } catch (failure) {
-      error = /** @type {Error} */ (failure);
-      const isRefused = error instanceof ApiError && error.status >= 400 && error.status < 500;
-      if (isRefused && intent.current === used && drafts.get(name)?.intent === used) write();
+      if (isProblem(failure) && intent.current === used && drafts.get(name)?.intent === used) write();
+      throw failure;
     }
-    isSending.current = false;
-    setState({ isBusy: false, error });
-  }
+    const isStored = drafts.get(name)?.intent === used;
+    // What was written meanwhile is another text, here or where the form was opened again.
+    if (intent.current === used) {
+      intent.current = newIntent();
+      setText("");
+    }
+    if (isStored) drafts.remove(name);
+  });
 
   return {
-    text, write, ...state,
+    text, write, isBusy, error,
     onInput: (/** @type {any} */ event) => write(event.target.value),
     onSubmit: (/** @type {Event} */ event) => (event.preventDefault(), void submit()),
     onKeyDown(/** @type {KeyboardEvent} */ event) {

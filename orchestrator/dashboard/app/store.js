@@ -4,7 +4,7 @@
 // history, prompt or result: a row is what a list shows.
 
 import { batch, computed, signal } from "@preact/signals";
-import { ApiError, get } from "./api.js";
+import { ApiError, get, onProblem } from "./api.js";
 import { connection, position, positioned } from "./live.js";
 import { who } from "./session.js";
 
@@ -167,14 +167,6 @@ export function createFetcher(read, { gapMs, atOnce = AT_ONCE, most = MAX_JOBS, 
 /** @type {ReturnType<typeof createTable<Job>>} */
 export const jobs = createTable(MAX_JOBS);
 
-/** The jobs by state, and the usage of the day. @type {import("@preact/signals").Signal<schemas["JobCounts"] | null>} */
-export const counts = signal(null);
-export const haveCountsFailed = signal(false);
-
-/** What the server can do now; null until a page asks for it. @type {import("@preact/signals").Signal<import("./api.js").Answer<"/api/status", "get"> | null>} */
-export const server = signal(null);
-export const hasServerFailed = signal(false);
-
 /** Calls of tools that wait for a person, or have waited. @type {ReturnType<typeof createTable<Gate>>} */
 export const gates = createTable(MAX_GATES);
 
@@ -193,9 +185,6 @@ export const news = createTable(MAX_NEWS);
 /** Whether the gates that wait are known. */
 export const haveGates = signal(false);
 
-/** The unread notifications; null until a page asks for them. @type {import("@preact/signals").Signal<Unread | null>} */
-export const unread = signal(null);
-
 /**
  * How much waits for a user: the user's calls, and jobs to review and stuck ones. Pure.
  * @param {Pick<Gate, "state" | "user_id">[]} all @param {schemas["StateCounts"] | undefined} states @param {string | undefined} user
@@ -204,9 +193,6 @@ export function countWaiting(all, states, user) {
   const calls = all.filter(({ state, user_id: owner }) => state === "pending" && owner === user).length;
   return calls + (states ? states.submitted + states.stuck : 0);
 }
-
-/** What waits for the user. */
-export const waiting = computed(() => countWaiting(gates.all(), counts.value?.states, who.value?.user));
 
 /** Whether a notification is unread, by what was read last. Pure. @param {{ id: string, read_at?: string | null | undefined }} one @param {Unread | null} known */
 export function isUnread({ id, read_at: readAt }, known) {
@@ -228,13 +214,54 @@ function summary({ prompt, result, metadata, queue_position, ...rest }) {
 /** Takes a job that was read as a whole. @param {schemas["Job"]} job @param {number} seen */
 export const putJob = (job, seen) => jobs.put(summary(job), seen);
 
-const jobFetcher = createFetcher(async (id) => {
+/** All of them, which a tab that becomes visible lets go on. @type {ReturnType<typeof createFetcher>[]} */
+const fetchers = [];
+
+/** @param {(id: string) => Promise<void>} read @param {number} gapMs @param {number} [atOnce] */
+function fetcher(read, gapMs, atOnce = 1) {
+  const made = createFetcher(read, { gapMs, atOnce, isPaused });
+  fetchers.push(made);
+  return made;
+}
+
+/**
+ * Reads rows of a table by id; one that there is no more is forgotten.
+ * @template Read
+ * @param {{ drop: (id: string) => void }} table @param {(id: string) => Promise<Read>} read @param {(row: Read, seen: number) => void} put
+ */
+const rowFetcher = (table, read, put) => fetcher(async (id) => {
   const seen = position();
-  putJob(await get("/api/jobs/{id}", { path: { id } }), seen);
-}, { gapMs: OBJECT_GAP_MS, isPaused });
+  put(await read(id).catch(onProblem(404, () => table.drop(id))), seen);
+}, OBJECT_GAP_MS, AT_ONCE);
+
+/**
+ * An answer that is read again when it may be another; null until a page asks for it.
+ * @template Value
+ * @param {() => Promise<Value>} read @param {number} gapMs
+ */
+function createAnswer(read, gapMs) {
+  const [value, hasFailed] = [signal(/** @type {Value | null} */ (null)), signal(false)];
+  const { want } = fetcher(async () => {
+    value.value = await read().catch((error) => {
+      hasFailed.value = true;
+      throw error;
+    });
+    hasFailed.value = false;
+  }, gapMs);
+  return { value, hasFailed, read: () => want("") };
+}
 
 /** Reads a job soon whose title is not known. */
-export const wantJob = jobFetcher.want;
+export const wantJob = rowFetcher(jobs, (id) => get("/api/jobs/{id}", { path: { id } }), putJob).want;
+
+/** The jobs by state, and the usage of the day. */
+export const { value: counts, hasFailed: haveCountsFailed, read: readCounts } = createAnswer(() => get("/api/jobs/summary"), COUNTS_GAP_MS);
+
+/** What the server can do now. */
+export const { value: server, hasFailed: hasServerFailed, read: readServer } = createAnswer(() => get("/api/status"), STATUS_GAP_MS);
+
+/** What waits for the user. */
+export const waiting = computed(() => countWaiting(gates.all(), counts.value?.states, who.value?.user));
 
 /** Takes a gate that was read. One that was resolved never waits again. @param {schemas["Gate"]} gate @param {number} seen */
 export function putGate(gate, seen) {
@@ -267,9 +294,8 @@ export async function readGates(signal) {
   });
 }
 
-const gatesFetcher = createFetcher(() => readGates(), { gapMs: COUNTS_GAP_MS, atOnce: 1, isPaused });
-
-export const wantGates = () => gatesFetcher.want("gates");
+const gatesFetcher = fetcher(() => readGates(), COUNTS_GAP_MS);
+export const wantGates = () => gatesFetcher.want("");
 
 /** The threads of the user; an admin reads those of others, too. @type {Set<string>} */
 const ownThreads = new Set();
@@ -294,18 +320,8 @@ export function putThread({ messages, next_cursor, ...thread }, seen, isOwn = fa
   });
 }
 
-const threadFetcher = createFetcher(async (id) => {
-  const seen = position();
-  try {
-    putThread(await get("/api/chat/threads/{id}", { path: { id }, query: { limit: 1 } }), seen, true);
-  } catch (error) {
-    if (error instanceof ApiError && error.status === 404) threads.drop(id);
-    throw error;
-  }
-}, { gapMs: OBJECT_GAP_MS, isPaused });
-
 /** Reads a thread of the user soon. */
-export const wantThread = threadFetcher.want;
+export const wantThread = rowFetcher(threads, (id) => get("/api/chat/threads/{id}", { path: { id }, query: { limit: 1 } }), (thread, seen) => putThread(thread, seen, true)).want;
 
 /** Takes a routine, without its long texts. @param {schemas["Routine"]} routine @param {number} seen */
 export function putRoutine({ action, guardrails, notify, state, description, ...row }, seen) {
@@ -317,25 +333,16 @@ export function putRun({ result, trigger_detail, last_skipped_detail, result_sum
   runs.put({ ...row, message: message?.slice(0, PREVIEW_CHARS) ?? null, result_summary: text?.slice(0, PREVIEW_CHARS) ?? null }, seen);
 }
 
-const routineFetcher = createFetcher(async (id) => {
-  const seen = position();
-  try {
-    putRoutine(await get("/api/routines/{id}", { path: { id } }), seen);
-  } catch (error) {
-    if (error instanceof ApiError && error.status === 404) routines.drop(id);
-    throw error;
-  }
-}, { gapMs: OBJECT_GAP_MS, isPaused });
+const wantRoutine = rowFetcher(routines, (id) => get("/api/routines/{id}", { path: { id } }), putRoutine).want;
 
 /** What the status of a routine probably is after one of its runs; a read tells. @type {Partial<Record<Run["status"], Routine["status"]>>} */
 const STATUS_AFTER = { running: "running", ok: "active", attention: "attention", failed: "failing" };
 
-const unreadFetcher = createFetcher(async () => {
+/** The unread notifications. */
+export const { value: unread, read: wantUnread } = createAnswer(async () => {
   const { items, next_cursor: next, unread_count: count } = await get("/api/notifications", { query: { unread: true, limit: MAX_UNREAD } });
-  unread.value = { count, ids: new Set(items.map(({ id }) => id)), last: (next && items.at(-1)?.id) || null };
-}, { gapMs: COUNTS_GAP_MS, atOnce: 1, isPaused });
-
-export const wantUnread = () => unreadFetcher.want("unread");
+  return /** @type {Unread} */ ({ count, ids: new Set(items.map(({ id }) => id)), last: (next && items.at(-1)?.id) || null });
+}, COUNTS_GAP_MS);
 
 /** Reads again what is unread, if a page has asked for it. */
 const renewUnread = () => unread.value && wantUnread();
@@ -343,31 +350,8 @@ const renewUnread = () => unread.value && wantUnread();
 /** Whether an event is about what is the user's. @param {InstanceEvent} event */
 const isOwnEvent = ({ user_id: user }) => user === who.value?.user;
 
-const countsFetcher = createFetcher(async () => {
-  try {
-    counts.value = await get("/api/jobs/summary");
-    haveCountsFailed.value = false;
-  } catch (error) {
-    haveCountsFailed.value = true;
-    throw error;
-  }
-}, { gapMs: COUNTS_GAP_MS, atOnce: 1, isPaused });
-
-export const readCounts = () => countsFetcher.want("counts");
-
-const serverFetcher = createFetcher(async () => {
-  try {
-    server.value = await get("/api/status");
-    hasServerFailed.value = false;
-  } catch (error) {
-    hasServerFailed.value = true;
-    throw error;
-  }
-}, { gapMs: STATUS_GAP_MS, atOnce: 1, isPaused });
-
 /** How many pages show the state of the server. */
 let serverWatchers = 0;
-export const readServer = () => serverFetcher.want("server");
 const renewServer = () => serverWatchers > 0 && readServer();
 
 /** Keeps the state of the server up to date until the result is called. */
@@ -433,7 +417,7 @@ const HANDLERS = {
     const status = known.enabled ? STATUS_AFTER[data.status] : undefined;
     if (status) routines.merge(known.id, cursor, { status });
     // The event has neither when the routine fires next nor whether it is disabled now.
-    routineFetcher.want(known.id);
+    wantRoutine(known.id);
   },
   /** @param {Extract<InstanceEvent, { kind: "routine" }>} event */
   routine({ cursor, data: { change, ...routine } }) {
@@ -476,7 +460,7 @@ export function resync() {
 
 function forget() {
   for (const table of [jobs, gates, threads, routines, runs, news]) table.clear();
-  for (const fetcher of [jobFetcher, threadFetcher, routineFetcher]) fetcher.clear();
+  for (const { clear } of fetchers) clear();
   ownThreads.clear();
   haveGates.value = false;
 }
@@ -484,13 +468,10 @@ function forget() {
 /** Forgets everything: it was another session's. */
 export function clear() {
   forget();
-  for (const fetcher of [jobFetcher, countsFetcher, gatesFetcher, unreadFetcher, serverFetcher]) fetcher.clear();
-  counts.value = null;
-  server.value = null;
-  unread.value = null;
+  for (const answer of [counts, server, unread]) answer.value = null;
 }
 
 /** Reads what a hidden tab, or one without a connection, has not read. */
 export function wake() {
-  for (const fetcher of [jobFetcher, countsFetcher, gatesFetcher, threadFetcher, routineFetcher, unreadFetcher, serverFetcher]) fetcher.pump();
+  for (const { pump } of fetchers) pump();
 }

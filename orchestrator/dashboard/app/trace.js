@@ -2,7 +2,7 @@
 //
 // Owns what a row says, how much is kept, and what is missing between rows. Never reads: `pages/job/activity.js` does.
 
-import { cost, took, tokens } from "./format.js";
+import { cost, tokens, took } from "./format.js";
 import { STATES, T } from "./texts.js";
 
 /** @typedef {import("./api.js").schemas["Event"]} Event */

@@ -6,6 +6,7 @@ import { computed, signal } from "@preact/signals";
 import htm from "htm";
 import { h } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { isProblem, newIntent } from "./api.js";
 import { clock, date, duration, isZone, relative, shortId, time } from "./format.js";
 import { place, setQuery } from "./router.js";
 import { serverNow } from "./session.js";
@@ -192,6 +193,44 @@ export function usePages(read, inputs) {
   const more = pages.error ? html`<${Failed} error=${pages.error} again=${readMore} />`
     : hasMore && html`<p><button type="button" onClick=${readMore}>${T.jobs.more}</button> <span class="note">${T.jobs.shown(items.length)}</span></p>`;
   return { first, error, isLoading, again, items, hasMore, status, more };
+}
+
+// --- what is done
+
+/** Does one thing at a time, and keeps why it failed; `run` tells whether it has worked. */
+export function useDoing() {
+  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
+  const isBusy = useRef(false);
+  async function run(/** @type {() => Promise<unknown>} */ work) {
+    if (isBusy.current) return false;
+    isBusy.current = true;
+    setState({ isBusy: true, error: null });
+    const error = await work().then(() => null, (failure) => failure);
+    isBusy.current = false;
+    setState({ isBusy: false, error });
+    return error === null;
+  }
+  return { ...state, run, setError: (/** @type {Error | null} */ error) => setState({ isBusy: isBusy.current, error }) };
+}
+
+/** Sends what a person wants once: after a failure that leaves open whether it has arrived, the same intent is sent again. */
+export function useIntent() {
+  const intent = useRef(newIntent());
+  const renew = () => void (intent.current = newIntent());
+  return {
+    renew,
+    /** @template Answer @param {(intent: string) => Promise<Answer>} send */
+    async send(send) {
+      try {
+        const answer = await send(intent.current);
+        renew();
+        return answer;
+      } catch (error) {
+        if (isProblem(error)) renew();
+        throw error;
+      }
+    },
+  };
 }
 
 export const Loading = () => html`<p class="loading" role="status"><${Icon} name="loading" />${T.loading}</p>`;

@@ -5,6 +5,13 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { EVERY_TRICK, base, check, given, heading, logInByToken, newBrowser, startJob, state, token } from "../browser.mjs";
 
+test("the page of the first visit leaves the focus to its heading", async () => {
+  const page = await logInByToken(await newBrowser(), "/no/such/page");
+  await page.getByRole("link", { name: "Go to what runs now" }).click();
+  await page.getByRole("heading", { name: "No jobs yet" }).waitFor();
+  await page.locator("h1:focus").waitFor();
+});
+
 test("the first job is started where there is none, and a draft outlives its session", async () => {
   const page = await logInByToken(await newBrowser());
   const field = page.getByLabel("What should the agent do?");

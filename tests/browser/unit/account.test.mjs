@@ -104,45 +104,6 @@ test("a version names who wrote it", async () => {
   assert.equal(authorOf("constructor:x").href, null);
 });
 
-/** A server with one document, which may lose an answer. */
-function server(document) {
-  const state = { document, losesAnswer: false, writes: 0, between: () => {} };
-  globalThis.fetch = async (url, { method, headers, body }) => {
-    const answer = (status, content) => new Response(content && JSON.stringify(content), { status, headers: { "Content-Type": "application/json" } });
-    if (method === "GET") return state.document ? answer(200, { path: "p", ...state.document }) : answer(404, { code: "not_found" });
-    state.between();
-    const expected = headers["If-Match"];
-    if (expected && expected !== `"${state.document?.version}"`) return answer(412, { code: "precondition_failed" });
-    state.writes += 1;
-    state.document = { version: (state.document?.version ?? 0) + 1, content: JSON.parse(body).content };
-    if (state.losesAnswer) throw new TypeError("network");
-    return answer(200, { version: state.document.version });
-  };
-  return state;
-}
-
-test("a text is added once, also after an answer was lost or another one wrote", async () => {
-  const { createAppender } = await load("pages/memory/edit");
-  const one = server({ version: 1, content: "a" });
-  const append = createAppender("p");
-  one.losesAnswer = true;
-  await assert.rejects(append("b"));
-  one.losesAnswer = false;
-  await append("b");
-  assert.deepEqual([one.document.content, one.writes], ["a\nb", 1], "it had arrived");
-  await append("b");
-  assert.equal(one.document.content, "a\nb\nb", "another time it is another one");
-  one.between = () => {
-    one.between = () => {};
-    one.document = { version: one.document.version + 1, content: `${one.document.content}\nother\n` };
-  };
-  await append("c");
-  assert.equal(one.document.content, "a\nb\nb\nother\nc");
-  const none = server(null);
-  await createAppender("p")("first");
-  assert.equal(none.document.content, "first");
-});
-
 // --- settings
 
 const stored = { timezone: "Europe/Oslo", model: null, temperature: 0.5, quiet_hours: { from: "22:00", to: "07:00" }, heartbeat_every_seconds: 0, added_later: 1 };

@@ -1,13 +1,14 @@
 // Chats: the threads of the user, and one of them.
 
-import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, get, newIntent, post } from "../api.js";
-import { position, positioned } from "../live.js";
+import { useEffect } from "preact/hooks";
+import { get, post } from "../api.js";
+import { readSince } from "../live.js";
+import { useRows } from "../parts.js";
 import { go, place } from "../router.js";
-import { generation, who } from "../session.js";
-import { isOwnThread, putThread, resyncs, threadOf, threads, wantThread } from "../store.js";
+import { who } from "../session.js";
+import { isOwnThread, putThread, threadOf, threads, wantThread } from "../store.js";
 import { T } from "../texts.js";
-import { CopyAs, Heading, Icon, Problem, Text, html, usePages } from "../ui.js";
+import { CopyAs, Heading, Icon, Problem, Text, html, useDoing, useIntent } from "../ui.js";
 import { Thread } from "./chat/thread.js";
 import { MAIN } from "./chat/use_thread.js";
 
@@ -20,11 +21,9 @@ const ICONS = { idle: "event", processing: "in_progress", awaiting_approval: "wa
 
 /** @param {string} [cursor] @param {AbortSignal} [signal] */
 async function read(cursor, signal) {
-  await positioned();
-  const seen = position();
-  const { items, next_cursor } = await get("/api/chat/threads", { query: { limit: LIMIT, cursor }, signal });
-  for (const thread of items) putThread(thread, seen, true);
-  return { items: items.map(({ id }) => id), next_cursor, seen };
+  const page = await readSince(() => get("/api/chat/threads", { query: { limit: LIMIT, cursor }, signal }));
+  for (const thread of page.items) putThread(thread, page.seen, true);
+  return page;
 }
 
 /** The named threads, such as `main`, before the others, which stay in their order. Pure. @template {{ key?: string | null | undefined }} Row @param {Row[]} rows */
@@ -32,27 +31,19 @@ export const namedFirst = (rows) => [...rows.filter(({ key }) => key), ...rows.f
 
 /** Begins another thread with the command that does so in the one in view. @param {{ name: string }} props */
 function NewThread({ name }) {
-  const intent = useRef("");
+  const { isBusy, error, run } = useDoing();
+  const { send, renew } = useIntent();
   // In another thread it is another message.
-  useEffect(() => void (intent.current = newIntent()), [name]);
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
-  async function begin() {
-    setState({ isBusy: true, error: null });
-    try {
-      const { thread_id: id } = await post("/api/chat/send", { body: { content: "/new", thread_id: name }, intent: intent.current });
-      intent.current = newIntent();
-      setState({ isBusy: false, error: null });
-      wantThread(id);
-      go(`/chat/${id}`);
-    } catch (error) {
-      if (error instanceof ApiError && error.status >= 400 && error.status < 500) intent.current = newIntent();
-      setState({ isBusy: false, error: /** @type {Error} */ (error) });
-    }
-  }
+  useEffect(renew, [name]);
+  const begin = () => run(async () => {
+    const { thread_id: id } = await send((intent) => post("/api/chat/send", { body: { content: "/new", thread_id: name }, intent }));
+    wantThread(id);
+    go(`/chat/${id}`);
+  });
   return html`
-    <p class="line"><button type="button" disabled=${state.isBusy} onClick=${begin}>${T.chat.new}</button></p>
+    <p class="line"><button type="button" disabled=${isBusy} onClick=${begin}>${T.chat.new}</button></p>
     ${threads.all().some(({ id, key }) => key && [id, key].includes(name)) && html`<p class="note">${T.chat.newNote}</p>`}
-    <${Problem} error=${state.error} />
+    <${Problem} error=${error} />
   `;
 }
 
@@ -65,10 +56,10 @@ const Item = ({ thread, isCurrent }) => html`
 
 /** @param {{ name: string }} props */
 export function Threads({ name }) {
-  const { first, items: ids, status, more } = usePages(read, [generation.value, resyncs.value]);
+  const { first, ids, rows: known, status, more } = useRows(threads, read, []);
   const listed = new Set(ids);
   const added = first ? threads.all().filter(({ id }) => isOwnThread(id) && !listed.has(id) && id > (ids[0] ?? "")) : [];
-  const rows = namedFirst([...added.sort((one, other) => (one.id < other.id ? 1 : -1)), ...ids.flatMap((id) => threads.get(id) ?? [])]);
+  const rows = namedFirst([...added.sort((one, other) => (one.id < other.id ? 1 : -1)), ...known]);
   const canWrite = who.value?.role !== "viewer";
   return html`
     <section class="threads" aria-label=${T.chat.threads}>

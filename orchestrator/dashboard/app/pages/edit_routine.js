@@ -2,43 +2,21 @@
 //
 // Owns what is written until it is saved: it outlives the page, and a change by another one.
 
-import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, get, newIntent, patch, post } from "../api.js";
+import { useRef, useState } from "preact/hooks";
+import { get, isProblem, newIntent, patch, post } from "../api.js";
+import { Clash, Field, Form } from "../form.js";
 import { position } from "../live.js";
-import { ConfirmButton, Table, Tabs } from "../parts.js";
+import { ConfirmButton, Tabs } from "../parts.js";
 import { go, place } from "../router.js";
 import { drafts, who } from "../session.js";
 import { putRoutine } from "../store.js";
 import { T } from "../texts.js";
-import { CopyAs, Heading, Text, html, useLoad, useSubject } from "../ui.js";
+import { CopyAs, Heading, Text, html, useDoing, useLoad, useSubject } from "../ui.js";
 import { EMPTY, definitionOf, differences, isChanged, isObject, isSame, patchOf, valueAt } from "./routine/definition.js";
 import { Fields, withType } from "./routine/fields.js";
 import { Check, keep, usePreview } from "./routine/preview.js";
 
-// --- a routine that was changed while it was edited: both versions, and the choice between them. What was written stays until one is made
-
 /** @typedef {import("./routine/definition.js").Definition} Definition */
-
-/** @param {unknown} value */
-const shown = (value) => (value === undefined || value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value));
-
-/** @param {{ theirs: Definition, mine: Definition, base: Definition, isBusy: boolean, onSave: () => void, onTake: () => void }} props */
-export function Clash({ theirs, mine, base, isBusy, onSave, onTake }) {
-  const rows = differences(theirs, mine);
-  return html`
-    <section class="clash" role="alert" aria-label=${T.editRoutine.clash}>
-      <h2>${T.editRoutine.clash}</h2>
-      <p>${rows.length > 0 ? T.editRoutine.clashNote : T.editRoutine.same}</p>
-      ${rows.length > 0 && html`
-        <${Table} name=${T.editRoutine.clash} columns=${T.editRoutine.clashColumns}>${rows.map(({ field, one, other }) => html`
-            <tr key=${field}><th scope="row"><code>${field}</code></th><td class="text"><${Text}>${shown(one)}<//></td><td class="text"><${Text}>${shown(other)}<//></td>
-              <td>${isChanged(base, mine, field) ? T.editRoutine.clashMine : T.editRoutine.clashTheirs}</td></tr>`)}<//>`}
-      <p class="line"><button type="button" disabled=${isBusy} onClick=${onSave}>${T.editRoutine.clashSave}</button>
-        <button type="button" disabled=${isBusy} onClick=${onTake}>${T.editRoutine.clashTake}</button></p>
-    </section>
-  `;
-}
-
 /** @typedef {import("../api.js").schemas["JobOptions"]} Options */
 /**
  * What is written. `text` is the JSON text while it is edited; `base` is the definition that was read, and `rev` its revision.
@@ -90,15 +68,12 @@ function useDraft(name, start) {
  * @param {string | null} id @param {string} name @param {ReturnType<typeof useDraft>} form
  */
 function useSave(id, name, { draft, set }) {
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
+  const doing = useDoing();
   const [clash, setClash] = useState(/** @type {Pick<Draft, "definition" | "base" | "rev"> | null} */ (null));
-  /** @param {number | null} rev */
-  async function save(rev) {
-    if (state.isBusy) return;
-    setState({ isBusy: true, error: null });
+  const save = (/** @type {number | null} */ rev) => doing.run(async () => {
     const seen = position();
+    const { definition, base, intent } = draft;
     try {
-      const { definition, base, intent } = draft;
       const answer = /** @type {import("../api.js").schemas["RoutineSaved"]} */ (id
         ? await patch("/api/routines/{id}", { path: { id }, body: patchOf(base, definition), ifMatch: `"${rev}"` })
         : await post("/api/routines", { body: definition, intent }));
@@ -108,14 +83,13 @@ function useSave(id, name, { draft, set }) {
       putRoutine(routine, seen);
       go(`/routines/${routine.id}`);
     } catch (error) {
-      const isClash = id !== null && error instanceof ApiError && error.status === 412;
-      const theirs = isClash ? await read(id).catch(() => null) : null;
+      const theirs = id && isProblem(error, 412) ? await read(id).catch(() => null) : null;
       setClash(theirs);
-      setState({ isBusy: false, error: theirs ? null : /** @type {Error} */ (error) });
+      if (!theirs) throw error;
     }
-  }
+  });
   return {
-    ...state, clash,
+    doing, clash,
     save: () => save(draft.rev),
     saveOnTop: () => save(clash?.rev ?? draft.rev),
     take: () => (clash && set({ ...clash, text: null }), setClash(null)),
@@ -126,60 +100,47 @@ function useSave(id, name, { draft, set }) {
 function JsonText({ text, write }) {
   const { value, why } = parse(text);
   return html`
-    <label for="json">${T.editRoutine.json}</label>
-    <textarea id="json" class="code" rows="24" spellcheck=${false} aria-describedby="json-note" aria-invalid=${value ? undefined : "true"} value=${text}
-      onInput=${(/** @type {any} */ { target }) => write(target.value)}></textarea>
-    <p class="note" id="json-note">${value ? T.editRoutine.jsonNote : html`<${Text}>${T.editRoutine.unreadable(why)}<//>`}</p>
+    <${Field} id="json" name=${T.editRoutine.json} class="code" rows=${24} spellcheck=${false} aria-invalid=${value ? undefined : "true"} value=${text} change=${write}
+      note=${value ? T.editRoutine.jsonNote : html`<${Text}>${T.editRoutine.unreadable(why)}<//>`} />
   `;
 }
 
-/** What the server said about the last try, as far as no field shows it. @param {{ error: Error, isJson: boolean }} props */
-function Refused({ error, isJson }) {
-  const fields = error instanceof ApiError ? error.fields : [];
-  return html`
-    <div class="failure" role="alert"><p><${Text}>${error.message}<//></p>
-      ${fields.filter(({ field }) => isJson || !(field in T.editRoutine.fields)).map(({ field, message }, index) => html`<p key=${index}><code>${field}</code> <${Text}>${message}<//></p>`)}</div>
-  `;
+/** @param {unknown} value */
+const shown = (value) => (value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value));
+
+/** A routine that was changed while it was edited: both versions, and the choice between them. @param {{ theirs: Definition, mine: Definition, base: Definition, children: any }} props */
+function Changed({ theirs, mine, base, children }) {
+  const rows = differences(theirs, mine)
+    .map(({ field, one, other }) => [field, shown(one), shown(other), isChanged(base, mine, field) ? T.editRoutine.clashMine : T.editRoutine.clashTheirs]);
+  return html`<${Clash} name=${T.editRoutine.clash} note=${rows.length > 0 ? T.editRoutine.clashNote : T.editRoutine.same} columns=${T.editRoutine.clashColumns} rows=${rows}>
+    <p class="line">${children}</p><//>`;
 }
 
 /** @param {{ id: string | null, name: string, start: Draft, options: Options | null, onDiscard: () => void }} props */
 function Editor({ id, name, start, options, onDiscard }) {
   const form = useDraft(name, start);
   const { draft: { definition, text, base } } = form;
-  const saving = useSave(id, name, form);
+  const { doing, clash, save, saveOnTop, take } = useSave(id, name, form);
   const preview = usePreview(definition, id ? base["name"] : null);
   /** What was written for other types of trigger and action. */
   const kept = useRef(new Map());
-  const element = useRef(/** @type {HTMLFormElement | null} */ (null));
   const isJson = place.value.query.get("as") === "json";
   const isReadable = text === null || parse(text).value !== null;
-  const isChanged = text !== null || !isSame(definition, id ? base : EMPTY);
-  const problems = saving.error instanceof ApiError ? saving.error.fields : [];
-  // What is wrong inside of a closed part would not be seen.
-  const open = (/** @type {Element | null | undefined} */ field) => field?.closest("details")?.setAttribute("open", "");
-  useEffect(() => {
-    const first = /** @type {HTMLElement | null | undefined} */ (element.current?.querySelector("[aria-invalid=true]"));
-    open(first);
-    first?.focus();
-  }, [saving.error]);
-  const onSubmit = (/** @type {Event} */ event) => (event.preventDefault(), isReadable && void saving.save());
-  const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
-    if (event.key === "Enter" && (event.metaKey || event.ctrlKey)) element.current?.requestSubmit();
-  };
+  const hasChanged = text !== null || !isSame(definition, id ? base : EMPTY);
   const onType = (/** @type {"trigger" | "action"} */ part, /** @type {string} */ type) => form.change(withType(definition, part, type, kept.current));
   return html`
     <${Tabs} name=${T.editRoutine.modes} words=${{ form: T.editRoutine.form, json: T.editRoutine.json }} current=${isJson ? "json" : "form"}
       path=${(/** @type {string} */ name) => (name === "json" ? "?as=json" : place.value.path)} />
-    <form class="job routine" ref=${element} onSubmit=${onSubmit} onKeyDown=${onKeyDown} onInvalidCapture=${(/** @type {any} */ event) => open(event.target)}>
+    <${Form} look="job routine" doing=${doing} onSubmit=${save} names=${isJson ? [] : Object.keys(T.editRoutine.fields)} word=${id ? T.editRoutine.save : T.editRoutine.create} busy=${T.editRoutine.busy} isReady=${isReadable}
+      buttons=${hasChanged && html`<${ConfirmButton} name=${T.editRoutine.discard} title=${T.editRoutine.discardQuestion} onYes=${() => (drafts.remove(name), onDiscard())} />`}>
       ${isJson ? html`<${JsonText} text=${text ?? JSON.stringify(definition, null, 2)} write=${form.write} />` : html`
         ${!isReadable && html`<p class="failure" role="alert">${T.editRoutine.correct}</p>`}
-        <${Fields} form=${{ definition, change: form.change, problems }} options=${options} onType=${onType} />`}
+        <${Fields} form=${{ definition, change: form.change, error: doing.error }} options=${options} onType=${onType} />`}
       <${Check} preview=${preview} own=${valueAt(definition, "trigger.timezone")} />
-      ${saving.error && html`<${Refused} error=${saving.error} isJson=${isJson} />`}
-      ${saving.clash && html`<${Clash} theirs=${saving.clash.definition} mine=${definition} base=${base} isBusy=${saving.isBusy} onSave=${saving.saveOnTop} onTake=${saving.take} />`}
-      <p class="line"><button type="submit" disabled=${saving.isBusy || !isReadable}>${saving.isBusy ? T.editRoutine.busy : id ? T.editRoutine.save : T.editRoutine.create}</button>
-        ${isChanged && html`<${ConfirmButton} name=${T.editRoutine.discard} title=${T.editRoutine.discardQuestion} onYes=${() => (drafts.remove(name), onDiscard())} />`}</p>
-    </form>
+      ${clash && html`<${Changed} theirs=${clash.definition} mine=${definition} base=${base}>
+        <button type="button" disabled=${doing.isBusy} onClick=${saveOnTop}>${T.editRoutine.clashSave}</button>
+        <button type="button" disabled=${doing.isBusy} onClick=${take}>${T.editRoutine.clashTake}</button><//>`}
+    <//>
   `;
 }
 

@@ -1,7 +1,7 @@
 // One gate: a call of a tool that waits for a person, or what became of it.
 
 import { useEffect } from "preact/hooks";
-import { ApiError } from "../api.js";
+import { isProblem } from "../api.js";
 import { positioned } from "../live.js";
 import { place } from "../router.js";
 import { generation } from "../session.js";
@@ -21,7 +21,7 @@ async function read(id, signal) {
 export default function GatePage() {
   const { id = "" } = place.value.params;
   const { value, error, isLoading, again } = useLoad((signal) => read(id, signal), [id, generation.value, resyncs.value]);
-  const isGone = error instanceof ApiError && error.status === 404;
+  const isGone = isProblem(error, 404);
   const known = gates.get(id);
   const gate = isGone ? null : known ?? (value && { ...value, isCut: false });
   useSubject(gate?.tool);

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, post } from "../api.js";
 import { bindRows } from "../keys.js";
-import { position, positioned } from "../live.js";
+import { readSince } from "../live.js";
 import { Added, Tabs } from "../parts.js";
 import { place } from "../router.js";
 import { generation, who } from "../session.js";
@@ -24,13 +24,7 @@ const LIMIT = 50;
 const OPEN_CHARS = 400;
 
 /** @param {string} [cursor] @param {AbortSignal} [signal] */
-async function readNews(cursor, signal) {
-  await positioned();
-  const seen = position();
-  const query = { limit: LIMIT, cursor };
-  const { items, next_cursor } = await get("/api/notifications", { query, signal });
-  return { items, next_cursor, seen };
-}
+const readNews = (cursor, signal) => readSince(() => get("/api/notifications", { query: { limit: LIMIT, cursor }, signal }));
 
 /**
  * The page of what a notification is about, if it has one. Pure.
@@ -97,10 +91,8 @@ const idsOf = (rows) => rows.map(({ id }) => id).sort();
 
 /** @param {AbortSignal} signal */
 async function readWaiting(signal) {
-  await positioned();
-  const seen = position();
   const query = { state: STATES.join(), limit: LIMIT };
-  const [page] = await Promise.all([get("/api/jobs", { query, signal }), readGates(signal)]);
+  const [{ seen, ...page }] = await Promise.all([readSince(() => get("/api/jobs", { query, signal })), readGates(signal)]);
   for (const job of page.items) jobs.put(job, seen);
   const calls = idsOf(gates.all().filter(({ state }) => state === "pending"));
   return { calls, jobs: idsOf(page.items), seen, hasMoreJobs: Boolean(page.next_cursor) };
@@ -137,7 +129,7 @@ export function Waiting() {
       ${calls.length > 0 && html`<h2>${T.inbox.calls}</h2>`}
       ${calls.map((gate) => html`<${Card} key=${gate.id} gate=${gate} level=${3} />`)}
       ${others > 0 && html`<p class="line"><span class="note">${T.inbox.others(others)}</span> <button type="button" onClick=${again}>${T.trace.show}</button></p>`}
-      ${rows.length > 0 && html`<h2>${T.inbox.jobs}</h2><ul class="rows">${rows.map((job) => html`<${JobRow} key=${job.id} job=${job} />`)}</ul>`}
+      ${rows.length > 0 && html`<h2>${T.inbox.jobs}</h2><ul class="rows">${rows.map((job) => html`<li key=${job.id}><${JobRow} job=${job} /></li>`)}</ul>`}
     </div>
     ${value?.hasMoreJobs && html`<p><a href=${`/jobs?state=${STATES.join()}`}>${T.inbox.allJobs}</a></p>`}
     ${who.value?.role === "viewer" && calls.length > 0 && html`<p class="note">${T.gate.viewer}</p>`}
@@ -156,11 +148,8 @@ const row = ({ parameters, ...gate }) => gate;
 
 /** @param {string} [cursor] @param {AbortSignal} [signal] */
 async function readResolved(cursor, signal) {
-  await positioned();
-  const seen = position();
-  const query = { state: RESOLVED, limit: LIMIT, cursor };
-  const { items, next_cursor } = await get("/api/gates", { query, signal });
-  return { items: items.map(row), next_cursor, seen };
+  const page = await readSince(() => get("/api/gates", { query: { state: RESOLVED, limit: LIMIT, cursor }, signal }));
+  return { ...page, items: page.items.map(row) };
 }
 
 export function Resolved() {

@@ -1,17 +1,16 @@
 // One job: what it is, what can be done with it, and its parts as tabs, which are modules in `job/`.
 
-import { computed } from "@preact/signals";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, get, newIntent, post, remove } from "../api.js";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get, onProblem, post, remove } from "../api.js";
 import { cost, duration, tokens } from "../format.js";
-import { position, positioned } from "../live.js";
-import { Meter, Tabs, useDoing } from "../parts.js";
+import { readSince } from "../live.js";
+import { Meter, Tabs, useObject } from "../parts.js";
 import { go, place } from "../router.js";
 import { useSending } from "../sending.js";
 import { generation, who } from "../session.js";
-import { FINISHED, canRestart, jobs, putJob, resyncs } from "../store.js";
+import { FINISHED, canRestart, jobs, putJob } from "../store.js";
 import { T } from "../texts.js";
-import { Confirm, Copy, CopyAs, Elapsed, Failed, Heading, Id, Loading, Problem, State, Text, Time, html, now, useLoad, useSubject } from "../ui.js";
+import { Confirm, Copy, CopyAs, Elapsed, Heading, Id, Problem, State, Text, Time, html, now, useDoing, useIntent, useLoad, useSubject } from "../ui.js";
 import { Activity } from "./job/activity.js";
 import { Changes } from "./job/changes.js";
 import { Calls, Details } from "./job/details.js";
@@ -83,9 +82,7 @@ const BODIES = { activity: Activity, changes: Changes, files: Files, calls: Call
 
 /** @param {string} id @param {AbortSignal} signal */
 async function read(id, signal) {
-  await positioned();
-  const seen = position();
-  const job = await get("/api/jobs/{id}", { path: { id }, signal });
+  const { seen, ...job } = await readSince(() => get("/api/jobs/{id}", { path: { id }, signal }));
   putJob(job, seen);
   return job;
 }
@@ -113,8 +110,8 @@ function Meters({ job }) {
 
 /** @typedef {{ name: string, question?: string, note?: string, field?: string, run: (text: string) => Promise<unknown> }} Action */
 
-/** What can be done with a job in its state. @param {Job} job @param {{ current: string }} restart names the next restart @returns {Action[]} */
-function actionsOf(job, restart) {
+/** What can be done with a job in its state. @param {Job} job @param {ReturnType<typeof useIntent>["send"]} send @returns {Action[]} */
+function actionsOf(job, send) {
   const { id, state } = job;
   const path = { id };
   const isFinished = FINISHED.has(state);
@@ -129,14 +126,8 @@ function actionsOf(job, restart) {
     actions.push({ name: T.job.cancel, question: T.job.cancelQuestion, run: () => post("/api/jobs/{id}/cancel", { path, body: {} }) });
   }
   if (canRestart(state)) {
-    actions.push({
-      name: T.job.restart,
-      run: async () => {
-        const next = await post("/api/jobs/{id}/restart", { path, body: {}, intent: restart.current });
-        restart.current = newIntent();
-        go(`/jobs/${/** @type {any} */ (next).id}`);
-      },
-    });
+    const restart = (/** @type {string} */ intent) => post("/api/jobs/{id}/restart", { path, body: {}, intent });
+    actions.push({ name: T.job.restart, run: async () => go(`/jobs/${(await send(restart)).id}`) });
   }
   if (isFinished) {
     actions.push({
@@ -155,24 +146,16 @@ function actionsOf(job, restart) {
 function Actions({ job, again }) {
   const [asked, setAsked] = useState(/** @type {Action | null} */ (null));
   const { isBusy, error, run } = useDoing();
-  const restart = useRef(newIntent());
+  const { send } = useIntent();
   /** @param {Action} action @param {string} [text] */
   const act = (action, text = "") => {
     setAsked(null);
-    void run(async () => {
-      try {
-        await action.run(text);
-        again();
-      } catch (failure) {
-        // Another one was faster: show what the job is now.
-        if (failure instanceof ApiError && failure.status === 409) again();
-        throw failure;
-      }
-    });
+    // Another one may have been faster: show what the job is now.
+    void run(() => action.run(text).then(again, onProblem(409, again)));
   };
   return html`
     <p class="line">
-      ${actionsOf(job, restart).map((action) => html`
+      ${actionsOf(job, send).map((action) => html`
         <button key=${action.name} type="button" disabled=${isBusy} onClick=${() => (action.question ? setAsked(action) : act(action))}>${action.name}</button>`)}
       <a class="button" href=${`/jobs/new?from=${job.id}`}>${T.job.again}</a>
       <${Copy} text=${`gantry job show ${job.id}`} label="CLI" name="CLI" />
@@ -181,21 +164,6 @@ function Actions({ job, again }) {
     ${asked && html`<${Confirm} title=${asked.question} note=${asked.note} field=${asked.field} yes=${asked.name} no=${T.job.keep}
       onYes=${(/** @type {string} */ text) => act(asked, text)} onNo=${() => setAsked(null)} />`}
   `;
-}
-
-/** A job as it is now: what was read, and what the store has heard since. @param {string} id */
-function useJob(id) {
-  // Events of other jobs do not change this one's row.
-  const known = useMemo(() => computed(() => jobs.get(id)), [id]);
-  const row = known.value;
-  const { value, error, isLoading, again } = useLoad((signal) => read(id, signal), [id, generation.value, resyncs.value]);
-  useEffect(() => {
-    // The result and the place in the queue are not in the store.
-    if (value && row && row.state !== value.state) again();
-  }, [row?.state, value?.state]);
-  /** @type {Job | null} */
-  const job = useMemo(() => value && { ...value, ...row }, [value, row]);
-  return { job, error, isLoading, again };
 }
 
 /** @param {{ job: Job }} props */
@@ -234,18 +202,17 @@ const partOf = (path) => TABS.find((name) => name === path.split("/")[3]) ?? "ac
 
 export default function JobPage() {
   const { params: { id = "" }, path, query } = place.value;
-  const { job, error, isLoading, again } = useJob(id);
+  // The result and the place in the queue are not in the store.
+  const { value: job, failure, again, status } = useObject(jobs, id, (signal) => read(id, signal), ["state"]);
   useSubject(job?.title);
-  if (!job) {
-    return html`<${Heading}>${title}<//>${isLoading ? html`<${Loading} />` : error && html`<${Failed} error=${error} again=${again} />`}`;
-  }
+  if (!job) return html`<${Heading}>${title}<//>${status}`;
   const name = partOf(path);
   const pathOf = (/** @type {string} */ one) => `/jobs/${id}${one === "activity" ? "" : `/${one}`}${query.size === 0 ? "" : `?${query}`}`;
   const canWrite = who.value?.role !== "viewer";
   const isOver = FINISHED.has(job.state) || job.state === "submitted";
   return html`
     <${Head} job=${job} />
-    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${failure}
     ${canWrite && html`<${Actions} job=${job} again=${again} />`}
     <${Meters} job=${job} />
     ${(isOver || job.state === "stuck") && html`<${Result} job=${job} />`}

@@ -3,14 +3,15 @@
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { get, post } from "../api.js";
-import { bind, bindRows } from "../keys.js";
-import { position, positioned } from "../live.js";
-import { Choice, Period, UserAndClear, change, commandOf, filtersOf } from "../parts.js";
+import { bind } from "../keys.js";
+import { readSince } from "../live.js";
+import { Choice, Period, UserAndClear, change, commandOf, filtersOf, useRows } from "../parts.js";
 import { place } from "../router.js";
-import { generation, who } from "../session.js";
-import { FINISHED, jobs, resyncs } from "../store.js";
+import { who } from "../session.js";
+import { FINISHED, jobs } from "../store.js";
 import { STATES, T } from "../texts.js";
-import { Confirm, CopyAs, Empty, Heading, Text, html, usePages } from "../ui.js";
+import { Confirm, CopyAs, Empty, Heading, Text, html } from "../ui.js";
+import { PageRows } from "../virtual.js";
 import { JobRow } from "./job/row.js";
 import { Histogram } from "./jobs/histogram.js";
 
@@ -29,11 +30,9 @@ const selected = signal(new Set());
 
 /** @param {Record<string, string>} given @param {string} [cursor] @param {AbortSignal} [signal] */
 async function readPage(given, cursor, signal) {
-  await positioned();
-  const seen = position();
-  const { items, next_cursor } = await get("/api/jobs", { query: { ...given, limit: LIMIT, cursor }, signal });
-  for (const job of items) jobs.put(job, seen);
-  return { items: items.map(({ id }) => id), next_cursor, seen, newest: newestOf(jobs.all()) };
+  const page = await readSince(() => get("/api/jobs", { query: { ...given, limit: LIMIT, cursor }, signal }));
+  for (const job of page.items) jobs.put(job, page.seen);
+  return { ...page, newest: newestOf(jobs.all()) };
 }
 
 /** Ids begin with the time, so newer ones are greater. @param {Job[]} rows */
@@ -132,13 +131,9 @@ export default function Jobs() {
   const given = filtersOf(query, FILTERS);
   const { run_id: _, ...options } = given;
   const key = JSON.stringify(given);
-  const { first, items: ids, isLoading, again, hasMore, status, more } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
-  useEffect(() => bindRows(".rows a.open"), []);
+  const { first, ids, rows, isLoading, again, hasMore, status, more } = useRows(jobs, (cursor, signal) => readPage(given, cursor, signal), [key]);
   useEffect(() => () => void (selected.value = new Set()), [key]);
-  const rows = ids.flatMap((id) => jobs.get(id) ?? []);
   const canWrite = who.value?.role !== "viewer";
-  useEffect(() => jobs.show(ids), [ids.length, first]);
-  useEffect(() => () => jobs.show([]), []);
   const added = first && !isLoading ? countNew(jobs.since(first.seen), { ids, given, hasMore, newest: first.newest }) : 0;
   return html`
     <div class="line"><${Heading}>${title}<//> ${canWrite && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
@@ -148,9 +143,8 @@ export default function Jobs() {
     ${added > 0 && html`<p class="line"><button type="button" onClick=${again}>${T.jobs.added(added)}</button></p>`}
     ${canWrite && html`<${Selection} rows=${rows} />`}
     ${first && ids.length === 0 && !hasMore && html`<${Empty}><p>${Object.keys(given).length > 0 ? T.jobs.noMatch : T.now.noJobs}</p><//>`}
-    ${rows.length > 0 && html`
-      <ul class="rows">${rows.map((job) => html`
-        <${JobRow} key=${job.id} job=${job} isSelected=${selected.value.has(job.id)} onSelect=${canWrite ? select : null} />`)}</ul>`}
+    ${rows.length > 0 && html`<${PageRows} key=${key} rows=${rows} label=${title} draw=${(/** @type {Job} */ job) => html`
+      <${JobRow} job=${job} isSelected=${selected.value.has(job.id)} onSelect=${canWrite ? select : null} />`} />`}
     ${more}
     <${CopyAs} cli=${commandOf("gantry job list", options, { routine_id: "routine" })} path=${`/api/jobs?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
   `;

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { ApiError, get, key } from "../api.js";
 import { isLeftOpen, logIn, who } from "../session.js";
 import { T } from "../texts.js";
-import { Copy, Heading, Text, html } from "../ui.js";
+import { Copy, Heading, Problem, Text, html, useDoing } from "../ui.js";
 
 export const title = T.login.title;
 
@@ -27,22 +27,12 @@ function refusal(error, isLink) {
 
 /** @param {{ onDone?: () => void }} props */
 export function LoginForm({ onDone = () => {} }) {
-  const [isBusy, setIsBusy] = useState(false);
-  const [refused, setRefused] = useState("");
+  const { isBusy, error, run } = useDoing();
   const [asked, setAsked] = useState("");
 
-  /** @param {import("../session.js").Credential} credential */
-  async function use(credential) {
-    setIsBusy(true);
-    setRefused("");
-    try {
-      await logIn(credential);
-      onDone();
-    } catch (error) {
-      setRefused(refusal(error, "code" in credential));
-    }
-    setIsBusy(false);
-  }
+  const use = (/** @type {import("../session.js").Credential} */ credential) => run(() => logIn(credential).then(onDone, (failure) => {
+    throw new Error(refusal(failure, "code" in credential));
+  }));
 
   useEffect(() => {
     const useCode = () => {
@@ -65,7 +55,7 @@ export function LoginForm({ onDone = () => {} }) {
   }
 
   return html`
-    ${refused && html`<p class="failure" role="alert">${refused}</p>`}
+    <${Problem} error=${error} />
     ${asked && html`<p class="banner line" role="status">${T.login.another} <button type="button" disabled=${isBusy} onClick=${() => (setAsked(""), use({ code: asked }))}>${T.login.useLink}</button></p>`}
     <p>${T.login.link}</p>
     <ul class="commands">

@@ -2,12 +2,13 @@
 //
 // Owns how a form becomes a request, and a job a form: what has no field here is kept and sent as well.
 
-import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, get, newIntent, post } from "../api.js";
+import { useState } from "preact/hooks";
+import { get, newIntent, post } from "../api.js";
+import { Check, Field, Form, asChoices, problemsAt } from "../form.js";
 import { go, place } from "../router.js";
 import { drafts, who } from "../session.js";
 import { T } from "../texts.js";
-import { Heading, Text, html, useLoad } from "../ui.js";
+import { Heading, Text, html, useDoing, useLoad } from "../ui.js";
 
 export const title = T.newJob.title;
 
@@ -125,48 +126,8 @@ function useDraft(name, start) {
   };
 }
 
-/** What is sent to the server, and what it says. @param {string} name @param {ReturnType<typeof useDraft>} form */
-function useSubmit(name, { draft, files, intent, keep }) {
-  const [error, setError] = useState(/** @type {Error | null} */ (null));
-  const [isBusy, setIsBusy] = useState(false);
-  async function submit(/** @type {Event} */ event) {
-    event.preventDefault();
-    if (isBusy) return;
-    const large = tooLarge(files);
-    if (large) return setError(new Error(large));
-    setIsBusy(true);
-    setError(null);
-    keep();
-    try {
-      const { id } = await post("/api/jobs", { body: bodyOf(draft, await Promise.all(files.map(encode))), intent });
-      drafts.remove(name);
-      go(`/jobs/${id}`);
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-      setIsBusy(false);
-    }
-  }
-  return { error, isBusy, submit };
-}
-
 /** The fields of the form, by their names in the API. */
 const FIELDS = ["prompt", "files", "title", "model", "image", "effort", "plan", "limits.timeout_seconds", "limits.max_tokens", "limits.max_cost_usd", "tools", "egress", "labels"];
-
-/** What the server says about fields. @param {Error | null} error */
-function problemsOf(error) {
-  const all = error instanceof ApiError ? error.fields : [];
-  const isAt = (/** @type {string} */ name, /** @type {string} */ field) => name === field || name.startsWith(`${field}.`) || name.startsWith(`${field}[`);
-  const at = (/** @type {string} */ field) => all.filter((one) => isAt(one.field, field));
-  return {
-    /** What has no field in the form. */
-    others: all.filter((one) => !FIELDS.some((field) => isAt(one.field, field))),
-    /** @param {string} field */
-    attributes: (field) => (at(field).length > 0 ? { "aria-invalid": "true", "aria-describedby": `wrong-${field}` } : {}),
-    /** @param {string} field */
-    show: (field) => at(field).length > 0 && html`
-      <div class="failure" id=${`wrong-${field}`}>${at(field).map(({ message }, index) => html`<p key=${index}><${Text}>${message}<//></p>`)}</div>`,
-  };
-}
 
 /** What another job had and the form does not show. @param {{ rest: Draft["rest"] }} props */
 function Rest({ rest }) {
@@ -178,44 +139,29 @@ function Rest({ rest }) {
 /** @param {number} limit */
 const highest = (limit) => (limit > 0 ? T.newJob.highest(limit) : T.newJob.noLimit);
 
-/** The choice of one of some names; a name that is not offered stays. @param {string[]} names @param {string} chosen */
-const offered = (names, chosen) => (chosen === "" || names.includes(chosen) ? names : [...names, chosen]);
-
-/** @param {{ form: ReturnType<typeof useDraft>, options: Options, problems: ReturnType<typeof problemsOf> }} props */
-function More({ form: { draft, change }, options, problems }) {
-  /** @typedef {"title" | "model" | "image" | "effort" | "plan" | "timeout" | "tokens" | "cost" | "tools" | "hosts" | "labels" | "review" | "hold" | "noTools"} Name */
-  const words = (/** @type {Name} */ name) => (name === "title" ? T.newJob.jobTitle : T.newJob[name]);
-  const onInput = (/** @type {Name} */ name) => (/** @type {any} */ { target }) => change({ [name]: target.type === "checkbox" ? target.checked : target.value });
-  const input = (/** @type {Name} */ name, /** @type {string} */ field, /** @type {Record<string, unknown>} */ more = {}) => html`
-    <label for=${name}>${words(name)}</label>
-    <input id=${name} value=${draft[name]} onInput=${onInput(name)} ...${problems.attributes(field)} ...${more} />
-    ${problems.show(field)}`;
-  const choice = (/** @type {Name} */ name, /** @type {string} */ unset, /** @type {[string, string][]} */ choices) => html`
-    <label for=${name}>${words(name)}</label>
-    <select id=${name} value=${draft[name]} onChange=${onInput(name)} ...${problems.attributes(name)}>
-      <option value="">${unset}</option>
-      ${choices.map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}
-    </select>
-    ${problems.show(name)}`;
+/** @param {{ form: ReturnType<typeof useDraft>, options: Options, error: Error | null }} props */
+function More({ form: { draft, change }, options, error }) {
+  /** @typedef {"title" | "model" | "image" | "effort" | "plan" | "timeout" | "tokens" | "cost" | "tools" | "hosts" | "labels"} Name */
+  const field = (/** @type {Name} */ name, /** @type {Record<string, unknown>} */ more = {}, at = /** @type {string} */ (name)) => html`
+    <${Field} id=${name} name=${name === "title" ? T.newJob.jobTitle : T.newJob[name]} value=${draft[name]} problems=${problemsAt(error, at)}
+      change=${(/** @type {string} */ value) => change({ [name]: value })} ...${more} />`;
+  const choice = (/** @type {Name} */ name, /** @type {string} */ unset, /** @type {[string, string][]} */ choices) => field(name, { choices: [["", unset], ...choices] });
   const check = (/** @type {"review" | "hold" | "noTools"} */ name) => html`
-    <label class="check"><input type="checkbox" checked=${draft[name]} onChange=${onInput(name)} />${T.newJob[name]}</label>`;
-  const pairs = (/** @type {string[]} */ names, /** @type {string} */ chosen) => offered(names, chosen).map((name) => /** @type {[string, string]} */ ([name, name]));
+    <${Check} name=${T.newJob[name]} isOn=${draft[name]} change=${(/** @type {boolean} */ isOn) => change({ [name]: isOn })} />`;
   return html`
     <div class="fields">
-      ${input("title", "title")}
-      ${choice("model", T.newJob.defaultModel(options.models[0] ?? ""), pairs(options.models, draft.model))}
+      ${field("title")}
+      ${choice("model", T.newJob.defaultModel(options.models[0] ?? ""), asChoices(options.models))}
       ${choice("effort", T.newJob.unset, Object.entries(T.newJob.efforts))}
-      ${choice("image", T.newJob.defaultModel(options.images[0] ?? ""), pairs(options.images, draft.image))}
+      ${choice("image", T.newJob.defaultModel(options.images[0] ?? ""), asChoices(options.images))}
       ${choice("plan", `${T.newJob.unset} (${T.newJob.plans[options.plan ? "true" : "false"]})`, Object.entries(T.newJob.plans))}
-      ${input("timeout", "limits.timeout_seconds", { type: "number", min: 1, max: options.max_limits.timeout_seconds, placeholder: String(options.limits.timeout_seconds) })}
-      ${input("tokens", "limits.max_tokens", { type: "number", min: 1, placeholder: highest(options.max_limits.max_tokens) })}
-      ${input("cost", "limits.max_cost_usd", { type: "number", min: 0, step: "any", placeholder: highest(options.max_limits.max_cost_usd) })}
-      ${input("tools", "tools", { spellcheck: false, disabled: draft.noTools, placeholder: options.tools.slice(0, 4).join(" ") })}
+      ${field("timeout", { type: "number", min: 1, max: options.max_limits.timeout_seconds, placeholder: String(options.limits.timeout_seconds) }, "limits.timeout_seconds")}
+      ${field("tokens", { type: "number", min: 1, placeholder: highest(options.max_limits.max_tokens) }, "limits.max_tokens")}
+      ${field("cost", { type: "number", min: 0, step: "any", placeholder: highest(options.max_limits.max_cost_usd) }, "limits.max_cost_usd")}
+      ${field("tools", { spellcheck: false, disabled: draft.noTools, placeholder: options.tools.slice(0, 4).join(" ") })}
       ${check("noTools")}
-      ${input("hosts", "egress", { spellcheck: false })}
-      <label for="labels">${T.newJob.labels}</label>
-      <textarea id="labels" rows="2" spellcheck=${false} value=${draft.labels} onInput=${onInput("labels")} ...${problems.attributes("labels")}></textarea>
-      ${problems.show("labels")}
+      ${field("hosts", { spellcheck: false }, "egress")}
+      ${field("labels", { rows: 2, spellcheck: false })}
       ${check("review")} ${check("hold")}
       <${Rest} rest=${draft.rest} />
     </div>
@@ -223,37 +169,25 @@ function More({ form: { draft, change }, options, problems }) {
 }
 
 /** @param {{ name: string, isFrom: boolean, start: { draft: Draft, intent: string }, options: Options }} props */
-function Form({ name, isFrom, start, options }) {
+function JobForm({ name, isFrom, start, options }) {
   const form = useDraft(name, start);
-  const { error, isBusy, submit } = useSubmit(name, form);
-  const problems = problemsOf(error);
-  const more = useRef(/** @type {HTMLDetailsElement | null} */ (null));
-  const element = useRef(/** @type {HTMLFormElement | null} */ (null));
-  // What is wrong inside of the closed part would not be seen.
-  const open = (/** @type {Element | null | undefined} */ field) => void (field && more.current?.contains(field) && (more.current.open = true));
-  useEffect(() => {
-    const first = /** @type {HTMLElement | null | undefined} */ (element.current?.querySelector("[aria-invalid=true]"));
-    open(first);
-    first?.focus();
-  }, [error]);
-  const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
-    if (event.key === "Enter" && (event.metaKey || event.ctrlKey)) element.current?.requestSubmit();
-  };
+  const { draft, files, intent } = form;
+  const doing = useDoing();
+  const submit = () => doing.run(async () => {
+    const large = tooLarge(files);
+    if (large) throw new Error(large);
+    form.keep();
+    const { id } = await post("/api/jobs", { body: bodyOf(draft, await Promise.all(files.map(encode))), intent });
+    drafts.remove(name);
+    go(`/jobs/${id}`);
+  });
   return html`
-    <form class="job" ref=${element} onSubmit=${submit} onInvalidCapture=${(/** @type {any} */ event) => open(event.target)}>
-      <label for="prompt">${T.newJob.prompt}</label>
-      <textarea id="prompt" rows="6" required autofocus value=${form.draft.prompt} onKeyDown=${onKeyDown}
-        onInput=${(/** @type {any} */ event) => form.change({ prompt: event.target.value })} ...${problems.attributes("prompt")}></textarea>
-      ${problems.show("prompt")}
-      <label for="files">${T.newJob.files}</label>
-      <input id="files" type="file" multiple onChange=${(/** @type {any} */ event) => form.setFiles([...event.target.files])} ...${problems.attributes("files")} />
-      ${problems.show("files")}
-      ${isFrom && html`<p class="note">${T.newJob.noFiles}</p>`}
-      <details ref=${more}><summary>${T.newJob.more}</summary><${More} form=${form} options=${options} problems=${problems} /></details>
-      ${error && html`<div class="failure" role="alert"><p><${Text}>${error.message}<//></p>
-        ${problems.others.map(({ field, message }, index) => html`<p key=${index}><${Text}>${field}: ${message}<//></p>`)}</div>`}
-      <button type="submit" disabled=${isBusy || !form.draft.prompt.trim()}>${isBusy ? T.newJob.busy : T.newJob.submit}</button>
-    </form>
+    <${Form} look="job" doing=${doing} onSubmit=${submit} names=${FIELDS} word=${T.newJob.submit} busy=${T.newJob.busy} isReady=${draft.prompt.trim() !== ""}>
+      <${Field} id="prompt" name=${T.newJob.prompt} rows=${6} required autofocus value=${draft.prompt} change=${(/** @type {string} */ prompt) => form.change({ prompt })} problems=${problemsAt(doing.error, "prompt")} />
+      <${Field} id="files" name=${T.newJob.files} type="file" multiple onChange=${(/** @type {any} */ event) => form.setFiles([...event.target.files])} onInput=${null}
+        note=${isFrom && T.newJob.noFiles} problems=${problemsAt(doing.error, "files")} />
+      <details><summary>${T.newJob.more}</summary><${More} form=${form} options=${options} error=${doing.error} /></details>
+    <//>
   `;
 }
 
@@ -275,6 +209,6 @@ export default function NewJob() {
   return html`
     <${Heading}>${title}<//>
     ${status}
-    ${value?.name === name && html`<${Form} key=${name} name=${name} isFrom=${from !== null} start=${value.start} options=${value.options} />`}
+    ${value?.name === name && html`<${JobForm} key=${name} name=${name} isFrom=${from !== null} start=${value.start} options=${value.options} />`}
   `;
 }

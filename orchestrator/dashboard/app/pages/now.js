@@ -1,13 +1,13 @@
 // The first page: the state of the server, what waits for the user, which jobs run now, what failed and what fires next.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { get, newIntent, post } from "../api.js";
-import { position, positioned } from "../live.js";
+import { get, post } from "../api.js";
+import { readSince } from "../live.js";
 import { go } from "../router.js";
 import { drafts, generation, who } from "../session.js";
 import { counts, haveCountsFailed, jobs, readCounts, resyncs } from "../store.js";
 import { STATES, T } from "../texts.js";
-import { Copy, CopyAs, Empty, Failed, Heading, Loading, Problem, State, announce, html, useLoad } from "../ui.js";
+import { Copy, CopyAs, Empty, Failed, Heading, Loading, Problem, State, announce, html, useDoing, useIntent, useLoad } from "../ui.js";
 import { JobRow } from "./job/row.js";
 import { FailedJobs, Next, Section, Server, Waits } from "./now/parts.js";
 
@@ -21,9 +21,7 @@ const QUERY = { state: "in_progress,submitted,stuck", limit: 2 * LIMIT };
 
 /** @param {AbortSignal} signal */
 async function read(signal) {
-  await positioned();
-  const seen = position();
-  const { items } = await get("/api/jobs", { query: QUERY, signal });
+  const { items, seen } = await readSince(() => get("/api/jobs", { query: QUERY, signal }));
   for (const job of items) jobs.put(job, seen);
   // The oldest first: a new job then moves no other row.
   return { ids: items.filter(({ state }) => state === "in_progress").map(({ id }) => id).reverse() };
@@ -76,32 +74,28 @@ function Counts() {
 /** One field for the first job. What is written is the draft of the form as well. */
 function FirstJob() {
   const [prompt, setPrompt] = useState(() => String(drafts.get("job")?.draft?.prompt ?? ""));
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
-  const intent = useRef(newIntent());
+  const { isBusy, error, run } = useDoing();
+  const { send, renew } = useIntent();
   function write(/** @type {string} */ text) {
     // Another prompt is another job.
-    intent.current = newIntent();
+    renew();
     setPrompt(text);
     drafts.set("job", { draft: { ...drafts.get("job")?.draft, prompt: text } });
   }
-  async function submit(/** @type {Event} */ event) {
+  const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
-    if (state.isBusy) return;
-    setState({ isBusy: true, error: null });
-    try {
-      const { id } = await post("/api/jobs", { body: { prompt }, intent: intent.current });
+    void run(async () => {
+      const { id } = await send((intent) => post("/api/jobs", { body: { prompt }, intent }));
       drafts.remove("job");
       go(`/jobs/${id}`);
-    } catch (error) {
-      setState({ isBusy: false, error: /** @type {Error} */ (error) });
-    }
-  }
+    });
+  };
   return html`
     <form class="job" onSubmit=${submit}>
       <label for="prompt">${T.now.prompt}</label>
       <textarea id="prompt" rows="4" required placeholder=${T.now.task} value=${prompt} onInput=${(/** @type {any} */ event) => write(event.target.value)}></textarea>
-      <${Problem} error=${state.error} />
-      <p class="line"><button type="submit" disabled=${state.isBusy || !prompt.trim()}>${state.isBusy ? T.now.busy : T.now.submit}</button>
+      <${Problem} error=${error} />
+      <p class="line"><button type="submit" disabled=${isBusy || !prompt.trim()}>${isBusy ? T.now.busy : T.now.submit}</button>
         <button type="button" onClick=${() => write(T.now.task)}>${T.now.example}</button> <a href="/jobs/new">${T.now.more}</a></p>
     </form>
   `;
@@ -125,10 +119,12 @@ export default function Now() {
   const hasNone = states && Object.values(states).every((count) => count === 0);
   const left = states ? states.in_progress - rows.filter(({ state }) => state === "in_progress").length : 0;
   const isEmpty = rows.length === 0;
-  if (isEmpty && hasNone && !isLoading && !error) return html`<${Heading}>${title}<//><${Server} /><${First} />`;
+  const isFirst = isEmpty && hasNone && !isLoading && !error;
+  // The heading stays, and so does the focus that it has.
   return html`
-    <div class="line"><${Heading}>${title}<//> ${who.value?.role !== "viewer" && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
+    <div class="line"><${Heading}>${title}<//> ${!isFirst && who.value?.role !== "viewer" && html`<a class="button" href="/jobs/new">${T.newJob.title}</a>`}</div>
     <${Server} />
+    ${isFirst ? html`<${First} />` : html`
     <${Counts} />
     <div class="now">
       <${Waits} read=${value} isLoading=${isLoading} />
@@ -137,10 +133,10 @@ export default function Now() {
         ${error && html`<${Failed} error=${error} again=${again} />`}
         ${isEmpty && isLoading && html`<${Loading} />`}
         ${isEmpty && !isLoading && !error && html`<p class="note">${T.now.none}</p>`}
-        ${!isEmpty && html`<ul class="rows">${rows.map((job) => html`<${JobRow} key=${job.id} job=${job} />`)}</ul>`}
+        ${!isEmpty && html`<ul class="rows">${rows.map((job) => html`<li key=${job.id}><${JobRow} job=${job} /></li>`)}</ul>`}
         ${left > 0 && rows.length >= LIMIT && html`<p class="note">${T.now.others(left)}</p>`}
       <//>
     </div>
-    <${CopyAs} cli="gantry job list --state in_progress" path=${`/api/jobs?state=in_progress&limit=${LIMIT}`} />
+    <${CopyAs} cli="gantry job list --state in_progress" path=${`/api/jobs?state=in_progress&limit=${LIMIT}`} />`}
   `;
 }

@@ -1,17 +1,16 @@
 // One routine: how it is, its last runs, when it fires next, its definition, and what can be done with it.
 
-import { computed } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
-import { ApiError, get } from "../api.js";
+import { useEffect } from "preact/hooks";
+import { get } from "../api.js";
 import { cost, tokens } from "../format.js";
 import { bindRows } from "../keys.js";
-import { position, positioned } from "../live.js";
-import { Fact, Meter, Table } from "../parts.js";
+import { readSince } from "../live.js";
+import { Fact, Meter, Table, useObject } from "../parts.js";
 import { go, place } from "../router.js";
 import { generation, who } from "../session.js";
 import { putRoutine, putRun, resyncs, routines, runs } from "../store.js";
 import { T } from "../texts.js";
-import { Copy, CopyAs, Empty, Failed, Heading, Id, Loading, Text, Time, html, now, useLoad, useSubject } from "../ui.js";
+import { Copy, CopyAs, Empty, Heading, Id, Text, Time, html, now, useLoad, useSubject } from "../ui.js";
 import { Actions } from "./routine/actions.js";
 import { definitionOf } from "./routine/definition.js";
 import { Firings, Saved, Warned } from "./routine/preview.js";
@@ -93,46 +92,24 @@ const BAR = { width: 24, height: 72 };
 
 /** @param {string} id @param {AbortSignal} signal */
 async function read(id, signal) {
-  await positioned();
-  const seen = position();
-  const routine = await get("/api/routines/{id}", { path: { id }, signal });
+  const { seen, ...routine } = await readSince(() => get("/api/routines/{id}", { path: { id }, signal }));
   putRoutine(routine, seen);
   return routine;
 }
 
 /** @param {string} id @param {AbortSignal} signal */
 async function readRuns(id, signal) {
-  await positioned();
-  const seen = position();
-  const { items } = await get("/api/routines/{id}/runs", { path: { id }, query: { limit: MAX_RUNS }, signal });
+  const { items, seen } = await readSince(() => get("/api/routines/{id}/runs", { path: { id }, query: { limit: MAX_RUNS }, signal }));
   for (const run of items.toReversed()) putRun(run, seen);
   return items.map((run) => run.id);
 }
 
-/** The definition is what was read; how it is now, the store has heard. @param {string} id */
-function useRoutine(id) {
-  const known = useMemo(() => computed(() => routines.get(id)), [id]);
-  const row = known.value;
-  const { value, error, isLoading, again } = useLoad((signal) => read(id, signal), [id, generation.value, resyncs.value]);
-  useEffect(() => {
-    // Its definition, or the text of its last good run, is another one.
-    if (value && row && (row.rev !== value.rev || row.run_count !== value.run_count || row.status !== value.status)) again();
-  }, [row?.rev, row?.run_count, row?.status, value]);
-  // The server says why it is gone.
-  const isGone = value !== null && !row;
-  useEffect(() => void (isGone && again()), [isGone]);
-  useEffect(() => (routines.show([id]), () => routines.show([])), [id]);
-  /** @type {Routine | null} */
-  const routine = useMemo(() => value && { ...value, ...row, description: value.description ?? null }, [value, row]);
-  return { routine, error, isLoading, again };
-}
-
 /** The last runs as the store has them, the newest first. @param {string} id */
 function useRuns(id) {
-  const { value, error, again } = useLoad((signal) => readRuns(id, signal), [id, generation.value, resyncs.value]);
+  const { value, status } = useLoad((signal) => readRuns(id, signal), [id, generation.value, resyncs.value]);
   const rows = runs.all().filter((run) => run.routine_id === id).sort((one, other) => (one.id < other.id ? 1 : -1)).slice(0, MAX_RUNS);
   useEffect(() => (runs.show(value ?? []), () => runs.show([])), [value]);
-  return { rows, isRead: value !== null, error, again };
+  return { rows, isRead: value !== null, status };
 }
 
 /** @param {{ routine: Routine }} props */
@@ -161,12 +138,11 @@ function Row({ run }) {
 
 /** @param {{ id: string }} props */
 function LastRuns({ id }) {
-  const { rows, isRead, error, again } = useRuns(id);
+  const { rows, isRead, status } = useRuns(id);
   useEffect(() => bindRows("td > a.open"), []);
   return html`
     <h2>${T.routine.runs}</h2>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${!isRead && !error && html`<${Loading} />`}
+    ${status}
     ${isRead && rows.length === 0 && html`<${Empty}><p>${T.routine.noRuns}</p><//>`}
     ${rows.length > 0 && html`
       <div class="chart"><${Bars} runs=${rows.toReversed()} width=${BAR.width} height=${BAR.height} /></div>
@@ -177,10 +153,10 @@ function LastRuns({ id }) {
 
 /** @param {{ routine: Routine }} props */
 function Upcoming({ routine: { id, rev, enabled, trigger, next_fire_at: next } }) {
-  const { value, error, again } = useLoad((signal) => get("/api/routines/{id}/upcoming", { path: { id }, query: { count: TIMES }, signal }), [id, rev, enabled, next, generation.value]);
+  const { value, status } = useLoad((signal) => get("/api/routines/{id}/upcoming", { path: { id }, query: { count: TIMES }, signal }), [id, rev, enabled, next, generation.value]);
   return html`
     <h2>${T.routine.upcoming}</h2>
-    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${status}
     ${value && (value.items.length === 0 ? html`<p class="note">${T.routine.noUpcoming}</p>`
       : html`<${Firings} items=${value.items} own=${trigger.type === "cron" ? trigger.timezone : null} />`)}
   `;
@@ -199,14 +175,13 @@ function AsText({ routine }) {
 
 export default function RoutinePage() {
   const { params: { id = "" } } = place.value;
-  const { routine, error, isLoading, again } = useRoutine(id);
+  // Its definition, or the text of its last good run, is another one.
+  const { value: routine, failure, again, status } = useObject(routines, id, (signal) => read(id, signal), ["rev", "run_count", "status"], ["description"]);
   useSubject(routine?.name);
-  if (!routine || (error instanceof ApiError && error.status === 404)) {
-    return html`<${Heading}>${title}<//>${isLoading ? html`<${Loading} />` : error && html`<${Failed} error=${error} again=${again} />`}`;
-  }
+  if (!routine) return html`<${Heading}>${title}<//>${status}`;
   return html`
     <${Head} routine=${routine} />
-    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${failure}
     ${who.value?.role !== "viewer" && html`<${Actions} routine=${routine} again=${again} onRemoved=${() => go("/routines")}><a class="button" href=${`/routines/${id}/edit`}>${T.routine.edit}</a><//>`}
     <${Saved} id=${id} />
     ${routine.enabled && who.value?.role !== "viewer" && routine.user_id === who.value?.user && html`<${Warned} routine=${routine} />`}

@@ -4,13 +4,13 @@ import { useEffect } from "preact/hooks";
 import { get } from "../api.js";
 import { isZone, relative, time } from "../format.js";
 import { bindRows } from "../keys.js";
-import { position, positioned } from "../live.js";
-import { Added, Choice, UserAndClear, change, commandOf, filtersOf } from "../parts.js";
+import { readSince } from "../live.js";
+import { Added, Choice, UserAndClear, change, commandOf, filtersOf, useRows } from "../parts.js";
 import { place } from "../router.js";
 import { generation, who } from "../session.js";
 import { putRoutine, putRun, resyncs, routines, runs } from "../store.js";
 import { T } from "../texts.js";
-import { CopyAs, Empty, Heading, Text, Time, html, now, useLoad, usePages, zone } from "../ui.js";
+import { CopyAs, Empty, Heading, Text, Time, html, now, useLoad, zone } from "../ui.js";
 import { Actions } from "./routine/actions.js";
 import { Bars, RoutineState, RoutineTabs, triggerWords } from "./routine/words.js";
 
@@ -62,20 +62,15 @@ const FILTERS = ["status", "trigger", "q", "user"];
 
 /** @param {Record<string, string>} given @param {string} [cursor] @param {AbortSignal} [signal] */
 async function readPage(given, cursor, signal) {
-  await positioned();
-  const seen = position();
-  const query = { ...given, limit: LIMIT, cursor };
-  const { items, next_cursor } = await get("/api/routines", { query, signal });
-  for (const routine of items) putRoutine(routine, seen);
+  const page = await readSince(() => get("/api/routines", { query: { ...given, limit: LIMIT, cursor }, signal }));
+  for (const routine of page.items) putRoutine(routine, page.seen);
   const newest = routines.all().reduce((newest, { id }) => (id > newest ? id : newest), "");
-  return { items: items.map(({ id }) => id), next_cursor, seen, newest };
+  return { ...page, newest };
 }
 
 /** The newest runs of all routines, once for all rows. @param {string | undefined} user @param {AbortSignal} signal */
 async function readRuns(user, signal) {
-  await positioned();
-  const seen = position();
-  const { items } = await get("/api/runs", { query: { limit: MAX_RUNS, user }, signal });
+  const { items, seen } = await readSince(() => get("/api/runs", { query: { limit: MAX_RUNS, user }, signal }));
   for (const run of items.toReversed()) putRun(run, seen);
 }
 
@@ -114,13 +109,10 @@ const None = ({ isFiltered, canWrite }) => (isFiltered ? html`<${Empty}><p>${T.r
 export default function Routines() {
   const given = filtersOf(place.value.query, FILTERS);
   const key = JSON.stringify(given);
-  const inputs = [key, generation.value, resyncs.value];
-  const { first, items: ids, isLoading, again, status, more } = usePages((cursor, signal) => readPage(given, cursor, signal), inputs);
+  const { first, ids, rows, isLoading, again, status, more } = useRows(routines, (cursor, signal) => readPage(given, cursor, signal), [key]);
   // Without them the rows have no bars, which is all.
   useLoad((signal) => readRuns(given["user"], signal), [given["user"], generation.value, resyncs.value]);
   useEffect(() => bindRows(".rows a.open"), []);
-  useEffect(() => (routines.show(ids), () => routines.show([])), [ids.length, first]);
-  const rows = ids.flatMap((id) => routines.get(id) ?? []);
   const last = byRoutine(runs.all());
   const canWrite = who.value?.role !== "viewer";
   const listed = new Set(ids);

@@ -1,16 +1,14 @@
 // One run of a routine: how it ended and why, what it said, its transcript and its calls, and the job that it started.
 
-import { computed } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
 import { get, post } from "../api.js";
 import { cost, tokens } from "../format.js";
-import { position, positioned } from "../live.js";
-import { ConfirmButton, Fact, useDoing } from "../parts.js";
+import { readSince } from "../live.js";
+import { ConfirmButton, Fact, useObject } from "../parts.js";
 import { place } from "../router.js";
 import { generation, who } from "../session.js";
-import { putRun, resyncs, runs } from "../store.js";
+import { putRun, runs } from "../store.js";
 import { T } from "../texts.js";
-import { Copy, CopyAs, Empty, Failed, Heading, Id, Loading, Problem, Text, Time, html, now, useLoad, usePages, useSubject } from "../ui.js";
+import { Copy, CopyAs, Empty, Failed, Heading, Id, Problem, Text, Time, html, now, useDoing, useLoad, usePages, useSubject } from "../ui.js";
 import { Body, EntryBody } from "./chat/entry.js";
 import { CallTables } from "./job/details.js";
 import { RunState, short, tookMs } from "./routine/words.js";
@@ -72,26 +70,9 @@ export const title = T.run.title;
 
 /** @param {string} id @param {AbortSignal} signal */
 async function read(id, signal) {
-  await positioned();
-  const seen = position();
-  const run = await get("/api/runs/{id}", { path: { id }, signal });
+  const { seen, ...run } = await readSince(() => get("/api/runs/{id}", { path: { id }, signal }));
   putRun(run, seen);
   return run;
-}
-
-/** A run as it is now: what was read, and what the store has heard since. @param {string} id */
-function useRun(id) {
-  const known = useMemo(() => computed(() => runs.get(id)), [id]);
-  const row = known.value;
-  const { value, error, isLoading, again } = useLoad((signal) => read(id, signal), [id, generation.value, resyncs.value]);
-  useEffect(() => (runs.show([id]), () => runs.show([])), [id]);
-  useEffect(() => {
-    // Its texts are not in the store.
-    if (value && row && (row.status !== value.status || row.attempt !== value.attempt)) again();
-  }, [row?.status, row?.attempt, value]);
-  /** @type {Run | null} */
-  const run = useMemo(() => value && { ...value, ...row, message: value.message ?? null, result_summary: value.result_summary ?? null }, [value, row]);
-  return { run, error, isLoading, again };
 }
 
 const isOver = (/** @type {Run} */ { status }) => status !== "queued" && status !== "running";
@@ -155,11 +136,9 @@ function Calls({ id, changed }) {
 
 export default function RunPage() {
   const { params: { id = "" } } = place.value;
-  const { run, error, isLoading, again } = useRun(id);
+  const { value: run, failure, again, status } = useObject(runs, id, (signal) => read(id, signal), ["status", "attempt"], ["message", "result_summary"]);
   useSubject(run?.routine_name);
-  if (!run) {
-    return html`<${Heading}>${title}<//>${isLoading ? html`<${Loading} />` : error && html`<${Failed} error=${error} again=${again} />`}`;
-  }
+  if (!run) return html`<${Heading}>${title}<//>${status}`;
   const why = [run.reason, run.message].filter(Boolean).join(": ");
   const changed = `${run.status} ${run.attempt}`;
   const hasStarted = run.started_at !== null;
@@ -169,7 +148,7 @@ export default function RunPage() {
       ${who.value?.role === "admin" && html`<span class="note"><${Text}>${run.user_id}<//></span>`}
       ${who.value?.role !== "viewer" && html`<${Cancel} run=${run} again=${again} />`}</p>
     ${why && html`<p><${Text}>${why}<//></p>`}
-    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${failure}
     <${Facts} run=${run} />
     <${Result} run=${run} />
     ${run.job_id && html`<p><a class="button" href=${`/jobs/${run.job_id}`}>${T.run.job}</a> <span class="note">${T.run.jobNote}</span></p>`}

@@ -1,16 +1,15 @@
 // The runs of all routines, newest first, with those that were skipped or missed, and why: filters in the URL.
 
-import { useEffect } from "preact/hooks";
 import { get } from "../api.js";
 import { cost, tokens } from "../format.js";
-import { bindRows } from "../keys.js";
-import { position, positioned } from "../live.js";
-import { Added, Choice, Period, UserAndClear, change, commandOf } from "../parts.js";
+import { readSince } from "../live.js";
+import { Added, Choice, Period, UserAndClear, change, commandOf, useRows } from "../parts.js";
 import { place } from "../router.js";
-import { generation, who } from "../session.js";
-import { putRun, resyncs, runs } from "../store.js";
+import { who } from "../session.js";
+import { putRun, runs } from "../store.js";
 import { T } from "../texts.js";
-import { CopyAs, Empty, Heading, Id, Text, Time, html, now, usePages } from "../ui.js";
+import { CopyAs, Empty, Heading, Id, Text, Time, html, now } from "../ui.js";
+import { PageRows } from "../virtual.js";
 import { RoutineTabs, RunState, short, tookMs, whyOf } from "./routine/words.js";
 
 // --- a run as a row of a list
@@ -19,19 +18,18 @@ import { RoutineTabs, RunState, short, tookMs, whyOf } from "./routine/words.js"
 export function RunRow({ run }) {
   const why = whyOf(run);
   return html`
-    <li class="row">
+    <div class="row">
       <${RunState} status=${run.status} />
       <span class="title">
         <a class="open" href=${`/runs/${run.id}`}><${Text}>${run.routine_name}<//></a>
         ${who.value?.role === "admin" && html` <span class="note"><${Text}>${run.user_id}<//></span>`}
-        <span class="note reason"><${Time} at=${run.created_at} /> · ${T.routine.triggers[run.trigger_type] ?? run.trigger_type}${why && html` · <${Text}>${why}<//>`}</span>
-        ${run.result_summary && html`<span class="reason clamped"><${Text}>${run.result_summary}<//></span>`}
+        <span class="note reason"><${Time} at=${run.created_at} /> · ${T.routine.triggers[run.trigger_type] ?? run.trigger_type}${[why, run.result_summary].map((text) => text && html` · <${Text}>${text}<//>`)}</span>
       </span>
       <span class="number"><span class="hidden">${T.run.took} </span>${short(tookMs(run, run.status === "running" ? now.value : 0))}</span>
       <span class="number">${tokens(run.tokens_used)}<span class="unit"> ${T.run.tokens}</span></span>
       <span class="number"><span class="hidden">${T.run.cost} </span>${cost(run.cost_usd)}</span>
       <${Id} id=${run.id} />
-    </li>
+    </div>
   `;
 }
 
@@ -48,11 +46,9 @@ export const filters = (query) => Object.fromEntries(Object.entries(FILTERS).fla
 
 /** @param {Record<string, string>} given @param {string} [cursor] @param {AbortSignal} [signal] */
 async function readPage(given, cursor, signal) {
-  await positioned();
-  const seen = position();
-  const { items, next_cursor } = await get("/api/runs", { query: { ...given, limit: LIMIT, cursor }, signal });
-  for (const run of items.toReversed()) putRun(run, seen);
-  return { items: items.map(({ id }) => id), next_cursor, seen };
+  const page = await readSince(() => get("/api/runs", { query: { ...given, limit: LIMIT, cursor }, signal }));
+  for (const run of page.items.toReversed()) putRun(run, page.seen);
+  return page;
 }
 
 /** The runs that were heard of since, and belong into the list. Pure. @param {Run[]} heard @param {Record<string, string>} given @param {Set<string>} listed */
@@ -80,10 +76,7 @@ function Filters({ given, name }) {
 export default function Runs() {
   const given = filters(place.value.query);
   const key = JSON.stringify(given);
-  const { first, items: ids, isLoading, again, status, more } = usePages((cursor, signal) => readPage(given, cursor, signal), [key, generation.value, resyncs.value]);
-  useEffect(() => bindRows(".rows a.open"), []);
-  useEffect(() => (runs.show(ids), () => runs.show([])), [ids.length, first]);
-  const rows = ids.flatMap((id) => runs.get(id) ?? []);
+  const { first, ids, rows, isLoading, again, status, more } = useRows(runs, (cursor, signal) => readPage(given, cursor, signal), [key]);
   const added = first && !isLoading ? countNew(runs.since(first.seen), given, new Set(ids)) : 0;
   const isFiltered = Object.keys(given).length > 0;
   return html`
@@ -93,7 +86,7 @@ export default function Runs() {
     ${status}
     <${Added} count=${added} show=${again} />
     ${first && rows.length === 0 && html`<${Empty}><p>${isFiltered ? T.runs.noMatch : T.runs.none}</p><//>`}
-    ${rows.length > 0 && html`<ul class="rows">${rows.map((run) => html`<${RunRow} key=${run.id} run=${run} />`)}</ul>`}
+    ${rows.length > 0 && html`<${PageRows} key=${key} rows=${rows} label=${title} draw=${(/** @type {Run} */ run) => html`<${RunRow} run=${run} />`} />`}
     ${more}
     <${CopyAs} cli=${commandOf("gantry runs list", given, { routine_id: "routine" })} path=${`/api/runs?${new URLSearchParams({ ...given, limit: String(LIMIT) })}`} />
   `;

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../api.js";
-import { Period, UserAndClear, Table, change, commandOf, filtersOf } from "../../parts.js";
+import { Period, Table, UserAndClear, change, commandOf, filtersOf } from "../../parts.js";
 import { place } from "../../router.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";

@@ -1,11 +1,11 @@
 // The MCP servers of the configuration and their tools. A definition that its server has changed is shown against the approved one.
 
 import { useMemo } from "preact/hooks";
-import { ApiError, get, post } from "../../api.js";
-import { ConfirmButton, useDoing } from "../../parts.js";
+import { get, onProblem, post } from "../../api.js";
+import { ConfirmButton } from "../../parts.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Copy, CopyAs, Empty, Icon, Problem, Text, Time, announce, html, useLoad } from "../../ui.js";
+import { Copy, CopyAs, Empty, Icon, Problem, Text, Time, announce, html, useDoing, useLoad } from "../../ui.js";
 import { Code, marked } from "../../diff.js";
 
 // --- two texts line by line: what was removed, what was added, what stayed. Pure
@@ -68,17 +68,9 @@ function Change({ tool }) {
 /** The approval names the digest of the definition that is shown. @param {{ server: string, tool: Tool, again: () => void }} props */
 function Approve({ server, tool, again }) {
   const { isBusy, error, run } = useDoing();
-  const approve = () => run(async () => {
-    try {
-      await post("/api/admin/mcp/{server}/approve", { path: { server }, body: { tool: tool.name, digest: tool.digest } });
-      announce(T.mcp.statuses.approved);
-      again();
-    } catch (failure) {
-      // The server has changed it once more.
-      if (failure instanceof ApiError && failure.status === 409) again();
-      throw failure;
-    }
-  });
+  const send = () => post("/api/admin/mcp/{server}/approve", { path: { server }, body: { tool: tool.name, digest: tool.digest } });
+  // The server may have changed it once more.
+  const approve = () => run(() => send().then(() => (announce(T.mcp.statuses.approved), again()), onProblem(409, again)));
   return html`
     <${Problem} error=${error} />
     <${ConfirmButton} name=${T.mcp.approve} title=${T.mcp.question(tool.name)} note=${T.mcp.questionNote} isDisabled=${isBusy} onYes=${approve}><span class="hidden">: <${Text}>${tool.name}<//></span><//>

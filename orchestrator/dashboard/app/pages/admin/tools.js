@@ -3,10 +3,11 @@
 // Owns that the policy of another admin is not overwritten unseen: the server has no version of it, so it is read again before it is replaced.
 
 import { useState } from "preact/hooks";
-import { ApiError, get, put } from "../../api.js";
+import { get, ignoreProblem, put } from "../../api.js";
+import { Check, Field, Form } from "../../form.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Confirm, CopyAs, Text, announce, html, useLoad } from "../../ui.js";
+import { Confirm, CopyAs, Text, announce, html, useDoing, useLoad } from "../../ui.js";
 
 // --- the form of the tools' policy: from what the server has, and back. Pure
 
@@ -41,14 +42,7 @@ export const unknownOf = (names, known) => names.filter((name) => name && !known
 const EMPTY = { disabled_tools: [], user_disabled_tools: {} };
 
 /** The policy, or null if the stored one is invalid. @param {AbortSignal} [signal] */
-async function readPolicy(signal) {
-  try {
-    return await get("/api/admin/tool-policy", signal ? { signal } : {});
-  } catch (error) {
-    if (error instanceof ApiError && error.status === 409) return null;
-    throw error;
-  }
-}
+const readPolicy = (signal) => get("/api/admin/tool-policy", { signal }).catch(ignoreProblem(409));
 
 /** The tools that there are. Those that are disabled are in no list of the admin's tools, but jobs may name them. @param {AbortSignal} signal */
 async function read(signal) {
@@ -73,8 +67,8 @@ function Users({ draft, change, known }) {
     <fieldset><legend>${T.policy.users}</legend>
       ${draft.users.map((one, at) => html`
         <div key=${at} class="fields two">
-          <span><label for=${`user-${at}`}>${T.policy.user}</label><input id=${`user-${at}`} value=${one.user} spellcheck=${false} onInput=${(/** @type {any} */ event) => set(at, { user: event.target.value })} /></span>
-          <span><label for=${`tools-${at}`}>${T.policy.tools}</label><input id=${`tools-${at}`} value=${one.tools} list="tools" spellcheck=${false} onInput=${(/** @type {any} */ event) => set(at, { tools: event.target.value })} /></span>
+          <${Field} id=${`user-${at}`} name=${T.policy.user} value=${one.user} spellcheck=${false} change=${(/** @type {string} */ user) => set(at, { user })} />
+          <${Field} id=${`tools-${at}`} name=${T.policy.tools} value=${one.tools} list="tools" spellcheck=${false} change=${(/** @type {string} */ tools) => set(at, { tools })} />
           <button type="button" onClick=${() => change({ users: draft.users.filter((_, index) => index !== at) })}>${T.policy.remove}<span class="hidden">: <${Text}>${one.user}<//></span></button>
           <${Unknown} names=${one.tools.split(/[\s,]+/)} known=${known} />
         </div>`)}
@@ -86,53 +80,40 @@ function Users({ draft, change, known }) {
 
 /** What is sent to the server, and what it says. @param {Policy | null} start @param {() => void} again */
 function useSave(start, again) {
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null, note: string }} */ ({ isBusy: false, error: null, note: "" }));
-  async function save(/** @type {Policy} */ policy) {
-    setState({ isBusy: true, error: null, note: "" });
-    try {
-      const now = await readPolicy();
-      if (JSON.stringify(now) !== JSON.stringify(start)) {
-        again();
-        return setState({ isBusy: false, error: null, note: T.policy.changed });
-      }
-      await put("/api/admin/tool-policy", { body: policy });
-      announce(T.policy.saved);
-      setState({ isBusy: false, error: null, note: T.policy.saved });
-      again();
-    } catch (error) {
-      setState({ isBusy: false, error: /** @type {Error} */ (error), note: "" });
-    }
-  }
-  return { ...state, save };
+  const doing = useDoing();
+  const [note, setNote] = useState("");
+  const save = (/** @type {Policy} */ policy) => doing.run(async () => {
+    setNote("");
+    const isSame = JSON.stringify(await readPolicy()) === JSON.stringify(start);
+    if (isSame) await put("/api/admin/tool-policy", { body: policy });
+    if (isSame) announce(T.policy.saved);
+    setNote(isSame ? T.policy.saved : T.policy.changed);
+    again();
+  });
+  return { doing, note, save };
 }
 
 /** @param {{ start: Policy | null, known: string[], descriptions: Map<string, string>, saving: ReturnType<typeof useSave> }} props */
-function Form({ start, known, descriptions, saving }) {
+function PolicyForm({ start, known, descriptions, saving }) {
   const [draft, setDraft] = useState(() => draftOf(start ?? EMPTY, known));
   const [asked, setAsked] = useState(/** @type {Policy | null} */ (null));
-  const [wrong, setWrong] = useState("");
-  const change = (/** @type {Partial<Draft>} */ next) => (setWrong(""), setDraft({ ...draft, ...next }));
+  const change = (/** @type {Partial<Draft>} */ next) => setDraft({ ...draft, ...next });
   const toggle = (/** @type {string} */ name, /** @type {boolean} */ isOn) => change({ disabled: isOn ? [...draft.disabled, name] : draft.disabled.filter((one) => one !== name) });
-  function onSubmit(/** @type {Event} */ event) {
-    event.preventDefault();
+  const submit = () => {
     const policy = policyOf(draft);
     if (policy) setAsked(policy);
-    else setWrong(T.policy.noUser);
-  }
+    else saving.doing.setError(new Error(T.policy.noUser));
+  };
   return html`
-    <form class="job policy" onSubmit=${onSubmit}>
+    <${Form} look="job policy" doing=${saving.doing} onSubmit=${submit} word=${T.policy.save} busy=${T.policy.busy}>
       <fieldset><legend>${T.policy.all}</legend>
-        <ul class="checks">${known.map((name) => html`<li key=${name}><label class="check" title=${descriptions.get(name)}>
-          <input type="checkbox" checked=${draft.disabled.includes(name)} onChange=${(/** @type {any} */ event) => toggle(name, event.target.checked)} /><${Text}>${name}<//></label></li>`)}</ul>
-        <label for="others">${T.policy.others}</label>
-        <input id="others" value=${draft.others} spellcheck=${false} aria-describedby="others-note" onInput=${(/** @type {any} */ event) => change({ others: event.target.value })} />
-        <p id="others-note" class="note">${T.policy.othersNote}</p>
+        <ul class="checks">${known.map((name) => html`<li key=${name} title=${descriptions.get(name)}>
+          <${Check} name=${html`<${Text}>${name}<//>`} isOn=${draft.disabled.includes(name)} change=${(/** @type {boolean} */ isOn) => toggle(name, isOn)} /></li>`)}</ul>
+        <${Field} id="others" name=${T.policy.others} value=${draft.others} spellcheck=${false} note=${T.policy.othersNote} change=${(/** @type {string} */ others) => change({ others })} />
         <${Unknown} names=${draft.others.split(/[\s,]+/)} known=${known} />
       </fieldset>
       <${Users} draft=${draft} change=${change} known=${known} />
-      ${(wrong || saving.error) && html`<p class="failure" role="alert"><${Text}>${wrong || saving.error?.message}<//></p>`}
-      <button type="submit" disabled=${saving.isBusy}>${saving.isBusy ? T.policy.busy : T.policy.save}</button>
-    </form>
+    <//>
     ${asked && html`<${Confirm} title=${T.policy.question} note=${policyWords(asked)} yes=${T.policy.save} no=${T.job.keep}
       onYes=${() => (setAsked(null), saving.save(asked))} onNo=${() => setAsked(null)} />`}
   `;
@@ -150,7 +131,7 @@ export function Tools() {
     ${status}
     ${saving.note && html`<p class="banner" role="status">${saving.note}</p>`}
     ${value && !value.policy && html`<p class="failure">${T.policy.invalid}</p>`}
-    ${value && html`<${Form} key=${JSON.stringify(value.policy)} start=${value.policy} known=${value.names} descriptions=${value.descriptions} saving=${saving} />`}
+    ${value && html`<${PolicyForm} key=${JSON.stringify(value.policy)} start=${value.policy} known=${value.names} descriptions=${value.descriptions} saving=${saving} />`}
     <${CopyAs} cli="gantry admin tool-policy" path="/api/admin/tool-policy" />
   `;
 }

@@ -4,14 +4,14 @@
 // the parameters that are shown.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, get, post } from "../../api.js";
+import { get, isProblem, post } from "../../api.js";
 import { relative, shortId } from "../../format.js";
 import { bind } from "../../keys.js";
 import { position } from "../../live.js";
 import { who } from "../../session.js";
 import { gates, putGate, readGate, threads, wantThread } from "../../store.js";
 import { T } from "../../texts.js";
-import { Confirm, Copy, Failed, Icon, Loading, Text, Time, announce, html, now, useLoad } from "../../ui.js";
+import { Confirm, Copy, Failed, Icon, Loading, Text, Time, announce, html, now, useDoing, useLoad } from "../../ui.js";
 import { marked } from "../../diff.js";
 
 // --- what can be decided about a gate, and when. Pure
@@ -133,9 +133,6 @@ const Parameters = ({ parameters }) => html`
 
 // --- decisions
 
-/** Whether it was not found. @param {unknown} error */
-const isMissing = (error) => error instanceof ApiError && error.status === 404;
-
 /**
  * Sends a decision about a gate; true if it was to be remembered and cannot be. After a refusal the gate is read, so that the page shows what
  * it is now.
@@ -149,32 +146,18 @@ export async function resolveGate(gate, choice, reason) {
     announce(T.gate.states[after.state]);
     return (choice === "thread" || choice === "user") && !remembered;
   } catch (failure) {
-    if (!(failure instanceof ApiError && (failure.status === 409 || failure.status === 404))) throw failure;
+    if (!isProblem(failure, 409) && !isProblem(failure, 404)) throw failure;
     const unread = await readGate(gate.id).then(() => null, (error) => error);
-    throw isMissing(unread) ? unread : failure;
+    throw isProblem(unread, 404) ? unread : failure;
   }
 }
 
 /** Sends decisions about a gate. @param {Gate} gate */
 function useDecision(gate) {
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null, isForgotten: boolean }} */ ({ isBusy: false, error: null, isForgotten: false }));
-  const isBusy = useRef(false);
-  /** @param {Choice} choice @param {string} [reason] */
-  async function decide(choice, reason) {
-    if (isBusy.current) return;
-    isBusy.current = true;
-    setState({ isBusy: true, error: null, isForgotten: false });
-    let error = null;
-    let isForgotten = false;
-    try {
-      isForgotten = await resolveGate(gate, choice, reason);
-    } catch (failure) {
-      error = /** @type {Error} */ (failure);
-    }
-    isBusy.current = false;
-    setState({ isBusy: false, error, isForgotten });
-  }
-  return { ...state, decide };
+  const [isForgotten, setIsForgotten] = useState(false);
+  const { isBusy, error, run } = useDoing();
+  const decide = (/** @type {Choice} */ choice, /** @type {string} */ reason) => run(async () => setIsForgotten(await resolveGate(gate, choice, reason)));
+  return { isBusy, error, isForgotten, decide };
 }
 
 /** The buttons, each with what it does. @param {{ gate: Gate, isKnown: boolean, isBusy: boolean, decide: (choice: Choice, reason?: string) => void }} props */
@@ -241,7 +224,7 @@ export function Card({ gate, level = 2 }) {
   const card = useRef(/** @type {HTMLElement | null} */ (null));
   const { parameters, isKnown, error: unread, again } = useParameters(gate);
   const { decide, isBusy, error, isForgotten } = useDecision(gate);
-  const isGone = isMissing(error);
+  const isGone = isProblem(error, 404);
   const isPending = gate.state === "pending";
   const wasPending = useRef(isPending);
   useEffect(() => {

@@ -3,7 +3,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../api.js";
 import { clock, date } from "../../format.js";
-import { bind } from "../../keys.js";
 import { place, setQuery } from "../../router.js";
 import { FINISHED } from "../../store.js";
 import { T } from "../../texts.js";
@@ -114,59 +113,20 @@ function Rows({ job }) {
   const row = wanted === null ? undefined : rows.find(({ seq }) => seq === wanted) ?? rows.find(({ last }) => last === wanted);
   const selected = row?.seq ?? wanted;
   const [isFollowing, setIsFollowing] = useState(wanted === null);
-  const [active, setActive] = useState(selected);
-  const list = useRef(/** @type {HTMLDivElement | null} */ (null));
   const aside = useRef(/** @type {HTMLElement | null} */ (null));
-  /** The row that is to have the focus once it is drawn. */
-  const toFocus = useRef(/** @type {number | null} */ (null));
-  const focusRow = () => {
-    const button = toFocus.current === null ? null : list.current?.querySelector(`[data-seq="${toFocus.current}"]`);
-    if (!(button instanceof HTMLElement) || button.offsetParent === null) return;
-    toFocus.current = null;
-    button.focus({ preventScroll: true });
-  };
-  useEffect(focusRow);
-  const closed = useRef(selected);
   useEffect(() => {
     if (selected !== null && matchMedia(SMALL).matches) aside.current?.focus();
-    if (selected === null && document.activeElement === document.body) {
-      // What was closed had the focus.
-      toFocus.current = closed.current;
-      focusRow();
-    }
-    closed.current = selected;
   }, [selected]);
 
   const select = (/** @type {number | null} */ seq) => setQuery({ e: seq === null ? null : String(seq) });
-  /** @param {number} step */
-  const move = (step) => {
-    const from = rows.findIndex(({ seq }) => seq === (selected ?? active));
-    const next = rows[from < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, from + step))];
-    if (!next) return;
-    setIsFollowing(false);
-    setActive(next.seq);
-    toFocus.current = next.seq;
-    select(next.seq);
-  };
-  const mover = useRef(move);
-  mover.current = move;
-  useEffect(() => bind([
-    { key: "j", text: T.keys.next, run: () => mover.current(1) },
-    { key: "k", text: T.keys.previous, run: () => mover.current(-1) },
-  ]), []);
-  const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
-    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    if (step === 0 || !(event.target instanceof Element && event.target.closest(".event")) || event.altKey || event.ctrlKey || event.metaKey) return;
-    event.preventDefault();
-    move(step);
-  };
+  const move = (/** @type {Row} */ { seq }) => (setIsFollowing(false), select(seq));
   const press = (/** @type {Row} */ one) => {
     if (one.kind === "gap") load(one);
     else if (one.kind !== "lost") select(one.seq === selected ? null : one.seq);
   };
   const draw = (/** @type {Row} */ one, /** @type {number} */ index, /** @type {boolean} */ isActive) => html`
     <button type="button" class="event ${one.isFailed ? "failed" : ""}" data-seq=${one.seq} tabindex=${isActive ? 0 : -1} aria-pressed=${one.seq === selected}
-      onFocus=${() => setActive(one.seq)} onClick=${() => press(one)}>
+      onClick=${() => press(one)}>
       <${At} row=${one} before=${rows[index - 1]} /><${Icon} name=${one.icon} /><span class="word"><${Text}>${one.word}<//></span>
       <span class="text"><${Text}>${one.text}<//></span><span class="note"><${Text}>${one.note}<//></span>
     </button>`;
@@ -177,9 +137,9 @@ function Rows({ job }) {
     </p>
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${isLoading && rows.length === 0 && html`<${Loading} />`}
-    <div class="trace ${selected === null ? "" : "split"}" ref=${list} onKeyDown=${onKeyDown}>
+    <div class="trace ${selected === null ? "" : "split"}">
       <${VirtualRows} key=${show} rows=${rows} rowHeight=${ROW_PX} label=${T.job.tabs.activity} draw=${draw} selected=${selected}
-        active=${active} isFollowing=${isFollowing} onFollow=${setIsFollowing} onTop=${readMore} />
+        target=".event" onMove=${move} isFollowing=${isFollowing} onFollow=${setIsFollowing} onTop=${readMore} />
       ${selected !== null && html`<aside class="selected" aria-label=${T.trace.selected} tabindex="-1" ref=${aside}>
         <button type="button" class="small close" onClick=${() => select(null)}>${T.close}</button>
         <${Selected} key=${selected} id=${job.id} seq=${selected} last=${row?.last ?? 0} isOpen=${row?.isOpen ?? false} output=${{ text: trace.output(row?.call ?? null), from: trace.outputFrom(row?.call ?? null) }} /></aside>`}

@@ -79,7 +79,7 @@ export function Tree({ id, changes, current, viewed }) {
       : html`<a href=${`/jobs/${id}/changes/${encodePath(path)}`} tabindex=${isActive ? 0 : -1} title=${T.changes.directory(path)}><${Text}>${name}/<//></a>`}</div>`;
   return html`
     <nav class="tree" aria-label=${T.changes.tree} style=${{ height: `min(70vh, ${rows.length * ROW_PX + 8}px)` }}>
-      <${VirtualRows} rows=${rows} rowHeight=${ROW_PX} label=${T.changes.tree} draw=${draw} selected=${active} active=${active} isFocusable /></nav>`;
+      <${VirtualRows} rows=${rows} rowHeight=${ROW_PX} label=${T.changes.tree} draw=${draw} selected=${active} /></nav>`;
 }
 
 /** A longer diff is opened by hand. */

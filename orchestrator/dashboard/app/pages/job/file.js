@@ -164,7 +164,7 @@ function Source({ path, parts, line }) {
       <a class="number" href=${`#L${seq}`} aria-label=${T.files.line(seq)} tabindex=${isActive ? 0 : -1}>${seq}</a><${Code} line=${text} /></div>`;
   return html`
     <div role="group" aria-label=${path} class="sources" style=${{ height: `min(70vh, ${rows.length * LINE_PX + 24}px)` }}>
-      <${VirtualRows} rows=${rows} rowHeight=${LINE_PX} label=${T.job.lines} draw=${draw} selected=${line} active=${line} isFocusable /></div>`;
+      <${VirtualRows} rows=${rows} rowHeight=${LINE_PX} label=${T.job.lines} draw=${draw} selected=${line} /></div>`;
 }
 
 /** @param {{ url: string, path: string, file: ReturnType<typeof useFile>, type: string }} props */

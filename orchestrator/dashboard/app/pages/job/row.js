@@ -27,7 +27,7 @@ export function JobRow({ job, isSelected = false, onSelect = null }) {
   const name = job.title || job.prompt_preview;
   const onChange = (/** @type {any} */ event) => onSelect?.(job.id, event.target.checked);
   return html`
-    <li class="row ${onSelect ? "selectable" : ""}">
+    <div class="row ${onSelect ? "selectable" : ""}">
       ${onSelect && html`<label class="check"><span class="hidden">${T.jobs.select} <${Text}>${name}<//></span><input type="checkbox" checked=${isSelected} onChange=${onChange} /></label>`}
       <${State} state=${job.state} />
       <span class="title">
@@ -39,6 +39,6 @@ export function JobRow({ job, isSelected = false, onSelect = null }) {
       <span class="number">${tokens(usage.input_tokens + usage.output_tokens)}<span class="unit"> ${T.now.tokens}</span></span>
       <span class="number"><span class="hidden">${T.now.cost} </span>${cost(usage.cost_usd)}</span>
       <${Id} id=${job.id} />
-    </li>
+    </div>
   `;
 }

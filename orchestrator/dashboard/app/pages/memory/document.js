@@ -1,16 +1,15 @@
 // One document: its text, its versions, and what can be done with it.
 
-import { useMemo, useState } from "preact/hooks";
-import { get, remove } from "../../api.js";
+import { useState } from "preact/hooks";
+import { get, ignoreProblem, isProblem, onProblem, remove } from "../../api.js";
 import { bytes, shortId } from "../../format.js";
 import { ConfirmButton, Table, Tabs } from "../../parts.js";
 import { go, place } from "../../router.js";
-import { useSending } from "../../sending.js";
 import { drafts, generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Copy, Empty, Failed, Loading, Problem, Text, Time, announce, html, useLoad, useSubject } from "../../ui.js";
+import { Copy, Empty, Failed, Loading, Problem, Text, Time, announce, html, useDoing, useLoad, useSubject } from "../../ui.js";
 import { marked } from "../../diff.js";
-import { Edit, createAppender, draftOf, isClash, isMissing, readDocument, writeDocument } from "./edit.js";
+import { Edit, draftOf, readDocument, writeDocument } from "./edit.js";
 import { urlOf } from "./tree.js";
 
 // --- the versions of a document that are kept, newest first, each with who wrote it
@@ -60,68 +59,36 @@ function Source({ content }) {
   `;
 }
 
-/** @param {{ path: string, onChange: () => void }} props */
-function Append({ path, onChange }) {
-  const append = useMemo(() => createAppender(path), [path]);
-  const { text, isBusy, error, onInput, onSubmit, onKeyDown } = useSending(`append.${path}`, async (added) => {
-    await append(added);
-    announce(T.memory.saved);
-    onChange();
-  });
-  return html`
-    <form class="wide-form" onSubmit=${onSubmit}>
-      <label for="append">${T.memory.append}</label>
-      <textarea id="append" rows="2" value=${text} onInput=${onInput} onKeyDown=${onKeyDown}></textarea>
-      <button type="submit" disabled=${isBusy || !text.trim()}>${isBusy ? T.memory.saving : T.memory.appendButton}</button>
-      <${Problem} error=${error} />
-    </form>
-  `;
-}
-
 /** @param {{ document: MemoryDocument, again: () => void, onChange: () => void }} props */
 function Delete({ document: { path, version }, again, onChange }) {
-  const [error, setError] = useState(/** @type {Error | null} */ (null));
-  async function run() {
-    setError(null);
-    try {
-      await remove("/api/memory", { query: { path }, ifMatch: `"${version}"` });
-    } catch (failure) {
-      if (!isMissing(failure)) {
-        setError(/** @type {Error} */ (failure));
-        return isClash(failure) && again();
-      }
-    }
+  const { error, run } = useDoing();
+  const drop = () => run(async () => {
+    await remove("/api/memory", { query: { path }, ifMatch: `"${version}"` }).catch(onProblem(412, again)).catch(ignoreProblem(404));
     drafts.remove(draftOf(path));
     onChange();
     go("/memory");
-  }
+  });
   return html`
-    <${ConfirmButton} name=${T.memory.remove} title=${T.memory.removeQuestion} note=${T.memory.removeNote} look="danger" onYes=${run} />
-    ${error && html`<p class="failure" role="alert"><${Text}>${isClash(error) ? T.memory.removeClash : error.message}<//></p>`}
+    <${ConfirmButton} name=${T.memory.remove} title=${T.memory.removeQuestion} note=${T.memory.removeNote} look="danger" onYes=${drop} />
+    ${error && html`<p class="failure" role="alert"><${Text}>${isProblem(error, 412) ? T.memory.removeClash : error.message}<//></p>`}
   `;
 }
 
 /** An earlier version, which can be stored again. @param {{ document: MemoryDocument, version: number, canWrite: boolean, onChange: () => void }} props */
 function Old({ document: { path, version: current }, version, canWrite, onChange }) {
   const { value, error, again } = useLoad((signal) => get("/api/memory", { query: { path, version }, signal }), [path, version, generation.value]);
-  const [failure, setFailure] = useState(/** @type {Error | null} */ (null));
-  async function restore() {
-    setFailure(null);
-    try {
-      await writeDocument(path, value?.content ?? "", current);
-      announce(T.memory.saved);
-      onChange();
-      go(urlOf(path));
-    } catch (refusal) {
-      setFailure(/** @type {Error} */ (refusal));
-      if (isClash(refusal)) onChange();
-    }
-  }
+  const { error: failure, run } = useDoing();
+  const restore = () => run(async () => {
+    await writeDocument(path, value?.content ?? "", current).catch(onProblem(412, onChange));
+    announce(T.memory.saved);
+    onChange();
+    go(urlOf(path));
+  });
   return html`
     <p class="banner">${T.memory.old(version, current)} <a href=${urlOf(path)}>${T.memory.current}</a>
       ${canWrite && value && version !== current && html`<button type="button" onClick=${restore}>${T.memory.restore}</button>`}</p>
     <${Problem} error=${failure} />
-    ${error && (isMissing(error) ? html`<p class="failure" role="alert">${T.memory.goneVersion}</p>` : html`<${Failed} error=${error} again=${again} />`)}
+    ${error && (isProblem(error, 404) ? html`<p class="failure" role="alert">${T.memory.goneVersion}</p>` : html`<${Failed} error=${error} again=${again} />`)}
     ${!value && !error && html`<${Loading} />`}
     ${value && html`<${Source} content=${value.content} />`}
   `;
@@ -138,7 +105,6 @@ function Body({ document, show, canWrite, again, onChange }) {
   return html`
     ${canWrite && drafts.get(draftOf(path)) && html`<p class="banner">${T.memory.draft} <a href=${urlOf(path, { show: "edit" })}>${T.memory.openDraft}</a></p>`}
     <${Source} content=${document.content} />
-    ${canWrite && html`<${Append} path=${path} onChange=${changed} />`}
   `;
 }
 

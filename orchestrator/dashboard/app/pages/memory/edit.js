@@ -1,12 +1,13 @@
 // The form in which a document is edited. A document that was changed meanwhile is shown beside what was typed, and nothing is replaced unseen.
 
-import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, get, put } from "../../api.js";
+import { useState } from "preact/hooks";
+import { get, ignoreProblem, isProblem, put } from "../../api.js";
 import { ConfirmButton } from "../../parts.js";
+import { Clash, Field, Form, problemsAt } from "../../form.js";
 import { go, place } from "../../router.js";
 import { drafts } from "../../session.js";
 import { T } from "../../texts.js";
-import { Problem, Text, announce, html } from "../../ui.js";
+import { Text, announce, html, useDoing } from "../../ui.js";
 import { marked } from "../../diff.js";
 import { urlOf } from "./tree.js";
 
@@ -15,57 +16,16 @@ import { urlOf } from "./tree.js";
 
 /** @typedef {import("../../api.js").schemas["MemoryDocument"]} MemoryDocument */
 
-/** So often a text is added again to a document that others change at the same time. */
-const MAX_TRIES = 3;
-
 /** @param {number} version */
 const tagOf = (version) => `"${version}"`;
 
-/** @param {unknown} error */
-export const isClash = (error) => error instanceof ApiError && error.status === 412;
-
-/** @param {unknown} error */
-export const isMissing = (error) => error instanceof ApiError && error.status === 404;
-
 /** A document, or null if there is none. @param {string} path @param {AbortSignal} [signal] @returns {Promise<MemoryDocument | null>} */
 export const readDocument = (path, signal) =>
-  get("/api/memory", { query: { path }, signal }).catch((error) => {
-    if (isMissing(error)) return null;
-    throw error;
-  });
+  get("/api/memory", { query: { path }, signal }).catch(ignoreProblem(404));
 
 /** Replaces a version of a document; null: there is none yet. @param {string} path @param {string} content @param {number | null} version */
 export const writeDocument = (path, content, version) =>
   put("/api/memory", { query: { path }, body: { content }, ifMatch: version === null ? null : tagOf(version) });
-
-/** A text with another one at its end, which begins on a new line: as tools add it. Pure. @param {string} content @param {string} added */
-export const appended = (content, added) => `${content}${content === "" || content.endsWith("\n") ? "" : "\n"}${added}`;
-
-/**
- * Adds a text at the end of a document. The result is called again after a failure that leaves open whether the text has arrived: it is
- * added once.
- * @param {string} path
- */
-export function createAppender(path) {
-  /** @type {{ version: number, content: string } | null} */
-  let sent = null;
-  return async (/** @type {string} */ text) => {
-    for (let tries = 1; ; tries += 1) {
-      const document = await readDocument(path);
-      const hasArrived = sent !== null && document?.version === sent.version + 1 && document.content === sent.content && sent.content.endsWith(text);
-      if (hasArrived) break;
-      const content = appended(document?.content ?? "", text);
-      sent = document && { version: document.version, content };
-      try {
-        await writeDocument(path, content, document?.version ?? null);
-        break;
-      } catch (error) {
-        if (!isClash(error) || tries === MAX_TRIES) throw error;
-      }
-    }
-    sent = null;
-  };
-}
 
 /**
  * What is typed into a form, under a name in the storage of the tab. `isKept`: whether it is there.
@@ -103,46 +63,38 @@ const DRAFT = "new memory";
 
 /** @param {{ onChange: () => void }} props */
 export function NewDocument({ onChange }) {
-  const { draft, isKept, change, clear } = useDraft(DRAFT, { path: place.value.query.get("path") ?? "", content: "" });
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null, taken: string }} */ ({ isBusy: false, error: null, taken: "" }));
-  const field = useRef(/** @type {HTMLInputElement | null} */ (null));
-  useEffect(() => field.current?.focus(), []);
-  async function submit(/** @type {Event} */ event) {
-    event.preventDefault();
-    if (state.isBusy) return;
+  const form = useDraft(DRAFT, { path: place.value.query.get("path") ?? "", content: "" });
+  const { draft, change, clear } = form;
+  const doing = useDoing();
+  const [taken, setTaken] = useState("");
+  const submit = () => doing.run(async () => {
     const path = draft.path.trim();
-    setState({ isBusy: true, error: null, taken: "" });
-    try {
-      const existing = await readDocument(path);
-      if (existing && existing.content !== draft.content) return setState({ isBusy: false, error: null, taken: path });
-      if (!existing) await writeDocument(path, draft.content, null);
-      clear();
-      announce(T.memory.saved);
-      onChange();
-      go(urlOf(path));
-    } catch (error) {
-      setState({ isBusy: false, error: /** @type {Error} */ (error), taken: "" });
-    }
-  }
-  const onKeyDown = (/** @type {any} */ event) => event.key === "Enter" && (event.metaKey || event.ctrlKey) && event.currentTarget.form.requestSubmit();
-  const isWrong = state.taken !== "" || (state.error instanceof ApiError && state.error.fields.some(({ field }) => field === "path"));
+    const existing = await readDocument(path);
+    if (existing && existing.content !== draft.content) return setTaken(path);
+    if (!existing) await writeDocument(path, draft.content, null);
+    clear();
+    announce(T.memory.saved);
+    onChange();
+    go(urlOf(path));
+  });
+  const discard = () => (clear({ path: "", content: "" }), go("/memory"));
   return html`
-    <form class="wide-form" onSubmit=${submit}>
+    <${Form} look="wide-form" doing=${doing} onSubmit=${submit} names=${["path"]} word=${T.memory.save} busy=${T.memory.saving} isReady=${draft.path.trim() !== ""}
+      buttons=${(draft.path || draft.content) && html`<button type="button" disabled=${doing.isBusy} onClick=${discard}>${T.memory.discard}</button>`}>
       <h2>${T.memory.new}</h2>
-      <div class="field"><label for="path">${T.memory.path}</label>
-      <input id="path" required ref=${field} spellcheck=${false} autocomplete="off" value=${draft.path} aria-describedby="path-note" aria-invalid=${isWrong ? "true" : undefined}
-        onInput=${(/** @type {any} */ event) => change({ path: event.target.value })} />
-      <p class="note" id="path-note">${T.memory.pathNote}</p></div>
-      <label for="content">${T.memory.content}</label>
-      <textarea id="content" rows="16" readonly=${state.isBusy} value=${draft.content} onKeyDown=${onKeyDown} onInput=${(/** @type {any} */ event) => change({ content: event.target.value })}></textarea>
-      ${!isKept && html`<p class="banner">${T.memory.notKept}</p>`}
-      ${state.taken && html`<p class="failure" role="alert">${T.memory.exists} <a href=${urlOf(state.taken, { show: "edit" })}><${Text}>${state.taken}<//></a></p>`}
-      <${Problem} error=${state.error} />
-      <p class="line"><button type="submit" disabled=${state.isBusy || !draft.path.trim()}>${state.isBusy ? T.memory.saving : T.memory.save}</button>
-        ${(draft.path || draft.content) && html`<button type="button" disabled=${state.isBusy} onClick=${() => (clear({ path: "", content: "" }), go("/memory"))}>${T.memory.discard}</button>`}</p>
-    </form>
+      <${Field} id="path" name=${T.memory.path} required autofocus spellcheck=${false} value=${draft.path} note=${T.memory.pathNote} problems=${problemsAt(doing.error, "path")}
+        change=${(/** @type {string} */ path) => (setTaken(""), change({ path }))} />
+      <${Content} form=${form} isBusy=${doing.isBusy} />
+      ${taken && html`<p class="failure" role="alert">${T.memory.exists} <a href=${urlOf(taken, { show: "edit" })}><${Text}>${taken}<//></a></p>`}
+    <//>
   `;
 }
+
+/** The field of the text. @param {{ form: ReturnType<typeof useDraft<{ content: string }>>, isBusy: boolean, name?: string }} props */
+const Content = ({ form: { draft, isKept, change }, isBusy, name = T.memory.content }) => html`
+  <${Field} id="content" name=${name} rows=${20} readonly=${isBusy} value=${draft.content} change=${(/** @type {string} */ content) => change({ content })} />
+  ${!isKept && html`<p class="banner">${T.memory.notKept}</p>`}
+`;
 
 /** `version` is the one that the draft began with. @typedef {{ content: string, version: number }} Editing */
 
@@ -157,10 +109,11 @@ const Stored = ({ stored }) => html`
 
 /** What is sent, and what the server says. @param {string} path @param {MemoryDocument} document @param {ReturnType<typeof useDraft<Editing>>} form @param {() => void} onChange */
 function useSave(path, document, { draft, clear }, onChange) {
-  /** `stored`: what a clash has found; undefined before one. */
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null, stored: MemoryDocument | null | undefined }} */ ({ isBusy: false, error: null, stored: undefined }));
+  const doing = useDoing();
+  /** What a clash has found; undefined before one. */
+  const [found, setFound] = useState(/** @type {MemoryDocument | null | undefined} */ (undefined));
   // A draft may have begun with an earlier version, before the page was left.
-  const stored = state.stored === undefined ? document : state.stored;
+  const stored = found === undefined ? document : found;
   const isBehind = stored === null || stored.version !== draft.version;
   const end = () => {
     clear();
@@ -169,49 +122,39 @@ function useSave(path, document, { draft, clear }, onChange) {
     go(urlOf(path));
   };
   /** @param {number | null} version the one that is replaced */
-  async function save(version) {
-    if (state.isBusy) return;
-    setState({ ...state, isBusy: true, error: null });
+  const save = (version) => doing.run(async () => {
     try {
       await writeDocument(path, draft.content, version);
-      end();
-    } catch (failure) {
-      const next = isClash(failure) ? await readDocument(path).catch(() => undefined) : undefined;
+    } catch (error) {
+      const next = isProblem(error, 412) ? await readDocument(path).catch(() => undefined) : undefined;
+      if (next === undefined) throw error;
       // An earlier try may have arrived without its answer.
-      if (next && next.content === draft.content) return end();
-      setState({ isBusy: false, error: next === undefined ? /** @type {Error} */ (failure) : null, stored: next === undefined ? state.stored : next });
+      if (next?.content !== draft.content) return setFound(next);
     }
-  }
-  return { ...state, stored, isBehind, save };
+    end();
+  });
+  return { doing, stored, isBehind, save };
 }
 
 /** @param {{ path: string, document: MemoryDocument, onChange: () => void }} props */
 export function Edit({ path, document, onChange }) {
   const start = { content: document.content, version: document.version };
   const form = useDraft(draftOf(path), start);
-  const { draft, isKept, change, clear } = form;
-  const { isBusy, error, stored, isBehind, save } = useSave(path, document, form, onChange);
+  const { draft, clear } = form;
+  const { doing, stored, isBehind, save } = useSave(path, document, form, onChange);
   const isChanged = draft.content !== document.content;
   const leave = () => (clear(), onChange(), go(urlOf(path)));
-  const submit = (/** @type {Event} */ event) => {
-    event.preventDefault();
-    // Over another version only its own button saves.
-    if (!isBehind) void save(draft.version);
-  };
-  const onKeyDown = (/** @type {any} */ event) => event.key === "Enter" && (event.metaKey || event.ctrlKey) && event.currentTarget.form.requestSubmit();
+  // Over another version only its own button saves.
+  const buttons = html`
+    ${isBehind && html`<button type="button" disabled=${doing.isBusy} onClick=${() => save(stored?.version ?? null)}>${stored ? T.memory.saveMine(stored.version) : T.memory.saveNew}</button>`}
+    ${(isChanged || isBehind) && html`<${ConfirmButton} name=${T.memory.discard} title=${T.memory.discardQuestion} note=${T.memory.discardNote} isDisabled=${doing.isBusy} onYes=${leave} />`}`;
   return html`
-    <form class="wide-form" onSubmit=${submit}>
-      ${isBehind && html`<div class="clash" role="alert"><p>${stored ? T.memory.clash(stored.version, draft.version) : T.memory.clashGone}</p></div>`}
+    <${Form} look="wide-form" doing=${doing} onSubmit=${() => save(draft.version)} word=${isBehind ? null : T.memory.save} busy=${T.memory.saving} isReady=${isChanged && !isBehind} buttons=${buttons}>
+      ${isBehind && html`<${Clash} name=${stored ? T.memory.clash : T.memory.clashGone} note=${stored ? T.memory.clashNote(stored.version, draft.version) : T.memory.notSaved} />`}
       <div class=${isBehind && stored ? "versions-beside" : ""}>
         ${isBehind && stored && html`<${Stored} stored=${stored} />`}
-        <div><label for="content">${isBehind ? T.memory.yours : T.memory.content}</label>
-          <textarea id="content" rows="20" readonly=${isBusy} value=${draft.content} onKeyDown=${onKeyDown} onInput=${(/** @type {any} */ event) => change({ content: event.target.value })}></textarea></div>
+        <div><${Content} form=${form} isBusy=${doing.isBusy} name=${isBehind ? T.memory.yours : undefined} /></div>
       </div>
-      ${!isKept && html`<p class="banner">${T.memory.notKept}</p>`}
-      <${Problem} error=${error} />
-      <p class="line">${isBehind ? html`<button type="button" disabled=${isBusy} onClick=${() => save(stored?.version ?? null)}>${stored ? T.memory.saveMine(stored.version) : T.memory.saveNew}</button>`
-        : html`<button type="submit" disabled=${isBusy || !isChanged}>${isBusy ? T.memory.saving : T.memory.save}</button>`}
-        ${(isChanged || isBehind) && html`<${ConfirmButton} name=${T.memory.discard} title=${T.memory.discardQuestion} note=${T.memory.discardNote} isDisabled=${isBusy} onYes=${leave} />`}</p>
-    </form>
+    <//>
   `;
 }

@@ -3,14 +3,14 @@
 // Owns that no list moves by itself: what is new is counted, and shown when it is asked for.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { get, newIntent, post } from "../../api.js";
+import { get, post } from "../../api.js";
 import { cost, relative, tokens } from "../../format.js";
 import { position } from "../../live.js";
 import { go } from "../../router.js";
 import { generation, serverNow, who } from "../../session.js";
 import { canRestart, counts, gates, hasServerFailed, haveGates, jobs, readServer, resyncs, server, waiting, watchServer } from "../../store.js";
 import { T } from "../../texts.js";
-import { Icon, Loading, State, Text, Time, html, now, useLoad } from "../../ui.js";
+import { Icon, Loading, Problem, State, Text, Time, html, now, useDoing, useIntent, useLoad } from "../../ui.js";
 
 /** @typedef {import("../../store.js").Job} Job */
 
@@ -138,21 +138,13 @@ export function Waits({ read, isLoading }) {
 
 /** @param {{ id: string }} props */
 function Restart({ id }) {
-  const [state, setState] = useState(/** @type {{ isBusy: boolean, error: Error | null }} */ ({ isBusy: false, error: null }));
-  const intent = useRef(newIntent());
-  async function run() {
-    setState({ isBusy: true, error: null });
-    try {
-      const next = await post("/api/jobs/{id}/restart", { path: { id }, body: {}, intent: intent.current });
-      go(`/jobs/${next.id}`);
-    } catch (error) {
-      setState({ isBusy: false, error: /** @type {Error} */ (error) });
-    }
-  }
+  const { isBusy, error, run } = useDoing();
+  const { send } = useIntent();
+  const restart = () => run(async () => go(`/jobs/${(await send((intent) => post("/api/jobs/{id}/restart", { path: { id }, body: {}, intent }))).id}`));
   const title = jobs.get(id)?.title;
   return html`
-    <button type="button" disabled=${state.isBusy} onClick=${run}>${T.job.restart}<span class="hidden">: <${Text}>${title}<//></span></button>
-    ${state.error && html`<span class="failure" role="alert"><${Text}>${state.error.message}<//></span>`}
+    <button type="button" disabled=${isBusy} onClick=${restart}>${T.job.restart}<span class="hidden">: <${Text}>${title}<//></span></button>
+    <${Problem} error=${error} />
   `;
 }
 

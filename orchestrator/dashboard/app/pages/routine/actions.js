@@ -1,31 +1,24 @@
 // What can be done with a routine: run, enable, disable, delete. Each says what became of it where its button is.
 
-import { useRef, useState } from "preact/hooks";
-import { ApiError, newIntent, post, remove } from "../../api.js";
+import { useState } from "preact/hooks";
+import { post, remove } from "../../api.js";
 import { position } from "../../live.js";
-import { ConfirmButton, useDoing } from "../../parts.js";
+import { ConfirmButton } from "../../parts.js";
 import { putRoutine, putRun, routines } from "../../store.js";
 import { T } from "../../texts.js";
-import { Problem, Text, announce, html } from "../../ui.js";
+import { Problem, Text, announce, html, useDoing, useIntent } from "../../ui.js";
 
 /** @typedef {Pick<import("../../api.js").schemas["Routine"], "id" | "name" | "enabled">} Subject */
 
 /** Fires a routine now; a double click fires it once. @param {{ routine: Subject, doing: ReturnType<typeof useDoing>, onRun: (id: string) => void }} props */
 function RunNow({ routine, doing, onRun }) {
-  const intent = useRef(newIntent());
+  const { send } = useIntent();
   const fire = async () => {
     const seen = position();
-    try {
-      const run = await post("/api/routines/{id}/trigger", { path: { id: routine.id }, body: {}, intent: intent.current });
-      putRun(run, seen);
-      intent.current = newIntent();
-      announce(T.routine.started);
-      onRun(run.id);
-    } catch (error) {
-      // What was refused is not tried again with the same key, which what has no answer is.
-      if (error instanceof ApiError && error.status >= 400 && error.status < 500) intent.current = newIntent();
-      throw error;
-    }
+    const run = await send((intent) => post("/api/routines/{id}/trigger", { path: { id: routine.id }, body: {}, intent }));
+    putRun(run, seen);
+    announce(T.routine.started);
+    onRun(run.id);
   };
   return html`<button type="button" disabled=${doing.isBusy || !routine.enabled} onClick=${() => doing.run(fire)}>
     ${T.routine.run}<span class="hidden"> <${Text}>${routine.name}<//></span></button>`;

@@ -1,25 +1,25 @@
 // The user's settings. What is typed stays until it is saved; settings that were changed elsewhere meanwhile are noticed, and nothing is
 // replaced unseen.
 
-import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, get, getTagged, putTagged } from "../../api.js";
-import { Table } from "../../parts.js";
+import { useRef, useState } from "preact/hooks";
+import { get, getTagged, isProblem, putTagged } from "../../api.js";
+import { Clash, Field, Form, asChoices, problemsAt } from "../../form.js";
 import { drafts, generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Text, announce, browserZone, html, useLoad } from "../../ui.js";
+import { announce, browserZone, html, useDoing, useLoad } from "../../ui.js";
 
 // --- the user's settings as texts of a form, and back. Pure
 
 /** @typedef {import("../../api.js").schemas["UserSettings"]} UserSettings */
-/** @typedef {{ timezone: string, model: string, effort: string, temperature: string, quietFrom: string, quietTo: string, heartbeat: string }} Form */
+/** @typedef {{ timezone: string, model: string, effort: string, temperature: string, quietFrom: string, quietTo: string, heartbeat: string }} Values */
 
 /** The fields of the form, by their names in the API. */
 export const FIELDS = /** @type {const} */ ({
   timezone: "timezone", model: "model", effort: "effort", temperature: "temperature", quietFrom: "quiet_hours", quietTo: "quiet_hours", heartbeat: "heartbeat_every_seconds",
 });
-export const NAMES = /** @type {(keyof Form)[]} */ (Object.keys(FIELDS));
+export const NAMES = /** @type {(keyof Values)[]} */ (Object.keys(FIELDS));
 
-/** @param {UserSettings} settings @returns {Form} */
+/** @param {UserSettings} settings @returns {Values} */
 export function formOf(settings) {
   return {
     timezone: settings.timezone ?? "",
@@ -32,7 +32,7 @@ export function formOf(settings) {
   };
 }
 
-/** Settings with the values of the form; what has no field here stays. @param {Form} form @param {UserSettings} base */
+/** Settings with the values of the form; what has no field here stays. @param {Values} form @param {UserSettings} base */
 export function settingsOf(form, base) {
   const { effort, ...rest } = base;
   const number = (/** @type {string} */ text) => (text.trim() === "" ? null : Number(text));
@@ -47,13 +47,13 @@ export function settingsOf(form, base) {
   };
 }
 
-/** The fields in which two forms differ. @param {Form} one @param {Form} other */
+/** The fields in which two forms differ. @param {Values} one @param {Values} other */
 export const differing = (one, other) => NAMES.filter((name) => one[name] !== other[name]);
 
-/** What was changed in a form, on top of what is stored now. @param {Form} mine @param {Form} base what it began with @param {Form} stored @returns {Form} */
+/** What was changed in a form, on top of what is stored now. @param {Values} mine @param {Values} base what it began with @param {Values} stored @returns {Values} */
 export const merged = (mine, base, stored) => ({ ...stored, ...Object.fromEntries(differing(mine, base).map((name) => [name, mine[name]])) });
 
-/** `base`: what the form began with. @typedef {{ form: Form, base: UserSettings, tag: string | null }} Draft */
+/** `base`: what the form began with. @typedef {{ form: Values, base: UserSettings, tag: string | null }} Draft */
 
 const DRAFT = "settings";
 const EFFORTS = ["low", "medium", "high"];
@@ -82,7 +82,8 @@ function useForm(stored) {
     const kept = /** @type {Draft | null} */ (drafts.get(DRAFT));
     return kept?.form && kept.base ? rebase(kept, stored) : { draft: { form: formOf(stored.content), base: stored.content, tag: stored.tag }, clash: null };
   };
-  const [state, setState] = useState(() => ({ ...start(), isBusy: false, isSaved: false, error: /** @type {Error | null} */ (null) }));
+  const [state, setState] = useState(() => ({ ...start(), isSaved: false }));
+  const doing = useDoing();
   /** What was typed while a request was sent is here. */
   const latest = useRef(state);
   const set = (/** @type {Partial<typeof state>} */ change) => {
@@ -93,85 +94,58 @@ function useForm(stored) {
     latest.current = next;
     setState(next);
   };
-  async function save() {
-    if (latest.current.isBusy) return;
+  const save = () => doing.run(async () => {
     const { form, base, tag } = latest.current.draft;
-    set({ isBusy: true, isSaved: false, error: null });
+    set({ isSaved: false });
     try {
       const { content, tag: next } = await putTagged("/api/settings", { body: settingsOf(form, base), ifMatch: tag });
-      set({ draft: { form: merged(latest.current.draft.form, form, formOf(content)), base: content, tag: next }, clash: null, isBusy: false, isSaved: true });
+      set({ draft: { form: merged(latest.current.draft.form, form, formOf(content)), base: content, tag: next }, clash: null, isSaved: true });
       announce(T.settings.saved);
-    } catch (failure) {
-      const isClash = failure instanceof ApiError && failure.status === 412;
-      const now = isClash ? await readSettings().catch(() => null) : null;
-      set(now ? { ...rebase(latest.current.draft, now), isBusy: false } : { isBusy: false, error: /** @type {Error} */ (failure) });
+    } catch (error) {
+      const now = isProblem(error, 412) ? await readSettings().catch(() => null) : null;
+      if (!now) throw error;
+      set(rebase(latest.current.draft, now));
     }
-  }
+  });
   return {
     ...state,
+    doing,
     save,
-    change: (/** @type {Partial<Form>} */ values) => set({ draft: { ...latest.current.draft, form: { ...latest.current.draft.form, ...values } }, isSaved: false }),
-    reset: () => set({ draft: { ...state.draft, form: formOf(state.draft.base) }, clash: null, error: null, isSaved: false }),
+    change: (/** @type {Partial<Values>} */ values) => set({ draft: { ...latest.current.draft, form: { ...latest.current.draft.form, ...values } }, isSaved: false }),
+    reset: () => (doing.setError(null), set({ draft: { ...state.draft, form: formOf(state.draft.base) }, clash: null, isSaved: false })),
   };
 }
 
-/** What is stored, beside what the form has. @param {{ stored: Form, mine: Form }} props */
-const Clash = ({ stored, mine }) => html`
-  <div class="clash" role="alert"><p>${T.settings.clash}</p>
-    <${Table} name=${T.settings.parts} columns=${T.settings.clashColumns}>${differing(mine, stored).map((name) => html`<tr key=${name}><td>${T.settings[name]}</td>
-        <td><${Text}>${stored[name] || T.settings.unset}<//></td><td><${Text}>${mine[name] || T.settings.unset}<//></td></tr>`)}<//></div>
-`;
-
-/** What the server says about a field. @param {Error | null} error @param {keyof Form} name */
-const wrongs = (error, name) => (error instanceof ApiError ? error.fields.filter(({ field }) => field.split(/[.[]/)[0] === FIELDS[name]) : []);
-
-/** @param {{ form: Form, error: Error | null, models: string[], change: (values: Partial<Form>) => void, isDisabled: boolean }} props */
+/** @param {{ form: Values, error: Error | null, models: string[], change: (values: Partial<Values>) => void, isDisabled: boolean }} props */
 function Fields({ form, error, models, change, isDisabled }) {
-  const onInput = (/** @type {keyof Form} */ name) => (/** @type {any} */ event) => change({ [name]: event.target.value });
-  const shared = (/** @type {keyof Form} */ name, /** @type {string | undefined} */ note) => ({
-    id: name, value: form[name], disabled: isDisabled, "aria-invalid": wrongs(error, name).length > 0 ? "true" : undefined,
-    "aria-describedby": [note && `${name}-note`, wrongs(error, name).length > 0 && `${name}-wrong`].filter(Boolean).join(" ") || undefined,
-  });
-  /** @param {keyof Form} name @param {any} control @param {string} [note] */
-  const field = (name, control, note) => html`
-    <div class="field"><label for=${name}>${T.settings[name]}</label>${control}
-      ${note && html`<p class="note" id=${`${name}-note`}>${note}</p>`}
-      ${wrongs(error, name).length > 0 && html`<div class="failure" id=${`${name}-wrong`}>${wrongs(error, name).map(({ message }, index) => html`<p key=${index}><${Text}>${message}<//></p>`)}</div>`}</div>`;
-  /** @param {keyof Form} name @param {Record<string, unknown>} more @param {string} [note] */
-  const input = (name, more, note) => field(name, html`<input ...${shared(name, note)} onInput=${onInput(name)} ...${more} />`, note);
-  /** @param {keyof Form} name @param {string[]} choices @param {string} [unset] */
-  const choice = (name, choices, unset = T.settings.unset) => field(name, html`
-    <select ...${shared(name, undefined)} onChange=${onInput(name)}><option value="">${unset}</option>
-      ${(form[name] === "" || choices.includes(form[name]) ? choices : [...choices, form[name]]).map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`);
+  /** @param {keyof Values} name @param {Record<string, unknown>} more */
+  const field = (name, more) => html`<${Field} id=${name} name=${T.settings[name]} value=${form[name]} disabled=${isDisabled} problems=${problemsAt(error, FIELDS[name])}
+    change=${(/** @type {string} */ value) => change({ [name]: value })} ...${more} />`;
+  /** @param {keyof Values} name @param {string[]} choices @param {string} [unset] */
+  const choice = (name, choices, unset = T.settings.unset) => field(name, { choices: [["", unset], ...asChoices(choices)] });
   return html`
-    ${input("timezone", { list: "zones", spellcheck: false, autocomplete: "off" }, T.settings.timezoneNote)}
+    ${field("timezone", { list: "zones", spellcheck: false, note: T.settings.timezoneNote })}
     <datalist id="zones">${["UTC", ...ZONES].map((name) => html`<option key=${name} value=${name}></option>`)}</datalist>
     ${!isDisabled && form.timezone !== browserZone && html`<p><button type="button" class="link" onClick=${() => change({ timezone: browserZone })}>${T.settings.useZone(browserZone)}</button></p>`}
     ${choice("model", models, models[0] ? T.newJob.defaultModel(models[0]) : undefined)}
     ${choice("effort", EFFORTS)}
-    ${input("temperature", { type: "number", min: 0, max: 2, step: "any" }, T.settings.temperatureNote)}
-    <div class="pair">${input("quietFrom", { type: "time" })} ${input("quietTo", { type: "time" }, T.settings.quietNote)}</div>
-    ${input("heartbeat", { type: "number", min: 0, max: 604_800, step: 1 }, T.settings.heartbeatNote)}
+    ${field("temperature", { type: "number", min: 0, max: 2, step: "any", note: T.settings.temperatureNote })}
+    <div class="pair">${field("quietFrom", { type: "time" })} ${field("quietTo", { type: "time", note: T.settings.quietNote })}</div>
+    ${field("heartbeat", { type: "number", min: 0, max: 604_800, step: 1, note: T.settings.heartbeatNote })}
   `;
 }
 
 /** @param {{ stored: { content: UserSettings, tag: string | null }, models: string[], canWrite: boolean }} props */
-function Form({ stored, models, canWrite }) {
-  const { draft: { form, base }, clash, isBusy, isSaved, error, change, save, reset } = useForm(stored);
-  const element = useRef(/** @type {HTMLFormElement | null} */ (null));
-  useEffect(() => void (/** @type {HTMLElement | null | undefined} */ (element.current?.querySelector("[aria-invalid=true]")))?.focus(), [error]);
+function Settings({ stored, models, canWrite }) {
+  const { draft: { form, base }, clash, isSaved, doing, change, save, reset } = useForm(stored);
   const isChanged = differing(form, formOf(base)).length > 0;
-  const others = error instanceof ApiError ? error.fields.filter((one) => !NAMES.some((name) => wrongs(error, name).includes(one))) : [];
+  const buttons = isChanged ? canWrite && html`<button type="button" disabled=${doing.isBusy} onClick=${reset}>${T.settings.reset}</button>` : isSaved && html`<span class="note">${T.settings.saved}</span>`;
   return html`
-    <form class="settings" ref=${element} onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), void save())}>
-      ${clash && html`<${Clash} stored=${clash} mine=${form} />`}
-      <${Fields} form=${form} error=${error} models=${models} change=${change} isDisabled=${!canWrite} />
-      ${error && html`<div class="failure" role="alert"><p><${Text}>${error.message}<//></p>
-        ${others.map(({ field, message }, index) => html`<p key=${index}><${Text}>${field}: ${message}<//></p>`)}</div>`}
-      ${canWrite && html`<p class="line"><button type="submit" disabled=${isBusy || !isChanged}>${isBusy ? T.settings.saving : T.settings.save}</button>
-        ${isChanged && html`<button type="button" disabled=${isBusy} onClick=${reset}>${T.settings.reset}</button>`}
-        ${isSaved && !isChanged && html`<span class="note">${T.settings.saved}</span>`}</p>`}
-    </form>
+    <${Form} look="settings" doing=${doing} onSubmit=${save} names=${Object.values(FIELDS)} word=${canWrite ? T.settings.save : null} busy=${T.settings.saving} isReady=${isChanged} buttons=${buttons}>
+      ${clash && html`<${Clash} name=${T.settings.clash} note=${T.settings.clashNote} columns=${T.settings.clashColumns}
+        rows=${differing(form, clash).map((name) => [T.settings[name], clash[name] || T.settings.unset, form[name] || T.settings.unset])} />`}
+      <${Fields} form=${form} error=${doing.error} models=${models} change=${change} isDisabled=${!canWrite} />
+    <//>
   `;
 }
 
@@ -180,6 +154,6 @@ export function General({ canWrite }) {
   const { value, status } = useLoad(read, [generation.value]);
   return html`
     ${status}
-    ${value && html`<${Form} key=${value.settings.tag ?? generation.value} stored=${value.settings} models=${value.models} canWrite=${canWrite} />`}
+    ${value && html`<${Settings} key=${value.settings.tag ?? generation.value} stored=${value.settings} models=${value.models} canWrite=${canWrite} />`}
   `;
 }

@@ -1,11 +1,11 @@
 // The browsers that are logged in as the user, in short words; each session can be ended.
 
-import { useState } from "preact/hooks";
-import { ApiError, get, remove } from "../../api.js";
+import { get, ignoreProblem, remove } from "../../api.js";
 import { generation, logOut } from "../../session.js";
 import { T } from "../../texts.js";
-import { Confirm, Empty, Icon, Problem, Text, Time, html, useLoad } from "../../ui.js";
+import { Empty, Icon, Problem, Text, Time, html, useDoing, useLoad } from "../../ui.js";
 import { marked } from "../../diff.js";
+import { ConfirmButton } from "../../parts.js";
 
 // --- a browser's `User-Agent` in short words. Pure
 
@@ -27,15 +27,20 @@ export function agentWords(agent) {
 
 /** @typedef {import("../../api.js").schemas["SessionSummary"]} Session */
 
-/** @param {{ session: Session, end: (() => void) | null }} props */
-function Row({ session: { agent, address, created_at: created, last_used_at: used, expires_at: ends, current }, end }) {
+/** @param {{ session: Session, canWrite: boolean, again: () => void }} props */
+function Row({ session: { id, agent, address, created_at: created, last_used_at: used, expires_at: ends, current }, canWrite, again }) {
+  const { error, run } = useDoing();
+  const name = agentWords(agent);
+  const end = () => (current ? logOut() : run(() => remove("/api/sessions/{id}", { path: { id } }).catch(ignoreProblem(404)).then(again)));
   return html`
     <li class="item">
-      <p class="line"><strong title=${agent}><${Text}>${marked(agentWords(agent))}<//></strong>
+      <p class="line"><strong title=${agent}><${Text}>${marked(name)}<//></strong>
         ${current && html`<span class="state completed"><${Icon} name="completed" />${T.settings.sessions.current}</span>`}
-        ${end && html`<button type="button" onClick=${end}>${T.settings.sessions.end}<span class="hidden"> <${Text}>${agentWords(agent)}<//></span></button>`}</p>
+        ${canWrite && html`<${ConfirmButton} name=${T.settings.sessions.end} title=${T.settings.sessions.endQuestion(current ? T.settings.sessions.current : name)}
+          note=${current ? T.settings.sessions.endCurrent : T.settings.sessions.endNote} onYes=${end}><span class="hidden"> <${Text}>${name}<//></span><//>`}</p>
       <p class="note line"><span>${T.settings.sessions.used} <${Time} at=${used} /></span>${address && html`<span>${T.settings.sessions.from} <${Text}>${address}<//></span>`}
         <span>${T.settings.sessions.opened} <${Time} at=${created} /></span><span>${T.settings.sessions.ends} <${Time} at=${ends} /></span></p>
+      <${Problem} error=${error} />
     </li>
   `;
 }
@@ -43,28 +48,12 @@ function Row({ session: { agent, address, created_at: created, last_used_at: use
 /** @param {{ canWrite: boolean }} props */
 export function Sessions({ canWrite }) {
   const { value, again, status } = useLoad((signal) => get("/api/sessions", { signal }), [generation.value]);
-  const [asked, setAsked] = useState(/** @type {Session | null} */ (null));
-  const [failure, setFailure] = useState(/** @type {Error | null} */ (null));
-  /** @param {Session} session */
-  async function end({ id, current }) {
-    setAsked(null);
-    setFailure(null);
-    if (current) return logOut();
-    await remove("/api/sessions/{id}", { path: { id } }).catch((refusal) => {
-      // It has ended meanwhile.
-      if (!(refusal instanceof ApiError && refusal.status === 404)) setFailure(refusal);
-    });
-    again();
-  }
   // This browser first, which stays in its place.
   const sessions = [...(value?.items ?? [])].sort((one, other) => Number(other.current) - Number(one.current));
   return html`
     <p class="note">${T.settings.sessions.note}</p>
     ${status}
-    <${Problem} error=${failure} />
     ${value && sessions.length === 0 && html`<${Empty}><p>${T.settings.sessions.none}</p><//>`}
-    ${sessions.length > 0 && html`<ul class="rows sessions">${sessions.map((session) => html`<${Row} key=${session.id} session=${session} end=${canWrite ? () => setAsked(session) : null} />`)}</ul>`}
-    ${asked && html`<${Confirm} title=${T.settings.sessions.endQuestion(asked.current ? T.settings.sessions.current : agentWords(asked.agent))}
-      note=${asked.current ? T.settings.sessions.endCurrent : T.settings.sessions.endNote} yes=${T.settings.sessions.end} no=${T.job.keep} onYes=${() => end(asked)} onNo=${() => setAsked(null)} />`}
+    ${sessions.length > 0 && html`<ul class="rows sessions">${sessions.map((session) => html`<${Row} key=${session.id} session=${session} canWrite=${canWrite} again=${again} />`)}</ul>`}
   `;
 }

@@ -3,11 +3,10 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, put } from "../../api.js";
 import { bindRows } from "../../keys.js";
-import { useDoing } from "../../parts.js";
 import { place, setQuery } from "../../router.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Empty, Problem, Text, announce, html, useLoad } from "../../ui.js";
+import { Empty, Problem, Text, announce, html, useDoing, useLoad } from "../../ui.js";
 import { marked } from "../../diff.js";
 
 /** @typedef {import("../../api.js").schemas["ToolSummary"]} Tool */
