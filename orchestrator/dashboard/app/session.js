@@ -74,7 +74,13 @@ export const drafts = {
     }
   },
   /** @param {string} name @param {unknown} value */
-  set: (name, value) => sessionStorage.setItem(`gantry.draft.${name}`, JSON.stringify(value)),
+  set(name, value) {
+    try {
+      sessionStorage.setItem(`gantry.draft.${name}`, JSON.stringify(value));
+    } catch {
+      // The storage is full: the text is in its field all the same.
+    }
+  },
   /** @param {string} name */
   remove: (name) => sessionStorage.removeItem(`gantry.draft.${name}`),
 };

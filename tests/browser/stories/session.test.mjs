@@ -92,3 +92,15 @@ test("a session that ends leaves its page and asks to log in over it", async () 
   await dialog.waitFor({ state: "hidden" });
   await page.getByText("live", { exact: true }).waitFor();
 });
+
+test("a page whose scripts do not start says what it needs", async () => {
+  const context = await newBrowser();
+  await context.route("**/app/main.js", (route) => route.abort());
+  const page = await context.newPage();
+  await page.goto(base);
+  await page.getByText("The dashboard did not start.").waitFor();
+  await context.unroute("**/app/main.js");
+  await page.reload();
+  await heading(page, "Log in");
+  assert.equal(await page.getByText("The dashboard did not start.").count(), 0);
+});

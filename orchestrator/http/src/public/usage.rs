@@ -101,7 +101,7 @@ fn groups(asked: Option<&str>) -> Result<Vec<UsageGroup>, ApiError> {
     let groups = UsageGroup::parse_list(asked).map_err(|error| ApiError::field("by", error.to_string()))?;
     for group in &groups {
         if let UsageGroup::Label(key) = group {
-            check_label_key(key).map_err(|rule| ApiError::field("by", format!("the label's key {rule}")))?;
+            check_label_key(key).map_err(|rule| ApiError::field("by", rule))?;
         }
     }
     Ok(groups)
