@@ -13,6 +13,24 @@ const EVENTS = 10_000;
 
 const lastRow = (page) => page.getByRole("list", { name: "Activity" }).getByRole("button", { name: /completed/ }).waitFor();
 
+test("the page is usable at once, soon over a network, and sooner at the next visit", async (t) => {
+  const context = await session();
+  const page = await context.newPage();
+  const cdp = await context.newCDPSession(page);
+  await cdp.send("Network.enable");
+  const visit = async (name, budget) => within(t, name, await timed(async () => {
+    await page.goto(base);
+    await page.getByRole("heading", { level: 1, name: "Now" }).waitFor();
+  }), budget);
+  await cdp.send("Network.clearBrowserCache");
+  await visit("first visit", 500);
+  await visit("next visit", 300);
+  await cdp.send("Network.clearBrowserCache");
+  await cdp.send("Network.emulateNetworkConditions", { offline: false, latency: 50, downloadThroughput: -1, uploadThroughput: -1 });
+  await visit("first visit with 50 ms of round trip", 800);
+  await context.close();
+});
+
 test("a job with 10,000 events shows the last ones at once and keeps few nodes", async (t) => {
   const context = await session();
   const page = await context.newPage();
