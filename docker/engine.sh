@@ -34,7 +34,17 @@ install_engine() {
   command -v docker >/dev/null || apt-get install -y -qq --no-install-recommends docker-cli >/dev/null
 }
 
+# A busy engine answers late; a second one could not start beside it.
+is_at_work() {
+  local pid
+  pid="$(cat /var/run/docker.pid 2>/dev/null)" && [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null
+}
+
 start_engine() {
+  if is_at_work; then
+    say "the engine does not answer yet: waiting"
+    return
+  fi
   if [ -d /run/systemd/system ]; then
     say "starting the docker unit"
     systemctl start docker

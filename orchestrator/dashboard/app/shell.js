@@ -100,7 +100,7 @@ export function ZoneSwitch() {
 
 const ThemeSwitch = () => html`
   <label><span class="hidden">${T.theme}</span>
-    <select value=${theme.value} onChange=${(/** @type {any} */ event) => chooseTheme(event.target.value)}>
+    <select title=${T.theme} value=${theme.value} onChange=${(/** @type {any} */ event) => chooseTheme(event.target.value)}>
       ${Object.entries(T.themes).map(([name, text]) => html`<option value=${name}>${text}</option>`)}
     </select>
   </label>

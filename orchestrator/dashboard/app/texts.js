@@ -57,7 +57,7 @@ export const T = {
     setting: (/** @type {string} */ zone) => `${zone}, your setting`,
   },
   theme: "Colours",
-  themes: { system: "system colours", light: "light", dark: "dark" },
+  themes: { system: "system", light: "light", dark: "dark" },
   keys: {
     title: "Keyboard",
     use: "Use single keys",
@@ -331,6 +331,7 @@ export const T = {
     why: "Why:",
     output: "Output",
     live: "Output so far",
+    tokens: (/** @type {string} */ read, /** @type {string} */ written) => `${read} → ${written} tokens`,
     ok: "ok",
     failed: "failed",
     cut: "cut",
@@ -420,6 +421,7 @@ export const T = {
     user: "user",
     model: "model",
     attempt: "attempt",
+    container: "Container",
   },
   inbox: {
     title: "Inbox",
@@ -642,7 +644,7 @@ export const T = {
     planned: "planned",
     gone: "The clock skips this hour.",
     total: (/** @type {string} */ words) => `In this week: ${words}.`,
-    none: "Nothing has run in this week, and nothing is planned.",
+    none: "Nothing has run in this week, and nothing more is planned in it.",
     limit: "Planned firings are known for the next 8 days.",
     leftOut: (/** @type {number} */ count) => `${count} more routines are not counted: they have too many times.`,
     parts: "Full hours of UTC are shown at the hour in which they begin here.",
@@ -658,7 +660,7 @@ export const T = {
     states: { idle: "idle", processing: "working", awaiting_approval: "waits for approval" },
     untitled: "without a title",
     new: "New thread",
-    newNote: "The new thread gets this name; this one keeps its messages.",
+    newNote: "A new thread takes over this name; this one stays in the list, with its messages.",
     roles: { user: "you", assistant: "agent", system: "Gantry" },
     origins: { owner: "from your routine", external: "data from outside" },
     isQueued: "queued",
@@ -787,7 +789,7 @@ export const T = {
     columns: {
       day: "Day (UTC)", user: "User", routine: "Routine", model: "Model", calls: "Calls", input: "Input", output: "Output", cacheRead: "Cache read", cacheWrite: "Cache written", cost: "Cost",
     },
-    dearest: "Dearest jobs",
+    dearest: "Most expensive jobs",
     noJobs: "No job in this range had a cost.",
   },
   settings: {

@@ -32,7 +32,8 @@ const line = (value) => (typeof value === "string" ? value : JSON.stringify(valu
 function argument(input) {
   if (!input || typeof input !== "object") return line(input);
   const known = ["command", "path", "url", "query", "pattern"].map((name) => input[name]).find((value) => typeof value === "string");
-  return line(known ?? input);
+  // The file of a patch is in its second line.
+  return line(known ?? /^\+\+\+ (?:b\/)?(.+)$/m.exec(input.patch)?.[1] ?? input);
 }
 
 /** What an event says as a row. @param {any} event @returns {Omit<Row, "seq" | "last" | "at" | "kind" | "call">} */
@@ -53,7 +54,7 @@ function describe({ kind, data }) {
     }
     case "llm_call": {
       const isFailed = !REASONS.includes(data.finish_reason);
-      const note = [`${tokens(data.input_tokens)} → ${tokens(data.output_tokens)}`, took(data.duration_ms), cost(data.cost_usd)].join("  ");
+      const note = [T.trace.tokens(tokens(data.input_tokens), tokens(data.output_tokens)), took(data.duration_ms), cost(data.cost_usd)].join(" · ");
       return { ...row, icon: "model", word: T.trace.model, text: data.model, note, isFailed };
     }
     case "status": return { ...row, word: T.trace.status, text: line(data.message) };

@@ -122,7 +122,7 @@ test("the sums of the server are shown for each grouping, and others' are not as
   for (const by of ["day", "model", "routine"]) {
     await page.goto(`${base}/usage?by=${by}`);
     await page.getByText(/tokens, .* model calls/).waitFor();
-    await page.getByRole("heading", { name: "Dearest jobs" }).waitFor();
+    await page.getByRole("heading", { name: "Most expensive jobs" }).waitFor();
     assert.equal(await page.getByRole("alert").count(), 0);
   }
   assert.equal(await page.getByRole("navigation", { name: "By" }).getByRole("link", { name: "user" }).count(), 0);

@@ -23,7 +23,7 @@ const SHOWN = 5;
 const AGAIN_MS = 5_000;
 
 /** The newest prompts, and when the agent read each. @param {{ id: string, sent: number, isOver: boolean }} props */
-function Prompts({ id, sent, isOver }) {
+function usePrompts(id, sent, isOver) {
   const { value, again } = useLoad((signal) => get("/api/jobs/{id}/prompts", { path: { id }, query: { limit: SHOWN }, signal }), [id, sent, isOver, generation.value]);
   const askedAt = useRef(now.peek());
   const isWaiting = !isOver && value?.items.some(({ read_at: readAt }) => !readAt);
@@ -34,17 +34,27 @@ function Prompts({ id, sent, isOver }) {
     askedAt.current = present;
     again();
   }, [present]);
-  if (!value || value.items.length === 0) return null;
-  return html`
-    <ul class="prompts" aria-label=${T.prompt.earlier}>
-      ${value.items.toReversed().map((prompt) => html`<li key=${prompt.id}><span class="clamped" title=${prompt.content}><${Text}>${prompt.content}<//></span>
-        <span class="note">${T.prompt.sent} <${Time} at=${prompt.created_at} /> · ${prompt.read_at ? html`${T.prompt.read} <${Time} at=${prompt.read_at} />` : T.prompt.waits}</span></li>`)}
-    </ul>
-  `;
+  return value?.items ?? [];
 }
 
-/** @param {{ id: string, onSent: () => void }} props */
-function Form({ id, onSent }) {
+/** @typedef {import("../api.js").Answer<"/api/jobs/{id}/prompts", "get">["items"][0]} SentPrompt */
+
+/** @param {{ prompt: SentPrompt }} props */
+const Sent = ({ prompt }) => html`
+  <span class="note">${T.prompt.sent} <${Time} at=${prompt.created_at} /> · ${prompt.read_at ? html`${T.prompt.read} <${Time} at=${prompt.read_at} />` : T.prompt.waits}</span>`;
+
+/** @param {{ prompts: SentPrompt[] }} props */
+const Prompts = ({ prompts }) => html`
+  <section aria-labelledby="prompts">
+    <h2 id="prompts">${T.prompt.earlier}</h2>
+    <ul class="prompts" aria-labelledby="prompts">
+      ${prompts.map((prompt) => html`<li key=${prompt.id}><span class="clamped" title=${prompt.content}><${Text}>${prompt.content}<//></span> <${Sent} prompt=${prompt} /></li>`)}
+    </ul>
+  </section>
+`;
+
+/** `last` is the newest prompt. @param {{ id: string, last: SentPrompt | undefined, onSent: () => void }} props */
+function Form({ id, last, onSent }) {
   const [mode, setMode] = useState("steer");
   const { text, write, isBusy, error, onInput, onSubmit, onKeyDown } = useSending(`prompt.${id}`, async (content, intent) => {
     await post("/api/jobs/{id}/prompt", { path: { id }, body: { content, mode }, intent });
@@ -58,6 +68,7 @@ function Form({ id, onSent }) {
       <textarea id="prompt" rows="2" value=${text} onInput=${onInput} onKeyDown=${onKeyDown}></textarea>
       <div class="line">${radio("steer")} ${radio("queue")}
         <button type="submit" disabled=${isBusy || !text.trim()}>${isBusy ? T.prompt.busy : T.prompt.send}</button>
+        ${last && html`<${Sent} prompt=${last} />`}
       </div>
       <${Problem} error=${error} />
     </form>
@@ -67,9 +78,10 @@ function Form({ id, onSent }) {
 /** @param {{ job: import("../api.js").schemas["Job"], isOver: boolean, canWrite: boolean }} props */
 export function Prompt({ job, isOver, canWrite }) {
   const [sent, setSent] = useState(0);
+  const prompts = usePrompts(job.id, sent, isOver);
   return html`
-    <${Prompts} id=${job.id} sent=${sent} isOver=${isOver} />
-    ${canWrite && !isOver && (job.prompts_closed ? html`<p class="note">${T.prompt.closed}</p>` : html`<${Form} id=${job.id} onSent=${() => setSent((count) => count + 1)} />`)}
+    ${prompts.length > 0 && html`<${Prompts} prompts=${prompts.toReversed()} />`}
+    ${canWrite && !isOver && (job.prompts_closed ? html`<p class="note">${T.prompt.closed}</p>` : html`<${Form} id=${job.id} last=${prompts[0]} onSent=${() => setSent((count) => count + 1)} />`)}
   `;
 }
 

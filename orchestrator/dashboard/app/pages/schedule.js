@@ -142,8 +142,8 @@ function Weeks({ week }) {
     return `/routines/schedule${query.size > 0 ? `?${query}` : ""}`;
   };
   return html`
-    <p class="line"><a class="button" href=${path(shifted(week, -1))}>◀<span class="hidden"> ${T.schedule.before}</span></a> <strong>${T.schedule.week(week)}</strong>
-      <a class="button" href=${path(shifted(week, 1))}><span class="hidden">${T.schedule.after} </span>▶</a> <a class="button" href=${path(null)}>${T.schedule.now}</a></p>
+    <p class="line"><a class="button" href=${path(shifted(week, -1))}>◀ ${T.schedule.before}</a> <strong>${T.schedule.week(week)}</strong>
+      <a class="button" href=${path(shifted(week, 1))}>${T.schedule.after} ▶</a> <a class="button" href=${path(null)}>${T.schedule.now}</a></p>
   `;
 }
 

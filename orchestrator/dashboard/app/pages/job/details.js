@@ -78,8 +78,10 @@ export function Details({ job }) {
       <${Fact} name=${T.details.model}><${Text}>${job.model}<//><//>
       <${Fact} name=${T.details.attempt}>${job.attempt}<//>
       ${Object.entries(job.labels).map(([name, label]) => html`<${Fact} key=${`label ${name}`} name=${html`<${Text}>${name}<//>`}><${Text}>${label}<//><//>`)}
-      ${container && Object.entries(container).map(([name, value]) => html`<${Fact} key=${name} name=${name.replaceAll("_", " ")}><${Text}>${typeof value === "string" ? value : JSON.stringify(value)}<//><//>`)}
     </dl>
+    ${container && html`
+      <h2>${T.details.container}</h2>
+      <dl class="facts">${Object.entries(container).map(([name, value]) => value !== null && html`<${Fact} key=${name} name=${name.replaceAll("_", " ")}><${Text}>${typeof value === "string" ? value : JSON.stringify(value)}<//><//>`)}</dl>`}
     <details class="more" onToggle=${(/** @type {any} */ event) => setIsOutputOpen(event.currentTarget.open)}><summary>${T.job.containerOutput}</summary>
       ${isOutputOpen && html`<${Output} id=${job.id} state=${job.state} />`}</details>
     <details class="more"><summary>JSON</summary><p><${Copy} text=${text} label=${T.copy} name="JSON" /></p><pre><${Text}>${text}<//></pre></details>
