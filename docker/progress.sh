@@ -31,6 +31,8 @@ current_step() {
     /^#[0-9]+ \[[^\]]*\] / { sub(/^#[0-9]+ /, ""); step = $0; detail = ""; next }
     { sub(/^#[0-9]+ [0-9.]+ +/, ""); sub(/^ +/, "") }
     /^(Compiling|Downloading|Get:[0-9]+|Unpacking|Setting up) / { detail = $0 }
+    # What the classic builder says of itself, which ends with an address.
+    /^DEPRECATED: / || /^Install the buildx component/ || /^https?:\/\/[^ ]*$/ { next }
     NF && !/^#/ { last = $0 }
     END { print substr(step == "" ? last : step, 1, most * 2 / 3) "\t" substr(detail, 1, most / 3 - 2) }
   '

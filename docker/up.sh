@@ -20,6 +20,9 @@ cd "$root"
 demo=auto
 # Options of docker/progress.sh.
 progress=()
+# Set by show_findings.
+problems=0
+reaches_model=yes
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
@@ -31,7 +34,8 @@ fail() {
 usage() {
   cat <<'TEXT'
 usage: docker/up.sh [--demo | --no-demo] [--verbose]
-  Builds and starts Gantry on 127.0.0.1:8080 (GANTRY_PORT) and runs a demo job; the exit code is the job's outcome.
+  Builds and starts Gantry on 127.0.0.1:8080 (GANTRY_PORT) and runs a demo job. The exit code is 0 if the stack runs, also if
+  the demo job fails or a check finds a problem: what to do is printed.
   --no-demo   start only
   --demo      run the demo job with your model too; by default it runs only with the built-in script
   -v, --verbose
@@ -64,6 +68,22 @@ is_used() {
 warn_about() { echo "up: warning: $1 has no effect: compose.yaml does not pass it on" >&2; }
 
 fail_busy_port() { fail "port $1 on 127.0.0.1 is taken by another program; set GANTRY_PORT to a free port, in the environment or in .env, and run this again"; }
+
+# Checks what needs no program, before anything is compiled. `check_settings` checks everything, with the built program.
+check_plain_settings() {
+  local provider name value
+  provider="$(docker/setting.sh GANTRY_LLM_PROVIDER)"
+  case "$provider" in
+    "" | scripted | openai | anthropic | ollama) ;;
+    *) fail "GANTRY_LLM_PROVIDER=$provider: must be openai, anthropic, ollama or scripted; fix it in the environment or in .env and run this again" ;;
+  esac
+  for name in GANTRY_PORT GANTRY_READY_SECONDS; do
+    value="$(docker/setting.sh "$name")"
+    case "$value" in *[!0-9]*) fail "$name=$value: must be a number; fix it in the environment or in .env and run this again" ;; esac
+  done
+  value="$(docker/setting.sh GANTRY_BINARIES)"
+  case "$value" in "" | prebuilt | builder) ;; *) fail "GANTRY_BINARIES=$value: must be prebuilt or builder" ;; esac
+}
 
 # Checks the port before anything is compiled. Ports of a remote engine cannot be checked.
 check_port() {
@@ -134,7 +154,6 @@ choose_binaries() {
       fi
       announce_compiling "in a build stage on $GANTRY_BUILDER_BASE" "5 GB" ""
       ;;
-    *) fail "GANTRY_BINARIES=$GANTRY_BINARIES: must be prebuilt or builder" ;;
   esac
   export GANTRY_BINARIES GANTRY_BUILDER_BASE
 }
@@ -251,11 +270,13 @@ run_demo() {
   docker/gantry job run --title demo "$DEMO_PROMPT"
 }
 
-# What `gantry doctor` has found: failures and notes with their advice.
+# What `gantry doctor` has found: failures and notes with their advice. Sets `problems`, and `reaches_model`.
 show_findings() {
   local findings failed=no
   say "checking the installation (docker/gantry doctor)"
   docker exec "$container" gantry doctor >"$work/doctor.log" 2>&1 </dev/null || failed=yes
+  problems="$(grep -c '^failed ' "$work/doctor.log" || true)"
+  if grep -q '^failed model ' "$work/doctor.log"; then reaches_model=no; fi
   # The note about the built-in script is repeated by the last lines of this script.
   findings="$(awk -v model="$model" '
     /^(ok|-|note|failed) / { shown = /^(note|failed) / && !(model == "" && $1 == "note" && $2 == "model") }
@@ -271,11 +292,11 @@ show_findings() {
 }
 
 next_steps() {
-  cat <<TEXT
-
-Gantry is running. Commands to try, from this directory:
-
-TEXT
+  printf '\nGantry is running'
+  if [ "${problems:-0}" -gt 0 ]; then
+    printf ', with problems: do what the arrows of the checks marked "failed" above say, then run docker/up.sh again'
+  fi
+  printf '. Commands to try, from this directory:\n\n'
   if [ -z "$model" ]; then
     cat <<'TEXT'
   docker/gantry job run "count slowly"            a job that takes more than a minute; Ctrl-C only stops watching
@@ -326,7 +347,6 @@ TEXT
 }
 
 main() {
-  local completed=yes
   while [ $# -gt 0 ]; do
     case "$1" in
       --demo) demo=yes ;;
@@ -344,6 +364,7 @@ main() {
     esac
     shift
   done
+  check_plain_settings
   docker/engine.sh
   docker/compose.sh version >/dev/null
   warn_about_unused_settings
@@ -362,13 +383,16 @@ main() {
     demo=no
     say "a model is set ($model): skipping the demo (run it with --demo)"
   fi
-  if [ "$demo" != no ] && ! run_demo; then
-    completed=no
-    say "the demo job did not complete; see the findings below, and 'docker/compose.sh logs gantry'"
-  fi
+  # Before the demo, which waits five minutes for a model that cannot be reached.
   show_findings
+  if [ "$demo" != no ] && [ "$reaches_model" = no ]; then
+    demo=no
+    say "the model cannot be reached: skipping the demo"
+  fi
+  if [ "$demo" != no ] && ! run_demo; then
+    say "the demo job did not complete, but the stack runs; see the job's last lines above, and 'docker/compose.sh logs gantry'"
+  fi
   next_steps
-  [ "$completed" = yes ]
 }
 
 main "$@"

@@ -309,6 +309,8 @@ step_smoke() {
   rm -rf "$XDG_CONFIG_HOME"
   the_stack_starts_and_shows_its_dashboard
   a_wrong_setting_leaves_the_server
+  a_wrong_provider_is_found_before_the_build
+  a_model_that_cannot_be_reached_is_reported
   another_install_finds_the_port_taken
   the_token_is_kept
   files_of_the_caller_are_used
@@ -335,6 +337,7 @@ the_stack_starts_and_shows_its_dashboard() {
   output="$(docker/up.sh | tee /dev/stderr)" || return
   code="$(sed -n 's|^ *http://127.0.0.1:[0-9]*/login#code=||p' <<<"$output")"
   [ -n "$code" ] || fail "docker/up.sh prints no link to the dashboard" || return
+  ! grep -q "demo job did not complete" <<<"$output" || fail "the demo job did not complete" || return
   for status in 200 401; do
     [ "$(log_in "$code")" = "$status" ] || fail "a login with the printed link is not answered with $status" || return
   done
@@ -363,6 +366,24 @@ a_wrong_setting_leaves_the_server() {
   grep -q "the running server was not changed" <<<"$output" || fail "the server's state is not reported: $output" || return
   [ -n "$before" ] && [ "$(server_container)" = "$before" ] || fail "the running server was replaced" || return
   in_stack job list </dev/null >/dev/null
+}
+
+a_wrong_provider_is_found_before_the_build() {
+  local output
+  if output="$(GANTRY_LLM_PROVIDER=opneai docker/up.sh 2>&1)"; then fail "it accepted an unknown provider" || return; fi
+  grep -q "GANTRY_LLM_PROVIDER=opneai: must be" <<<"$output" || fail "an unknown provider is not reported: $output" || return
+  ! grep -qE "compiling|building" <<<"$output" || fail "an unknown provider is found after the build: $output"
+}
+
+# The stack runs, so the exit code is 0; what is wrong and what to do is printed, and no demo waits for the model.
+a_model_that_cannot_be_reached_is_reported() {
+  local output part
+  output="$(GANTRY_LLM_PROVIDER=openai GANTRY_LLM_MODEL=m GANTRY_LLM_API_KEY=k GANTRY_LLM_BASE_URL=http://127.0.0.1:9/v1 docker/up.sh --demo 2>&1)" ||
+    fail "a model that cannot be reached is a failure: $output" || return
+  for part in "failed model" "check GANTRY_LLM_BASE_URL" "skipping the demo" "Gantry is running, with problems"; do
+    grep -q "$part" <<<"$output" || fail "'$part' is not printed: $output" || return
+  done
+  docker/up.sh --no-demo >/dev/null
 }
 
 server_container() {

@@ -33,7 +33,7 @@ Environment:
 #[derive(Debug, Parser)]
 #[command(name = "gantry", version, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
-    /// Print JSON; lists are one object per page, events and files one object per line
+    /// Print JSON; a list is one object, events and files are one object per line
     #[arg(long, global = true)]
     json: bool,
     /// Time zone in which times are read and shown, such as Europe/Oslo (default: that of your settings, else the machine's)

@@ -312,6 +312,15 @@ impl Job {
     }
 }
 
+impl JobSummary {
+    /// When its work ended: a review begins then, and may take days.
+    pub fn work_ended_at(&self) -> Option<DateTime<Utc>> {
+        let is_of_review =
+            matches!(self.state, JobState::Submitted | JobState::Accepted) || self.reason == Some(JobReason::Rejected);
+        if self.review && is_of_review { self.last_activity_at } else { self.finished_at }
+    }
+}
+
 /// The line at the end of an answer that the output limit of the model cut.
 pub const CUT_NOTE: &str = "[The answer was cut at the output limit of the model.]";
 

@@ -166,8 +166,8 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
                 }
             };
             let messages = state.transcript.messages().len();
-            let attempt = outage.next_attempt().map(|(attempt, of)| format!("attempt {attempt} of {of}, "));
-            self.wait(state, wait, &attempt.unwrap_or_default(), &message, &mut status_due).await?;
+            let progress = outage.progress().unwrap_or_default();
+            self.wait(state, wait, &progress, &message, &mut status_due).await?;
             if state.transcript.messages().len() > messages {
                 // The next request says more than the last, so it is another call; the prompt has reset the guards.
                 call_id = CallId::generate();
@@ -207,7 +207,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         &self,
         state: &mut LoopState<'_>,
         wait: Duration,
-        attempt: &str,
+        progress: &str,
         message: &str,
         status_due: &mut Instant,
     ) -> Flow {
@@ -220,7 +220,7 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
             }
             if now >= *status_due {
                 let seconds = (until - now).as_millis().div_ceil(1_000);
-                let status = format!("waiting for the model: {attempt}next try in {seconds} s: {cause}");
+                let status = format!("waiting for the model: {progress}next try in {seconds} s: {cause}");
                 self.record_status(state, status).await?;
                 *status_due = now + STATUS_INTERVAL;
             }

@@ -65,10 +65,13 @@ impl Outage {
         Self { patience, longest_wait, refusals: 0, local_refusals: 0, without_answer: Duration::ZERO }
     }
 
-    /// The next attempt and how many there are at most, after a provider's refusals; `None` after the orchestrator's
-    /// own alone.
-    pub(crate) const fn next_attempt(&self) -> Option<(u32, u32)> {
-        if self.refusals == 0 { None } else { Some((self.refusals + 1, MAX_PROVIDER_REFUSALS)) }
+    /// How often the provider failed and when it is given up, in words; `None` after refusals by the orchestrator alone.
+    pub(crate) fn progress(&self) -> Option<String> {
+        let (failed, patience) = (self.refusals, self.patience.as_secs());
+        let times = if failed == 1 { "once" } else { &format!("{failed} times") };
+        (failed > 0).then(|| {
+            format!("it failed {times}, and is given up after {MAX_PROVIDER_REFUSALS} times or {patience} s without an answer; ")
+        })
     }
 
     /// How long to wait after this refusal. The id spreads waits: it differs between jobs, which is all that is needed,
@@ -163,7 +166,7 @@ mod tests {
         assert_eq!(outage.wait_after(&refused, &id()), Ok(seconds(15)));
         assert_eq!(outage.wait_after(&refused, &id()), Ok(seconds(5)), "what is left");
         assert_eq!(outage.wait_after(&refused, &id()), Err(GiveUp::Unanswered(seconds(20))));
-        assert_eq!(outage.next_attempt(), None, "no provider was asked");
+        assert_eq!(outage.progress(), None, "no provider was asked");
     }
 
     #[test]

@@ -1,17 +1,15 @@
 //! The initial transcript of a job's attempt: the job's prompt, or the transcript of an earlier attempt.
 //!
-//! Pure. The prompt of a resumed attempt is always the job's own, even if it was recorded truncated.
+//! Pure. The prompt of a resumed attempt is always the job's own: recorded, it may be truncated or without its secrets.
 
 use protocol::Message;
 
 use crate::{Run, Transcript, safety::DelimiterNonce};
 
-/// Length of the prefix that identifies a recorded prompt: a truncated prompt still starts like the job's.
-const MATCHED_PREFIX_BYTES: usize = 1_000;
-
 /// The transcript and the run that the loop starts with. `recorded` is that of earlier attempts,
-/// empty if there were none. System instructions are not recorded; each attempt adds its own. `nonce` is the job's, which its
-/// attempts share.
+/// empty if there were none. It begins with the prompt, unless that was lost with the worker that had not sent it yet: no other
+/// message of a user can come before the first reply. System instructions are not recorded; each attempt adds its own. `nonce` is
+/// the job's, which its attempts share.
 pub fn start_attempt(
     system: String,
     prompt: &str,
@@ -21,7 +19,7 @@ pub fn start_attempt(
     let nonce = nonce.unwrap_or_else(DelimiterNonce::generate);
     let rest = match recorded {
         [] => return (Transcript::new(system, prompt).with_nonce(nonce), Run::new()),
-        [Message::User { content }, rest @ ..] if is_prompt(content, prompt) => rest,
+        [Message::User { .. }, rest @ ..] => rest,
         all => all,
     };
     let first = [Message::System { content: system }, Message::User { content: prompt.to_owned() }];
@@ -29,11 +27,6 @@ pub fn start_attempt(
     let transcript = Transcript::resume(messages).with_nonce(nonce);
     let run = Run::resume(&transcript);
     (transcript, run)
-}
-
-fn is_prompt(recorded: &str, prompt: &str) -> bool {
-    let head = &prompt[..prompt.floor_char_boundary(MATCHED_PREFIX_BYTES)];
-    recorded == prompt || (prompt.len() > MATCHED_PREFIX_BYTES && recorded.starts_with(head))
 }
 
 #[cfg(test)]
@@ -71,15 +64,16 @@ mod tests {
         let prompt = "say \"hello\"\n".repeat(MAX_PROMPT_BYTES / 12);
         let shortened = format!("{}\n[… 1000 bytes left out …]", &prompt[..5_000]);
         let rest = [reply("working", &[]), user("go on")];
-        for recorded in [prompt.clone(), shortened] {
+        let redacted = "say \"[redacted:KEY]\"".to_owned();
+        for recorded in [prompt.clone(), shortened, redacted] {
             let recorded: Vec<_> = [user(&recorded)].into_iter().chain(rest.clone()).collect();
             assert_eq!(started(&prompt, &recorded), expected(&prompt, &rest));
         }
     }
 
     #[test]
-    fn a_record_that_begins_differently_is_unchanged() {
-        let rest = [user("another prompt"), reply("working", &[])];
+    fn a_record_without_the_prompt_is_unchanged() {
+        let rest = [reply("working", &[]), user("another prompt")];
         assert_eq!(started("do it", &rest), expected("do it", &rest));
     }
 

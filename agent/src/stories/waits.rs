@@ -101,8 +101,14 @@ async fn a_long_wait_is_recorded_repeatedly() {
     assert_eq!(world.run().await, completed("Done."));
     let events: Vec<String> = world.events().into_iter().filter(|line| line.starts_with("status")).collect();
     assert_eq!(events.len(), 60, "every 10 s: {events:?}");
-    assert_eq!(events[0], "status: waiting for the model: attempt 2 of 10, next try in 600 s: slow down");
-    assert_eq!(events[59], "status: waiting for the model: attempt 2 of 10, next try in 10 s: slow down");
+    assert_eq!(
+        events[0],
+        "status: waiting for the model: it failed once, and is given up after 10 times or 300 s without an answer; next try in 600 s: slow down"
+    );
+    assert_eq!(
+        events[59],
+        "status: waiting for the model: it failed once, and is given up after 10 times or 300 s without an answer; next try in 10 s: slow down"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +119,7 @@ async fn quick_retries_are_not_a_flood_of_status_events() {
     let events: Vec<String> = world.events().into_iter().filter(|line| line.starts_with("status")).collect();
     let expected = [
         "status: waiting for the model: next try in 4 s: slow down",
-        "status: waiting for the model: attempt 4 of 10, next try in 4 s: slow down",
+        "status: waiting for the model: it failed 3 times, and is given up after 10 times or 300 s without an answer; next try in 4 s: slow down",
     ];
     assert_eq!(events, expected, "at 0 s and at 10 s");
 }

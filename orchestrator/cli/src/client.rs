@@ -24,7 +24,7 @@ use self::{
     connection::{Connection, DEFAULT_URL},
 };
 pub(crate) use self::{
-    pages::{List, PageArgs},
+    pages::{List, Nothing, PageArgs},
     stream::{EventFollower, Followed, StreamRequest},
 };
 use super::exit::CliError;

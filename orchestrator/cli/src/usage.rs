@@ -6,7 +6,7 @@ use protocol::{JobCounts, UsageGroup, UsageLine, UsageSort, UserStorage};
 use serde_json::Value;
 
 use super::{
-    client::{Client, List, PageArgs},
+    client::{Client, List, Nothing, PageArgs},
     exit::CliError,
     input::one_of,
     output::{Column, Output, cost, one_line},
@@ -49,7 +49,8 @@ pub(super) async fn run(args: UsageArgs, client: &Client, output: &mut Output) -
         query.push(("sort", args.sort.to_string()));
     }
     query.extend(args.user.map(|user| ("user", user)));
-    let list = List { columns: &columns(&args.by), id: label };
+    let none = Nothing { yet: "no usage", matches: "no usage" };
+    let list = List { columns: &columns(&args.by), id: label, none };
     list.print(client, ("/api/usage", &query), &args.page, output).await
 }
 

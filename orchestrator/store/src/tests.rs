@@ -238,14 +238,17 @@ async fn a_conversation_is_read_without_its_noise_and_from_its_end() {
     sqlx::query("UPDATE jobs SET attempt = 1").execute(&mut raw(&directory).await).await.unwrap();
     let message = |n: u64| AgentEvent::Message { role: protocol::MessageRole::Assistant, content: format!("{n:100}") };
     let log = AgentEvent::Log { stream: protocol::LogStream::Stdout, text: "x".repeat(1_000), call_id: None };
-    let events: Vec<_> = (1..=10).flat_map(|n| [message(n), log.clone()]).collect();
+    let prompt = AgentEvent::Message { role: protocol::MessageRole::User, content: "do it".to_owned() };
+    let of_conversation = |n| if n == 1 { prompt.clone() } else { message(n) };
+    let events: Vec<_> = (1..=10).flat_map(|n| [of_conversation(n), log.clone()]).collect();
     let sent: Vec<_> =
         (1..).zip(events).map(|(client_seq, data)| BatchEvent { client_seq, data: vec![data] }).collect();
     let stored = store.append_worker_events(id, 1, now, sent).await.unwrap();
     let Appended::Stored { last_client_seq: 20, added_bytes } = stored else { panic!("{stored:?}") };
-    let whole: Vec<EventData> = (1..=10).map(|n| message(n).into()).collect();
-    assert_eq!(store.conversation(id, usize::MAX).await.unwrap(), whole);
-    assert_eq!(store.conversation(id, 3 * 150).await.unwrap(), whole[7..]);
+    let whole: Vec<(u32, EventData)> = (1..=10).map(|n| (1, of_conversation(n).into())).collect();
+    let conversation = async |max_bytes| store.conversation(&store.read, id, (i64::MAX, max_bytes)).await.unwrap();
+    assert_eq!(conversation(usize::MAX).await, (whole.clone(), false));
+    assert_eq!(conversation(3 * 150).await, ([&whole[..1], &whole[7..]].concat(), true));
     let before = store.event_bytes(id).await.unwrap();
     assert!(added_bytes > 11_000 && before >= added_bytes, "{added_bytes} of {before}");
 

@@ -76,7 +76,8 @@ pub struct SearchArgs {
 pub(crate) async fn run(command: MemoryCommand, client: &Client, output: &mut Output) -> Result<(), CliError> {
     match command {
         MemoryCommand::Ls { path } => {
-            pages::print_entries(client, ("/api/memory/tree", &[("path", path)]), ENTRIES, output).await
+            pages::print_entries(client, ("/api/memory/tree", &[("path", path)]), (ENTRIES, "no documents"), output)
+                .await
         }
         MemoryCommand::Cat { path, version } => print(client, path, version, output).await,
         MemoryCommand::Put(args) => put(client, args, output).await,

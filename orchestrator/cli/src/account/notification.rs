@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use protocol::{Notification, NotificationId, NotificationPage, NotificationsRead, ReadNotifications};
 
 use crate::{
-    client::{Client, PageArgs, pages, zones},
+    client::{Client, Nothing, PageArgs, pages, zones},
     exit::CliError,
     ids::{IdArg, short_id},
     output::{Output, TableArgs, escape_control_chars, local_time, one_line},
@@ -67,9 +67,15 @@ async fn read_all(client: &Client, output: &mut Output) -> Result<(), CliError> 
 
 async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<(), CliError> {
     let mut query: Vec<_> = args.unread.then(|| ("unread", "true".to_owned())).into_iter().collect();
+    let matches = if args.id.is_none() { "no unread notifications" } else { "no notification matches" };
+    let none = Nothing { yet: "no notifications yet", matches };
     query.extend(args.id.map(|part| ("id", part)));
     let read = pages::read::<Notification>(client, ("/api/notifications", &query), &args.page, output).await?;
     let Some((notifications, cursor)) = read else { return Ok(()) };
+    if notifications.is_empty() && cursor.is_none() && !args.page.table.quiet {
+        none.note(!query.is_empty() || args.page.cursor.is_some(), output);
+        return Ok(());
+    }
     zones::shown(client, output).await;
     for one in &notifications {
         let text = if args.page.table.quiet { one.id.to_string() } else { describe(one, &args.page.table, output) };

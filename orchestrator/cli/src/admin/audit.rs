@@ -5,7 +5,7 @@ use protocol::{AuditRecord, JobId};
 
 use crate::{
     automation::runs::time_ago,
-    client::{Client, List, PageArgs},
+    client::{Client, List, Nothing, PageArgs},
     exit::CliError,
     ids::IdArg,
     output::{Column, Output, one_line},
@@ -52,6 +52,7 @@ const ENTRIES: List<AuditRecord> = List {
         Column::text("source", |entry, _| entry.source.as_deref().map(one_line).unwrap_or_default()),
     ],
     id: |entry| entry.request_id.clone().unwrap_or_default(),
+    none: Nothing { yet: "no audit entries yet", matches: "no audit entry matches" },
 };
 
 pub(crate) async fn run(args: AuditArgs, client: &Client, output: &mut Output) -> Result<(), CliError> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::routine::{id_of, time};
 use crate::{
-    client::{Client, List, PageArgs, pages, zones},
+    client::{Client, List, Nothing, PageArgs, pages, zones},
     exit::CliError,
     ids::{IdArg, short_id},
     input::one_of,
@@ -230,6 +230,7 @@ pub(crate) const RUNS: List<RoutineRun> = List {
         }),
     ],
     id: |run| run.id.to_string(),
+    none: Nothing { yet: "no runs yet; `gantry routine run NAME` starts one", matches: "no run matches" },
 };
 
 fn with_reason(run: &RoutineRun) -> String {

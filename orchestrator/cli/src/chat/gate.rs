@@ -5,7 +5,7 @@ use protocol::{Gate, GateDecision, GateId, GateResolution, GateScope, GateState,
 use serde_json::Value;
 
 use crate::{
-    client::{Client, List, PageArgs, zones},
+    client::{Client, List, Nothing, PageArgs, zones},
     exit::CliError,
     ids::IdArg,
     input::one_of_explained,
@@ -92,9 +92,12 @@ pub(crate) async fn run(command: GateCommand, client: &Client, output: &mut Outp
 }
 
 async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<(), CliError> {
+    let is_filtered = args.id.is_some() || args.state != GateState::Pending.as_str();
+    let matches = if is_filtered { GATES.none.matches } else { GATES.none.yet };
     let mut query = vec![("state", args.state)];
     query.extend(args.id.map(|part| ("id", part)));
-    GATES.print(client, ("/api/gates", &query), &args.page, output).await
+    let gates = List { none: Nothing { matches, ..GATES.none }, ..GATES };
+    gates.print(client, ("/api/gates", &query), &args.page, output).await
 }
 
 async fn resolve(client: &Client, id: GateId, body: &ResolveGate, output: &mut Output) -> Result<(), CliError> {
@@ -119,6 +122,7 @@ const GATES: List<Gate> = List {
         Column::flexible("arguments", |gate, _| one_line(&gate.parameters.to_string())),
     ],
     id: |gate| gate.id.to_string(),
+    none: Nothing { yet: "no tool call waits for your approval", matches: "no gate matches" },
 };
 
 /// All that a person needs to decide.

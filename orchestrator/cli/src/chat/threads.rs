@@ -6,7 +6,7 @@ use protocol::{ChatThread, ThreadActionRecord};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    client::{Client, List, PageArgs},
+    client::{Client, List, Nothing, PageArgs},
     exit::CliError,
     ids,
     job::calls::LLM_CALLS,
@@ -22,6 +22,7 @@ const THREADS: List<ChatThread> = List {
         Column::flexible("title", |thread, _| one_line(&thread.title)),
     ],
     id: |thread| thread.id.to_string(),
+    none: Nothing { yet: "no threads yet; `gantry chat` starts one", matches: "no thread matches" },
 };
 
 #[derive(Debug, Args)]
@@ -92,6 +93,7 @@ const CALLS: List<ThreadActionRecord> = List {
         Column::flexible("arguments", |call, _| one_line(&arguments(&call.tool, &call.input))),
     ],
     id: |call| call.call_id.0.clone(),
+    none: Nothing { yet: "no tool calls yet", matches: "no tool call matches" },
 };
 
 fn outcome(call: &ThreadActionRecord) -> &'static str {

@@ -41,10 +41,28 @@ pub(crate) struct List<'a, T> {
     pub(crate) columns: &'a [Column<T>],
     /// What `--quiet` prints of an item.
     pub(crate) id: fn(&T) -> String,
+    /// What is said of a list without items.
+    pub(crate) none: Nothing,
+}
+
+/// What is said of a list without items.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Nothing {
+    /// There is no object at all, with how to make one.
+    pub(crate) yet: &'static str,
+    /// No object matches the filter.
+    pub(crate) matches: &'static str,
+}
+
+impl Nothing {
+    /// Says it, on standard error.
+    pub(crate) fn note(self, is_filtered: bool, output: &Output) {
+        output.note(&format!("gantry: {}", if is_filtered { self.matches } else { self.yet }));
+    }
 }
 
 impl<T: DeserializeOwned + Serialize> List<'_, T> {
-    /// Prints the list at `url`: as JSON page by page, as one table, or as ids.
+    /// Prints the list at `url`: as JSON, as one table, or as ids.
     pub(crate) async fn print(
         &self,
         client: &Client,
@@ -55,6 +73,8 @@ impl<T: DeserializeOwned + Serialize> List<'_, T> {
         let Some((items, cursor)) = read(client, (url, filter), args, output).await? else { return Ok(()) };
         if args.table.quiet {
             items.iter().try_for_each(|item| output.line(&(self.id)(item)))?;
+        } else if items.is_empty() && cursor.is_none() {
+            self.none.note(!filter.is_empty() || args.cursor.is_some(), output);
         } else {
             zones::shown(client, output).await;
             let view = View::new(output, &args.table, Clock::system().now(), client.user());
@@ -66,8 +86,8 @@ impl<T: DeserializeOwned + Serialize> List<'_, T> {
     }
 }
 
-/// Reads a page of the list at `url`, or all of them, with the cursor of the next one. With JSON it prints them, and
-/// returns `None`.
+/// Reads a page of the list at `url`, or all of them, with the cursor of the next one. With JSON it prints them as one
+/// document, and returns `None`.
 pub(crate) async fn read<T: DeserializeOwned + Serialize>(
     client: &Client,
     (url, filter): (&str, &[(&str, String)]),
@@ -82,16 +102,17 @@ pub(crate) async fn read<T: DeserializeOwned + Serialize>(
         query.push(("limit", limit.to_string()));
         query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
         let page: Page<T> = client.get(url, &query).await?;
-        cursor.clone_from(&page.next_cursor);
-        match output.format {
-            Format::Json => output.json(&page)?,
-            Format::Text => items.extend(page.items),
-        }
+        items.extend(page.items);
+        cursor = page.next_cursor;
         if !args.all || cursor.is_none() {
             break;
         }
     }
-    Ok((output.format == Format::Text).then_some((items, cursor)))
+    if output.format == Format::Json {
+        output.json(&Page { items, next_cursor: cursor })?;
+        return Ok(None);
+    }
+    Ok(Some((items, cursor)))
 }
 
 #[derive(Deserialize)]
@@ -149,11 +170,11 @@ pub(crate) async fn for_each_event(
     }
 }
 
-/// Prints every entry of the list at `url`: as JSON one by one, or as one table.
+/// Prints every entry of the list at `url`: as JSON one by one, or as one table. `none` is said if there is none.
 pub(crate) async fn print_entries<T: DeserializeOwned + Serialize>(
     client: &Client,
     (url, filter): (&str, &[(&str, String)]),
-    columns: &[Column<T>],
+    (columns, none): (&[Column<T>], &str),
     output: &mut Output,
 ) -> Result<(), CliError> {
     let mut items = Vec::new();
@@ -165,7 +186,9 @@ pub(crate) async fn print_entries<T: DeserializeOwned + Serialize>(
         }
     };
     let is_complete = for_each(client, (url, filter), add).await?;
-    if output.format == Format::Text {
+    if output.format == Format::Text && items.is_empty() {
+        output.note(&format!("gantry: {none}"));
+    } else if output.format == Format::Text {
         zones::shown(client, output).await;
         let view = View::new(output, &TableArgs::default(), Clock::system().now(), client.user());
         let text = table(columns, &items, &view);

@@ -18,9 +18,11 @@ use crate::{
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// A token that expires sooner is worth a note.
 const SOON: chrono::Duration = chrono::Duration::days(3);
-/// Where a server is installed, no token is needed for the other checks.
-const DIALECT_ADVICE: &str =
-    "admins see it: GANTRY_TOKEN=\"$(gantry token create --user NAME --role admin --ttl 5m)\" gantry doctor";
+/// What a person does about dialects, if anything.
+const DIALECT_ADVICE: &str = "if a provider refuses requests for a field, set the field's property in llm.dialect (gantry.toml); docs/models.md \
+                              lists the properties";
+const DIALECT_COMMAND: &str =
+    "to see it: GANTRY_TOKEN=\"$(gantry token create --user NAME --role admin --ttl 5m)\" gantry doctor";
 const TOKEN_ADVICE: &str = "create a token with `gantry token create --user NAME` where the server runs, then run `gantry login`; for the \
                             Compose stack use docker/gantry, which manages the token";
 
@@ -85,7 +87,8 @@ pub async fn checks(
     let mut checks = Vec::new();
     let reached = reach(&client, &connection, &mut checks).await;
     if reached && !has_token && is_installed_here {
-        checks.push(Check::ok("dialect", DIALECT_ADVICE));
+        // Where a server is installed, no token is needed for the other checks.
+        checks.push(dialect("what the model's provider takes of a request is shown to admins", DIALECT_COMMAND));
     }
     if reached && (has_token || !is_installed_here) {
         checks.push(token(&client, &connection, (now, zone)).await);
@@ -187,20 +190,27 @@ fn dialects(answer: &Value) -> Vec<Check> {
         let name = one_line(provider["name"].as_str().unwrap_or_default());
         let model = one_line(provider["model"].as_str().unwrap_or_default());
         let mut add = |of: &str, origin: &str, dialect: &Value| {
-            let found = format!("{name}, {of}: {origin} {}", one_line(&dialect.to_string()));
+            let found = format!("what {name} takes, {of}: {origin}: {}", one_line(&dialect.to_string()));
             checks.push(Check::ok("dialect", found));
         };
         if provider["pinned"].is_object() {
-            add("all models", "pinned by llm.dialect", &provider["pinned"]);
+            add("all models", "set by llm.dialect", &provider["pinned"]);
         }
         for (model, dialect) in provider["learned"].as_object().into_iter().flatten() {
-            add(&one_line(model), "learned", dialect);
+            add(&one_line(model), "learned from refusals", dialect);
         }
         if provider["preset"].is_object() {
-            add(&model, "preset", &provider["preset"]);
+            add(&model, "known beforehand", &provider["preset"]);
         }
     }
+    if let Some(last) = checks.last_mut() {
+        last.advice = Some(DIALECT_ADVICE.to_owned());
+    }
     checks
+}
+
+fn dialect(found: &str, command: &str) -> Check {
+    Check { advice: Some(format!("{DIALECT_ADVICE}; {command}")), ..Check::ok("dialect", found) }
 }
 
 fn sandbox(answer: &Value) -> Check {
@@ -246,5 +256,27 @@ mod tests {
     ) {
         let check = sandbox(&json!({"status": status, "sandbox": part}));
         assert_eq!((check.verdict, check.found.as_str()), (verdict, found));
+    }
+
+    #[test]
+    fn a_dialect_comes_with_what_it_is_for_and_its_setting() {
+        let provider = json!({
+            "name": "openai", "model": "m1",
+            "pinned": {"temperature": "omit"}, "learned": {"m2": {"effort": "omit"}}, "preset": {"system": "one_first"},
+        });
+        let checks = dialects(&json!({"models": [provider]}));
+        let found: Vec<&str> = checks.iter().map(|check| check.found.as_str()).collect();
+        let expected = [
+            r#"what openai takes, all models: set by llm.dialect: {"temperature":"omit"}"#,
+            r#"what openai takes, m2: learned from refusals: {"effort":"omit"}"#,
+            r#"what openai takes, m1: known beforehand: {"system":"one_first"}"#,
+        ];
+        assert_eq!(found, expected);
+        let advice: Vec<&str> = checks.iter().filter_map(|check| check.advice.as_deref()).collect();
+        assert_eq!(advice, [DIALECT_ADVICE], "once");
+        let without_token = dialect("not shown", DIALECT_COMMAND).advice.unwrap();
+        for part in ["a field", "llm.dialect", "docs/models.md", "--role admin"] {
+            assert!(without_token.contains(part), "{part} in {without_token}");
+        }
     }
 }

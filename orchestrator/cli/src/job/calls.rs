@@ -5,7 +5,7 @@ use clap::Args;
 use protocol::{JobId, JobPrompt, LlmCallRecord, ToolActionRecord};
 
 use crate::{
-    client::{Client, List, PageArgs},
+    client::{Client, List, Nothing, PageArgs},
     exit::CliError,
     ids::IdArg,
     output::{Column, Output, cost, one_line, render},
@@ -41,6 +41,7 @@ pub(crate) const TOOL_CALLS: List<ToolActionRecord> = List {
         Column::flexible("arguments", |call, _| one_line(&render::arguments(&call.tool, &call.input))),
     ],
     id: |call| one_line(&call.call_id.0),
+    none: Nothing { yet: "no tool calls yet", matches: "no tool call matches" },
 };
 
 /// Model calls as a table.
@@ -59,6 +60,7 @@ pub(crate) const LLM_CALLS: List<LlmCallRecord> = List {
         }),
     ],
     id: |call| one_line(&call.call_id.0),
+    none: Nothing { yet: "no model calls yet", matches: "no model call matches" },
 };
 
 /// Prompts as a table.
@@ -70,6 +72,7 @@ const PROMPTS: List<JobPrompt> = List {
         Column::flexible("prompt", |prompt, _| one_line(&prompt.content)),
     ],
     id: |prompt| prompt.id.to_string(),
+    none: Nothing { yet: "no prompts yet", matches: "no prompt matches" },
 };
 
 pub(super) async fn prompts(client: &Client, args: CallsArgs, output: &mut Output) -> Result<(), CliError> {

@@ -74,9 +74,10 @@ pub struct PutArgs {
 
 pub(super) async fn files(client: &Client, args: FilesArgs, output: &mut Output) -> Result<(), CliError> {
     let id = args.id.resolve(client).await?;
+    let none = if args.q.is_some() { "no file matches" } else { "no files" };
     let mut filter = vec![("path", args.path)];
     filter.extend(args.q.map(|q| ("q", q)));
-    pages::print_entries(client, (&format!("/api/jobs/{id}/files"), &filter), FILES, output).await
+    pages::print_entries(client, (&format!("/api/jobs/{id}/files"), &filter), (FILES, none), output).await
 }
 
 /// The files of a workspace.

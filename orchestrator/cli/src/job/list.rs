@@ -6,7 +6,7 @@ use protocol::{JobId, JobReason, JobState, JobSummary, Source};
 use super::{super::ids::IdArg, create, watch};
 use crate::{
     automation::{routine::id_of, runs::time_ago},
-    client::{Client, List, PageArgs, pages::DEFAULT_LIMIT},
+    client::{Client, List, Nothing, PageArgs, pages::DEFAULT_LIMIT},
     exit::{CliError, Exit},
     input::one_of,
     output::{Column, Output, TableArgs, cost, duration, one_line},
@@ -98,7 +98,7 @@ pub(super) const JOBS: List<JobSummary> = List {
             .wide(),
         Column::number("age", |job, view| view.age(job.created_at)),
         Column::number("took", |job, view| {
-            let took = job.started_at.map(|from| job.finished_at.unwrap_or(view.now) - from);
+            let took = job.started_at.map(|from| job.work_ended_at().unwrap_or(view.now) - from);
             took.map(duration).unwrap_or_default()
         }),
         Column::number("cost", |job, _| cost(job.usage.cost_usd)),
@@ -115,6 +115,7 @@ pub(super) const JOBS: List<JobSummary> = List {
         Column::flexible("title", |job, _| one_line(&job.title)),
     ],
     id: |job| job.id.to_string(),
+    none: Nothing { yet: "no jobs yet; start one with `gantry job run \"PROMPT\"`", matches: "no job matches" },
 };
 
 pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -> Result<Exit, CliError> {
@@ -130,7 +131,10 @@ pub(super) async fn list(client: &Client, args: ListArgs, output: &mut Output) -
 /// Lists the jobs that have not finished.
 pub(super) async fn ps(client: &Client, args: PsArgs, output: &mut Output) -> Result<(), CliError> {
     let query = args.filter.query(client, &unfinished(), output).await?;
-    JOBS.print(client, (PATH, &query), &args.page, output).await
+    let is_filtered = query.iter().any(|(name, _)| *name != "state");
+    let matches = if is_filtered { JOBS.none.matches } else { "no job runs or waits; `gantry job list` shows all" };
+    let jobs = List { none: Nothing { matches, ..JOBS.none }, ..JOBS };
+    jobs.print(client, (PATH, &query), &args.page, output).await
 }
 
 /// Watches the jobs that have not finished.

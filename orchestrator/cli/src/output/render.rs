@@ -132,7 +132,9 @@ impl Renderer {
                 })
             }
             EventData::Status { message, iteration } => {
-                Some(paint.dim(&format!("status {} (model call {iteration})", one_line(message))))
+                // The server does not know the number of the call that it reports a wait of.
+                let call = if *iteration == 0 { String::new() } else { format!(" (model call {iteration})") };
+                Some(paint.dim(&format!("status {}{call}", one_line(message))))
             }
             EventData::Log { .. } => None,
             EventData::Egress { host, port, decision, .. } => {

@@ -38,6 +38,10 @@ const SHELL_HEADERS: [(&str, &str); 2] = [
     ),
 ];
 
+/// What a client reads that asks for a page as a program does, such as curl for `/`.
+const NO_PAGE: &str = "path not found; the dashboard is for a browser, and `gantry dashboard` prints its link; the endpoints are below \
+                       /api: /api/docs shows them, and /api/openapi.json describes them";
+
 /// The routes of the dashboard. Its pages are all paths that nothing else has.
 pub(super) fn router() -> Router {
     let Dashboard { shell, policy, version, files } = Dashboard::load();
@@ -62,8 +66,7 @@ pub(super) fn router() -> Router {
     let shell = Arc::new(Asset::new("text/html; charset=utf-8", SHELL_MAX_AGE, policy, load));
     let page = async move |method: Method, uri: Uri, headers: HeaderMap| -> Result<Response, ApiError> {
         if !is_page(&method, uri.path()) || !names_html(&headers) {
-            let detail = "path not found; the endpoints are below /api, and /api/openapi.json describes them";
-            return Err(ApiError::new(ErrorCode::NotFound, detail));
+            return Err(ApiError::new(ErrorCode::NotFound, NO_PAGE));
         }
         let mut response = shell.respond(&headers).await?;
         for (name, value) in SHELL_HEADERS {

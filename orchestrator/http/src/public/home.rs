@@ -16,7 +16,8 @@ const POLICY: &str =
 
 pub(super) async fn home(headers: HeaderMap) -> Result<Response, ApiError> {
     if !wants_html(&headers) {
-        let detail = "path not found; the endpoints are below /api, and /api/openapi.json describes them";
+        let detail =
+            "path not found; the endpoints are below /api: /api/docs shows them, and /api/openapi.json describes them";
         return Err(ApiError::new(ErrorCode::NotFound, detail));
     }
     let fields = [

@@ -27,7 +27,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     PublicApi,
     request::{
-        ApiJson, ApiPath, Caller, RpcCaller,
+        ApiJson, ApiPath, AuditedCaller, Caller, RpcCaller, audited,
         browser::{CookieKind, KEY_HEADER, SessionCookie, is_same_origin},
         session_of,
     },
@@ -80,7 +80,7 @@ pub(super) fn routes(has_dashboard: bool) -> OpenApiRouter<PublicApi> {
         .routes(routes!(open, whoami_session, end_current))
         .routes(routes!(create_code))
         .routes(routes!(list))
-        .routes(routes!(end))
+        .merge(audited("session.end", routes!(end)))
 }
 
 /// Makes a one-time link to the dashboard.
@@ -271,7 +271,8 @@ async fn list(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<
 
 /// Ends one of the caller's sessions.
 ///
-/// Its next request is answered with 401, and its open streams end within 15 seconds.
+/// Its next request is answered with 401, and its open streams end within 15 seconds. A viewer ends only the session of its own
+/// browser, with `DELETE /api/session`.
 #[utoipa::path(
     delete, path = "/api/sessions/{id}", operation_id = "end_session_by_id", tag = "session",
     params(("id" = String, Path, description = "The session's id.")),
@@ -279,7 +280,7 @@ async fn list(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<
 )]
 async fn end(
     State(api): State<PublicApi>,
-    RpcCaller { who, entry }: RpcCaller,
+    AuditedCaller { who, entry }: AuditedCaller,
     ApiPath(id): ApiPath<String>,
 ) -> Result<StatusCode, ApiError> {
     if sessions::end(&api.store, &who.user, &id, ended(&id, entry)).await? {

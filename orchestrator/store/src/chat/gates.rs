@@ -26,7 +26,9 @@ use crate::{
         rows::{RowRef, text},
         write_tx::WriteTx,
     },
+    users::settings,
 };
+use base::Zone;
 use domain::gate::{LIFETIME, parameters_digest};
 
 /// The reason for which a parked call does not run although its thread goes on.
@@ -114,7 +116,8 @@ pub(crate) async fn open(
     .await?;
     let event = InstanceEventData::GateRequired(Box::new(gate.clone()));
     instance_events::append(tx, &gate.user_id, at, &event).await?;
-    notifications::insert_as(tx, notification_id(gate.id), notification(&gate), at).await?;
+    let zone = settings::timezone(&mut tx.db, &gate.user_id).await?.parse().unwrap_or(Zone::UTC);
+    notifications::insert_as(tx, notification_id(gate.id), notification(&gate, zone), at).await?;
     Ok(gate)
 }
 
@@ -123,8 +126,9 @@ const fn notification_id(gate: GateId) -> NotificationId {
     NotificationId::from_uuid(*gate.as_uuid())
 }
 
-fn notification(gate: &Gate) -> NewNotification {
-    let (tool, expires_at, id) = (&gate.tool, gate.expires_at.format("%F %R UTC"), gate.id);
+/// In the user's zone, as clients show the times beside it.
+fn notification(gate: &Gate, zone: Zone) -> NewNotification {
+    let (tool, expires_at, id) = (&gate.tool, gate.expires_at.with_timezone(&zone).format("%F %R %Z"), gate.id);
     let text =
         format!("A call of {tool} waits for your approval until {expires_at}. Run `gantry gate show {id}` to see it.");
     NewNotification::new(&gate.user_id, NotificationKind::GateRequired, format!("Approval required: {tool}"), text)

@@ -4,7 +4,7 @@ use domain::ExpectedVersion;
 use protocol::{AuditOutcome, UserSettings};
 
 use crate::{
-    AuditEntry, Store, StoreError,
+    AuditEntry, Connection, Store, StoreError,
     access::audit,
     sqlite::rows::{count, text},
 };
@@ -19,6 +19,17 @@ pub enum SettingsWriteOutcome {
     VersionMismatch {
         current: u64,
     },
+}
+
+/// The time zone of a user.
+pub(crate) async fn timezone(db: &mut Connection, user: &str) -> Result<String, StoreError> {
+    let zone: Option<Option<String>> = sqlx::query_scalar(
+        "SELECT CASE WHEN json_valid(settings) THEN settings->>'timezone' END FROM user_settings WHERE user_id = $1",
+    )
+    .bind(user)
+    .fetch_optional(db)
+    .await?;
+    Ok(zone.flatten().unwrap_or_else(|| UserSettings::default().zone_name().to_owned()))
 }
 
 impl Store {

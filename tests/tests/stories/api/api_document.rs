@@ -122,7 +122,9 @@ async fn a_person_gets_a_page_at_the_root_and_a_client_a_problem() {
     }
     assert!(!html.contains("<script"), "{html}");
     let client = anonymous.request(Method::GET, "/").header("accept", "application/json");
-    Reply::of(client).await.problem(ErrorCode::NotFound);
+    let reply = Reply::of(client).await.problem(ErrorCode::NotFound);
+    let detail = reply.body["detail"].as_str().unwrap();
+    assert!(detail.contains("/api/openapi.json") && !detail.contains("dashboard"), "{detail}");
     world.finish().await;
 }
 
@@ -160,6 +162,13 @@ async fn every_page_of_the_dashboard_is_its_shell_whose_files_are_there() {
     anonymous.get("/assets/0123456789abcdef/app/main.js").await.problem(ErrorCode::NotFound);
     let change = anonymous.request(Method::POST, "/jobs").header("accept", "text/html");
     Reply::of(change).await.problem(ErrorCode::NotFound);
+    // As curl asks.
+    let client = anonymous.request(Method::GET, "/").header("accept", "*/*");
+    let reply = Reply::of(client).await.problem(ErrorCode::NotFound);
+    let detail = reply.body["detail"].as_str().unwrap();
+    for part in ["dashboard", "browser", "`gantry dashboard`", "/api/openapi.json", "/api/docs"] {
+        assert!(detail.contains(part), "{part} in {detail}");
+    }
     world.finish().await;
 }
 

@@ -88,6 +88,24 @@ async fn a_call_that_waits_survives_a_restart_and_runs_once_when_it_is_approved(
 }
 
 #[tokio::test]
+async fn a_notification_of_a_gate_names_its_end_in_the_users_zone() {
+    let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&time).script(script()).build().await;
+    let ada = world.user("ada");
+    ada.put("/api/settings", "application/json", json!({"timezone": "Europe/Oslo"}).to_string()).await.expect(200);
+    send(&ada, "tell me").await;
+    waiting(&ada).await;
+    let told: Page<Notification> = ada.get("/api/notifications").await.expect(200).json();
+    assert!(told.items[0].text.contains("until 2026-11-23 13:00 CET."), "{}", told.items[0].text);
+    let bob = world.user("bob");
+    send(&bob, "tell me").await;
+    waiting(&bob).await;
+    let told: Page<Notification> = bob.get("/api/notifications").await.expect(200).json();
+    assert!(told.items[0].text.contains("until 2026-11-23 12:00 UTC."), "{}", told.items[0].text);
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_denial_on_the_command_line_reaches_the_model() {
     let world = World::builder().script(script()).build().await;
     let ada = world.user("ada");

@@ -1,9 +1,12 @@
 //! Results that must be accepted or rejected by a person.
 
+use std::time::Duration;
+
+use orchestrator::{auth::Role, clock::ManualClock};
 use protocol::{ErrorCode, EventData, Job, JobId, JobReason, JobState};
 use rstest::rstest;
 use serde_json::json;
-use tests::{StreamMessage, User, World};
+use tests::{StreamMessage, User, World, install::program};
 
 async fn submitted(world: &World, who: &User) -> JobId {
     let id = who.create(json!({"prompt": "draft", "review": true})).await;
@@ -127,4 +130,34 @@ async fn a_job_without_review_is_never_submitted() {
     assert_eq!(ada.wait_for_end(id).await.state, JobState::Completed);
     ada.post(&format!("/api/jobs/{id}/accept"), &json!({})).await.problem(ErrorCode::NotSubmitted);
     world.finish().await;
+}
+
+#[tokio::test]
+async fn the_time_that_a_job_took_ends_before_its_review() {
+    let time = ManualClock::at("2026-11-22T12:00:00Z".parse().unwrap());
+    let world = World::builder().clock(&time).set("GANTRY_LEASE_SECONDS", 3600).build().await;
+    let ada = world.user("ada");
+    let id = ada.create(json!({"prompt": "draft", "review": true})).await;
+    let worker = world.manual_worker(id).await;
+    worker.job().await;
+    time.advance(Duration::from_secs(30));
+    worker.finish("the draft").await;
+    ada.wait_for(id, JobState::Submitted).await;
+    let token = tokens(&world, "ada");
+    let shown = async |arguments: &[&str]| program::run(arguments, &token).await.stdout;
+    let row = shown(&["job", "list"]).await;
+    assert!(row.contains(" 30s "), "it waits for its review: {row}");
+    time.advance(Duration::from_hours(2));
+    ada.post(&format!("/api/jobs/{id}/accept"), &json!({})).await.expect(200);
+    let row = shown(&["job", "list"]).await;
+    assert!(row.contains(" 30s "), "it was accepted: {row}");
+    let ending = shown(&["job", "wait", &id.to_string()]).await;
+    assert!(ending.contains("accepted in 30 s"), "{ending}");
+    world.finish().await;
+}
+
+fn tokens(world: &World, user: &str) -> [(String, String); 2] {
+    let url = world.user(user).base().to_owned();
+    let variables = [("GANTRY_URL", url), ("GANTRY_TOKEN", world.fresh(user, Role::User))];
+    variables.map(|(name, value)| (name.to_owned(), value))
 }

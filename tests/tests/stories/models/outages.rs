@@ -60,7 +60,8 @@ async fn an_outage_with_a_long_retry_after_fails_no_job() {
         "the prompt is in the next request"
     );
     let messages = statuses(&ada, id).await;
-    let expected = "waiting for the model: attempt 2 of 10, next try in 9 s: server: scripted: status 503: maintenance";
+    let expected = "waiting for the model: it failed once, and is given up after 10 times or 300 s without an answer; next try \
+                    in 9 s: server: scripted: status 503: maintenance";
     assert_eq!(messages[0], expected, "{messages:?}");
     world.finish().await;
 }
@@ -138,7 +139,7 @@ async fn a_reported_wait_of_ten_minutes_is_not_stuck() {
     let assignment = worker.job().await;
     assert_eq!((assignment.outage_patience_seconds, assignment.worker_patience_seconds), (Some(300), Some(77)));
     for n in 0..40 {
-        let message = format!("waiting for the model: attempt 2 of 10, next try in {} s: slow down", 600 - 15 * n);
+        let message = format!("waiting for the model: it failed once; next try in {} s: slow down", 600 - 15 * n);
         worker.send(&[(n + 1, "status", json!({"message": message, "iteration": 1}))]).await.expect(200);
         time.advance(Duration::from_secs(15));
     }

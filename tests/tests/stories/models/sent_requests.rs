@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use orchestrator::auth::Role;
-use protocol::{CallId, CreateJob, ErrorCode, LlmCallRecord, LlmCallRequest, ModelMessageRole, Page, UnrecordedPart};
+use protocol::{
+    CallId, CreateJob, ErrorCode, JobState, LlmCallRecord, LlmCallRequest, ModelMessageRole, Page, UnrecordedPart,
+};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tests::User;
@@ -86,5 +88,38 @@ async fn a_rebuilt_request_has_the_messages_that_the_provider_got(#[case] on_hos
     world.user("bob").get(&path).await.problem(ErrorCode::NotFound);
     world.someone("root", Role::Admin).get(&path).await.problem(ErrorCode::Forbidden);
     ada.get(&format!("/api/jobs/{id}/llm-calls/other/request")).await.problem(ErrorCode::NotFound);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_new_attempt_sends_the_prompt_once_also_with_a_secret_in_it() {
+    let asked = Arc::<Mutex<Vec<Value>>>::default();
+    let seen = Arc::clone(&asked);
+    // The command's parent is its supervisor, whose parent is the worker.
+    let stop = "kill -STOP $(sed -n 's/^PPid:[[:space:]]*//p' /proc/$PPID/status)";
+    let upstream = Upstream::start(move |request| {
+        let mut asked = seen.lock().unwrap();
+        asked.push(request.clone());
+        let answer = match asked.len() {
+            1 => Answer::Calls(vec![("shell", json!({"command": stop}))]),
+            _ => Answer::Text("Fine.".to_owned()),
+        };
+        (answer, json!({"prompt_tokens": 10, "completion_tokens": 5}))
+    })
+    .await;
+    let world = upstream.world().processes().set("GANTRY_LEASE_SECONDS", 6).build().await;
+    let ada = world.user("ada");
+    ada.post("/api/secrets", &json!({"name": "KEY", "value": SECRET})).await.expect(201);
+    let id = ada.create_job(&format!("Say {SECRET}.")).await;
+    let job = ada.wait_for_end(id).await;
+    assert_eq!((job.state, job.attempt), (JobState::Completed, 2), "{job:#?}");
+    let asked = asked.lock().unwrap().clone();
+    let of_user = |request: &Value| -> Vec<String> {
+        sent(request).into_iter().filter(|(role, ..)| role == "user").map(|(_, text, _)| text).collect()
+    };
+    assert_eq!(of_user(&asked[1]), of_user(&asked[0]));
+    let calls: Page<LlmCallRecord> = ada.get(&format!("/api/jobs/{id}/llm-calls")).await.expect(200).json();
+    let request = rebuilt(&ada, id, &calls.items[1].call_id).await;
+    assert_eq!(request.messages.iter().filter(|message| message.role == ModelMessageRole::User).count(), 1);
     world.finish().await;
 }

@@ -5,7 +5,7 @@ use protocol::WebhookDelivery;
 
 use super::{PATH, id_of};
 use crate::{
-    client::{Client, List, PageArgs},
+    client::{Client, List, Nothing, PageArgs},
     exit::CliError,
     output::{Column, Output, one_line},
 };
@@ -28,6 +28,7 @@ const DELIVERIES: List<WebhookDelivery> = List {
         Column::flexible("id", |delivery, _| one_line(&delivery.id)),
     ],
     id: |delivery| one_line(&delivery.id),
+    none: Nothing { yet: "no deliveries yet", matches: "no delivery matches" },
 };
 
 pub(super) async fn list(client: &Client, args: DeliveriesArgs, output: &mut Output) -> Result<(), CliError> {

@@ -11,7 +11,7 @@ use protocol::{
 
 use super::{PATH, describe, find};
 use crate::{
-    client::{Client, PageArgs, pages, zones},
+    client::{Client, Nothing, PageArgs, pages, zones},
     exit::CliError,
     output::{Column, Format, Output, Paint, TableArgs, View, one_line, table},
 };
@@ -106,8 +106,8 @@ pub(super) async fn list(
     if args.page.table.quiet {
         return routines.iter().try_for_each(|routine: &Routine| output.line(&routine.id.to_string()));
     }
-    if routines.is_empty() {
-        output.note("gantry: no routines; `gantry routine create --help` shows how to make one");
+    if routines.is_empty() && cursor.is_none() {
+        NONE.note(!query.is_empty() || args.page.cursor.is_some(), output);
         return Ok(());
     }
     zones::shown(client, output).await;
@@ -117,6 +117,11 @@ pub(super) async fn list(
     pages::note_next(cursor.as_deref(), output);
     Ok(())
 }
+
+const NONE: Nothing = Nothing {
+    yet: "no routines yet; `gantry routine create --help` shows how to make one",
+    matches: "no routine matches",
+};
 
 const ROUTINES: &[Column<Routine>] = &[
     Column::text("id", |routine, view| view.id(&routine.id)),

@@ -52,7 +52,7 @@ pub(crate) fn partial(paint: Paint, job: &Job, last_said: &str, width: Option<us
 }
 
 fn took(job: &Job) -> String {
-    let Some((from, to)) = job.started_at.zip(job.finished_at) else { return String::new() };
+    let Some((from, to)) = job.started_at.zip(job.summary().work_ended_at()) else { return String::new() };
     let milliseconds = (to - from).num_milliseconds().max(0);
     if milliseconds < 10_000 {
         format!(" in {}.{} s", milliseconds / 1000, milliseconds % 1000 / 100)

@@ -32,6 +32,7 @@ fn all_events() -> Vec<EventData> {
         EventData::State { from: None, to: JobState::Pending, reason: None, message: None },
         EventData::State { from: Some(JobState::Pending), to: JobState::InProgress, reason: None, message: None },
         EventData::Status { message: "starting".into(), iteration: 0 },
+        EventData::Status { message: "waiting".into(), iteration: 2 },
         EventData::Plan {
             goal: "Count the files".into(),
             steps: vec![PlanStep { tool: "shell".into(), reasoning: "list them".into() }],
@@ -63,7 +64,8 @@ fn a_job_reads_like_a_conversation() {
     insta::assert_snapshot!(lines.join("\n"), @r#"
     ● pending
     ● in_progress
-    status starting (model call 0)
+    status starting
+    status waiting (model call 2)
     plan   Count the files
            1. shell: list them
     agent  I will look.

@@ -4,7 +4,6 @@ use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use protocol::{JobHistogram, JobHour, JobState};
 use serde::Deserialize;
-use store::HourFilter;
 use utoipa::IntoParams;
 
 use crate::{
@@ -45,10 +44,10 @@ pub(super) async fn histogram(
     Caller(who): Caller,
     ApiQuery(params): ApiQuery<HistogramParams>,
 ) -> Result<Json<JobHistogram>, ApiError> {
-    let (since, until) = filter::hours(params.since, params.until, api.clock.now())?;
-    let user = filter::user(&who, params.user, "list the jobs of other users")?;
+    let (user, times) = ((params.user, "list the jobs of other users"), (params.since, params.until));
+    let filter = filter::by_hour(&who, user, times, api.clock.now())?;
     let states = filter::names("state", params.state.as_deref(), JobState::ALL, JobState::as_str)?;
     let _permit = api.list_permit(&who, true).await?;
-    let hours = api.store.job_histogram(&HourFilter { user, since, until }, &states).await?;
+    let hours = api.store.job_histogram(&filter, &states).await?;
     Ok(Json(JobHistogram { items: hours.into_iter().map(|(hour, states)| JobHour { hour, states }).collect() }))
 }

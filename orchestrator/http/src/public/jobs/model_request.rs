@@ -57,10 +57,7 @@ pub(super) async fn get(
     let detector = api.detectors.of(&job.brief.user_id).await?;
     // A conversation is up to 2 MiB.
     let messages = tokio::task::spawn_blocking(move || {
-        // Recorded messages are redacted; the prompt is found among them as it was recorded.
-        let mut prompt = job.brief.first_message();
-        detector.redact_text(&mut prompt);
-        let mut messages = request_messages(events, attempt, &prompt, nonce)?;
+        let mut messages = request_messages(events, attempt, &job.brief.first_message(), nonce)?;
         detector.redact_messages(&mut messages);
         Some(messages)
     });

@@ -4,6 +4,7 @@ use auth::Identity;
 use chrono::{DateTime, TimeDelta, Utc};
 use domain::id_part::{MIN_ID_DIGITS, id_digits};
 use protocol::ErrorCode;
+use store::HourFilter;
 
 use crate::problem::ApiError;
 
@@ -32,8 +33,19 @@ const MAX_HOURS: TimeDelta = TimeDelta::days(8);
 const DEFAULT_HOURS: TimeDelta = TimeDelta::hours(24);
 const SECONDS_OF_HOUR: i64 = 3_600;
 
+/// What a histogram counts of the rows that this user may see: those of the user that is asked for, in whole hours.
+pub(in crate::public) fn by_hour(
+    who: &Identity,
+    (asked, denied): (Option<String>, &str),
+    (since, until): (Option<DateTime<Utc>>, Option<DateTime<Utc>>),
+    now: DateTime<Utc>,
+) -> Result<HourFilter, ApiError> {
+    let (since, until) = hours(since, until, now)?;
+    Ok(HourFilter { user: user(who, asked, denied)?, since, until })
+}
+
 /// The beginning of the first and the end of the last of the hours that a histogram counts.
-pub(in crate::public) fn hours(
+fn hours(
     since: Option<DateTime<Utc>>,
     until: Option<DateTime<Utc>>,
     now: DateTime<Utc>,

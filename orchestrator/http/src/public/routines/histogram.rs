@@ -4,7 +4,6 @@ use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use protocol::{RoutineId, RunHistogram, RunHour};
 use serde::Deserialize;
-use store::HourFilter;
 use utoipa::IntoParams;
 
 use crate::{
@@ -46,10 +45,10 @@ pub(super) async fn histogram(
     Caller(who): Caller,
     ApiQuery(params): ApiQuery<HistogramParams>,
 ) -> Result<Json<RunHistogram>, ApiError> {
-    let (since, until) = filter::hours(params.since, params.until, api.clock.now())?;
-    let user = filter::user(&who, params.user, "list what belongs to other users")?;
+    let (user, times) = ((params.user, "list what belongs to other users"), (params.since, params.until));
+    let filter = filter::by_hour(&who, user, times, api.clock.now())?;
     let _permit = api.list_permit(&who, true).await?;
-    let hours = api.store.run_histogram(&HourFilter { user, since, until }, params.routine_id).await?;
+    let hours = api.store.run_histogram(&filter, params.routine_id).await?;
     let items = hours.into_iter().map(|(hour, statuses)| RunHour { hour, statuses }).collect();
     Ok(Json(RunHistogram { items }))
 }

@@ -4,12 +4,10 @@
 
 use chrono::{DateTime, Utc};
 use domain::transcript::request::EventsAroundCall;
-use futures_util::TryStreamExt as _;
 use protocol::{CallId, Completion, EventData, JobId};
-use serde_json::{json, value::RawValue};
 use sqlx::FromRow;
 
-use crate::{Store, StoreError, sqlite::rows::RowRef};
+use crate::{Store, StoreError, jobs::transcript::PartRow, sqlite::rows::RowRef};
 
 /// Bytes of events that are read of a conversation.
 const MAX_BYTES: usize = 2 * 1024 * 1024;
@@ -24,7 +22,7 @@ pub struct CallWithEvents {
     pub model: String,
     pub at: DateTime<Utc>,
     pub events: EventsAroundCall,
-    /// Whether the beginning of the conversation was not read.
+    /// Whether a part of the conversation was not read.
     pub is_cut: bool,
 }
 
@@ -50,7 +48,7 @@ impl Store {
         let has_answer =
             answer.is_some_and(|answer| !answer.content.trim().is_empty() || !answer.tool_calls.is_empty());
         let position = if row.is_open { i64::MAX } else { self.position_of_call(job, row.attempt, row.at).await? };
-        let (before, is_cut) = self.conversation_before(job, position).await?;
+        let (before, is_cut) = self.conversation(&self.search, job, (position, MAX_BYTES)).await?;
         let after = self.conversation_after(job, position, row.attempt).await?;
         let events = EventsAroundCall { before, after, has_answer };
         Ok(Some(CallWithEvents { attempt, provider: row.provider, model: row.model, at: row.at, events, is_cut }))
@@ -81,37 +79,6 @@ impl Store {
         Ok(last.map_or(0, |seq| seq.saturating_add(1)))
     }
 
-    /// The conversation before a position, its newest part when it is long, and whether it is longer.
-    async fn conversation_before(
-        &self,
-        job: JobId,
-        position: i64,
-    ) -> Result<(Vec<(u32, EventData)>, bool), StoreError> {
-        let mut reader = self.search.acquire().await?;
-        let mut rows = sqlx::query_as::<_, PartRow>(
-            "SELECT attempt, kind, data FROM events WHERE job_id = $1 AND seq < $2 \
-             AND kind IN ('message', 'tool_use', 'tool_result') ORDER BY seq DESC",
-        )
-        .bind(job)
-        .bind(position)
-        .fetch(reader.connection()?);
-        let (mut events, mut bytes, mut is_cut) = (vec![], 0, false);
-        while let Some(row) = rows.try_next().await? {
-            bytes += row.data.len();
-            if bytes > MAX_BYTES {
-                is_cut = true;
-                // It begins with a message, never with a result whose call was cut off.
-                while events.last().is_some_and(|(_, event)| !matches!(event, EventData::Message { .. })) {
-                    events.pop();
-                }
-                break;
-            }
-            events.push(row.into_event(job)?);
-        }
-        events.reverse();
-        Ok((events, is_cut))
-    }
-
     /// The first events of the conversation of an attempt after a position.
     async fn conversation_after(&self, job: JobId, position: i64, attempt: i64) -> Result<Vec<EventData>, StoreError> {
         let rows: Vec<PartRow> = sqlx::query_as(
@@ -136,20 +103,4 @@ struct AskedRow {
     at: DateTime<Utc>,
     is_open: bool,
     answer: Option<String>,
-}
-
-#[derive(FromRow)]
-struct PartRow {
-    attempt: i64,
-    kind: String,
-    data: String,
-}
-
-impl PartRow {
-    fn into_event(self, job: JobId) -> Result<(u32, EventData), StoreError> {
-        let row_ref = RowRef { table: "events", id: *job.as_uuid() };
-        let data = RawValue::from_string(self.data).map_err(|_| row_ref.invalid("data"))?;
-        let event = serde_json::from_value(json!({"kind": self.kind, "data": data}));
-        Ok((row_ref.number("attempt", self.attempt)?, event.map_err(|_| row_ref.invalid("data"))?))
-    }
 }

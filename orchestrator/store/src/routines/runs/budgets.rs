@@ -3,15 +3,16 @@
 use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, Utc};
-use protocol::{Budget, BudgetPeriod, BudgetUse, Guardrails, Routine, RoutineId, UserSettings};
+use protocol::{Budget, BudgetPeriod, BudgetUse, Guardrails, Routine, RoutineId};
 use sqlx::FromRow;
 
 use crate::{
-    Connection, Store, StoreError,
+    Store, StoreError,
     sqlite::{
         rows::{RowRef, column, count, text},
         write_tx::WriteTx,
     },
+    users::settings::timezone,
 };
 use base::Zone;
 use domain::routine::budget_period::period_at;
@@ -124,15 +125,4 @@ pub(in crate::routines) async fn recount(
     .execute(&mut tx.db)
     .await?;
     Ok(())
-}
-
-/// The time zone of a user.
-pub(in crate::routines) async fn timezone(db: &mut Connection, user: &str) -> Result<String, StoreError> {
-    let zone: Option<Option<String>> = sqlx::query_scalar(
-        "SELECT CASE WHEN json_valid(settings) THEN settings->>'timezone' END FROM user_settings WHERE user_id = $1",
-    )
-    .bind(user)
-    .fetch_optional(db)
-    .await?;
-    Ok(zone.flatten().unwrap_or_else(|| UserSettings::default().zone_name().to_owned()))
 }
