@@ -22,7 +22,7 @@ const SHOWN = 5;
 /** Whether a prompt was read is asked again after so long. */
 const AGAIN_MS = 5_000;
 
-/** The newest prompts, and when the agent read each. @param {{ id: string, sent: number, isOver: boolean }} props */
+/** The newest prompts, and when the agent read each. @param {string} id @param {number} sent @param {boolean} isOver */
 function usePrompts(id, sent, isOver) {
   const { value, again } = useLoad((signal) => get("/api/jobs/{id}/prompts", { path: { id }, query: { limit: SHOWN }, signal }), [id, sent, isOver, generation.value]);
   const askedAt = useRef(now.peek());
