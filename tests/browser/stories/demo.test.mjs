@@ -8,7 +8,7 @@ const PROMPT =
   "Write a small Python program that finds the median of a list of numbers, with tests. Run the tests, fix the program until they pass, and report.";
 
 test("the demo job is watched to its result, and its changes are read", async () => {
-  const page = await logInByToken(await newBrowser({ colorScheme: "light" }));
+  const page = await logInByToken(await newBrowser({ colorScheme: "light", viewport: { width: 1240, height: 700 } }));
   const { id } = await api(page, "POST", "/api/jobs", { prompt: PROMPT, title: "Median with tests", limits: { max_cost_usd: 1 } });
   await page.goto(`${base}/jobs/${id}`);
   const activity = page.getByRole("list", { name: "Activity" });
