@@ -208,8 +208,8 @@ async fn admins_see_what_is_known_of_a_provider() {
     let as_root = [("GANTRY_URL", root.base().to_owned()), ("GANTRY_TOKEN", world.fresh("root", Role::Admin))];
     let doctor = program::run(&["doctor"], &as_root.map(|(name, value)| (name.to_owned(), value))).await;
     for line in [
-        "openai, all models: pinned by llm.dialect {\"temperature\":\"omit\"}",
-        "openai, house: learned {\"stream_options\":\"omit\"}",
+        "openai takes, all models: set by llm.dialect: {\"temperature\":\"omit\"}",
+        "openai takes, house: learned from refusals: {\"stream_options\":\"omit\"}",
     ] {
         assert!(doctor.stdout.contains(line), "{doctor:?}");
     }
