@@ -78,7 +78,7 @@ export const drafts = {
     try {
       sessionStorage.setItem(`gantry.draft.${name}`, JSON.stringify(value));
     } catch {
-      // The storage is full: the text is in its field all the same.
+      // The storage is full; the text is still in its field.
     }
   },
   /** @param {string} name */

@@ -483,6 +483,7 @@ export const T = {
     title: "Routines",
     parts: "Parts of the routines",
     tabs: { "/routines": "Routines", "/runs": "Runs", "/routines/schedule": "Schedule" },
+    meanings: { attention: "A run has something to report.", unverified: "It has not run since it was made or changed." },
     statuses: { active: "active", attention: "attention", failing: "failing", running: "running", unverified: "unverified", disabled: "disabled" },
     status: "Status",
     trigger: "Trigger",
@@ -529,7 +530,7 @@ export const T = {
     notify: "Notifications",
     budget: "budget",
     per: { day: "day", week: "week", month: "month" },
-    warnings: "What will not work unattended",
+    warnings: "Before it runs unattended",
     secrets: "Copy the secret now: it is not shown again.",
     secretNames: { webhook: "secret of the webhook", notify: "secret of the notifications" },
     copyDefinition: "Copy the definition as",
@@ -570,7 +571,7 @@ export const T = {
     },
     hints: {
       "trigger.schedule": "A cron expression such as 0 9 * * MON-FRI, or a phrase: every weekday at 9:00",
-      "trigger.timezone": "An IANA name such as Europe/Oslo; that of your settings, if empty",
+      "trigger.timezone": "An IANA name such as Europe/Oslo. If empty, that of your settings when the routine is saved",
       "trigger.path": "The routine's id, if empty. The secret is generated and shown once.",
     },
     overlaps: { skip: "is skipped", queue_one: "waits, one of them", cancel_previous: "cancels the one that runs" },
@@ -600,6 +601,7 @@ export const T = {
   },
   runs: {
     title: "Runs",
+    meanings: { attention: "It has something to report." },
     statuses: { queued: "queued", running: "running", ok: "ok", attention: "attention", failed: "failed", skipped: "skipped", missed: "missed" },
     since: "Since",
     routine: "of one routine",

@@ -186,7 +186,7 @@ function JobForm({ name, isFrom, start, options }) {
       <${Field} id="prompt" name=${T.newJob.prompt} rows=${6} required autofocus value=${draft.prompt} change=${(/** @type {string} */ prompt) => form.change({ prompt })} problems=${problemsAt(doing.error, "prompt")} />
       <${Field} id="files" name=${T.newJob.files} type="file" multiple onChange=${(/** @type {any} */ event) => form.setFiles([...event.target.files])} onInput=${null}
         note=${isFrom && T.newJob.noFiles} problems=${problemsAt(doing.error, "files")} />
-      <details><summary>${T.newJob.more}</summary><${More} form=${form} options=${options} error=${doing.error} /></details>
+      <details open=${place.value.query.has("more")}><summary>${T.newJob.more}</summary><${More} form=${form} options=${options} error=${doing.error} /></details>
     <//>
   `;
 }

@@ -96,7 +96,7 @@ function FirstJob() {
       <textarea id="prompt" rows="4" required placeholder=${T.now.task} value=${prompt} onInput=${(/** @type {any} */ event) => write(event.target.value)}></textarea>
       <${Problem} error=${error} />
       <p class="line"><button type="submit" disabled=${isBusy || !prompt.trim()}>${isBusy ? T.now.busy : T.now.submit}</button>
-        <button type="button" onClick=${() => write(T.now.task)}>${T.now.example}</button> <a href="/jobs/new">${T.now.more}</a></p>
+        <button type="button" onClick=${() => write(T.now.task)}>${T.now.example}</button> <a href="/jobs/new?more=true">${T.now.more}</a></p>
     </form>
   `;
 }

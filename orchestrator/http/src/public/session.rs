@@ -271,8 +271,8 @@ async fn list(State(api): State<PublicApi>, Caller(who): Caller) -> Result<Json<
 
 /// Ends one of the caller's sessions.
 ///
-/// Its next request is answered with 401, and its open streams end within 15 seconds. A viewer ends only the session of its own
-/// browser, with `DELETE /api/session`.
+/// Its next request is answered with 401, and its open streams end within 15 seconds. A viewer ends only the session that it
+/// uses, with `DELETE /api/session`.
 #[utoipa::path(
     delete, path = "/api/sessions/{id}", operation_id = "end_session_by_id", tag = "session",
     params(("id" = String, Path, description = "The session's id.")),

@@ -176,7 +176,7 @@ async fn a_session_ends_with_its_token_and_shows_where_it_is_used() {
     let other = sessions.iter().find(|session| !session.current).unwrap();
     let bob = Browser::open(&server, &link(&world.user("bob")).await).await.ok().unwrap();
     bob.delete(&format!("/api/sessions/{}", other.id)).await.problem(ErrorCode::NotFound);
-    // A viewer changes nothing: it ends no session but that of its own browser.
+    // A viewer changes nothing: it ends no session but the one that it uses.
     let of_other = format!("/api/sessions/{}", other.id);
     second.delete(&of_other).await.problem(ErrorCode::Forbidden);
     Reply::of(viewer.request(Method::DELETE, &of_other)).await.problem(ErrorCode::Forbidden);

@@ -38,9 +38,9 @@ async fn an_empty_list_says_whether_there_is_nothing_or_nothing_matches(
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     for (arguments, expected) in [(words(list), none), ([words(list), words(filter)].concat(), no_match)] {
         let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let said = program::run(&arguments, &environment).await;
-        assert_eq!((said.code, said.stdout.as_str()), (Some(0), ""), "{said:?}");
-        assert!(said.stderr.starts_with(&format!("gantry: {expected}")), "{said:?}");
+        let ended = program::run(&arguments, &environment).await;
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
+        assert!(ended.stderr.starts_with(&format!("gantry: {expected}")), "{ended:?}");
         arguments.push("--quiet");
         let quiet = program::run(&arguments, &environment).await;
         assert_eq!((quiet.code, quiet.stdout.as_str(), quiet.stderr.as_str()), (Some(0), "", ""), "{quiet:?}");

@@ -29,7 +29,7 @@ export const CallTables = ({ models, actions }) => html`
     html`<${Time} at=${call.at} />`, html`<${Text}>${call.model}<//>`, tokens(call.usage.input_tokens ?? 0), tokens(call.usage.output_tokens ?? 0), took(call.duration_ms), cost(call.cost_usd),
     html`<${Text}>${call.error ?? call.finish_reason ?? ""}<//>`])} />
   <${CallTable} title=${T.calls.tools} names=${T.calls.toolColumns} isCut=${Boolean(actions.next_cursor)} rows=${actions.items.map((call) => [
-    html`<${Time} at=${call.at} />`, html`<${Text}>${call.tool}<//>`, outcome(call.success), took(call.duration_ms), cost(call.cost_usd),
+    html`<${Time} at=${call.at} />`, html`<${Text}>${call.tool}<//>`, outcome(call.success), took(call.duration_ms), call.cost_usd === null ? "" : cost(call.cost_usd),
     html`<${Text}>${call.reasoning ?? ""}<//>`])} />
 `;
 

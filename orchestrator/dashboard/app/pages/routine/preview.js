@@ -28,7 +28,7 @@ export function keep({ id, trigger, notify }) {
 /** @param {{ warnings: Warning[] }} props */
 export const Warnings = ({ warnings }) => html`
   <p><${Icon} name="stuck" /><strong>${T.routine.warnings}</strong></p>
-  <ul class="list">${warnings.map(({ code, field, detail }, index) => html`<li key=${index}><code>${field}</code> <${Text}>${detail}<//> <span class="note">${code}</span></li>`)}</ul>
+  <ul class="list">${warnings.map(({ detail }, index) => html`<li key=${index}><${Text}>${detail}<//></li>`)}</ul>
 `;
 
 /** @param {{ id: string }} props */
