@@ -43,4 +43,6 @@ startRouter();
 startKeys();
 startClock();
 start();
+// What the page says without scripts.
+document.body.replaceChildren();
 render(h(Shell, {}), document.body);

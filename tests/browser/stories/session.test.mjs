@@ -16,6 +16,7 @@ test("a link logs in once, and leaves nothing behind", async () => {
   const [cookie] = await context.cookies();
   assert.deepEqual([cookie.httpOnly, cookie.sameSite, cookie.path], [true, "Strict", "/"]);
   await page.getByText("live", { exact: true }).waitFor();
+  assert.equal(await page.getByText("The dashboard did not start.").count(), 0);
 
   const other = await (await newBrowser()).newPage();
   await other.goto(`${base}/login#code=${codes[0]}`);

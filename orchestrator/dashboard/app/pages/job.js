@@ -80,8 +80,8 @@ export function Prompt({ job, isOver, canWrite }) {
   const [sent, setSent] = useState(0);
   const prompts = usePrompts(job.id, sent, isOver);
   return html`
-    ${prompts.length > 0 && html`<${Prompts} prompts=${prompts.toReversed()} />`}
     ${canWrite && !isOver && (job.prompts_closed ? html`<p class="note">${T.prompt.closed}</p>` : html`<${Form} id=${job.id} last=${prompts[0]} onSent=${() => setSent((count) => count + 1)} />`)}
+    ${prompts.length > 0 && html`<${Prompts} prompts=${prompts.toReversed()} />`}
   `;
 }
 

@@ -41,10 +41,10 @@ const getAny = (path, query, signal) => get(/** @type {any} */ (path), { query, 
  */
 async function read({ from, to }, user, signal) {
   const present = serverNow();
-  const [end, until] = [Math.min(to, present + HOUR), Math.min(to, present + HORIZON_MS)];
+  const end = Math.min(to, present + HOUR);
   const [past, future] = await Promise.all([
     from < end ? getAny("/api/runs/histogram", { since: iso(from), until: iso(to), user }, signal) : { items: [] },
-    until > Math.max(from, present) ? getAny("/api/routines/upcoming", { until: iso(until), limit: LIST, user }, signal) : { items: [], hours: [], left_out: 0 },
+    to > present && from < present + HORIZON_MS ? getAny("/api/routines/upcoming", { until: iso(present + HORIZON_MS), limit: LIST, user }, signal) : { items: [], hours: [], left_out: 0 },
   ]);
   /** @type {Map<number, Hour>} */
   const hours = new Map();
@@ -55,8 +55,9 @@ async function read({ from, to }, user, signal) {
     return known;
   };
   for (const { hour, statuses } of past.items) at(hour).statuses = statuses;
-  for (const { hour, count } of future.hours) at(hour).planned = count;
-  return { hours, planned: /** @type {Firing[]} */ (future.items), leftOut: future.left_out, isBeyond: to > present + HORIZON_MS };
+  for (const { hour, count } of future.hours) if (Date.parse(hour) >= from && Date.parse(hour) < to) at(hour).planned = count;
+  const next = /** @type {Firing | undefined} */ (future.items[0]);
+  return { hours, next, planned: /** @type {Firing[]} */ (future.items), leftOut: future.left_out, isBeyond: to > present + HORIZON_MS };
 }
 
 /** The counts of some hours together. Pure. @param {(Hour | undefined)[]} hours @returns {Hour} */
@@ -190,7 +191,8 @@ export default function Schedule() {
       onChange=${(/** @type {any} */ { target }) => setQuery({ user: target.value.trim() || null })} /></label></div>`}
     ${status}
     ${value && html`
-      <p>${all ? T.schedule.total(all) : T.schedule.none}</p>
+      <p>${all ? T.schedule.total(all) : T.schedule.none}
+        ${value.next && Date.parse(value.next.utc) >= grid.to && html` ${T.schedule.next} <a href=${`/routines/schedule?week=${weekOf(wall(Date.parse(value.next.utc), zone.value))}`}><${Time} at=${value.next.utc} /></a>`}</p>
       <${Grid} grid=${grid} of=${value.hours} />
       <${Legend} />
       ${value.isBeyond && html`<p class="note">${T.schedule.limit}</p>`}

@@ -111,7 +111,7 @@ export function Check({ preview: { value, error, isBusy }, own }) {
       ${error && html`<div class="failure">${fields.length === 0 && html`<p><${Text}>${error.message}<//></p>`}${fields.map(({ field, message }, index) => html`<p key=${index}><code>${field}</code> <${Text}>${message}<//></p>`)}</div>`}
       ${value && html`
         ${value.warnings.length > 0 ? html`<div class="warning"><${Warnings} warnings=${value.warnings} /></div>` : html`<p class="note">${T.editRoutine.checked}</p>`}
-        ${value.upcoming.length > 0 ? html`<p>${T.editRoutine.times}${countOf(value) > 1 && ` ${T.editRoutine.count(countOf(value))}`}</p><${Firings} items=${value.upcoming} own=${own} />` : html`<p class="note">${T.editRoutine.noTimes}</p>`}`}
+        ${value.upcoming.length > 0 ? html`<p>${T.editRoutine.times}${countOf(value) > 1 && ` ${T.editRoutine.count(countOf(value))}`}:</p><${Firings} items=${value.upcoming} own=${own} />` : html`<p class="note">${T.editRoutine.noTimes}</p>`}`}
     </section>
   `;
 }
