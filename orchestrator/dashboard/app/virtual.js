@@ -8,8 +8,9 @@ import { bindMove } from "./keys.js";
 import { useNarrow } from "./parts.js";
 import { html } from "./ui.js";
 
-/** Rows that are drawn before and after those in view. */
+/** Rows that are drawn before and after those in view; of a page few, since its rows have many parts. */
 const MARGIN = 10;
+const PAGE_MARGIN = 2;
 /** So near to the end, new rows are followed. */
 const NEAR_PX = 40;
 /** The height of a row that scrolls with the page, as in `app.css`. */
@@ -22,11 +23,11 @@ const keyOf = (row) => ("seq" in row ? row.seq : row.id);
 
 /**
  * Which rows are drawn. Pure.
- * @param {number} top @param {number} height @param {number} rowHeight @param {number} count
+ * @param {number} top @param {number} height @param {number} rowHeight @param {number} count @param {number} [margin]
  */
-export function visible(top, height, rowHeight, count) {
-  const from = Math.max(0, Math.floor(top / rowHeight) - MARGIN);
-  const to = Math.min(count, Math.ceil((top + height) / rowHeight) + MARGIN);
+export function visible(top, height, rowHeight, count, margin = MARGIN) {
+  const from = Math.max(0, Math.floor(top / rowHeight) - margin);
+  const to = Math.min(count, Math.ceil((top + height) / rowHeight) + margin);
   return { from: Math.min(from, count), to: Math.max(to, 0) };
 }
 
@@ -155,7 +156,7 @@ export function VirtualRows({ rows, rowHeight, label, draw, isPage = false, sele
     move(step);
   };
 
-  const { from, to } = visible(view.top, view.height, rowHeight, rows.length);
+  const { from, to } = visible(view.top, view.height, rowHeight, rows.length, isPage ? PAGE_MARGIN : MARGIN);
   const named = indexOf(active);
   const current = named >= 0 ? named : Math.min(rows.length - 1, Math.ceil(view.top / rowHeight));
   const at = (/** @type {Row} */ row, /** @type {number} */ index) => html`
