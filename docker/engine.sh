@@ -37,7 +37,8 @@ install_engine() {
 # A busy engine answers late; a second one could not start beside it.
 is_at_work() {
   local pid
-  pid="$(cat /var/run/docker.pid 2>/dev/null)" && [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null
+  # The file may be left over, and its number be that of another process.
+  pid="$(cat /var/run/docker.pid 2>/dev/null)" && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = dockerd ]
 }
 
 start_engine() {

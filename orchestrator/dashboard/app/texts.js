@@ -483,6 +483,7 @@ export const T = {
     title: "Routines",
     parts: "Parts of the routines",
     tabs: { "/routines": "Routines", "/runs": "Runs", "/routines/schedule": "Schedule" },
+    /** Of words that do not tell it. @type {Record<string, string>} */
     meanings: { attention: "A run has something to report.", unverified: "It has not run since it was made or changed." },
     statuses: { active: "active", attention: "attention", failing: "failing", running: "running", unverified: "unverified", disabled: "disabled" },
     status: "Status",
@@ -601,6 +602,7 @@ export const T = {
   },
   runs: {
     title: "Runs",
+    /** @type {Record<string, string>} */
     meanings: { attention: "It has something to report." },
     statuses: { queued: "queued", running: "running", ok: "ok", attention: "attention", failed: "failed", skipped: "skipped", missed: "missed" },
     since: "Since",

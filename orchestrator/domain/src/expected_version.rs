@@ -1,9 +1,9 @@
 //! The condition of a change: the version that the caller has seen.
 
-/// The value of an `If-Match` header (RFC 9110): the change is made only if the document has one of these versions.
+/// The value of an `If-Match` header (RFC 9110): the change is made only if the object has one of these versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExpectedVersion {
-    /// `*`: any version, but the document must exist.
+    /// `*`: any version, but the object must exist.
     Any,
     OneOf(Vec<u64>),
 }
@@ -28,7 +28,7 @@ impl ExpectedVersion {
         Ok(Self::OneOf(versions))
     }
 
-    /// Whether a document with this current version, or a missing one, may be changed.
+    /// Whether an object with this current version, or a missing one, may be changed.
     pub fn allows(&self, current: Option<u64>) -> bool {
         match (self, current) {
             (_, None) => false,

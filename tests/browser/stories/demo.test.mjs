@@ -4,12 +4,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { api, base, check, logInByToken, newBrowser, state } from "../browser.mjs";
 
-const PROMPT =
-  "Write a small Python program that finds the median of a list of numbers, with tests. Run the tests, fix the program until they pass, and report.";
-
 test("the demo job is watched to its result, and its changes are read", async () => {
   const page = await logInByToken(await newBrowser({ colorScheme: "light", viewport: { width: 1240, height: 700 } }));
-  const { id } = await api(page, "POST", "/api/jobs", { prompt: PROMPT, title: "Median with tests", limits: { max_cost_usd: 1 } });
+  const { id } = await api(page, "POST", "/api/jobs", { prompt: "Find the median of a list of numbers, with tests.", title: "Median with tests", limits: { max_cost_usd: 1 } });
   await page.goto(`${base}/jobs/${id}`);
   const activity = page.getByRole("list", { name: "Activity" });
   await activity.getByRole("button", { name: /shell/ }).first().waitFor({ timeout: 30_000 });

@@ -86,15 +86,12 @@ const ROUTINES = {
 /** The form of a run's status. @param {RunStatus} status */
 export const iconOf = (status) => RUNS[status][0];
 
-/** What a word means that does not tell it. @param {Record<string, string>} meanings @param {string} status */
-const meaning = (meanings, status) => meanings[status];
-
 /** @param {{ status: RunStatus }} props */
-export const RunState = ({ status }) => html`<span class="state ${RUNS[status]?.[1]}" title=${meaning(T.runs.meanings, status)}><${Icon} name=${RUNS[status]?.[0]} />${T.runs.statuses[status] ?? status}</span>`;
+export const RunState = ({ status }) => html`<span class="state ${RUNS[status]?.[1]}" title=${T.runs.meanings[status]}><${Icon} name=${RUNS[status]?.[0]} />${T.runs.statuses[status] ?? status}</span>`;
 
 /** @param {{ status: RoutineStatus }} props */
 export const RoutineState = ({ status }) => html`
-  <span class="state ${ROUTINES[status]?.[1]}" title=${meaning(T.routines.meanings, status)}><${Icon} name=${ROUTINES[status]?.[0]} />${T.routines.statuses[status] ?? status}</span>`;
+  <span class="state ${ROUTINES[status]?.[1]}" title=${T.routines.meanings[status]}><${Icon} name=${ROUTINES[status]?.[0]} />${T.routines.statuses[status] ?? status}</span>`;
 
 const UNITS = /** @type {const} */ ([[86_400, "d"], [3_600, "h"], [60, "min"]]);
 
