@@ -25,6 +25,7 @@ RUN groupadd --gid 10001 agent \
     && useradd --uid 10001 --gid 10001 --home-dir /home/agent --shell /bin/bash --no-log-init --no-create-home agent \
     && install -d -o 10001 -g 10001 -m 0700 /home/agent \
     && install -d -o 10001 -g 10001 -m 0755 /workspace \
+    && install -d /usr/share/man/man1 \
     && find / -xdev -perm /6000 ! -type l -exec chmod ug-s {} +
 ENV LANG=C.UTF-8
 # Mode 0711 by default, see docker/binaries.sh.

@@ -485,7 +485,7 @@ test("calls of other attempts with the same id are other calls", () => {
 });
 
 test("characters that change the direction of code are named", async () => {
-  const { codeOf, pieces } = await load("diff");
+  const { codeOf, pieces } = await load("format");
   assert.deepEqual(pieces("a\u202eb\u2066"), ["a", "\u202e", "b", "\u2066", ""]);
   assert.deepEqual([codeOf("\u202e"), pieces("אב")], ["U+202E", ["אב"]]);
 });

@@ -185,6 +185,8 @@ impl<M: Model, J: Journal> Agent<'_, M, J> {
         turn: &ModelTurn,
         call_id: &CallId,
     ) -> Flow<Result<Completion, ModelError>> {
+        // The server stores the call when it gets the request: what led to it is stored before.
+        self.flush().await?;
         let request = self.request(state, turn, call_id);
         let discard = DeltaSink::discard();
         let deltas = match &turn.context {

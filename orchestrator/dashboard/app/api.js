@@ -67,6 +67,9 @@ export class ApiError extends Error {
 /** Whether the server has refused a request with a status, or with any: trying again changes nothing. @param {unknown} error @param {number} [status] */
 export const isProblem = (error, status) => error instanceof ApiError && (status === undefined ? error.status >= 400 && error.status < 500 : error.status === status);
 
+/** Whether a request got no answer. @param {unknown} error */
+export const isUnanswered = (error) => error instanceof ApiError && error.status === 0;
+
 /** For `catch`: a refusal with a status is none. @param {number} status */
 export const ignoreProblem = (status) => (/** @type {unknown} */ error) => {
   if (!isProblem(error, status)) throw error;

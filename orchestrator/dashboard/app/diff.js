@@ -1,15 +1,12 @@
 // Lines of a unified diff, and of code as it is shown: from left to right, with what would change its direction as visible marks.
 
 import { T } from "./texts.js";
-import { html } from "./ui.js";
+import { html, marked } from "./ui.js";
 
 // --- a line of code: from left to right, and with what would change its direction as visible marks
 
 /** A longer line is cut. */
 const MAX_CHARS = 5_000;
-
-/** A text in which characters that would change its direction are visible. @param {string} text */
-export const marked = (text) => pieces(text).map((part, index) => (index % 2 === 0 ? part : html`<mark key=${index}>${codeOf(part)}</mark>`));
 
 /** @param {{ line: string }} props */
 export function Code({ line }) {
@@ -47,12 +44,3 @@ export const counts = (found) => ({
   added: found.filter(({ kind }) => kind === "added").length,
   removed: found.filter(({ kind }) => kind === "removed").length,
 });
-
-/** Characters that change the direction of what follows: code would read other than it runs. */
-const OVERRIDES = /([\u202a-\u202e\u2066-\u2069])/u;
-
-/** A line as texts and, at odd places, characters that change the direction. @param {string} line */
-export const pieces = (line) => line.split(OVERRIDES);
-
-/** `U+202E`. @param {string} character */
-export const codeOf = (character) => `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;

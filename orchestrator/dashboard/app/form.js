@@ -56,6 +56,11 @@ export function Form({ doing: { isBusy, error }, onSubmit, word, busy, isReady =
     open(first);
     first?.focus();
   }, [error]);
+  useEffect(() => {
+    // A form that comes after its page takes the focus from the heading.
+    const first = /** @type {HTMLElement | null | undefined} */ (form.current?.querySelector("[autofocus]"));
+    if (document.activeElement?.matches("body, h1")) first?.focus();
+  }, []);
   const submit = (/** @type {Event} */ event) => (event.preventDefault(), isReady && !isBusy && void onSubmit());
   const onKeyDown = (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && (event.metaKey || event.ctrlKey) && form.current?.requestSubmit();
   const shown = names.flatMap((name) => problemsAt(error, name));

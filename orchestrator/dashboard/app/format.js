@@ -111,3 +111,12 @@ export function took(ms) {
   if (ms === null || ms === undefined) return "";
   return ms < 1_000 ? `${ms} ms` : `${(ms / 1_000).toFixed(1)} s`;
 }
+
+/** Characters that change the direction of what follows: a text would read other than it is. */
+const OVERRIDES = /([\u202a-\u202e\u2066-\u2069])/u;
+
+/** A text as parts and, at odd places, such characters. @param {string} text */
+export const pieces = (text) => text.split(OVERRIDES);
+
+/** `U+202E`. @param {string} character */
+export const codeOf = (character) => `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;

@@ -4,9 +4,10 @@
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "./api.js";
+import { encodePath } from "./diff.js";
 import { shortId } from "./format.js";
 import { isPaletteKey } from "./keys.js";
-import { go, listedFor } from "./router.js";
+import { go, listedFor, routes } from "./router.js";
 import { generation, logOut, who } from "./session.js";
 import { chooseTheme } from "./shell.js";
 import { STATES, T } from "./texts.js";
@@ -21,6 +22,8 @@ const WAIT_MS = 200;
 const LIMIT = 8;
 /** A shorter text is in too many jobs. */
 const MIN_CHARS = 2;
+/** Pages without a place in the navigation. */
+const OTHER_PAGES = new Set(["runs", "schedule"]);
 /** A part of an id, as the server takes it. */
 const ID_PART = /^…?[0-9a-f-]{4,36}$/i;
 
@@ -33,12 +36,16 @@ export function matching(rows, text) {
 /** The pages and the commands that match. @param {string} text @returns {Group[]} */
 function localGroups(text) {
   const role = who.value?.role;
-  const pages = listedFor(role).map(({ path, name }) => ({ id: `page-${name}`, icon: "event", text: T[/** @type {"now"} */ (name)].title, run: () => go(path) }));
+  const listed = [...listedFor(role), ...routes.filter(({ name }) => OTHER_PAGES.has(name))];
+  const pages = listed.map(({ path, name }) => ({ id: `page-${name}`, icon: "event", text: T[/** @type {"now"} */ (name)].title, run: () => go(path) }));
   if (role === "admin") {
     pages.push(...Object.entries(T.admin.tabs).map(([tab, name]) => ({ id: `page-admin-${tab}`, icon: "event", text: `${T.admin.title}: ${name}`, run: () => go(`/admin/${tab}`) })));
   }
   /** @type {Item[]} */
-  const commands = role === "viewer" ? [] : [{ id: "new", icon: "event", text: T.newJob.title, run: () => go("/jobs/new") }];
+  const commands = role === "viewer" ? [] : [
+    { id: "new", icon: "event", text: T.newJob.title, run: () => go("/jobs/new") },
+    { id: "new-routine", icon: "event", text: T.editRoutine.new, run: () => go("/routines/new") },
+  ];
   for (const [name, word] of Object.entries(T.themes)) commands.push({ id: `theme-${name}`, icon: "event", text: T.palette.theme(word), run: () => chooseTheme(name) });
   for (const name of new Set([browserZone, "UTC"])) commands.push({ id: `zone-${name}`, icon: "event", text: T.palette.zone(name), run: () => chooseZone(name) });
   commands.push({ id: "logout", icon: "event", text: T.logOut, run: () => void logOut() });
@@ -62,10 +69,11 @@ async function search(text, signal) {
     return [];
   });
   const id = ID_PART.test(text) ? text.replace("…", "") : null;
-  const [byId, byText, routines] = await Promise.all([
+  const [byId, byText, routines, documents] = await Promise.all([
     id ? attempt(T.palette.groups.jobs, get("/api/jobs", { query: { id, limit: LIMIT }, signal })) : [],
     attempt(T.palette.groups.jobs, get("/api/jobs", { query: { q: text, limit: LIMIT }, signal })),
     attempt(T.palette.groups.routines, get("/api/routines", { query: { q: text, limit: LIMIT }, signal })),
+    attempt(T.palette.groups.memory, get("/api/memory/search", { query: { q: text, limit: LIMIT }, signal })),
   ]);
   /** @type {Map<string, import("./store.js").Job>} */
   const jobs = new Map([...byId, ...byText].map((job) => [job.id, job]));
@@ -73,6 +81,7 @@ async function search(text, signal) {
   const groups = [
     { name: "jobs", items: [...jobs.values()].slice(0, LIMIT).map((job) => ({ id: job.id, icon: job.state, text: job.title || job.prompt_preview, note: `${STATES[job.state]} ${shortId(job.id)}`, run: () => go(`/jobs/${job.id}`) })) },
     { name: "routines", items: routines.map((/** @type {any} */ one) => ({ id: one.id, icon: "event", text: one.name, run: () => go(`/routines/${one.id}`) })) },
+    { name: "memory", items: documents.map((/** @type {any} */ { path }) => ({ id: `memory-${path}`, icon: "event", text: path, run: () => go(`/memory/${encodePath(path)}`) })) },
   ];
   return { text, groups, failed: [...new Set(failed)] };
 }

@@ -1,7 +1,7 @@
 // Parts that several pages share and the first one does not need: tabs, tables, facts, questions before an action, filters in the URL.
 
 import { computed } from "@preact/signals";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isProblem } from "./api.js";
 import { setQuery } from "./router.js";
 import { generation, serverNow, who } from "./session.js";
@@ -121,8 +121,28 @@ export const stamp = (at) => new Date(at).toISOString().replace(/\.\d+Z$/, "Z");
 /** The filters that a URL has. @param {URLSearchParams} query @param {string[]} names @returns {Record<string, string>} */
 export const filtersOf = (query, names) => Object.fromEntries(names.flatMap((name) => (query.get(name) ? [[name, query.get(name) ?? ""]] : [])));
 
+/** Sets filters, which the browser's Back takes back. @param {Record<string, string | null>} filters */
+export const setFilters = (filters) => setQuery(filters, { isPushed: true });
+
 /** Sets a filter by its field. @param {string} name */
-export const change = (name) => (/** @type {any} */ event) => setQuery({ [name]: event.target.value.trim() || null });
+export const change = (name) => (/** @type {any} */ event) => setFilters({ [name]: event.target.value.trim() || null });
+
+/**
+ * A filter that is written: it applies by Enter, and when the field is left. Other properties are attributes.
+ * @param {{ name: string, filter: string, given: string | undefined, look?: string, [attribute: string]: any }} props
+ */
+export function Typed({ name, filter, given = "", look, ...more }) {
+  const field = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const [isOpen, setIsOpen] = useState(false);
+  // What is being written stays when the page is drawn again.
+  useEffect(() => {
+    if (field.current) field.current.value = given;
+    setIsOpen(false);
+  }, [given]);
+  const onInput = (/** @type {any} */ event) => setIsOpen(event.target.value.trim() !== given);
+  return html`<span><label class=${look}>${name} <input ref=${field} type="search" spellcheck=${false} ...${more} onInput=${onInput} onChange=${change(filter)} /></label>${
+    isOpen && html` <span class="note">${T.jobs.enter}</span>`}</span>`;
+}
 
 /** One of some values; what the URL has stays a choice. @param {{ name: string, filter: string, given: string | undefined, words: Record<string, string> }} props */
 export const Choice = ({ name, filter, given = "", words }) => html`
@@ -134,9 +154,9 @@ export const Choice = ({ name, filter, given = "", words }) => html`
 
 /** The user, for admins, and the button that removes all filters. @param {{ given: Record<string, string>, names: string[] }} props */
 export const UserAndClear = ({ given, names }) => html`
-  ${who.value?.role === "admin" && html`<label>${T.jobs.user} <input value=${given["user"] ?? ""} spellcheck=${false} onChange=${change("user")} /></label>`}
+  ${who.value?.role === "admin" && html`<${Typed} name=${T.jobs.user} filter="user" given=${given["user"]} />`}
   ${Object.keys(given).length > 0 && html`
-    <button type="button" class="link" onClick=${() => setQuery(Object.fromEntries(names.map((name) => [name, null])))}>${T.jobs.clear}</button>`}
+    <button type="button" class="link" onClick=${() => setFilters(Object.fromEntries(names.map((name) => [name, null])))}>${T.jobs.clear}</button>`}
 `;
 
 /** A command with filters as options. @param {string} command @param {Record<string, string>} given @param {Record<string, string>} [names] of options with another name */
@@ -155,7 +175,7 @@ export function Period({ name, given: { since, until } }) {
     const hours = Number(event.target.value);
     const from = hours > 0 ? stamp(serverNow() - hours * HOUR_MS) : null;
     if (from) chosen.set(from, event.target.value);
-    setQuery({ since: from, until: null });
+    setFilters({ since: from, until: null });
   }
   return html`
     <label>${name} <select value=${value} onChange=${onChange}>

@@ -117,14 +117,14 @@ export function go(to, { isReplaced = false } = {}) {
   if (pageOf(place.value) !== before) scrollTo(0, 0);
 }
 
-/** Changes parameters of the URL; null removes one. @param {Record<string, string | null>} changes */
-export function setQuery(changes) {
+/** Changes parameters of the URL; null removes one. @param {Record<string, string | null>} changes @param {{ isPushed?: boolean }} [how] whether the browser's Back takes it back */
+export function setQuery(changes, { isPushed = false } = {}) {
   const url = new URL(location.href);
   for (const [name, value] of Object.entries(changes)) {
     if (value === null) url.searchParams.delete(name);
     else url.searchParams.set(name, value);
   }
-  history.replaceState(null, "", url);
+  history[isPushed ? "pushState" : "replaceState"](null, "", url);
   place.value = here();
 }
 

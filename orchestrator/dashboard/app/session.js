@@ -29,6 +29,9 @@ export const isOutdated = signal(false);
 /** Whether the last logout has not reached the server. */
 export const isLeftOpen = signal(false);
 
+/** Whether the last logout was in another tab. */
+export const isEndedElsewhere = signal(false);
+
 /** Grows with each session, so that what depends on it is read again. */
 export const generation = signal(0);
 
@@ -53,6 +56,7 @@ function accept(answer, askedAt) {
 function open() {
   isRefused.value = false;
   isLeftOpen.value = false;
+  isEndedElsewhere.value = false;
   generation.value += 1;
   status.value = "open";
 }
@@ -141,7 +145,7 @@ export async function logOut() {
 /** A login or a logout in another tab.
  * @param {MessageEvent<{ type: "login", user: string, role: string } | { type: "logout" }>} event */
 channel.onmessage = ({ data }) => {
-  if (data.type === "logout") return (sessionStorage.clear(), forget());
+  if (data.type === "logout") return (sessionStorage.clear(), forget(), void (isEndedElsewhere.value = true));
   const before = who.value;
   if (!before || before.user !== data.user || before.role !== data.role) return location.reload();
   check().catch(() => {});

@@ -204,7 +204,7 @@ function Page({ route }) {
     const isFirst = opened === "";
     opened = page;
     if (isFirst) return;
-    /** @type {HTMLElement | null} */ (document.querySelector("h1"))?.focus();
+    /** @type {HTMLElement | null} */ (document.querySelector("main [autofocus]") ?? document.querySelector("h1"))?.focus();
   }, [module, page]);
   if (error) return html`<p class="failure" role="alert">${error} <${Reload} /></p>`;
   return module ? html`<${module.default} key=${page} params=${params} query=${query} />` : html`<${Loading} />`;

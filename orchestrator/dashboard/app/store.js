@@ -39,6 +39,15 @@ const STATUS_GAP_MS = 5_000;
 /** The states of a job that change no more. @type {Set<string>} */
 export const FINISHED = new Set(["completed", "accepted", "failed", "cancelled"]);
 
+/**
+ * When a job's work ended: the time in which it waits for a review is not in it.
+ * @param {{ state: string, reason?: string | null | undefined, finished_at?: string | null | undefined, last_activity_at?: string | null | undefined }} job
+ */
+export function endOf({ state, reason, finished_at: end, last_activity_at: last }) {
+  if (state === "in_progress") return null;
+  return (state === "accepted" || reason === "rejected" ? last : end ?? last) ?? null;
+}
+
 /** Whether the server restarts a job in this state. @param {string} state */
 export const canRestart = (state) => state === "failed" || state === "cancelled";
 

@@ -6,8 +6,9 @@ import { computed, signal } from "@preact/signals";
 import htm from "htm";
 import { h } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { isProblem, newIntent } from "./api.js";
-import { clock, date, duration, isZone, relative, shortId, time } from "./format.js";
+import { isProblem, isUnanswered, newIntent } from "./api.js";
+import { clock, codeOf, date, duration, isZone, pieces, relative, shortId, time } from "./format.js";
+import { connection } from "./live.js";
 import { place, setQuery } from "./router.js";
 import { serverNow } from "./session.js";
 import { STATES, T } from "./texts.js";
@@ -69,8 +70,11 @@ export function Elapsed({ from, to }) {
 
 // --- texts and icons
 
+/** A text in which characters that would change its direction are visible. @param {string} text */
+export const marked = (text) => pieces(text).map((part, index) => (index % 2 === 0 ? part : html`<mark key=${index}>${codeOf(part)}</mark>`));
+
 /** A text of a person, a model or a tool: its direction is its own. @param {{ children?: Children }} props */
-export const Text = ({ children }) => html`<bdi dir="auto">${children}</bdi>`;
+export const Text = ({ children }) => html`<bdi dir="auto">${[children].flat().map((part) => (typeof part === "string" ? marked(part) : part))}</bdi>`;
 
 /** @param {{ name: string }} props */
 export const Icon = ({ name }) => html`<svg class="icon" aria-hidden="true"><use href="${SPRITE}#${name}" /></svg>`;
@@ -78,8 +82,8 @@ export const Icon = ({ name }) => html`<svg class="icon" aria-hidden="true"><use
 /** The heading of a page. It takes the focus when the page opens. @param {{ children?: Children }} props */
 export const Heading = ({ children }) => html`<h1 tabindex="-1">${children}</h1>`;
 
-/** The state of a job: a form, a word and a colour. @param {{ state: import("./texts.js").JobState }} props */
-export const State = ({ state }) => html`<span class="state ${state}"><${Icon} name=${state} />${STATES[state]}</span>`;
+/** The state of a job: a form, a word and a colour. @param {{ state: import("./texts.js").JobState, reason?: string | null | undefined }} props */
+export const State = ({ state, reason }) => html`<span class="state ${state}"><${Icon} name=${state} />${reason === "rejected" ? reason : STATES[state]}</span>`;
 
 /** @param {{ id: string }} props */
 export const Id = ({ id }) => html`<span class="id"><code title=${id}>${shortId(id)}</code><${Copy} text=${id} name=${shortId(id)} /></span>`;
@@ -143,6 +147,14 @@ export function useSubject(text) {
  * @typedef {{ value: Value | null, error: Error | null, isLoading: boolean, again: () => void, status: any }} Loaded
  */
 
+/** Acts once the connection is back, if something got no answer. @param {Error | null} error @param {() => void} act */
+function useReconnected(error, act) {
+  const isLive = connection.value.state === "live";
+  useEffect(() => {
+    if (isLive && isUnanswered(error)) act();
+  }, [isLive]);
+}
+
 /**
  * @template Value
  * @param {(signal: AbortSignal) => Promise<Value>} load @param {unknown[]} inputs
@@ -163,6 +175,7 @@ export function useLoad(load, inputs) {
     return () => isOver.abort();
   }, [...inputs, tries]);
   const again = () => setTries(tries + 1);
+  useReconnected(loaded.error, again);
   const status = loaded.error ? html`<${Failed} error=${loaded.error} again=${again} />` : loaded.value === null && loaded.isLoading && html`<${Loading} />`;
   return { ...loaded, again, status };
 }
@@ -210,7 +223,9 @@ export function useDoing() {
     setState({ isBusy: false, error });
     return error === null;
   }
-  return { ...state, run, setError: (/** @type {Error | null} */ error) => setState({ isBusy: isBusy.current, error }) };
+  const setError = (/** @type {Error | null} */ error) => setState({ isBusy: isBusy.current, error });
+  useReconnected(state.error, () => setError(null));
+  return { ...state, run, setError };
 }
 
 /** Sends what a person wants once: after a failure that leaves open whether it has arrived, the same intent is sent again. */
@@ -246,7 +261,7 @@ export function Failed({ error, again }) {
       <p><${Icon} name="failed" /><strong>${T.failed}</strong></p>
       <p><${Text}>${error.message}<//></p>
       ${id && html`<p class="note">${T.request(String(id))}</p>`}
-      ${again && html`<button type="button" onClick=${again}>${T.again}</button>`}
+      ${again && !isProblem(error, 404) && html`<button type="button" onClick=${again}>${T.again}</button>`}
     </div>
   `;
 }

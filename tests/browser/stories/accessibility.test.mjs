@@ -24,7 +24,7 @@ for (const colorScheme of ["light", "dark"]) {
       await check(page, "the list of keys");
       await page.keyboard.press("Escape");
       await page.getByRole("button", { name: "Search" }).click();
-      await page.getByRole("combobox", { name: "Page, job, routine or command" }).waitFor();
+      await page.getByRole("combobox", { name: "Page, job, routine, document or command" }).waitFor();
       await check(page, "the search");
       const admin = await logInByToken(await newBrowser({ colorScheme, viewport: { width, height: 800 } }), "/admin", given("GANTRY_TEST_ADMIN_TOKEN"));
       for (const tab of ADMIN_PAGES) {

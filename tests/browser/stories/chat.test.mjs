@@ -61,6 +61,7 @@ test("a call is denied in its chat, with a reason, and the news of it is read", 
   const page = await logInByToken(context, "/chat");
   await page.getByRole("button", { name: "New thread" }).click();
   await page.waitForURL(/\/chat\/[0-9a-f-]{36}$/);
+  await page.locator("#message:focus").waitFor();
   await send(page, "remember bread");
   const news = await context.newPage();
   await news.goto(`${base}/inbox?tab=news`);
@@ -78,4 +79,7 @@ test("a call is denied in its chat, with a reason, and the news of it is read", 
   await question.getByRole("button", { name: "Deny" }).click();
   await page.getByText("Then I write nothing.").first().waitFor({ timeout: 30_000 });
   await card(page).getByText("not now").waitFor();
+  // A denial is no failure of the call.
+  await page.locator(".entry.tool_use summary").getByText("denied").waitFor();
+  await news.getByText(/^approval · .* · denied$/).waitFor();
 });

@@ -58,7 +58,7 @@ test("a job is started, watched, prompted and cancelled", async () => {
   await rows.getByRole("button", { name: /shell/ }).first().waitFor({ timeout: 30_000 });
   await page.getByLabel("Prompt", { exact: true }).fill("count by ten");
   await page.keyboard.press("Control+Enter");
-  await page.getByRole("list", { name: "Prompts" }).getByText("read", { exact: false }).waitFor({ timeout: 30_000 });
+  await page.getByRole("list", { name: "Prompts" }).getByText("received", { exact: false }).waitFor({ timeout: 30_000 });
   await rows.getByRole("button", { name: /count by ten/ }).waitFor({ timeout: 30_000 });
   await page.getByRole("button", { name: "Cancel", exact: true }).click();
   const question = page.getByRole("dialog", { name: "Cancel this job?" });
@@ -72,7 +72,7 @@ test("a job is started, watched, prompted and cancelled", async () => {
   await question.waitFor();
   await question.getByRole("button", { name: "Cancel", exact: true }).click();
   await state(page, "cancelled");
-  await page.getByText(/Events 1 to \d+: complete\./).waitFor();
+  await page.getByText(/Events 1 to \d+, none missing\./).waitFor();
   await check(page, "a cancelled job");
 });
 
@@ -89,7 +89,7 @@ test("a restart of the server loses no event and shows none twice", async () => 
   await page.getByRole("button", { name: "Cancel", exact: true }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Cancel", exact: true }).click();
   await state(page, "cancelled");
-  await page.getByText(/Events 1 to \d+: complete\./).waitFor();
+  await page.getByText(/Events 1 to \d+, none missing\./).waitFor();
   // The answer of the server has as many calls as the page has rows.
   const id = page.url().split("/").at(-1);
   const calls = await page.evaluate(async (job) => {
@@ -172,7 +172,19 @@ test("jobs are filtered by what the URL says, and cancelled together", async () 
   await page.getByLabel("State").selectOption("cancelled");
   await page.waitForURL(/state=cancelled/);
   await page.getByRole("link", { name: "count slowly" }).nth(1).waitFor({ timeout: 60_000 });
-  // Single keys do nothing in a field.
+  // A text applies by Enter, which is said; Back takes a filter back, and then the next one.
+  await page.getByLabel("Text", { exact: true }).fill("count slowly");
+  await page.getByText("Enter applies it").waitFor();
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/q=count/);
+  await page.getByText("Enter applies it").waitFor({ state: "detached" });
+  await page.goBack();
+  await page.waitForURL(/state=cancelled$/);
+  assert.equal(await page.getByLabel("Text", { exact: true }).inputValue(), "");
+  await page.goBack();
+  await page.waitForURL(/state=in_progress,pending$/);
+  await page.goForward();
+  await page.getByRole("link", { name: "count slowly" }).nth(1).waitFor();
   await page.locator("h1").focus();
   await page.keyboard.press("j");
   await page.keyboard.press("Enter");

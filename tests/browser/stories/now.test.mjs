@@ -51,7 +51,11 @@ test("what waits, runs, failed and fires next is on the first page, and nothing 
   await failed.getByRole("button", { name: new RegExp(`^Restart.*fails soon ${mark}`) }).click();
   await page.waitForURL(/\/jobs\/[0-9a-f-]{36}$/);
   await heading(page, `fails soon ${mark}`);
-  for (const { id } of [review, other]) await api(page, "POST", `/api/jobs/${id}/accept`);
+  await api(page, "POST", `/api/jobs/${review.id}/accept`);
+  // A person's no is called that, and the time of the review is not that of the work.
+  await api(page, "POST", `/api/jobs/${other.id}/reject`, { reason: "not what was asked for" });
+  await page.goto(`${base}/jobs/${other.id}`);
+  await page.locator("h1 ~ p .state").getByText("rejected", { exact: true }).waitFor();
   await page.goto(`${base}/jobs?state=in_progress`);
   await page.getByRole("checkbox", { name: "Select count slowly" }).first().check();
   await page.keyboard.press("c");

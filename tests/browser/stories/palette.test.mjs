@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { api, base, check, heading, logInByToken, newBrowser, startJob, state } from "../browser.mjs";
 
-const field = (page) => page.getByRole("combobox", { name: "Page, job, routine or command" });
+const field = (page) => page.getByRole("combobox", { name: "Page, job, routine, document or command" });
 
 test("pages, jobs, routines and commands are found and opened without a mouse", async () => {
   const page = await logInByToken(await newBrowser());
@@ -53,6 +53,20 @@ test("pages, jobs, routines and commands are found and opened without a mouse", 
   await page.getByRole("option", { name }).waitFor();
   await page.keyboard.press("Enter");
   await page.waitForURL(`${base}/routines/${routine.id ?? routine.routine.id}`);
+
+  await api(page, "PUT", "/api/memory?path=palette%2Fwanted.md", { content: "a document about hedgehogs" });
+  await page.keyboard.press("Control+k");
+  await field(page).waitFor();
+  await page.keyboard.type("hedgehogs");
+  await page.getByRole("option", { name: "palette/wanted.md" }).waitFor();
+  await page.keyboard.press("Enter");
+  await page.waitForURL(`${base}/memory/palette/wanted.md`);
+  await page.keyboard.press("Control+k");
+  await field(page).waitFor();
+  await page.keyboard.type("schedule");
+  await page.getByRole("option", { name: "Schedule" }).waitFor();
+  await page.keyboard.press("Enter");
+  await heading(page, "Schedule");
 
   // Nothing is found, and the focus goes back where it was.
   await page.goto(`${base}/jobs`);

@@ -60,7 +60,9 @@ test("logging out in one tab tells the others", async () => {
   await second.getByText("live", { exact: true }).waitFor();
   await first.getByRole("button", { name: "Log out" }).click();
   await heading(second, "Log in");
+  await second.getByText("You logged out in another tab.").waitFor();
   await heading(first, "Log in");
+  assert.equal(await first.getByText("You logged out in another tab.").count(), 0);
   assert.deepEqual(await context.cookies(), []);
   await second.reload();
   await heading(second, "Log in");

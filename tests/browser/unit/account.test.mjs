@@ -79,7 +79,7 @@ test("no cell of a CSV file is run as a formula", async () => {
 test("the URL names what is shown, and what it names wrongly is the default", async () => {
   const { viewOf } = await load("pages/usage");
   const view = (text) => viewOf(new URLSearchParams(text));
-  assert.deepEqual(view(""), { by: "day", range: 30, measure: "cost", user: "", isTable: false });
+  assert.deepEqual(view(""), { by: "day", range: 30, measure: null, user: "", isTable: false });
   assert.deepEqual(view("by=routine&range=7&values=calls&as=table&user=ada"), { by: "routine", range: 7, measure: "calls", user: "ada", isTable: true });
   assert.deepEqual(view("by=x&range=31&values=y&as=z"), view(""));
 });

@@ -80,6 +80,9 @@ test("triggers, times and reasons have words", async () => {
   const { interval, localTime, short, triggerWords, whyOf } = await load("routine/words");
   assert.deepEqual([90, 600, 7_200, 86_400].map(interval), ["90 s", "10 min", "2 h", "1 d"]);
   assert.equal(triggerWords({ type: "every", every_seconds: 600 }), "every 10 min");
+  const cron = (schedule) => triggerWords({ type: "cron", schedule });
+  assert.deepEqual(["30 7 * * *", "0 9 * * MON-FRI", "5 18 * * 0,3-7"].map(cron), ["every day at 07:30", "Mon-Fri at 09:00", "Sun, Wed-Sun at 18:05"]);
+  for (const other of ["*/5 * * * *", "0 9 1 * *", "0 9,17 * * *", "0 9 * 6 *", "0 9 * * 5L", "0 9 * * MON#2", "0 0 9 * * *"]) assert.equal(cron(other), `cron ${other}`);
   assert.equal(triggerWords({ type: "event", pattern: "(?i)refund", channel: "support" }), "event support /(?i)refund/");
   assert.equal(triggerWords(undefined), "undefined");
   assert.deepEqual(localTime("2026-12-03T08:30:00+01:00"), { text: "Thu 3 Dec, 08:30", offset: "+01:00" });

@@ -193,6 +193,7 @@ fn calls() {
         ("io_setup", 206, [1, 0, 0, 0]),
         ("mq_open", 240, [0, 0, 0, 0]),
         ("shmget", 29, [0, 4096, 0o1600, 0]),
+        ("shmget-too-large", 29, [0, 16 * 1_048_576 + 1, 0o1600, 0]),
         ("semget", 64, [0, 1, 0o1600, 0]),
         ("msgget", 68, [0, 0o1600, 0, 0]),
         ("memfd_secret", 447, [0, 0, 0, 0]),
@@ -228,7 +229,15 @@ fn calls() {
         println!("socket {name} {}", answer(unsafe { syscall(41, family, kind, protocol) }));
     }
     println!("buffer-kept {}", keeps_its_buffer());
+    println!("shared-memory {}", shared_memory());
+    println!("socket netlink-audit {}", answer(unsafe { syscall(41, 16_i64, 3_i64, 9_i64) }));
     println!("socket netlink-netfilter {}", answer(unsafe { syscall(41, 16_i64, 3_i64, 12_i64) }));
+}
+
+/// How many segments of 16 MiB there is room for, beside the one of 4 KiB.
+#[cfg(target_arch = "x86_64")]
+fn shared_memory() -> usize {
+    (0..40).take_while(|_| unsafe { syscall(29, 0_i64, 16_i64 * 1_048_576, 0o1600_i64) } >= 0).count()
 }
 
 /// Whether setting a buffer size of 1 MiB succeeds and changes nothing.

@@ -9,7 +9,7 @@ import { who } from "../session.js";
 import { isOwnThread, putThread, threadOf, threads, wantThread } from "../store.js";
 import { T } from "../texts.js";
 import { CopyAs, Heading, Icon, Problem, Text, html, useDoing, useIntent } from "../ui.js";
-import { Thread } from "./chat/thread.js";
+import { Thread, focusMessage } from "./chat/thread.js";
 import { MAIN } from "./chat/use_thread.js";
 
 // --- the threads of the user with their states, and the button for another one
@@ -39,6 +39,7 @@ function NewThread({ name }) {
     const { thread_id: id } = await send((intent) => post("/api/chat/send", { body: { content: "/new", thread_id: name }, intent }));
     wantThread(id);
     go(`/chat/${id}`);
+    focusMessage();
   });
   return html`
     <p class="line"><button type="button" disabled=${isBusy} onClick=${begin}>${T.chat.new}</button></p>

@@ -7,7 +7,7 @@ import { readSince } from "../live.js";
 import { Added, Tabs } from "../parts.js";
 import { place } from "../router.js";
 import { generation, who } from "../session.js";
-import { gates, isUnread, jobs, news, readGates, resyncs, unread, waiting, wantUnread } from "../store.js";
+import { gates, haveGates, isUnread, jobs, news, readGates, resyncs, unread, waiting, wantUnread } from "../store.js";
 import { T } from "../texts.js";
 import { CopyAs, Empty, Heading, Icon, Problem, Text, Time, html, useLoad, usePages } from "../ui.js";
 import { Card, Outcome, bindGateKeys } from "./gate/card.js";
@@ -46,11 +46,13 @@ const Whole = ({ text }) => text.length <= OPEN_CHARS ? html`<p class="text"><${
 function Item({ one, isNew, mark }) {
   const path = subjectOf(one);
   const onOpen = () => isNew && mark?.(one.id);
+  const gate = gates.get(one.gate_id ?? "");
+  const isOver = one.gate_id && haveGates.value && gate?.state !== "pending";
   return html`
     <li class="item">
       <p class="line">${isNew && html`<span class="state in_progress"><${Icon} name="in_progress" />${T.news.unread}</span>`}
         ${path ? html`<a class="open" href=${path} onClick=${onOpen}><${Text}>${one.title}<//></a>` : html`<strong><${Text}>${one.title}<//></strong>`}
-        <span class="note">${T.news.kinds[one.kind] ?? one.kind} · <${Time} at=${one.created_at} /></span>
+        <span class="note">${T.news.kinds[one.kind] ?? one.kind} · <${Time} at=${one.created_at} />${isOver && ` · ${gate ? T.gate.states[gate.state] : T.news.over}`}</span>
         ${isNew && mark && html`<button type="button" class="link" onClick=${() => mark(one.id)}>${T.news.read}<span class="hidden">: <${Text}>${one.title}<//></span></button>`}</p>
       ${!one.gate_id && one.text !== one.title && html`<${Whole} text=${one.text} />`}
     </li>

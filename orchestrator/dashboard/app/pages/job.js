@@ -8,7 +8,7 @@ import { Meter, Tabs, useObject } from "../parts.js";
 import { go, place } from "../router.js";
 import { useSending } from "../sending.js";
 import { generation, who } from "../session.js";
-import { FINISHED, canRestart, jobs, putJob } from "../store.js";
+import { FINISHED, canRestart, endOf, jobs, putJob } from "../store.js";
 import { T } from "../texts.js";
 import { Confirm, Copy, CopyAs, Elapsed, Heading, Id, Problem, State, Text, Time, html, now, useDoing, useIntent, useLoad, useSubject } from "../ui.js";
 import { Activity } from "./job/activity.js";
@@ -99,14 +99,11 @@ async function read(id, signal) {
   return job;
 }
 
-/** When its clock stopped: a job that waits for a person is not finished. @param {Job} job */
-const stoppedAt = (job) => (job.state === "in_progress" ? null : job.finished_at ?? job.last_activity_at ?? null);
-
 /** @param {{ job: Job }} props */
 function Meters({ job }) {
   const { usage, limits } = job;
   const used = usage.input_tokens + usage.output_tokens;
-  const end = stoppedAt(job);
+  const end = endOf(job);
   const seconds = job.started_at ? ((end ? Date.parse(end) : now.value) - Date.parse(job.started_at)) / 1_000 : 0;
   return html`
     <p class="meters">
@@ -184,7 +181,7 @@ function Head({ job }) {
   const isWaiting = job.state === "pending";
   return html`
     <${Heading}><${Text}>${job.title}<//><//>
-    <p class="line"><${State} state=${job.state} /> <${Elapsed} from=${job.started_at} to=${stoppedAt(job)} /> <${Id} id=${job.id} />
+    <p class="line"><${State} state=${job.state} reason=${job.reason} /> <${Elapsed} from=${job.started_at} to=${endOf(job)} /> <${Id} id=${job.id} />
       ${isWaiting && job.held && html`<span class="note">${T.job.held}</span>`}
       ${isWaiting && job.queue_position && html`<span class="note">${T.job.position(job.queue_position)}</span>`}
       ${job.cancel_requested_at && !FINISHED.has(job.state) && html`<span class="note">${T.now.cancelling}</span>`}

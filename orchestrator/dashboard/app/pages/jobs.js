@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get, post } from "../api.js";
 import { bind } from "../keys.js";
 import { readSince } from "../live.js";
-import { Choice, Period, UserAndClear, change, commandOf, filtersOf, useRows } from "../parts.js";
+import { Choice, Period, Typed, UserAndClear, change, commandOf, filtersOf, useRows } from "../parts.js";
 import { place } from "../router.js";
 import { who } from "../session.js";
 import { FINISHED, jobs } from "../store.js";
@@ -65,7 +65,7 @@ function choicesOf(given) {
 
 /** @param {{ given: Record<string, string> }} props */
 function OtherFilters({ given }) {
-  const field = (/** @type {string} */ name, /** @type {string} */ word) => html`<label>${word} <input value=${given[name] ?? ""} spellcheck=${false} onChange=${change(name)} /></label>`;
+  const field = (/** @type {string} */ filter, /** @type {string} */ name) => html`<${Typed} name=${name} filter=${filter} given=${given[filter]} />`;
   return html`
     <details open=${OTHERS.some((name) => given[name])}><summary>${T.jobs.others}</summary>
       <div class="filters">
@@ -84,8 +84,8 @@ function Filters({ given }) {
         <option value="">${T.jobs.any}</option>
         ${choicesOf(given["state"] ?? "").map(([name, word]) => html`<option key=${name} value=${name}>${word}</option>`)}
       </select></label>
-      <label>${T.jobs.label} <input value=${given["label"] ?? ""} placeholder="team:a" spellcheck=${false} onChange=${change("label")} /></label>
-      <label>${T.jobs.text} <input type="search" value=${given["q"] ?? ""} onChange=${change("q")} /></label>
+      <${Typed} name=${T.jobs.label} filter="label" given=${given["label"]} placeholder="team:a" />
+      <${Typed} name=${T.jobs.text} filter="q" given=${given["q"]} />
       <${Period} name=${T.jobs.from} given=${given} />
       <${UserAndClear} given=${given} names=${FILTERS} />
       <${OtherFilters} given=${given} />

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, get, key } from "../api.js";
-import { isLeftOpen, logIn, who } from "../session.js";
+import { isEndedElsewhere, isLeftOpen, logIn, who } from "../session.js";
 import { T } from "../texts.js";
 import { Copy, Heading, Problem, Text, html, useDoing } from "../ui.js";
 
@@ -82,6 +82,7 @@ export default function Login() {
     <p>${T.login.what}</p>
     <p class="note">${T.login.at(location.host, version)}</p>
     ${isLeftOpen.value && html`<p class="banner" role="status">${T.login.notEnded}</p>`}
+    ${isEndedElsewhere.value && html`<p class="banner" role="status">${T.login.endedElsewhere}</p>`}
     ${who.value && html`<p><${Text}>${T.login.already(who.value.user)}<//> <a href="/">${T.login.goOn}</a></p>`}
     <${LoginForm} onDone=${onDone} />
   `;

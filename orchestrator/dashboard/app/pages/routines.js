@@ -5,7 +5,7 @@ import { get } from "../api.js";
 import { isZone, relative, time } from "../format.js";
 import { bindRows } from "../keys.js";
 import { readSince } from "../live.js";
-import { Added, Choice, UserAndClear, change, commandOf, filtersOf, useRows } from "../parts.js";
+import { Added, Choice, Typed, UserAndClear, commandOf, filtersOf, useRows } from "../parts.js";
 import { place } from "../router.js";
 import { generation, who } from "../session.js";
 import { putRoutine, putRun, resyncs, routines, runs } from "../store.js";
@@ -92,7 +92,7 @@ function Filters({ given }) {
     <div class="filters" role="search">
       <${Choice} name=${T.routines.status} filter="status" given=${given["status"]} words=${T.routines.statuses} />
       <${Choice} name=${T.routines.trigger} filter="trigger" given=${given["trigger"]} words=${T.routine.triggers} />
-      <label>${T.jobs.text} <input type="search" value=${given["q"] ?? ""} onChange=${change("q")} /></label>
+      <${Typed} name=${T.jobs.text} filter="q" given=${given["q"]} />
       <${UserAndClear} given=${given} names=${FILTERS} />
     </div>
   `;

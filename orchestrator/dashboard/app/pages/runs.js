@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { cost, tokens } from "../format.js";
 import { readSince } from "../live.js";
-import { Added, Choice, Period, UserAndClear, change, commandOf, useRows } from "../parts.js";
+import { Added, Choice, Period, Typed, UserAndClear, commandOf, useRows } from "../parts.js";
 import { place } from "../router.js";
 import { who } from "../session.js";
 import { putRun, runs } from "../store.js";
@@ -65,7 +65,7 @@ function Filters({ given, name }) {
     <div class="filters" role="search">
       <${Choice} name=${T.routines.status} filter="status" given=${given["status"]} words=${T.runs.statuses} />
       <${Choice} name=${T.routines.trigger} filter="trigger" given=${given["trigger"]} words=${T.routine.triggers} />
-      <label>${T.job.reason} <input type="search" value=${given["reason"] ?? ""} placeholder="overlap" spellcheck=${false} onChange=${change("reason")} /></label>
+      <${Typed} name=${T.job.reason} filter="reason" given=${given["reason"]} placeholder="overlap" />
       <${Period} name=${T.runs.since} given=${given} />
       ${routine && html`<span>${T.runs.routine}: <a href=${`/routines/${routine}`}><bdi dir="auto">${name ?? routine}</bdi></a></span>`}
       <${UserAndClear} given=${given} names=${Object.keys(FILTERS)} />

@@ -4,8 +4,8 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../api.js";
 import { clock } from "../format.js";
 import { bindRows } from "../keys.js";
-import { useNarrow } from "../parts.js";
-import { place, setQuery } from "../router.js";
+import { Typed, useNarrow } from "../parts.js";
+import { place } from "../router.js";
 import { generation, serverNow, who } from "../session.js";
 import { resyncs, routines, runs } from "../store.js";
 import { T } from "../texts.js";
@@ -187,8 +187,7 @@ export default function Schedule() {
     <${Heading}>${title}<//>
     <${RoutineTabs} />
     <${Weeks} week=${week} />
-    ${who.value?.role === "admin" && html`<div class="filters" role="search"><label>${T.jobs.user} <input value=${user ?? ""} spellcheck=${false}
-      onChange=${(/** @type {any} */ { target }) => setQuery({ user: target.value.trim() || null })} /></label></div>`}
+    ${who.value?.role === "admin" && html`<div class="filters" role="search"><${Typed} name=${T.jobs.user} filter="user" given=${user} /></div>`}
     ${status}
     ${value && html`
       <p>${all ? T.schedule.total(all) : T.schedule.none}

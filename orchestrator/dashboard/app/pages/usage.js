@@ -6,7 +6,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { get } from "../api.js";
 import { cost, shortId, tokens } from "../format.js";
 import { bindRows } from "../keys.js";
-import { Tabs } from "../parts.js";
+import { Tabs, Typed, setFilters } from "../parts.js";
 import { place, setQuery } from "../router.js";
 import { generation, serverNow, who } from "../session.js";
 import { jobs, resyncs, wantJob } from "../store.js";
@@ -31,10 +31,10 @@ const DEAREST = 10;
 
 const isAdmin = () => who.value?.role === "admin";
 
-/** What the URL asks for. Others' usage is for admins. @param {URLSearchParams} query @returns {View} */
+/** What the URL asks for; without `measure`, what is shown depends on what was used. Others' usage is for admins. @param {URLSearchParams} query @returns {Omit<View, "measure"> & { measure: Measure | null }} */
 export function viewOf(query) {
   const by = BYS.find((name) => name === query.get("by")) ?? "day";
-  const measure = MEASURES.find((name) => name === query.get("values")) ?? "cost";
+  const measure = MEASURES.find((name) => name === query.get("values")) ?? null;
   const range = RANGES.find((days) => String(days) === query.get("range")) ?? 30;
   return { by, range, measure, user: query.get("user") ?? "", isTable: query.get("as") === "table" };
 }
@@ -64,7 +64,7 @@ export function textOf(sum, measure) {
 
 /** @param {{ view: View }} props */
 function Filters({ view }) {
-  const change = (/** @type {string} */ name) => (/** @type {any} */ event) => setQuery({ [name]: event.target.value.trim() || null, e: null });
+  const change = (/** @type {string} */ name) => (/** @type {any} */ event) => setFilters({ [name]: event.target.value, e: null });
   const query = (/** @type {string} */ by) => {
     const next = new URLSearchParams(place.value.query);
     next.set("by", by);
@@ -79,7 +79,7 @@ function Filters({ view }) {
         ${RANGES.map((days) => html`<option key=${days} value=${String(days)}>${T.usage.ranges(days)}</option>`)}</select></label>
       <label>${T.usage.measure} <select value=${view.measure} onChange=${change("values")}>
         ${MEASURES.map((name) => html`<option key=${name} value=${name}>${T.usage.measures[name]}</option>`)}</select></label>
-      ${isAdmin() && html`<label>${T.usage.user} <input type="search" value=${view.user} spellcheck=${false} onChange=${change("user")} /></label>`}
+      ${isAdmin() && html`<${Typed} name=${T.usage.user} filter="user" given=${view.user} />`}
     </div>
   `;
 }
@@ -143,8 +143,8 @@ function Dearest({ since, user }) {
 }
 
 export default function Usage() {
-  const view = viewOf(place.value.query);
-  const { by, range, user, isTable } = view;
+  const asked = viewOf(place.value.query);
+  const { by, range, user, isTable } = asked;
   const today = new Date(serverNow()).toISOString().slice(0, 10);
   const days = useMemo(() => daysOf(range, Date.parse(today)), [range, today]);
   const since = days[0] ?? today;
@@ -153,6 +153,8 @@ export default function Usage() {
   // What was read for another grouping has no place in this one.
   const sums = value?.of === by ? value : null;
   const sum = sums && totalOf(sums.lines);
+  // Where nothing has a price, bars of costs would be empty.
+  const view = { ...asked, measure: asked.measure ?? (sum?.usd === 0 ? "tokens" : "cost") };
   return html`
     <${Heading}>${title}<//>
     <${Filters} view=${view} />

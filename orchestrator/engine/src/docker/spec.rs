@@ -56,6 +56,10 @@ const MAX_MESSAGE_QUEUE_BYTES: i64 = 0;
 /// Minimum, default and maximum bytes of a TCP socket's buffer in one direction. Small buffers are enough for loopback,
 /// and on cgroup v1 they do not count towards the container's memory limit.
 const TCP_BUFFER_BYTES: &str = "4096 16384 65536";
+/// System V shared memory, which programs such as `PostgreSQL` need at their start: bytes of a segment (16 MiB), pages of
+/// all segments (64 MiB), and segments. What is used of it counts towards the container's memory limit.
+const SYSV_SHARED_MEMORY: [(&str, &str); 3] =
+    [("kernel.shmmax", "16777216"), ("kernel.shmall", "16384"), ("kernel.shmmni", "32")];
 /// Without a name server the engine copies the host's into `resolv.conf`; nothing listens on this one.
 const NAME_SERVER: &str = "127.0.0.1";
 /// No search domain. Without it the engine copies the host's.
@@ -185,7 +189,13 @@ fn common(context: &EngineContext<'_>, image: &str, resources: &Resources) -> Re
         networks: live.networks,
         dns: owned(&[NAME_SERVER]),
         dns_search: owned(&[NO_SEARCH_DOMAIN]),
-        sysctls: pairs(&[("net.ipv4.tcp_rmem", TCP_BUFFER_BYTES), ("net.ipv4.tcp_wmem", TCP_BUFFER_BYTES)]),
+        sysctls: pairs(&[
+            ("net.ipv4.tcp_rmem", TCP_BUFFER_BYTES),
+            ("net.ipv4.tcp_wmem", TCP_BUFFER_BYTES),
+            SYSV_SHARED_MEMORY[0],
+            SYSV_SHARED_MEMORY[1],
+            SYSV_SHARED_MEMORY[2],
+        ]),
         privileged: false,
         readonly_rootfs: true,
         cap_drop: owned(&["ALL"]),

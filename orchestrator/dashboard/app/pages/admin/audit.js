@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get } from "../../api.js";
-import { Period, Table, UserAndClear, change, commandOf, filtersOf } from "../../parts.js";
+import { Period, Table, Typed, UserAndClear, commandOf, filtersOf } from "../../parts.js";
 import { place } from "../../router.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
@@ -24,9 +24,9 @@ async function read(given, cursor, signal) {
 function Filters({ given, actions }) {
   return html`
     <div class="filters" role="search">
-      <label>${T.audit.action} <input value=${given["action"] ?? ""} list="actions" placeholder="job.cancel" spellcheck=${false} onChange=${change("action")} /></label>
+      <${Typed} name=${T.audit.action} filter="action" given=${given["action"]} list="actions" placeholder="job.cancel" />
       <datalist id="actions">${actions.map((name) => html`<option key=${name} value=${name}></option>`)}</datalist>
-      <label>${T.audit.job} <input value=${given["job"] ?? ""} spellcheck=${false} onChange=${change("job")} /></label>
+      <${Typed} name=${T.audit.job} filter="job" given=${given["job"]} />
       <${Period} name=${T.audit.at} given=${given} />
       <${UserAndClear} given=${given} names=${FILTERS} />
     </div>

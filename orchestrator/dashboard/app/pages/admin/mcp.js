@@ -5,8 +5,8 @@ import { get, onProblem, post } from "../../api.js";
 import { ConfirmButton } from "../../parts.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
-import { Copy, CopyAs, Empty, Icon, Problem, Text, Time, announce, html, useDoing, useLoad } from "../../ui.js";
-import { Code, marked } from "../../diff.js";
+import { Copy, CopyAs, Empty, Icon, Problem, Text, Time, announce, html, marked, useDoing, useLoad } from "../../ui.js";
+import { Code } from "../../diff.js";
 
 // --- two texts line by line: what was removed, what was added, what stayed. Pure
 
@@ -82,7 +82,7 @@ function ToolItem({ server, tool, again }) {
   const [icon, color] = LOOKS[tool.status] ?? LOOKS.refused;
   return html`
     <li class="item">
-      <p class="line"><strong><${Text}>${marked(tool.name)}<//></strong> <span class="state ${color}"><${Icon} name=${icon} />${T.mcp.statuses[tool.status] ?? tool.status}</span>
+      <p class="line"><strong><${Text}>${tool.name}<//></strong> <span class="state ${color}"><${Icon} name=${icon} />${T.mcp.statuses[tool.status] ?? tool.status}</span>
         ${tool.reason && html`<span class="note"><${Text}>${tool.reason}<//></span>`}</p>
       <p class="note line">${tool.first_seen_at && html`<span>${T.mcp.seen} <${Time} at=${tool.first_seen_at} /></span>`}
         ${tool.approved_at && html`<span>${T.mcp.approved} <${Time} at=${tool.approved_at} /> ${tool.approved_by && html`${T.mcp.by} <${Text}>${tool.approved_by}<//>`}</span>`}

@@ -84,13 +84,16 @@ const cardsOf = (gates) => gates.map((gate) => html`<${Card} key=${gate.id} gate
 
 /** A row with its gates. The same nodes are not drawn again. @param {{ row: Row, parked: Gate[] }} props */
 const Item = ({ row, parked }) => useMemo(() => html`
-  <li data-key=${row.key} class="entry ${row.entry.role}"><${EntryBody} row=${row} />${cardsOf(parked)}</li>`, [row, ...parked]);
+  <li data-key=${row.key} class="entry ${row.entry.role}"><${EntryBody} row=${row} isDenied=${parked.some(({ state }) => state === "denied")} />${cardsOf(parked)}</li>`, [row, ...parked]);
 
 /** The entries, of which only the changed ones are drawn again. @param {{ rows: Row[], places: Map<string | null, Gate[]> }} props */
 const Entries = ({ rows, places }) => html`
   <ul>${rows.map((row) => html`<${Item} key=${row.key} row=${row} parked=${places.get(row.key) ?? []} />`)}</ul>
   ${cardsOf(places.get(null) ?? [])}
 `;
+
+/** The focus goes to the message of the thread that is shown next. */
+export const focusMessage = () => void setTimeout(() => document.getElementById("message")?.focus());
 
 /** `waiting`: the call that a word answers. @param {{ name: string, id: string | null, waiting: Gate | null, isActive: boolean, queued: number, onSent: () => void }} props */
 function Composer({ name, id, waiting, isActive, queued, onSent }) {
@@ -105,8 +108,7 @@ function Composer({ name, id, waiting, isActive, queued, onSent }) {
     // The command /new begins another thread.
     if (id === null || sent === id) return;
     go(`/chat/${sent}`);
-    // The field is another one then.
-    setTimeout(() => document.getElementById("message")?.focus());
+    focusMessage();
   });
   const stop = () => {
     setFailure(null);

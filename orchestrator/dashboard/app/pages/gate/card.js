@@ -12,7 +12,6 @@ import { who } from "../../session.js";
 import { gates, putGate, readGate, threads, wantThread } from "../../store.js";
 import { T } from "../../texts.js";
 import { Confirm, Copy, Failed, Icon, Loading, Text, Time, announce, html, now, useDoing, useLoad } from "../../ui.js";
-import { marked } from "../../diff.js";
 
 // --- what can be decided about a gate, and when. Pure
 
@@ -126,8 +125,8 @@ function useParameters({ id, isCut, parameters }) {
 const Parameters = ({ parameters }) => html`
   <dl class="parameters">
     ${partsOf(parameters).map(({ name, text }) => html`
-      <div key=${name}>${name && html`<dt><${Text}>${marked(name)}<//></dt>`}
-        <dd><pre tabindex="0" role="group" aria-label=${name || T.gate.parameters}><${Text}>${marked(text)}<//></pre></dd></div>`)}
+      <div key=${name}>${name && html`<dt><${Text}>${name}<//></dt>`}
+        <dd><pre tabindex="0" role="group" aria-label=${name || T.gate.parameters}><${Text}>${text}<//></pre></dd></div>`)}
   </dl>
 `;
 
@@ -238,7 +237,7 @@ export function Card({ gate, level = 2 }) {
     <article class=${gate.state === "pending" ? "gate" : "gate resolved"} tabindex="-1" ref=${card} aria-label=${`${T.gate.title}: ${gate.tool}`}>
       <${`h${level}`}><${Icon} name=${ICONS[gate.state]} /><a class="open" href=${`/inbox/gates/${gate.id}`}><${Text}>${gate.tool}<//></a><//>
       <${Asked} gate=${gate} />
-      ${gate.reasoning && html`<blockquote><${Text}>${marked(gate.reasoning)}<//></blockquote>`}
+      ${gate.reasoning && html`<blockquote><${Text}>${gate.reasoning}<//></blockquote>`}
       ${unread && html`<${Failed} error=${unread} again=${again} />`}
       ${isKnown ? html`<${Parameters} parameters=${parameters} />` : !unread && html`<${Loading} />`}
       <p class="note line"><span>${T.gate.digest} <code title=${gate.parameters_digest}>${gate.parameters_digest.slice(0, DIGEST_CHARS)}…</code></span>

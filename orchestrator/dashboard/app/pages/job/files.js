@@ -3,7 +3,8 @@
 import { useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, address, get, isRefused, key } from "../../api.js";
 import { bytes } from "../../format.js";
-import { place, setQuery } from "../../router.js";
+import { Typed } from "../../parts.js";
+import { place } from "../../router.js";
 import { generation, who } from "../../session.js";
 import { FINISHED } from "../../store.js";
 import { T } from "../../texts.js";
@@ -97,12 +98,6 @@ function Upload({ id, path, onEnd }) {
   `;
 }
 
-/** @param {{ find: string }} props */
-function Find({ find }) {
-  const onChange = (/** @type {any} */ event) => setQuery({ find: event.target.value.trim() || null });
-  return html`<div class="filters" role="search"><label>${T.files.find} <input type="search" maxlength="255" value=${find} onChange=${onChange} /></label></div>`;
-}
-
 /** @param {{ job: import("../../api.js").schemas["Job"] }} props */
 export function Files({ job }) {
   const { id } = job;
@@ -119,7 +114,7 @@ export function Files({ job }) {
     <div class="line"><nav aria-label=${T.files.path}><a href=${`/jobs/${id}/files`}>${T.files.root}</a>
       ${parts.slice(0, isDirectory ? parts.length : -1).map((part, index) => html` / <a key=${index} href=${`/jobs/${id}/files/${encodePath(parts.slice(0, index + 1).join("/"))}/`}><${Text}>${part}<//></a>`)}</nav>
       <a href=${address("/api/jobs/{id}/archive", { path: { id } })} download>${T.files.archive}</a></div>
-    ${isDirectory && html`<${Find} find=${find} />`}
+    ${isDirectory && html`<div class="filters" role="search"><${Typed} name=${T.files.find} filter="find" given=${find} maxlength="255" /></div>`}
     ${canUpload && html`<${Upload} key=${directory} id=${id} path=${directory} onEnd=${() => setUploads(uploads + 1)} />`}
     ${isDirectory ? html`<${Directory} key=${path} id=${id} path=${directory} find=${find} uploads=${uploads} changed=${changed} />`
       : html`<${File} key=${path} id=${id} path=${path} isChanged=${changed.has(path)} />`}

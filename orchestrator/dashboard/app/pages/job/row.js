@@ -2,6 +2,7 @@
 
 import { cost, tokens } from "../../format.js";
 import { who } from "../../session.js";
+import { endOf } from "../../store.js";
 import { T } from "../../texts.js";
 import { Elapsed, Id, State, Text, Time, html } from "../../ui.js";
 
@@ -18,9 +19,6 @@ function Reason({ job }) {
   return why && html`<span class="note reason"><${Text}>${why}<//></span>`;
 }
 
-/** When its work ended; a job that waits for a person is not finished. @param {Job} job */
-const endOf = (job) => (job.state === "in_progress" ? null : job.finished_at ?? job.last_activity_at);
-
 /** @param {{ job: Job, isSelected?: boolean, onSelect?: ((id: string, isOn: boolean) => void) | null }} props */
 export function JobRow({ job, isSelected = false, onSelect = null }) {
   const { usage } = job;
@@ -29,7 +27,7 @@ export function JobRow({ job, isSelected = false, onSelect = null }) {
   return html`
     <div class="row ${onSelect ? "selectable" : ""}">
       ${onSelect && html`<label class="check"><span class="hidden">${T.jobs.select} <${Text}>${name}<//></span><input type="checkbox" checked=${isSelected} onChange=${onChange} /></label>`}
-      <${State} state=${job.state} />
+      <${State} state=${job.state} reason=${job.reason} />
       <span class="title">
         <a class="open" href=${`/jobs/${job.id}`}><${Text}>${name}<//></a>
         ${who.value?.role === "admin" && html` <span class="note"><${Text}>${job.user_id}<//></span>`}

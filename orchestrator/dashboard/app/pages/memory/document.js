@@ -8,7 +8,6 @@ import { go, place } from "../../router.js";
 import { drafts, generation } from "../../session.js";
 import { T } from "../../texts.js";
 import { Copy, Empty, Failed, Loading, Problem, Text, Time, announce, html, useDoing, useLoad, useSubject } from "../../ui.js";
-import { marked } from "../../diff.js";
 import { Edit, draftOf, readDocument, writeDocument } from "./edit.js";
 import { urlOf } from "./tree.js";
 
@@ -54,7 +53,7 @@ function Source({ content }) {
   if (content === "") return html`<${Empty}><p>${T.memory.empty}</p><//>`;
   const isCut = !isWhole && content.length > MAX_CHARS;
   return html`
-    <pre class="source-text" tabindex="0" role="group" aria-label=${T.memory.content}><${Text}>${marked(isCut ? content.slice(0, MAX_CHARS) : content)}<//></pre>
+    <pre class="source-text" tabindex="0" role="group" aria-label=${T.memory.content}><${Text}>${isCut ? content.slice(0, MAX_CHARS) : content}<//></pre>
     ${isCut && html`<p><button type="button" onClick=${() => setIsWhole(true)}>${T.memory.whole(content.length)}</button></p>`}
   `;
 }
@@ -123,7 +122,7 @@ export function Document({ path, canWrite, onChange }) {
   const show = SHOWS.find((name) => name === given && (canWrite || name !== "edit")) ?? "text";
   const document = value?.document;
   return html`
-    <h2 tabindex="-1"><code><${Text}>${marked(path)}<//></code> <${Copy} text=${path} name=${path} /></h2>
+    <h2 tabindex="-1"><code><${Text}>${path}<//></code> <${Copy} text=${path} name=${path} /></h2>
     ${status}
     ${value && !document && html`<${Empty}><p><${Text}>${T.memory.missing(path)}<//></p>
       ${canWrite && html`<p><a href=${`/memory?${new URLSearchParams({ show: "new", path })}`}>${T.memory.create}</a></p>`}<//>`}

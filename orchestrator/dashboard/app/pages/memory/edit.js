@@ -8,7 +8,6 @@ import { go, place } from "../../router.js";
 import { drafts } from "../../session.js";
 import { T } from "../../texts.js";
 import { Text, announce, html, useDoing } from "../../ui.js";
-import { marked } from "../../diff.js";
 import { urlOf } from "./tree.js";
 
 // --- writes of documents, and the drafts of them
@@ -104,7 +103,7 @@ export const draftOf = (path) => `memory.${path}`;
 /** @param {{ stored: MemoryDocument }} props */
 const Stored = ({ stored }) => html`
   <div><h3>${T.memory.stored(stored.version)}</h3>
-    <pre class="stored" tabindex="0" role="group" aria-label=${T.memory.stored(stored.version)}><${Text}>${marked(stored.content)}<//></pre></div>
+    <pre class="stored" tabindex="0" role="group" aria-label=${T.memory.stored(stored.version)}><${Text}>${stored.content}<//></pre></div>
 `;
 
 /** What is sent, and what the server says. @param {string} path @param {MemoryDocument} document @param {ReturnType<typeof useDraft<Editing>>} form @param {() => void} onChange */

@@ -2,12 +2,13 @@
 
 import { get } from "../../api.js";
 import { bytes } from "../../format.js";
-import { place, setQuery } from "../../router.js";
+import { Typed, setFilters } from "../../parts.js";
+import { place } from "../../router.js";
 import { generation, who } from "../../session.js";
 import { resyncs } from "../../store.js";
 import { T } from "../../texts.js";
 import { Empty, Text, Time, html, useLoad, usePages } from "../../ui.js";
-import { encodePath, marked } from "../../diff.js";
+import { encodePath } from "../../diff.js";
 
 // --- addresses of documents, and their paths as a tree. Pure
 
@@ -61,7 +62,7 @@ async function read(cursor, signal) {
 /** @param {{ directory: Directory, name: string, current: string, isOpen: boolean }} props @returns {any} */
 const Branch = ({ directory, name, current, isOpen }) => html`
   <details open=${isOpen || current.startsWith(directory.path)}>
-    <summary><${Text}>${marked(name)}<//>/ <span class="note">${countOf(directory)}</span></summary>
+    <summary><${Text}>${name}<//>/ <span class="note">${countOf(directory)}</span></summary>
     <${Level} directory=${directory} current=${current} isOpen=${isOpen} />
   </details>
 `;
@@ -71,7 +72,7 @@ const Level = ({ directory, current, isOpen }) => html`
   <ul>
     ${[...directory.directories].map(([name, one]) => html`<li key=${one.path}><${Branch} directory=${one} name=${name} current=${current} isOpen=${isOpen} /></li>`)}
     ${directory.entries.map(({ path, bytes: size, updated_at: at }) => html`
-      <li key=${path} class="leaf"><a class="open" href=${urlOf(path)} aria-current=${path === current ? "page" : undefined}><${Text}>${marked(nameOf(path))}<//></a>
+      <li key=${path} class="leaf"><a class="open" href=${urlOf(path)} aria-current=${path === current ? "page" : undefined}><${Text}>${nameOf(path)}<//></a>
         <span class="note">${bytes(size)} · <${Time} at=${at} /></span></li>`)}
   </ul>
 `;
@@ -96,8 +97,8 @@ function Results({ q, current, changes }) {
     ${status}
     ${value?.items.length === 0 && html`<${Empty}><p>${T.memory.noResults}</p><//>`}
     <ul>${value?.items.map(({ path, snippet }) => html`
-      <li key=${path} class="leaf"><a class="open" href=${urlOf(path, { q })} aria-current=${path === current ? "page" : undefined}><${Text}>${marked(path)}<//></a>
-        <span class="note clamped"><${Text}>${marked(snippet)}<//></span></li>`)}</ul>
+      <li key=${path} class="leaf"><a class="open" href=${urlOf(path, { q })} aria-current=${path === current ? "page" : undefined}><${Text}>${path}<//></a>
+        <span class="note clamped"><${Text}>${snippet}<//></span></li>`)}</ul>
   `;
 }
 
@@ -106,8 +107,8 @@ export function Tree({ current, changes }) {
   const q = place.value.query.get("q") ?? "";
   return html`
     <section class="tree" aria-label=${T.memory.documents}>
-      <label class="search">${T.memory.search} <input type="search" value=${q} onChange=${(/** @type {any} */ event) => setQuery({ q: event.target.value.trim() || null })} /></label>
-      ${q ? html`<p><button type="button" class="link" onClick=${() => setQuery({ q: null })}>${T.memory.all}</button></p><${Results} q=${q} current=${current} changes=${changes} />`
+      <${Typed} name=${T.memory.search} filter="q" given=${q} look="search" />
+      ${q ? html`<p><button type="button" class="link" onClick=${() => setFilters({ q: null })}>${T.memory.all}</button></p><${Results} q=${q} current=${current} changes=${changes} />`
         : html`<${All} current=${current} changes=${changes} />`}
     </section>
   `;

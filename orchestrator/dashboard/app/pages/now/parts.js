@@ -17,6 +17,7 @@ import { Icon, Loading, Problem, State, Text, Time, html, now, useDoing, useInte
 /** Rows of each list. */
 const MOST = 5;
 const FAILED_LIMIT = 20;
+const NEXT_LIMIT = 50;
 const DAY_MS = 86_400_000;
 /** A firing that is due is in no list of the next ones so soon. */
 const DUE_MS = 2_000;
@@ -109,7 +110,7 @@ function JobLine({ id, children }) {
   const why = [job.reason, job.message].filter(Boolean).join(": ");
   return html`
     <li class="item brief">
-      <span class="clamped"><span><${State} state=${job.state} /> <a class="open" href=${`/jobs/${id}`}><${Text}>${job.title || job.prompt_preview}<//></a></span></span>
+      <span class="clamped"><span><${State} state=${job.state} reason=${job.reason} /> <a class="open" href=${`/jobs/${id}`}><${Text}>${job.title || job.prompt_preview}<//></a></span></span>
       <span>${children}</span>
       <span class="note clamped"><span><${Time} at=${job.finished_at ?? job.last_activity_at ?? job.created_at} />${who.value?.role === "admin" && html` · <${Text}>${job.user_id}<//>`}
         ${why && html` · <${Text}>${why}<//>`}</span></span></li>
@@ -179,11 +180,12 @@ export function FailedJobs() {
 
 // --- what fires next
 
-/** The next firings. They are read again when one is due, unless the list is being used. */
+/** The next firing of each routine, of those that fire next. They are read again when one is due, unless the list is being used. */
 export function Next() {
-  const { value, again, status } = useLoad((signal) => get("/api/routines/upcoming", { query: { limit: MOST }, signal }), [generation.value, resyncs.value]);
+  const { value, again, status } = useLoad((signal) => get("/api/routines/upcoming", { query: { limit: NEXT_LIMIT }, signal }), [generation.value, resyncs.value]);
   const list = useRef(/** @type {HTMLUListElement | null} */ (null));
   const first = value?.items[0];
+  const shown = value?.items.filter((one, index, all) => all.findIndex(({ routine_id: id }) => id === one.routine_id) === index).slice(0, MOST) ?? [];
   const due = first && Date.parse(first.utc) + DUE_MS < now.value ? Math.floor(now.value / DUE_TRY_MS) : 0;
   useEffect(() => {
     if (due && !list.current?.matches(":hover, :focus-within")) again();
@@ -191,10 +193,10 @@ export function Next() {
   return html`
     <${Section} name=${T.now.next}>
       ${status}
-      ${value && value.items.length === 0 && html`<p class="note">${T.now.noneNext}</p>`}
-      ${value && value.items.length > 0 && html`
-        <ul class="rows" ref=${list}>${value.items.map((one, index) => html`
-          <li key=${index} class="item line"><a class="open" href=${`/routines/${one.routine_id}`}><span class="clamped"><${Text}>${one.routine_name}<//></span></a>
+      ${value && !first && html`<p class="note">${T.now.noneNext}</p>`}
+      ${first && html`
+        <ul class="rows" ref=${list}>${shown.map((one) => html`
+          <li key=${one.routine_id} class="item line"><a class="open" href=${`/routines/${one.routine_id}`}><span class="clamped"><${Text}>${one.routine_name}<//></span></a>
             <span class="note"><${Time} at=${one.utc} /> · ${who.value?.role === "admin" && html`<${Text}>${one.user_id}<//> · `}${relative(Date.parse(one.utc), now.value)}</span></li>`)}</ul>`}
     <//>
   `;

@@ -87,11 +87,11 @@ const ROUTINES = {
 export const iconOf = (status) => RUNS[status][0];
 
 /** @param {{ status: RunStatus }} props */
-export const RunState = ({ status }) => html`<span class="state ${RUNS[status]?.[1]}" title=${T.runs.meanings[status]}><${Icon} name=${RUNS[status]?.[0]} />${T.runs.statuses[status] ?? status}</span>`;
+export const RunState = ({ status }) => html`<span class="state ${RUNS[status]?.[1]}"><${Icon} name=${RUNS[status]?.[0]} />${T.runs.statuses[status] ?? status}</span>`;
 
 /** @param {{ status: RoutineStatus }} props */
 export const RoutineState = ({ status }) => html`
-  <span class="state ${ROUTINES[status]?.[1]}" title=${T.routines.meanings[status]}><${Icon} name=${ROUTINES[status]?.[0]} />${T.routines.statuses[status] ?? status}</span>`;
+  <span class="state ${ROUTINES[status]?.[1]}"><${Icon} name=${ROUTINES[status]?.[0]} />${T.routines.statuses[status] ?? status}</span>`;
 
 const UNITS = /** @type {const} */ ([[86_400, "d"], [3_600, "h"], [60, "min"]]);
 
@@ -101,11 +101,22 @@ export function interval(seconds) {
   return `${seconds / size} ${unit}`;
 }
 
-/** What fires a routine. A calendar is not put into words here: the server's times say what it means. @param {any} trigger */
+/** One time of a day, each day or on days of the week. */
+const DAILY = /^(\d{1,2}) (\d{1,2}) \* \* (\*|(?:[0-7]|[a-z]{3})(?:[,-](?:[0-7]|[a-z]{3}))*)$/i;
+
+/** `every day at 07:30`, `Mon-Fri at 09:00`; other calendars are as they were written: the server's times say what they mean. @param {string} schedule */
+export function calendarWords(schedule) {
+  const [, minute = "", hour = "", days = ""] = DAILY.exec(schedule) ?? [];
+  if (!days) return `${T.routine.triggers.cron} ${schedule}`;
+  const name = (/** @type {string} */ day) => DAYS[Number(day) % 7] ?? `${day[0]?.toUpperCase()}${day.slice(1).toLowerCase()}`;
+  return `${days === "*" ? T.routine.daily : days.replace(/\w+/g, name).replaceAll(",", ", ")} ${T.routine.atTime(hour, minute)}`;
+}
+
+/** What fires a routine. @param {any} trigger */
 export function triggerWords(trigger) {
   const words = T.routine.triggers;
   switch (trigger?.type) {
-    case "cron": return `${words.cron} ${trigger.schedule}`;
+    case "cron": return calendarWords(trigger.schedule);
     case "at": return `${words.at} ${trigger.at}`;
     case "every": return `${words.every} ${interval(trigger.every_seconds)}`;
     case "event": return [words.event, trigger.channel, `/${trigger.pattern}/`].filter(Boolean).join(" ");

@@ -4,7 +4,6 @@ import { get, ignoreProblem, remove } from "../../api.js";
 import { generation, logOut } from "../../session.js";
 import { T } from "../../texts.js";
 import { Empty, Icon, Problem, Text, Time, html, useDoing, useLoad } from "../../ui.js";
-import { marked } from "../../diff.js";
 import { ConfirmButton } from "../../parts.js";
 
 // --- a browser's `User-Agent` in short words. Pure
@@ -34,7 +33,7 @@ function Row({ session: { id, agent, address, created_at: created, last_used_at:
   const end = () => (current ? logOut() : run(() => remove("/api/sessions/{id}", { path: { id } }).catch(ignoreProblem(404)).then(again)));
   return html`
     <li class="item">
-      <p class="line"><strong title=${agent}><${Text}>${marked(name)}<//></strong>
+      <p class="line"><strong title=${agent}><${Text}>${name}<//></strong>
         ${current && html`<span class="state completed"><${Icon} name="completed" />${T.settings.sessions.current}</span>`}
         ${canWrite && html`<${ConfirmButton} name=${T.settings.sessions.end} title=${T.settings.sessions.endQuestion(current ? T.settings.sessions.current : name)}
           note=${current ? T.settings.sessions.endCurrent : T.settings.sessions.endNote} onYes=${end}><span class="hidden"> <${Text}>${name}<//></span><//>`}</p>

@@ -7,7 +7,6 @@ import { place, setQuery } from "../../router.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
 import { Empty, Problem, Text, announce, html, useDoing, useLoad } from "../../ui.js";
-import { marked } from "../../diff.js";
 
 /** @typedef {import("../../api.js").schemas["ToolSummary"]} Tool */
 /** @typedef {Tool["permission"]} Permission */
@@ -50,9 +49,9 @@ function Row({ tool, canWrite, onChange }) {
   return html`
     <li class="tool">
       <details onToggle=${(/** @type {any} */ event) => setIsOpen(event.currentTarget.open)}>
-        <summary><code><${Text}>${marked(tool.name)}<//></code> <span class="note"><${Text}>${source}<//> · ${T.settings.tools.requirements[tool.requirement]}</span></summary>
-        ${isOpen && html`<p class="text"><${Text}>${marked(tool.description)}<//></p>
-          <pre tabindex="0" role="group" aria-label=${`${T.settings.tools.parameters} ${tool.name}`}><${Text}>${marked(JSON.stringify(tool.parameters, null, 2))}<//></pre>`}
+        <summary><code><${Text}>${tool.name}<//></code> <span class="note"><${Text}>${source}<//> · ${T.settings.tools.requirements[tool.requirement]}</span></summary>
+        ${isOpen && html`<p class="text"><${Text}>${tool.description}<//></p>
+          <pre tabindex="0" role="group" aria-label=${`${T.settings.tools.parameters} ${tool.name}`}><${Text}>${JSON.stringify(tool.parameters, null, 2)}<//></pre>`}
       </details>
       ${canWrite ? html`<${Choice} tool=${tool} onChange=${onChange} />` : html`<span>${T.settings.tools.permissions[tool.permission]}</span>`}
     </li>

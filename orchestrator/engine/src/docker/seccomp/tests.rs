@@ -18,7 +18,8 @@ fn socket(rule: &Value) -> [Option<u64>; 3] {
 }
 
 fn sockets(profile: &str) -> Vec<[Option<u64>; 3]> {
-    rules(profile).iter().filter(|rule| rule["names"] == json!(["socket"])).map(socket).collect()
+    let is_allowed = |rule: &&Value| rule["names"] == json!(["socket"]) && rule["action"] == "SCMP_ACT_ALLOW";
+    rules(profile).iter().filter(is_allowed).map(socket).collect()
 }
 
 const UNIX: [Option<u64>; 3] = [Some(1), None, None];

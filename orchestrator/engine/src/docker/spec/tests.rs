@@ -263,7 +263,7 @@ fn names(rule: &Value) -> impl Iterator<Item = &str> {
 #[case::handles(&["open_by_handle_at", "name_to_handle_at", "fanotify_init"])]
 #[case::aio(&["io_setup", "io_submit", "io_getevents", "io_pgetevents", "io_cancel", "io_destroy"])]
 #[case::message_queues(&["mq_open", "mq_unlink", "mq_timedsend", "mq_timedreceive", "mq_notify", "mq_getsetattr"])]
-#[case::system_v_ipc(&["shmget", "shmat", "shmctl", "shmdt", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl"])]
+#[case::system_v_ipc(&["semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl"])]
 #[case::memory(&["memfd_secret", "pkey_alloc", "pkey_free", "pkey_mprotect", "get_mempolicy", "process_mrelease"])]
 #[case::preallocation(&["fallocate"])]
 #[case::multiplexers(&["socketcall", "ipc", "modify_ldt", "vm86"])]
@@ -303,10 +303,11 @@ fn sockets_and_clones_are_allowed_by_their_arguments_only() {
     for rule in rules().iter().filter(|rule| rule["action"] == "SCMP_ACT_ERRNO") {
         refused.extend(names(rule).map(|name| (name.to_owned(), rule["errnoRet"].clone())));
     }
-    let (no_such_call, not_supported) = (38, 95);
+    let (no_such_call, not_supported, no_such_protocol) = (38, 95, 93);
     // Accepted without effect, so that programs which tune their buffers continue.
     let done = 0;
-    let wanted = [("clone3", no_such_call), ("fallocate", not_supported), ("setsockopt", done)];
+    let wanted =
+        [("clone3", no_such_call), ("fallocate", not_supported), ("setsockopt", done), ("socket", no_such_protocol)];
     assert_eq!(refused, BTreeMap::from(wanted.map(|(name, errno)| (name.to_owned(), errno.into()))));
 }
 
