@@ -22,6 +22,9 @@ pub const MIN_SECRET_BYTES: usize = 8;
 /// Maximum size of a secret's value, in bytes.
 pub const MAX_SECRET_BYTES: usize = 64 * 1024;
 
+/// Maximum number of hosts that a secret may be sent to.
+pub const MAX_SECRET_HOSTS: usize = 20;
+
 /// Maximum number of a user's secrets.
 pub const MAX_SECRETS: u32 = 200;
 

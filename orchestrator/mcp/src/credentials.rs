@@ -8,6 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::{error::McpError, server::ConfiguredServer};
 use base::digest::sha256_hex_of_parts;
 use config::McpTransport;
+use egress::Host;
 use secrets::Secrets;
 
 /// The headers of one connection.
@@ -26,7 +27,7 @@ pub(super) async fn credentials(
     user: &str,
     secrets: &Secrets,
 ) -> Result<Credentials, McpError> {
-    let McpTransport::Http { headers, secrets_of, .. } = &server.transport else { return Ok(Credentials::default()) };
+    let McpTransport::Http { url, headers, secrets_of } = &server.transport else { return Ok(Credentials::default()) };
     if headers.is_empty() {
         return Ok(Credentials::default());
     }
@@ -41,15 +42,21 @@ pub(super) async fn credentials(
         );
         unavailable("its secrets cannot be read")
     })?;
+    let host = host_of(url);
     let mut found = Vec::with_capacity(headers.len());
     let mut values_in_use = Vec::with_capacity(headers.len());
     for (name, template) in headers {
-        let secret = values.iter().find(|one| one.name == template.secret).ok_or_else(|| McpError::MissingSecret {
+        let missing = |not_for| McpError::MissingSecret {
             server: server.name.clone(),
             secret: template.secret.clone(),
             owner: owner.to_owned(),
             is_own: owner == user,
-        })?;
+            not_for,
+        };
+        let secret = values.iter().find(|one| one.name == template.secret).ok_or_else(|| missing(None))?;
+        if !secret.is_for(&host) {
+            return Err(missing(Some(host)));
+        }
         let value = format!("{}{}{}", template.prefix, secret.value.expose_secret(), template.suffix);
         found.push((name.clone(), SecretString::from(value)));
         values_in_use.push(StoredSecret { name: &template.secret, value: secret.value.expose_secret() });
@@ -61,4 +68,11 @@ pub(super) async fn credentials(
     let digest = sha256_hex_of_parts(&parts);
     let detector = LeakDetector::new(values_in_use).map_err(|_| unavailable("its secrets are too large"))?;
     Ok(Credentials { headers: found, digest, detector: Some(detector) })
+}
+
+/// The host of a URL of the configuration, as secrets name it.
+fn host_of(url: &str) -> String {
+    let uri = url.parse::<http::Uri>().ok();
+    let host = uri.as_ref().and_then(http::Uri::host).unwrap_or_default();
+    Host::parse(host).map_or_else(|_| host.to_owned(), |host| host.to_string())
 }

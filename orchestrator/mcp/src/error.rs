@@ -29,8 +29,8 @@ pub enum McpError {
         /// Time until the next attempt.
         retry_after: Option<Duration>,
     },
-    /// A header needs a secret that is not stored.
-    #[error("the MCP server {server} needs {}", missing_note(secret, *is_own))]
+    /// A header needs a secret that is not stored, or that is not for the server's host.
+    #[error("the MCP server {server} needs {}", missing_note(secret, not_for.as_deref(), *is_own))]
     MissingSecret {
         server: String,
         secret: String,
@@ -38,6 +38,8 @@ pub enum McpError {
         owner: String,
         /// Whether this is the user who calls. Other users learn neither of the names.
         is_own: bool,
+        /// The server's host, if the secret names other hosts only.
+        not_for: Option<String>,
     },
     /// Its container cannot run.
     #[error("the MCP server {server} cannot run: {cause}")]
@@ -106,8 +108,11 @@ impl McpError {
     /// The message for an admin, who may know whose secret is missing.
     pub(super) fn for_admin(&self) -> String {
         match self {
-            Self::MissingSecret { server, secret, owner, .. } => {
+            Self::MissingSecret { server, secret, owner, not_for: None, .. } => {
                 format!("the MCP server {server} needs the secret {secret} of {owner}, which is not stored")
+            }
+            Self::MissingSecret { server, secret, owner, not_for: Some(host), .. } => {
+                format!("the MCP server {server} needs the secret {secret} of {owner}, which is not for {host}")
             }
             other => other.to_string(),
         }
@@ -137,11 +142,16 @@ impl From<McpError> for ToolError {
     }
 }
 
-fn missing_note(secret: &str, is_own: bool) -> String {
-    if is_own {
-        return format!("the secret {secret}, which is not stored; set it with `gantry secret set {secret}`");
+fn missing_note(secret: &str, not_for: Option<&str>, is_own: bool) -> String {
+    match (is_own, not_for) {
+        (true, None) => format!("the secret {secret}, which is not stored; set it with `gantry secret set {secret}`"),
+        (true, Some(host)) => format!(
+            "the secret {secret}, which is not for {host}; set it again with `gantry secret set {secret} --host {host}`, \
+             and a --host for each other host that it is for"
+        ),
+        (false, None) => "a secret that is not stored; the operator must set it".to_owned(),
+        (false, Some(_)) => "a secret that is not for its host; the operator must set it".to_owned(),
     }
-    "a secret that is not stored; the operator must set it".to_owned()
 }
 
 fn retry_note(retry_after: Option<Duration>) -> String {

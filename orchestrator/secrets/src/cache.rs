@@ -17,6 +17,15 @@ const ENTRY_BYTES: usize = 100;
 pub struct NamedSecret {
     pub name: String,
     pub value: SecretString,
+    /// The hosts that it may be sent to; empty: any host.
+    pub hosts: Vec<String>,
+}
+
+impl NamedSecret {
+    /// Whether it may be sent to a host, which is a name in lower case or an address in its canonical form.
+    pub fn is_for(&self, host: &str) -> bool {
+        self.hosts.is_empty() || self.hosts.iter().any(|one| one == host)
+    }
 }
 
 /// A moment between two changes of any secret.
@@ -78,7 +87,7 @@ impl CachedSecrets {
 }
 
 fn size(owner: &str, values: &[NamedSecret]) -> usize {
-    let of_value = |one: &NamedSecret| ENTRY_BYTES + one.name.len() + one.value.expose_secret().len();
+    let of_value = |one: &NamedSecret| ENTRY_BYTES + one.name.len() + one.value.expose_secret().len() + one.hosts.iter().map(String::len).sum::<usize>();
     ENTRY_BYTES + owner.len() + values.iter().map(of_value).sum::<usize>()
 }
 
@@ -87,7 +96,7 @@ mod tests {
     use super::*;
 
     fn values(value: &str) -> Arc<[NamedSecret]> {
-        [NamedSecret { name: "TOKEN".to_owned(), value: SecretString::from(value) }].into()
+        [NamedSecret { name: "TOKEN".to_owned(), value: SecretString::from(value), hosts: Vec::new() }].into()
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl LeakDetectors {
     /// If it cannot be stored.
     pub async fn store_for_test(&self, owner: &str, value: &str) {
         let entry = store::AuditEntry::by_operator("secret.set", chrono::DateTime::UNIX_EPOCH);
-        self.0.secrets.set(owner, "TOKEN", &secrecy::SecretString::from(value), &entry).await.expect("a secret");
+        self.0.secrets.set(owner, "TOKEN", &secrecy::SecretString::from(value), None, &entry).await.expect("a secret");
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     async fn set(secrets: &Secrets, owner: &str, value: &str) {
-        secrets.set(owner, "TOKEN", &SecretString::from(value), &entry()).await.unwrap();
+        secrets.set(owner, "TOKEN", &SecretString::from(value), None, &entry()).await.unwrap();
     }
 
     async fn shown(detectors: &LeakDetectors, owner: &str) -> String {
@@ -241,7 +241,7 @@ mod tests {
             .map(|_| RoutineSecret::Webhook.name(RoutineId::generate()))
             .collect();
         let audit = entry();
-        let stored = names.iter().map(|name| secrets.set("ada", name, &value, &audit));
+        let stored = names.iter().map(|name| secrets.set("ada", name, &value, None, &audit));
         futures_util::future::try_join_all(stored).await.unwrap();
         assert_eq!(shown(&detectors, "ada").await, "[redacted] and second-value");
         let read = secrets.get("ada", &names[0]).await.unwrap().unwrap();
@@ -293,7 +293,7 @@ mod tests {
         }
         assert_eq!((kept.detectors.len(), kept.secret_bytes), (MAX_KEPT_DETECTORS, 0));
         let changed: Arc<[NamedSecret]> =
-            [NamedSecret { name: "TOKEN".to_owned(), value: SecretString::from("first-value") }].into();
+            [NamedSecret { name: "TOKEN".to_owned(), value: SecretString::from("first-value"), hosts: Vec::new() }].into();
         assert!(kept.get("user 7", &values).is_some());
         assert!(kept.get("user 7", &changed).is_none());
     }

@@ -105,7 +105,7 @@ fn reseal(
     unreadable: UnreadableSecrets,
     secret: &SealedSecret,
 ) -> Resealed {
-    let SealedSecret { owner, name, sealed } = secret;
+    let SealedSecret { owner, name, sealed, .. } = secret;
     let value = present.and_then(|present| present.open(owner, name, sealed).ok());
     match (value.map(|value| next.seal(owner, name, &value)), unreadable) {
         (Some(Ok(sealed)), _) => Resealed::With(sealed),

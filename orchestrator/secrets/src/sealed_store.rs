@@ -51,15 +51,16 @@ impl Secrets {
         Ok(Self { store, key, cache: Arc::default() })
     }
 
-    /// Creates or replaces a secret.
+    /// Creates or replaces a secret. `hosts` are those that it may be sent to: see [`SealedSecret::hosts`].
     pub async fn set(
         &self,
         owner: &str,
         name: &str,
         value: &SecretString,
+        hosts: Option<Vec<String>>,
         entry: &AuditEntry,
     ) -> Result<SecretStored, SecretError> {
-        let secret = self.seal(owner, name, value)?;
+        let secret = SealedSecret { hosts, ..self.seal(owner, name, value)? };
         Ok(self.store.put_secret(secret, entry, self.invalidation(owner)).await?)
     }
 
@@ -92,7 +93,7 @@ impl Secrets {
     /// Seals a value that is stored with something else, such as a routine.
     pub fn seal(&self, owner: &str, name: &str, value: &SecretString) -> Result<SealedSecret, SecretError> {
         let sealed = self.key.seal(owner, name, value)?;
-        Ok(SealedSecret { owner: owner.to_owned(), name: name.to_owned(), sealed })
+        Ok(SealedSecret { owner: owner.to_owned(), name: name.to_owned(), sealed, hosts: None })
     }
 
     /// To be run when a change of the owner's secrets is committed.
@@ -111,7 +112,7 @@ fn open(key: &MasterKey, one: &SealedSecret) -> Option<NamedSecret> {
     if value.is_err() {
         tracing::error!(user = one.owner, secret = one.name, "a stored secret does not open; it must be set again");
     }
-    Some(NamedSecret { name: one.name.clone(), value: value.ok()? })
+    Some(NamedSecret { name: one.name.clone(), value: value.ok()?, hosts: one.hosts.clone().unwrap_or_default() })
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ mod tests {
         let secrets = Secrets::open(store.clone(), &KeySource::DataDir(directory.path().to_owned())).await.unwrap();
         let entry = AuditEntry::by_operator("secret.set", DateTime::UNIX_EPOCH);
         for (owner, name) in [("ada", "B"), ("ada", "A"), ("bob", "C")] {
-            secrets.set(owner, name, &SecretString::from("the value"), &entry).await.unwrap();
+            secrets.set(owner, name, &SecretString::from("the value"), None, &entry).await.unwrap();
         }
         let tool = SecretList(store.clone());
         assert_eq!(tool.spec().approval, ApprovalRequirement::Never);

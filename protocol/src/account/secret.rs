@@ -19,6 +19,10 @@ pub struct SetSecret {
     /// Stores a value that ordinary text contains, too: it is then redacted wherever it occurs.
     #[serde(default)]
     pub force: bool,
+    /// The hosts that it may be sent to, at most 20, each a name or an address without a port: it is used for no other.
+    /// An empty list: any host. Without it a secret keeps its hosts, and a new one has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<String>>,
 }
 
 impl fmt::Debug for SetSecret {
@@ -38,6 +42,10 @@ pub struct SecretSummary {
     pub created_at: DateTime<Utc>,
     /// When its value was last set.
     pub updated_at: DateTime<Utc>,
+    /// The hosts that it may be sent to; empty: any host.
+    #[serde(default)]
+    #[cfg_attr(feature = "sqlx", sqlx(json))]
+    pub hosts: Vec<String>,
 }
 
 /// Whether `name` is a valid name of a secret: 1 to 64 letters, digits and `_.-`, but not `.` or `..`, which no URL can have as
@@ -54,7 +62,7 @@ mod tests {
 
     #[test]
     fn debug_shows_no_value() {
-        let secret = SetSecret { name: "TOKEN".to_owned(), value: "hunter22".to_owned(), force: false };
+        let secret = SetSecret { name: "TOKEN".to_owned(), value: "hunter22".to_owned(), force: false, hosts: None };
         let shown = format!("{secret:?}");
         assert!(shown.contains("TOKEN") && !shown.contains("hunter"), "{shown}");
     }

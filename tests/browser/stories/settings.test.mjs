@@ -113,8 +113,13 @@ test("a secret is set, and its value is nowhere afterwards", async () => {
   await page.getByLabel("Name").fill("STORY_TOKEN");
   await page.getByText("There is a secret with this name.").waitFor();
   await page.getByLabel("Value").fill(strong);
+  await page.getByLabel("Hosts that it is for").fill("api.example.org https://example.org");
+  await page.getByRole("button", { name: "Replace the secret" }).click();
+  await page.locator("#secret-hosts[aria-invalid]:focus").waitFor();
+  await page.getByLabel("Hosts that it is for").fill("api.example.org");
   await page.getByRole("button", { name: "Replace the secret" }).click();
   await page.locator("form").getByText("STORY_TOKEN is stored.").waitFor();
+  await page.locator(".rows").getByText("only for api.example.org").waitFor();
   assert.ok(!(await everywhere()).includes(strong));
   // A value that is left in its field is not there when the page is opened again.
   await page.getByLabel("Value").fill(strong);

@@ -172,7 +172,7 @@ fn calls() {
     let (none, directory) = (0_i64, CString::new("/tmp").expect("no nul"));
     let device = CString::new("/tmp/device").expect("no nul");
     let path = directory.as_ptr();
-    let calls: [(&str, i64, [i64; 4]); 28] = [
+    let calls: [(&str, i64, [i64; 4]); 29] = [
         ("mount", 165, [path as i64, path as i64, none, 4096]),
         ("unshare-user", 272, [0x1000_0000, 0, 0, 0]),
         ("setns", 308, [0, 0, 0, 0]),

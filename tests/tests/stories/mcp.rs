@@ -262,6 +262,19 @@ async fn headers_have_the_secrets_of_the_user_who_calls_and_answers_do_not() {
     ada.post("/api/secrets", &json!({"name": "token", "value": "a-later-token"})).await.expect(201);
     worker.tool("srv__echo", "t2", json!({})).await.expect(200);
     assert_eq!(server.authorization().last().map(String::as_str), Some("Bearer a-later-token"));
+    // A secret with hosts is sent to no other.
+    let count = server.authorization().len();
+    let elsewhere = json!({"name": "token", "value": "for-another-host", "hosts": ["api.example.org"]});
+    ada.post("/api/secrets", &elsewhere).await.expect(201);
+    let refused = worker.tool("srv__echo", "t3", json!({})).await.expect(200).body;
+    let says = "the MCP server srv needs the secret token, which is not for 127.0.0.1; set it again with `gantry secret set token --host \
+                127.0.0.1`, and a --host for each other host that it is for";
+    assert_eq!((&refused["error"]["kind"], &refused["error"]["message"]), (&json!("not_authorized"), &json!(says)));
+    assert_eq!(server.authorization().len(), count, "nothing was sent");
+    let here = json!({"name": "token", "value": "for-this-host", "hosts": ["api.example.org", "127.0.0.1"]});
+    ada.post("/api/secrets", &here).await.expect(201);
+    worker.tool("srv__echo", "t4", json!({})).await.expect(200);
+    assert_eq!(server.authorization().last().map(String::as_str), Some("Bearer for-this-host"));
     worker.finish("done").await;
     other.finish("done").await;
     world.finish().await;

@@ -38,6 +38,12 @@ pub struct SetArgs {
     /// Store the value even if it is an everyday word or has few characters of one kind; it is then redacted in ordinary text
     #[arg(long)]
     force: bool,
+    /// A host that the secret may be sent to, and then no other; may be repeated. Without it a secret keeps its hosts
+    #[arg(long = "host", value_name = "HOST", conflicts_with = "any_host")]
+    hosts: Vec<String>,
+    /// The secret may be sent to any host
+    #[arg(long)]
+    any_host: bool,
 }
 
 pub async fn run(command: SecretCommand, environment: &Environment, output: &mut Output) -> Result<Exit, CliError> {
@@ -53,8 +59,9 @@ pub async fn run(command: SecretCommand, environment: &Environment, output: &mut
 async fn set(client: &Client, args: SetArgs, output: &mut Output) -> Result<(), CliError> {
     let name = checked_name(&args.name)?.to_owned();
     let value = value::from_standard_input(args.keep_newline)?.expose_secret().to_owned();
-    let secret: SecretSummary =
-        client.post("/api/secrets", &SetSecret { name, value, force: args.force }, None).await?;
+    let hosts = (args.any_host || !args.hosts.is_empty()).then_some(args.hosts);
+    let body = SetSecret { name, value, force: args.force, hosts };
+    let secret: SecretSummary = client.post("/api/secrets", &body, None).await?;
     output.either(&secret, |_| format!("{} set", one_line(&secret.name)))
 }
 
@@ -83,6 +90,7 @@ fn checked_name(name: &str) -> Result<&str, CliError> {
 
 const SECRETS: &[Column<SecretSummary>] = &[
     Column::text("name", |secret, _| one_line(&secret.name)),
+    Column::text("hosts", |secret, _| if secret.hosts.is_empty() { "any".to_owned() } else { secret.hosts.join(", ") }),
     Column::text("updated", |secret, view| view.time(secret.updated_at)),
     Column::text("created", |secret, view| view.time(secret.created_at)),
 ];

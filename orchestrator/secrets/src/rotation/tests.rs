@@ -21,7 +21,7 @@ async fn install(source: impl Fn(&Path) -> KeySource) -> (TempDir, Store, KeySou
     let secrets = Secrets::open(store.clone(), &source).await.unwrap();
     for (owner, name) in [("ada", "A"), ("ada", "B"), ("bob", "A")] {
         let value = SecretString::from(format!("the value of {owner} {name}"));
-        secrets.set(owner, name, &value, &entry()).await.unwrap();
+        secrets.set(owner, name, &value, None, &entry()).await.unwrap();
     }
     (directory, store, source)
 }

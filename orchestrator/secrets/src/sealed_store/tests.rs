@@ -18,7 +18,7 @@ async fn fresh() -> (TempDir, Store, Secrets) {
 }
 
 async fn set(secrets: &Secrets, owner: &str, name: &str, value: &str) {
-    let stored = secrets.set(owner, name, &SecretString::from(value), &entry()).await.unwrap();
+    let stored = secrets.set(owner, name, &SecretString::from(value), None, &entry()).await.unwrap();
     assert!(matches!(stored, SecretStored::Done(_)), "{stored:?}");
 }
 
@@ -89,7 +89,7 @@ async fn a_user_has_at_most_200_secrets_and_can_replace_each() {
     for n in 0..protocol::limits::MAX_SECRETS {
         set(&secrets, "ada", &format!("S{n}"), "the value").await;
     }
-    let one_more = secrets.set("ada", "one.more", &SecretString::from("the value"), &entry()).await.unwrap();
+    let one_more = secrets.set("ada", "one.more", &SecretString::from("the value"), None, &entry()).await.unwrap();
     assert_eq!(one_more, SecretStored::LimitReached);
     set(&secrets, "ada", "S7", "another value").await;
     set(&secrets, "bob", "A", "the value").await;
@@ -105,12 +105,12 @@ async fn the_values_of_an_owner_have_a_maximum_size_in_all() {
     for name in ["A", "B", "C", "D"] {
         set(&secrets, "ada", name, &largest).await;
     }
-    let refused = secrets.set("ada", "E", &SecretString::from("12345678"), &entry()).await.unwrap();
+    let refused = secrets.set("ada", "E", &SecretString::from("12345678"), None, &entry()).await.unwrap();
     assert_eq!(refused, SecretStored::TotalTooLarge { others: 256 * 1024 });
     set(&secrets, "ada", "D", &largest[8..]).await;
     set(&secrets, "ada", "E", "12345678").await;
     set(&secrets, "ada", "A", &largest).await;
-    let refused = secrets.set("ada", "E", &SecretString::from("123456789"), &entry()).await.unwrap();
+    let refused = secrets.set("ada", "E", &SecretString::from("123456789"), None, &entry()).await.unwrap();
     assert_eq!(refused, SecretStored::TotalTooLarge { others: 256 * 1024 - 8 });
     set(&secrets, "bob", "E", &largest).await;
     assert_eq!(secrets.get("ada", "E").await.unwrap().unwrap().expose_secret(), "12345678");

@@ -5,7 +5,7 @@ use protocol::{
     AuditOutcome, SecretSummary,
     limits::{MAX_SECRETS, MAX_SECRETS_TOTAL_BYTES},
 };
-use sqlx::FromRow;
+use sqlx::{FromRow, types::Json};
 
 use super::audit;
 use crate::{
@@ -36,6 +36,9 @@ pub struct SealedSecret {
     pub name: String,
     #[sqlx(flatten)]
     pub sealed: SealedValue,
+    /// The hosts that it may be sent to; empty: any host. Stored with `None`, it keeps those that it has.
+    #[sqlx(json(nullable))]
+    pub hosts: Option<Vec<String>>,
 }
 
 /// The outcome of storing a secret.
@@ -77,7 +80,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<(String, Option<SecretSummary>)>, StoreError> {
         let rows: Vec<Keyed<SecretSummary, String>> = sqlx::query_as(
-            "SELECT name AS id, name, created_at, updated_at FROM secrets WHERE user_id = $1 AND name > $2 AND name NOT LIKE 'routine/%' \
+            "SELECT name AS id, name, created_at, updated_at, hosts FROM secrets WHERE user_id = $1 AND name > $2 AND name NOT LIKE 'routine/%' \
              ORDER BY name LIMIT $3",
         )
         .bind(user)
@@ -92,7 +95,7 @@ impl Store {
     /// neither a prompt nor a tool, and their number is limited with the routines only.
     pub async fn sealed_secrets(&self, user: &str) -> Result<Vec<SealedSecret>, StoreError> {
         Ok(sqlx::query_as(
-            "SELECT user_id, name, key_id, nonce, ciphertext FROM secrets WHERE user_id = $1 AND name NOT LIKE 'routine/%' \
+            "SELECT user_id, name, key_id, nonce, ciphertext, hosts FROM secrets WHERE user_id = $1 AND name NOT LIKE 'routine/%' \
              ORDER BY name",
         )
         .bind(user)
@@ -102,13 +105,13 @@ impl Store {
 
     /// One secret of a user, also of a routine.
     pub async fn sealed_secret(&self, user: &str, name: &str) -> Result<Option<SealedSecret>, StoreError> {
-        let query = "SELECT user_id, name, key_id, nonce, ciphertext FROM secrets WHERE user_id = $1 AND name = $2";
+        let query = "SELECT user_id, name, key_id, nonce, ciphertext, hosts FROM secrets WHERE user_id = $1 AND name = $2";
         Ok(sqlx::query_as(query).bind(user).bind(name).fetch_optional(&self.read).await?)
     }
 
     /// One secret of any user.
     pub async fn any_sealed_secret(&self) -> Result<Option<SealedSecret>, StoreError> {
-        let query = "SELECT user_id, name, key_id, nonce, ciphertext FROM secrets LIMIT 1";
+        let query = "SELECT user_id, name, key_id, nonce, ciphertext, hosts FROM secrets LIMIT 1";
         Ok(sqlx::query_as(query).fetch_optional(&self.read).await?)
     }
 
@@ -173,7 +176,7 @@ impl Store {
             let (mut counts, mut last) = (ResealCounts::default(), (String::new(), String::new()));
             loop {
                 let batch: Vec<SealedSecret> = sqlx::query_as(
-                    "SELECT user_id, name, key_id, nonce, ciphertext FROM secrets WHERE (user_id, name) > ($1, $2) \
+                    "SELECT user_id, name, key_id, nonce, ciphertext, hosts FROM secrets WHERE (user_id, name) > ($1, $2) \
                      ORDER BY user_id, name LIMIT $3",
                 )
                 .bind(&last.0)
@@ -201,10 +204,11 @@ pub(crate) async fn upsert(
     at: DateTime<Utc>,
 ) -> Result<SecretSummary, StoreError> {
     Ok(sqlx::query_as(
-        "INSERT INTO secrets (user_id, name, key_id, nonce, ciphertext, created_at, updated_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $6) ON CONFLICT (user_id, name) DO UPDATE SET \
+        "INSERT INTO secrets (user_id, name, key_id, nonce, ciphertext, created_at, updated_at, hosts) \
+         VALUES ($1, $2, $3, $4, $5, $6, $6, COALESCE($7, '[]')) ON CONFLICT (user_id, name) DO UPDATE SET \
          key_id = excluded.key_id, nonce = excluded.nonce, ciphertext = excluded.ciphertext, \
-         updated_at = excluded.updated_at RETURNING name, created_at, updated_at",
+         updated_at = excluded.updated_at, hosts = COALESCE($7, secrets.hosts) \
+         RETURNING name, created_at, updated_at, hosts",
     )
     .bind(&secret.owner)
     .bind(&secret.name)
@@ -212,6 +216,7 @@ pub(crate) async fn upsert(
     .bind(&secret.sealed.nonce)
     .bind(&secret.sealed.ciphertext)
     .bind(at)
+    .bind(secret.hosts.as_ref().map(Json))
     .fetch_one(tx)
     .await?)
 }

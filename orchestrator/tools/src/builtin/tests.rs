@@ -115,7 +115,7 @@ async fn the_calls_of_a_chat_turn_are_checked_recorded_and_run_once() {
     let store = tools.calls.store.clone();
     let turn = turn(&store).await;
     let entry = AuditEntry::by_operator("secret.set", DateTime::UNIX_EPOCH);
-    secrets.set("ada", "KEY", &"correct-horse-battery".into(), &entry).await.unwrap();
+    secrets.set("ada", "KEY", &"correct-horse-battery".into(), None, &entry).await.unwrap();
     let executor = tools.executor_for_turn("ada", turn, Some(AllowList::new())).await.unwrap();
     let echo = json!({"message": "it is correct-horse-battery"});
     let echoed = finish(executor.admit(id("t1"), "echo", echo.clone()).await).await.unwrap();

@@ -62,7 +62,7 @@ async fn a_user_sees_the_names_of_its_own_secrets_and_no_value() {
     assert!(replaced.updated_at > created.updated_at);
     let listed = ada.get("/api/secrets").await.expect(200);
     assert_eq!(listed.body["items"][0], serde_json::to_value(&replaced).unwrap());
-    assert_eq!(listed.body["items"][0].as_object().unwrap().len(), 3, "{:#}", listed.body);
+    assert_eq!(listed.body["items"][0].as_object().unwrap().len(), 4, "{:#}", listed.body);
     assert!(!listed.body.to_string().contains(VALUE));
     assert_eq!(names(&ada).await, ["GITHUB_TOKEN", "a.b-c"]);
     assert_eq!(values(&world, "ada").await, [pair("GITHUB_TOKEN", VALUE), pair("a.b-c", VALUE)]);
@@ -80,6 +80,34 @@ async fn a_user_sees_the_names_of_its_own_secrets_and_no_value() {
     delete(&ada, "GITHUB_TOKEN").await.expect(204);
     delete(&ada, "GITHUB_TOKEN").await.problem(ErrorCode::NotFound);
     assert_eq!((names(&ada).await, names(&bob).await), (vec!["a.b-c".to_owned()], vec!["GITHUB_TOKEN".to_owned()]));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_secret_keeps_the_hosts_that_it_is_for_until_others_are_named() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    let hosts = async |body: &Value| ada.post("/api/secrets", body).await.expect(201).body["hosts"].clone();
+    assert_eq!(hosts(&json!({"name": "A", "value": VALUE})).await, json!([]));
+    let named = json!({"name": "A", "value": VALUE, "hosts": ["API.example.org", "[2001:0db8::1]"]});
+    assert_eq!(hosts(&named).await, json!(["api.example.org", "[2001:db8::1]"]));
+    assert_eq!(hosts(&json!({"name": "A", "value": "another value"})).await, json!(["api.example.org", "[2001:db8::1]"]));
+    assert_eq!(ada.get("/api/secrets").await.expect(200).body["items"][0]["hosts"][0], "api.example.org");
+    assert_eq!(hosts(&json!({"name": "A", "value": VALUE, "hosts": []})).await, json!([]));
+    for (wrong, field) in [
+        (json!(["*.example.org"]), "hosts[0]"),
+        (json!(["example.org", "example.org:443"]), "hosts[1]"),
+        (json!(["https://example.org"]), "hosts[0]"),
+        (json!(["127.1"]), "hosts[0]"),
+        (json!([""]), "hosts[0]"),
+        (Value::from(vec!["example.org"; 21]), "hosts"),
+    ] {
+        let body = json!({"name": "A", "value": "a third value", "hosts": wrong});
+        let problem = ada.post("/api/secrets", &body).await.problem(ErrorCode::Invalid);
+        assert_eq!(problem.body["errors"][0]["field"], field, "{:#}", problem.body);
+    }
+    ada.post("/api/secrets", &json!({"name": "A", "value": "a third value", "hosts": "x"})).await.problem(ErrorCode::Invalid);
+    assert_eq!(values(&world, "ada").await, [pair("A", VALUE)]);
     world.finish().await;
 }
 

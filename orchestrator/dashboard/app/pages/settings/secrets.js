@@ -4,7 +4,7 @@
 
 import { useRef, useState } from "preact/hooks";
 import { ApiError, get, ignoreProblem, post, remove } from "../../api.js";
-import { Field, Form } from "../../form.js";
+import { Field, Form, problemsAt } from "../../form.js";
 import { ConfirmButton } from "../../parts.js";
 import { generation } from "../../session.js";
 import { T } from "../../texts.js";
@@ -23,6 +23,7 @@ function Store({ names, onStored }) {
   /** Has the only place of a value. */
   const fields = useRef(/** @type {HTMLDivElement | null} */ (null));
   const [name, setName] = useState("");
+  const [hosts, setHosts] = useState("");
   const [stored, setStored] = useState("");
   const doing = useDoing();
   const { isBusy, error } = doing;
@@ -31,9 +32,10 @@ function Store({ names, onStored }) {
   const store = (/** @type {boolean} */ force) => doing.run(async () => {
     const input = /** @type {HTMLInputElement} */ (fields.current?.querySelector("[type=password]"));
     setStored("");
-    await post("/api/secrets", { body: { name: name.trim(), value: input.value, force } });
+    await post("/api/secrets", { body: { name: name.trim(), value: input.value, force, ...(hosts.trim() && { hosts: hosts.trim().split(/[\s,]+/) }) } });
     input.value = "";
     setName("");
+    setHosts("");
     setStored(name.trim());
     announce(T.settings.secrets.stored(name.trim()));
     onStored();
@@ -52,6 +54,8 @@ function Store({ names, onStored }) {
       <${Field} id="secret-name" name=${T.settings.secrets.name} required maxlength="64" pattern="[A-Za-z0-9_.\\-]+" title=${T.settings.secrets.nameNote} spellcheck=${false} autocapitalize="off" value=${name}
         change=${(/** @type {string} */ text) => (setName(text), clear())} note=${exists ? T.settings.secrets.exists : T.settings.secrets.nameNote} />
       <div ref=${fields}><${Field} id="secret-value" name=${T.settings.secrets.value} type="password" required readonly=${isBusy} spellcheck=${false} change=${clear} onPaste=${onPaste} note=${T.settings.secrets.valueNote} /></div>
+      <${Field} id="secret-hosts" name=${T.settings.secrets.hosts} spellcheck=${false} autocapitalize="off" value=${hosts} problems=${problemsAt(error, "hosts")} change=${(/** @type {string} */ text) => (setHosts(text), clear())}
+        note=${exists ? T.settings.secrets.hostsKept : T.settings.secrets.hostsNote} />
       ${isWeak && html`<p class="failure" role="alert">${T.settings.secrets.weak}</p>`}
       ${stored && html`<p class="note"><${Text}>${T.settings.secrets.stored(stored)}<//></p>`}
     <//>
@@ -61,12 +65,12 @@ function Store({ names, onStored }) {
 /** @typedef {import("../../api.js").schemas["SecretSummary"]} Secret */
 
 /** @param {{ secret: Secret, canWrite: boolean, again: () => void }} props */
-function Row({ secret: { name, created_at: created, updated_at: updated }, canWrite, again }) {
+function Row({ secret: { name, hosts = [], created_at: created, updated_at: updated }, canWrite, again }) {
   const { error, run } = useDoing();
   const drop = () => run(() => remove("/api/secrets/{name}", { path: { name } }).catch(ignoreProblem(404)).then(again));
   return html`
     <li class="item line"><code><${Text}>${name}<//></code>
-      <span class="note">${T.settings.secrets.created} <${Time} at=${created} />${updated !== created && html` · ${T.settings.secrets.set} <${Time} at=${updated} />`}</span>
+      <span class="note">${T.settings.secrets.created} <${Time} at=${created} />${updated !== created && html` · ${T.settings.secrets.set} <${Time} at=${updated} />`}${hosts.length > 0 && html` · ${T.settings.secrets.only} <${Text}>${hosts.join(", ")}<//>`}</span>
       ${canWrite && html`<${ConfirmButton} look="link" name=${T.settings.secrets.remove} title=${T.settings.secrets.removeQuestion(name)} note=${T.settings.secrets.removeNote} onYes=${drop}>
         <span class="hidden"> <${Text}>${name}<//></span><//>`}
       <${Problem} error=${error} /></li>

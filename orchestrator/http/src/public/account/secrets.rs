@@ -1,9 +1,10 @@
 //! `/api/secrets`: the caller's secrets. No response contains a value.
 
 use axum::{Json, extract::State, http::StatusCode};
+use egress::Host;
 use protocol::{
     ErrorCode, FieldError, Page, SecretSummary, SetSecret, is_secret_name,
-    limits::{MAX_SECRET_BYTES, MAX_SECRETS, MAX_SECRETS_TOTAL_BYTES, MIN_SECRET_BYTES},
+    limits::{MAX_SECRET_BYTES, MAX_SECRET_HOSTS, MAX_SECRETS, MAX_SECRETS_TOTAL_BYTES, MIN_SECRET_BYTES},
 };
 use secrecy::{ExposeSecret, SecretString};
 use secrets::is_weak;
@@ -52,7 +53,7 @@ async fn list(
 
 /// Creates or replaces a secret of the caller.
 ///
-/// The value is stored encrypted, and no response contains it.
+/// The value is stored encrypted, and no response contains it. With `hosts` it is sent to these only.
 #[utoipa::path(
     post, path = "/api/secrets", operation_id = "set_secret", tag = "secrets",
     request_body(content = SetSecret, example = json!({"name": "GITHUB_TOKEN", "value": "not-a-real-token"})),
@@ -67,13 +68,13 @@ async fn set(
     AuditedCaller { who, entry }: AuditedCaller,
     body: Result<ApiJson<SetSecret>, ApiError>,
 ) -> Result<(StatusCode, Json<SecretSummary>), ApiError> {
-    let SetSecret { name, value, force } = body.map_err(without_content)?.value;
+    let SetSecret { name, value, force, hosts } = body.map_err(without_content)?.value;
     let value = SecretString::from(value);
-    check(&name, &value)?;
+    let hosts = check(&name, &value, hosts)?;
     if !force && is_weak(value.expose_secret()) {
         return Err(ApiError::new(ErrorCode::WeakSecret, WEAK));
     }
-    match api.secrets.set(&who.user, &name, &value, &entry).await? {
+    match api.secrets.set(&who.user, &name, &value, hosts, &entry).await? {
         SecretStored::Done(secret) => Ok((StatusCode::CREATED, Json(secret))),
         SecretStored::LimitReached => {
             let detail = format!("a user can have at most {MAX_SECRETS} secrets; delete one first");
@@ -89,7 +90,8 @@ async fn set(
     }
 }
 
-fn check(name: &str, value: &SecretString) -> Result<(), ApiError> {
+/// Returns the hosts in their canonical form.
+fn check(name: &str, value: &SecretString, hosts: Option<Vec<String>>) -> Result<Option<Vec<String>>, ApiError> {
     let mut errors = vec![];
     let mut add = |field: &str, message: String| errors.push(FieldError { field: field.to_owned(), message });
     if !is_secret_name(name) {
@@ -99,7 +101,18 @@ fn check(name: &str, value: &SecretString) -> Result<(), ApiError> {
     if !(MIN_SECRET_BYTES..=MAX_SECRET_BYTES).contains(&bytes) {
         add("value", format!("must be {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes, not {bytes}"));
     }
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(errors)) }
+    let given = hosts.iter().flatten();
+    if given.clone().count() > MAX_SECRET_HOSTS {
+        add("hosts", format!("Maximum number of items: {MAX_SECRET_HOSTS}"));
+    }
+    let mut canonical = Vec::new();
+    for (index, host) in given.enumerate().take(MAX_SECRET_HOSTS) {
+        match Host::parse(host) {
+            Ok(host) => canonical.push(host.to_string()),
+            Err(error) => add(&format!("hosts[{index}]"), error.to_string()),
+        }
+    }
+    if errors.is_empty() { Ok(hosts.map(|_| canonical)) } else { Err(ApiError::invalid(errors)) }
 }
 
 /// The error about a body without what it repeats of the body: a value of the wrong type, a field of another name.
@@ -107,11 +120,11 @@ fn without_content(error: ApiError) -> ApiError {
     if error.code() != ErrorCode::Invalid {
         return error;
     }
-    let is_known = |error: &&FieldError| ["name", "value", "force"].contains(&error.field.as_str());
+    let is_known = |error: &&FieldError| ["name", "value", "force", "hosts"].contains(&error.field.as_str());
     let field = error.errors().iter().find(is_known).map_or("body", |error| error.field.as_str());
     ApiError::field(
         field,
-        "must be an object with the strings name and value, optionally the boolean force, and nothing else",
+        "must be an object with the strings name and value, optionally the boolean force and the list hosts, and nothing else",
     )
 }
 

@@ -4,7 +4,7 @@
 //! Limits in bytes are given as numbers of characters: a text within the limit never has more of these.
 
 use protocol::limits::{
-    MAX_MEMORY_DOCUMENT_BYTES, MAX_PROMPT_BYTES, MAX_REASON_BYTES, MAX_SECRET_BYTES, MAX_SECRET_NAME_BYTES,
+    MAX_MEMORY_DOCUMENT_BYTES, MAX_PROMPT_BYTES, MAX_REASON_BYTES, MAX_SECRET_BYTES, MAX_SECRET_HOSTS, MAX_SECRET_NAME_BYTES,
     MIN_SECRET_BYTES,
 };
 use serde_json::{Map, Value, json};
@@ -109,6 +109,7 @@ fn of_others() -> Value {
             "name": {"minLength": 1, "maxLength": MAX_SECRET_NAME_BYTES, "pattern": "^[A-Za-z0-9_.-]+$"},
             // A character has at most four bytes.
             "value": {"minLength": MIN_SECRET_BYTES / 4, "maxLength": MAX_SECRET_BYTES},
+            "hosts": {"maxItems": MAX_SECRET_HOSTS},
         },
         "MemoryContent": {"content": {"maxLength": MAX_MEMORY_DOCUMENT_BYTES}},
         "ResolveGate": {"reason": reason},
