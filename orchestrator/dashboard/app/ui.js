@@ -224,7 +224,7 @@ export function useDoing() {
     return error === null;
   }
   const setError = (/** @type {Error | null} */ error) => setState({ isBusy: isBusy.current, error });
-  useReconnected(state.error, () => setError(null));
+  useReconnected(state.error, () => setError(new Error(T.errors.reconnected)));
   return { ...state, run, setError };
 }
 

@@ -80,6 +80,7 @@ test("a call is denied in its chat, with a reason, and the news of it is read", 
   await page.getByText("Then I write nothing.").first().waitFor({ timeout: 30_000 });
   await card(page).getByText("not now").waitFor();
   // A denial is no failure of the call.
+  await page.reload();
   await page.locator(".entry.tool_use summary").getByText("denied").waitFor();
   await news.getByText(/^approval · .* · denied$/).waitFor();
 });

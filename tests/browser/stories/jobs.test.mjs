@@ -87,7 +87,7 @@ test("a restart of the server loses no event and shows none twice", async () => 
   const before = await rows.getByRole("button", { name: /shell/ }).count();
   await rows.getByRole("button", { name: /shell/ }).nth(before).waitFor({ timeout: 30_000 });
   await page.getByRole("button", { name: "Cancel", exact: true }).click();
-  await page.getByRole("dialog").getByRole("button", { name: "Cancel", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Cancel the job" }).click();
   await state(page, "cancelled");
   await page.getByText(/Events 1 to \d+, none missing\./).waitFor();
   // The answer of the server has as many calls as the page has rows.

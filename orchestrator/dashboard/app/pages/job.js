@@ -117,7 +117,7 @@ function Meters({ job }) {
   `;
 }
 
-/** @typedef {{ name: string, question?: string, note?: string, field?: string, run: (text: string) => Promise<unknown> }} Action */
+/** @typedef {{ name: string, question?: string, yes?: string, note?: string, field?: string, run: (text: string) => Promise<unknown> }} Action */
 
 /** What can be done with a job in its state. @param {Job} job @param {ReturnType<typeof useIntent>["send"]} send @returns {Action[]} */
 function actionsOf(job, send) {
@@ -129,10 +129,10 @@ function actionsOf(job, send) {
   if (job.held) actions.push({ name: T.job.start, run: () => post("/api/jobs/{id}/start", { path }) });
   if (state === "submitted") {
     actions.push({ name: T.job.accept, run: () => post("/api/jobs/{id}/accept", { path }) });
-    actions.push({ name: T.job.reject, question: T.job.rejectQuestion, field: T.job.reason, run: (reason) => post("/api/jobs/{id}/reject", { path, body: { reason } }) });
+    actions.push({ name: T.job.reject, question: T.job.rejectQuestion, field: T.job.rejectReason, run: (reason) => post("/api/jobs/{id}/reject", { path, body: { reason } }) });
   }
   if (!isFinished && state !== "submitted" && !job.cancel_requested_at) {
-    actions.push({ name: T.job.cancel, question: T.job.cancelQuestion, run: () => post("/api/jobs/{id}/cancel", { path, body: {} }) });
+    actions.push({ name: T.job.cancel, question: T.job.cancelQuestion, yes: T.job.cancelYes, run: () => post("/api/jobs/{id}/cancel", { path, body: {} }) });
   }
   if (canRestart(state)) {
     const restart = (/** @type {string} */ intent) => post("/api/jobs/{id}/restart", { path, body: {}, intent });
@@ -170,7 +170,7 @@ function Actions({ job, again }) {
       <${Copy} text=${`gantry job show ${job.id}`} label="CLI" name="CLI" />
     </p>
     <${Problem} error=${error} />
-    ${asked && html`<${Confirm} title=${asked.question} note=${asked.note} field=${asked.field} yes=${asked.name} no=${T.job.keep}
+    ${asked && html`<${Confirm} title=${asked.question} note=${asked.note} field=${asked.field} yes=${asked.yes ?? asked.name} no=${T.job.keep}
       onYes=${(/** @type {string} */ text) => act(asked, text)} onNo=${() => setAsked(null)} />`}
   `;
 }

@@ -132,7 +132,7 @@ export default function Now() {
       <${Section} name=${T.now.running} count=${states?.in_progress ?? 0}>
         ${error && html`<${Failed} error=${error} again=${again} />`}
         ${isEmpty && isLoading && html`<${Loading} />`}
-        ${isEmpty && !isLoading && !error && html`<p class="note">${T.now.none}</p>`}
+        ${isEmpty && !isLoading && !error && html`<p class="note">${T.now.none} <a href="/jobs">${T.now.all}</a></p>`}
         ${!isEmpty && html`<ul class="rows">${rows.map((job) => html`<li key=${job.id}><${JobRow} job=${job} /></li>`)}</ul>`}
         ${left > 0 && rows.length >= LIMIT && html`<p class="note">${T.now.others(left)}</p>`}
       <//>

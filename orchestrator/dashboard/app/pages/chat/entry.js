@@ -32,20 +32,23 @@ function Message({ entry }) {
   return html`<${Head} entry=${entry} who=${T.chat.roles[/** @type {"user"} */ (role)] ?? role} note=${note} /><${Body} text=${content ?? ""} />`;
 }
 
-/** @param {Row} row @param {boolean} isDenied */
-function outcomeOf({ result }, isDenied) {
-  if (isDenied) return { icon: "cancelled", word: T.gate.states.denied };
+/** How the output of a call begins that a person has denied. */
+const DENIED = "error (not_authorized): the user denied this call";
+
+/** @param {Row} row */
+function outcomeOf({ result }) {
   if (!result) return { icon: "loading", word: T.calls.running };
+  if (result["output"]?.startsWith(DENIED)) return { icon: "cancelled", word: T.gate.states.denied };
   const [icon, word] = result["success"] ? ["completed", T.trace.ok] : ["failed", T.trace.failed];
   return { icon, word: [word, took(result["duration_ms"]), result["truncated"] && T.trace.cut].filter(Boolean).join(" · ") };
 }
 
-/** A call with its result. Its texts are drawn when it is opened. @param {{ row: Row, isDenied: boolean }} props */
-function Call({ row, isDenied }) {
+/** A call with its result. Its texts are drawn when it is opened. @param {{ row: Row }} props */
+function Call({ row }) {
   const [isOpen, setIsOpen] = useState(false);
   const { entry, result } = row;
   const input = JSON.stringify(entry["input"]) ?? "";
-  const { icon, word } = outcomeOf(row, isDenied);
+  const { icon, word } = outcomeOf(row);
   return html`
     <details onToggle=${(/** @type {any} */ event) => setIsOpen(event.currentTarget.open)}>
       <summary><${Icon} name=${icon} /><strong><${Text}>${entry["tool"]}<//></strong> <span class="note"><${Text}>${input.slice(0, PREVIEW_CHARS)}<//> ${word} · <${Time} at=${entry.at} /></span></summary>
@@ -76,11 +79,11 @@ const Failure = ({ entry }) => html`
     <${Body} text=${entry["content"] ?? ""} /></div>
 `;
 
-/** @param {{ row: Row, isDenied?: boolean }} props `isDenied`: a person has denied the call */
-export function EntryBody({ row, isDenied = false }) {
+/** @param {{ row: Row }} props */
+export function EntryBody({ row }) {
   const { entry } = row;
   switch (entry.role) {
-    case "tool_use": return html`<${Call} row=${row} isDenied=${isDenied} />`;
+    case "tool_use": return html`<${Call} row=${row} />`;
     case "tool_result": return html`<${Result} entry=${entry} />`;
     case "job": return html`<${Job} entry=${entry} />`;
     case "error": return html`<${Failure} entry=${entry} />`;

@@ -84,7 +84,7 @@ const cardsOf = (gates) => gates.map((gate) => html`<${Card} key=${gate.id} gate
 
 /** A row with its gates. The same nodes are not drawn again. @param {{ row: Row, parked: Gate[] }} props */
 const Item = ({ row, parked }) => useMemo(() => html`
-  <li data-key=${row.key} class="entry ${row.entry.role}"><${EntryBody} row=${row} isDenied=${parked.some(({ state }) => state === "denied")} />${cardsOf(parked)}</li>`, [row, ...parked]);
+  <li data-key=${row.key} class="entry ${row.entry.role}"><${EntryBody} row=${row} />${cardsOf(parked)}</li>`, [row, ...parked]);
 
 /** The entries, of which only the changed ones are drawn again. @param {{ rows: Row[], places: Map<string | null, Gate[]> }} props */
 const Entries = ({ rows, places }) => html`
@@ -102,7 +102,7 @@ function Composer({ name, id, waiting, isActive, queued, onSent }) {
     const choice = waiting && choiceOf(content);
     // As a message it would answer without saying which parameters were shown.
     if (choice) return void (await resolveGate(waiting, choice));
-    const { thread_id: sent } = await post("/api/chat/send", { body: { content, thread_id: id ?? name }, intent });
+    const { thread_id: sent } = await post("/api/chat/send", { body: { content: content.trimEnd(), thread_id: id ?? name }, intent });
     wantThread(sent);
     onSent();
     // The command /new begins another thread.

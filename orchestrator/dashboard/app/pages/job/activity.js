@@ -133,7 +133,7 @@ function Rows({ job }) {
   return html`
     <p class="line">
       <span class="note">${T.trace.show}</span>
-      ${SHOWN.map((name) => html`<button key=${name} type="button" class="small" aria-pressed=${name === show} onClick=${() => setQuery({ show: name === "all" ? null : name })}>${T.trace.filters[name]}</button>`)}
+      ${SHOWN.map((name) => html`<button key=${name} type="button" class="small" aria-pressed=${name === show} onClick=${() => setQuery({ show: name === "all" ? null : name }, { isPushed: true })}>${T.trace.filters[name]}</button>`)}
     </p>
     ${error && html`<${Failed} error=${error} again=${again} />`}
     ${isLoading && rows.length === 0 && html`<${Loading} />`}

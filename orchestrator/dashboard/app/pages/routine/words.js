@@ -68,7 +68,7 @@ const RUNS = {
   queued: ["pending", "pending"],
   running: ["in_progress", "in_progress"],
   ok: ["completed", "completed"],
-  attention: ["submitted", "submitted"],
+  attention: ["event", "in_progress"],
   failed: ["failed", "failed"],
   skipped: ["cancelled", "cancelled"],
   missed: ["stuck", "stuck"],
@@ -76,7 +76,7 @@ const RUNS = {
 /** @type {Record<RoutineStatus, [icon: string, tone: string]>} */
 const ROUTINES = {
   active: ["completed", "completed"],
-  attention: ["submitted", "submitted"],
+  attention: ["event", "in_progress"],
   failing: ["failed", "failed"],
   running: ["in_progress", "in_progress"],
   unverified: ["pending", "pending"],
@@ -157,5 +157,5 @@ export function localTime(local) {
   const at = new Date(`${day}T00:00:00Z`);
   if (Number.isNaN(at.getTime())) return { text: local, offset: "" };
   const month = at.toLocaleString("en-GB", { month: "short", timeZone: "UTC" });
-  return { text: `${DAYS[at.getUTCDay()]} ${at.getUTCDate()} ${month}, ${clock.replace(/:00$/, (end) => (clock.length > 5 ? "" : end))}`, offset: zone === "Z" ? "UTC" : zone };
+  return { text: `${DAYS[at.getUTCDay()]} ${at.getUTCDate()} ${month}, ${clock.replace(/:00$/, (end) => (clock.length > 5 ? "" : end))}`, offset: /^(Z|\+00:00)$/.test(zone) ? "UTC" : zone };
 }
