@@ -56,6 +56,8 @@ const MAX_MESSAGE_QUEUE_BYTES: i64 = 0;
 /// Minimum, default and maximum bytes of a TCP socket's buffer in one direction. Small buffers are enough for loopback,
 /// and on cgroup v1 they do not count towards the container's memory limit.
 const TCP_BUFFER_BYTES: &str = "4096 16384 65536";
+/// The first port that a process without privileges can listen on.
+const UNPRIVILEGED_PORTS: &str = "net.ipv4.ip_unprivileged_port_start";
 /// Without a name server the engine copies the host's into `resolv.conf`; nothing listens on this one.
 const NAME_SERVER: &str = "127.0.0.1";
 /// No search domain. Without it the engine copies the host's.
@@ -131,6 +133,12 @@ pub(super) fn posture(
         log_options: pairs(&[("max-file", "1"), ("max-size", LOG_MAX_MB)]),
         ..common(context, &spec.image, &spec.resources)?
     };
+    if !spec.hosts.is_empty() {
+        posture.extra_hosts = spec.hosts.iter().map(|(name, address)| format!("{name}:{address}")).collect();
+        posture.extra_hosts.sort();
+        // The worker listens for them on their own ports, such as 443.
+        posture.sysctls.extend(pairs(&[(UNPRIVILEGED_PORTS, "0")]));
+    }
     let digest = posture.digest()?;
     posture.labels = labels(spec, context.instance_id, digest);
     Ok(posture)
@@ -185,6 +193,7 @@ fn common(context: &EngineContext<'_>, image: &str, resources: &Resources) -> Re
         networks: live.networks,
         dns: owned(&[NAME_SERVER]),
         dns_search: owned(&[NO_SEARCH_DOMAIN]),
+        extra_hosts: Vec::new(),
         sysctls: pairs(&[("net.ipv4.tcp_rmem", TCP_BUFFER_BYTES), ("net.ipv4.tcp_wmem", TCP_BUFFER_BYTES)]),
         privileged: false,
         readonly_rootfs: true,
