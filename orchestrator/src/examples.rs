@@ -80,6 +80,7 @@ pub const EXAMPLES: &[Example] = &[
     client("job events", "gantry job events latest --follow"),
     client("job actions", "gantry job actions latest"),
     client("job llm-calls", "gantry job llm-calls latest"),
+    client("job egress", "gantry job egress latest"),
     client("job prompts", "gantry job prompts latest"),
     client("job logs", "gantry job logs latest"),
     client("job create", r#"gantry job create --hold --title report "run: wc -l notes.txt src/*""#),

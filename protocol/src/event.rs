@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    CallId, JobId, JobReason, JobState, PartialResult, ReportedOutcome,
+    CallId, EgressPhase, JobId, JobReason, JobState, PartialResult, ReportedOutcome,
     names::{wire_enum, wire_names},
 };
 
@@ -137,18 +137,29 @@ pub enum EventData {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call_id: Option<CallId>,
     },
-    /// A decision about a connection that a tool asked for.
+    /// A decision about a connection that a tool or a command of the job asked for, or what repetitions of it add.
     Egress {
+        /// The part of the job.
+        #[serde(default)]
+        phase: EgressPhase,
         /// The requested host.
         host: String,
         /// The port.
         port: u16,
         /// Whether the connection was allowed.
         decision: EgressDecision,
-        /// The entry of the list that allows it, or the list that does not, or the kind of its address.
+        /// The entry of the list that allows it, or what refuses it: the list, the kind of its address, a rule of its
+        /// protocol or a limit.
         rule: String,
-        /// Bytes of bodies that were sent and read.
-        bytes: u64,
+        /// How many decisions; 0 if only bytes are added.
+        #[serde(default = "one")]
+        count: u64,
+        /// Bytes that were sent.
+        #[serde(default)]
+        bytes_up: u64,
+        /// Bytes that were received. In events of earlier versions, whose name for it is `bytes`, in both directions.
+        #[serde(default, alias = "bytes")]
+        bytes_down: u64,
     },
     /// A limit was reached.
     Limit {
@@ -195,6 +206,8 @@ wire_enum! {
         DiskMb,
         MaxEventsMb,
         SessionRejected,
+        EgressDownMb,
+        EgressUpMb,
         /// A name that this version does not know.
         #[serde(other)]
         Other,
@@ -202,6 +215,11 @@ wire_enum! {
 }
 
 wire_names!(EventKind);
+
+/// An event of an earlier version is one decision.
+const fn one() -> u64 {
+    1
+}
 
 impl EventData {
     /// The event's kind.
@@ -242,4 +260,29 @@ pub enum LogStream {
     Stdout,
     /// Standard error.
     Stderr,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_egress_event_of_an_earlier_version_is_one_decision() {
+        let stored = json!({"kind": "egress", "data": {
+            "host": "a.example", "port": 443, "decision": "allowed", "rule": "a.example", "bytes": 12,
+        }});
+        let expected = EventData::Egress {
+            phase: EgressPhase::Agent,
+            host: "a.example".to_owned(),
+            port: 443,
+            decision: EgressDecision::Allowed,
+            rule: "a.example".to_owned(),
+            count: 1,
+            bytes_up: 0,
+            bytes_down: 12,
+        };
+        assert_eq!(serde_json::from_value::<EventData>(stored).unwrap(), expected);
+    }
 }

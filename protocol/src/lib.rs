@@ -7,6 +7,7 @@
 
 mod account;
 mod chat;
+mod egress;
 mod event;
 mod execution;
 mod gate;
@@ -48,6 +49,7 @@ pub use chat::{
     Completion, CompletionRequest, CompletionRequestRef, Effort, FinishReason, Message, NativeReply, TokenUsage,
     ToolCall, ToolChoice, ToolDefinition, ToolDomain,
 };
+pub use egress::{EGRESS_HEADER, EgressCounter, EgressName, EgressPhase, JobEgress, MAX_EGRESS_NAMES, PROXY_ADDRESS};
 pub use event::{
     EgressDecision, Event, EventData, EventKind, LimitName, LogStream, MessageRole, PlanStep,
     agent_event::AgentEvent,

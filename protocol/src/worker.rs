@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    AgentEvent, CallId, JobId, JobMode, JobReason, Limits, Message, PartialResult, PromptId, PromptMode,
+    AgentEvent, CallId, EgressName, JobId, JobMode, JobReason, Limits, Message, PartialResult, PromptId, PromptMode,
     ToolDefinition, names::wire_enum,
 };
 
@@ -53,6 +53,9 @@ pub struct JobAssignment {
     pub lease_seconds: u64,
     /// The hosts that the job may reach.
     pub egress: EgressView,
+    /// The names of the hosts inside the container, where the worker listens for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub egress_names: Vec<EgressName>,
     /// The model's context window in tokens; 0 or absent when it is not known.
     #[serde(default)]
     pub context_tokens: u64,
@@ -91,7 +94,7 @@ impl RateLimitOrigin {
     }
 }
 
-/// The hosts that a job's tools may reach. Its container has no network.
+/// The hosts that a job may reach. Its container has no network: tools and the egress proxy reach them for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressView {
     /// Whether any host can be reached.

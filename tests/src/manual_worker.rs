@@ -1,9 +1,12 @@
 //! A worker driven by the test: the worker API over the real socket, one call at a time.
 
+use std::path::PathBuf;
+
 use orchestrator::engine::ContainerStatus;
 use protocol::{Completion, JobAssignment, JobId, PromptDelivery, PromptId, SESSION_HEADER, StatusReply};
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
+use tokio::net::UnixStream;
 
 use crate::{Container, FakeEngine, Reply};
 
@@ -11,6 +14,7 @@ use crate::{Container, FakeEngine, Reply};
 #[derive(Debug, Clone)]
 pub struct ManualWorker {
     http: Client,
+    socket: PathBuf,
     engine: FakeEngine,
     container: String,
     /// Its job.
@@ -35,7 +39,17 @@ impl ManualWorker {
             .build()
             .expect("a client on the socket");
         let job = container.spec.job_id;
-        Self { http, engine, container: container.spec.name.clone(), job, path_job: job.to_string(), token, session }
+        let socket = directory.join("worker.sock");
+        Self {
+            http,
+            socket,
+            engine,
+            container: container.spec.name.clone(),
+            job,
+            path_job: job.to_string(),
+            token,
+            session,
+        }
     }
 
     /// The same socket with another token.
@@ -61,6 +75,17 @@ impl ManualWorker {
             Some(secret) => request.header(SESSION_HEADER, secret),
             None => request,
         }
+    }
+
+    /// A connection to its socket.
+    pub async fn connect(&self) -> UnixStream {
+        UnixStream::connect(&self.socket).await.expect("the socket accepts")
+    }
+
+    /// The headers of a request for another host, as lines.
+    pub fn proxy_headers(&self) -> String {
+        let session = self.session.as_deref().map(|secret| format!("{SESSION_HEADER}: {secret}\r\n"));
+        format!("proxy-authorization: Bearer {}\r\n{}", self.token, session.unwrap_or_default())
     }
 
     /// Sends `GET`.

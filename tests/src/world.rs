@@ -12,6 +12,7 @@ use orchestrator::{
     clock::{Clock, ManualClock},
     config::{Config, Sources},
     dispatch::{JobSubmitter, Submission, SubmitError, Submitted},
+    egress::LookUp,
     engine::{Engine, ReadinessReason},
     store::Store,
     workspace::ReadDiskSpace,
@@ -36,6 +37,7 @@ pub struct WorldBuilder {
     settings: Vec<(&'static str, String)>,
     not_ready: Option<ReadinessReason>,
     space: Option<ReadDiskSpace>,
+    look_up: Option<LookUp>,
 }
 
 /// A running orchestrator with its data and engine.
@@ -45,6 +47,7 @@ pub struct World {
     clock: Clock,
     key: SigningKey,
     space: Option<ReadDiskSpace>,
+    look_up: Option<LookUp>,
     running: Option<Running>,
     directory: TempDir,
 }
@@ -101,6 +104,12 @@ impl WorldBuilder {
         self
     }
 
+    /// Resolves the names of hosts for jobs, in place of the system.
+    pub fn look_up(mut self, look_up: LookUp) -> Self {
+        self.look_up = Some(look_up);
+        self
+    }
+
     /// Builds the world and starts the orchestrator.
     pub async fn build(self) -> World {
         // In /tmp because socket paths must be short.
@@ -131,7 +140,8 @@ impl WorldBuilder {
         }
         let clock = self.clock.map_or_else(Clock::system, Clock::Manual);
         let key = SigningKey::from_secret(SECRET.as_bytes());
-        let mut world = World { config, engine, clock, key, space: self.space, running: None, directory };
+        let mut world =
+            World { config, engine, clock, key, space: self.space, look_up: self.look_up, running: None, directory };
         world.start().await;
         world
     }
@@ -148,6 +158,7 @@ impl World {
             settings: vec![],
             not_ready: None,
             space: None,
+            look_up: None,
         }
     }
 
@@ -251,8 +262,12 @@ impl World {
     pub async fn start(&mut self) {
         query_plans::record();
         let engine: Arc<dyn Engine> = Arc::new(self.engine.clone());
-        let overrides =
-            TestOverrides { engine: Some(engine), clock: Some(self.clock.clone()), space: self.space.clone() };
+        let overrides = TestOverrides {
+            engine: Some(engine),
+            clock: Some(self.clock.clone()),
+            space: self.space.clone(),
+            look_up: self.look_up.clone(),
+        };
         let app = App::build(self.config.clone(), overrides).await.expect("the orchestrator builds");
         app.first_probe().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use protocol::JobId;
+use protocol::{JobId, PROXY_ADDRESS};
 
 /// The settings of a worker, set by the orchestrator.
 #[derive(Debug, Clone)]
@@ -30,6 +30,27 @@ pub struct ShellEnvironment {
     pub path: String,
     /// `LANG`.
     pub lang: String,
+    /// Whether commands have variables for the egress proxy.
+    pub has_egress: bool,
+}
+
+/// Addresses of the container itself.
+const NO_PROXY: &str = "localhost,127.0.0.1,127.0.0.0/8,::1,[::1]";
+
+impl ShellEnvironment {
+    /// The variables that make programs use the egress proxy; none without it.
+    pub(crate) fn egress_variables(&self) -> Vec<(&'static str, String)> {
+        if !self.has_egress {
+            return Vec::new();
+        }
+        let proxy = format!("http://{PROXY_ADDRESS}");
+        let proxies = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
+        let exceptions = ["no_proxy", "NO_PROXY"].map(|name| (name, NO_PROXY.to_owned()));
+        // Node.js and cargo's git take no notice of the others.
+        let switches = [("NODE_USE_ENV_PROXY", "1"), ("CARGO_NET_GIT_FETCH_WITH_CLI", "true")];
+        let proxies = proxies.into_iter().map(|name| (name, proxy.clone()));
+        proxies.chain(exceptions).chain(switches.map(|(name, value)| (name, value.to_owned()))).collect()
+    }
 }
 
 /// A required variable is missing or invalid.
@@ -57,6 +78,7 @@ impl Environment {
                 home: variable("HOME").unwrap_or_else(|| "/home/agent".to_owned()),
                 path: variable("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".to_owned()),
                 lang: variable("LANG").unwrap_or_else(|| "C.UTF-8".to_owned()),
+                has_egress: false,
             },
         })
     }

@@ -7,6 +7,7 @@
 mod cgroup;
 mod client;
 mod connection;
+mod egress;
 mod environment;
 mod journal;
 mod model;

@@ -34,7 +34,8 @@ use self::{
 use crate::{
     cgroup::Cgroup,
     client::{Call, CallError, Identity, OrchestratorClient},
-    environment::Environment,
+    egress::{EgressListeners, Upstream},
+    environment::{Environment, ShellEnvironment},
     journal::{EventQueue, journal},
     model::GatewayModel,
     supervisor::Processes,
@@ -100,6 +101,13 @@ struct SessionHost<'a> {
     stop: StopSwitch,
 }
 
+async fn carry_egress(listeners: Option<EgressListeners>) -> Infallible {
+    match listeners {
+        Some(listeners) => listeners.run().await,
+        None => std::future::pending().await,
+    }
+}
+
 impl SessionHost<'_> {
     async fn run_session(&self) -> Result<SessionEnd, SessionError> {
         let token = tokio::select! {
@@ -120,7 +128,8 @@ impl SessionHost<'_> {
             .map_err(|error| SessionError::Refused(error.to_string()))?;
         let client = Arc::new(client);
         let (queue, mut pump) = journal(Arc::clone(&client));
-        let session = Session { host: self, client, queue };
+        let upstream = Arc::new(Upstream::new(self.environment.socket.clone(), &token, &secret));
+        let session = Session { host: self, client, queue, upstream };
         tokio::select! {
             end = session.run() => end,
             never = pump.run() => match never {},
@@ -144,6 +153,8 @@ struct Session<'a> {
     host: &'a SessionHost<'a>,
     client: Arc<OrchestratorClient>,
     queue: EventQueue,
+    /// Carries connections to other hosts.
+    upstream: Arc<Upstream>,
 }
 
 impl Session<'_> {
@@ -165,6 +176,8 @@ impl Session<'_> {
         self.client.set_lease(lease, job.worker_patience_seconds.map(Duration::from_secs));
         // Must happen before the first command, which could exhaust the socket's connections.
         self.client.open_connections().await;
+        // As well: afterwards no command can have these addresses.
+        let listeners = self.egress_listeners(&job).await;
         tracing::info!(job.id = %job.job_id, attempt = job.attempt, "session started");
         let signals = Signals { stop: self.host.stop.token().clone(), ..Signals::default() };
         let iteration = signals.iteration.subscribe();
@@ -172,10 +185,20 @@ impl Session<'_> {
         let worked = tokio::select! {
             worked = self.work(&job, &signals) => worked,
             never = heartbeat.run() => match never {},
+            never = carry_egress(listeners) => match never {},
         };
         // Background processes may run until here.
         self.host.processes.end_all();
         worked.map(|()| self.end())
+    }
+
+    /// The listeners for other hosts; none for a job without a list.
+    async fn egress_listeners(&self, job: &JobAssignment) -> Option<EgressListeners> {
+        if !job.egress.enabled {
+            return None;
+        }
+        let opened = EgressListeners::open(&job.egress_names, Arc::clone(&self.upstream)).await;
+        opened.inspect_err(|error| tracing::warn!(%error, "cannot listen for connections to other hosts")).ok()
     }
 
     /// The end of a session that has run its job.
@@ -213,7 +236,7 @@ impl Session<'_> {
         let launcher = Launcher { processes: Arc::clone(&self.host.processes), limits, stop: self.host.stop.clone() };
         let deps = ToolDeps {
             workspace: Arc::clone(&self.host.workspace),
-            shell: self.host.environment.shell.clone(),
+            shell: ShellEnvironment { has_egress: job.egress.enabled, ..self.host.environment.shell.clone() },
             launcher: Arc::new(launcher),
             journal: self.queue.clone(),
             client: Arc::clone(&self.client),
@@ -312,7 +335,10 @@ fn settings(job: &JobAssignment) -> Settings {
 
 fn system_prompt(job: &JobAssignment, workspace: &str) -> String {
     let network = if job.egress.enabled && !job.egress.allow.is_empty() {
-        format!("There is no network; the tool http reaches only: {}.", job.egress.allow.join(", "))
+        format!(
+            "Only these hosts can be reached, by commands (https, and http on port 80) and by the tool http: {}.",
+            job.egress.allow.join(", ")
+        )
     } else {
         "There is no network.".to_owned()
     };

@@ -13,7 +13,7 @@ pub fn container_tools() -> Vec<ToolDefinition> {
         tool(
             "shell",
             "Runs a command with bash in the workspace. Gives its output, standard error included, and its exit code. \
-             There is no network and no terminal; a process left in the background lives on.",
+             There is no terminal, and no network but the hosts that the job may reach; a process left in the background lives on.",
             &json!({
                 "command": {"type": "string", "minLength": 1, "description": "run by bash -c"},
                 "timeout_seconds": {

@@ -39,7 +39,6 @@ use http_api::{
     metrics::MetricsEndpoint,
     public::{self, PublicApi, PublicParts, RequestLimits},
     server::Descriptors,
-    worker,
 };
 use llm::Gateway;
 use mcp::{McpClient, McpParts};
@@ -60,7 +59,7 @@ impl App {
         let listeners = Listeners::new(&core.metrics, descriptors);
         let worker_listeners = Arc::new(WorkerListeners::new(
             config.run_dir.clone(),
-            listeners.worker(worker::router(core.worker_api(&config, &tools))),
+            listeners.worker(core.worker_api(&config, &tools, descriptors.tunnels)),
             Arc::clone(&core.attempts),
         ));
         let dispatcher = core.dispatcher(&config, &worker_listeners, &tools);
@@ -176,7 +175,7 @@ impl Core {
         let own = own_addresses(config).await;
         let hooks = Arc::new(Hooks::new(&config.hooks, &own, detectors.clone(), clock.clone())?);
         let notification_destinations = notification_destinations(config, own.clone())?;
-        let egress = egress_client(config, own)?;
+        let egress = egress_client(config, own, overrides.look_up)?;
         let mcp = Arc::new(McpClient::new(
             &config.mcp,
             McpParts {

@@ -35,6 +35,7 @@ use dispatch::{
     DatabaseWatch, DiskSweep, Dispatcher, EngineWatch, EventHandler, JobSubmitter, NotificationSender, Prober,
     ReadinessWatch, WorkerListeners,
 };
+use egress::LookUp;
 use engine::Engine;
 use hooks::JobEndNotices;
 use http_api::server::raise_descriptor_limit;
@@ -53,6 +54,8 @@ pub struct TestOverrides {
     pub clock: Option<Clock>,
     /// Default: `statvfs`.
     pub space: Option<ReadDiskSpace>,
+    /// Resolves the names of hosts that jobs and users ask for. Default: the system's resolver.
+    pub look_up: Option<LookUp>,
 }
 
 /// The loops that control containers.

@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Extension, Router};
+use axum::{Extension, Router, middleware};
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +14,7 @@ use http_api::{
     metrics::{self, MetricsEndpoint, Scrape},
     public,
     server::{BodyBudget, Descriptors, Policy, Server},
-    worker,
+    worker::{self, WorkerApi},
 };
 use store::Store;
 use telemetry::metrics::Metrics;
@@ -75,8 +75,10 @@ impl Listeners {
     }
 
     /// Serves the workers' sockets.
-    pub(super) fn worker(&self, router: Router) -> ServeSocket {
-        let (servers, router) = (self.worker_servers(), self.worker_layers(router));
+    pub(super) fn worker(&self, api: WorkerApi) -> ServeSocket {
+        let (servers, router) = (self.worker_servers(), self.worker_layers(worker::router(api.clone())));
+        // Around all other layers: what other hosts answer is passed on as it is.
+        let router = router.layer(middleware::from_fn_with_state(api, worker::intercept_proxy_requests));
         Arc::new(move |listener, attempt, stop| {
             Box::pin(servers.server().serve(listener, router.clone().layer(Extension(attempt)), stop))
         })

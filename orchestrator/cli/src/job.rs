@@ -6,6 +6,7 @@ pub(super) mod calls;
 pub(super) mod create;
 mod diff;
 mod directories;
+mod egress;
 mod files;
 mod follow;
 mod list;
@@ -69,6 +70,11 @@ pub enum JobCommand {
     Actions(calls::CallsArgs),
     /// List a job's model calls
     LlmCalls(calls::CallsArgs),
+    /// Print the hosts that a job may reach, and what it asked for
+    Egress {
+        /// Job id
+        id: IdArg<JobId>,
+    },
     /// Print the log of the worker in a job's ended containers (`events` prints the output of commands)
     Logs {
         /// Job id
@@ -185,6 +191,7 @@ pub(super) async fn run(command: JobCommand, client: &Client, output: &mut Outpu
         JobCommand::Events(args) => return events(client, args, output).await,
         JobCommand::Actions(args) => calls::actions(client, args, output).await?,
         JobCommand::LlmCalls(args) => calls::llm_calls(client, args, output).await?,
+        JobCommand::Egress { id } => egress::egress(client, id.resolve(client).await?, output).await?,
         JobCommand::Logs { id } => logs(client, id.resolve(client).await?, output).await?,
         JobCommand::Cancel(args) => return several::cancel(client, args, output).await,
         JobCommand::Accept { id } => {

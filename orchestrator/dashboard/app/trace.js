@@ -61,7 +61,7 @@ function describe({ kind, data }) {
     case "log": return { ...row, word: data.stream, text: line(data.text) };
     case "egress": {
       const isFailed = data.decision !== "allowed";
-      return { ...row, icon: "egress", word: T.trace.egress, text: `${data.decision} ${data.host}:${data.port}`, note: data.rule, group: "egress", isFailed };
+      return { ...row, icon: "egress", word: T.trace.egress, text: `${data.decision} ${data.host}:${data.port}${data.count > 1 ? ` ${data.count}×` : ""}`, note: data.rule, group: "egress", isFailed };
     }
     case "limit": return { ...row, icon: "stuck", word: T.trace.limit, text: `${data.limit}: ${line(data.value)}`, isFailed: true };
     case "result": return { ...row, icon: "message", word: T.trace.result, text: line(data.text), note: data.outcome, group: "messages" };

@@ -2,6 +2,7 @@
 
 mod activity;
 mod attempt;
+mod egress_meter;
 mod event_quota;
 mod host_run;
 mod job_limits;
@@ -12,6 +13,7 @@ mod registry;
 pub use activity::Liveness;
 pub(crate) use attempt::AttemptFacts;
 pub use attempt::{Attempt, AttemptKey, AttemptStopCause, ChildWait, InFlightCall};
+pub use egress_meter::{EgressCounts, EgressDirection, EgressKind, EgressMeter, EgressQuota};
 pub use event_quota::MAX_EVENT_BYTES_HARD;
 pub(super) use event_quota::{EventAllowance, MAX_EVENT_BYTES, is_essential};
 pub(super) use host_run::HostRun;

@@ -8,12 +8,15 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use protocol::{AgentEvent, CompleteReport, EventData, JobState, LimitName, WorkerEvent, limits::MAX_REPORT_BYTES};
 
-use super::attempts::{Attempt, EventAllowance, LogTails, MAX_EVENT_BYTES, is_essential};
+use super::attempts::{Attempt, EgressCounts, EgressKind, EventAllowance, LogTails, MAX_EVENT_BYTES, is_essential};
 use config::HookPoint;
 use domain::job::JobRecord;
 use hooks::{HookEvent, Hooks};
 use secrets::{DetectorError, LeakDetectors, search};
 use store::{Appended, BatchEvent, Store, StoreError};
+
+/// Bytes of an event of egress, at most: a host name with its rule.
+const EGRESS_EVENT_BYTES: usize = 1_024;
 
 /// Stores the events of agents. Clones share everything.
 #[derive(Clone)]
@@ -138,6 +141,66 @@ impl EventIngestion {
         let (key, detector) = (attempt.key(), self.detectors.of(&attempt.record().brief.user_id).await?);
         detector.redact_event(&mut event);
         Ok(self.store.append_if_live(key.job, key.attempt, now, event.into()).await?)
+    }
+
+    /// Counts a decision about a connection of the attempt, and stores the first one of its kind. Returns the counts of
+    /// its kind, for what the connection carries.
+    pub async fn record_egress(
+        &self,
+        attempt: &Attempt,
+        now: DateTime<Utc>,
+        kind: EgressKind,
+    ) -> Result<Arc<EgressCounts>, IngestError> {
+        let (counts, first) = attempt.egress.count(kind);
+        if let Some(first) = first {
+            self.append_egress(attempt, now, vec![first.event(1, 0, 0)]).await?;
+        }
+        Ok(counts)
+    }
+
+    /// Stores what the attempt's connections have added since the last call, and the limit that they have reached.
+    pub async fn record_egress_sums(&self, attempt: &Attempt, now: DateTime<Utc>) -> Result<(), IngestError> {
+        self.append_egress(attempt, now, attempt.egress.take()).await?;
+        self.record_egress_limit(attempt, now).await
+    }
+
+    /// Stores the limit of bytes that the job's connections have reached, once.
+    pub async fn record_egress_limit(&self, attempt: &Attempt, now: DateTime<Utc>) -> Result<(), IngestError> {
+        let (key, quota) = (attempt.key(), &attempt.limits().egress_quota);
+        if let Some(direction) = quota.reached()
+            && quota.begin_record(direction)
+        {
+            let limit = EventData::Limit { limit: direction.limit(), value: direction.limit_mb().into() };
+            self.store.append_if_live(key.job, key.attempt, now, limit).await?;
+        }
+        Ok(())
+    }
+
+    /// Stores decisions, without secrets in the names of hosts. Beyond the job's quota of events they are only counted.
+    async fn append_egress(
+        &self,
+        attempt: &Attempt,
+        now: DateTime<Utc>,
+        events: Vec<EventData>,
+    ) -> Result<(), IngestError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let (key, detector) = (attempt.key(), self.detectors.of(&attempt.record().brief.user_id).await?);
+        let bytes = events.len() * EGRESS_EVENT_BYTES;
+        if !self.keeps_all_kinds(attempt, bytes).await? {
+            return Ok(());
+        }
+        for mut event in events {
+            if let EventData::Egress { host, .. } = &mut event {
+                *host = detector.redact(host).0.into_owned();
+            }
+            self.store.append_if_live(key.job, key.attempt, now, event).await?;
+        }
+        if attempt.limits().event_quota.count_stored(bytes as u64) {
+            self.record_quota_reached(attempt, now).await?;
+        }
+        Ok(())
     }
 
     /// Whether events of all kinds are stored, by what the job has written in all; otherwise only the essential ones

@@ -19,8 +19,8 @@ mod submit;
 mod test_util;
 
 pub use attempts::{
-    Attempt, AttemptKey, AttemptRegistry, AttemptStopCause, ChildWait, HostRunState, InFlightCall, JobLimits, Liveness,
-    MAX_EVENT_BYTES_HARD, RateLimiter,
+    Attempt, AttemptKey, AttemptRegistry, AttemptStopCause, ChildWait, EgressCounts, EgressDirection, EgressKind,
+    EgressMeter, EgressQuota, HostRunState, InFlightCall, JobLimits, Liveness, MAX_EVENT_BYTES_HARD, RateLimiter,
 };
 pub use disk::{DiskSweep, Violation, WorkspaceMeasurer};
 pub use dispatcher::{Dispatcher, DispatcherWaker, engine_watch::EngineWatch, executor::ActionExecutor};

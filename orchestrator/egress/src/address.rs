@@ -34,15 +34,15 @@ const IPV4: [(Ipv4Net, AddressKind); 18] = [
     (v4(169, 254, 0, 0, 16), AddressKind::Forbidden("a link-local address")),
     (v4(172, 16, 0, 0, 12), AddressKind::Local("a private address")),
     (v4(192, 0, 0, 0, 24), AddressKind::Forbidden("a reserved address")),
-    (v4(192, 0, 2, 0, 24), AddressKind::Forbidden("a reserved address")),
+    (v4(192, 0, 2, 0, 24), DOCUMENTATION),
     (v4(192, 31, 196, 0, 24), AddressKind::Forbidden("a reserved address")),
     (v4(192, 52, 193, 0, 24), AddressKind::Forbidden("a reserved address")),
     (v4(192, 88, 99, 0, 24), AddressKind::Forbidden("an address that is translated to IPv6")),
     (v4(192, 168, 0, 0, 16), AddressKind::Local("a private address")),
     (v4(192, 175, 48, 0, 24), AddressKind::Forbidden("a reserved address")),
-    (v4(198, 18, 0, 0, 15), AddressKind::Forbidden("a reserved address")),
-    (v4(198, 51, 100, 0, 24), AddressKind::Forbidden("a reserved address")),
-    (v4(203, 0, 113, 0, 24), AddressKind::Forbidden("a reserved address")),
+    (v4(198, 18, 0, 0, 15), AddressKind::Local("an address for benchmarks")),
+    (v4(198, 51, 100, 0, 24), DOCUMENTATION),
+    (v4(203, 0, 113, 0, 24), DOCUMENTATION),
     // Multicast, reserved, broadcast.
     (v4(224, 0, 0, 0, 3), AddressKind::Forbidden("a multicast or reserved address")),
 ];
@@ -58,7 +58,7 @@ const IPV6: [(Ipv6Net, AddressKind); 12] = [
     ),
     (v6([0x64, 0xff9b, 0], 32), TRANSLATED),
     (v6([0x2001, 0, 0], 23), AddressKind::Forbidden("a reserved or translated address")),
-    (v6([0x2001, 0xdb8, 0], 32), AddressKind::Forbidden("a reserved address")),
+    (v6([0x2001, 0xdb8, 0], 32), DOCUMENTATION),
     (v6([0x2002, 0, 0], 16), TRANSLATED),
     (v6([0x3fff, 0, 0], 20), AddressKind::Forbidden("a reserved address")),
     (
@@ -73,6 +73,9 @@ const IPV6: [(Ipv6Net, AddressKind); 12] = [
     (v6([0xfe80, 0, 0], 10), AddressKind::Forbidden("a link-local address")),
     (v6([0xff00, 0, 0], 8), AddressKind::Forbidden("a multicast address")),
 ];
+
+/// Networks that mirror public registries use these.
+const DOCUMENTATION: AddressKind = AddressKind::Local("an address for documentation");
 
 const TRANSLATED: AddressKind = AddressKind::Forbidden("a translated IPv4 address");
 
@@ -141,11 +144,11 @@ mod tests {
     #[case("169.254.169.254", "forbidden")]
     #[case("169.254.170.2", "forbidden")]
     #[case("192.0.0.192", "forbidden")]
-    #[case("192.0.2.1", "forbidden")]
+    #[case("192.0.2.1", "local")]
     #[case("192.88.99.1", "forbidden")]
-    #[case("198.18.0.1", "forbidden")]
-    #[case("198.51.100.1", "forbidden")]
-    #[case("203.0.113.1", "forbidden")]
+    #[case("198.18.0.1", "local")]
+    #[case("198.51.100.1", "local")]
+    #[case("203.0.113.1", "local")]
     #[case("224.0.0.1", "forbidden")]
     #[case("239.255.255.255", "forbidden")]
     #[case("240.0.0.1", "forbidden")]
@@ -163,7 +166,7 @@ mod tests {
     #[case("64:ff9b:1::a00:1", "forbidden")]
     #[case("100::1", "forbidden")]
     #[case("2001::1", "forbidden")]
-    #[case("2001:db8::1", "forbidden")]
+    #[case("2001:db8::1", "local")]
     #[case("2002:7f00:1::", "forbidden")]
     #[case("3fff::1", "forbidden")]
     #[case("5f00::1", "forbidden")]

@@ -248,7 +248,7 @@ impl EgressClient {
             };
             let (response, received_bytes) = read(response, limits, deadline).await;
             if let Some(record) = records.last_mut() {
-                record.bytes += received_bytes as u64;
+                record.bytes_down += received_bytes as u64;
             }
             return Ok(OutboundResponse { redirected_to, ..response });
         }
@@ -269,7 +269,8 @@ impl EgressClient {
             destination: destination.clone(),
             allowed: true,
             rule: rules.rule_of(&destination).unwrap_or_default(),
-            bytes: request.body.as_ref().map_or(0, Vec::len) as u64,
+            bytes_up: request.body.as_ref().map_or(0, Vec::len) as u64,
+            bytes_down: 0,
         });
         let failed = |error: reqwest::Error| transport(&destination, error);
         let client = self.client(&destination, addresses).map_err(failed)?;
@@ -294,7 +295,11 @@ impl EgressClient {
     }
 
     /// The addresses of a destination. One that is refused refuses them all: the name is not what it seems to be.
-    async fn addresses(&self, rules: &EgressRules<'_>, to: &Destination) -> Result<Vec<SocketAddr>, EgressError> {
+    pub(super) async fn addresses(
+        &self,
+        rules: &EgressRules<'_>,
+        to: &Destination,
+    ) -> Result<Vec<SocketAddr>, EgressError> {
         rules.check_destination(to)?;
         let mut addresses = match &to.host {
             Host::Address(address) => vec![*address],

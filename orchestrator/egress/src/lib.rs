@@ -1,13 +1,16 @@
-//! Outgoing connections that jobs and users ask for: which destinations are allowed, and the HTTP client that keeps to
-//! it.
+//! Outgoing connections that jobs and users ask for: which destinations are allowed, and the HTTP client and the plain
+//! connections that keep to it.
 //!
-//! `host`, `pattern`, `address` and `policy` decide and are pure. `client` dials exactly the addresses that were
-//! decided on.
+//! `host`, `pattern`, `address`, `policy`, `names` and `hello` decide and are pure. `client` and `connect` dial exactly the
+//! addresses that were decided on.
 
 mod address;
 mod client;
+mod connect;
 mod encoding;
+mod hello;
 mod host;
+mod names;
 mod pattern;
 mod policy;
 mod request;
@@ -15,7 +18,9 @@ mod request;
 pub use client::{
     BodyEnd, EgressClient, EgressError, LookUp, OpenResponse, OutboundResponse, ResponseLimits, system_look_up,
 };
+pub use hello::{Hello, HelloReader, is_name_of};
 pub use host::{Destination, Host, InvalidHost};
+pub use names::names;
 pub use pattern::{HostPattern, InvalidPattern};
-pub use policy::{EgressDenied, EgressPolicy, EgressRecord, EgressRules};
+pub use policy::{EgressDenied, EgressPolicy, EgressRecord, EgressRules, Protocol};
 pub use request::{InvalidRequest, OutboundRequest};

@@ -67,6 +67,14 @@ impl HostPattern {
         }
     }
 
+    /// The host and port of an entry for one host.
+    pub(super) const fn single(&self) -> Option<(&Host, u16)> {
+        match &self.hosts {
+            Hosts::One(host) => Some((host, self.port)),
+            Hosts::Any | Hosts::Below(_) => None,
+        }
+    }
+
     /// Whether the entry names this very address and port.
     pub(super) fn names_address(&self, destination: &Destination) -> bool {
         matches!(self.hosts, Hosts::One(Host::Address(_))) && self.matches(destination)

@@ -25,6 +25,22 @@ pub struct EgressRules<'p> {
     job: Option<Vec<HostPattern>>,
 }
 
+/// What may be spoken on a connection of the egress proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// Requests that are read one by one.
+    Http,
+    /// Bytes that begin with a TLS `ClientHello` for the host.
+    Tls,
+}
+
+impl Protocol {
+    /// The protocol of a port: HTTP on port 80, TLS elsewhere.
+    pub const fn of_port(port: u16) -> Self {
+        if port == 80 { Self::Http } else { Self::Tls }
+    }
+}
+
 /// A decision about a connection, and what it carried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressRecord {
@@ -32,8 +48,10 @@ pub struct EgressRecord {
     pub allowed: bool,
     /// The entry that allows it, or what refuses it.
     pub rule: String,
-    /// Bytes of bodies that were sent and read.
-    pub bytes: u64,
+    /// Bytes of the body that was sent.
+    pub bytes_up: u64,
+    /// Bytes of the body that was read.
+    pub bytes_down: u64,
 }
 
 /// A destination that is refused. The text says who can allow it.
@@ -58,12 +76,21 @@ pub enum EgressDenied {
 impl EgressDenied {
     /// The decision as a record.
     pub(super) fn record(&self) -> EgressRecord {
-        let (destination, rule) = match self {
-            Self::NotListed(destination) => (destination, "egress.allow"),
-            Self::AboveCeiling(destination) => (destination, "egress_ceiling"),
-            Self::Address { destination, kind, .. } => (destination, *kind),
+        let destination = match self {
+            Self::NotListed(destination) | Self::AboveCeiling(destination) | Self::Address { destination, .. } => {
+                destination.clone()
+            }
         };
-        EgressRecord { destination: destination.clone(), allowed: false, rule: rule.to_owned(), bytes: 0 }
+        EgressRecord { destination, allowed: false, rule: self.rule().to_owned(), bytes_up: 0, bytes_down: 0 }
+    }
+
+    /// What refuses it.
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::NotListed(_) => "egress.allow",
+            Self::AboveCeiling(_) => "egress_ceiling",
+            Self::Address { kind, .. } => kind,
+        }
     }
 }
 
@@ -105,7 +132,7 @@ impl EgressPolicy {
 
 impl EgressRules<'_> {
     /// The entry that allows a destination: the job's, if the caller is a job.
-    pub(crate) fn rule_of(&self, to: &Destination) -> Option<String> {
+    pub fn rule_of(&self, to: &Destination) -> Option<String> {
         let list = self.job.as_ref().unwrap_or(&self.policy.ceiling);
         list.iter().find(|entry| entry.matches(to)).map(ToString::to_string)
     }

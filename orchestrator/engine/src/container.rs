@@ -2,7 +2,7 @@
 //!
 //! Plain data. Never names a setting of a particular engine's API.
 
-use std::{fmt, path::PathBuf};
+use std::{collections::BTreeMap, fmt, net::Ipv4Addr, path::PathBuf};
 
 use chrono::{DateTime, Utc};
 use protocol::JobId;
@@ -59,6 +59,8 @@ pub struct ContainerSpec {
     pub workspace: PathBuf,
     /// W3C trace context for `TRACEPARENT`.
     pub traceparent: Option<String>,
+    /// Names that resolve inside the container, to loopback addresses.
+    pub hosts: BTreeMap<String, Ipv4Addr>,
 }
 
 /// A container to create and start whose program is an MCP server. It has no directory of the host, and no worker.

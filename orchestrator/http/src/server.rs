@@ -17,7 +17,7 @@ use axum::{
     Router,
     body::Body,
     extract::{ConnectInfo, Request},
-    http::{HeaderValue, header},
+    http::{HeaderValue, Method, header},
     response::Response,
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use self::{
-    admission::{Admission, Busy, Slot},
+    admission::{Admission, Busy, Recipient, Slot},
     bodies::BodyLimits,
     connection::{Deadline, TrackedBody},
     listener::{AcceptErrors, Accepted},
@@ -121,8 +121,8 @@ impl Server {
                 () = stop.cancelled() => break,
             };
             let (context, stop) = (Arc::clone(&context), stop.clone());
+            slot.hold(share);
             connections.spawn(async move {
-                let _share = share;
                 match accepted {
                     Accepted::Tcp(stream, address) => context.serve(stream, Some(Peer(address)), slot, stop).await,
                     Accepted::Unix(stream) => context.serve(stream, None, slot, stop).await,
@@ -143,6 +143,11 @@ async fn share_of(shares: Option<&Arc<Semaphore>>) -> Option<tokio::sync::OwnedS
         }
         sleep(SHARE_RETRY).await;
     }
+}
+
+/// Whether a request asks for another host: `CONNECT`, or the absolute form.
+pub fn is_for_proxy<B>(request: &Request<B>) -> bool {
+    request.method() == Method::CONNECT || request.uri().scheme().is_some()
 }
 
 impl Context {
@@ -186,10 +191,10 @@ impl Context {
         }
     }
 
-    /// The one entry point for requests of all listeners. Requests that are not for the router (`CONNECT`, absolute
-    /// form) would be recognised here.
+    /// The one entry point for requests of all listeners.
     async fn answer(&self, request: Request<Incoming>, peer: Option<Peer>, slot: Arc<Slot>) -> Response<TrackedBody> {
-        let answering = match self.admission.enter(&slot, request.headers()) {
+        let recipient = if is_for_proxy(&request) { Recipient::Proxy } else { Recipient::Router };
+        let answering = match self.admission.enter(&slot, request.headers(), recipient) {
             Ok(answering) => answering,
             Err(busy) => return self.refuse(&busy, &slot),
         };

@@ -4,6 +4,7 @@ mod call_body;
 mod caller;
 mod complete;
 mod events;
+mod forward;
 mod job;
 mod llm;
 mod prompt;
@@ -22,6 +23,7 @@ use axum::{
 };
 use base::clock::Clock;
 use dispatch::{AttemptRegistry, DispatcherWaker, EventIngestion, TokenFiles, WorkspaceMeasurer};
+use egress::EgressClient;
 use protocol::{
     CallId, ErrorCode, RateLimitOrigin,
     limits::{MAX_CALL_ID_BYTES, MAX_MODEL_BODY_BYTES},
@@ -32,6 +34,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::problem::ApiError;
 
+pub use self::forward::{Tunnels, intercept as intercept_proxy_requests};
 pub use protocol::limits::MAX_WORKER_BODY_BYTES as MAX_BODY_BYTES;
 
 /// The state of the worker's endpoints.
@@ -53,6 +56,10 @@ pub struct WorkerApi {
     pub metrics: Metrics,
     /// Measures workspaces before a report of success is accepted.
     pub workspace_measurer: WorkspaceMeasurer,
+    /// Connects to hosts that jobs may reach.
+    pub egress: EgressClient,
+    /// Counts the connections to them.
+    pub tunnels: Tunnels,
     /// Owns tasks that run to their end even if the worker disconnects.
     pub tasks: TaskTracker,
     /// How long a worker's lease lasts.

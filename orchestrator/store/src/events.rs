@@ -1,6 +1,7 @@
 //! Events: appended with gap-free numbers in the transaction of the change they describe, and read in order.
 
 pub(crate) mod batch;
+pub(crate) mod egress;
 pub(crate) mod instance_events;
 pub(crate) mod notifier;
 

@@ -63,6 +63,7 @@ pub use error::StoreError;
 pub use events::{
     EventFilter, EventPage, EventQuery,
     batch::{Appended, BatchEvent},
+    egress::MAX_EGRESS_COUNTERS,
     instance_events::{InstanceEventFilter, InstanceEventPage, StoredInstanceEvent},
     notifier::{EventNotifier, EventSubscription, Topic},
 };

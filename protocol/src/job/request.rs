@@ -82,7 +82,7 @@ pub struct InputFile {
 #[serde(deny_unknown_fields, default)]
 pub struct Egress {
     /// Entries of the form `host[:port]` or `*.suffix[:port]`, port 443 when left out; at most 64. The operator's ceiling must allow
-    /// all that they allow. Without one the tool `http` is not offered.
+    /// all that they allow. Commands and the tool `http` reach these hosts; without an entry the tool is not offered.
     pub allow: Vec<String>,
     /// Credentials added outside the container. Not available in this version: refused with `not_available`.
     pub inject: Vec<EgressInjection>,

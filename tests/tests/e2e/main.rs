@@ -12,6 +12,8 @@ mod children;
 #[cfg(test)]
 mod disk;
 #[cfg(test)]
+mod egress;
+#[cfg(test)]
 mod endings;
 #[cfg(test)]
 mod examples;

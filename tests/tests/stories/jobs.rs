@@ -5,6 +5,8 @@ mod children;
 mod create;
 mod defaults;
 mod deletion;
+mod egress;
+mod egress_tunnels;
 mod endings;
 mod hold;
 mod host_jobs;

@@ -180,6 +180,7 @@ impl Shell {
         bash.arg("-c").arg(command).current_dir(directory);
         bash.env_clear().env("HOME", &self.environment.home).env("PATH", &self.environment.path);
         bash.env("LANG", &self.environment.lang).env("PWD", directory).env("TERM", "dumb");
+        bash.envs(self.environment.egress_variables());
         bash.stdin(Stdio::null()).stdout(input);
         Ok((bash, pipe::Receiver::from_owned_fd(output.into())?))
     }

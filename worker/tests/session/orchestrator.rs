@@ -312,6 +312,7 @@ fn assignment(lease_seconds: u64) -> JobAssignment {
         delimiter_nonce: None,
         lease_seconds,
         egress: EgressView::default(),
+        egress_names: Vec::new(),
         context_tokens: 128_000,
         text_tool_calls: false,
         outage_patience_seconds: None,

@@ -14,7 +14,7 @@ use dispatch::{
 };
 use domain::request::Ceiling;
 use host_jobs::HostJobs;
-use http_api::worker::WorkerApi;
+use http_api::worker::{Tunnels, WorkerApi};
 use llm::metering::Meter;
 use store::Store;
 use tools::{BuiltinTools, JobAccess, McpTools, ToolServices};
@@ -68,7 +68,7 @@ impl Core {
         })
     }
 
-    pub(super) fn worker_api(&self, config: &Config, tools: &Arc<BuiltinTools>) -> WorkerApi {
+    pub(super) fn worker_api(&self, config: &Config, tools: &Arc<BuiltinTools>, tunnels: usize) -> WorkerApi {
         WorkerApi {
             token_files: TokenFiles::new(config.run_dir.clone()),
             attempts: Arc::clone(&self.attempts),
@@ -81,6 +81,8 @@ impl Core {
             tools: Arc::clone(tools),
             metrics: self.metrics.clone(),
             workspace_measurer: self.workspace_measurer.clone(),
+            egress: self.egress.clone(),
+            tunnels: Tunnels::new(tunnels),
             tasks: self.request_tasks.clone(),
             lease: Duration::from_secs(config.lease_seconds),
             outage_patience: Duration::from_secs(config.llm.outage_patience_seconds),

@@ -11,7 +11,7 @@ use super::limits::user_storage_limit;
 use base::{clock::Clock, mask_urls};
 use config::Config;
 use dispatch::NotificationDestinations;
-use egress::{EgressClient, EgressPolicy, InvalidPattern, system_look_up};
+use egress::{EgressClient, EgressPolicy, InvalidPattern, LookUp, system_look_up};
 use hooks::Hooks;
 use http_api::server::Descriptors;
 use mcp::ConfiguredServer;
@@ -84,7 +84,7 @@ pub(super) async fn open_workspaces(config: &Config, store: &Store) -> Workspace
 
 /// Checks the addresses in the configuration, which only the parts that use them can parse. Opens nothing.
 pub fn check(config: &Config) -> Result<(), ServeError> {
-    egress_client(config, Vec::new())?;
+    egress_client(config, Vec::new(), None)?;
     notification_destinations(config, Vec::new())?;
     for server in &config.mcp {
         ConfiguredServer::new(server)?;
@@ -104,10 +104,15 @@ pub(super) fn free_space(config: &Config, read: Option<ReadDiskSpace>) -> FreeSp
     }
 }
 
-pub(super) fn egress_client(config: &Config, own: Vec<SocketAddr>) -> Result<EgressClient, ServeError> {
+/// The client for what jobs and users ask for, which resolves names by `look_up` in place of the system.
+pub(super) fn egress_client(
+    config: &Config,
+    own: Vec<SocketAddr>,
+    look_up: Option<LookUp>,
+) -> Result<EgressClient, ServeError> {
     let policy = EgressPolicy::new(&config.egress_ceiling, own)
         .map_err(invalid_entry("GANTRY_EGRESS_CEILING", &config.egress_ceiling))?;
-    Ok(EgressClient::new(Arc::new(policy), system_look_up()))
+    Ok(EgressClient::new(Arc::new(policy), look_up.unwrap_or_else(system_look_up)))
 }
 
 /// The destinations of notifications.

@@ -46,7 +46,7 @@ pub struct CreateArgs {
     /// Let this tool run although it always requires approval (can be repeated)
     #[arg(long = "approve", value_name = "TOOL")]
     approve: Vec<String>,
-    /// Host that the job's tools may reach; can be repeated
+    /// Host that the job may reach; can be repeated
     #[arg(long = "egress", value_name = "HOST[:PORT]")]
     egress: Vec<String>,
     /// Make a plan before working

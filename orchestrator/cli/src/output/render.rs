@@ -11,7 +11,7 @@ pub(crate) use ending::{partial, usage};
 pub(crate) use tool::{arguments, outcome};
 
 use log::LogLines;
-use protocol::{Event, EventData, Job, JobState, MessageRole, PlanStep, ReportedOutcome};
+use protocol::{EgressDecision, Event, EventData, Job, JobState, MessageRole, PlanStep, ReportedOutcome};
 use serde_json::Value;
 
 use super::{
@@ -136,9 +136,13 @@ impl Renderer {
                 let call = if *iteration == 0 { String::new() } else { format!(" (model call {iteration})") };
                 Some(paint.dim(&format!("status {}{call}", one_line(message))))
             }
-            EventData::Log { .. } => None,
-            EventData::Egress { host, port, decision, .. } => {
-                Some(paint.dim(&format!("↗ {}:{port} {}", one_line(host), decision)))
+            // Of the second, only bytes are added.
+            EventData::Log { .. } | EventData::Egress { count: 0, .. } => None,
+            EventData::Egress { host, port, decision, rule, count, .. } => {
+                let times = if *count > 1 { format!(" {count}×") } else { String::new() };
+                let by =
+                    if *decision == EgressDecision::Denied { format!(" by {}", one_line(rule)) } else { String::new() };
+                Some(paint.dim(&format!("↗ {}:{port} {decision}{times}{by}", one_line(host))))
             }
             EventData::Limit { limit, value } => {
                 Some(paint.yellow(&format!("! limit {} reached: {}", limit.as_str(), one_line(&value.to_string()))))

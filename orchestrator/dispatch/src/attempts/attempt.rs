@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     activity::{Activity, JobClock, Liveness},
+    egress_meter::EgressMeter,
     host_run::{HostRun, HostRunState},
     job_limits::JobLimits,
     log_tails::LogTails,
@@ -73,6 +74,8 @@ pub struct Attempt {
     limits: Arc<JobLimits>,
     /// Held while events are stored, so that their texts are searched in the order in which they are stored.
     pub(crate) log_tails: tokio::sync::Mutex<LogTails>,
+    /// Its connections to other hosts.
+    pub egress: EgressMeter,
     pub model_calls: Arc<SingleFlight<CallId, Shared<Completion, CallError>>>,
     pub tool_calls: Arc<SingleFlight<CallId, Shared<ToolCallReply, RecordError>>>,
     state: Mutex<AttemptState>,
@@ -113,6 +116,7 @@ impl Attempt {
             prompts: watch::Sender::new(()),
             limits,
             log_tails: tokio::sync::Mutex::default(),
+            egress: EgressMeter::default(),
             model_calls: SingleFlight::new(tasks.clone()),
             tool_calls: SingleFlight::new(tasks.clone()),
             state: Mutex::new(AttemptState {

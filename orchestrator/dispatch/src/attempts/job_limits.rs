@@ -1,8 +1,10 @@
 //! Limits on what the workers of one job may send and call, over all its attempts.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use super::{activity::JobClock, event_quota::EventQuota, rate_limiter::RateLimiter};
+use tokio::sync::Semaphore;
+
+use super::{activity::JobClock, egress_meter::EgressQuota, event_quota::EventQuota, rate_limiter::RateLimiter};
 use base::rate_limit::Rate;
 use llm::metering::CallLimiter;
 
@@ -14,6 +16,9 @@ const EVENT_KIB: Rate = Rate { burst: 32 * 1024, per_hour: 256 * 3_600 };
 /// Failed calls: five a second, and a burst of ten, since the calls of a reply run in parallel.
 const FAILED_CALLS: Rate = Rate { burst: 10, per_hour: 5 * 3_600 };
 
+/// Connections to other hosts at once: more than a package manager opens.
+const MAX_TUNNELS: usize = 64;
+
 /// The limits of one job. Attempts of the same job share them.
 #[derive(Debug)]
 pub struct JobLimits {
@@ -22,8 +27,12 @@ pub struct JobLimits {
     event_kib: RateLimiter,
     /// Total bytes of events.
     pub event_quota: EventQuota,
+    /// Bytes of connections to other hosts.
+    pub egress_quota: EgressQuota,
     pub failed_model_calls: RateLimiter,
     pub failed_tool_calls: RateLimiter,
+    /// Limits connections to other hosts.
+    pub tunnels: Arc<Semaphore>,
     /// Limits model calls in flight.
     pub model_calls: CallLimiter,
 }
@@ -35,8 +44,10 @@ impl JobLimits {
             events: RateLimiter::new(EVENTS, now),
             event_kib: RateLimiter::new(EVENT_KIB, now),
             event_quota: EventQuota::default(),
+            egress_quota: EgressQuota::default(),
             failed_model_calls: RateLimiter::new(FAILED_CALLS, now),
             failed_tool_calls: RateLimiter::new(FAILED_CALLS, now),
+            tunnels: Arc::new(Semaphore::new(MAX_TUNNELS)),
             model_calls: CallLimiter::default(),
         }
     }

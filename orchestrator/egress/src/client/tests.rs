@@ -307,7 +307,11 @@ async fn a_compressed_body_is_accepted_and_decoded(#[case] range: Option<&str>, 
     let mut records = Vec::new();
     let response = client.send(&client.policy().rules(), request, LIMITS, &mut records).await.unwrap();
     assert_eq!((String::from_utf8(response.body).unwrap().as_str(), response.undecoded), (accepted, None));
-    assert_eq!(records.last().unwrap().bytes, encoded("zlib", accepted.as_bytes()).len() as u64, "what was received");
+    assert_eq!(
+        records.last().unwrap().bytes_down,
+        encoded("zlib", accepted.as_bytes()).len() as u64,
+        "what was received"
+    );
 }
 
 #[tokio::test]

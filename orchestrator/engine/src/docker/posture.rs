@@ -64,6 +64,9 @@ pub(super) struct Posture {
     pub(super) dns: Vec<String>,
     #[serde(rename = "HostConfig.DnsSearch")]
     pub(super) dns_search: Vec<String>,
+    /// Names that resolve without a name server, as `name:address`; sorted.
+    #[serde(rename = "HostConfig.ExtraHosts")]
+    pub(super) extra_hosts: Vec<String>,
     /// Kernel settings of the container's network namespace.
     #[serde(rename = "HostConfig.Sysctls")]
     pub(super) sysctls: BTreeMap<String, String>,
@@ -147,6 +150,7 @@ impl Posture {
             text.clear();
         }
         shared.cmd.clear();
+        shared.extra_hosts.clear();
         shared.labels.clear();
         // Without removed variables, which depend on the image, and without values, which depend on the job.
         shared.env.retain(|entry| entry.contains('=') && env_name(entry) != "TRACEPARENT");

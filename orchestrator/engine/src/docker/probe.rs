@@ -5,7 +5,7 @@
 //! having tried.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -118,6 +118,7 @@ impl Docker {
             run_dir: dirs.run.clone(),
             workspace: dirs.workspace.clone(),
             traceparent: None,
+            hosts: BTreeMap::new(),
         }
     }
 

@@ -60,6 +60,8 @@ const TCP_BUFFER_BYTES: &str = "4096 16384 65536";
 /// all segments (64 MiB), and segments. What is used of it counts towards the container's memory limit.
 const SYSV_SHARED_MEMORY: [(&str, &str); 3] =
     [("kernel.shmmax", "16777216"), ("kernel.shmall", "16384"), ("kernel.shmmni", "32")];
+/// The first port that a process without privileges can listen on.
+const UNPRIVILEGED_PORTS: &str = "net.ipv4.ip_unprivileged_port_start";
 /// Without a name server the engine copies the host's into `resolv.conf`; nothing listens on this one.
 const NAME_SERVER: &str = "127.0.0.1";
 /// No search domain. Without it the engine copies the host's.
@@ -135,6 +137,12 @@ pub(super) fn posture(
         log_options: pairs(&[("max-file", "1"), ("max-size", LOG_MAX_MB)]),
         ..common(context, &spec.image, &spec.resources)?
     };
+    if !spec.hosts.is_empty() {
+        posture.extra_hosts = spec.hosts.iter().map(|(name, address)| format!("{name}:{address}")).collect();
+        posture.extra_hosts.sort();
+        // The worker listens for them on their own ports, such as 443.
+        posture.sysctls.extend(pairs(&[(UNPRIVILEGED_PORTS, "0")]));
+    }
     let digest = posture.digest()?;
     posture.labels = labels(spec, context.instance_id, digest);
     Ok(posture)
@@ -189,6 +197,7 @@ fn common(context: &EngineContext<'_>, image: &str, resources: &Resources) -> Re
         networks: live.networks,
         dns: owned(&[NAME_SERVER]),
         dns_search: owned(&[NO_SEARCH_DOMAIN]),
+        extra_hosts: Vec::new(),
         sysctls: pairs(&[
             ("net.ipv4.tcp_rmem", TCP_BUFFER_BYTES),
             ("net.ipv4.tcp_wmem", TCP_BUFFER_BYTES),

@@ -25,11 +25,12 @@ mod tests;
 
 /// Settings of a host configuration that a posture has fields for, or (mounts) that inspect reports elsewhere as they
 /// are in effect.
-const KNOWN_HOST_SETTINGS: [&str; 26] = [
+const KNOWN_HOST_SETTINGS: [&str; 27] = [
     "CapDrop",
     "CgroupnsMode",
     "Dns",
     "DnsSearch",
+    "ExtraHosts",
     "Init",
     "IpcMode",
     "LogConfig",
@@ -84,6 +85,7 @@ fn host_config(posture: &Posture) -> HostConfig {
         network_mode: Some(posture.network_mode.clone()),
         dns: Some(posture.dns.clone()),
         dns_search: Some(posture.dns_search.clone()),
+        extra_hosts: Some(posture.extra_hosts.clone()),
         sysctls: Some(posture.sysctls.clone().into_iter().collect()),
         privileged: Some(posture.privileged),
         readonly_rootfs: Some(posture.readonly_rootfs),
@@ -159,6 +161,7 @@ pub(super) fn observed_posture(inspected: &Inspected) -> Posture {
         network_mode: host.network_mode.unwrap_or_default(),
         dns: host.dns.unwrap_or_default(),
         dns_search: host.dns_search.unwrap_or_default(),
+        extra_hosts: sorted(host.extra_hosts.into_iter().flatten()),
         sysctls: host.sysctls.into_iter().flatten().collect(),
         privileged: host.privileged.unwrap_or(true),
         readonly_rootfs: host.readonly_rootfs.unwrap_or(false),

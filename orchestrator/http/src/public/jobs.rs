@@ -48,6 +48,7 @@ pub(super) fn routes() -> OpenApiRouter<PublicApi> {
         .merge(audited("files.write", routes!(archive::unpack)))
         .routes(routes!(records::actions))
         .routes(routes!(records::llm_calls))
+        .routes(routes!(records::egress))
         .routes(routes!(model_request::get))
         .routes(routes!(records::logs))
         .routes(routes!(records::prompts))

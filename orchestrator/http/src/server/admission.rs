@@ -10,7 +10,7 @@ use base::rate_limit::Bucket;
 use parking_lot::Mutex;
 use protocol::SESSION_HEADER;
 use tokio::{
-    sync::Notify,
+    sync::{Notify, OwnedSemaphorePermit},
     time::{Instant, sleep},
 };
 
@@ -74,11 +74,25 @@ pub(super) struct Busy {
 pub(super) struct Slot {
     admission: Arc<Admission>,
     connection: Arc<Connection>,
+    /// Its permit of the connections of all listeners of the kind.
+    share: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 /// A request in flight, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Answering(Arc<Slot>);
+pub(super) struct Answering {
+    slot: Arc<Slot>,
+    is_counted: bool,
+}
+
+/// Whom a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recipient {
+    /// This server.
+    Router,
+    /// Another host, by `CONNECT` or the absolute form: the egress proxy counts those of the session itself.
+    Proxy,
+}
 
 enum Capacity {
     Available,
@@ -155,20 +169,26 @@ impl Admission {
             let other = Other { connection: Arc::clone(&connection), is_counted: false };
             state.others.insert(connection.id, other);
         }
-        Slot { admission: Arc::clone(self), connection }
+        Slot { admission: Arc::clone(self), connection, share: Mutex::new(None) }
     }
 
     /// Admits a request. A connection's first request is not held against the limits of those without a session when it may
-    /// be the worker's: it brings a token and, once there is a session on this socket, that session's secret.
-    pub(super) fn enter(&self, slot: &Arc<Slot>, headers: &HeaderMap) -> Result<Answering, Busy> {
+    /// be the worker's: it brings a token and, once there is a session on this socket, that session's secret. One of the
+    /// session that is for another host uses nothing of what is kept for the session, and is not counted here.
+    pub(super) fn enter(&self, slot: &Arc<Slot>, headers: &HeaderMap, recipient: Recipient) -> Result<Answering, Busy> {
         let connection = &slot.connection;
         connection.request_started();
-        let Some(session) = &self.policy.session else { return Ok(Answering(Arc::clone(slot))) };
+        let answering = |is_counted| Answering { slot: Arc::clone(slot), is_counted };
+        let Some(session) = &self.policy.session else { return Ok(answering(false)) };
         let now = self.started_at.elapsed();
         let is_first = connection.is_first_request();
         let has_session = connection.has_session();
         let claim = (is_first && !has_session).then(|| Claim::of(headers));
+        let proxied = (recipient == Recipient::Proxy).then(|| Claim::of(headers));
         let state = &mut *self.state.lock();
+        if proxied.is_some_and(|claim| claim.is_session(state.session_digest.as_deref())) {
+            return Ok(answering(false));
+        }
         let may_be_session = has_session || claim.is_some_and(|claim| claim.may_be(state.session_digest.as_deref()));
         let is_other = !may_be_session;
         if let Some(rates) = &mut state.rates {
@@ -189,7 +209,7 @@ impl Admission {
             other.is_counted = true;
             state.other_requests += 1;
         }
-        Ok(Answering(Arc::clone(slot)))
+        Ok(answering(true))
     }
 }
 
@@ -203,6 +223,11 @@ impl Claim {
     fn of(headers: &HeaderMap) -> Self {
         let session_digest = headers.get(SESSION_HEADER).map(|secret| sha256_hex(secret.as_bytes()));
         Self { has_token: headers.contains_key(header::AUTHORIZATION), session_digest }
+    }
+
+    /// Whether it is the session's.
+    fn is_session(&self, session_digest: Option<&str>) -> bool {
+        session_digest.is_some() && self.session_digest.as_deref() == session_digest
     }
 
     /// Whether it may be the session's, as far as that is known.
@@ -240,6 +265,27 @@ impl Slot {
         &self.connection
     }
 
+    /// Keeps the connection's permit of all listeners for as long as it counts as a connection.
+    pub(super) fn hold(&self, share: Option<OwnedSemaphorePermit>) {
+        *self.share.lock() = share;
+    }
+
+    /// The connection no longer counts as one of this listener.
+    pub(super) fn become_tunnel(&self) {
+        if self.connection.become_tunnel() {
+            self.release();
+        }
+    }
+
+    fn release(&self) {
+        let mut state = self.admission.state.lock();
+        state.connections -= 1;
+        state.forget_other(self.connection.id);
+        drop(state);
+        self.share.lock().take();
+        self.admission.freed.notify_one();
+    }
+
     /// The connection is the session's with this SHA-256 of its secret, if it has one. True the first time.
     pub(super) fn assign_session(&self, session_digest: Option<&str>) -> bool {
         let fresh = self.connection.assign_session();
@@ -258,19 +304,17 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut state = self.admission.state.lock();
-        state.connections -= 1;
-        state.forget_other(self.connection.id);
-        drop(state);
-        self.admission.freed.notify_one();
+        if !self.connection.is_tunnel() {
+            self.release();
+        }
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        let Slot { admission, connection } = &*self.0;
+        let Slot { admission, connection, .. } = &*self.slot;
         connection.request_answered(Instant::now());
-        if admission.policy.session.is_none() {
+        if !self.is_counted {
             return;
         }
         let mut state = admission.state.lock();

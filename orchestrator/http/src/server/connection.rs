@@ -25,6 +25,9 @@ use super::{
     policy::Policy,
 };
 
+/// How long the end of a response of another host may make no progress: as long as a tunnel may be idle.
+const TUNNEL_FLUSH_TIMEOUT: Duration = Duration::from_mins(5);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// The head of a request is due, or has begun to arrive.
@@ -43,6 +46,8 @@ pub(super) struct Connection {
     phase: Mutex<Phase>,
     has_session: AtomicBool,
     has_sent_request: AtomicBool,
+    /// It carries a connection to another host, and is counted there.
+    is_tunnel: AtomicBool,
     evicted: Notify,
     head_timeout: Duration,
     idle_timeout: Option<Duration>,
@@ -59,6 +64,7 @@ impl Connection {
             phase: Mutex::new(Phase::Head(accepted_at)),
             has_session: AtomicBool::new(false),
             has_sent_request: AtomicBool::new(false),
+            is_tunnel: AtomicBool::new(false),
             evicted: Notify::new(),
             head_timeout: policy.head_timeout,
             idle_timeout: policy.idle_timeout,
@@ -110,14 +116,23 @@ impl Connection {
         !self.has_session.swap(true, Ordering::AcqRel)
     }
 
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.is_tunnel.load(Ordering::Acquire)
+    }
+
+    /// True the first time.
+    pub(super) fn become_tunnel(&self) -> bool {
+        !self.is_tunnel.swap(true, Ordering::AcqRel)
+    }
+
     /// Whether it stays open after a request that was refused.
     pub(super) fn stays_open_after_refusal(&self) -> bool {
         self.authenticate_by.is_none() || self.has_session()
     }
 
-    /// Whether it can be closed without losing a request or a response.
+    /// Whether it can be closed without losing a request or a response. The owner of a tunnel decides for itself.
     pub(super) fn may_be_evicted(&self) -> bool {
-        !self.has_session() && !self.is_answering()
+        self.is_tunnel() || (!self.has_session() && !self.is_answering())
     }
 
     /// Closes it.
@@ -134,6 +149,8 @@ impl Connection {
     fn deadline(&self) -> Option<Instant> {
         let by_phase = match *self.phase.lock() {
             Phase::Answering => return None,
+            // The last bytes of a response may still be on their way.
+            Phase::Idle(since) if self.is_tunnel() => return Some(since + TUNNEL_FLUSH_TIMEOUT),
             Phase::Head(since) => Some(since + self.head_timeout),
             Phase::Idle(since) => self.idle_timeout.map(|timeout| since + timeout),
         };
@@ -194,6 +211,17 @@ impl ConnectionHandle {
     /// limits. None where the attempt needs no session. True the first time.
     pub fn authenticated(&self, session_digest: Option<&str>) -> bool {
         self.0.assign_session(session_digest)
+    }
+
+    /// From now on it carries a connection to another host, and no longer counts as a connection of its listener. Its
+    /// caller counts it.
+    pub fn become_tunnel(&self) {
+        self.0.become_tunnel();
+    }
+
+    /// Closes a tunnel, whatever is on its way.
+    pub fn close(&self) {
+        self.0.connection().evict();
     }
 }
 

@@ -34,8 +34,12 @@ impl<S> ConnectionStream<S> {
     }
 
     fn progress<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        // The owner of a tunnel limits how long it may be idle.
+        if self.connection.is_tunnel() && written.is_pending() {
+            return written;
+        }
         if written.is_ready() {
-            if self.stalled.take().is_some() {
+            if self.stalled.take().is_some() || self.connection.is_tunnel() {
                 self.connection.progressed(Instant::now());
             }
             return written;

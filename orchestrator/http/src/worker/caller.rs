@@ -182,6 +182,26 @@ impl Caller {
     }
 }
 
+/// Checks that a request for another host belongs to the session of its socket's worker. It opens no session and is no sign
+/// of life.
+pub(super) async fn check_proxy_caller(
+    api: &WorkerApi,
+    headers: &HeaderMap,
+    attempt: &Arc<Attempt>,
+) -> Result<(), ApiError> {
+    let token = headers.get(header::PROXY_AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = token.and_then(|value| value.strip_prefix("Bearer ")).ok_or_else(invalid_token)?;
+    if !attempt.accepts_token(&sha256_hex(token.as_bytes())) {
+        return Err(invalid_token());
+    }
+    let secret_hash = session_secret(headers).map(|secret| sha256_hex(secret.as_bytes()));
+    if attempt.session().matches(secret_hash.as_deref()) == SessionMatch::Same {
+        return Ok(());
+    }
+    let caller = Caller { job: attempt.record(), attempt: Arc::clone(attempt) };
+    Err(caller.session_rejected(api).await?)
+}
+
 /// Counts the connection as one of the session. On its first call the token's file is removed: an earlier call may have been
 /// given up between opening the session and that.
 fn authenticate_connection(

@@ -39,6 +39,7 @@ pub(super) async fn complete(
             return Err(ended());
         }
     }
+    api.ingestion.record_egress_sums(&attempt, api.clock.now()).await?;
     api.ingestion.finish_logs(&attempt, api.clock.now()).await?;
     match api.store.complete(key.job, key.attempt, api.clock.now(), &report).await? {
         Reported::Decided(Transition::Applied(_)) => {

@@ -46,6 +46,7 @@ pub(super) async fn get(
         transcript: Some(transcript).filter(|transcript| !transcript.is_empty()),
         lease_seconds: api.lease.as_secs(),
         delimiter_nonce: job.brief.delimiter_nonce.as_ref().map(|nonce| nonce.as_str().to_owned()),
+        egress_names: egress::names(&job.brief.egress_view().allow),
         egress: job.brief.egress_view(),
         context_tokens: api.meter.gateway.context_tokens(),
         text_tool_calls: api.meter.gateway.recovers_text_tool_calls(),

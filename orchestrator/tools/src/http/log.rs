@@ -3,7 +3,7 @@
 use agent::ToolError;
 use base::clock::Clock;
 use egress::EgressRecord;
-use protocol::{EgressDecision, EventData, JobId, ToolErrorKind};
+use protocol::{EgressDecision, EgressPhase, EventData, JobId, ToolErrorKind};
 use secrets::LeakDetectors;
 use store::Store;
 
@@ -26,13 +26,17 @@ impl EgressLog {
             ToolError::new(ToolErrorKind::Failed, NOT_RECORDED)
         };
         let detector = self.detectors.of(owner).await.map_err(|error| failed(&error))?;
-        let event = |EgressRecord { destination, allowed, rule, bytes }: EgressRecord| EventData::Egress {
-            host: detector.redact(&destination.host.to_string()).0.into_owned(),
-            port: destination.port,
-            decision: if allowed { EgressDecision::Allowed } else { EgressDecision::Denied },
-            rule,
-            bytes,
-        };
+        let event =
+            |EgressRecord { destination, allowed, rule, bytes_up, bytes_down }: EgressRecord| EventData::Egress {
+                phase: EgressPhase::Agent,
+                host: detector.redact(&destination.host.to_string()).0.into_owned(),
+                port: destination.port,
+                decision: if allowed { EgressDecision::Allowed } else { EgressDecision::Denied },
+                rule,
+                count: 1,
+                bytes_up,
+                bytes_down,
+            };
         let events = records.into_iter().map(event).collect();
         self.store.append_if_running(job, self.clock.now(), events).await.map_err(|error| failed(&error))
     }

@@ -1,6 +1,7 @@
 //! The setup of the engine tests: the test image, an engine client with its own instance id, and temporary directories.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::Write,
     os::unix::fs::PermissionsExt,
@@ -155,6 +156,7 @@ impl Fixture {
             run_dir: run_directory,
             workspace,
             traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
+            hosts: BTreeMap::from([("a.example".to_owned(), [127, 0, 64, 1].into())]),
         };
         Job { spec, socket }
     }

@@ -13,6 +13,9 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::chat::{gates_in_chat::waiting, send, until_state};
 
+/// Host, port, decision, rule, and the bytes up and down.
+type Decision = (String, u16, EgressDecision, String, (u64, u64));
+
 async fn listed(worker: &tests::ManualWorker) -> Vec<String> {
     let tools = worker.get("tools").await.expect(200).body["tools"].clone();
     tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
@@ -109,12 +112,14 @@ async fn a_job_reaches_what_it_lists_and_each_decision_is_an_event() {
     }
     worker.finish("done").await;
     ada.wait_for_end(id).await;
-    let decisions: Vec<(String, u16, EgressDecision, String, u64)> = ada
+    let decisions: Vec<Decision> = ada
         .events(id)
         .await
         .into_iter()
         .filter_map(|event| match event.data {
-            EventData::Egress { host, port, decision, rule, bytes } => Some((host, port, decision, rule, bytes)),
+            EventData::Egress { host, port, decision, rule, bytes_up, bytes_down, .. } => {
+                Some((host, port, decision, rule, (bytes_up, bytes_down)))
+            }
             _ => None,
         })
         .collect();
@@ -124,15 +129,15 @@ async fn a_job_reaches_what_it_lists_and_each_decision_is_an_event() {
     };
     let rule = one.to_string();
     let expected = [
-        local(one, true, &rule, 8),
-        local(other, false, "egress.allow", 0),
-        ("169.254.169.254".to_owned(), 80, EgressDecision::Denied, "egress.allow".to_owned(), 0),
-        local(one, true, &rule, 4),
-        local(other, false, "egress.allow", 0),
-        local(one, true, &rule, 4),
-        local(one, true, &rule, 4),
-        local(one, true, &rule, 4),
-        ("[redacted].example.org".to_owned(), 443, EgressDecision::Denied, "egress.allow".to_owned(), 0),
+        local(one, true, &rule, (4, 4)),
+        local(other, false, "egress.allow", (0, 0)),
+        ("169.254.169.254".to_owned(), 80, EgressDecision::Denied, "egress.allow".to_owned(), (0, 0)),
+        local(one, true, &rule, (4, 0)),
+        local(other, false, "egress.allow", (0, 0)),
+        local(one, true, &rule, (4, 0)),
+        local(one, true, &rule, (0, 4)),
+        local(one, true, &rule, (4, 0)),
+        ("[redacted].example.org".to_owned(), 443, EgressDecision::Denied, "egress.allow".to_owned(), (0, 0)),
     ];
     assert_eq!(decisions, expected);
     let actions = ada.get(&format!("/api/jobs/{id}/actions")).await.expect(200).body;

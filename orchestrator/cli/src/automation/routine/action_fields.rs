@@ -68,7 +68,7 @@ pub(super) struct ActionFields {
     /// Let this tool run although it always requires approval; can be repeated; with --prompt, implies --tools
     #[arg(long = "approve", value_name = "TOOL")]
     approve: Vec<String>,
-    /// With --job: host that the job's tools may reach; can be repeated
+    /// With --job: host that the job may reach; can be repeated
     #[arg(long = "egress", value_name = "HOST[:PORT]")]
     egress: Vec<String>,
     #[arg(

@@ -3,7 +3,7 @@
 //! Owns the order of the steps: the row first, then the run directory, then the container, so that a crash in between
 //! leaves a state that the next process recognizes: it adopts the container, or fails the attempt.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use protocol::{ContainerInfo, ContainerName, JobId, JobReason, Limits};
@@ -249,8 +249,15 @@ impl ActionExecutor {
             run_dir: self.listeners.run_dir(&container.name),
             workspace: self.workspaces.path(job.id),
             traceparent: job.brief.traceparent.clone(),
+            hosts: hosts(job),
         }
     }
+}
+
+/// The names of the job's hosts inside its container. Fixed, since its list is.
+fn hosts(job: &JobRecord) -> BTreeMap<String, Ipv4Addr> {
+    let names = egress::names(&job.brief.egress_view().allow);
+    names.into_iter().map(|name| (name.host, name.address)).collect()
 }
 
 /// How an attempt's container is identified, from the job's row alone.

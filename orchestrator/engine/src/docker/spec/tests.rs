@@ -1,6 +1,6 @@
 //! The posture of a container in tables, and the rules of the seccomp profile.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::DateTime;
 use proptest::prelude::*;
@@ -27,6 +27,7 @@ pub(in crate::docker) fn job_spec() -> ContainerSpec {
         run_dir: "/run/x".into(),
         workspace: "/data/x".into(),
         traceparent: None,
+        hosts: BTreeMap::new(),
     }
 }
 
@@ -60,6 +61,19 @@ fn the_environment_is_as_in_the_contract() {
             "TRACEPARENT=00-a-b-01",
         ]
     );
+}
+
+#[test]
+fn only_a_job_with_hosts_has_their_names_and_may_listen_on_low_ports() {
+    let hosts = [("b.example", [127, 0, 64, 1]), ("a.example", [127, 0, 64, 2])];
+    let hosts = hosts.map(|(name, address)| (name.to_owned(), address.into()));
+    let with = job_posture(&ContainerSpec { hosts: hosts.into(), ..job_spec() }, &ImageFacts::default(), "runc");
+    let without = job_posture(&job_spec(), &ImageFacts::default(), "runc");
+    assert_eq!(with.extra_hosts, ["a.example:127.0.64.2", "b.example:127.0.64.1"]);
+    assert_eq!(with.sysctls.get(UNPRIVILEGED_PORTS).map(String::as_str), Some("0"));
+    assert!(without.extra_hosts.is_empty() && !without.sysctls.contains_key(UNPRIVILEGED_PORTS));
+    let error = with.check(&without).unwrap_err().to_string();
+    assert!(error.contains("ExtraHosts"), "{error}");
 }
 
 #[test]

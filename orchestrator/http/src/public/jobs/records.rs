@@ -1,5 +1,5 @@
-//! What is recorded about the work of a job: its tool calls, its model calls, its prompts and the output of its
-//! containers.
+//! What is recorded about the work of a job: its tool calls, its model calls, its connections to other hosts, its prompts
+//! and the output of its containers.
 
 use axum::{
     Json,
@@ -7,7 +7,8 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use protocol::{ContainerName, JobId, JobPrompt, LlmCallRecord, Page, ToolActionRecord};
+use protocol::{ContainerName, EgressPhase, JobEgress, JobId, JobPrompt, LlmCallRecord, Page, ToolActionRecord};
+use store::MAX_EGRESS_COUNTERS;
 
 use crate::{
     problem::ApiError,
@@ -55,6 +56,28 @@ pub(super) async fn llm_calls(
 ) -> Result<Json<Page<LlmCallRecord>>, ApiError> {
     authorize_job(&api, &who, id).await?;
     api.model_calls(&who, id, &params).await
+}
+
+/// Returns which hosts a job may reach, and what it asked for.
+///
+/// The list that applies, and the decisions about connections by destination, with the bytes that they carried. Each first decision is also an event of kind `egress`.
+#[utoipa::path(
+    get, path = "/api/jobs/{id}/egress", operation_id = "get_job_egress", tag = "jobs",
+    params(("id" = String, Path, description = "Job id.")),
+    responses((status = 200, body = JobEgress, description = "The list and the decisions."))
+)]
+pub(super) async fn egress(
+    State(api): State<PublicApi>,
+    Caller(who): Caller,
+    ApiPath(id): ApiPath<JobId>,
+) -> Result<Json<JobEgress>, ApiError> {
+    let job = authorize_job(&api, &who, id).await?;
+    let _permit = api.read_permit(&who).await?;
+    let mut counters = api.store.egress_counters(id).await?;
+    let is_complete = job.state().is_finished() && counters.len() <= MAX_EGRESS_COUNTERS;
+    counters.truncate(MAX_EGRESS_COUNTERS);
+    let allowed = job.brief.egress_view().allow;
+    Ok(Json(JobEgress { phase: EgressPhase::Agent, allowed, counters, is_complete }))
 }
 
 /// Lists the prompts that people sent to a job, newest first.

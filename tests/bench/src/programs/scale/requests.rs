@@ -69,6 +69,7 @@ const REQUESTS: &[(For, &str)] = &[
     (For::Everyone, "/api/jobs/{job}/prompts"),
     (For::Everyone, "/api/jobs/{job}/actions"),
     (For::Everyone, "/api/jobs/{job}/llm-calls"),
+    (For::Everyone, "/api/jobs/{job}/egress"),
     (For::Users, "/api/jobs/{job}/llm-calls/{call}/request"),
     (For::Everyone, "/api/routines"),
     (For::Everyone, "/api/routines?limit=200"),
