@@ -12,7 +12,7 @@ use protocol::InstanceId;
 
 use super::{
     HostDirs,
-    posture::{ContainerMount, LiveSettings, Posture, Ulimit, env_name},
+    posture::{ContainerMount, LiveSettings, Posture, UNPRIVILEGED_PORTS, Ulimit, env_name},
 };
 use crate::{AdoptionSpec, ContainerRole, ContainerSpec, EngineError, McpContainerSpec, Resources};
 
@@ -56,8 +56,6 @@ const MAX_MESSAGE_QUEUE_BYTES: i64 = 0;
 /// Minimum, default and maximum bytes of a TCP socket's buffer in one direction. Small buffers are enough for loopback,
 /// and on cgroup v1 they do not count towards the container's memory limit.
 const TCP_BUFFER_BYTES: &str = "4096 16384 65536";
-/// The first port that a process without privileges can listen on.
-const UNPRIVILEGED_PORTS: &str = "net.ipv4.ip_unprivileged_port_start";
 /// Without a name server the engine copies the host's into `resolv.conf`; nothing listens on this one.
 const NAME_SERVER: &str = "127.0.0.1";
 /// No search domain. Without it the engine copies the host's.
