@@ -140,7 +140,7 @@ export function Typed({ name, filter, given = "", look, ...more }) {
     setIsOpen(false);
   }, [given]);
   const onInput = (/** @type {any} */ event) => setIsOpen(event.target.value.trim() !== given);
-  return html`<span><label class=${look}>${name} <input ref=${field} type="search" spellcheck=${false} ...${more} onInput=${onInput} onChange=${change(filter)} /></label>${
+  return html`<span class="typed"><label class=${look}>${name} <input ref=${field} type="search" spellcheck=${false} ...${more} onInput=${onInput} onChange=${change(filter)} /></label>${
     isOpen && html` <span class="note">${T.jobs.enter}</span>`}</span>`;
 }
 

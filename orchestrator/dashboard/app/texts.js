@@ -784,7 +784,7 @@ export const T = {
     table: "As table",
     chart: "As bars",
     csv: "CSV",
-    total: (/** @type {string} */ cost, /** @type {string} */ tokens, /** @type {string} */ calls) => `${cost}, ${tokens} tokens, ${calls} model calls`,
+    total: (/** @type {string} */ cost, /** @type {string} */ tokens, /** @type {string} */ calls) => `${cost}, ${tokens} tokens, ${calls} ${calls === "1" ? "model call" : "model calls"}`,
     andUnpriced: (/** @type {string} */ cost) => `${cost} and unpriced calls`,
     none: "Nothing was used in this range.",
     cut: (/** @type {number} */ count) => `There are more than ${count} sums: the rest is not shown. Choose a shorter range.`,

@@ -6,13 +6,12 @@
 //! first request.
 
 use std::{
-    fmt, io,
+    fmt,
     net::{IpAddr, SocketAddr, UdpSocket},
     sync::Arc,
     time::Duration,
 };
 
-use agent::BoxFuture;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use reqwest::{
@@ -27,6 +26,7 @@ use super::{
     address::translated,
     encoding::decode,
     host::{Destination, Host},
+    look_up::LookUp,
     policy::{EgressDenied, EgressPolicy, EgressRecord, EgressRules},
     request::{InvalidRequest, OutboundRequest},
 };
@@ -43,19 +43,6 @@ const KEEP_CONNECTION: Duration = Duration::from_secs(4);
 /// A name with more addresses is cut: a few are enough to reach it.
 const MAX_ADDRESSES: usize = 8;
 const USER_AGENT: &str = concat!("gantry/", env!("CARGO_PKG_VERSION"));
-
-/// Resolves a name to addresses. Tests replace it.
-pub type LookUp = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>;
-
-/// The operating system's resolver.
-pub fn system_look_up() -> LookUp {
-    Arc::new(|name| {
-        Box::pin(async move {
-            let addresses = tokio::net::lookup_host((name, 0)).await?;
-            Ok(addresses.map(|address| address.ip()).collect())
-        })
-    })
-}
 
 /// Sends requests to destinations that the policy allows.
 #[derive(Clone)]

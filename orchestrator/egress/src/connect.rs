@@ -75,7 +75,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::{EgressPolicy, Host, client::system_look_up};
+    use crate::{EgressPolicy, Host, system_look_up};
 
     #[tokio::test]
     async fn addresses_are_tried_until_one_answers() {

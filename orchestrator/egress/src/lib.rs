@@ -10,16 +10,16 @@ mod connect;
 mod encoding;
 mod hello;
 mod host;
+mod look_up;
 mod names;
 mod pattern;
 mod policy;
 mod request;
 
-pub use client::{
-    BodyEnd, EgressClient, EgressError, LookUp, OpenResponse, OutboundResponse, ResponseLimits, system_look_up,
-};
+pub use client::{BodyEnd, EgressClient, EgressError, OpenResponse, OutboundResponse, ResponseLimits};
 pub use hello::{Hello, HelloReader, is_name_of};
 pub use host::{Destination, Host, InvalidHost};
+pub use look_up::{LookUp, system_look_up};
 pub use names::names;
 pub use pattern::{HostPattern, InvalidPattern};
 pub use policy::{EgressDenied, EgressPolicy, EgressRecord, EgressRules, Protocol};

@@ -156,6 +156,9 @@ function Actions({ job, again }) {
   const [asked, setAsked] = useState(/** @type {Action | null} */ (null));
   const { isBusy, error, run } = useDoing();
   const { send } = useIntent();
+  const actions = actionsOf(job, send);
+  // The job may have ended while it was asked.
+  const question = asked && actions.some(({ name }) => name === asked.name) ? asked : null;
   /** @param {Action} action @param {string} [text] */
   const act = (action, text = "") => {
     setAsked(null);
@@ -164,14 +167,14 @@ function Actions({ job, again }) {
   };
   return html`
     <p class="line">
-      ${actionsOf(job, send).map((action) => html`
+      ${actions.map((action) => html`
         <button key=${action.name} type="button" disabled=${isBusy} onClick=${() => (action.question ? setAsked(action) : act(action))}>${action.name}</button>`)}
       <a class="button" href=${`/jobs/new?from=${job.id}`}>${T.job.again}</a>
       <${Copy} text=${`gantry job show ${job.id}`} label="CLI" name="CLI" />
     </p>
     <${Problem} error=${error} />
-    ${asked && html`<${Confirm} title=${asked.question} note=${asked.note} field=${asked.field} yes=${asked.yes ?? asked.name} no=${T.job.keep}
-      onYes=${(/** @type {string} */ text) => act(asked, text)} onNo=${() => setAsked(null)} />`}
+    ${question && html`<${Confirm} title=${question.question} note=${question.note} field=${question.field} yes=${question.yes ?? question.name} no=${T.job.keep}
+      onYes=${(/** @type {string} */ text) => act(question, text)} onNo=${() => setAsked(null)} />`}
   `;
 }
 

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::encoding::tests::encoded;
+use crate::{encoding::tests::encoded, system_look_up};
 
 /// A server that records the paths of its requests.
 struct Server {

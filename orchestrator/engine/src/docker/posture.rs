@@ -11,6 +11,9 @@ use serde_json::{Map, Value};
 
 use crate::EngineError;
 
+/// The first port that a process without privileges can listen on. Set for jobs with hosts.
+pub(super) const UNPRIVILEGED_PORTS: &str = "net.ipv4.ip_unprivileged_port_start";
+
 /// Characters of `found` and `wanted` in a mismatch, which may contain a whole seccomp profile.
 const MAX_MISMATCH_CHARS: usize = 300;
 
@@ -151,6 +154,7 @@ impl Posture {
         }
         shared.cmd.clear();
         shared.extra_hosts.clear();
+        shared.sysctls.remove(UNPRIVILEGED_PORTS);
         shared.labels.clear();
         // Without removed variables, which depend on the image, and without values, which depend on the job.
         shared.env.retain(|entry| entry.contains('=') && env_name(entry) != "TRACEPARENT");

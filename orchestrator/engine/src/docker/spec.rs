@@ -12,7 +12,7 @@ use protocol::InstanceId;
 
 use super::{
     HostDirs,
-    posture::{ContainerMount, LiveSettings, Posture, Ulimit, env_name},
+    posture::{ContainerMount, LiveSettings, Posture, UNPRIVILEGED_PORTS, Ulimit, env_name},
 };
 use crate::{AdoptionSpec, ContainerRole, ContainerSpec, EngineError, McpContainerSpec, Resources};
 
@@ -60,8 +60,6 @@ const TCP_BUFFER_BYTES: &str = "4096 16384 65536";
 /// all segments (64 MiB), and segments. What is used of it counts towards the container's memory limit.
 const SYSV_SHARED_MEMORY: [(&str, &str); 3] =
     [("kernel.shmmax", "16777216"), ("kernel.shmall", "16384"), ("kernel.shmmni", "32")];
-/// The first port that a process without privileges can listen on.
-const UNPRIVILEGED_PORTS: &str = "net.ipv4.ip_unprivileged_port_start";
 /// Without a name server the engine copies the host's into `resolv.conf`; nothing listens on this one.
 const NAME_SERVER: &str = "127.0.0.1";
 /// No search domain. Without it the engine copies the host's.

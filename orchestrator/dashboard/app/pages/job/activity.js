@@ -77,8 +77,8 @@ function At({ row, before }) {
 const offered = new Set();
 
 /** Selects the first failure of a failed job that is opened without a selected event. @param {import("../../api.js").schemas["Job"]} job @param {boolean} isSelected */
-function useFirstFailure({ id, state }, isSelected) {
-  const [isWanted] = useState(!isSelected && !offered.has(id) && (state === "failed" || state === "stuck"));
+function useFirstFailure({ id, state, reason }, isSelected) {
+  const [isWanted] = useState(!isSelected && !offered.has(id) && ((state === "failed" && reason !== "rejected") || state === "stuck"));
   useEffect(() => void offered.add(id), [id]);
   const { value, isLoading, error } = useLoad(async (signal) => {
     if (!isWanted) return null;

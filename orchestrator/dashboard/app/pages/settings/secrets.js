@@ -48,12 +48,12 @@ function Store({ names, onStored }) {
     doing.setError(new Error(T.settings.secrets.lines));
   };
   return html`
-    <${Form} doing=${doing} onSubmit=${() => store(false)} word=${exists ? T.settings.secrets.replace : T.settings.secrets.store} busy=${T.settings.secrets.storing} isReady=${name.trim() !== ""}
+    <${Form} doing=${doing} onSubmit=${() => store(false)} word=${exists ? T.settings.secrets.replace : T.settings.secrets.store} busy=${T.settings.secrets.storing} isReady=${name.trim() !== ""} names=${["value", "hosts"]}
       buttons=${isWeak && html`<button type="button" disabled=${isBusy} onClick=${() => store(true)}>${T.settings.secrets.force}</button>`}>
       <h2>${T.settings.secrets.form}</h2>
       <${Field} id="secret-name" name=${T.settings.secrets.name} required maxlength="64" pattern="[A-Za-z0-9_.\\-]+" title=${T.settings.secrets.nameNote} spellcheck=${false} autocapitalize="off" value=${name}
         change=${(/** @type {string} */ text) => (setName(text), clear())} note=${exists ? T.settings.secrets.exists : T.settings.secrets.nameNote} />
-      <div ref=${fields}><${Field} id="secret-value" name=${T.settings.secrets.value} type="password" required readonly=${isBusy} spellcheck=${false} change=${clear} onPaste=${onPaste} note=${T.settings.secrets.valueNote} /></div>
+      <div ref=${fields}><${Field} id="secret-value" name=${T.settings.secrets.value} type="password" required readonly=${isBusy} spellcheck=${false} problems=${problemsAt(error, "value")} change=${clear} onPaste=${onPaste} note=${T.settings.secrets.valueNote} /></div>
       <${Field} id="secret-hosts" name=${T.settings.secrets.hosts} spellcheck=${false} autocapitalize="off" value=${hosts} problems=${problemsAt(error, "hosts")} change=${(/** @type {string} */ text) => (setHosts(text), clear())}
         note=${exists ? T.settings.secrets.hostsKept : T.settings.secrets.hostsNote} />
       ${isWeak && html`<p class="failure" role="alert">${T.settings.secrets.weak}</p>`}

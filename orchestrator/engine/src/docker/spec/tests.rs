@@ -74,6 +74,8 @@ fn only_a_job_with_hosts_has_their_names_and_may_listen_on_low_ports() {
     assert!(without.extra_hosts.is_empty() && !without.sysctls.contains_key(UNPRIVILEGED_PORTS));
     let error = with.check(&without).unwrap_err().to_string();
     assert!(error.contains("ExtraHosts"), "{error}");
+    // A job's row has the digest of the probe, which has no hosts.
+    assert_eq!(with.digest().unwrap(), without.digest().unwrap());
 }
 
 #[test]
