@@ -87,7 +87,12 @@ impl CachedSecrets {
 }
 
 fn size(owner: &str, values: &[NamedSecret]) -> usize {
-    let of_value = |one: &NamedSecret| ENTRY_BYTES + one.name.len() + one.value.expose_secret().len() + one.hosts.iter().map(String::len).sum::<usize>();
+    let of_value = |one: &NamedSecret| {
+        ENTRY_BYTES
+            + one.name.len()
+            + one.value.expose_secret().len()
+            + one.hosts.iter().map(String::len).sum::<usize>()
+    };
     ENTRY_BYTES + owner.len() + values.iter().map(of_value).sum::<usize>()
 }
 

@@ -293,7 +293,8 @@ mod tests {
         }
         assert_eq!((kept.detectors.len(), kept.secret_bytes), (MAX_KEPT_DETECTORS, 0));
         let changed: Arc<[NamedSecret]> =
-            [NamedSecret { name: "TOKEN".to_owned(), value: SecretString::from("first-value"), hosts: Vec::new() }].into();
+            [NamedSecret { name: "TOKEN".to_owned(), value: SecretString::from("first-value"), hosts: Vec::new() }]
+                .into();
         assert!(kept.get("user 7", &values).is_some());
         assert!(kept.get("user 7", &changed).is_none());
     }

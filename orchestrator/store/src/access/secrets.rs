@@ -105,7 +105,8 @@ impl Store {
 
     /// One secret of a user, also of a routine.
     pub async fn sealed_secret(&self, user: &str, name: &str) -> Result<Option<SealedSecret>, StoreError> {
-        let query = "SELECT user_id, name, key_id, nonce, ciphertext, hosts FROM secrets WHERE user_id = $1 AND name = $2";
+        let query =
+            "SELECT user_id, name, key_id, nonce, ciphertext, hosts FROM secrets WHERE user_id = $1 AND name = $2";
         Ok(sqlx::query_as(query).bind(user).bind(name).fetch_optional(&self.read).await?)
     }
 

@@ -91,7 +91,10 @@ async fn a_secret_keeps_the_hosts_that_it_is_for_until_others_are_named() {
     assert_eq!(hosts(&json!({"name": "A", "value": VALUE})).await, json!([]));
     let named = json!({"name": "A", "value": VALUE, "hosts": ["API.example.org", "[2001:0db8::1]"]});
     assert_eq!(hosts(&named).await, json!(["api.example.org", "[2001:db8::1]"]));
-    assert_eq!(hosts(&json!({"name": "A", "value": "another value"})).await, json!(["api.example.org", "[2001:db8::1]"]));
+    assert_eq!(
+        hosts(&json!({"name": "A", "value": "another value"})).await,
+        json!(["api.example.org", "[2001:db8::1]"])
+    );
     assert_eq!(ada.get("/api/secrets").await.expect(200).body["items"][0]["hosts"][0], "api.example.org");
     assert_eq!(hosts(&json!({"name": "A", "value": VALUE, "hosts": []})).await, json!([]));
     for (wrong, field) in [
@@ -106,7 +109,9 @@ async fn a_secret_keeps_the_hosts_that_it_is_for_until_others_are_named() {
         let problem = ada.post("/api/secrets", &body).await.problem(ErrorCode::Invalid);
         assert_eq!(problem.body["errors"][0]["field"], field, "{:#}", problem.body);
     }
-    ada.post("/api/secrets", &json!({"name": "A", "value": "a third value", "hosts": "x"})).await.problem(ErrorCode::Invalid);
+    ada.post("/api/secrets", &json!({"name": "A", "value": "a third value", "hosts": "x"}))
+        .await
+        .problem(ErrorCode::Invalid);
     assert_eq!(values(&world, "ada").await, [pair("A", VALUE)]);
     world.finish().await;
 }

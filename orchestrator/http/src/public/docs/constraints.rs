@@ -4,8 +4,8 @@
 //! Limits in bytes are given as numbers of characters: a text within the limit never has more of these.
 
 use protocol::limits::{
-    MAX_MEMORY_DOCUMENT_BYTES, MAX_PROMPT_BYTES, MAX_REASON_BYTES, MAX_SECRET_BYTES, MAX_SECRET_HOSTS, MAX_SECRET_NAME_BYTES,
-    MIN_SECRET_BYTES,
+    MAX_MEMORY_DOCUMENT_BYTES, MAX_PROMPT_BYTES, MAX_REASON_BYTES, MAX_SECRET_BYTES, MAX_SECRET_HOSTS,
+    MAX_SECRET_NAME_BYTES, MIN_SECRET_BYTES,
 };
 use serde_json::{Map, Value, json};
 
