@@ -84,6 +84,12 @@ export async function api(page, method, path, body) {
   return answer;
 }
 
+/** The text of what has the focus. The page moves the focus after it has painted, so this looks two frames later. */
+export const focused = (page) => page.evaluate(() => new Promise((resolve) => {
+  const later = (act) => requestAnimationFrame(() => setTimeout(act));
+  later(() => later(() => resolve(document.activeElement.textContent.trim())));
+}));
+
 /** Starts a job by the form and returns its id. */
 export async function startJob(page, prompt) {
   await page.goto(`${base}/jobs/new`);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { EVERY_TRICK, base, check, given, heading, logInByToken, newBrowser, startJob, state, token } from "../browser.mjs";
+import { EVERY_TRICK, base, check, focused, given, heading, logInByToken, newBrowser, startJob, state, token } from "../browser.mjs";
 
 test("the page of the first visit leaves the focus to its heading", async () => {
   const page = await logInByToken(await newBrowser(), "/no/such/page");
@@ -63,11 +63,10 @@ test("a job is started, watched, prompted and cancelled", async () => {
   await page.getByRole("button", { name: "Cancel", exact: true }).click();
   const question = page.getByRole("dialog", { name: "Cancel this job?" });
   await question.waitFor();
-  const focused = () => page.evaluate(() => document.activeElement.textContent);
-  assert.equal(await focused(), "No, go back");
+  assert.equal(await focused(page), "No, go back");
   await page.keyboard.press("Escape");
   await question.waitFor({ state: "hidden" });
-  assert.equal(await focused(), "Cancel");
+  assert.equal(await focused(page), "Cancel");
   await page.keyboard.press("Enter");
   await question.waitFor();
   await question.getByRole("button", { name: "Cancel the job" }).click();

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EVERY_TRICK, base, check, given, heading, logInByToken, newBrowser, token } from "../browser.mjs";
+import { EVERY_TRICK, base, check, focused, given, heading, logInByToken, newBrowser, token } from "../browser.mjs";
 
 /** Sends a request of the API from a page. */
 const api = (page, method, path, content) => page.evaluate(async ([method, path, content]) => {
@@ -15,7 +15,6 @@ const urlOf = (path) => `/api/memory?${new URLSearchParams({ path })}`;
 const pageOf = (path, query = "") => `${base}/memory/${path.split("/").map(encodeURIComponent).join("/")}${query}`;
 const body = (page) => page.getByRole("group", { name: "Text", exact: true });
 const field = (page) => page.getByRole("textbox", { name: /^(Text|Yours)$/ });
-const focused = (page) => page.evaluate(() => document.activeElement.textContent.trim());
 
 test("a document is created, and what is typed outlives a reload and its session", async () => {
   const context = await newBrowser();

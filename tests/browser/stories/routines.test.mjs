@@ -2,11 +2,10 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EVERY_TRICK, api, base, check, given, heading, logInByToken, newBrowser } from "../browser.mjs";
+import { EVERY_TRICK, api, base, check, focused, given, heading, logInByToken, newBrowser } from "../browser.mjs";
 
 const name = (of) => `${of}-${Date.now().toString(36)}`;
 const manual = (of, prompt = "echo hello") => ({ name: name(of), trigger: { type: "manual" }, action: { type: "lightweight", prompt } });
-const focused = (page) => page.evaluate(() => document.activeElement.textContent.trim());
 
 test("a routine is made by the form, run, read, disabled and deleted", async () => {
   const page = await logInByToken(await newBrowser(), "/routines");

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EVERY_TRICK, base, check, given, heading, logInByToken, newBrowser } from "../browser.mjs";
+import { EVERY_TRICK, base, check, focused, given, heading, logInByToken, newBrowser } from "../browser.mjs";
 
 /** Puts the settings that every story begins with. */
 const reset = (page) => page.evaluate(async () => {
@@ -12,7 +12,6 @@ const reset = (page) => page.evaluate(async () => {
 
 const zone = (page) => page.locator("#timezone");
 const save = (page) => page.getByRole("button", { name: "Save", exact: true });
-const focused = (page) => page.evaluate(() => document.activeElement.textContent.trim());
 
 test("settings are saved, and another tab's change is noticed", async () => {
   const context = await newBrowser();
@@ -49,7 +48,7 @@ test("settings are saved, and another tab's change is noticed", async () => {
   await zone(second).fill("Europe/Atlantis");
   await save(second).click();
   await second.locator("#timezone-wrong").getByText("must be an IANA time zone").waitFor();
-  assert.equal(await second.evaluate(() => document.activeElement.id), "timezone");
+  await second.locator("#timezone:focus").waitFor();
   await check(second, "settings with a wrong field");
   await second.getByRole("button", { name: "Discard what is not saved" }).click();
   assert.equal(await zone(second).inputValue(), "Europe/Paris");
