@@ -61,6 +61,8 @@ export class ApiError extends Error {
     this.requestId = problem.request_id ?? null;
     this.fields = problem.errors ?? [];
     this.retryAfter = retryAfter;
+    /** The answer as it was, which is not always a problem. */
+    this.body = /** @type {any} */ (problem);
   }
 }
 

@@ -38,7 +38,10 @@ export const shortcuts = signal([
   { key: "Escape", text: T.keys.back, run: goUp },
 ]);
 
-/** Adds keys while a page is open; the result removes them. @param {Shortcut[]} added */
+/**
+ * Adds keys while a page is open; the result removes them. For useLayoutEffect: what is drawn can be pressed at once.
+ * @param {Shortcut[]} added
+ */
 export function bind(added) {
   shortcuts.value = [...shortcuts.value, ...added];
   return () => void (shortcuts.value = shortcuts.value.filter((one) => !added.includes(one)));

@@ -3,7 +3,7 @@
 // Owns which page is shown and the loading of its module. Never knows what a page shows.
 
 import { computed, effect, signal } from "@preact/signals";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { get } from "./api.js";
 import { clock, count, zoneName } from "./format.js";
 import * as keys from "./keys.js";
@@ -117,7 +117,7 @@ function Header() {
   const listed = listedFor(user?.role);
   const current = place.value.route;
   const canWrite = user !== null && user.role !== "viewer";
-  useEffect(() => (canWrite ? keys.bind([{ key: "n", text: T.keys.newJob, run: () => go("/jobs/new") }]) : undefined), [canWrite]);
+  useLayoutEffect(() => (canWrite ? keys.bind([{ key: "n", text: T.keys.newJob, run: () => go("/jobs/new") }]) : undefined), [canWrite]);
   return html`
     <header>
       <a class="brand" href="/">${T.name}</a>

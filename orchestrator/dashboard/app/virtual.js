@@ -148,7 +148,7 @@ export function VirtualRows({ rows, rowHeight, label, draw, isPage = false, sele
   };
   const mover = useRef(move);
   mover.current = move;
-  useEffect(() => (target ? bindMove((step) => mover.current(step)) : undefined), []);
+  useLayoutEffect(() => (target ? bindMove((step) => mover.current(step)) : undefined), []);
   const onKeyDown = (/** @type {any} */ event) => {
     const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
     if (step === 0 || isPage || !target || !event.target.closest(target) || event.altKey || event.ctrlKey || event.metaKey) return;

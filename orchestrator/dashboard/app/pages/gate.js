@@ -1,6 +1,6 @@
 // One gate: a call of a tool that waits for a person, or what became of it.
 
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import { isProblem } from "../api.js";
 import { positioned } from "../live.js";
 import { place } from "../router.js";
@@ -25,7 +25,7 @@ export default function GatePage() {
   const known = gates.get(id);
   const gate = isGone ? null : known ?? (value && { ...value, isCut: false });
   useSubject(gate?.tool);
-  useEffect(() => bindGateKeys(true), []);
+  useLayoutEffect(() => bindGateKeys(true), []);
   useEffect(() => {
     gates.show([id]);
     return () => gates.show([]);

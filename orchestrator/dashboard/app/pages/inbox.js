@@ -1,6 +1,6 @@
 // What waits for the user, what was decided, and news: three lists.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { get, post } from "../api.js";
 import { bindRows } from "../keys.js";
 import { readSince } from "../live.js";
@@ -62,7 +62,7 @@ function Item({ one, isNew, mark }) {
 export function News() {
   const { first, items, isLoading, again, status, more } = usePages(readNews, [generation.value, resyncs.value]);
   const [failure, setFailure] = useState(/** @type {Error | null} */ (null));
-  useEffect(() => bindRows(".rows a.open"), []);
+  useLayoutEffect(() => bindRows(".rows a.open"), []);
   const canWrite = who.value?.role !== "viewer";
   const listed = new Set(items.map(({ id }) => id));
   const added = first && !isLoading ? news.since(first.seen).filter(({ id }) => !listed.has(id)).length : 0;
@@ -112,8 +112,8 @@ export function countAdded(calls, heard, listed) {
 
 export function Waiting() {
   const { value, isLoading, again, status } = useLoad(readWaiting, [generation.value, resyncs.value]);
-  useEffect(() => bindRows(".waiting a.open"), []);
-  useEffect(() => bindGateKeys(false), []);
+  useLayoutEffect(() => bindRows(".waiting a.open"), []);
+  useLayoutEffect(() => bindGateKeys(false), []);
   useEffect(() => {
     gates.show(value?.calls ?? []);
     jobs.show(value?.jobs ?? []);
@@ -156,7 +156,7 @@ async function readResolved(cursor, signal) {
 
 export function Resolved() {
   const { first, items, isLoading, again, status, more } = usePages(readResolved, [generation.value, resyncs.value]);
-  useEffect(() => bindRows(".rows a.open"), []);
+  useLayoutEffect(() => bindRows(".rows a.open"), []);
   const listed = new Set(items.map(({ id }) => id));
   const added = first && !isLoading ? gates.since(first.seen).filter(({ id, state }) => state !== "pending" && !listed.has(id)).length : 0;
   return html`

@@ -1,7 +1,7 @@
 // All jobs, newest first: filters in the URL, a note where there are new ones, and what can be done with several.
 
 import { signal } from "@preact/signals";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { get, post } from "../api.js";
 import { bind } from "../keys.js";
 import { readSince } from "../live.js";
@@ -105,7 +105,7 @@ function Selection({ rows }) {
     selected.value = new Set();
   }
   const hasAny = chosen.length > 0;
-  useEffect(() => bind([
+  useLayoutEffect(() => bind([
     { key: "x", text: T.keys.select, run: () => /** @type {HTMLElement | null | undefined} */ (document.activeElement?.closest(".row")?.querySelector("input[type=checkbox]"))?.click() },
     { key: "c", text: T.keys.cancel, run: () => hasAny && setIsAsking(true) },
   ]), [hasAny]);

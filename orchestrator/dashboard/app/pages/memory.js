@@ -1,6 +1,6 @@
 // Memory: the tree of the user's documents, and one of them, or the form of a new one. The parts are modules in `memory/`.
 
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { bindRows } from "../keys.js";
 import { place } from "../router.js";
 import { who } from "../session.js";
@@ -34,7 +34,7 @@ export default function Memory() {
   const { params: { path = "" }, query } = place.value;
   const [changes, setChanges] = useState(0);
   const onChange = () => setChanges((count) => count + 1);
-  useEffect(() => bindRows(ROWS), []);
+  useLayoutEffect(() => bindRows(ROWS), []);
   useFocus(`${query.get("show")} ${path}`);
   const canWrite = who.value?.role !== "viewer";
   const isNew = canWrite && path === "" && query.get("show") === "new";

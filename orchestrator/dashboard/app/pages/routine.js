@@ -1,6 +1,6 @@
 // One routine: how it is, its last runs, when it fires next, its definition, and what can be done with it.
 
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import { get } from "../api.js";
 import { cost, tokens } from "../format.js";
 import { bindRows } from "../keys.js";
@@ -139,7 +139,7 @@ function Row({ run }) {
 /** @param {{ id: string }} props */
 function LastRuns({ id }) {
   const { rows, isRead, status } = useRuns(id);
-  useEffect(() => bindRows("td > a.open"), []);
+  useLayoutEffect(() => bindRows("td > a.open"), []);
   return html`
     <h2>${T.routine.runs}</h2>
     ${status}

@@ -1,6 +1,6 @@
 // All routines, newest first: what fires them, how their last runs ended, when they fire next, and what can be done with each.
 
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { get } from "../api.js";
 import { isZone, relative, time } from "../format.js";
 import { bindRows } from "../keys.js";
@@ -112,7 +112,7 @@ export default function Routines() {
   const { first, ids, rows, isLoading, again, status, more } = useRows(routines, (cursor, signal) => readPage(given, cursor, signal), [key]);
   // Without them the rows have no bars, which is all.
   useLoad((signal) => readRuns(given["user"], signal), [given["user"], generation.value, resyncs.value]);
-  useEffect(() => bindRows(".rows a.open"), []);
+  useLayoutEffect(() => bindRows(".rows a.open"), []);
   const last = byRoutine(runs.all());
   const canWrite = who.value?.role !== "viewer";
   const listed = new Set(ids);

@@ -1,6 +1,6 @@
 // A week of runs and planned firings by hour, in the chosen zone: what has happened comes from the runs, what is planned from the routines.
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../api.js";
 import { clock } from "../format.js";
 import { bindRows } from "../keys.js";
@@ -178,7 +178,7 @@ export default function Schedule() {
   const user = query.get("user") ?? undefined;
   const changed = useLater(heard());
   const { value, status } = useLoad((signal) => read(grid, user, signal), [grid.from, grid.to, user, changed, generation.value, resyncs.value]);
-  useEffect(() => bindRows(".week a"), []);
+  useLayoutEffect(() => bindRows(".week a"), []);
   const all = value ? words(sum([...value.hours.values()])) : "";
   const hour = Date.parse(query.get("hour") ?? "");
   const chosen = grid.days.flatMap(({ hours }) => hours).find((hours) => hours.includes(hour));

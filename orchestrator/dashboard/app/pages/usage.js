@@ -2,7 +2,7 @@
 //
 // What is shown is in the URL. Bars, table and file have the same lines, which are read once.
 
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo } from "preact/hooks";
 import { get } from "../api.js";
 import { cost, shortId, tokens } from "../format.js";
 import { bindRows } from "../keys.js";
@@ -149,7 +149,7 @@ export default function Usage() {
   const days = useMemo(() => daysOf(range, Date.parse(today)), [range, today]);
   const since = days[0] ?? today;
   const { value, error, isLoading, again } = useLoad((signal) => read({ by, since, user, signal }).then((sums) => ({ ...sums, of: by })), [by, since, user, generation.value]);
-  useEffect(() => bindRows(".rows a.open"), []);
+  useLayoutEffect(() => bindRows(".rows a.open"), []);
   // What was read for another grouping has no place in this one.
   const sums = value?.of === by ? value : null;
   const sum = sums && totalOf(sums.lines);

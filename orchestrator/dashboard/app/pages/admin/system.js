@@ -17,7 +17,9 @@ const Word = ({ isGood, children }) => html`<span class="state ${isGood ? "compl
 function Facts() {
   useEffect(() => watchServer(), [generation.value]);
   const [known, user] = [server.value, who.value];
-  const { value } = useLoad((signal) => get("/readyz", { signal }).catch(() => null), [known?.ready, generation.value]);
+  // A server that is not ready answers with the same body.
+  const { value } = useLoad((signal) => get("/readyz", { signal }).catch(({ body }) => (body?.engine ? body : null)), [known?.ready, generation.value]);
+  const hasSpace = !known?.sandbox.ready || known.ready;
   const why = known && [known.sandbox.reason, known.sandbox.message].filter(Boolean).join(": ");
   return html`
     ${!known && (hasServerFailed.value ? html`<${Failed} error=${new Error(T.now.noServer)} again=${readServer} />` : html`<${Loading} />`)}
@@ -27,7 +29,7 @@ function Facts() {
         <${Fact} name=${T.system.model}><${Word} isGood=${known.model.ready}><${Text}>${known.model.name}<//><//> ${!known.model.ready && html`<${Text}>${known.model.message ?? ""}<//>`}<//>
         <${Fact} name=${T.system.slots}>${T.now.slots(known.slots.busy, known.slots.total)}<//>
         <${Fact} name=${T.system.queued}><a href="/jobs?state=pending">${known.queued}</a><//>
-        ${known.disk && html`<${Fact} name=${T.system.disk}>${T.now.ofLimit(bytes(known.disk.free_bytes), bytes(known.disk.total_bytes))}<//>`}
+        ${known.disk && html`<${Fact} name=${T.system.disk}>${T.now.ofLimit(bytes(known.disk.free_bytes), bytes(known.disk.total_bytes))} ${!hasSpace && html`<${Word} isGood=${false}>${T.now.noSpace}<//>`} <${Text}>${value?.disk.detail ?? ""}<//><//>`}
         <${Fact} name=${T.system.since}><${Time} at=${known.started_at} /><//>`}
       ${user && html`
         <${Fact} name=${T.system.version}>${user.version}<//>

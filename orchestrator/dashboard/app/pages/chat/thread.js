@@ -2,7 +2,7 @@
 //
 // Owns the place in the list: it stays when earlier entries come, follows the end, and is found again when the thread is opened again.
 
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { post } from "../../api.js";
 import { go } from "../../router.js";
 import { useSending } from "../../sending.js";
@@ -139,7 +139,7 @@ export function Thread({ name }) {
   const entries = useMemo(() => html`<${Entries} rows=${rows} places=${places} />`, [rows, places]);
   const { box, onScroll, isFollowing, follow } = usePlace(name, rows, () => void (!error && readEarlier()));
   useSubject(thread?.title || thread?.key);
-  useEffect(() => bindGateKeys(false), []);
+  useLayoutEffect(() => bindGateKeys(false), []);
   const isActive = thread !== null && thread.state !== "idle";
   // A thread waits for one call at a time. Only its owner answers it with a word.
   const waiting = thread?.state === "awaiting_approval" ? parked.findLast((gate) => choicesOf(gate, who.value, now.value).includes("once")) ?? null : null;

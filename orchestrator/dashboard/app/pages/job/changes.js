@@ -1,7 +1,7 @@
 // What a job has changed in its workspace: a tree, and each file with its diff; or those of a directory, or one.
 
 import { signal } from "@preact/signals";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import { address, getChanged } from "../../api.js";
 import { bind } from "../../keys.js";
 import { go, place } from "../../router.js";
@@ -162,7 +162,7 @@ function List({ id, items, isOnly }) {
     open(change.path, viewed.has(change.path));
     toggle(change);
   }
-  useEffect(() => bind([
+  useLayoutEffect(() => bind([
     { key: "j", text: T.keys.nextFile, run: () => move(items, 1) },
     { key: "k", text: T.keys.previousFile, run: () => move(items, -1) },
     { key: "v", text: T.keys.viewed, run: () => items[index] && view(items[index]) },

@@ -53,6 +53,7 @@ export function Server() {
       ${known && html`
         <${Part} isReady=${known.sandbox.ready} text=${known.sandbox.ready ? T.now.sandbox.ready : T.now.sandbox.failed}
           why=${[known.sandbox.reason, known.sandbox.message].filter(Boolean).join(": ")} />
+        ${known.sandbox.ready && !known.ready && html`<${Part} isReady=${false} text=${T.now.noSpace} />`}
         <${Part} isReady=${known.model.ready} text=${html`<${Text}>${known.model.name}<//> ${known.model.ready ? T.now.model.ready : T.now.model.failed}`} why=${known.model.message} />
         <li>${T.now.slots(known.slots.busy, known.slots.total)}, ${T.now.queued(known.queued)}</li>`}
       ${!known && hasServerFailed.value && html`<li class="failure">${T.now.noServer} <button type="button" onClick=${readServer}>${T.again}</button></li>`}

@@ -1,6 +1,6 @@
 // The tools of the user's agents: what each needs, and whether the user allows it.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { get, put } from "../../api.js";
 import { bindRows } from "../../keys.js";
 import { place, setQuery } from "../../router.js";
@@ -63,7 +63,7 @@ export function Tools({ canWrite }) {
   const { value, status } = useLoad((signal) => get("/api/tools", { signal }), [generation.value]);
   const [changed, setChanged] = useState(/** @type {Record<string, Permission>} */ ({}));
   useEffect(() => setChanged({}), [value]);
-  useEffect(() => bindRows(".tools summary"), []);
+  useLayoutEffect(() => bindRows(".tools summary"), []);
   const q = place.value.query.get("q") ?? "";
   const tools = matching(value?.items ?? [], q).map((tool) => ({ ...tool, permission: changed[tool.name] ?? tool.permission }));
   return html`
