@@ -50,8 +50,8 @@ pub struct JobEgress {
     pub allowed: Vec<String>,
     /// What was decided and carried, by destination; the refused ones first, then those with the most bytes.
     pub counters: Vec<EgressCounter>,
-    /// Whether `counters` has all. False while the job runs, since repetitions are added every 10 seconds, and where
-    /// there are more than 1000 destinations.
+    /// Whether `counters` has all. False until the job has a result, since repetitions and bytes are added every 10
+    /// seconds, and where there are more than 1000 destinations.
     pub is_complete: bool,
 }
 

@@ -13,6 +13,7 @@ mod registry;
 pub use activity::Liveness;
 pub(crate) use attempt::AttemptFacts;
 pub use attempt::{Attempt, AttemptKey, AttemptStopCause, ChildWait, InFlightCall};
+pub(crate) use egress_meter::Taken;
 pub use egress_meter::{EgressCounts, EgressDirection, EgressKind, EgressMeter, EgressQuota};
 pub use event_quota::MAX_EVENT_BYTES_HARD;
 pub(super) use event_quota::{EventAllowance, MAX_EVENT_BYTES, is_essential};

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use protocol::{AgentEvent, CompleteReport, EventData, JobState, LimitName, WorkerEvent, limits::MAX_REPORT_BYTES};
 
-use super::attempts::{Attempt, EgressCounts, EgressKind, EventAllowance, LogTails, MAX_EVENT_BYTES, is_essential};
+use super::attempts::{
+    Attempt, EgressCounts, EgressKind, EventAllowance, LogTails, MAX_EVENT_BYTES, Taken, is_essential,
+};
 use config::HookPoint;
 use domain::job::JobRecord;
 use hooks::{HookEvent, Hooks};
@@ -126,7 +128,7 @@ impl EventIngestion {
         }
         let (key, detector) = (attempt.key(), self.detectors.of(&attempt.record().brief.user_id).await?);
         for event in tails.finish(&detector) {
-            self.store.append_if_live(key.job, key.attempt, now, event.into()).await?;
+            self.store.append_if_live(key.job, key.attempt, now, vec![event.into()]).await?;
         }
         Ok(())
     }
@@ -140,7 +142,7 @@ impl EventIngestion {
     ) -> Result<(), IngestError> {
         let (key, detector) = (attempt.key(), self.detectors.of(&attempt.record().brief.user_id).await?);
         detector.redact_event(&mut event);
-        Ok(self.store.append_if_live(key.job, key.attempt, now, event.into()).await?)
+        Ok(self.store.append_if_live(key.job, key.attempt, now, vec![event.into()]).await?)
     }
 
     /// Counts a decision about a connection of the attempt, and stores the first one of its kind. Returns the counts of
@@ -151,16 +153,26 @@ impl EventIngestion {
         now: DateTime<Utc>,
         kind: EgressKind,
     ) -> Result<Arc<EgressCounts>, IngestError> {
-        let (counts, first) = attempt.egress.count(kind);
-        if let Some(first) = first {
-            self.append_egress(attempt, now, vec![first.event(1, 0, 0)]).await?;
+        let (kind, counts) = attempt.egress.counts_of(kind);
+        let mut is_stored = counts.is_stored.lock().await;
+        if *is_stored {
+            counts.add_repetition();
+        } else {
+            self.append_egress(attempt, now, vec![kind.event(1, 0, 0)]).await?;
+            *is_stored = true;
         }
+        drop(is_stored);
         Ok(counts)
     }
 
     /// Stores what the attempt's connections have added since the last call, and the limit that they have reached.
     pub async fn record_egress_sums(&self, attempt: &Attempt, now: DateTime<Utc>) -> Result<(), IngestError> {
-        self.append_egress(attempt, now, attempt.egress.take()).await?;
+        let taken = attempt.egress.take();
+        if let Err(error) = self.append_egress(attempt, now, taken.iter().map(Taken::event).collect()).await {
+            // For the next call.
+            taken.into_iter().for_each(Taken::put_back);
+            return Err(error);
+        }
         self.record_egress_limit(attempt, now).await
     }
 
@@ -171,32 +183,31 @@ impl EventIngestion {
             && quota.begin_record(direction)
         {
             let limit = EventData::Limit { limit: direction.limit(), value: direction.limit_mb().into() };
-            self.store.append_if_live(key.job, key.attempt, now, limit).await?;
+            self.store.append_if_live(key.job, key.attempt, now, vec![limit]).await?;
         }
         Ok(())
     }
 
-    /// Stores decisions, without secrets in the names of hosts. Beyond the job's quota of events they are only counted.
+    /// Stores decisions, all or none, without secrets in the names of hosts. Beyond the job's quota of log-like events they
+    /// are still stored: nothing is carried without a trace.
     async fn append_egress(
         &self,
         attempt: &Attempt,
         now: DateTime<Utc>,
-        events: Vec<EventData>,
+        mut events: Vec<EventData>,
     ) -> Result<(), IngestError> {
         if events.is_empty() {
             return Ok(());
         }
         let (key, detector) = (attempt.key(), self.detectors.of(&attempt.record().brief.user_id).await?);
         let bytes = events.len() * EGRESS_EVENT_BYTES;
-        if !self.keeps_all_kinds(attempt, bytes).await? {
-            return Ok(());
-        }
-        for mut event in events {
-            if let EventData::Egress { host, .. } = &mut event {
+        self.keeps_all_kinds(attempt, bytes).await?;
+        for event in &mut events {
+            if let EventData::Egress { host, .. } = event {
                 *host = detector.redact(host).0.into_owned();
             }
-            self.store.append_if_live(key.job, key.attempt, now, event).await?;
         }
+        self.store.append_if_live(key.job, key.attempt, now, events).await?;
         if attempt.limits().event_quota.count_stored(bytes as u64) {
             self.record_quota_reached(attempt, now).await?;
         }
@@ -220,7 +231,7 @@ impl EventIngestion {
     async fn record_quota_reached(&self, attempt: &Attempt, now: DateTime<Utc>) -> Result<(), StoreError> {
         let key = attempt.key();
         let limit = EventData::Limit { limit: LimitName::MaxEventsMb, value: (MAX_EVENT_BYTES >> 20).into() };
-        self.store.append_if_live(key.job, key.attempt, now, limit).await?;
+        self.store.append_if_live(key.job, key.attempt, now, vec![limit]).await?;
         tracing::info!(job.id = %key.job, "the job has reached its event quota; only its conversation is stored");
         Ok(())
     }

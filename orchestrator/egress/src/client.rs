@@ -6,7 +6,7 @@
 //! first request.
 
 use std::{
-    fmt,
+    fmt, io,
     net::{IpAddr, SocketAddr, UdpSocket},
     sync::Arc,
     time::Duration,
@@ -20,7 +20,10 @@ use reqwest::{
     header::{CONTENT_ENCODING, LOCATION},
     redirect,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     address::translated,
@@ -249,7 +252,7 @@ impl EgressClient {
         records: &mut Vec<EgressRecord>,
     ) -> Result<(Response, Destination), EgressError> {
         let destination = request.destination()?;
-        let addresses = self.addresses(rules, &destination).await;
+        let addresses = self.addresses(rules, &destination, None).await;
         records.extend(addresses.as_ref().err().and_then(EgressError::denial).map(EgressDenied::record));
         let addresses = addresses?;
         records.push(EgressRecord {
@@ -286,12 +289,20 @@ impl EgressClient {
         &self,
         rules: &EgressRules<'_>,
         to: &Destination,
+        look_ups: Option<&Arc<Semaphore>>,
     ) -> Result<Vec<SocketAddr>, EgressError> {
         rules.check_destination(to)?;
         let mut addresses = match &to.host {
             Host::Address(address) => vec![*address],
             Host::Name(name) => {
-                let found = tokio::time::timeout(LOOK_UP_TIMEOUT, (self.look_up)(name.clone())).await;
+                let looking_up = async {
+                    let permit = match look_ups {
+                        Some(look_ups) => Some(Arc::clone(look_ups).acquire_owned().await.map_err(io::Error::other)?),
+                        None => None,
+                    };
+                    (self.look_up)(name.clone(), permit).await
+                };
+                let found = tokio::time::timeout(LOOK_UP_TIMEOUT, looking_up).await;
                 found.ok().and_then(Result::ok).unwrap_or_default()
             }
         };

@@ -262,7 +262,7 @@ impl Meter {
         let WorkId::Job(job) = work else { return Ok(()) };
         let message = format!("{model} has no price: limits.max_cost_usd is not enforced, only token limits are");
         let status = EventData::Status { message, iteration: 0 };
-        self.store.append_if_live(job, attempt, self.clock.now(), status).await
+        self.store.append_if_live(job, attempt, self.clock.now(), vec![status]).await
     }
 }
 

@@ -143,28 +143,32 @@ pub(super) fn push_rows<'a>(statements: &mut QueryBuilder<Sqlite>, rows: &'a [Ne
 }
 
 impl Store {
-    /// Appends an event of the orchestrator to a live attempt. Does nothing when the attempt is over.
+    /// Appends events of the orchestrator to a live attempt, all or none. Does nothing when the attempt is over.
     pub async fn append_if_live(
         &self,
         job: JobId,
         attempt: u32,
         now: DateTime<Utc>,
-        event: EventData,
+        events: Vec<EventData>,
     ) -> Result<(), StoreError> {
+        if events.is_empty() {
+            return Ok(());
+        }
         let stamp = EventStamp { job, attempt, at: now };
         self.write(transaction!(|tx| {
             let numbered: Option<Numbered> = sqlx::query_as(
-                "UPDATE jobs SET last_seq = last_seq + 1, \
+                "UPDATE jobs SET last_seq = last_seq + $4, \
                  activity = CASE WHEN $3 IS NULL THEN activity ELSE NULLIF($3, '') END \
                  WHERE id = $1 AND attempt = $2 AND state IN ('in_progress', 'stuck') RETURNING last_seq, user_id",
             )
             .bind(job)
             .bind(i64::from(attempt))
-            .bind(activity_since(&event))
+            .bind(events.iter().rev().find_map(activity_since))
+            .bind(column(events.len() as u64))
             .fetch_optional(&mut tx.db)
             .await?;
             match numbered {
-                Some(numbered) => insert(tx, stamp, &numbered, &[event]).await,
+                Some(numbered) => insert(tx, stamp, &numbered, &events).await,
                 None => Ok(()),
             }
         }))

@@ -13,13 +13,15 @@ use std::{
 
 use parking_lot::Mutex;
 use protocol::{EgressDecision, EgressPhase, EventData, LimitName};
+use tokio::sync::Mutex as AsyncMutex;
 
 /// Bytes that all connections of a job may receive, and send. A job that installs a toolchain and its packages receives
 /// some hundred MB; what it sends are requests.
 const MAX_DOWN_MB: u64 = 2_048;
 const MAX_UP_MB: u64 = 64;
 const BYTES_PER_MB: u64 = 1024 * 1024;
-/// Kinds of decisions of an attempt that are told apart. The decisions beyond are counted as of one host.
+/// Kinds of allowed and of denied decisions of an attempt that are told apart, each. Those beyond are counted as of one
+/// host.
 const MAX_KINDS: usize = 256;
 /// The host of those.
 const OTHER_HOSTS: &str = "*";
@@ -46,18 +48,50 @@ impl EgressKind {
 /// The counts of one kind that are not stored yet.
 #[derive(Debug, Default)]
 pub struct EgressCounts {
+    /// Whether the first decision is stored. Locked while it is being stored, which further ones wait for.
+    pub(crate) is_stored: AsyncMutex<bool>,
     repetitions: AtomicU64,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
 }
 
 impl EgressCounts {
+    pub(crate) fn add_repetition(&self) {
+        self.repetitions.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub fn add_up(&self, bytes: u64) {
         self.bytes_up.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub fn add_down(&self, bytes: u64) {
         self.bytes_down.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    const fn counters(&self) -> [&AtomicU64; 3] {
+        [&self.repetitions, &self.bytes_up, &self.bytes_down]
+    }
+}
+
+/// What a kind's counts have gained.
+pub(crate) struct Taken {
+    kind: EgressKind,
+    counts: Arc<EgressCounts>,
+    /// Repetitions, bytes up and bytes down.
+    added: [u64; 3],
+}
+
+impl Taken {
+    pub(crate) fn event(&self) -> EventData {
+        let [count, up, down] = self.added;
+        self.kind.clone().event(count, up, down)
+    }
+
+    /// It was not stored, and is counted again.
+    pub(crate) fn put_back(self) {
+        for (counter, added) in self.counts.counters().into_iter().zip(self.added) {
+            counter.fetch_add(added, Ordering::Relaxed);
+        }
     }
 }
 
@@ -69,30 +103,26 @@ pub struct EgressMeter {
 }
 
 impl EgressMeter {
-    /// Counts a decision. The first one of its kind is to be stored by the caller.
-    pub(crate) fn count(&self, kind: EgressKind) -> (Arc<EgressCounts>, Option<EgressKind>) {
+    /// The counts that a decision is added to, and the kind that they are of.
+    pub(crate) fn counts_of(&self, kind: EgressKind) -> (EgressKind, Arc<EgressCounts>) {
         let mut kinds = self.kinds.lock();
-        let kind = if kinds.len() < MAX_KINDS || kinds.contains_key(&kind) {
+        // A flood of refused hosts takes nothing from the allowed ones.
+        let has_room = |of: &EgressDecision| kinds.keys().filter(|known| known.decision == *of).count() < MAX_KINDS;
+        let kind = if kinds.contains_key(&kind) || has_room(&kind.decision) {
             kind
         } else {
             EgressKind { host: OTHER_HOSTS.to_owned(), port: 0, rule: OTHER_HOSTS.to_owned(), ..kind }
         };
-        if let Some(known) = kinds.get(&kind) {
-            known.repetitions.fetch_add(1, Ordering::Relaxed);
-            return (Arc::clone(known), None);
-        }
-        let counts = Arc::<EgressCounts>::default();
-        kinds.insert(kind.clone(), Arc::clone(&counts));
-        (counts, Some(kind))
+        let counts = Arc::clone(kinds.entry(kind.clone()).or_default());
+        (kind, counts)
     }
 
-    /// The events of what was counted since the last call.
-    pub(crate) fn take(&self) -> Vec<EventData> {
+    /// What was counted since the last call.
+    pub(crate) fn take(&self) -> Vec<Taken> {
         let kinds = self.kinds.lock();
         let taken = kinds.iter().filter_map(|(kind, counts)| {
-            let [count, up, down] = [&counts.repetitions, &counts.bytes_up, &counts.bytes_down]
-                .map(|counter| counter.swap(0, Ordering::Relaxed));
-            (count + up + down > 0).then(|| kind.clone().event(count, up, down))
+            let added = counts.counters().map(|counter| counter.swap(0, Ordering::Relaxed));
+            (added != [0; 3]).then(|| Taken { kind: kind.clone(), counts: Arc::clone(counts), added })
         });
         taken.collect()
     }
@@ -207,25 +237,32 @@ mod tests {
     }
 
     #[test]
-    fn the_first_decision_is_stored_at_once_and_repetitions_are_summed() {
+    fn counts_that_were_not_stored_are_put_back() {
         let meter = EgressMeter::default();
-        let (counts, first) = meter.count(kind("a.example"));
-        assert_eq!(first, Some(kind("a.example")));
-        assert_eq!(meter.take(), []);
-        assert_eq!(meter.count(kind("a.example")).1, None);
+        let (_, counts) = meter.counts_of(kind("a.example"));
+        assert!(meter.take().is_empty());
+        counts.add_repetition();
         counts.add_up(3);
-        counts.add_down(5);
-        assert_eq!(meter.take(), [kind("a.example").event(1, 3, 5)]);
-        assert_eq!(meter.take(), []);
+        for _ in 0..2 {
+            counts.add_down(5);
+            meter.take().into_iter().for_each(Taken::put_back);
+        }
+        let events: Vec<_> = meter.take().iter().map(Taken::event).collect();
+        assert_eq!(events, [kind("a.example").event(1, 3, 10)]);
+        assert!(meter.take().is_empty());
     }
 
     #[test]
-    fn kinds_are_bounded() {
+    fn refused_kinds_are_bounded_and_leave_room_for_allowed_ones() {
         let meter = EgressMeter::default();
-        let stored = (0..10 * MAX_KINDS).filter_map(|n| meter.count(kind(&format!("h{n}.example"))).1).count();
-        assert_eq!(stored, MAX_KINDS + 1);
+        for n in 0..10 * MAX_KINDS {
+            meter.counts_of(kind(&format!("h{n}.example")));
+        }
+        assert_eq!(meter.kinds.lock().len(), MAX_KINDS + 1);
         let others = EgressKind { host: "*".to_owned(), port: 0, rule: "*".to_owned(), ..kind("a.example") };
-        assert_eq!(meter.take(), [others.event(9 * MAX_KINDS as u64 - 1, 0, 0)]);
+        assert_eq!(meter.counts_of(kind("a.example")).0, others);
+        let allowed = EgressKind { decision: EgressDecision::Allowed, ..kind("a.example") };
+        assert_eq!(meter.counts_of(allowed.clone()).0, allowed);
     }
 
     #[test]

@@ -18,6 +18,8 @@ const FAILED_CALLS: Rate = Rate { burst: 10, per_hour: 5 * 3_600 };
 
 /// Connections to other hosts at once: more than a package manager opens.
 const MAX_TUNNELS: usize = 64;
+/// Names of other hosts that are looked up at once: a slow name server holds up the jobs that ask it, and no others.
+const MAX_LOOK_UPS: usize = 8;
 
 /// The limits of one job. Attempts of the same job share them.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub struct JobLimits {
     pub failed_tool_calls: RateLimiter,
     /// Limits connections to other hosts.
     pub tunnels: Arc<Semaphore>,
+    /// Limits the names that are being looked up.
+    pub look_ups: Arc<Semaphore>,
     /// Limits model calls in flight.
     pub model_calls: CallLimiter,
 }
@@ -48,6 +52,7 @@ impl JobLimits {
             failed_model_calls: RateLimiter::new(FAILED_CALLS, now),
             failed_tool_calls: RateLimiter::new(FAILED_CALLS, now),
             tunnels: Arc::new(Semaphore::new(MAX_TUNNELS)),
+            look_ups: Arc::new(Semaphore::new(MAX_LOOK_UPS)),
             model_calls: CallLimiter::default(),
         }
     }

@@ -81,7 +81,7 @@ fn look_up(answers: &[&[&str]]) -> (LookUp, Arc<Mutex<usize>>) {
         answers.iter().map(|answer| answer.iter().map(|address| address.parse().unwrap()).collect()).collect();
     let calls = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&calls);
-    let look_up: LookUp = Arc::new(move |_name| {
+    let look_up: LookUp = Arc::new(move |_name, _| {
         let mut calls = counted.lock().unwrap();
         let answer = answers[(*calls).min(answers.len() - 1)].clone();
         *calls += 1;

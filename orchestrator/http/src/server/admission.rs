@@ -74,8 +74,8 @@ pub(super) struct Busy {
 pub(super) struct Slot {
     admission: Arc<Admission>,
     connection: Arc<Connection>,
-    /// Its permit of the connections of all listeners of the kind.
-    share: Mutex<Option<OwnedSemaphorePermit>>,
+    /// Its permit of the connections of all listeners of the kind, or its permits as a tunnel.
+    permits: Mutex<Vec<OwnedSemaphorePermit>>,
 }
 
 /// A request in flight, until it is dropped.
@@ -169,7 +169,7 @@ impl Admission {
             let other = Other { connection: Arc::clone(&connection), is_counted: false };
             state.others.insert(connection.id, other);
         }
-        Slot { admission: Arc::clone(self), connection, share: Mutex::new(None) }
+        Slot { admission: Arc::clone(self), connection, permits: Mutex::default() }
     }
 
     /// Admits a request. A connection's first request is not held against the limits of those without a session when it may
@@ -267,14 +267,15 @@ impl Slot {
 
     /// Keeps the connection's permit of all listeners for as long as it counts as a connection.
     pub(super) fn hold(&self, share: Option<OwnedSemaphorePermit>) {
-        *self.share.lock() = share;
+        self.permits.lock().extend(share);
     }
 
-    /// The connection no longer counts as one of this listener.
-    pub(super) fn become_tunnel(&self) {
+    /// The connection no longer counts as one of this listener, and has these permits instead until it ends.
+    pub(super) fn become_tunnel(&self, permits: impl IntoIterator<Item = OwnedSemaphorePermit>) {
         if self.connection.become_tunnel() {
             self.release();
         }
+        self.permits.lock().extend(permits);
     }
 
     fn release(&self) {
@@ -282,7 +283,7 @@ impl Slot {
         state.connections -= 1;
         state.forget_other(self.connection.id);
         drop(state);
-        self.share.lock().take();
+        self.permits.lock().clear();
         self.admission.freed.notify_one();
     }
 

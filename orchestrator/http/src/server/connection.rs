@@ -16,7 +16,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::{
-    sync::Notify,
+    sync::{Notify, OwnedSemaphorePermit},
     time::{Instant, Sleep, sleep_until},
 };
 
@@ -213,10 +213,10 @@ impl ConnectionHandle {
         self.0.assign_session(session_digest)
     }
 
-    /// From now on it carries a connection to another host, and no longer counts as a connection of its listener. Its
-    /// caller counts it.
-    pub fn become_tunnel(&self) {
-        self.0.become_tunnel();
+    /// From now on it carries a connection to another host, and no longer counts as a connection of its listener. It keeps
+    /// these permits until it has ended and this handle is dropped.
+    pub fn become_tunnel(&self, permits: impl IntoIterator<Item = OwnedSemaphorePermit>) {
+        self.0.become_tunnel(permits);
     }
 
     /// Closes a tunnel, whatever is on its way.

@@ -39,7 +39,14 @@ pub(super) async fn complete(
             return Err(ended());
         }
     }
-    api.ingestion.record_egress_sums(&attempt, api.clock.now()).await?;
+    if let Err(error) = api.ingestion.record_egress_sums(&attempt, api.clock.now()).await {
+        if error.is_transient() {
+            return Err(error.into());
+        }
+        // A job that has used up its events can still report.
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(job.id = %key.job, error, "what a job's connections carried is not recorded");
+    }
     api.ingestion.finish_logs(&attempt, api.clock.now()).await?;
     match api.store.complete(key.job, key.attempt, api.clock.now(), &report).await? {
         Reported::Decided(Transition::Applied(_)) => {

@@ -10,7 +10,7 @@ mod traffic;
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    body::Body,
+    body::{Body, Bytes},
     extract::{Request, State},
     http::{
         HeaderMap, Method, Response, StatusCode, Uri,
@@ -21,6 +21,7 @@ use axum::{
 };
 use dispatch::{Attempt, EgressCounts, EgressKind, IngestError};
 use egress::{Destination, EgressDenied, EgressError, Hello, HelloReader, Host, Protocol, is_name_of};
+use http_body_util::Empty;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use protocol::{CallId, EgressDecision, EgressPhase};
@@ -29,10 +30,11 @@ use tokio::{
     net::TcpStream,
     time::{sleep, timeout},
 };
+use tracing::Instrument as _;
 
 use self::{
     refusal::{Refusal, RefusalKind},
-    traffic::{Metered, Traffic, TunnelPermit},
+    traffic::{Metered, Traffic},
 };
 use super::{WorkerApi, caller::check_proxy_caller};
 use crate::server::{ConnectionHandle, is_for_proxy};
@@ -49,6 +51,13 @@ const SUM_INTERVAL: Duration = Duration::from_secs(10);
 const TLS_ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 /// Characters of a target in an event that are no host.
 const MAX_TARGET_CHARS: usize = 253;
+
+/// What a request is for.
+enum Asked {
+    Tunnel(OnUpgrade),
+    /// One response. The request is checked, as it goes on.
+    Request(axum::http::Request<Empty<Bytes>>),
+}
 
 /// The proxy of one attempt.
 #[derive(Clone)]
@@ -72,42 +81,62 @@ pub async fn intercept(State(api): State<WorkerApi>, request: Request, next: Nex
     }
     let proxy = Proxy { api, attempt };
     proxy.sum_from_now_on();
-    match proxy.answer(request, &connection).await {
+    match proxy.answer(request, connection).await {
         Ok(response) => response,
         Err(refusal) => refusal.response(),
     }
 }
 
 impl Proxy {
-    async fn answer(&self, mut request: Request, connection: &ConnectionHandle) -> Result<Response<Body>, Refusal> {
-        let to = match target(&request) {
-            Ok(to) => to,
-            Err(refusal) => return Err(self.refuse_target(request.uri().clone(), refusal).await),
+    async fn answer(&self, request: Request, connection: ConnectionHandle) -> Result<Response<Body>, Refusal> {
+        // Runs to its end although the client disconnects: what is decided, looked up and dialled has its event.
+        let opening = {
+            let (proxy, connection) = (self.clone(), connection.clone());
+            async move { proxy.open(request, &connection).await }
         };
-        if request.method() != Method::CONNECT && Protocol::of_port(to.port) != Protocol::Http {
-            return Err(self.refuse(&to, Refusal::new(RefusalKind::Forbidden, "http.port", PLAIN_PORT)).await);
-        }
-        let (permit, upstream) = self.connect(&to, connection).await?;
-        if request.method() != Method::CONNECT {
-            return plain::forward_one(self, request, (to, upstream), (permit, connection.clone())).await;
-        }
-        let upgrade = hyper::upgrade::on(&mut request);
+        let opened = self.api.tasks.spawn(opening.in_current_span()).await;
+        let (to, upstream, asked) = opened.map_err(|error| Refusal::unrecorded(&error))??;
+        let upgrade = match asked {
+            Asked::Request(request) => return plain::forward_one(self, request, upstream, connection).await,
+            Asked::Tunnel(upgrade) => upgrade,
+        };
         let proxy = self.clone();
         self.api.tasks.spawn(async move {
-            proxy.carry(upgrade, to, upstream, &permit).await;
+            // It has the tunnel's permits.
+            let _connection = connection;
+            proxy.carry(upgrade, to, upstream).await;
             proxy.store_limit().await;
         });
         Ok(Response::new(Body::empty()))
     }
 
-    /// Decides about a destination and connects to it.
-    async fn connect(
+    /// Decides about a request and connects to its destination.
+    async fn open(
         &self,
-        to: &Destination,
+        mut request: Request,
         connection: &ConnectionHandle,
-    ) -> Result<(TunnelPermit, Metered<TcpStream>), Refusal> {
+    ) -> Result<(Destination, Metered<TcpStream>, Asked), Refusal> {
+        let to = match target(&request) {
+            Ok(to) => to,
+            Err(refusal) => return Err(self.refuse_target(request.uri().clone(), refusal).await),
+        };
+        let asked = if request.method() == Method::CONNECT {
+            Ok(Asked::Tunnel(hyper::upgrade::on(&mut request)))
+        } else if Protocol::of_port(to.port) == Protocol::Http {
+            plain::checked(request, &to).map(Asked::Request)
+        } else {
+            Err(Refusal::new(RefusalKind::Forbidden, "http.port", PLAIN_PORT))
+        };
+        match asked {
+            Ok(asked) => Ok((to.clone(), self.connect(&to, connection).await?, asked)),
+            Err(refusal) => Err(self.refuse(&to, refusal).await),
+        }
+    }
+
+    /// Decides about a destination and connects to it.
+    async fn connect(&self, to: &Destination, connection: &ConnectionHandle) -> Result<Metered<TcpStream>, Refusal> {
         if self.attempt.stop_cause().is_some() {
-            return Err(Refusal::new(RefusalKind::Forbidden, "job", "the job is ending"));
+            return Err(self.refuse(to, Refusal::new(RefusalKind::Forbidden, "job", "the job is ending")).await);
         }
         let quota = &self.attempt.limits().egress_quota;
         if !quota.is_known() {
@@ -119,26 +148,27 @@ impl Proxy {
             self.store_limit().await;
             return Err(self.refuse(to, Refusal::limit(direction)).await);
         }
-        let Some(permit) = self.api.tunnels.permit(&self.attempt) else {
+        let Some(permits) = self.api.tunnels.permits(&self.attempt) else {
             return Err(self.refuse(to, Refusal::no_tunnel()).await);
         };
-        // From here on its permit counts it: dialling may take a while.
-        connection.become_tunnel();
+        // From here on its permits count it: dialling may take a while.
+        connection.become_tunnel(permits);
         let allow = self.attempt.record().brief.egress_view().allow;
         let rules = self.api.egress.policy().rules_of_job(&allow);
-        let stream = match self.api.egress.connect(&rules, to).await {
-            Ok(stream) => Ok(stream),
-            Err(EgressError::Denied(denied)) => return Err(self.refuse(to, Refusal::denied(&denied)).await),
-            Err(error) => Err(Refusal::unreachable(&error)),
-        };
+        let resolved = self.api.egress.resolve(&rules, to, &self.attempt.limits().look_ups).await;
+        if let Err(EgressError::Denied(denied)) = &resolved {
+            return Err(self.refuse(to, Refusal::denied(denied)).await);
+        }
         let rule = rules.rule_of(to).unwrap_or_default();
         let counts = self.record(to, EgressDecision::Allowed, rule).await?;
+        let unreachable = |error: EgressError| Refusal::unreachable(&error);
+        let stream = self.api.egress.connect(to, resolved.map_err(unreachable)?).await.map_err(unreachable)?;
         let traffic = Arc::new(Traffic::new(Arc::clone(&self.attempt), counts));
-        Ok((permit, Metered::new(stream?, traffic)))
+        Ok(Metered::new(stream, traffic))
     }
 
     /// Carries a tunnel to its end.
-    async fn carry(&self, upgrade: OnUpgrade, to: Destination, upstream: Metered<TcpStream>, _permit: &TunnelPermit) {
+    async fn carry(&self, upgrade: OnUpgrade, to: Destination, upstream: Metered<TcpStream>) {
         let traffic = Arc::clone(upstream.traffic());
         let carried = async {
             let Ok(Ok(client)) = timeout(HELLO_TIMEOUT, upgrade).await else { return };
@@ -157,13 +187,15 @@ impl Proxy {
         let mut client = TokioIo::new(client);
         let hello = timeout(HELLO_TIMEOUT, read_hello(&mut client)).await;
         let (name, received) = match hello {
-            Ok(Some((name, received))) => (name, received),
+            Ok(Received::Hello(name, received)) => (name, received),
+            // Programs race two connections, and leave one.
+            Ok(Received::Nothing) => return,
             // Not even a whole message in its time.
             Err(_) => {
                 self.refuse(&to, Refusal::new(RefusalKind::Forbidden, "tls.hello", "no TLS")).await;
                 return;
             }
-            Ok(None) => {
+            Ok(Received::Other) => {
                 self.refuse(&to, Refusal::new(RefusalKind::Forbidden, "tls.hello", "no TLS")).await;
                 // Its answer may not arrive; the connection ends in any case.
                 let _ = client.write_all(&TLS_ACCESS_DENIED).await;
@@ -234,6 +266,8 @@ impl Proxy {
             while !is_over {
                 is_over = tokio::select! {
                     () = sleep(SUM_INTERVAL) => !proxy.attempt.is_live(),
+                    // Its connections end, and nothing is stored once its job has.
+                    _ = proxy.attempt.stopped() => true,
                     () = proxy.api.drain.cancelled() => true,
                 };
                 proxy.store_sums().await;
@@ -260,16 +294,29 @@ impl Proxy {
 
 const PLAIN_PORT: &str = "plain HTTP is allowed on port 80 only; use https";
 
-/// Reads a `ClientHello`: the name in it, and all bytes that came. `None`: the bytes are something else.
-async fn read_hello(client: &mut TokioIo<Upgraded>) -> Option<(Option<String>, Vec<u8>)> {
+/// The beginning of a tunnel.
+enum Received {
+    /// The name in a `ClientHello`, and all bytes that came.
+    Hello(Option<String>, Vec<u8>),
+    /// The client has closed it without a byte.
+    Nothing,
+    Other,
+}
+
+async fn read_hello(client: &mut TokioIo<Upgraded>) -> Received {
     let mut reader = HelloReader::default();
     let mut buffer = [0; 4096];
+    let mut has_begun = false;
     loop {
-        let count = client.read(&mut buffer).await.ok().filter(|count| *count > 0)?;
+        let count = client.read(&mut buffer).await.unwrap_or(0);
+        if count == 0 {
+            return if has_begun { Received::Other } else { Received::Nothing };
+        }
+        has_begun = true;
         match reader.read(&buffer[..count]) {
             Hello::Incomplete => {}
-            Hello::Complete(name) => return Some((name, reader.into_received())),
-            Hello::Invalid => return None,
+            Hello::Complete(name) => return Received::Hello(name, reader.into_received()),
+            Hello::Invalid => return Received::Other,
         }
     }
 }

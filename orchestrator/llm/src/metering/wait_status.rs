@@ -57,7 +57,7 @@ impl Meter {
 
     async fn append_status(&self, job: JobId, attempt: u32, message: String) {
         let status = EventData::Status { message, iteration: 0 };
-        if let Err(error) = self.store.append_if_live(job, attempt, self.clock.now(), status).await {
+        if let Err(error) = self.store.append_if_live(job, attempt, self.clock.now(), vec![status]).await {
             tracing::warn!(job.id = %job, error = &error as &dyn std::error::Error, "a wait is not reported");
         }
     }

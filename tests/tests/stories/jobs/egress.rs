@@ -21,7 +21,7 @@ use tests::{ManualWorker, User, World, within};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, UnixStream},
-    sync::mpsc,
+    sync::{Semaphore, mpsc},
     task::JoinSet,
 };
 
@@ -33,6 +33,10 @@ pub(crate) struct Scene {
     pub(crate) worker: ManualWorker,
     /// What the TLS port has received, for each connection.
     pub(crate) received: mpsc::UnboundedReceiver<Vec<u8>>,
+    /// The names that were looked up, each when its look-up begins.
+    pub(crate) looked_up: mpsc::UnboundedReceiver<String>,
+    /// Look-ups of `slow.example` end with a permit.
+    pub(crate) slow: Arc<Semaphore>,
     _servers: JoinSet<()>,
 }
 
@@ -64,13 +68,24 @@ impl Scene {
         let mut servers = JoinSet::new();
         servers.spawn(echo(tls, seen));
         servers.spawn(async move { drop(axum::serve(http, Router::new().fallback(any(shown))).await) });
-        let look_up: LookUp = Arc::new(move |name: String| {
+        let (asked, looked_up) = mpsc::unbounded_channel();
+        let slow = Arc::new(Semaphore::new(0));
+        let answers = Arc::clone(&slow);
+        let look_up: LookUp = Arc::new(move |name: String, of_caller| {
+            let answers = Arc::clone(&answers);
+            let _ = asked.send(name.clone());
             let address = match name.as_str() {
                 "private.example" => IpAddr::from([10, 0, 0, 1]),
                 "metadata.example" => IpAddr::from([169, 254, 169, 254]),
                 _ => IpAddr::from(address),
             };
-            Box::pin(async move { Ok(vec![address]) })
+            Box::pin(async move {
+                let _of_caller = of_caller;
+                if name == "slow.example" {
+                    answers.acquire().await.unwrap().forget();
+                }
+                Ok(vec![address])
+            })
         });
         let ceiling = format!("*,*:80,*:22,{address}:443,{address}:80");
         let world = World::builder().set("GANTRY_EGRESS_CEILING", ceiling).look_up(look_up).build().await;
@@ -78,7 +93,7 @@ impl Scene {
         let job = ada.create(json!({"prompt": "work", "egress": {"allow": allow}})).await;
         let worker = world.manual_worker(job).await;
         worker.job().await;
-        Self { world, ada, job, worker, received, _servers: servers }
+        Self { world, ada, job, worker, received, looked_up, slow, _servers: servers }
     }
 
     /// The decisions in the events: `host:port`, the decision and its rule.
@@ -108,10 +123,7 @@ impl Scene {
 
     /// A connection on which a tunnel was asked for, and the answer.
     pub(crate) async fn connect(&self, to: &str) -> (UnixStream, String) {
-        let mut stream = self.worker.connect().await;
-        let headers = self.worker.proxy_headers();
-        let request = format!("CONNECT {to} HTTP/1.1\r\nhost: {to}\r\n{headers}\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut stream = ask(&self.worker, to).await;
         let head = head(&mut stream).await;
         (stream, head)
     }
@@ -130,6 +142,15 @@ impl Scene {
         stream.write_all(request.as_bytes()).await.unwrap();
         rest(&mut stream).await
     }
+}
+
+/// A connection on which a worker has asked for a tunnel.
+pub(crate) async fn ask(worker: &ManualWorker, to: &str) -> UnixStream {
+    let mut stream = worker.connect().await;
+    let headers = worker.proxy_headers();
+    let request = format!("CONNECT {to} HTTP/1.1\r\nhost: {to}\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
 }
 
 /// Records the first bytes of each connection and sends everything back.
@@ -152,7 +173,7 @@ async fn echo(listener: TcpListener, seen: mpsc::UnboundedSender<Vec<u8>>) {
     }
 }
 
-async fn head(stream: &mut UnixStream) -> String {
+pub(crate) async fn head(stream: &mut UnixStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(within("the head of an answer", stream.read_u8()).await.expect("an answer"));
@@ -360,10 +381,7 @@ async fn the_proxy_serves_the_session_only_and_a_job_without_a_list_reaches_noth
     let (_, head) = scene.connect("a.example:443").await;
     assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
     for worker in [scene.worker.with_session(None), scene.worker.with_session(Some("another-secret-of-a-command"))] {
-        let mut stream = worker.connect().await;
-        let headers = worker.proxy_headers();
-        let request = format!("CONNECT a.example:443 HTTP/1.1\r\nhost: a.example:443\r\n{headers}\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut stream = ask(&worker, "a.example:443").await;
         assert!(rest(&mut stream).await.starts_with("HTTP/1.1 401 "));
     }
     // The absolute form is never a call of the worker API, whatever its path is.

@@ -1,10 +1,12 @@
 //! The bounds of connections to other hosts: how many there are, how long they last and what they carry.
 
 use protocol::{EventData, JobState, LimitName};
+use serde_json::json;
+use sqlx::Executor as _;
 use tests::within;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::egress::{Scene, hello, rest};
+use super::egress::{Scene, ask, head, hello, rest};
 
 /// Connections of one job.
 const MAX_TUNNELS: usize = 64;
@@ -14,7 +16,10 @@ async fn a_job_has_64_tunnels_and_its_session_is_not_among_them() {
     let scene = Scene::new(&["a.example"]).await;
     let mut tunnels = Vec::new();
     for _ in 0..MAX_TUNNELS {
-        tunnels.push(scene.tunnel("a.example:443").await);
+        let mut tunnel = scene.tunnel("a.example:443").await;
+        // One without a beginning would end by itself.
+        tunnel.write_all(&hello("a.example")).await.unwrap();
+        tunnels.push(tunnel);
     }
     let (mut refused, head) = scene.connect("a.example:443").await;
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
@@ -38,14 +43,85 @@ async fn tunnels_end_when_the_job_is_cancelled() {
     let (mut tls, mut plain) = (scene.tunnel("a.example:443").await, scene.tunnel("a.example:80").await);
     tls.write_all(&hello("a.example")).await.unwrap();
     within("the answer", tls.read_u8()).await.unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\nhost: a.example\r\n\r\n").await.unwrap();
+    assert!(head(&mut plain).await.starts_with("HTTP/1.1 200 "));
     scene.world.engine().hold_stops(true);
     scene.ada.cancel(scene.job).await.expect(202);
     rest(&mut tls).await;
     rest(&mut plain).await;
     let (_, head) = scene.connect("a.example:443").await;
     assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    // What they carried is stored while the job still runs.
+    for of in [443, 80] {
+        let is_sum = |data: &EventData| matches!(data, EventData::Egress { port, count: 0, bytes_up: 1.., bytes_down: 1.., .. } if *port == of);
+        scene.ada.wait_for_event(scene.job, "the sum", |event| is_sum(&event.data)).await;
+    }
     scene.world.engine().hold_stops(false);
     scene.ada.wait_for(scene.job, JobState::Cancelled).await;
+    scene.world.finish().await;
+}
+
+#[tokio::test]
+async fn a_request_whose_client_has_left_has_its_event() {
+    let mut scene = Scene::new(&["slow.example"]).await;
+    let leaving = ask(&scene.worker, "slow.example:443").await;
+    assert_eq!(within("the look-up", scene.looked_up.recv()).await.unwrap(), "slow.example");
+    drop(leaving);
+    // By then the server has seen it.
+    for _ in 0..3 {
+        scene.worker.status().await;
+    }
+    scene.slow.add_permits(1);
+    let of_slow = |data: &EventData| matches!(data, EventData::Egress { host, .. } if host == "slow.example");
+    scene.ada.wait_for_event(scene.job, "the decision", |event| of_slow(&event.data)).await;
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn names_that_are_slow_to_look_up_hold_up_only_the_job_that_asks_for_them() {
+    let mut scene = Scene::new(&["slow.example"]).await;
+    let other = scene.ada.create(json!({"prompt": "work", "egress": {"allow": ["a.example"]}})).await;
+    let other = scene.world.manual_worker(other).await;
+    other.job().await;
+    let mut waiting = Vec::new();
+    for _ in 0..9 {
+        waiting.push(ask(&scene.worker, "slow.example:443").await);
+    }
+    for _ in 0..8 {
+        assert_eq!(within("the look-up", scene.looked_up.recv()).await.unwrap(), "slow.example");
+    }
+    let mut tunnel = ask(&other, "a.example:443").await;
+    assert!(head(&mut tunnel).await.starts_with("HTTP/1.1 200 "));
+    assert_eq!(scene.looked_up.try_recv().unwrap(), "a.example", "the ninth name waits for its turn");
+    scene.slow.add_permits(9);
+    for stream in &mut waiting {
+        assert!(head(stream).await.starts_with("HTTP/1.1 200 "));
+    }
+    other.finish("done").await;
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn nothing_is_carried_before_its_event_is_stored() {
+    let mut scene = Scene::new(&["a.example"]).await;
+    let mut database = scene.world.database().await;
+    let trigger =
+        "CREATE TRIGGER fails BEFORE INSERT ON events WHEN NEW.kind = 'egress' BEGIN SELECT RAISE(ABORT, 'no'); END";
+    database.execute(trigger).await.unwrap();
+    for _ in 0..2 {
+        let (_, head) = scene.connect("a.example:443").await;
+        assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    }
+    assert!(scene.received.try_recv().is_err(), "nothing was dialled");
+    database.execute("DROP TRIGGER fails").await.unwrap();
+    // A program that leaves a tunnel before its first byte has done nothing wrong.
+    drop(scene.tunnel("a.example:443").await);
+    let (ada, job) = (scene.ada.clone(), scene.job);
+    scene.worker.clone().finish("done").await;
+    ada.wait_for_end(job).await;
+    let egress = ada.get(&format!("/api/jobs/{job}/egress")).await.expect(200).body;
+    let counters = egress["counters"].as_array().unwrap();
+    assert_eq!((counters.len(), &counters[0]["decision"], &counters[0]["count"]), (1, &json!("allowed"), &json!(1)));
     scene.world.finish().await;
 }
 

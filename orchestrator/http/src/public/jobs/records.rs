@@ -74,7 +74,9 @@ pub(super) async fn egress(
     let job = authorize_job(&api, &who, id).await?;
     let _permit = api.read_permit(&who).await?;
     let mut counters = api.store.egress_counters(id).await?;
-    let is_complete = job.state().is_finished() && counters.len() <= MAX_EGRESS_COUNTERS;
+    // What was carried in the last seconds is stored with the report of the worker.
+    let is_reported = job.result().is_some_and(|result| result.text.is_some());
+    let is_complete = is_reported && counters.len() <= MAX_EGRESS_COUNTERS;
     counters.truncate(MAX_EGRESS_COUNTERS);
     let allowed = job.brief.egress_view().allow;
     Ok(Json(JobEgress { phase: EgressPhase::Agent, allowed, counters, is_complete }))

@@ -22,7 +22,7 @@ use http_body::{Frame, SizeHint};
 use http_body_util::Empty;
 use hyper::{
     body::Incoming,
-    client::conn::http1::{Connection, SendRequest, handshake},
+    client::conn::http1::{Builder as ClientBuilder, Connection, SendRequest},
     server::conn::http1::Builder,
     service::service_fn,
     upgrade::Upgraded,
@@ -41,7 +41,7 @@ use super::{
     HELLO_TIMEOUT, Proxy, parse_destination,
     refusal::{Refusal, RefusalKind},
     single,
-    traffic::{Metered, TunnelPermit},
+    traffic::Metered,
 };
 use crate::server::ConnectionHandle;
 
@@ -73,21 +73,16 @@ type UpstreamConnection = Connection<TokioIo<Metered<TcpStream>>, Empty<Bytes>>;
 /// Answers one request in absolute form. Its connection ends with the response.
 pub(super) async fn forward_one(
     proxy: &Proxy,
-    request: Request<Body>,
-    (to, upstream): (Destination, Metered<TcpStream>),
-    (permit, connection): (TunnelPermit, ConnectionHandle),
+    request: Request<Empty<Bytes>>,
+    upstream: Metered<TcpStream>,
+    connection: ConnectionHandle,
 ) -> Result<Response<Body>, Refusal> {
-    let request = match checked(request, &to) {
-        Ok(request) => request,
-        Err(refusal) => return Err(proxy.refuse(&to, refusal).await),
-    };
     let traffic = Arc::clone(upstream.traffic());
     let (mut sender, driver) = open(upstream).await?;
     let answered = CancellationToken::new();
     let guard = answered.clone().drop_guard();
     let proxy = proxy.clone();
     proxy.api.tasks.clone().spawn(async move {
-        let _permit = permit;
         let driving = async {
             // The response has the error.
             let _ = driver.await;
@@ -165,7 +160,7 @@ async fn first_bytes(client: &mut TokioIo<Upgraded>) -> Option<Vec<u8>> {
 }
 
 async fn open(upstream: Metered<TcpStream>) -> Result<(Upstream, UpstreamConnection), Refusal> {
-    let opened = handshake(TokioIo::new(upstream)).await;
+    let opened = ClientBuilder::new().max_buf_size(BUFFER_BYTES).handshake(TokioIo::new(upstream)).await;
     opened.map_err(|error| unreachable(&error))
 }
 
@@ -213,7 +208,7 @@ fn remove_connection_headers(headers: &mut HeaderMap) {
 }
 
 /// The request as it goes on, if it may.
-fn checked<B>(request: Request<B>, to: &Destination) -> Result<Request<Empty<Bytes>>, Refusal> {
+pub(super) fn checked<B>(request: Request<B>, to: &Destination) -> Result<Request<Empty<Bytes>>, Refusal> {
     let (head, _) = request.into_parts();
     check_method(&head.method)?;
     check_host(&head.uri, &head.headers, to)?;

@@ -28,24 +28,17 @@ const MAX_LIFE: Duration = Duration::from_hours(4);
 #[derive(Debug, Clone)]
 pub struct Tunnels(Arc<Semaphore>);
 
-/// One of those connections, until it is dropped.
-#[derive(Debug)]
-pub(super) struct TunnelPermit {
-    _of_all: OwnedSemaphorePermit,
-    _of_job: OwnedSemaphorePermit,
-}
-
 impl Tunnels {
     /// At most this many at once.
     pub fn new(count: usize) -> Self {
         Self(Arc::new(Semaphore::new(count)))
     }
 
-    /// A permit for a connection of an attempt; none while too many are open.
-    pub(super) fn permit(&self, attempt: &Attempt) -> Option<TunnelPermit> {
+    /// The permits of a connection of an attempt; none while too many are open.
+    pub(super) fn permits(&self, attempt: &Attempt) -> Option<[OwnedSemaphorePermit; 2]> {
         let of_job = Arc::clone(&attempt.limits().tunnels).try_acquire_owned().ok()?;
         let of_all = Arc::clone(&self.0).try_acquire_owned().ok()?;
-        Some(TunnelPermit { _of_all: of_all, _of_job: of_job })
+        Some([of_all, of_job])
     }
 }
 
